@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -25,9 +26,7 @@ func vulncheck(t *testing.T, database string) (code int, says string) {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return exit.ExitCode(), string(out)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return 0, string(out)
 }
 
@@ -36,9 +35,7 @@ func TestVulncheckSaysSoWhereItsDatabaseCannotBeReached(t *testing.T) {
 	gone.Close()
 	began := time.Now()
 	code, says := vulncheck(t, gone.URL)
-	if code != 0 || !strings.HasPrefix(says, "govulncheck: database not reachable, skipped") {
-		t.Errorf("exit code %d: %s", code, says)
-	}
+	assert.That(t, code == 0 && strings.HasPrefix(says, "govulncheck: database not reachable, skipped"), "exit code %d: %s", code, says)
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}

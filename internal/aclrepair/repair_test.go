@@ -13,6 +13,7 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
@@ -31,26 +32,18 @@ func testContext(t testing.TB) context.Context {
 func contender(t *testing.T, fleet string, number int) string {
 	t.Helper()
 	gateway, err := recipe.NewGatewayID(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	id, err := recipe.NewLeaseID(recipe.FleetID(fleet), gateway, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return fmt.Sprintf("write-v1.%s-lock-%010d", id, number)
 }
 
 func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true, Namespaces: map[string]zk.Namespace{"shared": {Root: "/shared"}}}
 	made, err := layout.Open(testContext(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	stranger, events, err := gozk.Connect(cfg.Servers, 10*time.Second, gozk.WithLogInfo(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer stranger.Close()
 	go func() {
 		for range events {
@@ -84,9 +77,7 @@ func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	}
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}
 	layout, err := layout.Open(testContext(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	report, err := Run(testContext(t), cfg, layout)
 	// The records of the namespaces are the layout's, and were closed with it.
 	if want := (Report{Checked: len(closed) + 2 + 1, Closed: len(closed), Refused: 1}); err != nil || report != want {

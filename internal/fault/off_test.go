@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // TestTheShippedGatewayHasNoFailPoints looks for the names in the binary. Those of one word are in it anyway.
@@ -21,31 +23,21 @@ func TestTheShippedGatewayHasNoFailPoints(t *testing.T) {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	program, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	looked := 0
 	for _, name := range Names {
 		if !strings.Contains(name, "-") {
 			continue
 		}
 		looked++
-		if bytes.Contains(program, []byte(name)) {
-			t.Errorf("the binary has the name of the fail point %s", name)
-		}
+		assert.That(t, !bytes.Contains(program, []byte(name)), "the binary has the name of the fail point %s", name)
 	}
-	if looked < len(Names)/2 {
-		t.Errorf("only %d of %d names can be looked for", looked, len(Names))
-	}
-	if bytes.Contains(program, []byte("lockkeeper/internal/fault.")) {
-		t.Error("the binary has a function of package fault")
-	}
+	assert.That(t, looked >= len(Names)/2, "only %d of %d names can be looked for", looked, len(Names))
+	assert.That(t, !bytes.Contains(program, []byte("lockkeeper/internal/fault.")), "the binary has a function of package fault")
 }
 
 func TestNoPointIsOnWithoutTheTag(t *testing.T) {
 	for _, name := range Names {
-		if On(name) {
-			t.Errorf("%s is on", name)
-		}
+		assert.That(t, !On(name), "%s is on", name)
 	}
 }

@@ -5,13 +5,13 @@ package fault
 import (
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestNamesChoosePoints(t *testing.T) {
 	chosen, err := choose("trust-window,freshness")
-	if err != nil || len(chosen) != 2 || !chosen["trust-window"] || !chosen["freshness"] {
-		t.Errorf("chosen are %v, %v", chosen, err)
-	}
+	assert.That(t, err == nil && len(chosen) == 2 && chosen["trust-window"] && chosen["freshness"], "chosen are %v, %v", chosen, err)
 	if chosen, err := choose(""); err != nil || len(chosen) != 0 {
 		t.Errorf("without names chosen are %v, %v", chosen, err)
 	}

@@ -5,15 +5,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func scrape(t *testing.T, m *Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if w.Code != 200 {
-		t.Fatalf("scraping: %d %s", w.Code, w.Body)
-	}
+	assert.Must(t, w.Code == 200, "scraping: %d %s", w.Code, w.Body)
 	return w.Body.String()
 }
 
@@ -82,21 +82,15 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_hazards{code="stray_child"} 2`,
 		`lockkeeper_hazards{code="unreadable"} 0`,
 	} {
-		if !strings.Contains(text, line) {
-			t.Errorf("missing: %s", line)
-		}
+		assert.That(t, strings.Contains(text, line), "missing: %s", line)
 	}
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "# HELP lockkeeper_") && strings.Count(line, " ") < 4 {
-			t.Errorf("hardly any help: %s", line)
-		}
+		assert.That(t, !strings.HasPrefix(line, "# HELP lockkeeper_") || strings.Count(line, " ") >= 4, "hardly any help: %s", line)
 	}
 }
 
 func TestTwoGatewaysInOneProcessDoNotShareFigures(t *testing.T) {
 	a, b := New(""), New("")
 	a.Takeover()
-	if text := scrape(t, b); !strings.Contains(text, "lockkeeper_takeovers_total 0") {
-		t.Error("b counts what a did")
-	}
+	assert.That(t, strings.Contains(scrape(t, b), "lockkeeper_takeovers_total 0"), "b counts what a did")
 }

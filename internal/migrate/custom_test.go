@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -17,9 +18,7 @@ func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 	s := newSite(t, from)
 	const record = `{"root":"/hosts","dialect":"custom exclusive={id}-W- shared={id}-R- foreign-shared=-R-$"}`
 	naming, err := recipe.ParseNaming("custom exclusive={id}-W- shared={id}-R-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	s.put(s.cfg.Root+"/namespaces/hosts", record)
 	s.put("/hosts", "")
 	s.put("/hosts/x", "")
@@ -32,16 +31,12 @@ func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 		want = append(want, naming.Prefix(&c))
 	}
 	a, sum, err := Export(testContext(t), from, ExportOptions{})
-	if err != nil || sum.Held != 1 || sum.Waiting != 1 {
-		t.Fatalf("%+v, %v", sum, err)
-	}
+	assert.Must(t, err == nil && sum.Held == 1 && sum.Waiting == 1, "%+v, %v", sum, err)
 	if _, err := Import(testContext(t), to, throughFile(t, a), ImportOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	names, _, err := openOffline(t, to).Children(testContext(t), "/hosts/x")
-	if err != nil || len(names) != 2 {
-		t.Fatalf("%q, %v", names, err)
-	}
+	assert.Must(t, err == nil && len(names) == 2, "%q, %v", names, err)
 	for i, prefix := range want {
 		if all := strings.Join(names, " "); !strings.Contains(all, prefix+"000000000"+string(rune('0'+i))) {
 			t.Errorf("%s lacks %s as the number %d", all, prefix, i)

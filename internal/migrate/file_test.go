@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 )
 
 const testFleet = recipe.FleetID("abcdefgh")
@@ -45,9 +46,7 @@ func made(t rapid.TB, lock string, c recipe.Contender, czxid int64) Contender {
 func written(t testing.TB, a *Archive) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(&b, a); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, Write(&b, a))
 	return b.String()
 }
 

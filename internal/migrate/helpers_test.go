@@ -16,6 +16,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/offline"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
@@ -50,9 +51,7 @@ type site struct {
 func openOffline(t testing.TB, cfg zk.Config) *layout.Offline {
 	t.Helper()
 	o, err := layout.OpenOffline(testContext(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(o.Close)
 	return o
 }
@@ -61,9 +60,7 @@ func openOffline(t testing.TB, cfg zk.Config) *layout.Offline {
 func newSite(t testing.TB, cfg zk.Config) *site {
 	t.Helper()
 	layout, err := layout.Open(testContext(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return &site{Offline: openOffline(t, cfg), t: t, cfg: cfg, fleet: recipe.FleetID(layout.FleetID)}
 }
 
@@ -82,13 +79,9 @@ func (s *site) commit(ops ...zk.Op) {
 func newLease(t rapid.TB, fleet recipe.FleetID) recipe.LeaseID {
 	t.Helper()
 	gateway, err := recipe.NewGatewayID(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	id, err := recipe.NewLeaseID(fleet, gateway, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return id
 }
 
@@ -124,13 +117,9 @@ func tree(t testing.TB, o *layout.Offline, path string) map[string]string {
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	names, _, err := o.Children(testContext(t), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	all := map[string]string{path: string(data)}
 	for _, name := range names {
 		for child, data := range tree(t, o, path+"/"+name) {
@@ -161,9 +150,7 @@ func queue(t testing.TB, o *layout.Offline, fleet recipe.FleetID, dir string) []
 func export(t testing.TB, cfg zk.Config) *Archive {
 	t.Helper()
 	a, _, err := Export(testContext(t), cfg, ExportOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return a
 }
 
@@ -171,9 +158,7 @@ func export(t testing.TB, cfg zk.Config) *Archive {
 func throughFile(t testing.TB, a *Archive) *Archive {
 	t.Helper()
 	var file bytes.Buffer
-	if err := Write(&file, a); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, Write(&file, a))
 	read, err := Read(&file)
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, file.String())
@@ -197,8 +182,6 @@ func wantKind(t testing.TB, err error, kind offline.Kind, words ...string) {
 		return
 	}
 	for _, word := range words {
-		if !strings.Contains(err.Error()+"\n"+e.Hint, word) {
-			t.Errorf("%q is not in: %v\nhint: %s", word, err, e.Hint)
-		}
+		assert.That(t, strings.Contains(err.Error()+"\n"+e.Hint, word), "%q is not in: %v\nhint: %s", word, err, e.Hint)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
@@ -21,9 +22,7 @@ func queues(t testing.TB, cfg zk.Config, a *Archive) map[string][]string {
 	t.Helper()
 	o := openOffline(t, cfg)
 	c, err := a.understand(o.Root())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	all := map[string][]string{}
 	for i := range c.contenders {
 		dir := c.contenders[i].dir
@@ -36,9 +35,7 @@ func queues(t testing.TB, cfg zk.Config, a *Archive) map[string][]string {
 
 func sameQueues(t testing.TB, got, want map[string][]string) {
 	t.Helper()
-	if len(got) != len(want) || len(want) == 0 {
-		t.Errorf("%d queues, want %d", len(got), len(want))
-	}
+	assert.That(t, len(got) == len(want) && len(want) != 0, "%d queues, want %d", len(got), len(want))
 	for dir, q := range want {
 		if !slices.Equal(got[dir], q) {
 			t.Errorf("the queue of %s is\n%s\nwant\n%s", dir, strings.Join(got[dir], "\n"), strings.Join(q, "\n"))
@@ -52,9 +49,7 @@ func noGatewayStarts(t testing.TB, cfg zk.Config) {
 	cfg.CreateRoot = true
 	_, err := layout.Open(testContext(t), cfg)
 	var fatal *zk.FatalError
-	if !errors.As(err, &fatal) || fatal.Kind != zk.KindImportUnfinished {
-		t.Errorf("a gateway that starts there gets %v", err)
-	}
+	assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindImportUnfinished, "a gateway that starts there gets %v", err)
 }
 
 // Each transaction of an import is lost, on its way there and on its way back. What
@@ -93,12 +88,8 @@ func TestAnImportThatDiesAnywhereLeavesNothingThatAGatewayStartsOn(t *testing.T)
 				select {
 				case <-hit.Fired():
 				default: // all of them got through
-					if err != nil || n < 8 {
-						t.Errorf("%d transactions, %v", n-1, err)
-					}
-					if died < 6 {
-						t.Errorf("died only %d times", died)
-					}
+					assert.That(t, err == nil && n >= 8, "%d transactions, %v", n-1, err)
+					assert.That(t, died >= 6, "died only %d times", died)
 					return
 				}
 				if err != nil {
@@ -129,9 +120,7 @@ func again(t *testing.T, cfg zk.Config, a *Archive, err error, n int, fault stri
 	t.Helper()
 	if n == 1 {
 		// Creating the root itself: it is empty then, or not there.
-		if len(tree(t, openOffline(t, cfg), cfg.Root)) > 1 {
-			t.Error("more than the root was written")
-		}
+		assert.That(t, len(tree(t, openOffline(t, cfg), cfg.Root)) <= 1, "more than the root was written")
 	} else if names := tree(t, openOffline(t, cfg), cfg.Root); len(names) > 1 {
 		wantKind(t, err, KindUnknown, "--replace-partial")
 		noGatewayStarts(t, cfg)
@@ -197,9 +186,7 @@ func TestALostTransactionThatArrivesLateIsNotMixedIntoTheNextImport(t *testing.T
 					})
 				}
 			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			testkit.Eventually(t, testLimit, func() bool { return p.Connections() == 0 }, "nothing is under way any more")
 			sameQueues(t, queues(t, cfg, a), want)
 		})
@@ -246,9 +233,7 @@ func TestOfImportsIntoOneRootAtOnceOneAloneCompletesIt(t *testing.T) {
 			t.Errorf("one ended with %v", err)
 		}
 	}
-	if done != 1 {
-		t.Fatalf("%d imports completed", done)
-	}
+	assert.Must(t, done == 1, "%d imports completed", done)
 	whole := server(t)
 	whole.Root = zk.DefaultRoot
 	importInto(t, whole, a)
@@ -273,9 +258,7 @@ func TestAnImportRefusesARootWithAnythingInIt(t *testing.T) {
 		_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: replace})
 		wantKind(t, err, KindNotEmpty, "own")
 	}
-	if after := tree(t, s.Offline, s.Root()); fmt.Sprint(after) != fmt.Sprint(before) {
-		t.Error("something was changed")
-	}
+	assert.That(t, fmt.Sprint(tree(t, s.Offline, s.Root())) == fmt.Sprint(before), "something was changed")
 	if after := tree(t, s.Offline, "/mine"); len(after) != 2 {
 		t.Errorf("something was changed: %v", after)
 	}
@@ -283,9 +266,7 @@ func TestAnImportRefusesARootWithAnythingInIt(t *testing.T) {
 	cfg.Root, cfg.CreateRoot = "/nowhere", false
 	_, err := Import(testContext(t), cfg, a, ImportOptions{})
 	var fatal *zk.FatalError
-	if !errors.As(err, &fatal) || fatal.Kind != zk.KindMissingRoot {
-		t.Errorf("a missing root: %v", err)
-	}
+	assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindMissingRoot, "a missing root: %v", err)
 	// An empty one is as good as none.
 	s.put("/empty", "")
 	cfg.Root = "/empty"
@@ -354,12 +335,8 @@ func TestADowngradedLeaseGetsATokenOfTheNewZooKeeper(t *testing.T) {
 	importInto(t, cfg, throughFile(t, a))
 	o := openOffline(t, cfg)
 	all := queue(t, o, testFleet, zk.DefaultRoot+"/locks/lock")
-	if len(all) != 3 || !strings.HasPrefix(all[0], string(c.LeaseID)+" shared") {
-		t.Errorf("the queue is %v", all)
-	}
+	assert.That(t, len(all) == 3 && strings.HasPrefix(all[0], string(c.LeaseID)+" shared"), "the queue is %v", all)
 	for path := range tree(t, o, zk.DefaultRoot+"/locks/lock") {
-		if strings.Contains(path, ".f10") {
-			t.Errorf("%s has the old czxid", path)
-		}
+		assert.That(t, !strings.Contains(path, ".f10"), "%s has the old czxid", path)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/session"
@@ -54,9 +55,7 @@ func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
 	var ops []zk.Op
 	s.put(s.lock("all"), "")
 	everyone, err := recipe.ParseNaming("all")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, c := range everyone.Contenders(all) {
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: s.lock("all") + "/" + c.Prefix(), Sequential: true, Data: []byte(`{}`)})
 	}
@@ -80,26 +79,18 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			s, outside := busy(t, from)
 			before := tree(t, s.Offline, from.Root)
 			a, sum, err := Export(testContext(t), from, ExportOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if want := (Summary{Locks: 8, Held: 9, Waiting: 7, Keys: 1}); !cmp.Equal(sum, want) {
 				t.Errorf("exported %+v, want %+v", sum, want)
 			}
-			if after := tree(t, s.Offline, from.Root); !maps.Equal(before, after) {
-				t.Error("the export has changed something")
-			}
+			assert.That(t, maps.Equal(before, tree(t, s.Offline, from.Root)), "the export has changed something")
 			read := throughFile(t, a)
 			if diff := cmp.Diff(a, read); diff != "" {
 				t.Errorf("the file says (-exported +read):\n%s", diff)
 			}
 			got, err := Import(testContext(t), to, read, ImportOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !cmp.Equal(got, sum) {
-				t.Errorf("imported %+v, exported %+v", got, sum)
-			}
+			assert.NoError(t, err)
+			assert.That(t, cmp.Equal(got, sum), "imported %+v, exported %+v", got, sum)
 
 			o := openOffline(t, to)
 			after := tree(t, o, to.Root)
@@ -110,9 +101,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 					continue // queues, below
 				case rest == zk.NodeSecret: // open to all clients without an identity
 					marked, err := layout.MarkSecret([]byte(data), true, true)
-					if err != nil {
-						t.Fatal(err)
-					}
+					assert.NoError(t, err)
 					data = string(marked)
 				case rest == zk.NodeFenceBase:
 					data = fmt.Sprint(a.TokensBelow)
@@ -142,12 +131,8 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			// A gateway starts there.
 			to.CreateRoot = false
 			layout, err := layout.Open(testContext(t), to)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if layout.FenceBase != a.TokensBelow || layout.FleetID != string(s.fleet) {
-				t.Errorf("the layout is %+v", layout)
-			}
+			assert.NoError(t, err)
+			assert.That(t, layout.FenceBase == a.TokensBelow && layout.FleetID == string(s.fleet), "the layout is %+v", layout)
 			openSession(t, to, layout)
 		})
 	}
@@ -156,9 +141,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 func openSession(t testing.TB, cfg zk.Config, layout *layout.Layout) *session.Session {
 	t.Helper()
 	session, err := session.Open(testContext(t), cfg, layout, "gatewayaaaaaa", []byte(`{"address":"10.1.2.3:8080"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() {
 		_ = session.Close(testContext(t))
 		<-session.Done()
@@ -174,9 +157,7 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 	look := func(s *site) {
 		t.Helper()
 		layout, err := layout.Open(testContext(t), s.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		least := int64(0)
 		given := greatest
 		for path := range tree(t, s.Offline, s.lock("a")) {
@@ -185,18 +166,14 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 			}
 			seen[path] = true
 			stat, err := s.Exists(testContext(t), path)
-			if err != nil || stat == nil {
-				t.Fatal(stat, err)
-			}
+			assert.Must(t, err == nil && stat != nil, "%v %v", stat, err)
 			token := layout.FenceBase + stat.Czxid
 			if least == 0 || token < least {
 				least = token
 			}
 			given = max(given, token)
 		}
-		if least <= greatest {
-			t.Errorf("a token of %d was given after one of %d", least, greatest)
-		}
+		assert.That(t, least > greatest, "a token of %d was given after one of %d", least, greatest)
 		greatest = given
 	}
 	cfg := server(t)
@@ -210,23 +187,15 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 		// One that was given and is gone when the export looks.
 		gone := s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("gone"))
 		names, _, err := s.Children(testContext(t), s.lock("gone"))
-		if err != nil || len(names) != 1 || !strings.Contains(names[0], string(gone)) {
-			t.Fatal(names, err)
-		}
+		assert.Must(t, err == nil && len(names) == 1 && strings.Contains(names[0], string(gone)), "%v %v", names, err)
 		stat, err := s.Exists(testContext(t), s.lock("gone")+"/"+names[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		layout, err := layout.Open(testContext(t), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		greatest = max(greatest, layout.FenceBase+stat.Czxid)
 		s.commit(zk.Op{Kind: zk.OpDelete, Path: s.lock("gone") + "/" + names[0], Version: -1}, zk.Op{Kind: zk.OpDelete, Path: s.lock("gone"), Version: -1})
 		a := export(t, cfg)
-		if a.TokensBelow <= greatest {
-			t.Fatalf("tokens below %d, and there was one of %d", a.TokensBelow, greatest)
-		}
+		assert.Must(t, a.TokensBelow > greatest, "tokens below %d, and there was one of %d", a.TokensBelow, greatest)
 		cfg = server(t)
 		cfg.Root = zk.DefaultRoot
 		importInto(t, cfg, throughFile(t, a))
@@ -241,15 +210,11 @@ func TestAnExportRefusesWhileAGatewayIsRegistered(t *testing.T) {
 	cfg := server(t)
 	s := newSite(t, cfg)
 	layout, err := layout.Open(testContext(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	session := openSession(t, cfg, layout)
 	_, _, err = Export(testContext(t), cfg, ExportOptions{})
 	wantKind(t, err, KindInUse, "10.1.2.3:8080", session.ID(), "stop every gateway")
-	if err := session.Close(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, session.Close(testContext(t)))
 	if _, _, err := Export(testContext(t), cfg, ExportOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -262,9 +227,7 @@ func TestAnExportNoticesAGatewayThatCameAndWentMeanwhile(t *testing.T) {
 	s := newSite(t, cfg)
 	s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("a"))
 	layout, err := layout.Open(testContext(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	came := false
 	_, _, err = Export(testContext(t), cfg, ExportOptions{Progress: func(what string, done, total int) {
 		if what == "reading leases" && !came { // there is one
@@ -275,9 +238,7 @@ func TestAnExportNoticesAGatewayThatCameAndWentMeanwhile(t *testing.T) {
 		}
 	}})
 	wantKind(t, err, KindInUse, "was started while")
-	if !came {
-		t.Error("no lease was read")
-	}
+	assert.That(t, came, "no lease was read")
 }
 
 func TestWhatCannotBeMovedIsListedAndRefused(t *testing.T) {
@@ -287,17 +248,14 @@ func TestWhatCannotBeMovedIsListedAndRefused(t *testing.T) {
 	s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("a"))
 	ephemeral := s.enqueue(recipe.Contender{Member: 1, Members: 1, Ephemeral: true}, s.lock("a"))
 	_, sum, err := Export(testContext(t), cfg, ExportOptions{})
-	if err != nil || len(sum.Ephemeral) != 1 || !strings.Contains(sum.Ephemeral[0], string(ephemeral)) {
-		t.Errorf("%v, left: %v", err, sum.Ephemeral)
-	}
+	assert.That(t, err == nil && len(sum.Ephemeral) == 1 && strings.Contains(sum.Ephemeral[0], string(ephemeral)),
+		"%v, left: %v", err, sum.Ephemeral)
 	s.put(s.lock("a")+"/_c_0123-lock-0000000099", "")
 	s.put(s.lock("a")+"/stray", "")
 	_, _, err = Export(testContext(t), cfg, ExportOptions{})
 	wantKind(t, err, KindForeign, s.lock("a")+"/_c_0123-lock-0000000099", s.lock("a")+"/stray", "--leave-foreign")
 	a, sum, err := Export(testContext(t), cfg, ExportOptions{LeaveForeign: true})
-	if err != nil || len(sum.Foreign) != 2 || len(a.Contenders) != 1 || sum.Held != 1 {
-		t.Errorf("%v, %+v", err, sum)
-	}
+	assert.That(t, err == nil && len(sum.Foreign) == 2 && len(a.Contenders) == 1 && sum.Held == 1, "%v, %+v", err, sum)
 	s.put(s.lock("a")+"/write-v9."+string(newLease(t, s.fleet))+"-lock-0000000100", "")
 	_, _, err = Export(testContext(t), cfg, ExportOptions{LeaveForeign: true})
 	wantKind(t, err, KindNotMovable, "later release")
@@ -318,9 +276,7 @@ func TestTheSecretStaysTheFleets(t *testing.T) {
 		cfg.Auth = nil
 		_, _, err := Export(testContext(t), cfg, ExportOptions{})
 		var fatal *zk.FatalError
-		if !errors.As(err, &fatal) || fatal.Kind != zk.KindAuth || fatal.Hint == "" {
-			t.Errorf("a stranger's export: %v", err)
-		}
+		assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindAuth && fatal.Hint != "", "a stranger's export: %v", err)
 		if _, _, err := openOffline(t, cfg).Get(testContext(t), zk.DefaultRoot+zk.NodeSecret); !errors.Is(err, zk.ErrNoAuth) {
 			t.Errorf("a stranger reads the secret: %v", err)
 		}
@@ -333,9 +289,7 @@ func TestAnImportedSecretIsAsExposedAsTheExportedOneWas(t *testing.T) {
 	open := func(t *testing.T, cfg zk.Config) *layout.Layout {
 		t.Helper()
 		layout, err := layout.Open(testContext(t), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return layout
 	}
 	for name, c := range map[string]struct {
@@ -371,15 +325,11 @@ func TestAnImportedSecretIsAsExposedAsTheExportedOneWas(t *testing.T) {
 				c.change(a)
 			}
 			importInto(t, to, a)
-			if got := open(t, to).SecretExposed; got != c.exposed {
-				t.Errorf("the imported secret is exposed: %v, want %v", got, c.exposed)
-			}
+			assert.Equal(t, open(t, to).SecretExposed, c.exposed, "the imported secret is exposed")
 			again := server(t)
 			again.Auth = identity
 			importInto(t, again, export(t, to))
-			if got := open(t, again).SecretExposed; got != c.exposed {
-				t.Errorf("after a second move: %v, want %v", got, c.exposed)
-			}
+			assert.Equal(t, open(t, again).SecretExposed, c.exposed, "after a second move")
 		})
 	}
 }

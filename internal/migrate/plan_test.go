@@ -10,19 +10,16 @@ import (
 	"pgregory.net/rapid"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
 
 func planned(t rapid.TB, a *Archive, root string, limit int) (*content, []step) {
 	c, err := a.understand(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	steps, err := c.plan(root, nil, func(op *zk.Op) int { return len(op.Path) + len(op.Data) }, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return c, steps
 }
 
@@ -88,13 +85,9 @@ func TestAPlanKeepsEveryOrderAndEveryTokenApart(t *testing.T) {
 				in[dir] = string(parsed.LeaseID)
 				order[dir] = append(order[dir], string(parsed.LeaseID))
 			}
-			if size > limit {
-				t.Fatalf("step %d has %d bytes, the limit is %d", n, size, limit)
-			}
+			assert.Must(t, size <= limit, "step %d has %d bytes, the limit is %d", n, size, limit)
 		}
-		if all != len(a.Contenders) {
-			t.Fatalf("%d contenders are created, %d were exported", all, len(a.Contenders))
-		}
+		assert.Must(t, all == len(a.Contenders), "%d contenders are created, %d were exported", all, len(a.Contenders))
 		for lock := range next {
 			var want []recipe.Contender
 			for i := range c.contenders {
@@ -137,15 +130,11 @@ func TestParentsAreCreatedBeforeTheirChildren(t *testing.T) {
 			if parent := op.Path[:lastSlash(op.Path)]; !made[parent] {
 				t.Errorf("%s is created before %s", op.Path, parent)
 			}
-			if made[op.Path] {
-				t.Errorf("%s is created twice", op.Path)
-			}
+			assert.That(t, !made[op.Path], "%s is created twice", op.Path)
 			made[op.Path] = true
 		}
 	}
-	if !made["/r/x/y/z/lock"] || made["/r/version"] {
-		t.Errorf("created: %v", made)
-	}
+	assert.That(t, made["/r/x/y/z/lock"] && !made["/r/version"], "created: %v", made)
 }
 
 func TestAnArchiveThatNoTransactionCanHoldIsRefusedBeforeAnythingIsWritten(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -22,15 +23,11 @@ type standing struct {
 func (s *site) standing(lock string) (all []standing) {
 	s.t.Helper()
 	names, _, err := s.Children(testContext(s.t), s.lock(lock))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NoError(s.t, err)
 	for _, name := range names {
 		c, ok := recipe.Parse(s.fleet, name)
 		data, stat, err := s.Get(testContext(s.t), s.lock(lock)+"/"+name)
-		if !ok || err != nil {
-			s.t.Fatal(name, err)
-		}
+		assert.Must(s.t, ok && err == nil, "%v %v", name, err)
 		all = append(all, standing{c, string(data), stat.Czxid})
 	}
 	slices.SortFunc(all, func(a, b standing) int { return recipe.Compare(a.Number, a.Name, b.Number, b.Name) })
@@ -62,9 +59,7 @@ func (s *site) move() *site {
 func (s *site) base() int64 {
 	s.t.Helper()
 	layout, err := layout.Open(testContext(s.t), s.cfg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NoError(s.t, err)
 	return layout.FenceBase
 }
 
@@ -91,9 +86,7 @@ func TestTheTokenOfADowngradedLeaseStaysBelowThoseThatAreGivenAfterAMove(t *test
 	s.downgrade("a", s.standing("a")[0])
 	s.enqueue(reader, s.lock("a"))
 	before := s.standing("a")
-	if len(before) != 3 || before[0].FirstCzxid == 0 {
-		t.Fatalf("%+v", before)
-	}
+	assert.Must(t, len(before) == 3 && before[0].FirstCzxid != 0, "%+v", before)
 	greatest := int64(0)
 	for _, c := range before {
 		greatest = max(greatest, c.token(s.base()))
@@ -106,9 +99,8 @@ func TestTheTokenOfADowngradedLeaseStaysBelowThoseThatAreGivenAfterAMove(t *test
 			if i < len(before) && (c.LeaseID != before[i].LeaseID || c.Mode != before[i].Mode || c.data != before[i].data) {
 				t.Errorf("place %d was %+v and is %+v", i, before[i], c)
 			}
-			if c.FirstCzxid == 0 && c.czxid >= before[0].FirstCzxid && before[0].FirstCzxid > 0 {
-				t.Fatalf("%q has the czxid %d: there is nothing to see here", c.Name, c.czxid)
-			}
+			assert.Must(t, c.FirstCzxid != 0 || c.czxid < before[0].FirstCzxid || before[0].FirstCzxid <= 0,
+				"%q has the czxid %d: there is nothing to see here", c.Name, c.czxid)
 			if token := c.token(s.base()); token <= greatest {
 				t.Errorf("%q has the token %d, and there was one of %d before", c.Name, token, greatest)
 			} else {
@@ -161,9 +153,7 @@ func TestALeaseOverSeveralLocksIsMadeInOneTransactionAgain(t *testing.T) {
 	owners := map[int64]recipe.LeaseID{}
 	for _, lock := range []string{"a", "b", "c"} {
 		was, is := s.standing(lock), to.standing(lock)
-		if len(was) != len(is) {
-			t.Fatalf("%s has %d contenders, and had %d", lock, len(is), len(was))
-		}
+		assert.Must(t, len(was) == len(is), "%s has %d contenders, and had %d", lock, len(is), len(was))
 		for i := range is {
 			a, b := was[i], is[i]
 			if a.LeaseID != b.LeaseID || a.Mode != b.Mode || a.Group != b.Group || a.Groups != b.Groups || a.data != b.data || b.FirstCzxid != 0 {
@@ -190,9 +180,7 @@ func TestALeaseOverSeveralLocksIsMadeInOneTransactionAgain(t *testing.T) {
 		}
 		owners[czxid] = id
 	}
-	if len(czxids) != len(groups) {
-		t.Errorf("%d groups, want %d", len(czxids), len(groups))
-	}
+	assert.That(t, len(czxids) == len(groups), "%d groups, want %d", len(czxids), len(groups))
 }
 
 // What a successor must know stands in the data: that a lease is over and its lock delay
@@ -232,9 +220,8 @@ func TestALeaseOverSeveralLocksCountsAsHeldWhenItHasAllOfThem(t *testing.T) {
 	torn := s.enqueue(one, s.lock("d"), s.lock("e"))
 	s.commit(zk.Op{Kind: zk.OpDelete, Path: s.lock("e") + "/" + s.standing("e")[0].Name, Version: -1})
 	_, sum, err := Export(testContext(t), s.cfg, ExportOptions{})
-	if err != nil || sum.Held != 1 || sum.Waiting != 2 || sum.Locks != 4 {
-		t.Errorf("%+v, %v; the lease %s has lost one of two", sum, err, torn)
-	}
+	assert.That(t, err == nil && sum.Held == 1 && sum.Waiting == 2 && sum.Locks == 4,
+		"%+v, %v; the lease %s has lost one of two", sum, err, torn)
 }
 
 func TestALeaseOverSeveralLocksThatWasNotMadeAtOnceIsNotMoved(t *testing.T) {
@@ -265,9 +252,7 @@ func TestALeaseOverManyLocksIsMovedOrRefusedAsAWhole(t *testing.T) {
 		cfg := server(t)
 		sum, err := Import(testContext(t), cfg, a, ImportOptions{})
 		if test.fits {
-			if err != nil || sum.Held != 1 || sum.Locks != recipe.MaxGroup {
-				t.Errorf("%+v, %v", sum, err)
-			}
+			assert.That(t, err == nil && sum.Held == 1 && sum.Locks == recipe.MaxGroup, "%+v, %v", sum, err)
 			continue
 		}
 		wantKind(t, err, KindNotMovable, "bytes", "metadata")

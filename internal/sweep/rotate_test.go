@@ -9,6 +9,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -19,9 +20,7 @@ import (
 func (s *site) open() *layout.Layout {
 	s.t.Helper()
 	layout, err := layout.Open(testContext(s.t), s.cfg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NoError(s.t, err)
 	return layout
 }
 
@@ -38,13 +37,9 @@ func exposed(t *testing.T) *site {
 func TestARotationReplacesTheKeysAndKeepsTheFleet(t *testing.T) {
 	s := exposed(t)
 	before := s.layout
-	if !before.SecretExposed {
-		t.Fatal("the secret is not said to be exposed")
-	}
+	assert.Must(t, before.SecretExposed, "the secret is not said to be exposed")
 	done, err := RotateSecret(testContext(t), s.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	after := s.open()
 	if after.SecretExposed || after.FleetID != before.FleetID || len(after.Keys) != 1 || string(after.Keys[0].Key) == string(before.Keys[0].Key) {
 		t.Errorf("exposed %v, fleet %s, before %s, %d keys", after.SecretExposed, after.FleetID, before.FleetID, len(after.Keys))
@@ -58,9 +53,7 @@ func TestARotationReplacesTheKeysAndKeepsTheFleet(t *testing.T) {
 func TestARotationWithoutAnIdentityClosesNothing(t *testing.T) {
 	s := newSite(t, nil)
 	done, err := RotateSecret(testContext(t), s.cfg)
-	if err != nil || !done.Open || !s.open().SecretExposed {
-		t.Errorf("%+v, %v", done, err)
-	}
+	assert.That(t, err == nil && done.Open && s.open().SecretExposed, "%+v, %v", done, err)
 }
 
 func TestWhileAGatewayIsRegisteredTheSecretStays(t *testing.T) {
@@ -68,9 +61,7 @@ func TestWhileAGatewayIsRegisteredTheSecretStays(t *testing.T) {
 	session := s.gateway("somewhere:8080")
 	_, err := RotateSecret(testContext(t), s.cfg)
 	wantKind(t, err, KindInUse, "somewhere:8080")
-	if string(s.open().Keys[0].Key) != string(s.layout.Keys[0].Key) {
-		t.Error("the secret was replaced")
-	}
+	assert.That(t, string(s.open().Keys[0].Key) == string(s.layout.Keys[0].Key), "the secret was replaced")
 	end(t, session)
 }
 
@@ -81,9 +72,7 @@ func TestAGatewayWithTheOldKeysCannotRegister(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := session.Open(testContext(t), s.cfg, s.layout, "abcdefghijklm", nil)
-	if !errors.Is(err, zk.ErrBadVersion) {
-		t.Errorf("registering under the old layout: %v, want ErrBadVersion", err)
-	}
+	assert.That(t, errors.Is(err, zk.ErrBadVersion), "registering under the old layout: %v, want ErrBadVersion", err)
 }
 
 // A client that may write the layout could undo the rotation. ZooKeeper shows "fleet:x" for any entry of that user.
@@ -99,30 +88,23 @@ func TestALayoutThatOthersMayWriteIsNotRotated(t *testing.T) {
 				acl = gozk.DigestACL(gozk.PermAll, "evil", "x")
 			}
 			conn, events, err := gozk.Connect(cfg.Servers, 10*time.Second, gozk.WithLogInfo(false))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			defer conn.Close()
 			go func() {
 				for range events {
 				}
 			}()
 			secret, _, err := conn.Get(zk.DefaultRoot + zk.NodeSecret)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if _, err := conn.SetACL(path, acl, -1); err != nil {
 				t.Fatal(err)
 			}
 			s.cfg.Auth = identity
 			_, err = RotateSecret(testContext(t), s.cfg)
 			var fatal *zk.FatalError
-			if !errors.As(err, &fatal) || fatal.Kind != zk.KindAuth || !strings.Contains(fatal.Hint, "setAcl "+path+" ") {
-				t.Errorf("the rotation: %v (%+v), want a hint that names %s", err, fatal, path)
-			}
-			if err := conn.AddAuth("digest", []byte(identity.User+":"+identity.Password)); err != nil {
-				t.Fatal(err)
-			}
+			assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindAuth && strings.Contains(fatal.Hint, "setAcl "+path+" "),
+				"the rotation: %v (%+v), want a hint that names %s", err, fatal, path)
+			assert.NoError(t, conn.AddAuth("digest", []byte(identity.User+":"+identity.Password)))
 			if now, _, err := conn.Get(zk.DefaultRoot + zk.NodeSecret); err != nil || !bytes.Equal(now, secret) {
 				t.Errorf("the secret was replaced (%v)", err)
 			}
@@ -158,9 +140,7 @@ func TestARotationWhoseAnswerWasLostIsRepeated(t *testing.T) {
 			if _, err := RotateSecret(testContext(t), s.cfg); err != nil {
 				t.Fatal(err)
 			}
-			if s.open().SecretExposed {
-				t.Error("the secret is still said to be exposed")
-			}
+			assert.That(t, !s.open().SecretExposed, "the secret is still said to be exposed")
 		})
 	}
 }
@@ -171,8 +151,6 @@ func TestAGatewayThatStartsMeanwhileKeepsTheSecret(t *testing.T) {
 	var session *session.Session
 	_, err := rotateSecret(testContext(t), s.cfg, Options{looked: func() { session = s.gateway("late:8080") }})
 	wantKind(t, err, KindInUse, "late:8080")
-	if string(s.open().Keys[0].Key) != string(s.layout.Keys[0].Key) {
-		t.Error("the secret was replaced")
-	}
+	assert.That(t, string(s.open().Keys[0].Key) == string(s.layout.Keys[0].Key), "the secret was replaced")
 	end(t, session)
 }

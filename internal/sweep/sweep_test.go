@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/offline"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
@@ -52,13 +53,9 @@ func newSite(t testing.TB, namespaces map[string]zk.Namespace) *site {
 func siteOn(t testing.TB, cfg zk.Config) *site {
 	t.Helper()
 	layout, err := zklayout.Open(testContext(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	o, err := zklayout.OpenOffline(testContext(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(o.Close)
 	return &site{Offline: o, t: t, cfg: cfg, layout: layout}
 }
@@ -113,13 +110,9 @@ func (s *site) enqueue(dirs ...string) recipe.LeaseID {
 func leaseOf(t testing.TB, fleet string) recipe.LeaseID {
 	t.Helper()
 	gateway, err := recipe.NewGatewayID(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	id, err := recipe.NewLeaseID(recipe.FleetID(fleet), gateway, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return id
 }
 
@@ -127,13 +120,9 @@ func leaseOf(t testing.TB, fleet string) recipe.LeaseID {
 func (s *site) gateway(address string) *session.Session {
 	s.t.Helper()
 	id, err := recipe.NewGatewayID(rand.Reader)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NoError(s.t, err)
 	session, err := session.Open(testContext(s.t), s.cfg, s.layout, string(id), fmt.Appendf(nil, `{"address":%q}`, address))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NoError(s.t, err)
 	s.t.Cleanup(func() { end(s.t, session) })
 	return session
 }
@@ -148,9 +137,7 @@ func end(t testing.TB, session *session.Session) {
 func (s *site) below(path string) []string {
 	s.t.Helper()
 	names, _, err := s.Children(testContext(s.t), path)
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, err == nil || errors.Is(err, zk.ErrNoNode), "%v", err)
 	slices.Sort(names)
 	var all []string
 	for _, name := range names {
@@ -174,9 +161,7 @@ func wantKind(t testing.TB, err error, kind offline.Kind, words ...string) {
 		return
 	}
 	for _, word := range words {
-		if !strings.Contains(err.Error()+"\n"+e.Hint, word) {
-			t.Errorf("%q is not in: %v\nhint: %s", word, err, e.Hint)
-		}
+		assert.That(t, strings.Contains(err.Error()+"\n"+e.Hint, word), "%q is not in: %v\nhint: %s", word, err, e.Hint)
 	}
 }
 
@@ -217,40 +202,28 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 	before := everything()
 	var listed []string
 	report, err := s.sweep(Options{DryRun: true, Deleted: func(path string) { listed = append(listed, path) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if after := everything(); !slices.Equal(before, after) {
 		t.Errorf("a dry run changed\n%v into\n%v", before, after)
 	}
-	if s.waited != 0 || report.Transactions != 0 {
-		t.Errorf("a dry run waited %v and made %d transactions", s.waited, report.Transactions)
-	}
+	assert.That(t, s.waited == 0 && report.Transactions == 0, "a dry run waited %v and made %d transactions", s.waited, report.Transactions)
 
 	var order []string
 	real, err := s.sweep(Options{Deleted: func(path string) { order = append(order, path) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.waited != zk.DefaultPromiseWindow {
-		t.Errorf("it let %v pass, and a gateway may speak for %v", s.waited, zk.DefaultPromiseWindow)
-	}
-	if !slices.Equal(slices.Sorted(slices.Values(listed)), slices.Sorted(slices.Values(order))) {
-		t.Errorf("the dry run listed\n%v and then went\n%v", listed, order)
-	}
+	assert.NoError(t, err)
+	assert.That(t, s.waited == zk.DefaultPromiseWindow, "it let %v pass, and a gateway may speak for %v", s.waited, zk.DefaultPromiseWindow)
+	assert.That(t, slices.Equal(slices.Sorted(slices.Values(listed)), slices.Sorted(slices.Values(order))),
+		"the dry run listed\n%v and then went\n%v", listed, order)
 	want := Report{Leases: 5, Contenders: 7, Locks: 6, Keys: 1, Successions: 3, Outbox: 1, Registrations: 2, Foreign: 4, LongestTTL: time.Minute}
 	report.Transactions, want.Transactions = real.Transactions, real.Transactions
-	if fmt.Sprint(real) != fmt.Sprint(want) || fmt.Sprint(report) != fmt.Sprint(want) {
-		t.Errorf("reported\n%+v, and in the dry run\n%+v, want\n%+v", real, report, want)
-	}
+	assert.That(t, fmt.Sprint(real) == fmt.Sprint(want) && fmt.Sprint(report) == fmt.Sprint(want),
+		"reported\n%+v, and in the dry run\n%+v, want\n%+v", real, report, want)
 	after := everything()
 	missing := slices.DeleteFunc(slices.Clone(before), func(path string) bool { return slices.Contains(after, path) })
 	if !slices.Equal(missing, slices.Sorted(slices.Values(order))) && !slices.Equal(slices.Sorted(slices.Values(missing)), slices.Sorted(slices.Values(order))) {
 		t.Errorf("gone are\n%v, told were\n%v", missing, order)
 	}
-	if len(after)+len(missing) != len(before) {
-		t.Errorf("there is something new: %v", after)
-	}
+	assert.That(t, len(after)+len(missing) == len(before), "there is something new: %v", after)
 	for _, path := range missing {
 		if strings.Contains(path, neighbour.layout.FleetID) || strings.HasPrefix(path, "/another") || strings.Contains(path, "_c_") || strings.Contains(path, "/settings/") || strings.Contains(path, "/webhooks/") {
 			t.Errorf("%s is gone, and was none of the sweep's business", path)
@@ -329,17 +302,13 @@ func TestAGatewayThatStartsInTheMiddleIsRobbedOfNothing(t *testing.T) {
 					}
 				}}
 				report, err := s.sweep(opt)
-				if transactions != after {
-					t.Errorf("%d transactions were committed, and a gateway came after %d", transactions, after)
-				}
+				assert.That(t, transactions == after, "%d transactions were committed, and a gateway came after %d", transactions, after)
 				if stays {
 					wantKind(t, err, KindInUse, "10.0.0.7:8080")
 				} else {
 					wantKind(t, err, KindInUse, "was started meanwhile")
 				}
-				if report.Transactions != after || report.Contenders != 2*report.Leases {
-					t.Errorf("the report says %+v", report)
-				}
+				assert.That(t, report.Transactions == after && report.Contenders == 2*report.Leases, "the report says %+v", report)
 				left := map[recipe.LeaseID]int{}
 				for _, path := range s.below(s.Root() + zk.NodeLocks) {
 					delete(present, path)
@@ -389,9 +358,7 @@ func TestASweepThatLosesAnAnswerGoesOnWhenItIsRunAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 				left := slices.Concat(direct.below(direct.lock("deploy")), direct.below(direct.Root()+"/keys"), direct.below(direct.Root()+"/succession"), direct.below(direct.Root()+"/gateways"))
-				if len(left) > 0 {
-					t.Errorf("after %+v there is left: %v", report, left)
-				}
+				assert.That(t, len(left) <= 0, "after %+v there is left: %v", report, left)
 			})
 		}
 	}
@@ -410,9 +377,7 @@ func TestWhatOthersDoToALeaseMeanwhileIsNoObstacle(t *testing.T) {
 	}}
 	s.put(s.Root()+"/keys/aaaa", "{}")
 	report, err := s.sweep(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if left := s.below(s.lock("deploy")); len(left) != 2 || !slices.Equal(report.Kept, paths[2:]) || report.Leases != 1 || report.Keys != 0 {
 		t.Errorf("left: %v, report %+v", left, report)
 	}
@@ -423,9 +388,7 @@ func TestARegistrationThatCameAndWentIsCounted(t *testing.T) {
 	s := newSite(t, nil)
 	count := func() int32 {
 		_, stat, err := s.Children(testContext(t), s.Root()+zk.NodeGateways)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return creations(stat)
 	}
 	before := count()

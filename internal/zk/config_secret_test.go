@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestNoWayOfPrintingACredentialShowsThePassword(t *testing.T) {
@@ -13,8 +15,6 @@ func TestNoWayOfPrintingACredentialShowsThePassword(t *testing.T) {
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "auth", auth, "value", *auth)
 	for _, s := range []string{fmt.Sprint(auth), fmt.Sprintf("%v %+v %s", *auth, *auth, *auth), log.String(), fmt.Sprintf("%+v", Config{Auth: auth})} {
-		if strings.Contains(s, "hush") {
-			t.Errorf("the password shows: %s", s)
-		}
+		assert.That(t, !strings.Contains(s, "hush"), "the password shows: %s", s)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -14,9 +15,7 @@ func TestAVigilCountsFromTheFirstLookThatFoundTheGuardSo(t *testing.T) {
 	a := zk.Guard{There: true, Version: 7, Czxid: 1}
 	for _, moved := range []zk.Guard{{There: true, Version: 8, Czxid: 1}, {There: true, Version: 7, Czxid: 2}, {}} {
 		var v GuardWatch
-		if v.stalled(time.Hour, 0, w) {
-			t.Error("deaf, and never looked at")
-		}
+		assert.That(t, !v.stalled(time.Hour, 0, w), "deaf, and never looked at")
 		v.saw(a, 100*time.Second)
 		v.saw(a, 110*time.Second)
 		for _, test := range []struct {
@@ -28,14 +27,11 @@ func TestAVigilCountsFromTheFirstLookThatFoundTheGuardSo(t *testing.T) {
 			{130 * time.Second, 101 * time.Second, false}, // the fence opened later
 			{131 * time.Second, 101 * time.Second, true},
 		} {
-			if got := v.stalled(test.now, test.open, w); got != test.want {
-				t.Errorf("at %v, open since %v: stalled %v", test.now, test.open, got)
-			}
+			assert.Equal(t, v.stalled(test.now, test.open, w), test.want, "at %v, open since %v: stalled", test.now, test.open)
 		}
 		v.saw(moved, 129*time.Second)
-		if v.stalled(158*time.Second, 0, w) || !v.stalled(159*time.Second, 0, w) {
-			t.Errorf("after it moved to %+v the wait does not begin anew", moved)
-		}
+		assert.That(t, !v.stalled(158*time.Second, 0, w) && v.stalled(159*time.Second, 0, w),
+			"after it moved to %+v the wait does not begin anew", moved)
 	}
 }
 
@@ -55,9 +51,7 @@ func TestEveryGuardHasItsTurn(t *testing.T) {
 	last := recipe.GatewayID("")
 	for range 3 {
 		ids := m.Watched(last)
-		if len(ids) > maxWatched {
-			t.Fatalf("%d in one round", len(ids))
-		}
+		assert.Must(t, len(ids) <= maxWatched, "%d in one round", len(ids))
 		for _, id := range ids {
 			seen[id]++
 		}

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -36,9 +36,7 @@ func TestTakeoversBeginInOrder(t *testing.T) {
 		for _, v := range test.line {
 			tk.wait(v)
 		}
-		if got := ids(tk.next(time.Hour)); !slices.Equal(got, test.want) {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
-		}
+		assert.Slices(t, ids(tk.next(time.Hour)), test.want, "%s", test.name)
 	}
 }
 
@@ -90,9 +88,7 @@ func TestTakeoversAreFewAtOnceAndUnknownOnesHaveARate(t *testing.T) {
 		if known, strange := look(step.now); known != step.known || strange != step.strange {
 			t.Errorf("at %v: %d known and %d unknown ones begin, want %d and %d", step.now, known, strange, step.known, step.strange)
 		}
-		if tk.credit > ClaimsBurst {
-			t.Errorf("at %v: credit %d", step.now, tk.credit)
-		}
+		assert.That(t, tk.credit <= ClaimsBurst, "at %v: credit %d", step.now, tk.credit)
 	}
 }
 
@@ -112,16 +108,10 @@ func TestTakeoversOfUnknownIDsAreOneLineASecond(t *testing.T) {
 		return alone
 	}
 	const at = 1000 * time.Second
-	if n := end(3, seen, zk.Done); n != 3 {
-		t.Errorf("%d of 3 known gateways get a line", n)
-	}
+	assert.Equal(t, end(3, seen, zk.Done), 3, "of 3 known gateways get a line")
 	tk.log(log, at)
-	if lines() != 0 {
-		t.Error("a line about no unknown id")
-	}
-	if n := end(1, unknown, zk.Done) + end(1, own, zk.Done); n != 1 {
-		t.Errorf("%d lines about one own id", n)
-	}
+	assert.That(t, lines() == 0, "a line about no unknown id")
+	assert.Equal(t, end(1, unknown, zk.Done)+end(1, own, zk.Done), 1, "lines about one own id")
 	tk.log(log, at)
 	end(100, unknown, zk.Done)
 	end(10, unknown, zk.NotDone)

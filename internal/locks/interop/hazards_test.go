@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestAFamilyIsToldByItsNames(t *testing.T) {
@@ -56,9 +57,7 @@ func lockWith(d *recipe.Naming, names ...string) *queue {
 // the titles first.
 func readPage(t *testing.T, title string) (rows [][]string) {
 	page, err := os.ReadFile("../../../docs/interop.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	inside := false
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(strings.ReplaceAll(line, "`", "")), "|"), "|")
@@ -69,9 +68,7 @@ func readPage(t *testing.T, title string) (rows [][]string) {
 			rows = append(rows, cells)
 		}
 	}
-	if len(rows) < 9 {
-		t.Fatalf("the tables %q of the page have %d rows", title, len(rows))
-	}
+	assert.Must(t, len(rows) >= 9, "the tables %q of the page have %d rows", title, len(rows))
 	return rows
 }
 
@@ -81,9 +78,7 @@ func TestProgramsThatDoNotWaitForEachOtherAreAHazard(t *testing.T) {
 	for _, row := range readPage(t, "programs")[1:] {
 		ignores[row[0]] = strings.Split(row[2], ", ")
 	}
-	if len(ignores) != int(families)-1 {
-		t.Errorf("the page has %d programs, want %d", len(ignores), families-1)
-	}
+	assert.That(t, len(ignores) == int(families)-1, "the page has %d programs, want %d", len(ignores), families-1)
 	says := func(a, b family) bool {
 		list := ignores[known[a].id]
 		if len(list) == 1 && list[0] == "all" {
@@ -125,9 +120,7 @@ func hazardKey(code string, programs []string) string {
 func TestLeasesThatAProgramIgnoresAreAHazardWhileBothAreThere(t *testing.T) {
 	for _, name := range []string{"native", "curator-rw", "kazoo", "all", "custom exclusive={id}-W- shared={id}-R-"} {
 		d, err := recipe.ParseNaming(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, mode := range []recipe.Mode{recipe.Exclusive, recipe.Shared} {
 			ours := namesOf(d, mode)
 			for f := unknownFamily + 1; f < families; f++ {
@@ -140,9 +133,7 @@ func TestLeasesThatAProgramIgnoresAreAHazardWhileBothAreThere(t *testing.T) {
 					want = []string{"program_ignores_leases " + known[f].id}
 				}
 				q := lockOfOurs(d, ours, theirs)
-				if list := q.clashing(); !slices.Equal(list, want) {
-					t.Errorf("%s, %v and %s: hazards %q, want %q", d, mode, theirs, list, want)
-				}
+				assert.Slices(t, q.clashing(), want, "%s, %v and %s: hazards", d, mode, theirs)
 				for _, name := range ours {
 					q.count(q.contenders.Remove(name), -1)
 				}
@@ -189,9 +180,7 @@ func TestWhoIgnoresWhichLeasesIsWhatThePageSays(t *testing.T) {
 			delete(of, cells[0])
 		}
 	}
-	if len(of) > 0 || len(ignored) < 8 {
-		t.Fatalf("no rows for %v, %d columns", of, len(ignored))
-	}
+	assert.Must(t, len(of) <= 0 && len(ignored) >= 8, "no rows for %v, %d columns", of, len(ignored))
 	for column, want := range ignored {
 		name, shared := strings.CutSuffix(column, ", shared")
 		mode := recipe.Exclusive
@@ -217,9 +206,7 @@ func TestThePageHasEveryHazard(t *testing.T) {
 	for _, row := range readPage(t, "code")[1:] {
 		page = append(page, row[0])
 	}
-	if !slices.Equal(page, codes) {
-		t.Errorf("the page has\n%q\nthe codes are\n%q", page, codes)
-	}
+	assert.That(t, slices.Equal(page, codes), "the page has\n%q\nthe codes are\n%q", page, codes)
 }
 
 // A hazard's code and programs, and what they ignore, tell it apart. Each says something.
@@ -227,9 +214,8 @@ func TestEveryHazardIsInTheCatalogueOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for place, e := range catalogue {
 		key := fmt.Sprint(hazardKey(string(e.Code), e.Programs), e.beside)
-		if seen[key] || e.Detail == "" || hazardOrder[e.code] != e.Code || e.Programs == nil && e.code != place {
-			t.Errorf("%d: %+v", place, e)
-		}
+		assert.That(t, !seen[key] && e.Detail != "" && hazardOrder[e.code] == e.Code && (e.Programs != nil || e.code == place),
+			"%d: %+v", place, e)
 		seen[key] = true
 	}
 }
@@ -237,9 +223,7 @@ func TestEveryHazardIsInTheCatalogueOnce(t *testing.T) {
 // Where a program waits for exclusive leases and not for shared ones, the hazard says so; with both there it stays that one.
 func TestAProgramThatIgnoresSharedLeasesAloneIsSuchAHazard(t *testing.T) {
 	d, err := recipe.ParseNaming("custom exclusive={id}-lock- shared={id}-R-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, ours := range [][]string{namesOf(d, recipe.Shared), append(namesOf(d, recipe.Shared), namesOf(d, recipe.Exclusive)...)} {
 		q := lockOfOurs(d, ours, mutexFamily.prefix()+"0000000009")
 		if list := q.addHazards(); len(list) != 1 || list[0].Code != locks.HazardIgnoresLeases || !strings.Contains(list[0].Detail, "does not wait for shared leases") {
@@ -250,8 +234,6 @@ func TestAProgramThatIgnoresSharedLeasesAloneIsSuchAHazard(t *testing.T) {
 
 func native(t *testing.T) *recipe.Naming {
 	n, err := recipe.ParseNaming("native")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return n
 }

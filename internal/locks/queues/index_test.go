@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 )
 
 // A program may have made up names with a lease's id: where the real one is is found anew when
@@ -19,20 +20,14 @@ func TestALeaseIsFoundAnewWhenOneOfItsNamesGoes(t *testing.T) {
 		w.add(q, one)
 	}
 	w.remove(a)
-	if w.at["l"].Contender != c || w.more["l"] != 1 {
-		t.Errorf("%+v", w)
-	}
+	assert.That(t, w.at["l"].Contender == c && w.more["l"] == 1, "%+v", w)
 	w.remove(c)
-	if w.at != nil || w.more != nil {
-		t.Errorf("%+v: it knows nothing of the second one", w)
-	}
+	assert.That(t, w.at == nil && w.more == nil, "%+v: it knows nothing of the second one", w)
 	w.remove(b)
 	w = index{at: map[recipe.LeaseID]Location{}}
 	w.add(q, a)
 	w.add(q, b)
 	w.remove(a)
 	w.remove(b)
-	if len(w.at)+len(w.more) != 0 || w.at == nil {
-		t.Errorf("%+v", w)
-	}
+	assert.That(t, len(w.at)+len(w.more) == 0 && w.at != nil, "%+v", w)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -29,9 +30,7 @@ func newFixture(t *testing.T) *fixture {
 		close(ch)
 	})
 	s, err := NamespaceOf("default", zk.Namespace{Root: "/locks"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	s.Whole = true
 	f.space, f.r.Namespaces["default"] = s, s
 	t.Cleanup(func() {
@@ -76,9 +75,7 @@ func kinds(deltas []Delta) (list []DeltaKind) {
 
 func wantKinds(t *testing.T, what string, deltas []Delta, want ...DeltaKind) {
 	t.Helper()
-	if got := kinds(deltas); !slices.Equal(got, want) {
-		t.Errorf("%s: deltas %v, want %v", what, got, want)
-	}
+	assert.Slices(t, kinds(deltas), want, "%s: deltas", what)
 }
 
 func TestAContenderIsAddedAndRemovedOnce(t *testing.T) {
@@ -92,21 +89,16 @@ func TestAContenderIsAddedAndRemovedOnce(t *testing.T) {
 	default:
 		t.Error("a visible change wakes nothing")
 	}
-	if f.r.Counts.Locks != 1 || f.space.InUse != 1 {
-		t.Errorf("%+v", f.r.Counts)
-	}
+	assert.That(t, f.r.Counts.Locks == 1 && f.space.InUse == 1, "%+v", f.r.Counts)
 	f.r.Observe(c, Observed{Holds: true, Since: now})
 	q.SetNode(c.Name, nil, wire.Stat{})
 	wantKinds(t, "gone", f.r.Remove(q, c.Name, now+1), Removed)
 	wantKinds(t, "gone again", f.r.Remove(q, c.Name, now+2))
-	if q.FreedAt != now+1 || q.Idle != now+1 || q.extras != nil {
-		t.Errorf("freed at %v, idle since %v, extras %+v", q.FreedAt, q.Idle, q.extras)
-	}
+	assert.That(t, q.FreedAt == now+1 && q.Idle == now+1 && q.extras == nil,
+		"freed at %v, idle since %v, extras %+v", q.FreedAt, q.Idle, q.extras)
 	f.tell(q, zk.Change{Kind: zk.DirRemoved})
 	for what, n := range f.r.Kept() {
-		if n != 0 {
-			t.Errorf("%d %s are kept", n, what)
-		}
+		assert.That(t, n == 0, "%d %s are kept", n, what)
 	}
 }
 
@@ -119,14 +111,10 @@ func TestAQueueIsForgottenWhenNothingRefersToIt(t *testing.T) {
 		q := f.r.Queue(f.space, "deploy", now)
 		keep(q, 1)
 		f.r.Forget(q)
-		if f.space.Find("deploy") != q {
-			t.Errorf("%s: forgotten", what)
-		}
+		assert.That(t, f.space.Find("deploy") == q, "%s: forgotten", what)
 		keep(q, 0)
 		f.r.Forget(q)
-		if f.space.Find("deploy") != nil {
-			t.Errorf("%s: kept", what)
-		}
+		assert.That(t, f.space.Find("deploy") == nil, "%s: kept", what)
 		next := f.r.Queue(f.space, "deploy", now)
 		if f.r.Forget(q); f.space.Find("deploy") != next {
 			t.Errorf("%s: another queue of that name is dropped", what)
@@ -248,9 +236,7 @@ func TestAnEndThatIsNotShownIsPolledTheSecondTime(t *testing.T) {
 		}
 	}
 	q.ShowEnd(first.Name)
-	if n := len(f.r.ToList()) + f.r.Kept()["polled"]; n != 0 {
-		t.Errorf("%d queues are polled", n)
-	}
+	assert.Equal(t, len(f.r.ToList())+f.r.Kept()["polled"], 0, "queues are polled")
 }
 
 func TestAGroupHoldsWhenItIsWholeAndEachContenderHolds(t *testing.T) {
@@ -260,58 +246,37 @@ func TestAGroupHoldsWhenItIsWholeAndEachContenderHolds(t *testing.T) {
 	f.r.Add(b, before, false, now)
 	one, two := part(0, 1, 2), part(1, 2, 2)
 	f.r.Add(a, one, false, now)
-	if g := f.r.Group(one.LeaseID); g.Whole() != nil || f.r.LeaseHolds(a, one) {
-		t.Error("a group that lacks a contender is whole")
-	}
+	assert.That(t, f.r.Group(one.LeaseID).Whole() == nil && !f.r.LeaseHolds(a, one), "a group that lacks a contender is whole")
 	all := func(recipe.LeaseID) bool { return true }
-	if n := len(f.r.Broken(now+time.Second-1, time.Second, all)); n != 0 {
-		t.Errorf("%d are broken before the window has passed", n)
-	}
-	if n := len(f.r.Broken(now+time.Second, time.Second, all)); n != 1 {
-		t.Errorf("%d are broken", n)
-	}
+	assert.Equal(t, len(f.r.Broken(now+time.Second-1, time.Second, all)), 0, "are broken before the window has passed")
+	assert.Equal(t, len(f.r.Broken(now+time.Second, time.Second, all)), 1, "are broken")
 	f.r.Add(b, two, false, now)
 	g := f.r.Group(one.LeaseID)
-	if len(g.Whole()) != 2 || f.r.LeaseHolds(a, one) || f.r.LeaseHolds(b, two) {
-		t.Error("the group waits in b")
-	}
+	assert.That(t, len(g.Whole()) == 2 && !f.r.LeaseHolds(a, one) && !f.r.LeaseHolds(b, two), "the group waits in b")
 	f.r.Remove(b, before.Name, now)
-	if !f.r.LeaseHolds(a, one) || !f.r.LeaseHolds(b, two) {
-		t.Error("the group holds in both queues")
-	}
+	assert.That(t, f.r.LeaseHolds(a, one) && f.r.LeaseHolds(b, two), "the group holds in both queues")
 	if holds, certain, unlisted := Holds(g.Whole()); !holds || !certain || unlisted != nil {
 		t.Errorf("holds %v, certain %v", holds, certain)
 	}
-	if others := f.r.OtherLocks(a, one); !slices.Equal(others, []string{"b"}) {
-		t.Errorf("other locks %q", others)
-	}
+	assert.Slices(t, f.r.OtherLocks(a, one), []string{"b"}, "other locks")
 	f.r.Remove(a, one.Name, now)
 	f.r.Remove(b, two.Name, now)
-	if f.r.Group(one.LeaseID) != nil {
-		t.Error("a group without contenders is kept")
-	}
+	assert.That(t, f.r.Group(one.LeaseID) == nil, "a group without contenders is kept")
 }
 
 func TestAPlainNodeIsTheOnlyContenderAndIsRemembered(t *testing.T) {
 	f := newFixture(t)
 	q := f.r.Queue(f.space, "deploy", now)
 	wantKinds(t, "new directory", f.tell(q, zk.Change{Kind: zk.DirAdded}), LookSoon)
-	if !q.NeverUsed() || q.HadPlain() {
-		t.Error("it has had no child, and no plain node has stood there")
-	}
-	if q.NewPlain(nil) != nil || q.NewPlain(&wire.Stat{Czxid: 5}) != nil {
-		t.Error("a directory is no plain node")
-	}
+	assert.That(t, q.NeverUsed() && !q.HadPlain(), "it has had no child, and no plain node has stood there")
+	assert.That(t, q.NewPlain(nil) == nil && q.NewPlain(&wire.Stat{Czxid: 5}) == nil, "a directory is no plain node")
 	stat := &wire.Stat{Czxid: 5, EphemeralOwner: 1}
 	c := q.NewPlain(stat)
 	f.r.Add(q, c, true, now)
-	if q.Plain() != c || !q.Obstructed() || q.NodeOf(c.Name) != "/locks/deploy" || q.Replaced(stat) {
-		t.Error("the plain node is in the lock's place")
-	}
+	assert.That(t, q.Plain() == c && q.Obstructed() && q.NodeOf(c.Name) == "/locks/deploy" && !q.Replaced(stat),
+		"the plain node is in the lock's place")
 	for what, other := range map[string]*wire.Stat{"a directory": nil, "another node": {Czxid: 6, EphemeralOwner: 1}} {
-		if !q.Replaced(other) {
-			t.Errorf("%s does not replace it", what)
-		}
+		assert.That(t, q.Replaced(other), "%s does not replace it", what)
 	}
 	f.r.Remove(q, c.Name, now)
 	f.tell(q, zk.Change{Kind: zk.DirRemoved})
@@ -325,18 +290,15 @@ func TestAMarkerBlocksItsLock(t *testing.T) {
 	lock, marker := f.dir("deploy"), f.dir("deploy_INVALID")
 	wantKinds(t, "marker", f.r.ReviewMarker(marker), HazardBegins, Evaluate)
 	wantKinds(t, "again", f.r.ReviewMarker(marker))
-	if !marker.NoLock() || !f.space.Marked("deploy") || !f.space.Marked("deploy_INVALID") || !lock.Blocked() {
-		t.Error("the lock is not blocked")
-	}
+	assert.That(t, marker.NoLock() && f.space.Marked("deploy") && f.space.Marked("deploy_INVALID") && lock.Blocked(),
+		"the lock is not blocked")
 	f.tell(lock, zk.Change{Kind: zk.DirRemoved})
 	if later := f.r.Queue(f.space, "deploy", now); !later.Blocked() || !later.Extras().Invalid {
 		t.Error("a lock that comes later is not blocked")
 	}
 	f.tell(marker, zk.Change{Kind: zk.DirRemoved})
 	f.r.ReviewMarker(marker)
-	if f.space.Marked("deploy") {
-		t.Error("the marker is gone, and blocks")
-	}
+	assert.That(t, !f.space.Marked("deploy"), "the marker is gone, and blocks")
 }
 
 func TestLimitsFollowTheirNodes(t *testing.T) {
@@ -365,20 +327,15 @@ func TestLimitsFollowTheirNodes(t *testing.T) {
 		t.Errorf("agreed %v, limits %v", all, limits)
 	}
 	wantKinds(t, "gone", tell(zk.DirRemoved, ""), SettingsEnd)
-	if f.space.Find("deploy") != nil {
-		t.Error("the queue is kept")
-	}
-	if c := (&zk.Change{Kind: zk.DirAdded, Dir: &zk.Dir{Path: "/lockkeeper/settings/other,deploy"}}); f.r.SettingsOf(c, now) != nil {
-		t.Error("settings in a namespace that there is not are followed")
-	}
+	assert.That(t, f.space.Find("deploy") == nil, "the queue is kept")
+	assert.That(t, f.r.SettingsOf((&zk.Change{Kind: zk.DirAdded, Dir: &zk.Dir{Path: "/lockkeeper/settings/other,deploy"}}), now) == nil,
+		"settings in a namespace that there is not are followed")
 }
 
 func TestANamespaceIsLoadedInThreeSteps(t *testing.T) {
 	f := newFixture(t)
 	const record = `{"root":"/python","dialect":"kazoo"}`
-	if !f.r.Recorded("python") || f.r.KnowsAll() || !slices.Equal(f.r.Unread(), []string{"python"}) {
-		t.Fatal("its record is to be read")
-	}
+	assert.Must(t, f.r.Recorded("python") && !f.r.KnowsAll() && slices.Equal(f.r.Unread(), []string{"python"}), "its record is to be read")
 	loading := f.r.Loading["python"]
 	for what, bad := range map[string]string{"no record": `{`, "unknown dialect": `{"root":"/python","dialect":"later"}`, "overlaps": `{"root":"/locks/below"}`} {
 		if _, err := f.r.Learn("python", "/lockkeeper", []byte(bad)); err == nil {
@@ -388,12 +345,9 @@ func TestANamespaceIsLoadedInThreeSteps(t *testing.T) {
 	if known, err := f.r.Learn("python", "/lockkeeper", []byte(record)); known || err != nil {
 		t.Fatal(known, err)
 	}
-	if loading.Watch(false) || !loading.Watch(true) || loading.Watch(true) {
-		t.Error("a synced replica is told of the root once")
-	}
-	if f.r.Recorded("python") || f.r.Unrecorded("python") || len(f.r.Arrived(&zk.WatchRoot{Path: "/other"})) != 0 {
-		t.Error("it is loaded whatever becomes of its record")
-	}
+	assert.That(t, !loading.Watch(false) && loading.Watch(true) && !loading.Watch(true), "a synced replica is told of the root once")
+	assert.That(t, !f.r.Recorded("python") && !f.r.Unrecorded("python") && len(f.r.Arrived(&zk.WatchRoot{Path: "/other"})) == 0,
+		"it is loaded whatever becomes of its record")
 	if whole := f.r.Arrived(&zk.WatchRoot{Path: "/python"}); len(whole) != 1 || !whole[0].Whole || !f.r.KnowsAll() || f.r.NamespaceAt("/python") != whole[0] {
 		t.Error("it is whole")
 	}
@@ -405,7 +359,5 @@ func TestANamespaceIsLoadedInThreeSteps(t *testing.T) {
 	if _, err := f.r.Learn("python", "/lockkeeper", []byte(`{"root":"/elsewhere"}`)); err == nil {
 		t.Error("its root has moved")
 	}
-	if !f.r.Unrecorded("python") {
-		t.Error("a record that was not understood is gone")
-	}
+	assert.That(t, f.r.Unrecorded("python"), "a record that was not understood is gone")
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestDefaultsFollowTheMemory(t *testing.T) {
@@ -21,9 +23,7 @@ func TestDefaultsFollowTheMemory(t *testing.T) {
 		{"tickets follow the leases", Limits{Leases: 1}, GiB, Limits{1, 1, 64 << 20, 160_000, 200_000, 10_000}},
 		{"tickets may be all leases", Limits{Leases: 8, Tickets: 8}, GiB, Limits{8, 8, 64 << 20, 160_000, 200_000, 10_000}},
 	} {
-		if got := test.set.For(test.memory); got != test.want {
-			t.Errorf("%s: %v instead of %v", test.name, got, test.want)
-		}
+		assert.Equal(t, test.set.For(test.memory), test.want, "%s", test.name)
 	}
 	for b, n := range (Limits{}).For(math.MaxInt64) {
 		if n <= 0 {
@@ -45,9 +45,8 @@ func TestLimitsThatMakeNoSenseAreRefused(t *testing.T) {
 		{Limits{Settings: -1}, "settings"},
 	} {
 		err := test.is.Check()
-		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%v: %v, which should tell of %q", test.is, err, test.says)
-		}
+		assert.That(t, (err == nil) == (test.says == "") && (err == nil || strings.Contains(err.Error(), test.says)),
+			"%v: %v, which should tell of %q", test.is, err, test.says)
 	}
 }
 
@@ -73,9 +72,7 @@ func TestABoundRefusesWhatIsNewAndNothingElse(t *testing.T) {
 
 	q.Set(Settings, 2)
 	is(Settings, 1, false)
-	if !q.FitsTimes(Settings, 2, 2) || q.FitsTimes(Settings, 3, 2) {
-		t.Error("twice the bound is not twice the bound")
-	}
+	assert.That(t, q.FitsTimes(Settings, 2, 2) && !q.FitsTimes(Settings, 3, 2), "twice the bound is not twice the bound")
 	is(Leases, 2, true)
 	for _, s := range q.States() {
 		if want := map[Bound]uint64{MetadataBytes: 3, Settings: 2}[s.Bound]; s.Refused != want {
@@ -86,9 +83,7 @@ func TestABoundRefusesWhatIsNewAndNothingElse(t *testing.T) {
 
 func TestMoreGoneThanCameIsADefect(t *testing.T) {
 	defer func() {
-		if recover() == nil {
-			t.Error("it goes on")
-		}
+		assert.That(t, recover() != nil, "it goes on")
 	}()
 	q := New(Limits{Tickets: 1})
 	q.Add(Tickets, 1)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/layout"
 )
 
@@ -17,9 +18,7 @@ func TestATokenHasOneSpellingAndOneLease(t *testing.T) {
 	fleet, _ := recipe.NewFleetID(zeroes{})
 	gateway, _ := recipe.NewGatewayID(zeroes{})
 	id, err := recipe.NewLeaseID(fleet, gateway, zeroes{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	old := NewTokens([]layout.TokenKey{{ID: "k1", Key: []byte("one key")}}, nil)
 	both := NewTokens([]layout.TokenKey{{ID: "k2", Key: []byte("a newer key")}, {ID: "k1", Key: []byte("one key")}}, nil)
 	token := old.Make(id)

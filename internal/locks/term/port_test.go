@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -101,24 +102,16 @@ func TestAnAnswerOfAFormerSessionIsNotValidUnderTheNext(t *testing.T) {
 		stopped := make(chan error, 1)
 		go func() { stopped <- p.Run(ctx, nil, time.Minute) }()
 		synctest.Wait()
-		if !p.StillValid(1) || p.StillValid(2) || p.StillValid(0) {
-			t.Error("the first session has term 1")
-		}
+		assert.That(t, p.StillValid(1) && !p.StillValid(2) && !p.StillValid(0), "the first session has term 1")
 		w.nth(0).trusted = false
-		if p.StillValid(1) || p.Trusted() {
-			t.Error("valid outside the trust window")
-		}
+		assert.That(t, !p.StillValid(1) && !p.Trusted(), "valid outside the trust window")
 		outcomes := 0
 		submit := func() { p.Submit(&zk.Write{}, func(res zk.Result) { outcomes++ }) }
 		l.Do(submit)
-		if p.InFlight() != 1 || len(w.nth(0).writes) != 1 {
-			t.Error("the write is not in flight")
-		}
+		assert.That(t, p.InFlight() == 1 && len(w.nth(0).writes) == 1, "the write is not in flight")
 		close(w.nth(0).done)
 		synctest.Wait()
-		if p.Present() != nil || p.Term() != locks.Term(1) || p.StillValid(1) {
-			t.Error("a session that has ended is present")
-		}
+		assert.That(t, p.Present() == nil && p.Term() == locks.Term(1) && !p.StillValid(1), "a session that has ended is present")
 		w.nth(0).writes[0].Done(zk.Result{Outcome: zk.Unknown})
 		l.Do(submit) // without a session it is not done
 		if outcomes != 2 || p.InFlight() != 0 {
@@ -126,9 +119,7 @@ func TestAnAnswerOfAFormerSessionIsNotValidUnderTheNext(t *testing.T) {
 		}
 		time.Sleep(reopenDelay)
 		synctest.Wait()
-		if p.StillValid(1) || !p.StillValid(2) {
-			t.Error("the second session has term 2")
-		}
+		assert.That(t, !p.StillValid(1) && p.StillValid(2), "the second session has term 2")
 		l.Do(p.Last)
 		close(w.nth(1).done)
 		time.Sleep(time.Minute)
@@ -136,9 +127,7 @@ func TestAnAnswerOfAFormerSessionIsNotValidUnderTheNext(t *testing.T) {
 		if err := <-stopped; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if len(w.open) != 2 {
-			t.Error("a session was opened after the last one")
-		}
+		assert.That(t, len(w.open) == 2, "a session was opened after the last one")
 	})
 }
 

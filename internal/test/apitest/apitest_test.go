@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // recorder is a test that may fail without failing this one.
@@ -138,9 +140,7 @@ func TestAnAnswerThatTheSpecificationDoesNotHaveFailsTheTest(t *testing.T) {
 		"an answer that may be framed":         {"GET", "/v1/leases/self", good(200, "application/json", lease, "ETag", `"1"`, "Content-Security-Policy", "default-src 'none'")},
 		"an answer that may be embedded":       {"GET", "/nothing", good(404, "application/problem+json", problemBody(404, "route_not_found", ""), "Cross-Origin-Resource-Policy", "cross-origin")},
 	} {
-		if complaints := judge(t, c.method, c.path, c.reply); len(complaints) == 0 {
-			t.Errorf("%s passes", what)
-		}
+		assert.That(t, len(judge(t, c.method, c.path, c.reply)) != 0, "%s passes", what)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/assert"
 )
 
 // Client talks to one gateway.
@@ -26,9 +27,7 @@ type Client struct {
 func New(t testing.TB, base string) *Client {
 	t.Helper()
 	spec, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	transport := &http.Transport{MaxIdleConnsPerHost: 256}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &Client{t: t, base: strings.TrimSuffix(base, "/"), http: &http.Client{
@@ -40,9 +39,7 @@ func New(t testing.TB, base string) *Client {
 // API is the generated client; what it receives is judged like everything else.
 func (c *Client) API() *api.Client {
 	generated, err := api.NewClient(c.base, api.WithHTTPClient(doer{c}))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NoError(c.t, err)
 	return generated
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/assert"
 )
 
 // Stream is an event stream as it arrives: server-sent events, JSON lines or a
@@ -106,9 +107,7 @@ func (c *Client) Socket(ctx context.Context, options ...Option) (*Stream, *Answe
 	conn.SetPingHandler(func(data string) error { s.Keepalives.Add(1); return pong(data) })
 	s.next = func() (string, error) {
 		kind, message, err := conn.ReadMessage()
-		if err == nil && kind != websocket.TextMessage {
-			c.t.Errorf("a message of type %d", kind)
-		}
+		assert.That(c.t, err != nil || kind == websocket.TextMessage, "a message of type %d", kind)
 		return string(message), err
 	}
 	return s, nil, nil

@@ -6,7 +6,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 // read lets a client read a stream to its end, and returns the events, what it
@@ -27,7 +27,7 @@ func read(t *testing.T, contentType, body string) (n int, complaints []string, e
 	defer server.Close()
 	rec := &recorder{TB: t}
 	s, _, err := New(rec, server.URL).Events(t.Context())
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer s.Close()
 	for {
 		if _, err := s.Next(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -72,16 +73,12 @@ func shell(t *testing.T, script string) *Process {
 func ready(t *testing.T, cmd *exec.Cmd) *Process {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer r.Close()
 	cmd.Stdout = w
 	p, err := Start(cmd)
 	w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(p.Kill)
 	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
 		t.Fatalf("%s: %v", cmd, err)
@@ -93,26 +90,14 @@ func TestAChildDiesWithItsParent(t *testing.T) {
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), "CHILDPROC_PARENT=1")
 	out, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, parent.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatalf("the parent said %q", line)
-	}
-	if !alive(pid) {
-		t.Fatal("the child does not run")
-	}
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err == nil, "the parent said %q", line)
+	assert.Must(t, alive(pid), "the child does not run")
+	assert.NoError(t, parent.Process.Kill())
 	_, _ = io.Copy(io.Discard, out)
 	_ = parent.Wait() // reports the kill
 	defer func() {    // the child is not ours to wait for, but must not stay when the test fails
@@ -136,9 +121,7 @@ func alive(pid int) bool {
 func TestStopAsksFirst(t *testing.T) {
 	testkit.NoLeaks(t)
 	p := shell(t, `trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done`)
-	if killed := p.Stop(patience); killed {
-		t.Error("killed")
-	}
+	assert.That(t, !p.Stop(patience), "killed")
 	var exit *exec.ExitError
 	if err := p.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
 		t.Errorf("ended with %v, want exit code 7", err)
@@ -150,9 +133,7 @@ func TestStopReachesAProcessThatIsFrozen(t *testing.T) {
 	// One that handles SIGTERM, as a JVM does; without a handler the kernel does not wait for SIGCONT.
 	p := shell(t, `trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
 	p.Freeze()
-	if killed := p.Stop(patience); killed {
-		t.Error("killed")
-	}
+	assert.That(t, !p.Stop(patience), "killed")
 }
 
 func TestAFrozenChildStandsStillInAllItsThreads(t *testing.T) {
@@ -162,9 +143,7 @@ func TestAFrozenChildStandsStillInAllItsThreads(t *testing.T) {
 	for range 5 {
 		p.Freeze()
 		states, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
-		if err != nil || len(states) < 16 {
-			t.Fatalf("%d threads, %v", len(states), err)
-		}
+		assert.Must(t, err == nil && len(states) >= 16, "%d threads, %v", len(states), err)
 		for _, path := range states {
 			stat, err := os.ReadFile(path)
 			if _, after, _ := strings.Cut(string(stat), ") "); err != nil || !strings.HasPrefix(after, "T") {
@@ -179,12 +158,8 @@ func TestAFrozenChildStandsStillInAllItsThreads(t *testing.T) {
 
 func TestStopKillsWhatDoesNotListen(t *testing.T) {
 	p := shell(t, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
-	if killed := p.Stop(50 * time.Millisecond); !killed {
-		t.Error("ended by itself")
-	}
-	if !p.Ended() || alive(p.PID()) {
-		t.Error("still there")
-	}
+	assert.That(t, p.Stop(50*time.Millisecond), "ended by itself")
+	assert.That(t, p.Ended() && !alive(p.PID()), "still there")
 }
 
 func TestStartReportsWhatCannotBeStarted(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -81,7 +82,7 @@ func manage(t *testing.T, addr, chroot string) (*manager.Manager, Place) {
 	testkit.Eventually(t, patience, func() bool { return m.Ready() == nil && m.Trusted() }, "the manager is usable")
 	return m, Place{Foreign: func(t testing.TB, lock, znode string) {
 		t.Helper()
-		testkit.NoError(t, zkreal.Mkdir(addr, chroot+"/lockkeeper/locks/"+lock+"/"+znode))
+		assert.NoError(t, zkreal.Mkdir(addr, chroot+"/lockkeeper/locks/"+lock+"/"+znode))
 	}}
 }
 

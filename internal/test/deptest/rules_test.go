@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 const module = "lockkeeper"
@@ -22,9 +24,7 @@ func TestTheCodeKeepsTheImportRules(t *testing.T) {
 		t.Error(v)
 	}
 	// A graph that was read wrongly has no violations either.
-	if len(g["internal/test/zkreal"]) == 0 || len(g) < 5 {
-		t.Errorf("the graph has only %d packages: %v", len(g), g)
-	}
+	assert.That(t, len(g["internal/test/zkreal"]) != 0 && len(g) >= 5, "the graph has only %d packages: %v", len(g), g)
 }
 
 // touchSources opens every Go file and directory of the module. go test repeats a result from its cache as long as the files
@@ -42,9 +42,7 @@ func touchSources(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 }
 
 // load asks the go command for the imports of all packages of this module, without those of test files.
@@ -54,9 +52,7 @@ func load(t *testing.T) Graph {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, &stderr)
-	}
+	assert.Must(t, err == nil, "go list: %v\n%s", err, &stderr)
 	g := make(Graph)
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var pkg struct {
@@ -125,19 +121,14 @@ func TestViolationsAreFoundAndExplained(t *testing.T) {
 					got = v.String()
 				}
 			}
-			if c.reason == "" && got != "" {
-				t.Errorf("refused: %s", got)
-			}
-			if c.reason != "" && (!strings.Contains(got, c.reason) || !strings.HasPrefix(got, c.pkg+" imports "+c.imp)) {
-				t.Errorf("got %q, want a violation with %q", got, c.reason)
-			}
+			assert.That(t, c.reason != "" || got == "", "refused: %s", got)
+			assert.That(t, c.reason == "" || strings.Contains(got, c.reason) && strings.HasPrefix(got, c.pkg+" imports "+c.imp),
+				"got %q, want a violation with %q", got, c.reason)
 		})
 	}
 }
 
 func TestAPackageWithoutAPlaceIsAViolation(t *testing.T) {
 	got := Check(Graph{"internal/misc": nil, "internal/zk": nil})
-	if len(got) != 1 || !strings.Contains(got[0].String(), "internal/misc: has no place") {
-		t.Errorf("got %v", got)
-	}
+	assert.That(t, len(got) == 1 && strings.Contains(got[0].String(), "internal/misc: has no place"), "got %v", got)
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 // history is what says how things were: names in it need not be there any more.
@@ -81,9 +81,7 @@ func TestNamedFilesAndTestsAreThere(t *testing.T) {
 				}
 			}
 			for _, test := range tests.FindAllString(line, -1) {
-				if !strings.Contains(r.tests, " "+test) {
-					t.Errorf("%s names %s, which is no test", name, test)
-				}
+				assert.That(t, strings.Contains(r.tests, " "+test), "%s names %s, which is no test", name, test)
 			}
 			for _, m := range packages.FindAllStringSubmatch(line, -1) {
 				if m[2] == "" && !r.files[m[1]] {
@@ -130,7 +128,7 @@ func read(t *testing.T) *repository {
 	t.Helper()
 	r := &repository{files: map[string]bool{}, documents: map[string]string{}}
 	root, err := filepath.Abs("../../..")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	err = fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -154,6 +152,6 @@ func read(t *testing.T) *repository {
 		}
 		return err
 	})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	return r
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded"
 )
 
@@ -61,9 +62,7 @@ func (alwaysDue) SnapshotDue() bool { return true }
 func RunT(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	s, err := Start(opts...)
-	if err != nil {
-		t.Fatalf("embeddedtest: %v", err)
-	}
+	assert.Must(t, err == nil, "embeddedtest: %v", err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -174,9 +173,7 @@ func (s *Server) Restart() error {
 // RestartT is Restart; a failure ends the test.
 func (s *Server) RestartT(t testing.TB) {
 	t.Helper()
-	if err := s.Restart(); err != nil {
-		t.Fatalf("embeddedtest: %v", err)
-	}
+	assert.NoError(t, s.Restart(), "embeddedtest")
 }
 
 // stop ends the server in good order, kill at once. Both return when it is gone.

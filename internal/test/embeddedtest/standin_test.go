@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -23,9 +24,8 @@ func TestTestsRunOnTheEmbeddedServerUnlessTheRealOneIsAskedFor(t *testing.T) {
 		t.Setenv(Variable, c.value)
 		s := zkreal.StartT(t, append(c.opts, zkreal.WithoutFsync())...)
 		answer, err := s.FourLetter("srvr")
-		if err != nil || strings.Contains(answer, "embedded") == c.real {
-			t.Errorf("%q, %d options: %s, %v", c.value, len(c.opts), answer, err)
-		}
+		assert.That(t, err == nil && strings.Contains(answer, "embedded") != c.real,
+			"%q, %d options: %s, %v", c.value, len(c.opts), answer, err)
 	}
 	t.Setenv(Variable, "")
 	if s, err := zkreal.Start(zkreal.WithConfig("maxClientCnxns", "1")); err == nil || !strings.Contains(err.Error(), "maxClientCnxns") {

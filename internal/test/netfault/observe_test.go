@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -15,7 +16,7 @@ import (
 func frameServer(t *testing.T) (addr string, executed chan int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	executed = make(chan int32, 100)
 	go func() {
@@ -67,7 +68,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 func session(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	if _, err := conn.Write(frameOf(0, 0, 0, 0)); err != nil {
@@ -89,7 +90,7 @@ func request(t *testing.T, conn net.Conn, xid uint32, op Op) {
 func reply(t *testing.T, conn net.Conn) int32 {
 	t.Helper()
 	body, err := readFrame(conn)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	return int32(binary.BigEndian.Uint32(body))
 }
 
@@ -109,9 +110,7 @@ func TestRequestsAreCountedByOperation(t *testing.T) {
 		reply(t, conn)
 	}
 	counts := counter.Take()
-	if got := counts.String(); got != "1 connect, 1 create, 1 exists, 1 getData, 1 ping, 2 multi" {
-		t.Errorf("counted %s", got)
-	}
+	assert.Equal(t, counts.String(), "1 connect, 1 create, 1 exists, 1 getData, 1 ping, 2 multi", "counted")
 	if counts.Writes() != 3 || counts.Reads() != 2 {
 		t.Errorf("%d writes, %d reads; want 3 and 2", counts.Writes(), counts.Reads())
 	}
@@ -148,9 +147,7 @@ func TestObserversSeeHeadsOfRequestsAndReplies(t *testing.T) {
 	remove()
 	request(t, conn, 6, OpSetData)
 	reply(t, conn)
-	if len(seen) != 0 {
-		t.Error("an observer that was removed still sees frames")
-	}
+	assert.That(t, len(seen) == 0, "an observer that was removed still sees frames")
 }
 
 func TestFailRequestCutsBeforeTheNthRequestIsExecuted(t *testing.T) {
@@ -161,9 +158,7 @@ func TestFailRequestCutsBeforeTheNthRequestIsExecuted(t *testing.T) {
 	request(t, conn, 2, OpGetData)
 	request(t, conn, 3, OpMulti)
 	for _, want := range []int32{1, 2} {
-		if got := testkit.Receive(t, patience, executed, "request %d", want); got != want {
-			t.Fatalf("executed %d, want %d", got, want)
-		}
+		assert.MustEqual(t, testkit.Receive(t, patience, executed, "request %d", want), want, "executed")
 	}
 	testkit.Closed(t, patience, fault.Fired(), "the fault strikes")
 	testkit.Eventually(t, patience, func() bool { return p.Connections() == 0 }, "the connection ends")
@@ -172,9 +167,7 @@ func TestFailRequestCutsBeforeTheNthRequestIsExecuted(t *testing.T) {
 	}
 	again := session(t, p.Addr())
 	request(t, again, 4, OpMulti)
-	if reply(t, again) != 4 {
-		t.Error("the fault struck twice")
-	}
+	assert.That(t, reply(t, again) == 4, "the fault struck twice")
 }
 
 func TestFailReplyCutsAfterTheNthRequestIsExecuted(t *testing.T) {
@@ -182,17 +175,13 @@ func TestFailReplyCutsAfterTheNthRequestIsExecuted(t *testing.T) {
 	fault := p.FailReply(2, IsOp(OpMulti))
 	conn := session(t, p.Addr())
 	request(t, conn, 1, OpMulti)
-	if reply(t, conn) != 1 {
-		t.Fatal("the first reply is missing")
-	}
+	assert.Must(t, reply(t, conn) == 1, "the first reply is missing")
 	request(t, conn, 2, OpMulti)
 	if body, err := readFrame(conn); err == nil {
 		t.Fatalf("got the reply %x", body)
 	}
 	testkit.Closed(t, patience, fault.Fired(), "the fault strikes")
-	if got := []int32{<-executed, <-executed}; !slices.Equal(got, []int32{1, 2}) {
-		t.Errorf("executed %v", got)
-	}
+	assert.Slices(t, []int32{<-executed, <-executed}, []int32{1, 2}, "executed")
 }
 
 func TestHoldRequestIsExecutedAfterTheClientHasComeBack(t *testing.T) {
@@ -207,13 +196,9 @@ func TestHoldRequestIsExecutedAfterTheClientHasComeBack(t *testing.T) {
 	}
 	again := session(t, p.Addr())
 	request(t, again, 2, OpMulti)
-	if reply(t, again) != 2 {
-		t.Fatal("the new connection must not be held")
-	}
+	assert.Must(t, reply(t, again) == 2, "the new connection must not be held")
 	p.Heal()
-	if got := []int32{<-executed, testkit.Receive(t, patience, executed, "the late request")}; !slices.Equal(got, []int32{2, 1}) {
-		t.Errorf("executed %v, want 2 before 1", got)
-	}
+	assert.Slices(t, []int32{<-executed, testkit.Receive(t, patience, executed, "the late request")}, []int32{2, 1}, "executed")
 }
 
 func TestHoldReplyIsDeliveredByHeal(t *testing.T) {
@@ -222,13 +207,9 @@ func TestHoldReplyIsDeliveredByHeal(t *testing.T) {
 	conn := session(t, p.Addr())
 	request(t, conn, 1, OpMulti)
 	testkit.Closed(t, patience, fault.Fired(), "the fault strikes")
-	if len(executed) != 1 {
-		t.Error("not executed")
-	}
+	assert.That(t, len(executed) == 1, "not executed")
 	p.Heal()
-	if reply(t, conn) != 1 {
-		t.Error("another reply than the one that was held")
-	}
+	assert.That(t, reply(t, conn) == 1, "another reply than the one that was held")
 }
 
 func TestSwallowLeavesOneFrameOut(t *testing.T) {
@@ -243,12 +224,8 @@ func TestSwallowLeavesOneFrameOut(t *testing.T) {
 	for xid := range uint32(3) {
 		request(t, conn, xid+1, OpSetData)
 	}
-	if got := []int32{reply(t, conn), reply(t, conn)}; !slices.Equal(got, []int32{1, 3}) {
-		t.Errorf("replies to %v", got)
-	}
-	if len(executed) != 2 {
-		t.Errorf("%d requests executed", len(executed))
-	}
+	assert.Slices(t, []int32{reply(t, conn), reply(t, conn)}, []int32{1, 3}, "replies to")
+	assert.That(t, len(executed) == 2, "%d requests executed", len(executed))
 }
 
 func TestWhatIsNoFramePassesThroughAFramedProxy(t *testing.T) {

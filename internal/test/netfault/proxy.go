@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // Direction is one of the two ways through a proxy.
@@ -97,9 +99,7 @@ func New(target string, opts ...Option) (*Proxy, error) {
 func NewT(t testing.TB, target string, opts ...Option) *Proxy {
 	t.Helper()
 	p, err := New(target, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p
 }

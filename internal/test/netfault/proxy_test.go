@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -26,7 +27,7 @@ type lineServer struct {
 func newLineServer(t *testing.T) *lineServer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	s := &lineServer{addr: l.Addr().String(), received: make(chan string, 100), ended: make(chan struct{}, 100)}
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -58,7 +59,7 @@ type lineClient struct {
 func dial(t *testing.T, addr string) *lineClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return &lineClient{t, conn, bufio.NewReader(conn)}
 }
@@ -74,9 +75,7 @@ func (c *lineClient) expect(line string) {
 	c.t.Helper()
 	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
 	got, err := c.in.ReadString('\n')
-	if err != nil || strings.TrimSuffix(got, "\n") != line {
-		c.t.Fatalf("got %q, %v; want %q", got, err, line)
-	}
+	assert.Must(c.t, err == nil && strings.TrimSuffix(got, "\n") == line, "got %q, %v; want %q", got, err, line)
 }
 
 func (c *lineClient) expectSilence() {
@@ -106,9 +105,7 @@ func expectRefused(t *testing.T, addr string) {
 
 func (s *lineServer) expect(t *testing.T, line string) {
 	t.Helper()
-	if got := testkit.Receive(t, patience, s.received, "the server receives %q", line); got != line {
-		t.Fatalf("the server received %q, want %q", got, line)
-	}
+	assert.MustEqual(t, testkit.Receive(t, patience, s.received, "the server receives %q", line), line, "the server received")
 }
 
 func (s *lineServer) expectNothing(t *testing.T) {
@@ -236,12 +233,12 @@ func TestRequestsThatWereHeldReachTheServerAfterTheirClientIsGone(t *testing.T) 
 func TestRequestsThatAreHeldSurviveRepliesToAClientThatIsGone(t *testing.T) {
 	testkit.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer l.Close()
 	p := NewT(t, l.Addr().String())
 	c := dial(t, p.Addr())
 	conn, err := l.Accept()
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer conn.Close()
 	p.StallRequests()
 	c.send("late")
@@ -281,7 +278,7 @@ func TestATargetThatDoesNotListenLooksRefused(t *testing.T) {
 func TestAPatientProxyWaitsForATargetThatIsAboutToListen(t *testing.T) {
 	testkit.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	addr := l.Addr().String()
 	l.Close()
 	c := dial(t, NewT(t, addr, WithPatience(patience)).Addr())
@@ -291,7 +288,7 @@ func TestAPatientProxyWaitsForATargetThatIsAboutToListen(t *testing.T) {
 	}
 	defer l.Close()
 	conn, err := l.Accept()
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, "here\n"); err != nil {
 		t.Fatal(err)
@@ -305,19 +302,17 @@ func TestCloseEndsEverythingAlsoWhileStalled(t *testing.T) {
 	c.send("held")
 	p.Close()
 	c.expectEnd()
-	if n := p.Connections(); n != 0 {
-		t.Errorf("%d connections after Close", n)
-	}
+	assert.Equal(t, p.Connections(), 0, "connections after Close")
 }
 
 func TestAServerThatEndsIsSeenByTheClient(t *testing.T) {
 	testkit.NoLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer l.Close()
 	c := dial(t, NewT(t, l.Addr().String()).Addr())
 	conn, err := l.Accept()
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	conn.Close()
 	c.expectEnd()
 }

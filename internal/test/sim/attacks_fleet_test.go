@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/wire"
 )
@@ -139,7 +139,7 @@ func TestAttack22NobodyIsDeposedForAnOutageOfZooKeeper(t *testing.T) {
 		s.zk.KillLeader()
 		time.Sleep(4 * s.window)
 		heal := s.mute(slow)
-		testkit.NoError(s, s.zk.StartLeader())
+		assert.NoError(s, s.zk.StartLeader())
 		s.within(s.window, "the other one is back", func() bool { return quick.manager.Trusted() })
 		time.Sleep(2 * s.window)
 		if s.takenOver() {

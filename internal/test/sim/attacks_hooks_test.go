@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -21,7 +21,7 @@ func (s *scene) subscribeAt(g *gateway) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	sub, err := g.hooks.Create(ctx, &webhooks.Subscription{URL: "http://receiver.example/a", Enabled: true})
-	testkit.NoError(s, err)
+	assert.NoError(s, err)
 	return sub.ID
 }
 

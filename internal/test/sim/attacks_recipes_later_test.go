@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded/state"
 )
 
@@ -50,9 +50,7 @@ func TestAttack35ALeaseIsReadBeforeItIsHeartbeatenByASuccessor(t *testing.T) {
 			s.within(20*time.Second, "the successor says that it has ended", func() bool { return s.beat(c, l).status == http.StatusGone })
 		})
 	}
-	if waited == 0 {
-		t.Error("no heartbeat came between the takeover and the read")
-	}
+	assert.That(t, waited != 0, "no heartbeat came between the takeover and the read")
 }
 
 // A gateway was deposed, and its fence is open for a while.
@@ -66,7 +64,7 @@ func TestAttack36ADeposedGatewayDoesNotSayThatATokenIsCurrent(t *testing.T) {
 			link.StallReplies()
 		}
 		s.administer(func(admin *session) {
-			testkit.NoError(s, admin.delete(s.audit.registration(old.name)))
+			assert.NoError(s, admin.delete(s.audit.registration(old.name)))
 		})
 		s.within(2*time.Second, "it is succeeded", s.takenOver)
 		holder.at = next
@@ -194,7 +192,7 @@ func TestAttack51ASuccessorDoesNotRunAnEphemeralLease(t *testing.T) {
 			for _, link := range links {
 				link.StallReplies() // its pings arrive, and so it lives
 			}
-			testkit.NoError(s, admin.delete(s.audit.registration(old.name)))
+			assert.NoError(s, admin.delete(s.audit.registration(old.name)))
 		})
 		s.within(2*time.Second, "it is succeeded", s.takenOver)
 		if !s.there(l) {

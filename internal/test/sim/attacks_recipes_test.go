@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -175,7 +175,7 @@ func TestAttack12ALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 		broken := s.audit.at(l.id, "a").path
 		s.exemptions.excuse(broken)
 		s.administer(func(admin *session) {
-			testkit.NoError(s, admin.delete(broken))
+			assert.NoError(s, admin.delete(broken))
 		})
 		s.within(time.Second, "the rest of it ends, too", func() bool { return !s.audit.at(l.id, "b").gone.IsZero() })
 		if a := s.beat(c, l); a.status != http.StatusGone {
@@ -196,7 +196,7 @@ func TestAttack12ALeaseThatHasLostOneContenderIsEndedByTheSuccessor(t *testing.T
 		broken := s.audit.at(l.id, "a").path
 		s.exemptions.excuse(broken)
 		s.administer(func(admin *session) {
-			testkit.NoError(s, admin.delete(broken))
+			assert.NoError(s, admin.delete(broken))
 		})
 		next := s.client(s.start(1))
 		n := s.take(next, "b", "held", "ttl", "30s", "wait", "50s")
@@ -335,10 +335,10 @@ func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
 		l := s.take(bystander, "b", "held", "ttl", "5s")
 		c.release(s.take(c, "a", "held", "ttl", "5s")) // the directory is there
 		other, err := s.openSession("other", zktest.LeaderName)
-		testkit.NoError(s, err)
+		assert.NoError(s, err)
 		for range many {
 			path, err := other.create(lockRoot+"/a/"+strings.Repeat("x", 1000)+"-lock-", "", wire.FlagSequential)
-			testkit.NoError(s, err)
+			assert.NoError(s, err)
 			s.exemptions.excuse(path)
 		}
 		other.close()

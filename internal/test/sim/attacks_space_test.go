@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zktest"
 )
 
@@ -21,7 +21,7 @@ func TestAttack25AGatewayIsNotSucceededBeforeItsNamespaceIsRead(t *testing.T) {
 				for i := 0; i < 3000 && err == nil; i++ {
 					_, err = admin.create(fmt.Sprintf("%s/a%04d", spaceRoot, i), "", 0)
 				}
-				testkit.NoError(s, err)
+				assert.NoError(s, err)
 			})
 			s.zk.Network.Slow(successor.name, zktest.LeaderName, zktest.Delay{Min: 190 * time.Millisecond, Max: 210 * time.Millisecond})
 			adds := s.start(1)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -49,7 +49,7 @@ func TestAttack31AGrantThatADeposedGatewayConfirmsIsClaimed(t *testing.T) {
 		}
 		s.administer(func(admin *session) {
 			for _, path := range []string{s.audit.registration(old.name)} {
-				testkit.NoError(s, admin.delete(path))
+				assert.NoError(s, admin.delete(path))
 			}
 		})
 		s.within(2*time.Second, "it is succeeded", s.takenOver)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -54,11 +54,11 @@ func TestAttack02NobodyIsGrantedOverAPredecessorThatItsGatewayHasNotSeen(t *test
 		c := s.client(g)
 		c.release(s.take(c, "a", "held", "ttl", "30s")) // the directory is there
 		other, err := s.openSession("other", zktest.LeaderName)
-		testkit.NoError(s, err)
+		assert.NoError(s, err)
 		stalled := s.observer(g)
 		stalled.StallReplies()
 		theirs, err := other.create(lockRoot+"/a/_c_00000000-0000-0000-0000-000000000000-lock-", "", wire.FlagEphemeral|wire.FlagSequential)
-		testkit.NoError(s, err)
+		assert.NoError(s, err)
 		s.exemptions.excuse(theirs)
 		asked := make(chan *lease, 1)
 		go func() {
@@ -81,7 +81,7 @@ func TestAttack02NobodyIsGrantedOverAPredecessorThatItsGatewayHasNotSeen(t *test
 		if a := s.beat(c, l); a.State != "waiting" {
 			s.Errorf("behind another program's contender it is %q", a.State)
 		}
-		testkit.NoError(s, other.delete(theirs))
+		assert.NoError(s, other.delete(theirs))
 		time.Sleep(100 * time.Millisecond)
 		if a := s.beat(c, l); a.State != "held" {
 			s.Errorf("at the head of the queue it is %q", a.State)
@@ -127,12 +127,12 @@ func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
 		c := s.client(g)
 		c.release(s.take(c, "a", "held", "ttl", "30s")) // the directory is there
 		other, err := s.openSession("other", zktest.LeaderName)
-		testkit.NoError(s, err)
-		testkit.NoError(s, other.Must(wire.OpAuth, &wire.AuthRequest{Scheme: "digest", Auth: []byte("other:secret")}, nil))
+		assert.NoError(s, err)
+		assert.NoError(s, other.Must(wire.OpAuth, &wire.AuthRequest{Scheme: "digest", Auth: []byte("other:secret")}, nil))
 		var created wire.PathRecord
 		err = other.Must(wire.OpCreate, &wire.CreateRequest{Path: lockRoot + "/a/_c_00000000-0000-0000-0000-000000000000-lock-", Flags: wire.FlagSequential,
 			ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}}, &created)
-		testkit.NoError(s, err)
+		assert.NoError(s, err)
 		s.exemptions.excuse(created.Path)
 		// No event tells of it: only the number that is missing does.
 		l := s.take(c, "a", "waiting", "ttl", "30s", "async", "true")
@@ -141,9 +141,9 @@ func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
 			if a := s.beat(c, l); a.State != "waiting" {
 				s.Fatalf("behind a contender that may not be read a lease is %s: %d %s", a.State, a.status, a.raw)
 			}
-			testkit.NoError(s, other.Must(wire.OpExists, &wire.ReadRequest{Path: created.Path}, nil))
+			assert.NoError(s, other.Must(wire.OpExists, &wire.ReadRequest{Path: created.Path}, nil))
 		}
-		testkit.NoError(s, other.delete(created.Path))
+		assert.NoError(s, other.delete(created.Path))
 		other.close()
 		s.within(20*time.Second, "its turn comes", func() bool {
 			time.Sleep(300 * time.Millisecond)
@@ -160,10 +160,10 @@ func TestAttack08AContenderThatLooksLikeOursIsNobodysToEnd(t *testing.T) {
 		c := s.client(g)
 		c.release(s.take(c, "a", "held", "ttl", "5s"))
 		other, err := s.openSession("other", zktest.LeaderName)
-		testkit.NoError(s, err)
+		assert.NoError(s, err)
 		like := newForeign(s.world, likenessFrom)
 		theirs, err := other.create(lockRoot+"/a/"+like.likeName(), `{"v":1,"ttl_ms":1000,"enqueued_ms":1}`, wire.FlagSequential)
-		testkit.NoError(s, err)
+		assert.NoError(s, err)
 		other.close()
 		if c, ok := recipe.Parse("otherone", theirs[strings.LastIndex(theirs, "/")+1:]); !ok || !c.Ours {
 			s.Fatal("it does not look like one of another fleet's")
@@ -280,7 +280,7 @@ func TestAttack17AnOverwrittenContenderIsKeptAsLongAsItMayBe(t *testing.T) {
 		l := s.take(c, "a", "held", "ttl", "10s")
 		s.die(g)
 		s.administer(func(admin *session) {
-			testkit.NoError(s, admin.set(l.path, "__REVOKE__"))
+			assert.NoError(s, admin.set(l.path, "__REVOKE__"))
 		})
 		next := s.start(1)
 		time.Sleep(10 * time.Minute)
@@ -315,7 +315,7 @@ func TestAttack21ALeaseWhoseClientIsAliveOutlivesAnOutage(t *testing.T) {
 		if refused < 20 {
 			s.Errorf("only %d heartbeats were refused", refused)
 		}
-		testkit.NoError(s, s.zk.StartLeader())
+		assert.NoError(s, s.zk.StartLeader())
 		s.beatUntil(c, l, 10*time.Second)
 		// And the gateway itself: nothing of it runs for twelve seconds.
 		links := append(s.linksToZooKeeper(g), s.zk.Network.Links("", g.name)...)
@@ -433,7 +433,7 @@ func TestAttack49AWaiterThatNeverStoodFirstIsNotToldThatItHolds(t *testing.T) {
 		s.administer(func(admin *session) {
 			for _, l := range []*lease{second, first} {
 				s.exemptions.excuse(l.path)
-				testkit.NoError(s, admin.delete(l.path))
+				assert.NoError(s, admin.delete(l.path))
 			}
 		})
 		now := s.take(third, "a", "held", "ttl", "30s")

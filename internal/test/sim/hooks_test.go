@@ -3,6 +3,8 @@ package sim
 import (
 	"flag"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 var (
@@ -26,8 +28,6 @@ func TestEveryEndIsToldToWhoHadSubscribed(t *testing.T) {
 			return
 		}
 	}
-	if tellings < 20**hookSeeds {
-		t.Errorf("%d ends were to be told: nothing is shown", tellings)
-	}
+	assert.That(t, tellings >= 20**hookSeeds, "%d ends were to be told: nothing is shown", tellings)
 	t.Logf("%d ends were told", tellings)
 }

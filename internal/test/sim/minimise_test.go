@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -26,9 +27,7 @@ func TestAPlanThatFailsIsMadeAsShortAsItCanBe(t *testing.T) {
 	x, y := plan.Faults[2].Kind, plan.Faults[6].Kind
 	fails := func(out Outcome) bool { return struck(out, x) && struck(out, y) }
 	short := Minimize(t, plan, fails)
-	if !fails(Run(t, short)) {
-		t.Fatalf("the short plan does not fail: %v", short)
-	}
+	assert.Must(t, fails(Run(t, short)), "the short plan does not fail: %v", short)
 	wanted := 2
 	if x == y {
 		wanted = 1
@@ -37,9 +36,7 @@ func TestAPlanThatFailsIsMadeAsShortAsItCanBe(t *testing.T) {
 		t.Errorf("of %d faults and %d clients these are left: %v", len(plan.Faults), len(plan.Clients), short)
 	}
 	for _, f := range short.Faults {
-		if f.For > 200*time.Millisecond {
-			t.Errorf("%v lasts %v for nothing", f.Kind, f.For)
-		}
+		assert.That(t, f.For <= 200*time.Millisecond, "%v lasts %v for nothing", f.Kind, f.For)
 	}
 }
 
@@ -57,15 +54,11 @@ func TestShorteningKeepsWhatIsNeededTogether(t *testing.T) {
 		}
 		return has(3) && has(17) && has(38) && slices.Contains(p.Clients, 7) && p.Gateways >= 2 && p.Length > 30*time.Second
 	})
-	if len(short.Faults) != 3 || len(short.Clients) != 1 || short.Gateways != 2 || short.Servers != 1 {
-		t.Errorf("%v is left", short)
-	}
+	assert.That(t, len(short.Faults) == 3 && len(short.Clients) == 1 && short.Gateways == 2 && short.Servers == 1, "%v is left", short)
 	t.Logf("%d runs", runs)
 	bounded := 0
 	shorten(plan, 5, func(Plan) bool { bounded++; return false })
-	if bounded > 5 {
-		t.Errorf("it has tried %d plans where 5 were allowed", bounded)
-	}
+	assert.That(t, bounded <= 5, "it has tried %d plans where 5 were allowed", bounded)
 }
 
 func TestOnlyTheSameKindOfViolationCounts(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // op is an operation of a lock from one second to another; 0 is never.
@@ -84,9 +86,7 @@ func TestTheModelTellsGoodHistoriesFromBadOnes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := checkModel(test.history) == porcupine.Ok; got != test.good {
-				t.Errorf("accepted: %v", got)
-			}
+			assert.Equal(t, checkModel(test.history) == porcupine.Ok, test.good, "accepted")
 		})
 	}
 }
@@ -96,9 +96,7 @@ func TestTheModelSeesEachLockByItself(t *testing.T) {
 	s := other.Input.(step)
 	s.lock = "m"
 	other.Input = s
-	if got := checkModel([]porcupine.Operation{op("x", takes, 5, 1, 2), other}); got != porcupine.Ok {
-		t.Errorf("two locks held by two clients: %v", got)
-	}
+	assert.Equal(t, checkModel([]porcupine.Operation{op("x", takes, 5, 1, 2), other}), porcupine.Ok, "two locks held by two clients")
 }
 
 // A client whose time is over may ask for a downgrade, and its gateway, which has heard it, grants that: nothing was left of what it counted on.
@@ -111,8 +109,6 @@ func TestADowngradeThatIsAskedForTooLateIsOneInTheModel(t *testing.T) {
 	for reader, good := range map[int]bool{5: true, 2: false} { // when another reader is let in: the first one counts on the lock alone until 3
 		history := operations([]*belief{counted("x", exclusive, 5, 0, 1, 3), counted("x", shared, 5, 4, 8, 7), // the downgrade's answer, too late itself
 			counted("y", shared, 6, reader-1, reader, 12), counted("x", shared, 5, 9, 10, 12)}, begun)
-		if got := checkModel(history) == porcupine.Ok; got != good {
-			t.Errorf("a reader at %d: accepted %v", reader, got)
-		}
+		assert.Equal(t, checkModel(history) == porcupine.Ok, good, "a reader at %d: accepted", reader)
 	}
 }

@@ -1,6 +1,10 @@
 package sim
 
-import "testing"
+import (
+	"testing"
+
+	"lockkeeper/internal/test/assert"
+)
 
 // The end of a lease that has a notify_url is told to it, waiting or held, in random weather.
 func TestEveryEndIsToldToItsNotifyURL(t *testing.T) {
@@ -19,8 +23,6 @@ func TestEveryEndIsToldToItsNotifyURL(t *testing.T) {
 			return
 		}
 	}
-	if tellings < 10*seeds {
-		t.Errorf("%d ends were to be told: nothing is shown", tellings)
-	}
+	assert.That(t, tellings >= 10*seeds, "%d ends were to be told: nothing is shown", tellings)
 	t.Logf("%d ends were told", tellings)
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // Shells are those whose eval is tested: what Linux users type into, and what runs most scripts on Debian.
@@ -30,9 +32,7 @@ type Evaluated struct {
 func Eval(t testing.TB, shell string, apart bool, texts [][]byte) (results []Evaluated, ran bool) {
 	t.Helper()
 	path, err := exec.LookPath(shell)
-	if err != nil {
-		t.Fatalf("%v: scripts/setup test installs it", err)
-	}
+	assert.Must(t, err == nil, "%v: scripts/setup test installs it", err)
 	home := t.TempDir()
 	work, canary := filepath.Join(home, "work"), filepath.Join(home, "canary")
 	NoError(t, os.Mkdir(work, 0o700))

@@ -3,6 +3,8 @@ package testkit
 import (
 	"slices"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestWhatAShellRunsIsNoticed(t *testing.T) {
@@ -22,9 +24,7 @@ func TestWhatAShellRunsIsNoticed(t *testing.T) {
 		} {
 			results, ran := Eval(t, shell, true, [][]byte{[]byte(text), []byte("LEASE_ID=new\nLEASE_TOKEN=\nFENCING_TOKEN=\x007\nLEASE_ERROR=no\nfalse\n\n")})
 			want2 := Evaluated{1, "new", "", "7", "no", "old"}
-			if ran != want || len(results) != 2 || results[1] != want2 {
-				t.Errorf("%s: %q ran: %v, %+v", shell, text, ran, results)
-			}
+			assert.That(t, ran == want && len(results) == 2 && results[1] == want2, "%s: %q ran: %v, %+v", shell, text, ran, results)
 		}
 		together, ran := Eval(t, shell, false, [][]byte{[]byte("LEASE_ID=1"), []byte("(exit 3)"), []byte("nothing-like-this")})
 		if want := []Evaluated{{0, "1", "old", "old", "old", "old"}, {3, "old", "old", "old", "old", "old"}, {127, "old", "old", "old", "old", "old"}}; ran || !slices.Equal(together, want) {

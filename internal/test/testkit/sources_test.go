@@ -6,22 +6,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestAProgramIsBuiltFromThisModulesSourcesOfAllItsParts(t *testing.T) {
 	paths, err := sources("lockkeeper/cmd/gateway")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	top, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, want := range []string{"go.mod", "go.sum", "cmd/gateway", "cmd/gateway/main.go", "internal/locks/manager/manager.go", "internal/zk/wire",
 		"web/static", "web/static/vendor", "web/static/app.css"} {
-		if !slices.Contains(paths, filepath.Join(top, want)) {
-			t.Errorf("%s is not among them", want)
-		}
+		assert.That(t, slices.Contains(paths, filepath.Join(top, want)), "%s is not among them", want)
 	}
 	for _, path := range paths {
 		if _, err := os.Stat(path); err != nil || !strings.HasPrefix(path+"/", top+"/") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/testkit") {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // pollEvery is short because most conditions come true within a millisecond, and long enough not to starve what is
@@ -169,7 +171,5 @@ func Run(m interface{ Run() int }) int {
 // NoError ends the test when err is not nil.
 func NoError(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 }

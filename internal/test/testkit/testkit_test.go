@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // recorder stands in for a testing.T whose failure is wanted.
@@ -71,17 +73,14 @@ func TestEventuallyNilReportsTheLastError(t *testing.T) {
 		got := failureOf(func(t testing.TB) {
 			EventuallyNil(t, time.Second, func() error { n++; return fmt.Errorf("try %d", n) }, "it works")
 		})
-		if !strings.HasSuffix(got, fmt.Sprintf("try %d", n)) {
-			t.Errorf("failure %q, want the error of try %d", got, n)
-		}
+		assert.That(t, strings.HasSuffix(got, fmt.Sprintf("try %d", n)), "failure %q, want the error of try %d", got, n)
 	})
 }
 
 func TestNeverFailsAsSoonAsItHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if got := failureOf(func(t testing.TB) { Never(t, time.Minute, func() bool { return true }, "two holders") }); got == "" {
-			t.Error("did not fail")
-		}
+		assert.That(t, failureOf(func(t testing.TB) { Never(t, time.Minute, func() bool { return true }, "two holders") }) != "",
+			"did not fail")
 		Never(t, time.Minute, func() bool { return false }, "nothing")
 	})
 }
@@ -90,20 +89,13 @@ func TestReceiveAndClosedAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ch := make(chan int, 1)
 		ch <- 7
-		if got := Receive(t, time.Second, ch, "a number"); got != 7 {
-			t.Errorf("got %d", got)
-		}
-		if got := failureOf(func(t testing.TB) { Receive(t, time.Second, ch, "a number") }); got == "" {
-			t.Error("Receive did not fail on silence")
-		}
-		if got := failureOf(func(t testing.TB) { Closed(t, time.Second, ch, "the end") }); got == "" {
-			t.Error("Closed did not fail on silence")
-		}
+		assert.Equal(t, Receive(t, time.Second, ch, "a number"), 7)
+		assert.That(t, failureOf(func(t testing.TB) { Receive(t, time.Second, ch, "a number") }) != "", "Receive did not fail on silence")
+		assert.That(t, failureOf(func(t testing.TB) { Closed(t, time.Second, ch, "the end") }) != "", "Closed did not fail on silence")
 		close(ch)
 		Closed(t, time.Second, ch, "the end")
-		if got := failureOf(func(t testing.TB) { Receive(t, time.Second, ch, "a number") }); got == "" {
-			t.Error("Receive did not fail on a closed channel")
-		}
+		assert.That(t, failureOf(func(t testing.TB) { Receive(t, time.Second, ch, "a number") }) != "",
+			"Receive did not fail on a closed channel")
 	})
 }
 
@@ -114,10 +106,6 @@ func TestNoLeaksFindsAGoroutineThatIsLeftBehind(t *testing.T) {
 		go func() { <-stop }()
 	})
 	close(stop)
-	if !strings.Contains(got, "found unexpected goroutines") {
-		t.Errorf("failure %q", got)
-	}
-	if got := failureOf(func(t testing.TB) { NoLeaks(t) }); got != "" {
-		t.Errorf("failure without a leak: %q", got)
-	}
+	assert.That(t, strings.Contains(got, "found unexpected goroutines"), "failure %q", got)
+	assert.Equal(t, failureOf(func(t testing.TB) { NoLeaks(t) }), "", "failure without a leak")
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // Wiretap is a TCP proxy that keeps what clients send through it.
@@ -29,9 +31,7 @@ type Wiretap struct {
 func Tap(t testing.TB, target string) *Wiretap {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	w := &Wiretap{listener: listener, target: target}
 	w.running.Go(w.accept)
 	t.Cleanup(func() {
@@ -119,23 +119,17 @@ func SendRaw(t testing.TB, target string, request []byte) (status int, body stri
 	t.Helper()
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: 10 * time.Second}
 	nc, err := from.Dial("tcp", target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer nc.Close()
 	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := nc.Write(request); err != nil {
 		t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(nc), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer response.Body.Close()
 	_ = nc.SetReadDeadline(time.Now().Add(5 * time.Second)) // a stream has no end
 	text, err := io.ReadAll(response.Body)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatal(err)
-	}
+	assert.Must(t, err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
 	return response.StatusCode, strings.TrimSpace(string(text))
 }

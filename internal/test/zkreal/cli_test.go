@@ -1,6 +1,10 @@
 package zkreal
 
-import "testing"
+import (
+	"testing"
+
+	"lockkeeper/internal/test/assert"
+)
 
 func TestAnEventTearsNoAnswer(t *testing.T) {
 	const (
@@ -14,8 +18,6 @@ func TestAnEventTearsNoAnswer(t *testing.T) {
 		"Created /cli/s-0\n[" + watcher + "s-0" + event + "]\n",
 		"Created /cli/s-0" + watcher + event + "\n[s-0]\n",
 	} {
-		if got := withoutGreeting(eventsLast(printed)); got != want {
-			t.Errorf("%q became %q, want %q", printed, got, want)
-		}
+		assert.Equal(t, withoutGreeting(eventsLast(printed)), want, "%q became", printed)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 )
 
@@ -37,9 +38,7 @@ func StartEnsembleT(t testing.TB, n int, opts ...Option) *Ensemble {
 	for try := 1; try < 5 && errors.Is(err, errPortTaken); try++ {
 		e, err = startEnsemble(n, opts)
 	}
-	if err != nil {
-		t.Fatalf("zkreal: %v", err)
-	}
+	assert.Must(t, err == nil, "zkreal: %v", err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			for i, m := range e.members {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
 )
@@ -20,7 +21,7 @@ const patience = 60 * time.Second // for what must happen; a loaded machine may 
 func connect(t *testing.T, addr string, sessionTimeout time.Duration) *zk.Conn {
 	t.Helper()
 	conn, events, err := zk.Connect([]string{addr}, sessionTimeout, zk.WithLogger(quiet{}))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(conn.Close)
 	for event := range events {
 		if event.State == zk.StateHasSession {
@@ -39,9 +40,7 @@ func TestAFollowerThatIsCutOffServesReadsWhileTheOthersGoOn(t *testing.T) {
 	testkit.NoLeaks(t)
 	e := StartEnsembleT(t, 3, WithoutFsync(), WithSyncLimit(12)) // 6 s of deafness before anyone gives up
 	leader, followers := e.Leader(), e.Followers()
-	if leader < 0 || len(followers) != 2 {
-		t.Fatalf("leader %d, followers %v", leader, followers)
-	}
+	assert.Must(t, leader >= 0 && len(followers) == 2, "leader %d, followers %v", leader, followers)
 	deaf, well := followers[0], followers[1]
 	atDeaf, atWell := connect(t, e.Addr(deaf), 30*time.Second), connect(t, e.Addr(well), 30*time.Second)
 	if _, err := atWell.Create("/before", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -71,16 +70,14 @@ func TestAFollowerThatIsCutOffServesReadsWhileTheOthersGoOn(t *testing.T) {
 	if there, _, err := atDeaf.Exists("/after"); err != nil || there {
 		t.Errorf("the follower that is cut off knows what it cannot: %v, %v", there, err)
 	}
-	if mode := e.Servers()[deaf].Mode(); mode != "follower" {
-		t.Errorf("the follower has noticed already: mode %q", mode)
-	}
+	assert.Equal(t, e.Servers()[deaf].Mode(), "follower", "the follower has noticed already: mode")
 
 	testkit.Eventually(t, patience, func() bool { return e.Servers()[deaf].Mode() == "" }, "the follower notices")
 	if got := e.Followers(); len(got) != 1 || got[0] != well {
 		t.Errorf("followers %v, want %d alone", got, well)
 	}
 	e.HealPeers(deaf)
-	testkit.NoError(t, e.AwaitServing())
+	assert.NoError(t, e.AwaitServing())
 	testkit.Eventually(t, patience, func() bool {
 		there, _, err := atDeaf.Exists("/after")
 		return err == nil && there
@@ -98,9 +95,7 @@ func TestALeaderThatIsLostIsReplacedAndRejoins(t *testing.T) {
 		"reset": {e.ResetPeers, e.HealPeers},
 	} {
 		was := e.Leader()
-		if was < 0 {
-			t.Fatalf("%s: no leader to begin with", name)
-		}
+		assert.Must(t, was >= 0, "%s: no leader to begin with", name)
 		lose.away(was)
 		testkit.Eventually(t, patience, func() bool { l := e.Leader(); return l >= 0 && l != was }, "%s: another leader", name)
 		lose.back(was)
@@ -118,14 +113,12 @@ func TestAllTalkAmongPeersGoesThroughTheProxies(t *testing.T) {
 			t.Errorf("found only %d connections among peers", len(calls))
 		}
 		for call, ours := range calls {
-			if !ours {
-				t.Errorf("%s bypasses the proxies", call)
-			}
+			assert.That(t, ours, "%s bypasses the proxies", call)
 		}
 		was := e.Leader()
 		e.Servers()[was].Kill()
-		testkit.NoError(t, e.Servers()[was].Restart())
-		testkit.NoError(t, e.AwaitServing())
+		assert.NoError(t, e.Servers()[was].Restart())
+		assert.NoError(t, e.AwaitServing())
 	}
 }
 
@@ -139,14 +132,14 @@ func (e *Ensemble) callsToPeerPorts(t *testing.T) map[string]bool {
 			if own, ok := strings.CutPrefix(line, fmt.Sprintf("server.%d=127.0.0.1:", i+1)); ok {
 				for port := range strings.SplitSeq(own, ":") {
 					n, err := strconv.ParseInt(port, 10, 64)
-					testkit.NoError(t, err)
+					assert.NoError(t, err)
 					ports[n] = true
 				}
 			}
 		}
 	}
 	fds, err := os.ReadDir("/proc/self/fd")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	ours := make(map[string]bool)
 	for _, fd := range fds {
 		if link, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -36,9 +37,7 @@ func serveUntilKilled() {
 func TestAServerServesAndStops(t *testing.T) {
 	testkit.NoLeaks(t)
 	s := StartT(t)
-	if mode := s.Mode(); mode != "standalone" {
-		t.Fatalf("mode %q", mode)
-	}
+	assert.MustEqual(t, s.Mode(), "standalone", "mode")
 	if answer, err := s.FourLetter("ruok"); err != nil || answer != "imok" {
 		t.Errorf("ruok: %q, %v", answer, err)
 	}
@@ -47,9 +46,7 @@ func TestAServerServesAndStops(t *testing.T) {
 	}
 	dir := s.Dir()
 	s.Close()
-	if s.PID() != 0 {
-		t.Error("still running after Close")
-	}
+	assert.That(t, s.PID() == 0, "still running after Close")
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the temporary directory is still there: %v", err)
 	}
@@ -60,11 +57,9 @@ func TestDataSurvivesStopKillAndRestart(t *testing.T) {
 	addr := s.Addr()
 	for i, end := range []func(){s.Stop, s.Kill, func() { s.Freeze(); s.Kill() }} {
 		path := fmt.Sprintf("/before-%d", i)
-		testkit.NoError(t, Mkdir(addr, path))
+		assert.NoError(t, Mkdir(addr, path))
 		end()
-		if s.PID() != 0 || s.Mode() != "" {
-			t.Fatalf("way %d to end: still there", i)
-		}
+		assert.Must(t, s.PID() == 0 && s.Mode() == "", "way %d to end: still there", i)
 		s.RestartT(t)
 		if s.Addr() != addr {
 			t.Fatalf("moved from %s to %s", addr, s.Addr())
@@ -79,20 +74,18 @@ func TestAFrozenServerAcceptsAndSaysNothingUntilThawed(t *testing.T) {
 	s := StartT(t, WithoutFsync())
 	s.Freeze()
 	conn, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatalf("a frozen server's port still accepts: %v", err)
-	}
+	assert.Must(t, err == nil, "a frozen server's port still accepts: %v", err)
 	defer conn.Close()
 	if _, err := conn.Write([]byte("ruok")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.NoError(t, conn.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
+	assert.NoError(t, conn.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
 	answer := make([]byte, 4)
 	if n, err := conn.Read(answer); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("a frozen server answered %q, %v", answer[:n], err)
 	}
 	s.Thaw()
-	testkit.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
+	assert.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
 	if _, err := conn.Read(answer); err != nil || string(answer) != "imok" {
 		t.Fatalf("after Thaw: %q, %v", answer, err)
 	}
@@ -102,19 +95,17 @@ func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "ZKREAL_CHILD="+t.TempDir())
 	out, err := cmd.StdoutPipe()
-	testkit.NoError(t, err)
-	testkit.NoError(t, cmd.Start())
+	assert.NoError(t, err)
+	assert.NoError(t, cmd.Start())
 	line := make([]byte, 4096)
 	n, err := out.Read(line)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(line[:n]), "pid")))
 	if err != nil {
 		t.Fatalf("the child said %q", line[:n])
 	}
-	if err := syscall.Kill(pid, 0); err != nil {
-		t.Fatalf("the JVM is not running: %v", err)
-	}
-	testkit.NoError(t, cmd.Process.Kill())
+	assert.NoError(t, syscall.Kill(pid, 0), "the JVM is not running")
+	assert.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // reports the kill
 	testkit.Eventually(t, 20*time.Second, func() bool { return !alive(pid) }, "JVM %d is gone", pid)
 }
@@ -131,12 +122,10 @@ func alive(pid int) bool {
 
 func TestStartSaysWhyItDoesNotServe(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer l.Close()
 	_, err = Start(WithPort(l.Addr().(*net.TCPAddr).Port))
-	if !errors.Is(err, errPortTaken) {
-		t.Errorf("taken port: %v", err)
-	}
+	assert.That(t, errors.Is(err, errPortTaken), "taken port: %v", err)
 	if _, err := Start(WithConfig("tickTime", "soon")); err == nil || !strings.Contains(err.Error(), "soon") {
 		t.Errorf("bad configuration: want the log's words, got %v", err)
 	}
@@ -145,9 +134,7 @@ func TestStartSaysWhyItDoesNotServe(t *testing.T) {
 func TestSharedGivesEachTestAnEmptyChrootOfItsOwn(t *testing.T) {
 	addr1, chroot1 := SharedT(t)
 	addr2, chroot2 := SharedT(t)
-	if addr1 != addr2 || chroot1 == chroot2 {
-		t.Errorf("got %s%s and %s%s", addr1, chroot1, addr2, chroot2)
-	}
+	assert.That(t, addr1 == addr2 && chroot1 != chroot2, "got %s%s and %s%s", addr1, chroot1, addr2, chroot2)
 	if err := Mkdir(addr1, chroot1+"/child"); err != nil {
 		t.Errorf("the chroot is not there: %v", err)
 	}
@@ -156,11 +143,9 @@ func TestSharedGivesEachTestAnEmptyChrootOfItsOwn(t *testing.T) {
 func TestCLIRunsCommandsInOrderAndReportsRefusals(t *testing.T) {
 	addr, chroot := SharedT(t)
 	out, err := CLI(addr, "create "+chroot+"/a hello", "get "+chroot+"/a", "delete "+chroot+"/nope", "ls "+chroot)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	want := "Created " + chroot + "/a\nhello\nNode does not exist: " + chroot + "/nope\n[a]\n"
-	if out != want {
-		t.Errorf("got  %q\nwant %q", out, want)
-	}
+	assert.That(t, out == want, "got  %q\nwant %q", out, want)
 	if _, err := CLI("127.0.0.1:not-a-port", "ls /"); err == nil {
 		t.Error("no error without a server")
 	}

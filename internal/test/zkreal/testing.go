@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // StartT runs a standalone server for one test and stops it when the test ends. When the test has failed, the end of the
@@ -14,9 +16,7 @@ func StartT(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	notShort(t, opts)
 	s, err := Start(opts...)
-	if err != nil {
-		t.Fatalf("zkreal: %v", err)
-	}
+	assert.Must(t, err == nil, "zkreal: %v", err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of ZooKeeper's log (%s):\n%s", s.Addr(), s.LogTail(40))
@@ -37,9 +37,7 @@ func notShort(t testing.TB, opts []Option) {
 // RestartT is Restart; a failure ends the test.
 func (s *Server) RestartT(t testing.TB) {
 	t.Helper()
-	if err := s.Restart(); err != nil {
-		t.Fatalf("zkreal: %v", err)
-	}
+	assert.NoError(t, s.Restart(), "zkreal")
 }
 
 // shared are the servers of this test binary: the one that tests use unless they say otherwise, and the real one for those
@@ -105,20 +103,14 @@ func sharedT(t testing.TB, s *sharedServer, opts ...Option) (addr, chroot string
 	notShort(t, opts)
 	shared.Lock()
 	defer shared.Unlock()
-	if !shared.inMain {
-		t.Fatal("zkreal.SharedT needs: func TestMain(m *testing.M) { zkreal.Main(m) }")
-	}
+	assert.Must(t, shared.inMain, "zkreal.SharedT needs: func TestMain(m *testing.M) { zkreal.Main(m) }")
 	if s.Server == nil && s.err == nil {
 		s.Server, s.err = Start(append(opts, WithoutFsync())...)
 	}
-	if s.err != nil {
-		t.Fatalf("zkreal: %v", s.err)
-	}
+	assert.Must(t, s.err == nil, "zkreal: %v", s.err)
 	shared.chroot++
 	chroot = fmt.Sprintf("/t-%d-%s", shared.chroot, strings.Map(plainRune, t.Name()))
-	if err := Mkdir(s.Addr(), chroot); err != nil {
-		t.Fatalf("zkreal: %v", err)
-	}
+	assert.NoError(t, Mkdir(s.Addr(), chroot), "zkreal")
 	return s.Addr(), chroot
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -75,9 +76,7 @@ func Start(t testing.TB, cfg Config) *Ensemble {
 	for i := range cfg.Followers {
 		e.followers = append(e.followers, newFollower(e, FollowerName(i+1)))
 	}
-	if err := e.StartLeader(); err != nil {
-		t.Fatalf("zktest: %v", err)
-	}
+	assert.NoError(t, e.StartLeader(), "zktest")
 	t.Cleanup(e.Close)
 	return e
 }

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/wire"
 )
@@ -52,9 +52,7 @@ func greet(t *testing.T, e *zktest.Ensemble, name, server string, hello *wire.Co
 func mustConnect(t *testing.T, e *zktest.Ensemble, name, server string) *raw {
 	t.Helper()
 	c, err := connect(t, e, name, server, nil)
-	if err != nil || c.ID == 0 {
-		t.Fatalf("%s cannot connect with %s: %+v, %v", name, server, c, err)
-	}
+	assert.Must(t, err == nil && c.ID != 0, "%s cannot connect with %s: %+v, %v", name, server, c, err)
 	return c
 }
 
@@ -82,9 +80,7 @@ func (c *raw) call(op wire.Op, body wire.Record) (wire.ReplyHeader, []byte, erro
 func (c *raw) must(op wire.Op, body wire.Record) wire.ReplyHeader {
 	c.t.Helper()
 	h, _, err := c.call(op, body)
-	if err != nil || h.Err != wire.OK {
-		c.t.Fatalf("operation %d: %+v, %v", op, h, err)
-	}
+	assert.Must(c.t, err == nil && h.Err == wire.OK, "operation %d: %+v, %v", op, h, err)
 	return h
 }
 
@@ -96,9 +92,7 @@ func (c *raw) create(path string, flags int32) wire.ReplyHeader {
 func (c *raw) has(path string) bool {
 	c.t.Helper()
 	h, _, err := c.call(wire.OpExists, &wire.ReadRequest{Path: path})
-	if err != nil || h.Err != wire.OK && h.Err != wire.ErrNoNode {
-		c.t.Fatalf("exists %s: %+v, %v", path, h, err)
-	}
+	assert.Must(c.t, err == nil && (h.Err == wire.OK || h.Err == wire.ErrNoNode), "exists %s: %+v, %v", path, h, err)
 	return h.Err == wire.OK
 }
 
@@ -113,16 +107,10 @@ func TestAFollowerShowsItsOwnWritesAtOnceAndOthersLater(t *testing.T) {
 		near, far := mustConnect(t, e, "near", zktest.FollowerName(1)), mustConnect(t, e, "far", zktest.FollowerName(2))
 		e.Follower(2).Lag(zktest.Delay{Min: 3 * time.Second, Max: 3 * time.Second})
 		near.create("/a", 0)
-		if !near.has("/a") {
-			t.Error("a client does not see its own write")
-		}
-		if far.has("/a") {
-			t.Error("a follower that is three seconds behind shows a write of now")
-		}
+		assert.That(t, near.has("/a"), "a client does not see its own write")
+		assert.That(t, !far.has("/a"), "a follower that is three seconds behind shows a write of now")
 		time.Sleep(3 * time.Second)
-		if !far.has("/a") {
-			t.Error("it has not arrived after three seconds")
-		}
+		assert.That(t, far.has("/a"), "it has not arrived after three seconds")
 	})
 }
 
@@ -135,9 +123,7 @@ func TestAClientThatHasSeenMoreIsRefused(t *testing.T) {
 			t.Error("a follower that is behind has taken the session")
 		}
 		back, err := connect(t, e, "c", zktest.LeaderName, c)
-		if err != nil || back.ID != c.ID {
-			t.Errorf("the leader has not: %+v, %v", back, err)
-		}
+		assert.That(t, err == nil && back.ID == c.ID, "the leader has not: %+v, %v", back, err)
 	})
 }
 
@@ -152,13 +138,9 @@ func TestAFollowerThatIsCutOffGoesOnAnsweringWhileTheLeaderExpires(t *testing.T)
 			time.Sleep(time.Second)
 			c.must(wire.OpPing, nil)
 			other.must(wire.OpPing, nil)
-			if !c.has("/mine") {
-				t.Fatal("the copy has changed")
-			}
+			assert.Must(t, c.has("/mine"), "the copy has changed")
 		}
-		if other.has("/mine") {
-			t.Error("the leader has not expired the session")
-		}
+		assert.That(t, !other.has("/mine"), "the leader has not expired the session")
 		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/b", ACL: everyone})
 		if h, _, err := c.receive(2 * time.Second); err == nil {
 			t.Errorf("a write was answered: %+v", h)
@@ -184,9 +166,7 @@ func TestEventsAndRepliesKeepTheirOrderAtAFollower(t *testing.T) {
 		c.must(wire.OpAddWatch, &wire.AddWatchRequest{Path: "/", Mode: 1})
 		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
 		h, _, err := c.receive(time.Second)
-		if err != nil || h.Xid != wire.XidWatcherEvent {
-			t.Fatalf("first came %+v, %v, want the event", h, err)
-		}
+		assert.Must(t, err == nil && h.Xid == wire.XidWatcherEvent, "first came %+v, %v, want the event", h, err)
 		if h, _, err = c.receive(time.Second); err != nil || h.Xid != c.xid {
 			t.Fatalf("then came %+v, %v, want the reply", h, err)
 		}
@@ -205,22 +185,14 @@ func TestARequestIsLostOrItsReplyIs(t *testing.T) {
 				}
 				o := order("c", creates)
 				c.has("/a")
-				if o.Done() {
-					t.Error("another request has set it off")
-				}
+				assert.That(t, !o.Done(), "another request has set it off")
 				if h, _, err := c.call(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone}); err == nil {
 					t.Errorf("the client was told %+v", h)
 				}
-				if !o.Done() {
-					t.Error("it was not set off")
-				}
+				assert.That(t, o.Done(), "it was not set off")
 				back, err := connect(t, e, "c", zktest.LeaderName, c)
-				if err != nil || back.ID != c.ID {
-					t.Fatalf("the session is gone: %v", err)
-				}
-				if back.has("/a") != done {
-					t.Errorf("the node is there: %v", !done)
-				}
+				assert.Must(t, err == nil && back.ID == c.ID, "the session is gone: %v", err)
+				assert.That(t, back.has("/a") == done, "the node is there: %v", !done)
 			})
 		})
 	}
@@ -237,13 +209,9 @@ func TestBytesOfAnOldConnectionComeAfterThoseOfANewOne(t *testing.T) {
 		}
 		again := mustConnect(t, e, "c", zktest.LeaderName)
 		again.create("/new", 0)
-		if again.has("/late") {
-			t.Error("it has come already")
-		}
+		assert.That(t, !again.has("/late"), "it has come already")
 		time.Sleep(2 * time.Second)
-		if !other.has("/late") {
-			t.Error("it has never come")
-		}
+		assert.That(t, other.has("/late"), "it has never come")
 	})
 }
 
@@ -255,17 +223,11 @@ func TestATransactionComesAfterItsSessionHasMoved(t *testing.T) {
 		c.send(wire.OpMulti, &wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCreate, Record: &wire.CreateRequest{Path: "/late", ACL: everyone}}}})
 		e.Network.Links("c", "")[0].CutClient(time.Second)
 		again, err := connect(t, e, "c", zktest.FollowerName(2), c)
-		if err != nil || again.ID != c.ID {
-			t.Fatalf("the session does not move: %+v, %v", again, err)
-		}
+		assert.Must(t, err == nil && again.ID == c.ID, "the session does not move: %+v, %v", again, err)
 		again.create("/new", 0)
-		if other.has("/late") {
-			t.Error("it has come already")
-		}
+		assert.That(t, !other.has("/late"), "it has come already")
 		time.Sleep(2 * time.Second)
-		if !other.has("/late") {
-			t.Error("it has never come")
-		}
+		assert.That(t, other.has("/late"), "it has never come")
 		again.create("/newer", 0) // the answer to the late one is lost
 	})
 }
@@ -294,11 +256,9 @@ func TestTheLeaderStartsAgainWithWhatItHad(t *testing.T) {
 		if _, _, err := c.receive(time.Minute); err == nil {
 			t.Error("the client of a follower does not notice")
 		}
-		testkit.NoError(t, e.StartLeader())
+		assert.NoError(t, e.StartLeader())
 		back, err := connect(t, e, "c", zktest.FollowerName(1), c)
-		if err != nil || back.ID != c.ID || !back.has("/a") {
-			t.Errorf("the session is gone: %+v, %v", back, err)
-		}
+		assert.That(t, err == nil && back.ID == c.ID && back.has("/a"), "the session is gone: %+v, %v", back, err)
 	})
 }
 
@@ -341,9 +301,7 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 			t.Fatalf("another history:\n%s\nafter\n%s", again, first)
 		}
 	}
-	if history(t, 2) == first {
-		t.Error("another seed gives the same history")
-	}
+	assert.That(t, history(t, 2) != first, "another seed gives the same history")
 }
 
 func TestADeadlineAndAContextEndWaiting(t *testing.T) {
@@ -377,7 +335,7 @@ func TestAConnectionThatIsClosedWhileItStandsStillEndsWhenItBreaks(t *testing.T)
 			nc.Close()
 		})
 		nc, err := n.Dial("client", "server")
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		link := n.Links("client", "server")[0]
 		link.Stall()
 		nc.Close()
@@ -385,9 +343,7 @@ func TestAConnectionThatIsClosedWhileItStandsStillEndsWhenItBreaks(t *testing.T)
 		time.Sleep(2 * time.Second)
 		select {
 		case err := <-ended:
-			if err == nil {
-				t.Error("the server read something")
-			}
+			assert.That(t, err != nil, "the server read something")
 		default:
 			t.Error("the server still waits")
 			link.Cut()
@@ -404,17 +360,11 @@ func TestARequestThatIsSwallowedIsNeverAnsweredAndTheConnectionLivesOn(t *testin
 			if h, _, err := c.receive(time.Second); err == nil {
 				t.Errorf("it is answered: %+v", h)
 			}
-			if c.has("/a") {
-				t.Error("it was carried out")
-			}
+			assert.That(t, !c.has("/a"), "it was carried out")
 		}
-		if !o.Done() {
-			t.Error("nothing was swallowed")
-		}
+		assert.That(t, o.Done(), "nothing was swallowed")
 		e.Network.Revoke(o)
 		c.create("/a", 0)
-		if !c.has("/a") {
-			t.Error("an order that was revoked goes on")
-		}
+		assert.That(t, c.has("/a"), "an order that was revoked goes on")
 	})
 }

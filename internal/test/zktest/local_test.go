@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/wire"
 )
@@ -12,18 +13,14 @@ import (
 func connectReading(t *testing.T, e *zktest.Ensemble, name, server string, seen int64) (*raw, error) {
 	t.Helper()
 	c, reply, err := greet(t, e, name, server, &wire.ConnectRequest{TimeoutMs: 4000, Passwd: make([]byte, 16), HasReadOnly: true, LastZxidSeen: seen})
-	if err == nil && (!reply.HasReadOnly || reply.TimeoutMs != 4000) {
-		t.Errorf("greeted with %+v", reply)
-	}
+	assert.That(t, err != nil || reply.HasReadOnly && reply.TimeoutMs == 4000, "greeted with %+v", reply)
 	return c, err
 }
 
 func mustConnectReading(t *testing.T, e *zktest.Ensemble, name, server string) *raw {
 	t.Helper()
 	c, err := connectReading(t, e, name, server, 0)
-	if err != nil || c.ID == 0 {
-		t.Fatalf("%s cannot connect with %s: %+v, %v", name, server, c, err)
-	}
+	assert.Must(t, err == nil && c.ID != 0, "%s cannot connect with %s: %+v, %v", name, server, c, err)
 	return c
 }
 
@@ -36,12 +33,8 @@ func TestALocalSessionReadsWhatIsOlderThanItself(t *testing.T) {
 			asked := time.Now()
 			c := mustConnectReading(t, e, "c", zktest.FollowerName(1))
 			took := time.Since(asked)
-			if past := !c.has("/a"); past != local {
-				t.Errorf("local sessions: %v; it reads the past: %v", local, past)
-			}
-			if quick := took < time.Second; quick != local {
-				t.Errorf("local sessions: %v; greeted after %v", local, took)
-			}
+			assert.Equal(t, !c.has("/a"), local, "local sessions: %v; it reads the past", local)
+			assert.That(t, (took < time.Second) == local, "local sessions: %v; greeted after %v", local, took)
 			if again, err := connectReading(t, e, "d", zktest.FollowerName(1), seen+2); err == nil {
 				t.Errorf("a server that is behind what was seen begins a session: %+v", again)
 			}

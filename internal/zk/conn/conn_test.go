@@ -11,6 +11,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 )
@@ -20,9 +21,7 @@ var errTestOver = fmt.Errorf("%w: the test is over", zk.ErrSessionGone)
 func TestEventsThatComeBeforeTheConstructorReturnsAreNotDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, err := zk.Config{Servers: []string{"127.0.0.1:1"}}.WithDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		c := newConn(&cfg, func() {})
 		defer c.cancel()
 		handled := false
@@ -31,17 +30,13 @@ func TestEventsThatComeBeforeTheConstructorReturnsAreNotDropped(t *testing.T) {
 			handled = true
 		}()
 		synctest.Wait()
-		if handled || c.Err() != nil {
-			t.Fatal("the event was handled, or dropped, before there was anything to close")
-		}
+		assert.Must(t, !handled && c.Err() == nil, "the event was handled, or dropped, before there was anything to close")
 		lib, events, err := gozk.Connect(cfg.Servers, time.Second, gozk.WithLogger(libLogger{cfg.Logger}),
 			gozk.WithDialer(func(string, string, time.Duration) (net.Conn, error) {
 				time.Sleep(time.Millisecond)
 				return nil, io.EOF
 			}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		c.attach(lib)
 		for range events { // ends only when the library has been closed
 		}
@@ -70,13 +65,9 @@ func TestAnImpossibleFrameEndsTheConnectionAndNotTheProcess(t *testing.T) {
 				}
 			})
 			cfg, err := zk.Config{Servers: []string{addr}}.WithDefaults()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			c, err := Open(fixture.Context(t), &cfg, func() {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			fixture.Await(t, connections)
 			fixture.Await(t, connections) // it has hung up and tries again
 			c.End(errTestOver)

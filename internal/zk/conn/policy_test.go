@@ -11,6 +11,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -27,9 +28,8 @@ func TestEveryRowOfThePolicy(t *testing.T) {
 	}
 	elsewhere := []Request{ReqDelete, ReqSet, ReqCheck, ReqGuard, ReqMulti, ReqAddWatch}
 	for _, row := range Policy() {
-		if meet[row.Request] == nil && !slices.Contains(elsewhere, row.Request) {
-			t.Errorf("row %d, %v: no test meets it", row.Request, row.Err)
-		}
+		assert.That(t, meet[row.Request] != nil || slices.Contains(elsewhere, row.Request),
+			"row %d, %v: no test meets it", row.Request, row.Err)
 		for attempt, want := range map[int]Class{1: row.First, 2: row.Later} {
 			if got := Classify(row.Request, fmt.Errorf("wrapped: %w", row.Err), attempt); got != want {
 				t.Errorf("row %d, %v, attempt %d: judged %d, want %d (%s)", row.Request, row.Err, attempt, got, want, row.Why)
@@ -45,22 +45,16 @@ func TestEveryRowOfThePolicy(t *testing.T) {
 			})
 		}
 	}
-	if Classify(ReqGet, errors.New("something else"), 1) != IsAnswer {
-		t.Error("an error without a row is not an answer")
-	}
+	assert.That(t, Classify(ReqGet, errors.New("something else"), 1) == IsAnswer, "an error without a row is not an answer")
 }
 
 // dialed is a connection of ours that ends with the test.
 func dialed(t *testing.T, cfg zk.Config) *Conn {
 	t.Helper()
 	cfg, err := cfg.WithDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	c, err := Open(fixture.Context(t), &cfg, func() {})
-	if err != nil {
-		t.Fatalf("connecting: %v", err)
-	}
+	assert.Must(t, err == nil, "connecting: %v", err)
 	t.Cleanup(func() {
 		c.End(errTestOver)
 		fixture.Await(t, c.closed)
@@ -90,9 +84,7 @@ func meetCreate(t *testing.T, row Rule, how fixture.Try) {
 	case zk.ErrNoNode:
 		path, want = "/b/c", zk.ErrNoNode
 	case zk.ErrNoAuth:
-		if err := p.TryCreate("/b", "", gozk.WorldACL(gozk.PermRead)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, p.TryCreate("/b", "", gozk.WorldACL(gozk.PermRead)))
 		path, want = "/b/c", zk.ErrNoAuth
 	case zk.ErrSessionGone:
 		c, want = expired(t, through), zk.ErrSessionGone
@@ -104,12 +96,8 @@ func meetCreate(t *testing.T, row Rule, how fixture.Try) {
 		stat, err := c.Exists(ctx, path)
 		return stat != nil, err
 	})
-	if !errors.Is(err, want) {
-		t.Errorf("creating: %v, want %v", err, want)
-	}
-	if want == nil && p.Stat(path) == nil {
-		t.Error("it is not there")
-	}
+	assert.That(t, errors.Is(err, want), "creating: %v, want %v", err, want)
+	assert.That(t, want != nil || p.Stat(path) != nil, "it is not there")
 }
 
 // expired is a conn whose session is gone.
@@ -157,16 +145,12 @@ func meetRead(t *testing.T, row Rule, how fixture.Try) {
 		}
 		return err
 	}, nil)
-	if !errors.Is(err, want) {
-		t.Errorf("reading: %v, want %v", err, want)
-	}
+	assert.That(t, errors.Is(err, want), "reading: %v, want %v", err, want)
 	wantTries := int32(1)
 	if how != fixture.First && row.Err != zk.ErrSessionGone {
 		wantTries = 2
 	}
-	if got := tries.Load(); got != wantTries {
-		t.Errorf("it was tried %d times, want %d", got, wantTries)
-	}
+	assert.Equal(t, tries.Load(), wantTries, "it was tried")
 }
 
 func meetConnecting(t *testing.T, row Rule, how fixture.Try) {
@@ -200,9 +184,7 @@ func meetAuth(t *testing.T, row Rule, how fixture.Try) {
 				return err
 			}, nil)
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		assert.That(t, err == nil, "%v", err)
 		return
 	}
 	var connections atomic.Int32
@@ -218,9 +200,7 @@ func meetAuth(t *testing.T, row Rule, how fixture.Try) {
 		_, _ = conn.Write(fixture.AuthRefusal())
 	})
 	cfg, err := zk.Config{Servers: []string{addr}, Auth: &zk.DigestAuth{User: "u", Password: "p"}}.WithDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	c, err := Open(fixture.Context(t), &cfg, func() {})
 	if err == nil {
 		fixture.Await(t, c.Over())
@@ -228,7 +208,5 @@ func meetAuth(t *testing.T, row Rule, how fixture.Try) {
 		fixture.Await(t, c.closed)
 	}
 	fixture.MustBeFatal(t, "connecting", err, zk.KindAuth)
-	if !errors.Is(err, wire.ErrAuthFailed) {
-		t.Errorf("%v does not tell why", err)
-	}
+	assert.That(t, errors.Is(err, wire.ErrAuthFailed), "%v does not tell why", err)
 }

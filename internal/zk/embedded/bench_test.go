@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/wire"
 )
@@ -34,7 +34,7 @@ func benchmarkTransactions(b *testing.B, addr string, clients int) {
 	var all []*benchClient
 	for range clients {
 		c, err := newBenchClient(addr, fmt.Sprintf("/bench-%d", benchDirs.Add(1)))
-		testkit.NoError(b, err)
+		assert.NoError(b, err)
 		defer c.nc.Close()
 		all = append(all, c)
 	}

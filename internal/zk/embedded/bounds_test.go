@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/test/testkit"
@@ -24,11 +25,11 @@ import (
 func metric(t testing.TB, s *embeddedtest.Server, name string) int {
 	t.Helper()
 	answer, err := s.FourLetter("mntr")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	for line := range strings.Lines(answer) {
 		if rest, ok := strings.CutPrefix(line, "zk_"+name+"\t"); ok {
 			n, err := strconv.Atoi(strings.TrimSpace(rest))
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			return n
 		}
 	}
@@ -44,7 +45,7 @@ func TestAThousandHalfOpenConnectionsDisturbNobodyAndAreClosed(t *testing.T) {
 	var half []net.Conn
 	for i := range 1000 {
 		nc, err := net.Dial("tcp", s.Addr())
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		defer nc.Close()
 		if _, err := nc.Write(beginnings[i%len(beginnings)]); err != nil {
 			t.Fatal(err)
@@ -56,7 +57,7 @@ func TestAThousandHalfOpenConnectionsDisturbNobodyAndAreClosed(t *testing.T) {
 	}
 	other.create("/a", nil, 0)
 	for _, nc := range half {
-		testkit.NoError(t, nc.SetReadDeadline(time.Now().Add(patience)))
+		assert.NoError(t, nc.SetReadDeadline(time.Now().Add(patience)))
 		if n, err := nc.Read(make([]byte, 1)); n != 0 || strings.Contains(fmt.Sprint(err), "timeout") {
 			t.Fatalf("not closed: %d, %v", n, err)
 		}
@@ -97,10 +98,10 @@ func TestAFrameAboveTheLimitEndsItsConnectionAlone(t *testing.T) {
 	for _, length := range []uint32{0x100000, 0x7fffffff, 0x80000000, 0xffffffff} {
 		head := []byte{byte(length >> 24), byte(length >> 16), byte(length >> 8), byte(length)}
 		c := openRaw(t, s, time.Minute)
-		testkit.NoError(t, c.Write(append(rawzk.Request(wire.XidPing, wire.OpPing, nil), head...)))
+		assert.NoError(t, c.Write(append(rawzk.Request(wire.XidPing, wire.OpPing, nil), head...)))
 		c.drained("a frame of impossible length")
 		unborn := dialRaw(t, s)
-		testkit.NoError(t, unborn.Write(head))
+		assert.NoError(t, unborn.Write(head))
 		unborn.ended("a connect request of impossible length")
 		other.ping()
 	}
@@ -136,14 +137,12 @@ func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
 	for i := range int32(asked) {
 		burst = append(burst, rawzk.Request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
 	}
-	testkit.NoError(t, deaf.Write(burst))
+	assert.NoError(t, deaf.Write(burst))
 	for range 50 {
 		other.ping()
 	}
 	sent := metric(t, s, "packets_sent")
-	if sent > asked/2 {
-		t.Errorf("%d frames were made for a client that reads none", sent)
-	}
+	assert.That(t, sent <= asked/2, "%d frames were made for a client that reads none", sent)
 	// When it reads after all, everything comes, in order.
 	for i := range int32(asked) {
 		if g := deaf.receive(); g.Xid != i+1 || len(g.Body) < len(data) {
@@ -186,12 +185,8 @@ func TestWatchersThatNeverReadAreClosedAtTheBoundForAllOfThem(t *testing.T) {
 			other.must(wire.OpSetData, &wire.SetDataRequest{Path: path, Version: -1})
 			most = max(most, s.Unread())
 		}
-		if most > 21<<20 {
-			t.Errorf("%d bytes were kept for clients that do not read", most)
-		}
-		if most < 10<<20 {
-			t.Errorf("closed with no more than %d bytes in all", most)
-		}
+		assert.That(t, most <= 21<<20, "%d bytes were kept for clients that do not read", most)
+		assert.That(t, most >= 10<<20, "closed with no more than %d bytes in all", most)
 		if e := modest.event(); e.Path != path {
 			t.Errorf("who left little unread got %+v", e)
 		}
@@ -199,9 +194,7 @@ func TestWatchersThatNeverReadAreClosedAtTheBoundForAllOfThem(t *testing.T) {
 			r.Conn.Close()
 		}
 		synctest.Wait()
-		if n := s.Unread(); n != 0 {
-			t.Errorf("%d bytes are counted that no connection waits for", n)
-		}
+		assert.Equal(t, s.Unread(), 0, "bytes are counted that no connection waits for")
 	})
 }
 
@@ -255,9 +248,7 @@ func TestALongBurstLetsOthersHaveTheirTurn(t *testing.T) {
 		}
 		synctest.Wait()
 		done := other.must(wire.OpExists, &wire.ReadRequest{Path: "/"}).Zxid - before
-		if done == 0 || done >= asked/2 {
-			t.Errorf("%d of %d requests of another connection came first", done, asked)
-		}
+		assert.That(t, done != 0 && done < asked/2, "%d of %d requests of another connection came first", done, asked)
 		for i := range int32(asked) { // all come, in order, once
 			if g := greedy.receive(); g.Xid != i+1 || g.Err != wire.OK || g.Zxid != before+int64(i)+1 {
 				t.Fatalf("reply %d: %+v", i, g.ReplyHeader)
@@ -304,9 +295,7 @@ func TestAWatcherIsClosedAtTheBoundWithinABatch(t *testing.T) {
 		if n := metric(t, s, "packets_sent"); n > 5000 {
 			t.Errorf("%d frames were made", n)
 		}
-		if n := metric(t, s, "watch_count"); n != 0 {
-			t.Errorf("%d watches are left", n)
-		}
+		assert.Equal(t, metric(t, s, "watch_count"), 0, "watches are left")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 )
@@ -41,7 +42,7 @@ func goZooKeeper(t *testing.T, s *embeddedtest.Server, timeout time.Duration) (*
 		return s.Dial(ctx, network, addr)
 	}
 	conn, events, err := gozk.Connect([]string{s.Addr()}, timeout, gozk.WithDialer(dial), gozk.WithLogger(quiet{}))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(conn.Close)
 	awaitState(t, events, gozk.StateHasSession)
 	return conn, events
@@ -53,9 +54,7 @@ func awaitState(t *testing.T, events <-chan gozk.Event, want gozk.State) {
 	for {
 		select {
 		case e, ok := <-events:
-			if !ok {
-				t.Fatalf("the client ended before %v", want)
-			}
+			assert.Must(t, ok, "the client ended before %v", want)
 			if e.State == want {
 				return
 			}
@@ -76,9 +75,7 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 			t.Errorf("created twice: %v", err)
 		}
 		_, stat, changed, err := conn.GetW("/a")
-		if err != nil || stat.DataLength != 3 {
-			t.Fatalf("%+v, %v", stat, err)
-		}
+		assert.Must(t, err == nil && stat.DataLength == 3, "%+v, %v", stat, err)
 		if _, err := conn.Set("/a", []byte("two"), stat.Version+1); err != gozk.ErrBadVersion {
 			t.Errorf("set at a wrong version: %v", err)
 		}
@@ -91,19 +88,15 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 		var made []string
 		for range 3 {
 			path, err := conn.CreateProtectedEphemeralSequential("/a/n-", nil, open)
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			made = append(made, path[len("/a/"):])
 		}
 		children, _, err := conn.Children("/a")
 		slices.Sort(children)
 		slices.Sort(made)
-		if err != nil || !slices.Equal(children, made) {
-			t.Errorf("children %v, made %v, %v", children, made, err)
-		}
+		assert.That(t, err == nil && slices.Equal(children, made), "children %v, made %v, %v", children, made, err)
 		results, err := conn.Multi(&gozk.CheckVersionRequest{Path: "/a", Version: 1}, &gozk.CreateRequest{Path: "/b", Acl: open}, &gozk.DeleteRequest{Path: "/nope", Version: -1})
-		if err != gozk.ErrNoNode || len(results) != 3 {
-			t.Errorf("a multi that fails: %v, %v", results, err)
-		}
+		assert.That(t, err == gozk.ErrNoNode && len(results) == 3, "a multi that fails: %v, %v", results, err)
 		if there, _, err := conn.Exists("/b"); err != nil || there {
 			t.Errorf("a multi was half done: %v, %v", there, err)
 		}

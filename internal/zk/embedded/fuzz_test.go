@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -44,7 +44,7 @@ func FuzzConnection(f *testing.F) {
 		}
 		defer nc.Close()
 		go func() { _, _ = io.Copy(io.Discard, nc) }() // ends with nc
-		testkit.NoError(t, nc.SetWriteDeadline(time.Now().Add(time.Second)))
+		assert.NoError(t, nc.SetWriteDeadline(time.Now().Add(time.Second)))
 		if greeted {
 			input = append(append([]byte(nil), hello...), input...)
 		}

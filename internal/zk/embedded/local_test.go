@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
@@ -16,7 +17,7 @@ import (
 func running(t *testing.T, storage embedded.Storage, newProcess bool) (s *embedded.Server, kill func()) {
 	t.Helper()
 	s, err := embedded.New(embedded.Config{Storage: storage, EndLocalSessions: newProcess, TickTime: 100 * time.Millisecond, MaxConns: 4})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -53,9 +54,7 @@ func TestALocalSessionEndsWithItsProcessAndNoOther(t *testing.T) {
 	s, kill := running(t, storage, true)
 	_, local := shake(t, s.ServeLocal, 0, nil)
 	_, remote := shake(t, s.ServeConn, 0, nil)
-	if local.SessionID>>56 != 0x7e || remote.SessionID>>56 != 1 {
-		t.Fatalf("sessions 0x%x and 0x%x", local.SessionID, remote.SessionID)
-	}
+	assert.Must(t, local.SessionID>>56 == 0x7e && remote.SessionID>>56 == 1, "sessions 0x%x and 0x%x", local.SessionID, remote.SessionID)
 	kill()
 
 	s, kill = running(t, storage, false) // the same process
@@ -68,9 +67,7 @@ func TestALocalSessionEndsWithItsProcessAndNoOther(t *testing.T) {
 		}
 	}
 	_, second := shake(t, s.ServeLocal, 0, nil)
-	if second.SessionID <= local.SessionID {
-		t.Errorf("local session 0x%x follows 0x%x", second.SessionID, local.SessionID)
-	}
+	assert.That(t, second.SessionID > local.SessionID, "local session 0x%x follows 0x%x", second.SessionID, local.SessionID)
 	kill()
 
 	s, kill = running(t, storage, true)
@@ -126,7 +123,7 @@ func TestALocalConnectionPassesEveryACLAndARemoteOneDoesNot(t *testing.T) {
 	ask := func(c *rawzk.Client, op wire.Op, body wire.Record) wire.ErrCode {
 		t.Helper()
 		f, err := c.Call(op, body, nil)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		return f.Err
 	}
 	remote, _ := shake(t, s.ServeConn, 0, nil)
@@ -134,13 +131,8 @@ func TestALocalConnectionPassesEveryACLAndARemoteOneDoesNot(t *testing.T) {
 	if got := ask(remote, wire.OpCreate, &wire.CreateRequest{Path: "/closed", ACL: []wire.ACL{{Scheme: "world", ID: "anyone"}}}); got != wire.OK {
 		t.Fatal(got)
 	}
-	if got := ask(remote, wire.OpGetData, &wire.ReadRequest{Path: "/closed"}); got != wire.ErrNoAuth {
-		t.Errorf("a remote connection: %v, want NoAuth", got)
-	}
-	if got := ask(local, wire.OpGetData, &wire.ReadRequest{Path: "/closed"}); got != wire.OK {
-		t.Errorf("the process's own connection: %v", got)
-	}
-	if got := ask(remote, wire.OpAuth, &wire.AuthRequest{Scheme: "super", Auth: []byte("super:admin")}); got != wire.ErrAuthFailed {
-		t.Errorf("auth super: %v, want AuthFailed", got)
-	}
+	assert.Equal(t, ask(remote, wire.OpGetData, &wire.ReadRequest{Path: "/closed"}), wire.ErrNoAuth, "a remote connection")
+	assert.Equal(t, ask(local, wire.OpGetData, &wire.ReadRequest{Path: "/closed"}), wire.OK, "the process's own connection")
+	assert.Equal(t, ask(remote, wire.OpAuth, &wire.AuthRequest{Scheme: "super", Auth: []byte("super:admin")}), wire.ErrAuthFailed,
+		"auth super")
 }

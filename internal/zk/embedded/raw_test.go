@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -27,7 +27,7 @@ type raw struct {
 func dialRaw(t testing.TB, s *embeddedtest.Server) *raw {
 	t.Helper()
 	nc, err := s.Dial(context.Background(), "tcp", s.Addr())
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(func() { nc.Close() })
 	return &raw{rawzk.New(nc, patience), t}
 }
@@ -37,9 +37,7 @@ func openRaw(t testing.TB, s *embeddedtest.Server, timeout time.Duration) *raw {
 	t.Helper()
 	r := dialRaw(t, s)
 	reply, err := r.Connect(&wire.ConnectRequest{TimeoutMs: int32(timeout.Milliseconds()), Passwd: make([]byte, 16)})
-	if err != nil || reply.SessionID == 0 {
-		t.Fatalf("no session: %+v, %v", reply, err)
-	}
+	assert.Must(t, err == nil && reply.SessionID != 0, "no session: %+v, %v", reply, err)
 	return r
 }
 
@@ -56,17 +54,14 @@ func (r *raw) ended(why string) {
 	r.t.Helper()
 	frame, err := r.Next()
 	var timeout net.Error
-	if err == nil || errors.As(err, &timeout) && timeout.Timeout() {
-		r.t.Fatalf("%s: want the end of the connection, got %x, %v", why, frame, err)
-	}
+	assert.Must(r.t, err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()),
+		"%s: want the end of the connection, got %x, %v", why, frame, err)
 }
 
 func (r *raw) receive() rawzk.Frame {
 	r.t.Helper()
 	f, err := r.Receive()
-	if err != nil {
-		r.t.Fatalf("receive: %v", err)
-	}
+	assert.Must(r.t, err == nil, "receive: %v", err)
 	return f
 }
 
@@ -93,7 +88,7 @@ func (r *raw) send(op wire.Op, body wire.Record) {
 func (r *raw) call(op wire.Op, body wire.Record) rawzk.Frame {
 	r.t.Helper()
 	f, err := r.Call(op, body, nil)
-	testkit.NoError(r.t, err)
+	assert.NoError(r.t, err)
 	return f
 }
 
@@ -101,9 +96,7 @@ func (r *raw) call(op wire.Op, body wire.Record) rawzk.Frame {
 func (r *raw) must(op wire.Op, body wire.Record) rawzk.Frame {
 	r.t.Helper()
 	f := r.call(op, body)
-	if f.Err != wire.OK {
-		r.t.Fatalf("operation %d: %v", op, f.Err)
-	}
+	assert.Must(r.t, f.Err == wire.OK, "operation %d: %v", op, f.Err)
 	return f
 }
 

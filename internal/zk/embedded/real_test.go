@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
@@ -57,9 +57,7 @@ func TestConnectRequestsAreAnsweredAsByTheRealServer(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			theirs, mine := transcript(t, real.Addr(), c.hello, c.rest), transcript(t, ours.Addr(), c.hello, c.rest)
-			if theirs != mine {
-				t.Errorf("theirs\n%s\nours\n%s", theirs, mine)
-			}
+			assert.That(t, theirs == mine, "theirs\n%s\nours\n%s", theirs, mine)
 		})
 	}
 }
@@ -71,21 +69,16 @@ func TestCreateSessionAsARequestEndsTheConnectionAlone(t *testing.T) {
 	real := zkreal.StartT(t, zkreal.WithoutFsync())
 	theirs := transcript(t, real.Addr(), hello, rest)
 	// A connect reply is protocol version 0, the timeout and so on: read as a reply's header it is xid 0.
-	if !strings.Contains(theirs, "\nxid 0, ") || !strings.Contains(theirs, "\nxid -2, ") || !strings.HasSuffix(theirs, "open") {
-		t.Errorf("ZooKeeper does not answer with a second connect reply and go on:\n%s", theirs)
-	}
+	assert.That(t, strings.Contains(theirs, "\nxid 0, ") && strings.Contains(theirs, "\nxid -2, ") && strings.HasSuffix(theirs, "open"),
+		"ZooKeeper does not answer with a second connect reply and go on:\n%s", theirs)
 	s := embeddedtest.RunT(t)
 	c := openRaw(t, s, time.Minute)
 	c.create("/mine", nil, wire.FlagEphemeral)
 	c.send(wire.OpCreateSession, &wire.IntReply{Value: 7000})
 	c.ended("createSession as a request")
 	back, reply, err := c.again(s, time.Minute)
-	if err != nil || reply.SessionID != c.ID || !back.exists("/mine") {
-		t.Errorf("its session did not live on: %+v, %v", reply, err)
-	}
-	if n := metric(t, s, "global_sessions"); n != 1 {
-		t.Errorf("%d sessions", n)
-	}
+	assert.That(t, err == nil && reply.SessionID == c.ID && back.exists("/mine"), "its session did not live on: %+v, %v", reply, err)
+	assert.Equal(t, metric(t, s, "global_sessions"), 1, "sessions")
 }
 
 // transcript sends bytes and tells what comes back, without what differs between any two servers: session ids, passwords and
@@ -93,7 +86,7 @@ func TestCreateSessionAsARequestEndsTheConnectionAlone(t *testing.T) {
 func transcript(t *testing.T, addr string, hello, rest []byte) string {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer nc.Close()
 	if _, err := nc.Write(hello); err != nil {
 		t.Fatal(err)
@@ -101,7 +94,7 @@ func transcript(t *testing.T, addr string, hello, rest []byte) string {
 	var said strings.Builder
 	frames := wire.NewFrameReader(nc, 1<<20)
 	for i := 0; ; i++ {
-		testkit.NoError(t, nc.SetReadDeadline(time.Now().Add(20*time.Second)))
+		assert.NoError(t, nc.SetReadDeadline(time.Now().Add(20*time.Second)))
 		frame, err := frames.Next()
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/wire"
 )
@@ -45,28 +45,19 @@ func TestDataSessionsAndZxidsSurviveARestart(t *testing.T) {
 
 				time.Sleep(timeout - 100*time.Millisecond) // the whole timeout counts from now on
 				back, reply, err := owner.again(s, timeout)
-				if err != nil || reply.SessionID != owner.ID {
-					t.Fatalf("attached as %+v, %v", reply, err)
-				}
+				assert.Must(t, err == nil && reply.SessionID == owner.ID, "attached as %+v, %v", reply, err)
 				g := back.must(wire.OpGetData, &wire.ReadRequest{Path: "/mine"})
 				var data wire.DataReply
 				data.Decode(wire.NewDecoder(g.Body))
-				if string(data.Data) != "data" || data.Stat.EphemeralOwner != owner.ID {
-					t.Errorf("data %q, owner 0x%x", data.Data, data.Stat.EphemeralOwner)
-				}
-				if g.Zxid != zxid {
-					t.Errorf("zxid %d, was %d", g.Zxid, zxid)
-				}
-				if back.exists("/kept/lost") {
-					t.Error("a closed session's node is back")
-				}
+				assert.That(t, string(data.Data) == "data" && data.Stat.EphemeralOwner == owner.ID,
+					"data %q, owner 0x%x", data.Data, data.Stat.EphemeralOwner)
+				assert.That(t, g.Zxid == zxid, "zxid %d, was %d", g.Zxid, zxid)
+				assert.That(t, !back.exists("/kept/lost"), "a closed session's node is back")
 				if _, reply, err := gone.again(s, timeout); err != nil || reply.SessionID != 0 {
 					t.Errorf("a closed session was answered with %+v, %v", reply, err)
 				}
 				fresh := openRaw(t, s, timeout)
-				if fresh.ID == owner.ID || fresh.ID == gone.ID {
-					t.Errorf("the id 0x%x was given twice", fresh.ID)
-				}
+				assert.That(t, fresh.ID != owner.ID && fresh.ID != gone.ID, "the id 0x%x was given twice", fresh.ID)
 				if g := fresh.must(wire.OpSync, &wire.PathRecord{Path: "/"}); g.Zxid != zxid+1 {
 					t.Errorf("zxid %d, want %d", g.Zxid, zxid+1)
 				}
@@ -82,13 +73,9 @@ func TestASessionThatDoesNotComeBackAfterARestartIsOver(t *testing.T) {
 		s.RestartT(t)
 		c := openRaw(t, s, time.Minute)
 		time.Sleep(2*time.Second - time.Millisecond)
-		if !c.exists("/mine") {
-			t.Error("over before its time")
-		}
+		assert.That(t, c.exists("/mine"), "over before its time")
 		time.Sleep(tick + 2*time.Millisecond)
-		if c.exists("/mine") {
-			t.Error("lives on")
-		}
+		assert.That(t, !c.exists("/mine"), "lives on")
 	})
 }
 
@@ -98,7 +85,7 @@ func TestAFrozenServerAnswersNobodyAndExpiresNobody(t *testing.T) {
 		s.Freeze()
 		time.Sleep(10 * time.Millisecond)
 		since := time.Now()
-		testkit.NoError(t, c.Write(rawzk.Request(wire.XidPing, wire.OpPing, nil)))
+		assert.NoError(t, c.Write(rawzk.Request(wire.XidPing, wire.OpPing, nil)))
 		go func() {
 			time.Sleep(20 * time.Second)
 			s.Thaw()
@@ -148,7 +135,7 @@ func TestAServerThatStopsInGoodOrderAnswersWhatHasReachedIt(t *testing.T) {
 
 func TestAServerRunsOnce(t *testing.T) {
 	s, err := embedded.New(embedded.Config{Storage: embedded.NewMemoryStorage()})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	s.Close()
 	s.Close()
 	if err := s.Run(t.Context()); !errors.Is(err, embedded.ErrClosed) {

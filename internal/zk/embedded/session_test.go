@@ -5,9 +5,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -77,9 +77,7 @@ func TestAWrongPasswordGetsNothingAndDisturbsNobody(t *testing.T) {
 				if err != nil || reply.SessionID != 0 || reply.TimeoutMs != 0 || string(reply.Passwd) != string(make([]byte, 16)) {
 					t.Errorf("0x%x, %x: %+v, %v", c.id, c.passwd, reply, err)
 				}
-				if reply.HasReadOnly != form {
-					t.Error("answered in the other form")
-				}
+				assert.That(t, reply.HasReadOnly == form, "answered in the other form")
 				thief.ended("refused")
 			}
 		}
@@ -92,11 +90,9 @@ func TestAConnectionThatDropsWithRequestsUnderWayHasThemCarriedOut(t *testing.T)
 		c, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
 		burst := rawzk.Request(1, wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
 		burst = append(burst, rawzk.Request(2, wire.OpCreate, &wire.CreateRequest{Path: "/a/b", ACL: everyone})...)
-		testkit.NoError(t, c.Write(burst))
+		assert.NoError(t, c.Write(burst))
 		c.Conn.Close()
 		synctest.Wait()
-		if !other.exists("/a/b") {
-			t.Error("what had arrived was not carried out")
-		}
+		assert.That(t, other.exists("/a/b"), "what had arrived was not carried out")
 	})
 }

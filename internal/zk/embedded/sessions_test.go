@@ -3,6 +3,8 @@ package embedded
 import (
 	"slices"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func ids(ended []*session) (ids []int64) {
@@ -25,15 +27,11 @@ func TestASessionEndsAtTheFirstTickAfterItsTimeout(t *testing.T) {
 	} {
 		table := newTestSessions()
 		s := table.open(c.touched, c.timeout, false)
-		if ended := table.due(c.ends - 1); len(ended) != 0 {
-			t.Errorf("touched at %d, timeout %d: over before %d", c.touched, c.timeout, c.ends)
-		}
+		assert.That(t, len(table.due(c.ends-1)) == 0, "touched at %d, timeout %d: over before %d", c.touched, c.timeout, c.ends)
 		if ended := table.due(c.ends); len(ended) != 1 || ended[0] != s {
 			t.Errorf("touched at %d, timeout %d: not over at %d", c.touched, c.timeout, c.ends)
 		}
-		if len(table.byID) != 0 || len(table.buckets) != 0 {
-			t.Errorf("something is left: %v, %v", table.byID, table.buckets)
-		}
+		assert.That(t, len(table.byID) == 0 && len(table.buckets) == 0, "something is left: %v, %v", table.byID, table.buckets)
 	}
 }
 
@@ -58,13 +56,10 @@ func TestTouchedSessionsStayAndOthersEndInOrder(t *testing.T) {
 		case 2200:
 			want = []int64{late.id}
 		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("at %d: ended %v, want %v", now, got, want)
-		}
+		assert.Must(t, slices.Equal(got, want), "at %d: ended %v, want %v", now, got, want)
 	}
-	if len(table.byID) != 1 || len(table.buckets) != 1 {
-		t.Errorf("left: %d sessions in %d buckets, want 1 in 1", len(table.byID), len(table.buckets))
-	}
+	assert.That(t, len(table.byID) == 1 && len(table.buckets) == 1,
+		"left: %d sessions in %d buckets, want 1 in 1", len(table.byID), len(table.buckets))
 }
 
 func TestASessionMayGetAShorterTimeout(t *testing.T) {
@@ -72,12 +67,8 @@ func TestASessionMayGetAShorterTimeout(t *testing.T) {
 	s := table.open(0, 60_000, false)
 	s.timeout = 1000
 	table.touch(s, 100)
-	if ended := table.due(1500); len(ended) != 1 {
-		t.Fatal("the old timeout still counts")
-	}
-	if ended := table.due(120_000); len(ended) != 0 {
-		t.Fatal("ended twice")
-	}
+	assert.Must(t, len(table.due(1500)) == 1, "the old timeout still counts")
+	assert.Must(t, len(table.due(120_000)) == 0, "ended twice")
 }
 
 func TestTimeInWhichTheServerStoodStillIsForgivenUpToAWholeTimeout(t *testing.T) {
@@ -85,51 +76,36 @@ func TestTimeInWhichTheServerStoodStillIsForgivenUpToAWholeTimeout(t *testing.T)
 	quiet, heard := table.open(0, 3000, false), table.open(0, 3000, false)
 	table.touch(heard, 60_900) // read only when the server went on
 	table.forgive(60_000, 61_000)
-	if quiet.deadline != 3500+60_500 {
-		t.Errorf("a quiet session's deadline is %d, want 60 s later, rounded up", quiet.deadline)
-	}
-	if heard.deadline != 64_500 {
-		t.Errorf("deadline %d, want a whole timeout from now on and no more", heard.deadline)
-	}
+	assert.That(t, quiet.deadline == 3500+60_500, "a quiet session's deadline is %d, want 60 s later, rounded up", quiet.deadline)
+	assert.That(t, heard.deadline == 64_500, "deadline %d, want a whole timeout from now on and no more", heard.deadline)
 	if ended := table.due(63_999); len(ended) != 0 {
 		t.Errorf("%v ended", ids(ended))
 	}
-	if got := ids(table.due(65_000)); !slices.Equal(got, []int64{quiet.id, heard.id}) {
-		t.Errorf("ended %v", got)
-	}
+	assert.Slices(t, ids(table.due(65_000)), []int64{quiet.id, heard.id}, "ended")
 }
 
 func TestIdsGoOnAfterEveryIDThatWasGiven(t *testing.T) {
 	const now = 1_795_283_000_000
 	first := newSessions(500, nil, newestIDs{}, now).open(0, 1000, false).id
-	if first>>56 != 1 || first&0xffff != 0 {
-		t.Errorf("first id 0x%x", first)
-	}
+	assert.That(t, first>>56 == 1 && first&0xffff == 0, "first id 0x%x", first)
 	if next := newSessions(500, nil, newestIDs{}, now+1).open(0, 1000, false).id; next-first != 1<<16 {
 		t.Errorf("a millisecond later: 0x%x after 0x%x", next, first)
 	}
-	if next := newSessions(500, nil, newestIDs{remote: first + 7}, now-1000).open(0, 1000, false).id; next != first+8 {
-		t.Errorf("behind a clock that was set back: 0x%x", next)
-	}
+	assert.Equal(t, newSessions(500, nil, newestIDs{remote: first + 7}, now-1000).open(0, 1000, false).id, first+8,
+		"behind a clock that was set back: 0x")
 }
 
 func TestPasswordsDependOnIDAndSecret(t *testing.T) {
 	a, b := newSessions(500, []byte("0123456789abcdef"), newestIDs{}, 0), newSessions(500, []byte("0123456789abcdeF"), newestIDs{}, 0)
 	s := a.open(0, 1000, false)
-	if a.find(s.id, a.password(s.id)) != s {
-		t.Error("not found by its password")
-	}
+	assert.That(t, a.find(s.id, a.password(s.id)) == s, "not found by its password")
 	for name, password := range map[string][]byte{
 		"none": nil, "zeros": make([]byte, 16), "another session's": a.password(s.id + 1), "another store's": b.password(s.id),
 		"too short": a.password(s.id)[:15], "too long": append(a.password(s.id), 0),
 	} {
-		if a.find(s.id, password) != nil {
-			t.Errorf("found by a password that is %s", name)
-		}
+		assert.That(t, a.find(s.id, password) == nil, "found by a password that is %s", name)
 	}
-	if a.find(s.id+1, a.password(s.id+1)) != nil {
-		t.Error("found a session that is not there")
-	}
+	assert.That(t, a.find(s.id+1, a.password(s.id+1)) == nil, "found a session that is not there")
 }
 
 // A reader may be held up between the time that it takes and the handing over: what it brings is then older than the ticks

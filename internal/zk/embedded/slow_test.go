@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -27,13 +27,11 @@ func TestAClientThatReadsSlowlyKeepsItsSessionAndOneThatDoesNotReadLosesIt(t *te
 				for i := range int32(asked) {
 					burst = append(burst, rawzk.Request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
 				}
-				testkit.NoError(t, slow.Write(burst))
+				assert.NoError(t, slow.Write(burst))
 				slow.Frames = wire.NewFrameReader(bufio.NewReaderSize(crawl{slow.Conn}, 64<<10), 64<<20)
 				if !reads {
 					time.Sleep(10 * time.Second)
-					if other.exists("/mine") {
-						t.Error("the session lives on")
-					}
+					assert.That(t, !other.exists("/mine"), "the session lives on")
 					return
 				}
 				stop, stopped := make(chan struct{}), make(chan struct{})
@@ -59,9 +57,7 @@ func TestAClientThatReadsSlowlyKeepsItsSessionAndOneThatDoesNotReadLosesIt(t *te
 					}
 					other.ping()
 				}
-				if !other.exists("/mine") {
-					t.Error("the session is over")
-				}
+				assert.That(t, other.exists("/mine"), "the session is over")
 			})
 		})
 	}

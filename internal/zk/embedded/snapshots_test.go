@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -33,7 +33,7 @@ func held(t testing.TB, s embedded.Storage) (pieces, txns int, size int) {
 			return nil
 		},
 	})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	return pieces, txns, size
 }
 
@@ -52,9 +52,7 @@ func TestASnapshotGoesOnWhenNobodyAsksForAnything(t *testing.T) {
 			t.Errorf("%d pieces and %d transactions behind them", pieces, txns)
 		}
 		c.exists("/a")
-		if len(store.pieces) != n {
-			t.Error("another one was begun, and nothing was written")
-		}
+		assert.That(t, len(store.pieces) == n, "another one was begun, and nothing was written")
 	}, withStore(store), tinyPieces)
 }
 
@@ -98,9 +96,7 @@ func TestARequestWaitsForOnePieceAtMost(t *testing.T) {
 			permit() // what was asked for
 			c.receive()
 			synctest.Wait()
-			if n := len(store.pieces); n != pieces+2 {
-				t.Fatalf("%d pieces, had %d: the snapshot does not go on with each batch", n, pieces)
-			}
+			assert.MustEqual(t, len(store.pieces), pieces+2, "pieces, had %d: the snapshot does not go on with each batch", pieces)
 		}
 		for n := len(store.pieces); !store.pieces[n-1].Last; n = len(store.pieces) {
 			permit()
@@ -148,20 +144,14 @@ func TestAStoreMayFailOnAnyPiece(t *testing.T) {
 					store.fail(nil, nil)
 					s.RestartT(t)
 					back, reply, err := c.again(s, time.Minute)
-					if err != nil || reply.SessionID != c.ID {
-						t.Fatalf("attached as %+v, %v", reply, err)
-					}
+					assert.Must(t, err == nil && reply.SessionID == c.ID, "attached as %+v, %v", reply, err)
 					for _, path := range []string{"/a", "/b", "/e"} {
-						if !back.exists(path) {
-							t.Errorf("%s is lost", path)
-						}
+						assert.That(t, back.exists(path), "%s is lost", path)
 					}
 					store.due = true // and a new snapshot begins from its beginning
 					back.create("/c", nil, 0)
 					synctest.Wait()
-					if n := len(store.pieces); !store.pieces[n-1].Last {
-						t.Error("no snapshot any more")
-					}
+					assert.That(t, store.pieces[len(store.pieces)-1].Last, "no snapshot any more")
 					if _, txns, _ := held(t, store); txns != 0 {
 						t.Errorf("%d transactions behind it", txns)
 					}
@@ -169,9 +159,7 @@ func TestAStoreMayFailOnAnyPiece(t *testing.T) {
 			})
 		}
 	}
-	if tried < 8 {
-		t.Errorf("a snapshot of %d pieces", tried)
-	}
+	assert.That(t, tried >= 8, "a snapshot of %d pieces", tried)
 }
 
 func TestAServerThatStopsDoesNotWaitForItsSnapshot(t *testing.T) {
@@ -206,9 +194,7 @@ func TestAServerThatStopsDoesNotWaitForItsSnapshot(t *testing.T) {
 		store.freely()
 		s.RestartT(t)
 		back, _, err := c.again(s, time.Minute)
-		if err != nil || !back.exists("/99") || !back.exists("/a") {
-			t.Errorf("something is lost: %v", err)
-		}
+		assert.That(t, err == nil && back.exists("/99") && back.exists("/a"), "something is lost: %v", err)
 	}, withStore(store), tinyPieces)
 }
 
@@ -248,15 +234,12 @@ func TestAStateSurvivesKillsInTheMidstOfSnapshots(t *testing.T) {
 			s.Kill()
 			s.RestartT(t)
 			back, reply, err := c.again(s, time.Minute)
-			if err != nil || reply.SessionID != c.ID {
-				t.Fatalf("round %d: attached as %+v, %v", round, reply, err)
-			}
+			assert.Must(t, err == nil && reply.SessionID == c.ID, "round %d: attached as %+v, %v", round, reply, err)
 			c = back
 			var stat wire.StatReply
 			stat.Decode(wire.NewDecoder(c.must(wire.OpExists, &wire.ReadRequest{Path: "/d"}).Body))
-			if int(stat.Stat.NumChildren) != n || int(stat.Stat.Version) != round+1 || int(stat.Stat.DataLength) != round {
-				t.Fatalf("round %d: %d nodes, want %d; %+v", round, stat.Stat.NumChildren, n, stat.Stat)
-			}
+			assert.Must(t, int(stat.Stat.NumChildren) == n && int(stat.Stat.Version) == round+1 && int(stat.Stat.DataLength) == round,
+				"round %d: %d nodes, want %d; %+v", round, stat.Stat.NumChildren, n, stat.Stat)
 		}
 	}, embeddedtest.SnapshotsAlways())
 }

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -171,12 +171,8 @@ func TestAFailingStoreEndsTheServerWithoutATraceOnTheWire(t *testing.T) {
 				store.fail(nil, nil)
 				s.RestartT(t)
 				back, reply, err := writer.again(s, time.Minute)
-				if err != nil || reply.SessionID != writer.ID {
-					t.Fatalf("attached as %+v, %v", reply, err)
-				}
-				if back.exists("/a") != c.stored {
-					t.Errorf("the write is there: %v", !c.stored)
-				}
+				assert.Must(t, err == nil && reply.SessionID == writer.ID, "attached as %+v, %v", reply, err)
+				assert.That(t, back.exists("/a") == c.stored, "the write is there: %v", !c.stored)
 			}, withStore(store))
 		})
 	}
@@ -225,7 +221,7 @@ func TestEventsComeBeforeTheRepliesThatShowTheChange(t *testing.T) {
 		for i := range int32(reads) {
 			burst = append(burst, rawzk.Request(2+i, wire.OpGetData, &wire.ReadRequest{Path: "/n"})...)
 		}
-		testkit.NoError(t, watcher.Write(burst))
+		assert.NoError(t, watcher.Write(burst))
 		var watched, events int
 		version := int32(-1)
 		for watched < 1+reads || events < 1 {
@@ -240,21 +236,17 @@ func TestEventsComeBeforeTheRepliesThatShowTheChange(t *testing.T) {
 			if version < 0 {
 				version = reply.Stat.Version
 			}
-			if events == 0 && reply.Stat.Version != version {
-				t.Fatalf("a reply shows version %d before the event of its change", reply.Stat.Version)
-			}
-			if events > 0 && reply.Stat.Version == version {
-				t.Fatalf("a reply shows version %d after the event that it has changed", version)
-			}
+			assert.Must(t, events != 0 || reply.Stat.Version == version,
+				"a reply shows version %d before the event of its change", reply.Stat.Version)
+			assert.Must(t, events <= 0 || reply.Stat.Version != version,
+				"a reply shows version %d after the event that it has changed", version)
 		}
 	}
 }
 
 func TestAMemoryStoreSaysWhereItIsDamaged(t *testing.T) {
 	store := embedded.NewMemoryStorage()
-	testkit.NoError(t, store.Append(embedded.Batch{Txns: []*state.Txn{{Zxid: 7}}}))
+	assert.NoError(t, store.Append(embedded.Batch{Txns: []*state.Txn{{Zxid: 7}}}))
 	_, err := embedded.New(embedded.Config{Storage: store})
-	if err == nil || !strings.Contains(err.Error(), "transaction 0") {
-		t.Errorf("a log that begins at 7: %v", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), "transaction 0"), "a log that begins at 7: %v", err)
 }

@@ -4,31 +4,23 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestATurnEndsByItsRequestsOrItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long := newTurn(false)
 		for i := range turnRequests {
-			if long.over() {
-				t.Fatalf("over after %d requests", i)
-			}
+			assert.Must(t, !long.over(), "over after %d requests", i)
 		}
-		if !long.over() {
-			t.Error("not over after all its requests")
-		}
+		assert.That(t, long.over(), "not over after all its requests")
 		slow, last := newTurn(false), newTurn(true)
 		time.Sleep(turnTime)
-		if slow.over() {
-			t.Error("over before its first request")
-		}
-		if !slow.over() {
-			t.Error("not over after its time")
-		}
+		assert.That(t, !slow.over(), "over before its first request")
+		assert.That(t, slow.over(), "not over after its time")
 		for range 2 * turnRequests {
-			if last.over() {
-				t.Fatal("what has to be carried out to its end was put off")
-			}
+			assert.Must(t, !last.over(), "what has to be carried out to its end was put off")
 		}
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -39,7 +39,7 @@ func TestFourLetterWordsAreAnsweredAsByTheRealServer(t *testing.T) {
 	ask := func(word string) (theirs, ours string) {
 		t.Helper()
 		theirs, err := real.FourLetter(word)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		if ours, err = s.FourLetter(word); err != nil {
 			t.Fatal(err)
 		}
@@ -71,9 +71,7 @@ func TestFourLetterWordsAreAnsweredAsByTheRealServer(t *testing.T) {
 			known[shape(line)] = true
 		}
 		for line := range strings.Lines(ours) {
-			if !known[shape(line)] {
-				t.Errorf("%s: %q is no line of theirs", word, line)
-			}
+			assert.That(t, known[shape(line)], "%s: %q is no line of theirs", word, line)
 		}
 	}
 }
@@ -130,12 +128,8 @@ func TestFiguresTellWhatIsThere(t *testing.T) {
 		"znode_count": before + 1, "ephemerals_count": 1, "global_sessions": 1, "num_alive_connections": 2, "watch_count": 0,
 	} {
 		got := 0
-		if !soon(func() bool { got = metric(t, s, name); return got == want }) {
-			t.Errorf("%s is %d, want %d", name, got, want)
-		}
+		assert.That(t, soon(func() bool { got = metric(t, s, name); return got == want }), "%s is %d, want %d", name, got, want)
 	}
 	c.close()
-	if got := metric(t, s, "global_sessions") + metric(t, s, "ephemerals_count"); got != 0 {
-		t.Error("a closed session is still counted")
-	}
+	assert.That(t, (metric(t, s, "global_sessions")+metric(t, s, "ephemerals_count")) == 0, "a closed session is still counted")
 }

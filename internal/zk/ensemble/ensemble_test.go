@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -15,17 +16,14 @@ func TestARealServerSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	addr, _ := zkreal.SharedT(t)
 	s := Ask(t.Context(), addr)
-	if s.Problem != "" || s.Mode != "standalone" || !strings.HasPrefix(s.Version, "3.") || s.Zxid < 0 || s.Connections < 1 {
-		t.Errorf("it says %+v", s)
-	}
+	assert.That(t, s.Problem == "" && s.Mode == "standalone" && strings.HasPrefix(s.Version, "3.") && s.Zxid >= 0 && s.Connections >= 1,
+		"it says %+v", s)
 }
 
 // listening answers each connection with the same words.
 func listening(t *testing.T, words string) (address string, asked *atomic.Int32) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	asked = &atomic.Int32{}
 	go func() {
@@ -50,9 +48,7 @@ func listening(t *testing.T, words string) (address string, asked *atomic.Int32)
 func TestAServerThatSaysNothingIsShownWithWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	closed.Close()
 	not, _ := listening(t, "srvr is not executed because it is not in the whitelist.\n")
 	away, _ := listening(t, "This ZooKeeper instance is not currently serving requests\n")
@@ -67,9 +63,7 @@ func TestAServerThatSaysNothingIsShownWithWhatIsWrong(t *testing.T) {
 		t.Fatalf("after %v: %+v", took, list)
 	}
 	for _, s := range list[:5] {
-		if s.Problem == "" || s.Mode != "" {
-			t.Errorf("%+v", s)
-		}
+		assert.That(t, s.Problem != "" && s.Mode == "", "%+v", s)
 	}
 	want := Server{Address: good, Mode: "follower", Version: "3.9.2", Zxid: 0x100000002a, Connections: 3, Outstanding: 1}
 	if list[5] != want {

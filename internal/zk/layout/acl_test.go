@@ -10,6 +10,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -60,9 +61,7 @@ func TestARootMadeWithoutAnIdentityIsClosedByTheFirstStartWithOne(t *testing.T) 
 	_, err := Open(fixture.Context(t), open)
 	fixture.MustBeFatal(t, "a start without the identity", err, zk.KindAuth)
 	var fatal *zk.FatalError
-	if errors.As(err, &fatal) && !strings.Contains(fatal.Hint, "--zk-auth-file") {
-		t.Errorf("the hint is %q", fatal.Hint)
-	}
+	assert.That(t, !errors.As(err, &fatal) || strings.Contains(fatal.Hint, "--zk-auth-file"), "the hint is %q", fatal.Hint)
 }
 
 // A release before this one left ADMIN of the open nodes to everyone.
@@ -73,13 +72,9 @@ func TestOpenNodesOfAnEarlierReleaseAreRepaired(t *testing.T) {
 	opened(t, cfg)
 	owner := fixture.NewProbe(t, cfg)
 	owner.SetACL(zk.DefaultRoot+zk.NodeLocks, gozk.WorldACL(gozk.PermAll))
-	if opened(t, cfg).SecretExposed {
-		t.Error("the secret is said to be exposed")
-	}
+	assert.That(t, !opened(t, cfg).SecretExposed, "the secret is said to be exposed")
 	err := p.TrySetACL(zk.DefaultRoot+zk.NodeLocks, gozk.DigestACL(gozk.PermAll, "evil", "x"))
-	if !errors.Is(err, gozk.ErrNoAuth) {
-		t.Errorf("setACL by a stranger: %v, want ErrNoAuth", err)
-	}
+	assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL by a stranger: %v, want ErrNoAuth", err)
 }
 
 func TestANodeThatCannotBeClosedOrUsedRefusesTheStart(t *testing.T) {
@@ -105,9 +100,7 @@ func TestANodeThatCannotBeClosedOrUsedRefusesTheStart(t *testing.T) {
 				cfg.Auth = fleet
 				_, err := Open(fixture.Context(t), cfg)
 				fixture.MustBeFatal(t, what, err, zk.KindAuth)
-				if !strings.Contains(errString(err), zk.DefaultRoot+name) {
-					t.Errorf("it does not name the node: %v", err)
-				}
+				assert.That(t, strings.Contains(errString(err), zk.DefaultRoot+name), "it does not name the node: %v", err)
 			})
 		}
 	}
@@ -147,9 +140,7 @@ func mustNameSetACL(t *testing.T, err error, node string) {
 	t.Helper()
 	fixture.MustBeFatal(t, node, err, zk.KindAuth)
 	var fatal *zk.FatalError
-	if errors.As(err, &fatal) && !strings.Contains(fatal.Hint, "setAcl "+node+" ") {
-		t.Errorf("the hint is %q", fatal.Hint)
-	}
+	assert.That(t, !errors.As(err, &fatal) || strings.Contains(fatal.Hint, "setAcl "+node+" "), "the hint is %q", fatal.Hint)
 }
 
 // Who may write a namespace's record can move its lock root.
@@ -193,9 +184,7 @@ func TestAnIncompleteRootOfOthersIsNotAdopted(t *testing.T) {
 			cfg.Auth = fleet
 			_, err := Open(fixture.Context(t), cfg)
 			fixture.MustBeFatal(t, what, err, zk.KindTaken)
-			if p.Stat(zk.DefaultRoot+zk.NodeLocks) != nil {
-				t.Error("the layout was completed")
-			}
+			assert.That(t, p.Stat(zk.DefaultRoot+zk.NodeLocks) == nil, "the layout was completed")
 		})
 	}
 	for name := range layoutNodes() {
@@ -210,9 +199,7 @@ func TestAnIncompleteRootOfOthersIsNotAdopted(t *testing.T) {
 			cfg.Auth = fleet
 			_, err := Open(fixture.Context(t), cfg)
 			fixture.MustBeFatal(t, "a root without "+name, err, zk.KindTaken)
-			if !strings.Contains(errString(err), zk.DefaultRoot+name) {
-				t.Errorf("the error does not name the missing node: %v", err)
-			}
+			assert.That(t, strings.Contains(errString(err), zk.DefaultRoot+name), "the error does not name the missing node: %v", err)
 			if acl, _ := p.ACL(zk.DefaultRoot); !conn.SameACL(acl, gozk.WorldACL(gozk.PermAll)) {
 				t.Error("the root was closed")
 			}
@@ -227,9 +214,8 @@ func TestARootOfOursIsCompleted(t *testing.T) {
 	opened(t, cfg)
 	p := fixture.NewProbe(t, cfg)
 	p.Delete(zk.DefaultRoot + zk.NodeOutbox)
-	if opened(t, cfg).SecretExposed || p.Stat(zk.DefaultRoot+zk.NodeOutbox) == nil {
-		t.Error("the secret is said to be exposed, or the part is missing")
-	}
+	assert.That(t, !opened(t, cfg).SecretExposed && p.Stat(zk.DefaultRoot+zk.NodeOutbox) != nil,
+		"the secret is said to be exposed, or the part is missing")
 }
 
 func TestWhatOthersMadeBeforeTheFirstGatewayIsNotAccepted(t *testing.T) {
@@ -246,15 +232,11 @@ func TestWhatOthersMadeBeforeTheFirstGatewayIsNotAccepted(t *testing.T) {
 				cfg := fixture.Config(t)
 				p := fixture.NewProbe(t, cfg)
 				p.Create(zk.DefaultRoot, "")
-				if err := p.TryCreate(zk.DefaultRoot+node, forged, acl); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, p.TryCreate(zk.DefaultRoot+node, forged, acl))
 				cfg.Auth = fleet
 				_, err := Open(fixture.Context(t), cfg)
 				fixture.MustBeFatal(t, name, err, zk.KindTaken)
-				if p.Stat(zk.DefaultRoot+zk.NodeVersion) != nil {
-					t.Error("the layout was completed")
-				}
+				assert.That(t, p.Stat(zk.DefaultRoot+zk.NodeVersion) == nil, "the layout was completed")
 			})
 		}
 	}
@@ -273,9 +255,7 @@ func TestClosingALayoutSurvivesTheLossOfRequests(t *testing.T) {
 		} else {
 			proxy.FailReply(n, requests)
 		}
-		if !opened(t, through).SecretExposed {
-			t.Errorf("request %d lost: the secret is not said to be exposed", n)
-		}
+		assert.That(t, opened(t, through).SecretExposed, "request %d lost: the secret is not said to be exposed", n)
 		p := fixture.NewProbe(t, direct)
 		for name, who := range layoutNodes() {
 			if have, _ := p.ACL(zk.DefaultRoot + name); who != 0 && !conn.SameACL(have, conn.ACLs(fleet)[who]) {

@@ -3,6 +3,7 @@ package layout
 import (
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 )
@@ -11,8 +12,6 @@ import (
 func opened(t testing.TB, cfg zk.Config) *Layout {
 	t.Helper()
 	layout, err := Open(fixture.Context(t), cfg)
-	if err != nil {
-		t.Fatalf("OpenLayout: %v", err)
-	}
+	assert.Must(t, err == nil, "OpenLayout: %v", err)
 	return layout
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
@@ -34,13 +35,9 @@ func TestAnImportThatBeginsWhileAGatewayCreatesTheLayoutKeepsItFromCompleting(t 
 	p.Create(zk.DefaultRoot, "")
 	p.Create(zk.DefaultRoot+zk.NodeImport, "")
 	cfg, err := cfg.WithDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	offline, err := OpenOffline(fixture.Context(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer offline.Close()
 	o := opener{ctx: fixture.Context(t), cfg: &cfg, c: offline.c}
 	fixture.MustBeFatal(t, "creating", o.createMissing(), zk.KindImportUnfinished)
@@ -55,13 +52,9 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 	cfg.Chroot += "/apps"
 	ctx := fixture.Context(t)
 	o, err := OpenOffline(ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer o.Close()
-	if err := o.CreateAncestors(ctx, zk.DefaultRoot); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, o.CreateAncestors(ctx, zk.DefaultRoot))
 	paths := []string{"", zk.NodeLocks, zk.NodeLocks + "/a", zk.NodeSecret, zk.NodeNamespaces, zk.NodeNamespaces + "/x",
 		zk.NodeWebhooks, zk.NodeWebhooks + "/w", zk.NodeOutbox, zk.NodeOutbox + "/e"}
 	var ops []zk.Op
@@ -78,25 +71,18 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 		_, readable := p.Get(zk.DefaultRoot + path)
 		writable := p.TrySet(zk.DefaultRoot+path, "")
 		who := []conn.Access{conn.ReadOnly, conn.OpenToAll, conn.OpenToAll, conn.Private, conn.ReadOnly, conn.ReadOnly, conn.ReadOnly, conn.Private, conn.ReadOnly, conn.Private}[i]
-		if (readable == nil) != (who != conn.Private) || (writable == nil) != (who == conn.OpenToAll) {
-			t.Errorf("%s: reading %v, writing %v", path, readable, writable)
-		}
+		assert.That(t, (readable == nil) == (who != conn.Private) && (writable == nil) == (who == conn.OpenToAll),
+			"%s: reading %v, writing %v", path, readable, writable)
 	}
 	culprit, err := o.Commit(ctx, []zk.Op{{Kind: zk.OpCheck, Path: zk.DefaultRoot}, {Kind: zk.OpCreate, Path: zk.DefaultRoot + zk.NodeLocks}})
-	if culprit != 1 || !errors.Is(err, zk.ErrNodeExists) {
-		t.Errorf("culprit %d, %v", culprit, err)
-	}
+	assert.That(t, culprit == 1 && errors.Is(err, zk.ErrNodeExists), "culprit %d, %v", culprit, err)
 	if _, err := o.Commit(ctx, []zk.Op{{Kind: zk.OpSetData, Path: zk.DefaultRoot, Data: make([]byte, conn.MaxTransaction)}}); !errors.Is(err, zk.ErrTooLarge) {
 		t.Errorf("a transaction that is too large: %v", err)
 	}
 	before, err := o.Barrier(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	stat, err := o.Exists(ctx, zk.DefaultRoot)
-	if err != nil || before <= stat.Czxid {
-		t.Errorf("barrier %d after %+v, %v", before, stat, err)
-	}
+	assert.That(t, err == nil && before > stat.Czxid, "barrier %d after %+v, %v", before, stat, err)
 	if after, err := o.Barrier(ctx); err != nil || after <= before {
 		t.Errorf("barriers %d and %d, %v", before, after, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -21,9 +22,8 @@ func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
 	if !regexp.MustCompile(`^[a-z2-7]{8}$`).MatchString(first.FleetID) || len(first.Keys) != 1 || len(first.Keys[0].Key) != keyBytes || first.Keys[0].ID == "" {
 		t.Errorf("fleet id %q, keys %+v", first.FleetID, first.Keys)
 	}
-	if first.PromiseWindow != zk.DefaultPromiseWindow || first.LargestWindow != zk.DefaultPromiseWindow || first.FenceBase != 0 {
-		t.Errorf("window %v, largest %v, fence base %d", first.PromiseWindow, first.LargestWindow, first.FenceBase)
-	}
+	assert.That(t, first.PromiseWindow == zk.DefaultPromiseWindow && first.LargestWindow == zk.DefaultPromiseWindow && first.FenceBase == 0,
+		"window %v, largest %v, fence base %d", first.PromiseWindow, first.LargestWindow, first.FenceBase)
 	if want := map[string]zk.Namespace{"default": {Root: zk.DefaultRoot + "/locks", Dialect: "native"}}; !reflect.DeepEqual(first.Namespaces, want) {
 		t.Errorf("namespaces %v, want %v", first.Namespaces, want)
 	}
@@ -52,9 +52,7 @@ func TestWhatALaterReleaseAddedIsCreatedOnARootThatIsThere(t *testing.T) {
 		if found := opened(t, cfg); !reflect.DeepEqual(found, made) {
 			t.Errorf("without %s the layout is %+v, and was %+v", dir, found, made)
 		}
-		if p.Stat(zk.DefaultRoot+dir) == nil {
-			t.Errorf("%s is not there", dir)
-		}
+		assert.That(t, p.Stat(zk.DefaultRoot+dir) != nil, "%s is not there", dir)
 	}
 }
 
@@ -99,9 +97,7 @@ func TestALayoutSurvivesTheLossOfAnyRequest(t *testing.T) {
 		select {
 		case <-hit.Fired():
 		default:
-			if n < 30 {
-				t.Errorf("creating the layout took only %d requests", n)
-			}
+			assert.That(t, n >= 30, "creating the layout took only %d requests", n)
 			return
 		}
 	}
@@ -160,23 +156,15 @@ func TestANewerLayoutThatWeCanReadIsAccepted(t *testing.T) {
 	p.Delete(zk.DefaultRoot + "/webhooks") // as a layout of a release without them
 	cfg.CreateRoot = false
 	l := opened(t, cfg)
-	if l.FenceBase != 4711 || l.LargestWindow != 40*time.Second || l.FenceBaseVersion != 1 {
-		t.Errorf("%+v", l)
-	}
-	if p.Stat(zk.DefaultRoot+"/webhooks") == nil {
-		t.Error("what a later release needs was not created")
-	}
+	assert.That(t, l.FenceBase == 4711 && l.LargestWindow == 40*time.Second && l.FenceBaseVersion == 1, "%+v", l)
+	assert.That(t, p.Stat(zk.DefaultRoot+"/webhooks") != nil, "what a later release needs was not created")
 }
 
 func TestTheSecretSurvivesItsRecord(t *testing.T) {
 	made, err := newSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	data, err := json.Marshal(made)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var read secretRecord
 	if err := json.Unmarshal(data, &read); err != nil || !reflect.DeepEqual(read, made) {
 		t.Errorf("%v: read %+v, made %+v", err, read, made)
@@ -189,9 +177,7 @@ func TestTheSecretSurvivesItsRecord(t *testing.T) {
 // What a rotation keeps is the fleet's id and the names of idempotency keys, also of a secret that was made without a key for them.
 func TestARenewedSecretKeepsIDAndNames(t *testing.T) {
 	made, err := newSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	older := made
 	older.Keys = append([]TokenKey{{ID: "aaaa", Key: []byte("in front")}}, made.Keys...)
 	older.NameKey = nil
@@ -200,22 +186,17 @@ func TestARenewedSecretKeepsIDAndNames(t *testing.T) {
 		names  []byte
 	}{"with a name key": {made, made.NameKey}, "without": {older, made.Keys[0].Key}} {
 		data, err := json.Marshal(c.secret)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for range 2 { // renewed once more
 			if data, err = RenewSecret(data); err != nil {
 				t.Fatal(err)
 			}
 			id, keys, err := ParseSecret(data)
 			names, nameErr := parseNameKey(data)
-			if err != nil || nameErr != nil || id != made.FleetID || len(keys) != 1 || !bytes.Equal(names, c.names) {
-				t.Errorf("%s: fleet %s, %d keys, names by %x, want %x (%v, %v)", name, id, len(keys), names, c.names, err, nameErr)
-			}
+			assert.That(t, err == nil && nameErr == nil && id == made.FleetID && len(keys) == 1 && bytes.Equal(names, c.names),
+				"%s: fleet %s, %d keys, names by %x, want %x (%v, %v)", name, id, len(keys), names, c.names, err, nameErr)
 			for _, old := range c.secret.Keys {
-				if bytes.Equal(keys[0].Key, old.Key) || keys[0].ID == old.ID {
-					t.Errorf("%s: an old key goes on", name)
-				}
+				assert.That(t, !bytes.Equal(keys[0].Key, old.Key) && keys[0].ID != old.ID, "%s: an old key goes on", name)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -24,9 +25,7 @@ func TestConfiguredNamespacesAreRecordedOnceForTheWholeFleet(t *testing.T) {
 	p := fixture.NewProbe(t, cfg)
 	before := p.Stat(zk.DefaultRoot + zk.NodeNamespaces)
 	for name, ns := range want {
-		if p.Stat(ns.Root) == nil {
-			t.Errorf("the lock root of %s is not there", name)
-		}
+		assert.That(t, p.Stat(ns.Root) != nil, "the lock root of %s is not there", name)
 	}
 	// A gateway that configures some of them, or none, finds them all and writes nothing.
 	for _, some := range []map[string]zk.Namespace{nil, {"java": {Root: "/curator", Dialect: "native"}}, cfg.Namespaces} {
@@ -68,9 +67,7 @@ func TestNamespacesThatCannotBeAreRefused(t *testing.T) {
 			cfg.Namespaces = c.add
 			_, err := Open(fixture.Context(t), cfg)
 			fixture.MustBeFatal(t, name, err, zk.KindNamespace)
-			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%v; want %q in it", err, c.says)
-			}
+			assert.That(t, err != nil && strings.Contains(err.Error(), c.says), "%v; want %q in it", err, c.says)
 			cfg.Namespaces = nil
 			if l := opened(t, cfg); !reflect.DeepEqual(l, made) {
 				t.Errorf("it left %v behind", l.Namespaces)
@@ -78,9 +75,8 @@ func TestNamespacesThatCannotBeAreRefused(t *testing.T) {
 		})
 	}
 	bare := zk.Config{Root: zk.DefaultRoot}
-	if err := CheckNamespaces(&bare, map[string]zk.Namespace{"more": {Root: "/zookeeper/config", Dialect: ""}}); err == nil {
-		t.Error("ZooKeeper's own tree")
-	}
+	assert.That(t, CheckNamespaces(&bare, map[string]zk.Namespace{"more": {Root: "/zookeeper/config", Dialect: ""}}) != nil,
+		"ZooKeeper's own tree")
 	bare.Chroot = "/x"
 	if err := CheckNamespaces(&bare, map[string]zk.Namespace{"more": {Root: "/zookeeper/config", Dialect: ""}}); err != nil {
 		t.Errorf("below a chroot it is a name like any: %v", err)
@@ -155,9 +151,7 @@ func TestNamespacesAreRecordedWhateverRequestIsLost(t *testing.T) {
 			select {
 			case <-hit.Fired():
 			default:
-				if n < 5 {
-					t.Errorf("adding namespaces took only %d requests", n)
-				}
+				assert.That(t, n >= 5, "adding namespaces took only %d requests", n)
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -29,9 +30,7 @@ func TestAGetIsAnsweredAtItsPlaceInTheStream(t *testing.T) {
 			before, after = s.m.has("NodeAdded /locks/a before"), s.m.has("NodeAdded /locks/a after")
 		})
 		synctest.Wait()
-		if !before || after {
-			t.Errorf("before the answer the sink was told what precedes it: %v, and what follows it: %v", before, after)
-		}
+		assert.That(t, before && !after, "before the answer the sink was told what precedes it: %v, and what follows it: %v", before, after)
 	})
 }
 
@@ -43,17 +42,13 @@ func TestPathsAreAllBelowTheChroot(t *testing.T) {
 		s.o.List("/locks/a")
 		synctest.Wait()
 		s.o.Get("/locks/a/x", func(data []byte, _ wire.Stat, _ int64, _ error) {
-			if string(data) != "data of /c/locks/a/x" {
-				t.Errorf("got the %s", data)
-			}
+			assert.That(t, string(data) == "data of /c/locks/a/x", "got the %s", data)
 		})
 		go s.o.Reached(context.Background(), 1000)
 		synctest.Wait()
 		got := s.zk.conn(0).requests()
 		want := []string{"12 /c/locks/a", "4 /c/locks/a/x", "9 /c"}
-		if len(got) < 6 || !slices.Equal(got[3:6], want) {
-			t.Errorf("requests %v, want %v at the end", got, want)
-		}
+		assert.That(t, len(got) >= 6 && slices.Equal(got[3:6], want), "requests %v, want %v at the end", got, want)
 	})
 }
 
@@ -83,41 +78,27 @@ func TestGetsAreAnsweredOnceEvenWhenTheConnectionIsLost(t *testing.T) {
 		answered := make(map[int]int)
 		for i := range asked {
 			err := s.o.Get(fmt.Sprintf("/locks/a/%d", i), func(_ []byte, _ wire.Stat, _ int64, err error) {
-				if !errors.Is(err, zk.ErrUnavailable) {
-					t.Errorf("Get %d: %v", i, err)
-				}
-				if !s.m.has("Lost") {
-					t.Error("a Get failed before the sink heard why")
-				}
+				assert.That(t, errors.Is(err, zk.ErrUnavailable), "Get %d: %v", i, err)
+				assert.That(t, s.m.has("Lost"), "a Get failed before the sink heard why")
 				answered[i]++
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 		}
 		synctest.Wait()
-		if n := len(s.zk.conn(0).requests()); n != 3+getWindow {
-			t.Errorf("%d requests were sent, want the tree read and %d Gets", n, getWindow)
-		}
+		assert.Equal(t, len(s.zk.conn(0).requests()), 3+getWindow, "requests were sent, want the tree read and %d Gets", getWindow)
 		s.zk.set(func() { s.zk.intercept = nil })
 		s.zk.conn(0).nc.Close()
 		s.pass(time.Second)
-		if len(answered) != asked {
-			t.Errorf("%d of %d Gets were answered", len(answered), asked)
-		}
+		assert.That(t, len(answered) == asked, "%d of %d Gets were answered", len(answered), asked)
 		for i, n := range answered {
-			if n != 1 {
-				t.Errorf("Get %d was answered %d times", i, n)
-			}
+			assert.That(t, n == 1, "Get %d was answered %d times", i, n)
 		}
 		ok := false
 		s.o.Get("/locks/a/x", func(data []byte, _ wire.Stat, zxid int64, err error) {
 			ok = string(data) == "data of /locks/a/x" && zxid == 100 && err == nil
 		})
 		synctest.Wait()
-		if !ok {
-			t.Error("the next connection does not answer")
-		}
+		assert.That(t, ok, "the next connection does not answer")
 	})
 }
 
@@ -129,9 +110,7 @@ func TestGetIsBounded(t *testing.T) {
 		answers := 0
 		reply := func([]byte, wire.Stat, int64, error) { answers++ }
 		for range maxGets {
-			if err := s.o.Get("/locks/a/x", reply); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, s.o.Get("/locks/a/x", reply))
 		}
 		if err := s.o.Get("/locks/a/x", reply); !errors.Is(err, zk.ErrQueueFull) {
 			t.Errorf("Get beyond the bound: %v", err)
@@ -139,9 +118,7 @@ func TestGetIsBounded(t *testing.T) {
 		s.zk.set(func() { s.zk.intercept = nil })
 		s.zk.conn(0).nc.Close()
 		s.pass(time.Second)
-		if answers != maxGets {
-			t.Errorf("%d answers to %d Gets", answers, maxGets)
-		}
+		assert.That(t, answers == maxGets, "%d answers to %d Gets", answers, maxGets)
 		if err := s.o.Get("/locks/a/x", reply); err != nil {
 			t.Errorf("after the answers: %v", err)
 		}
@@ -173,9 +150,7 @@ func TestListIsSentAfterTheCallAndOncePerDirectory(t *testing.T) {
 		// One is under way; it may have been answered before this call.
 		s.o.List("/locks/a")
 		synctest.Wait()
-		if len(held) != 2 {
-			t.Fatalf("%d listings sent for two calls, the second after the first was under way", len(held))
-		}
+		assert.Must(t, len(held) == 2, "%d listings sent for two calls, the second after the first was under way", len(held))
 		c := s.zk.conn(0)
 		c.write(reply(held[0].xid, 101, wire.OK, children(1, "x")))
 		c.write(reply(held[1].xid, 102, wire.OK, children(1, "x", "hidden")))
@@ -234,9 +209,7 @@ func TestListComesBeforeTheTreeReadThatIsStillGoingOn(t *testing.T) {
 			return false
 		}
 	}, func(s *stage) {
-		if len(blocked) != listWindow {
-			t.Fatalf("%d listings in flight, want %d", len(blocked), listWindow)
-		}
+		assert.Must(t, len(blocked) == listWindow, "%d listings in flight, want %d", len(blocked), listWindow)
 		s.o.List("/locks/d0500")
 		synctest.Wait()
 		c := s.zk.conn(0)
@@ -262,9 +235,7 @@ func TestTooManyListsBecomeATreeRead(t *testing.T) {
 		s.o.mu.Lock()
 		n := len(s.o.lists)
 		s.o.mu.Unlock()
-		if n > maxLists {
-			t.Errorf("%d directories are remembered", n)
-		}
+		assert.That(t, n <= maxLists, "%d directories are remembered", n)
 		s.m.mu.Lock()
 		s.m.onApply = nil
 		s.m.mu.Unlock()
@@ -275,9 +246,7 @@ func TestTooManyListsBecomeATreeRead(t *testing.T) {
 			t.Errorf("requests %v", got)
 		}
 		s.expectTail("NodeAdded /locks/a y", "DirListed* /locks/a")
-		if !s.o.State().Synced {
-			t.Error("no longer synced")
-		}
+		assert.That(t, s.o.State().Synced, "no longer synced")
 	})
 }
 
@@ -304,9 +273,7 @@ func TestReachedMakesTheServerCatchUp(t *testing.T) {
 		})
 		began := time.Now()
 		for range 3 {
-			if err := s.o.Reached(context.Background(), 150); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, s.o.Reached(context.Background(), 150))
 		}
 		if took := time.Since(began); took != 0 || syncs != 1 {
 			t.Errorf("%v and %d syncs, want one at once", took, syncs)
@@ -317,14 +284,10 @@ func TestReachedMakesTheServerCatchUp(t *testing.T) {
 		if err := s.o.Reached(ctx, 1000); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Reached: %v", err)
 		}
-		if syncs > 700 {
-			t.Errorf("%d syncs in a minute", syncs)
-		}
+		assert.That(t, syncs <= 700, "%d syncs in a minute", syncs)
 		s.o.mu.Lock()
 		defer s.o.mu.Unlock()
-		if len(s.o.reachers) != 0 {
-			t.Error("a cancelled wait is remembered")
-		}
+		assert.That(t, len(s.o.reachers) == 0, "a cancelled wait is remembered")
 	})
 }
 
@@ -381,14 +344,10 @@ func TestARootAddedWithoutConnectionIsPartOfTheNextTreeRead(t *testing.T) {
 		s.zk.tree["/gateways"] = []string{"g"}
 	}, func(s *stage) {
 		for range 2 * maxRoots {
-			if err := s.o.AddRoot(zk.WatchRoot{Path: "/gateways", Depth: 1}); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, s.o.AddRoot(zk.WatchRoot{Path: "/gateways", Depth: 1}))
 		}
 		s.o.mu.Lock()
-		if n := len(s.o.newRoots); n != 2 {
-			t.Errorf("%d roots are remembered, want two", n)
-		}
+		assert.Equal(t, len(s.o.newRoots), 2, "roots are remembered, want two")
 		s.o.mu.Unlock()
 		s.zk.set(func() { clear(s.zk.refuse) })
 		s.pass(4 * lastRetry)
@@ -401,9 +360,7 @@ func TestARootAddedWithoutConnectionIsPartOfTheNextTreeRead(t *testing.T) {
 func TestRootsAreBounded(t *testing.T) {
 	o := New(zk.Config{Servers: []string{"a:1"}}, nil, newMirror(), nil)
 	for i := range maxRoots {
-		if err := o.AddRoot(zk.WatchRoot{Path: fmt.Sprintf("/r%d", i), Depth: 1}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, o.AddRoot(zk.WatchRoot{Path: fmt.Sprintf("/r%d", i), Depth: 1}))
 	}
 	if err := o.AddRoot(zk.WatchRoot{Path: "/more", Depth: 1}); !errors.Is(err, zk.ErrQueueFull) {
 		t.Errorf("a root too many: %v", err)
@@ -449,8 +406,7 @@ func TestAListingOfADirectoryTooLargeForOneReadIsOneSlice(t *testing.T) {
 		if len(s.m.dirs["/locks/a"]) != len(names) {
 			t.Fatalf("%d nodes", len(s.m.dirs["/locks/a"]))
 		}
-		if !slices.ContainsFunc(s.m.slices, func(kinds []zk.ChangeKind) bool { return len(kinds) > len(names) }) {
-			t.Error("the listing was told in pieces")
-		}
+		assert.That(t, slices.ContainsFunc(s.m.slices, func(kinds []zk.ChangeKind) bool { return len(kinds) > len(names) }),
+			"the listing was told in pieces")
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -108,9 +109,7 @@ func (c *fakeConn) serve() {
 	for {
 		frame, err := frames.Next()
 		if err != nil {
-			if err != io.EOF && !errors.Is(err, io.ErrClosedPipe) {
-				c.zk.t.Errorf("fake server: %v", err)
-			}
+			assert.That(c.zk.t, err == io.EOF || errors.Is(err, io.ErrClosedPipe), "fake server: %v", err)
 			return
 		}
 		c.handle(frame)
@@ -224,9 +223,7 @@ func (z *fakeZK) conn(n int) *fakeConn {
 	z.t.Helper()
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if n >= len(z.conns) {
-		z.t.Fatalf("there are only %d connections", len(z.conns))
-	}
+	assert.Must(z.t, n < len(z.conns), "there are only %d connections", len(z.conns))
 	return z.conns[n]
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -81,9 +82,7 @@ func TestAWallClockThatJumpsEndsFreshness(t *testing.T) {
 	c.Observed(100)
 	c.Committed(clock.now, 100)
 	asleep := zk.At(clock.now.Boot(), clock.now.Wall()+testWindow)
-	if c.Current(asleep) {
-		t.Error("a restored machine trusts its replica")
-	}
+	assert.That(t, !c.Current(asleep), "a restored machine trusts its replica")
 }
 
 // TestAZxidThatStandsStillEndsFreshness is the cut-off server: pings are
@@ -102,9 +101,7 @@ func TestAZxidThatStandsStillEndsFreshness(t *testing.T) {
 			t.Fatalf("current %v after %v", got, clock.now.Since(start))
 		}
 	}
-	if len(c.waiting) > commitSlots {
-		t.Errorf("%d commits are remembered", len(c.waiting))
-	}
+	assert.That(t, len(c.waiting) <= commitSlots, "%d commits are remembered", len(c.waiting))
 }
 
 // TestFreshnessFollowsABusyWriter checks that coalescing costs at most a
@@ -123,9 +120,7 @@ func TestFreshnessFollowsABusyWriter(t *testing.T) {
 			if age := clock.now.Add(testWindow).Since(c.Until()); age > lag*time.Millisecond+testWindow/commitSpacing {
 				t.Fatalf("step %d: judged by a commit %v old", i, age)
 			}
-			if !c.Current(clock.now) {
-				t.Fatal("not current")
-			}
+			assert.Must(t, c.Current(clock.now), "not current")
 		}
 	}
 }
@@ -135,9 +130,7 @@ func TestBehindNeedsAPingSentAfterGrace(t *testing.T) {
 	c.Synced()
 	grace := testWindow / 3
 	c.Observed(5)
-	if c.behind(5, clock.now, grace) {
-		t.Error("behind a writer that has done nothing")
-	}
+	assert.That(t, !c.behind(5, clock.now, grace), "behind a writer that has done nothing")
 	clock.pass(time.Second)
 	c.Committed(clock.now, 6)
 	told := clock.now
@@ -152,18 +145,15 @@ func TestBehindNeedsAPingSentAfterGrace(t *testing.T) {
 		{6, grace + 1, false},  // the ping shows the commit
 		{6, 10 * grace, false}, // and there is no other
 	} {
-		if got := c.behind(s.zxid, told.Add(s.after), grace); got != s.want {
-			t.Errorf("zxid %d answered to a ping sent %v after the commit: behind %v", s.zxid, s.after, got)
-		}
+		assert.Equal(t, c.behind(s.zxid, told.Add(s.after), grace), s.want,
+			"zxid %d answered to a ping sent %v after the commit: behind", s.zxid, s.after)
 	}
 	// Later commits do not push the limit away.
 	for i := range int64(5000) {
 		clock.pass(grace / 50)
 		c.Committed(clock.now, 7+i)
 	}
-	if !c.behind(5, told.Add(grace+1), grace) {
-		t.Error("a stream of commits hides that the server stands still")
-	}
+	assert.That(t, c.behind(5, told.Add(grace+1), grace), "a stream of commits hides that the server stands still")
 }
 
 func TestTurnedIsCalledWhenTheReplicaBecomesCurrent(t *testing.T) {
@@ -172,9 +162,7 @@ func TestTurnedIsCalledWhenTheReplicaBecomesCurrent(t *testing.T) {
 	c.turned = func() { turns++ }
 	step := func(want int, what string) {
 		t.Helper()
-		if turns != want {
-			t.Errorf("%s: called %d times, want %d", what, turns, want)
-		}
+		assert.That(t, turns == want, "%s: called %d times, want %d", what, turns, want)
 	}
 	c.Committed(clock.now, 1)
 	c.Observed(1)

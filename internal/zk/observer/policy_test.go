@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -69,9 +70,7 @@ func TestARootThatMayNotBeReadIsNoEmptyRoot(t *testing.T) {
 			}
 		}, func(s *stage) {
 			s.pass(10 * time.Second)
-			if s.o.State().Synced || s.m.count("Synced") > 0 {
-				t.Error("synced without having read the root")
-			}
+			assert.That(t, !s.o.State().Synced && s.m.count("Synced") <= 0, "synced without having read the root")
 		})
 	}
 }

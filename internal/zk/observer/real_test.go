@@ -9,6 +9,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -31,9 +32,7 @@ func newForeign(t testing.TB, addr, chroot string) *foreign {
 func (f *foreign) createSeq(path string) string {
 	f.t.Helper()
 	name, err := f.Lib.Create(f.Full(path), nil, gozk.FlagSequence, gozk.WorldACL(gozk.PermAll))
-	if err != nil {
-		f.t.Fatalf("creating %s: %v", path, err)
-	}
+	assert.Must(f.t, err == nil, "creating %s: %v", path, err)
 	return name[len(f.Full("")):]
 }
 
@@ -87,9 +86,7 @@ func TestReplicaFollowsARealTree(t *testing.T) {
 	last := f.Set("/locks/a", "y")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := o.Reached(ctx, last.Mzxid); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, o.Reached(ctx, last.Mzxid))
 	if want, got := "/gateways: \n/locks/a: "+second[len("/locks/a/"):]+"\n", m.tree(); got != want {
 		t.Fatalf("after the events\n%swant\n%s", got, want)
 	}
@@ -158,9 +155,7 @@ func TestListTellsADirectoryAgain(t *testing.T) {
 	m.mu.Lock()
 	created := m.created["/locks/a"]
 	m.mu.Unlock()
-	if created != 3 {
-		t.Errorf("three children were created, told %d", created)
-	}
+	assert.That(t, created == 3, "three children were created, told %d", created)
 	m.checkAll(t)
 }
 
@@ -175,14 +170,10 @@ func TestARootAddedLaterIsReadAndSyncedByItself(t *testing.T) {
 	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
 	m.awaitSynced(t, 1)
 	for range 2 {
-		if err := o.AddRoot(zk.WatchRoot{Path: "/other", Depth: 2}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, o.AddRoot(zk.WatchRoot{Path: "/other", Depth: 2}))
 	}
 	testkit.Eventually(t, patience, func() bool { return m.has("Synced /other") }, "the new root is synced")
-	if got := m.tree(); got != "/other/d: n\n" {
-		t.Errorf("tree %q", got)
-	}
+	assert.Equal(t, m.tree(), "/other/d: n\n", "tree")
 	m.checkAll(t)
 	if n := m.count("Synced"); n != 1 {
 		t.Errorf("Synced for all roots was told %d times", n)
@@ -200,9 +191,7 @@ func TestReachedWaitsForAFutureTransaction(t *testing.T) {
 	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := o.Reached(ctx, stat.Mzxid); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, o.Reached(ctx, stat.Mzxid))
 	reached := make(chan error, 1)
 	future := stat.Mzxid + 50
 	go func() { reached <- o.Reached(ctx, future) }()
@@ -216,9 +205,7 @@ func TestReachedWaitsForAFutureTransaction(t *testing.T) {
 		default:
 		}
 	}
-	if err := testkit.Receive(t, patience, reached, "the zxid"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, testkit.Receive(t, patience, reached, "the zxid"))
 	gone, cancelGone := context.WithCancel(ctx)
 	cancelGone()
 	if err := o.Reached(gone, future+1_000_000); !errors.Is(err, context.Canceled) {
@@ -260,13 +247,9 @@ func TestAnIdleWriterKeepsTheReplicaCurrent(t *testing.T) {
 	testkit.NoLeaks(t)
 	cfg.PromiseWindow = 2 * time.Second
 	layout, err := layout.Open(fixture.Context(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	writer, err := session.Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	m := newMirror()
 	o := startObserver(t, cfg, m, writer.LastZxid, zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}, zk.WatchRoot{Path: "/lockkeeper/gateways", Depth: 1})
 	writer.TrustWindow().OnCommit(o.Freshness().Committed)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -25,9 +26,8 @@ func TestAListingTellsWhatIsMoreThanADirectory(t *testing.T) {
 		test.stat.Czxid = 7
 		b.r.listedDir(b.root("/locks"), "a", nil, &test.stat, 9)
 		c := b.r.changes[len(b.r.changes)-1]
-		if c.Kind != zk.DirListed || (c.Stat != nil) != test.told || c.Stat != nil && *c.Stat != test.stat {
-			t.Errorf("%+v: told %+v", test.stat, c)
-		}
+		assert.That(t, c.Kind == zk.DirListed && (c.Stat != nil) == test.told && (c.Stat == nil || *c.Stat == test.stat),
+			"%+v: told %+v", test.stat, c)
 		b.told()
 	}
 }
@@ -40,7 +40,5 @@ func TestThatADirectorysDataWasSetIsTold(t *testing.T) {
 	b.event(wire.EventCreated, "/gateways")
 	b.event(wire.EventDataChanged, "/gateways")
 	b.expect("DirAdded /locks/a", "DirChanged /locks/a", "DirAdded /gateways")
-	if b.r.ignored != 2 {
-		t.Errorf("%d events ignored", b.r.ignored)
-	}
+	assert.That(t, b.r.ignored == 2, "%d events ignored", b.r.ignored)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -88,9 +89,7 @@ func TestEventsBecomeChangesInTheirOrder(t *testing.T) {
 	b.event(wire.EventDeleted, "/gateways")
 	b.expect("DirAdded /locks/a", "NodeAdded /locks/a x", "NodeChanged /locks/a x", "NodeRemoved /locks/a x", "DirRemoved /locks/a",
 		"DirAdded /gateways", "NodeAdded /gateways g", "NodeRemoved /gateways g", "DirRemoved /gateways")
-	if b.r.ignored != 0 {
-		t.Errorf("%d events ignored", b.r.ignored)
-	}
+	assert.That(t, b.r.ignored == 0, "%d events ignored", b.r.ignored)
 }
 
 func TestEventsElsewhereAreCountedAndIgnored(t *testing.T) {
@@ -102,9 +101,7 @@ func TestEventsElsewhereAreCountedAndIgnored(t *testing.T) {
 	b.event(wire.EventDataChanged, "/locks")
 	b.event(wire.EventChildrenChanged, "/locks/a")
 	b.expect()
-	if b.r.events != 10 || b.r.ignored != 10 {
-		t.Errorf("%d of %d events ignored", b.r.ignored, b.r.events)
-	}
+	assert.That(t, b.r.events == 10 && b.r.ignored == 10, "%d of %d events ignored", b.r.ignored, b.r.events)
 }
 
 func TestACreatedEventForAKnownNodeIsNotToldTwice(t *testing.T) {
@@ -121,9 +118,7 @@ func TestADeletedEventAlwaysCounts(t *testing.T) {
 	b.list("/locks", "a", 5, 1)
 	b.told()
 	b.event(wire.EventDeleted, "/locks/a/never-seen")
-	if len(b.r.changes) != 1 || b.r.changes[0].Node != "never-seen" {
-		t.Fatalf("changes %+v", b.r.changes)
-	}
+	assert.Must(t, len(b.r.changes) == 1 && b.r.changes[0].Node == "never-seen", "changes %+v", b.r.changes)
 	b.expect("NodeRemoved /locks/a never-seen")
 }
 
@@ -136,13 +131,9 @@ func TestADirectoryThatIsNotListedYetIsInferredFromItsNodes(t *testing.T) {
 	b.event(wire.EventDataChanged, "/locks/b/z")
 	b.expect("DirAdded* /locks/a", "NodeRemoved /locks/a x", "NodeAdded /locks/a y",
 		"DirAdded* /locks/b", "NodeAdded /locks/b z", "NodeChanged /locks/b z")
-	if len(b.r.want) != 0 {
-		t.Fatalf("the listing of the top will ask for them, yet %d are wanted", len(b.r.want))
-	}
+	assert.Must(t, len(b.r.want) == 0, "the listing of the top will ask for them, yet %d are wanted", len(b.r.want))
 	b.r.listedTop(root, views([]string{"a", "b"}), true, 7)
-	if len(b.r.want) != 2 || root.pending != 3 {
-		t.Fatalf("after the top: %d wanted, %d pending", len(b.r.want), root.pending)
-	}
+	assert.Must(t, len(b.r.want) == 2 && root.pending == 3, "after the top: %d wanted, %d pending", len(b.r.want), root.pending)
 	b.list("/locks", "a", 8, 1, "y", "old")
 	b.list("/locks", "b", 8, 2, "z")
 	b.expect("NodeAdded* /locks/a old", "DirListed* /locks/a", "DirListed* /locks/b")
@@ -154,9 +145,7 @@ func TestADirectoryInferredAfterTheTreeReadIsListed(t *testing.T) {
 	root.listed, root.synced = true, true
 	b.event(wire.EventCreated, "/locks/hidden/x")
 	b.expect("DirAdded* /locks/hidden", "NodeAdded /locks/hidden x")
-	if len(b.r.want) != 1 || b.r.want[0].name != "hidden" || b.r.want[0].tree {
-		t.Errorf("wanted: %+v", b.r.want)
-	}
+	assert.That(t, len(b.r.want) == 1 && b.r.want[0].name == "hidden" && !b.r.want[0].tree, "wanted: %+v", b.r.want)
 }
 
 func TestAListingReplacesTheDirectory(t *testing.T) {
@@ -165,9 +154,7 @@ func TestAListingReplacesTheDirectory(t *testing.T) {
 	b.expect("DirAdded* /locks/a", "NodeAdded* /locks/a x", "NodeAdded* /locks/a y", "DirListed* /locks/a")
 	b.list("/locks", "a", 9, 1, "y", "z")
 	for _, c := range b.r.changes {
-		if !c.Listed || c.Zxid != 9 {
-			t.Errorf("%v: listed %v, zxid %d; the reply had 9", c.Kind, c.Listed, c.Zxid)
-		}
+		assert.That(t, c.Listed && c.Zxid == 9, "%v: listed %v, zxid %d; the reply had 9", c.Kind, c.Listed, c.Zxid)
 	}
 	// What is new comes first: a queue half-way through has too many
 	// contenders rather than too few.
@@ -181,9 +168,7 @@ func TestAListingOfTheTopRemovesWhatIsGone(t *testing.T) {
 	b.told()
 	b.r.listedTop(b.root("/locks"), views([]string{"b", "c"}), true, 8)
 	b.expect("DirAdded* /locks/c", "NodeRemoved* /locks/a x", "DirRemoved* /locks/a")
-	if len(b.r.want) != 2 {
-		t.Errorf("%d listings wanted", len(b.r.want))
-	}
+	assert.That(t, len(b.r.want) == 2, "%d listings wanted", len(b.r.want))
 	b.r.listedGone(b.root("/locks"), "", true, 9)
 	if b.told(); b.m.tree() != "" {
 		t.Errorf("after the top itself is gone: %s", b.m.tree())
@@ -229,9 +214,7 @@ func TestANodeThatCameBeforeTheListingOfItsNewDirectoryIsNotToldAsRemoved(t *tes
 			b.expect("NodeRemoved* /locks/a old", "NodeAdded* /locks/a another", "DirListed* /locks/a")
 			b.list("/locks", "a", 10, 7, "new", "same", "another")
 			b.expect("DirListed* /locks/a")
-			if n := len(b.root("/locks").fresh); n != 2 {
-				t.Errorf("%d nodes are remembered", n)
-			}
+			assert.Equal(t, len(b.root("/locks").fresh), 2, "nodes are remembered")
 			if b.r.reset(); b.root("/locks").fresh != nil {
 				t.Error("nodes of an earlier connection are remembered")
 			}
@@ -258,14 +241,10 @@ func TestACreatedEventForAKnownDirectoryHasItListed(t *testing.T) {
 	b.list("/locks", "a", 5, 1, "x")
 	b.told()
 	b.event(wire.EventCreated, "/locks/a") // in the middle of a tree read, which will list it anyway
-	if len(b.r.want) != 0 {
-		t.Errorf("wanted: %+v", b.r.want)
-	}
+	assert.That(t, len(b.r.want) == 0, "wanted: %+v", b.r.want)
 	root.listed, root.synced = true, true
 	b.event(wire.EventCreated, "/locks/a")
-	if len(b.r.want) != 1 || b.r.want[0].name != "a" {
-		t.Errorf("wanted: %+v", b.r.want)
-	}
+	assert.That(t, len(b.r.want) == 1 && b.r.want[0].name == "a", "wanted: %+v", b.r.want)
 	b.list("/locks", "a", 9, 8)
 	b.expect("NodeRemoved* /locks/a x", "DirRemoved* /locks/a", "DirAdded* /locks/a", "DirListed* /locks/a")
 }
@@ -323,9 +302,7 @@ func TestNodeSetAgreesWithAMap(t *testing.T) {
 	for range 20_000 {
 		name := fmt.Sprint(rnd.IntN(3 * nodeIndexFrom))
 		have, known := s.get([]byte(name))
-		if known != want[name] || known && have != name {
-			t.Fatalf("seed %d: get %q is %q, %v", seed, name, have, known)
-		}
+		assert.Must(t, known == want[name] && (!known || have == name), "seed %d: get %q is %q, %v", seed, name, have, known)
 		switch {
 		case !known:
 			s.add(name)

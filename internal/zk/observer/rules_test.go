@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -63,9 +64,7 @@ func TestAServerThatAnswersPingsButStandsStillIsLeft(t *testing.T) {
 		})
 		began := time.Now()
 		for s.zk.sessions() == 1 && time.Since(began) < time.Minute {
-			if !s.current() {
-				t.Fatal("stopped being current before another server was tried")
-			}
+			assert.Must(t, s.current(), "stopped being current before another server was tried")
 			s.pass(100 * time.Millisecond)
 		}
 		if took := time.Since(began); took < s.cfg.PromiseWindow/3 || took > s.cfg.PromiseWindow*2/3 {
@@ -92,9 +91,7 @@ func TestAReplicaWhoseServerStandsStillStopsBeingCurrent(t *testing.T) {
 			s.zk.admit = func(string, wire.ConnectRequest) bool { return false }
 		})
 		s.pass(s.cfg.PromiseWindow)
-		if s.current() {
-			t.Error("current although nothing of the last window has been seen")
-		}
+		assert.That(t, !s.current(), "current although nothing of the last window has been seen")
 	})
 }
 
@@ -105,9 +102,7 @@ func TestAServerIsNotLeftWithoutWrites(t *testing.T) {
 		if s.zk.sessions() != 1 {
 			t.Errorf("%d sessions: a server with nothing to tell was left", s.zk.sessions())
 		}
-		if s.current() {
-			t.Error("current by a transaction that is minutes old")
-		}
+		assert.That(t, !s.current(), "current by a transaction that is minutes old")
 	})
 }
 
@@ -118,9 +113,7 @@ func TestTheSinkIsToldWhenTheReplicaBecomesCurrent(t *testing.T) {
 		s.o.Freshness().Committed(s.cfg.Clock.Now(), 200)
 		s.pass(2 * time.Second) // a ping brings 200
 		s.expectTail("Synced", "Current")
-		if !s.current() {
-			t.Error("not current")
-		}
+		assert.That(t, s.current(), "not current")
 	})
 }
 
@@ -139,9 +132,7 @@ func TestNothingReliesOnWhatTheSinkHasNotBeenTold(t *testing.T) {
 				return
 			}
 			told = true
-			if s.current() {
-				t.Error("current by a zxid whose changes are only being applied")
-			}
+			assert.That(t, !s.current(), "current by a zxid whose changes are only being applied")
 			select {
 			case <-reached:
 				t.Error("Reached returned while the changes are being applied")
@@ -182,9 +173,7 @@ func TestTheReplicaIsCurrentWhenTheSinkHearsThatItIsSynced(t *testing.T) {
 			return false
 		}
 	}, func(s *stage) {
-		if !heard {
-			t.Error("not synced")
-		}
+		assert.That(t, heard, "not synced")
 	})
 }
 
@@ -192,17 +181,13 @@ func TestTheReplicaIsNotCurrentWhenTheSinkHearsOfTheLoss(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		s.o.Freshness().Committed(s.cfg.Clock.Now(), 100)
 		s.pass(2 * time.Second)
-		if !s.current() {
-			t.Fatal("not current to begin with")
-		}
+		assert.Must(t, s.current(), "not current to begin with")
 		heard := false
 		s.m.mu.Lock()
 		s.m.onApply = func(changes []zk.Change) {
 			if changes[0].Kind == zk.Lost {
 				heard = true
-				if s.current() {
-					t.Error("current without a connection")
-				}
+				assert.That(t, !s.current(), "current without a connection")
 			}
 		}
 		s.m.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -36,9 +37,7 @@ func TestWatchesAreSetBeforeTheTreeIsReadOnEveryConnection(t *testing.T) {
 				t.Errorf("connection %d: -want +got\n%s", i, diff)
 			}
 		}
-		if got := s.m.tree(); got != "/gateways: g\n/locks/a: x\n" {
-			t.Errorf("tree\n%s", got)
-		}
+		assert.Equal(t, s.m.tree(), "/gateways: g\n/locks/a: x\n", "tree")
 	})
 }
 
@@ -66,9 +65,7 @@ func TestEventsAndRepliesTakeEffectInTheOrderOfTheStream(t *testing.T) {
 	}, func(s *stage) {
 		s.expectTail("DirAdded* /locks/a", "NodeAdded /locks/a y", "NodeRemoved /locks/a x",
 			"NodeAdded /locks/a z", "NodeAdded* /locks/a w", "DirListed* /locks/a", "NodeRemoved /locks/a y", "Synced")
-		if got := s.m.tree(); got != "/locks/a: w z\n" {
-			t.Errorf("tree %s", got)
-		}
+		assert.Equal(t, s.m.tree(), "/locks/a: w z\n", "tree")
 	})
 }
 
@@ -93,9 +90,8 @@ func TestWhatWasMissedBetweenConnectionsIsToldWithTheReplysZxid(t *testing.T) {
 			"DirAdded* /locks/fresh", "NodeRemoved* /locks/gone z", "DirRemoved* /locks/gone",
 			"NodeAdded* /locks/a new", "NodeRemoved* /locks/a x", "DirListed* /locks/a",
 			"NodeAdded* /locks/fresh f", "DirListed* /locks/fresh", "Synced")
-		if len(zxids) != 8 || slices.Min(zxids) != 200 || slices.Max(zxids) != 200 {
-			t.Errorf("zxids of what was listed: %v, want 200 each", zxids)
-		}
+		assert.That(t, len(zxids) == 8 && slices.Min(zxids) == 200 && slices.Max(zxids) == 200,
+			"zxids of what was listed: %v, want 200 each", zxids)
 	})
 }
 
@@ -114,9 +110,7 @@ func TestTheHighestZxidOfBothSessionsIsShownToTheServer(t *testing.T) {
 		var seen []int64
 		for _, h := range s.zk.hellos {
 			seen = append(seen, h.LastZxidSeen)
-			if h.SessionID != 0 || !h.HasReadOnly || h.ReadOnly || h.TimeoutMs != 9000 {
-				t.Errorf("connect request %+v", h)
-			}
+			assert.That(t, h.SessionID == 0 && h.HasReadOnly && !h.ReadOnly && h.TimeoutMs == 9000, "connect request %+v", h)
 		}
 		if diff := cmp.Diff([]int64{50, 70, 90}, seen); diff != "" {
 			t.Errorf("lastZxidSeen: -want +got\n%s", diff)
@@ -136,9 +130,7 @@ func TestAServerThatLagsBehindIsPassedOver(t *testing.T) {
 		if got := s.o.State(); got.Server != "two:1" || !got.Synced {
 			t.Errorf("state %+v", got)
 		}
-		if n := s.zk.sessions(); n != 1 {
-			t.Errorf("%d sessions", n)
-		}
+		assert.Equal(t, s.zk.sessions(), 1, "sessions")
 	})
 }
 
@@ -178,9 +170,7 @@ func TestAuthenticationComesFirst(t *testing.T) {
 		if diff := cmp.Diff(want, s.zk.conn(0).requests()); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
 		}
-		if !s.o.State().Synced {
-			t.Error("not synced: the reply to the authentication, with zxid 0, must not disturb")
-		}
+		assert.That(t, s.o.State().Synced, "not synced: the reply to the authentication, with zxid 0, must not disturb")
 	})
 }
 
@@ -205,9 +195,8 @@ func TestFatalAnswersEndRun(t *testing.T) {
 		}, func(s *stage) {
 			s.over = true
 			fatal, ok := errors.AsType[*zk.FatalError](<-s.ended)
-			if !ok || fatal.Kind != c.kind || fatal.Hint == "" || !errors.Is(fatal, c.err) {
-				t.Errorf("Run: %v, want a fatal error of kind %s with a hint", fatal, c.kind)
-			}
+			assert.That(t, ok && fatal.Kind == c.kind && fatal.Hint != "" && errors.Is(fatal, c.err),
+				"Run: %v, want a fatal error of kind %s with a hint", fatal, c.kind)
 			if err := s.o.Reached(context.Background(), 1<<40); !errors.Is(err, zk.ErrUnavailable) {
 				t.Errorf("Reached after the end: %v", err)
 			}
@@ -236,9 +225,7 @@ func TestAConfigurationThatMakesNoSenseEndsRun(t *testing.T) {
 
 func TestRunMayBeCalledOnce(t *testing.T) {
 	play(t, nil, func(s *stage) {
-		if err := s.o.Run(context.Background()); err == nil {
-			t.Error("a second Run was accepted")
-		}
+		assert.That(t, s.o.Run(context.Background()) != nil, "a second Run was accepted")
 	})
 }
 
@@ -246,14 +233,10 @@ func TestRunEndsTheSessionWhenItsContextEnds(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		s.finish()
 		s.zk.set(func() {
-			if !s.zk.conns[0].closed {
-				t.Error("the server was not told")
-			}
+			assert.That(t, s.zk.conns[0].closed, "the server was not told")
 		})
 		s.expectTail("Synced", "Lost")
-		if s.o.Freshness().Current(s.cfg.Clock.Now()) {
-			t.Error("still current")
-		}
+		assert.That(t, !s.o.Freshness().Current(s.cfg.Clock.Now()), "still current")
 	})
 }
 
@@ -328,9 +311,7 @@ func TestWhatPrecedesABadFrameHasHappened(t *testing.T) {
 		reached := make(chan error, 1)
 		s.o.List("/locks/a")
 		synctest.Wait()
-		if !s.m.has("NodeAdded /locks/a y") {
-			t.Error("the event before the bad reply was dropped")
-		}
+		assert.That(t, s.m.has("NodeAdded /locks/a y"), "the event before the bad reply was dropped")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		go func() { reached <- s.o.Reached(ctx, 500) }()
@@ -352,9 +333,7 @@ func TestSilenceEndsTheConnection(t *testing.T) {
 	}, func(s *stage) {
 		s.zk.set(func() { s.zk.conns[0].deaf = true })
 		s.pass(5 * time.Second)
-		if s.zk.sessions() != 1 {
-			t.Error("given up too early")
-		}
+		assert.That(t, s.zk.sessions() == 1, "given up too early")
 		s.pass(6 * time.Second)
 		if s.zk.sessions() != 2 || !s.o.State().Synced {
 			t.Errorf("%d connections, state %+v", s.zk.sessions(), s.o.State())
@@ -413,13 +392,9 @@ func TestAPingWithoutAnswerForHalfTheWindowEndsTheConnection(t *testing.T) {
 	play(t, nil, func(s *stage) { // window 6 s, session 9 s
 		s.zk.set(func() { s.zk.conns[0].deaf = true })
 		s.pass(2 * time.Second)
-		if s.zk.sessions() != 1 {
-			t.Error("given up too early")
-		}
+		assert.That(t, s.zk.sessions() == 1, "given up too early")
 		s.pass(3 * time.Second)
-		if s.zk.sessions() != 2 {
-			t.Error("half the window has passed without a sign of life")
-		}
+		assert.That(t, s.zk.sessions() == 2, "half the window has passed without a sign of life")
 	})
 }
 
@@ -443,9 +418,7 @@ func TestAttemptsArePacedAndGoRoundTheServers(t *testing.T) {
 		s.pass(time.Minute)
 		s.zk.set(func() {
 			n := len(s.zk.dials)
-			if n < 30 || n > 150 {
-				t.Errorf("%d attempts in a minute", n)
-			}
+			assert.That(t, n >= 30 && n <= 150, "%d attempts in a minute", n)
 			for i := 3; i < n; i++ {
 				if s.zk.dials[i] != s.zk.dials[i-3] {
 					t.Fatalf("the servers do not take turns: %s", strings.Join(s.zk.dials[:10], " "))
@@ -454,9 +427,7 @@ func TestAttemptsArePacedAndGoRoundTheServers(t *testing.T) {
 			clear(s.zk.refuse)
 		})
 		s.pass(2 * lastRetry)
-		if !s.o.State().Synced {
-			t.Error("not back after the longest pause")
-		}
+		assert.That(t, s.o.State().Synced, "not back after the longest pause")
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestTheServerIsAskedAtOnceWhenACommitWouldMakeTheReplicaCurrent(t *testing.T) {
@@ -29,8 +31,6 @@ func TestTheServerIsAskedAtOnceWhenACommitWouldMakeTheReplicaCurrent(t *testing.
 		}
 		s.zk.mu.Lock()
 		defer s.zk.mu.Unlock()
-		if n := s.zk.conns[0].pings - pings; n != 0 {
-			t.Errorf("%d pings for commits while current", n)
-		}
+		assert.Equal(t, s.zk.conns[0].pings-pings, 0, "pings for commits while current")
 	})
 }

@@ -12,6 +12,7 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 	"github.com/google/go-cmp/cmp"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -47,9 +48,7 @@ func (c *churn) transaction() {
 	}
 	ops = append(ops, &gozk.SetDataRequest{Path: c.f.Full(c.root), Version: -1})
 	results, err := c.f.Lib.Multi(ops...)
-	if err != nil {
-		c.f.t.Fatalf("churn: %v", err)
-	}
+	assert.Must(c.f.t, err == nil, "churn: %v", err)
 	c.zxid = results[len(results)-1].Stat.Mzxid
 }
 
@@ -163,9 +162,7 @@ func TestTheReplicaSurvivesReconnectsInTheMiddleOfWrites(t *testing.T) {
 	if got, want := m.tree(), f.tree("/locks"); got != want {
 		t.Errorf("the replica is\n%sthe tree is\n%s", got, want)
 	}
-	if m.losses < cuts {
-		t.Errorf("the connection was lost %d times", m.losses)
-	}
+	assert.That(t, m.losses >= cuts, "the connection was lost %d times", m.losses)
 }
 
 func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
@@ -174,9 +171,7 @@ func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
 	f := newForeign(t, addr, chroot)
 	f.Create("/locks", "x")
 	f.Create("/locks/a", "x")
-	if err := f.Lib.AddAuth("digest", []byte("fleet:secret")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.Lib.AddAuth("digest", []byte("fleet:secret")))
 	blind, seeing := newMirror(), newMirror()
 	cfg := realConfig(addr, chroot)
 	ob := startObserver(t, cfg, blind, nil, locksRoot)
@@ -193,25 +188,20 @@ func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
 	}
 	hide("/locks/a/hidden")
 	reach(t, ob, f.Set("/locks/a", "y").Mzxid)
-	if blind.has("NodeAdded /locks/a hidden") {
-		t.Error("a node that may not be read sent a created event: the premise of listing is wrong")
-	}
+	assert.That(t, !blind.has("NodeAdded /locks/a hidden"),
+		"a node that may not be read sent a created event: the premise of listing is wrong")
 	ob.List("/locks/a")
 	testkit.Eventually(t, patience, func() bool { return blind.has("NodeAdded* /locks/a hidden") }, "the listing shows it")
 	f.Delete("/locks/a/hidden")
 	last := f.Set("/locks/a", "y").Mzxid
 	reach(t, ob, last)
-	if blind.has("NodeRemoved /locks/a hidden") {
-		t.Error("a node that may not be read sent a deleted event")
-	}
+	assert.That(t, !blind.has("NodeRemoved /locks/a hidden"), "a node that may not be read sent a deleted event")
 	ob.List("/locks/a")
 	testkit.Eventually(t, patience, func() bool { return blind.has("NodeRemoved* /locks/a hidden") }, "the listing shows that it is gone")
 
 	reach(t, os, last)
 	for _, line := range []string{"NodeAdded /locks/a hidden", "NodeRemoved /locks/a hidden"} {
-		if !seeing.has(line) {
-			t.Errorf("the observer that authenticates was not told %q", line)
-		}
+		assert.That(t, seeing.has(line), "the observer that authenticates was not told %q", line)
 	}
 
 	// A directory that may not be read: its name is known, its content is not.
@@ -225,12 +215,8 @@ func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
 		t.Errorf("told %v", proxyless.lines())
 	}
 	read := make(chan error, 1)
-	if err := ob.Get("/locks/closed/n", func(_ []byte, _ wire.Stat, _ int64, err error) { read <- err }); err != nil {
-		t.Fatal(err)
-	}
-	if err := testkit.Receive(t, patience, read, "an answer"); err != zk.ErrNoAuth {
-		t.Errorf("reading what may not be read: %v", err)
-	}
+	assert.NoError(t, ob.Get("/locks/closed/n", func(_ []byte, _ wire.Stat, _ int64, err error) { read <- err }))
+	assert.Equal(t, testkit.Receive(t, patience, read, "an answer"), zk.ErrNoAuth, "reading what may not be read")
 	for _, m := range []*mirror{blind, seeing, proxyless} {
 		m.checkAll(t)
 	}
@@ -239,9 +225,7 @@ func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
 func TestARestartedServerIsReadAgain(t *testing.T) {
 	testkit.NoLeaks(t)
 	server := zkreal.StartT(t)
-	if err := zkreal.Mkdir(server.Addr(), "/locks"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, zkreal.Mkdir(server.Addr(), "/locks"))
 	m := newMirror()
 	o := startObserver(t, realConfig(server.Addr(), ""), m, nil, locksRoot)
 	m.awaitSynced(t, 1)
@@ -249,9 +233,7 @@ func TestARestartedServerIsReadAgain(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return !o.State().Synced }, "the loss is noticed")
 	server.RestartT(t)
 	m.awaitSynced(t, 2)
-	if err := zkreal.Mkdir(server.Addr(), "/locks/a"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, zkreal.Mkdir(server.Addr(), "/locks/a"))
 	testkit.Eventually(t, patience, func() bool { return m.has("DirAdded /locks/a") }, "events come again")
 	m.checkAll(t)
 }
@@ -277,9 +259,7 @@ func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 	testkit.NoLeaks(t)
 	e := zkreal.StartEnsembleT(t, 3, zkreal.WithSyncLimit(syncLimit), zkreal.WithoutFsync())
 	followers := e.Followers()
-	if len(followers) != 2 {
-		t.Fatalf("followers %v", followers)
-	}
+	assert.Must(t, len(followers) == 2, "followers %v", followers)
 	byAddr := map[string]int{e.Addr(followers[0]): followers[0], e.Addr(followers[1]): followers[1]}
 
 	clock := zk.SystemClock{}
@@ -316,9 +296,7 @@ func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 	for range 100 {
 		reach(t, o, commit())
 	}
-	if !o.Freshness().Current(clock.Now()) {
-		t.Fatal("not current on a healthy ensemble")
-	}
+	assert.Must(t, o.Freshness().Current(clock.Now()), "not current on a healthy ensemble")
 
 	e.CutPeers(cut)
 	began := time.Now()
@@ -336,9 +314,7 @@ func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 		if byAddr[state.Server] == other && state.Synced && current {
 			break
 		}
-		if now.Sub(began) > patience {
-			t.Fatalf("still at %+v", state)
-		}
+		assert.Must(t, now.Sub(began) <= patience, "still at %+v", state)
 		<-tick.C
 	}
 	// What was committed before the cut may count for one window; the

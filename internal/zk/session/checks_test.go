@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -39,9 +40,7 @@ func TestACheckIsSentAgainWhenSomethingBetweenMayHaveChangedWhatItSees(t *testin
 		"many nodes": {[]zk.Op{check("/1", 0), check("/2", 0), check("/3", 0), check("/4", 0), check("/5", 0), check("/5", 0), check("/4", 0)},
 			[]int{0, 1, 2, 3, 4, 5}},
 	} {
-		if got := sent(c.ops); !slices.Equal(got, c.want) {
-			t.Errorf("%s: sent %v, want %v", name, got, c.want)
-		}
+		assert.Slices(t, sent(c.ops), c.want, "%s: sent", name)
 	}
 }
 
@@ -81,9 +80,7 @@ func TestAWriteThatSharesACheckHasResultsAndCulpritsOfItsOwn(t *testing.T) {
 		r := fixture.Await(t, answer)
 		switch {
 		case i == n/2:
-			if r.Outcome != zk.NotDone || r.Culprit != 3 || !errors.Is(r.Err, zk.ErrNoNode) {
-				t.Errorf("the bad one: %+v", r)
-			}
+			assert.That(t, r.Outcome == zk.NotDone && r.Culprit == 3 && errors.Is(r.Err, zk.ErrNoNode), "the bad one: %+v", r)
 		case r.Outcome != zk.Done || r.Paths[1] != fmt.Sprintf("%s/n%d", dir, i) || r.Paths[0] != "" || r.Versions[2] != 1:
 			t.Errorf("write %d: %+v", i, r)
 		}
@@ -103,13 +100,10 @@ func TestAnEndThatIsNotedElsewhereStandsWhereADeletionAloneDoes(t *testing.T) {
 	create := &item{write: &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "d"}}}}
 	batch := []*item{head, plain, tail, create}
 	deletesLast(batch)
-	if !slices.Equal(batch, []*item{create, tail, plain, head}) {
-		t.Error("the order is not from the queue's tail")
-	}
+	assert.That(t, slices.Equal(batch, []*item{create, tail, plain, head}), "the order is not from the queue's tail")
 	two := &item{onlyDeletes: true, write: &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: dir + "e-0000000009"}, {Kind: zk.OpDelete, Path: "/other/e-0000000002"}}}}
 	batch = []*item{head, two, tail, create}
 	deletesLast(batch)
-	if !slices.Equal(batch, []*item{create, two, tail, head}) {
-		t.Error("with one of several queues: the order is not from the queue's tail")
-	}
+	assert.That(t, slices.Equal(batch, []*item{create, two, tail, head}),
+		"with one of several queues: the order is not from the queue's tail")
 }

@@ -10,6 +10,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
@@ -48,12 +49,9 @@ func TestConnectingGivesUpAfterABoundedNumberOfAttempts(t *testing.T) {
 		_ = conn.Close()
 	})
 	_, err := zklayout.Open(fixture.Context(t), zk.Config{Servers: []string{addr}})
-	if !errors.Is(err, zk.ErrUnavailable) || !strings.Contains(err.Error(), "attempts") {
-		t.Errorf("the error is %v, want ErrUnavailable with the number of attempts", err)
-	}
-	if got := len(attempts); got != conn.ConnectAttempts {
-		t.Errorf("%d attempts, want %d", got, conn.ConnectAttempts)
-	}
+	assert.That(t, errors.Is(err, zk.ErrUnavailable) && strings.Contains(err.Error(), "attempts"),
+		"the error is %v, want ErrUnavailable with the number of attempts", err)
+	assert.Equal(t, len(attempts), conn.ConnectAttempts)
 }
 
 func TestConnectingEndsWithItsContext(t *testing.T) {
@@ -98,9 +96,7 @@ func TestTheNegotiatedTimeoutIsKnown(t *testing.T) {
 	server := zkreal.StartT(t, zkreal.WithoutFsync(), zkreal.WithSessionBounds(4*time.Second, 5*time.Second))
 	cfg := zk.Config{Servers: []string{server.Addr()}, CreateRoot: true, SessionTimeout: time.Minute}
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
-	if got := s.Timeout(); got != 5*time.Second {
-		t.Errorf("timeout %v, want what the server allows: 5s", got)
-	}
+	assert.Equal(t, s.Timeout(), 5*time.Second, "timeout")
 }
 
 func TestCredentialsTravelWithEveryConnection(t *testing.T) {
@@ -193,12 +189,8 @@ func TestEveryPathIsBelowTheChroot(t *testing.T) {
 	whole := cfg
 	whole.Chroot = ""
 	outside := fixture.NewProbe(t, whole)
-	if outside.Stat(cfg.Chroot+zk.DefaultRoot+"/locks/a") == nil {
-		t.Error("it is not below the chroot")
-	}
-	if outside.Stat(zk.DefaultRoot) != nil {
-		t.Error("something was made outside the chroot")
-	}
+	assert.That(t, outside.Stat(cfg.Chroot+zk.DefaultRoot+"/locks/a") != nil, "it is not below the chroot")
+	assert.That(t, outside.Stat(zk.DefaultRoot) == nil, "something was made outside the chroot")
 }
 
 func TestAnotherServerTakesOverTheSession(t *testing.T) {
@@ -217,7 +209,5 @@ func TestAnotherServerTakesOverTheSession(t *testing.T) {
 	if _, err := s.Barrier(fixture.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if other.Connections() != 1 {
-		t.Error("the session did not move")
-	}
+	assert.That(t, other.Connections() == 1, "the session did not move")
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
@@ -48,9 +49,7 @@ func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
 				unknown++
 			case zk.NotDone:
 				notDone++
-				if !errors.Is(r.Err, zk.ErrSessionGone) {
-					t.Errorf("never sent, but answered %v", r.Err)
-				}
+				assert.That(t, errors.Is(r.Err, zk.ErrSessionGone), "never sent, but answered %v", r.Err)
 			default:
 				t.Errorf("%+v", r)
 			}
@@ -58,9 +57,7 @@ func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
 			t.Fatal("Done is closed and a write has no answer")
 		}
 	}
-	if unknown == 0 || notDone == 0 {
-		t.Errorf("%d unknown, %d not done: want some of both", unknown, notDone)
-	}
+	assert.That(t, unknown != 0 && notDone != 0, "%d unknown, %d not done: want some of both", unknown, notDone)
 	if err := fixture.Await(t, barrier); !errors.Is(err, zk.ErrSessionGone) {
 		t.Errorf("Barrier says %v, want ErrSessionGone", err)
 	}
@@ -99,17 +96,11 @@ func TestCloseDeletesGuardAndRegistrationInOneTransaction(t *testing.T) {
 		}
 		return netfault.Forward
 	})
-	if err := s.Close(fixture.Context(t)); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
+	assert.NoError(t, s.Close(fixture.Context(t)), "Close")
 	mustBeDone(t, fixture.Await(t, last))
-	if p.Stat(s.guard) != nil || p.Stat(s.registration) != nil {
-		t.Error("guard or registration is still there after Close")
-	}
+	assert.That(t, p.Stat(s.guard) == nil && p.Stat(s.registration) == nil, "guard or registration is still there after Close")
 	fixture.Await(t, done)
-	if farewells != 1 || others != 0 {
-		t.Errorf("%d last transactions and %d requests after them, want one and none", farewells, others)
-	}
+	assert.That(t, farewells == 1 && others == 0, "%d last transactions and %d requests after them, want one and none", farewells, others)
 	if err := s.Close(fixture.Context(t)); err != nil {
 		t.Errorf("a second Close: %v", err)
 	}
@@ -135,9 +126,7 @@ func TestCloseReturnsWithItsContextWhateverTheServerDoes(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 			defer cancel()
 			began := time.Now()
-			if err := s.Close(ctx); err == nil {
-				t.Error("Close says that all is well")
-			}
+			assert.That(t, s.Close(ctx) != nil, "Close says that all is well")
 			if took := time.Since(began); took > 15*time.Second {
 				t.Errorf("Close took %v", took)
 			}

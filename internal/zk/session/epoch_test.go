@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -125,9 +126,7 @@ func TestALateTransactionFailsOnceTheEpochWasBumped(t *testing.T) {
 	// Its client asks again, and only now the first attempt arrives.
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-again-", Sequential: true}))
 	answer := replyTo(proxy, late.xid())
-	if err := late.deliver(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, late.deliver())
 	if got := fixture.Await(t, answer); !says(got, badVersion) {
 		t.Fatalf("the late transaction was answered %q, want BadVersion in it", got)
 	}
@@ -152,9 +151,7 @@ func TestARepeatedBumpWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) 
 		t.Fatalf("%+v, want NotDone", r)
 	}
 	answer := replyTo(proxy, first.xid())
-	if err := first.deliver(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, first.deliver())
 	if got := fixture.Await(t, answer); !says(got, badVersion) {
 		t.Fatalf("the first bump was answered %q, want BadVersion in it", got)
 	}
@@ -163,9 +160,7 @@ func TestARepeatedBumpWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) 
 	if n := fixture.Multis(counter); n != 1 {
 		t.Errorf("the next write took %d transactions, want 1", n)
 	}
-	if got := p.Stat(s.registration).Version; got != 1 {
-		t.Errorf("the epoch is %d, want 1", got)
-	}
+	assert.Equal(t, p.Stat(s.registration).Version, 1, "the epoch")
 }
 
 func TestABumpWhoseAnswerWasLostIsInForce(t *testing.T) {
@@ -188,9 +183,7 @@ func TestABumpWhoseAnswerWasLostIsInForce(t *testing.T) {
 			} else if r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrNotApplied) {
 				t.Fatalf("%+v, want NotDone(ErrNotApplied)", r)
 			}
-			if got := p.Stat(s.registration).Version; got != 1 {
-				t.Errorf("the epoch is %d, want 1: the bump must not be repeated once it is in force", got)
-			}
+			assert.Equal(t, p.Stat(s.registration).Version, 1, "the epoch")
 			mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/next"}))
 		})
 	}
@@ -213,16 +206,13 @@ func TestAGatewayWhoseRegistrationIsGoneNeverWritesAgain(t *testing.T) {
 		dir := fixture.LocksDir(t, p, "l")
 		p.Delete(zk.DefaultRoot + victim + s.ID())
 		r := write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/zombie"})
-		if r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrDeposed) {
-			t.Errorf("without its node in %s: %+v, want NotDone(ErrDeposed)", victim, r)
-		}
+		assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrDeposed),
+			"without its node in %s: %+v, want NotDone(ErrDeposed)", victim, r)
 		fixture.Await(t, s.Done())
 		if !errors.Is(s.Err(), zk.ErrDeposed) {
 			t.Errorf("Err is %v, want ErrDeposed", s.Err())
 		}
-		if s.TrustWindow().Open(zk.SystemClock{}.Now()) {
-			t.Error("its trust window is open")
-		}
+		assert.That(t, !s.TrustWindow().Open(zk.SystemClock{}.Now()), "its trust window is open")
 		if err := s.Submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/zombie"}}, Done: func(zk.Result) {}}); !errors.Is(err, zk.ErrDeposed) {
 			t.Errorf("Submit says %v, want ErrDeposed", err)
 		}
@@ -240,9 +230,7 @@ func TestNothingIsConcludedWhileATransactionOfTheOldEpochIsUnanswered(t *testing
 	w.lost.batches = []*batch{{kind: guardBatch, epoch: 0}}
 	w.inflight[2] = &batch{kind: workBatch, number: 2, epoch: 0}
 	w.resolveLost()
-	if w.lost.resolving || len(w.lost.batches) != 1 {
-		t.Error("it was")
-	}
+	assert.That(t, !w.lost.resolving && len(w.lost.batches) == 1, "it was")
 }
 
 func TestConcludeDecidesByEvidenceAndCount(t *testing.T) {
@@ -313,7 +301,6 @@ func TestLostTransactionsAreCountedAcrossTheWrapOfTheGuardsVersion(t *testing.T)
 			t.Errorf("%s: %d commits, want %d", c.name, commits, c.want)
 		}
 	}
-	if got := conclude([]assumption{surelyYes, likelyNot, likelyYes}, uncounted); !slices.Equal(got, []assumption{surelyYes, noIdea, noIdea}) {
-		t.Errorf("without a count only what is certain is concluded: %v", got)
-	}
+	assert.Slices(t, conclude([]assumption{surelyYes, likelyNot, likelyYes}, uncounted), []assumption{surelyYes, noIdea, noIdea},
+		"without a count only what is certain is concluded")
 }

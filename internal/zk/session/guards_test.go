@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 )
@@ -12,9 +13,7 @@ import (
 func lookAt(t *testing.T, s *Session, id string) zk.Guard {
 	t.Helper()
 	g, found := s.Guards(fixture.Context(t), []string{id})[id]
-	if !found {
-		t.Fatalf("the guard of %s could not be looked at", id)
-	}
+	assert.Must(t, found, "the guard of %s could not be looked at", id)
 	return g
 }
 
@@ -30,19 +29,13 @@ func TestEachTransactionOfAGatewayMovesItsGuard(t *testing.T) {
 	layout := openLayout(t, cfg)
 	one, two := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
 	before := lookAt(t, one, two.ID())
-	if !before.There || lookAt(t, one, two.ID()) != before {
-		t.Errorf("%+v, then another", before)
-	}
+	assert.That(t, before.There && lookAt(t, one, two.ID()) == before, "%+v, then another", before)
 	if _, err := two.Barrier(fixture.Context(t)); err != nil { // a guard-only write
 		t.Fatal(err)
 	}
 	after := lookAt(t, one, two.ID())
-	if after.Version != before.Version+1 || after.Czxid != before.Czxid {
-		t.Errorf("%+v after %+v", after, before)
-	}
-	if g := lookAt(t, one, fixture.GatewayID(3)); g != (zk.Guard{}) {
-		t.Errorf("a gateway that never was has the guard %+v", g)
-	}
+	assert.That(t, after.Version == before.Version+1 && after.Czxid == before.Czxid, "%+v after %+v", after, before)
+	assert.Equal(t, lookAt(t, one, fixture.GatewayID(3)), zk.Guard{}, "a gateway that never was has the guard")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if found := one.Guards(ctx, []string{two.ID()}); len(found) != 0 {
@@ -67,9 +60,7 @@ func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 		if !stale.There {
 			want = zk.ErrNodeExists
 		}
-		if r.Outcome != zk.NotDone || !errors.Is(r.Err, want) || r.Culprit == 0 {
-			t.Errorf("polled %+v: %+v, want %v", stale, r, want)
-		}
+		assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, want) && r.Culprit != 0, "polled %+v: %+v, want %v", stale, r, want)
 	}
 	if _, err := deaf.Barrier(fixture.Context(t)); err != nil {
 		t.Fatalf("the gateway that has written does not write any more: %v", err)
@@ -95,9 +86,7 @@ func TestAGatewayWithoutAGuardIsDeposedWhileItHasNone(t *testing.T) {
 	p := fixture.NewProbe(t, cfg)
 	p.Delete(zk.DefaultRoot + "/guards/" + maimed.ID())
 	mustBeDone(t, depose(t, s, maimed.ID(), lookAt(t, s, maimed.ID())))
-	if p.Stat(zk.DefaultRoot+"/gateways/"+maimed.ID()) != nil {
-		t.Error("its registration is there")
-	}
+	assert.That(t, p.Stat(zk.DefaultRoot+"/gateways/"+maimed.ID()) == nil, "its registration is there")
 }
 
 // To ZooKeeper version -1 is any version.
@@ -119,9 +108,7 @@ func TestASessionThatIsAbandonedTrustsNothingAnyMore(t *testing.T) {
 	defer proxy.Heal()
 	unanswered := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/a"}}})
 	s.Abandon()
-	if s.TrustWindow().Open(s.cfg.Clock.Now()) {
-		t.Error("its trust window is open")
-	}
+	assert.That(t, !s.TrustWindow().Open(s.cfg.Clock.Now()), "its trust window is open")
 	if r := fixture.Await(t, unanswered); r.Outcome == zk.Done {
 		t.Errorf("%+v", r)
 	}

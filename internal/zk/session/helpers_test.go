@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
@@ -14,18 +15,14 @@ import (
 func openLayout(t testing.TB, cfg zk.Config) *layout.Layout {
 	t.Helper()
 	layout, err := layout.Open(fixture.Context(t), cfg)
-	if err != nil {
-		t.Fatalf("OpenLayout: %v", err)
-	}
+	assert.Must(t, err == nil, "OpenLayout: %v", err)
 	return layout
 }
 
 func openSession(t testing.TB, cfg zk.Config, layout *layout.Layout, n int) *Session {
 	t.Helper()
 	s, err := Open(fixture.Context(t), cfg, layout, fixture.GatewayID(n), []byte("here"))
-	if err != nil {
-		t.Fatalf("OpenSession: %v", err)
-	}
+	assert.Must(t, err == nil, "OpenSession: %v", err)
 	t.Cleanup(func() { closeSession(t, s) })
 	return s
 }
@@ -52,9 +49,7 @@ func submit(t testing.TB, s *Session, w *zk.Write) <-chan zk.Result {
 	t.Helper()
 	result := make(chan zk.Result, 2) // a second answer would be found by mustBeDone
 	w.Done = func(r zk.Result) { result <- r }
-	if err := s.Submit(w); err != nil {
-		t.Fatalf("Submit: %v", err)
-	}
+	assert.NoError(t, s.Submit(w), "Submit")
 	return result
 }
 
@@ -75,8 +70,6 @@ func attempt(s *Session, w *zk.Write) zk.Result {
 
 func mustBeDone(t testing.TB, r zk.Result) zk.Result {
 	t.Helper()
-	if r.Outcome != zk.Done {
-		t.Fatalf("outcome %d, error %v, culprit %d; want Done", r.Outcome, r.Err, r.Culprit)
-	}
+	assert.Must(t, r.Outcome == zk.Done, "outcome %d, error %v, culprit %d; want Done", r.Outcome, r.Err, r.Culprit)
 	return r
 }

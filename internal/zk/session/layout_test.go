@@ -6,6 +6,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 )
@@ -16,16 +17,12 @@ func TestASessionDoesNotRegisterUnderALayoutThatHasChanged(t *testing.T) {
 		layout := openLayout(t, cfg)
 		p := fixture.NewProbe(t, cfg)
 		data, err := p.Get(zk.DefaultRoot + node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		p.Set(zk.DefaultRoot+node, data)
 		if _, err := Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil); !errors.Is(err, zk.ErrBadVersion) {
 			t.Errorf("%s changed: %v, want ErrBadVersion", node, err)
 		}
-		if p.Stat(zk.DefaultRoot+"/gateways/"+fixture.GatewayID(1)) != nil {
-			t.Error("it has registered")
-		}
+		assert.That(t, p.Stat(zk.DefaultRoot+"/gateways/"+fixture.GatewayID(1)) == nil, "it has registered")
 		openSession(t, cfg, openLayout(t, cfg), 2)
 	}
 }
@@ -58,9 +55,7 @@ func TestAnIdThatIsTakenIsRefused(t *testing.T) {
 	}
 	for _, id := range []string{"", "short", "UPPERCASE1234", "a/b/c/d/e/f/g"} {
 		_, err := Open(fixture.Context(t), cfg, layout, id, nil)
-		if err == nil {
-			t.Errorf("id %q was accepted", id)
-		}
+		assert.That(t, err != nil, "id %q was accepted", id)
 	}
 }
 
@@ -78,9 +73,7 @@ func TestNoStrangerChangesTheACLOfAnyNodeOfAFleetWithAnIdentity(t *testing.T) {
 	}
 	for _, path := range paths {
 		err := stranger.TrySetACL(path, gozk.DigestACL(gozk.PermAll, "evil", "x"))
-		if !errors.Is(err, gozk.ErrNoAuth) {
-			t.Errorf("setACL on %s by a stranger: %v, want ErrNoAuth", path, err)
-		}
+		assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL on %s by a stranger: %v, want ErrNoAuth", path, err)
 	}
 	stranger.Create(dir+"/foreign-0000000001", "") // queueing needs no setACL
 }

@@ -14,6 +14,7 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/backoff"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/zk"
@@ -80,21 +81,14 @@ func TestALostWriteIsAnsweredWithWhatReallyHappened(t *testing.T) {
 				r := write(t, s, op)
 				before := p.Children(dir)
 				if !persisted {
-					if r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrNotApplied) {
-						t.Fatalf("%+v, want NotDone(ErrNotApplied)", r)
-					}
-					if n := counter.Counts().Reads(); n != 0 {
-						t.Errorf("%d reads, but the guard's version says that nothing has committed", n)
-					}
-					if !slices.Equal(before, []string{"there"}) || p.Stat(dir+"/there").Version != 0 {
-						t.Fatalf("something was done: %v", before)
-					}
+					assert.Must(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrNotApplied), "%+v, want NotDone(ErrNotApplied)", r)
+					assert.Equal(t, counter.Counts().Reads(), 0, "reads, but the guard's version says that nothing has committed")
+					assert.Must(t, slices.Equal(before, []string{"there"}) && p.Stat(dir+"/there").Version == 0,
+						"something was done: %v", before)
 				} else {
 					mustBeDone(t, r)
 					if kind.applied != nil {
-						if err := kind.applied(p, dir, r); err != nil {
-							t.Fatal(err)
-						}
+						assert.NoError(t, kind.applied(p, dir, r))
 					} else if len(before) != 0 {
 						t.Fatalf("%v is there", before)
 					}
@@ -201,9 +195,7 @@ func TestADirectoryThatMayNotBeReadIsNoEvidence(t *testing.T) {
 	layout := openLayout(t, direct)
 	p := fixture.NewProbe(t, direct)
 	a, b := zk.DefaultRoot+"/locks/a", fixture.LocksDir(t, p, "b")
-	if err := p.TryCreate(a, "", gozk.WorldACL(gozk.PermAll&^gozk.PermRead)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, p.TryCreate(a, "", gozk.WorldACL(gozk.PermAll&^gozk.PermRead)))
 	p.Create(b+"/there", "")
 	s := openSession(t, through, layout, 1)
 	looks := proxy.HoldRequest(1, netfault.IsOp(netfault.OpGetChildren2, netfault.OpExists))
@@ -327,11 +319,7 @@ func TestNoAnswerLiesWhileTheConnectionKeepsBreaking(t *testing.T) {
 			}
 		}
 	}
-	if there != len(truth) {
-		t.Errorf("%d nodes are there, the answers said %d", there, len(truth))
-	}
+	assert.That(t, there == len(truth), "%d nodes are there, the answers said %d", there, len(truth))
 	t.Logf("%d bumps, %d nodes", p.Stat(s.registration).Version, there)
-	if p.Stat(s.registration).Version == 0 {
-		t.Error("nothing was ever lost: the test tests nothing")
-	}
+	assert.That(t, p.Stat(s.registration).Version != 0, "nothing was ever lost: the test tests nothing")
 }

@@ -7,6 +7,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
@@ -71,9 +72,7 @@ func meetInWrite(t *testing.T, row conn.Rule, how fixture.Try) {
 	if row.First == conn.DecideAgain {
 		want = zk.Conflict
 	}
-	if r.Outcome != want || !errors.Is(r.Err, row.Err) {
-		t.Errorf("%+v, want outcome %d with %v", r, want, row.Err)
-	}
+	assert.That(t, r.Outcome == want && errors.Is(r.Err, row.Err), "%+v, want outcome %d with %v", r, want, row.Err)
 }
 
 // meetGuard makes the guarding operations fail.
@@ -122,9 +121,7 @@ func meetGuard(t *testing.T, row conn.Rule, how fixture.Try) {
 	case row.Err == zk.ErrNoAuth:
 		fixture.MustBeFatal(t, "writing", s.Err(), zk.KindAuth)
 	}
-	if p.Stat(dir+"/n") != nil {
-		t.Error("it was created")
-	}
+	assert.That(t, p.Stat(dir+"/n") == nil, "it was created")
 }
 
 // meetRegistering meets the errors of a transaction as a whole where one is
@@ -159,13 +156,9 @@ func meetRegistering(t *testing.T, row conn.Rule, how fixture.Try) {
 		var a fixture.Assassin
 		through.Dial = a.Dial
 		cfg, err := through.WithDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		c, err := conn.Open(fixture.Context(t), &cfg, func() {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		a.Strike(t)
 		fixture.Await(t, c.Over())
 		s := &Session{facts: facts{cfg: &cfg, conn: c, registration: zk.DefaultRoot + "/gateways/" + id, guard: zk.DefaultRoot + "/guards/" + id}}
@@ -180,12 +173,8 @@ func meetRegistering(t *testing.T, row conn.Rule, how fixture.Try) {
 	if err == nil {
 		t.Cleanup(func() { closeSession(t, s) })
 	}
-	if !errors.Is(err, want) {
-		t.Errorf("registering: %v, want %v", err, want)
-	}
-	if there := p.Stat(zk.DefaultRoot+"/guards/"+id) != nil; there != (want == nil) {
-		t.Errorf("the guard is there: %v", there)
-	}
+	assert.That(t, errors.Is(err, want), "registering: %v, want %v", err, want)
+	assert.Equal(t, p.Stat(zk.DefaultRoot+"/guards/"+id) != nil, want == nil, "the guard is there")
 	if row.Err == zk.ErrNoAuth {
 		fixture.MustBeFatal(t, "registering", err, zk.KindAuth)
 	}

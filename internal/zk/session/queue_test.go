@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
@@ -30,9 +31,7 @@ func TestAWriteOfSeveralQueuesWaitsUntilItIsTheFirstInEach(t *testing.T) {
 			t.Errorf("transaction %d has %d writes, want %d others", i, len(got), len(want))
 		}
 	}
-	if !q.empty() || len(q.waiting) != 0 {
-		t.Errorf("%d are left in line, %d queues", len(q.line), len(q.waiting))
-	}
+	assert.That(t, q.empty() && len(q.waiting) == 0, "%d are left in line, %d queues", len(q.line), len(q.waiting))
 }
 
 // A write of one queue is what nearly all are.
@@ -60,29 +59,19 @@ func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 		inQueue := map[string][]*item{} // the same by queue
 		take := func(t *rapid.T) {
 			if q.empty() {
-				if len(pushed) > 0 {
-					t.Fatalf("%d wait for each other", len(pushed))
-				}
+				assert.Must(t, len(pushed) <= 0, "%d wait for each other", len(pushed))
 				return
 			}
 			oldest := pushed[0]
 			batch := q.take(rapid.IntRange(1, 5).Draw(t, "ops"), conn.MaxTransaction)
-			if len(batch) == 0 {
-				t.Fatalf("a transaction without a write")
-			}
+			assert.Must(t, len(batch) != 0, "a transaction without a write")
 			seen := map[string]bool{}
 			for _, it := range batch {
-				if it.behind != 0 {
-					t.Fatalf("one goes that stands behind %d others", it.behind)
-				}
+				assert.Must(t, it.behind == 0, "one goes that stands behind %d others", it.behind)
 				for _, name := range it.write.Queues {
-					if seen[name] {
-						t.Fatalf("two of queue %s are in one transaction", name)
-					}
+					assert.Must(t, !seen[name], "two of queue %s are in one transaction", name)
 					seen[name] = true
-					if inQueue[name][0] != it {
-						t.Fatalf("one of queue %s overtakes another", name)
-					}
+					assert.Must(t, inQueue[name][0] == it, "one of queue %s overtakes another", name)
 					inQueue[name] = inQueue[name][1:]
 				}
 				if i := slices.Index(pushed, it); i >= 0 {
@@ -91,9 +80,7 @@ func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 					t.Fatalf("one goes twice")
 				}
 			}
-			if slices.Contains(pushed, oldest) && !slices.Contains(q.line[q.head:], oldest) {
-				t.Fatalf("the oldest waits for others")
-			}
+			assert.Must(t, !slices.Contains(pushed, oldest) || slices.Contains(q.line[q.head:], oldest), "the oldest waits for others")
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
@@ -111,22 +98,16 @@ func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 		})
 		if rapid.Bool().Draw(t, "drained") {
 			left := q.drain()
-			if len(left) != len(pushed) {
-				t.Fatalf("%d are drained of %d", len(left), len(pushed))
-			}
+			assert.Must(t, len(left) == len(pushed), "%d are drained of %d", len(left), len(pushed))
 			for _, it := range pushed {
-				if !slices.Contains(left, it) {
-					t.Fatalf("one is lost")
-				}
+				assert.Must(t, slices.Contains(left, it), "one is lost")
 			}
 			return
 		}
 		for len(pushed) > 0 {
 			take(t)
 		}
-		if len(q.waiting) != 0 {
-			t.Fatalf("%d queues are remembered without a Write", len(q.waiting))
-		}
+		assert.Must(t, len(q.waiting) == 0, "%d queues are remembered without a Write", len(q.waiting))
 	})
 }
 
@@ -155,9 +136,7 @@ func TestQueuesAreDeletedFromTheirTailsOnWhateverLeasesStandInSeveral(t *testing
 		last := map[string]string{}
 		for i, it := range batch {
 			if it == create {
-				if i > 0 {
-					t.Fatalf("a create stands behind %d deletes", i)
-				}
+				assert.Must(t, i <= 0, "a create stands behind %d deletes", i)
 				want = slices.DeleteFunc(want, func(o *item) bool { return o == it })
 				continue
 			}
@@ -170,9 +149,7 @@ func TestQueuesAreDeletedFromTheirTailsOnWhateverLeasesStandInSeveral(t *testing
 			}
 			want = slices.DeleteFunc(want, func(o *item) bool { return o == it })
 		}
-		if len(want) > 0 {
-			t.Fatalf("%d are lost", len(want))
-		}
+		assert.Must(t, len(want) <= 0, "%d are lost", len(want))
 	})
 }
 
@@ -186,9 +163,7 @@ func TestDeletesWithoutAnOrderAreAllCarriedOut(t *testing.T) {
 	all := slices.Clone(batch)
 	deletesLast(batch)
 	for _, it := range all {
-		if !slices.Contains(batch, it) {
-			t.Error("one is lost")
-		}
+		assert.That(t, slices.Contains(batch, it), "one is lost")
 	}
 }
 
@@ -240,11 +215,7 @@ func TestALargeGroupInTheMiddleOfManyQueues(t *testing.T) {
 	for !q.empty() {
 		batch := q.take(maxBatchOps, conn.MaxTransaction)
 		sizes = append(sizes, len(batch))
-		if slices.Contains(batch, group) && len(batch) != 1 {
-			t.Error("the group shares a transaction with one of its queues")
-		}
+		assert.That(t, !slices.Contains(batch, group) || len(batch) == 1, "the group shares a transaction with one of its queues")
 	}
-	if !slices.Equal(sizes, []int{64, 1, 64}) {
-		t.Errorf("transactions of %d writes, want 64, 1, 64", sizes)
-	}
+	assert.That(t, slices.Equal(sizes, []int{64, 1, 64}), "transactions of %d writes, want 64, 1, 64", sizes)
 }

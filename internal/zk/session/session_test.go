@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 )
@@ -18,14 +19,8 @@ func TestALockIsTakenAndGivenBack(t *testing.T) {
 		t.Fatalf("path %s, want %s", got.Paths[0], want)
 	}
 	gone := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: got.Paths[0], Version: 0}))
-	if gone.Zxid <= got.Zxid {
-		t.Fatalf("the delete's zxid %#x is not after the create's %#x", gone.Zxid, got.Zxid)
-	}
+	assert.Must(t, gone.Zxid > got.Zxid, "the delete's zxid %#x is not after the create's %#x", gone.Zxid, got.Zxid)
 	again := write(t, s, zk.Op{Kind: zk.OpDelete, Path: got.Paths[0], Version: 0})
-	if again.Outcome != zk.NotDone || !errors.Is(again.Err, zk.ErrNoNode) || again.Culprit != 0 {
-		t.Fatalf("deleting it again: %+v", again)
-	}
-	if err := s.Close(fixture.Context(t)); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
+	assert.Must(t, again.Outcome == zk.NotDone && errors.Is(again.Err, zk.ErrNoNode) && again.Culprit == 0, "deleting it again: %+v", again)
+	assert.NoError(t, s.Close(fixture.Context(t)), "Close")
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/zk"
 )
@@ -49,20 +50,14 @@ func TestAGatewayIsSucceededByExactlyOne(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 			}
-			if done != 1 || lost != 1 {
-				t.Errorf("%d won and %d lost, want one each", done, lost)
-			}
-			if p.Stat(zk.DefaultRoot+"/guards/"+dead) != nil || p.Stat(zk.DefaultRoot+"/gateways/"+dead) != nil {
-				t.Error("its guard or registration is still there")
-			}
+			assert.That(t, done == 1 && lost == 1, "%d won and %d lost, want one each", done, lost)
+			assert.That(t, p.Stat(zk.DefaultRoot+"/guards/"+dead) == nil && p.Stat(zk.DefaultRoot+"/gateways/"+dead) == nil,
+				"its guard or registration is still there")
 			data, err := p.Get(zk.DefaultRoot + "/succession/" + dead)
-			if err != nil || data != a.ID() && data != b.ID() {
-				t.Errorf("the succession says %q, %v", data, err)
-			}
+			assert.That(t, err == nil && (data == a.ID() || data == b.ID()), "the succession says %q, %v", data, err)
 			if deaf != nil {
-				if r := write(t, deaf, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}); r.Outcome == zk.Done {
-					t.Error("the deposed gateway still writes")
-				}
+				assert.That(t, write(t, deaf, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}).Outcome != zk.Done,
+					"the deposed gateway still writes")
 				fixture.Await(t, deaf.Done())
 				if !errors.Is(deaf.Err(), zk.ErrDeposed) {
 					t.Errorf("its session says %v, want ErrDeposed", deaf.Err())
@@ -117,9 +112,7 @@ func TestATakeoverIsDecidedAgainWhenTheDeadGatewaysNodesComeOrGoMeanwhile(t *tes
 		}
 		proxy.Heal()
 		mustBeDone(t, fixture.Await(t, results))
-		if p.Stat(guard) != nil {
-			t.Error("the guard is there after the takeover")
-		}
+		assert.That(t, p.Stat(guard) == nil, "the guard is there after the takeover")
 	}
 }
 
@@ -137,9 +130,7 @@ func TestALostTakeoverIsAnsweredWithWhatReallyHappened(t *testing.T) {
 		}
 		r := takeOver(t, s, dead)
 		there := p.Stat(zk.DefaultRoot+"/succession/"+dead) != nil
-		if there != persisted || (r.Outcome == zk.Done) != persisted {
-			t.Errorf("persisted %v: entry %v, %+v", persisted, there, r)
-		}
+		assert.That(t, there == persisted && (r.Outcome == zk.Done) == persisted, "persisted %v: entry %v, %+v", persisted, there, r)
 	}
 }
 

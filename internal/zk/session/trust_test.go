@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
@@ -58,9 +59,7 @@ func TestATrustWindowThatWasClosedForGoodIsNotOpenedByACommit(t *testing.T) {
 	f.committed(1, now, 1)
 	f.Close()
 	f.committed(2, now, 2)
-	if f.Open(now) {
-		t.Error("it is open")
-	}
+	assert.That(t, !f.Open(now), "it is open")
 }
 
 func TestOnCommitTellsTheLastCommitAndEveryLaterOne(t *testing.T) {
@@ -69,9 +68,7 @@ func TestOnCommitTellsTheLastCommitAndEveryLaterOne(t *testing.T) {
 	var got []int64
 	f.OnCommit(func(_ zk.Instant, zxid int64) { got = append(got, zxid) })
 	f.committed(2, zk.At(2, 2), 12)
-	if len(got) != 2 || got[0] != 11 || got[1] != 12 {
-		t.Errorf("told of %v, want 11 and 12", got)
-	}
+	assert.That(t, len(got) == 2 && got[0] == 11 && got[1] == 12, "told of %v, want 11 and 12", got)
 }
 
 func TestASessionsTrustWindowRunsOnTheInjectedClock(t *testing.T) {
@@ -79,19 +76,13 @@ func TestASessionsTrustWindowRunsOnTheInjectedClock(t *testing.T) {
 	clock := fixture.NewManualClock(zk.At(time.Hour, 1e6*time.Hour))
 	cfg.Clock = clock
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
-	if !s.TrustWindow().Open(clock.Now()) {
-		t.Fatal("it is closed right after the session was opened")
-	}
+	assert.Must(t, s.TrustWindow().Open(clock.Now()), "it is closed right after the session was opened")
 	clock.Advance(0, zk.DefaultPromiseWindow) // the machine slept: only the wall clock shows it
-	if s.TrustWindow().Open(clock.Now()) {
-		t.Error("it is open after a window of wall time")
-	}
+	assert.That(t, !s.TrustWindow().Open(clock.Now()), "it is open after a window of wall time")
 	if _, err := s.Barrier(fixture.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.TrustWindow().Margin(clock.Now()); got != zk.DefaultPromiseWindow {
-		t.Errorf("after a commit its margin is %v, want %v", got, zk.DefaultPromiseWindow)
-	}
+	assert.Equal(t, s.TrustWindow().Margin(clock.Now()), zk.DefaultPromiseWindow, "after a commit its margin")
 }
 
 func TestNeitherReadsNorRefusalsMoveTheTrustWindow(t *testing.T) {
@@ -109,9 +100,7 @@ func TestNeitherReadsNorRefusalsMoveTheTrustWindow(t *testing.T) {
 	if got, want := s.TrustWindow().Margin(clock.Now()), 6*time.Second; got != want {
 		t.Errorf("margin %v, want %v", got, want)
 	}
-	if got := s.LastAnswer(); got != clock.Now() {
-		t.Errorf("the last answer was at %v, want now: a refusal is one", got)
-	}
+	assert.Equal(t, s.LastAnswer(), clock.Now(), "the last answer was at")
 }
 
 func TestTheWindowStartsWhenATransactionIsSentAndNotWhenItIsAnswered(t *testing.T) {
@@ -238,12 +227,8 @@ func TestAnsweredPingsDoNotKeepTheTrustWindowOpen(t *testing.T) {
 	open := func() bool { return s.TrustWindow().Open(zk.SystemClock{}.Now()) }
 	fixture.Eventually(t, "the trust window closes", func() bool { return !open() })
 	fixture.Await(t, pings)
-	if bystander.Stat(zk.DefaultRoot) == nil {
-		t.Error("the follower has lost its data")
-	}
-	if open() {
-		t.Error("pings and reads have opened the trust window")
-	}
+	assert.That(t, bystander.Stat(zk.DefaultRoot) != nil, "the follower has lost its data")
+	assert.That(t, !open(), "pings and reads have opened the trust window")
 	if until, most := s.TrustWindow().TrustedUntil(), cut.Add(window); until.Boot() > most.Boot() {
 		t.Errorf("the trust window was open until %v, want %v at most: %v after the cut", until, most, window)
 	}
@@ -264,9 +249,7 @@ func TestAnOverdueGuardWriteThatCannotBeSentIsNotLookedForAllTheTime(t *testing.
 		"closing":       func(w *writer) { w.closing = true },
 	} {
 		w := newWriter(facts{window: 9 * time.Second, conn: living.conn}, newInbox(""), time.Now().Add(-time.Minute))
-		if wait := w.nextLook(); wait != time.Millisecond {
-			t.Fatalf("the next look at what is overdue is in %v", wait)
-		}
+		assert.MustEqual(t, w.nextLook(), time.Millisecond, "the next look at what is overdue is in")
 		if change(w); w.nextLook() != w.window/3 {
 			t.Errorf("%s: the next look is in %v", name, w.nextLook())
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
@@ -87,9 +88,7 @@ func TestWritesOfOneQueueNeverShareAZxid(t *testing.T) {
 			t.Errorf("%s has czxid %+v, the guard said %#x", r.Paths[0], stat, r.Zxid)
 		}
 	}
-	if len(zxids) != contenders {
-		t.Errorf("%d contenders of one queue have %d zxids", contenders, len(zxids))
-	}
+	assert.That(t, len(zxids) == contenders, "%d contenders of one queue have %d zxids", contenders, len(zxids))
 }
 
 func TestAWriteOfSeveralQueuesGivesEachOfItsContendersOneZxidOfItsOwn(t *testing.T) {
@@ -161,9 +160,7 @@ func TestABadWriteAmongManyIsDroppedAlone(t *testing.T) {
 	for i, result := range results {
 		r := fixture.Await(t, result)
 		if i%(writes/bad) == 7 {
-			if r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrNodeExists) || r.Culprit != 0 {
-				t.Errorf("the bad one: %+v", r)
-			}
+			assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrNodeExists) && r.Culprit == 0, "the bad one: %+v", r)
 		} else if r.Outcome != zk.Done {
 			t.Errorf("a good one: %+v", r)
 		}
@@ -201,9 +198,7 @@ func TestKBadOnesCostLogarithmicallyManyRounds(t *testing.T) {
 					continue
 				}
 				f := blame(b.items, culprit, zk.ErrNoNode)
-				if f.dropped != b.items[culprit] || len(f.rest) != len(b.items)-1 {
-					t.Fatalf("blame of %d: %+v", culprit, f)
-				}
+				assert.Must(t, f.dropped == b.items[culprit] && len(f.rest) == len(b.items)-1, "blame of %d: %+v", culprit, f)
 				next = append(next, again(f.rest, b.fails+1)...)
 			}
 			generation = next
@@ -291,9 +286,7 @@ func TestDeletesStandBehindCreatesInATransaction(t *testing.T) {
 			order = append(order, op.Path)
 		}
 	}
-	if got := strings.Join(order, " "); got != "/b /d /e /a /c" {
-		t.Errorf("order %s", got)
-	}
+	assert.Equal(t, strings.Join(order, " "), "/b /d /e /a /c", "order")
 }
 
 // Watchers see the operations one by one: from the head on, each of the others
@@ -338,9 +331,8 @@ func TestTransactionsAndTheQueueAreBounded(t *testing.T) {
 	for ; err == nil; accepted++ {
 		err = s.Submit(big(240 << 10))
 	}
-	if !errors.Is(err, zk.ErrQueueFull) || accepted*240<<10 > 16<<20 || accepted < 50 {
-		t.Errorf("after %d large writes: %v, want ErrQueueFull", accepted, err)
-	}
+	assert.That(t, errors.Is(err, zk.ErrQueueFull) && accepted*240<<10 <= 16<<20 && accepted >= 50,
+		"after %d large writes: %v, want ErrQueueFull", accepted, err)
 	proxy.Heal()
 	for _, result := range results {
 		mustBeDone(t, fixture.Await(t, result))
@@ -360,15 +352,11 @@ func TestMoreThan8192UnansweredWritesAreRefused(t *testing.T) {
 		err := s.Submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: dir + "/nothing"}}, Done: func(zk.Result) { answered.Done() }})
 		if err != nil {
 			answered.Done()
-			if !errors.Is(err, zk.ErrQueueFull) {
-				t.Errorf("refused with %v", err)
-			}
+			assert.That(t, errors.Is(err, zk.ErrQueueFull), "refused with %v", err)
 			break
 		}
 	}
-	if n != 8192 {
-		t.Errorf("%d were accepted, want 8192", n)
-	}
+	assert.That(t, n == 8192, "%d were accepted, want 8192", n)
 	proxy.Cut() // refusing 8192 of them one by one would take long
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -392,9 +380,8 @@ func TestEphemeralPathsOfASessionAreCapped(t *testing.T) {
 		}
 	}
 	perNode := len(cfg.Chroot) + len(made[0]) + 4
-	if !errors.Is(err, zk.ErrEphemeralCap) || len(made) != 256<<10/perNode {
-		t.Errorf("after %d nodes of %d bytes: %v, want ErrEphemeralCap at 256 KiB", len(made), perNode, err)
-	}
+	assert.That(t, errors.Is(err, zk.ErrEphemeralCap) && len(made) == 256<<10/perNode,
+		"after %d nodes of %d bytes: %v, want ErrEphemeralCap at 256 KiB", len(made), perNode, err)
 	// A refused create does not count, a deleted node counts no more.
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: made[0]}))
 	if r := write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/gone/" + long[:1900], Ephemeral: true}); r.Outcome != zk.NotDone {
@@ -424,9 +411,7 @@ func TestAMalformedWriteIsRefusedAndHarmsNoOther(t *testing.T) {
 		{Queues: []string{"/a", ""}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
 		{Queues: []string{"", "/a"}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: "/a"}}, Done: done},
 	} {
-		if err := s.Submit(w); err == nil {
-			t.Errorf("%+v was accepted", w)
-		}
+		assert.That(t, s.Submit(w) != nil, "%+v was accepted", w)
 	}
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/a"}))
 }
@@ -443,9 +428,7 @@ func TestABarrierIsATransactionSentAfterTheCall(t *testing.T) {
 	for range callers {
 		go func() {
 			zxid, err := s.Barrier(fixture.Context(t))
-			if err != nil {
-				t.Error(err)
-			}
+			assert.That(t, err == nil, "%v", err)
 			passed <- zxid
 		}()
 	}

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -32,7 +32,7 @@ func TestServerToBeKilled(t *testing.T) {
 		t.Skip("run by another test, in a process of its own")
 	}
 	n, err := Open(Config{Dir: dir, Listen: "127.0.0.1:0"})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	fmt.Printf("listening %s\n", n.Addr())
 	_ = n.Run(context.Background()) // until it is killed
 }
@@ -43,9 +43,9 @@ func serveToBeKilled(t *testing.T, dir string) (*childproc.Process, string) {
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestServerToBeKilled$", "-test.timeout", "10m")
 	cmd.Env = append(os.Environ(), crashDir+"="+dir)
 	out, err := cmd.StdoutPipe()
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	p, err := childproc.Start(cmd)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(p.Kill)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -149,20 +149,17 @@ func TestKilledUnderLoadNothingAcknowledgedIsLost(t *testing.T) {
 	for round := range rounds {
 		p, addr := serveToBeKilled(t, dir)
 		l, err := rawzk.Dial(addr, patience, 10*time.Second)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		for _, w := range writers {
 			if round > 0 {
-				if err := w.check(l); err != nil {
-					t.Fatalf("round %d: %v", round, err)
-				}
+				assert.NoError(t, w.check(l), "round %d", round)
 			} else if h, err := l.Call(wire.OpCreate, &wire.CreateRequest{Path: w.dir, ACL: everyone}, nil); err != nil || h.Err != wire.OK {
 				t.Fatalf("creating %s: %v, %v", w.dir, h.Err, err)
 			}
 		}
 		h, err := l.Call(wire.OpSetData, &wire.SetDataRequest{Path: "/", Version: -1}, nil)
-		if err != nil || h.Err != wire.OK || h.Zxid <= highest {
-			t.Fatalf("round %d: zxid %#x after %#x: %v, %v", round, h.Zxid, highest, h.Err, err)
-		}
+		assert.Must(t, err == nil && h.Err == wire.OK && h.Zxid > highest,
+			"round %d: zxid %#x after %#x: %v, %v", round, h.Zxid, highest, h.Err, err)
 		l.Conn.Close()
 		var ready, running sync.WaitGroup
 		ready.Add(len(writers))
@@ -181,8 +178,6 @@ func TestKilledUnderLoadNothingAcknowledgedIsLost(t *testing.T) {
 			highest = max(highest, w.zxid)
 		}
 	}
-	if pairs < rounds {
-		t.Errorf("%d pairs of the first writer in %d rounds: this shows little", pairs, rounds)
-	}
+	assert.That(t, pairs >= rounds, "%d pairs of the first writer in %d rounds: this shows little", pairs, rounds)
 	t.Logf("%d kills, the first writer made %d pairs", rounds, pairs)
 }

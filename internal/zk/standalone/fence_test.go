@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // backedUp is what a backup tells of a store.
@@ -42,9 +44,7 @@ func TestTokensRiseWhicheverBackupsAreRestoredInWhichOrder(t *testing.T) {
 					t.Fatalf("life %d begins with token %d, and %d was given", life, next, greatest)
 				}
 			}
-			if greatest >= 1<<53 {
-				t.Errorf("a token of %d", greatest)
-			}
+			assert.That(t, greatest < 1<<53, "a token of %d", greatest)
 		})
 	}
 }

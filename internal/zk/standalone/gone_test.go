@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/disk"
@@ -45,7 +46,7 @@ func TestAStoreThatIsGoneIsWaitedForAndNoOtherIsServedInItsPlace(t *testing.T) {
 		}
 		return failing{s, &fails}, nil
 	}})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	p.end = p.run()
 	c := p.client(t)
 	create(t, c, "/a", 0)
@@ -53,13 +54,11 @@ func TestAStoreThatIsGoneIsWaitedForAndNoOtherIsServedInItsPlace(t *testing.T) {
 		t.Helper()
 		n := opened.Load()
 		testkit.Eventually(t, patience, func() bool { return opened.Load() > n+1 }, "it is tried again")
-		if p.Err() == nil {
-			t.Fatal("something else is served")
-		}
+		assert.Must(t, p.Err() != nil, "something else is served")
 	}
 
 	fails.Store(true)
-	testkit.NoError(t, os.Rename(dir, away))
+	assert.NoError(t, os.Rename(dir, away))
 	if _, err := c.Create("/b", nil, 0, world); err == nil {
 		t.Fatal("acknowledged what was not stored")
 	}
@@ -69,19 +68,17 @@ func TestAStoreThatIsGoneIsWaitedForAndNoOtherIsServedInItsPlace(t *testing.T) {
 		t.Errorf("the directory was made: %v", err)
 	}
 	other, err := disk.Open(disk.Config{Dir: dir})
-	testkit.NoError(t, err)
-	testkit.NoError(t, other.Close())
+	assert.NoError(t, err)
+	assert.NoError(t, other.Close())
 	anotherTry()
 	if n := p.log.count("the store is gone: requests are refused"); n != 1 {
 		t.Errorf("logged %d times, want once", n)
 	}
 
-	testkit.NoError(t, errors.Join(os.Rename(dir, dir+"-other"), os.Rename(away, dir)))
+	assert.NoError(t, errors.Join(os.Rename(dir, dir+"-other"), os.Rename(away, dir)))
 	testkit.Eventually(t, patience, func() bool { return p.Err() == nil }, "the store is served again")
 	again := p.client(t)
-	if !exists(t, again, "/a") {
-		t.Error("/a is lost")
-	}
+	assert.That(t, exists(t, again, "/a"), "/a is lost")
 	again.Close()
 	c.Close()
 	p.stop(t)

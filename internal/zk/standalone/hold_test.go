@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -23,21 +24,21 @@ func TestNobodyFromOutsideIsServedBeforeTheyAreAdmitted(t *testing.T) {
 			}
 			p.end = p.run()
 			early, err := net.Dial("tcp", p.Addr().String())
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			defer early.Close()
 			if _, err := early.Write([]byte("ruok")); err != nil {
 				t.Fatal(err)
 			}
 			ours := p.client(t)
 			create(t, ours, "/"+name, 0) // the process itself is served
-			testkit.NoError(t, early.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+			assert.NoError(t, early.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 			if n, err := early.Read(make([]byte, 4)); !os.IsTimeout(err) {
 				t.Errorf("answered %d bytes, %v", n, err)
 			}
 			if admit {
 				p.Admit()
 				p.Admit()
-				testkit.NoError(t, early.SetReadDeadline(time.Now().Add(patience)))
+				assert.NoError(t, early.SetReadDeadline(time.Now().Add(patience)))
 				if said, err := io.ReadAll(early); string(said) != "imok" {
 					t.Errorf("answered %q, %v", said, err)
 				}

@@ -14,6 +14,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/disk"
@@ -131,7 +132,7 @@ func start(t *testing.T, d *platter, listen string) *process {
 	p := &process{log: new(journal), ended: make(chan error, 1)}
 	var err error
 	p.Node, err = Open(Config{Dir: "x", Listen: listen, Logger: slog.New(slog.NewTextHandler(p.log, nil)), open: d.store})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	p.end = p.run()
 	return p
 }
@@ -162,7 +163,7 @@ func client(t *testing.T, addr string, dial func(context.Context, string, string
 			defer cancel()
 			return dial(ctx, network, addr)
 		}))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	go func() {
 		for range events {
 		}
@@ -193,9 +194,7 @@ func create(t *testing.T, c *gozk.Conn, path string, flags int32) {
 func exists(t *testing.T, c *gozk.Conn, path string) bool {
 	t.Helper()
 	there, _, err := c.Exists(path)
-	if err != nil {
-		t.Fatalf("looking for %s: %v", path, err)
-	}
+	assert.Must(t, err == nil, "looking for %s: %v", path, err)
 	return there
 }
 
@@ -213,15 +212,9 @@ func TestTheSessionsOfAProcessThatIsGoneAreOverBeforeAnybodyIsServed(t *testing.
 
 	second := start(t, d, "")
 	c := second.client(t)
-	if exists(t, c, "/ours") {
-		t.Error("the gateway's own session of the process before lives")
-	}
-	if !exists(t, c, "/theirs") {
-		t.Error("the session of a client outside did not outlive the process")
-	}
-	if !exists(t, c, "/kept") {
-		t.Error("a node is lost")
-	}
+	assert.That(t, !exists(t, c, "/ours"), "the gateway's own session of the process before lives")
+	assert.That(t, exists(t, c, "/theirs"), "the session of a client outside did not outlive the process")
+	assert.That(t, exists(t, c, "/kept"), "a node is lost")
 	c.Close()
 	second.stop(t)
 }
@@ -250,7 +243,7 @@ func TestAFullDiskIsWaitedForAndNothingAcknowledgedIsLost(t *testing.T) {
 				t.Errorf("a backup says %v", err)
 			}
 			nc, err := net.Dial("tcp", p.Addr().String())
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			if _, err := nc.Read(make([]byte, 1)); err == nil {
 				t.Error("a connection from outside was served")
 			}
@@ -260,17 +253,11 @@ func TestAFullDiskIsWaitedForAndNothingAcknowledgedIsLost(t *testing.T) {
 			testkit.Eventually(t, patience, func() bool { return p.Err() == nil }, "the node is back")
 			again := p.client(t)
 			for _, path := range []string{"/ours", "/theirs"} {
-				if !exists(t, again, path) {
-					t.Errorf("%s is lost", path)
-				}
+				assert.That(t, exists(t, again, path), "%s is lost", path)
 			}
-			if exists(t, again, "/lost") != persisted {
-				t.Errorf("the unanswered write is there: %v", !persisted)
-			}
+			assert.That(t, exists(t, again, "/lost") == persisted, "the unanswered write is there: %v", !persisted)
 			create(t, ours, "/more", gozk.FlagEphemeral)
-			if ours.SessionID() != session {
-				t.Error("the gateway's session did not live on")
-			}
+			assert.That(t, ours.SessionID() == session, "the gateway's session did not live on")
 			if n, m := p.log.count("cannot be written: requests are refused"), p.log.count("can be written again"); n != 1 || m != 1 {
 				t.Errorf("logged %d and %d times, want once each", n, m)
 			}
@@ -297,9 +284,7 @@ func TestADiskThatIsFullAtTheStartIsWaitedForToo(t *testing.T) {
 	d.set(func() { d.full = nil })
 	testkit.Eventually(t, patience, func() bool { return p.Err() == nil }, "the node is up")
 	c := p.client(t)
-	if exists(t, c, "/old") {
-		t.Error("the session of the process before lives, although no client was served since")
-	}
+	assert.That(t, !exists(t, c, "/old"), "the session of the process before lives, although no client was served since")
 	c.Close()
 	p.stop(t)
 }
@@ -371,7 +356,7 @@ func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
 	d := newPlatter()
 	for range 2 {
 		n, err := Open(Config{Dir: "x", Listen: "127.0.0.1:0", open: d.store})
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		if err := n.Close(); err != nil {
 			t.Error(err)
 		}
@@ -380,12 +365,10 @@ func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
 		}
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer taken.Close()
 	if _, err := Open(Config{Dir: "x", Listen: taken.Addr().String(), open: d.store}); err == nil {
 		t.Error("listens where another does")
 	}
-	if d.open {
-		t.Error("the store was left open")
-	}
+	assert.That(t, !d.open, "the store was left open")
 }

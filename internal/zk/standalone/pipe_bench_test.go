@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/layout"
@@ -21,7 +21,7 @@ import (
 func BenchmarkWays(b *testing.B) {
 	unix := func(b *testing.B) (net.Conn, net.Conn) {
 		fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-		testkit.NoError(b, err)
+		assert.NoError(b, err)
 		var ends [2]net.Conn
 		for i, fd := range fds {
 			f := os.NewFile(uintptr(fd), "pair")
@@ -34,12 +34,12 @@ func BenchmarkWays(b *testing.B) {
 	}
 	loopback := func(b *testing.B) (net.Conn, net.Conn) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		testkit.NoError(b, err)
+		assert.NoError(b, err)
 		defer l.Close()
 		client, err := net.Dial("tcp", l.Addr().String())
-		testkit.NoError(b, err)
+		assert.NoError(b, err)
 		server, err := l.Accept()
-		testkit.NoError(b, err)
+		assert.NoError(b, err)
 		return client, server
 	}
 	for _, way := range []struct {
@@ -54,7 +54,7 @@ func BenchmarkWays(b *testing.B) {
 		for _, clients := range []int{1, 16, 256} {
 			b.Run(fmt.Sprintf("way=%s/clients=%d", way.name, clients), func(b *testing.B) {
 				server, err := embedded.New(embedded.Config{Storage: embedded.NewMemoryStorage()})
-				testkit.NoError(b, err)
+				assert.NoError(b, err)
 				var running sync.WaitGroup
 				running.Go(func() { _ = server.Run(context.Background()) }) // ends by Close
 				dial := func(context.Context, string, string) (net.Conn, error) {
@@ -75,9 +75,9 @@ func cycles(b *testing.B, dial func(context.Context, string, string) (net.Conn, 
 	b.Helper()
 	cfg := zk.Config{Servers: []string{"embedded:2181"}, Dial: dial, CreateRoot: true}
 	layout, err := layout.Open(b.Context(), cfg)
-	testkit.NoError(b, err)
+	assert.NoError(b, err)
 	s, err := session.Open(b.Context(), cfg, layout, "abcdefghijklm", nil)
-	testkit.NoError(b, err)
+	assert.NoError(b, err)
 	do := func(dir string, ops ...zk.Op) zk.Result {
 		result := make(chan zk.Result, 1)
 		if err := s.Submit(&zk.Write{Queues: []string{dir}, Ops: ops, Done: func(r zk.Result) { result <- r }}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -40,12 +41,10 @@ func TestWhatIsWrittenArrivesInOrderHoweverItIsCut(t *testing.T) {
 		if err == io.EOF {
 			break
 		}
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 	}
 	writing.Wait()
-	if !bytes.Equal(got, want) {
-		t.Errorf("got %d bytes of %d, or others", len(got), len(want))
-	}
+	assert.That(t, bytes.Equal(got, want), "got %d bytes of %d, or others", len(got), len(want))
 }
 
 func TestReadsTakeTogetherWhatWasWrittenOneAfterTheOther(t *testing.T) {
@@ -74,24 +73,22 @@ func TestDeadlinesEndWaitingInVirtualTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, _ := newPipe()
 				began := time.Now()
-				testkit.NoError(t, c.set(a, began.Add(time.Second)))
+				assert.NoError(t, c.set(a, began.Add(time.Second)))
 				err := c.wait(a)
 				if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
 					t.Errorf("%v after %v", err, time.Since(began))
 				}
 				var timeout net.Error
-				if !errors.As(err, &timeout) || !timeout.Timeout() {
-					t.Errorf("%v is no timeout", err)
-				}
+				assert.That(t, errors.As(err, &timeout) && timeout.Timeout(), "%v is no timeout", err)
 				// Set while a reader waits: earlier, and later again.
-				testkit.NoError(t, c.set(a, time.Time{}))
+				assert.NoError(t, c.set(a, time.Time{}))
 				ended := make(chan error)
 				began = time.Now()
 				go func() { ended <- c.wait(a) }()
 				synctest.Wait()
-				testkit.NoError(t, c.set(a, began.Add(time.Hour)))
+				assert.NoError(t, c.set(a, began.Add(time.Hour)))
 				synctest.Wait()
-				testkit.NoError(t, c.set(a, began.Add(time.Minute)))
+				assert.NoError(t, c.set(a, began.Add(time.Minute)))
 				if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
 					t.Errorf("%v after %v", err, time.Since(began))
 				}
@@ -108,21 +105,15 @@ func TestClosingEitherEndEndsEverything(t *testing.T) {
 	writing := make(chan error)
 	go func() { _, err := b.Write(make([]byte, pipeBuffer+1)); writing <- err }()
 	a.Close()
-	if err := <-reading; err != io.EOF {
-		t.Errorf("reading from a closed end: %v", err)
-	}
-	if err := <-writing; err != io.ErrClosedPipe {
-		t.Errorf("writing to a closed end: %v", err)
-	}
+	assert.Equal(t, <-reading, io.EOF, "reading from a closed end")
+	assert.Equal(t, <-writing, io.ErrClosedPipe, "writing to a closed end")
 	if _, err := a.Read(make([]byte, 1)); err != io.ErrClosedPipe {
 		t.Errorf("reading on the closed end: %v", err)
 	}
 	if _, err := a.Write([]byte("x")); err != io.ErrClosedPipe {
 		t.Errorf("writing on the closed end: %v", err)
 	}
-	if err := a.SetDeadline(time.Now()); err != io.ErrClosedPipe {
-		t.Errorf("a deadline on the closed end: %v", err)
-	}
+	assert.Equal(t, a.SetDeadline(time.Now()), io.ErrClosedPipe, "a deadline on the closed end")
 	a.Close()
 	b.Close()
 }

@@ -12,6 +12,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
@@ -37,13 +38,13 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 	p := stored(t, filepath.Join(t.TempDir(), "data"))
 	cfg := zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true}
 	before, err := layout.Open(t.Context(), cfg)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	c := p.client(t)
 	create(t, c, "/gone", gozk.FlagEphemeral)
 	create(t, c, "/kept", 0)
 	backup := filepath.Join(t.TempDir(), "backup")
 	f, err := os.OpenFile(backup, os.O_CREATE|os.O_WRONLY, 0o600)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	if _, err := p.Backup(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
@@ -55,29 +56,23 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "data")
 	const age = time.Hour
 	done, err := Restore(backup, dir, zk.DefaultRoot, time.Now().Add(age))
-	testkit.NoError(t, err)
-	if done.SessionsEnd != 1 {
-		t.Errorf("ended %d sessions", done.SessionsEnd)
-	}
+	assert.NoError(t, err)
+	assert.That(t, done.SessionsEnd == 1, "ended %d sessions", done.SessionsEnd)
 	again, err := Restore(backup, dir+"-again", zk.DefaultRoot, time.Now().Add(age+time.Millisecond))
-	testkit.NoError(t, err)
-	if again.FenceBase <= done.FenceBase+1000 {
-		t.Errorf("the same backup again, a millisecond later: %d, after %d", again.FenceBase, done.FenceBase)
-	}
+	assert.NoError(t, err)
+	assert.That(t, again.FenceBase > done.FenceBase+1000,
+		"the same backup again, a millisecond later: %d, after %d", again.FenceBase, done.FenceBase)
 	p = stored(t, dir)
 	cfg.Dial = p.Dial
 	after, err := layout.Open(t.Context(), cfg)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	if least := before.FenceBase + 1<<40 + int64(age/time.Second)<<20; after.FenceBase < least || after.FenceBase != done.FenceBase {
 		t.Errorf("the fence base is %d, was told as %d, and has to be %d", after.FenceBase, done.FenceBase, least)
 	}
-	if after.FleetID != before.FleetID {
-		t.Error("it is another fleet")
-	}
+	assert.That(t, after.FleetID == before.FleetID, "it is another fleet")
 	c = p.client(t)
-	if exists(t, c, "/gone") || !exists(t, c, "/kept") || exists(t, c, "/later") {
-		t.Error("not what was there when the backup was made")
-	}
+	assert.That(t, !exists(t, c, "/gone") && exists(t, c, "/kept") && !exists(t, c, "/later"),
+		"not what was there when the backup was made")
 	c.Close()
 	p.stop(t)
 }
@@ -94,11 +89,11 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	p.stop(t)
 	whole, cut := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "cut")
 	for path, data := range map[string][]byte{whole: b.Bytes(), cut: b.Bytes()[:b.Len()-4096]} {
-		testkit.NoError(t, os.WriteFile(path, data, 0o600))
+		assert.NoError(t, os.WriteFile(path, data, 0o600))
 	}
 
 	full := t.TempDir()
-	testkit.NoError(t, os.WriteFile(filepath.Join(full, "x"), nil, 0o600))
+	assert.NoError(t, os.WriteFile(filepath.Join(full, "x"), nil, 0o600))
 	if _, err := Restore(whole, full, zk.DefaultRoot, time.Now()); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("into a directory with a file: %v", err)
 	}
@@ -113,13 +108,13 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 	// What a killed restore left does not stop the next one. No server begins there with nothing.
-	testkit.NoError(t, os.MkdirAll(filepath.Join(empty, unfinished, "x"), 0o700))
+	assert.NoError(t, os.MkdirAll(filepath.Join(empty, unfinished, "x"), 0o700))
 	if _, err := Open(Config{Dir: empty}); err == nil || !strings.Contains(err.Error(), "gateway restore") {
 		t.Errorf("opening what was not restored to the end: %v", err)
 	}
 	// Two at a time would mix what they write.
 	other, err := lockDir(empty)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	if _, err := Restore(whole, empty, zk.DefaultRoot, time.Now()); !errors.Is(err, ErrUnderWay) {
 		t.Errorf("while another restore works there: %v", err)
 	}
@@ -131,9 +126,9 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 		t.Errorf("there are %v %v", left, err)
 	}
 	// What one left that died at the very end is cleared by the gateway.
-	testkit.NoError(t, os.Mkdir(filepath.Join(empty, unfinished), 0o700))
+	assert.NoError(t, os.Mkdir(filepath.Join(empty, unfinished), 0o700))
 	n, err := Open(Config{Dir: empty})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	if err := n.Close(); err != nil {
 		t.Error(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"testing/iotest"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func frames(sizes ...int) (stream []byte, want [][]byte) {
@@ -36,9 +38,7 @@ func TestFramesComeOutAsTheyWentIn(t *testing.T) {
 		f := NewFrameReader(reader(stream), 32*frameChunk)
 		for i, w := range want {
 			got, err := f.Next()
-			if err != nil || !bytes.Equal(got, w) {
-				t.Fatalf("%s: frame %d: %d bytes, %v; want %d", name, i, len(got), err, len(w))
-			}
+			assert.Must(t, err == nil && bytes.Equal(got, w), "%s: frame %d: %d bytes, %v; want %d", name, i, len(got), err, len(w))
 		}
 		if _, err := f.Next(); err != io.EOF {
 			t.Errorf("%s: at the end: %v", name, err)
@@ -57,12 +57,8 @@ func TestBurstsHoldEveryFrameOnce(t *testing.T) {
 			if err == io.EOF {
 				break
 			}
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			if len(burst) == 0 {
-				t.Fatalf("%s: an empty burst", name)
-			}
+			assert.Must(t, err == nil, "%s: %v", name, err)
+			assert.Must(t, len(burst) != 0, "%s: an empty burst", name)
 			rest := burst
 			for {
 				var frame []byte
@@ -77,9 +73,7 @@ func TestBurstsHoldEveryFrameOnce(t *testing.T) {
 			clear(burst[:cap(burst)]) // the reader must not need it any more
 			spare = burst
 		}
-		if i != len(want) {
-			t.Errorf("%s: %d frames of %d", name, i, len(want))
-		}
+		assert.That(t, i == len(want), "%s: %d frames of %d", name, i, len(want))
 	}
 }
 
@@ -96,13 +90,9 @@ func TestABurstIsWhatHasArrived(t *testing.T) {
 	if want := 4 + 1 + 4 + 2; len(burst) != want || err != nil {
 		t.Errorf("the first burst has %d bytes (%v), want the two whole frames: %d", len(burst), err, want)
 	}
-	if f.Buffered() {
-		t.Error("half a frame is said to be buffered")
-	}
+	assert.That(t, !f.Buffered(), "half a frame is said to be buffered")
 	burst, err = f.Burst(burst)
-	if len(burst) != 7 || err != nil {
-		t.Errorf("the second burst has %d bytes (%v)", len(burst), err)
-	}
+	assert.That(t, len(burst) == 7 && err == nil, "the second burst has %d bytes (%v)", len(burst), err)
 }
 
 func TestFramesOutsideTheLimitEndTheStream(t *testing.T) {
@@ -113,9 +103,7 @@ func TestFramesOutsideTheLimitEndTheStream(t *testing.T) {
 		if _, err := f.Burst(nil); err != nil {
 			t.Fatalf("the good frame before length %d: %v", n, err)
 		}
-		if !f.Buffered() {
-			t.Errorf("length %d: the failure is at hand, yet Next is said to block", n)
-		}
+		assert.That(t, f.Buffered(), "length %d: the failure is at hand, yet Next is said to block", n)
 		if _, err := f.Next(); !errors.Is(err, ErrFrameTooLarge) {
 			t.Errorf("length %d: %v", n, err)
 		}
@@ -137,9 +125,7 @@ func TestALengthThatIsALieCostsNoMemory(t *testing.T) {
 	if _, err := f.Next(); err != io.ErrUnexpectedEOF {
 		t.Error(err)
 	}
-	if cap(f.buf) > 4*frameChunk {
-		t.Errorf("%d bytes set aside for 1000 that came", cap(f.buf))
-	}
+	assert.That(t, cap(f.buf) <= 4*frameChunk, "%d bytes set aside for 1000 that came", cap(f.buf))
 }
 
 func TestAHugeFrameDoesNotKeepItsBuffer(t *testing.T) {
@@ -153,9 +139,7 @@ func TestAHugeFrameDoesNotKeepItsBuffer(t *testing.T) {
 		for range 3 {
 			spare = next(f, spare)
 		}
-		if cap(f.buf) > 16*frameChunk {
-			t.Errorf("%s keeps %d bytes", name, cap(f.buf))
-		}
+		assert.That(t, cap(f.buf) <= 16*frameChunk, "%s keeps %d bytes", name, cap(f.buf))
 	}
 }
 
@@ -176,9 +160,7 @@ func TestBurstsAllocateNothingOnceUnderWay(t *testing.T) {
 	for range 3 {
 		spare, _ = f.Burst(spare)
 	}
-	if n := testing.AllocsPerRun(100, func() { spare, _ = f.Burst(spare) }); n != 0 {
-		t.Errorf("%v allocations a burst", n)
-	}
+	assert.Equal(t, testing.AllocsPerRun(100, func() { spare, _ = f.Burst(spare) }), 0, "allocations a burst")
 }
 
 // endless repeats its data for ever.
@@ -227,9 +209,8 @@ func TestRandomFramesThroughRandomReads(t *testing.T) {
 			}
 			spare = burst
 		}
-		if !slices.EqualFunc(got, want, bytes.Equal) {
-			t.Fatalf("seed %d round %d: %d frames of %d differ", seed, round, len(got), len(want))
-		}
+		assert.Must(t, slices.EqualFunc(got, want, bytes.Equal),
+			"seed %d round %d: %d frames of %d differ", seed, round, len(got), len(want))
 	}
 }
 
@@ -270,9 +251,7 @@ func TestAConnectionOnWhichLittleComesHoldsLittle(t *testing.T) {
 		if held := cap(f.buf) + cap(spare); held > 32<<10 {
 			t.Errorf("%s: %d bytes are held", name, held)
 		}
-		if before > 0 && most < frameChunk {
-			t.Errorf("%s: read by %d at most", name, most)
-		}
+		assert.That(t, before <= 0 || most >= frameChunk, "%s: read by %d at most", name, most)
 	}
 }
 

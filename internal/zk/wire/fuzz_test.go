@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // fuzzRecord decodes data as the kind-th record; what is accepted must round-
@@ -31,9 +33,7 @@ func fuzzRecord(t *testing.T, kind byte, data []byte) {
 	again := fresh(r)
 	d = NewDecoder(r.AppendTo(nil))
 	again.Decode(d)
-	if err := d.Finish(); err != nil {
-		t.Fatalf("%T: its own encoding is refused: %v", r, err)
-	}
+	assert.NoError(t, d.Finish(), "%T: its own encoding is refused", r)
 	if diff := cmp.Diff(r, again); diff != "" {
 		t.Fatalf("%T: -want +got\n%s", r, diff)
 	}
@@ -85,9 +85,7 @@ func FuzzDecodeFrames(f *testing.F) {
 		if diff := cmp.Diff(one, two); diff != "" {
 			t.Fatalf("Next and Burst differ:\n%s", diff)
 		}
-		if errA.Error() != errB.Error() {
-			t.Fatalf("Next ends with %v, Burst with %v", errA, errB)
-		}
+		assert.Must(t, errA.Error() == errB.Error(), "Next ends with %v, Burst with %v", errA, errB)
 	})
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // samples holds one record of every kind with every field set.
@@ -109,9 +111,7 @@ func TestARecordCutShortIsAnError(t *testing.T) {
 			}
 			d := NewDecoder(b[:n])
 			fresh(r).Decode(d)
-			if d.Finish() == nil {
-				t.Errorf("%T: %d of %d bytes were a record", r, n, len(b))
-			}
+			assert.That(t, d.Finish() != nil, "%T: %d of %d bytes were a record", r, n, len(b))
 		}
 	}
 }
@@ -199,17 +199,13 @@ func TestCreatedCountsChildrenAsZooKeeperDoes(t *testing.T) {
 		{-1 << 31, 5, 0}, {-1<<31 + 9, 5, 9}, // the counter has overflowed: 2^31 off, as documented
 	} {
 		s := Stat{Cversion: 2*c.creates - c.children, NumChildren: c.children}
-		if got := s.Created(); got != c.want {
-			t.Errorf("%d creates, %d children: %d", c.creates, c.children, got)
-		}
+		assert.Equal(t, s.Created(), c.want, "%d creates, %d children", c.creates, c.children)
 	}
 }
 
 func TestSessionsOwnEphemeralNodesAlone(t *testing.T) {
 	for owner, want := range map[int64]bool{0: false, 1 << 56: true, math.MinInt64: false, -1<<56 | 1000: false} { // plain, a session's, a container, a TTL
-		if got := (&Stat{EphemeralOwner: owner}).Ephemeral(); got != want {
-			t.Errorf("owner %#x: %v", owner, got)
-		}
+		assert.Equal(t, (&Stat{EphemeralOwner: owner}).Ephemeral(), want, "owner %#x", owner)
 	}
 }
 
@@ -227,11 +223,7 @@ func TestEventIsReadWithoutAllocation(t *testing.T) {
 
 func TestEveryCodeHasAName(t *testing.T) {
 	for _, c := range []ErrCode{ErrSystem, ErrUnimplemented, ErrNoNode, ErrAuthFailed, ErrThrottled} {
-		if strings.HasPrefix(c.Error(), "error code") || c.Err() == nil {
-			t.Errorf("%d: %v", c, c)
-		}
+		assert.That(t, !strings.HasPrefix(c.Error(), "error code") && c.Err() != nil, "%d: %v", c, c)
 	}
-	if OK.Err() != nil || ErrCode(-9999).Error() != "error code -9999" {
-		t.Error("OK is an error, or an unknown code has no number")
-	}
+	assert.That(t, OK.Err() == nil && ErrCode(-9999).Error() == "error code -9999", "OK is an error, or an unknown code has no number")
 }

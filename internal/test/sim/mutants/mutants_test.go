@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 var (
@@ -166,6 +166,6 @@ func scenarios(ctx context.Context, t *testing.T, f found, program, named string
 func root(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../../../..")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	return path
 }

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/fault"
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 var write = flag.Bool("mutants.write", false, "write the table of docs/internals/fail-points.md")
@@ -25,13 +25,10 @@ func TestTheTableHasThePointsOfTheCode(t *testing.T) {
 	code := pointsIn(t, root(t))
 	names, points := map[string]bool{}, map[string]bool{}
 	for _, m := range Table {
-		if names[m.Name] {
-			t.Errorf("two mutants are called %s", m.Name)
-		}
+		assert.That(t, !names[m.Name], "two mutants are called %s", m.Name)
 		names[m.Name] = true
-		if m.Seed == 0 && m.Scenario == "" && m.Backed == "" && m.Open == "" {
-			t.Errorf("mutant %s: the table must say what shows it: a seed, a scenario or another mutant", m.Name)
-		}
+		assert.That(t, m.Seed != 0 || m.Scenario != "" || m.Backed != "" || m.Open != "",
+			"mutant %s: the table must say what shows it: a seed, a scenario or another mutant", m.Name)
 		for _, point := range m.Points() {
 			points[point] = true
 			if code[point] == nil {
@@ -43,19 +40,13 @@ func TestTheTableHasThePointsOfTheCode(t *testing.T) {
 		}
 	}
 	for point, where := range code {
-		if !points[point] {
-			t.Errorf("%v: the table must have a mutant for the point %q", where, point)
-		}
+		assert.That(t, points[point], "%v: the table must have a mutant for the point %q", where, point)
 	}
 	for _, name := range fault.Names {
-		if !points[name] {
-			t.Errorf("internal/fault/names.go names %s, which is not in the table", name)
-		}
+		assert.That(t, points[name], "internal/fault/names.go names %s, which is not in the table", name)
 	}
 	for _, m := range Table {
-		if m.Backed != "" && !names[m.Backed] {
-			t.Errorf("%s is backed by %s, which is not in the table", m.Name, m.Backed)
-		}
+		assert.That(t, m.Backed == "" || names[m.Backed], "%s is backed by %s, which is not in the table", m.Name, m.Backed)
 	}
 }
 
@@ -73,18 +64,15 @@ func TestTheDocumentHasTheTable(t *testing.T) {
 	}
 	name := filepath.Join(root(t), "docs/internals/fail-points.md")
 	document, err := os.ReadFile(name)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	before, _, found := strings.Cut(string(document), "| fail point |")
-	if !found {
-		t.Fatal("docs/internals/fail-points.md must have a table of fail points at its end")
-	}
+	assert.Must(t, found, "docs/internals/fail-points.md must have a table of fail points at its end")
 	if string(document) == before+want {
 		return
 	}
-	if !*write {
-		t.Fatal("docs/internals/fail-points.md is not what the code and the table say: go test ./internal/test/sim/mutants -mutants.write")
-	}
-	testkit.NoError(t, os.WriteFile(name, []byte(before+want), 0o644))
+	assert.Must(t, *write,
+		"docs/internals/fail-points.md is not what the code and the table say: go test ./internal/test/sim/mutants -mutants.write")
+	assert.NoError(t, os.WriteFile(name, []byte(before+want), 0o644))
 }
 
 // noticed says what shows the mutant.
@@ -120,7 +108,7 @@ func pointsIn(t *testing.T, dir string) map[string][]string {
 						t.Errorf("%s: the name of a fail point must be a literal", files.Position(call.Pos()))
 					} else {
 						pkg, err := filepath.Rel(dir, filepath.Dir(path))
-						testkit.NoError(t, err)
+						assert.NoError(t, err)
 						points[point] = append(points[point], filepath.ToSlash(pkg))
 					}
 				}
@@ -128,11 +116,9 @@ func pointsIn(t *testing.T, dir string) map[string][]string {
 			})
 			return nil
 		})
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 	}
-	if len(points) == 0 {
-		t.Fatal("no fail point was found in the code")
-	}
+	assert.Must(t, len(points) != 0, "no fail point was found in the code")
 	return points
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded"
 )
 
@@ -19,9 +19,9 @@ func restored(t *testing.T, b []byte) (Summary, *rig) {
 	t.Helper()
 	dir := shm(t)
 	path := filepath.Join(dir, FileName)
-	testkit.NoError(t, os.WriteFile(path, b, 0o600))
+	assert.NoError(t, os.WriteFile(path, b, 0o600))
 	sum, err := Verify(path)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, b) {
 		t.Errorf("verifying has changed the file: %v", err)
 	}
@@ -42,12 +42,9 @@ func TestABackupHasEverything(t *testing.T) {
 		}
 		sum, other := restored(t, copied.Bytes())
 		want := Summary{Bytes: n, LastZxid: r.last(), SnapshotZxid: r.model.zxid, Transactions: int64(len(r.model.txns)), Created: sum.Created, Written: sum.Written}
-		if sum != want || sum.Created.Before(start) || sum.Written.Before(sum.Created) || sum.Written.After(time.Now()) {
-			t.Errorf("it is %+v, want %+v", sum, want)
-		}
-		if !bytes.Equal(other.Secret(), r.Secret()) {
-			t.Error("the copy has another secret")
-		}
+		assert.That(t, sum == want && !sum.Created.Before(start) && !sum.Written.Before(sum.Created) && !sum.Written.After(time.Now()),
+			"it is %+v, want %+v", sum, want)
+		assert.That(t, bytes.Equal(other.Secret(), r.Secret()), "the copy has another secret")
 		other.model = r.model
 		other.check()
 		other.add(3, 10)
@@ -67,11 +64,10 @@ func TestTheFirstCommitOfARestoredStoreKeepsTheLastMetaPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		im, err := openImage(bytes.NewReader(copied.Bytes()), int64(copied.Len()))
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		m, err := im.readMeta(im.meta.tx % 2)
-		if err != nil || m.tx != im.meta.tx {
-			t.Errorf("the newest meta page, of transaction %d, is not in its place: %+v, %v", im.meta.tx, m, err)
-		}
+		assert.That(t, err == nil && m.tx == im.meta.tx,
+			"the newest meta page, of transaction %d, is not in its place: %+v, %v", im.meta.tx, m, err)
 	}
 }
 
@@ -89,18 +85,14 @@ func TestABackupIsOneMomentWhileAppendsGoOn(t *testing.T) {
 		}
 		return copied.Write(p)
 	}))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	snapshots := ch.snapshots
 	sum, other := restored(t, copied.Bytes())
-	if sum.LastZxid != at {
-		t.Errorf("the copy is of transaction %d, and was begun at %d", sum.LastZxid, at)
-	}
+	assert.That(t, sum.LastZxid == at, "the copy is of transaction %d, and was begun at %d", sum.LastZxid, at)
 	if _, err := load(other.Store); err != nil {
 		t.Error(err)
 	}
-	if ch.last < at+600 || snapshots < 2 {
-		t.Errorf("appended up to %d with %d snapshots meanwhile", ch.last, snapshots)
-	}
+	assert.That(t, ch.last >= at+600 && snapshots >= 2, "appended up to %d with %d snapshots meanwhile", ch.last, snapshots)
 }
 
 // TestABackupDoesNotHoldUpAppends: bbolt lets nobody move the mapping of the file while it is read.
@@ -117,7 +109,7 @@ func TestABackupDoesNotHoldUpAppends(t *testing.T) {
 		}
 		return len(p), nil
 	}))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 }
 
 type writerFunc func([]byte) (int, error)
@@ -135,9 +127,7 @@ func TestABackupEndsWithItsContextOrItsWriter(t *testing.T) {
 		}
 		return len(p), nil
 	}))
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled, and %v", err)
-	}
+	assert.That(t, errors.Is(err, context.Canceled), "cancelled, and %v", err)
 	if _, err := r.Backup(t.Context(), writerFunc(func([]byte) (int, error) { return 0, io.ErrClosedPipe })); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("the writer has failed, and %v", err)
 	}
@@ -150,7 +140,7 @@ func TestVerifyFindsWhatOpenFindsAndMore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "backup")
 	check := func(b []byte) error {
 		t.Helper()
-		testkit.NoError(t, os.WriteFile(path, b, 0o600))
+		assert.NoError(t, os.WriteFile(path, b, 0o600))
 		_, err := Verify(path)
 		return err
 	}
@@ -167,7 +157,7 @@ func TestVerifyFindsWhatOpenFindsAndMore(t *testing.T) {
 	r := newRig(t)
 	bad := txn(1, 10)
 	bad.Ops[0].Kind = 77
-	testkit.NoError(t, r.Append(embedded.Batch{Txns: append(txns(0, 0, 0), bad)}))
+	assert.NoError(t, r.Append(embedded.Batch{Txns: append(txns(0, 0, 0), bad)}))
 	r.Store.Close()
 	if _, err := Verify(r.path); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a transaction of an unknown kind: %v", err)

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -42,12 +42,12 @@ func BenchmarkAppend(b *testing.B) {
 				for i, t := range batch {
 					t.Zxid = r.progress.Last + 1 + int64(i)
 				}
-				testkit.NoError(b, r.Append(embedded.Batch{Txns: batch}))
+				assert.NoError(b, r.Append(embedded.Batch{Txns: batch}))
 			}
 		})
 		b.Run(fmt.Sprintf("fsync/txns=%d", n), func(b *testing.B) {
 			f, err := os.Create(filepath.Join(b.TempDir(), "f"))
-			testkit.NoError(b, err)
+			assert.NoError(b, err)
 			defer f.Close()
 			var buf batchBuffer
 			data := buf.encode(leases(0, n))
@@ -60,7 +60,7 @@ func BenchmarkAppend(b *testing.B) {
 				if _, err := f.WriteAt(data, at); err != nil {
 					b.Fatal(err)
 				}
-				testkit.NoError(b, unix.Fdatasync(int(f.Fd())))
+				assert.NoError(b, unix.Fdatasync(int(f.Fd())))
 				at = (at + int64(len(data))) % (size - 1<<20)
 			}
 		})
@@ -71,12 +71,12 @@ func BenchmarkAppend(b *testing.B) {
 func BenchmarkAppendWithFreePages(b *testing.B) {
 	r := newRigIn(b, Config{Dir: b.TempDir()})
 	for range 100 {
-		testkit.NoError(b, r.Append(embedded.Batch{Txns: txns(r.progress.Last, 100, 10_000)}))
+		assert.NoError(b, r.Append(embedded.Batch{Txns: txns(r.progress.Last, 100, 10_000)}))
 	}
-	testkit.NoError(b, r.Append(embedded.Batch{Piece: &embedded.Piece{Zxid: r.progress.Last, First: true, Last: true}}))
+	assert.NoError(b, r.Append(embedded.Batch{Piece: &embedded.Piece{Zxid: r.progress.Last, First: true, Last: true}}))
 	b.ReportAllocs()
 	for b.Loop() {
-		testkit.NoError(b, r.Append(embedded.Batch{Txns: leases(r.progress.Last, 16)}))
+		assert.NoError(b, r.Append(embedded.Batch{Txns: leases(r.progress.Last, 16)}))
 	}
 }
 
@@ -105,7 +105,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 	for name, fill := range fill {
 		r := newRigIn(b, Config{Dir: b.TempDir()})
-		testkit.NoError(b, fill(r))
+		assert.NoError(b, fill(r))
 		b.Run("open/"+name, func(b *testing.B) {
 			for b.Loop() {
 				r.Store.Close()
@@ -115,7 +115,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Run("load/"+name, func(b *testing.B) {
 			for b.Loop() {
 				err := r.Load(embedded.Recovery{Piece: func([]byte) error { return nil }, Txn: func(*state.Txn) error { return nil }})
-				testkit.NoError(b, err)
+				assert.NoError(b, err)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func BenchmarkPiece(b *testing.B) {
 	first := true
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
-		testkit.NoError(b, r.Append(embedded.Batch{Piece: &embedded.Piece{Data: data, First: first}}))
+		assert.NoError(b, r.Append(embedded.Batch{Piece: &embedded.Piece{Data: data, First: first}}))
 		first = false
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -39,7 +39,7 @@ func (c *churn) batch(n, size int) {
 			c.snapshots++
 		}
 	}
-	testkit.NoError(c, c.Store.Append(b))
+	assert.NoError(c, c.Store.Append(b))
 	c.last += int64(n)
 }
 
@@ -70,12 +70,9 @@ func TestTheFileStopsGrowing(t *testing.T) {
 			}
 			late, bound := r.used(), int64(5*c.snapshot+3*threshold)
 			t.Logf("%d batches, %d snapshots: %d kB in use after half, %d kB at the end", c.batches, ch.snapshots, early>>10, late>>10)
-			if ch.snapshots < 5 {
-				t.Errorf("only %d snapshots", ch.snapshots)
-			}
-			if late > early+early/10 || late > bound {
-				t.Errorf("the file has grown from %d to %d bytes, with a bound of %d", early, late, bound)
-			}
+			assert.That(t, ch.snapshots >= 5, "only %d snapshots", ch.snapshots)
+			assert.That(t, late <= early+early/10 && late <= bound,
+				"the file has grown from %d to %d bytes, with a bound of %d", early, late, bound)
 			r.Store.Close()
 			if _, err := Verify(r.path); err != nil {
 				t.Error(err)
@@ -87,35 +84,23 @@ func TestTheFileStopsGrowing(t *testing.T) {
 func TestASnapshotIsDueWhenTheLogIsLongerThanAllowed(t *testing.T) {
 	r := newRigIn(t, Config{Dir: shm(t), SnapshotBytes: 100_000})
 	for r.progress.LogBytes <= 100_000 {
-		if r.SnapshotDue() {
-			t.Fatalf("due with %d bytes of log", r.progress.LogBytes)
-		}
+		assert.Must(t, !r.SnapshotDue(), "due with %d bytes of log", r.progress.LogBytes)
 		r.add(1, 900)
 	}
-	if !r.SnapshotDue() {
-		t.Error("not due with a log that is longer")
-	}
+	assert.That(t, r.SnapshotDue(), "not due with a log that is longer")
 	r.piece(r.last(), 0, 200_000, 10, false)
-	if r.SnapshotDue() {
-		t.Error("due while one is under way")
-	}
+	assert.That(t, !r.SnapshotDue(), "due while one is under way")
 	r.reopen()
-	if !r.SnapshotDue() {
-		t.Error("not due after the one under way was dropped")
-	}
+	assert.That(t, r.SnapshotDue(), "not due after the one under way was dropped")
 	r.snapshot(1, 200_000, 10)
 	if got := r.progress.LogBytes; got <= 0 || got > 5_000 {
 		t.Errorf("%d bytes of log are behind the snapshot", got)
 	}
 	for r.progress.LogBytes <= 2*r.progress.Whole.Bytes {
-		if r.SnapshotDue() {
-			t.Fatalf("due with %d bytes of log behind a snapshot of %d", r.progress.LogBytes, r.progress.Whole.Bytes)
-		}
+		assert.Must(t, !r.SnapshotDue(), "due with %d bytes of log behind a snapshot of %d", r.progress.LogBytes, r.progress.Whole.Bytes)
 		r.add(1, 9_000)
 	}
-	if !r.SnapshotDue() {
-		t.Error("not due with a log of twice the snapshot")
-	}
+	assert.That(t, r.SnapshotDue(), "not due with a log of twice the snapshot")
 }
 
 func TestTheFileDoesNotStayInTheProcessesMemory(t *testing.T) {
@@ -131,9 +116,7 @@ func TestTheFileDoesNotStayInTheProcessesMemory(t *testing.T) {
 	r.open()
 	n := 0
 	err := r.Load(embedded.Recovery{Txn: func(*state.Txn) error { n++; return nil }})
-	if err != nil || n != 200*64 {
-		t.Fatal(n, err)
-	}
+	assert.Must(t, err == nil && n == 200*64, "%v %v", n, err)
 	if now := mapped(t, r.path); now > 1<<20 {
 		t.Errorf("%d kB of the file are in memory after opening and loading", now>>10)
 	}
@@ -161,7 +144,7 @@ func mapped(t testing.TB, path string) (n int64) {
 			in = bytes.HasSuffix(bytes.TrimSpace(line), []byte(path))
 		case in && len(f) > 1 && string(f[0]) == "Rss:":
 			kb, err := strconv.ParseInt(string(f[1]), 10, 64)
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			n += kb << 10
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -40,9 +40,9 @@ func patient(t *testing.T) (*model, []byte) {
 func (r *rig) bytes() []byte {
 	r.Helper()
 	b, err := os.ReadFile(r.path)
-	testkit.NoError(r, err)
+	assert.NoError(r, err)
 	im, err := openImage(bytes.NewReader(b), int64(len(b)))
-	testkit.NoError(r, err)
+	assert.NoError(r, err)
 	return b[:im.meta.pages*pageSize]
 }
 
@@ -60,7 +60,7 @@ func newWard(t *testing.T, m *model) *ward { return &ward{T: t, dir: shm(t), mod
 func (w *ward) try(b []byte, what string, args ...any) (opened bool) {
 	w.Helper()
 	path := filepath.Join(w.dir, FileName)
-	testkit.NoError(w, os.WriteFile(path, b, 0o600))
+	assert.NoError(w, os.WriteFile(path, b, 0o600))
 	s, err := Open(Config{Dir: w.dir})
 	if err != nil {
 		if w.damaged++; !errors.Is(err, ErrDamaged) {
@@ -106,18 +106,12 @@ func TestAFileThatWasCutOffIsRefused(t *testing.T) {
 	steps := times(100, 1500)
 	for i := range steps {
 		length := len(b) * i / steps
-		if w.try(b[:length], "cut at %d of %d", length, len(b)) {
-			t.Errorf("cut at %d of %d, and opened", length, len(b))
-		}
+		assert.That(t, !w.try(b[:length], "cut at %d of %d", length, len(b)), "cut at %d of %d, and opened", length, len(b))
 	}
 	for _, length := range []int{1, pageSize - 1, pageSize, 2*pageSize + 1, len(b) - pageSize, len(b) - 1} {
-		if w.try(b[:length], "cut at %d of %d", length, len(b)) {
-			t.Errorf("cut at %d of %d, and opened", length, len(b))
-		}
+		assert.That(t, !w.try(b[:length], "cut at %d of %d", length, len(b)), "cut at %d of %d, and opened", length, len(b))
 	}
-	if !w.try(b, "not cut") || !w.try(append(bytes.Clone(b), make([]byte, 10_000)...), "longer") {
-		t.Error("what is whole was refused")
-	}
+	assert.That(t, w.try(b, "not cut") && w.try(append(bytes.Clone(b), make([]byte, 10_000)...), "longer"), "what is whole was refused")
 	w.report()
 }
 
@@ -133,9 +127,7 @@ func TestAFileIsRefusedWhenOnlyFreePagesWereCutOff(t *testing.T) {
 	b := r.bytes()
 	w := newWard(t, &r.model)
 	for pages := 1; pages < 50; pages++ {
-		if w.try(b[:len(b)-pages*pageSize], "%d pages cut off", pages) {
-			t.Errorf("%d pages cut off, and opened", pages)
-		}
+		assert.That(t, !w.try(b[:len(b)-pages*pageSize], "%d pages cut off", pages), "%d pages cut off, and opened", pages)
 	}
 }
 
@@ -155,9 +147,7 @@ func TestFlippedBitsNeverLoseAnything(t *testing.T) {
 		w.try(hurt, "byte %d of page %d ^ %#x", at%pageSize, at/pageSize, bit)
 	}
 	w.report()
-	if w.whole == 0 || w.damaged == 0 {
-		t.Error("the test does not try what it should")
-	}
+	assert.That(t, w.whole != 0 && w.damaged != 0, "the test does not try what it should")
 }
 
 // TestAMetaPageThatIsBrokenIsNotPassedOver: bbolt goes on with the other one, which is a batch behind.
@@ -168,9 +158,8 @@ func TestAMetaPageThatIsBrokenIsNotPassedOver(t *testing.T) {
 		for at := range headerSize + 64 {
 			hurt := bytes.Clone(b)
 			hurt[page*pageSize+at] ^= 4
-			if w.try(hurt, "byte %d of meta page %d", at, page) && (at < 10 || at >= headerSize) {
-				t.Errorf("opened with byte %d of meta page %d changed", at, page)
-			}
+			assert.That(t, !w.try(hurt, "byte %d of meta page %d", at, page) || at >= 10 && at < headerSize,
+				"opened with byte %d of meta page %d changed", at, page)
 		}
 	}
 	w.report()
@@ -180,7 +169,7 @@ func TestAMetaPageThatIsBrokenIsNotPassedOver(t *testing.T) {
 func TestEveryByteOfTheRecordsIsWatched(t *testing.T) {
 	m, b := patient(t)
 	im, err := openImage(bytes.NewReader(b), int64(len(b)))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	w := newWard(t, m)
 	for at := int(im.meta.root) * pageSize; at < int(im.meta.root+1)*pageSize; at += times(3, 1) {
 		hurt := bytes.Clone(b)
@@ -219,9 +208,7 @@ func TestOverwrittenRangesNeverLoseAnything(t *testing.T) {
 		w.try(hurt, "%d bytes from %d of page %d on, way %d", len(part), at%pageSize, at/pageSize, how)
 	}
 	w.report()
-	if w.whole == 0 || w.damaged == 0 {
-		t.Error("the test does not try what it should")
-	}
+	assert.That(t, w.whole != 0 && w.damaged != 0, "the test does not try what it should")
 }
 
 // TestWritesThatWereLostAreNoticed puts back what pages held before: a write that the disk has acknowledged and not done.
@@ -283,14 +270,13 @@ func TestWritesThatWereLostAreNoticed(t *testing.T) {
 			hurt := bytes.Clone(history[n])
 			copy(hurt[id*pageSize:], pageOf(history[n-2], id))
 			newest, err := openImage(bytes.NewReader(hurt), int64(len(hurt)))
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			w.model = &models[n]
 			if was, _ := openImage(bytes.NewReader(history[n]), int64(len(history[n]))); newest.meta.tx != was.meta.tx {
 				w.model = &models[n-1]
 			}
-			if !w.try(hurt, "after batch %d, meta page %d as after %d", n, id, n-2) {
-				t.Errorf("after batch %d, meta page %d as after %d: refused", n, id, n-2)
-			}
+			assert.That(t, w.try(hurt, "after batch %d, meta page %d as after %d", n, id, n-2),
+				"after batch %d, meta page %d as after %d: refused", n, id, n-2)
 		}
 	}
 }
@@ -307,7 +293,7 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 	_, other := restored(t, copied.Bytes())
 	there := txn(6, 100)
 	there.Time++
-	testkit.NoError(t, other.Append(embedded.Batch{Txns: []*state.Txn{there}}))
+	assert.NoError(t, other.Append(embedded.Batch{Txns: []*state.Txn{there}}))
 	r.add(1, 100)
 	r.add(1, 100)
 	var foreign []byte
@@ -316,12 +302,10 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 		foreign = bytes.Clone(tx.Bucket(log).Get(logKey(6, 0)))
 		return nil
 	})
-	if err != nil || foreign == nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err == nil && foreign != nil, "%v", err)
 	p := r.progress
 	err = r.commit(&p, func(tx *bolt.Tx) error { return tx.Bucket(log).Put(logKey(6, 0), foreign) })
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	r.Store.Close()
 	if _, err := Open(r.config); !errors.Is(err, ErrDamaged) {
 		t.Errorf("opened with %v", err)
@@ -331,17 +315,15 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 func TestDamageIsSaidWithItsPlaceAndWhatToDo(t *testing.T) {
 	_, b := patient(t)
 	c, err := readContents(bytes.NewReader(b), int64(len(b)))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	page := int(native.Uint64(c.buckets[snapName(c.progress.Whole.Generation)]))
 	b[page*pageSize+8] ^= 0x40 // its kind
 	dir := t.TempDir()
 	path := filepath.Join(dir, FileName)
-	testkit.NoError(t, os.WriteFile(path, b, 0o600))
+	assert.NoError(t, os.WriteFile(path, b, 0o600))
 	_, err = Open(Config{Dir: dir})
 	for _, want := range []string{path, "damaged", "page", "gateway restore"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("it does not say %q: %v", want, err)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), want), "it does not say %q: %v", want, err)
 	}
 	t.Log(err)
 }
@@ -349,11 +331,11 @@ func TestDamageIsSaidWithItsPlaceAndWhatToDo(t *testing.T) {
 func FuzzAnyFileIsReadOrRefused(f *testing.F) {
 	dir := f.TempDir()
 	s, err := Open(Config{Dir: dir})
-	testkit.NoError(f, err)
-	testkit.NoError(f, s.Append(embedded.Batch{Txns: txns(0, 20, 500), Piece: &embedded.Piece{First: true, Data: make([]byte, 3000)}}))
+	assert.NoError(f, err)
+	assert.NoError(f, s.Append(embedded.Batch{Txns: txns(0, 20, 500), Piece: &embedded.Piece{First: true, Data: make([]byte, 3000)}}))
 	s.Close()
 	b, err := os.ReadFile(s.path)
-	testkit.NoError(f, err)
+	assert.NoError(f, err)
 	whole := b[:16*pageSize]
 	f.Add(uint16(0), uint16(16), []byte{7}, uint16(3), uint16(0), []byte{0xff})
 	// Patches, not files: mutating 64 kB takes far longer than reading them.
@@ -367,8 +349,6 @@ func FuzzAnyFileIsReadOrRefused(f *testing.F) {
 		}
 		var d *damage
 		var n *newer
-		if err != nil && !errors.As(err, &d) && !errors.As(err, &n) {
-			t.Fatal(err)
-		}
+		assert.Must(t, err == nil || errors.As(err, &d) || errors.As(err, &n), "%v", err)
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded"
 )
 
@@ -146,9 +146,8 @@ func TestEveryWriteAndSyncMayFail(t *testing.T) {
 					break
 				}
 				var exit *exec.ExitError
-				if !errors.As(err, &exit) || !strings.Contains(string(exit.Stderr), syscallText(errno)) {
-					t.Fatalf("%s %d: %v %s", call, n, err, exit.Stderr)
-				}
+				assert.Must(t, errors.As(err, &exit) && strings.Contains(string(exit.Stderr), syscallText(errno)),
+					"%s %d: %v %s", call, n, err, exit.Stderr)
 				failed++
 				m := base.model
 				done := bytes.Count(out, []byte("ok"))
@@ -156,30 +155,24 @@ func TestEveryWriteAndSyncMayFail(t *testing.T) {
 					m.append(faultBatch(i, &m))
 				}
 				s, err := Open(Config{Dir: dir})
-				if err != nil {
-					t.Fatalf("%s %d: %v", call, n, err)
-				}
+				assert.Must(t, err == nil, "%s %d: %v", call, n, err)
 				got, err := load(s)
-				testkit.NoError(t, err)
+				assert.NoError(t, err)
 				if err := m.differs(got); err != nil {
 					// Failed, but persisted?
 					more := m
 					more.append(faultBatch(done, &m))
-					if more.differs(got) != nil {
-						t.Fatalf("%s %d, after %d: %v", call, n, done, err)
-					}
+					assert.Must(t, more.differs(got) == nil, "%s %d, after %d: %v", call, n, done, err)
 					persisted++
 				}
-				testkit.NoError(t, s.Append(embedded.Batch{Txns: txns(s.progress.Last, 1, 1)}))
-				testkit.NoError(t, s.Close())
+				assert.NoError(t, s.Append(embedded.Batch{Txns: txns(s.progress.Last, 1, 1)}))
+				assert.NoError(t, s.Close())
 				if t.Failed() {
 					return
 				}
 			}
 			t.Logf("failed %d times, %d of them with the batch persisted", failed, persisted)
-			if failed == 0 {
-				t.Error("it never failed")
-			}
+			assert.That(t, failed != 0, "it never failed")
 		})
 	}
 }
@@ -239,11 +232,9 @@ func TestASyncThatFailsAndLosesTheWritesLosesNothingAcknowledged(t *testing.T) {
 				t.Skip(err)
 			}
 			defer dev.Close()
-			testkit.NoError(t, unix.Dup3(int(dev.Fd()), int(r.file.Fd()), unix.O_CLOEXEC))
+			assert.NoError(t, unix.Dup3(int(dev.Fd()), int(r.file.Fd()), unix.O_CLOEXEC))
 			err = r.Append(embedded.Batch{Txns: txns(r.last(), 1, 10)})
-			if err == nil {
-				t.Fatal("appended to a device")
-			}
+			assert.Must(t, err != nil, "appended to a device")
 			t.Log(err)
 			r.Store.Close()
 			r.open()

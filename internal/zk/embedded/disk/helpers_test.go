@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
@@ -76,14 +77,14 @@ func newRigIn(t testing.TB, config Config) *rig {
 func (r *rig) open() {
 	r.Helper()
 	s, err := Open(r.config)
-	testkit.NoError(r, err)
+	assert.NoError(r, err)
 	r.Store = s
 }
 
 // reopen closes and opens, and checks that everything is there.
 func (r *rig) reopen() {
 	r.Helper()
-	testkit.NoError(r, r.Store.Close())
+	assert.NoError(r, r.Store.Close())
 	r.open()
 	r.model.under = nil
 	r.check()
@@ -99,7 +100,7 @@ func (r *rig) add(n, size int) {
 
 func (r *rig) append(b embedded.Batch) {
 	r.Helper()
-	testkit.NoError(r, r.Store.Append(b))
+	assert.NoError(r, r.Store.Append(b))
 	r.model.append(b)
 }
 
@@ -138,8 +139,8 @@ func (r *rig) piece(zxid int64, i, size, each int, last bool) {
 func (r *rig) check() {
 	r.Helper()
 	got, err := load(r.Store)
-	testkit.NoError(r, err)
-	testkit.NoError(r, r.model.differs(got))
+	assert.NoError(r, err)
+	assert.NoError(r, r.model.differs(got))
 }
 
 // load is what a store gives.

@@ -12,7 +12,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 // TestTheReaderSeesWhatBboltSees compares the reader with bbolt's own, on files of all shapes: deep and flat, inline buckets,
@@ -22,7 +22,7 @@ func TestTheReaderSeesWhatBboltSees(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		path := filepath.Join(shm(t), "any.db")
 		db, err := bolt.Open(path, 0o600, &bolt.Options{PageSize: pageSize, NoFreelistSync: true})
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		defer db.Close()
 		longest := []int{10, 200, 3_000, 20_000}[seed%4]
 		for range 12 {
@@ -45,7 +45,7 @@ func TestTheReaderSeesWhatBboltSees(t *testing.T) {
 				}
 				return nil
 			})
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			if want, got := bboltSees(t, db), readerSees(t, path); !slices.Equal(want, got) {
 				t.Fatalf("seed %d: the reader sees %d entries that are not the %d of bbolt", seed, len(got), len(want))
 			}
@@ -63,28 +63,28 @@ func bboltSees(t *testing.T, db *bolt.DB) (all []string) {
 			})
 		})
 	})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	return all
 }
 
 func readerSees(t *testing.T, path string) (all []string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	im, err := openImage(bytes.NewReader(b), int64(len(b)))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	var names, values [][]byte
 	err = im.root(func(e entry) error {
 		names, values = append(names, bytes.Clone(e.key)), append(values, bytes.Clone(e.value))
 		return nil
 	})
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	for i, name := range names {
 		err := im.bucket(values[i], func(e entry) error {
 			all = append(all, fmt.Sprintf("%s %s %d %x", name, e.key, len(e.value), crc32.ChecksumIEEE(e.value)))
 			return nil
 		})
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 	}
 	return all
 }

@@ -10,15 +10,14 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestASecondOpenerIsToldWhatToDo(t *testing.T) {
 	r := newRig(t)
 	_, err := Open(r.config)
-	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), r.config.Dir) || !strings.Contains(err.Error(), "--data-dir") {
-		t.Errorf("opened twice: %v", err)
-	}
+	assert.That(t, errors.Is(err, ErrLocked) && strings.Contains(err.Error(), r.config.Dir) && strings.Contains(err.Error(), "--data-dir"),
+		"opened twice: %v", err)
 	r.add(1, 1)
 	if _, err := Verify(r.path); !errors.Is(err, ErrLocked) {
 		t.Errorf("verified while it is open: %v", err)
@@ -51,15 +50,13 @@ func TestStoresThatAreMadeAtOnceAreOne(t *testing.T) {
 			t.Error(r.err)
 		}
 	}
-	if opened != 1 {
-		t.Errorf("opened %d times", opened)
-	}
+	assert.That(t, opened == 1, "opened %d times", opened)
 }
 
 func TestWhoIsLateInMakingAStoreLeavesTheOtherOneAlone(t *testing.T) {
 	r := newRig(t)
 	r.add(3, 10)
-	testkit.NoError(t, create(r.dir, r.path))
+	assert.NoError(t, create(r.dir, r.path))
 	r.add(1, 10)
 	r.reopen()
 }
@@ -72,15 +69,13 @@ func TestAStoreBelongsToItsOwner(t *testing.T) {
 		}
 	}
 	left, err := os.ReadDir(r.dir)
-	if err != nil || len(left) != 1 {
-		t.Errorf("in the directory: %v, %v", left, err)
-	}
+	assert.That(t, err == nil && len(left) == 1, "in the directory: %v, %v", left, err)
 }
 
 func TestWhatAnUnfinishedStartLeftIsSweptAway(t *testing.T) {
 	r := newRig(t)
 	left := filepath.Join(r.dir, FileName+".new-123")
-	testkit.NoError(t, os.WriteFile(left, []byte("half"), 0o600))
+	assert.NoError(t, os.WriteFile(left, []byte("half"), 0o600))
 	r.reopen()
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("still there: %v", err)
@@ -93,7 +88,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 		r.add(10, 100)
 		r.Store.Close()
 		b, err := os.ReadFile(r.path)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		return b
 	}
 	for name, c := range map[string]struct {
@@ -121,24 +116,21 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := shm(t)
 			path := filepath.Join(dir, FileName)
-			testkit.NoError(t, c.prepare(t, path))
+			assert.NoError(t, c.prepare(t, path))
 			before, _ := os.ReadFile(path)
 			s, err := Open(Config{Dir: dir})
 			if err == nil {
 				s.Close()
 			}
 			if c.says == "" {
-				if err != nil {
-					t.Error(err)
-				}
+				assert.That(t, err == nil, "%v", err)
 				return
 			}
 			if err == nil || (c.want != nil && !errors.Is(err, c.want)) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), path) {
 				t.Fatalf("opened with %v", err)
 			}
-			if errors.Is(err, ErrDamaged) && !strings.Contains(err.Error(), "gateway restore") {
-				t.Errorf("it does not say what to do: %v", err)
-			}
+			assert.That(t, !errors.Is(err, ErrDamaged) || strings.Contains(err.Error(), "gateway restore"),
+				"it does not say what to do: %v", err)
 			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
 				t.Error("the file was changed")
 			}
@@ -148,7 +140,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 
 func TestADirectoryThatIsAFileIsRefused(t *testing.T) {
 	path := filepath.Join(shm(t), "data")
-	testkit.NoError(t, os.WriteFile(path, nil, 0o600))
+	assert.NoError(t, os.WriteFile(path, nil, 0o600))
 	if _, err := Open(Config{Dir: path}); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Error(err)
 	}
@@ -161,7 +153,7 @@ func TestWithoutPermissionNothingIsOpened(t *testing.T) {
 	r := newRig(t)
 	r.Store.Close()
 	for path, mode := range map[string]os.FileMode{r.path: 0o400, r.dir: 0} {
-		testkit.NoError(t, os.Chmod(path, mode))
+		assert.NoError(t, os.Chmod(path, mode))
 		if _, err := Open(r.config); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("%s with mode %o: %v", path, mode, err)
 		}
@@ -185,19 +177,17 @@ func TestAStoreOfANewerReleaseIsRefusedUnlessItAllowsUs(t *testing.T) {
 			err := r.commit(&p, func(tx *bolt.Tx) error {
 				return tx.Bucket(bucketRecords).Put(keyFormat, seal(nil, keyFormat, c.format))
 			})
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			if c.want == nil {
 				r.reopen()
 				return
 			}
 			// What else a newer release does is not known: its other records do not matter.
 			err = r.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketRecords).Delete(keyProgress) })
-			testkit.NoError(t, err)
+			assert.NoError(t, err)
 			r.Store.Close()
 			_, err = Open(r.config)
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), "reads format 5") {
-				t.Errorf("opened with %v", err)
-			}
+			assert.That(t, errors.Is(err, c.want) && strings.Contains(err.Error(), "reads format 5"), "opened with %v", err)
 			if _, err := Verify(r.path); !errors.Is(err, c.want) {
 				t.Errorf("verified with %v", err)
 			}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestRightsThatGiveTheStoreAwayAreWarnedOf(t *testing.T) {
@@ -27,13 +27,11 @@ func TestRightsThatGiveTheStoreAwayAreWarnedOf(t *testing.T) {
 				t.Helper()
 				var log bytes.Buffer
 				s, err := Open(Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
-				testkit.NoError(t, err)
-				testkit.NoError(t, s.Close())
+				assert.NoError(t, err)
+				assert.NoError(t, s.Close())
 				return log.String()
 			}
-			if said := reopen(); said != "" {
-				t.Fatalf("a new store is warned of: %s", said)
-			}
+			assert.MustEqual(t, reopen(), "", "a new store is warned of")
 			if err := c.change(dir); os.IsPermission(err) {
 				t.Skip("only root can give a directory away")
 			} else if err != nil {

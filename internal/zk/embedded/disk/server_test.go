@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk/embedded"
 )
 
@@ -25,20 +25,18 @@ func TestAServerGoesOnWhereItsStoreEnds(t *testing.T) {
 			snapshot := int64(0)
 			for life := range lives {
 				store, err := Open(Config{Dir: dir})
-				testkit.NoError(t, err)
+				assert.NoError(t, err)
 				storage := func(c *embedded.Config) { c.Storage = store }
 				server, err := embeddedtest.Start(append([]embeddedtest.Option{embeddedtest.With(storage)}, options...)...)
-				testkit.NoError(t, err)
+				assert.NoError(t, err)
 				live(t, server.Addr(), life*each, each)
 				server.Close()
 				if snapshot = store.progress.Whole.Zxid; name == "log" && snapshot != 0 {
 					t.Error("a snapshot was not due")
 				}
-				testkit.NoError(t, store.Close())
+				assert.NoError(t, store.Close())
 			}
-			if name == "snapshots" && snapshot == 0 {
-				t.Error("no snapshot became whole")
-			}
+			assert.That(t, name != "snapshots" || snapshot != 0, "no snapshot became whole")
 			if _, err := Verify(filepath.Join(dir, FileName)); err != nil {
 				t.Error(err)
 			}
@@ -50,7 +48,7 @@ func TestAServerGoesOnWhereItsStoreEnds(t *testing.T) {
 func live(t *testing.T, addr string, before, more int) {
 	t.Helper()
 	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer conn.Close()
 	if before == 0 {
 		if _, err := conn.Create("/n", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -58,9 +56,7 @@ func live(t *testing.T, addr string, before, more int) {
 		}
 	}
 	names, _, err := conn.Children("/n")
-	if err != nil || len(names) != before {
-		t.Fatalf("%d nodes are there, of %d: %v", len(names), before, err)
-	}
+	assert.Must(t, err == nil && len(names) == before, "%d nodes are there, of %d: %v", len(names), before, err)
 	var last int64
 	for i := range before + more {
 		path := fmt.Sprintf("/n/c-%010d", i)
@@ -70,9 +66,8 @@ func live(t *testing.T, addr string, before, more int) {
 			}
 		}
 		data, stat, err := conn.Get(path)
-		if err != nil || string(data) != path || stat.Czxid <= last {
-			t.Fatalf("%s is %q, made by %#x after %#x: %v", path, data, stat.Czxid, last, err)
-		}
+		assert.Must(t, err == nil && string(data) == path && stat.Czxid > last,
+			"%s is %q, made by %#x after %#x: %v", path, data, stat.Czxid, last, err)
 		last = stat.Czxid
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded"
 	"lockkeeper/internal/zk/embedded/state"
 )
@@ -45,9 +45,8 @@ func TestASnapshotTakesThePlaceOfTheLogBeforeIt(t *testing.T) {
 	r := newRig(t)
 	r.add(100, 100)
 	r.snapshot(3, 10_000, 2)
-	if len(r.model.txns) != 6 || len(r.model.pieces) != 3 {
-		t.Fatalf("the model has %d transactions and %d pieces", len(r.model.txns), len(r.model.pieces))
-	}
+	assert.Must(t, len(r.model.txns) == 6 && len(r.model.pieces) == 3,
+		"the model has %d transactions and %d pieces", len(r.model.txns), len(r.model.pieces))
 	r.reopen()
 	r.add(10, 100)
 	r.snapshot(1, 5_000, 0)
@@ -64,9 +63,7 @@ func TestOfASnapshotThatWasNotFinishedNothingCounts(t *testing.T) {
 		r.add(5, 100)
 		r.check()
 		r.reopen()
-		if r.progress.Under.Generation != 0 {
-			t.Fatal("the snapshot is still under way")
-		}
+		assert.Must(t, r.progress.Under.Generation == 0, "the snapshot is still under way")
 	}
 	r.snapshot(2, 5_000, 1)
 	r.reopen()
@@ -86,9 +83,9 @@ func TestASnapshotMayBeBegunAgain(t *testing.T) {
 func (r *rig) contents() *contents {
 	r.Helper()
 	info, err := r.file.Stat()
-	testkit.NoError(r, err)
+	assert.NoError(r, err)
 	c, err := readContents(r.file, info.Size())
-	testkit.NoError(r, err)
+	assert.NoError(r, err)
 	return c
 }
 
@@ -132,7 +129,7 @@ func TestPagesAreNeverLongerThanOne(t *testing.T) {
 		}
 	}
 	b, err := os.ReadFile(r.path)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	for id := uint64(2); id < r.contents().image.meta.pages; id++ {
 		if p := b[id*pageSize:]; native.Uint32(p[12:]) != 0 {
 			t.Fatalf("page %d of kind %#x overflows into %d more", id, native.Uint16(p[8:]), native.Uint32(p[12:]))
@@ -151,9 +148,7 @@ func TestOnlyWhatGoesOnFromTheLastTransactionIsTaken(t *testing.T) {
 	} {
 		r := newRig(t)
 		r.add(5, 10)
-		if err := r.Append(b); err == nil {
-			t.Errorf("%s was taken", name)
-		}
+		assert.That(t, r.Append(b) != nil, "%s was taken", name)
 		r.reopen()
 		r.Store.Close()
 	}
@@ -199,20 +194,16 @@ func TestTheSecretStaysAndIsOnesOwn(t *testing.T) {
 		t.Errorf("secrets %x and %x", secret, other.Secret())
 	}
 	r.reopen()
-	if !bytes.Equal(secret, r.Secret()) {
-		t.Error("it has changed")
-	}
+	assert.That(t, bytes.Equal(secret, r.Secret()), "it has changed")
 }
 
 func TestAClosedStoreSaysSo(t *testing.T) {
 	r := newRig(t)
-	testkit.NoError(t, r.Store.Close())
+	assert.NoError(t, r.Store.Close())
 	_, loading := load(r.Store)
 	_, backup := r.Backup(t.Context(), &bytes.Buffer{})
 	for what, err := range map[string]error{"append": r.Append(embedded.Batch{Txns: txns(0, 1, 0)}), "load": loading, "backup": backup} {
-		if !errors.Is(err, ErrClosed) {
-			t.Errorf("%s: %v", what, err)
-		}
+		assert.That(t, errors.Is(err, ErrClosed), "%s: %v", what, err)
 	}
 	if err := r.Store.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -11,14 +12,10 @@ const bobsDigest = "bob:ikIaKsbtGweaHnb/jKn7OHqbunM=" // bob:pw
 
 func TestAnAddressIsMatchedByItsNetworks(t *testing.T) {
 	for expr, from := range map[string]string{"10.1.2.3": "10.1.2.3", "10.1.2.3/23": "10.1.3.4", "10.1.2.3/0": "192.168.0.1"} {
-		if !(identity{schemeIP, from}).matches(expr) {
-			t.Errorf("%s is not in %s", from, expr)
-		}
+		assert.That(t, (identity{schemeIP, from}).matches(expr), "%s is not in %s", from, expr)
 	}
 	for expr, from := range map[string]string{"10.1.2.3": "10.1.2.4", "10.1.2.3/24": "10.1.3.4", "10.1.2.3/0": "::1"} {
-		if (identity{schemeIP, from}).matches(expr) {
-			t.Errorf("%s is in %s", from, expr)
-		}
+		assert.That(t, !(identity{schemeIP, from}).matches(expr), "%s is in %s", from, expr)
 	}
 }
 
@@ -37,9 +34,7 @@ func TestAuthMeansTheCreatorsIdentities(t *testing.T) {
 	other := c.rig.client(2)
 	other.login("eve")
 	other.must(wire.OpCreate, &wire.CreateRequest{Path: "/e", ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}})
-	if got := c.do(wire.OpGetData, &wire.ReadRequest{Path: "/e"}).Header.Err; got != wire.ErrNoAuth {
-		t.Errorf("bob reads what is eve's: %v", got)
-	}
+	assert.Equal(t, c.do(wire.OpGetData, &wire.ReadRequest{Path: "/e"}).Header.Err, wire.ErrNoAuth, "bob reads what is eve's")
 }
 
 func TestRepetitionsInAListAreLeftOutButNotThoseThatAuthMakes(t *testing.T) {
@@ -51,9 +46,7 @@ func TestRepetitionsInAListAreLeftOutButNotThoseThatAuthMakes(t *testing.T) {
 		{[]wire.ACL{bob, bob}, []wire.ACL{bob}}, // though the table holds a list that looks like this by now
 	} {
 		path := c.must(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: test.asked, Flags: wire.FlagSequential}).Body.(*wire.PathRecord).Path
-		if got := c.must(wire.OpGetACL, &wire.PathRecord{Path: path}).Body.(*wire.ACLReply).ACL; !slices.Equal(got, test.want) {
-			t.Errorf("%v became %v, want %v", test.asked, got, test.want)
-		}
+		assert.Slices(t, c.must(wire.OpGetACL, &wire.PathRecord{Path: path}).Body.(*wire.ACLReply).ACL, test.want, "%v became", test.asked)
 	}
 }
 
@@ -68,9 +61,8 @@ func TestListsThatNobodyUsesAreForgotten(t *testing.T) {
 		c.delete("/a")
 		check(t, c.s)
 	}
-	if len(c.s.tree.acls.ids) != lists || len(c.s.tree.acls.lists) > lists+3 {
-		t.Errorf("%d lists by name and %d in all, were %d", len(c.s.tree.acls.ids), len(c.s.tree.acls.lists), lists)
-	}
+	assert.That(t, len(c.s.tree.acls.ids) == lists && len(c.s.tree.acls.lists) <= lists+3,
+		"%d lists by name and %d in all, were %d", len(c.s.tree.acls.ids), len(c.s.tree.acls.lists), lists)
 }
 
 func TestTheSuperUserPassesEveryACLAndNoRequestMakesOne(t *testing.T) {
@@ -83,9 +75,8 @@ func TestTheSuperUserPassesEveryACLAndNoRequestMakesOne(t *testing.T) {
 	stranger.must(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}})
 	none := []wire.ACL{{Scheme: "world", ID: "anyone"}}
 	stranger.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: none, Version: -1})
-	if got := stranger.do(wire.OpGetACL, &wire.PathRecord{Path: "/a"}).Header.Err; got != wire.ErrNoAuth {
-		t.Fatalf("a node without permissions answers %v", got)
-	}
+	assert.MustEqual(t, stranger.do(wire.OpGetACL, &wire.PathRecord{Path: "/a"}).Header.Err, wire.ErrNoAuth,
+		"a node without permissions answers")
 	owner.must(wire.OpGetData, &wire.ReadRequest{Path: "/a"})
 	owner.must(wire.OpGetACL, &wire.PathRecord{Path: "/a"})
 	owner.must(wire.OpSetData, &wire.SetDataRequest{Path: "/a", Version: -1})

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -83,8 +83,8 @@ func FuzzRequest(f *testing.F) {
 		replica := New(Config{})
 		for _, txn := range r.txns {
 			again, err := DecodeTxn(txn.AppendTo(nil))
-			testkit.NoError(t, err)
-			testkit.NoError(t, replica.Apply(again))
+			assert.NoError(t, err)
+			assert.NoError(t, replica.Apply(again))
 		}
 		if dump(replica) != dump(r.s) {
 			t.Fatalf("replayed:\n%s\nlived:\n%s", dump(replica), dump(r.s))
@@ -108,12 +108,8 @@ func FuzzDecodeTxn(f *testing.F) {
 		}
 		encoded := txn.AppendTo(nil)
 		again, err := DecodeTxn(encoded)
-		if err != nil {
-			t.Fatalf("its own encoding is refused: %v", err)
-		}
-		if !bytes.Equal(again.AppendTo(nil), encoded) {
-			t.Fatalf("%+v came back as %+v", txn, again)
-		}
+		assert.Must(t, err == nil, "its own encoding is refused: %v", err)
+		assert.Must(t, bytes.Equal(again.AppendTo(nil), encoded), "%+v came back as %+v", txn, again)
 		txn.Zxid = 1
 		_ = New(Config{}).Apply(txn) // may be refused
 	})
@@ -210,7 +206,5 @@ func TestDamagedPiecesDoNoHarm(t *testing.T) {
 			}
 		}
 	}
-	if accepted < 40 {
-		t.Errorf("only %d were accepted: nothing was tried", accepted)
-	}
+	assert.That(t, accepted >= 40, "only %d were accepted: nothing was tried", accepted)
 }

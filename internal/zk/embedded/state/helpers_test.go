@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -91,9 +92,7 @@ func (c *client) do(op wire.Op, body wire.Record) Reply {
 func (c *client) must(op wire.Op, body wire.Record) Reply {
 	c.t.Helper()
 	r := c.do(op, body)
-	if r.Header.Err != wire.OK || r.None {
-		c.t.Fatalf("operation %d %+v: %v", op, body, r.Header.Err)
-	}
+	assert.Must(c.t, r.Header.Err == wire.OK && !r.None, "operation %d %+v: %v", op, body, r.Header.Err)
 	return r
 }
 
@@ -141,9 +140,7 @@ func (c *client) took() []string {
 
 func (c *client) expect(events ...string) {
 	c.t.Helper()
-	if got := c.took(); !slices.Equal(got, events) {
-		c.t.Fatalf("events %q, want %q", got, events)
-	}
+	assert.MustSlices(c.t, c.took(), events, "events")
 }
 
 func creation(path string, flags int32) *wire.CreateRequest {
@@ -212,17 +209,14 @@ func check(t testing.TB, s *State) {
 		n.each(walk)
 	}
 	walk(s.tree.root)
-	if nodes != s.tree.nodes || size != s.tree.dataSize {
-		t.Fatalf("%d nodes of %d bytes, counted %d of %d", nodes, size, s.tree.nodes, s.tree.dataSize)
-	}
+	assert.Must(t, nodes == s.tree.nodes && size == s.tree.dataSize,
+		"%d nodes of %d bytes, counted %d of %d", nodes, size, s.tree.nodes, s.tree.dataSize)
 	for id, list := range s.tree.acls.lists {
 		want := uses[aclID(id)]
 		if aclID(id) == openACL {
 			want++ // the table's own
 		}
-		if list.uses != want {
-			t.Fatalf("ACL %v is used %d times, counted %d", list.acl, want, list.uses)
-		}
+		assert.Must(t, list.uses == want, "ACL %v is used %d times, counted %d", list.acl, want, list.uses)
 	}
 	for _, table := range []*watchTable{&s.watches.data, &s.watches.childs} {
 		count, watchers := 0, make(map[*Conn]int)
@@ -232,16 +226,13 @@ func check(t testing.TB, s *State) {
 				watchers[w.conn]++
 			}
 		}
-		if count != table.count || len(watchers) != table.watchers {
-			t.Fatalf("%d watches of %d connections, counted %d of %d", count, len(watchers), table.count, table.watchers)
-		}
+		assert.Must(t, count == table.count && len(watchers) == table.watchers,
+			"%d watches of %d connections, counted %d of %d", count, len(watchers), table.count, table.watchers)
 		for c, n := range watchers {
 			if len(c.watches[table.kind]) != n {
 				t.Fatalf("a connection with %d watches has %d on its list", n, len(c.watches[table.kind]))
 			}
 		}
 	}
-	if len(s.tree.changes) != 0 || len(s.ops) != 0 {
-		t.Fatal("a transaction was left behind")
-	}
+	assert.Must(t, len(s.tree.changes) == 0 && len(s.ops) == 0, "a transaction was left behind")
 }

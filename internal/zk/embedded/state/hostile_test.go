@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -52,9 +53,7 @@ func TestAMultiReadMakesNoReplyAboveTheBound(t *testing.T) {
 	for range 3 {
 		reads = append(reads, reads...)
 	}
-	if reply := c.do(wire.OpMultiRead, multi(reads...)); !reply.Close {
-		t.Error("children have no bound")
-	}
+	assert.That(t, c.do(wire.OpMultiRead, multi(reads...)).Close, "children have no bound")
 }
 
 func TestIdentitiesOfAConnectionAreBounded(t *testing.T) {
@@ -82,29 +81,17 @@ func TestEntriesOfAnACLAreBounded(t *testing.T) {
 	create := func(path string, acl []wire.ACL) wire.ErrCode {
 		return c.do(wire.OpCreate, &wire.CreateRequest{Path: path, ACL: acl}).Header.Err
 	}
-	if err := create("/long", long); err != wire.OK {
-		t.Errorf("the longest: %v", err)
-	}
-	if err := create("/repeats", append(long, long...)); err != wire.OK {
-		t.Errorf("what is repeated counts: %v", err)
-	}
-	if err := create("/longer", append(long, wire.ACL{Perms: maxACL, Scheme: "world", ID: "anyone"})); err != wire.ErrInvalidACL {
-		t.Errorf("one more: %v", err)
-	}
+	assert.Equal(t, create("/long", long), wire.OK, "the longest")
+	assert.Equal(t, create("/repeats", append(long, long...)), wire.OK, "what is repeated counts")
+	assert.Equal(t, create("/longer", append(long, wire.ACL{Perms: maxACL, Scheme: "world", ID: "anyone"})), wire.ErrInvalidACL, "one more")
 	for i := range 8 {
 		c.login(fmt.Sprint("user", i))
 	}
 	for i := range long {
 		long[i].Scheme, long[i].ID = "auth", ""
 	}
-	if err := create("/own", long[:maxACL/8]); err != wire.OK {
-		t.Errorf("the longest of identities: %v", err)
-	}
-	if err := create("/more", long[:maxACL/8+1]); err != wire.ErrInvalidACL {
-		t.Errorf("one more for each identity: %v", err)
-	}
-	if err := c.do(wire.OpSetACL, &wire.SetACLRequest{Path: "/own", ACL: long, Version: -1}).Header.Err; err != wire.ErrInvalidACL {
-		t.Errorf("setACL: %v", err)
-	}
+	assert.Equal(t, create("/own", long[:maxACL/8]), wire.OK, "the longest of identities")
+	assert.Equal(t, create("/more", long[:maxACL/8+1]), wire.ErrInvalidACL, "one more for each identity")
+	assert.Equal(t, c.do(wire.OpSetACL, &wire.SetACLRequest{Path: "/own", ACL: long, Version: -1}).Header.Err, wire.ErrInvalidACL, "setACL")
 	check(t, r.s)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -51,13 +51,11 @@ func TestLocksTakeLittleMemory(t *testing.T) {
 	r := lockkeeperTree(t, locks)
 	perLock := float64(liveHeap()-before) / locks
 	t.Logf("%.0f bytes for each lock with a holder", perLock)
-	if perLock > 580 {
-		t.Errorf("%.0f bytes for each lock with a holder, want 100,000 of them in less than 60 MB", perLock)
-	}
+	assert.That(t, perLock <= 580, "%.0f bytes for each lock with a holder, want 100,000 of them in less than 60 MB", perLock)
 	pieces := take(r.s, 1<<20).pieces
 	before = liveHeap()
 	restored, err := restore(pieces)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	if again := float64(liveHeap()-before) / locks; again > perLock+10 {
 		t.Errorf("%.0f bytes once it is restored, had %.0f", again, perLock)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -28,9 +29,7 @@ func TestAFailedMultiTellsWhichOperationFailed(t *testing.T) {
 	if diff := cmp.Diff(want, r.Body.(*wire.MultiReply).Results); diff != "" || r.Header.Err != wire.OK {
 		t.Errorf("header %v, -want +got\n%s", r.Header.Err, diff)
 	}
-	if r.Txn == nil || r.Txn.Err != wire.ErrNodeExists || len(r.Txn.Ops) != 0 {
-		t.Errorf("%+v", r.Txn)
-	}
+	assert.That(t, r.Txn != nil && r.Txn.Err == wire.ErrNodeExists && len(r.Txn.Ops) == 0, "%+v", r.Txn)
 	if diff := cmp.Diff(before, strings.Replace(dump(c.s), "zxid 3 ", "zxid 2 ", 1)); diff != "" {
 		t.Errorf("it left something: -before +after\n%s", diff)
 	}
@@ -59,9 +58,7 @@ func TestAMultiThatCannotBeReadUsesUpAZxid(t *testing.T) {
 		if r.Header.Err != wire.ErrMarshalling || r.Header.Zxid != before+1 || r.Body != nil || r.Txn.Err != wire.ErrMarshalling {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if c.s.tree.find("/a") != nil {
-			t.Errorf("%s: something was done", name)
-		}
+		assert.That(t, c.s.tree.find("/a") == nil, "%s: something was done", name)
 		check(t, c.s)
 	}
 }

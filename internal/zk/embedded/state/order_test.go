@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -20,16 +20,12 @@ func TestChildrenAreListedInByteOrder(t *testing.T) {
 			c.create("/d/"+name, 0)
 		}
 		want := slices.Sorted(slices.Values(names))
-		if got := c.childrenOf("/d"); !slices.Equal(got, want) {
-			t.Fatalf("%q, want %q", got, want)
-		}
+		assert.MustSlices(t, c.childrenOf("/d"), want)
 	}
 	for i, name := range names[:len(names)-2] {
 		c.delete("/d/" + name)
 		want := slices.Sorted(slices.Values(names[i+1:]))
-		if got := c.childrenOf("/d"); !slices.Equal(got, want) {
-			t.Fatalf("%q, want %q", got, want)
-		}
+		assert.MustSlices(t, c.childrenOf("/d"), want)
 		check(t, c.s)
 	}
 	if got := c.stat("/d"); got.NumChildren != 2 || got.Cversion != int32(2*len(names)-2) {
@@ -57,9 +53,7 @@ func TestASessionsNodesAreListedAndGoInTheOrderOfTheirCreation(t *testing.T) {
 		events = append(events, "deleted "+path)
 	}
 	got := c.must(wire.OpGetEphemerals, &wire.PathRecord{Path: "/"}).Body.(*wire.ChildrenReply).Children
-	if !slices.Equal(got, paths) {
-		t.Errorf("listed %q, want %q", got, paths)
-	}
+	assert.That(t, slices.Equal(got, paths), "listed %q, want %q", got, paths)
 	watcher.addWatch("/d", wire.WatchRecursive)
 	r.log(r.s.CloseSession(r.now, 1))
 	watcher.expect(events...)
@@ -69,9 +63,9 @@ func TestASessionsNodesAreListedAndGoInTheOrderOfTheirCreation(t *testing.T) {
 // places among siblings, the most children of each node, the most nodes of each session, and a quota's counts.
 func TestASnapshotFromTheTimeOfHashTablesIsRestored(t *testing.T) {
 	b, err := os.ReadFile("testdata/snapshot-with-peaks")
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	s, err := restore(separated(b))
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	check(t, s)
 	r := &rig{t: t, s: s, now: 2_000_000}
 	for range s.LastZxid() {
@@ -85,16 +79,10 @@ func TestASnapshotFromTheTimeOfHashTablesIsRestored(t *testing.T) {
 	if got, want := c.stat("/big"), (wire.Stat{Czxid: 3, Mzxid: 3, Pzxid: 81, Ctime: 1_000_000, Mtime: 1_000_000, Cversion: 71, NumChildren: 11}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got := c.data("/zookeeper/quota/big/zookeeper_stats"); got != "count=12,bytes=0" {
-		t.Errorf("statistics %q", got)
-	}
-	if err := c.do(wire.OpGetData, &wire.ReadRequest{Path: "/own"}).Header.Err; err != wire.ErrNoAuth {
-		t.Errorf("a stranger reads bob's: %v", err)
-	}
+	assert.Equal(t, c.data("/zookeeper/quota/big/zookeeper_stats"), "count=12,bytes=0", "statistics")
+	assert.Equal(t, c.do(wire.OpGetData, &wire.ReadRequest{Path: "/own"}).Header.Err, wire.ErrNoAuth, "a stranger reads bob's")
 	c.login("bob")
-	if got := c.data("/own"); got != "d" {
-		t.Errorf("bob reads %q", got)
-	}
+	assert.Equal(t, c.data("/own"), "d", "bob reads")
 	var paths []string
 	for _, op := range r.s.CloseSession(r.now, session).Ops {
 		paths = append(paths, op.Path)

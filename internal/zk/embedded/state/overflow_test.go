@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/rawzk"
-	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk/wire"
 )
@@ -21,7 +21,7 @@ func TestTheSequenceCounterOverflowsAsInZooKeeper(t *testing.T) {
 	writeLog(t, filepath.Join(dir, "data", "version-2"), 1<<31-3)
 	server := zkreal.StartT(t, zkreal.WithDir(dir), zkreal.WithoutFsync(), zkreal.WithJVMFlag("-Dzookeeper.snapshot.trust.empty=true"))
 	theirs, err := rawzk.Dial(server.Addr(), 30*time.Second, 30*time.Second)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	defer theirs.Conn.Close()
 	ours := newRig(t).client(1)
 	ours.create("/d", 0)
@@ -34,17 +34,16 @@ func TestTheSequenceCounterOverflowsAsInZooKeeper(t *testing.T) {
 		body wire.Record
 	}{{wire.OpCreate, one}, {wire.OpCreate, one}, {wire.OpCreate, one}, {wire.OpCreate, one}, {wire.OpCreate, creation("/d/plain", 0)}, {wire.OpMulti, two}, {wire.OpMulti, two}} {
 		their, err := theirs.Call(request.op, request.body, nil)
-		testkit.NoError(t, err)
+		assert.NoError(t, err)
 		reply := ours.do(request.op, request.body)
 		var body []byte
 		if reply.Body != nil {
 			body = reply.Body.AppendTo(nil)
 		}
-		if their.Err != reply.Header.Err || !bytes.Equal(their.Body, body) {
-			t.Errorf("request %d: %v %q, want %v %q", i, reply.Header.Err, body, their.Err, their.Body)
-		}
+		assert.That(t, their.Err == reply.Header.Err && bytes.Equal(their.Body, body),
+			"request %d: %v %q, want %v %q", i, reply.Header.Err, body, their.Err, their.Body)
 		var stat wire.StatReply
-		testkit.NoError(t, theirs.Must(wire.OpExists, &wire.ReadRequest{Path: "/d"}, &stat))
+		assert.NoError(t, theirs.Must(wire.OpExists, &wire.ReadRequest{Path: "/d"}, &stat))
 		if got := ours.stat("/d"); got.Cversion != stat.Stat.Cversion || got.NumChildren != stat.Stat.NumChildren {
 			t.Errorf("after request %d: %+v, want %+v", i, got, stat.Stat)
 		}
@@ -55,7 +54,7 @@ func TestTheSequenceCounterOverflowsAsInZooKeeper(t *testing.T) {
 // asked for.
 func writeLog(t *testing.T, dir string, counter int32) {
 	t.Helper()
-	testkit.NoError(t, os.MkdirAll(dir, 0o755))
+	assert.NoError(t, os.MkdirAll(dir, 0o755))
 	b := []byte("ZKLG")
 	b = wire.AppendLong(wire.AppendInt(b, 2), 0) // version, database
 	for i, node := range []struct {
@@ -73,5 +72,5 @@ func writeLog(t *testing.T, dir string, counter int32) {
 		b = wire.AppendLong(b, int64(adler32.Checksum(txn)))
 		b = append(wire.AppendBuffer(b, txn), 'B')
 	}
-	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "log.1"), b, 0o644))
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "log.1"), b, 0o644))
 }

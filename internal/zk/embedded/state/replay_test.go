@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -127,15 +128,11 @@ func TestAReplayedLogGivesTheSameState(t *testing.T) {
 		replica := New(Config{})
 		for _, txn := range r.txns {
 			again, err := DecodeTxn(txn.AppendTo(nil))
-			if err != nil {
-				t.Fatalf("seed %d: %+v: %v", seed, txn, err)
-			}
+			assert.Must(t, err == nil, "seed %d: %+v: %v", seed, txn, err)
 			if diff := cmp.Diff(txn, again, cmp.Comparer(func(a, b []TxnOp) bool { return len(a) == len(b) && (len(a) == 0 || cmp.Equal(a, b)) })); diff != "" {
 				t.Fatalf("seed %d: -written +read\n%s", seed, diff)
 			}
-			if err := replica.Apply(again); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
+			assert.NoError(t, replica.Apply(again), "seed %d", seed)
 			applied += len(txn.Ops)
 		}
 		if diff := cmp.Diff(dump(r.s), dump(replica)); diff != "" {
@@ -143,9 +140,7 @@ func TestAReplayedLogGivesTheSameState(t *testing.T) {
 		}
 		check(t, replica)
 	}
-	if applied < 5000 {
-		t.Fatalf("only %d changes: the walks do nothing", applied)
-	}
+	assert.Must(t, applied >= 5000, "only %d changes: the walks do nothing", applied)
 }
 
 func TestTheSameRequestsGiveTheSameRepliesAndEvents(t *testing.T) {
@@ -157,9 +152,7 @@ func TestTheSameRequestsGiveTheSameRepliesAndEvents(t *testing.T) {
 		}
 		events += strings.Count(a.said.String(), "event")
 	}
-	if events < 200 {
-		t.Fatalf("only %d events: the walks do nothing", events)
-	}
+	assert.Must(t, events >= 200, "only %d events: the walks do nothing", events)
 }
 
 func TestALogThatDoesNotFitIsRefused(t *testing.T) {
@@ -178,8 +171,6 @@ func TestALogThatDoesNotFitIsRefused(t *testing.T) {
 		"a failure has changes":     {Zxid: 1, Err: wire.ErrNoNode, Ops: []TxnOp{{Kind: TxnSetData, Path: "/"}}},
 		"a change is of no kind":    {Zxid: 1, Ops: []TxnOp{{Path: "/"}}},
 	} {
-		if err := New(Config{}).Apply(txn); err == nil {
-			t.Errorf("%s: no error", name)
-		}
+		assert.That(t, New(Config{}).Apply(txn) != nil, "%s: no error", name)
 	}
 }

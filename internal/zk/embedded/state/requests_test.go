@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -31,12 +32,8 @@ func TestAnswersThatDifferOnPurpose(t *testing.T) {
 		}
 		before := dump(c.s)
 		r := c.do(test.op, test.body)
-		if r.Header.Err != test.want || (test.want == wire.OK) != (r.None && r.Close) {
-			t.Errorf("%s: %+v", name, r)
-		}
-		if r.Txn != nil && r.Txn.Err != test.want {
-			t.Errorf("%s is logged as %+v", name, r.Txn)
-		}
+		assert.That(t, r.Header.Err == test.want && (test.want == wire.OK) == (r.None && r.Close), "%s: %+v", name, r)
+		assert.That(t, r.Txn == nil || r.Txn.Err == test.want, "%s is logged as %+v", name, r.Txn)
 		if _, nodes, _ := strings.Cut(dump(c.s), "nodes"); !strings.HasSuffix(before, nodes) {
 			t.Errorf("%s: something was done", name)
 		}
@@ -53,9 +50,7 @@ func TestAFreshServerHasZooKeepersOwnNodes(t *testing.T) {
 		"/zookeeper/quota":  {},
 		"/zookeeper/config": {Aversion: -1},
 	} {
-		if got := c.stat(path); got != want {
-			t.Errorf("%q: %+v, want %+v", path, got, want)
-		}
+		assert.Equal(t, c.stat(path), want, "%q", path)
 	}
 	acl := c.must(wire.OpGetACL, &wire.PathRecord{Path: "/zookeeper/config"}).Body.(*wire.ACLReply).ACL
 	if want := []wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}}; !slices.Equal(acl, want) {
@@ -78,13 +73,9 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	))
 	c.expect("created /a")
 	for path, want := range map[string]string{"/a": "data", "/b": "more", "/zookeeper": "set"} {
-		if got := c.data(path); got != want {
-			t.Errorf("%s holds %q, want %q", path, got, want)
-		}
+		assert.Equal(t, c.data(path), want, "%s holds", path)
 	}
-	if got := c.must(wire.OpGetACL, &wire.PathRecord{Path: "/b"}).Body.(*wire.ACLReply).ACL; !slices.Equal(got, acl) {
-		t.Errorf("the ACL is %v", got)
-	}
+	assert.Slices(t, c.must(wire.OpGetACL, &wire.PathRecord{Path: "/b"}).Body.(*wire.ACLReply).ACL, acl, "the ACL")
 }
 
 // The difference test cannot count what is below the root: other scenarios have nodes there.
@@ -92,8 +83,6 @@ func TestAllNodesAreCountedAndTheRootTwice(t *testing.T) {
 	c := newRig(t).client(1)
 	c.create("/a", 0)
 	for path, want := range map[string]int32{"/": 4, "": 5} {
-		if got := c.must(wire.OpCountChildren, &wire.PathRecord{Path: path}).Body.(*wire.IntReply).Value; got != want {
-			t.Errorf("%q has %d below it, want %d", path, got, want)
-		}
+		assert.Equal(t, c.must(wire.OpCountChildren, &wire.PathRecord{Path: path}).Body.(*wire.IntReply).Value, want, "%q has", path)
 	}
 }

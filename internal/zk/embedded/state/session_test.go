@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -20,21 +21,16 @@ func TestASessionsNodesGoInOneTransaction(t *testing.T) {
 	before := r.s.LastZxid()
 	txn := r.s.CloseSession(77, 1)
 	r.log(txn)
-	if txn.Zxid != before+1 || len(txn.Ops) != 6 || txn.Ops[5].Kind != TxnCloseSession || txn.Session != 1 || txn.Time != 77 {
-		t.Errorf("%+v", txn)
-	}
+	assert.That(t, txn.Zxid == before+1 && len(txn.Ops) == 6 && txn.Ops[5].Kind == TxnCloseSession && txn.Session == 1 && txn.Time == 77,
+		"%+v", txn)
 	if got := w.took(); len(got) != 5 {
 		t.Errorf("events %q", got)
 	}
-	if got := w.childrenOf("/p"); !slices.Equal(got, []string{"mine"}) {
-		t.Errorf("left: %q", got)
-	}
+	assert.Slices(t, w.childrenOf("/p"), []string{"mine"}, "left")
 	if s := w.stat("/p"); s.Pzxid != txn.Zxid {
 		t.Errorf("%+v", s)
 	}
-	if r.s.HasSession(1) || r.s.CloseSession(78, 1) != nil {
-		t.Error("the session is still there")
-	}
+	assert.That(t, !r.s.HasSession(1) && r.s.CloseSession(78, 1) == nil, "the session is still there")
 	check(t, r.s)
 }
 
@@ -45,14 +41,10 @@ func TestSessionsAreListedByID(t *testing.T) {
 	}
 	var ids []int64
 	for id, timeout := range s.Sessions() {
-		if timeout != int32(1000*id) {
-			t.Errorf("session %d has the timeout %d", id, timeout)
-		}
+		assert.That(t, timeout == int32(1000*id), "session %d has the timeout %d", id, timeout)
 		ids = append(ids, id)
 	}
-	if !slices.Equal(ids, []int64{-3, 5, 9}) {
-		t.Errorf("%v", ids)
-	}
+	assert.That(t, slices.Equal(ids, []int64{-3, 5, 9}), "%v", ids)
 }
 
 func TestAContainerGoesWhenItsLastChildHasGone(t *testing.T) {
@@ -71,14 +63,10 @@ func TestAContainerGoesWhenItsLastChildHasGone(t *testing.T) {
 	for _, path := range []string{"/c/d", "/c"} { // the outer one has to wait for the next time
 		txns := c.s.Reap(c.now)
 		c.log(txns...)
-		if len(txns) != 1 || txns[0].Ops[0].Path != path || txns[0].Session != 0 {
-			t.Fatalf("%+v", txns)
-		}
+		assert.Must(t, len(txns) == 1 && txns[0].Ops[0].Path == path && txns[0].Session == 0, "%+v", txns)
 		c.expect("deleted " + path)
 	}
-	if txns := c.s.Reap(1 << 50); len(txns) != 0 || c.s.tree.find("/unused") == nil {
-		t.Error("a container that never had a child may stay")
-	}
+	assert.That(t, len(c.s.Reap(1<<50)) == 0 && c.s.tree.find("/unused") != nil, "a container that never had a child may stay")
 	check(t, c.s)
 }
 
@@ -102,9 +90,7 @@ func TestANodeGoesWhenItsTimeToLiveIsOver(t *testing.T) {
 		at   int64
 		want []string
 	}{{start + 1000, nil}, {start + 1001, []string{"/u0000000001"}}, {start + 1500, nil}, {start + 1501, []string{"/t"}}, {1 << 50, nil}} {
-		if got := reap(step.at); !slices.Equal(got, step.want) {
-			t.Errorf("after %d ms: %q, want %q", step.at-start, got, step.want)
-		}
+		assert.Slices(t, reap(step.at), step.want, "after %d ms", step.at-start)
 	}
 	c.must(wire.OpCreateTTL, &wire.CreateTTLRequest{CreateRequest: *creation("/t", wire.FlagPersistentTTL), TTL: 1})
 	c.create("/t/child", 0)
@@ -121,8 +107,6 @@ func TestOneReapIsBounded(t *testing.T) {
 		c.s.tree.find(path).cversion = 1
 	}
 	for _, want := range []int{maxReaped, 10, 0} {
-		if got := len(c.s.Reap(c.now)); got != want {
-			t.Errorf("%d reaped, want %d", got, want)
-		}
+		assert.Equal(t, len(c.s.Reap(c.now)), want)
 	}
 }

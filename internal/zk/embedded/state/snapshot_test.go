@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -58,7 +58,7 @@ func restore(pieces [][]byte) (*State, error) {
 func (p *taking) restoredT(t testing.TB) *State {
 	t.Helper()
 	s, err := restore(p.pieces)
-	testkit.NoError(t, err)
+	assert.NoError(t, err)
 	if diff := cmp.Diff(p.want, dump(s)); diff != "" {
 		t.Fatalf("-was +restored\n%s", diff)
 	}
@@ -70,7 +70,7 @@ func (p *taking) restoredT(t testing.TB) *State {
 func catchUp(t testing.TB, s *State, txns []*Txn) {
 	t.Helper()
 	for _, txn := range txns[s.LastZxid():] {
-		testkit.NoError(t, s.Apply(txn))
+		assert.NoError(t, s.Apply(txn))
 	}
 }
 
@@ -129,9 +129,7 @@ func TestASnapshotIsTheStateAsItWasWhenItWasBegun(t *testing.T) {
 			taken += sn.done
 		})
 	}
-	if !t.Failed() && taken < 250 {
-		t.Fatalf("only %d snapshots", taken)
-	}
+	assert.Must(t, t.Failed() || taken >= 250, "only %d snapshots", taken)
 }
 
 // roam is wander in a forest: many nodes, deep down, that come and go in multis of which many fail.
@@ -189,9 +187,8 @@ func TestASnapshotOfADeepTreeMissesNothing(t *testing.T) {
 			nodes, taken, pieces = max(nodes, r.s.tree.nodes), taken+sn.done, max(pieces, sn.longest)
 		})
 	}
-	if !t.Failed() && (nodes < 50 || taken < 100 || pieces < 50) {
-		t.Fatalf("%d nodes, %d snapshots, %d pieces: the walks do nothing", nodes, taken, pieces)
-	}
+	assert.Must(t, t.Failed() || nodes >= 50 && taken >= 100 && pieces >= 50,
+		"%d nodes, %d snapshots, %d pieces: the walks do nothing", nodes, taken, pieces)
 }
 
 func TestASessionsNodesKeepTheirOrder(t *testing.T) {
@@ -252,9 +249,7 @@ func largeT(t testing.TB) (*rig, *taking) {
 func TestASnapshotIsRefusedThatIsNotWhole(t *testing.T) {
 	_, p := largeT(t)
 	p.restoredT(t)
-	if len(p.pieces) < 5 {
-		t.Fatalf("only %d pieces", len(p.pieces))
-	}
+	assert.Must(t, len(p.pieces) >= 5, "only %d pieces", len(p.pieces))
 	refused := func(what string, pieces [][]byte) {
 		t.Helper()
 		if _, err := restore(pieces); err == nil {
@@ -288,9 +283,7 @@ func TestASnapshotIsRefusedThatIsNotWhole(t *testing.T) {
 	}
 	r := NewRestorer(Config{})
 	_ = r.Add(nil)
-	if err := r.Add(p.pieces[0]); err == nil {
-		t.Error("went on after an error")
-	}
+	assert.That(t, r.Add(p.pieces[0]) != nil, "went on after an error")
 }
 
 func TestRecordsThatDoNotFitAreRefused(t *testing.T) {
@@ -341,9 +334,7 @@ func TestAPieceIsAboutAsLongAsAskedFor(t *testing.T) {
 		}
 	}
 	for i, piece := range p.pieces {
-		if len(piece) > 5000 {
-			t.Errorf("piece %d has %d bytes", i, len(piece))
-		}
+		assert.That(t, len(piece) <= 5000, "piece %d has %d bytes", i, len(piece))
 	}
 	p.restoredT(t)
 }
@@ -356,15 +347,11 @@ func TestThereIsOneSnapshotAtATime(t *testing.T) {
 	}
 	s := New(Config{})
 	p := s.BeginSnapshot()
-	if !panics(func() { s.BeginSnapshot() }) {
-		t.Error("a second one was begun")
-	}
+	assert.That(t, panics(func() { s.BeginSnapshot() }), "a second one was begun")
 	for last := false; !last; {
 		_, last = p.Next(nil, 1)
 	}
-	if !panics(func() { p.Next(nil, 1) }) {
-		t.Error("a snapshot went on that was over")
-	}
+	assert.That(t, panics(func() { p.Next(nil, 1) }), "a snapshot went on that was over")
 }
 
 func TestTheNewestSessionIdIsKeptWhenItsSessionIsOver(t *testing.T) {
@@ -378,13 +365,7 @@ func TestTheNewestSessionIdIsKeptWhenItsSessionIsOver(t *testing.T) {
 	for !p.next(1) {
 	}
 	s := p.restoredT(t)
-	if got := s.NewestSession(1); got != mine {
-		t.Errorf("newest %#x", got)
-	}
-	if got := s.NewestSession(0xfe); got != others {
-		t.Errorf("newest of another number %#x", got)
-	}
-	if got := s.NewestSession(2); got != 0 {
-		t.Errorf("newest of none %#x", got)
-	}
+	assert.Equal(t, s.NewestSession(1), mine, "newest")
+	assert.Equal(t, s.NewestSession(0xfe), others, "newest of another number")
+	assert.Equal(t, s.NewestSession(2), 0, "newest of none")
 }
