@@ -34,7 +34,7 @@ var commonFields = []field[acquireInput]{
 	{name: "hold", to: func(a *acquireInput) any { return &a.Hold }},
 	{name: "notify_url", to: func(a *acquireInput) any { return &a.NotifyURL }},
 	{name: "dry_run", to: func(a *acquireInput) any { return &a.DryRun }},
-	{name: "format", in: inQuery, to: func(a *acquireInput) any { return oneOf{&a.format, "json", "env"} }}, // no part of what is asked for
+	{name: "format", in: inQuery, to: func(a *acquireInput) any { return oneOf{&a.format, []string{"json", "env"}} }}, // no part of what is asked for
 }
 
 var acquireOne = operation[acquireInput]{body: maxBody, fields: slices.Concat([]field[acquireInput]{

@@ -359,7 +359,7 @@ func TestTheGeneratedClientSpeaksTheSameLanguage(t *testing.T) {
 	if response, err := client.Release(g.ctx, "self", &api.ReleaseParams{LeaseToken: someToken}); err != nil || response.StatusCode != 204 {
 		t.Errorf("%v %+v", err, response)
 	}
-	if response, err := client.GetLease(g.ctx, someID, &api.GetLeaseParams{Wait: new("1s")}); err != nil || response.StatusCode != 200 {
+	if response, err := client.GetLease(g.ctx, someID, &api.GetLeaseParams{Wait: new("1s"), Since: new("x")}); err != nil || response.StatusCode != 200 {
 		t.Errorf("%v %+v", err, response)
 	}
 }

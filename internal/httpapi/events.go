@@ -53,7 +53,7 @@ var watchEvents = operation[watchInput]{fields: append([]field[watchInput]{
 	// With it browsers resume. EventSource asks for the same address at each reconnect, so a since in it is where the page
 	// began, and the header what it has seen: the header takes precedence.
 	{name: "Last-Event-ID", in: inHeader, to: func(w *watchInput) any { return (*revision)(&w.seen) }},
-	{name: "format", in: inQuery, to: func(w *watchInput) any { return oneOf{&w.format, "sse", "jsonl"} }},
+	{name: "format", in: inQuery, to: func(w *watchInput) any { return oneOf{&w.format, []string{"sse", "jsonl"}} }},
 }, watchSocket.fields...)}
 
 // lockPattern is the name of a lock, or a pattern of names.

@@ -243,7 +243,7 @@ func TestAHeartbeatThatIsSentOnTakesNoPlaceOfThoseWhoWait(t *testing.T) {
 	waiter := make(chan struct{})
 	go func() {
 		defer close(waiter)
-		_, _ = asked.client.Send(asked.ctx, "GET", "/v1/locks/deploy?wait=5m")
+		_, _ = asked.client.Send(asked.ctx, "GET", "/v1/locks/deploy?wait=5m&since=x")
 	}()
 	<-begun
 	defer func() {
@@ -258,7 +258,7 @@ func TestAHeartbeatThatIsSentOnTakesNoPlaceOfThoseWhoWait(t *testing.T) {
 		t.Errorf("many heartbeats: %q %s", told, a.Body)
 	}
 	asked.sendsTo("owner", owner.address())
-	if a := asked.send(t, "GET", "/v1/leases/self?wait=1s", apitest.Token(someToken)); a.Code() != "too_many_waiting" {
+	if a := asked.send(t, "GET", "/v1/leases/self?wait=1s&since=x", apitest.Token(someToken)); a.Code() != "too_many_waiting" {
 		t.Errorf("a long poll: %d %s", a.Status, a.Body)
 	}
 }

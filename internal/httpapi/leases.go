@@ -29,27 +29,38 @@ func ofBearer[T any](at func(*T) *bearer, more ...field[T]) []field[T] {
 	}, more...)
 }
 
-var getLease = operation[locks.LeaseRequest]{fields: []field[locks.LeaseRequest]{
-	{name: "id", in: inPath, to: func(r *locks.LeaseRequest) any { return (*leaseOrSelf)(&r.ID) }},
-	{name: "Lease-Token", in: inHeader, zero: true, to: func(r *locks.LeaseRequest) any { return (*secret)(&r.Token) }},
-	{name: "wait", in: inQuery, zero: true, to: func(r *locks.LeaseRequest) any { return &r.Wait }},
-	{name: "since", in: inQuery, to: func(r *locks.LeaseRequest) any { return (*revision)(&r.Since) }},
-	{name: "verify", in: inQuery, to: func(r *locks.LeaseRequest) any { return &r.Verify }},
-}}
+type leaseInput struct {
+	locks.LeaseRequest
+	poll
+}
+
+var leaseUntil = []string{untilGranted, untilEnded, untilChanged}
+
+var getLease = operation[leaseInput]{fields: slices.Concat([]field[leaseInput]{
+	{name: "id", in: inPath, to: func(l *leaseInput) any { return (*leaseOrSelf)(&l.ID) }},
+	{name: "Lease-Token", in: inHeader, zero: true, to: func(l *leaseInput) any { return (*secret)(&l.Token) }},
+	{name: "verify", in: inQuery, to: func(l *leaseInput) any { return &l.Verify }},
+}, pollFields(func(l *leaseInput) *time.Duration { return &l.Wait }, func(l *leaseInput) *string { return &l.Since }, func(l *leaseInput) *poll { return &l.poll }, leaseUntil...))}
 
 func (l *leases) getLease(x *exchange) error {
-	req := locks.LeaseRequest{Principal: locks.Anonymous}
-	if err := decode(x, &getLease, &req); err != nil {
+	in := leaseInput{LeaseRequest: locks.LeaseRequest{Principal: locks.Anonymous}}
+	if err := decode(x, &getLease, &in); err != nil {
 		return err
 	}
-	if req.ID == "" && req.Token == "" {
+	if in.ID == "" && in.Token == "" {
 		return tokenMissing
 	}
-	ctx, end, err := x.patient(req.Wait)
+	if err := in.check(in.Wait, in.Since, leaseUntil...); err != nil {
+		return err
+	}
+	ctx, end, err := x.patient(in.Wait)
 	if err != nil {
 		return err
 	}
-	lease, err := l.locks.Lease(ctx, req)
+	lease, err := await(&in.poll, in.Wait, in.Since, func(wait time.Duration, since string) (locks.Lease, error) {
+		in.Wait, in.Since = wait, since
+		return l.locks.Lease(ctx, in.LeaseRequest)
+	}, in.reached)
 	end()
 	return show(x, &lease, err)
 }

@@ -77,6 +77,7 @@ func catalogue() []kind {
 		{codeMethodNotAllowed, 405, "The path does not have this method", never},
 		{code(locks.CodeCancelled), 408, "The client went away", never},
 		{code(locks.CodeHeldByOther), 409, "Somebody else holds the lock", afterAWhile},
+		{code(locks.CodeLockDelayed), 409, "The lock is kept for the lock delay of its last holder", afterAWhile},
 		{code(locks.CodeForeignSemaphore), 409, "Another program's semaphore is in the lock's directory", never},
 		{code(locks.CodeLockInvalid), 409, "Another program is destroying the lock", afterAWhile},
 		{code(locks.CodeWaitElapsed), 409, "The wait is over and the lock was not granted", afterAWhile},
@@ -181,7 +182,7 @@ func (p *problem) document() api.Problem {
 			break
 		}
 		fallthrough
-	case locks.CodeHeldByOther, locks.CodeWaitElapsed, locks.CodeForeignSemaphore, locks.CodeLockInvalid, locks.CodeHolderChanged, locks.CodeNothingToAsk:
+	case locks.CodeHeldByOther, locks.CodeLockDelayed, locks.CodeWaitElapsed, locks.CodeForeignSemaphore, locks.CodeLockInvalid, locks.CodeHolderChanged, locks.CodeNothingToAsk:
 		doc.QueueLength = &p.queueLength
 		doc.Holders = contenders(p.holders)
 	}

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
+	"time"
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
@@ -36,35 +38,42 @@ func (q *queues) listLocks(x *exchange) error {
 
 type lockInput struct {
 	locks.LockRequest
+	poll
 	format string // "text" or "json"
 }
 
-var getLock = operation[lockInput]{fields: []field[lockInput]{
+var lockUntil = []string{untilFree, untilChanged}
+
+var getLock = operation[lockInput]{fields: slices.Concat([]field[lockInput]{
 	{name: "lock", in: inPath, to: func(l *lockInput) any { return (*lockName)(&l.Lock) }},
 	{name: "ns", in: inQuery, preset: locks.DefaultNamespace, to: func(l *lockInput) any { return &l.NS }},
-	{name: "wait", in: inQuery, zero: true, to: func(l *lockInput) any { return &l.Wait }},
-	{name: "since", in: inQuery, to: func(l *lockInput) any { return (*revision)(&l.Since) }},
 	{name: "consistent", in: inQuery, to: func(l *lockInput) any { return &l.Consistent }},
 	{name: "limit", in: inQuery, to: func(l *lockInput) any { return &l.Limit }},
 	{name: "cursor", in: inQuery, to: func(l *lockInput) any { return (*cursor)(&l.Cursor) }},
-	{name: "format", in: inQuery, to: func(l *lockInput) any { return oneOf{&l.format, "json", "text"} }},
-}}
+	{name: "format", in: inQuery, to: func(l *lockInput) any { return oneOf{&l.format, []string{"json", "text"}} }},
+}, pollFields(func(l *lockInput) *time.Duration { return &l.Wait }, func(l *lockInput) *string { return &l.Since }, func(l *lockInput) *poll { return &l.poll }, lockUntil...))}
 
 func (q *queues) getLock(x *exchange) error {
 	in := lockInput{LockRequest: locks.LockRequest{Principal: locks.Anonymous, Limit: locks.DefaultPage}}
 	if err := decode(x, &getLock, &in); err != nil {
 		return err
 	}
+	if err := in.check(in.Wait, in.Since, lockUntil...); err != nil {
+		return err
+	}
 	ctx, end, err := x.patient(in.Wait)
 	if err != nil {
 		return err
 	}
-	lock, err := q.locks.Lock(ctx, in.LockRequest)
+	lock, err := await(&in.poll, in.Wait, in.Since, func(wait time.Duration, since string) (locks.Lock, error) {
+		in.Wait, in.Since = wait, since
+		return q.locks.Lock(ctx, in.LockRequest)
+	}, in.free)
 	end()
 	switch {
 	case err != nil:
 		return err
-	case in.Wait > 0 && q.s.drained.Err() != nil:
+	case x.wait > 0 && q.s.drained.Err() != nil:
 		// What changed is most likely that the clients that waited here have left the queue. They come back, and so should
 		// this one.
 		return draining()

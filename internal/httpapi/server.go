@@ -15,6 +15,7 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/connlimit"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/metrics"
 )
 
@@ -223,12 +224,31 @@ func (x *exchange) notFound() *problem {
 	p := &problem{code: codeRouteNotFound, detail: "there is nothing at this path; openapi.yaml lists what there is"}
 	path := x.r.URL.Path
 	if rest, ok := strings.CutPrefix(path, "/v1/locks/"); ok && strings.Contains(rest, "/") {
-		p.detail += "; a lock's name has no slashes: separate its parts with a colon, as in team:job"
+		name, last, _ := strings.Cut(rest, "/")
+		switch {
+		case slices.Contains([]string{"acquire", "lock", "lease"}, last):
+			p.detail = acquireLine(name)
+		case slices.Contains([]string{"release", "unlock"}, last):
+			p.detail = releaseLine
+		default:
+			p.detail += "; a lock's name has no slashes: separate its parts with a colon, as in team:job"
+		}
 	}
 	if short, ok := strings.CutSuffix(path, "/"); ok && short != "" && (x.s.has(http.MethodGet, short) || x.s.has(http.MethodPost, short)) {
 		p.detail = "the path ends with a slash: leave it out"
 	}
 	return p
+}
+
+// The requests that clients look for at other paths.
+
+const releaseLine = "a lease is released with DELETE /v1/leases/self, and its token in the Lease-Token header"
+
+func acquireLine(name string) string {
+	if recipe.CheckLockName(name) != nil {
+		name = "NAME"
+	}
+	return "the lock is acquired with POST /v1/locks/" + name + "/leases"
 }
 
 func (s *Server) has(method, path string) bool {
@@ -248,5 +268,9 @@ func (x *exchange) methodNotAllowed() {
 	}
 	list := strings.Join(allowed, ", ")
 	x.Header()["Allow"] = []string{list}
-	x.refuse(&problem{code: codeMethodNotAllowed, detail: "this path has " + list})
+	p := &problem{code: codeMethodNotAllowed, detail: "this path has " + list}
+	if name, ok := strings.CutPrefix(path, "/v1/locks/"); ok && x.r.Method == http.MethodPost && !strings.Contains(name, "/") {
+		p.detail += "; " + acquireLine(name)
+	}
+	x.refuse(p)
 }

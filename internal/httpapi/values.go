@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -204,15 +205,16 @@ func (t *fencingToken) read(name string, v value) error {
 	return nil
 }
 
-// oneOf is one of two words that say how an answer looks.
+// oneOf is one of some words.
 type oneOf struct {
-	to   *string
-	a, b string
+	to    *string
+	words []string
 }
 
 func (o oneOf) read(name string, v value) error {
-	if v.kind != isText || v.text != o.a && v.text != o.b {
-		return invalid(name, name+" must be "+o.a+" or "+o.b)
+	if v.kind != isText || !slices.Contains(o.words, v.text) {
+		last := len(o.words) - 1
+		return invalid(name, name+" must be "+strings.Join(o.words[:last], ", ")+" or "+o.words[last])
 	}
 	*o.to = v.text
 	return nil

@@ -40,8 +40,8 @@ func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
 	begun, _ := blocking(g)
 	paths := []struct{ method, path string }{
 		{"POST", "/v1/locks/deploy/leases?wait=forever"},
-		{"GET", "/v1/leases/" + someID + "?wait=5m"},
-		{"GET", "/v1/locks/deploy?wait=5m"},
+		{"GET", "/v1/leases/" + someID + "?wait=5m&since=x"},
+		{"GET", "/v1/locks/deploy?wait=5m&since=x"},
 	}
 	var answers []<-chan *apitest.Answer
 	for _, p := range paths {
@@ -54,7 +54,7 @@ func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
-	g.expect(t, 503, "draining", "GET", "/v1/locks/deploy?wait=5m")
+	g.expect(t, 503, "draining", "GET", "/v1/locks/deploy?wait=5m&since=x")
 	g.expect(t, 503, "draining", "GET", "/readyz")
 	// What does not wait is the manager's to answer until it has handed over, and then another gateway's, at once.
 	g.expect(t, 200, "", "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
@@ -111,7 +111,7 @@ func TestTheNumberOfThoseWhoWaitIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	var clients sync.WaitGroup
 	for range 2 {
-		clients.Go(func() { _, _ = g.client.Send(ctx, "GET", "/v1/locks/deploy?wait=5m") })
+		clients.Go(func() { _, _ = g.client.Send(ctx, "GET", "/v1/locks/deploy?wait=5m&since=x") })
 		<-begun
 	}
 	a := g.send(t, "POST", "/v1/locks/deploy/leases?wait=1s")
@@ -235,7 +235,7 @@ func TestAClientThatDoesNotReadItsAnswerIsCutOff(t *testing.T) {
 		Configure(srv)
 		go func() { _ = srv.Serve(listener) }()
 		conn := listener.dial()
-		if _, err := io.WriteString(conn, "GET /v1/locks/deploy?wait=5m HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn, "GET /v1/locks/deploy?wait=5m&since=x HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute + writeTimeout + time.Second)

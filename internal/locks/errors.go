@@ -10,6 +10,7 @@ type Code string
 const (
 	CodeInvalid          Code = "invalid_field"          // Field names the invalid field
 	CodeHeldByOther      Code = "held_by_other"          // try: the lock is held, or has waiters
+	CodeLockDelayed      Code = "lock_delayed"           // try: the last holder has ended, and its lock delay keeps the lock
 	CodeWaitElapsed      Code = "wait_elapsed"           // the wait ended before the grant; the place in the queue is given up
 	CodeForeignSemaphore Code = "foreign_semaphore"      // the lock is another program's semaphore, which a waiting contender would block
 	CodeLockInvalid      Code = "lock_invalid"           // another program has marked the lock as being destroyed
@@ -47,7 +48,7 @@ type Error struct {
 	Detail     string        // one sentence for a person, with the next step
 	RetryAfter time.Duration // after which a repeat may succeed; 0: it will not
 	Reason     Reason        // with CodeEnded
-	// Holders and QueueLength explain CodeHeldByOther, CodeWaitElapsed, CodeHolderChanged and CodeNothingToAsk.
+	// Holders and QueueLength explain CodeHeldByOther, CodeLockDelayed, CodeWaitElapsed, CodeHolderChanged and CodeNothingToAsk.
 	Holders     []Contender
 	QueueLength int
 	Limit       int    // with CodeSettingsDiffer: the limit in force
@@ -80,4 +81,27 @@ func (e *Error) Because(words string) *Error {
 		e.Detail += ": " + words
 	}
 	return e
+}
+
+// Bounds of the time after which a client asks again for a lock that is held. A holder may release at any moment.
+const (
+	minRetryAfter = time.Second
+	maxRetryAfter = 5 * time.Second
+)
+
+// RetryAfter is the least time after which a lock with these holders may be free: the end of the first of them, at least 1 s
+// and at most 5 s; 1 s when the end of one is not known here. Of a lock that only lock delays keep it is the exact rest of the first.
+func RetryAfter(holders []Contender) time.Duration {
+	least, delayed := WaitForever, len(holders) > 0
+	for i := range holders {
+		least = min(least, holders[i].ExpiresIn)
+		delayed = delayed && holders[i].Delayed
+	}
+	switch {
+	case len(holders) == 0:
+		return minRetryAfter
+	case delayed && least > 0:
+		return least
+	}
+	return min(max(least, minRetryAfter), maxRetryAfter)
 }

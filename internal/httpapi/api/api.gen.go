@@ -326,6 +326,7 @@ const (
 	ProblemCodeLeaseNotHeld         ProblemCode = "lease_not_held"
 	ProblemCodeLeaseTokenMissing    ProblemCode = "lease_token_missing"
 	ProblemCodeLeaseTokenWrong      ProblemCode = "lease_token_wrong"
+	ProblemCodeLockDelayed          ProblemCode = "lock_delayed"
 	ProblemCodeLockInUse            ProblemCode = "lock_in_use"
 	ProblemCodeLockInvalid          ProblemCode = "lock_invalid"
 	ProblemCodeMalformedRequest     ProblemCode = "malformed_request"
@@ -408,6 +409,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeLeaseTokenMissing:
 		return true
 	case ProblemCodeLeaseTokenWrong:
+		return true
+	case ProblemCodeLockDelayed:
 		return true
 	case ProblemCodeLockInUse:
 		return true
@@ -667,6 +670,27 @@ func (e EventFormatParam) Valid() bool {
 	}
 }
 
+// Defines values for LeaseUntilParam.
+const (
+	LeaseUntilParamChanged LeaseUntilParam = "changed"
+	LeaseUntilParamEnded   LeaseUntilParam = "ended"
+	LeaseUntilParamGranted LeaseUntilParam = "granted"
+)
+
+// Valid indicates whether the value is a known member of the LeaseUntilParam enum.
+func (e LeaseUntilParam) Valid() bool {
+	switch e {
+	case LeaseUntilParamChanged:
+		return true
+	case LeaseUntilParamEnded:
+		return true
+	case LeaseUntilParamGranted:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for LockFormatParam.
 const (
 	LockFormatParamJSON LockFormatParam = "json"
@@ -709,6 +733,24 @@ func (e LockStateFilterParam) Valid() bool {
 	}
 }
 
+// Defines values for LockUntilParam.
+const (
+	LockUntilParamChanged LockUntilParam = "changed"
+	LockUntilParamFree    LockUntilParam = "free"
+)
+
+// Valid indicates whether the value is a known member of the LockUntilParam enum.
+func (e LockUntilParam) Valid() bool {
+	switch e {
+	case LockUntilParamChanged:
+		return true
+	case LockUntilParamFree:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WatchEventsParamsFormat.
 const (
 	WatchEventsParamsFormatJsonl WatchEventsParamsFormat = "jsonl"
@@ -745,6 +787,27 @@ func (e AcquireSeveralParamsFormat) Valid() bool {
 	}
 }
 
+// Defines values for GetLeaseParamsUntil.
+const (
+	GetLeaseParamsUntilChanged GetLeaseParamsUntil = "changed"
+	GetLeaseParamsUntilEnded   GetLeaseParamsUntil = "ended"
+	GetLeaseParamsUntilGranted GetLeaseParamsUntil = "granted"
+)
+
+// Valid indicates whether the value is a known member of the GetLeaseParamsUntil enum.
+func (e GetLeaseParamsUntil) Valid() bool {
+	switch e {
+	case GetLeaseParamsUntilChanged:
+		return true
+	case GetLeaseParamsUntilEnded:
+		return true
+	case GetLeaseParamsUntilGranted:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListLocksParamsState.
 const (
 	ListLocksParamsStateDelayed   ListLocksParamsState = "delayed"
@@ -763,6 +826,24 @@ func (e ListLocksParamsState) Valid() bool {
 	case ListLocksParamsStateQueued:
 		return true
 	case ListLocksParamsStateUnclaimed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetLockParamsUntil.
+const (
+	GetLockParamsUntilChanged GetLockParamsUntil = "changed"
+	GetLockParamsUntilFree    GetLockParamsUntil = "free"
+)
+
+// Valid indicates whether the value is a known member of the GetLockParamsUntil enum.
+func (e GetLockParamsUntil) Valid() bool {
+	switch e {
+	case GetLockParamsUntilChanged:
+		return true
+	case GetLockParamsUntilFree:
 		return true
 	default:
 		return false
@@ -2210,6 +2291,9 @@ type LeaseTokenOptionalParam = LeaseToken
 // LeaseTokenParam defines model for LeaseTokenParam.
 type LeaseTokenParam = LeaseToken
 
+// LeaseUntilParam defines model for LeaseUntilParam.
+type LeaseUntilParam string
+
 // LimitParam defines model for LimitParam.
 type LimitParam = int
 
@@ -2229,6 +2313,9 @@ type LockPathParam = LockName
 
 // LockStateFilterParam defines model for LockStateFilterParam.
 type LockStateFilterParam string
+
+// LockUntilParam defines model for LockUntilParam.
+type LockUntilParam string
 
 // LocksParam defines model for LocksParam.
 type LocksParam = []NewLockName
@@ -2634,8 +2721,13 @@ type ReleaseParams struct {
 
 // GetLeaseParams defines parameters for GetLease.
 type GetLeaseParams struct {
-	// Wait How long to wait for a change from `since`, up to 5m; without `since` the answer comes at once. Proxies tend to cut at 60 seconds.
+	// Wait How long to wait, up to 5m, for a change from `since` or for what `until` says; needs one of them. Proxies tend to cut at 60 seconds.
 	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// Until What `wait` waits for: `granted`, `ended`, or `changed` (from `since`, or from the state at the time of the request). A lease
+	// that ended answers `granted`, too. The answer comes at once when it is so already, and shows the present state when the
+	// wait is over.
+	Until *GetLeaseParamsUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// Since The `rev` that is known already. One that the gateway does not know counts as different.
 	Since *SinceParam `form:"since,omitempty" json:"since,omitempty"`
@@ -2646,6 +2738,9 @@ type GetLeaseParams struct {
 	// LeaseToken The secret that came with the lease. Without it this is an outsider's look, which keeps nothing alive. `self` needs it.
 	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
 }
+
+// GetLeaseParamsUntil defines parameters for GetLease.
+type GetLeaseParamsUntil string
 
 // UpdateLeaseParams defines parameters for UpdateLease.
 type UpdateLeaseParams struct {
@@ -2724,8 +2819,13 @@ type GetLockParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// Wait How long to wait for a change from `since`, up to 5m; without `since` the answer comes at once. Proxies tend to cut at 60 seconds.
+	// Wait How long to wait, up to 5m, for a change from `since` or for what `until` says; needs one of them. Proxies tend to cut at 60 seconds.
 	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// Until What `wait` waits for: `free` (no lease holds the lock, waits for it or delays it), or `changed` (from `since`, or from the
+	// state at the time of the request). The answer comes at once when it is so already, and shows the present state when the
+	// wait is over.
+	Until *GetLockParamsUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// Since The `rev` that is known already. One that the gateway does not know counts as different.
 	Since *SinceParam `form:"since,omitempty" json:"since,omitempty"`
@@ -2742,6 +2842,9 @@ type GetLockParams struct {
 	// Format `text` answers a table for people in place of JSON.
 	Format *GetLockParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 }
+
+// GetLockParamsUntil defines parameters for GetLock.
+type GetLockParamsUntil string
 
 // GetLockParamsFormat defines parameters for GetLock.
 type GetLockParamsFormat string
@@ -6513,6 +6616,18 @@ func NewGetLeaseRequest(server string, id LeasePathParam, params *GetLeaseParams
 
 		}
 
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Since != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -7159,6 +7274,18 @@ func NewGetLockRequest(server string, lock LockPathParam, params *GetLockParams)
 		if params.Wait != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -61,7 +61,8 @@ func (m *Manager) Remove(ctx context.Context, _ locks.Principal, ns, lock string
 // lockInUse says who uses a lock; the monitor is held, and released meanwhile.
 func (m *Manager) lockInUse(ctx context.Context, q *queues.Queue) *locks.Error {
 	e := &locks.Error{Code: locks.CodeLockInUse, Holders: m.describeHolders(ctx, q, maxHolders), QueueLength: q.Contenders.Waiting(),
-		Detail: "somebody holds the lock or stands in line for it; destroy ends them and removes it"}
+		Detail: "the lock has holders or waiters, and DELETE removes only an unused lock; to release your own lease, send DELETE /v1/leases/self with its token in the Lease-Token header"}
+	e.RetryAfter = locks.RetryAfter(e.Holders)
 	if q.Contenders.Len() == 0 && q.Leases == 0 {
 		e.Detail = "the lock's directory has a child that is no contender; delete it, then the lock"
 	}

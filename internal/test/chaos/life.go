@@ -132,9 +132,9 @@ func (c *client) inLine(ctx context.Context, stop <-chan struct{}, w wish, token
 		}
 		var a answer
 		if c.chance(50) {
-			path := "/v1/leases/self?wait=2s"
+			path := "/v1/leases/self"
 			if rev != "" {
-				path += "&since=" + rev
+				path += "?wait=2s&since=" + rev
 			}
 			a = c.ask(ctx, w, check.Poll, 2*time.Second+beatWithin, "GET", path, token, "")
 			rev = a.Rev

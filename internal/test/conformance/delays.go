@@ -23,7 +23,9 @@ var delays = []script{
 			a.Errorf("%+v", f)
 		}
 		_, err := a.acquire(locks.AcquireRequest{Lock: name})
-		a.refused(err, locks.CodeHeldByOther)
+		if e := a.refused(err, locks.CodeLockDelayed); e.RetryAfter <= 59*time.Minute || e.RetryAfter > time.Hour {
+			a.Errorf("the rest of the delay is told as %s", e.RetryAfter)
+		}
 		_, err = a.Heartbeat(a.Context(), locks.Anonymous, l.ID, l.Token, 0)
 		a.refused(err, locks.CodeEnded)
 		a.fine(a.Break(a.Context(), locks.BreakRequest{Lock: name, Name: lastOf(q.Holders[0].Znode)}), "break the delay")

@@ -120,6 +120,9 @@ func idOrSelf(id string) string { return cmp.Or(id, "self") }
 
 // Lease looks at a lease, or polls it.
 func (r Remote) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error) {
+	if req.Since == "" {
+		req.Wait = 0 // the manager answers at once, and the API refuses it
+	}
 	wait, since, verify := given(span(req.Wait)), given(req.Since), given(req.Verify)
 	return leaseOf(r.Client.GetLease(ctx, idOrSelf(req.ID), &api.GetLeaseParams{Wait: wait, Since: since, Verify: verify, LeaseToken: given(req.Token)}))
 }
@@ -195,6 +198,9 @@ func (r Remote) Postmortem(ctx context.Context, _ locks.Principal, id string) (l
 
 // Lock looks at a queue.
 func (r Remote) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error) {
+	if req.Since == "" {
+		req.Wait = 0 // as of a lease
+	}
 	l, err := decode[api.Lock](r.Client.GetLock(ctx, req.Lock, &api.GetLockParams{
 		NS: given(req.NS), Wait: given(span(req.Wait)), Since: given(req.Since), Consistent: given(req.Consistent), Limit: given(req.Limit), Cursor: given(req.Cursor),
 	}))

@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
+)
+
+// Defects that a newcomer met with plain curl, each by its number, at the gateway as it comes. Those that need no queue are
+// tests of internal/httpapi.
+func TestFrontDoor(t *testing.T) {
+	t.Parallel()
+	g := startStandalone(t)
+	ask := func(method, path string, options ...apitest.Option) *apitest.Answer {
+		t.Helper()
+		a, err := g.Send(t.Context(), method, path, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+
+	t.Run("D4 the naive release is told how to release", func(t *testing.T) {
+		g.hold("d4", "ttl=1m")
+		a := ask("DELETE", "/v1/locks/d4")
+		if a.Code() != "lock_in_use" || !strings.Contains(a.Problem.Detail, "DELETE /v1/leases/self") || strings.Contains(a.Problem.Detail, "destroy") {
+			t.Errorf("%s", a.Body)
+		}
+	})
+	t.Run("D5 until", func(t *testing.T) {
+		first := g.hold("d5", "ttl=1m")
+		next := post[api.Lease](g, "POST", "/v1/locks/d5/leases?ttl=1m&async=true", http.StatusAccepted, "")
+		granted := make(chan *apitest.Answer, 1)
+		go func() {
+			a, _ := g.Send(t.Context(), "GET", "/v1/leases/self?wait=50s&until=granted", apitest.Token(next.Token))
+			granted <- a
+		}()
+		a := ask("GET", "/v1/leases/"+first.LeaseID+"?wait=50ms&until=ended") // it is not over in time
+		if a.Status != 200 || !strings.Contains(string(a.Body), `"state":"held"`) {
+			t.Errorf("%s", a.Body)
+		}
+		ask("DELETE", "/v1/leases/self", apitest.Token(first.Token))
+		if a := <-granted; a == nil || !strings.Contains(string(a.Body), `"state":"held"`) {
+			t.Errorf("%+v", a)
+		}
+		ask("DELETE", "/v1/leases/self", apitest.Token(next.Token))
+		if a := ask("GET", "/v1/locks/d5?wait=50s&until=free"); !strings.Contains(string(a.Body), `"state":"free"`) {
+			t.Errorf("%s", a.Body)
+		}
+		if a := ask("GET", "/v1/leases/"+first.LeaseID+"?wait=50s&until=ended"); !strings.Contains(string(a.Body), `"state":"ended"`) {
+			t.Errorf("%s", a.Body)
+		}
+	})
+	t.Run("D10 a lock delay is no holder, and its rest is told", func(t *testing.T) {
+		lease := g.hold("d10", "ttl=1m&lock_delay=50s&lock_delay_on=always")
+		ask("DELETE", "/v1/leases/self", apitest.Token(lease.Token))
+		a := ask("POST", "/v1/locks/d10/leases")
+		after, _ := strconv.Atoi(a.Header.Get("Retry-After"))
+		if a.Code() != "lock_delayed" || after < 20 || after > 50 {
+			t.Errorf("Retry-After %d, %s", after, a.Body)
+		}
+	})
+	t.Run("D11 Retry-After is worth waiting for", func(t *testing.T) {
+		g.hold("d11", "ttl=1h")
+		if a := ask("POST", "/v1/locks/d11/leases"); a.Code() != "held_by_other" || a.Header.Get("Retry-After") != "5" {
+			t.Errorf("Retry-After %s, %s", a.Header.Get("Retry-After"), a.Body)
+		}
+	})
+}
