@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	askWithin = 2 * time.Second
+	askWithin = 10 * time.Second
 	// A server that is just starting sometimes accepts a connection and never answers on it; asking again is quicker.
 	askStartingWithin = 200 * time.Millisecond
 )
 
 // FourLetter sends a four-letter word ("srvr", "mntr", "ruok", ...) to the ZooKeeper at addr and returns its answer. It
-// gives up after two seconds, which is what a frozen server looks like.
+// gives up after ten seconds, which is what a frozen server looks like.
 func FourLetter(addr, word string) (string, error) { return fourLetter(addr, word, askWithin) }
 
 func fourLetter(addr, word string, within time.Duration) (string, error) {
