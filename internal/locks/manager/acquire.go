@@ -7,6 +7,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/settings"
 )
 
 // Acquire takes a lock, queues for it, or tries once. It blocks for little longer than req.Wait.
@@ -143,7 +144,7 @@ func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest)
 			}
 			key = &keyEntry{hash: hash, fingerprint: record.Fingerprint(req)}
 		}
-		wants, wrong := m.sized(req, wants)
+		wants, wrong := settings.Sized(m.replica, req, wants)
 		switch {
 		case wrong == nil:
 			return wants, key, nil

@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -57,7 +58,7 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 	case m.opt.Root + zk.NodeNamespaces:
 		m.tellNode(c, nil)
 		m.applyNamespace(c, now)
-	case m.settingsRoot():
+	case string(m.fleet.settings):
 		m.applySettings(c, now)
 	case m.outboxRoot():
 		m.opt.Outbox.Look()
@@ -95,7 +96,7 @@ func (m *Manager) applyLock(s *queues.Namespace, c *zk.Change, now time.Duration
 }
 
 func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
-	if c.Node == removalProbe {
+	if c.Node == queues.RemovalProbe {
 		return // gone again with its directory
 	}
 	m.plainGone(q, now) // an ephemeral node has no children: it was replaced unobserved
@@ -176,7 +177,7 @@ func (l *lease) place(m *Manager, now time.Duration) {
 }
 
 func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration) {
-	if c.Node == removalProbe {
+	if c.Node == queues.RemovalProbe {
 		return
 	}
 	contender, ok := q.Namespace.Naming.Parse(m.fleet.id, c.Node)
@@ -273,4 +274,19 @@ func (m *Manager) pollHidden() {
 	for _, q := range m.replica.ToList() {
 		m.list(q)
 	}
+}
+
+// applySettings takes a change of the settings.
+func (m *Manager) applySettings(c *zk.Change, now time.Duration) {
+	if q := m.replica.SettingsOf(c, now); q != nil {
+		m.tellNode(c, q)
+		m.applyDeltas(m.replica.ApplySettings(q, c), now)
+	}
+}
+
+// readLimit reads whether an acquire made a limit.
+func (m *Manager) readLimit(q *queues.Queue, n int) {
+	m.port.Read(m.fleet.settings.Limit(q, n), 0, func(data []byte, _ wire.Stat, err error) {
+		m.replica.SetAgreed(q, n, err == nil && settings.Agreed(data))
+	})
 }

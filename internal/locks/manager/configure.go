@@ -3,12 +3,12 @@ package manager
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
@@ -17,22 +17,22 @@ import (
 // because another gateway wrote first.
 const configureAttempts = 8
 
-// Configure sets a lock's limit. It applies to later acquires; a lease in the queue
-// keeps the limit that its contender names. A repeat does the same again.
+// Configure sets a lock's limit. It applies to later acquires; a lease in the queue keeps the limit that its contender
+// names. A repeat does the same again.
 func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error) {
 	if err := req.Check(); err != nil {
 		return locks.Lock{}, err
 	}
 	reserved := false // a place for settings that are on their way
-	err := m.change(ctx, req.NS, req.Lock, func(q *queues.Queue, d *limitDir) ([]zk.Op, error) {
-		if !d.exists && !reserved {
+	err := m.change(ctx, req.NS, req.Lock, func(q *queues.Queue, d *settings.Present) ([]zk.Op, error) {
+		if !d.Exists && !reserved {
 			if !m.quota.Fits(quota.Settings, 1) {
 				return nil, tooManySettings(&m.quota)
 			}
 			m.quota.Add(quota.Settings, 1)
 			reserved = true
 		}
-		return m.limitChange(q, d, req.Limit), nil
+		return m.fleet.settings.Set(q, d, req.Limit), nil
 	})
 	if reserved { // from here on the replica counts them
 		m.do(func() { m.quota.Add(quota.Settings, -1) })
@@ -50,15 +50,15 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 // Remove deletes an unused lock and its settings. For a lock in use it returns
 // CodeLockInUse, for a lock that is not there nil.
 func (m *Manager) Remove(ctx context.Context, _ locks.Principal, ns, lock string) error {
-	return m.change(ctx, ns, lock, func(q *queues.Queue, d *limitDir) ([]zk.Op, error) {
+	return m.change(ctx, ns, lock, func(q *queues.Queue, d *settings.Present) ([]zk.Op, error) {
 		if q.Contenders.Len() > 0 || q.Leases > 0 {
 			return nil, m.lockInUse(ctx, q)
 		}
-		return m.removal(q, d), nil
+		return m.fleet.settings.Remove(q, d), nil
 	})
 }
 
-// lockInUse says who uses a lock; the monitor is held, and released meanwhile.
+// lockInUse refuses to remove a lock, with its holders. The monitor is held, and released while their records are read.
 func (m *Manager) lockInUse(ctx context.Context, q *queues.Queue) *locks.Error {
 	e := &locks.Error{Code: locks.CodeLockInUse, Holders: m.describeHolders(ctx, q, maxHolders), QueueLength: q.Contenders.Waiting(),
 		Detail: "the lock has holders or waiters, and DELETE removes only an unused lock; to release your own lease, send DELETE /v1/leases/self with its token in the Lease-Token header"}
@@ -69,97 +69,11 @@ func (m *Manager) lockInUse(ctx context.Context, q *queues.Queue) *locks.Error {
 	return e
 }
 
-// limitDir is the directory of a lock's settings as ZooKeeper has it.
-type limitDir struct {
-	exists bool
-	limits []limitNode
-}
-
-type limitNode struct {
-	n   int
-	set bool // it was set, and not agreed upon
-}
-
-// readLimits reads a lock's settings on the writer's connection.
-func (m *Manager) readLimits(ctx context.Context, session term.Session, dir string) (*limitDir, error) {
-	names, _, err := session.Children(ctx, dir)
-	if errors.Is(err, zk.ErrNoNode) {
-		return &limitDir{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	d := &limitDir{exists: true}
-	for _, name := range names {
-		n, ok := queues.ParseLimit(name)
-		if !ok {
-			continue
-		}
-		_, stat, err := session.Get(ctx, dir+"/"+name)
-		switch {
-		case errors.Is(err, zk.ErrNoNode): // whoever removed it fails the transaction that counts on it
-		case err != nil:
-			return nil, err
-		}
-		d.limits = append(d.limits, limitNode{n: n, set: stat.Version > 0})
-	}
-	slices.SortFunc(d.limits, func(a, b limitNode) int { return a.n - b.n })
-	return d, nil
-}
-
-// limitChange is the transaction that makes n the limit that is set; nothing when it is.
-func (m *Manager) limitChange(q *queues.Queue, d *limitDir, n int) []zk.Op {
-	i := slices.IndexFunc(d.limits, func(l limitNode) bool { return l.n == n })
-	if i >= 0 && len(d.limits) == 1 && d.limits[i].set {
-		return nil
-	}
-	var ops []zk.Op
-	dir := m.settingsPath(q)
-	if i < 0 {
-		if d.exists && len(d.limits) == 0 {
-			ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: dir, Version: -1}) // see limitOps
-		}
-		if len(d.limits) == 0 {
-			ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: dir})
-		}
-		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: m.limitPath(q, n), Data: limitData(bySet)})
-	}
-	// Written to: no sweep takes it for one that was agreed upon.
-	ops = append(ops, zk.Op{Kind: zk.OpSetData, Path: m.limitPath(q, n), Data: limitData(bySet), Version: -1})
-	for _, l := range d.limits {
-		if l.n != n {
-			// Of two changes at once the second finds this gone, and is decided again.
-			ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: m.limitPath(q, l.n), Version: -1})
-		}
-	}
-	return ops
-}
-
-// removal is the transaction that removes a lock that is unused in the replica. It
-// fails when the lock is in use. The directories of other namespaces stay: other
-// programs' lock objects create theirs only once.
-func (m *Manager) removal(q *queues.Queue, d *limitDir) []zk.Op {
-	var ops []zk.Op
-	switch {
-	case q.Exists && (q.Namespace.Name == locks.DefaultNamespace || q.Extras().Passing):
-		ops = removeDir(q.Path)
-	case q.Namespace.Name == locks.DefaultNamespace && d.exists: // fails when the directory is in use
-		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: q.Path}, zk.Op{Kind: zk.OpDelete, Path: q.Path, Version: -1})
-	}
-	if d.exists {
-		for _, l := range d.limits {
-			ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: m.limitPath(q, l.n), Version: -1})
-		}
-		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: m.settingsPath(q), Version: -1})
-	}
-	return ops
-}
-
 // change decides from what ZooKeeper has how a lock's settings must change, and writes that.
 // It decides again when another gateway wrote first. It calls decide with the monitor held;
 // decide returns no operations when nothing has to change. When change returns, the replica
 // shows what was done.
-func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queues.Queue, *limitDir) ([]zk.Op, error)) error {
+func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queues.Queue, *settings.Present) ([]zk.Op, error)) error {
 	if err := locks.CheckPlace(&ns, &lock); err != nil {
 		return err
 	}
@@ -171,7 +85,7 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 		defer m.leaveQueue(q)
 		used := false // by a contender that the replica did not show
 		for range configureAttempts {
-			d, err := m.presentLimits(ctx, m.settingsPath(q))
+			d, err := m.presentLimits(ctx, m.fleet.settings.Dir(q))
 			if err != nil {
 				return err
 			}
@@ -205,7 +119,7 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 
 // presentLimits is what ZooKeeper has of a lock's settings, whose directory is at the path, read after
 // everything that was acknowledged before the call; the replica has come as far. The monitor is held, and released meanwhile.
-func (m *Manager) presentLimits(ctx context.Context, settings string) (d *limitDir, err error) {
+func (m *Manager) presentLimits(ctx context.Context, dir string) (d *settings.Present, err error) {
 	m.outside(func() {
 		var ref *term.Ref
 		if ref, err = m.barrierUnder(ctx); err != nil {
@@ -213,7 +127,7 @@ func (m *Manager) presentLimits(ctx context.Context, settings string) (d *limitD
 		}
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		if d, err = m.readLimits(ctx, ref.Session, settings); err != nil {
+		if d, err = settings.Read(ctx, ref.Session, dir); err != nil {
 			err = unavailableFor(err)
 		}
 	})

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/zk"
 )
 
@@ -62,7 +64,7 @@ func (m *Manager) compose(l *lease, key *keyEntry, found map[*queues.Queue]bool)
 			c.write.Alone = true
 			op := zk.Op{Kind: zk.OpCreate, Path: s.q.Path}
 			if s.q.HadPlain() {
-				op.Data = []byte(passing)
+				op.Data = []byte(queues.Passing)
 			}
 			add(s, op)
 		}
@@ -76,7 +78,7 @@ func (m *Manager) compose(l *lease, key *keyEntry, found map[*queues.Queue]bool)
 		if s.contender.Mode != recipe.Permit {
 			continue
 		}
-		ops, alone := m.limitOps(s.q, int(s.contender.Limit))
+		ops, alone := m.fleet.settings.Agree(s.q, int(s.contender.Limit))
 		c.write.Alone = c.write.Alone || alone
 		for _, op := range ops {
 			add(nil, op)
@@ -94,7 +96,7 @@ func (m *Manager) compose(l *lease, key *keyEntry, found map[*queues.Queue]bool)
 // what was asked for. found has the directories of which an earlier attempt learned that they are there, or not: the replica
 // may be behind. It alone says what the queue's Exists is, because it may never show a directory that came and went.
 func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int, found map[*queues.Queue]bool) {
-	if err := m.resize(l, req); err != nil {
+	if err := l.setLimits(m.replica, req); err != nil {
 		l.rare().failure = err
 		l.dropCreate(m, key, m.clock.Now().Boot())
 		return
@@ -117,7 +119,7 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 			// The contender's event came first and has told what became of it.
 		case res.Outcome == zk.Unknown:
 			l.resolve(m)
-		case again && m.limitFailed(&c.write, res):
+		case again && m.fleet.settings.Failed(&c.write, res):
 			m.redecide(l, key, req, attempt+1)
 		case again && s != nil && !c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNodeExists):
 			m.create(l, key, req, attempt+1, learned(found, s.q, true))
@@ -351,4 +353,41 @@ func createFailure(err error) *locks.Error {
 		e.Code, e.Detail = locks.CodeEphemeralCap, "this gateway's ZooKeeper session has as many ephemeral nodes as it may (256 KiB of paths): more could keep a ZooKeeper server from starting again; leave ephemeral out, or use another gateway"
 	}
 	return e
+}
+
+// setLimits gives the contenders of a lease that is being created the limits that are in force now. It refuses a request
+// that contradicts them.
+func (l *lease) setLimits(replica *queues.Replica, req *locks.AcquireRequest) *locks.Error {
+	sized, err := settings.Sized(replica, req, req.Wants())
+	if err != nil {
+		return err
+	}
+	for s := range l.slots {
+		if s.contender.Mode == recipe.Permit { // a lock with other dialects' names has several slots
+			s.contender.Limit = int32(sized[max(s.contender.Group, 1)-1].Limit)
+		}
+	}
+	return nil
+}
+
+// redecide creates a lease again after its limit was found not to be in force. The replica showed it, so it is behind:
+// a barrier brings it up to the present first.
+func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int) {
+	term := l.term
+	m.effect(func() {
+		go func() { // ends with the barrier
+			err := m.barrier(context.Background())
+			m.do(func() {
+				switch {
+				case l.phase != creating || l.term != term || m.port.Term() != term:
+					return // a takeover settles it, or has
+				case err != nil, l.abandoned:
+					l.rare().failure = unavailableFor(err)
+					l.dropCreate(m, key, m.clock.Now().Boot())
+				default:
+					m.create(l, key, req, attempt, nil)
+				}
+			})
+		}()
+	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/zk"
 )
 
@@ -28,7 +29,7 @@ func (s *fakeStore) deletions(dir string) (pieces [][]string) {
 	for _, w := range s.writes {
 		var names []string
 		for _, op := range w.Ops {
-			if op.Kind == zk.OpDelete && path.Dir(op.Path) == dir && path.Base(op.Path) != removalProbe {
+			if op.Kind == zk.OpDelete && path.Dir(op.Path) == dir && path.Base(op.Path) != queues.RemovalProbe {
 				names = append(names, path.Base(op.Path))
 			}
 		}

@@ -95,8 +95,8 @@
 // # Settings
 //
 // A semaphore's limit is a node whose path names it, which an acquire's transaction
-// checks or creates, and the contender carries it in its name: settings.go says why,
-// configure.go how it is set and removed.
+// checks or creates, and the contender carries it in its name: package settings says why,
+// configure.go sets and removes it.
 //
 // # Current tokens
 //

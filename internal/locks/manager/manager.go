@@ -22,6 +22,7 @@ import (
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
@@ -124,10 +125,12 @@ type Manager struct {
 
 // fleet is what all gateways of a layout share. It is immutable once ready is closed.
 type fleet struct {
-	ready  chan struct{} // closed once the layout has been read
-	layout *layout.Layout
-	id     recipe.FleetID
-	tokens record.Tokens
+	root     string // of the layout in ZooKeeper
+	settings settings.Tree
+	ready    chan struct{} // closed once the layout has been read
+	layout   *layout.Layout
+	id       recipe.FleetID
+	tokens   record.Tokens
 }
 
 // life is the course of the process, from Run to the end of Drain.
@@ -172,7 +175,7 @@ func New(opt Options) *Manager {
 	}
 	m := &Manager{
 		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
-		fleet:    fleet{ready: make(chan struct{})},
+		fleet:    fleet{root: opt.Root, settings: settings.Below(opt.Root), ready: make(chan struct{})},
 		life:     life{drain: make(chan struct{})},
 		requests: requests{written: make(chan struct{}, writtenWindow)},
 		timers:   timers{wake: make(chan struct{}, 1)},
@@ -233,7 +236,7 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 		{Path: m.opt.Root + "/gateways", Depth: 1},
 		{Path: m.opt.Root + "/succession", Depth: 1},
 		{Path: m.opt.Root + zk.NodeNamespaces, Depth: 1},
-		{Path: m.settingsRoot(), Depth: 2},
+		{Path: string(m.fleet.settings), Depth: 2},
 	}
 	if m.opt.Outbox != nil {
 		roots = append(roots, zk.WatchRoot{Path: m.outboxRoot(), Depth: 1})

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"strconv"
 	"time"
 
 	"lockkeeper/internal/locks/interop"
@@ -75,13 +74,8 @@ func (m *Manager) passOn(q *queues.Queue, now time.Duration) {
 		return
 	}
 	q.Idle = now
-	m.port.Submit(&zk.Write{Alone: true, Ops: removeDir(q.Path)}, func(zk.Result) {})
+	m.port.Submit(&zk.Write{Alone: true, Ops: queues.RemoveDir(q.Path)}, func(zk.Result) {})
 }
-
-// passing is the data of a directory that a gateway creates where plain nodes have stood.
-// Programs that lock by those wait until the directory is deleted. So any gateway deletes
-// it as soon as it is empty, in every namespace.
-const passing = "lockkeeper: goes when it is empty"
 
 // maxDirData is the longest data of a lock's directory that is looked at.
 const maxDirData = 64
@@ -92,26 +86,6 @@ func (m *Manager) readDir(q *queues.Queue) {
 		if err != nil || !q.Exists || stat.Ephemeral() {
 			return
 		}
-		m.replica.SetDirData(q, string(data) == passing, ceilingOf(data))
+		m.replica.SetDirData(q, data)
 	})
-}
-
-// removalProbe is created below a directory and deleted with it, so that the removal of a
-// plain node fails: no node can be created below an ephemeral one. A plain node is another
-// program's lock, and may have taken the directory's place after another gateway's sweep.
-const removalProbe = "lockkeeper-sweep"
-
-func removeDir(path string) []zk.Op {
-	probe := path + "/" + removalProbe
-	return []zk.Op{{Kind: zk.OpCreate, Path: probe}, {Kind: zk.OpDelete, Path: probe, Version: -1}, {Kind: zk.OpDelete, Path: path, Version: -1}}
-}
-
-// ceilingOf is the limit of a semaphore of Kazoo's, which the data of its directory is; 0
-// for other data.
-func ceilingOf(data []byte) int32 {
-	n, err := strconv.ParseUint(string(data), 10, 31)
-	if err != nil {
-		return 0
-	}
-	return int32(n)
 }

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -334,7 +335,7 @@ func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
 		s.gone(path)
 		req := locks.AcquireRequest{NS: "theirs", Lock: "deploy", TTL: time.Minute}
 		one.mustHold(req)
-		if data := string(s.node(path).data); data != passing {
+		if data := string(s.node(path).data); data != queues.Passing {
 			t.Errorf("its data is %q", data)
 		}
 		s.gateway(t) // has seen no plain node

@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/zk"
 )
 
@@ -140,7 +141,7 @@ func TestWhatWasAgreedGoesWithTheIdleLockAndWhatWasSetStays(t *testing.T) {
 func TestAgreedSettingsOfALockWithoutADirectoryAreSwept(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		s.foreign(zk.Op{Kind: zk.OpCreate, Path: deploySettings},
-			zk.Op{Kind: zk.OpCreate, Path: deploySettings + "/limit-3", Data: limitData(byAcquire)},
+			zk.Op{Kind: zk.OpCreate, Path: deploySettings + "/limit-3", Data: settings.AgreedData()},
 			zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/settings/nowhere,deploy"}, // not ours to judge
 			zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/settings/default,empty"})
 		g := s.gateway(t)
@@ -398,7 +399,7 @@ func TestASweepDoesNotTakeALimitThatHasBeenSetSince(t *testing.T) {
 				}
 				one.mustConfigure(3)
 				two.m.mu.Lock()
-				ops := two.m.idleOps(two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"))
+				ops := two.m.fleet.settings.Sweep(two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"))
 				two.m.mu.Unlock()
 				if !slices.ContainsFunc(ops, func(op zk.Op) bool { return strings.HasSuffix(op.Path, "limit-3") }) {
 					t.Fatalf("%v: the scene shows nothing", ops)
@@ -425,7 +426,7 @@ func TestASweepDoesNotTakeTheSettingsOfALockThatIsInUseAgain(t *testing.T) {
 		two.w.hold()
 		one.mustHold(permits(1, 3))
 		two.m.mu.Lock()
-		ops := two.m.idleOps(two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"))
+		ops := two.m.fleet.settings.Sweep(two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"))
 		two.m.mu.Unlock()
 		s.mu.Lock()
 		_, _, _, _, err := s.tx(ops)

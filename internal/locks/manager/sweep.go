@@ -107,7 +107,7 @@ func (m *Manager) sweepIdle(s *queues.Namespace, now time.Duration) {
 		if q.Contenders.Len() > 0 || q.Leases > 0 || q.Extras().Unnumbered > 0 || q.Extras().Marker || q.Semaphore() || now-q.Idle < idleLock && (!q.Extras().Passing || now-q.Idle < sweepEvery) {
 			return true
 		}
-		if ops := m.idleOps(q); len(ops) > 0 {
+		if ops := m.fleet.settings.Sweep(q); len(ops) > 0 {
 			q.Idle = now // asked for; the events remove it
 			s.Sweeping++
 			m.port.Submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) { s.Sweeping-- })

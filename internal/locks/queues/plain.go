@@ -1,8 +1,11 @@
 package queues
 
 import (
+	"strconv"
+
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -66,14 +69,38 @@ func (q *Queue) HadPlain() bool {
 	return had
 }
 
-// SetDirData takes in what the data of the lock's directory says: whether it is to go when it is empty, and the limit of
-// Kazoo's Semaphore (0 for none).
-func (r *Replica) SetDirData(q *Queue, passing bool, ceiling int32) {
+// Passing is the data of a directory that a gateway creates where plain nodes have stood. Programs that lock by those
+// wait until the directory is deleted. So any gateway deletes it as soon as it is empty, in every namespace.
+const Passing = "lockkeeper: goes when it is empty"
+
+// SetDirData takes in the data of the lock's directory: Passing, or the limit of Kazoo's Semaphore.
+func (r *Replica) SetDirData(q *Queue, data []byte) {
 	x := q.MakeExtras()
 	was := x.Ceiling
-	x.Passing, x.Ceiling = passing, ceiling
+	ceiling := ceilingOf(data)
+	x.Passing, x.Ceiling = string(data) == Passing, ceiling
 	if ceiling != was {
 		r.Touch(q)
 	}
 	q.Trim()
+}
+
+// ceilingOf is the limit of a semaphore of Kazoo's, which is the data of its directory; 0 for other data.
+func ceilingOf(data []byte) int32 {
+	n, err := strconv.ParseUint(string(data), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
+}
+
+// RemovalProbe is created below a directory and deleted with it, so that the removal of a plain node fails: no node can
+// be created below an ephemeral one. A plain node is another program's lock, and may have taken the directory's place
+// after another gateway's sweep.
+const RemovalProbe = "lockkeeper-sweep"
+
+// RemoveDir returns the transaction that removes a lock's directory, and fails where a plain node stands.
+func RemoveDir(path string) []zk.Op {
+	probe := path + "/" + RemovalProbe
+	return []zk.Op{{Kind: zk.OpCreate, Path: probe}, {Kind: zk.OpDelete, Path: probe, Version: -1}, {Kind: zk.OpDelete, Path: path, Version: -1}}
 }
