@@ -10,14 +10,14 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
-	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
 )
 
 // destroyRounds bounds the rounds of Destroy: contenders that arrive during a round are ended in the next.
 const destroyRounds = 5
 
 // Destroy ends every contender of a lock, waiting or held, of any gateway or program, from the tail of the queue on
-// (fell.go). It then removes the lock: its settings and, in the default namespace, its directory. Contenders that keep
+// (terminate.go). It then removes the lock: its settings and, in the default namespace, its directory. Contenders that keep
 // arriving after destroyRounds make it CodeLockInUse; the answer then says how many were ended. After any error, what
 // was done stays done, and the request may be repeated.
 func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
@@ -28,35 +28,14 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 	if err := locks.CheckPlace(&req.NS, &req.Lock); err != nil {
 		return answer, err
 	}
-	v := verdict{locks.ReasonDestroyed, req.Reason, locks.TraceParentOf(ctx)}
+	c := cause{locks.ReasonDestroyed, req.Reason, locks.TraceParentOf(ctx)}
 	for range destroyRounds {
-		trees, err := locked2(m, func() ([]*tree, error) {
-			q, err := m.lockAt(ctx, req.NS, req.Lock)
-			if err != nil {
-				return nil, err
-			}
-			defer m.leaveQueue(q)
-			return m.wholeQueue(q), nil
-		})
-		if err != nil {
+		again, err := m.destroyAll(ctx, &req, c, &answer)
+		switch {
+		case err != nil:
 			return answer, err
-		}
-		if err := m.readBeforeAll(ctx, trees); err != nil {
-			return answer, err
-		}
-		err = m.fell(ctx, v, trees, func(error) bool { return true })
-		m.do(func() {
-			for _, t := range trees {
-				if t.over && t.err == nil {
-					answer.Ended++
-					if !t.at.Contender.Ours {
-						answer.Foreign++
-					}
-				}
-			}
-		})
-		if err != nil {
-			return answer, err
+		case again:
+			continue
 		}
 		err = m.Remove(ctx, req.Principal, req.NS, req.Lock)
 		var e *locks.Error
@@ -73,26 +52,44 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 		Detail: "newcomers go on coming to the lock, or its directory has a child that is no contender; who was there has been ended. Repeat the request, or stop those who come"}
 }
 
-// wholeQueue returns all contenders of a queue, each lease once, from the tail on.
-func (m *Manager) wholeQueue(q *queues.Queue) (trees []*tree) {
-	seen := map[recipe.LeaseID]bool{}
-	for i := q.Contenders.Len() - 1; i >= 0; i-- {
-		t := &tree{at: queues.Location{Queue: q, Contender: q.Contenders.At(i)}, version: -1}
-		if id := t.at.Contender.LeaseID; t.at.Contender.Ours && id != "" {
-			if seen[id] {
-				continue
-			}
-			seen[id] = true
-			if l, s := m.leases.slotOf(q, t.at.Contender); s != nil {
-				t.l = l
-			}
+// destroyAll ends the contenders that are in the queue now, and counts them. again: one was written since it was read,
+// and everything before it in the queue is still there.
+func (m *Manager) destroyAll(ctx context.Context, req *locks.DestroyRequest, c cause, answer *locks.DestroyAnswer) (again bool, err error) {
+	targets, err := locked2(m, func() (targets []*target, err error) {
+		q, err := m.lockAt(ctx, req.NS, req.Lock)
+		if err != nil {
+			return nil, err
 		}
-		trees = append(trees, t)
+		defer m.leaveQueue(q)
+		for c := range distinct(q) {
+			targets = append(targets, m.targetOf(queues.Location{Queue: q, Contender: c}))
+		}
+		return targets, nil
+	})
+	if err != nil {
+		return false, err
 	}
 	if fault.On("tail-pieces") {
-		slices.Reverse(trees)
+		slices.Reverse(targets)
 	}
-	return trees
+	if err := m.readTargets(ctx, targets); err != nil {
+		return false, err
+	}
+	err = m.terminateAll(ctx, c, targets, true)
+	m.do(func() {
+		for _, t := range targets {
+			switch {
+			case t.over && t.err == nil:
+				answer.Ended++
+				if !t.at.Contender.Ours {
+					answer.Foreign++
+				}
+			case errors.Is(t.err, zk.ErrBadVersion):
+				again, err = true, nil
+			}
+		}
+	})
+	return again, err
 }
 
 // destroyed publishes here, and sends to the other gateways, that a lock was destroyed.
@@ -103,7 +100,7 @@ func (m *Manager) destroyed(req *locks.DestroyRequest) {
 		if ns == "" {
 			ns = locks.DefaultNamespace
 		}
-		m.tell(notice{kind: noticeDestroyed, lock: postmortem.Place{NS: ns, Lock: req.Lock}, why: verdict{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.port.LastZxid()})
+		m.tell(notice{kind: noticeDestroyed, lock: postmortem.Place{NS: ns, Lock: req.Lock}, why: cause{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.port.LastZxid()})
 	})
 }
 

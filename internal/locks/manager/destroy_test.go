@@ -142,7 +142,7 @@ func TestALockIsDestroyedInPiecesFromItsTail(t *testing.T) {
 			t.Errorf("%d pieces", len(pieces))
 		}
 		for _, p := range pieces {
-			if size := len(strings.Join(p, "/lockkeeper/locks/deploy")); size > pieceBytes {
+			if size := len(strings.Join(p, "/lockkeeper/locks/deploy")); size > batchBytes {
 				t.Errorf("a piece of %d bytes", size)
 			}
 		}

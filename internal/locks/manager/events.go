@@ -176,7 +176,7 @@ func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 	if e.Foreign {
 		e.Reason = string(locks.ReasonRemoved)
 	}
-	var own *verdict
+	var own *cause
 	if v, ok := m.verdicts[c]; ok {
 		own = &v
 	}

@@ -61,14 +61,14 @@ type subject string
 type word struct {
 	ended, sure bool // ended: the lease's gateway reported end; sure: its report is final
 	end         postmortem.End
-	verdict     *verdict      // the reason that an administrator's gateway reported
+	verdict     *cause        // the reason that an administrator's gateway reported
 	struck      bool          // that gateway confirmed the deletion
 	q           *queues.Queue // the contender's queue when the report arrived; nil: the replica had none
 	name        string
 }
 
 // outcome returns why a lease ended, as far as known; own is what this gateway did to it. w may be nil.
-func (w *word) outcome(own *verdict) (locks.Reason, string) {
+func (w *word) outcome(own *cause) (locks.Reason, string) {
 	switch {
 	case w != nil && w.sure && w.end.Reason() != locks.ReasonRemoved:
 		return w.end.Reason(), w.end.Words
@@ -210,7 +210,7 @@ func (m *Manager) hear(n *news) {
 	case noticeEnded:
 		m.hearEnd(n, q, c)
 	case noticeVerdict, noticeStruck:
-		v := verdict{reason: n.Reason, words: n.Words}
+		v := cause{reason: n.Reason, words: n.Words}
 		ends := v.ends() // else: for peers that have seen only the end
 		if p, known := m.history.Get(n.Lease); known && n.Lease != "" {
 			if ends {
@@ -343,7 +343,7 @@ func (m *Manager) hearTooLate(n *news, p postmortem.End) {
 	p.Why, p.Words = postmortem.CauseOf(n.Reason), n.Words
 	m.history.Revise(n.Lease, p)
 	if w := m.wordOn(subject(n.Lease), nil, nil); w != nil {
-		w.verdict = &verdict{reason: n.Reason, words: n.Words}
+		w.verdict = &cause{reason: n.Reason, words: n.Words}
 		m.heardOf(n.Lease, w)
 		return
 	}
@@ -460,7 +460,7 @@ func (m *Manager) wordGone(q *queues.Queue, c *recipe.Contender) {
 
 // tellLoss publishes that the replica is about to lose a contender that is not a lease of this gateway. When the
 // reason is not known yet, the event is delayed. e has what this gateway knows.
-func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, own *verdict) {
+func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, own *cause) {
 	about := subject(c.LeaseID)
 	if !c.Ours || c.LeaseID == "" {
 		about = subject(path)
@@ -511,4 +511,10 @@ func (m *Manager) heardGone(id recipe.LeaseID) *locks.Error {
 		return endedError(p.Reason()).Because(p.Words)
 	}
 	return endedError(locks.ReasonUnknown)
+}
+
+// ends reports whether an administrator's end has that reason. Others decide how a lease ends: what time ends, for
+// example, a heartbeat may revive.
+func (c *cause) ends() bool {
+	return c.reason == locks.ReasonRevoked || c.reason == locks.ReasonDestroyed
 }

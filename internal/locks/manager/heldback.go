@@ -28,7 +28,7 @@ type heldEvent struct {
 	*events.Event
 	about recipe.LeaseID // the lease whose end is not explained yet; "" once it can be published
 	until time.Duration  // boot
-	own   *verdict       // how an administrator of this gateway ended it; nil: no administrator did
+	own   *cause         // how an administrator of this gateway ended it; nil: no administrator did
 	// ephemeral is set for an ephemeral lease: its gateway may turn out to be gone.
 	ephemeral bool
 }
@@ -65,7 +65,7 @@ func (m *Manager) publish(e *events.Event) {
 }
 
 // holdEnd delays the event of a lease's end until a peer reports the reason, at most for holdBack.
-func (m *Manager) holdEnd(e *events.Event, about recipe.LeaseID, own *verdict, ephemeral bool) {
+func (m *Manager) holdEnd(e *events.Event, about recipe.LeaseID, own *cause, ephemeral bool) {
 	h := &heldEvent{Event: e, about: about, until: m.clock.Now().Boot() + holdBack, own: own, ephemeral: ephemeral}
 	if m.back.waiting == nil {
 		m.back.waiting, m.back.locks = map[recipe.LeaseID][]*heldEvent{}, map[string][]*heldEvent{}

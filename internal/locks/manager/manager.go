@@ -117,10 +117,10 @@ type Manager struct {
 	members *cluster.Members
 
 	history    postmortem.Log
-	witnessed  postmortem.Log                // observed ends of other gateways' leases
-	verdicts   map[*recipe.Contender]verdict // of other owners' contenders that an administrator ends here
-	hearsay                                  // peer reports
-	outboxWake chan struct{}                 // closed by OutboxChanged; nil without waiters
+	witnessed  postmortem.Log              // observed ends of other gateways' leases
+	verdicts   map[*recipe.Contender]cause // of other owners' contenders that an administrator ends here
+	hearsay                                // peer reports
+	outboxWake chan struct{}               // closed by OutboxChanged; nil without waiters
 }
 
 // fleet is what all gateways of a layout share. It is immutable once ready is closed.
@@ -180,7 +180,7 @@ func New(opt Options) *Manager {
 		requests: requests{written: make(chan struct{}, writtenWindow)},
 		timers:   timers{wake: make(chan struct{}, 1)},
 		keys:     keys{byHash: map[string]*keyEntry{}},
-		verdicts: map[*recipe.Contender]verdict{},
+		verdicts: map[*recipe.Contender]cause{},
 		delays:   newDelays(),
 		orphans:  orphans{},
 		hearsay:  newHearsay(),

@@ -48,7 +48,7 @@ type notice struct {
 	lease recipe.LeaseID
 	at    queues.Location  // its contender, of another program's when lease is ""
 	lock  postmortem.Place // with noticeDestroyed
-	why   verdict
+	why   cause
 	zxid  int64
 }
 
@@ -92,7 +92,7 @@ func noted(q *queues.Queue, c *recipe.Contender) notice {
 }
 
 // tellVerdict reports that contenders of others are about to be ended, or the outcome.
-func (m *Manager) tellVerdict(kind noticeKind, v verdict, list []queues.Location) {
+func (m *Manager) tellVerdict(kind noticeKind, v cause, list []queues.Location) {
 	if !m.notices.followed {
 		return
 	}

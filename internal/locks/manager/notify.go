@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"context"
 	"crypto/hkdf"
 	"crypto/sha256"
 	"encoding/base64"
@@ -10,12 +9,10 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
-	"lockkeeper/internal/zk/wire"
 )
 
 // A lease may have an address of its own that is told of it: that it was granted, and
@@ -173,102 +170,4 @@ func (m *Manager) viewOwn(l *lease) locks.Lease {
 	v := m.viewLease(l)
 	v.NotifyURL = l.notifyURL()
 	return v
-}
-
-// An administrator's end is told to the notify_url, too, and that is in the lease's record. Of
-// a lease of this gateway it is known, unless it has been taken over this very moment; of another gateway's it is
-// read. Nothing is ended before it is: very many records may be on their way, after a takeover for example, and then the
-// administrator is to repeat his request. Whose record may not be read at all is ended all the same.
-
-// unreadOwn reports whether the record of a lease of this gateway is still to be read.
-func (m *Manager) unreadOwn(l *lease) bool {
-	return m.opt.Outbox != nil && l.term == m.port.Term() && l.recordState.assumed() && (l.phase == waiting || l.phase == held)
-}
-
-// readOwn reads the record of a lease of this gateway that has not been read, ahead of others. The caller has passed a barrier,
-// so what the session reads is the present. The monitor is held, and released meanwhile.
-func (m *Manager) readOwn(ctx context.Context, l *lease) error {
-	begun := m.clock.Now().Boot()
-	for m.unreadOwn(l) {
-		path, term, session := l.path(), l.term, m.port.Session()
-		if session == nil {
-			return unavailable()
-		}
-		data, stat, err := m.getOutside(ctx, session, path)
-		switch {
-		case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrNoNode):
-			return nil // it cannot be known; or is gone, and the event follows
-		case err == nil:
-			if l.loaded(m, term, data, stat, nil); !m.unreadOwn(l) {
-				return nil
-			}
-		}
-		if m.clock.Now().Boot()-begun >= answerWithin {
-			return unavailableFor(err)
-		}
-		if err := m.sleep(ctx, l.changed(), answerWithin/4); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readBeforeAll reads the notify_urls of trees, a bounded number at a time. The monitor is free.
-func (m *Manager) readBeforeAll(ctx context.Context, trees []*tree) error {
-	if m.opt.Outbox == nil {
-		return nil
-	}
-	answers := make(chan struct{}, reapChunk)
-	for from := 0; from < len(trees); from += reapChunk {
-		asked := 0
-		m.do(func() {
-			for _, t := range trees[from:min(from+reapChunk, len(trees))] {
-				if m.readTree(t, answers) {
-					asked++
-				}
-			}
-		})
-		if err := m.answered(ctx, answers, asked); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readTree begins to read the notify_url of a tree; false when that is known. The monitor is held.
-func (m *Manager) readTree(t *tree, answers chan<- struct{}) bool {
-	switch l := t.l; {
-	case l != nil && m.unreadOwn(l):
-		term := l.term
-		m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) {
-			l.loaded(m, term, data, stat, err)
-			answers <- struct{}{}
-		})
-		return true
-	case l != nil, t.looked, !t.at.Contender.Ours, t.at.Contender.Unknown, m.delays.byID[t.at.Contender.LeaseID] != nil:
-		return false
-	}
-	at := m.replica.Record(t.at)
-	if i := at.Node(); i != nil {
-		t.notify, t.ended = i.Record.NotifiesOfEnd(), i.Record.EndedFor()
-		return false
-	}
-	m.port.Read(at.Path(), 0, func(data []byte, stat wire.Stat, err error) {
-		if err == nil {
-			r := lookedAt(at, data, stat)
-			t.notify, t.ended = r.NotifiesOfEnd(), r.EndedFor()
-		}
-		answers <- struct{}{}
-	})
-	return true
-}
-
-// lookedAt takes in what was read of a contender's record. Where it says that its lease has ended, and the place alone is
-// still there, that is remembered: whoever frees it ends nothing.
-func lookedAt(p queues.Location, data []byte, stat wire.Stat) record.Record {
-	r, ok := record.Parse(data)
-	if ok && r.Closed != nil {
-		p.Queue.SetNode(p.Contender.Name, data, stat)
-	}
-	return r
 }

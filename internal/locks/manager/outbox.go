@@ -130,7 +130,7 @@ func (m *Manager) endingOf(id recipe.LeaseID, reason locks.Reason, words string)
 
 // noteTaken is what belongs before the end of contenders that this gateway does not run and whose
 // lease held, or has a notify_url. unnoted: it is in the outbox already.
-func (m *Manager) noteTaken(parts []queues.Location, v verdict, notify string, unnoted bool) (n noting, ready bool) {
+func (m *Manager) noteTaken(parts []queues.Location, v cause, notify string, unnoted bool) (n noting, ready bool) {
 	if m.opt.Outbox == nil || unnoted {
 		return n, true
 	}

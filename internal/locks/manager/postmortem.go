@@ -170,3 +170,37 @@ func (m *Manager) viewPostmortem(id recipe.LeaseID, p postmortem.End) locks.Post
 	}
 	return v
 }
+
+// terminating notes, here and for the other gateways, why contenders are about to be deleted.
+func (m *Manager) terminating(parts []queues.Location, c cause) {
+	for _, p := range parts {
+		m.verdicts[p.Contender] = c
+	}
+	m.tellVerdict(noticeVerdict, c, parts)
+}
+
+// notTerminated takes back what terminating noted of contenders that were not deleted.
+func (m *Manager) notTerminated(parts []queues.Location) {
+	for _, p := range parts {
+		delete(m.verdicts, p.Contender)
+	}
+	m.tellVerdict(noticeAcquitted, cause{}, parts)
+}
+
+// rememberTermination remembers why a lease of another gateway was ended: who asks here is told.
+func (m *Manager) rememberTermination(t *target, why cause) {
+	at, c := t.at, t.at.Contender
+	if !c.Ours || c.LeaseID == "" || m.leases.byID[c.LeaseID] != nil {
+		return
+	}
+	p := postmortem.End{Why: postmortem.CauseOf(why.reason), Words: why.words, At: m.clock.Now().Boot(), NS: at.Queue.Namespace.Name, Lock: at.Queue.Name(), Mode: c.Mode}
+	if m.replica.Observed(c).Holds {
+		p.FencingToken = m.tokenOf(at.Queue, c)
+	}
+	if i := at.Queue.Node(c.Name); i != nil {
+		p.TTL = i.Record.LeaseTTL()
+	}
+	p.Struck = true
+	m.history.Add(c.LeaseID, p)
+	m.tell(notice{kind: noticeStruck, lease: c.LeaseID, at: at, why: why})
+}

@@ -9,7 +9,6 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
-	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
@@ -123,30 +122,30 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 
 // reap ends what matched, unless it has changed since.
 func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks.ReapAnswer, matching []*candidate) (locks.ReapAnswer, error) {
-	trees, changed := locked2(m, func() (trees []*tree, changed *candidate) {
+	targets, changed := locked2(m, func() (targets []*target, changed *candidate) {
 		for _, c := range matching {
-			t := &tree{l: c.l, at: c.record, version: -1, looked: true}
+			t := &target{l: c.l, at: c.record, version: -1, looked: true}
 			if c.ok {
-				t.version, t.notify, t.ended = c.stat.Version, c.says.NotifiesOfEnd(), c.says.EndedFor()
+				t.learn(c.says, c.stat)
 			}
 			if now := m.candidate(c.at, req); now == nil || now.l != c.l {
 				t.over, t.err = true, errEnded // or it matches no longer
 				changed = cmp.Or(changed, c)
 			}
-			trees = append(trees, t)
+			targets = append(targets, t)
 		}
-		return trees, changed
+		return targets, changed
 	})
 	if changed != nil && req.Shown.Given() {
 		return locks.ReapAnswer{}, m.holderChanged(changed.at.Queue, path.Base(changed.view.Znode)+" is not in the queue any more, or does not match")
 	}
-	if err := m.readBeforeAll(ctx, trees); err != nil {
+	if err := m.readTargets(ctx, targets); err != nil {
 		return locks.ReapAnswer{}, err
 	}
-	failed := m.fell(ctx, verdict{locks.ReasonRevoked, req.Reason, locks.TraceParentOf(ctx)}, trees, nil)
+	failed := m.terminateAll(ctx, cause{locks.ReasonRevoked, req.Reason, locks.TraceParentOf(ctx)}, targets, false)
 	return locked2(m, func() (locks.ReapAnswer, error) {
 		for i, c := range matching {
-			switch t := trees[i]; {
+			switch t := targets[i]; {
 			case t.over && t.err == nil:
 				answer.Reaped = append(answer.Reaped, c.view)
 			case errors.Is(t.err, errEnded) && req.Shown.Given():
@@ -168,17 +167,9 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 // candidates are those of a queue that are meant and match by what is known here, each lease
 // once, from the tail on; the monitor is held.
 func (m *Manager) candidates(q *queues.Queue, only shown, req *locks.ReapRequest) (line []*candidate) {
-	seen := map[recipe.LeaseID]bool{}
-	for i := q.Contenders.Len() - 1; i >= 0; i-- {
-		c := q.Contenders.At(i)
+	for c := range distinct(q) {
 		if !only.means(q, c) {
 			continue
-		}
-		if c.Ours && c.LeaseID != "" {
-			if seen[c.LeaseID] {
-				continue
-			}
-			seen[c.LeaseID] = true
 		}
 		if found := m.candidate(queues.Location{Queue: q, Contender: c}, req); found != nil {
 			line = append(line, found)

@@ -1,0 +1,166 @@
+package manager
+
+import (
+	"context"
+	"errors"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// cause is why an administrator ends something.
+type cause struct {
+	reason locks.Reason
+	words  string
+	trace  string // traceparent of the request
+}
+
+// target is a lease, or another program's contender, that is to be ended.
+type target struct {
+	at      queues.Location // a contender of it
+	l       *lease          // nil: not of this gateway
+	version int32           // of the node at which at is deleted; -1: any
+	ops     []zk.Op
+	parts   []queues.Location
+	gone    map[string]bool
+	begun   bool         // this call has made its lease ending
+	noting  noting       // the outbox operations before ops
+	unnoted bool         // the outbox has the end already, or cannot take it
+	blind   bool         // the operations before ops may not be checked
+	notify  string       // the notify_url of another gateway's lease
+	looked  bool         // its record was read
+	ended   locks.Reason // of another gateway's lease that ended and whose contender remains
+	lost    bool         // an attempt had an unknown outcome
+	zxid    int64        // of the transaction that ended it
+	over    bool         // nothing is left to do
+	err     error        // over: why this call did not end it; errEnded, zk.ErrBadVersion, ...
+}
+
+var (
+	// errEnded: it had ended, or ended for another reason meanwhile.
+	errEnded = errors.New("it has ended")
+	// errChanged: it is not what the caller has seen; it is to be looked for again.
+	errChanged = errors.New("it is being changed all the time; repeat the request")
+)
+
+// why returns the reason for a target's end. A lease that has ended already keeps its reason when its contender is
+// deleted.
+func (t *target) why(c cause) cause {
+	if t.ended != "" {
+		return cause{reason: t.ended}
+	}
+	return c
+}
+
+// size is an upper bound of the bytes that a target adds to a batch.
+func (t *target) size() (bytes int) {
+	for _, ops := range [][]zk.Op{t.noting.ops, t.ops, t.noting.checks} {
+		for i := range ops {
+			bytes += len(ops[i].Path) + len(ops[i].Data) + opOverhead
+		}
+	}
+	return bytes
+}
+
+// fail makes a target over that cannot be ended.
+func (t *target) fail(m *Manager, err error) {
+	t.over, t.err = true, err
+	m.notTerminated(t.parts)
+}
+
+// targetOf is a contender as a target: its lease, when this gateway runs that. The monitor is held.
+func (m *Manager) targetOf(at queues.Location) *target {
+	t := &target{at: at, version: -1}
+	if l, s := m.leases.slotOf(at.Queue, at.Contender); s != nil {
+		t.l = l
+	}
+	return t
+}
+
+// distinct yields a queue's contenders from the tail on, of each lease one.
+func distinct(q *queues.Queue) func(yield func(*recipe.Contender) bool) {
+	return func(yield func(*recipe.Contender) bool) {
+		seen := map[recipe.LeaseID]bool{}
+		for i := q.Contenders.Len() - 1; i >= 0; i-- {
+			c := q.Contenders.At(i)
+			if c.Ours && c.LeaseID != "" {
+				if seen[c.LeaseID] {
+					continue
+				}
+				seen[c.LeaseID] = true
+			}
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// unreadOwn reports whether the record of a lease of this gateway is still to be read: it has just been taken over.
+func (m *Manager) unreadOwn(l *lease) bool {
+	return l.term == m.port.Term() && l.recordState.assumed() && (l.phase == waiting || l.phase == held)
+}
+
+// readTargets reads the records of targets, a bounded number at a time. Only the record tells whether the lease has ended
+// already, and where its end is to be told. Nothing is ended before that is known; many records may be on their way,
+// after a takeover for example, and then it is CodeUnavailable. A record that may not be read stops nothing. The caller
+// has passed a barrier, so the session reads the present. The monitor is free.
+func (m *Manager) readTargets(ctx context.Context, targets []*target) error {
+	answers := make(chan struct{}, reapChunk)
+	for from := 0; from < len(targets); from += reapChunk {
+		asked := 0
+		m.do(func() {
+			for _, t := range targets[from:min(from+reapChunk, len(targets))] {
+				if m.readTarget(t, func() { answers <- struct{}{} }) {
+					asked++
+				}
+			}
+		})
+		if err := m.answered(ctx, answers, asked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readTarget begins to read a target's record; false when that is known. The monitor is held.
+func (m *Manager) readTarget(t *target, answered func()) bool {
+	switch l := t.l; {
+	case l != nil && m.unreadOwn(l):
+		term := l.term
+		m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) {
+			l.loaded(m, term, data, stat, err)
+			answered()
+		})
+		return true
+	case l != nil, t.looked, !t.at.Contender.Ours, t.at.Contender.Unknown, m.delays.byID[t.at.Contender.LeaseID] != nil:
+		return false
+	}
+	t.at = m.replica.Record(t.at)
+	m.port.Read(t.at.Path(), 0, func(data []byte, stat wire.Stat, err error) {
+		if err == nil {
+			t.learn(lookedAt(t.at, data, stat), stat)
+		}
+		answered()
+	})
+	return true
+}
+
+// learn takes in what the record of another gateway's lease says. It is deleted at the version that was read.
+func (t *target) learn(r record.Record, stat wire.Stat) {
+	t.looked, t.version, t.notify, t.ended = true, stat.Version, r.NotifiesOfEnd(), r.EndedFor()
+}
+
+// lookedAt takes in what was read of a contender's record. Where it says that its lease has ended, and the place alone is
+// still there, that is remembered: whoever frees it ends nothing.
+func lookedAt(p queues.Location, data []byte, stat wire.Stat) record.Record {
+	r, ok := record.Parse(data)
+	if ok && r.Closed != nil {
+		p.Queue.SetNode(p.Contender.Name, data, stat)
+	}
+	return r
+}
