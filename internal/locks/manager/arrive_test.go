@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 )
 
 // Attack 46: a request is sent on to a gateway that has taken its owner over and
@@ -33,25 +34,19 @@ func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
 		one.crash()
 		time.Sleep(11 * time.Second)
 		route, ok := third.m.RouteOf(l.ID)
-		if !ok || route.Gateway != two.id() {
-			t.Fatalf("the third knows %+v %v", route, ok)
-		}
+		assert.Must(t, ok && route.Gateway == two.id(), "the third knows %+v %v", route, ok)
 		_, err := two.heartbeat(l)
 		wantCode(t, err, locks.CodeUnavailable)
 		for range 2 {
 			begun := time.Now()
 			wantCode(t, two.m.Arrive(within(t, time.Second), l.ID, route.Zxid), locks.CodeNotOwner)
-			if took := time.Since(begun); took != time.Second {
-				t.Errorf("it was waited for %v", took)
-			}
+			assert.Equal(t, time.Since(begun), time.Second, "it was waited for")
 		}
 		arrived := make(chan error, 1)
 		go func() { arrived <- two.m.Arrive(within(t, time.Second), l.ID, route.Zxid) }()
 		time.Sleep(500 * time.Millisecond)
 		two.w.release()
-		if err := <-arrived; err != nil {
-			t.Fatalf("it did not arrive: %v", err)
-		}
+		assert.NoError(t, <-arrived, "it did not arrive")
 		synctest.Wait()
 		if _, err := two.heartbeat(l); err != nil {
 			t.Errorf("heartbeat: %v", err)
@@ -59,9 +54,7 @@ func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
 		// Whoever does not run it never comes to.
 		begun := time.Now()
 		wantCode(t, third.m.Arrive(within(t, time.Second), l.ID, route.Zxid), locks.CodeNotOwner)
-		if took := time.Since(begun); took != time.Second {
-			t.Errorf("another one was waited for %v", took)
-		}
+		assert.Equal(t, time.Since(begun), time.Second, "another one was waited for")
 	})
 }
 
@@ -84,9 +77,7 @@ func TestArriving(t *testing.T) {
 		late := one.m.Arrive(within(t, time.Second), l.ID, s.zxidNow()+1000)
 		wantCode(t, late, locks.CodeNotOwner)
 		var e *locks.Error
-		if errors.As(late, &e) && e.RetryAfter != 0 {
-			t.Errorf("who has waited is to wait for another %v", e.RetryAfter)
-		}
+		assert.That(t, !errors.As(late, &e) || e.RetryAfter == 0, "who has waited is to wait for another %v", e.RetryAfter)
 		// Where it cannot even be waited, nobody is to come back at once.
 		begins := &Manager{fleet: fleet{ready: make(chan struct{})}}
 		if err := begins.Arrive(within(t, time.Second), l.ID, 1); !errors.As(err, &e) || e.Code != locks.CodeNotOwner || e.RetryAfter == 0 {
@@ -97,9 +88,7 @@ func TestArriving(t *testing.T) {
 		if err := one.m.Arrive(t.Context(), l.ID, s.zxidNow()); err != nil {
 			t.Errorf("after its end: %v", err)
 		}
-		if entries := s.children("/lockkeeper/succession"); entries != 0 {
-			t.Errorf("%d succession entries", entries)
-		}
+		assert.Equal(t, s.children("/lockkeeper/succession"), 0, "succession entries")
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // Interleavings of loss: of a gateway, of a session, of an answer; see attacks_test.go.
@@ -33,9 +34,7 @@ func TestARestartedGatewayGoesOnWithItsLeases(t *testing.T) {
 			if !errors.As(err, &e) || e.Code != locks.CodeUnavailable && e.Code != locks.CodeNotOwner {
 				t.Fatal(err) // the registration of the dead one lives as long as its session
 			}
-			if time.Since(began) > 15*time.Second {
-				t.Fatal("not taken over")
-			}
+			assert.Must(t, time.Since(began) <= 15*time.Second, "not taken over")
 			time.Sleep(100 * time.Millisecond)
 		}
 		v := two.look(l)
@@ -97,9 +96,7 @@ func TestAnExpiredSessionCostsNoLease(t *testing.T) {
 		}
 		g.mustRelease(l)
 		<-p.done
-		if p.err != nil || p.lease.State != locks.Held {
-			t.Fatalf("%+v %v", p.lease, p.err)
-		}
+		assert.Must(t, p.err == nil && p.lease.State == locks.Held, "%+v %v", p.lease, p.err)
 		checkAll(t, s, g)
 	})
 }
@@ -132,9 +129,7 @@ func TestALostAcquireIsFoundByItsKey(t *testing.T) {
 				s.mu.Unlock()
 				time.Sleep(5 * time.Second)
 				l := g.mustHold(req)
-				if n := len(s.names("/lockkeeper/locks/deploy")); n != 1 {
-					t.Fatalf("%d contenders", n)
-				}
+				assert.MustEqual(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders")
 				g.mustRelease(l)
 				checkAll(t, s, g)
 			})
@@ -160,9 +155,7 @@ func TestALostAcquireWithoutAKeyLeavesNothing(t *testing.T) {
 		s.loseReply = nil
 		s.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 0 {
-			t.Errorf("%d contenders that nobody can use", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that nobody can use")
 		g.mustHold(deploy())
 	})
 }
@@ -213,13 +206,9 @@ func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
 		p := one.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute, IdempotencyKey: "abcdefghijklmnop"})
 		p.finished()
 		time.Sleep(time.Second)
-		if err := one.m.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, one.m.Drain(t.Context()))
 		<-p.done
-		if p.err != nil || p.lease.State != locks.Waiting {
-			t.Errorf("a keyed waiter is told that it still waits: %+v %v", p.lease, p.err)
-		}
+		assert.That(t, p.err == nil && p.lease.State == locks.Waiting, "a keyed waiter is told that it still waits: %+v %v", p.lease, p.err)
 		_, err = one.heartbeat(l)
 		wantCode(t, err, locks.CodeUnavailable)
 		time.Sleep(time.Second)
@@ -230,9 +219,8 @@ func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
 		again.finished()
 		two.mustRelease(l)
 		<-again.done
-		if again.err != nil || again.lease.ID != p.lease.ID || again.lease.State != locks.Held {
-			t.Errorf("%+v %v", again.lease, again.err)
-		}
+		assert.That(t, again.err == nil && again.lease.ID == p.lease.ID && again.lease.State == locks.Held,
+			"%+v %v", again.lease, again.err)
 		checkAll(t, s, two)
 	})
 }
@@ -260,9 +248,7 @@ func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
 				p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
 				time.Sleep(time.Second)
 				known()
-				if !p.finished() {
-					t.Fatal("no answer")
-				}
+				assert.Must(t, p.finished(), "no answer")
 				if !persisted {
 					wantCode(t, p.err, locks.CodeUnavailable)
 					p.lease = g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
@@ -302,25 +288,17 @@ func TestAnAnswerDoesNotPassUnderTheNextSessionsFence(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(deploy())
 		beat, err := g.heartbeat(l)
-		if err != nil || !g.m.StillValid(beat.Term) || !g.m.StillValid(l.Term) {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		assert.Must(t, err == nil && g.m.StillValid(beat.Term) && g.m.StillValid(l.Term), "%+v %v", beat, err)
 		g.m.mu.Lock()
 		session := g.m.port.Session().(*fakeSession)
 		g.m.mu.Unlock()
 		session.expire()
 		time.Sleep(time.Second)
-		if !g.m.Trusted() {
-			t.Fatal("the next session is not usable yet")
-		}
-		if g.m.StillValid(beat.Term) {
-			t.Error("an answer of the former session passes")
-		}
+		assert.Must(t, g.m.Trusted(), "the next session is not usable yet")
+		assert.That(t, !g.m.StillValid(beat.Term), "an answer of the former session passes")
 		if again, err := g.heartbeat(l); err != nil || !g.m.StillValid(again.Term) {
 			t.Errorf("%+v %v", again, err)
 		}
-		if g.m.StillValid(0) {
-			t.Error("no basis at all passes")
-		}
+		assert.That(t, !g.m.StillValid(0), "no basis at all passes")
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -34,19 +35,13 @@ func TestAnUnseenPredecessorIsNotOvertaken(t *testing.T) {
 		req.Wait = time.Minute
 		p := g.begin(req)
 		time.Sleep(100 * time.Millisecond)
-		if p.finished() {
-			t.Fatalf("answered %+v (%v) while the observer was behind", p.lease, p.err)
-		}
+		assert.Must(t, !p.finished(), "answered %+v (%v) while the observer was behind", p.lease, p.err)
 		g.w.release()
 		time.Sleep(100 * time.Millisecond)
-		if p.finished() {
-			t.Fatalf("granted over a contender that stands before it: %+v", p.lease)
-		}
+		assert.Must(t, !p.finished(), "granted over a contender that stands before it: %+v", p.lease)
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: other, Version: -1})
 		<-p.done
-		if p.err != nil || p.lease.State != locks.Held {
-			t.Fatalf("%+v %v", p.lease, p.err)
-		}
+		assert.Must(t, p.err == nil && p.lease.State == locks.Held, "%+v %v", p.lease, p.err)
 	})
 }
 
@@ -70,9 +65,7 @@ func TestATreeReadFromThePastRemovesNothing(t *testing.T) {
 				}
 				s.mu.Unlock()
 				l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-				if l.State != state {
-					t.Fatalf("state %s", l.State)
-				}
+				assert.Must(t, l.State == state, "state %s", l.State)
 				g.w.disconnect()
 				synctest.Wait()
 				s.mu.Lock()
@@ -115,18 +108,14 @@ func TestAHiddenContenderIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: locks.WaitForever}
 		p := g.begin(req)
 		time.Sleep(5 * time.Second)
-		if p.finished() {
-			t.Fatalf("granted over a contender that may not be read: %+v %v", p.lease, p.err)
-		}
+		assert.Must(t, !p.finished(), "granted over a contender that may not be read: %+v %v", p.lease, p.err)
 		lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-		if err != nil || len(lock.Hazards) != 1 || lock.Hazards[0].Code != locks.HazardUnreadable {
-			t.Errorf("hazards %+v %v", lock.Hazards, err)
-		}
+		assert.That(t, err == nil && len(lock.Hazards) == 1 && lock.Hazards[0].Code == locks.HazardUnreadable,
+			"hazards %+v %v", lock.Hazards, err)
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: secret, Version: -1})
 		time.Sleep(3 * time.Second)
-		if !p.finished() || p.err != nil || p.lease.State != locks.Held {
-			t.Fatalf("stuck behind a contender that is gone: %+v %v", p.lease, p.err)
-		}
+		assert.Must(t, p.finished() && p.err == nil && p.lease.State == locks.Held,
+			"stuck behind a contender that is gone: %+v %v", p.lease, p.err)
 		if lock, _ := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); len(lock.Hazards) != 0 {
 			t.Errorf("hazards %+v", lock.Hazards)
 		}
@@ -157,15 +146,9 @@ func TestTheSameKeyAtTwoGatewaysQueuesOnce(t *testing.T) {
 		p, q := one.begin(req), two.begin(req)
 		time.Sleep(100 * time.Millisecond)
 		checkAll(t, s, one, two)
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 1 {
-			t.Fatalf("%d contenders for one key", n)
-		}
-		if !p.finished() || !q.finished() {
-			t.Fatal("no answer")
-		}
-		if (p.err == nil) == (q.err == nil) {
-			t.Fatalf("one of them holds, the other is told where: %v, %v", p.err, q.err)
-		}
+		assert.MustEqual(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders for one key")
+		assert.Must(t, p.finished() && q.finished(), "no answer")
+		assert.Must(t, (p.err == nil) != (q.err == nil), "one of them holds, the other is told where: %v, %v", p.err, q.err)
 		loser := p.err
 		if loser == nil {
 			loser = q.err
@@ -242,14 +225,10 @@ func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 		req := deploy()
 		req.Wait = time.Minute
 		next := g.begin(req)
-		if next.finished() {
-			t.Fatalf("granted before its own created event: %+v %v", next.lease, next.err)
-		}
+		assert.Must(t, !next.finished(), "granted before its own created event: %+v %v", next.lease, next.err)
 		g.w.release()
 		<-next.done
-		if next.err != nil || next.lease.State != locks.Held {
-			t.Fatalf("%+v %v", next.lease, next.err)
-		}
+		assert.Must(t, next.err == nil && next.lease.State == locks.Held, "%+v %v", next.lease, next.err)
 		other := s.foreignContender()
 		synctest.Wait()
 		g.w.hold()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -72,25 +73,16 @@ func TestWhoComesAfterTheTransactionWasHandedOverWaitsForTheNext(t *testing.T) {
 		first.over()
 		second, third := g.cross(), g.cross()
 		second.over()
-		if n := toll.handed.Load(); n != 1 {
-			t.Fatalf("%d barriers were handed over, want 1: the others wait for the next", n)
-		}
+		assert.MustEqual(t, toll.handed.Load(), 1, "barriers were handed over, want 1: the others wait for the next")
 		toll.pass <- struct{}{}
 		time.Sleep(10 * time.Millisecond)
-		if !first.over() || first.err != nil {
-			t.Fatalf("the first is not over: %v", first.err)
-		}
-		if second.over() || third.over() {
-			t.Fatal("answered by a transaction that had been sent before the question")
-		}
+		assert.Must(t, first.over() && first.err == nil, "the first is not over: %v", first.err)
+		assert.Must(t, !second.over() && !third.over(), "answered by a transaction that had been sent before the question")
 		toll.pass <- struct{}{}
 		time.Sleep(10 * time.Millisecond)
-		if !second.over() || !third.over() || second.err != nil || third.err != nil {
-			t.Fatalf("the second: %v, the third: %v", second.err, third.err)
-		}
-		if n := toll.handed.Load(); n != 2 {
-			t.Errorf("%d barriers for three callers, want 2", n)
-		}
+		assert.Must(t, second.over() && third.over() && second.err == nil && third.err == nil,
+			"the second: %v, the third: %v", second.err, third.err)
+		assert.Equal(t, toll.handed.Load(), 2, "barriers for three callers, want 2")
 	})
 }
 
@@ -130,15 +122,11 @@ func TestBarriersThatWaitForTheObserverAreBounded(t *testing.T) {
 			waiting = append(waiting, g.cross())
 			time.Sleep(10 * time.Millisecond)
 		}
-		if n := handed.Load(); n != 4 {
-			t.Errorf("%d are under way, want 4", n)
-		}
+		assert.Equal(t, handed.Load(), 4, "are under way, want 4")
 		g.w.release()
 		time.Sleep(time.Second)
 		for i, c := range waiting {
-			if !c.over() || c.err != nil {
-				t.Errorf("the %dth: %v", i, c.err)
-			}
+			assert.That(t, c.over() && c.err == nil, "the %dth: %v", i, c.err)
 		}
 	})
 }
@@ -154,20 +142,14 @@ func TestACallerWhoGoesAwayEndsNobodyElsesBarrier(t *testing.T) {
 		one, other, late := g.cross(), g.cross(), g.cross()
 		one.over()
 		one.cancel()
-		if !one.over() {
-			t.Fatal("it still waits")
-		}
+		assert.Must(t, one.over(), "it still waits")
 		wantCode(t, one.err, locks.CodeCancelled)
 		first.cancel()
 		first.over()
-		if n := toll.given.Load(); n != 1 {
-			t.Fatalf("%d barriers were given up, want that of the one who was alone", n)
-		}
+		assert.MustEqual(t, toll.given.Load(), 1, "barriers were given up, want that of the one who was alone")
 		toll.pass <- struct{}{}
 		time.Sleep(10 * time.Millisecond)
-		if !other.over() || !late.over() || other.err != nil || late.err != nil {
-			t.Fatalf("%v, %v", other.err, late.err)
-		}
+		assert.Must(t, other.over() && late.over() && other.err == nil && late.err == nil, "%v, %v", other.err, late.err)
 	})
 }
 
@@ -219,9 +201,7 @@ func TestABarrierEndsWithItsSession(t *testing.T) {
 		time.Sleep(time.Second)
 		if third := g.cross(); g.m.Trusted() {
 			<-third.done
-			if third.err != nil {
-				t.Errorf("under the next session: %v", third.err)
-			}
+			assert.That(t, third.err == nil, "under the next session: %v", third.err)
 		} else {
 			t.Error("no session")
 		}

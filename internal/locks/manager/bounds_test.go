@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 )
@@ -29,9 +30,7 @@ func (g *gate) wantRefused(code locks.Code, req locks.AcquireRequest) {
 	g.t.Helper()
 	before, keys := g.s.paths(), len(g.m.keys.byHash)
 	_, err := g.acquire(req)
-	if e := wantCode(g.t, err, code); e.RetryAfter <= 0 {
-		g.t.Errorf("%s does not say when to repeat", code)
-	}
+	assert.That(g.t, wantCode(g.t, err, code).RetryAfter > 0, "%s does not say when to repeat", code)
 	if after := g.s.paths(); !slices.Equal(before, after) {
 		g.t.Errorf("%s: the nodes were\n%s\nand are\n%s", code, strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
@@ -41,9 +40,8 @@ func (g *gate) wantRefused(code locks.Code, req locks.AcquireRequest) {
 		g.t.Errorf("%s: %d keys in memory, there were %d", code, n, keys)
 	}
 	for _, space := range g.m.replica.Namespaces {
-		if space.Find(req.Lock) != nil && !slices.Contains(before, space.Path(req.Lock)) {
-			g.t.Errorf("%s: the lock is kept in memory", code)
-		}
+		assert.That(g.t, space.Find(req.Lock) == nil || slices.Contains(before, space.Path(req.Lock)),
+			"%s: the lock is kept in memory", code)
 	}
 }
 
@@ -52,9 +50,7 @@ func (g *gate) wantUsed(b quota.Bound, want int64) {
 	g.t.Helper()
 	synctest.Wait()
 	for _, s := range g.m.Info(g.t.Context()).Bounds {
-		if s.Bound == b && s.Used != want {
-			g.t.Errorf("%d of the bound on %s are in use, not %d", s.Used, b, want)
-		}
+		assert.That(g.t, s.Bound != b || s.Used == want, "%d of the bound on %s are in use, not %d", s.Used, b, want)
 	}
 }
 
@@ -106,9 +102,7 @@ func TestARepeatAtTheBoundFindsItsLease(t *testing.T) {
 		first := one.mustHold(req)
 		two.mustHold(onLock("other"))
 		res, err := one.m.Acquire(t.Context(), req)
-		if err != nil || !res.Replayed || res.Lease.ID != first.ID {
-			t.Errorf("%+v %v", res, err)
-		}
+		assert.That(t, err == nil && res.Replayed && res.Lease.ID == first.ID, "%+v %v", res, err)
 		// The other gateway, which is at its bound, has never heard of the key.
 		waits := req
 		waits.Wait = time.Minute
@@ -120,9 +114,8 @@ func TestARepeatAtTheBoundFindsItsLease(t *testing.T) {
 		one.crash()
 		time.Sleep(30 * time.Second)
 		res, err = two.m.Acquire(t.Context(), req)
-		if err != nil || !res.Replayed || res.Lease.ID != first.ID || res.Lease.State != locks.Held {
-			t.Errorf("after the takeover: %+v %v", res, err)
-		}
+		assert.That(t, err == nil && res.Replayed && res.Lease.ID == first.ID && res.Lease.State == locks.Held,
+			"after the takeover: %+v %v", res, err)
 	})
 }
 
@@ -172,9 +165,7 @@ func TestTicketsLeavePlacesForThoseThatWaitInPerson(t *testing.T) {
 		waiting := g.begin(locks.AcquireRequest{Lock: "free", TTL: time.Hour, Wait: time.Hour})
 		synctest.Wait()
 		g.mustRelease(free)
-		if !waiting.finished() || waiting.err != nil {
-			t.Errorf("a client that waits in person: %v", waiting.err)
-		}
+		assert.That(t, waiting.finished() && waiting.err == nil, "a client that waits in person: %v", waiting.err)
 		g.mustRelease(holder) // the first ticket is granted, and waits no more
 		g.wantState(first, locks.Held, "")
 		g.wantUsed(quota.Tickets, 1)
@@ -191,9 +182,7 @@ func TestALeaseWhoseClientWentAwayIsATicketUntilItEnds(t *testing.T) {
 		synctest.Wait()
 		g.wantUsed(quota.Tickets, 0)
 		waiting.stop()
-		if !waiting.finished() {
-			t.Fatal("it waits")
-		}
+		assert.Must(t, waiting.finished(), "it waits")
 		g.wantUsed(quota.Tickets, 1)
 		time.Sleep(time.Minute)
 		g.wantUsed(quota.Tickets, 0)
@@ -233,9 +222,7 @@ func TestTheTextsOfLeasesAreBoundedTogether(t *testing.T) {
 		s.mu.Lock()
 		s.refuse = func(*zk.Write) (int, error) { return 0, zk.ErrNoAuth }
 		s.mu.Unlock()
-		if err := update(small, strings.Repeat("m", 29)); err == nil {
-			t.Error("it was written")
-		}
+		assert.That(t, update(small, strings.Repeat("m", 29)) != nil, "it was written")
 		s.mu.Lock()
 		s.refuse = nil
 		s.mu.Unlock()
@@ -279,16 +266,12 @@ func TestSettingsAreBoundedForTheWholeFleet(t *testing.T) {
 			return err
 		}
 		for _, lock := range []string{"a", "b"} {
-			if err := put(one, lock, 3); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, put(one, lock, 3))
 		}
 		for _, g := range []*gate{one, two} {
 			g.wantUsed(quota.Settings, 2)
 			before := s.paths()
-			if e := wantCode(t, put(g, "c", 3), locks.CodeTooManySettings); e.RetryAfter <= 0 {
-				t.Error("it does not say when to repeat")
-			}
+			assert.That(t, wantCode(t, put(g, "c", 3), locks.CodeTooManySettings).RetryAfter > 0, "it does not say when to repeat")
 			if after := s.paths(); !slices.Equal(before, after) {
 				t.Errorf("%v is left of a refused PUT; there was %v", after, before)
 			}
@@ -311,9 +294,7 @@ func TestSettingsAreBoundedForTheWholeFleet(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		one.mustHold(agree("z"))
 		for _, lock := range []string{"b"} {
-			if err := two.m.Remove(t.Context(), locks.Anonymous, "", lock); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, two.m.Remove(t.Context(), locks.Anonymous, "", lock))
 		}
 		synctest.Wait()
 		one.wantUsed(quota.Settings, 3)
@@ -340,9 +321,7 @@ func TestManyPutsAtOnceStayWithinTheBound(t *testing.T) {
 			}
 		}
 		// One more may be refused for a moment: settings have two places while their reservation and the replica both count them.
-		if refused < 15 || refused == 20 {
-			t.Errorf("%d of 20 were refused", refused)
-		}
+		assert.That(t, refused >= 15 && refused != 20, "%d of 20 were refused", refused)
 		g.wantUsed(quota.Settings, int64(20-refused))
 	})
 }
@@ -359,16 +338,12 @@ func TestManyTicketsAtOnceStayWithinTheBound(t *testing.T) {
 		time.Sleep(time.Second)
 		granted := 0
 		for _, p := range all {
-			if !p.finished() {
-				t.Fatal("it waits")
-			}
+			assert.Must(t, p.finished(), "it waits")
 			if p.err == nil {
 				granted++
 			}
 		}
-		if granted != 5 {
-			t.Errorf("%d tickets", granted)
-		}
+		assert.That(t, granted == 5, "%d tickets", granted)
 	})
 }
 
@@ -396,12 +371,8 @@ func TestManyIdleLocksAreSweptQuickly(t *testing.T) {
 		const count = 4000
 		for i := range count {
 			l, err := g.acquire(onLock(fmt.Sprint("once-", i)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := g.release(l); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
+			assert.NoError(t, g.release(l))
 		}
 		time.Sleep(idleLock + 50*time.Second)
 		g.wantUsed(quota.Locks, 0)
@@ -430,12 +401,8 @@ func TestASweepWaitsForWhatItHasAskedFor(t *testing.T) {
 		const count = 1000
 		for i := range count {
 			l, err := g.acquire(onLock(fmt.Sprint("once-", i)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := g.release(l); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
+			assert.NoError(t, g.release(l))
 		}
 		asked := 0
 		s.mu.Lock()
@@ -450,9 +417,7 @@ func TestASweepWaitsForWhatItHasAskedFor(t *testing.T) {
 		time.Sleep(idleLock + 30*time.Second)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if asked == 0 || asked > sweepMost {
-			t.Errorf("%d removals were asked for and none was answered", asked)
-		}
+		assert.That(t, asked != 0 && asked <= sweepMost, "%d removals were asked for and none was answered", asked)
 		s.loseReply = nil
 	})
 }

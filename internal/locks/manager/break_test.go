@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -33,18 +34,15 @@ func TestABrokenLeaseEndsWithTheAdministratorsWords(t *testing.T) {
 		waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		next := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		for _, l := range []locks.Lease{waiter, holder} {
-			if err := g.breakLease(l, "its host burnt down"); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, g.breakLease(l, "its host burnt down"))
 			g.wantState(l, locks.Ended, locks.ReasonRevoked)
 			_, err := g.heartbeat(l)
 			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
 				t.Errorf("its client is told %+v", e)
 			}
 			e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
-			if len(e) != 1 || e[0].LeaseID != l.ID || e[0].Reason != "revoked" || e[0].Detail != "its host burnt down" {
-				t.Errorf("told %+v", e)
-			}
+			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Reason == "revoked" && e[0].Detail == "its host burnt down",
+				"told %+v", e)
 			if err := g.breakLease(l, "again"); err != nil {
 				t.Errorf("broken again: %v", err)
 			}
@@ -64,24 +62,16 @@ func TestALeaseOfAnotherGatewayIsBroken(t *testing.T) {
 			l := one.mustHold(req)
 			synctest.Wait()
 			writes := len(s.writes)
-			if err := two.breakLease(l, "its host burnt down"); err != nil {
-				t.Fatal(err)
-			}
-			if n := s.waiting("deploy", "a", "b", "c"); n != 0 {
-				t.Errorf("%d contenders are left", n)
-			}
-			if n := len(s.writes) - writes; n != 2 {
-				t.Errorf("%d transactions: want a barrier and one for the whole lease", n)
-			}
+			assert.NoError(t, two.breakLease(l, "its host burnt down"))
+			assert.Equal(t, s.waiting("deploy", "a", "b", "c"), 0, "contenders are left")
+			assert.Equal(t, len(s.writes)-writes, 2, "transactions: want a barrier and one for the whole lease")
 			one.wantState(l, locks.Ended, locks.ReasonRemoved) // as far as its own gateway can know
 			_, err := two.heartbeat(l)
 			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
 				t.Errorf("who asks the gateway that broke it is told %+v", e)
 			}
 			e := two.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
-			if len(e) != 1 || e[0].LeaseID != l.ID || e[0].Detail != "its host burnt down" {
-				t.Errorf("told %+v", e)
-			}
+			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Detail == "its host burnt down", "told %+v", e)
 			if err := two.breakLease(l, "again"); err != nil {
 				t.Errorf("broken again: %v", err)
 			}
@@ -126,9 +116,7 @@ func TestAForeignContenderIsBrokenByItsName(t *testing.T) {
 			}
 			g.wantState(waiter, locks.Held, "")
 			e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
-			if len(e) != 1 || e[0].Path() != paths[0] || !e[0].Foreign || e[0].Detail != "stuck" {
-				t.Errorf("told %+v", e)
-			}
+			assert.That(t, len(e) == 1 && e[0].Path() == paths[0] && e[0].Foreign && e[0].Detail == "stuck", "told %+v", e)
 			wantCode(t, g.breakNamed(path.Base(paths[0])), locks.CodeNoContender)
 			g.mustRelease(waiter)
 		}
@@ -141,9 +129,7 @@ func TestALeaseIsBrokenByTheNameOfItsContenderToo(t *testing.T) {
 		for _, g := range []*gate{one, two} {
 			l := one.mustHold(deploy())
 			synctest.Wait()
-			if err := g.breakNamed(path.Base(l.Znode)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, g.breakNamed(path.Base(l.Znode)))
 			if v := one.look(l); v.State != locks.Ended {
 				t.Errorf("%+v", v)
 			}
@@ -194,9 +180,7 @@ func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
 			s.mu.Unlock()
 			for _, p := range []string{foreign, other} {
 				e := wantCode(t, g.breakNamed(path.Base(p)), locks.CodeUnavailable)
-				if !strings.Contains(e.Detail, want) || e.RetryAfter != 0 {
-					t.Errorf("%+v", e)
-				}
+				assert.That(t, strings.Contains(e.Detail, want) && e.RetryAfter == 0, "%+v", e)
 			}
 			s.mu.Lock()
 			s.refuse = nil
@@ -269,9 +253,7 @@ func TestWhatIsLeftOfALeaseIsBroken(t *testing.T) {
 		if err := two.breakLease(l, "why"); err != nil {
 			t.Error(err)
 		}
-		if n := s.waiting("a", "b", "c"); n != 0 {
-			t.Errorf("%d contenders are left", n)
-		}
+		assert.Equal(t, s.waiting("a", "b", "c"), 0, "contenders are left")
 		one.w.release()
 		synctest.Wait()
 	})
@@ -298,9 +280,7 @@ func TestALeaseThatIsExpiringIsBrokenWhenItLives(t *testing.T) {
 			return -1, nil
 		}
 		s.mu.Unlock()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, <-done)
 		synctest.Wait()
 		g.wantState(l, locks.Ended, locks.ReasonRevoked)
 	})
@@ -330,12 +310,8 @@ func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
 							one.wantState(l, locks.Ended, locks.ReasonExpired)
 							g.asksNone("lock delay")
 						}
-						if err := end(g, l); err != nil {
-							t.Fatal(err)
-						}
-						if n := s.waiting("deploy"); n != 0 {
-							t.Errorf("%d contenders are left", n)
-						}
+						assert.NoError(t, end(g, l))
+						assert.Equal(t, s.waiting("deploy"), 0, "contenders are left")
 						if v := one.look(l); v.State != locks.Ended || over && v.Reason != locks.ReasonExpired {
 							t.Errorf("%+v", v)
 						}
@@ -355,13 +331,9 @@ func TestForceIsFollowedByTheLockDelay(t *testing.T) {
 		g.mustRevoke("why", 5*time.Second)
 		time.Sleep(6 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonRevoked)
-		if s.waiting("deploy") != 1 {
-			t.Error("its place is gone at once")
-		}
+		assert.That(t, s.waiting("deploy") == 1, "its place is gone at once")
 		time.Sleep(time.Minute)
-		if s.waiting("deploy") != 0 {
-			t.Error("its place stays")
-		}
+		assert.That(t, s.waiting("deploy") == 0, "its place stays")
 	})
 }
 
@@ -387,9 +359,7 @@ func TestALeaseIsBrokenThatIsDowngradedAtThatMoment(t *testing.T) {
 		if err := two.breakLease(l, "stuck"); err != nil || !downgraded {
 			t.Fatal(err)
 		}
-		if n := s.waiting("deploy"); n != 0 {
-			t.Errorf("%d contenders are left", n)
-		}
+		assert.Equal(t, s.waiting("deploy"), 0, "contenders are left")
 		if err := two.breakLease(l, "stuck"); err != nil { // repeated
 			t.Error(err)
 		}

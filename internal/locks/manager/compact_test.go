@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestEqualNamesAreInMemoryOnceAndTheCallersMemoryIsNotKept(t *testing.T) {
@@ -18,23 +19,17 @@ func TestEqualNamesAreInMemoryOnceAndTheCallersMemoryIsNotKept(t *testing.T) {
 	if first != "worker-17" || unsafe.StringData(first) == unsafe.StringData(given) {
 		t.Errorf("%q, in the request's memory: %v", first, unsafe.StringData(first) == unsafe.StringData(given))
 	}
-	if again := n.one(strings.Clone("worker-17")); unsafe.StringData(again) != unsafe.StringData(first) {
-		t.Error("an equal name is in memory twice")
-	}
+	assert.That(t, unsafe.StringData(n.one(strings.Clone("worker-17"))) == unsafe.StringData(first), "an equal name is in memory twice")
 	for i := range 10 * len(n) { // more than there are places
 		if name := fmt.Sprint("worker-", i); n.one(name) != name {
 			t.Fatalf("%q has become %q", name, n.one(name))
 		}
 	}
-	if got := n.one(""); got != "" {
-		t.Errorf("no name has become %q", got)
-	}
+	assert.Equal(t, n.one(""), "", "no name has become")
 }
 
 func TestEveryReasonFitsIntoItsByte(t *testing.T) {
 	for _, reason := range []locks.Reason{"", locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonExpired, locks.ReasonUnclaimed, locks.ReasonRemoved, locks.ReasonWaitElapsed, locks.ReasonUnknown} {
-		if got := (&lease{why: postmortem.CauseOf(reason)}).reason(); got != reason {
-			t.Errorf("%q has become %q", reason, got)
-		}
+		assert.Equal(t, (&lease{why: postmortem.CauseOf(reason)}).reason(), reason, "%q has become", reason)
 	}
 }

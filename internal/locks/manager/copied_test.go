@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -24,21 +25,16 @@ func TestAContenderWithACopiedLeaseIDIsNotTheLease(t *testing.T) {
 		time.Sleep(time.Second)
 		look := func(lock string) locks.Contender {
 			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: lock})
-			if err != nil || len(v.Holders) != 1 {
-				t.Fatalf("%s: %+v, %v", lock, v, err)
-			}
-			if v.State != locks.LockHeld {
-				t.Errorf("%s is %s", lock, v.State)
-			}
+			assert.Must(t, err == nil && len(v.Holders) == 1, "%s: %+v, %v", lock, v, err)
+			assert.That(t, v.State == locks.LockHeld, "%s is %s", lock, v.State)
 			return v.Holders[0]
 		}
 		c := look("other")
 		if c.LeaseID != "" || c.Owner != "" || c.Metadata != "" || c.ExpiresIn != 0 || c.Foreign == nil || c.Foreign.Kind != locks.KindCopiedID || string(c.Foreign.Data) != "theirs" {
 			t.Errorf("the copy is shown as %+v, %+v", c, c.Foreign)
 		}
-		if c.FencingToken == l.FencingToken || c.FencingToken == 0 {
-			t.Errorf("the copy has the fencing token %d, the lease %d", c.FencingToken, l.FencingToken)
-		}
+		assert.That(t, c.FencingToken != l.FencingToken && c.FencingToken != 0,
+			"the copy has the fencing token %d, the lease %d", c.FencingToken, l.FencingToken)
 		if own := look("deploy"); own.LeaseID != l.ID || own.Owner != "me" || own.Foreign != nil || own.FencingToken != l.FencingToken {
 			t.Errorf("the lease is shown as %+v", own)
 		}
@@ -46,13 +42,9 @@ func TestAContenderWithACopiedLeaseIDIsNotTheLease(t *testing.T) {
 			t.Errorf("the lease's fencing token in the copy's lock: %+v, %v", f, err)
 		}
 		_, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "other", Reason: "leave", ForceAfter: time.Second})
-		if e := wantCode(t, err, locks.CodeNothingToAsk); !strings.Contains(e.Detail, "break ends it") {
-			t.Errorf("revoked: %v", err)
-		}
+		assert.That(t, strings.Contains(wantCode(t, err, locks.CodeNothingToAsk).Detail, "break ends it"), "revoked: %v", err)
 		time.Sleep(5 * time.Second)
-		if got := g.asked(l); got != (locks.Revocation{}) {
-			t.Errorf("the lease was asked: %+v", got)
-		}
+		assert.Equal(t, g.asked(l), locks.Revocation{}, "the lease was asked")
 		if err := g.m.Break(t.Context(), locks.BreakRequest{Lock: "other", Name: path.Base(paths[1])}); err != nil {
 			t.Errorf("breaking the copy: %v", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestLeasesAreCountedByStateAndMode(t *testing.T) {
@@ -18,9 +19,7 @@ func TestLeasesAreCountedByStateAndMode(t *testing.T) {
 				}
 				delete(want, kind)
 			}
-			if len(want) > 0 {
-				t.Errorf("%s: %v is not counted", step, want)
-			}
+			assert.That(t, len(want) <= 0, "%s: %v is not counted", step, want)
 			checkAll(t, s, g)
 		}
 		counts("at first", map[locks.LeaseKind]int{})

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -34,9 +35,7 @@ func (g *gate) lockState(lock string) locks.Lock {
 	g.t.Helper()
 	synctest.Wait()
 	q, err := g.m.Lock(g.t.Context(), locks.LockRequest{Lock: lock})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	assert.NoError(g.t, err)
 	return q
 }
 
@@ -44,9 +43,7 @@ func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g, other := s.gateway(t), s.gateway(t)
 		l := g.mustHold(delaying(""))
-		if l.LockDelay != testDelay || l.LockDelayOn != locks.DelayOnExpiry {
-			t.Errorf("%+v", l)
-		}
+		assert.That(t, l.LockDelay == testDelay && l.LockDelayOn == locks.DelayOnExpiry, "%+v", l)
 		next := g.patient()
 		time.Sleep(11 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
@@ -54,9 +51,7 @@ func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
 		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
 			t.Errorf("%+v", e)
 		}
-		if n := g.countOf(events.LeaseExpired, l); n != 1 {
-			t.Errorf("%d events tell of its end", n)
-		}
+		assert.Equal(t, g.countOf(events.LeaseExpired, l), 1, "events tell of its end")
 		if p := g.mustPostmortem(l); p.Reason != locks.ReasonExpired || !about(p.HeldFor, 10*time.Second) || p.Next != nil {
 			t.Errorf("%+v", p)
 		}
@@ -83,9 +78,7 @@ func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
 			t.Errorf("the next was granted after %v", took)
 		}
 		synctest.Wait()
-		if n := g.countOf(events.LeaseExpired, l) + g.countOf(events.LeaseRemoved, l); n != 1 {
-			t.Errorf("%d events tell of its end", n)
-		}
+		assert.Equal(t, g.countOf(events.LeaseExpired, l)+g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
 		if p := g.mustPostmortem(l); p.Next == nil || !about(p.Next.After, testDelay) {
 			t.Errorf("next %+v", p.Next)
 		}
@@ -127,9 +120,7 @@ func TestWhichEndsALockDelayFollows(t *testing.T) {
 					t.Fatalf("%+v", v)
 				}
 				took := (<-next).Sub(before)
-				if follows := took > 15*time.Second; follows != c.follow || took > testDelay+time.Second {
-					t.Errorf("the next was granted after %v", took)
-				}
+				assert.That(t, (took > 15*time.Second) == c.follow && took <= testDelay+time.Second, "the next was granted after %v", took)
 				checkAll(t, s, g)
 			})
 		})
@@ -205,9 +196,7 @@ func TestASuccessorNeverRevivesALeaseThatIsClosed(t *testing.T) {
 		if q := two.lockState("deploy"); q.State != locks.LockDelayed || !q.Holders[0].Delayed {
 			t.Errorf("%+v", q)
 		}
-		if n := two.countOf(events.LeaseExpired, l); n != 1 {
-			t.Errorf("%d events tell its subscribers of the end", n)
-		}
+		assert.Equal(t, two.countOf(events.LeaseExpired, l), 1, "events tell its subscribers of the end")
 		if took := (<-next).Sub(read); took < testDelay-3*time.Second || took > testDelay+time.Second {
 			t.Errorf("the next was granted %v after the takeover", took)
 		}
@@ -231,9 +220,7 @@ func TestNothingIsPromisedToALeaseWhoseRecordHasNotBeenRead(t *testing.T) {
 				time.Sleep(9 * time.Second)
 				g.w.hold()
 				time.Sleep(2 * time.Second)
-				if s.recordOf(l).Closed == nil {
-					t.Fatal("it was not closed")
-				}
+				assert.Must(t, s.recordOf(l).Closed != nil, "it was not closed")
 				h.hooks.Store(&hooks{get: func(path string) error {
 					if path == l.Znode {
 						return zk.ErrUnavailable
@@ -312,16 +299,13 @@ func TestAnEndWhoseWriteWasLostKeepsItsPlace(t *testing.T) {
 					}
 					g.wantState(l, locks.Ended, reason)
 					p := g.mustPostmortem(l)
-					if !way.session && way.persisted && end == "expired" && !about(p.HeldFor, 10*time.Second) {
-						t.Errorf("it was written that it ended, and it was revived: held for %v", p.HeldFor)
-					}
+					assert.That(t, way.session || !way.persisted || end != "expired" || about(p.HeldFor, 10*time.Second),
+						"it was written that it ended, and it was revived: held for %v", p.HeldFor)
 					if took := (<-next).Sub(ended) + p.EndedAgo; took < testDelay-100*time.Millisecond || took > testDelay+2*time.Second {
 						t.Errorf("the next was granted %v after the end", took)
 					}
 					synctest.Wait()
-					if n := g.countOf(endType(reason), l) + g.countOf(events.LeaseRemoved, l); n != 1 {
-						t.Errorf("%d events tell of its end", n)
-					}
+					assert.Equal(t, g.countOf(endType(reason), l)+g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
 					checkAll(t, s, g)
 				})
 			})
@@ -355,9 +339,7 @@ func TestAPlaceThatAListingLackedIsStillFreedInTheEnd(t *testing.T) {
 		l := g.mustHold(delaying(""))
 		time.Sleep(11 * time.Second)
 		q := g.lockState("deploy")
-		if q.State != locks.LockDelayed {
-			t.Fatalf("%+v", q)
-		}
+		assert.Must(t, q.State == locks.LockDelayed, "%+v", q)
 		g.m.mu.Lock()
 		queue := g.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy")
 		c := queue.Contenders.Get(base(l.Znode))
@@ -457,9 +439,7 @@ func TestAnEndThatOnlyTheRecordTellsOfIsNotTakenBack(t *testing.T) {
 		}
 		s.mu.Unlock()
 		time.Sleep(10*time.Second + 10*time.Millisecond)
-		if s.recordOf(l).Closed == nil {
-			t.Fatal("it was not closed")
-		}
+		assert.Must(t, s.recordOf(l).Closed != nil, "it was not closed")
 		h.hooks.Store(&hooks{get: func(path string) error {
 			if path == l.Znode {
 				return zk.ErrUnavailable
@@ -496,9 +476,7 @@ func TestAnAdministratorFreesAPlaceThatStays(t *testing.T) {
 					req = locks.BreakRequest{Lock: "deploy", Name: base(l.Znode), Reason: "enough"}
 				}
 				before := time.Now()
-				if err := g.m.Break(t.Context(), req); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, g.m.Break(t.Context(), req))
 				if took := (<-next).Sub(before); took > time.Second {
 					t.Errorf("granted after %v", took)
 				}
@@ -520,9 +498,7 @@ func TestWhatAnAdministratorBreaksKeepsNoPlace(t *testing.T) {
 		l := g.mustHold(delaying(locks.DelayAlways))
 		next := g.patient()
 		before := time.Now()
-		if err := g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID}))
 		if took := (<-next).Sub(before); took > time.Second {
 			t.Errorf("granted after %v", took)
 		}

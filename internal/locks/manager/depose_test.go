@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -40,9 +41,7 @@ func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 				t.Fatal("a gateway that has not taken it over confirms the lease")
 			}
 			time.Sleep(100 * time.Millisecond)
-			if time.Since(began) > time.Minute {
-				t.Fatal("it is never deposed")
-			}
+			assert.Must(t, time.Since(began) <= time.Minute, "it is never deposed")
 		}
 		if silent := time.Since(began); silent < cluster.StalledAfter*fakeWindow-fakeWindow/3 || silent > (cluster.StalledAfter+1)*fakeWindow {
 			t.Errorf("deposed after %v of silence", silent)
@@ -102,13 +101,9 @@ func TestAnIdleGatewayIsNotDeposed(t *testing.T) {
 		ids := []string{one.session().id, two.session().id}
 		time.Sleep(time.Hour)
 		for _, id := range ids {
-			if !s.registered(id) {
-				t.Errorf("%s is gone", id)
-			}
+			assert.That(t, s.registered(id), "%s is gone", id)
 		}
-		if n := len(s.names("/lockkeeper/succession")); n != 0 {
-			t.Errorf("%d successions", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "successions")
 	})
 }
 
@@ -135,9 +130,7 @@ func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 				if !shown {
 					guard.stat.Version--
 				}
-				if err == nil {
-					t.Error("the transaction deposes whom it finds")
-				}
+				assert.That(t, err != nil, "the transaction deposes whom it finds")
 				return culprit, err
 			}
 			s.mu.Unlock()
@@ -173,17 +166,11 @@ func TestNobodyIsDeposedForTheTimeInWhichZooKeeperWasAway(t *testing.T) {
 		s.away = false
 		s.mu.Unlock()
 		time.Sleep(2 * fakeWindow)
-		if !two.m.Trusted() {
-			t.Fatal("the other one is not back")
-		}
-		if !s.registered(slow.id) {
-			t.Fatal("deposed for what was ZooKeeper's doing")
-		}
+		assert.Must(t, two.m.Trusted(), "the other one is not back")
+		assert.Must(t, s.registered(slow.id), "deposed for what was ZooKeeper's doing")
 		one.deafen(slow, false)
 		time.Sleep(10 * fakeWindow)
-		if !s.registered(slow.id) {
-			t.Error("deposed though it is well again")
-		}
+		assert.That(t, s.registered(slow.id), "deposed though it is well again")
 	})
 }
 
@@ -201,8 +188,6 @@ func TestABlindIntervalOfOnesOwnBeginsTheWaitAnew(t *testing.T) {
 			t.Errorf("trusted: %v; the other one is registered: %v", two.m.Trusted(), s.registered(other.id))
 		}
 		time.Sleep(2 * fakeWindow)
-		if s.registered(other.id) {
-			t.Error("it is not deposed at all any more")
-		}
+		assert.That(t, !s.registered(other.id), "it is not deposed at all any more")
 	})
 }

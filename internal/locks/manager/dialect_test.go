@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -63,9 +64,7 @@ func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
 					l := g.mustHold(req)
 					dir := s.layout.Namespaces[ns].Root + "/deploy"
 					there := s.names(dir)
-					if len(there) != len(names) {
-						t.Fatalf("%d contenders: %v", len(there), there)
-					}
+					assert.Must(t, len(there) == len(names), "%d contenders: %v", len(there), there)
 					for i, name := range names {
 						id := "v1." + l.ID
 						if len(names) > 1 {
@@ -86,16 +85,10 @@ func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
 						t.Errorf("%+v", v)
 					}
 					g.mustRelease(l)
-					if n := len(s.names(dir)); n != 1+len(names) {
-						t.Errorf("%d contenders are left", n)
-					}
-					if next.passed() {
-						t.Fatal("granted beside another program's")
-					}
+					assert.Equal(t, len(s.names(dir)), 1+len(names), "contenders are left")
+					assert.Must(t, !next.passed(), "granted beside another program's")
 					s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign[0], Version: -1})
-					if !next.passed() || next.err != nil {
-						t.Fatal(next.err)
-					}
+					assert.Must(t, next.passed() && next.err == nil, "%v", next.err)
 					checkAll(t, s, g, other)
 				})
 			})
@@ -130,9 +123,7 @@ func TestALeaseOfThreeNamesEndsWithAnyOfThem(t *testing.T) {
 					if !next.passed() || next.err != nil {
 						t.Fatalf("not passed on: %v; %v", next.err, s.names("/shared/all/deploy"))
 					}
-					if n := len(s.names("/shared/all/deploy")); n != 3 {
-						t.Errorf("%d contenders", n)
-					}
+					assert.Equal(t, len(s.names("/shared/all/deploy")), 3, "contenders")
 					checkAll(t, s, other)
 				})
 			})
@@ -149,28 +140,19 @@ func TestALeaseOfThreeNamesIsDowngraded(t *testing.T) {
 		writer := two.begin(locks.AcquireRequest{NS: "all", Lock: "a", Wait: locks.WaitForever})
 		writer.passed()
 		v, err := one.downgrade(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(v.Locks) != 3 || v.State != locks.Held || v.Locks[0].Mode != locks.Shared || v.FencingToken != l.FencingToken {
-			t.Errorf("%+v", v)
-		}
+		assert.NoError(t, err)
+		assert.That(t, len(v.Locks) == 3 && v.State == locks.Held && v.Locks[0].Mode == locks.Shared && v.FencingToken == l.FencingToken,
+			"%+v", v)
 		reader := two.begin(locks.AcquireRequest{NS: "kazoo", Lock: "c", Mode: locks.Shared, Wait: time.Second})
-		if !reader.passed() || reader.err != nil {
-			t.Fatal(reader.err)
-		}
+		assert.Must(t, reader.passed() && reader.err == nil, "%v", reader.err)
 		one.crash()
 		time.Sleep(11 * time.Second)
 		if _, err := two.heartbeat(l); err != nil {
 			t.Fatal(err)
 		}
-		if writer.passed() {
-			t.Fatal("a writer beside it")
-		}
+		assert.Must(t, !writer.passed(), "a writer beside it")
 		two.mustRelease(l)
-		if !writer.passed() || writer.err != nil {
-			t.Fatal(writer.err)
-		}
+		assert.Must(t, writer.passed() && writer.err == nil, "%v", writer.err)
 		checkAll(t, s, two)
 	})
 }
@@ -192,32 +174,24 @@ func TestReadersOfAHomeMadeRecipeShareWithOurs(t *testing.T) {
 		two := other.mustHold(reader)
 		_, w := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: dir + "/read-replica-W-"})
 		three := other.begin(reader)
-		if three.passed() {
-			t.Fatal("granted behind another program's writer")
-		}
+		assert.Must(t, !three.passed(), "granted behind another program's writer")
 		v, err := g.m.Lock(t.Context(), locks.LockRequest{NS: "hosts", Lock: "deploy"})
 		if err != nil || len(v.Holders) != 3 || v.Holders[1].Mode != locks.Shared || len(v.Waiters) != 2 || v.Waiters[0].Mode != locks.Exclusive {
 			t.Errorf("%+v, %v", v, err)
 		}
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: w[0], Version: -1})
-		if !three.passed() || three.err != nil {
-			t.Fatal(three.err)
-		}
+		assert.Must(t, three.passed() && three.err == nil, "%v", three.err)
 		last := g.begin(writer)
 		g.mustRelease(one)
 		other.mustRelease(two)
 		other.mustRelease(three.lease)
-		if last.passed() {
-			t.Fatal("granted beside another program's reader")
-		}
+		assert.Must(t, !last.passed(), "granted beside another program's reader")
 		for _, name := range s.names(dir) {
 			if strings.HasPrefix(name, "db7-R-") {
 				s.foreign(zk.Op{Kind: zk.OpDelete, Path: dir + "/" + name, Version: -1})
 			}
 		}
-		if !last.passed() || last.err != nil {
-			t.Fatal(last.err)
-		}
+		assert.Must(t, last.passed() && last.err == nil, "%v", last.err)
 		checkAll(t, s, g, other)
 	})
 }
@@ -232,9 +206,7 @@ func TestALeaseWithAHomeMadeNameIsDowngradedAndTakenOver(t *testing.T) {
 		req.Wait = locks.WaitForever
 		writer := two.begin(req)
 		v, err := one.downgrade(l)
-		if err != nil || v.Mode != locks.Shared || v.FencingToken != l.FencingToken {
-			t.Fatalf("%+v, %v", v, err)
-		}
+		assert.Must(t, err == nil && v.Mode == locks.Shared && v.FencingToken == l.FencingToken, "%+v, %v", v, err)
 		if names := s.names("/shared/hosts/deploy"); !strings.Contains(strings.Join(names, " "), "-R-0000000000") {
 			t.Errorf("%v", names)
 		}
@@ -243,13 +215,9 @@ func TestALeaseWithAHomeMadeNameIsDowngradedAndTakenOver(t *testing.T) {
 		if b, err := two.heartbeat(l); err != nil || b.FencingToken != l.FencingToken {
 			t.Fatalf("%+v, %v", b, err)
 		}
-		if writer.passed() {
-			t.Fatal("a writer beside it")
-		}
+		assert.Must(t, !writer.passed(), "a writer beside it")
 		two.mustRelease(l)
-		if !writer.passed() || writer.err != nil {
-			t.Fatal(writer.err)
-		}
+		assert.Must(t, writer.passed() && writer.err == nil, "%v", writer.err)
 		checkAll(t, s, two)
 	})
 }
@@ -290,7 +258,5 @@ func TestANamespaceOfAnUnknownDialectIsRefusedAtStart(t *testing.T) {
 	s.layout.Namespaces["new"] = zk.Namespace{Root: "/new", Dialect: "etcd"}
 	err := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock}).Run(t.Context())
 	var fatal *zk.FatalError
-	if !errors.As(err, &fatal) || fatal.Kind != zk.KindNamespace || !strings.Contains(err.Error(), "etcd") {
-		t.Errorf("%v", err)
-	}
+	assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindNamespace && strings.Contains(err.Error(), "etcd"), "%v", err)
 }

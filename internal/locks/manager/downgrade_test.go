@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -29,43 +30,28 @@ func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 				reader := two.begin(read)
 				reader.passed()
 				writers := []*pending{one.begin(write), two.begin(write)}
-				if writers[0].passed() || reader.passed() {
-					t.Fatal("granted beside an exclusive lease")
-				}
+				assert.Must(t, !writers[0].passed() && !reader.passed(), "granted beside an exclusive lease")
 				for range 2 { // repeated: the lease as it is
 					v, err := one.downgrade(l)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if v.FencingToken != l.FencingToken || v.State != locks.Held || v.Owner != "me" || v.Metadata != "m" {
-						t.Errorf("%+v", v)
-					}
+					assert.NoError(t, err)
+					assert.That(t, v.FencingToken == l.FencingToken && v.State == locks.Held && v.Owner == "me" && v.Metadata == "m",
+						"%+v", v)
 					if mode := v.Mode; len(group) == 1 && mode != locks.Shared {
 						t.Errorf("mode %s", mode)
 					}
 					for _, k := range v.Locks {
-						if k.Mode != locks.Shared {
-							t.Errorf("%+v", k)
-						}
+						assert.That(t, k.Mode == locks.Shared, "%+v", k)
 					}
 				}
-				if !reader.passed() || reader.err != nil {
-					t.Fatalf("the reader was not let in: %v", reader.err)
-				}
-				if reader.lease.FencingToken <= l.FencingToken {
-					t.Error("tokens fall")
-				}
-				if writers[0].passed() || writers[1].passed() {
-					t.Fatal("a writer beside readers")
-				}
+				assert.Must(t, reader.passed() && reader.err == nil, "the reader was not let in: %v", reader.err)
+				assert.That(t, reader.lease.FencingToken > l.FencingToken, "tokens fall")
+				assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside readers")
 				checkAll(t, s, one, two)
 				if _, err := one.heartbeat(l); err != nil {
 					t.Fatal(err)
 				}
 				two.mustRelease(reader.lease)
-				if writers[0].passed() || writers[1].passed() {
-					t.Fatal("a writer beside the downgraded lease")
-				}
+				assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside the downgraded lease")
 				one.mustRelease(l)
 				for i := 0; !writers[0].passed() || !writers[1].passed(); i++ {
 					for _, p := range writers {
@@ -74,9 +60,7 @@ func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 							_ = g.release(p.lease)
 						}
 					}
-					if i > 5 {
-						t.Fatal("the writers were not let in")
-					}
+					assert.Must(t, i <= 5, "the writers were not let in")
 				}
 				for _, g := range []*gate{one, two} {
 					var told []string
@@ -116,14 +100,11 @@ func TestADowngradeOutlivesItsGateway(t *testing.T) {
 		if v := two.look(l); v.Mode != locks.Shared || v.FencingToken != l.FencingToken {
 			t.Errorf("%+v", v)
 		}
-		if writer.passed() {
-			t.Fatal("a writer beside it")
-		}
+		assert.Must(t, !writer.passed(), "a writer beside it")
 		checkAll(t, s, two)
 		two.mustRelease(l)
-		if !writer.passed() || writer.err != nil || writer.lease.FencingToken <= l.FencingToken {
-			t.Fatalf("%v %+v", writer.err, writer.lease)
-		}
+		assert.Must(t, writer.passed() && writer.err == nil && writer.lease.FencingToken > l.FencingToken,
+			"%v %+v", writer.err, writer.lease)
 	})
 }
 
@@ -154,16 +135,12 @@ func TestADowngradeWhoseAnswerIsLost(t *testing.T) {
 							if err == nil {
 								break
 							}
-							if i == 10 {
-								t.Fatal(err)
-							}
+							assert.Must(t, i != 10, "%v", err)
 							time.Sleep(time.Second)
 						}
 						<-done
 						time.Sleep(5 * time.Second)
-						if n := s.waiting("a", "b"); n != 0 {
-							t.Errorf("%d contenders are left", n)
-						}
+						assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
 						checkAll(t, s, g)
 						return
 					}
@@ -178,9 +155,7 @@ func TestADowngradeWhoseAnswerIsLost(t *testing.T) {
 					g.mustHold(locks.AcquireRequest{Lock: "a", Mode: locks.Shared})
 					checkAll(t, s, g)
 					g.mustRelease(l)
-					if n := s.waiting("a", "b"); n != 1 {
-						t.Errorf("%d contenders", n)
-					}
+					assert.Equal(t, s.waiting("a", "b"), 1, "contenders")
 				})
 			})
 		}
@@ -203,9 +178,7 @@ func TestADowngradeKeepsWhatWasWrittenMeanwhile(t *testing.T) {
 		}()
 		time.Sleep(20 * time.Millisecond)
 		g.w.release()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, <-done)
 		if v := g.look(l); v.Owner != "other" || v.Mode != locks.Shared {
 			t.Errorf("%+v", v)
 		}
@@ -253,9 +226,7 @@ func TestALeaseThatIsReleasedWhileItIsDowngradedLeavesNothing(t *testing.T) {
 			<-done
 			<-done
 			time.Sleep(time.Second)
-			if n := s.waiting("a", "b"); n != 0 {
-				t.Errorf("%d contenders are left", n)
-			}
+			assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
 			g.wantState(l, locks.Ended, locks.ReasonReleased)
 			checkAll(t, s, g)
 		})
@@ -267,9 +238,7 @@ func TestALeaseThatLosesAContenderWhileItIsDowngradedEndsWhole(t *testing.T) {
 	over := func(t *testing.T, s *fakeStore, g *gate) {
 		t.Helper()
 		time.Sleep(time.Minute)
-		if n := s.waiting("a", "b"); n != 0 {
-			t.Errorf("%d contenders are left", n)
-		}
+		assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
 		checkAll(t, s, g)
 	}
 	for _, lock := range []string{"a", "b"} {

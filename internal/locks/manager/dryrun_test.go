@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // dry asks what an acquire would find, and checks that nothing came of it.
@@ -15,32 +16,23 @@ func (g *gate) dry(req locks.AcquireRequest) (*locks.DryRun, error) {
 	req.DryRun = true
 	written, leases := g.s.written(), len(g.leases())
 	res, err := g.m.Acquire(g.t.Context(), req)
-	if n := g.s.written(); n != written {
-		g.t.Errorf("a dry run writes")
-	}
-	if n := len(g.leases()); n != leases || res.Lease.ID != "" || res.Lease.Token != "" {
-		g.t.Errorf("a dry run makes a lease: %+v", res.Lease)
-	}
+	assert.That(g.t, g.s.written() == written, "a dry run writes")
+	assert.That(g.t, len(g.leases()) == leases && res.Lease.ID == "" && res.Lease.Token == "", "a dry run makes a lease: %+v", res.Lease)
 	return res.DryRun, err
 }
 
 func (g *gate) wantDry(req locks.AcquireRequest, state locks.State, queue int, holders ...string) {
 	g.t.Helper()
 	found, err := g.dry(req)
-	if err != nil || found == nil {
-		g.t.Fatalf("%+v: %v", req, err)
-	}
+	assert.Must(g.t, err == nil && found != nil, "%+v: %v", req, err)
 	var ids []string
 	for _, c := range found.Holders {
 		ids = append(ids, c.LeaseID)
 	}
-	if found.State != state || found.QueueLength != queue || len(ids) != len(holders) {
-		g.t.Fatalf("%+v: %+v, want %s, %d, %v", req, found, state, queue, holders)
-	}
+	assert.Must(g.t, found.State == state && found.QueueLength == queue && len(ids) == len(holders),
+		"%+v: %+v, want %s, %d, %v", req, found, state, queue, holders)
 	for i := range ids {
-		if ids[i] != holders[i] {
-			g.t.Errorf("in the way: %v, want %v", ids, holders)
-		}
+		assert.That(g.t, ids[i] == holders[i], "in the way: %v, want %v", ids, holders)
 	}
 }
 
@@ -51,9 +43,7 @@ func TestADryRunTellsWhatAnAcquireWouldFind(t *testing.T) {
 		if names := s.names("/lockkeeper/locks"); len(names) != 0 {
 			t.Errorf("locks: %v", names)
 		}
-		if n := g.m.replica.Namespaces[locks.DefaultNamespace].Queues.Len(); n != 0 {
-			t.Errorf("%d queues are kept", n)
-		}
+		assert.Equal(t, g.m.replica.Namespaces[locks.DefaultNamespace].Queues.Len(), 0, "queues are kept")
 		a := g.mustHold(locks.AcquireRequest{Lock: "deploy", Owner: "a", TTL: time.Hour, Mode: locks.Shared})
 		g.wantDry(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared}, locks.Held, 0)
 		g.wantDry(locks.AcquireRequest{Lock: "deploy"}, locks.Waiting, 0, a.ID)
@@ -132,8 +122,6 @@ func TestADryRunDoesNotReplay(t *testing.T) {
 		g.wantDry(req, locks.Waiting, 0, a.ID)
 		req.Lock = "free"
 		g.wantDry(req, locks.Held, 0)
-		if again := g.mustHold(req); again.ID == a.ID {
-			t.Error("the key was taken by a dry run")
-		}
+		assert.That(t, g.mustHold(req).ID != a.ID, "the key was taken by a dry run")
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk"
@@ -22,12 +23,9 @@ func TestAnEphemeralLeaseGoesWithItsGatewaysSession(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		l := g.mustHold(ephemeral())
-		if !l.Ephemeral || l.FailoverSafe || l.Warning == "" || l.ExpiresIn == 0 || !strings.Contains(l.Znode, ".e-lock-") {
-			t.Errorf("%+v", l)
-		}
-		if s.node(l.Znode).owner == "" {
-			t.Error("its node is not ephemeral")
-		}
+		assert.That(t, l.Ephemeral && !l.FailoverSafe && l.Warning != "" && l.ExpiresIn != 0 && strings.Contains(l.Znode, ".e-lock-"),
+			"%+v", l)
+		assert.That(t, s.node(l.Znode).owner != "", "its node is not ephemeral")
 		if beat, err := g.heartbeat(l); err != nil || beat.State != locks.Held {
 			t.Errorf("%+v %v", beat, err)
 		}
@@ -44,9 +42,7 @@ func TestAnEphemeralLeaseGoesWithItsGatewaysSession(t *testing.T) {
 				t.Errorf("reason %q", e.Reason)
 			}
 			<-next.done
-			if next.err != nil || next.lease.State != locks.Held {
-				t.Fatalf("%+v %v", next.lease, next.err)
-			}
+			assert.Must(t, next.err == nil && next.lease.State == locks.Held, "%+v %v", next.lease, next.err)
 			g.mustRelease(next.lease)
 			l = g.mustHold(ephemeral())
 			next = g.begin(req)
@@ -72,25 +68,19 @@ func TestAnEphemeralLeaseEndsAtHandover(t *testing.T) {
 		}
 		s.mu.Unlock()
 		registration := "/lockkeeper/gateways/" + one.session().id
-		if err := one.m.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, one.m.Drain(t.Context()))
 		time.Sleep(time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonGatewayLeft)
 		two.wantState(durable, locks.Held, "")
 		s.mu.Lock()
-		if ends[l.Znode] == 0 || ends[l.Znode] >= ends[registration] {
-			t.Error("it was left to the session's end, which may be late")
-		}
+		assert.That(t, ends[l.Znode] != 0 && ends[l.Znode] < ends[registration], "it was left to the session's end, which may be late")
 		s.deleted = nil
 		s.mu.Unlock()
 		told := false
 		for _, e := range one.told() {
 			told = told || e.LeaseID == l.ID && e.Reason == string(locks.ReasonGatewayLeft)
 		}
-		if !told {
-			t.Error("nobody was told why")
-		}
+		assert.That(t, told, "nobody was told why")
 	})
 }
 
@@ -151,9 +141,7 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 				t.Errorf("reason %q", e.Reason)
 			}
 			two.m.mu.Lock()
-			if two.m.leases.byID[two.m.mustID(l.ID)] != nil {
-				t.Error("the successor runs it")
-			}
+			assert.That(t, two.m.leases.byID[two.m.mustID(l.ID)] == nil, "the successor runs it")
 			two.m.mu.Unlock()
 		}
 		if a, err := two.m.Fence(t.Context(), locks.FenceRequest{Lock: "other", Token: free.FencingToken}); err != nil || a.Current || a.Reason != fenceEnded {
@@ -219,9 +207,7 @@ func TestAnEphemeralLeaseThatSomebodyDeletesIsRemovedAndNoLongerCounts(t *testin
 		session := g.session()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(session.forgotten) != 1 || session.forgotten[0] != l.Znode {
-			t.Errorf("forgotten: %v", session.forgotten)
-		}
+		assert.That(t, len(session.forgotten) == 1 && session.forgotten[0] == l.Znode, "forgotten: %v", session.forgotten)
 	})
 }
 
@@ -246,9 +232,7 @@ func TestATTLThatDoesNotRideOverACrashIsWarnedOf(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t) // session timeout 10s
 		short := g.mustHold(locks.AcquireRequest{Lock: "short", TTL: 15*time.Second - time.Millisecond})
-		if short.FailoverSafe || !strings.Contains(short.Warning, "15s") {
-			t.Errorf("%+v", short)
-		}
+		assert.That(t, !short.FailoverSafe && strings.Contains(short.Warning, "15s"), "%+v", short)
 		if long := g.mustHold(locks.AcquireRequest{Lock: "long", TTL: 15 * time.Second}); !long.FailoverSafe || long.Warning != "" {
 			t.Errorf("%+v", long)
 		}
@@ -265,9 +249,7 @@ func TestAnEphemeralGroupEndsWhole(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b", Mode: locks.Shared}, {Lock: "c", Mode: locks.Semaphore, Limit: 2}}, Ephemeral: true, TTL: time.Minute})
 		for _, k := range l.Locks {
-			if s.node(k.Znode).owner == "" {
-				t.Errorf("%s is not ephemeral", k.Znode)
-			}
+			assert.That(t, s.node(k.Znode).owner != "", "%s is not ephemeral", k.Znode)
 		}
 		g.session().expire()
 		time.Sleep(time.Second)
@@ -282,9 +264,7 @@ func TestADowngradedEphemeralLeaseStaysEphemeral(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(ephemeral())
 		d, err := g.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token)
-		if err != nil || s.node(d.Znode).owner == "" || d.Znode == l.Znode || !d.Ephemeral {
-			t.Fatalf("%+v %v", d, err)
-		}
+		assert.Must(t, err == nil && s.node(d.Znode).owner != "" && d.Znode != l.Znode && d.Ephemeral, "%+v %v", d, err)
 		g.session().expire()
 		time.Sleep(time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonGatewayLeft)
@@ -312,16 +292,12 @@ func TestEphemeralLeasesAreCapped(t *testing.T) {
 		}
 	}
 	wantCode(t, err, locks.CodeEphemeralCap)
-	if bytes < capped*9/10 {
-		t.Errorf("refused at %d bytes of paths", bytes)
-	}
+	assert.That(t, bytes >= capped*9/10, "refused at %d bytes of paths", bytes)
 	if _, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: "durable", TTL: time.Hour}); err != nil {
 		t.Errorf("a durable lease: %v", err)
 	}
 	last := leases[len(leases)-1]
-	if err := m.Release(t.Context(), locks.Anonymous, last.ID, last.Token); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, m.Release(t.Context(), locks.Anonymous, last.ID, last.Token))
 	if _, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: last.Lock, Ephemeral: true, TTL: time.Hour}); err != nil {
 		var e *locks.Error
 		errors.As(err, &e)

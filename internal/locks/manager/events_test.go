@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -149,14 +150,10 @@ func TestATakeoverTellsNothingTwice(t *testing.T) {
 		one.crash()
 		time.Sleep(25 * time.Second)
 		synctest.Wait()
-		if err := two.release(held); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, two.release(held))
 		wantWords(t, two.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.released released", "lease.granted")
 		last := two.hub.Recent(events.Filter{}, 1)[0]
-		if last.LeaseID != waiter.ID || last.Gateway != two.m.Info(t.Context()).GatewayID {
-			t.Errorf("%+v", last)
-		}
+		assert.That(t, last.LeaseID == waiter.ID && last.Gateway == two.m.Info(t.Context()).GatewayID, "%+v", last)
 	})
 }
 
@@ -192,9 +189,7 @@ func TestALostConnectionIsToldWithinATickAndADrainIsNoExpiry(t *testing.T) {
 		s.away = false
 		s.mu.Unlock()
 		time.Sleep(clockTick + time.Millisecond)
-		if err := g.m.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, g.m.Drain(t.Context()))
 		time.Sleep(time.Minute)
 		wantWords(t, g.tells(connection...), "zookeeper.connected", "zookeeper.suspended", "zookeeper.connected")
 	})
@@ -210,9 +205,7 @@ func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
 		var id recipe.LeaseID
 		g.m.mu.Lock()
 		l, err := g.m.newLease([]locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, &locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		id = l.id()
 		l.finish(g.m, locks.ReasonRemoved, g.m.clock.Now().Boot())
 		g.m.unlock()
@@ -243,9 +236,7 @@ func TestALeaseThatAListingLacksWhileItEndsIsToldBeforeTheNextGrant(t *testing.T
 		time.Sleep(10 * time.Millisecond)
 		g.w.reconnect()
 		time.Sleep(10 * time.Millisecond)
-		if !next.finished() || next.err != nil {
-			t.Fatal("the next is not granted", next.err)
-		}
+		assert.Must(t, next.finished() && next.err == nil, "the next is not granted %v", next.err)
 		wantWords(t, g.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.released released", "lease.granted")
 	})
 }
@@ -260,9 +251,7 @@ func TestHoldersShowSinceWhenTheyHold(t *testing.T) {
 		shows := func(g *gate, held time.Duration, longer bool, ttl time.Duration) {
 			t.Helper()
 			lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-			if err != nil || len(lock.Holders) != 1 {
-				t.Fatalf("%+v %v", lock, err)
-			}
+			assert.Must(t, err == nil && len(lock.Holders) == 1, "%+v %v", lock, err)
 			if h := lock.Holders[0]; h.HeldFor.Round(time.Second) != held || h.HeldLonger != longer || h.Clock != ttl {
 				t.Errorf("held for %v, longer %v, ttl %v; want %v, %v, %v", h.HeldFor, h.HeldLonger, h.Clock, held, longer, ttl)
 			}
@@ -425,8 +414,6 @@ func TestWhoIsSeenWhileTheTreeIsReadIsNotToldToHoldBeforeItIs(t *testing.T) {
 				held = append(held, e.Path())
 			}
 		}
-		if !slices.Equal(held, []string{first}) {
-			t.Errorf("told to hold: %v, want %s", held, first)
-		}
+		assert.That(t, slices.Equal(held, []string{first}), "told to hold: %v, want %s", held, first)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/wire"
@@ -103,9 +104,7 @@ const fakeWindow = 10 * time.Second
 
 func newFakeStore(t testing.TB) *fakeStore {
 	fleet, err := recipe.NewFleetID(zeroes{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	s := &fakeStore{t: t, clock: &jumpClock{Clock: zk.NewGoClock()}, nodes: map[string]*fakeNode{}, sessions: map[string]*fakeSession{}, zxid: 1000,
 		layout: &layout.Layout{FleetID: string(fleet), Keys: []layout.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}},
 			PromiseWindow: fakeWindow, LargestWindow: fakeWindow, Namespaces: map[string]zk.Namespace{"default": {Root: "/lockkeeper/locks"}}}}
@@ -254,9 +253,7 @@ func (s *fakeStore) foreign(ops ...zk.Op) (int64, []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	zxid, paths, _, _, err := s.tx(ops)
-	if err != nil {
-		s.t.Fatalf("foreign %v: %v", ops, err)
-	}
+	assert.Must(s.t, err == nil, "foreign %v: %v", ops, err)
 	return zxid, paths
 }
 

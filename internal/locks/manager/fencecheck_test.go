@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -23,12 +24,9 @@ func (g *gate) current(token int64) bool {
 func (g *gate) wantFence(token int64, reason string, highest int64) {
 	g.t.Helper()
 	a, err := g.fence(token)
-	if err != nil || a.Current != (reason == "") || a.Reason != reason || a.Highest != highest {
-		g.t.Errorf("token %d: %+v %v, want reason %q, highest %d", token, a, err, reason, highest)
-	}
-	if a.Current && !g.m.StillValid(a.Term) {
-		g.t.Errorf("token %d: the answer stands on nothing", token)
-	}
+	assert.That(g.t, err == nil && a.Current == (reason == "") && a.Reason == reason && a.Highest == highest,
+		"token %d: %+v %v, want reason %q, highest %d", token, a, err, reason, highest)
+	assert.That(g.t, !a.Current || g.m.StillValid(a.Term), "token %d: the answer stands on nothing", token)
 }
 
 func TestAFencingTokenIsCurrentWhileItsLeaseIsHeld(t *testing.T) {
@@ -64,15 +62,11 @@ func TestALaggingGatewayDoesNotCallATokenCurrentWhoseSuccessorWrites(t *testing.
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-		if !two.current(a.FencingToken) {
-			t.Fatal("not current")
-		}
+		assert.Must(t, two.current(a.FencingToken), "not current")
 		two.w.hold()
 		one.mustRelease(a)
 		b := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-		if two.current(a.FencingToken) {
-			t.Fatal("a token is called current whose successor is writing")
-		}
+		assert.Must(t, !two.current(a.FencingToken), "a token is called current whose successor is writing")
 		two.w.release()
 		synctest.Wait()
 		two.wantFence(a.FencingToken, fenceSuperseded, b.FencingToken)
@@ -94,9 +88,7 @@ func TestATokenThatIsNewToAGatewayIsNotRefusedFromMemory(t *testing.T) {
 		answered := make(chan locks.FenceAnswer, 1)
 		go func() {
 			answer, err := two.fence(b.FencingToken)
-			if err != nil {
-				t.Error(err)
-			}
+			assert.That(t, err == nil, "%v", err)
 			answered <- answer
 		}()
 		time.Sleep(100 * time.Millisecond)
@@ -138,21 +130,15 @@ func TestAnOwnerThatIsDeposedDoesNotCallATokenCurrent(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		a := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-		if !g.current(a.FencingToken) {
-			t.Fatal("not current")
-		}
+		assert.Must(t, g.current(a.FencingToken), "not current")
 		g.w.hold()
 		g.m.mu.Lock()
 		session := g.m.port.Session().(*fakeSession)
 		g.m.mu.Unlock()
 		session.depose()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: a.Znode, Version: -1}) // its successor ends the lease
-		if !g.m.Trusted() {
-			t.Fatal("the fence is closed: the scene shows nothing")
-		}
-		if g.current(a.FencingToken) {
-			t.Fatal("a token is called current whose lease has ended")
-		}
+		assert.Must(t, g.m.Trusted(), "the fence is closed: the scene shows nothing")
+		assert.Must(t, !g.current(a.FencingToken), "a token is called current whose lease has ended")
 		g.w.release()
 		time.Sleep(time.Minute)
 	})
@@ -165,12 +151,8 @@ func TestAnOwnerThatIsBehindDoesNotCallATokenCurrent(t *testing.T) {
 		a := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.w.hold()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: a.Znode, Version: -1})
-		if !g.m.Trusted() {
-			t.Fatal("the fence is closed: the scene shows nothing")
-		}
-		if g.current(a.FencingToken) {
-			t.Fatal("a token is called current whose lease somebody has ended")
-		}
+		assert.Must(t, g.m.Trusted(), "the fence is closed: the scene shows nothing")
+		assert.Must(t, !g.current(a.FencingToken), "a token is called current whose lease somebody has ended")
 		g.w.release()
 		synctest.Wait()
 		g.wantFence(a.FencingToken, fenceEnded, a.FencingToken)
@@ -184,20 +166,14 @@ func TestACurrentTokenIsPassedOnOnlyWhileTheAnswerIsVouchedFor(t *testing.T) {
 		g := s.gateway(t)
 		a := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		answer, err := g.fence(a.FencingToken)
-		if err != nil || !answer.Current || !g.m.StillValid(answer.Term) {
-			t.Fatalf("%+v %v", answer, err)
-		}
+		assert.Must(t, err == nil && answer.Current && g.m.StillValid(answer.Term), "%+v %v", answer, err)
 		g.m.mu.Lock()
 		session := g.m.port.Session().(*fakeSession)
 		g.m.mu.Unlock()
 		session.expire()
 		time.Sleep(time.Second)
-		if !g.m.Trusted() {
-			t.Fatal("no new session")
-		}
-		if g.m.StillValid(answer.Term) {
-			t.Error("an answer of the former session is vouched for")
-		}
+		assert.Must(t, g.m.Trusted(), "no new session")
+		assert.That(t, !g.m.StillValid(answer.Term), "an answer of the former session is vouched for")
 		g.wantFence(a.FencingToken, "", a.FencingToken) // taken over by the new one
 	})
 }
@@ -255,9 +231,7 @@ func TestAnotherProgramsHolderHasACurrentToken(t *testing.T) {
 		token := s.node(path).stat.Czxid
 		g.wantFence(token, "", token)
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1})
-		if g.current(token) {
-			t.Error("current after its end")
-		}
+		assert.That(t, !g.current(token), "current after its end")
 	})
 }
 
@@ -286,13 +260,9 @@ func TestAFenceCheckRefusesWhatIsNoToken(t *testing.T) {
 		for _, req := range []locks.FenceRequest{{Lock: "deploy"}, {Lock: "deploy", Token: -1}, {Lock: "a/b", Token: 1}, {Lock: "deploy", NS: "elsewhere", Token: 1}} {
 			_, err := g.m.Fence(t.Context(), req)
 			var e *locks.Error
-			if !errors.As(err, &e) || e.Field == "" {
-				t.Errorf("%+v: %v", req, err)
-			}
+			assert.That(t, errors.As(err, &e) && e.Field != "", "%+v: %v", req, err)
 		}
-		if n := len(g.m.replica.Namespaces[locks.DefaultNamespace].Queues.Items()); n != 0 {
-			t.Errorf("%d queues are kept", n)
-		}
+		assert.Equal(t, len(g.m.replica.Namespaces[locks.DefaultNamespace].Queues.Items()), 0, "queues are kept")
 	})
 }
 
@@ -333,9 +303,7 @@ func TestAGroupsTokenIsCurrentWhenItHoldsAllItsLocks(t *testing.T) {
 		one.wantFence(token, "", token)
 		two.wantFence(token, "", token)
 		one.mustRelease(group)
-		if two.current(token) {
-			t.Error("current after its end")
-		}
+		assert.That(t, !two.current(token), "current after its end")
 	})
 }
 
@@ -353,9 +321,7 @@ func TestWhoStandsBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) {
 		one.m.mu.Lock()
 		f := one.m.find(one.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"), token)
 		one.m.mu.Unlock()
-		if !f.behind {
-			t.Errorf("%+v", f)
-		}
+		assert.That(t, f.behind, "%+v", f)
 		one.w.release()
 		one.wantFence(token, "", token)
 	})
@@ -367,17 +333,13 @@ func TestATokenIsNotCurrentWhoseLeaseEndedInAGap(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, LockDelay: time.Minute, LockDelayOn: locks.DelayAlways})
-		if !two.current(a.FencingToken) {
-			t.Fatal("not current")
-		}
+		assert.Must(t, two.current(a.FencingToken), "not current")
 		two.w.disconnect()
 		synctest.Wait()
 		one.mustRelease(a)
 		two.w.reconnect()
 		synctest.Wait()
-		if two.current(a.FencingToken) {
-			t.Error("current, and its client let go")
-		}
+		assert.That(t, !two.current(a.FencingToken), "current, and its client let go")
 		two.wantFence(a.FencingToken, fenceDelayed, a.FencingToken)
 	})
 }
@@ -393,9 +355,7 @@ func TestATokenOfSeveralLocksIsCurrentInNoneOfThemOnceItHasEnded(t *testing.T) {
 			current := map[string]bool{}
 			for _, lock := range []string{"b", "a"} {
 				f, err := g.m.Fence(t.Context(), locks.FenceRequest{Lock: lock, Token: l.FencingToken})
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				current[lock] = f.Current
 			}
 			return current

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -45,16 +46,12 @@ func TestWhatIsKnownOfAnotherProgramsContender(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(90 * time.Second)
 				v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-				if err != nil || len(v.Holders) != 1 {
-					t.Fatalf("%+v, %v", v, err)
-				}
+				assert.Must(t, err == nil && len(v.Holders) == 1, "%+v, %v", v, err)
 				c := v.Holders[0]
 				if f := c.Foreign; f.Program != test.program || f.Kind != test.kind || f.Decoded.String() != test.says || f.Session != 1 || string(f.Data) != test.data {
 					t.Errorf("%+v, says %q", f, f.Decoded)
 				}
-				if !c.AgeKnown || c.Age < 89*time.Second || c.Age > 91*time.Second {
-					t.Errorf("age %v", c.Age)
-				}
+				assert.That(t, c.AgeKnown && c.Age >= 89*time.Second && c.Age <= 91*time.Second, "age %v", c.Age)
 			})
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -37,9 +38,7 @@ func TestWhoIsGrantedTheLockWhileAnotherGatewayEndsHimIsNotedAsAHolder(t *testin
 				holder := g.mustHold(first)
 				want.Async = true
 				waits := g.mustAcquire(want)
-				if waits.State != locks.Waiting {
-					t.Fatal("nothing is shown")
-				}
+				assert.Must(t, waits.State == locks.Waiting, "nothing is shown")
 				granted := make(chan struct{})
 				var began atomic.Bool
 				h.hooks.Store(&hooks{late: func(w *zk.Write) <-chan struct{} {
@@ -65,9 +64,7 @@ func TestWhoIsGrantedTheLockWhileAnotherGatewayEndsHimIsNotedAsAHolder(t *testin
 					done <- err
 				}()
 				time.Sleep(100 * time.Millisecond)
-				if !began.Load() {
-					t.Fatalf("%s, %s: nothing is shown", name, how)
-				}
+				assert.Must(t, began.Load(), "%s, %s: nothing is shown", name, how)
 				g.mustRelease(holder)
 				g.wantState(waits, locks.Held, "")
 				close(granted)
@@ -75,9 +72,7 @@ func TestWhoIsGrantedTheLockWhileAnotherGatewayEndsHimIsNotedAsAHolder(t *testin
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				_, ends := told(waits, g, by)
-				if err != nil || len(ends) != 1 || ends[0].Waiting {
-					t.Errorf("%s, %s: %v, told %+v", name, how, err, ends)
-				}
+				assert.That(t, err == nil && len(ends) == 1 && !ends[0].Waiting, "%s, %s: %v, told %+v", name, how, err, ends)
 			})
 		}
 	}

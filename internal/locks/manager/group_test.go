@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -44,39 +45,27 @@ func TestAGroupIsGrantedWhenItIsFirstInAllItsQueues(t *testing.T) {
 		g := s.gateway(t)
 		a, b := g.mustHold(alone_("a")), g.mustHold(alone_("b"))
 		p := g.begin(both(locks.WaitForever))
-		if p.passed() {
-			t.Fatal("granted while both are held")
-		}
+		assert.Must(t, !p.passed(), "granted while both are held")
 		next := g.begin(locks.AcquireRequest{Lock: "b", TTL: 30 * time.Second, Wait: locks.WaitForever})
 		next.passed()
 		g.mustRelease(a)
-		if p.passed() {
-			t.Fatal("granted while b is held")
-		}
+		assert.Must(t, !p.passed(), "granted while b is held")
 		g.mustRelease(b)
-		if !p.passed() || p.err != nil {
-			t.Fatalf("not granted: %v", p.err)
-		}
+		assert.Must(t, p.passed() && p.err == nil, "not granted: %v", p.err)
 		l := p.lease
 		if l.State != locks.Held || len(l.Locks) != 2 || l.Lock != "" || l.FencingToken <= b.FencingToken ||
 			l.Locks[0].FencingToken != l.FencingToken || l.Locks[1].Lock != "b" || l.Locks[1].Znode == "" {
 			t.Errorf("%+v", l)
 		}
 		checkAll(t, s, g)
-		if next.passed() {
-			t.Fatal("b was granted twice")
-		}
+		assert.Must(t, !next.passed(), "b was granted twice")
 		if _, err := g.heartbeat(l); err != nil {
 			t.Fatal(err)
 		}
 		writes := len(s.writes)
 		g.mustRelease(l)
-		if len(s.writes) != writes+1 {
-			t.Errorf("released in %d transactions", len(s.writes)-writes)
-		}
-		if !next.passed() || next.err != nil {
-			t.Fatalf("b was not passed on: %v", next.err)
-		}
+		assert.That(t, len(s.writes) == writes+1, "released in %d transactions", len(s.writes)-writes)
+		assert.Must(t, next.passed() && next.err == nil, "b was not passed on: %v", next.err)
 		g.mustHold(alone_("a"))
 		checkAll(t, s, g)
 		want := []string{"lease.granted a", "lease.granted b", "lease.released a", "lease.released b"}
@@ -86,9 +75,7 @@ func TestAGroupIsGrantedWhenItIsFirstInAllItsQueues(t *testing.T) {
 				told = append(told, e.Type.String()+" "+e.Lock)
 			}
 		}
-		if !slices.Equal(told, want) {
-			t.Errorf("told %v, want %v", told, want)
-		}
+		assert.That(t, slices.Equal(told, want), "told %v, want %v", told, want)
 	})
 }
 
@@ -98,14 +85,10 @@ func TestAGroupThatIsTriedTakesAllOrNothing(t *testing.T) {
 		b := g.mustHold(alone_("b"))
 		_, err := g.acquire(both(0))
 		e := wantCode(t, err, locks.CodeHeldByOther)
-		if len(e.Holders) != 1 || e.Holders[0].LeaseID != b.ID {
-			t.Errorf("holders %+v", e.Holders)
-		}
+		assert.That(t, len(e.Holders) == 1 && e.Holders[0].LeaseID == b.ID, "holders %+v", e.Holders)
 		_, err = g.acquire(both(time.Second))
 		wantCode(t, err, locks.CodeWaitElapsed)
-		if n := s.waiting("a", "b"); n != 1 {
-			t.Errorf("%d contenders, want that of b alone", n)
-		}
+		assert.Equal(t, s.waiting("a", "b"), 1, "contenders, want that of b alone")
 		g.mustHold(alone_("a"))
 		checkAll(t, s, g)
 	})
@@ -129,9 +112,7 @@ func TestTheSameLockTwiceIsRefusedByName(t *testing.T) {
 		if e := wantCode(t, err, locks.CodeInvalid); e.Field != "locks" {
 			t.Errorf("field %q", e.Field)
 		}
-		if n := len(s.names("/lockkeeper/locks")); n != 0 {
-			t.Errorf("%d locks were made", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/locks")), 0, "locks were made")
 	})
 }
 
@@ -148,9 +129,7 @@ func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 				i := slices.IndexFunc(l.Locks, func(k locks.LeaseLock) bool { return k.Lock == lock })
 				s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[i].Znode, Version: -1})
 				for _, w := range waits {
-					if !w.passed() || w.err != nil {
-						t.Fatalf("not passed on: %v", w.err)
-					}
+					assert.Must(t, w.passed() && w.err == nil, "not passed on: %v", w.err)
 				}
 				g.wantState(l, locks.Ended, locks.ReasonRemoved)
 				if _, err := g.heartbeat(l); err == nil {
@@ -194,9 +173,8 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 				t.Fatal(err)
 			}
 			v := two.look(l)
-			if v.FencingToken != l.FencingToken || v.Owner != "me" || fmt.Sprint(v.Locks) != fmt.Sprint(l.Locks) {
-				t.Errorf("%+v\nwas %+v", v, l)
-			}
+			assert.That(t, v.FencingToken == l.FencingToken && v.Owner == "me" && fmt.Sprint(v.Locks) == fmt.Sprint(l.Locks),
+				"%+v\nwas %+v", v, l)
 			checkAll(t, s, two)
 			two.m.mu.Lock()
 			session := two.m.port.Session().(*fakeSession)
@@ -212,9 +190,7 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 		synctest.Wait()
 		two.wantState(ticket, locks.Held, "")
 		two.mustRelease(ticket)
-		if n := s.waiting("a", "b", "c", "d"); n != 0 {
-			t.Errorf("%d contenders are left", n)
-		}
+		assert.Equal(t, s.waiting("a", "b", "c", "d"), 0, "contenders are left")
 		checkAll(t, s, two)
 	})
 }
@@ -237,9 +213,7 @@ func TestAGroupWhoseCreateIsLostIsThereOnceOrNotAtAll(t *testing.T) {
 				s.mu.Lock()
 				s.vague = nil
 				s.mu.Unlock()
-				if !p.passed() {
-					t.Fatal("not answered")
-				}
+				assert.Must(t, p.passed(), "not answered")
 				time.Sleep(5 * time.Second)
 				l, err := g.acquire(req)
 				for range 5 {
@@ -249,16 +223,10 @@ func TestAGroupWhoseCreateIsLostIsThereOnceOrNotAtAll(t *testing.T) {
 					time.Sleep(time.Second)
 					l, err = g.acquire(req)
 				}
-				if err != nil || l.State != locks.Held {
-					t.Fatalf("%+v, %v", l, err)
-				}
-				if n := s.waiting("a", "b"); n != 2 {
-					t.Errorf("%d contenders", n)
-				}
+				assert.Must(t, err == nil && l.State == locks.Held, "%+v, %v", l, err)
+				assert.Equal(t, s.waiting("a", "b"), 2, "contenders")
 				g.mustRelease(l)
-				if n := s.waiting("a", "b"); n != 0 {
-					t.Errorf("%d contenders are left", n)
-				}
+				assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
 				checkAll(t, s, g)
 			})
 		})
@@ -276,9 +244,7 @@ func TestAGroupFindsItsDirectoriesSweptOrMade(t *testing.T) {
 		p := g.begin(locks.AcquireRequest{Wait: locks.WaitForever, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}})
 		p.passed()
 		g.w.release()
-		if !p.passed() || p.err != nil {
-			t.Fatal(p.err)
-		}
+		assert.Must(t, p.passed() && p.err == nil, "%v", p.err)
 		g.mustRelease(p.lease)
 		checkAll(t, s, g)
 	})
@@ -289,9 +255,7 @@ func TestReadersHoldTogetherAndWritersAlone(t *testing.T) {
 		one, two := s.gateway(t), s.gateway(t)
 		read := locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second, Mode: locks.Shared}
 		first, second := one.mustHold(read), two.mustHold(read)
-		if first.Mode != locks.Shared || first.FencingToken >= second.FencingToken {
-			t.Errorf("%+v, %+v", first, second)
-		}
+		assert.That(t, first.Mode == locks.Shared && first.FencingToken < second.FencingToken, "%+v, %+v", first, second)
 		writer := one.begin(locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second, Wait: locks.WaitForever})
 		writer.passed()
 		_, err := two.acquire(read)
@@ -301,24 +265,16 @@ func TestReadersHoldTogetherAndWritersAlone(t *testing.T) {
 		late := []*pending{two.begin(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, Wait: locks.WaitForever}), one.begin(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, Wait: locks.WaitForever})}
 		checkAll(t, s, one, two)
 		one.mustRelease(first)
-		if writer.passed() {
-			t.Fatal("a writer beside a reader")
-		}
+		assert.Must(t, !writer.passed(), "a writer beside a reader")
 		two.mustRelease(second)
-		if !writer.passed() || writer.err != nil {
-			t.Fatal(writer.err)
-		}
+		assert.Must(t, writer.passed() && writer.err == nil, "%v", writer.err)
 		for _, p := range late {
-			if p.passed() {
-				t.Fatal("a reader beside the writer")
-			}
+			assert.Must(t, !p.passed(), "a reader beside the writer")
 		}
 		checkAll(t, s, one, two)
 		one.mustRelease(writer.lease)
 		for _, p := range late {
-			if !p.passed() || p.err != nil {
-				t.Fatal(p.err)
-			}
+			assert.Must(t, p.passed() && p.err == nil, "%v", p.err)
 		}
 		checkAll(t, s, one, two)
 	})
@@ -397,9 +353,7 @@ func TestTheLargestGroupFitsATransaction(t *testing.T) {
 			for _, op := range w.Ops {
 				size += len(op.Path) + len(op.Data)
 			}
-			if size > 200<<10 {
-				t.Errorf("a transaction of %d bytes", size)
-			}
+			assert.That(t, size <= 200<<10, "a transaction of %d bytes", size)
 		}
 		checkAll(t, s, g)
 	})
@@ -414,23 +368,17 @@ func TestAGroupThatWaitsHoldsNothing(t *testing.T) {
 		p.passed()
 		for _, g := range gates {
 			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if v.State != locks.LockQueued || len(v.Holders) != 0 || v.QueueLength != 1 || len(v.Waiters) != 1 || v.Waiters[0].Position != 1 ||
 				!slices.Equal(v.Waiters[0].Group, []string{"b"}) {
 				t.Errorf("%+v", v)
 			}
 		}
 		gates[0].mustRelease(b)
-		if !p.passed() {
-			t.Fatal("not granted")
-		}
+		assert.Must(t, p.passed(), "not granted")
 		for _, g := range gates {
 			v, _ := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a"})
-			if v.State != locks.LockHeld || len(v.Holders) != 1 || len(v.Waiters) != 0 {
-				t.Errorf("%+v", v)
-			}
+			assert.That(t, v.State == locks.LockHeld && len(v.Holders) == 1 && len(v.Waiters) == 0, "%+v", v)
 		}
 		checkAll(t, s, gates...)
 	})
@@ -474,9 +422,7 @@ func TestAnotherGatewaysGroupHoldsOnlyWhenAllEndsBeforeItAreShown(t *testing.T) 
 				shown = i
 			}
 		}
-		if granted < 0 || shown < 0 || granted < shown {
-			t.Errorf("the grant is event %d, the end before it event %d", granted, shown)
-		}
+		assert.That(t, granted >= 0 && shown >= 0 && granted >= shown, "the grant is event %d, the end before it event %d", granted, shown)
 		two.mustRelease(group.lease)
 	})
 }

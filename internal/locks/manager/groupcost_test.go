@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -47,9 +48,7 @@ func (g *gate) questions(f func()) int {
 func wantAtMost(t *testing.T, what string, asked, contenders, each int) {
 	t.Helper()
 	t.Logf("%s: %d questions for %d contenders", what, asked, contenders)
-	if asked > each*contenders {
-		t.Errorf("%s takes %d questions for %d contenders: at most %d for each", what, asked, contenders, each)
-	}
+	assert.That(t, asked <= each*contenders, "%s takes %d questions for %d contenders: at most %d for each", what, asked, contenders, each)
 }
 
 func TestTheCostOfAdoptingGroupsGrowsWithTheirContendersAlone(t *testing.T) {
@@ -115,9 +114,7 @@ func TestAViewAsksOnceForEachLeaseOfSeveralLocks(t *testing.T) {
 		}
 		asked := g.questions(func() {
 			l, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "wide-00", Limit: locks.MaxPage})
-			if err != nil || len(l.Holders) != groups || l.State != locks.LockHeld {
-				t.Fatalf("%+v %v", l, err)
-			}
+			assert.Must(t, err == nil && len(l.Holders) == groups && l.State == locks.LockHeld, "%+v %v", l, err)
 		})
 		wantAtMost(t, "a view", asked, groups*groupWidth, 2)
 	})

@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -114,9 +115,7 @@ func (g *gate) acquire(req locks.AcquireRequest) (locks.Lease, error) {
 func (g *gate) mustAcquire(req locks.AcquireRequest) locks.Lease {
 	g.t.Helper()
 	l, err := g.acquire(req)
-	if err != nil {
-		g.t.Fatalf("acquire %+v: %v", req, err)
-	}
+	assert.Must(g.t, err == nil, "acquire %+v: %v", req, err)
 	synctest.Wait()
 	return l
 }
@@ -124,9 +123,7 @@ func (g *gate) mustAcquire(req locks.AcquireRequest) locks.Lease {
 func (g *gate) mustHold(req locks.AcquireRequest) locks.Lease {
 	g.t.Helper()
 	l := g.mustAcquire(req)
-	if l.State != locks.Held {
-		g.t.Fatalf("acquire %+v: state %s, want held", req, l.State)
-	}
+	assert.Must(g.t, l.State == locks.Held, "acquire %+v: state %s, want held", req, l.State)
 	return l
 }
 
@@ -140,9 +137,7 @@ func (g *gate) release(l locks.Lease) error {
 
 func (g *gate) mustRelease(l locks.Lease) {
 	g.t.Helper()
-	if err := g.release(l); err != nil {
-		g.t.Fatalf("release: %v", err)
-	}
+	assert.NoError(g.t, g.release(l), "release")
 	synctest.Wait()
 }
 
@@ -165,9 +160,7 @@ func (g *gate) wantState(l locks.Lease, state locks.State, reason locks.Reason) 
 func wantCode(t *testing.T, err error, code locks.Code) *locks.Error {
 	t.Helper()
 	var e *locks.Error
-	if !errors.As(err, &e) || e.Code != code {
-		t.Fatalf("error is %v, want code %s", err, code)
-	}
+	assert.Must(t, errors.As(err, &e) && e.Code == code, "error is %v, want code %s", err, code)
 	return e
 }
 
@@ -207,9 +200,7 @@ const held_ = held
 
 func mustNumber(t *testing.T, name string) int32 {
 	n, ok := recipe.Number(name)
-	if !ok {
-		t.Fatalf("no number in %s", name)
-	}
+	assert.Must(t, ok, "no number in %s", name)
 	return n
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/test/assert"
 )
 
 // ear is how one gateway of a test hears another one.
@@ -85,9 +86,7 @@ func (g *gate) reasons(lock string) (words []string) {
 func wantSameStory(t *testing.T, lock string, gates ...*gate) {
 	t.Helper()
 	want := gates[0].story(lock)
-	if len(want) == 0 {
-		t.Errorf("nothing was told of %s", lock)
-	}
+	assert.That(t, len(want) != 0, "nothing was told of %s", lock)
 	for i, g := range gates[1:] {
 		if got := g.story(lock); !slices.Equal(got, want) {
 			t.Errorf("gateway %d tells of %s\n\t%s\nthe first one\n\t%s", i+2, lock, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))

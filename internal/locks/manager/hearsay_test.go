@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -128,9 +129,7 @@ func TestAPostmortemIsTheSameAtEveryGatewayAndOutlivesTheOneThatRanTheLease(t *t
 		}
 		broken := one.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
 		synctest.Wait()
-		if err := two.breakLease(broken, "burnt down"); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, two.breakLease(broken, "burnt down"))
 		time.Sleep(25 * time.Second)
 		two.wantState(next, locks.Held, "")
 		if _, err := two.heartbeat(next); err != nil {
@@ -247,9 +246,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		two.m.mu.Lock()
 		n := two.m.back.n
 		two.m.mu.Unlock()
-		if n > maxHeld {
-			t.Errorf("%d events are held back", n)
-		}
+		assert.That(t, n <= maxHeld, "%d events are held back", n)
 		checkAll(t, s, two)
 		time.Sleep(2 * time.Second)
 		two.m.mu.Lock()
@@ -284,9 +281,8 @@ func TestHearsayEndsNothing(t *testing.T) {
 		two.wantState(waiter, locks.Waiting, "")
 		for _, g := range []*gate{one, two} {
 			lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-			if err != nil || len(lock.Holders) != 1 || lock.Holders[0].LeaseID != l.ID || len(lock.Waiters) != 1 {
-				t.Errorf("the queue is %+v %v", lock, err)
-			}
+			assert.That(t, err == nil && len(lock.Holders) == 1 && lock.Holders[0].LeaseID == l.ID && len(lock.Waiters) == 1,
+				"the queue is %+v %v", lock, err)
 			if told := g.tells(endTypes...); len(told) > 0 {
 				t.Errorf("told %v", told)
 			}
@@ -300,9 +296,7 @@ func TestHearsayEndsNothing(t *testing.T) {
 		one.mustRelease(l)
 		time.Sleep(2 * time.Second)
 		two.wantState(waiter, locks.Held, "")
-		if told := one.reasons("deploy"); !slices.Equal(told, []string{"released"}) {
-			t.Errorf("its own gateway tells %q", told)
-		}
+		assert.Slices(t, one.reasons("deploy"), []string{"released"}, "its own gateway tells")
 		if told := two.reasons("deploy"); len(told) != 1 {
 			t.Errorf("another one tells %q", told)
 		}
@@ -323,9 +317,7 @@ func TestAnEndThatWasAnnouncedAndNotDoneExplainsNothing(t *testing.T) {
 				return 0, nil
 			}
 		})
-		if err := two.breakLease(l, "burnt down"); err == nil {
-			t.Fatal("broken")
-		}
+		assert.Must(t, two.breakLease(l, "burnt down") != nil, "broken")
 		s.set(func() { s.refuse = nil })
 		time.Sleep(time.Second)
 		one.wantState(l, locks.Held, "")
@@ -356,9 +348,7 @@ func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 		}
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		if len(two.m.words) != 0 {
-			t.Errorf("words are kept: %v", two.m.words)
-		}
+		assert.That(t, len(two.m.words) == 0, "words are kept: %v", two.m.words)
 	})
 }
 
@@ -389,9 +379,7 @@ func TestAWordAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContende
 			}
 			two.m.mu.Lock()
 			defer two.m.mu.Unlock()
-			if len(two.m.words) != 0 {
-				t.Errorf("words are kept: %v", two.m.words)
-			}
+			assert.That(t, len(two.m.words) == 0, "words are kept: %v", two.m.words)
 		})
 	}
 }
@@ -406,9 +394,7 @@ func TestAnotherProgramsContenderIsToldAsTakenBackByAll(t *testing.T) {
 		synctest.Wait()
 		gone := make(chan struct{}) // the word is quicker than the watch, as it is where ZooKeeper is some way off
 		two.w.insert(func() { <-gone })
-		if err := one.breakNamed(base(path)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, one.breakNamed(base(path)))
 		time.Sleep(10 * time.Millisecond)
 		close(gone)
 		time.Sleep(time.Second)
@@ -447,13 +433,9 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 		one.m.mu.Lock()
 		kept := len(one.m.notices.line)
 		one.m.mu.Unlock()
-		if kept > 0 {
-			t.Errorf("%d notices are kept though nobody follows", kept)
-		}
+		assert.That(t, kept <= 0, "%d notices are kept though nobody follows", kept)
 		ids, at := told("")
-		if !slices.Equal(ids, want) {
-			t.Errorf("%d ends told, want %d", len(ids), len(want))
-		}
+		assert.That(t, slices.Equal(ids, want), "%d ends told, want %d", len(ids), len(want))
 		end(3)
 		if ids, _ := told(at); !slices.Equal(ids, want[len(want)-3:]) {
 			t.Errorf("told %d ends, want the last three", len(ids))
@@ -469,15 +451,11 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 		}
 		kept = len(one.m.notices.line)
 		one.m.unlock()
-		if kept > 2*maxNotices {
-			t.Errorf("%d notices are kept", kept)
-		}
+		assert.That(t, kept <= 2*maxNotices, "%d notices are kept", kept)
 		if ids, _ := told(at); len(ids) != len(want) {
 			t.Errorf("who has fallen behind is told %d ends, want %d", len(ids), len(want))
 		}
-		if err := one.m.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, one.m.Drain(t.Context()))
 		if lines, _, more := one.m.News(at); len(lines) == 0 && more != nil {
 			t.Error("a gateway that is going does not say so")
 		}
@@ -526,17 +504,11 @@ func TestNothingIsToldAfterAManagerHasStopped(t *testing.T) {
 		for range maxDestructions + 1 {
 			one.m.Hear(two.id(), late)
 		}
-		if n := destroyed(); n != 1 {
-			t.Errorf("%d are told at once, more than may wait", n)
-		}
+		assert.Equal(t, destroyed(), 1, "are told at once, more than may wait")
 		one.stop()
-		if n := destroyed(); n != maxDestructions+1 {
-			t.Errorf("%d are told when it stops", n)
-		}
+		assert.Equal(t, destroyed(), maxDestructions+1, "are told when it stops")
 		one.m.Hear(two.id(), late)
 		time.Sleep(2 * destroyWithin)
-		if n := destroyed(); n != maxDestructions+1 {
-			t.Errorf("%d are told", n)
-		}
+		assert.Equal(t, destroyed(), maxDestructions+1, "are told")
 	})
 }

@@ -11,23 +11,20 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
 func (g *gate) addHold(l locks.Lease, hold string) (locks.Lease, error) {
 	res, err := g.m.Acquire(g.t.Context(), locks.AcquireRequest{Lock: l.Lock, Token: l.Token, Hold: hold})
-	if err == nil && (!res.HoldAdded || res.Lease.ID != l.ID || res.Lease.Token != l.Token) {
-		g.t.Errorf("hold %s: %+v", hold, res)
-	}
+	assert.That(g.t, err != nil || res.HoldAdded && res.Lease.ID == l.ID && res.Lease.Token == l.Token, "hold %s: %+v", hold, res)
 	return res.Lease, err
 }
 
 func (g *gate) mustAddHold(l locks.Lease, hold string) locks.Lease {
 	g.t.Helper()
 	v, err := g.addHold(l, hold)
-	if err != nil {
-		g.t.Fatalf("hold %s: %v", hold, err)
-	}
+	assert.Must(g.t, err == nil, "hold %s: %v", hold, err)
 	synctest.Wait()
 	return v
 }
@@ -38,9 +35,7 @@ func (g *gate) releaseHold(l locks.Lease, hold string) error {
 
 func (g *gate) mustReleaseHold(l locks.Lease, hold string) {
 	g.t.Helper()
-	if err := g.releaseHold(l, hold); err != nil {
-		g.t.Fatalf("release of hold %s: %v", hold, err)
-	}
+	assert.NoError(g.t, g.releaseHold(l, hold), "release of hold %s", hold)
 	synctest.Wait()
 }
 
@@ -59,9 +54,7 @@ func TestALeaseEndsWithItsLastHoldAndEachIsReleasedOnce(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		l := g.mustHold(reentrant("a"))
-		if !slices.Equal(l.Holds, []string{"a"}) {
-			t.Errorf("%+v", l)
-		}
+		assert.That(t, slices.Equal(l.Holds, []string{"a"}), "%+v", l)
 		for range 2 { // a repeat adds nothing
 			if v := g.mustAddHold(l, "b"); v.State != locks.Held || v.FencingToken != l.FencingToken || !slices.Equal(v.Holds, []string{"a", "b"}) {
 				t.Errorf("%+v", v)
@@ -90,12 +83,8 @@ func TestALeaseEndsWithItsLastHoldAndEachIsReleasedOnce(t *testing.T) {
 		g.mustReleaseHold(l, "c")
 		g.mustReleaseHold(l, "a")
 		synctest.Wait()
-		if n := g.countOf(events.LeaseUpdated, l); n != 4 {
-			t.Errorf("%d events of two holds added and two let go", n)
-		}
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 0 {
-			t.Errorf("%d contenders are left", n)
-		}
+		assert.Equal(t, g.countOf(events.LeaseUpdated, l), 4, "events of two holds added and two let go")
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders are left")
 		checkAll(t, s, g)
 	})
 }
@@ -180,15 +169,11 @@ func TestALeaseOfSeveralLocksHasHoldsAndIsUpdatedAsOne(t *testing.T) {
 		one := s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: 40 * time.Second, Hold: "outer"})
 		res, err := one.m.Acquire(t.Context(), locks.AcquireRequest{Lock: "b", Token: l.Token, Hold: "inner"})
-		if err != nil || !res.HoldAdded || !slices.Equal(res.Lease.Holds, []string{"outer", "inner"}) {
-			t.Fatalf("%+v %v", res, err)
-		}
+		assert.Must(t, err == nil && res.HoldAdded && slices.Equal(res.Lease.Holds, []string{"outer", "inner"}), "%+v %v", res, err)
 		_, err = one.m.Acquire(t.Context(), locks.AcquireRequest{Lock: "c", Token: l.Token, Hold: "inner"})
 		wantCode(t, err, locks.CodeInvalid)
 		one.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Minute})
-		if n := one.countOf(events.LeaseUpdated, l); n != 4 {
-			t.Errorf("%d events, not one per lock for each of two changes", n)
-		}
+		assert.Equal(t, one.countOf(events.LeaseUpdated, l), 4, "events, not one per lock for each of two changes")
 		one.crash()
 		two := s.gateway(t)
 		time.Sleep(12 * time.Second)
@@ -350,9 +335,7 @@ func TestADowngradeKeepsHoldsAndUpdates(t *testing.T) {
 			}
 		}
 		v := g.look(l)
-		if v.Mode != locks.Shared || v.Owner != "ci" || !slices.Equal(v.Holds, []string{"b", "c"}) {
-			t.Errorf("%+v", v)
-		}
+		assert.That(t, v.Mode == locks.Shared && v.Owner == "ci" && slices.Equal(v.Holds, []string{"b", "c"}), "%+v", v)
 		if r := s.recordOf(v); r.Owner != "ci" || !slices.Equal(r.Holds, []string{"b", "c"}) || !slices.Equal(r.Released, []string{"a"}) {
 			t.Errorf("%+v", r)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	zklayout "lockkeeper/internal/zk/layout"
 )
 
@@ -47,20 +48,14 @@ func TestAGuessedKeyCannotBeTriedOnTheNamesInZooKeeper(t *testing.T) {
 			g.mustHold(locks.AcquireRequest{NS: locks.DefaultNamespace, Lock: "nightly", TTL: time.Minute, Owner: "worker-7", IdempotencyKey: guessable})
 			named[fleet] = s.names("/lockkeeper/keys")
 			for _, name := range named[fleet] {
-				if slices.Contains(guesses("nightly", guessable), name) {
-					t.Errorf("%s is the hash of the key", name)
-				}
+				assert.That(t, !slices.Contains(guesses("nightly", guessable), name), "%s is the hash of the key", name)
 			}
 		})
 	}
 	for fleet, names := range named {
-		if len(names) != 1 || len(names[0]) != 40 {
-			t.Errorf("%s: %q", fleet, names)
-		}
+		assert.That(t, len(names) == 1 && len(names[0]) == 40, "%s: %q", fleet, names)
 	}
-	if slices.Equal(named["secret of one fleet"], named["key of another one"]) {
-		t.Errorf("two fleets name the same key %q", named)
-	}
+	assert.That(t, !slices.Equal(named["secret of one fleet"], named["key of another one"]), "two fleets name the same key %q", named)
 }
 
 // A gateway that has read the newer key and one that has not yet must find each other's nodes.

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -21,9 +22,7 @@ func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T)
 		g := h.gateway(t)
 		g.mustRelease(g.mustHold(deploy()))
 		id, err := recipe.NewLeaseID(g.m.fleet.id, recipe.GatewayID(g.m.Info(t.Context()).GatewayID), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		synctest.Wait()
 		past, pastZxid := s.state()
 		h.hooks.Store(&hooks{get: func(string) error { return zk.ErrUnavailable }})
@@ -42,9 +41,7 @@ func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T)
 		s.announce(zk.NodeAdded, paths[0]) // the server catches up
 		s.mu.Unlock()
 		time.Sleep(time.Second)
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 0 {
-			t.Errorf("%d contenders that nobody can use", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that nobody can use")
 		g.mustHold(deploy())
 	})
 }
@@ -61,9 +58,7 @@ func TestHowLongALeaseHoldsIsNotForgottenWhenATreeLacksItForAMoment(t *testing.T
 		held := func() locks.Contender {
 			t.Helper()
 			lock, err := two.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-			if err != nil || len(lock.Holders) != 1 {
-				t.Fatalf("%+v %v", lock, err)
-			}
+			assert.Must(t, err == nil && len(lock.Holders) == 1, "%+v %v", lock, err)
 			return lock.Holders[0]
 		}
 		before := held()
@@ -97,9 +92,7 @@ func TestAHolderThatATreeReadShowsMayHaveHeldBefore(t *testing.T) {
 		g.w.reconnect()
 		synctest.Wait()
 		lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-		if err != nil || len(lock.Holders) != 1 || !lock.Holders[0].HeldLonger {
-			t.Errorf("%+v %v", lock, err)
-		}
+		assert.That(t, err == nil && len(lock.Holders) == 1 && lock.Holders[0].HeldLonger, "%+v %v", lock, err)
 	})
 }
 
@@ -109,9 +102,7 @@ func TestAHolderThatATreeReadShowsMayHaveHeldBefore(t *testing.T) {
 func TestAForgottenQueueTakesNothingWithIt(t *testing.T) {
 	s := newFakeStore(t)
 	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})
-	if err := m.prepare(s.layout); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, m.prepare(s.layout))
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
 	root := &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}
 	dir := &zk.Dir{Path: "/lockkeeper/locks/deploy"}

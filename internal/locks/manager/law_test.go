@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 )
 
 // inReplica are the paths of the contenders that the replica shows and events
@@ -233,9 +234,7 @@ func (g *gate) checkLaw() {
 	for of, last := range hazards {
 		q := g.m.replica.Namespaces[of[0]].Find(of[1])
 		there := q != nil && slices.ContainsFunc(q.Hazards(), func(h locks.Hazard) bool { return hazardKey(string(h.Code), h.Programs) == of[2] })
-		if there != (last == events.LockHazard) {
-			g.t.Errorf("%q: the last that was told is %v", of, last)
-		}
+		assert.That(g.t, there == (last == events.LockHazard), "%q: the last that was told is %v", of, last)
 	}
 	for path := range there {
 		if f := fates[path]; f == nil || !f.queued {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -25,9 +26,7 @@ type listed struct {
 func newListed(t testing.TB) *listed {
 	s := newFakeStore(t)
 	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})
-	if err := m.prepare(s.layout); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, m.prepare(s.layout))
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
 	return &listed{m: m, root: &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}, dirs: map[string]*zk.Dir{}}
 }
@@ -59,26 +58,20 @@ func (l *listed) set(name string, state locks.LockState) {
 }
 
 // all reads every page.
-func (l *listed) all(t fataler, f locks.LockFilter) []string {
+func (l *listed) all(t assert.T, f locks.LockFilter) []string {
 	var names []string
 	for {
 		page, err := l.m.Locks(context.Background(), f)
-		if err != nil {
-			t.Fatalf("%+v: %v", f, err)
-		}
+		assert.Must(t, err == nil, "%+v: %v", f, err)
 		for _, lock := range page.Items {
 			names = append(names, lock.Name)
 		}
 		if f.Cursor = page.NextCursor; f.Cursor == "" {
 			return names
 		}
-		if len(page.Items) != f.Limit {
-			t.Fatalf("%+v: a page of %d with more to come", f, len(page.Items))
-		}
+		assert.Must(t, len(page.Items) == f.Limit, "%+v: a page of %d with more to come", f, len(page.Items))
 	}
 }
-
-type fataler interface{ Fatalf(string, ...any) }
 
 func matches(f locks.LockFilter, name string, state locks.LockState) bool {
 	if f.State == "" && state != locks.LockHeld || f.State != "" && state != f.State {
@@ -111,9 +104,7 @@ func TestAListIsWhatItsFiltersSay(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		if got := l.all(t, f); !slices.Equal(got, want) {
-			t.Fatalf("%+v: %v, want %v", f, got, want)
-		}
+		assert.MustSlices(t, l.all(t, f), want, "%+v", f)
 	})
 }
 
@@ -149,14 +140,11 @@ func TestAListMissesNothingThatStaysWhileOthersComeAndGo(t *testing.T) {
 		}
 	})
 	for _, f := range []locks.LockFilter{{Contains: "-match", Limit: 5}, {Contains: "match", State: locks.LockHeld, Limit: 1000}, {Prefix: "lock-", Contains: "7-m", Limit: 1}} {
-		if got := l.all(t, f); !slices.Equal(got, want) {
-			t.Errorf("%+v: %v, want %v", f, got, want)
-		}
+		assert.Slices(t, l.all(t, f), want, "%+v", f)
 	}
 	held := l.all(t, locks.LockFilter{State: locks.LockHeld, Limit: 1000})
-	if !slices.IsSorted(held) || len(slices.Compact(slices.Clone(held))) != len(held) {
-		t.Error("the list is out of order, or repeats itself")
-	}
+	assert.That(t, slices.IsSorted(held) && len(slices.Compact(slices.Clone(held))) == len(held),
+		"the list is out of order, or repeats itself")
 	for _, name := range want {
 		if _, found := slices.BinarySearch(held, name); !found {
 			t.Errorf("%s is missing", name)

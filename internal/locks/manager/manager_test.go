@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -18,20 +19,12 @@ func TestAFreeLockIsGrantedWithItsCzxidAsFencingToken(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second, Owner: "me", Metadata: "build 7"})
 		names := s.names("/lockkeeper/locks/deploy")
-		if len(names) != 1 || l.Znode != "/lockkeeper/locks/deploy/"+names[0] {
-			t.Fatalf("znode %s, directory %v", l.Znode, names)
-		}
-		if l.FencingToken != s.node(l.Znode).stat.Czxid || l.Position != 0 || l.ExpiresIn != 10*time.Second {
-			t.Errorf("lease %+v", l)
-		}
-		if l.FailoverSafe {
-			t.Error("a TTL of 10 s with a session timeout of 10 s does not ride over a crash")
-		}
+		assert.Must(t, len(names) == 1 && l.Znode == "/lockkeeper/locks/deploy/"+names[0], "znode %s, directory %v", l.Znode, names)
+		assert.That(t, l.FencingToken == s.node(l.Znode).stat.Czxid && l.Position == 0 && l.ExpiresIn == 10*time.Second, "lease %+v", l)
+		assert.That(t, !l.FailoverSafe, "a TTL of 10 s with a session timeout of 10 s does not ride over a crash")
 		g.mustRelease(l)
 		g.mustRelease(l) // repeated
-		if len(s.names("/lockkeeper/locks/deploy")) != 0 {
-			t.Error("the contender is still there")
-		}
+		assert.That(t, len(s.names("/lockkeeper/locks/deploy")) == 0, "the contender is still there")
 		checkAll(t, s, g)
 	})
 }
@@ -48,9 +41,7 @@ func TestTryOnAHeldLockNamesTheHolderAndWritesNothing(t *testing.T) {
 			e.Holders[0].Age < 5*time.Second || e.RetryAfter == 0 {
 			t.Errorf("%+v", e)
 		}
-		if len(s.writes) != before {
-			t.Errorf("%d writes for a refused try", len(s.writes)-before)
-		}
+		assert.That(t, len(s.writes) == before, "%d writes for a refused try", len(s.writes)-before)
 	})
 }
 
@@ -68,14 +59,11 @@ func TestWaitersAreGrantedInOrder(t *testing.T) {
 		}
 		last := first
 		for i, p := range queue {
-			if p.finished() {
-				t.Fatalf("waiter %d was granted early", i)
-			}
+			assert.Must(t, !p.finished(), "waiter %d was granted early", i)
 			g.mustRelease(last)
 			<-p.done
-			if p.err != nil || p.lease.State != locks.Held || p.lease.FencingToken <= last.FencingToken {
-				t.Fatalf("waiter %d: %+v %v", i, p.lease, p.err)
-			}
+			assert.Must(t, p.err == nil && p.lease.State == locks.Held && p.lease.FencingToken > last.FencingToken,
+				"waiter %d: %+v %v", i, p.lease, p.err)
 			last = p.lease
 			checkAll(t, s, g)
 		}
@@ -127,9 +115,7 @@ func TestALeaseExpiresAtItsTTLAndHeartbeatsMoveIt(t *testing.T) {
 		if e := wantCode(t, g.release(l), locks.CodeEnded); e.Reason != locks.ReasonExpired {
 			t.Errorf("reason %s", e.Reason)
 		}
-		if len(s.names("/lockkeeper/locks/deploy")) != 0 {
-			t.Error("the contender is still there")
-		}
+		assert.That(t, len(s.names("/lockkeeper/locks/deploy")) == 0, "the contender is still there")
 	})
 }
 
@@ -143,9 +129,7 @@ func TestAnAsyncTicketKeepsItsPlaceWhilePolledAndIsGranted(t *testing.T) {
 		}
 		for range 4 {
 			v, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: ticket.ID, Token: ticket.Token, Wait: 25 * time.Second, Since: ticket.Rev})
-			if err != nil || v.State != locks.Waiting {
-				t.Fatalf("poll: %+v %v", v, err)
-			}
+			assert.Must(t, err == nil && v.State == locks.Waiting, "poll: %+v %v", v, err)
 		}
 		granted := make(chan locks.Lease)
 		go func() {
@@ -222,25 +206,17 @@ func TestABlockingAcquireWhoseClientLeavesIsCancelled(t *testing.T) {
 		g := s.gateway(t)
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Wait: locks.WaitForever})
-		if p.finished() {
-			t.Fatal(p.err)
-		}
+		assert.Must(t, !p.finished(), "%v", p.err)
 		time.Sleep(time.Minute) // an open request keeps its place
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 2 {
-			t.Fatalf("%d contenders", n)
-		}
+		assert.MustEqual(t, len(s.names("/lockkeeper/locks/deploy")), 2, "contenders")
 		p.stop()
 		<-p.done
 		wantCode(t, p.err, locks.CodeCancelled)
 		time.Sleep(10 * time.Millisecond)
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 1 {
-			t.Errorf("%d contenders after the client left", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders after the client left")
 		g.mustRelease(holder)
 		checkAll(t, s, g)
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 0 {
-			t.Errorf("%d contenders at the end", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders at the end")
 	})
 }
 
@@ -257,14 +233,10 @@ func TestABlockingAcquireWithAKeyKeepsItsPlaceWhenItsClientLeaves(t *testing.T) 
 		time.Sleep(10 * time.Second)
 		again := g.begin(req)
 		again.finished()
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 2 {
-			t.Fatalf("%d contenders, want the holder and one waiter", n)
-		}
+		assert.MustEqual(t, len(s.names("/lockkeeper/locks/deploy")), 2, "contenders, want the holder and one waiter")
 		g.mustRelease(holder)
 		<-again.done
-		if again.err != nil || again.lease.State != locks.Held || !again.res.Replayed {
-			t.Fatalf("%+v %v", again.res, again.err)
-		}
+		assert.Must(t, again.err == nil && again.lease.State == locks.Held && again.res.Replayed, "%+v %v", again.res, again.err)
 		checkAll(t, s, g)
 	})
 }
@@ -276,18 +248,14 @@ func TestARepeatWithTheSameKeyFindsTheSameLease(t *testing.T) {
 		req.IdempotencyKey = "abcdefghijklmnop"
 		first := g.mustHold(req)
 		res, err := g.m.Acquire(t.Context(), req)
-		if err != nil || !res.Replayed || res.Lease.ID != first.ID || res.Lease.Token != first.Token {
-			t.Fatalf("%+v %v", res, err)
-		}
+		assert.Must(t, err == nil && res.Replayed && res.Lease.ID == first.ID && res.Lease.Token == first.Token, "%+v %v", res, err)
 		other := req
 		other.TTL = time.Minute
 		_, err = g.acquire(other)
 		wantCode(t, err, locks.CodeKeyReused)
 		waiting := req
 		waiting.Wait = time.Minute // not part of the fingerprint
-		if l := g.mustHold(waiting); l.ID != first.ID {
-			t.Error("another lease")
-		}
+		assert.That(t, g.mustHold(waiting).ID == first.ID, "another lease")
 		g.mustRelease(first)
 		_, err = g.acquire(req)
 		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonReleased {
@@ -316,9 +284,7 @@ func TestAContenderThatSomebodyDeletesEndsItsLease(t *testing.T) {
 		synctest.Wait()
 		g.wantState(l, locks.Ended, locks.ReasonRemoved)
 		<-p.done
-		if p.err != nil || p.lease.State != locks.Held {
-			t.Fatalf("the next in line: %+v %v", p.lease, p.err)
-		}
+		assert.Must(t, p.err == nil && p.lease.State == locks.Held, "the next in line: %+v %v", p.lease, p.err)
 	})
 }
 
@@ -350,24 +316,17 @@ func TestListsAndQueuesComeFromMemory(t *testing.T) {
 			t.Fatalf("%+v %v", page, err)
 		}
 		page, err = g.m.Locks(t.Context(), locks.LockFilter{Prefix: "a", Limit: 1, Cursor: page.NextCursor})
-		if err != nil || len(page.Items) != 1 || page.Items[0].Name != "a2" || page.NextCursor != "" {
-			t.Fatalf("%+v %v", page, err)
-		}
+		assert.Must(t, err == nil && len(page.Items) == 1 && page.Items[0].Name == "a2" && page.NextCursor == "", "%+v %v", page, err)
 		lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a1"})
-		if err != nil || len(lock.Holders) != 1 || lock.Holders[0].Owner != "owner of a1" || len(lock.Waiters) != 1 {
-			t.Fatalf("%+v %v", lock, err)
-		}
+		assert.Must(t, err == nil && len(lock.Holders) == 1 && lock.Holders[0].Owner == "owner of a1" && len(lock.Waiters) == 1,
+			"%+v %v", lock, err)
 		if f := lock.Waiters[0].Foreign; f == nil || f.Program != "curator" || string(f.Data) != "10.0.0.7" || lock.Waiters[0].Position != 1 {
 			t.Errorf("foreign waiter %+v %+v", lock.Waiters[0], f)
 		}
 		free, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "unused"})
-		if err != nil || free.State != locks.LockFree {
-			t.Errorf("%+v %v", free, err)
-		}
+		assert.That(t, err == nil && free.State == locks.LockFree, "%+v %v", free, err)
 		leases, err := g.m.Leases(t.Context(), locks.LeaseFilter{Owner: "owner of b1"})
-		if err != nil || len(leases.Items) != 1 || leases.Items[0].Lock != "b1" {
-			t.Errorf("%+v %v", leases, err)
-		}
+		assert.That(t, err == nil && len(leases.Items) == 1 && leases.Items[0].Lock == "b1", "%+v %v", leases, err)
 	})
 }
 
@@ -397,9 +356,7 @@ func TestOneReleaseWakesOneWaiterAndNoHerd(t *testing.T) {
 			default:
 			}
 		}
-		if woken != 1 {
-			t.Errorf("one release woke %d of %d waiters", woken, len(polls))
-		}
+		assert.That(t, woken == 1, "one release woke %d of %d waiters", woken, len(polls))
 		if writes := len(s.writes) - written; writes != 1 {
 			t.Errorf("a release and a grant cost %d writes", writes)
 		}
@@ -415,9 +372,7 @@ func TestAPollOnALockThatNobodyUsesWaits(t *testing.T) {
 		look := func(since string, wait time.Duration) locks.Lock {
 			t.Helper()
 			lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Since: since, Wait: wait})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			return lock
 		}
 		began, first := time.Now(), look("", 0)
@@ -463,28 +418,18 @@ func TestACursorBelongsToItsList(t *testing.T) {
 			g.mustAcquire(locks.AcquireRequest{Lock: "a", TTL: time.Hour, Async: true})
 		}
 		leases, err := g.m.Leases(t.Context(), locks.LeaseFilter{Limit: 1})
-		if err != nil || leases.NextCursor == "" {
-			t.Fatalf("%+v %v", leases, err)
-		}
+		assert.Must(t, err == nil && leases.NextCursor != "", "%+v %v", leases, err)
 		page, err := g.m.Locks(t.Context(), locks.LockFilter{Limit: 1})
-		if err != nil || page.NextCursor == "" {
-			t.Fatalf("%+v %v", page, err)
-		}
+		assert.Must(t, err == nil && page.NextCursor != "", "%+v %v", page, err)
 		queue, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a", Limit: 1})
-		if err != nil || queue.NextCursor == "" {
-			t.Fatalf("%+v %v", queue, err)
-		}
+		assert.Must(t, err == nil && queue.NextCursor != "", "%+v %v", queue, err)
 		seen := 1
 		for cursor := queue.NextCursor; cursor != ""; seen++ {
 			page, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a", Limit: 1, Cursor: cursor})
-			if err != nil || len(page.Waiters) != 1 || page.Waiters[0].Position != seen+1 {
-				t.Fatalf("%+v %v", page, err)
-			}
+			assert.Must(t, err == nil && len(page.Waiters) == 1 && page.Waiters[0].Position == seen+1, "%+v %v", page, err)
 			cursor = page.NextCursor
 		}
-		if seen != 3 {
-			t.Errorf("%d waiters on all pages, want 3", seen)
-		}
+		assert.That(t, seen == 3, "%d waiters on all pages, want 3", seen)
 		for _, cursor := range []string{"x", "zzzz", "!", leases.NextCursor, page.NextCursor, queue.NextCursor} {
 			if cursor != leases.NextCursor {
 				_, err := g.m.Leases(t.Context(), locks.LeaseFilter{Cursor: cursor})

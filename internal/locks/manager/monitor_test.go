@@ -5,26 +5,22 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // A function that releases what its caller holds breaks what the caller has read; the monitor alone does so, visibly.
 func TestOnlyTheMonitorLocks(t *testing.T) {
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, file := range files {
 		if file == "monitor.go" || strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, call := range []string{"m.mu.", "m.unlock()"} {
-			if strings.Contains(string(text), call) {
-				t.Errorf("%s says %s: run it with do, locked or outside", file, call)
-			}
+			assert.That(t, !strings.Contains(string(text), call), "%s says %s: run it with do, locked or outside", file, call)
 		}
 	}
 }
@@ -58,7 +54,5 @@ func TestEffectsFollowTheUnlockInTheirOrder(t *testing.T) {
 		m.effect(note("third"))
 		order = append(order, "inside")
 	})
-	if got := strings.Join(order, " "); got != "first second outside inside third" {
-		t.Error(got)
-	}
+	assert.Equal(t, strings.Join(order, " "), "first second outside inside third")
 }

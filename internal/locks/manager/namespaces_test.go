@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -61,24 +62,18 @@ func TestATakeoverBeginsOnlyWhenEveryRecordedNamespaceHasBeenRead(t *testing.T) 
 
 		_, err := successor.heartbeat(l)
 		wantCode(t, err, locks.CodeUnavailable)
-		if err := successor.release(l); err == nil {
-			t.Error("a release that released nothing was answered with success")
-		}
+		assert.That(t, successor.release(l) != nil, "a release that released nothing was answered with success")
 		if _, err := successor.m.Acquire(t.Context(), locks.AcquireRequest{Lock: "other"}); err != nil {
 			t.Errorf("it serves its own namespaces meanwhile: %v", err)
 		}
-		if n := len(s.names("/lockkeeper/succession")); n != 0 {
-			t.Errorf("%d takeovers were begun by a gateway that does not see what it takes over", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "takeovers were begun by a gateway that does not see what it takes over")
 		unread.Store(false)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if b, err := successor.heartbeat(l); err != nil || b.State != locks.Held {
 			t.Fatalf("%+v, %v", b, err)
 		}
-		if n := len(s.names("/lockkeeper/succession")); n != 1 {
-			t.Errorf("%d takeovers", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/succession")), 1, "takeovers")
 		successor.mustRelease(l)
 		checkAll(t, s, successor)
 	})
@@ -114,13 +109,9 @@ func TestANamespaceThatIsAddedIsServedByGatewaysThatRun(t *testing.T) {
 					t.Fatalf("%+v, %v", list, err)
 				}
 				p := one.begin(locks.AcquireRequest{NS: "python", Lock: "deploy", Wait: locks.WaitForever})
-				if p.passed() {
-					t.Fatal("granted beside another program's")
-				}
+				assert.Must(t, !p.passed(), "granted beside another program's")
 				s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/python/deploy/" + s.names("/python/deploy")[0], Version: -1})
-				if !p.passed() || p.err != nil {
-					t.Fatal(p.err)
-				}
+				assert.Must(t, p.passed() && p.err == nil, "%v", p.err)
 				checkAll(t, s, one)
 			})
 		})
@@ -144,18 +135,12 @@ func TestANamespaceThatCannotBeReadKeepsAGatewayFromTakingOver(t *testing.T) {
 				s.addNamespace("python", record)
 				dead.crash()
 				time.Sleep(20 * time.Second)
-				if n := len(s.names("/lockkeeper/succession")); n != 0 {
-					t.Errorf("%d takeovers", n)
-				}
+				assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "takeovers")
 				list, err := one.m.Namespaces(t.Context())
-				if err != nil || len(list) != 2 || list[1].Ready || list[1].Problem == "" {
-					t.Errorf("%+v, %v", list, err)
-				}
+				assert.That(t, err == nil && len(list) == 2 && !list[1].Ready && list[1].Problem != "", "%+v, %v", list, err)
 				s.foreign(zk.Op{Kind: zk.OpDelete, Path: pythonRecord, Version: -1})
 				time.Sleep(2 * time.Second)
-				if n := len(s.names("/lockkeeper/succession")); n != 1 {
-					t.Errorf("%d takeovers after it was removed", n)
-				}
+				assert.Equal(t, len(s.names("/lockkeeper/succession")), 1, "takeovers after it was removed")
 			})
 		})
 	}
@@ -178,14 +163,10 @@ func TestAnEntryIsNotSweptWhileANamespaceIsBeingRead(t *testing.T) {
 		}})
 		s.addPython()
 		time.Sleep(2 * time.Minute) // the lease has expired, and nobody has its gateway's id
-		if n := len(s.names("/lockkeeper/succession")); n != 1 {
-			t.Errorf("%d entries", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/succession")), 1, "entries")
 		h.hooks.Store(&hooks{})
 		time.Sleep(time.Minute)
-		if n := len(s.names("/lockkeeper/succession")); n != 0 {
-			t.Errorf("%d entries", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "entries")
 		checkAll(t, s, one)
 	})
 }
@@ -202,9 +183,7 @@ func TestTheRecordOfANamespaceThatChangesIsNotFollowed(t *testing.T) {
 			t.Error(err)
 		}
 		list, err := one.m.Namespaces(t.Context())
-		if err != nil || len(list) != 2 || list[1].Root != "/python" || list[1].Problem == "" {
-			t.Errorf("%+v, %v", list, err)
-		}
+		assert.That(t, err == nil && len(list) == 2 && list[1].Root == "/python" && list[1].Problem != "", "%+v, %v", list, err)
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/python","dialect":"kazoo"}`)})
 		synctest.Wait()
 		if list, _ := one.m.Namespaces(t.Context()); list[1].Problem != "" {
@@ -218,7 +197,5 @@ func TestNamespacesAreNotKnownBeforeTheTreeIsRead(t *testing.T) {
 	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})
 	_, err := m.Namespaces(t.Context())
 	var e *locks.Error
-	if !errors.As(err, &e) || e.Code != locks.CodeUnavailable {
-		t.Errorf("%v", err)
-	}
+	assert.That(t, errors.As(err, &e) && e.Code == locks.CodeUnavailable, "%v", err)
 }

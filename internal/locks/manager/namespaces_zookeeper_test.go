@@ -8,6 +8,7 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk"
@@ -19,9 +20,7 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	running := onZooKeeper(t, addr, chroot)
 	conn, events, err := gozk.Connect([]string{addr}, 10*time.Second, gozk.WithLogInfo(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(conn.Close)
 	go func() {
 		for range events {
@@ -30,16 +29,12 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 	world := gozk.WorldACL(gozk.PermAll)
 	do := func(_ any, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 	}
 	add := func(path, data string, flags int32) string {
 		t.Helper()
 		made, err := conn.Create(chroot+path, []byte(data), flags, world)
-		if err != nil {
-			t.Fatalf("creating %s: %v", path, err)
-		}
+		assert.Must(t, err == nil, "creating %s: %v", path, err)
 		return made
 	}
 	python := func() locks.NamespaceInfo {
@@ -68,12 +63,8 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 		do(nil, conn.Delete(contender, -1))
 		testkit.Eventually(t, 10*time.Second, func() bool { return python().Locks == 0 }, "and its end")
 		res, err := running.Acquire(t.Context(), locks.AcquireRequest{NS: "python", Lock: "deploy"})
-		if err != nil || res.Lease.State != locks.Held {
-			t.Fatalf("%+v, %v", res, err)
-		}
-		if err := running.Release(t.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err == nil && res.Lease.State == locks.Held, "%+v, %v", res, err)
+		assert.NoError(t, running.Release(t.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token))
 		do(nil, conn.Delete(chroot+"/python/deploy", -1))
 		do(nil, conn.Delete(chroot+"/python", -1))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -39,9 +40,7 @@ func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
 		look := func() locks.Lock {
 			t.Helper()
 			q, err := old.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Limit: 10})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			return q
 		}
 		if q := look(); len(q.Holders) != 1 || !strings.HasSuffix(q.Holders[0].Znode, name) || q.State != locks.LockHeld || q.Holders[0].Foreign != nil {
@@ -57,9 +56,7 @@ func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
 		old.m.mu.Lock()
 		owned := old.m.members.Owns(later.Gateway())
 		old.m.mu.Unlock()
-		if !owned {
-			t.Error("the gateway that died has no successor")
-		}
+		assert.That(t, owned, "the gateway that died has no successor")
 		if _, err := old.heartbeat(token); err == nil {
 			t.Error("a lease that is not understood was heartbeaten")
 		} else if e := wantCode(t, err, locks.CodeUnavailable); !strings.Contains(e.Detail, "upgrade") {
@@ -74,13 +71,9 @@ func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
 		}
 
 		// An administrator can end it.
-		if err := old.m.Break(t.Context(), locks.BreakRequest{NS: locks.DefaultNamespace, Lock: "deploy", Name: name}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, old.m.Break(t.Context(), locks.BreakRequest{NS: locks.DefaultNamespace, Lock: "deploy", Name: name}))
 		time.Sleep(time.Second)
-		if !waiter.finished() {
-			t.Error("the next one in line was not let in")
-		}
+		assert.That(t, waiter.finished(), "the next one in line was not let in")
 		_, err = old.heartbeat(token)
 		wantCode(t, err, locks.CodeEnded)
 	})

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -63,9 +64,7 @@ func TestNobodyEndsALeaseBeforeItIsKnownWhomToTell(t *testing.T) {
 					}
 					h.hooks.Store(&hooks{})
 					time.Sleep(10 * time.Second)
-					if err := end(by, l); err != nil {
-						t.Fatalf("%s, taken over %v, repeated: %v", name, taken, err)
-					}
+					assert.NoError(t, end(by, l), "%s, taken over %v, repeated", name, taken)
 				}
 				synctest.Wait()
 				if _, ends := told(l, by); len(ends) != 1 || ends[0].Notify != someURL || ends[0].Waiting || len(s.names("/lockkeeper/locks/deploy")) != 0 {
@@ -128,9 +127,7 @@ func TestAGrantThatIsOvertakenByTheEndIsNotNotedThoughThePlaceStays(t *testing.T
 		if grants, ends := told(l, g); len(grants) != 0 || len(ends) != 1 {
 			t.Errorf("granted %+v, ended %+v", grants, ends)
 		}
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 1 {
-			t.Errorf("%d contenders: nothing is shown", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders: nothing is shown")
 	})
 }
 
@@ -172,9 +169,7 @@ func TestWhoFreesAPlaceThatStaysForItsDelayTellsNoSecondEnd(t *testing.T) {
 			l := g.mustHold(req)
 			g.mustRelease(l)
 			s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + l.ID, Version: -1}) // it is told
-			if err := administration[name](by, l); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			assert.NoError(t, administration[name](by, l), "%s", name)
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			if _, ends := told(l, by); len(ends) != 0 || len(by.outbox.gone)+len(g.outbox.gone) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 0 {

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/test/assert"
 )
 
 // Every write of a lease's record keeps the notify_url in it: the next gateway knows it from there alone.
@@ -56,17 +57,14 @@ func TestTheNotifyURLSurvivesEveryWriteOfItsRecord(t *testing.T) {
 					req.Lock, req.Group = "", []locks.Want{{Lock: "deploy"}, {Lock: "more"}}
 				}
 				l := g.mustHold(req)
-				if err := write(s, g, other, l); err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
+				assert.NoError(t, write(s, g, other, l), "%s", name)
 				time.Sleep(time.Second)
 				g.crash()
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
 				again, err := other.acquire(req)
-				if err != nil || again.ID != l.ID || again.NotifyURL != address || again.NotifySecret != l.NotifySecret {
-					t.Errorf("after %s, group %v, a repeat: %v, of %s with %d bytes of address", name, group, err, again.ID, len(again.NotifyURL))
-				}
+				assert.That(t, err == nil && again.ID == l.ID && again.NotifyURL == address && again.NotifySecret == l.NotifySecret,
+					"after %s, group %v, a repeat: %v, of %s with %d bytes of address", name, group, err, again.ID, len(again.NotifyURL))
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
 				if _, ends := told(l, g, other); len(ends) != 1 || ends[0].Notify != address || ends[0].Reason != locks.ReasonExpired || ends[0].Waiting {

@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -39,9 +40,7 @@ func TestTheEndOfALeaseThatWaitedIsNotedForItsNotifyURLInItsTransaction(t *testi
 		other := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute, NotifyURL: someURL})
 		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true }) // who has subscribed does not matter
 		g.mustRelease(l)
-		if kinds := s.lastEnd(); !slices.Equal(kinds, []zk.OpKind{zk.OpCreate, zk.OpDelete}) {
-			t.Errorf("operations %v", kinds)
-		}
+		assert.Slices(t, s.lastEnd(), []zk.OpKind{zk.OpCreate, zk.OpDelete}, "operations")
 		grants, ends := told(l, g)
 		if len(grants) != 0 || len(ends) != 1 || !ends[0].Waiting || ends[0].Notify != someURL || ends[0].Reason != locks.ReasonCancelled || ends[0].Owner != "me" || ends[0].Parts[0].Lock != "deploy" {
 			t.Errorf("%+v, granted %+v", ends, grants)
@@ -164,9 +163,7 @@ func TestAGrantThatWasLostWithItsSessionIsNotedUnderTheNextOne(t *testing.T) {
 			session.expire()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if names := s.outbox(); !slices.Equal(names, []string{l.ID + "-granted"}) {
-				t.Errorf("persisted %v: outbox %q", persisted, names)
-			}
+			assert.Slices(t, s.outbox(), []string{l.ID + "-granted"}, "persisted %v: outbox", persisted)
 			g.wantState(l, locks.Held, "")
 		})
 	}
@@ -208,9 +205,7 @@ func TestASuccessorTellsTheNotifyURL(t *testing.T) {
 		if _, ends := told(waits, other); len(ends) != 1 || ends[0].Notify != someURL+"&waits" {
 			t.Errorf("%+v", ends)
 		}
-		if len(other.outbox.gone) != 0 {
-			t.Errorf("otherwise: %+v", other.outbox.gone)
-		}
+		assert.That(t, len(other.outbox.gone) == 0, "otherwise: %+v", other.outbox.gone)
 	})
 }
 
@@ -245,9 +240,7 @@ func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 					if l.ID == held.ID && name != "a break" {
 						continue // it went with the other
 					}
-					if err := end(by, l); err != nil {
-						t.Fatalf("%s of %s: %v", name, of, err)
-					}
+					assert.NoError(t, end(by, l), "%s of %s", name, of)
 				}
 				synctest.Wait()
 				if by != g {
@@ -259,9 +252,8 @@ func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 					if by == g {
 						_, ends = told(l, g)
 					}
-					if len(ends) != 1 || ends[0].Notify != someURL || ends[0].Waiting != (l.ID == waits.ID) {
-						t.Errorf("%s of %s: %+v", name, of, ends)
-					}
+					assert.That(t, len(ends) == 1 && ends[0].Notify == someURL && ends[0].Waiting == (l.ID == waits.ID),
+						"%s of %s: %+v", name, of, ends)
 				}
 				if n := len(g.outbox.gone) + len(by.outbox.gone); n != 0 {
 					t.Errorf("%s of %s: told %d times more", name, of, n)
@@ -288,17 +280,13 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 		synctest.Wait()
 		other.m.mu.Lock()
 		taken := other.m.leases.byID[recipe.LeaseID(l.ID)]
-		if taken == nil || !taken.recordState.assumed() {
-			t.Error("it is not taken over, or is read: nothing is shown")
-		}
+		assert.That(t, taken != nil && taken.recordState.assumed(), "it is not taken over, or is read: nothing is shown")
 		other.m.mu.Unlock()
 		broken := make(chan error, 1)
 		go func() { broken <- other.m.Break(t.Context(), locks.BreakRequest{ID: l.ID}) }()
 		time.Sleep(300 * time.Millisecond)
 		h.hooks.Store(&hooks{})
-		if err := <-broken; err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, <-broken)
 		synctest.Wait()
 		if _, ends := told(l, other); len(ends) != 1 || ends[0].Notify != someURL {
 			t.Errorf("%+v", ends)
@@ -318,9 +306,7 @@ func TestTheAddressIsShownToTheBearerAndTheSecretToWhoTookTheLease(t *testing.T)
 			t.Errorf("signed with %q", secrets)
 		}
 		looked, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token})
-		if err != nil || looked.NotifyURL != someURL || looked.NotifySecret != "" {
-			t.Errorf("its bearer sees %+v %v", looked, err)
-		}
+		assert.That(t, err == nil && looked.NotifyURL == someURL && looked.NotifySecret == "", "its bearer sees %+v %v", looked, err)
 		if looked, err = g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID}); err != nil || looked.NotifyURL != "" || looked.NotifySecret != "" {
 			t.Errorf("everyone sees %+v %v", looked, err)
 		}

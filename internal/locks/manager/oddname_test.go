@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -45,9 +46,7 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 					}
 				}
 				page, err := g.m.Locks(t.Context(), locks.LockFilter{Prefix: name[:1]})
-				if err != nil || len(page.Items) != 1 || page.Items[0].Name != name {
-					t.Errorf("listed: %+v, %v", page, err)
-				}
+				assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].Name == name, "listed: %+v, %v", page, err)
 				if e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseQueued), Lock: name}, 9); len(e) != 1 || e[0].Lock != name {
 					t.Errorf("told: %+v", e)
 				}
@@ -82,18 +81,14 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 				}
 				foreign := true
 				reaped, err := g.m.Reap(t.Context(), locks.ReapRequest{Lock: name, OlderThan: 0, Foreign: &foreign, Reason: "old"})
-				if err != nil || len(reaped.Reaped) != 1 {
-					t.Errorf("reaped: %+v, %v", reaped, err)
-				}
+				assert.That(t, err == nil && len(reaped.Reaped) == 1, "reaped: %+v, %v", reaped, err)
 				s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: path + "/" + foreignNames["go-zk"]})
 				synctest.Wait()
 				if a, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: calls[len(calls)-1], Reason: "over"}); err != nil || a.Ended != 1 {
 					t.Errorf("destroyed: %+v, %v", a, err)
 				}
 				synctest.Wait()
-				if slices.Contains(s.names("/lockkeeper/locks"), dir) {
-					t.Error("the directory is left")
-				}
+				assert.That(t, !slices.Contains(s.names("/lockkeeper/locks"), dir), "the directory is left")
 				if e := g.hub.Recent(events.Filter{Types: events.Types(events.LockDestroyed), Lock: name}, 9); len(e) != 1 {
 					t.Errorf("told: %+v", e)
 				}
@@ -131,9 +126,7 @@ func TestLocksWithAnyNameAreListedInPagesAndFound(t *testing.T) {
 		{locks.LockFilter{Contains: "0%"}, []string{"100%25", "my%20lock%20%C3%BC"}},
 	} {
 		c.f.Limit = 1
-		if got := l.all(t, c.f); !slices.Equal(got, c.want) {
-			t.Errorf("%+v: %q, want %q", c.f, got, c.want)
-		}
+		assert.Slices(t, l.all(t, c.f), c.want, "%+v", c.f)
 	}
 }
 
@@ -143,9 +136,7 @@ func TestALockWithAnyNameIsWatchedBeforeItIsThere(t *testing.T) {
 		g := s.gateway(t)
 		seen := make(chan locks.Lock, 1)
 		v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "my lock"})
-		if err != nil || v.State != locks.LockFree || v.Name != "my%20lock" {
-			t.Fatalf("%+v, %v", v, err)
-		}
+		assert.Must(t, err == nil && v.State == locks.LockFree && v.Name == "my%20lock", "%+v, %v", v, err)
 		go func() {
 			v, _ := g.m.Lock(t.Context(), locks.LockRequest{Lock: "my%20lock", Since: v.Rev, Wait: time.Minute})
 			seen <- v

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -39,9 +40,7 @@ func TestTheEndOfAHeldLeaseAndItsNoteAreOneTransaction(t *testing.T) {
 		if e := g.notedFor(group); len(e) != 1 || len(e[0].Parts) != 2 || e[0].Parts[1].Lock != "b" || e[0].Parts[1].Mode != locks.Shared {
 			t.Errorf("of a group: %+v", e)
 		}
-		if len(g.outbox.gone) != 0 {
-			t.Errorf("told once more: %+v", g.outbox.gone)
-		}
+		assert.That(t, len(g.outbox.gone) == 0, "told once more: %+v", g.outbox.gone)
 	})
 }
 
@@ -67,21 +66,14 @@ func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testin
 				g := s.notingGateway(t)
 				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 				s.subscribe()
-				if e := s.node("/lockkeeper/outbox/" + l.ID); e.data != nil {
-					t.Fatal("noted already")
-				}
+				assert.Must(t, s.node("/lockkeeper/outbox/"+l.ID).data == nil, "noted already")
 				reason := end(g, l)
 				synctest.Wait()
 				e := g.notedFor(l)
-				if len(e) != 1 || e[0].Reason != reason || len(s.names("/lockkeeper/locks/deploy")) != 0 {
-					t.Fatalf("%+v", e)
-				}
-				if g.outbox.results[0].Outcome != zk.Conflict || g.outbox.version != 1 {
-					t.Errorf("decided with version %d: %+v", g.outbox.version, g.outbox.results)
-				}
-				if len(g.outbox.gone) != 0 {
-					t.Errorf("told once more: %+v", g.outbox.gone)
-				}
+				assert.Must(t, len(e) == 1 && e[0].Reason == reason && len(s.names("/lockkeeper/locks/deploy")) == 0, "%+v", e)
+				assert.That(t, g.outbox.results[0].Outcome == zk.Conflict && g.outbox.version == 1,
+					"decided with version %d: %+v", g.outbox.version, g.outbox.results)
+				assert.That(t, len(g.outbox.gone) == 0, "told once more: %+v", g.outbox.gone)
 			})
 		})
 	}
@@ -96,9 +88,7 @@ func TestEndsWaitUntilItIsKnownWhoWantsToBeTold(t *testing.T) {
 		go func() { released <- g.release(l) }()
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
-		if len(s.names("/lockkeeper/locks/deploy")) != 1 {
-			t.Fatal("ended, and nobody knows who wants to be told")
-		}
+		assert.Must(t, len(s.names("/lockkeeper/locks/deploy")) == 1, "ended, and nobody knows who wants to be told")
 		_, err := g.heartbeat(l)
 		wantCode(t, err, locks.CodeUnavailable)
 		g.outbox.with(func() { g.outbox.stale = false })
@@ -137,9 +127,7 @@ func TestAnExpiryAtAnotherVersionLeavesNoNote(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: path, Data: s.node(path).data, Version: -1})
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
-		if len(g.outbox.results) == 0 {
-			t.Fatal("no expiry was tried: nothing is shown")
-		}
+		assert.Must(t, len(g.outbox.results) != 0, "no expiry was tried: nothing is shown")
 		if len(s.outbox()) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 1 {
 			t.Errorf("outbox %q: a lease that goes on is told to have ended", s.outbox())
 		}
@@ -173,9 +161,7 @@ func TestAnEndWhoseAnswerIsLostIsNotedOnce(t *testing.T) {
 			if len(s.outbox()) != 1 || len(s.names("/lockkeeper/locks/deploy")) != 0 || len(g.outbox.gone) != 0 {
 				t.Errorf("persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
 			}
-			if g.outbox.results[0].Outcome != zk.Unknown || adopted != g.outbox.adopted && !persisted {
-				t.Errorf("%+v", g.outbox.results)
-			}
+			assert.That(t, g.outbox.results[0].Outcome == zk.Unknown && (adopted == g.outbox.adopted || persisted), "%+v", g.outbox.results)
 		})
 	}
 }
@@ -239,9 +225,8 @@ func TestALockDelayIsNotedWhenItBegins(t *testing.T) {
 		}
 		time.Sleep(testDelay + time.Second)
 		synctest.Wait()
-		if len(g.outbox.results) != 1 || len(g.outbox.gone) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 0 {
-			t.Errorf("told %+v, %+v", g.outbox.results, g.outbox.gone)
-		}
+		assert.That(t, len(g.outbox.results) == 1 && len(g.outbox.gone) == 0 && len(s.names("/lockkeeper/locks/deploy")) == 0,
+			"told %+v, %+v", g.outbox.results, g.outbox.gone)
 	})
 }
 
@@ -260,9 +245,7 @@ func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
 		if n := other.outbox.adopted - adopted; n < 2 {
 			t.Errorf("it is looked %d times for what was left: when its gateway is gone, and by the successor", n)
 		}
-		if !other.m.Delivers(l.ID) {
-			t.Error("nobody delivers what the dead gateway left")
-		}
+		assert.That(t, other.m.Delivers(l.ID), "nobody delivers what the dead gateway left")
 	})
 }
 
@@ -277,9 +260,7 @@ func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
 		s.subscribe()
 		g.w.hold() // the word is quicker than its watch
 		for _, l := range []locks.Lease{waits, held} {
-			if err := other.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Reason: "stuck"}); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, other.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Reason: "stuck"}))
 		}
 		synctest.Wait()
 		g.w.release()
@@ -315,9 +296,7 @@ func TestEachLockOfAnEphemeralLeaseIsToldByItselfWhenItsGatewayDies(t *testing.T
 				told[e.Parts[0].Lock] = e.Part
 			}
 		}
-		if len(told) != 3 || told["a"]+told["b"]+told["c"] != 6 {
-			t.Errorf("told of %v", told)
-		}
+		assert.That(t, len(told) == 3 && told["a"]+told["b"]+told["c"] == 6, "told of %v", told)
 	})
 }
 
@@ -351,17 +330,13 @@ func TestTheNoteSaysOfWhichTraceTheEndIsAPart(t *testing.T) {
 				}
 				l := owner.mustHold(locks.AcquireRequest{Lock: "deploy", Hold: "h", TTL: time.Minute})
 				synctest.Wait()
-				if err := end(locks.WithTraceParent(t.Context(), trace), by, l); err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
+				assert.NoError(t, end(locks.WithTraceParent(t.Context(), trace), by, l), "%s", name)
 				synctest.Wait()
 				e, want := append(owner.notedFor(l), other.notedFor(l)...), trace
 				if name == "an expiry" {
 					want = "" // no request has ended it
 				}
-				if len(e) != 1 || e[0].Trace != want {
-					t.Errorf("%s: %+v", name, e)
-				}
+				assert.That(t, len(e) == 1 && e[0].Trace == want, "%s: %+v", name, e)
 			}
 		})
 	}
@@ -384,9 +359,7 @@ func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		slices.Sort(want)
-		if got := s.outbox(); !slices.Equal(got, want) {
-			t.Errorf("outbox %q, want %q", got, want)
-		}
+		assert.Slices(t, s.outbox(), want, "outbox")
 	})
 }
 
@@ -418,9 +391,7 @@ func TestWhatAnotherHandEndsIsToldByItsGateway(t *testing.T) {
 			return
 		}
 		g.outbox.gone = g.outbox.gone[:2]
-		if len(g.outbox.gone) != 2 || g.outbox.gone[1].LeaseID != l.ID || len(s.outbox()) != 0 {
-			t.Errorf("%+v", g.outbox.gone)
-		}
+		assert.That(t, len(g.outbox.gone) == 2 && g.outbox.gone[1].LeaseID == l.ID && len(s.outbox()) == 0, "%+v", g.outbox.gone)
 	})
 }
 
@@ -448,9 +419,7 @@ func TestTheEndsOfOtherProgramsAreToldOncePerFleet(t *testing.T) {
 		synctest.Wait()
 		told := map[string]int{}
 		for n, g := range gates {
-			if len(g.outbox.gone) == 0 || len(g.outbox.gone) == count {
-				t.Errorf("gateway %d tells of %d", n, len(g.outbox.gone))
-			}
+			assert.That(t, len(g.outbox.gone) != 0 && len(g.outbox.gone) != count, "gateway %d tells of %d", n, len(g.outbox.gone))
 			for _, e := range g.outbox.gone {
 				p := e.Parts[0]
 				told[p.Lock]++
@@ -495,9 +464,7 @@ func TestAnEndOutlivesItsSession(t *testing.T) {
 			if !slices.Equal(s.outbox(), []string{l.ID}) || len(s.names("/lockkeeper/locks/deploy")) != 0 || len(g.outbox.gone) != 0 {
 				t.Errorf("persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
 			}
-			if !g.m.Delivers(l.ID) || g.outbox.adopted < 2 {
-				t.Errorf("persisted %v: nobody looks for it", persisted)
-			}
+			assert.That(t, g.m.Delivers(l.ID) && g.outbox.adopted >= 2, "persisted %v: nobody looks for it", persisted)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -213,20 +214,14 @@ func TestARevocableHolderOfCuratorsIsAsked(t *testing.T) {
 							t.Errorf("%+v", answer)
 						}
 					}
-					if data := string(s.node(paths[0]).data); data != "__REVOKE__" {
-						t.Errorf("its data is %q", data)
-					}
+					assert.Equal(t, string(s.node(paths[0]).data), "__REVOKE__", "its data")
 					if n := len(g.tells(events.LeaseRevokeRequested)); n != 1 {
 						t.Errorf("told %d times", n)
 					}
 					v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-					if err != nil || len(v.Holders) != 1 || v.Holders[0].Revoke == nil {
-						t.Errorf("%+v, %v", v, err)
-					}
+					assert.That(t, err == nil && len(v.Holders) == 1 && v.Holders[0].Revoke != nil, "%+v, %v", v, err)
 					time.Sleep(time.Minute)
-					if s.node(paths[0]).stat.Czxid == 0 {
-						t.Error("force is for our own leases alone")
-					}
+					assert.That(t, s.node(paths[0]).stat.Czxid != 0, "force is for our own leases alone")
 				})
 			})
 		}

@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -46,9 +47,7 @@ func TestAPlainNodeInTheLocksPlaceIsItsHolder(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				v := g.lock()
-				if v.State != locks.LockHeld || len(v.Holders) != 1 || v.QueueLength != 0 {
-					t.Fatalf("%+v", v)
-				}
+				assert.Must(t, v.State == locks.LockHeld && len(v.Holders) == 1 && v.QueueLength == 0, "%+v", v)
 				h := v.Holders[0]
 				if f := h.Foreign; f == nil || f.Program != "" || f.Kind != locks.KindEphemeralNode || string(f.Data) != "host-7" || f.Session != 1 {
 					t.Errorf("%+v", h.Foreign)
@@ -62,9 +61,7 @@ func TestAPlainNodeInTheLocksPlaceIsItsHolder(t *testing.T) {
 					t.Errorf("its data is shown as %q", data)
 				}
 				page, err := g.m.Locks(t.Context(), locks.LockFilter{})
-				if err != nil || len(page.Items) != 1 || page.Items[0].State != locks.LockHeld {
-					t.Errorf("%+v, %v", page, err)
-				}
+				assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].State == locks.LockHeld, "%+v, %v", page, err)
 				s.gone(plainPath)
 				if v := g.lock(); v.State != locks.LockFree || len(v.Holders) != 0 {
 					t.Errorf("when it is gone: %+v", v)
@@ -88,9 +85,7 @@ func TestAPlainNodeIsToldLikeAnyContender(t *testing.T) {
 			}
 		}
 		want := []string{"lease.queued " + plainPath + " true ", "lease.granted " + plainPath + " true ", "lease.removed " + plainPath + " true removed"}
-		if !slices.Equal(told, want) {
-			t.Errorf("told %q", told)
-		}
+		assert.That(t, slices.Equal(told, want), "told %q", told)
 	})
 }
 
@@ -100,9 +95,7 @@ func (g *gate) grantedOneByOne(waiters []*pending) {
 	for left := slices.Clone(waiters); len(left) > 0; {
 		time.Sleep(time.Second)
 		at := slices.IndexFunc(left, (*pending).finished)
-		if at < 0 {
-			g.t.Fatalf("none of %d is granted", len(left))
-		}
+		assert.Must(g.t, at >= 0, "none of %d is granted", len(left))
 		p := left[at]
 		left = slices.Delete(left, at, at+1)
 		if p.err != nil || p.lease.State != locks.Held || slices.ContainsFunc(left, (*pending).finished) {
@@ -130,13 +123,9 @@ func TestAcquiresThatWaitForAPlainNodeAreGrantedOnceItIsGone(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("still here"), Version: -1})
 		time.Sleep(time.Second)
 		for i, p := range waiters {
-			if p.finished() {
-				t.Fatalf("%d: %+v, %v", i, p.lease, p.err)
-			}
+			assert.Must(t, !p.finished(), "%d: %+v, %v", i, p.lease, p.err)
 		}
-		if len(s.writes) != writes {
-			t.Errorf("while they waited %d writes were made", len(s.writes)-writes)
-		}
+		assert.That(t, len(s.writes) == writes, "while they waited %d writes were made", len(s.writes)-writes)
 		s.gone(plainPath)
 		g.grantedOneByOne(waiters)
 		checkAll(t, s, g)
@@ -179,9 +168,7 @@ func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
 					if strings.Contains(e.Detail, "async") != req.Async || req.Wait == 0 && !strings.Contains(e.Detail, "ephemeral node") {
 						t.Errorf("told: %s", e.Detail)
 					}
-					if len(e.Holders) != 1 || e.Holders[0].Foreign == nil || e.Holders[0].Znode != plainPath {
-						t.Errorf("%+v", e)
-					}
+					assert.That(t, len(e.Holders) == 1 && e.Holders[0].Foreign != nil && e.Holders[0].Znode == plainPath, "%+v", e)
 					if took := time.Since(begun); req.Wait > 0 && took != req.Wait || took > 4*time.Second {
 						t.Errorf("answered after %v", took)
 					}
@@ -190,9 +177,7 @@ func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
 					}
 					s.gone(plainPath)
 					time.Sleep(time.Second)
-					if g.m.requests.obstructed != 0 {
-						t.Errorf("%d still wait", g.m.requests.obstructed)
-					}
+					assert.That(t, g.m.requests.obstructed == 0, "%d still wait", g.m.requests.obstructed)
 					req.Wait, req.Async = 0, false
 					g.mustHold(req)
 				})
@@ -244,16 +229,12 @@ func TestAnAcquireThatFindsAnotherPlainNodeGoesOnWaiting(t *testing.T) {
 			s.gone(plainPath)
 			time.Sleep(time.Second)
 			for i, p := range waiters {
-				if p.finished() {
-					t.Fatalf("%d is answered while a plain node stands there: %+v, %v", i, p.lease, p.err)
-				}
+				assert.Must(t, !p.finished(), "%d is answered while a plain node stands there: %+v, %v", i, p.lease, p.err)
 			}
 		}
 		s.gone(plainPath)
 		g.grantedOneByOne(waiters)
-		if g.m.requests.obstructed != 0 {
-			t.Errorf("%d still wait", g.m.requests.obstructed)
-		}
+		assert.That(t, g.m.requests.obstructed == 0, "%d still wait", g.m.requests.obstructed)
 	})
 }
 
@@ -269,28 +250,17 @@ func TestWaitingForAPlainNodeEndsWithWaitCallerAndDrain(t *testing.T) {
 		leaves, drained := g.begin(req), g.begin(req)
 		time.Sleep(5 * time.Second)
 		leaves.stop()
-		if !leaves.finished() || elapses.finished() || drained.finished() {
-			t.Fatal("the one who left is not answered, or another one is")
-		}
+		assert.Must(t, leaves.finished() && !elapses.finished() && !drained.finished(),
+			"the one who left is not answered, or another one is")
 		wantCode(t, leaves.err, locks.CodeCancelled)
 		time.Sleep(5*time.Second + time.Millisecond)
-		if !elapses.finished() {
-			t.Fatal("it waits longer than it was to")
-		}
+		assert.Must(t, elapses.finished(), "it waits longer than it was to")
 		wantCode(t, elapses.err, locks.CodeWaitElapsed)
-		if g.m.requests.obstructed != 1 {
-			t.Errorf("%d wait", g.m.requests.obstructed)
-		}
-		if err := g.m.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if !drained.finished() {
-			t.Fatal("a gateway that drains keeps a request waiting")
-		}
+		assert.That(t, g.m.requests.obstructed == 1, "%d wait", g.m.requests.obstructed)
+		assert.NoError(t, g.m.Drain(t.Context()))
+		assert.Must(t, drained.finished(), "a gateway that drains keeps a request waiting")
 		wantCode(t, drained.err, locks.CodeUnavailable)
-		if g.m.requests.obstructed != 0 {
-			t.Errorf("%d wait", g.m.requests.obstructed)
-		}
+		assert.That(t, g.m.requests.obstructed == 0, "%d wait", g.m.requests.obstructed)
 	})
 }
 
@@ -335,9 +305,7 @@ func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
 		s.gone(path)
 		req := locks.AcquireRequest{NS: "theirs", Lock: "deploy", TTL: time.Minute}
 		one.mustHold(req)
-		if data := string(s.node(path).data); data != queues.Passing {
-			t.Errorf("its data is %q", data)
-		}
+		assert.Equal(t, string(s.node(path).data), queues.Passing, "its data")
 		s.gateway(t) // has seen no plain node
 		one.crash()
 		two.stop()
@@ -353,9 +321,7 @@ func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if !refused {
-			t.Error("nobody removed it")
-		}
+		assert.That(t, refused, "nobody removed it")
 		if names := s.names("/theirs"); len(names) != 0 {
 			t.Errorf("left in the lock root: %v", names)
 		}
@@ -398,17 +364,12 @@ func TestBreakingAPlainNodeByTheLocksPath(t *testing.T) {
 		req.Wait = time.Hour
 		waits := g.begin(req)
 		synctest.Wait()
-		if err := g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "other"}); err == nil {
-			t.Error("a contender that is not there was broken")
-		}
-		if err := g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy", Reason: "it hangs"}); err != nil {
-			t.Fatal(err)
-		}
+		assert.That(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "other"}) != nil,
+			"a contender that is not there was broken")
+		assert.NoError(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy", Reason: "it hangs"}))
 		if !waits.finished() || waits.err != nil {
 			time.Sleep(time.Second)
-			if !waits.finished() || waits.err != nil {
-				t.Fatalf("%+v, %v", waits.lease, waits.err)
-			}
+			assert.Must(t, waits.finished() && waits.err == nil, "%+v, %v", waits.lease, waits.err)
 		}
 		wantCode(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy"}), locks.CodeNoContender)
 		if v := g.lock(); len(v.Holders) != 1 || !strings.Contains(v.Holders[0].Znode, plainPath+"/") {
@@ -431,9 +392,8 @@ func TestWhatStandsInTheLocksPlaceIsLookedAtAgainAfterAGap(t *testing.T) {
 			g.w.reconnect()
 			time.Sleep(time.Second)
 			v := g.lock()
-			if v.State != locks.LockHeld || len(v.Holders) != 1 || v.Holders[0].FencingToken != czxid {
-				t.Fatalf("the node of %d: %+v", czxid, v)
-			}
+			assert.Must(t, v.State == locks.LockHeld && len(v.Holders) == 1 && v.Holders[0].FencingToken == czxid,
+				"the node of %d: %+v", czxid, v)
 		}
 		told := 0
 		for _, e := range g.told() {
@@ -441,9 +401,7 @@ func TestWhatStandsInTheLocksPlaceIsLookedAtAgainAfterAGap(t *testing.T) {
 				told++
 			}
 		}
-		if told != 2 {
-			t.Errorf("%d grants are told", told)
-		}
+		assert.That(t, told == 2, "%d grants are told", told)
 		g.w.disconnect()
 		synctest.Wait()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: plainPath, Version: -1})
@@ -511,26 +469,20 @@ func TestATryThatWaitsForALookIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) 
 		try := g.begin(deploy())
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		if g.m.requests.obstructed != 1 {
-			t.Fatal("it does not wait")
-		}
+		assert.Must(t, g.m.requests.obstructed == 1, "it does not wait")
 		s.mu.Lock()
 		s.away = true
 		s.mu.Unlock()
 		s.clock.(*jumpClock).jump(2 * fakeWindow)
 		g.w.release()
 		time.Sleep(answerWithin)
-		if !try.finished() {
-			t.Error("it waits for ZooKeeper to come back")
-		}
+		assert.That(t, try.finished(), "it waits for ZooKeeper to come back")
 		s.mu.Lock()
 		s.away = false
 		s.mu.Unlock()
 		<-try.done
 		wantCode(t, try.err, locks.CodeUnavailable)
-		if g.m.requests.obstructed != 0 {
-			t.Errorf("%d wait", g.m.requests.obstructed)
-		}
+		assert.That(t, g.m.requests.obstructed == 0, "%d wait", g.m.requests.obstructed)
 	})
 }
 
@@ -539,8 +491,6 @@ func TestALockInWhosePlaceAPlainNodeHasJustComeIsInUse(t *testing.T) {
 		g := s.gateway(t)
 		s.plain(plainPath, "")
 		wantCode(t, g.m.Remove(t.Context(), locks.Anonymous, "", "deploy"), locks.CodeLockInUse)
-		if s.node(plainPath).stat.EphemeralOwner == 0 {
-			t.Error("the node is gone")
-		}
+		assert.That(t, s.node(plainPath).stat.EphemeralOwner != 0, "the node is gone")
 	})
 }

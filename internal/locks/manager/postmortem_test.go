@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -21,9 +22,7 @@ func (g *gate) postmortem(l locks.Lease) (locks.Postmortem, error) {
 func (g *gate) mustPostmortem(l locks.Lease) locks.Postmortem {
 	g.t.Helper()
 	p, err := g.postmortem(l)
-	if err != nil {
-		g.t.Fatalf("postmortem: %v", err)
-	}
+	assert.Must(g.t, err == nil, "postmortem: %v", err)
 	return p
 }
 

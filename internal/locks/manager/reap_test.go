@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -17,9 +18,7 @@ func (g *gate) mustReap(req locks.ReapRequest) locks.ReapAnswer {
 	g.t.Helper()
 	req.Lock = "deploy"
 	answer, err := g.m.Reap(g.t.Context(), req)
-	if err != nil {
-		g.t.Fatalf("reap: %v", err)
-	}
+	assert.Must(g.t, err == nil, "reap: %v", err)
 	synctest.Wait()
 	return answer
 }
@@ -97,9 +96,8 @@ func TestAReapEndsWhatMatchesFromTheTail(t *testing.T) {
 					if got := strings.Join(reaped, " "); got != test.want || len(answer.Not) != 0 || answer.More || answer.DryRun != dry {
 						t.Errorf("dry %v: reaped %q, want %q: %+v", dry, got, test.want, answer)
 					}
-					if dry && len(deleted) != 0 || !dry && !slices.Equal(deleted, reaped) {
-						t.Errorf("dry %v: deleted %v", dry, deleted)
-					}
+					assert.That(t, (!dry || len(deleted) == 0) && (dry || slices.Equal(deleted, reaped)),
+						"dry %v: deleted %v", dry, deleted)
 				})
 			}
 		})
@@ -126,13 +124,9 @@ func TestNobodyIsGrantedByAReapWhoIsReapedHimself(t *testing.T) {
 			synctest.Wait()
 		}
 		answer := two.mustReap(locks.ReapRequest{Reason: "a test"})
-		if len(answer.Reaped) != len(leases) || len(answer.Not) != 0 {
-			t.Fatalf("%d reaped, %d not", len(answer.Reaped), len(answer.Not))
-		}
+		assert.Must(t, len(answer.Reaped) == len(leases) && len(answer.Not) == 0, "%d reaped, %d not", len(answer.Reaped), len(answer.Not))
 		for _, g := range []*gate{one, two} {
-			if n := len(g.tells(events.LeaseGranted)); n != 1 {
-				t.Errorf("%d grants are told", n)
-			}
+			assert.Equal(t, len(g.tells(events.LeaseGranted)), 1, "grants are told")
 		}
 		two.wantState(leases[1], locks.Ended, locks.ReasonRevoked)
 		checkAll(t, s, one, two)
@@ -176,9 +170,7 @@ func TestAReapHitsOnlyWhatItHasLookedAt(t *testing.T) {
 		if len(answer.Reaped) != 0 || len(answer.Not) != 2 || answer.Not[0].Contender.Znode != other || answer.Not[1].Contender.Znode != changed {
 			t.Errorf("%+v", answer)
 		}
-		if n := s.waiting("deploy"); n != 2 {
-			t.Errorf("%d are left", n)
-		}
+		assert.Equal(t, s.waiting("deploy"), 2, "are left")
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 )
 
 // hostile is a record of size bytes or more in every text that it has.
@@ -41,21 +42,14 @@ func wantBounded(t testing.TB, what string, owner, metadata string, holds []stri
 		text string
 		most int
 	}{"owner": {owner, locks.MaxOwner}, "metadata": {metadata, locks.MaxMetadata}} {
-		if len(c.text) > c.most || !utf8.ValidString(c.text) {
-			t.Errorf("%s: %s has %d bytes", what, name, len(c.text))
-		}
+		assert.That(t, len(c.text) <= c.most && utf8.ValidString(c.text), "%s: %s has %d bytes", what, name, len(c.text))
 	}
-	if len(holds) > locks.MaxHolds {
-		t.Errorf("%s: %d holds", what, len(holds))
-	}
+	assert.That(t, len(holds) <= locks.MaxHolds, "%s: %d holds", what, len(holds))
 	for _, hold := range holds {
-		if len(hold) > locks.MaxHoldName {
-			t.Errorf("%s: a hold's name has %d bytes", what, len(hold))
-		}
+		assert.That(t, len(hold) <= locks.MaxHoldName, "%s: a hold's name has %d bytes", what, len(hold))
 	}
-	if r != nil && (len(r.Reason) > locks.MaxReasonText || r.ForceIn < 0 || r.ForceIn > locks.MaxForceAfter) {
-		t.Errorf("%s: a reason of %d bytes, force in %v", what, len(r.Reason), r.ForceIn)
-	}
+	assert.That(t, r == nil || len(r.Reason) <= locks.MaxReasonText && r.ForceIn >= 0 && r.ForceIn <= locks.MaxForceAfter,
+		"%s: %+v", what, r)
 }
 
 // Contenders that claim to be other gateways' leases, in this program's format.
@@ -70,26 +64,18 @@ func TestWhatAnswersSayOfOtherContendersIsBounded(t *testing.T) {
 			s.otherLease(t, "deploy", recipe.Exclusive, `{"v":1,"ttl_ms":1000,"closed":{"reason":"`+strings.Repeat("`", 100<<10)+`"}}`)
 		}
 		lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Limit: locks.MaxPage})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		list := append(lock.Holders, lock.Waiters...)
-		if len(list) != 3*each {
-			t.Fatalf("%d contenders", len(list))
-		}
+		assert.Must(t, len(list) == 3*each, "%d contenders", len(list))
 		told := 0
 		for _, c := range list {
 			wantBounded(t, c.Znode, c.Owner, c.Metadata, c.Holds, c.Revoke)
-			if len(c.Reason) > 32 || c.Foreign != nil {
-				t.Errorf("a reason of %d bytes, foreign: %+v", len(c.Reason), c.Foreign)
-			}
+			assert.That(t, len(c.Reason) <= 32 && c.Foreign == nil, "a reason of %d bytes, foreign: %+v", len(c.Reason), c.Foreign)
 			if len(c.Owner) > locks.MaxOwner-utf8.UTFMax {
 				told++
 			}
 		}
-		if told != each {
-			t.Errorf("%d owners are told, cut; want %d", told, each)
-		}
+		assert.That(t, told == each, "%d owners are told, cut; want %d", told, each)
 	})
 }
 
@@ -104,14 +90,11 @@ func TestALeaseWhoseRecordIsWrittenOverWithALargeOneGoesOn(t *testing.T) {
 			time.Sleep(time.Second)
 			v := g.look(l)
 			wantBounded(t, "the lease", v.Owner, v.Metadata, v.Holds, v.Revoke)
-			if v.LockDelay < 0 || v.LockDelay > locks.MaxLockDelay || len(v.LockDelayOn) > 16 {
-				t.Errorf("lock delay %v on %d bytes", v.LockDelay, len(v.LockDelayOn))
-			}
+			assert.That(t, v.LockDelay >= 0 && v.LockDelay <= locks.MaxLockDelay && len(v.LockDelayOn) <= 16,
+				"lock delay %v on %d bytes", v.LockDelay, len(v.LockDelayOn))
 			metadata := "build 8"
 			v, err := g.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Principal: locks.Anonymous, Metadata: &metadata})
-			if err != nil || v.Metadata != metadata {
-				t.Fatalf("updated: %v, %v", v.Metadata, err)
-			}
+			assert.Must(t, err == nil && v.Metadata == metadata, "updated: %v, %v", v.Metadata, err)
 			synctest.Wait()
 			if data := s.node(l.Znode).data; len(data) > record.MaxData {
 				t.Errorf("its record has %d bytes", len(data))
@@ -122,9 +105,7 @@ func TestALeaseWhoseRecordIsWrittenOverWithALargeOneGoesOn(t *testing.T) {
 			g.m.mu.Lock()
 			used, most := g.m.quota.Used(quota.MetadataBytes), int64(locks.MaxOwner+locks.MaxMetadata+locks.MaxNotifyURL+locks.MaxHolds*locks.MaxHoldName)
 			g.m.mu.Unlock()
-			if used > most {
-				t.Errorf("%d bytes are counted, of %d that the API accepts", used, most)
-			}
+			assert.That(t, used <= most, "%d bytes are counted, of %d that the API accepts", used, most)
 			g.mustRelease(l)
 		})
 	}
@@ -155,13 +136,9 @@ func TestTheMembersOfALaterReleaseAreBounded(t *testing.T) {
 	for size, kept := range map[int]bool{1 << 10: true, record.MaxMore: false} {
 		var l lease
 		l.learnMore([]byte(`{"v":1,"ttl_ms":1000,"later":"` + strings.Repeat("x", size) + `"}`))
-		if has := l.rareFields != nil && l.rareFields.more != nil; has != kept {
-			t.Errorf("%d bytes: kept %v", size, has)
-		}
+		assert.Equal(t, l.rareFields != nil && l.rareFields.more != nil, kept, "%d bytes: kept", size)
 		l.learnMore([]byte(`{"v":1,"ttl_ms":1000,"later":[` + strings.Repeat(" ", record.MaxMore) + `]}`))
-		if l.rareFields != nil && len(l.rareFields.more) > 0 {
-			t.Error("spaces are kept")
-		}
+		assert.That(t, l.rareFields == nil || len(l.rareFields.more) <= 0, "spaces are kept")
 	}
 }
 
@@ -182,9 +159,7 @@ func TestTheLargestRecordOfTheAPIIsRead(t *testing.T) {
 		}
 	}
 	data := r.Encode()
-	if len(data) > 64<<10 || len(data)+record.MaxMore > record.MaxData {
-		t.Errorf("it has %d bytes", len(data))
-	}
+	assert.That(t, len(data) <= 64<<10 && len(data)+record.MaxMore <= record.MaxData, "it has %d bytes", len(data))
 	if got, ok := record.Parse(data); !ok || !reflect.DeepEqual(got, r) {
 		t.Errorf("read back is %v %+v", ok, got)
 	}
@@ -200,9 +175,7 @@ func TestEveryTimeOfARecordIsWithinItsBounds(t *testing.T) {
 		r, ok := record.Parse(fmt.Appendf(nil, `{"v":1,"ttl_ms":%d,"enqueued_ms":%d,"lock_delay_ms":%d,"lock_delay_on":"always","beats":%d,
 			"revoke_round":%d,"revoke":{"force_after_ms":%d},"closed":{"reason":"new","at_ms":%d}}`,
 			ttl, n("enqueued"), delay, n("beats"), n("round"), force, n("at")))
-		if ok != (ttl > 0) {
-			t.Fatalf("ttl %d: a record %v", ttl, ok)
-		}
+		assert.Must(t, ok == (ttl > 0), "ttl %d: a record %v", ttl, ok)
 		if !ok {
 			return
 		}
@@ -235,13 +208,10 @@ func TestAnEndlessTTLIsTheLongest(t *testing.T) {
 		s.overwrite(l.Znode, `{"v":1,"ttl_ms":9223372036854775807,"lock_delay_ms":9300000000000,"lock_delay_on":"always"}`)
 		time.Sleep(time.Hour)
 		v := two.look(l)
-		if v.State != locks.Held || v.TTL != locks.MaxTTL || v.LockDelay != locks.MaxLockDelay {
-			t.Errorf("%s, ttl %v, lock delay %v", v.State, v.TTL, v.LockDelay)
-		}
+		assert.That(t, v.State == locks.Held && v.TTL == locks.MaxTTL && v.LockDelay == locks.MaxLockDelay,
+			"%s, ttl %v, lock delay %v", v.State, v.TTL, v.LockDelay)
 		h := two.lock().Holders
-		if len(h) != 1 || !h[0].AgeKnown || h[0].Age < time.Hour || h[0].Age > 2*time.Hour {
-			t.Errorf("its holder: %+v", h)
-		}
+		assert.That(t, len(h) == 1 && h[0].AgeKnown && h[0].Age >= time.Hour && h[0].Age <= 2*time.Hour, "its holder: %+v", h)
 	})
 }
 

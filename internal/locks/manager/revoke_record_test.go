@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -41,9 +42,8 @@ func TestTwoGatewaysThatAskAtOnceBothCount(t *testing.T) {
 			t.Errorf("its holder is told %+v", asked)
 		}
 		r, ok := record.Parse(s.node(l.Znode).data)
-		if !ok || r.Owner != "me" || r.Metadata != "build 7" || r.TTL != time.Hour.Milliseconds() || r.Enqueued == 0 {
-			t.Errorf("the record is %+v", r)
-		}
+		assert.That(t, ok && r.Owner == "me" && r.Metadata == "build 7" && r.TTL == time.Hour.Milliseconds() && r.Enqueued != 0,
+			"the record is %+v", r)
 	})
 }
 
@@ -67,14 +67,10 @@ func (s *fakeStore) otherLease(t *testing.T, lock string, mode recipe.Mode, data
 	t.Helper()
 	const other = "/lockkeeper/gateways/"
 	id, err := recipe.NewGatewayID(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	fleet, _ := recipe.ParseFleetID(s.layout.FleetID)
 	lease, err := recipe.NewLeaseID(fleet, id, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	s.foreign(zk.Op{Kind: zk.OpCreate, Path: other + string(id)})
 	c := recipe.Contender{LeaseID: lease, Mode: mode}
 	_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock + "/" + c.Prefix(), Sequential: true, Data: []byte(data)})

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -20,9 +21,7 @@ func (g *gate) revoke(reason string, force time.Duration) (locks.RevokeAnswer, e
 func (g *gate) mustRevoke(reason string, force time.Duration) locks.RevokeAnswer {
 	g.t.Helper()
 	answer, err := g.revoke(reason, force)
-	if err != nil {
-		g.t.Fatalf("revoke: %v", err)
-	}
+	assert.Must(g.t, err == nil, "revoke: %v", err)
 	synctest.Wait()
 	return answer
 }
@@ -32,9 +31,7 @@ func (g *gate) asksNone(words string) *locks.Error {
 	g.t.Helper()
 	_, err := g.revoke("why", time.Second)
 	e := wantCode(g.t, err, locks.CodeNothingToAsk)
-	if !strings.Contains(e.Detail, words) {
-		g.t.Errorf("%q does not tell %q", e.Detail, words)
-	}
+	assert.That(g.t, strings.Contains(e.Detail, words), "%q does not tell %q", e.Detail, words)
 	synctest.Wait()
 	return e
 }
@@ -43,9 +40,7 @@ func (g *gate) asksNone(words string) *locks.Error {
 func (g *gate) asked(l locks.Lease) locks.Revocation {
 	g.t.Helper()
 	h, err := g.heartbeat(l)
-	if err != nil {
-		g.t.Fatalf("heartbeat: %v", err)
-	}
+	assert.Must(g.t, err == nil, "heartbeat: %v", err)
 	if h.Revoke == nil {
 		return locks.Revocation{}
 	}
@@ -58,13 +53,9 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 		for i, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
 			seen := one.look(l)
-			if asked := one.asked(l); asked != (locks.Revocation{}) {
-				t.Fatalf("nobody has asked, and its holder is told %+v", asked)
-			}
+			assert.MustEqual(t, one.asked(l), locks.Revocation{}, "nobody has asked, and its holder is told")
 			lock, err := one.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			polled := make(chan *locks.Revocation, 2)
 			go func() {
 				v, _ := one.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Wait: time.Minute, Since: seen.Rev})
@@ -80,9 +71,7 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 				answer.Asked[0].Revoke == nil || answer.Asked[0].Revoke.Reason != "a deployment waits" || answer.Asked[0].Revoke.Forced {
 				t.Fatalf("gateway %d: %+v", i, answer)
 			}
-			if asked := one.asked(l); asked != (locks.Revocation{Reason: "a deployment waits"}) {
-				t.Errorf("gateway %d: its holder is told %+v", i, asked)
-			}
+			assert.Equal(t, one.asked(l), locks.Revocation{Reason: "a deployment waits"}, "gateway %d: its holder is told", i)
 			for range 2 {
 				if told := <-polled; told == nil || told.Reason != "a deployment waits" {
 					t.Errorf("gateway %d: a long poll is told %+v", i, told)
@@ -90,9 +79,8 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 			}
 			for _, g := range []*gate{one, asker} {
 				list := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevokeRequested)}, ring)
-				if len(list) == 0 || list[len(list)-1].LeaseID != l.ID || list[len(list)-1].Detail != "a deployment waits" {
-					t.Errorf("gateway %d: told %+v", i, list)
-				}
+				assert.That(t, len(list) != 0 && list[len(list)-1].LeaseID == l.ID && list[len(list)-1].Detail == "a deployment waits",
+					"gateway %d: told %+v", i, list)
 			}
 			time.Sleep(30 * time.Minute)
 			one.wantState(l, locks.Held, "") // asking alone ends nothing
@@ -110,9 +98,7 @@ func TestALockThatNobodyHoldsHasNobodyToAsk(t *testing.T) {
 		}
 		g.m.mu.Lock()
 		defer g.m.mu.Unlock()
-		if g.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy") != nil {
-			t.Error("the question has left a queue behind")
-		}
+		assert.That(t, g.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy") == nil, "the question has left a queue behind")
 	})
 }
 
@@ -122,12 +108,8 @@ func TestAWaiterIsNotAsked(t *testing.T) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		answer := g.mustRevoke("why", 10*time.Second)
-		if len(answer.Asked) != 1 || answer.Asked[0].LeaseID != holder.ID {
-			t.Fatalf("%+v", answer)
-		}
-		if asked := g.asked(waiter); asked != (locks.Revocation{}) {
-			t.Errorf("who waits is told %+v", asked)
-		}
+		assert.Must(t, len(answer.Asked) == 1 && answer.Asked[0].LeaseID == holder.ID, "%+v", answer)
+		assert.Equal(t, g.asked(waiter), locks.Revocation{}, "who waits is told")
 		time.Sleep(11 * time.Second)
 		g.wantState(holder, locks.Ended, locks.ReasonRevoked)
 		g.wantState(waiter, locks.Held, "")
@@ -158,9 +140,8 @@ func TestForceEndsTheLeaseOfAHolderThatDoesNotLetGo(t *testing.T) {
 				t.Errorf("a release is told %+v", e)
 			}
 			e := one.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
-			if len(e) != 1 || e[0].LeaseID != l.ID || e[0].Reason != "revoked" || e[0].Detail != "the node goes down" {
-				t.Errorf("told %+v", e)
-			}
+			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Reason == "revoked" && e[0].Detail == "the node goes down",
+				"told %+v", e)
 		}
 	})
 }
@@ -174,9 +155,8 @@ func TestAskedAgainTheLastWordsAndTheEarliestForceCount(t *testing.T) {
 				t.Helper()
 				synctest.Wait()
 				asked := one.asked(l)
-				if asked.Reason != reason || asked.Forced != forced || asked.ForceIn > in || asked.ForceIn < in-time.Second {
-					t.Errorf("its holder is told %+v, want %q in %v", asked, reason, in)
-				}
+				assert.That(t, asked.Reason == reason && asked.Forced == forced && asked.ForceIn <= in && asked.ForceIn >= in-time.Second,
+					"its holder is told %+v, want %q in %v", asked, reason, in)
 			}
 			asker.mustRevoke("please", 0)
 			want("please", false, 0)
@@ -207,9 +187,7 @@ func TestForceSurvivesATakeoverAndCountsAnew(t *testing.T) {
 		time.Sleep(11 * time.Second) // taken over
 		synctest.Wait()
 		asked := two.asked(l)
-		if asked.Reason != "the node goes down" || !asked.Forced {
-			t.Fatalf("its holder is told %+v", asked)
-		}
+		assert.Must(t, asked.Reason == "the node goes down" && asked.Forced, "its holder is told %+v", asked)
 		// The old gateway may have confirmed it for a promise window more.
 		if most := time.Minute + fakeWindow; asked.ForceIn > most || asked.ForceIn < most-5*time.Second {
 			t.Errorf("force in %v, want %v", asked.ForceIn, most)
@@ -246,9 +224,7 @@ func TestForceWaitsForTheFenceAndNoLonger(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if s.node(l.Znode).stat.Czxid == 0 {
-			t.Fatal("ended while ZooKeeper was away")
-		}
+		assert.Must(t, s.node(l.Znode).stat.Czxid != 0, "ended while ZooKeeper was away")
 		s.mu.Lock()
 		s.away = false
 		s.mu.Unlock()
@@ -273,9 +249,7 @@ func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 			}
 			s.mu.Unlock()
 			g.asksNone("ACL")
-			if asked := g.asked(l); asked != (locks.Revocation{}) {
-				t.Errorf("its holder is told %+v", asked)
-			}
+			assert.Equal(t, g.asked(l), locks.Revocation{}, "its holder is told")
 			time.Sleep(time.Minute)
 			g.wantState(l, locks.Held, "")
 		})
@@ -296,13 +270,10 @@ func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 					}
 					s.mu.Unlock()
 					answer := asker.mustRevoke("why", time.Minute)
-					if len(answer.Asked) != 1 {
-						t.Fatalf("%+v", answer)
-					}
+					assert.Must(t, len(answer.Asked) == 1, "%+v", answer)
 					r, _ := record.Parse(s.node(l.Znode).data)
-					if r.Revoke == nil || *r.Revoke != (record.Revocation{Reason: "why", Force: 60_000}) {
-						t.Errorf("written is %+v", r.Revoke)
-					}
+					assert.That(t, r.Revoke != nil && *r.Revoke == (record.Revocation{Reason: "why", Force: 60_000}),
+						"written is %+v", r.Revoke)
 					if asked := one.asked(l); asked.Reason != "why" || !asked.Forced {
 						t.Errorf("its holder is told %+v", asked)
 					}
@@ -453,9 +424,7 @@ func TestForceReadsTheRecordFirst(t *testing.T) {
 		s.mu.Unlock()
 		session.expire()
 		time.Sleep(time.Minute)
-		if s.node(l.Znode).stat.Czxid == 0 {
-			t.Fatal("it was ended unread")
-		}
+		assert.Must(t, s.node(l.Znode).stat.Czxid != 0, "it was ended unread")
 		h.hooks.Store(&hooks{})
 		time.Sleep(5 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonRevoked)
@@ -471,9 +440,7 @@ func TestALeaseOfSeveralLocksIsAskedByAnyOfThem(t *testing.T) {
 			l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}})
 			before := len(asker.tells(events.LeaseRevokeRequested))
 			answer, err := asker.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "b", Reason: "why", ForceAfter: 10 * time.Second})
-			if err != nil || len(answer.Asked) != 1 || answer.Asked[0].LeaseID != l.ID {
-				t.Fatalf("%+v %v", answer, err)
-			}
+			assert.Must(t, err == nil && len(answer.Asked) == 1 && answer.Asked[0].LeaseID == l.ID, "%+v %v", answer, err)
 			synctest.Wait()
 			if asked := one.asked(l); asked.Reason != "why" || !asked.Forced {
 				t.Errorf("its holder is told %+v", asked)
@@ -483,9 +450,7 @@ func TestALeaseOfSeveralLocksIsAskedByAnyOfThem(t *testing.T) {
 			}
 			time.Sleep(11 * time.Second)
 			one.wantState(l, locks.Ended, locks.ReasonRevoked)
-			if n := s.waiting("a", "b"); n != 0 {
-				t.Errorf("%d contenders are left", n)
-			}
+			assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -66,13 +67,9 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 			}
 		}
 		stranger, err := recipe.NewGatewayID(rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		nobody, err := recipe.NewLeaseID(two.m.fleet.id, stranger, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if route, ok := two.m.RouteOf(string(nobody)); ok {
 			t.Errorf("a lease that was invented is routed to %+v", route)
 		}
@@ -100,9 +97,7 @@ func TestTheWayToASuccessorLeadsBehindItsTakeover(t *testing.T) {
 		third.m.mu.Unlock()
 		two.wantState(l, locks.Held, "")
 		route, ok := third.m.RouteOf(l.ID)
-		if !ok || route.Gateway != two.id() || route.Address != "gateway-2:8080" {
-			t.Fatalf("the route is %+v %v", route, ok)
-		}
+		assert.Must(t, ok && route.Gateway == two.id() && route.Address == "gateway-2:8080", "the route is %+v %v", route, ok)
 		entry := s.node("/lockkeeper/succession/" + string(recipe.LeaseID(l.ID).Gateway()))
 		if route.Zxid < entry.stat.Czxid || entered < entry.stat.Czxid {
 			t.Errorf("the route's zxid is %d (the entry was read at %d, the session had %d), the entry's is %d", route.Zxid, entered, written, entry.stat.Czxid)
@@ -127,13 +122,10 @@ func TestPeersAreTheRegisteredGatewaysThisOneFirst(t *testing.T) {
 		}
 		for _, g := range []*gate{heir, other} {
 			peers := g.m.Peers()
-			if len(peers) != 2 || !peers[0].Self || peers[1].Self || peers[0].Gateway != g.id() {
-				t.Fatalf("peers are %+v", peers)
-			}
+			assert.Must(t, len(peers) == 2 && peers[0].Self && !peers[1].Self && peers[0].Gateway == g.id(), "peers are %+v", peers)
 			for _, p := range peers {
-				if p.Version != "1.2.3" || p.Address == "" || p.Started.UnixMilli() != 1_700_000_000_000 || !p.Registered {
-					t.Errorf("a peer is %+v", p)
-				}
+				assert.That(t, p.Version == "1.2.3" && p.Address != "" && p.Started.UnixMilli() == 1_700_000_000_000 && p.Registered,
+					"a peer is %+v", p)
 				if owns := p.Gateway == heir.id(); owns != (p.Leases == 1) || owns != (len(p.Succeeded) == 1 && p.Succeeded[0] == dead) {
 					t.Errorf("a peer is %+v, and %s owns the lease of %s", p, heir.id(), dead)
 				}
@@ -171,21 +163,15 @@ func TestAGatewayIsRegisteredFromItsOwnZxidOnUntilItsSessionEnds(t *testing.T) {
 		two := s.gateway(t)
 		synctest.Wait()
 		id, zxid := two.m.Identity()
-		if id != two.id() || zxid < s.node("/lockkeeper/gateways/"+id).stat.Czxid {
-			t.Errorf("it is %q from %d on", id, zxid)
-		}
+		assert.That(t, id == two.id() && zxid >= s.node("/lockkeeper/gateways/"+id).stat.Czxid, "it is %q from %d on", id, zxid)
 		if err := one.m.Reached(t.Context(), zxid); err != nil || !one.m.Registered(id) || !one.m.Registered(one.id()) {
 			t.Errorf("it is not registered: %v", err)
 		}
-		if one.m.Registered("") || one.m.Registered("mnopqrstuvwxy") {
-			t.Error("a stranger is registered")
-		}
+		assert.That(t, !one.m.Registered("") && !one.m.Registered("mnopqrstuvwxy"), "a stranger is registered")
 		two.crash()
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		if one.m.Registered(id) {
-			t.Error("it is registered although its session has ended")
-		}
+		assert.That(t, !one.m.Registered(id), "it is registered although its session has ended")
 		if gone, _ := two.m.Identity(); gone != "" {
 			t.Errorf("without a session it is %q", gone)
 		}

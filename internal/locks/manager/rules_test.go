@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -79,9 +80,7 @@ func TestLeasesBelongToTheEndOfTheChain(t *testing.T) {
 			t.Fatalf("%+v %v", beat, err)
 		}
 		time.Sleep(2 * time.Minute)
-		if n := len(s.names("/lockkeeper/succession")); n != 2 {
-			t.Fatalf("%d entries while a lease needs two", n)
-		}
+		assert.MustEqual(t, len(s.names("/lockkeeper/succession")), 2, "entries while a lease needs two")
 		four := s.gateway(t)
 		if _, err := four.heartbeat(l); err == nil || wantCode(t, err, locks.CodeNotOwner) == nil {
 			t.Fatal("not told who runs it")
@@ -101,13 +100,9 @@ func TestAGatewayWithoutLeasesIsNotSucceeded(t *testing.T) {
 		one.crash()
 		time.Sleep(20 * time.Second)
 		id, err := recipe.NewGatewayID(rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		invented, err := recipe.NewLeaseID(two.m.fleet.id, id, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		_, err = two.m.Lease(t.Context(), locks.LeaseRequest{ID: string(invented)})
 		wantCode(t, err, locks.CodeNotFound)
 		time.Sleep(5 * time.Second)
@@ -135,9 +130,7 @@ func TestLeasesOfAFormerSessionWaitForTheTakeover(t *testing.T) {
 		})
 		g.session().expire()
 		time.Sleep(time.Second)
-		if !g.m.Trusted() {
-			t.Fatal("no next session")
-		}
+		assert.Must(t, g.m.Trusted(), "no next session")
 		_, err := g.heartbeat(short)
 		wantCode(t, err, locks.CodeUnavailable)
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1})
@@ -216,9 +209,7 @@ func TestALateWakeExpiresNothingBeforeHeartbeatsAreHeard(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		time.Sleep(8 * time.Second)
 		s.clock.(*jumpClock).jump(5 * time.Second)
-		if !g.m.Trusted() {
-			t.Fatal("the fence is closed: that is another test")
-		}
+		assert.Must(t, g.m.Trusted(), "the fence is closed: that is another test")
 		time.Sleep(time.Second)
 		if _, err := g.heartbeat(l); err != nil {
 			t.Fatal(err)
@@ -237,13 +228,9 @@ func TestNothingExpiresDuringAHandover(t *testing.T) {
 		s.set(func() { s.loseReply = writeTo(slow.Znode) })
 		go func() { _ = one.release(slow) }()
 		synctest.Wait()
-		if err := one.m.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, one.m.Drain(t.Context()))
 		s.set(func() { s.loseReply = nil })
-		if s.node(l.Znode).stat.Czxid == 0 {
-			t.Fatal("expired while its heartbeats were refused")
-		}
+		assert.Must(t, s.node(l.Znode).stat.Czxid != 0, "expired while its heartbeats were refused")
 		time.Sleep(2 * time.Second)
 		if _, err := two.heartbeat(l); err != nil {
 			t.Fatal(err)
@@ -279,16 +266,12 @@ func TestAContenderOfOursThatNobodyKnowsIsEnded(t *testing.T) {
 		g := s.gateway(t)
 		g.mustRelease(g.mustHold(deploy()))
 		id, err := recipe.NewLeaseID(g.m.fleet.id, recipe.GatewayID(g.session().ID()), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		name := recipe.Contender{LeaseID: id, Mode: recipe.Exclusive}
 		s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + name.Prefix(),
 			Data: []byte(`{"v":1,"ttl_ms":86400000}`)})
 		time.Sleep(time.Second)
-		if n := len(s.names("/lockkeeper/locks/deploy")); n != 0 {
-			t.Errorf("%d contenders that nobody can use", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that nobody can use")
 		g.mustHold(deploy())
 	})
 }
@@ -307,14 +290,10 @@ func TestADirectoryThatComesOrGoesFailsNoAcquire(t *testing.T) {
 		g.w.release()
 		<-p.done
 		<-q.done
-		if p.err != nil || q.err != nil {
-			t.Fatalf("%v, %v", p.err, q.err)
-		}
+		assert.Must(t, p.err == nil && q.err == nil, "%v, %v", p.err, q.err)
 		// A new directory travels with its first contender alone.
 		for _, w := range s.writes {
-			if len(w.Ops) > 1 && w.Ops[0].Path == "/lockkeeper/locks/other" && !w.Alone {
-				t.Error("it could fail a bystander")
-			}
+			assert.That(t, len(w.Ops) <= 1 || w.Ops[0].Path != "/lockkeeper/locks/other" || w.Alone, "it could fail a bystander")
 		}
 		checkAll(t, s, g)
 	})
@@ -328,9 +307,7 @@ func TestAKeyIsOfOnePrincipalAndOneLock(t *testing.T) {
 		first := g.mustHold(req)
 		other := req
 		other.Lock = "b"
-		if l := g.mustHold(other); l.ID == first.ID {
-			t.Error("a key of another lock")
-		}
+		assert.That(t, g.mustHold(other).ID != first.ID, "a key of another lock")
 		stranger := req
 		stranger.Principal = "stranger"
 		_, err := g.acquire(stranger)
@@ -358,9 +335,7 @@ func TestAScanLeavesTheKeysOfANewcomerAlone(t *testing.T) {
 		one.m.scanKeys(t.Context())
 		one.m.mu.Lock()
 		defer one.m.mu.Unlock()
-		if len(one.m.keys.byHash) != 0 {
-			t.Error("a living gateway's key is to be swept")
-		}
+		assert.That(t, len(one.m.keys.byHash) == 0, "a living gateway's key is to be swept")
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -355,9 +356,7 @@ func (g *gate) checkForgotten(gates int) {
 		"locks": m.replica.Counts.Locks, "contenders": m.replica.Counts.Contenders,
 	})
 	for what, n := range kept {
-		if n != 0 {
-			g.t.Errorf("%d %s are kept", n, what)
-		}
+		assert.That(g.t, n == 0, "%d %s are kept", n, what)
 	}
 	// Those of gateways that are gone wait for their turn to be swept.
 	if known, registered := m.members.Len(), len(m.members.List(0)); known != gates || registered != gates {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -37,14 +38,10 @@ func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 				}
 				_, err := g.acquire(req)
 				e := wantCode(t, err, locks.CodeForeignSemaphore)
-				if len(e.Holders) != 1 || e.Holders[0].Foreign == nil || !strings.Contains(e.Detail, "semaphore") {
-					t.Errorf("%+v", e)
-				}
+				assert.That(t, len(e.Holders) == 1 && e.Holders[0].Foreign != nil && strings.Contains(e.Detail, "semaphore"), "%+v", e)
 				for _, w := range s.writes[writes:] {
 					for _, op := range w.Ops {
-						if strings.HasPrefix(op.Path, "/lockkeeper/locks/deploy/") {
-							t.Errorf("written: %+v", op)
-						}
+						assert.That(t, !strings.HasPrefix(op.Path, "/lockkeeper/locks/deploy/"), "written: %+v", op)
 					}
 				}
 				v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})

@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/settings"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -31,9 +32,7 @@ func (g *gate) configure(limit int) (locks.Lock, error) {
 func (g *gate) mustConfigure(limit int) {
 	g.t.Helper()
 	lock, err := g.configure(limit)
-	if err != nil || lock.Limit != limit || lock.LimitAgreed {
-		g.t.Fatalf("configure %d: %+v %v", limit, lock, err)
-	}
+	assert.Must(g.t, err == nil && lock.Limit == limit && !lock.LimitAgreed, "configure %d: %+v %v", limit, lock, err)
 	synctest.Wait()
 }
 
@@ -42,9 +41,7 @@ func (g *gate) remove() error { return g.m.Remove(g.t.Context(), locks.Anonymous
 func (g *gate) lock() locks.Lock {
 	g.t.Helper()
 	lock, err := g.m.Lock(g.t.Context(), locks.LockRequest{Lock: "deploy", Consistent: true})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	assert.NoError(g.t, err)
 	return lock
 }
 
@@ -81,9 +78,7 @@ func TestTheFirstAcquireOfASemaphoreAgreesOnItsLimit(t *testing.T) {
 			t.Errorf("field %q", e.Field)
 		}
 		a := one.mustHold(permits(2, 3))
-		if a.Limit != 3 || a.Permits != 2 {
-			t.Errorf("%+v", a)
-		}
+		assert.That(t, a.Limit == 3 && a.Permits == 2, "%+v", a)
 		one.wantLimit(3, true)
 		two.wantLimit(3, true)
 		_, err = two.acquire(permits(1, 4))
@@ -95,9 +90,7 @@ func TestTheFirstAcquireOfASemaphoreAgreesOnItsLimit(t *testing.T) {
 			t.Errorf("field %q", e.Field)
 		}
 		b := two.mustHold(permits(1, 0)) // takes the lock's
-		if b.Limit != 3 {
-			t.Errorf("%+v", b)
-		}
+		assert.That(t, b.Limit == 3, "%+v", b)
 		if c := two.mustAcquire(permits(1, 3)); c.State != locks.Waiting {
 			t.Errorf("%+v", c)
 		}
@@ -147,9 +140,7 @@ func TestAgreedSettingsOfALockWithoutADirectoryAreSwept(t *testing.T) {
 		g := s.gateway(t)
 		g.wantLimit(3, true)
 		time.Sleep(idleLock + 3*sweepEvery)
-		if left := s.names("/lockkeeper/settings"); !slices.Equal(left, []string{"nowhere,deploy"}) {
-			t.Errorf("left: %v", left)
-		}
+		assert.Slices(t, s.names("/lockkeeper/settings"), []string{"nowhere,deploy"}, "left")
 		if locks := s.names("/lockkeeper/locks"); len(locks) != 0 {
 			t.Errorf("locks: %v", locks)
 		}
@@ -165,9 +156,7 @@ func TestALoweredLimitTakesNoPermitBackAlsoAfterATakeover(t *testing.T) {
 		b := two.mustHold(permits(1, 0))
 		one.mustConfigure(1)
 		c := one.mustAcquire(permits(1, 0))
-		if c.State != locks.Waiting || c.Limit != 1 {
-			t.Fatalf("a newcomer: %+v", c)
-		}
+		assert.Must(t, c.State == locks.Waiting && c.Limit == 1, "a newcomer: %+v", c)
 		two.crash()
 		for range 90 {
 			time.Sleep(time.Second)
@@ -210,9 +199,7 @@ func TestALimitThatWasMadeAnewIsNotExceededThroughALaggingGateway(t *testing.T) 
 				two.mustRelease(two.mustHold(permits(1, 3)))
 				synctest.Wait()
 				two.w.hold()
-				if err := one.remove(); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, one.remove())
 				a := one.mustHold(permits(1, 1))
 				if now := s.node(deploySettings + "/limit-1").stat.Version; now != version {
 					t.Fatalf("version %d, was %d: the scene shows nothing", now, version)
@@ -250,9 +237,7 @@ func TestNobodyIsRefusedForALimitThatIsNoMore(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		two.w.release()
 		<-p.done
-		if p.err != nil || p.lease.State != locks.Held || p.lease.Limit != 5 {
-			t.Fatalf("%+v %v", p.lease, p.err)
-		}
+		assert.Must(t, p.err == nil && p.lease.State == locks.Held && p.lease.Limit == 5, "%+v %v", p.lease, p.err)
 	})
 }
 
@@ -355,12 +340,8 @@ func TestALimitIsChangedInOneTransactionAndOneOfTwoChangesLasts(t *testing.T) {
 		synctest.Wait()
 		before := s.written()
 		gates[0].mustConfigure(4)
-		if after := s.written(); after != before {
-			t.Errorf("a repeat writes: %d, then %d", before, after)
-		}
-		if names := s.names(deploySettings); !slices.Equal(names, []string{"limit-4"}) {
-			t.Errorf("%v", names)
-		}
+		assert.Equal(t, s.written(), before, "a repeat writes: %d, then", before)
+		assert.Slices(t, s.names(deploySettings), []string{"limit-4"})
 		if _, err := gates[0].configure(0); err == nil {
 			t.Error("limit 0")
 		}
@@ -393,23 +374,18 @@ func TestASweepDoesNotTakeALimitThatHasBeenSetSince(t *testing.T) {
 				synctest.Wait()
 				two.w.hold()
 				if how != "set" {
-					if err := one.remove(); err != nil {
-						t.Fatal(err)
-					}
+					assert.NoError(t, one.remove())
 				}
 				one.mustConfigure(3)
 				two.m.mu.Lock()
 				ops := two.m.fleet.settings.Sweep(two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"))
 				two.m.mu.Unlock()
-				if !slices.ContainsFunc(ops, func(op zk.Op) bool { return strings.HasSuffix(op.Path, "limit-3") }) {
-					t.Fatalf("%v: the scene shows nothing", ops)
-				}
+				assert.Must(t, slices.ContainsFunc(ops, func(op zk.Op) bool { return strings.HasSuffix(op.Path, "limit-3") }),
+					"%v: the scene shows nothing", ops)
 				s.mu.Lock()
 				_, _, _, _, err := s.tx(ops)
 				s.mu.Unlock()
-				if err == nil {
-					t.Error("the sweep took what was set")
-				}
+				assert.That(t, err != nil, "the sweep took what was set")
 				two.w.release()
 				one.wantLimit(3, false)
 			})
@@ -431,9 +407,7 @@ func TestASweepDoesNotTakeTheSettingsOfALockThatIsInUseAgain(t *testing.T) {
 		s.mu.Lock()
 		_, _, _, _, err := s.tx(ops)
 		s.mu.Unlock()
-		if !errors.Is(err, zk.ErrNotEmpty) {
-			t.Errorf("%v: %v", ops, err)
-		}
+		assert.That(t, errors.Is(err, zk.ErrNotEmpty), "%v: %v", ops, err)
 		two.w.release()
 	})
 }
@@ -447,9 +421,7 @@ func TestALockIsRemovedWithItsSettingsUnlessItIsInUse(t *testing.T) {
 		one.mustConfigure(2)
 		a := one.mustHold(permits(1, 0))
 		e := wantCode(t, two.remove(), locks.CodeLockInUse)
-		if len(e.Holders) != 1 || e.Holders[0].LeaseID != a.ID {
-			t.Errorf("%+v", e)
-		}
+		assert.That(t, len(e.Holders) == 1 && e.Holders[0].LeaseID == a.ID, "%+v", e)
 		two.w.hold()
 		one.mustRelease(a)
 		removed := make(chan error, 1)
@@ -506,9 +478,7 @@ func TestALockThatIsTakenAtThisMomentIsNotRemoved(t *testing.T) {
 				}
 				s.mu.Unlock()
 				wantCode(t, one.remove(), locks.CodeLockInUse)
-				if taken == nil || taken.err != nil || taken.lease.State != locks.Held {
-					t.Fatalf("%+v", taken)
-				}
+				assert.Must(t, taken != nil && taken.err == nil && taken.lease.State == locks.Held, "%+v", taken)
 				one.wantLimit(2, false)
 			})
 		})
@@ -572,9 +542,7 @@ func TestAGroupCarriesTheLimitOfEachOfItsSemaphores(t *testing.T) {
 		}
 		g.mustRelease(l)
 		time.Sleep(idleLock + 3*sweepEvery)
-		if left := s.names("/lockkeeper/settings"); !slices.Equal(left, []string{"default,deploy"}) {
-			t.Errorf("left: %v", left)
-		}
+		assert.Slices(t, s.names("/lockkeeper/settings"), []string{"default,deploy"}, "left")
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -45,9 +46,7 @@ func TestSettingsOnARealZooKeeper(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(leases) != 4 || refused != 4 {
-		t.Fatalf("%d leases, %d refused", len(leases), refused)
-	}
+	assert.Must(t, len(leases) == 4 && refused == 4, "%d leases, %d refused", len(leases), refused)
 	limit := leases[0].Limit
 	for i, l := range leases {
 		testkit.Eventually(t, 10*time.Second, func() bool {
@@ -67,9 +66,7 @@ func TestSettingsOnARealZooKeeper(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	res, err := gates[0].Acquire(ctx, locks.AcquireRequest{Lock: "pool", Mode: locks.Semaphore, Permits: 5, TTL: time.Minute})
-	if err != nil || res.Lease.State != locks.Held || res.Lease.Limit != 9 {
-		t.Fatalf("%+v %v", res.Lease, err)
-	}
+	assert.Must(t, err == nil && res.Lease.State == locks.Held && res.Lease.Limit == 9, "%+v %v", res.Lease, err)
 	wantCode(t, gates[1].Remove(ctx, locks.Anonymous, "", "pool"), locks.CodeLockInUse)
 	for _, l := range append(leases, res.Lease) {
 		var err error
@@ -78,18 +75,12 @@ func TestSettingsOnARealZooKeeper(t *testing.T) {
 				break
 			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 	}
-	if err := gates[1].Remove(ctx, locks.Anonymous, "", "pool"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, gates[1].Remove(ctx, locks.Anonymous, "", "pool"))
 	for _, m := range gates {
 		lock, err := m.Lock(ctx, locks.LockRequest{Lock: "pool", Consistent: true})
-		if err != nil || lock.Limit != 0 || lock.State != locks.LockFree {
-			t.Errorf("%+v %v", lock, err)
-		}
+		assert.That(t, err == nil && lock.Limit == 0 && lock.State == locks.LockFree, "%+v %v", lock, err)
 	}
 	if _, err := gates[0].Acquire(ctx, locks.AcquireRequest{Lock: "pool", Mode: locks.Semaphore, Limit: 1, TTL: time.Minute}); err != nil {
 		t.Error(fmt.Errorf("after its removal: %w", err))

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // idsOf are the ids of leases.
@@ -32,12 +33,8 @@ func TestWhoHoldsNowIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 			synctest.Wait()
 			_, err := asker.revokeShown(time.Second, alice)
 			e := wantCode(t, err, locks.CodeHolderChanged)
-			if len(e.Holders) != 1 || e.Holders[0].LeaseID != bob.ID || e.Holders[0].Owner != "bob" {
-				t.Errorf("told are %+v", e.Holders)
-			}
-			if asked := one.asked(bob); asked != (locks.Revocation{}) {
-				t.Errorf("bob is told %+v", asked)
-			}
+			assert.That(t, len(e.Holders) == 1 && e.Holders[0].LeaseID == bob.ID && e.Holders[0].Owner == "bob", "told are %+v", e.Holders)
+			assert.Equal(t, one.asked(bob), locks.Revocation{}, "bob is told")
 			time.Sleep(10 * time.Second)
 			one.wantState(bob, locks.Held, "")
 			one.mustRelease(bob)
@@ -59,14 +56,10 @@ func TestTheForceOfARevocationDoesNotMoveToTheNextHolder(t *testing.T) {
 			synctest.Wait()
 			one.mustRelease(alice)
 			synctest.Wait()
-			if asked := one.asked(bob); asked != (locks.Revocation{}) {
-				t.Errorf("bob is told %+v", asked)
-			}
+			assert.Equal(t, one.asked(bob), locks.Revocation{}, "bob is told")
 			time.Sleep(time.Minute)
 			one.wantState(bob, locks.Held, "")
-			if asked := one.asked(bob); asked != (locks.Revocation{}) {
-				t.Errorf("bob is told %+v", asked)
-			}
+			assert.Equal(t, one.asked(bob), locks.Revocation{}, "bob is told")
 			one.mustRelease(bob)
 			synctest.Wait()
 		}
@@ -82,9 +75,7 @@ func TestOnlyTheHoldersThatWereShownAreAsked(t *testing.T) {
 		}
 		answer, err := one.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", ForceAfter: 10 * time.Second,
 			Shown: locks.Shown{LeaseIDs: idsOf(readers[0]), Znodes: []string{readers[1].Znode}}})
-		if err != nil || len(answer.Asked) != 2 || len(answer.Not) != 0 {
-			t.Fatalf("%+v, %v", answer, err)
-		}
+		assert.Must(t, err == nil && len(answer.Asked) == 2 && len(answer.Not) == 0, "%+v, %v", answer, err)
 		time.Sleep(11 * time.Second)
 		one.wantState(readers[0], locks.Ended, locks.ReasonRevoked)
 		two.wantState(readers[1], locks.Ended, locks.ReasonRevoked)
@@ -104,9 +95,7 @@ func TestAGroupThatWaitsForItsOtherLockIsNotAsked(t *testing.T) {
 		g.mustHold(locks.AcquireRequest{Lock: "b", TTL: time.Hour})
 		group := g.mustAcquire(locks.AcquireRequest{TTL: time.Hour, Async: true, Group: []locks.Want{{Lock: "deploy"}, {Lock: "b"}}})
 		g.asksNone("no lease holds the lock")
-		if asked := g.asked(group); asked != (locks.Revocation{}) {
-			t.Errorf("who waits is told %+v", asked)
-		}
+		assert.Equal(t, g.asked(group), locks.Revocation{}, "who waits is told")
 		time.Sleep(10 * time.Second)
 		g.wantState(group, locks.Waiting, "")
 	})
@@ -126,9 +115,7 @@ func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
 		req := locks.ReapRequest{Lock: "deploy", State: locks.Waiting}
 		req.DryRun = true
 		preview, err := two.m.Reap(t.Context(), req)
-		if err != nil || len(preview.Reaped) != 2 {
-			t.Fatalf("%+v, %v", preview, err)
-		}
+		assert.Must(t, err == nil && len(preview.Reaped) == 2, "%+v, %v", preview, err)
 		req.DryRun = false
 		for _, c := range preview.Reaped {
 			if c.Foreign != nil {
@@ -139,14 +126,10 @@ func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
 		}
 		later := []locks.Lease{wait(one, "ci-2"), wait(one, "ci-3"), wait(one, "ci-4")}
 		answer, err := two.m.Reap(t.Context(), req)
-		if err != nil || len(answer.Reaped) != 2 || len(answer.Not) != 0 {
-			t.Fatalf("%+v, %v", answer, err)
-		}
+		assert.Must(t, err == nil && len(answer.Reaped) == 2 && len(answer.Not) == 0, "%+v, %v", answer, err)
 		synctest.Wait()
 		two.wantState(first, locks.Ended, locks.ReasonRevoked)
-		if s.node(theirs).stat.Czxid != 0 {
-			t.Error("what was shown of another program is still there")
-		}
+		assert.That(t, s.node(theirs).stat.Czxid == 0, "what was shown of another program is still there")
 		for _, l := range later {
 			one.wantState(l, locks.Waiting, "")
 		}
@@ -160,9 +143,7 @@ func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
 		}
 		one.wantState(later[0], locks.Held, "")
 		one.wantState(later[1], locks.Waiting, "")
-		if n := len(two.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, ring)); n != 2 {
-			t.Errorf("%d ends are told", n)
-		}
+		assert.Equal(t, len(two.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, ring)), 2, "ends are told")
 	})
 }
 

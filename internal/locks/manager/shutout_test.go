@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -68,9 +69,7 @@ func TestALeaseWhoseContenderIsClosedIsHeldOnAndStillEndsAtItsTTL(t *testing.T) 
 			t.Errorf("it ended %v after its last heartbeat", at.Sub(before))
 		}
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
-		if s.node(l.Znode).data != nil {
-			t.Error("its contender is there")
-		}
+		assert.That(t, s.node(l.Znode).data == nil, "its contender is there")
 	})
 }
 

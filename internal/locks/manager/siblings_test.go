@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -44,9 +45,7 @@ func (g *gate) refused(lock string, code locks.Code) (e *locks.Error) {
 	defer g.s.mu.Unlock()
 	for _, w := range g.s.writes[writes:] {
 		for _, op := range w.Ops {
-			if strings.HasPrefix(op.Path+"/", "/lockkeeper/locks/"+lock+"/") {
-				g.t.Errorf("written: %+v", op)
-			}
+			assert.That(g.t, !strings.HasPrefix(op.Path+"/", "/lockkeeper/locks/"+lock+"/"), "written: %+v", op)
 		}
 	}
 	return e
@@ -55,9 +54,7 @@ func (g *gate) refused(lock string, code locks.Code) (e *locks.Error) {
 func (g *gate) listed(state locks.LockState) (names []string) {
 	g.t.Helper()
 	page, err := g.m.Locks(g.t.Context(), locks.LockFilter{State: state})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	assert.NoError(g.t, err)
 	for _, l := range page.Items {
 		names = append(names, l.Name)
 	}
@@ -95,17 +92,13 @@ func TestALockThatBigdataDestroysIsNeitherJoinedNorGranted(t *testing.T) {
 					}
 					time.Sleep(5 * time.Minute)
 					e := g.refused("deploy", locks.CodeLockInvalid)
-					if e.RetryAfter == 0 || !strings.Contains(e.Detail, marker) {
-						t.Errorf("%+v", e)
-					}
+					assert.That(t, e.RetryAfter != 0 && strings.Contains(e.Detail, marker), "%+v", e)
 					for _, state := range []locks.LockState{"", locks.LockHeld, locks.LockFree} {
 						if names := g.listed(state); slices.Contains(names, "deploy_INVALID") {
 							t.Errorf("listed as %q: %v", state, names)
 						}
 					}
-					if s.node(marker).stat.Czxid == 0 {
-						t.Error("the marker was swept")
-					}
+					assert.That(t, s.node(marker).stat.Czxid != 0, "the marker was swept")
 					s.gone(marker)
 					time.Sleep(time.Second)
 					g.mustHold(deploy())
@@ -133,13 +126,9 @@ func TestWhoStandsFirstInALockThatBigdataDestroysIsNotGrantedIt(t *testing.T) {
 		}
 		s.gone(paths[0])
 		time.Sleep(20 * time.Second)
-		if waits.finished() {
-			t.Fatalf("%+v, %v", waits.lease, waits.err)
-		}
+		assert.Must(t, !waits.finished(), "%+v, %v", waits.lease, waits.err)
 		s.gone(marker)
-		if !waits.finished() || waits.err != nil {
-			t.Fatalf("%+v, %v", waits.lease, waits.err)
-		}
+		assert.Must(t, waits.finished() && waits.err == nil, "%+v, %v", waits.lease, waits.err)
 		if h := g.lock().Hazards; len(h) != 0 {
 			t.Errorf("%+v", h)
 		}
@@ -188,25 +177,20 @@ func TestNoLeaseJoinsKazoosSemaphore(t *testing.T) {
 					t.Errorf("%+v", e)
 				}
 				v := g.lock()
-				if v.State != locks.LockHeld || len(v.Holders) != len(leases) || v.QueueLength != 0 || len(v.Hazards) != 0 {
-					t.Fatalf("%+v", v)
-				}
+				assert.Must(t, v.State == locks.LockHeld && len(v.Holders) == len(leases) && v.QueueLength == 0 && len(v.Hazards) == 0,
+					"%+v", v)
 				for _, h := range v.Holders {
 					if f := h.Foreign; f.Program != "kazoo" || f.Kind != "semaphore" || f.Decoded.Identifier != "worker" ||
 						h.Mode != locks.Semaphore || h.Permits != 1 || h.Limit != 3 {
 						t.Errorf("%+v %+v", h, f)
 					}
 				}
-				if names := g.listed(""); !slices.Equal(names, []string{"deploy"}) {
-					t.Errorf("listed are %v", names)
-				}
+				assert.Slices(t, g.listed(""), []string{"deploy"}, "listed")
 				for _, name := range leases {
 					s.gone(plainPath + "/" + name)
 				}
 				time.Sleep(5 * time.Minute)
-				if s.node(plainPath).stat.Czxid == 0 {
-					t.Error("the semaphore's directory was swept: Kazoo makes it only once")
-				}
+				assert.That(t, s.node(plainPath).stat.Czxid != 0, "the semaphore's directory was swept: Kazoo makes it only once")
 				if v := g.lock(); v.State != locks.LockFree {
 					t.Errorf("%+v", v)
 				}

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/test/assert"
 )
 
 // TestTablesOfALeasesState walks the table of each enum: it has a row for each value, each value but the first is reached from
@@ -50,9 +51,7 @@ func TestTablesOfALeasesState(t *testing.T) {
 		}},
 	} {
 		t.Run(enum.name, func(t *testing.T) {
-			if len(enum.table) != int(enum.last)+1 {
-				t.Fatalf("%d rows for %d values", len(enum.table), enum.last+1)
-			}
+			assert.Must(t, len(enum.table) == int(enum.last)+1, "%d rows for %d values", len(enum.table), enum.last+1)
 			reached := enum.begin
 			for range enum.table {
 				for from, row := range enum.table {
@@ -62,9 +61,8 @@ func TestTablesOfALeasesState(t *testing.T) {
 				}
 			}
 			for from, row := range enum.table {
-				if row.name == "" || !reached.has(uint8(from)) || row.next&^every(enum.table) != 0 || row.next.has(uint8(from)) {
-					t.Errorf("row %d (%q) has no name, is not reached, or leads to itself or to no row", from, row.name)
-				}
+				assert.That(t, row.name != "" && reached.has(uint8(from)) && row.next&^every(enum.table) == 0 && !row.next.has(uint8(from)),
+					"row %d (%q) has no name, is not reached, or leads to itself or to no row", from, row.name)
 				for to := range enum.table {
 					m := New(Options{Logger: slog.New(slog.DiscardHandler)})
 					l := &lease{heapIndex: -1}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // largest is the most that an answer of the manager may have as JSON: its text, and a quarter for what frames it.
@@ -18,12 +19,8 @@ const largest = maxText + maxText/4
 func fits(t *testing.T, what string, answer any) {
 	t.Helper()
 	encoded, err := json.Marshal(answer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(encoded) > 2*largest {
-		t.Errorf("%s has %d bytes", what, len(encoded))
-	}
+	assert.NoError(t, err)
+	assert.That(t, len(encoded) <= 2*largest, "%s has %d bytes", what, len(encoded))
 }
 
 // crowd has so many shared leases hold a lock, each with all the metadata that it may have.
@@ -50,24 +47,20 @@ func TestAListOfLocksIsBoundedByItsText(t *testing.T) {
 		var names []string
 		for cursor, pages := "", 0; ; pages++ {
 			page, err := g.m.Locks(t.Context(), locks.LockFilter{Limit: locks.MaxPage, Cursor: cursor})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			fits(t, "a page of locks", page)
 			for i := range page.Items {
 				l := &page.Items[i]
 				names = append(names, l.Name)
-				if len(l.Holders) != maxHolders || l.HolderCount != leases {
-					t.Fatalf("%s shows %d holders of %d", l.Name, len(l.Holders), l.HolderCount)
-				}
+				assert.Must(t, len(l.Holders) == maxHolders && l.HolderCount == leases,
+					"%s shows %d holders of %d", l.Name, len(l.Holders), l.HolderCount)
 			}
 			if cursor = page.NextCursor; cursor == "" {
 				break
 			}
 		}
-		if len(names) != locks.MaxGroup || !slices.IsSorted(names) || len(slices.Compact(names)) != locks.MaxGroup {
-			t.Errorf("the pages have %d locks: %q", len(names), names)
-		}
+		assert.That(t, len(names) == locks.MaxGroup && slices.IsSorted(names) && len(slices.Compact(names)) == locks.MaxGroup,
+			"the pages have %d locks: %q", len(names), names)
 	})
 }
 
@@ -78,9 +71,7 @@ func TestAListOfLeasesIsBoundedByItsText(t *testing.T) {
 		var ids []string
 		for cursor := ""; ; {
 			page, err := g.m.Leases(t.Context(), locks.LeaseFilter{Limit: locks.MaxPage, Cursor: cursor})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			fits(t, "a page of leases", page)
 			for i := range page.Items {
 				ids = append(ids, page.Items[i].ID)
@@ -89,9 +80,7 @@ func TestAListOfLeasesIsBoundedByItsText(t *testing.T) {
 				break
 			}
 		}
-		if !slices.Equal(ids, want) {
-			t.Errorf("the pages have %d leases of %d", len(ids), len(want))
-		}
+		assert.That(t, slices.Equal(ids, want), "the pages have %d leases of %d", len(ids), len(want))
 	})
 }
 
@@ -100,13 +89,10 @@ func (g *gate) walk(lock string, limit int) (holders, waiters []string, pages in
 	g.t.Helper()
 	for cursor := ""; ; {
 		l, err := g.m.Lock(g.t.Context(), locks.LockRequest{Lock: lock, Limit: limit, Cursor: cursor})
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		assert.NoError(g.t, err)
 		fits(g.t, "a page of a queue", l)
-		if len(l.Holders) > limit || len(l.Waiters) > limit {
-			g.t.Fatalf("a page of %d shows %d holders and %d waiters", limit, len(l.Holders), len(l.Waiters))
-		}
+		assert.Must(g.t, len(l.Holders) <= limit && len(l.Waiters) <= limit,
+			"a page of %d shows %d holders and %d waiters", limit, len(l.Holders), len(l.Waiters))
 		for i := range l.Holders {
 			holders = append(holders, l.Holders[i].LeaseID)
 		}
@@ -139,9 +125,8 @@ func TestAQueueIsBoundedByItsTextAndItsPagesHaveAllHoldersAndWaiters(t *testing.
 			}
 		}
 		l, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Limit: 2})
-		if err != nil || l.HolderCount != len(want) || l.QueueLength != len(line) || l.State != locks.LockHeld {
-			t.Errorf("a page of 2 counts %d holders and %d waiters: %v", l.HolderCount, l.QueueLength, err)
-		}
+		assert.That(t, err == nil && l.HolderCount == len(want) && l.QueueLength == len(line) && l.State == locks.LockHeld,
+			"a page of 2 counts %d holders and %d waiters: %v", l.HolderCount, l.QueueLength, err)
 	})
 }
 
@@ -171,15 +156,12 @@ func TestAnswersWithoutPagesLeaveMetadataOut(t *testing.T) {
 		}
 		whole("a revocation", g.mustRevoke("maintenance", 0).Asked)
 		withdrawn, err := g.m.Withdraw(t.Context(), locks.WithdrawRequest{Lock: "deploy"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		whole("a withdrawal", withdrawn.Withdrawn)
 		whole("a dry reap", g.mustReap(locks.ReapRequest{Lock: "deploy", DryRun: true}).Reaped)
 		l, err := g.m.Configure(t.Context(), locks.SettingsRequest{Lock: "deploy", Limit: 2})
-		if err != nil || len(l.Holders) != maxHolders || l.HolderCount != len(want) {
-			t.Errorf("the answer to new settings shows %d holders of %d: %v", len(l.Holders), l.HolderCount, err)
-		}
+		assert.That(t, err == nil && len(l.Holders) == maxHolders && l.HolderCount == len(want),
+			"the answer to new settings shows %d holders of %d: %v", len(l.Holders), l.HolderCount, err)
 		whole("a reap", g.mustReap(locks.ReapRequest{Lock: "deploy"}).Reaped)
 	})
 }

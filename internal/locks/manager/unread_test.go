@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -39,9 +40,7 @@ func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.
 		}
 		time.AfterFunc(200*time.Millisecond, func() { h.hooks.Store(&hooks{}) })
 		v, err := two.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token}) // is answered when it has been read
-		if err != nil || v.State != locks.Waiting || v.TTL != ttl || v.ExpiresIn <= 0 || v.ExpiresIn > ttl {
-			t.Fatalf("%+v, %v", v, err)
-		}
+		assert.Must(t, err == nil && v.State == locks.Waiting && v.TTL == ttl && v.ExpiresIn > 0 && v.ExpiresIn <= ttl, "%+v, %v", v, err)
 		time.Sleep(v.ExpiresIn - 10*time.Millisecond)
 		synctest.Wait()
 		two.wantState(l, locks.Waiting, "")
@@ -81,15 +80,11 @@ func TestAPlaceThatIsFreedUnreadEndsNoLeaseASecondTime(t *testing.T) {
 				if c.byName {
 					end = locks.BreakRequest{Lock: "deploy", Name: base(l.Znode), Reason: "enough"}
 				}
-				if err := two.m.Break(t.Context(), end); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, two.m.Break(t.Context(), end))
 				if q := two.lockState("deploy"); q.State != locks.LockFree {
 					t.Errorf("%+v", q)
 				}
-				if n := two.countOf(events.LeaseRevoked, l); n != 0 {
-					t.Errorf("%d events tell that it was taken back", n)
-				}
+				assert.Equal(t, two.countOf(events.LeaseRevoked, l), 0, "events tell that it was taken back")
 				if list := two.notedFor(l); len(list) > 0 {
 					t.Errorf("its end is noted once more: %+v", list[0])
 				}

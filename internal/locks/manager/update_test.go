@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -21,9 +22,7 @@ func (g *gate) update(l locks.Lease, change locks.UpdateRequest) (locks.Lease, e
 func (g *gate) mustUpdate(l locks.Lease, change locks.UpdateRequest) locks.Lease {
 	g.t.Helper()
 	v, err := g.update(l, change)
-	if err != nil {
-		g.t.Fatalf("update %+v: %v", change, err)
-	}
+	assert.Must(g.t, err == nil, "update %+v: %v", change, err)
 	synctest.Wait()
 	return v
 }
@@ -69,13 +68,9 @@ func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
 			t.Errorf("a waiting lease: %+v", v)
 		}
 		synctest.Wait()
-		if n := one.countOf(events.LeaseUpdated, l); n != 2 {
-			t.Errorf("%d events tell of two updates", n)
-		}
+		assert.Equal(t, one.countOf(events.LeaseUpdated, l), 2, "events tell of two updates")
 		one.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Minute})
-		if n := one.countOf(events.LeaseUpdated, l); n != 2 {
-			t.Errorf("an update that changes nothing is told")
-		}
+		assert.That(t, one.countOf(events.LeaseUpdated, l) == 2, "an update that changes nothing is told")
 		one.crash()
 		two := s.gateway(t)
 		time.Sleep(12 * time.Second)
@@ -100,9 +95,7 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		v := g.mustUpdate(l, locks.UpdateRequest{TTL: 5 * time.Second, Owner: text("me")})
-		if v.TTL != 5*time.Second || v.ExpiresIn < 59*time.Second || g.countOf(events.LeaseUpdated, l) != 1 {
-			t.Fatalf("%+v", v)
-		}
+		assert.Must(t, v.TTL == 5*time.Second && v.ExpiresIn >= 59*time.Second && g.countOf(events.LeaseUpdated, l) == 1, "%+v", v)
 		if r := s.recordOf(l); r.LeaseTTL() != time.Minute || r.Owner != "me" {
 			t.Errorf("the record has come down too early: %+v", r)
 		}
@@ -145,9 +138,7 @@ func TestAnUpdateWhoseFateIsLostIsFoundOutAndDoneOnce(t *testing.T) {
 				}
 				s.mu.Unlock()
 				v := g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Minute})
-				if v.Owner != "ci" || v.TTL != time.Minute {
-					t.Errorf("%+v", v)
-				}
+				assert.That(t, v.Owner == "ci" && v.TTL == time.Minute, "%+v", v)
 				if n := s.node(l.Znode); n.stat.Version != 1 || s.recordOf(l).Owner != "ci" || s.recordOf(l).LeaseTTL() != time.Minute {
 					t.Errorf("written %d times: %s", n.stat.Version, n.data)
 				}

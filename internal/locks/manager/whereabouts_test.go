@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/test/assert"
 )
 
 // The index of all contenders is kept only while lookups use it.
@@ -20,9 +21,7 @@ func TestTheIndexOfLeasesIsDroppedWhenItIsUnused(t *testing.T) {
 			return two.m.replica.Kept()["indexed"] > 0
 		}
 		synctest.Wait()
-		if indexed() {
-			t.Error("an index before the first lookup")
-		}
+		assert.That(t, !indexed(), "an index before the first lookup")
 		two.mustBeatFor(l, locks.Held)
 		later := one.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
 		gone := one.mustHold(locks.AcquireRequest{Lock: "third", TTL: time.Hour})
@@ -34,9 +33,7 @@ func TestTheIndexOfLeasesIsDroppedWhenItIsUnused(t *testing.T) {
 		}
 		checkAll(t, s, one, two)
 		time.Sleep(2 * queues.IndexLife)
-		if indexed() {
-			t.Error("it is kept for ever")
-		}
+		assert.That(t, !indexed(), "it is kept for ever")
 		two.mustBeatFor(l, locks.Held)
 	})
 }
@@ -65,8 +62,6 @@ func TestWhereLeasesAreIsKnownWhateverTheirContenders(t *testing.T) {
 		checkAll(t, s, two)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		if n := two.m.replica.Kept()["indexed"]; n != 0 {
-			t.Errorf("%d of leases that have ended", n)
-		}
+		assert.Equal(t, two.m.replica.Kept()["indexed"], 0, "of leases that have ended")
 	})
 }

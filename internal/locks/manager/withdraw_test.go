@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -20,9 +21,7 @@ func (g *gate) withdraw(leases ...locks.Lease) (locks.WithdrawAnswer, error) {
 func (g *gate) mustWithdraw(want int) locks.WithdrawAnswer {
 	g.t.Helper()
 	answer, err := g.withdraw()
-	if err != nil || len(answer.Withdrawn) != want || len(answer.Not) != 0 || answer.More {
-		g.t.Fatalf("withdraw: %+v, %v", answer, err)
-	}
+	assert.Must(g.t, err == nil && len(answer.Withdrawn) == want && len(answer.Not) == 0 && !answer.More, "withdraw: %+v, %v", answer, err)
 	synctest.Wait()
 	return answer
 }
@@ -46,14 +45,10 @@ func TestAWithdrawnRevocationForcesNobody(t *testing.T) {
 			if r := <-polled; r != nil {
 				t.Errorf("gateway %d: a long poll is told %+v", i, r)
 			}
-			if asked := one.asked(l); asked != (locks.Revocation{}) {
-				t.Errorf("gateway %d: its holder is told %+v", i, asked)
-			}
+			assert.Equal(t, one.asked(l), locks.Revocation{}, "gateway %d: its holder is told", i)
 			for _, g := range []*gate{one, asker} {
 				list := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevokeWithdrawn)}, ring)
-				if len(list) == 0 || list[len(list)-1].LeaseID != l.ID {
-					t.Errorf("gateway %d: told %+v", i, list)
-				}
+				assert.That(t, len(list) != 0 && list[len(list)-1].LeaseID == l.ID, "gateway %d: told %+v", i, list)
 			}
 			if r, ok := record.Parse(s.node(l.Znode).data); !ok || r.Revoke != nil || r.Owner != "me" || r.Metadata != "build 7" {
 				t.Errorf("gateway %d: written is %+v", i, r)
@@ -116,9 +111,7 @@ func TestForceDoesNotOvertakeAWithdrawalThatWasWritten(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(time.Minute)
 			one.wantState(l, locks.Held, "")
-			if asked := one.asked(l); asked != (locks.Revocation{}) {
-				t.Errorf("its holder is told %+v", asked)
-			}
+			assert.Equal(t, one.asked(l), locks.Revocation{}, "its holder is told")
 			if n := one.countOf(events.LeaseRevoked, l); n != 0 {
 				t.Errorf("its end is told %d times", n)
 			}
@@ -158,9 +151,7 @@ func TestAWithdrawalSurvivesATakeover(t *testing.T) {
 		one.crash()
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		if asked := two.asked(l); asked != (locks.Revocation{}) {
-			t.Fatalf("its holder is told %+v", asked)
-		}
+		assert.MustEqual(t, two.asked(l), locks.Revocation{}, "its holder is told")
 		time.Sleep(2 * time.Minute)
 		two.wantState(l, locks.Held, "")
 		// The successor counts on: what it withdraws is forgotten, too.

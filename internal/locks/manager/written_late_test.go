@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -51,9 +52,7 @@ func TestALeaseWhoseExpiryCameTooLateHasAllThatTheHeartbeatPromised(t *testing.T
 					}
 					beaten = true
 					data, _, refused := beatenRecord(s.nodes[l.Znode].data, true)
-					if refused != nil {
-						t.Error(refused)
-					}
+					assert.That(t, refused == nil, "%v", refused)
 					if told {
 						s.tx([]zk.Op{{Kind: zk.OpDelete, Path: first.Znode, Version: -1}})
 					}

@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -22,12 +23,8 @@ func (g *gate) beatFor(l locks.Lease) (locks.Heartbeat, error) {
 func (g *gate) mustBeatFor(l locks.Lease, state locks.State) locks.Heartbeat {
 	g.t.Helper()
 	beat, err := g.beatFor(l)
-	if err != nil || beat.State != state || beat.LeaseID != l.ID {
-		g.t.Fatalf("%+v %v, want %s", beat, err, state)
-	}
-	if state == locks.Held && !g.m.StillValid(beat.Term) {
-		g.t.Fatal("nobody vouches for it")
-	}
+	assert.Must(g.t, err == nil && beat.State == state && beat.LeaseID == l.ID, "%+v %v, want %s", beat, err, state)
+	assert.Must(g.t, state != locks.Held || g.m.StillValid(beat.Term), "nobody vouches for it")
 	synctest.Wait()
 	return beat
 }
@@ -53,13 +50,10 @@ func TestALeaseLivesOnByHeartbeatsThatOthersWriteDown(t *testing.T) {
 		for i := range 10 {
 			time.Sleep(25 * time.Second)
 			beat := []*gate{two, three}[i%2].mustBeatFor(l, locks.Held)
-			if beat.ExpiresIn != 30*time.Second || beat.TTL != 30*time.Second || beat.FencingToken != l.FencingToken {
-				t.Fatalf("%+v", beat)
-			}
+			assert.Must(t, beat.ExpiresIn == 30*time.Second && beat.TTL == 30*time.Second && beat.FencingToken == l.FencingToken,
+				"%+v", beat)
 		}
-		if n := s.writesTo(l.Znode) - before; n != 10 {
-			t.Errorf("%d writes for 10 heartbeats", n)
-		}
+		assert.Equal(t, s.writesTo(l.Znode)-before, 10, "writes for 10 heartbeats")
 		synctest.Wait()
 		if v := one.look(l); v.State != locks.Held || !about(v.ExpiresIn, 30*time.Second) || v.Metadata != "mine" {
 			t.Errorf("at its owner: %+v", v)
@@ -240,9 +234,7 @@ func TestASuccessorKnowsOfWhatAnotherGatewayTold(t *testing.T) {
 		time.Sleep(time.Second)
 		two.mustBeatFor(l, locks.Held)
 		time.Sleep(9*time.Minute + 55*time.Second)
-		if !s.there(l.Znode) {
-			t.Error("it has gone before its time")
-		}
+		assert.That(t, s.there(l.Znode), "it has gone before its time")
 		_ = three
 	})
 }
@@ -321,9 +313,7 @@ func TestNobodyWhoHoldsIsToldByAGatewayThatIsBehindThatItWaits(t *testing.T) {
 			t.Fatalf("%+v %v", beat, err)
 		}
 		beat, err := two.beatFor(l)
-		if err == nil {
-			t.Errorf("%+v", beat)
-		}
+		assert.That(t, err != nil, "%+v", beat)
 		two.w.release()
 		synctest.Wait()
 		two.mustBeatFor(l, locks.Held)
@@ -515,9 +505,7 @@ func TestADowngradeReadsAHeartbeatFirst(t *testing.T) {
 func TestABeatLeavesTheRecordAsItIs(t *testing.T) {
 	data := `{"v":1,"owner":"me","ttl_ms":30000,"metadata":"{\"a\":1}","enqueued_ms":1763776000000,"holds":["h"],"later":{"n":9007199254740993}}`
 	beaten, known, err := beatenRecord([]byte(data), false)
-	if err != nil || known.Owner != "me" {
-		t.Fatal(err)
-	}
+	assert.Must(t, err == nil && known.Owner == "me", "%v", err)
 	if again, _, err := beatenRecord(beaten, true); err != nil || !strings.Contains(string(again), `"later":{"n":9007199254740993}`) ||
 		!strings.Contains(string(again), `"beats":2`) || !strings.Contains(string(again), `"told":true`) {
 		t.Errorf("%s %v", again, err)
@@ -570,9 +558,7 @@ func TestHeartbeatsThatAreWrittenDownAreBounded(t *testing.T) {
 		wantCode(t, err, locks.CodeCancelled)
 		<-two.m.requests.written
 		two.mustBeatFor(l, locks.Held)
-		if len(two.m.requests.written) != writtenWindow-1 {
-			t.Errorf("%d places are taken", len(two.m.requests.written))
-		}
+		assert.That(t, len(two.m.requests.written) == writtenWindow-1, "%d places are taken", len(two.m.requests.written))
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -54,17 +55,13 @@ func TestLeasesOnARealZooKeeper(t *testing.T) {
 	m := onZooKeeper(t, addr, chroot)
 	ctx := t.Context()
 	res, err := m.Acquire(ctx, locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second, Owner: "me"})
-	if err != nil || res.Lease.State != locks.Held || res.Lease.FencingToken == 0 {
-		t.Fatalf("%+v %v", res, err)
-	}
+	assert.Must(t, err == nil && res.Lease.State == locks.Held && res.Lease.FencingToken != 0, "%+v %v", res, err)
 	_, err = m.Acquire(ctx, locks.AcquireRequest{Lock: "deploy"})
 	wantCode(t, err, locks.CodeHeldByOther)
 	if v, err := m.Lease(ctx, locks.LeaseRequest{ID: res.Lease.ID, Verify: true}); err != nil || v.State != locks.Held {
 		t.Fatalf("verify: %+v %v", v, err)
 	}
-	if err := m.Release(ctx, locks.Anonymous, res.Lease.ID, res.Lease.Token); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, m.Release(ctx, locks.Anonymous, res.Lease.ID, res.Lease.Token))
 }
 
 // Two hundred clients on one lock: their own intervals never overlap, and the
@@ -105,9 +102,7 @@ func TestTwoHundredClientsOnOneLockNeverOverlap(t *testing.T) {
 			t.Fatalf("fencing token %d follows %d", tokens[i], tokens[i-1])
 		}
 	}
-	if len(tokens) != 200 {
-		t.Errorf("%d grants", len(tokens))
-	}
+	assert.That(t, len(tokens) == 200, "%d grants", len(tokens))
 }
 
 func BenchmarkLockCycles(b *testing.B) {

@@ -44,7 +44,7 @@ func TestANamespaceThatOneGatewayAddsIsServedAndTakenOverByTheOther(t *testing.T
 		if err == nil && (a.Status != http.StatusOK || b.State != api.StateHeld) {
 			err = fmt.Errorf("%d %s", a.Status, a.Body)
 		}
-		assert.Must(t, a == nil || a.Status != http.StatusGone, "the lease was lost: %s", a.Body)
+		assert.Must(t, a == nil || a.Status != http.StatusGone, "the lease was lost: %+v", a)
 		return err
 	}, "the successor runs its clock")
 
