@@ -77,7 +77,7 @@ func TestArriving(t *testing.T) {
 		late := one.m.Arrive(within(t, time.Second), l.ID, s.zxidNow()+1000)
 		wantCode(t, late, locks.CodeNotOwner)
 		var e *locks.Error
-		assert.That(t, !errors.As(late, &e) || e.RetryAfter == 0, "who has waited is to wait for another %v", e.RetryAfter)
+		assert.That(t, !errors.As(late, &e) || e.RetryAfter == 0, "after the wait there is no Retry-After: %v", late)
 		// Where it cannot even be waited, nobody is to come back at once.
 		begins := &Manager{fleet: fleet{ready: make(chan struct{})}}
 		if err := begins.Arrive(within(t, time.Second), l.ID, 1); !errors.As(err, &e) || e.Code != locks.CodeNotOwner || e.RetryAfter == 0 {

@@ -150,7 +150,7 @@ func TestARepeatWithTheSameKeyFindsWhatAKilledGatewayDid(t *testing.T) {
 			testkit.Closed(t, patience, struck.Fired(), "the fault strikes")
 			g.kill()
 			asked.answered(patience)
-			assert.Must(t, asked.err != nil, "there was an answer: %s", asked.a.Body)
+			assert.Must(t, asked.err != nil, "there was an answer: %+v", asked.a)
 			p.Heal()
 			if c.status == http.StatusOK {
 				testkit.Eventually(t, patience, func() bool { return len(f.children("/lockkeeper/locks/between")) == 1 }, "the write commits")

@@ -61,7 +61,7 @@ func TestARootMadeWithoutAnIdentityIsClosedByTheFirstStartWithOne(t *testing.T) 
 	_, err := Open(fixture.Context(t), open)
 	fixture.MustBeFatal(t, "a start without the identity", err, zk.KindAuth)
 	var fatal *zk.FatalError
-	assert.That(t, !errors.As(err, &fatal) || strings.Contains(fatal.Hint, "--zk-auth-file"), "the hint is %q", fatal.Hint)
+	assert.That(t, !errors.As(err, &fatal) || strings.Contains(fatal.Hint, "--zk-auth-file"), "no hint in %v", err)
 }
 
 // A release before this one left ADMIN of the open nodes to everyone.
@@ -140,7 +140,7 @@ func mustNameSetACL(t *testing.T, err error, node string) {
 	t.Helper()
 	fixture.MustBeFatal(t, node, err, zk.KindAuth)
 	var fatal *zk.FatalError
-	assert.That(t, !errors.As(err, &fatal) || strings.Contains(fatal.Hint, "setAcl "+node+" "), "the hint is %q", fatal.Hint)
+	assert.That(t, !errors.As(err, &fatal) || strings.Contains(fatal.Hint, "setAcl "+node+" "), "no hint in %v", err)
 }
 
 // Who may write a namespace's record can move its lock root.
