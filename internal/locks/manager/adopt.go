@@ -112,18 +112,19 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 	}
 	l := m.leases.byID[c.LeaseID]
 	own := string(c.LeaseID.Gateway()) == m.port.Session().ID()
+	past, known := m.history.Get(c.LeaseID)
 	if c.Ephemeral && !own && !fault.On("ephemeral") {
-		m.orphaned(q, c)
+		m.orphans.add(m.port, q, c)
 		return false
 	}
 	switch {
 	case l != nil && l.term == m.port.Term(), m.delays.byID[c.LeaseID] != nil:
 		return false
-	case own && l == nil && m.deletionKnown(c.LeaseID):
-		return false // the event follows
+	case own && l == nil && known && !past.Doubtful:
+		return false // the contender is certain to be gone; the event follows
 	case l == nil:
-		if l = m.newAdopted(q, c, own, now); l == nil {
-			return false // the others of its contenders follow; else sweepParts
+		if l = m.leases.newAdopted(m.replica, q, c, own, now); l == nil {
+			return false // the others of its contenders follow; else the sweeper ends it
 		}
 	default:
 		s := l.slotAt(q, c)
@@ -141,10 +142,10 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 }
 
 // newAdopted makes a lease of the contenders that a former owner left; nil while one is missing.
-func (m *Manager) newAdopted(q *queues.Queue, c *recipe.Contender, own bool, now time.Duration) *lease {
+func (t *leaseTable) newAdopted(r *queues.Replica, q *queues.Queue, c *recipe.Contender, own bool, now time.Duration) *lease {
 	list := []queues.Location{{Queue: q, Contender: c}}
 	if queues.OneOfSeveral(c) {
-		if list = m.replica.Group(c.LeaseID).Whole(); list == nil {
+		if list = r.Group(c.LeaseID).Whole(); list == nil {
 			return nil
 		}
 	}
@@ -155,16 +156,16 @@ func (m *Manager) newAdopted(q *queues.Queue, c *recipe.Contender, own bool, now
 	i := 0
 	for s := range l.slots {
 		s.q, s.contender, s.presence = list[i].Queue, list[i].Contender, slotSeen
-		noted := m.replica.Observed(s.contender)
+		noted := r.Observed(s.contender)
 		s.setObservation(noted)
 		s.shown = !noted.SuppressEvents
-		m.replica.Observe(s.contender, queues.Observed{})
+		r.Observe(s.contender, queues.Observed{})
 		s.q.Leases++
 		i++
 	}
-	m.leases.byID[l.id()] = l
-	m.leases.counts.enter(l)
-	m.leases.makeTicket(l)
+	t.byID[l.id()] = l
+	t.counts.enter(l)
+	t.makeTicket(l)
 	return l
 }
 
@@ -199,13 +200,6 @@ func (l *lease) adopt(m *Manager, now time.Duration) {
 	}
 	m.leases.touch(l)
 	l.load(m)
-}
-
-// deletionKnown reports whether a lease's contender is certain to be gone,
-// though the replica shows it.
-func (m *Manager) deletionKnown(id recipe.LeaseID) bool {
-	past, known := m.history.Get(id)
-	return known && !past.Doubtful
 }
 
 // mayBeAcknowledged notes that a lease's contender holds by its place in the queue. If

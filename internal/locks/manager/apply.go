@@ -32,7 +32,7 @@ func (m *Manager) Apply(changes []zk.Change) {
 				m.stream.synced, m.stream.loadedOnce = true, true
 				m.namespaceLoaded(c.Root)
 				m.lookAtConnection()
-				m.afterSync(now)
+				m.stream.afterSync(m, now)
 				if m.opt.Outbox != nil {
 					m.opt.Outbox.Look() // the observer may have missed changes
 				}
@@ -41,20 +41,20 @@ func (m *Manager) Apply(changes []zk.Change) {
 				m.settleDeferred(now)
 				m.considerTakeovers(now)
 			default:
-				m.applyNode(c, now)
+				m.stream.applyNode(m, c, now)
 			}
 		}
 	})
 }
 
-func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
+func (st *stream) applyNode(m *Manager, c *zk.Change, now time.Duration) {
 	switch c.Root.Path {
 	case m.opt.Root + "/gateways":
 		m.tellNode(c, nil)
-		m.applyRegistration(c, now)
+		st.applyRegistration(m, c, now)
 	case m.opt.Root + "/succession":
 		m.tellNode(c, nil)
-		m.applySuccession(c, now)
+		st.applySuccession(m, c, now)
 	case m.opt.Root + zk.NodeNamespaces:
 		m.tellNode(c, nil)
 		m.applyNamespace(c, now)
@@ -64,23 +64,23 @@ func (m *Manager) applyNode(c *zk.Change, now time.Duration) {
 		m.opt.Outbox.Look()
 	default:
 		if s := m.replica.NamespaceAt(c.Root.Path); s != nil {
-			m.stream.suppressEvents = !s.Whole
-			m.applyLock(s, c, now)
-			m.stream.suppressEvents = false
+			st.suppressEvents = !s.Whole
+			st.applyLock(m, s, c, now)
+			st.suppressEvents = false
 		}
 	}
 }
 
-func (m *Manager) applyLock(s *queues.Namespace, c *zk.Change, now time.Duration) {
+func (st *stream) applyLock(m *Manager, s *queues.Namespace, c *zk.Change, now time.Duration) {
 	q := m.replica.QueueOf(s, c, now)
 	m.tellNode(c, q) // before its consequences
 	switch c.Kind {
 	case zk.NodeAdded:
-		m.applyAdded(q, c, now)
+		st.applyAdded(m, q, c, now)
 	case zk.NodeRemoved:
-		m.applyRemoved(q, c, now)
+		st.applyRemoved(m, q, c, now)
 	case zk.NodeChanged:
-		m.applyChanged(q, c)
+		st.applyChanged(m, q, c)
 	case zk.DirRemoved:
 		m.plainGone(q, now)
 		m.applyDeltas(m.replica.ApplyDir(q, c, now), now)
@@ -95,7 +95,7 @@ func (m *Manager) applyLock(s *queues.Namespace, c *zk.Change, now time.Duration
 	m.applyDeltas(m.replica.ReviewMarker(q), now)
 }
 
-func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
+func (st *stream) applyAdded(m *Manager, q *queues.Queue, c *zk.Change, now time.Duration) {
 	if c.Node == queues.RemovalProbe {
 		return // gone again with its directory
 	}
@@ -112,7 +112,7 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 	}
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
-			m.probe(q, contender.Name)
+			st.probe(m, q, contender.Name)
 		} else if q.Contenders.Holds(contender.Name) && !q.Awaits(contender) {
 			m.seenHolding(q, contender, now, false)
 		}
@@ -133,7 +133,9 @@ func (m *Manager) applyAdded(q *queues.Queue, c *zk.Change, now time.Duration) {
 			l.place(m, now)
 		}
 	}
-	m.judge(q, c, now)
+	if !c.Listed {
+		m.evaluate(q, now)
+	}
 }
 
 // entry returns the queue entry for a name that the replica shows: that of an own lease not seen yet, else a new one.
@@ -155,14 +157,6 @@ func (t *leaseTable) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Co
 	return &c
 }
 
-// judge grants the leases that a change allows. A listing comes in no order of numbers, so judge waits for all of it
-// (DirListed).
-func (m *Manager) judge(q *queues.Queue, c *zk.Change, now time.Duration) {
-	if !c.Listed {
-		m.evaluate(q, now)
-	}
-}
-
 // place makes a created lease a waiting one once its position is certain.
 func (l *lease) place(m *Manager, now time.Duration) {
 	if l.phase != creating || !l.positionKnown() {
@@ -176,7 +170,7 @@ func (l *lease) place(m *Manager, now time.Duration) {
 	}
 }
 
-func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration) {
+func (st *stream) applyRemoved(m *Manager, q *queues.Queue, c *zk.Change, now time.Duration) {
 	if c.Node == queues.RemovalProbe {
 		return
 	}
@@ -210,7 +204,9 @@ func (m *Manager) applyRemoved(q *queues.Queue, c *zk.Change, now time.Duration)
 	m.removeContender(q, contender.Name, now)
 	m.wordGone(q, &contender)
 	m.passOn(q, now)
-	m.judge(q, c, now)
+	if !c.Listed {
+		m.evaluate(q, now)
+	}
 }
 
 // lostContender handles the disappearance of an own contender from the
@@ -237,7 +233,7 @@ func (l *lease) lostContender(m *Manager, s *slot, c *zk.Change, now time.Durati
 	}
 }
 
-func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
+func (st *stream) applyChanged(m *Manager, q *queues.Queue, c *zk.Change) {
 	contender, ok := q.Namespace.Naming.Parse(m.fleet.id, c.Node)
 	if !ok {
 		return
@@ -257,7 +253,7 @@ func (m *Manager) applyChanged(q *queues.Queue, c *zk.Change) {
 }
 
 // probe checks whether the gateway may read a contender that a listing showed.
-func (m *Manager) probe(q *queues.Queue, name string) {
+func (st *stream) probe(m *Manager, q *queues.Queue, name string) {
 	m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
 		switch {
 		case err == nil:
@@ -266,14 +262,6 @@ func (m *Manager) probe(q *queues.Queue, name string) {
 			m.applyDeltas(m.replica.Hide(q, name), m.clock.Now().Boot())
 		}
 	})
-}
-
-// pollHidden lists the directories with contenders that the gateway may not read, since it gets no event when they end.
-// The sweeper calls it once a second.
-func (m *Manager) pollHidden() {
-	for _, q := range m.replica.ToList() {
-		m.list(q)
-	}
 }
 
 // applySettings takes a change of the settings.

@@ -92,7 +92,7 @@ func (a *acquiringLease) succeed(now time.Duration) (done bool) {
 }
 
 // lost reports whether no client can ever get the lease's token: no other request waits on it, and it has no key.
-func (a *acquiringLease) lost() bool { return a.l.listeners == 1 && !a.m.keyed(a.l) }
+func (a *acquiringLease) lost() bool { return a.l.listeners == 1 && !a.l.keyed() }
 
 // giveUpLost ends a lease whose token no client can ever get.
 func (a *acquiringLease) giveUpLost(now time.Duration) {
@@ -122,7 +122,7 @@ func (a *acquiringLease) answer(now time.Duration) (done bool) {
 		a.giveUpLost(now)
 		return a.fail(cancelled(a.ctx), now)
 	case a.draining:
-		if l.phase == waiting && (a.m.keyed(l) || a.req.Async) {
+		if l.phase == waiting && (l.keyed() || a.req.Async) {
 			return a.succeed(now) // its contender outlives this gateway
 		}
 		a.giveUpLost(now) // else a successor would grant it the lock
@@ -176,7 +176,7 @@ func (a *acquiringLease) answerEnded(now time.Duration) (done bool) {
 		}
 		a.err = a.m.heldByOther(a.ctx, a.req, q, code)
 		return true
-	case l.reason() == locks.ReasonGatewayLeft && !l.grant.granted() && !a.m.keyed(l):
+	case l.reason() == locks.ReasonGatewayLeft && !l.grant.granted() && !l.keyed():
 		return a.fail(unavailable(), now) // its contender was deleted with the session
 	}
 	return a.fail(endedError(l.reason()).Because(l.words()), now)
@@ -230,7 +230,7 @@ func notGranted(req *locks.AcquireRequest) locks.Code {
 }
 
 // keyed reports whether the client can find the lease again by repeating the request.
-func (m *Manager) keyed(l *lease) bool { return l.key() != "" }
+func (l *lease) keyed() bool { return l.key() != "" }
 
 // giveUp ends a lease that no client wants, now or as soon as the gateway knows that its contender exists.
 func (l *lease) giveUp(m *Manager, reason locks.Reason, now time.Duration) {

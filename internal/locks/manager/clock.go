@@ -42,20 +42,20 @@ type timers struct {
 
 // runClock ends leases whose time is over. It is the only place where time
 // ends anything.
-func (m *Manager) runClock(ctx context.Context) error {
+func (t *timers) run(m *Manager, ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-m.timers.wake:
+		case <-t.wake:
 		case <-timer.C:
 		}
 		m.do(func() {
 			now := m.clock.Now()
-			sleep := m.tick(now.Boot())
-			m.timers.expected = now.Boot() + sleep
+			sleep := t.tick(m, now.Boot())
+			t.expected = now.Boot() + sleep
 			timer.Reset(sleep)
 		})
 	}
@@ -74,54 +74,54 @@ func (t *timers) wakeAt(due time.Duration) {
 }
 
 // tick does what is due at now and tells how long to sleep.
-func (m *Manager) tick(now time.Duration) time.Duration {
-	c := &m.timers
+func (t *timers) tick(m *Manager, now time.Duration) time.Duration {
+	c := t
 	late := now - c.expected
 	c.beat = now
 	m.lookAtConnection()
 	m.releaseDue(now)
 	if !m.trusted() {
 		c.trusted = false
-		return m.soonest(clockTick, now)
+		return t.soonest(m, clockTick, now)
 	}
 	switch {
 	case !c.trusted && c.lastTrusted != 0:
 		if !fault.On("blind-time") {
-			m.forgive(now, now-c.lastTrusted)
+			t.forgive(m, now, now-c.lastTrusted)
 		}
 	case late > lateWake && c.expected != 0:
-		m.forgive(now, late)
+		t.forgive(m, now, late)
 	}
 	c.trusted, c.lastTrusted = true, now
 	m.considerTakeovers(now)
 	m.port.PumpReads()
 	m.settleDeferred(now)
 	if m.life.draining {
-		return m.soonest(clockTick, now)
+		return t.soonest(m, clockTick, now)
 	}
-	m.endDelays(now)
-	for m.timers.expiring < expiryWindow {
-		l := m.timers.deadlines.pop(now)
+	m.delays.endDue(m, now)
+	for t.expiring < expiryWindow {
+		l := t.deadlines.pop(now)
 		if l == nil {
 			break
 		}
 		l.atDeadline(m, now)
 	}
-	if m.timers.expiring >= expiryWindow {
+	if t.expiring >= expiryWindow {
 		return expiryPause
 	}
 	sleep := clockTick
-	if next, ok := m.timers.deadlines.next(); ok {
+	if next, ok := t.deadlines.next(); ok {
 		sleep = min(sleep, max(next-now, 0))
 	}
 	if next, ok := m.delays.next(); ok {
 		sleep = min(sleep, max(next-now, 0))
 	}
-	return m.soonest(sleep, now)
+	return t.soonest(m, sleep, now)
 }
 
 // soonest is how long to sleep so that no event is held back for too long.
-func (m *Manager) soonest(sleep, now time.Duration) time.Duration {
+func (t *timers) soonest(m *Manager, sleep, now time.Duration) time.Duration {
 	if next, ok := m.back.next(); ok {
 		return min(sleep, max(next-now, 0))
 	}
@@ -130,7 +130,7 @@ func (m *Manager) soonest(sleep, now time.Duration) time.Duration {
 
 // forgive moves every deadline by the time in which heartbeats could not be
 // heard and a little more, once per blind interval.
-func (m *Manager) forgive(now, blind time.Duration) {
+func (t *timers) forgive(m *Manager, now, blind time.Duration) {
 	m.log.Info("deadlines moved: heartbeats could not be heard", "blind_ms", blind.Milliseconds(), "leases", len(m.leases.byID))
 	for _, l := range m.leases.byID {
 		if l.phase == waiting || l.phase == held {

@@ -164,64 +164,64 @@ func (l *lease) notClosed(m *Manager, now time.Duration) {
 	l.resubmitDelete(m)
 }
 
-// delayed reports whether a contender stays for a lock delay, as far as it is
-// known here: of another gateway's lease, when somebody has looked.
-func (m *Manager) delayed(q *queues.Queue, c *recipe.Contender) bool {
-	if !c.Ours || m.leases.byID[c.LeaseID] != nil {
+// has reports whether a contender stays for a lock delay, as far as this gateway knows: of another gateway's lease, it
+// knows what it has read.
+func (d *delays) has(t *leaseTable, r *queues.Replica, q *queues.Queue, c *recipe.Contender) bool {
+	if !c.Ours || t.byID[c.LeaseID] != nil {
 		return false
 	}
-	if m.delays.byID[c.LeaseID] != nil {
+	if d.byID[c.LeaseID] != nil {
 		return true
 	}
-	i := m.replica.Record(queues.Location{Queue: q, Contender: c}).Node()
+	i := r.Record(queues.Location{Queue: q, Contender: c}).Node()
 	return i != nil && i.IsRecord && i.Record.Closed != nil
 }
 
-// viewDelay shows that a contender stays for a lock delay.
-func (m *Manager) viewDelay(q *queues.Queue, c *recipe.Contender, v *locks.Contender, now time.Duration) {
-	if !m.delayed(q, c) {
+// view shows that a contender stays for a lock delay.
+func (d *delays) view(m *Manager, q *queues.Queue, c *recipe.Contender, v *locks.Contender, now time.Duration) {
+	if !d.has(m.leases, m.replica, q, c) {
 		return
 	}
 	v.Delayed = true
-	if d := m.delays.byID[c.LeaseID]; d != nil {
-		v.Reason, v.Owner, v.ExpiresIn, v.FencingToken = d.reason, d.owner, max(d.until-now, 0), d.token
+	if one := d.byID[c.LeaseID]; one != nil {
+		v.Reason, v.Owner, v.ExpiresIn, v.FencingToken = one.reason, one.owner, max(one.until-now, 0), one.token
 		return
 	}
 	v.Reason = m.replica.Record(queues.Location{Queue: q, Contender: c}).Node().Record.Closed.Reason
 }
 
-// endDelays deletes the contenders whose lock delay is over. The clock loop calls it.
-func (m *Manager) endDelays(now time.Duration) {
+// endDue deletes the contenders whose lock delay is over. The clock loop calls it.
+func (d *delays) endDue(m *Manager, now time.Duration) {
 	for m.timers.expiring < expiryWindow {
-		d, ok := m.delays.line.Min()
-		if !ok || d.until > now {
+		one, ok := d.line.Min()
+		if !ok || one.until > now {
 			return
 		}
 		switch {
-		case m.members.Elsewhere(d.id.Gateway()):
-			m.delays.drop(d) // another gateway has taken it over, and gives its delay
-		case !m.members.Owns(d.id.Gateway()) || d.deleting:
-			m.delays.put(d, now+deleteRetry)
+		case m.members.Elsewhere(one.id.Gateway()):
+			d.drop(one) // another gateway has taken it over, and gives its delay
+		case !m.members.Owns(one.id.Gateway()) || one.deleting:
+			d.put(one, now+deleteRetry)
 		default:
-			m.endDelay(d, now)
+			d.end(m, one, now)
 		}
 	}
 }
 
-func (m *Manager) endDelay(d *delay, now time.Duration) {
-	d.deleting = true
-	m.delays.put(d, now+deleteRetry)
+func (d *delays) end(m *Manager, one *delay, now time.Duration) {
+	one.deleting = true
+	d.put(one, now+deleteRetry)
 	w := &zk.Write{}
-	for _, at := range queues.TailFirst(d.at) {
+	for _, at := range queues.TailFirst(one.at) {
 		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
 	}
 	m.timers.expiring++
 	m.port.Submit(w, func(res zk.Result) {
 		m.timers.expiring--
-		d.deleting = false
+		one.deleting = false
 		if isNoNode(res.Err) && res.Culprit >= 0 {
-			// Somebody was quicker; the event follows.
-			m.delays.leave(d, func(at queues.Location) bool {
+			// Another client was quicker; the event follows.
+			d.leave(one, func(at queues.Location) bool {
 				return at.Queue.Path+"/"+at.Contender.Name == w.Ops[res.Culprit].Path && at.Queue.Contenders.Get(at.Contender.Name) == nil
 			})
 		}

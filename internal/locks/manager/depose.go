@@ -12,32 +12,40 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// runVigil looks at the other gateways' guards, three times in a promise window.
-func (m *Manager) runVigil(ctx context.Context) error {
+// guardWatch reads the other gateways' guards, and deposes a gateway whose guard does not change. It owns the round: which
+// gateway was the last.
+type guardWatch struct {
+	m    *Manager
+	last recipe.GatewayID
+}
+
+// run reads guards until ctx ends, three times in a promise window.
+func (w *guardWatch) run(ctx context.Context) error {
+	m := w.m
 	pause := m.fleet.layout.PromiseWindow / 3
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	last := recipe.GatewayID("") // the last one of the round before
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timer.C:
 		}
-		session, ids := locked2(m, func() (term.Session, []string) { return m.port.Session(), m.members.Watched(last) })
+		session, ids := locked2(m, func() (term.Session, []string) { return m.port.Session(), m.members.Watched(w.last) })
 		if session != nil && len(ids) > 0 {
-			last = recipe.GatewayID(ids[len(ids)-1])
+			w.last = recipe.GatewayID(ids[len(ids)-1])
 			round, cancel := context.WithTimeout(ctx, pause)
 			guards := session.Guards(round, ids)
 			cancel()
-			m.sawGuards(session, guards)
+			w.saw(session, guards)
 		}
 		timer.Reset(pause)
 	}
 }
 
-// sawGuards takes the answers of one round.
-func (m *Manager) sawGuards(session term.Session, guards map[string]zk.Guard) {
+// saw takes the answers of one round.
+func (w *guardWatch) saw(session term.Session, guards map[string]zk.Guard) {
+	m := w.m
 	m.do(func() {
 		if m.port.Session() != session {
 			return
@@ -45,7 +53,7 @@ func (m *Manager) sawGuards(session term.Session, guards map[string]zk.Guard) {
 		now := m.clock.Now().Boot()
 		for _, id := range slices.Sorted(maps.Keys(guards)) {
 			if id := recipe.GatewayID(id); m.members.SawGuard(id, guards[string(id)], now) {
-				m.considerDeposing(id)
+				w.considerDeposing(id)
 			}
 		}
 	})
@@ -53,7 +61,8 @@ func (m *Manager) sawGuards(session term.Session, guards map[string]zk.Guard) {
 
 // considerDeposing succeeds a gateway that is registered and stalled. It need not have leases: what it would do with those
 // that it is asked for is what it does with others.
-func (m *Manager) considerDeposing(id recipe.GatewayID) {
+func (w *guardWatch) considerDeposing(id recipe.GatewayID) {
+	m := w.m
 	now := m.clock.Now()
 	open, ok := m.port.TrustedSince(now)
 	if !ok || !m.trusted() || m.life.draining || !m.replica.KnowsAll() {

@@ -39,7 +39,7 @@
 // Clients that take all they need at once therefore cannot deadlock with each other.
 // The lease is granted when it holds in every slot. One transaction ends it, also when one slot loses its contender.
 // Each name says which contender of how many it is (recipe), so a successor adopts a lease only when it is complete.
-// A lease that is incomplete a promise window after it was seen is deleted (sweepParts).
+// A lease that is incomplete a promise window after it was seen is deleted (sweep.go).
 // The first slot has the lease's record; the others have a label for display.
 //
 // A downgrade (downgrade.go) replaces a slot's contender under the same number,

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -99,20 +99,20 @@ type orphan struct {
 
 type orphans map[recipe.LeaseID]*orphan
 
-// orphaned records a contender of an orphan.
-func (m *Manager) orphaned(q *queues.Queue, c *recipe.Contender) {
-	o := m.orphans[c.LeaseID]
-	if o == nil {
-		o = &orphan{ttl: locks.MaxTTL}
-		m.orphans[c.LeaseID] = o
-		m.port.Read(q.Path+"/"+c.Name, 0, func(data []byte, _ wire.Stat, err error) {
+// add records a contender of an orphan.
+func (o orphans) add(port *term.Port, q *queues.Queue, c *recipe.Contender) {
+	one := o[c.LeaseID]
+	if one == nil {
+		one = &orphan{ttl: locks.MaxTTL}
+		o[c.LeaseID] = one
+		port.Read(q.Path+"/"+c.Name, 0, func(data []byte, _ wire.Stat, err error) {
 			if r, ok := record.Parse(data); err == nil && ok {
-				o.ttl = r.LeaseTTL()
+				one.ttl = r.LeaseTTL()
 			}
 		})
 	}
-	if !slices.ContainsFunc(o.at, func(at queues.Location) bool { return at.Contender == c }) {
-		o.at = append(o.at, queues.Location{Queue: q, Contender: c})
+	if !slices.ContainsFunc(one.at, func(at queues.Location) bool { return at.Contender == c }) {
+		one.at = append(one.at, queues.Location{Queue: q, Contender: c})
 	}
 }
 
@@ -124,18 +124,5 @@ func (o orphans) leave(c *recipe.Contender) {
 	one.at = slices.DeleteFunc(one.at, func(at queues.Location) bool { return at.Contender == c })
 	if len(one.at) == 0 {
 		delete(o, c.LeaseID)
-	}
-}
-
-// sweepOrphans deletes orphans that should have gone with their session.
-func (m *Manager) sweepOrphans(now time.Duration) {
-	for _, id := range slices.Sorted(maps.Keys(m.orphans)) {
-		o := m.orphans[id]
-		if !m.members.Owns(id.Gateway()) || now < m.members.TakenAt(id.Gateway())+m.fleet.layout.LargestWindow+o.ttl ||
-			o.asked != 0 && now-o.asked < m.fleet.layout.PromiseWindow {
-			continue
-		}
-		o.asked = now // the deletion's events remove it
-		deleteAll(m.port, o.at)
 	}
 }

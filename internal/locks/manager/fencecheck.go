@@ -206,7 +206,7 @@ func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int6
 		f.unread = []*recipe.Contender{c}
 	case l == nil && m.replica.Record(queues.Location{Queue: q, Contender: c}).Node() == nil:
 		f.record = m.replica.Record(queues.Location{Queue: q, Contender: c}) // it shows whether the lease ended
-	case l == nil && m.delayed(q, c):
+	case l == nil && m.delays.has(m.leases, m.replica, q, c):
 		f.reason = fenceDelayed
 	case l == nil:
 		f.current = true

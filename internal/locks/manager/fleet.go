@@ -13,7 +13,7 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
+func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration) {
 	id, err := recipe.ParseGatewayID(c.Node)
 	if err != nil {
 		return
@@ -39,7 +39,7 @@ func (m *Manager) applyRegistration(c *zk.Change, now time.Duration) {
 	}
 }
 
-func (m *Manager) applySuccession(c *zk.Change, now time.Duration) {
+func (st *stream) applySuccession(m *Manager, c *zk.Change, now time.Duration) {
 	id, err := recipe.ParseGatewayID(c.Node)
 	if err != nil {
 		return
@@ -130,7 +130,7 @@ func (m *Manager) tookOver(id recipe.GatewayID, deposed bool, res zk.Result) {
 	m.members.LogTakeovers(m.log, m.clock.Now().Boot())
 }
 
-func (m *Manager) afterSync(now time.Duration) {
+func (st *stream) afterSync(m *Manager, now time.Duration) {
 	m.replica.DropNodes() // a gap in the stream may precede this: records are read again
 	m.adoptAll(now)
 	if m.port.Session() == nil {
@@ -144,7 +144,7 @@ func (m *Manager) afterSync(now time.Duration) {
 	for _, l := range m.leases.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
 		l.checkUnseen(m)
 	}
-	m.recheck()
+	st.recheck(m)
 	m.considerTakeovers(now)
 	m.settleDeferred(now)
 }

@@ -256,7 +256,7 @@ func (m *Manager) mustID(id string) recipe.LeaseID {
 // openSession gives the manager a port whose session is that one.
 func openSession(tb testing.TB, m *Manager, session *fakeSession) {
 	port := term.New(term.Options{Store: oneSession{session: session}, Clock: m.clock, Log: m.log, Monitor: outcomes{&m.monitor},
-		NewID: newGatewayID, Begun: func(term.Session) {}, Ended: func(term.Session) {}, Idle: m.recheckNext})
+		NewID: newGatewayID, Begun: func(term.Session) {}, Ended: func(term.Session) {}, Idle: func() { m.stream.recheckNext(m) }})
 	port.Watcher, m.port = m.port.Watcher, port
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)

@@ -190,7 +190,7 @@ func New(opt Options) *Manager {
 	m.members = cluster.New(m.wake)
 	m.replica = queues.New(m.wake)
 	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},
-		NewID: newGatewayID, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: m.recheckNext})
+		NewID: newGatewayID, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: func() { m.stream.recheckNext(m) }})
 	m.life.ctx, m.life.end = context.WithCancel(context.Background())
 	m.requests.shortTTL = shortTTLWarning(m.failoverTTL())
 	return m
@@ -213,9 +213,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.port.Watcher.Run(ctx) })
 	group.Go(func() error { return m.port.Run(ctx, registration, m.fleet.layout.PromiseWindow) })
-	group.Go(func() error { return m.runClock(ctx) })
-	group.Go(func() error { return m.runSweeper(ctx) })
-	group.Go(func() error { return m.runVigil(ctx) })
+	group.Go(func() error { return m.timers.run(m, ctx) })
+	group.Go(func() error { return (&sweeper{m: m, random: m.opt.Random}).run(ctx) })
+	group.Go(func() error { return (&guardWatch{m: m}).run(ctx) })
 	err = group.Wait()
 	m.do(func() { m.life.end() })
 	m.life.errands.Wait()

@@ -135,10 +135,10 @@ func (m *Manager) noteTaken(parts []queues.Location, v cause, notify string, unn
 		return n, true
 	}
 	held := slices.ContainsFunc(parts, func(p queues.Location) bool {
-		return p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !m.delayed(p.Queue, p.Contender) && (m.replica.Observed(p.Contender).Holds || m.replica.LeaseHolds(p.Queue, p.Contender))
+		return p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !m.delays.has(m.leases, m.replica, p.Queue, p.Contender) && (m.replica.Observed(p.Contender).Holds || m.replica.LeaseHolds(p.Queue, p.Contender))
 	})
 	if !held {
-		if p := parts[0]; p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !m.delayed(p.Queue, p.Contender) {
+		if p := parts[0]; p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !m.delays.has(m.leases, m.replica, p.Queue, p.Contender) {
 			n.checks = queues.StillWaits(parts)
 		}
 		if notify == "" {

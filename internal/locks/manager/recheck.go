@@ -14,8 +14,8 @@ import (
 // have written a record meanwhile, to ask the lease's holder to release it. Until
 // one is read the lease goes on as it was; what time decides names the version
 // that was seen, so that nothing is swallowed.
-func (m *Manager) recheck() {
-	m.stream.again = nil
+func (st *stream) recheck(m *Manager) {
+	st.again = nil
 	if m.port.Session() == nil {
 		return // the adoption by the next session reads them all
 	}
@@ -23,7 +23,7 @@ func (m *Manager) recheck() {
 		m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
 			for _, c := range q.Contenders.All() {
 				if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.recordState.loaded() {
-					m.stream.again = append(m.stream.again, l)
+					st.again = append(st.again, l)
 				}
 			}
 			return true
@@ -33,12 +33,12 @@ func (m *Manager) recheck() {
 }
 
 // recheckNext puts the next lease that is to be read again into the line.
-func (m *Manager) recheckNext() {
-	for len(m.stream.again) > 0 {
-		l := m.stream.again[0]
-		m.stream.again[0] = nil
-		if m.stream.again = m.stream.again[1:]; len(m.stream.again) == 0 {
-			m.stream.again = nil
+func (st *stream) recheckNext(m *Manager) {
+	for len(st.again) > 0 {
+		l := st.again[0]
+		st.again[0] = nil
+		if st.again = st.again[1:]; len(st.again) == 0 {
+			st.again = nil
 		}
 		if l.phase == ended || !l.recordState.loaded() || l.term != m.port.Term() {
 			continue

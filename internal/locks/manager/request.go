@@ -126,7 +126,7 @@ func (m *Manager) barrierUnder(ctx context.Context) (*term.Ref, error) {
 }
 
 // getOutside reads a node under the session, within answerWithin. The monitor is held, and released meanwhile.
-func (m *Manager) getOutside(ctx context.Context, session term.Session, path string) (data []byte, stat zk.Stat, err error) {
+func (m *monitor) getOutside(ctx context.Context, session term.Session, path string) (data []byte, stat zk.Stat, err error) {
 	m.outside(func() {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()

@@ -229,7 +229,7 @@ type holder struct {
 
 func (m *Manager) newHolder(q *queues.Queue, c *recipe.Contender) holder {
 	h := holder{at: queues.Location{Queue: q, Contender: c}, view: m.viewContender(q, c, 0)}
-	if m.delayed(q, c) {
+	if m.delays.has(m.leases, m.replica, q, c) {
 		h.err = errDelayed
 	} else if m.leases.copied(q, c) {
 		h.err = errCopied
@@ -295,7 +295,7 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown,
 // isOver reports whether a contender's lease is known to end, or to have ended and left its place.
 func (m *Manager) isOver(q *queues.Queue, c *recipe.Contender) bool {
 	l := m.leases.leaseOf(q, c)
-	return m.delayed(q, c) || l != nil && (l.phase == ending || l.phase == ended)
+	return m.delays.has(m.leases, m.replica, q, c) || l != nil && (l.phase == ending || l.phase == ended)
 }
 
 // askedOf is the revocation of a contender as far as this gateway knows; for another program's only whether it has one.

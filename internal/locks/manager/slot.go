@@ -6,8 +6,6 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/locks/term"
-	"lockkeeper/internal/zk"
 )
 
 // slot is a lease's place in one queue: one contender. Most leases have one
@@ -156,21 +154,4 @@ func (l *lease) evaluateAll(m *Manager, now time.Duration) {
 	for s := range l.slots {
 		m.evaluate(s.q, now)
 	}
-}
-
-// sweepGroups deletes what is left of leases of this gateway that have lost contenders while no gateway knew them.
-func (m *Manager) sweepGroups(now time.Duration) {
-	mine := func(id recipe.LeaseID) bool { return m.leases.byID[id] == nil && m.members.Owns(id.Gateway()) }
-	for _, g := range m.replica.Broken(now, m.fleet.layout.PromiseWindow, mine) {
-		deleteAll(m.port, g.At)
-	}
-}
-
-// deleteAll deletes contenders of a lease that no gateway runs.
-func deleteAll(port *term.Port, list []queues.Location) {
-	w := &zk.Write{Alone: true}
-	for _, at := range queues.TailFirst(list) {
-		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
-	}
-	port.Submit(w, func(zk.Result) {})
 }

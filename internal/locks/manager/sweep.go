@@ -38,63 +38,72 @@ const (
 	scanEvery = time.Minute
 )
 
-// runSweeper removes what is left behind: idle lock directories, keys whose
-// life is over, successions that no contender needs any more.
-func (m *Manager) runSweeper(ctx context.Context) error {
+// sweeper removes what is left behind: idle lock directories, keys whose life is over, successions that no contender
+// needs any more. It owns the times of its rounds.
+type sweeper struct {
+	m        *Manager
+	random   rand.Source // nil is the runtime's
+	nextScan time.Duration
+}
+
+// run sweeps until ctx ends.
+func (w *sweeper) run(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	nextScan := m.clock.Now().Boot() + m.jitter(scanEvery)
+	w.nextScan = w.m.clock.Now().Boot() + w.jitter(scanEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
-		m.sweep()
-		if now := m.clock.Now().Boot(); now >= nextScan {
-			nextScan = now + scanEvery/2 + m.jitter(scanEvery)
-			m.scanKeys(ctx)
+		w.sweep()
+		if now := w.m.clock.Now().Boot(); now >= w.nextScan {
+			w.nextScan = now + scanEvery/2 + w.jitter(scanEvery)
+			w.scanKeys(ctx)
 		}
 	}
 }
 
 // jitter is a random part of d.
-func (m *Manager) jitter(d time.Duration) time.Duration {
-	if m.opt.Random == nil {
+func (w *sweeper) jitter(d time.Duration) time.Duration {
+	if w.random == nil {
 		return rand.N(d)
 	}
-	return time.Duration(rand.New(m.opt.Random).Int64N(int64(d)))
+	return time.Duration(rand.New(w.random).Int64N(int64(d)))
 }
 
-func (m *Manager) sweep() {
+func (w *sweeper) sweep() {
+	m := w.m
 	m.do(func() {
 		now := m.clock.Now().Boot()
 		m.replica.ForgetIndex(now)
 		if !m.trusted() || m.life.draining {
 			return
 		}
-		m.pollHidden()
-		m.sweepGroups(now)
-		m.sweepOrphans(now)
+		w.listHidden()
+		w.groups(now)
+		w.orphans(now)
 		m.history.Sweep(now - endedLife)
 		m.witnessed.Sweep(now - endedLife)
 		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
-			m.sweepIdle(m.replica.Namespaces[ns], now)
+			w.idle(m.replica.Namespaces[ns], now)
 		}
 		for range sweepKeys {
 			k := m.keys.pop(now - keyLife)
 			if k == nil {
 				break
 			}
-			m.sweepKey(k)
+			w.key(k)
 		}
-		m.sweepSuccession()
+		w.successions()
 	})
 }
 
-// sweepIdle removes directories of locks that nobody has used for a while, and
+// idle removes directories of locks that nobody has used for a while, and
 // the settings that their last users agreed upon.
-func (m *Manager) sweepIdle(s *queues.Namespace, now time.Duration) {
+func (w *sweeper) idle(s *queues.Namespace, now time.Duration) {
+	m := w.m
 	looked, swept, from := 0, 0, s.SweepFrom
 	// Less what the rounds before have asked for and ZooKeeper has not answered: where it is slow, a sweep waits for it.
 	most := min(max((s.Queues.Len()-m.replica.Counts.Locks)/sweepPart, sweepLocks), sweepMost) - s.Sweeping
@@ -117,10 +126,11 @@ func (m *Manager) sweepIdle(s *queues.Namespace, now time.Duration) {
 	})
 }
 
-// sweepKey deletes a key's node and then forgets the key.
-func (m *Manager) sweepKey(k *keyEntry) {
-	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.keyPath(k.hash), Version: -1}}}
-	m.port.Submit(w, func(res zk.Result) {
+// key deletes a key's node and then forgets the key.
+func (w *sweeper) key(k *keyEntry) {
+	m := w.m
+	write := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.keyPath(k.hash), Version: -1}}}
+	m.port.Submit(write, func(res zk.Result) {
 		if res.Outcome != zk.Done && !isNoNode(res.Err) {
 			m.keys.end(k, k.reason, m.clock.Now().Boot()) // tried again a life later
 			return
@@ -129,10 +139,11 @@ func (m *Manager) sweepKey(k *keyEntry) {
 	})
 }
 
-// sweepSuccession removes entries whose chain ends here once no contender has
+// successions removes entries whose chain ends here once no contender has
 // the id and no other entry names it, so the oldest go first. No other
 // gateway deletes them, so one batch has all of them, and one that fails is left out.
-func (m *Manager) sweepSuccession() {
+func (w *sweeper) successions() {
+	m := w.m
 	if !m.replica.KnowsAll() {
 		return // a contender with the id may be where the replica has not looked yet
 	}
@@ -149,7 +160,8 @@ func (m *Manager) sweepSuccession() {
 
 // scanKeys finds keys in ZooKeeper that this process does not know: those of
 // gateways it has succeeded.
-func (m *Manager) scanKeys(ctx context.Context) {
+func (w *sweeper) scanKeys(ctx context.Context) {
+	m := w.m
 	session, trusted := locked2(m, func() (term.Session, bool) {
 		return m.port.Session(), m.trusted() && !m.life.draining && m.replica.KnowsAll()
 	})
@@ -201,4 +213,43 @@ func (m *Manager) scanKeys(ctx context.Context) {
 	m.do(func() {
 		m.keys.others = others // each is read once, not at every scan
 	})
+}
+
+// orphans deletes orphans that should have gone with their session.
+func (w *sweeper) orphans(now time.Duration) {
+	m := w.m
+	for _, id := range slices.Sorted(maps.Keys(m.orphans)) {
+		o := m.orphans[id]
+		if !m.members.Owns(id.Gateway()) || now < m.members.TakenAt(id.Gateway())+m.fleet.layout.LargestWindow+o.ttl ||
+			o.asked != 0 && now-o.asked < m.fleet.layout.PromiseWindow {
+			continue
+		}
+		o.asked = now // the deletion's events remove it
+		deleteAll(m.port, o.at)
+	}
+}
+
+// groups deletes what is left of leases of this gateway that have lost contenders while no gateway knew them.
+func (w *sweeper) groups(now time.Duration) {
+	m := w.m
+	mine := func(id recipe.LeaseID) bool { return m.leases.byID[id] == nil && m.members.Owns(id.Gateway()) }
+	for _, g := range m.replica.Broken(now, m.fleet.layout.PromiseWindow, mine) {
+		deleteAll(m.port, g.At)
+	}
+}
+
+// deleteAll deletes contenders of a lease that no gateway runs.
+func deleteAll(port *term.Port, list []queues.Location) {
+	w := &zk.Write{Alone: true}
+	for _, at := range queues.TailFirst(list) {
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
+	}
+	port.Submit(w, func(zk.Result) {})
+}
+
+// listHidden lists the directories with contenders that the gateway may not read, since it gets no event when they end.
+func (w *sweeper) listHidden() {
+	for _, q := range w.m.replica.ToList() {
+		w.m.list(q)
+	}
 }

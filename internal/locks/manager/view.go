@@ -201,7 +201,7 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 		v.FencingToken = m.fleet.fencingToken(czxid)
 		v.HeldFor, v.HeldLonger = m.heldFor(q, c, now.Boot())
 	}
-	m.viewDelay(q, c, &v, now.Boot())
+	m.delays.view(m, q, c, &v, now.Boot())
 	return v
 }
 
@@ -371,7 +371,7 @@ func (m *Manager) lockState(q *queues.Queue) locks.LockState {
 			continue // its lease waits for another lock
 		case c.Ours && l != nil && l.phase == held && l.grant == grantUnclaimed:
 			return locks.LockUnclaimed
-		case l == nil && m.delayed(q, c):
+		case l == nil && m.delays.has(m.leases, m.replica, q, c):
 			if state == locks.LockQueued {
 				state = locks.LockDelayed
 			}

@@ -68,7 +68,7 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 func (m *Manager) holdersAsked(ctx context.Context, q *queues.Queue, only shown) (list []holder, more bool) {
 	m.describe(ctx, q, q.Holders(locks.MaxReap))
 	for c := range m.holdersOf(q) {
-		if !only.means(q, c) || m.delayed(q, c) {
+		if !only.means(q, c) || m.delays.has(m.leases, m.replica, q, c) {
 			continue
 		}
 		only.found(q, c)
