@@ -120,7 +120,7 @@ func (l *leases) acquireSeveral(x *exchange) error {
 	return l.queue(x, &in)
 }
 
-// namesOf is what the log tells of the names of several locks.
+// namesOf joins the names of several locks for the log.
 func namesOf(group []locks.Want) string {
 	const most = 256
 	var b strings.Builder

@@ -43,7 +43,7 @@ func (a *admin) breakLease(x *exchange) error {
 	}
 	err := a.locks.Break(x.traced(), req)
 	if to := ownerIn(err); to != nil && x.peer == nil {
-		// The owner tells the lease's client in what words it was ended. This gateway ends it when the owner cannot.
+		// The owner gives the lease's client the text of the request. This gateway ends the lease when the owner cannot.
 		if a.s.forwarder.may(x, to) {
 			if answer, err := a.s.forwarder.ask(x, to); err == nil && answer.Status < http.StatusInternalServerError {
 				return a.s.forwarder.pass(x, answer)
@@ -157,7 +157,7 @@ var reap = operation[reapInput]{body: largeBody, fields: slices.Concat(
 	), ofShown(func(r *reapInput) *locks.Shown { return &r.Shown }),
 )}
 
-// given notes that a field was given, where 0 says something else than nothing.
+// given records that a field was given: 0 is another value than none.
 type given bool
 
 func (g *given) note(target any) any {

@@ -182,8 +182,8 @@ func TestAProxyIsToldWhenTheGatewayCannotKnow(t *testing.T) {
 	assert.That(t, a.Status == 503 && a.Header.Get("Retry-After") == "1", "%d %s", a.Status, a.Body)
 }
 
-// Without authentication everyone who reaches the gateway may do what
-// administrators do, but no page in somebody's browser.
+// Without authentication every client that reaches the gateway may do what
+// administrators do, but no page of another origin in a browser.
 func TestNoPageOfAnotherOriginEndsALease(t *testing.T) {
 	g := serve(t)
 	for _, r := range routeTable() {

@@ -8,7 +8,7 @@
 //
 // Every answer carries a request id and is never stored. Every refusal is an RFC 9457 problem of one catalogue (problems.go),
 // written in one place. A success that gives a client time (a grant, a heartbeat, a verification, a current fencing token) is
-// encoded first and written only if the manager's trust window is open at that moment. One log line tells about one request;
+// encoded first and written only if the manager's trust window is open at that moment. There is one log line for one request;
 // it holds no token and no key.
 //
 // Where shell lines are asked for, every answer is shell lines (shell.go): values of harmless characters, all names always
@@ -37,7 +37,7 @@
 // answers under way (429 too_many_answers). A request that waits has no deadline of its own but its wait: it ends when its
 // client goes away or the server drains (503 draining, Retry-After: 0).
 //
-// A stream tells what a subscriber of the hub (internal/events) is told, in that order, until the client goes away, takes
+// A stream has the events of a subscriber of the hub (internal/events), in that order, until the client goes away, takes
 // longer than 10 s for one write, lags behind the hub's ring, or the server drains. Something is sent every 15 s. An event is
 // encoded once for all streams.
 //

@@ -34,7 +34,7 @@ func newStreams(s *Server, hub *events.Hub, most int) *streams {
 		keepalive: 15 * time.Second, write: 10 * time.Second, pong: 10 * time.Second}
 }
 
-// watchInput is what a stream tells, and from where on.
+// watchInput selects the events of a stream, and its beginning.
 type watchInput struct {
 	filter      events.Filter
 	since, seen string
@@ -162,7 +162,7 @@ func relay(ctx context.Context, x *exchange, sub *events.Subscriber, to eventWri
 	}
 }
 
-// ended notes for the log why a stream is over, when it lagged or did not read.
+// ended records for the log why a stream is over, when it lagged or did not read.
 func ended(x *exchange, err error) {
 	var slow net.Error // the WebSocket library hides os.ErrDeadlineExceeded
 	if errors.Is(err, events.ErrLagged) || errors.As(err, &slow) && slow.Timeout() {

@@ -346,7 +346,7 @@ func TestAStreamThatLagsIsToldSoAndEnded(t *testing.T) {
 		w := watchLater(t, events.Options{Ring: 8})
 		s := w.open(t, form)
 		waitFor(t, func() bool { return w.server.open.taken.Load() == 1 })
-		for i := range 100 { // nobody is woken by it
+		for i := range 100 { // no subscriber is woken by it
 			w.hub.Publish(numbered(i))
 		}
 		w.run()

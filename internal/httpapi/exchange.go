@@ -167,9 +167,9 @@ func (x *exchange) confirmed(term locks.Term, status int, contentType []string) 
 	return x.send(status, contentType)
 }
 
-// notConfirmed is the refusal when something was done and the gateway cannot vouch for it.
+// notConfirmed is the refusal when the gateway is not trusted and the request may have been done.
 func (x *exchange) notConfirmed() error {
-	p := &problem{code: code(locks.CodeUnavailable), detail: "the gateway is cut off from ZooKeeper and cannot vouch for the lease: repeat the request"}
+	p := &problem{code: code(locks.CodeUnavailable), detail: "the gateway is cut off from ZooKeeper and cannot answer for the lease: repeat the request"}
 	switch x.operation {
 	case "Acquire", "AcquireSeveral":
 		p = &problem{code: code(locks.CodeOutcomeUnknown), detail: "the gateway was cut off from ZooKeeper when the answer was ready: repeat the request, with its idempotency key"}

@@ -254,7 +254,7 @@ func (d *decoder[T]) unknown(name string, from source) error {
 	return p
 }
 
-// echo is a client's word, short enough and harmless to show.
+// echo is a client's text, short enough and harmless to show.
 func echo(name string) string {
 	const most = 64
 	name = strings.Map(func(r rune) rune {

@@ -64,7 +64,7 @@ func TestABulkHeartbeatIsSplitByOwnerAndPutTogetherInOrder(t *testing.T) {
 	for _, g := range []*gateway{one, two, three} {
 		g.spread(addresses)
 	}
-	tokens := []string{"three/a", "one/b", "two/c", "nobody/d", "two/gone", "one/gone", "three/e", "two/f"}
+	tokens := []string{"three/a", "one/b", "two/c", "unknown/d", "two/gone", "one/gone", "three/e", "two/f"}
 	want := []string{"a 7", "b 7", "c 7", "d lease_not_found", "gone lease_ended", "gone lease_ended", "e 7", "f 7"}
 	told, _ := one.beats(t, tokens...)
 	assert.That(t, slices.Equal(told, want), "told %q", told)
@@ -88,7 +88,7 @@ func TestABulkHeartbeatAnswersForOthersWhenOneOwnerIsGone(t *testing.T) {
 	one, _ := member(t, "one", "secret")
 	two, _ := member(t, "two", "secret")
 	fewer, _ := member(t, "fewer", "secret")
-	addresses := map[string]string{"two": two.address(), "gone": nobody, "hangs": peer(t, func(http.ResponseWriter, *http.Request) { <-let }),
+	addresses := map[string]string{"two": two.address(), "gone": noListener, "hangs": peer(t, func(http.ResponseWriter, *http.Request) { <-let }),
 		"fewer": fewer.address(), "program": peer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"items":[{}]}`)) })}
 	one.spread(addresses)
 	two.spread(addresses)
@@ -207,7 +207,7 @@ func TestABreakIsTheOwnersUnlessThatOneCannotDoIt(t *testing.T) {
 	}
 	asked.sendsTo("owner", "")
 	if a := asked.send(t, "POST", path); a.Status != 204 || !here() {
-		t.Errorf("when nobody knows where it is: %d %s", a.Status, a.Body)
+		t.Errorf("when its address is unknown: %d %s", a.Status, a.Body)
 	}
 }
 
@@ -233,8 +233,8 @@ func TestGatewaysAreListed(t *testing.T) {
 	}
 }
 
-// The places of those who wait are for them alone: when all are taken, as anybody may, what another gateway is asked
-// without waiting is asked all the same.
+// The places for waiting requests are for those alone: when all are taken, a forwarded request that does not wait is
+// still sent.
 func TestAHeartbeatThatIsSentOnTakesNoPlaceOfThoseWhoWait(t *testing.T) {
 	asked, _ := member(t, "asked", "secret", func(o *Options) { o.MaxWaiting = 1 })
 	owner, _ := member(t, "owner", "secret")

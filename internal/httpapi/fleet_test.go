@@ -252,7 +252,7 @@ func TestAnAcquireWithoutAKeyIsNeverSentOn(t *testing.T) {
 	}
 }
 
-// Attack 46: who is sent a request and does not know itself as the owner says 503, whatever its manager would say.
+// Attack 46: a gateway that gets a forwarded request and does not own the lease answers 503, without asking its manager.
 func TestOnlyTheOwnerSaysThatALeaseIsGone(t *testing.T) {
 	asked, owner := pair(t)
 	owner.arrive = func(ctx context.Context, lease string, zxid int64) error {
@@ -305,8 +305,7 @@ func TestAForgedSealIsRefusedAndNothingIsAsked(t *testing.T) {
 	}
 }
 
-// A genuine seal stands in for the guard, whatever name the gateway is addressed by; and what it does not cover
-// is not there.
+// A genuine seal replaces the guard, under any name of the gateway; the gateway ignores what the seal does not cover.
 func TestWhatASealDoesNotCoverIsNotLookedAt(t *testing.T) {
 	owner, _ := member(t, "owner", "secret")
 	keys, err := fleet.NewKeys(secretOf("secret")())
@@ -385,16 +384,16 @@ func TestWhatStandsAtTheOwnersAddressIsNotListenedToUnlessItIsTheOwner(t *testin
 		}
 	}
 	if calls := append(owner.asked(), foreign.asked()...); len(calls) != 0 {
-		t.Errorf("somebody was asked: %q", calls)
+		t.Errorf("a manager was asked: %q", calls)
 	}
 }
 
-// nobody is an address at which nobody listens, nor can: a port that was just let go of may be given to a test beside this one.
-const nobody = "127.0.0.1:1"
+// noListener is an address without a listener for good: a port that was just closed may be given to a test beside this one.
+const noListener = "127.0.0.1:1"
 
 func TestAnOwnerThatCannotBeReachedHasDoneNothing(t *testing.T) {
 	asked, _ := pair(t)
-	for _, address := range []string{nobody, "not an address", "ftp://" + nobody, nobody + "/v1"} {
+	for _, address := range []string{noListener, "not an address", "ftp://" + noListener, noListener + "/v1"} {
 		asked.sendsTo("owner", address)
 		for _, o := range calls() {
 			a := asked.send(t, o.method, o.path, o.options...)
@@ -402,7 +401,7 @@ func TestAnOwnerThatCannotBeReachedHasDoneNothing(t *testing.T) {
 				"%s at %s: answered %d %s", o.name, address, a.Status, a.Body)
 		}
 	}
-	// Of a gateway whose registration has not been read nobody knows where it is.
+	// The address of a gateway is unknown while its registration has not been read.
 	asked.sendsTo("owner", "")
 	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Code() != "owned_by_other_gateway" {
 		t.Errorf("answered %d %s", a.Status, a.Body)
@@ -463,7 +462,7 @@ func TestWhoWaitsAtAnOwnerThatIsSucceededWaitsAtItsSuccessor(t *testing.T) {
 	}
 }
 
-// While nobody listens any more, the owner must not think that somebody does.
+// When the client has gone, the owner must not count it as listening.
 func TestWhoGoesAwayEndsItsPollAtTheOwner(t *testing.T) {
 	for name, leave := range map[string]func(asked *gateway, cancel func()){
 		"the client goes away": func(_ *gateway, cancel func()) { cancel() },

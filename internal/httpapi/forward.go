@@ -169,7 +169,7 @@ func clientGone() *problem {
 	return &problem{code: code(locks.CodeCancelled), detail: "the client went away"}
 }
 
-// unanswered is what a client is told when the owner did not answer, and whether it may have been done.
+// unanswered is the answer to a client whose lease's owner did not answer. It says whether the request may have been done.
 func unanswered(x *exchange, err error) error {
 	if _, own := errors.AsType[*problem](err); own {
 		return err

@@ -65,8 +65,8 @@ func (f *forwarder) elsewhere(x *exchange, results []locks.HeartbeatResult) map[
 	return errands
 }
 
-// renewElsewhere asks the owners, all at the same time, and puts what they say into the answer. It returns on what terms
-// stands what this gateway did in the place of those that did not answer.
+// renewElsewhere asks the owners, all at the same time, and puts their answers into items. It returns the terms under which
+// this gateway renewed leases in the place of owners that did not answer.
 func (f *forwarder) renewElsewhere(x *exchange, errands map[string]*errand, tokens []string, items []api.HeartbeatItem) ([]locks.Term, error) {
 	ctx, end, err := f.attend(x)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-// FuzzAcquire feeds the decoder whatever a client could send. What it lets through keeps every limit of the
-// specification; what it refuses is a problem of the catalogue.
+// FuzzAcquire feeds the decoder any request. A request that it accepts keeps every limit of the specification; a refusal
+// is a problem of the catalogue.
 func FuzzAcquire(f *testing.F) {
 	f.Add("deploy", "ttl=10s&owner=me", "")
 	f.Add("a@b:c", "wait=forever", `{"owner":"x","metadata":"{}"}`)

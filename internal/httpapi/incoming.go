@@ -105,7 +105,7 @@ func (in *incoming) client() string {
 	return host
 }
 
-// traced is the request's context, which tells of which trace it is a part: the events and deliveries of what it ends are
+// traced is the request's context, with the trace of which it is a part: the events and deliveries of what it ends are
 // parts of it, too.
 func (in *incoming) traced() context.Context {
 	return locks.WithTraceParent(in.r.Context(), traceparent(in.r.Header))

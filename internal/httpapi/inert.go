@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Every JSON answer is inert. Other people's words stand in it (owners, metadata, the data of other programs' nodes), and
-// answers end up in terminals, in logs and, by mistake, in a shell's eval: JSON strings stand in double quotes, in which a
+// Every JSON answer is inert. It has texts of other clients (owners, metadata, the data of other programs' nodes), and
+// answers end up in terminals, in logs and, by mistake, in a shell's eval: JSON strings are in double quotes, in which a
 // shell performs $(...) and `...`. So inside strings those two characters, controls, and characters that a reader does not
 // see or that turn the direction of text are written as \uXXXX. A JSON parser sees the same value.
 

@@ -35,7 +35,7 @@ const (
 )
 
 // decodeObject reads a JSON object and calls take for each member, in order. encoding/json's own decoding would accept
-// unknown members, repeated ones, and names in the wrong case; here every member is told by its exact name, and take is the
+// unknown members, repeated ones, and names in the wrong case; here every member is found by its exact name, and take is the
 // one that refuses.
 func decodeObject(body []byte, take func(name string, v value) error) error {
 	if !utf8.Valid(body) {

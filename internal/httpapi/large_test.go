@@ -102,7 +102,7 @@ func TestALockTellsHowManyHoldWhereItDoesNotShowAll(t *testing.T) {
 	}
 }
 
-// A refused acquire is told of sixteen holders. It is small, whatever these say of themselves.
+// The refusal of an acquire has sixteen holders. It is small, for any owners and metadata.
 func TestARefusalIsSmall(t *testing.T) {
 	g := serve(t)
 	crowded(g.fake, 16)

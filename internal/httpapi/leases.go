@@ -71,11 +71,11 @@ func show(x *exchange, lease *locks.Lease, err error) error {
 		return err
 	}
 	x.line.lease, x.line.lock, x.line.ns, x.line.owner = lease.ID, lease.Lock, lease.NS, lease.Owner
-	lease.Token = "" // whatever the manager says
+	lease.Token = "" // also if the manager filled it
 	x.tag(lease.Rev)
 	shape := leaseShape(lease)
 	x.encode(&shape)
-	// A client that waits and brings its token counts on its place for as long as it is told.
+	// A client that waits and sends its token relies on its place for expires_in_ms.
 	waits := lease.State == locks.Waiting && len(x.r.Header["Lease-Token"]) > 0
 	if lease.State == locks.Held || waits {
 		return x.confirmed(lease.Term, http.StatusOK, typeJSON)
@@ -205,7 +205,7 @@ func (l *leases) listLeases(x *exchange) error {
 	}
 	list := api.LeaseList{Items: each(page.Items, leaseShape), NextCursor: page.NextCursor}
 	for i := range list.Items {
-		list.Items[i].Token = "" // whatever the manager says
+		list.Items[i].Token = "" // also if the manager filled it
 	}
 	return x.answer(&list)
 }

@@ -9,7 +9,7 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// A lock that nobody could make here is addressed by its name, percent-encoded as every parameter of a
+// A lock that no lease could have made is addressed by its name, percent-encoded as every parameter of a
 // path is, or by its directory.
 func TestALockOfAnotherProgramIsAddressedByItsNameOrItsDirectory(t *testing.T) {
 	g := serve(t)

@@ -50,7 +50,7 @@ type Administration interface {
 	Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error)
 }
 
-// Ownership tells which gateway runs which lease.
+// Ownership finds the gateway that runs a lease.
 type Ownership interface {
 	GatewayID() string
 	Peers() []locks.Peer

@@ -22,7 +22,7 @@ type logLine struct {
 	attrs []slog.Attr // kept for the next request
 }
 
-// about notes what the request is about when a field of it is read.
+// about records for the log line what the request is about, when a field of it is read.
 func (l *logLine) about(target any) {
 	switch to := target.(type) {
 	case *lockName:
@@ -31,7 +31,7 @@ func (l *logLine) about(target any) {
 		l.lease = string(*to)
 	case *leaseOrSelf:
 		l.lease = string(*to)
-	case *string: // of all targets that are noted, the namespace alone is plain text
+	case *string: // of all recorded targets, the namespace alone is plain text
 		l.ns = *to
 	}
 }
@@ -100,7 +100,7 @@ func quiet(operation string) bool {
 	return false
 }
 
-// loggable is a method that HTTP knows; anything else is the client's words.
+// loggable is a method that HTTP knows, else "other": a client may send any text.
 func loggable(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:

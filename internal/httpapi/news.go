@@ -11,7 +11,7 @@ import (
 // maxFollowers bounds the streams to other gateways. Each of them has one.
 const maxFollowers = 256
 
-// feed is the stream of what this gateway tells the others.
+// feed is the stream of this gateway's end reports for the others.
 type feed struct {
 	news      func(since string) (news [][]byte, at string, more <-chan struct{})
 	open      places
@@ -19,8 +19,8 @@ type feed struct {
 	write     time.Duration // for one line
 }
 
-// mountNews gives other gateways the stream of what this one tells them. It is no part of the interface that clients use: to
-// a request without a seal there is nothing at its path.
+// mountNews serves the stream of end reports to other gateways. It is no part of the interface for clients: a request
+// without a seal gets 404.
 func (s *Server) mountNews(news func(since string) (news [][]byte, at string, more <-chan struct{})) {
 	s.feed = feed{news: news, open: places{limit: maxFollowers}, keepalive: fleet.StreamKeepalive, write: s.streams.write}
 	s.router.Get(fleet.StreamPath, func(w http.ResponseWriter, r *http.Request) {
@@ -38,8 +38,7 @@ func (s *Server) mountNews(news func(since string) (news [][]byte, at string, mo
 	})
 }
 
-// tell tells what there is, and goes on until the other gateway leaves or this one has told its last: that is after it has
-// drained.
+// tell writes the reports until the other gateway leaves, or this one has drained and written its last.
 func (f *feed) tell(x *exchange) {
 	lines := x.seal.keys.Lines(x.peer)
 	since := x.r.URL.Query().Get("since")
@@ -83,7 +82,7 @@ func (f *feed) line(x *exchange, line []byte) error {
 	return control.Flush()
 }
 
-// Others are the gateways to follow: those that are registered and have said where they are, this one left out.
+// Others returns the gateways to follow: every other registered gateway with an address.
 func Others(peers []locks.Peer) (list []fleet.Peer) {
 	for _, p := range peers {
 		if p.Registered && !p.Self && p.Address != "" {

@@ -67,7 +67,7 @@ func (o *outgoing) close(status int, body []byte) {
 	}
 }
 
-// tag tells which state of a thing the answer shows.
+// tag sets the ETag: the state that the answer shows.
 func (o *outgoing) tag(rev string) { o.Header()["Etag"] = []string{`"` + rev + `"`} }
 
 // forget removes what only a success says.

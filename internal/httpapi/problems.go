@@ -76,15 +76,15 @@ func catalogue() []kind {
 		{codeNoWebhook, 404, "No such webhook", never},
 		{codeMethodNotAllowed, 405, "The path does not have this method", never},
 		{code(locks.CodeCancelled), 408, "The client went away", never},
-		{code(locks.CodeHeldByOther), 409, "Somebody else holds the lock", afterAWhile},
+		{code(locks.CodeHeldByOther), 409, "Another client holds the lock", afterAWhile},
 		{code(locks.CodeLockDelayed), 409, "The lock is kept for the lock delay of its last holder", afterAWhile},
 		{code(locks.CodeForeignSemaphore), 409, "Another program's semaphore is in the lock's directory", never},
 		{code(locks.CodeLockInvalid), 409, "Another program is destroying the lock", afterAWhile},
 		{code(locks.CodeWaitElapsed), 409, "The wait is over and the lock was not granted", afterAWhile},
-		{code(locks.CodeSettingsDiffer), 409, "The lock's settings are others", never},
+		{code(locks.CodeSettingsDiffer), 409, "The lock has other settings", never},
 		{code(locks.CodeLockInUse), 409, "The lock is in use", afterAWhile},
 		{code(locks.CodeHoldReleased), 409, "The hold was released before", never},
-		{code(locks.CodeHolderChanged), 409, "A holder or waiter is not as it was shown; nothing was done", never},
+		{code(locks.CodeHolderChanged), 409, "A holder or waiter has changed; nothing was done", never},
 		{code(locks.CodeNothingToAsk), 409, "No holder of the lock can be asked", never},
 		{code(locks.CodeNotHeld), 409, "The lease is not held", never},
 		{code(locks.CodeNotExclusive), 409, "The lease is not exclusive", never},
@@ -221,5 +221,5 @@ func draining() *problem {
 
 // internal is the problem of an error that no code stands for.
 func internal(cause error) *problem {
-	return &problem{code: codeInternal, detail: "the log tells more under this request's id", cause: cause}
+	return &problem{code: codeInternal, detail: "the gateway's log has the details under this request's id", cause: cause}
 }

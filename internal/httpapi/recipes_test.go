@@ -292,7 +292,7 @@ func TestAQueueTellsWhySomeoneWaits(t *testing.T) {
 		t.Errorf("whose delay runs: %+v", c)
 	}
 	if c := lock.Holders[1]; len(c.Holds) != 2 || !c.Ephemeral || c.RevokeRequested == nil || *c.RevokeRequested.ForceInMS != 12_340 {
-		t.Errorf("who is asked to let go: %+v", c)
+		t.Errorf("which holder is asked to release: %+v", c)
 	}
 	if c := lock.Waiters[0]; !reflect.DeepEqual(c.Group, []string{"disk\u202e", "other/net"}) {
 		t.Errorf("who waits for several: %+v", c)

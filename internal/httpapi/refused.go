@@ -14,7 +14,7 @@ const refusalsEvery = time.Minute
 
 // guardCodes are the refusals that come before any handler. A page in a browser can cause them in a loop, so each is
 // counted, and its own line is logged at debug. A captured request that is sent to the wrong gateway is among them: its
-// code is codeNotOwner, its cause errNotForThis. A gateway that sent one in good faith logs what its own client is told.
+// code is codeNotOwner, its cause errNotForThis. A gateway that sent one in good faith logs the answer that its own client gets.
 var guardCodes = [...]code{codeCrossOrigin, codeHostNotAllowed, codeSealRefused, code(locks.CodeNotOwner)}
 
 func byGuard(c code, cause error) bool {

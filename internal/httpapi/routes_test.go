@@ -116,7 +116,7 @@ func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
 	}
 }
 
-// net/http would answer this one by itself, whoever asks.
+// net/http would answer this one by itself, for any client.
 func TestAQuestionAboutEverythingIsGuardedToo(t *testing.T) {
 	g := serve(t)
 	for origin, want := range map[string]int{"": 404, "http://evil.example": 403} {

@@ -26,11 +26,11 @@ const DefaultMaxWaiting = 20_000
 // Options configure a Server.
 type Options struct {
 	Locks    Locks
-	Events   *events.Hub      // what the streams tell; nil: they are 404
+	Events   *events.Hub      // the events of the streams; nil: they are 404
 	Webhooks Webhooks         // the subscriptions; nil: their paths are 404
 	Pages    http.Handler     // the dashboard; nil: its paths are 404. See mountPages
 	Metrics  *metrics.Metrics // nil: none are kept
-	// News is what the other gateways are told, as manager.Manager.News gives it; nil: nothing.
+	// News are the end reports for the other gateways, as manager.Manager.News gives them; nil: none.
 	News  func(since string) (news [][]byte, at string, more <-chan struct{})
 	Fleet *fleet.Fleet // the other gateways; nil: nothing is sent on, and what they send is refused
 	// ServeMetrics serves /metrics; without it they are to be had elsewhere, and the path is 404.
@@ -45,7 +45,7 @@ type Options struct {
 	MaxWaiting   int      // 0: DefaultMaxWaiting
 	MaxStreams   int      // of events; 0: DefaultMaxStreams
 	MaxAnswers   int64    // bytes of large answers under way; 0: DefaultMaxAnswers
-	// Connections are the limits that the listener keeps to; they are told to clients, and kept elsewhere.
+	// Connections are the limits that the listener enforces; the server only shows them to clients.
 	Connections connlimit.Limits
 }
 
@@ -142,7 +142,7 @@ type route struct {
 	method    string
 	pattern   string
 	handle    func(h *handlers, x *exchange) error
-	bare      bool // it has no fields: whatever a request says is refused
+	bare      bool // it has no fields: a request with any is refused
 }
 
 // mount gives an operation its route, and HEAD wherever GET is.
@@ -152,7 +152,7 @@ func (s *Server) mount(route route) {
 	}
 	if s.hub == nil && strings.HasPrefix(route.pattern, "/v1/events") {
 		route.handle = func(*handlers, *exchange) error {
-			return &problem{code: codeRouteNotFound, detail: "this gateway tells no events"}
+			return &problem{code: codeRouteNotFound, detail: "this gateway has no events"}
 		}
 	}
 	handler := func(w http.ResponseWriter, r *http.Request) {
@@ -195,7 +195,7 @@ func (s *Server) Public() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, publicDoor) })
 }
 
-// FleetOnly answers other gateways alone: a request without a seal is refused, whatever it asks for.
+// FleetOnly answers other gateways alone: every request without a seal is refused.
 func (s *Server) FleetOnly() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, fleetDoor) })
 }

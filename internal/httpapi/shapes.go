@@ -210,5 +210,5 @@ func gatewayList(peers []locks.Peer, info *locks.Info) *api.GatewayList {
 	return list
 }
 
-// millis is a span in whole milliseconds, rounded down: no client is told more time than there is.
+// millis is a span in whole milliseconds, rounded down: no client gets more time than there is.
 func millis(d time.Duration) int64 { return max(d, 0).Milliseconds() }

@@ -112,8 +112,8 @@ func (x *exchange) forShell(p *problem) bool {
 	return false
 }
 
-// formatIn looks for a format in a query, also in one that is not well formed. asked: it is meant to be env; of an acquire
-// that is whatever is not json. other: another one is given.
+// formatIn looks for a format in a query, also in one that is not well formed. asked: it is meant to be env; for an acquire
+// every format but json. other: another one is given.
 func formatIn(query string, acquire bool) (asked, other bool) {
 	for pair := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
 		name, value, _ := strings.Cut(unescaped(pair), "=")

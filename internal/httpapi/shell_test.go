@@ -151,7 +151,7 @@ func TestEveryFailureIsLinesForAShellThatAsks(t *testing.T) {
 	}
 }
 
-// Whatever may have been meant as format=env: JSON in its place would be for a shell.
+// Every spelling that may mean format=env is answered for a shell: JSON would reach its eval.
 func TestAShellIsRecognisedByWhatItMeantToAsk(t *testing.T) {
 	g := serve(t)
 	g.acquire = refuse(&locks.Error{Code: locks.CodeHeldByOther, Holders: queue().Holders})

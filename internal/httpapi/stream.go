@@ -19,7 +19,7 @@ var (
 	noBuffering = []string{"no"}
 )
 
-// What clients are told at the end of a stream.
+// What clients get at the end of a stream.
 const (
 	gatewayStops = "the gateway stops: go on with another one, or come back"
 	readTooSlow  = "read too slowly: come back, and look at the present state"

@@ -82,7 +82,7 @@ func writeRow(w io.Writer, c *locks.Contender, noted bool) {
 	fmt.Fprintln(w, cell(c.Metadata))
 }
 
-// mode tells how many permits of how many, too.
+// mode has the permits, too.
 func mode(c *locks.Contender) string {
 	switch {
 	case c.Permits > 0 && c.Limit > 0:
@@ -93,7 +93,7 @@ func mode(c *locks.Contender) string {
 	return string(c.Mode)
 }
 
-// notes is what few contenders have, and what tells why someone waits.
+// notes shows what few contenders have, and why a waiter waits.
 func notes(c *locks.Contender) string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, cell(fmt.Sprintf(format, args...))) }
@@ -113,7 +113,7 @@ func notes(c *locks.Contender) string {
 		add("%s", c.Foreign.Decoded)
 	}
 	if r := c.Revoke; r != nil {
-		s := "asked to let go"
+		s := "asked to release"
 		if r.Forced {
 			s += " in " + r.ForceIn.Truncate(100*time.Millisecond).String()
 		}
@@ -131,7 +131,7 @@ func notes(c *locks.Contender) string {
 // maxCell is how much of what a client wrote a table shows.
 const maxCell = 60
 
-// cell is a client's words, short enough for a column.
+// cell is a client's text, short enough for a column.
 func cell(s string) string {
 	if s == "" {
 		return "-"

@@ -12,8 +12,8 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// What a field's text means. Whether the value is allowed is for the domain to say; refused here is what would become
-// another value on the way: a number without a unit, a broken character, a lease token where everyone can read it.
+// What a field's text means. The domain decides which values are allowed. Refused here are values that would change on the
+// way (a number without a unit, a broken character), and a lease token in a field that every client can read.
 
 // reader is a target that reads its value itself.
 type reader interface {
@@ -64,13 +64,13 @@ func assign(name string, zero bool, v value, to any) (err error) {
 	return err
 }
 
-// text reads text that is shown to everyone and stands in logs.
+// text reads text that every client can read and that is in logs.
 func text(name string, v value) (string, error) {
 	switch {
 	case v.kind != isText:
 		return "", invalid(name, name+" must be a string")
 	case looksLikeToken(v.text):
-		return "", invalid(name, "this is a lease token: it is a secret, and everyone can read this field")
+		return "", invalid(name, "this is a lease token: it is a secret, and every client can read this field")
 	case strings.ContainsRune(v.text, utf8.RuneError):
 		return "", invalid(name, name+" has a character that was broken on the way (U+FFFD)")
 	}
@@ -171,7 +171,7 @@ func between[N int | time.Duration](name string, n, least, most N) error {
 	return nil
 }
 
-// revision and cursor are words that a gateway gave out: the mark of a state or the id of an event, and a place in a list.
+// revision and cursor are texts that a gateway gave out: the mark of a state or the id of an event, and a place in a list.
 // A cursor of the list of locks is as long as the directory before the page.
 type (
 	revision string
@@ -205,7 +205,7 @@ func (t *fencingToken) read(name string, v value) error {
 	return nil
 }
 
-// oneOf is one of some words.
+// oneOf is one of some forms of an answer.
 type oneOf struct {
 	to    *string
 	words []string

@@ -72,7 +72,7 @@ func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
 }
 
 // The manager keeps the place of an acquire with a key when it hands over.
-// Those who wait leave the line at a drain, which whoever watches the lock may see before its own end comes.
+// At a drain the waiters leave the queue; a client that watches the lock may see that before its own answer comes.
 func TestAPollThatSeesADrainEmptyTheQueueIsSentAway(t *testing.T) {
 	g := serve(t)
 	begun := make(chan struct{})

@@ -80,7 +80,7 @@ func (w *webhookID) read(_ string, v value) error {
 	return nil
 }
 
-// webhookVersion is the version that was looked at, as a client has it from an ETag; -1: whatever it is.
+// webhookVersion is the version that the client has from an ETag; -1: any version.
 type webhookVersion int32
 
 func (w *webhookVersion) read(name string, v value) error {
@@ -160,7 +160,7 @@ func (e eventNames) read(name string, v value) error {
 		return invalid(name, "events must be a list of event types")
 	}
 	for i := range names {
-		names[i] = echo(names[i]) // a wrong one is told back
+		names[i] = echo(names[i]) // the error names a wrong one
 	}
 	*e.to = &names
 	return nil
@@ -262,7 +262,7 @@ func (h *hooks) createWebhook(x *exchange) error {
 	return x.send(http.StatusCreated, typeJSON)
 }
 
-// tagVersion tells which version of a webhook the answer shows.
+// tagVersion sets the ETag: the version of the webhook that the answer shows.
 func tagVersion(x *exchange, sub *webhooks.Subscription) { x.tag(strconv.Itoa(int(sub.Version))) }
 
 // find decodes a request about one webhook that is there.

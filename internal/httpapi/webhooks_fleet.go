@@ -24,7 +24,7 @@ import (
 // over.
 const askTimeout = 3 * time.Second
 
-// asker is in whose name other gateways are asked.
+// asker is the client for which other gateways are asked.
 type asker struct {
 	request, client string
 	header          http.Header
@@ -204,7 +204,7 @@ func (h *hooks) replayWebhook(x *exchange) error {
 	return x.answer(&answer)
 }
 
-// What the dashboard shows of webhooks is what the API tells of them, without secrets and of the whole fleet; so it comes
+// The dashboard shows of webhooks what the API shows of them, without secrets and of the whole fleet; so it comes
 // from here. ctx bounds it, and askTimeout what others may take.
 
 // ShowWebhooks is the list.

@@ -187,7 +187,7 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 	r, on := receiver(t), newShelf()
 	one, first := hooked(t, "one", on)
 	two, second := hooked(t, "two", on)
-	one.peers = []locks.Peer{{Gateway: "one", Self: true, Registered: true}, {Gateway: "two", Registered: true, Address: two.address()}, {Gateway: "gone", Address: nobody}}
+	one.peers = []locks.Peer{{Gateway: "one", Self: true, Registered: true}, {Gateway: "two", Registered: true, Address: two.address()}, {Gateway: "gone", Address: noListener}}
 	two.peers = []locks.Peer{{Gateway: "two", Self: true, Registered: true}, {Gateway: "one", Registered: true, Address: one.address()}}
 	made := read[api.Webhook](t, one.send(t, "POST", "/v1/webhooks?url="+r.url))
 	at := "/v1/webhooks/" + made.ID
@@ -218,7 +218,7 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 		t.Errorf("a replay to a disabled one: %d %s", a.Status, a.Body)
 	}
 	// Who cannot be asked is named; the rest is told.
-	one.peers = append(one.peers, locks.Peer{Gateway: "lost", Registered: true, Address: nobody}, locks.Peer{Gateway: "mute", Registered: true})
+	one.peers = append(one.peers, locks.Peer{Gateway: "lost", Registered: true, Address: noListener}, locks.Peer{Gateway: "mute", Registered: true})
 	for _, path := range []string{"/attempts", "/dead-letters"} {
 		a := one.send(t, "GET", at+path)
 		if list := read[api.DeadLetterList](t, a); len(list.Items) != 2 || len(list.Unreached) != 2 || list.Unreached[0].GatewayID != "lost" || list.Unreached[1].GatewayID != "mute" {

@@ -972,7 +972,7 @@ type BreakRequest struct {
 type Contender struct {
 	LeaseID LeaseID `json:"lease_id,omitempty"`
 
-	// Foreign A contender that another program put there.
+	// Foreign A contender that another program created.
 	Foreign *Foreign `json:"foreign,omitempty"`
 	Owner   Owner    `json:"owner,omitempty"`
 	Mode    Mode     `json:"mode"`
@@ -984,15 +984,15 @@ type Contender struct {
 	// Position Place among the waiters. A holder has none.
 	Position int `json:"position,omitempty"`
 
-	// Unclaimed Granted, and its client has not shown up yet.
+	// Unclaimed Granted, and no request of its client has come since.
 	Unclaimed bool `json:"unclaimed,omitempty"`
 
 	// Delayed Its lease has ended (`reason`), and its place stays for its lock delay (`expires_in_ms`).
 	Delayed bool `json:"delayed,omitempty"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
-	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
-	// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
 	// whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
@@ -1017,7 +1017,7 @@ type Contender struct {
 	// Ephemeral Ends with its gateway's session.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 
-	// RevokeRequested Its holder was asked to let go.
+	// RevokeRequested Its holder was asked to release it.
 	RevokeRequested *RevokeRequested `json:"revoke_requested,omitempty"`
 	Znode           string           `json:"znode"`
 }
@@ -1052,10 +1052,10 @@ type DeadLetter struct {
 	// Error Of the last try.
 	Error string `json:"error"`
 
-	// Event What a message tells.
+	// Event The content of a message.
 	Event WebhookEvent `json:"event"`
 
-	// GatewayID Who keeps it.
+	// GatewayID The gateway that keeps it.
 	GatewayID string `json:"gateway_id,omitempty"`
 }
 
@@ -1088,7 +1088,7 @@ type DryRun struct {
 	// QueueLength How many wait already, in the longest of the queues.
 	QueueLength int `json:"queue_length"`
 
-	// Holders Who is in the way.
+	// Holders The holders in the way.
 	Holders []Contender `json:"holders"`
 }
 
@@ -1105,19 +1105,19 @@ type Event struct {
 	// ID Opaque. Names an event's place in the order of one gateway process.
 	ID EventID `json:"id"`
 
-	// Time When the gateway learnt of it; it may be told up to a second later. RFC 3339 in UTC, with microseconds.
+	// Time When the gateway learnt of it; the event may come up to a second later. RFC 3339 in UTC, with microseconds.
 	//
 	// Example: 2026-11-21T09:30:00.123456Z
 	Time string `json:"time"`
 
-	// Type `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
-	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
-	// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go; `lease.revoke_withdrawn`: the
-	// request was withdrawn. `lock.destroyed`: everyone in its queue was ended. `lock.hazard`: a lock has come to have a hazard
-	// (`code` and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of
-	// them. `webhook.dropped`: for lack of room in the outbox ends (`count`, since this was last told, at most once a minute)
-	// are not told to the `webhook`, or without one to none; told by the `gateway` that could not note them.
-	// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
+	// Type `lease.*` is about contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
+	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: owner, metadata, time to live, holds or mode
+	// changed. `lease.revoke_requested`: its holder was asked to release it; `lease.revoke_withdrawn`: the request was
+	// withdrawn. `lock.destroyed`: every contender of its queue was ended. `lock.hazard`: a lock has a new hazard (`code`
+	// and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for
+	// each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`, or
+	// without one to any; `count` is their number since the last such event, which comes at most once a minute, from the
+	// `gateway` that could not write them. `node.*` are the znodes themselves, sent only on request. New types may come.
 	Type EventType `json:"type"`
 	NS   Namespace `json:"ns,omitempty"`
 
@@ -1136,7 +1136,7 @@ type Event struct {
 	// Reason Why a lease ended (as in `Lease`), why a `resync` (`unknown_position`, `too_old`, `lagged`), or why a gateway left (`deposed`; else it is not known).
 	Reason string `json:"reason,omitempty"`
 
-	// Gateway Id of the gateway that runs the lease, that joined or left, or that could not note ends.
+	// Gateway Id of the gateway that runs the lease, that joined or left, or whose outbox had no room.
 	Gateway string `json:"gateway,omitempty"`
 
 	// Znode Path of the contender in ZooKeeper.
@@ -1145,14 +1145,14 @@ type Event struct {
 	// Path Of `node.*`: path of the znode.
 	Path string `json:"path,omitempty"`
 
-	// Code What kind of hazard it is. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+	// Code The kind of hazard. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
 	// locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code,omitempty"`
 
 	// Count Of `webhook.dropped`: how many ends.
 	Count int `json:"count,omitempty"`
 
-	// Detail The words of whoever asked a holder to let go, or ended a lease or lock; of a hazard or a full outbox what it means and what to do.
+	// Detail The text of the request that asked a holder to release, or ended a lease or lock; for a hazard or a full outbox what it means and what to do.
 	Detail string `json:"detail,omitempty"`
 
 	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/interop.md
@@ -1166,21 +1166,21 @@ type Event struct {
 
 // EventForeign Present exactly when the contender is another program's.
 type EventForeign struct {
-	// Program Which program, as far as its name tells.
+	// Program The program, as far as the name shows it.
 	Program string `json:"program,omitempty"`
 }
 
 // EventID Opaque. Names an event's place in the order of one gateway process.
 type EventID = string
 
-// EventType `lease.*` tells of contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
-// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: what is known of it changed (owner, metadata,
-// time to live, holds, mode). `lease.revoke_requested`: its holder was asked to let go; `lease.revoke_withdrawn`: the
-// request was withdrawn. `lock.destroyed`: everyone in its queue was ended. `lock.hazard`: a lock has come to have a hazard
-// (`code` and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for each of
-// them. `webhook.dropped`: for lack of room in the outbox ends (`count`, since this was last told, at most once a minute)
-// are not told to the `webhook`, or without one to none; told by the `gateway` that could not note them.
-// `node.*` are the znodes themselves, told only to those who ask for them. New types may come.
+// EventType `lease.*` is about contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
+// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: owner, metadata, time to live, holds or mode
+// changed. `lease.revoke_requested`: its holder was asked to release it; `lease.revoke_withdrawn`: the request was
+// withdrawn. `lock.destroyed`: every contender of its queue was ended. `lock.hazard`: a lock has a new hazard (`code`
+// and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for
+// each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`, or
+// without one to any; `count` is their number since the last such event, which comes at most once a minute, from the
+// `gateway` that could not write them. `node.*` are the znodes themselves, sent only on request. New types may come.
 type EventType string
 
 // Fence defines model for Fence.
@@ -1188,7 +1188,7 @@ type Fence struct {
 	Current bool `json:"current"`
 
 	// Reason Why a token is not current: a later one was given (`superseded`), its lease has `ended`, or ended and the lock delay
-	// runs (`delayed`), its lease is `waiting`, or nothing here has that token (`unknown`).
+	// runs (`delayed`), its lease is `waiting`, or no contender of the lock has that token (`unknown`).
 	Reason FenceReason `json:"reason,omitempty"`
 
 	// Highest The highest fencing token of a holder, now or before, that the gateway knows.
@@ -1196,18 +1196,18 @@ type Fence struct {
 }
 
 // FenceReason Why a token is not current: a later one was given (`superseded`), its lease has `ended`, or ended and the lock delay
-// runs (`delayed`), its lease is `waiting`, or nothing here has that token (`unknown`).
+// runs (`delayed`), its lease is `waiting`, or no contender of the lock has that token (`unknown`).
 type FenceReason string
 
 // FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 type FencingToken = int64
 
-// Foreign A contender that another program put there.
+// Foreign A contender that another program created.
 type Foreign struct {
-	// Program Which program, as far as its name tells: curator, kazoo, hbase, go-zookeeper, zookeeper-writelock.
+	// Program The program, as far as the name shows it: curator, kazoo, hbase, go-zookeeper, zookeeper-writelock.
 	Program string `json:"program,omitempty"`
 
-	// Kind Which of its recipes, as far as its name tells: lock, mutex, write lock, read lock, semaphore, leader latch; `ephemeral node`: it stands in the place of the lock's directory, and nothing can queue behind it; `copied lease id`: it has the id of a lease that stands elsewhere, as the gateway of that lease can tell.
+	// Kind Its recipe, as far as the name shows it: lock, mutex, write lock, read lock, semaphore, leader latch; `ephemeral node`: it is in the place of the lock's directory, and no contender can queue behind it; `copied lease id`: it has the id of another lease, as the gateway of that lease knows.
 	Kind string `json:"kind,omitempty"`
 
 	// Session The ZooKeeper session that it lives with.
@@ -1216,7 +1216,7 @@ type Foreign struct {
 	// Data Its data, as text when it is text.
 	Data *ForeignData `json:"data,omitempty"`
 
-	// Decoded What its data says, of what one program or the other puts there.
+	// Decoded What its data says, if a known program wrote it.
 	Decoded *ForeignDecoded `json:"decoded,omitempty"`
 }
 
@@ -1226,7 +1226,7 @@ type ForeignData struct {
 	Text   string `json:"text,omitempty"`
 }
 
-// ForeignDecoded What its data says, of what one program or the other puts there.
+// ForeignDecoded What its data says, if a known program wrote it.
 type ForeignDecoded struct {
 	// Address Of its machine. Curator.
 	Address string `json:"address,omitempty"`
@@ -1271,7 +1271,7 @@ type GatewayList struct {
 
 // Hazard Something about a lock that a person should know.
 type Hazard struct {
-	// Code What kind of hazard it is. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+	// Code The kind of hazard. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
 	// locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code"`
 
@@ -1286,7 +1286,7 @@ type Hazard struct {
 	Detail string `json:"detail"`
 }
 
-// HazardCode What kind of hazard it is. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+// HazardCode The kind of hazard. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
 // locks that have each. A lock has at most one hazard with the same code and programs.
 type HazardCode string
 
@@ -1312,7 +1312,7 @@ type Heartbeat struct {
 	// Waiters Others in line.
 	Waiters int `json:"waiters"`
 
-	// RevokeRequested Its holder was asked to let go.
+	// RevokeRequested Its holder was asked to release it.
 	RevokeRequested *RevokeRequested `json:"revoke_requested,omitempty"`
 }
 
@@ -1328,7 +1328,7 @@ type HeartbeatItem struct {
 	Position     int          `json:"position,omitempty"`
 	Waiters      *int         `json:"waiters,omitempty"`
 
-	// RevokeRequested Its holder was asked to let go.
+	// RevokeRequested Its holder was asked to release it.
 	RevokeRequested *RevokeRequested `json:"revoke_requested,omitempty"`
 
 	// Problem RFC 9457.
@@ -1373,7 +1373,7 @@ type Info struct {
 	// Locks Locks that are held or waited for, in all namespaces.
 	Locks int `json:"locks"`
 
-	// Contenders All who hold or wait, other programs too.
+	// Contenders All holders and waiters, other programs too.
 	Contenders int `json:"contenders"`
 
 	// Leases Leases whose clocks this gateway runs.
@@ -1402,8 +1402,8 @@ type Lease struct {
 	State   State       `json:"state"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
-	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
-	// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
 	// whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
@@ -1431,10 +1431,10 @@ type Lease struct {
 	// Ephemeral Ends with its gateway's session; `expires_in_ms` is an estimate.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 
-	// RevokeRequested Its holder was asked to let go.
+	// RevokeRequested Its holder was asked to release it.
 	RevokeRequested *RevokeRequested `json:"revoke_requested,omitempty"`
 
-	// Warning What the client should know about what it asked for.
+	// Warning A warning about the request.
 	Warning string `json:"warning,omitempty"`
 
 	// Znode Path of its contender in ZooKeeper.
@@ -1443,10 +1443,10 @@ type Lease struct {
 	// Rev An opaque mark of the visible state, for `since`.
 	Rev Rev `json:"rev"`
 
-	// NotifySecret Signs what `notify_url` is told. In the answer that created the lease, and in its idempotent repeats.
+	// NotifySecret Signs the messages to `notify_url`. In the answer that created the lease, and in its idempotent repeats.
 	NotifySecret string `json:"notify_secret,omitempty"`
 
-	// NotifyURL What is told of it. Shown to who sends the lease's token.
+	// NotifyURL Receives the lease's messages. Shown to clients that send the lease's token.
 	NotifyURL string `json:"notify_url,omitempty"`
 }
 
@@ -1459,7 +1459,7 @@ type LeaseCounts struct {
 // LeaseEnv A lease as lines for a shell. `NOTIFY_SECRET` is empty without `notify_url`, `FENCING_TOKEN` while the lease waits.
 type LeaseEnv = string
 
-// LeaseEnvFailure A problem as lines for a shell, where `format=env` stands in the query, or where an acquire prefers `text/plain`. The
+// LeaseEnvFailure A problem as lines for a shell, with `format=env` in the query, or when an acquire prefers `text/plain`. The
 // lease's lines are empty, so that no earlier lease stays in the shell's variables.
 type LeaseEnvFailure = string
 
@@ -1484,7 +1484,7 @@ type LeaseLock struct {
 	Permits Permits   `json:"permits,omitempty"`
 	Limit   Permits   `json:"limit,omitempty"`
 
-	// Position Place among the waiters of this lock. Left out where nothing stands in the way.
+	// Position Place among the waiters of this lock. Left out if no contender is before it.
 	Position int `json:"position,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
@@ -1562,9 +1562,9 @@ type Lock struct {
 	Lock LockName  `json:"lock"`
 	NS   Namespace `json:"ns"`
 
-	// State `free`: nobody holds it or waits for it. `held`. `unclaimed`: granted, and the client has not shown up yet.
-	// `queued`: some wait and nobody holds it; a grant is under way, or a lease of several locks waits for another one.
-	// `delayed`: let go, and kept for the lock delay of who held it last.
+	// State `free`: without holders and waiters. `held`. `unclaimed`: granted, and no request of the client has come since.
+	// `queued`: with waiters and without holders; a grant is under way, or a lease of several locks waits for another
+	// one. `delayed`: its last holder has ended, and its lock delay runs.
 	State LockState `json:"state"`
 
 	// Holders A page of them. In a list of locks, and in the answer to `PUT`, at most the first 16.
@@ -1600,9 +1600,9 @@ type LockList struct {
 // LockName The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 type LockName = string
 
-// LockState `free`: nobody holds it or waits for it. `held`. `unclaimed`: granted, and the client has not shown up yet.
-// `queued`: some wait and nobody holds it; a grant is under way, or a lease of several locks waits for another one.
-// `delayed`: let go, and kept for the lock delay of who held it last.
+// LockState `free`: without holders and waiters. `held`. `unclaimed`: granted, and no request of the client has come since.
+// `queued`: with waiters and without holders; a grant is under way, or a lease of several locks waits for another
+// one. `delayed`: its last holder has ended, and its lock delay runs.
 type LockState string
 
 // MessageID The `webhook-id` of a message, the same each time it is sent.
@@ -1638,7 +1638,7 @@ type NamespaceInfo struct {
 	// Root The node below which its locks are. Left out while the record has not been read.
 	Root string `json:"root,omitempty"`
 
-	// Swept Whether the directories of locks that nobody uses are removed. Those that other programs use are left alone.
+	// Swept Whether the directories of unused locks are removed. Those that other programs use stay.
 	Swept bool `json:"swept"`
 }
 
@@ -1664,7 +1664,7 @@ type Owner = string
 // Permits defines model for Permits.
 type Permits = int
 
-// Postmortem What is remembered of a lease's end. Of a lease of several locks it tells the first.
+// Postmortem What the gateway remembers of a lease's end. For a lease of several locks it has the first one.
 type Postmortem struct {
 	LeaseID LeaseID `json:"lease_id"`
 
@@ -1675,12 +1675,12 @@ type Postmortem struct {
 	Owner Owner     `json:"owner,omitempty"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
-	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
-	// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
 	// whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason"`
 
-	// Detail The words of whoever ended it.
+	// Detail The text of the request that ended it.
 	Detail string `json:"detail,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
@@ -1700,7 +1700,7 @@ type Postmortem struct {
 	// LastHeartbeatMS Before the end. Left out when there was none.
 	LastHeartbeatMS *int64 `json:"last_heartbeat_ms,omitempty"`
 
-	// Next Who was granted the lock next.
+	// Next The next holder of the lock.
 	Next *Successor `json:"next,omitempty"`
 }
 
@@ -1720,8 +1720,8 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
-	// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
-	// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
 	// whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
@@ -1767,8 +1767,8 @@ type ReapRequest struct {
 }
 
 // Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
-// because it was granted and nobody came, `removed` by somebody else in ZooKeeper, `wait_elapsed`, `revoked` (not let go
-// in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
+// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
+// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
 // whose gateway's session ended), or `unknown`.
 type Reason string
 
@@ -1811,12 +1811,12 @@ type RevokeRequest struct {
 	Znodes     Znodes     `json:"znodes,omitempty"`
 }
 
-// RevokeRequested Its holder was asked to let go.
+// RevokeRequested Its holder was asked to release it.
 type RevokeRequested struct {
-	// Reason The words of whoever asked.
+	// Reason The text of the request.
 	Reason string `json:"reason,omitempty"`
 
-	// ForceInMS The lease ends when this is over. Left out when nobody is forced.
+	// ForceInMS The lease ends when this is over. Left out without force.
 	ForceInMS *int64 `json:"force_in_ms,omitempty"`
 }
 
@@ -1853,7 +1853,7 @@ type Status struct {
 // StatusStatus defines model for Status.Status.
 type StatusStatus string
 
-// Successor Who was granted the lock next.
+// Successor The next holder of the lock.
 type Successor struct {
 	// LeaseID Left out for another program's contender.
 	LeaseID string `json:"lease_id,omitempty"`
@@ -1917,7 +1917,7 @@ type WantedLock struct {
 	Permits Permits     `json:"permits,omitempty"`
 }
 
-// Webhook Who is told what. Empty `events` are all types.
+// Webhook A receiver, and the events for it. Empty `events` are all types.
 type Webhook struct {
 	ID WebhookID `json:"id"`
 
@@ -1947,7 +1947,7 @@ type Webhook struct {
 	Description WebhookDescription `json:"description,omitempty"`
 	Enabled     bool               `json:"enabled"`
 
-	// DisabledReason Why it is not enabled, when nobody has said so: the receiver answered 410.
+	// DisabledReason Why it is not enabled, if no client disabled it: the receiver answered 410.
 	DisabledReason string `json:"disabled_reason,omitempty"`
 
 	// Headers The names of those that are sent along.
@@ -1982,7 +1982,7 @@ type WebhookAttempt struct {
 	// Status What the receiver answered. Left out where it did not.
 	Status int `json:"status,omitempty"`
 
-	// Error What went wrong. It names no address: a name that does not resolve and one that resolves to a refused address are told alike.
+	// Error What went wrong. It names no address: a name that does not resolve has the same text as one that resolves to a refused address.
 	// The gateway's log has the details.
 	Error string `json:"error,omitempty"`
 
@@ -1996,7 +1996,7 @@ type WebhookAttempt struct {
 	// RetryAfterMS What the receiver asked for.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 
-	// GatewayID Who tried.
+	// GatewayID The gateway that tried.
 	GatewayID string `json:"gateway_id,omitempty"`
 }
 
@@ -2018,8 +2018,8 @@ type WebhookDeliveries struct {
 	Waiting     int `json:"waiting"`
 	DeadLetters int `json:"dead_letters"`
 
-	// Dropped Ends that it is not told of for lack of room in the outbox, each gateway counting since it was started: more waits for it than
-	// there is room for, or the outbox is full. Left out when there are none.
+	// Dropped Ends without a message to it, for lack of room in the outbox, each gateway counting since it was started: more
+	// messages wait for it than there is room for, or the outbox is full. Left out when there are none.
 	Dropped int `json:"dropped,omitempty"`
 
 	// LastDropped When the last one was. Left out when none was.
@@ -2033,7 +2033,7 @@ type WebhookDeliveries struct {
 // WebhookDescription defines model for WebhookDescription.
 type WebhookDescription = string
 
-// WebhookEvent What a message tells.
+// WebhookEvent The content of a message.
 type WebhookEvent struct {
 	Type    string    `json:"type"`
 	Time    time.Time `json:"time"`
@@ -2053,11 +2053,11 @@ type WebhookEvent struct {
 	Detail       string       `json:"detail,omitempty"`
 	Gateway      string       `json:"gateway,omitempty"`
 
-	// Waiting It ended while it waited. Told to its `notify_url` alone.
+	// Waiting It ended while it waited. Sent to its `notify_url` alone.
 	Waiting bool `json:"waiting,omitempty"`
 }
 
-// WebhookEventType A way in which a lock is let go.
+// WebhookEventType A way in which a lease ends.
 type WebhookEventType string
 
 // WebhookGlob A name in which `*` stands for any characters. All, where it is left out or empty.
@@ -2072,20 +2072,22 @@ type WebhookID = string
 type WebhookList struct {
 	Items []Webhook `json:"items"`
 
-	// Outbox How full the outbox is. A webhook for which more waits than there is room left is not told of new ends until its receiver takes
-	// what waits. At the limit no webhook is told. Locks are let go as ever.
+	// Outbox How full the outbox is. If more messages wait for a webhook than there is room left, no events are delivered to it for
+	// new ends until its receiver takes the waiting ones. At the limit no events are delivered to any webhook for new ends.
+	// Leases end as always.
 	Outbox    WebhookOutbox      `json:"outbox"`
 	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
 
-// WebhookOutbox How full the outbox is. A webhook for which more waits than there is room left is not told of new ends until its receiver takes
-// what waits. At the limit no webhook is told. Locks are let go as ever.
+// WebhookOutbox How full the outbox is. If more messages wait for a webhook than there is room left, no events are delivered to it for
+// new ends until its receiver takes the waiting ones. At the limit no events are delivered to any webhook for new ends.
+// Leases end as always.
 type WebhookOutbox struct {
-	// Entries Ends of leases that have not all been told, of the whole fleet, some seconds old.
+	// Entries Ends of leases with messages that are not delivered, of the whole fleet, some seconds old.
 	Entries int `json:"entries"`
 	Limit   int `json:"limit"`
 
-	// Dropped Ends of which not all webhooks are told that want to be, for lack of room, at all gateways that could be asked, each since it was started.
+	// Dropped Ends without a message to some webhook that subscribed to them, for lack of room, at all gateways that could be asked, each since it was started.
 	Dropped int `json:"dropped"`
 
 	// LastDropped When the last one was. Left out when none was.
@@ -2168,10 +2170,10 @@ type ZooKeeperInfo struct {
 	State            ZooKeeperInfoState `json:"state"`
 	SessionTimeoutMS int64              `json:"session_timeout_ms"`
 
-	// FenceOpen Whether a write committed recently enough to speak for the leases.
+	// FenceOpen Whether the trust window is open: a write committed recently enough to answer for the leases.
 	FenceOpen bool `json:"fence_open"`
 
-	// FenceMarginMS Until the fence closes if nothing commits.
+	// FenceMarginMS Until the trust window closes if nothing commits.
 	FenceMarginMS  int64  `json:"fence_margin_ms"`
 	ReplicaCurrent bool   `json:"replica_current"`
 	LastZxid       string `json:"last_zxid"`
@@ -2583,11 +2585,11 @@ type WatchEventsParams struct {
 	NS *EventNamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
 	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]` for
-	// one of a range. Names are as `lock` tells them: `my%20lock`.
+	// one of a range. Names are as in `lock`: `my%20lock`.
 	Lock *EventLockParam `form:"lock,omitempty" json:"lock,omitempty"`
 
 	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything but
-	// `node.*`. `resync` is always told.
+	// `node.*`. `resync` is always sent.
 	Type *EventTypeParam `form:"type,omitempty" json:"type,omitempty"`
 
 	// Owner Only events of leases with exactly this owner.
@@ -2612,11 +2614,11 @@ type WatchEventsSocketParams struct {
 	NS *EventNamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
 	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]` for
-	// one of a range. Names are as `lock` tells them: `my%20lock`.
+	// one of a range. Names are as in `lock`: `my%20lock`.
 	Lock *EventLockParam `form:"lock,omitempty" json:"lock,omitempty"`
 
 	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything but
-	// `node.*`. `resync` is always told.
+	// `node.*`. `resync` is always sent.
 	Type *EventTypeParam `form:"type,omitempty" json:"type,omitempty"`
 
 	// Owner Only events of leases with exactly this owner.
@@ -2655,17 +2657,17 @@ type AcquireSeveralParams struct {
 	// Wait How long to stand in line, up to 24h or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 	Wait *AcquireWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Async Answer at once, with a ticket that waits. Where another program's ephemeral node stands in the place of the lock's directory nothing can queue behind it: 409 `held_by_other`.
+	// Async Answer at once, with a ticket that waits. Where another program's ephemeral node is in the place of the lock's directory no lease can queue behind it: 409 `held_by_other`.
 	Async *AsyncParam `form:"async,omitempty" json:"async,omitempty"`
 
-	// Owner A label for people, up to 128 bytes, no control characters. Everyone can read it.
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it.
 	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
 
-	// Metadata Anything you like as text, up to 4096 bytes, no control characters. Everyone can read it.
+	// Metadata Any text, up to 4096 bytes, no control characters. Every client can read it.
 	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
 
-	// LockDelay Up to 1h. For so long nobody else is granted the lock after the lease was held and ended, so that who still believes to
-	// hold it can finish.
+	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client that
+	// still believes that it holds the lock can finish.
 	LockDelay *LockDelayParam `form:"lock_delay,omitempty" json:"lock_delay,omitempty"`
 
 	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released). Goes with
@@ -2680,22 +2682,22 @@ type AcquireSeveralParams struct {
 	// again (409 `hold_released`), so a late repeat takes nothing.
 	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
 
-	// NotifyURL An address that is told when the lease is granted and when it ends, by whatever gateway runs it then: a webhook that goes
-	// with its lease. The answer has the `notify_secret` that signs. It is checked as a webhook's `url` is, and does not go
+	// NotifyURL An address that gets a message when the lease is granted and when it ends, from any gateway that runs it then: a
+	// webhook that goes with its lease. The answer has the `notify_secret` that signs. It is checked as a webhook's `url` is, and does not go
 	// with `ephemeral`.
 	NotifyURL *NotifyURLParam `form:"notify_url,omitempty" json:"notify_url,omitempty"`
 
-	// DryRun Do nothing, and tell what would happen.
+	// DryRun Do nothing, and show what would happen.
 	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
 	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are `LEASE_ID`,
 	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
-	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty where there is nothing, and the values need no
+	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they have no value, and the values need no
 	// quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`, and the last line is the command `false`,
 	// so that `eval` fails. A waiting ticket (202) is no failure. Not with `dry_run`, which is answered in JSON only.
 	Format *AcquireSeveralParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IdempotencyKey Makes the request safe to repeat: it queues once, on whatever gateway. One fresh random key for each attempt to do
+	// IdempotencyKey Makes the request safe to repeat: it queues once, on any gateway. One fresh random key for each attempt to do
 	// the job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
 	// or a date that others can guess. It lives until ten minutes after the lease ended. The same request again answers
 	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
@@ -2712,7 +2714,7 @@ type AcquireSeveral200JSONResponseBody struct {
 
 // ReleaseParams defines parameters for Release.
 type ReleaseParams struct {
-	// Hold Let go of this hold alone.
+	// Hold Release this hold alone.
 	Hold *HoldReleaseParam `form:"hold,omitempty" json:"hold,omitempty"`
 
 	// LeaseToken The secret that came with the lease.
@@ -2735,7 +2737,7 @@ type GetLeaseParams struct {
 	// Verify Ask ZooKeeper.
 	Verify *VerifyParam `form:"verify,omitempty" json:"verify,omitempty"`
 
-	// LeaseToken The secret that came with the lease. Without it this is an outsider's look, which keeps nothing alive. `self` needs it.
+	// LeaseToken The secret that came with the lease. A request without it keeps nothing alive. `self` needs it.
 	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
 }
 
@@ -2744,10 +2746,10 @@ type GetLeaseParamsUntil string
 
 // UpdateLeaseParams defines parameters for UpdateLease.
 type UpdateLeaseParams struct {
-	// Owner A label for people, up to 128 bytes, no control characters. Everyone can read it.
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it.
 	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
 
-	// Metadata Anything you like as text, up to 4096 bytes, no control characters. Everyone can read it.
+	// Metadata Any text, up to 4096 bytes, no control characters. Every client can read it.
 	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
 
 	// TTL A new time to live, 1s to 24h. Without it, as it was.
@@ -2759,7 +2761,7 @@ type UpdateLeaseParams struct {
 
 // BreakLeaseParams defines parameters for BreakLease.
 type BreakLeaseParams struct {
-	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
 	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
 }
 
@@ -2780,7 +2782,7 @@ type HeartbeatParams struct {
 
 // GetPostmortemParams defines parameters for GetPostmortem.
 type GetPostmortemParams struct {
-	// LeaseToken The secret that came with the lease. Without it this is an outsider's look, which keeps nothing alive. `self` needs it.
+	// LeaseToken The secret that came with the lease. A request without it keeps nothing alive. `self` needs it.
 	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
 }
 
@@ -2839,7 +2841,7 @@ type GetLockParams struct {
 	// Cursor The `next_cursor` of the page before.
 	Cursor *CursorParam `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Format `text` answers a table for people in place of JSON.
+	// Format `text` answers a table for human readers in place of JSON.
 	Format *GetLockParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 }
 
@@ -2864,7 +2866,7 @@ type BreakContenderParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
 	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
 }
 
@@ -2873,7 +2875,7 @@ type DestroyParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
 	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
 }
 
@@ -2894,7 +2896,7 @@ type AcquireParams struct {
 	// Wait How long to stand in line, up to 24h or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 	Wait *AcquireWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Async Answer at once, with a ticket that waits. Where another program's ephemeral node stands in the place of the lock's directory nothing can queue behind it: 409 `held_by_other`.
+	// Async Answer at once, with a ticket that waits. Where another program's ephemeral node is in the place of the lock's directory no lease can queue behind it: 409 `held_by_other`.
 	Async *AsyncParam `form:"async,omitempty" json:"async,omitempty"`
 
 	// Mode How the lock is held.
@@ -2907,17 +2909,17 @@ type AcquireParams struct {
 	// Permits How many permits a semaphore lease takes; 1 when not given. More than the limit is 422.
 	Permits *PermitsParam `form:"permits,omitempty" json:"permits,omitempty"`
 
-	// Owner A label for people, up to 128 bytes, no control characters. Everyone can read it.
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it.
 	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
 
-	// Metadata Anything you like as text, up to 4096 bytes, no control characters. Everyone can read it.
+	// Metadata Any text, up to 4096 bytes, no control characters. Every client can read it.
 	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
 
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// LockDelay Up to 1h. For so long nobody else is granted the lock after the lease was held and ended, so that who still believes to
-	// hold it can finish.
+	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client that
+	// still believes that it holds the lock can finish.
 	LockDelay *LockDelayParam `form:"lock_delay,omitempty" json:"lock_delay,omitempty"`
 
 	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released). Goes with
@@ -2932,22 +2934,22 @@ type AcquireParams struct {
 	// again (409 `hold_released`), so a late repeat takes nothing.
 	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
 
-	// NotifyURL An address that is told when the lease is granted and when it ends, by whatever gateway runs it then: a webhook that goes
-	// with its lease. The answer has the `notify_secret` that signs. It is checked as a webhook's `url` is, and does not go
+	// NotifyURL An address that gets a message when the lease is granted and when it ends, from any gateway that runs it then: a
+	// webhook that goes with its lease. The answer has the `notify_secret` that signs. It is checked as a webhook's `url` is, and does not go
 	// with `ephemeral`.
 	NotifyURL *NotifyURLParam `form:"notify_url,omitempty" json:"notify_url,omitempty"`
 
-	// DryRun Do nothing, and tell what would happen.
+	// DryRun Do nothing, and show what would happen.
 	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
 	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are `LEASE_ID`,
 	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
-	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty where there is nothing, and the values need no
+	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they have no value, and the values need no
 	// quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`, and the last line is the command `false`,
 	// so that `eval` fails. A waiting ticket (202) is no failure. Not with `dry_run`, which is answered in JSON only.
 	Format *AcquireParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IdempotencyKey Makes the request safe to repeat: it queues once, on whatever gateway. One fresh random key for each attempt to do
+	// IdempotencyKey Makes the request safe to repeat: it queues once, on any gateway. One fresh random key for each attempt to do
 	// the job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
 	// or a date that others can guess. It lives until ten minutes after the lease ended. The same request again answers
 	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
@@ -2994,7 +2996,7 @@ type ReapParams struct {
 	// DryRun End nothing, and list what would be ended.
 	DryRun *ReapDryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
 	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
 }
 
@@ -3015,10 +3017,10 @@ type RevokeParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// Reason Words for those whom it hits, up to 256 bytes, no control characters.
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
 	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
 
-	// ForceAfter End the leases that have not been let go by then, 1ms to 24h. Without it nobody is forced.
+	// ForceAfter End the leases that have not been released by then, 1ms to 24h. Without it no lease is ended by force.
 	ForceAfter *ForceAfterParam `form:"force_after,omitempty" json:"force_after,omitempty"`
 
 	// LeaseIDs Only these leases, with commas between. In the body an array. At most 1000, `znodes` included.
@@ -3042,10 +3044,10 @@ type CreateWebhookParams struct {
 	// Locks Names of locks.
 	Locks *WebhookLocksParam `form:"locks,omitempty" json:"locks,omitempty"`
 
-	// Description For people.
+	// Description For human readers.
 	Description *WebhookDescriptionParam `form:"description,omitempty" json:"description,omitempty"`
 
-	// Enabled Whether it is told. What ends while it is not is not kept for it.
+	// Enabled Whether deliveries are enabled. Ends that come while they are disabled are not kept for it.
 	Enabled *WebhookEnabledParam `form:"enabled,omitempty" json:"enabled,omitempty"`
 
 	// Ca Certificates in PEM that the receiver's has to be signed by. The system's where none are given.
@@ -3072,10 +3074,10 @@ type UpdateWebhookParams struct {
 	// Locks Names of locks.
 	Locks *WebhookLocksParam `form:"locks,omitempty" json:"locks,omitempty"`
 
-	// Description For people.
+	// Description For human readers.
 	Description *WebhookDescriptionParam `form:"description,omitempty" json:"description,omitempty"`
 
-	// Enabled Whether it is told. What ends while it is not is not kept for it.
+	// Enabled Whether deliveries are enabled. Ends that come while they are disabled are not kept for it.
 	Enabled *WebhookEnabledParam `form:"enabled,omitempty" json:"enabled,omitempty"`
 
 	// Ca Certificates in PEM that the receiver's has to be signed by. The system's where none are given.
@@ -3372,7 +3374,7 @@ type ClientInterface interface {
 	// Readyz Should requests be sent here?
 	//
 	// Green once the queues have been read, until the gateway drains; red when this gateway alone is cut off from ZooKeeper.
-	// When ZooKeeper is away for everyone it stays green, and requests get 503 with `Retry-After`.
+	// When ZooKeeper is away for all gateways it stays green, and requests get 503 with `Retry-After`.
 	//
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3387,12 +3389,12 @@ type ClientInterface interface {
 	// CheckFence Forward-auth by fencing token.
 	//
 	// A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204 when the
-	// fencing token is current, with what was asked in headers that the proxy may pass on; 403 when it is not, or when there is
-	// none; 503 when the gateway cannot know. Lock, namespace and token come from the query or from the request's headers. What is
-	// in the query is the proxy's, and a header that says otherwise is refused: name the lock there, or a client with a token of
-	// one lock passes where another is asked for.
+	// fencing token is current, with lock, namespace and token in headers that the proxy may pass on; 403 when it is not, or
+	// when there is none; 503 when the gateway cannot know. Lock, namespace and token come from the query or from the
+	// request's headers. The proxy sets the query, and a header that contradicts it is refused: name the lock there, or a
+	// client with a token of one lock passes where another is asked for.
 	//
-	// The method is the proxied request's; a body is not looked at.
+	// The method is the proxied request's; a body is ignored.
 	//
 	// Corresponds with GET /v1/check-fence (the `CheckFence` operationId).
 	CheckFence(ctx context.Context, params *CheckFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3422,12 +3424,12 @@ type ClientInterface interface {
 	//
 	// A stream without an end: one event after another, in one order, none left out that the filter lets through. It is
 	// server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that prefers
-	// `application/jsonl` or `application/x-ndjson`. Every 15 seconds something comes: a comment with the present position
-	// as `id`, or an empty line.
+	// `application/jsonl` or `application/x-ndjson`. Every 15 seconds the gateway sends a comment with the present
+	// position as `id`, or an empty line.
 	//
-	// To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. What
-	// cannot be told any more is an event of type `resync`: look at the present state again and go on from there. A client
-	// that reads too slowly is told `resync` with reason `lagged`, and the stream ends.
+	// To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. If
+	// the gateway no longer has the events after it, it sends an event of type `resync`: read the present state again and
+	// go on from there. A client that reads too slowly gets `resync` with reason `lagged`, and the stream ends.
 	//
 	// Corresponds with GET /v1/events (the `WatchEvents` operationId).
 	WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3436,7 +3438,7 @@ type ClientInterface interface {
 	//
 	// The same stream, each event as a text message that holds an `Event`. The gateway pings every 15 seconds and closes
 	// when no pong comes within 10. Nothing is expected from the client: a message of its own is answered with close 1003.
-	// A client that reads too slowly is told `resync` with reason `lagged`, then close 1013; a gateway that drains closes
+	// A client that reads too slowly gets `resync` with reason `lagged`, then close 1013; a gateway that drains closes
 	// with 1001. Without a WebSocket handshake this is 426.
 	//
 	// Corresponds with GET /v1/events/ws (the `WatchEventsSocket` operationId).
@@ -3474,7 +3476,7 @@ type ClientInterface interface {
 
 	// ListLeases List leases.
 	//
-	// The leases whose clocks this gateway runs: each gateway lists its own, and `/v1/gateways` tells which gateways there are.
+	// The leases whose clocks this gateway runs: each gateway lists its own, and `/v1/gateways` lists the gateways.
 	// Any gateway answers for any lease by its id, and shows whole queues. Tokens are never listed.
 	//
 	// Corresponds with GET /v1/leases (the `ListLeases` operationId).
@@ -3482,9 +3484,9 @@ type ClientInterface interface {
 
 	// AcquireSeveralWithBody Acquire several locks at once.
 	//
-	// All of them or none: one lease, one token, one time to live. It is held when every one of the locks is its; it is
-	// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, whatever the
-	// order of the names.
+	// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it
+	// is released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in
+	// any order of the names.
 	//
 	// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
 	// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
@@ -3497,9 +3499,9 @@ type ClientInterface interface {
 
 	// AcquireSeveral Acquire several locks at once.
 	//
-	// All of them or none: one lease, one token, one time to live. It is held when every one of the locks is its; it is
-	// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, whatever the
-	// order of the names.
+	// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it
+	// is released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in
+	// any order of the names.
 	//
 	// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
 	// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
@@ -3513,8 +3515,8 @@ type ClientInterface interface {
 	// Release Release a lease, or leave the queue.
 	//
 	// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-	// the reason. With `hold` that hold alone is let go, and the lease with its last one; without, the lease whatever holds
-	// it has.
+	// the reason. With `hold` that hold alone is released, and the lease with its last one; without, the lease with all
+	// its holds.
 	//
 	// Corresponds with DELETE /v1/leases/{id} (the `Release` operationId).
 	Release(ctx context.Context, id LeasePathParam, params *ReleaseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3531,8 +3533,8 @@ type ClientInterface interface {
 
 	// UpdateLeaseWithBody Change what is known of a lease.
 	//
-	// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
-	// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+	// Changes the given fields: `owner` and `metadata` (an empty one is removed), and `ttl`. A longer `ttl` applies from
+	// this answer on, a shorter one once the old deadline has passed. Watchers get a `lease.updated` event. The query
 	// parameters may be members of the body instead.
 	//
 	// Takes any type of body and a specified content type.
@@ -3542,8 +3544,8 @@ type ClientInterface interface {
 
 	// UpdateLease Change what is known of a lease.
 	//
-	// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
-	// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+	// Changes the given fields: `owner` and `metadata` (an empty one is removed), and `ttl`. A longer `ttl` applies from
+	// this answer on, a shorter one once the old deadline has passed. Watchers get a `lease.updated` event. The query
 	// parameters may be members of the body instead.
 	//
 	// Takes a body of the `application/json` content type.
@@ -3553,8 +3555,8 @@ type ClientInterface interface {
 
 	// BreakLeaseWithBody End a lease.
 	//
-	// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
-	// kept safe by fencing tokens alone. No lock delay follows. `self` is no id here.
+	// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing
+	// tokens keep safe what the lock protects. No lock delay follows. `self` is no id here.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3563,8 +3565,8 @@ type ClientInterface interface {
 
 	// BreakLease End a lease.
 	//
-	// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
-	// kept safe by fencing tokens alone. No lock delay follows. `self` is no id here.
+	// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing
+	// tokens keep safe what the lock protects. No lock delay follows. `self` is no id here.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3601,17 +3603,17 @@ type ClientInterface interface {
 
 	// GetPostmortem Why a lease ended.
 	//
-	// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
-	// hour by the gateway that ran the lease's clock and by those that it has told, which is the whole fleet as a rule, while there is
-	// room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
+	// Why it ended, how long it waited and held, when its last heartbeat came, and the next holder of the lock. The
+	// gateway that ran the lease keeps it for an hour, while there is room, and so do the gateways that have its
+	// report, as a rule the whole fleet. So it survives a gateway that dies. A lease that has not ended is 404.
 	//
 	// Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
 	GetPostmortem(ctx context.Context, id LeasePathParam, params *GetPostmortemParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListLocks List locks.
 	//
-	// Locks that are held or waited for, in order of their names, each with at most 16 holders and without its waiters.
-	// `holder_count` says how many hold where there are more. A page ends after about 1 MiB of text, also below `limit`:
+	// Locks with holders or waiters, in order of their names, each with at most 16 holders and without its waiters.
+	// `holder_count` says how many hold if there are more. A page ends after about 1 MiB of text, also below `limit`:
 	// `next_cursor` says whether there are more locks.
 	//
 	// Corresponds with GET /v1/locks (the `ListLocks` operationId).
@@ -3629,7 +3631,7 @@ type ClientInterface interface {
 	//
 	// The holders and the waiters in order, those of other programs too. A lock without holders and waiters is `free`:
 	// that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
-	// before the question. A text table for `Accept: text/plain` or `format=text`.
+	// before the request. A text table for `Accept: text/plain` or `format=text`.
 	//
 	// A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on with
 	// both. Holders that all fit on one page are on each page; else each page has the next ones.
@@ -3639,8 +3641,8 @@ type ClientInterface interface {
 
 	// ConfigureLockWithBody Set a lock's settings.
 	//
-	// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue keep the
-	// limit that was in force when they came.
+	// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue
+	// keep the limit that was in force when they came.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3649,8 +3651,8 @@ type ClientInterface interface {
 
 	// ConfigureLock Set a lock's settings.
 	//
-	// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue keep the
-	// limit that was in force when they came.
+	// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue
+	// keep the limit that was in force when they came.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3659,8 +3661,9 @@ type ClientInterface interface {
 
 	// BreakContenderWithBody End one contender, of any program.
 	//
-	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, whatever its client counts on. What the lock protects is
-	// kept safe by fencing tokens alone. No lock delay follows.
+	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a
+	// lease, although its client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay
+	// follows.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3669,28 +3672,29 @@ type ClientInterface interface {
 
 	// BreakContender End one contender, of any program.
 	//
-	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, whatever its client counts on. What the lock protects is
-	// kept safe by fencing tokens alone. No lock delay follows.
+	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a
+	// lease, although its client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay
+	// follows.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/contenders/{name}/break (the `BreakContender` operationId).
 	BreakContender(ctx context.Context, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, body BreakContenderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DestroyWithBody End everyone in a queue, and the lock.
+	// DestroyWithBody End every contender of a queue, and the lock.
 	//
-	// Every contender, those of other programs too, from the tail to the head, so that nobody is granted the lock meanwhile; then
-	// the lock and its settings. Leases end with reason `destroyed`.
+	// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock
+	// meanwhile; then the lock and its settings. Leases end with reason `destroyed`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
 	DestroyWithBody(ctx context.Context, lock LockPathParam, params *DestroyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Destroy End everyone in a queue, and the lock.
+	// Destroy End every contender of a queue, and the lock.
 	//
-	// Every contender, those of other programs too, from the tail to the head, so that nobody is granted the lock meanwhile; then
-	// the lock and its settings. Leases end with reason `destroyed`.
+	// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock
+	// meanwhile; then the lock and its settings. Leases end with reason `destroyed`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3699,8 +3703,8 @@ type ClientInterface interface {
 
 	// GetFence Is a fencing token still current?
 	//
-	// `current` is said only when it was true after the question arrived, and the gateway can vouch for it; else 503. What is not
-	// current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the tokens of
+	// `current` is true only if it was true after the request arrived and the gateway is trusted; else 503. A token that is
+	// not current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the tokens of
 	// simultaneous holders differ, and each is current.
 	//
 	// Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
@@ -3716,8 +3720,8 @@ type ClientInterface interface {
 	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
 	// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
 	// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `notify_url` is told when the lease is granted and
-	// when it ends. `dry_run` tells what would happen.
+	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. The gateway sends
+	// messages to `notify_url` when the lease is granted and when it ends. `dry_run` shows what would happen.
 	//
 	// Every query parameter except `format` may be a member of the JSON body instead.
 	//
@@ -3736,8 +3740,8 @@ type ClientInterface interface {
 	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
 	// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
 	// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `notify_url` is told when the lease is granted and
-	// when it ends. `dry_run` tells what would happen.
+	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. The gateway sends
+	// messages to `notify_url` when the lease is granted and when it ends. `dry_run` shows what would happen.
 	//
 	// Every query parameter except `format` may be a member of the JSON body instead.
 	//
@@ -3746,10 +3750,10 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/locks/{lock}/leases (the `Acquire` operationId).
 	Acquire(ctx context.Context, lock LockPathParam, params *AcquireParams, body AcquireJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReapWithBody End what is old in a queue.
+	// ReapWithBody End old contenders of a queue.
 	//
 	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
-	// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
+	// reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there are others.
 	//
 	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
 	// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
@@ -3761,10 +3765,10 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
 	ReapWithBody(ctx context.Context, lock LockPathParam, params *ReapParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Reap End what is old in a queue.
+	// Reap End old contenders of a queue.
 	//
 	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
-	// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
+	// reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there are others.
 	//
 	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
 	// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
@@ -3776,12 +3780,12 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
 	Reap(ctx context.Context, lock LockPathParam, params *ReapParams, body ReapJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// WithdrawRevocation Withdraw what the holders were asked.
+	// WithdrawRevocation Withdraw the request to release the lock.
 	//
-	// The holders are asked nothing any more, and force ends no lease of theirs: the answers to heartbeats and long polls have no
-	// `revoke_requested`, and events tell it (`lease.revoke_withdrawn`). Only those that had been asked are in `withdrawn`, so a
-	// repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in `unreached`. So is a holder of
-	// Curator's that was asked, which cannot be told.
+	// The request is over, and force ends no lease of the holders: the answers to heartbeats and long polls have no
+	// `revoke_requested`, and there are `lease.revoke_withdrawn` events. Only holders that had been asked are in
+	// `withdrawn`, so a repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in
+	// `unreached`. So is a holder of Curator's that was asked, because the gateway cannot withdraw that.
 	//
 	// With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is 409
 	// `holder_changed` with the `holders`.
@@ -3789,12 +3793,12 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/locks/{lock}/revoke (the `WithdrawRevocation` operationId).
 	WithdrawRevocation(ctx context.Context, lock LockPathParam, params *WithdrawRevocationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RevokeWithBody Ask the holders to let go.
+	// RevokeWithBody Ask the holders to release the lock.
 	//
 	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
-	// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
-	// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
-	// revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+	// the `reason`. With `force_after`, the leases that have not been released by then end with reason `revoked`.
+	// Contenders that could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's
+	// `Revoker` asks it, if it is revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
 	//
 	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
 	// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
@@ -3805,12 +3809,12 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
 	RevokeWithBody(ctx context.Context, lock LockPathParam, params *RevokeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Revoke Ask the holders to let go.
+	// Revoke Ask the holders to release the lock.
 	//
 	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
-	// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
-	// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
-	// revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+	// the `reason`. With `force_after`, the leases that have not been released by then end with reason `revoked`.
+	// Contenders that could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's
+	// `Revoker` asks it, if it is revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
 	//
 	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
 	// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
@@ -3839,10 +3843,11 @@ type ClientInterface interface {
 
 	// CreateWebhookWithBody Subscribe to the ends of leases.
 	//
-	// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
-	// and what is guaranteed. Messages about one lock come in the order of the ends as far as one gateway delivers them, and not between
-	// gateways: `fencing_token` tells the order of a lock's exclusive holders. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
-	// list: a repeat makes another webhook. Where `enabled` is left out it is true.
+	// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
+	// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
+	// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
+	// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
+	// list: a repeat makes another webhook. Without `enabled` it is enabled.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3851,10 +3856,11 @@ type ClientInterface interface {
 
 	// CreateWebhook Subscribe to the ends of leases.
 	//
-	// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
-	// and what is guaranteed. Messages about one lock come in the order of the ends as far as one gateway delivers them, and not between
-	// gateways: `fencing_token` tells the order of a lock's exclusive holders. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
-	// list: a repeat makes another webhook. Where `enabled` is left out it is true.
+	// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
+	// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
+	// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
+	// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
+	// list: a repeat makes another webhook. Without `enabled` it is enabled.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3875,9 +3881,10 @@ type ClientInterface interface {
 
 	// UpdateWebhookWithBody Change a webhook.
 	//
-	// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
-	// another host, port, scheme or path does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
-	// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
+	// Changes the given fields; an empty one is removed. `headers` sets each that it names and removes those that are
+	// `null`. An address on another host, port, scheme or path drops the headers, whose values the gateway does not show
+	// again: set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
+	// disabled (410). Messages that wait for a disabled webhook become dead letters.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3886,9 +3893,10 @@ type ClientInterface interface {
 
 	// UpdateWebhook Change a webhook.
 	//
-	// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
-	// another host, port, scheme or path does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
-	// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
+	// Changes the given fields; an empty one is removed. `headers` sets each that it names and removes those that are
+	// `null`. An address on another host, port, scheme or path drops the headers, whose values the gateway does not show
+	// again: set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
+	// disabled (410). Messages that wait for a disabled webhook become dead letters.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3949,8 +3957,8 @@ type ClientInterface interface {
 
 	// TestWebhook Send a test message.
 	//
-	// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The answer tells what the receiver said; it is
-	// 200 also when that was a failure.
+	// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The answer has the
+	// receiver's answer; it is 200 also when that was a failure.
 	//
 	// Corresponds with POST /v1/webhooks/{id}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4006,7 +4014,7 @@ func (c *Client) GetOpenAPI(ctx context.Context, reqEditors ...RequestEditorFn) 
 // Readyz Should requests be sent here?
 //
 // Green once the queues have been read, until the gateway drains; red when this gateway alone is cut off from ZooKeeper.
-// When ZooKeeper is away for everyone it stays green, and requests get 503 with `Retry-After`.
+// When ZooKeeper is away for all gateways it stays green, and requests get 503 with `Retry-After`.
 //
 // Corresponds with GET /readyz (the `Readyz` operationId).
 func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4041,12 +4049,12 @@ func (c *Client) CheckFenceDelete(ctx context.Context, params *CheckFenceDeleteP
 // CheckFence Forward-auth by fencing token.
 //
 // A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204 when the
-// fencing token is current, with what was asked in headers that the proxy may pass on; 403 when it is not, or when there is
-// none; 503 when the gateway cannot know. Lock, namespace and token come from the query or from the request's headers. What is
-// in the query is the proxy's, and a header that says otherwise is refused: name the lock there, or a client with a token of
-// one lock passes where another is asked for.
+// fencing token is current, with lock, namespace and token in headers that the proxy may pass on; 403 when it is not, or
+// when there is none; 503 when the gateway cannot know. Lock, namespace and token come from the query or from the
+// request's headers. The proxy sets the query, and a header that contradicts it is refused: name the lock there, or a
+// client with a token of one lock passes where another is asked for.
 //
-// The method is the proxied request's; a body is not looked at.
+// The method is the proxied request's; a body is ignored.
 //
 // Corresponds with GET /v1/check-fence (the `CheckFence` operationId).
 func (c *Client) CheckFence(ctx context.Context, params *CheckFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4116,12 +4124,12 @@ func (c *Client) CheckFencePut(ctx context.Context, params *CheckFencePutParams,
 //
 // A stream without an end: one event after another, in one order, none left out that the filter lets through. It is
 // server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that prefers
-// `application/jsonl` or `application/x-ndjson`. Every 15 seconds something comes: a comment with the present position
-// as `id`, or an empty line.
+// `application/jsonl` or `application/x-ndjson`. Every 15 seconds the gateway sends a comment with the present
+// position as `id`, or an empty line.
 //
-// To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. What
-// cannot be told any more is an event of type `resync`: look at the present state again and go on from there. A client
-// that reads too slowly is told `resync` with reason `lagged`, and the stream ends.
+// To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. If
+// the gateway no longer has the events after it, it sends an event of type `resync`: read the present state again and
+// go on from there. A client that reads too slowly gets `resync` with reason `lagged`, and the stream ends.
 //
 // Corresponds with GET /v1/events (the `WatchEvents` operationId).
 func (c *Client) WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4140,7 +4148,7 @@ func (c *Client) WatchEvents(ctx context.Context, params *WatchEventsParams, req
 //
 // The same stream, each event as a text message that holds an `Event`. The gateway pings every 15 seconds and closes
 // when no pong comes within 10. Nothing is expected from the client: a message of its own is answered with close 1003.
-// A client that reads too slowly is told `resync` with reason `lagged`, then close 1013; a gateway that drains closes
+// A client that reads too slowly gets `resync` with reason `lagged`, then close 1013; a gateway that drains closes
 // with 1001. Without a WebSocket handshake this is 426.
 //
 // Corresponds with GET /v1/events/ws (the `WatchEventsSocket` operationId).
@@ -4228,7 +4236,7 @@ func (c *Client) GetInfo(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // ListLeases List leases.
 //
-// The leases whose clocks this gateway runs: each gateway lists its own, and `/v1/gateways` tells which gateways there are.
+// The leases whose clocks this gateway runs: each gateway lists its own, and `/v1/gateways` lists the gateways.
 // Any gateway answers for any lease by its id, and shows whole queues. Tokens are never listed.
 //
 // Corresponds with GET /v1/leases (the `ListLeases` operationId).
@@ -4246,9 +4254,9 @@ func (c *Client) ListLeases(ctx context.Context, params *ListLeasesParams, reqEd
 
 // AcquireSeveralWithBody Acquire several locks at once.
 //
-// All of them or none: one lease, one token, one time to live. It is held when every one of the locks is its; it is
-// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, whatever the
-// order of the names.
+// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it
+// is released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in
+// any order of the names.
 //
 // `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
 // of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
@@ -4271,9 +4279,9 @@ func (c *Client) AcquireSeveralWithBody(ctx context.Context, params *AcquireSeve
 
 // AcquireSeveral Acquire several locks at once.
 //
-// All of them or none: one lease, one token, one time to live. It is held when every one of the locks is its; it is
-// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, whatever the
-// order of the names.
+// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it
+// is released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in
+// any order of the names.
 //
 // `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
 // of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
@@ -4297,8 +4305,8 @@ func (c *Client) AcquireSeveral(ctx context.Context, params *AcquireSeveralParam
 // Release Release a lease, or leave the queue.
 //
 // Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-// the reason. With `hold` that hold alone is let go, and the lease with its last one; without, the lease whatever holds
-// it has.
+// the reason. With `hold` that hold alone is released, and the lease with its last one; without, the lease with all
+// its holds.
 //
 // Corresponds with DELETE /v1/leases/{id} (the `Release` operationId).
 func (c *Client) Release(ctx context.Context, id LeasePathParam, params *ReleaseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4335,8 +4343,8 @@ func (c *Client) GetLease(ctx context.Context, id LeasePathParam, params *GetLea
 
 // UpdateLeaseWithBody Change what is known of a lease.
 //
-// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
-// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+// Changes the given fields: `owner` and `metadata` (an empty one is removed), and `ttl`. A longer `ttl` applies from
+// this answer on, a shorter one once the old deadline has passed. Watchers get a `lease.updated` event. The query
 // parameters may be members of the body instead.
 //
 // Takes any type of body and a specified content type.
@@ -4356,8 +4364,8 @@ func (c *Client) UpdateLeaseWithBody(ctx context.Context, id LeasePathParam, par
 
 // UpdateLease Change what is known of a lease.
 //
-// What is given is changed: `owner` and `metadata` (an empty one is removed), and `ttl`, of which a longer one holds from this
-// answer on and a shorter one once the old deadline has passed. Everyone who watches is told (`lease.updated`). The query
+// Changes the given fields: `owner` and `metadata` (an empty one is removed), and `ttl`. A longer `ttl` applies from
+// this answer on, a shorter one once the old deadline has passed. Watchers get a `lease.updated` event. The query
 // parameters may be members of the body instead.
 //
 // Takes a body of the `application/json` content type.
@@ -4377,8 +4385,8 @@ func (c *Client) UpdateLease(ctx context.Context, id LeasePathParam, params *Upd
 
 // BreakLeaseWithBody End a lease.
 //
-// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
-// kept safe by fencing tokens alone. No lock delay follows. `self` is no id here.
+// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing
+// tokens keep safe what the lock protects. No lock delay follows. `self` is no id here.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4397,8 +4405,8 @@ func (c *Client) BreakLeaseWithBody(ctx context.Context, id LeasePathParam, para
 
 // BreakLease End a lease.
 //
-// For administrators: the lease ends now, with reason `revoked`, whatever its client counts on. What the lock protects is
-// kept safe by fencing tokens alone. No lock delay follows. `self` is no id here.
+// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing
+// tokens keep safe what the lock protects. No lock delay follows. `self` is no id here.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4475,9 +4483,9 @@ func (c *Client) Heartbeat(ctx context.Context, id LeasePathParam, params *Heart
 
 // GetPostmortem Why a lease ended.
 //
-// Why it ended, how long it waited and held, when it was last heard of, and who was granted the lock next. It is kept for an
-// hour by the gateway that ran the lease's clock and by those that it has told, which is the whole fleet as a rule, while there is
-// room; a gateway that dies takes nothing with it. A lease that has not ended is 404.
+// Why it ended, how long it waited and held, when its last heartbeat came, and the next holder of the lock. The
+// gateway that ran the lease keeps it for an hour, while there is room, and so do the gateways that have its
+// report, as a rule the whole fleet. So it survives a gateway that dies. A lease that has not ended is 404.
 //
 // Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
 func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, params *GetPostmortemParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4494,8 +4502,8 @@ func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, params *G
 
 // ListLocks List locks.
 //
-// Locks that are held or waited for, in order of their names, each with at most 16 holders and without its waiters.
-// `holder_count` says how many hold where there are more. A page ends after about 1 MiB of text, also below `limit`:
+// Locks with holders or waiters, in order of their names, each with at most 16 holders and without its waiters.
+// `holder_count` says how many hold if there are more. A page ends after about 1 MiB of text, also below `limit`:
 // `next_cursor` says whether there are more locks.
 //
 // Corresponds with GET /v1/locks (the `ListLocks` operationId).
@@ -4533,7 +4541,7 @@ func (c *Client) RemoveLock(ctx context.Context, lock LockPathParam, params *Rem
 //
 // The holders and the waiters in order, those of other programs too. A lock without holders and waiters is `free`:
 // that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
-// before the question. A text table for `Accept: text/plain` or `format=text`.
+// before the request. A text table for `Accept: text/plain` or `format=text`.
 //
 // A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on with
 // both. Holders that all fit on one page are on each page; else each page has the next ones.
@@ -4553,8 +4561,8 @@ func (c *Client) GetLock(ctx context.Context, lock LockPathParam, params *GetLoc
 
 // ConfigureLockWithBody Set a lock's settings.
 //
-// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue keep the
-// limit that was in force when they came.
+// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue
+// keep the limit that was in force when they came.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4573,8 +4581,8 @@ func (c *Client) ConfigureLockWithBody(ctx context.Context, lock LockPathParam, 
 
 // ConfigureLock Set a lock's settings.
 //
-// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue keep the
-// limit that was in force when they came.
+// `limit` is how many permits the lock has for semaphore leases. It applies to later acquires: leases in the queue
+// keep the limit that was in force when they came.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4593,8 +4601,9 @@ func (c *Client) ConfigureLock(ctx context.Context, lock LockPathParam, params *
 
 // BreakContenderWithBody End one contender, of any program.
 //
-// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, whatever its client counts on. What the lock protects is
-// kept safe by fencing tokens alone. No lock delay follows.
+// For administrators: the contender with this znode ends now, with reason `revoked` if it is a
+// lease, although its client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay
+// follows.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4613,8 +4622,9 @@ func (c *Client) BreakContenderWithBody(ctx context.Context, lock LockPathParam,
 
 // BreakContender End one contender, of any program.
 //
-// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, whatever its client counts on. What the lock protects is
-// kept safe by fencing tokens alone. No lock delay follows.
+// For administrators: the contender with this znode ends now, with reason `revoked` if it is a
+// lease, although its client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay
+// follows.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4631,10 +4641,10 @@ func (c *Client) BreakContender(ctx context.Context, lock LockPathParam, name Co
 	return c.Client.Do(req)
 }
 
-// DestroyWithBody End everyone in a queue, and the lock.
+// DestroyWithBody End every contender of a queue, and the lock.
 //
-// Every contender, those of other programs too, from the tail to the head, so that nobody is granted the lock meanwhile; then
-// the lock and its settings. Leases end with reason `destroyed`.
+// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock
+// meanwhile; then the lock and its settings. Leases end with reason `destroyed`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4651,10 +4661,10 @@ func (c *Client) DestroyWithBody(ctx context.Context, lock LockPathParam, params
 	return c.Client.Do(req)
 }
 
-// Destroy End everyone in a queue, and the lock.
+// Destroy End every contender of a queue, and the lock.
 //
-// Every contender, those of other programs too, from the tail to the head, so that nobody is granted the lock meanwhile; then
-// the lock and its settings. Leases end with reason `destroyed`.
+// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock
+// meanwhile; then the lock and its settings. Leases end with reason `destroyed`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4673,8 +4683,8 @@ func (c *Client) Destroy(ctx context.Context, lock LockPathParam, params *Destro
 
 // GetFence Is a fencing token still current?
 //
-// `current` is said only when it was true after the question arrived, and the gateway can vouch for it; else 503. What is not
-// current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the tokens of
+// `current` is true only if it was true after the request arrived and the gateway is trusted; else 503. A token that is
+// not current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the tokens of
 // simultaneous holders differ, and each is current.
 //
 // Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
@@ -4700,8 +4710,8 @@ func (c *Client) GetFence(ctx context.Context, lock LockPathParam, params *GetFe
 // A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
 // waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
 // same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `notify_url` is told when the lease is granted and
-// when it ends. `dry_run` tells what would happen.
+// `format`. `lock_delay` keeps the lock for a while after the lease has ended. The gateway sends
+// messages to `notify_url` when the lease is granted and when it ends. `dry_run` shows what would happen.
 //
 // Every query parameter except `format` may be a member of the JSON body instead.
 //
@@ -4730,8 +4740,8 @@ func (c *Client) AcquireWithBody(ctx context.Context, lock LockPathParam, params
 // A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
 // waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
 // same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-// `format`. `lock_delay` keeps the lock for a while after the lease has ended. `notify_url` is told when the lease is granted and
-// when it ends. `dry_run` tells what would happen.
+// `format`. `lock_delay` keeps the lock for a while after the lease has ended. The gateway sends
+// messages to `notify_url` when the lease is granted and when it ends. `dry_run` shows what would happen.
 //
 // Every query parameter except `format` may be a member of the JSON body instead.
 //
@@ -4750,10 +4760,10 @@ func (c *Client) Acquire(ctx context.Context, lock LockPathParam, params *Acquir
 	return c.Client.Do(req)
 }
 
-// ReapWithBody End what is old in a queue.
+// ReapWithBody End old contenders of a queue.
 //
 // Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
-// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
+// reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there are others.
 //
 // The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
 // other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
@@ -4775,10 +4785,10 @@ func (c *Client) ReapWithBody(ctx context.Context, lock LockPathParam, params *R
 	return c.Client.Do(req)
 }
 
-// Reap End what is old in a queue.
+// Reap End old contenders of a queue.
 //
 // Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
-// reason `revoked`. `dry_run` lists them and ends nothing. One request ends at most 1000: `more` says that there are others.
+// reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there are others.
 //
 // The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
 // other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
@@ -4800,12 +4810,12 @@ func (c *Client) Reap(ctx context.Context, lock LockPathParam, params *ReapParam
 	return c.Client.Do(req)
 }
 
-// WithdrawRevocation Withdraw what the holders were asked.
+// WithdrawRevocation Withdraw the request to release the lock.
 //
-// The holders are asked nothing any more, and force ends no lease of theirs: the answers to heartbeats and long polls have no
-// `revoke_requested`, and events tell it (`lease.revoke_withdrawn`). Only those that had been asked are in `withdrawn`, so a
-// repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in `unreached`. So is a holder of
-// Curator's that was asked, which cannot be told.
+// The request is over, and force ends no lease of the holders: the answers to heartbeats and long polls have no
+// `revoke_requested`, and there are `lease.revoke_withdrawn` events. Only holders that had been asked are in
+// `withdrawn`, so a repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in
+// `unreached`. So is a holder of Curator's that was asked, because the gateway cannot withdraw that.
 //
 // With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is 409
 // `holder_changed` with the `holders`.
@@ -4823,12 +4833,12 @@ func (c *Client) WithdrawRevocation(ctx context.Context, lock LockPathParam, par
 	return c.Client.Do(req)
 }
 
-// RevokeWithBody Ask the holders to let go.
+// RevokeWithBody Ask the holders to release the lock.
 //
 // The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
-// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
-// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
-// revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+// the `reason`. With `force_after`, the leases that have not been released by then end with reason `revoked`.
+// Contenders that could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's
+// `Revoker` asks it, if it is revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
 //
 // Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
 // contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
@@ -4849,12 +4859,12 @@ func (c *Client) RevokeWithBody(ctx context.Context, lock LockPathParam, params 
 	return c.Client.Do(req)
 }
 
-// Revoke Ask the holders to let go.
+// Revoke Ask the holders to release the lock.
 //
 // The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
-// the `reason`. With `force_after`, the leases of those who have not let go by then end with reason `revoked`. Contenders that
-// could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's `Revoker` asks it, if it is
-// revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+// the `reason`. With `force_after`, the leases that have not been released by then end with reason `revoked`.
+// Contenders that could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's
+// `Revoker` asks it, if it is revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
 //
 // Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
 // contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
@@ -4913,10 +4923,11 @@ func (c *Client) ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn
 
 // CreateWebhookWithBody Subscribe to the ends of leases.
 //
-// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
-// and what is guaranteed. Messages about one lock come in the order of the ends as far as one gateway delivers them, and not between
-// gateways: `fencing_token` tells the order of a lock's exclusive holders. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
-// list: a repeat makes another webhook. Where `enabled` is left out it is true.
+// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
+// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
+// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
+// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
+// list: a repeat makes another webhook. Without `enabled` it is enabled.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4935,10 +4946,11 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhoo
 
 // CreateWebhook Subscribe to the ends of leases.
 //
-// From this answer on each lease that lets go of a matching lock is told to `url`, at least once: docs/webhooks.md says how to verify
-// and what is guaranteed. Messages about one lock come in the order of the ends as far as one gateway delivers them, and not between
-// gateways: `fencing_token` tells the order of a lock's exclusive holders. The answer holds the signing secret, which is not shown again. After an answer that did not arrive look at the
-// list: a repeat makes another webhook. Where `enabled` is left out it is true.
+// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
+// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
+// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
+// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
+// list: a repeat makes another webhook. Without `enabled` it is enabled.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4989,9 +5001,10 @@ func (c *Client) GetWebhook(ctx context.Context, id WebhookPathParam, reqEditors
 
 // UpdateWebhookWithBody Change a webhook.
 //
-// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
-// another host, port, scheme or path does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
-// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
+// Changes the given fields; an empty one is removed. `headers` sets each that it names and removes those that are
+// `null`. An address on another host, port, scheme or path drops the headers, whose values the gateway does not show
+// again: set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
+// disabled (410). Messages that wait for a disabled webhook become dead letters.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5010,9 +5023,10 @@ func (c *Client) UpdateWebhookWithBody(ctx context.Context, id WebhookPathParam,
 
 // UpdateWebhook Change a webhook.
 //
-// What is given is changed; an empty one is removed. `headers` sets each that it names and removes those that are `null`. An address on
-// another host, port, scheme or path does not take headers along, whose values are not to be had again: set or remove each of them in the same request.
-// `enabled: true` also enables one that its receiver has disabled (410). What waits for one that is disabled becomes dead letters.
+// Changes the given fields; an empty one is removed. `headers` sets each that it names and removes those that are
+// `null`. An address on another host, port, scheme or path drops the headers, whose values the gateway does not show
+// again: set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
+// disabled (410). Messages that wait for a disabled webhook become dead letters.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5143,8 +5157,8 @@ func (c *Client) RotateWebhook(ctx context.Context, id WebhookPathParam, params 
 
 // TestWebhook Send a test message.
 //
-// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The answer tells what the receiver said; it is
-// 200 also when that was a failure.
+// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The answer has the
+// receiver's answer; it is 200 also when that was a failure.
 //
 // Corresponds with POST /v1/webhooks/{id}/test (the `TestWebhook` operationId).
 func (c *Client) TestWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error) {

@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// body tells the limiter when the last byte of a request's body has been read. A handler that reads to the end of a body
+// body reports to the limiter that the last byte of a request's body has been read. A handler that reads to the end of a body
 // whose connection was closed for a newcomer gets net.ErrClosed, so it does not begin what its client cannot see.
 type body struct {
 	io.ReadCloser
