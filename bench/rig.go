@@ -126,7 +126,7 @@ func freeAddr() (string, error) {
 	return "", fmt.Errorf("no free port: %w", err)
 }
 
-// awaitServing polls until the gateway grants locks: its fence is open and its replica current.
+// awaitServing polls until the gateway grants locks: its trust window is open and its replica current.
 func (r *rig) awaitServing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()

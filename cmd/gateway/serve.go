@@ -113,7 +113,7 @@ func (z zkMetrics) Batch(writes int)                          { z.m.ZKBatch(writ
 
 // state is what a scrape shows of the moment.
 func state(info locks.Info, connections connlimit.State, answers metrics.Bound) metrics.State {
-	s := metrics.State{FenceMargin: info.ZooKeeper.FenceMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent, SecretExposed: info.ZooKeeper.SecretExposed,
+	s := metrics.State{TrustMargin: info.ZooKeeper.TrustMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent, SecretExposed: info.ZooKeeper.SecretExposed,
 		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}, Hazards: make(map[string]int, len(info.Hazards)),
 		Bounds: bounds(info.Bounds, connections, answers), Displaced: connections.Displaced}
 	for of, n := range info.Kinds {

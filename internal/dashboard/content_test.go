@@ -143,7 +143,7 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 		"an embedded ZooKeeper is shown like any other")
 	for name, spoil := range map[string]func(*locks.ZooKeeperInfo){
 		"suspended":       func(z *locks.ZooKeeperInfo) { z.State = "suspended" },
-		"fenced":          func(z *locks.ZooKeeperInfo) { z.FenceOpen = false },
+		"not trusted":     func(z *locks.ZooKeeperInfo) { z.Trusted = false },
 		"replica too old": func(z *locks.ZooKeeperInfo) { z.ReplicaCurrent = false },
 	} {
 		info := servingInfo()

@@ -49,7 +49,7 @@ func newFake() *fakeLocks {
 func servingInfo() locks.Info {
 	return locks.Info{GatewayID: "gw1", Root: "/lockkeeper", Namespaces: []string{"default", "team"}, Locks: 7, Contenders: 9,
 		Leases:    map[locks.State]int{locks.Held: 3, locks.Waiting: 2},
-		ZooKeeper: locks.ZooKeeperInfo{Servers: []string{"zk1:2181"}, State: "connected", FenceOpen: true, ReplicaCurrent: true}}
+		ZooKeeper: locks.ZooKeeperInfo{Servers: []string{"zk1:2181"}, State: "connected", Trusted: true, ReplicaCurrent: true}}
 }
 
 // set changes what the fake says.

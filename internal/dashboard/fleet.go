@@ -32,7 +32,7 @@ func gatewayRowOf(p *locks.Peer, own locks.ZooKeeperInfo, window time.Duration) 
 	row := templates.GatewayRow{ID: visible(p.Gateway), Self: p.Self, Address: visible(p.Address), Version: visible(p.Version), Started: p.Started,
 		Leases: p.Leases, Succeeded: len(p.Succeeded), State: "registered", Tone: "good"}
 	switch {
-	case p.Self && !own.FenceOpen:
+	case p.Self && !own.Trusted:
 		row.State, row.Tone, row.Seen = "not trusted", "bad", "no write confirmed for the promise window"
 	case p.Self && !own.ReplicaCurrent:
 		row.State, row.Tone, row.Seen = "behind", "warn", "its data is out of date"

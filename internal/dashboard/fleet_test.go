@@ -61,8 +61,8 @@ func TestAGatewayShowsWhatItMaySay(t *testing.T) {
 		zk   locks.ZooKeeperInfo
 		want string
 	}{
-		{locks.ZooKeeperInfo{FenceOpen: true, ReplicaCurrent: true}, "serving"},
-		{locks.ZooKeeperInfo{FenceOpen: true}, "behind"},
+		{locks.ZooKeeperInfo{Trusted: true, ReplicaCurrent: true}, "serving"},
+		{locks.ZooKeeperInfo{Trusted: true}, "behind"},
 		{locks.ZooKeeperInfo{ReplicaCurrent: true}, "not trusted"},
 	} {
 		if row := gatewayRowOf(&own, c.zk, time.Second); row.State != c.want {

@@ -44,8 +44,8 @@ func (s *status) statusOf(info locks.Info) templates.Status {
 		Hazards: info.HazardousLocks, HazardsURL: hazardsURL(info),
 		GatewayID: info.GatewayID, Version: s.version, Build: s.build, Started: s.started,
 		ZooKeeper: zk.State, Embedded: s.embedded, Servers: zk.Servers, Root: info.Root,
-		Trusted: zk.FenceOpen, PromiseWindow: info.PromiseWindow, ReplicaCurrent: zk.ReplicaCurrent,
-		Serving: zk.State == "connected" && zk.FenceOpen && zk.ReplicaCurrent,
+		Trusted: zk.Trusted, PromiseWindow: info.PromiseWindow, ReplicaCurrent: zk.ReplicaCurrent,
+		Serving: zk.State == "connected" && zk.Trusted && zk.ReplicaCurrent,
 		Locks:   info.Locks, Contenders: info.Contenders,
 		Held: info.Leases[locks.Held], Waiting: info.Leases[locks.Waiting],
 	}

@@ -337,7 +337,7 @@ func (f *fake) Info(context.Context) locks.Info {
 	return locks.Info{
 		GatewayID: "g1", FleetID: "fleet", Root: "/lockkeeper", PromiseWindow: 10 * time.Second, Namespaces: []string{"default"},
 		Leases: map[locks.State]int{locks.Held: 2}, Locks: 3, Contenders: 5,
-		ZooKeeper: locks.ZooKeeperInfo{Servers: []string{"127.0.0.1:2181"}, State: "connected", FenceOpen: true, FenceMargin: 9 * time.Second, ReplicaCurrent: true, LastZxid: 0x100000002},
+		ZooKeeper: locks.ZooKeeperInfo{Servers: []string{"127.0.0.1:2181"}, State: "connected", Trusted: true, TrustMargin: 9 * time.Second, ReplicaCurrent: true, LastZxid: 0x100000002},
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 	"lockkeeper/internal/test/apitest"
 )
 
-// The fence closes after the manager has answered and before the answer is
+// The trust window closes after the manager has answered and before the answer is
 // written: nobody may be told that they have time.
 func TestASuccessIsWrittenOnlyWhileTheFenceIsOpen(t *testing.T) {
 	tok := apitest.Token(someToken)
 	for _, c := range []struct {
 		what, method, path string
 		options            []apitest.Option
-		code               string // "" for what may be said without the fence
+		code               string // "" for what may be said without the trust window
 	}{
 		{"a grant", "POST", "/v1/locks/deploy/leases", nil, "outcome_unknown"},
 		{"a grant as shell lines", "POST", "/v1/locks/deploy/leases?format=env", nil, "outcome_unknown"},

@@ -99,7 +99,7 @@ func TestABulkHeartbeatAnswersForOthersWhenOneOwnerIsGone(t *testing.T) {
 	if !slices.Equal(told, want) || time.Since(begun) > heartbeatTimeout+2*time.Second {
 		t.Errorf("after %v told %q", time.Since(begun), told)
 	}
-	// What this gateway renewed itself stands under its own fence.
+	// What this gateway renewed itself stands under its own trust window.
 	one.untrusted.Store(true)
 	if _, a := one.beats(t, "one/b", "two/d"); a.Status != 503 {
 		t.Errorf("answered %d %s", a.Status, a.Body)
@@ -138,7 +138,7 @@ func TestALeaseWhoseOwnerCannotBeReachedIsRenewedInItsPlace(t *testing.T) {
 	}
 	asked.untrusted.Store(true)
 	if a := beat(); a.Status != 503 || !stoodIn() {
-		t.Errorf("while this gateway is fenced: %d %s", a.Status, a.Body)
+		t.Errorf("while this gateway is not trusted: %d %s", a.Status, a.Body)
 	}
 	asked.untrusted.Store(false)
 	asked.beatFor = func(string) (locks.Heartbeat, error) {

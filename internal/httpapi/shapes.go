@@ -186,7 +186,7 @@ func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, 
 func zooKeeperShape(zk *locks.ZooKeeperInfo) api.ZooKeeperInfo {
 	return api.ZooKeeperInfo{
 		Servers: append([]string{}, zk.Servers...), State: api.ZooKeeperInfoState(zk.State),
-		SessionTimeoutMS: millis(zk.SessionTimeout), FenceOpen: zk.FenceOpen, FenceMarginMS: millis(zk.FenceMargin),
+		SessionTimeoutMS: millis(zk.SessionTimeout), FenceOpen: zk.Trusted, FenceMarginMS: millis(zk.TrustMargin),
 		ReplicaCurrent: zk.ReplicaCurrent, LastZxid: hex(zk.LastZxid), SecretExposed: zk.SecretExposed,
 	}
 }

@@ -106,7 +106,7 @@ func layers() []layer {
 				return locks.AcquireResult{Lease: l, Replayed: true}, nil
 			}
 		}},
-		{what: "a closed fence", method: "POST", path: aLock, status: 503, code: "outcome_unknown", arrange: func(_ *testing.T, g *gateway) { g.untrusted.Store(true) }},
+		{what: "a closed trust window", method: "POST", path: aLock, status: 503, code: "outcome_unknown", arrange: func(_ *testing.T, g *gateway) { g.untrusted.Store(true) }},
 		{what: "a drain", method: "POST", path: aLock, query: "wait=1m", status: 503, code: "draining", arrange: func(_ *testing.T, g *gateway) { g.server.Drain() }},
 		{what: "a ticket at a drain", method: "POST", path: aLock, query: "wait=1m", status: 503, code: "draining", arrange: func(_ *testing.T, g *gateway) {
 			g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {

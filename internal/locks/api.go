@@ -445,8 +445,8 @@ type ZooKeeperInfo struct {
 	Servers        []string
 	State          string // "connected", "suspended", "none"
 	SessionTimeout time.Duration
-	FenceOpen      bool
-	FenceMargin    time.Duration // time until the trust window closes if nothing commits
+	Trusted        bool
+	TrustMargin    time.Duration // time until the trust window closes if nothing commits
 	ReplicaCurrent bool
 	LastZxid       int64
 	SecretExposed  bool // see layout.Layout

@@ -20,7 +20,7 @@ func scrape(t *testing.T, m *Metrics) string {
 func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m := New("v1.2.3")
 	m.Watch(func() State {
-		return State{Leases: map[LeaseKind]int{{"held", "exclusive"}: 3}, FenceMargin: 1500 * time.Millisecond, ReplicaCurrent: true, SecretExposed: true, OldestWaiter: time.Minute,
+		return State{Leases: map[LeaseKind]int{{"held", "exclusive"}: 3}, TrustMargin: 1500 * time.Millisecond, ReplicaCurrent: true, SecretExposed: true, OldestWaiter: time.Minute,
 			Hazards: map[string]int{"stray_child": 2, "unreadable": 0}}
 	})
 	m.Request("Acquire", 201)

@@ -9,7 +9,7 @@ import (
 // State is what a scrape shows of the moment.
 type State struct {
 	Leases         map[LeaseKind]int
-	FenceMargin    time.Duration // until the fence closes if nothing commits; 0 when it is closed
+	TrustMargin    time.Duration // until the trust window closes if nothing commits; 0 when it is closed
 	ReplicaCurrent bool
 	SecretExposed  bool
 	OldestWaiter   time.Duration  // how long the oldest waiting lease has waited; 0 when none waits
@@ -79,7 +79,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for kind, n := range s.Leases {
 		ch <- prometheus.MustNewConstMetric(c.leases, prometheus.GaugeValue, float64(n), kind.State, kind.Mode)
 	}
-	ch <- prometheus.MustNewConstMetric(c.fenceMargin, prometheus.GaugeValue, s.FenceMargin.Seconds())
+	ch <- prometheus.MustNewConstMetric(c.fenceMargin, prometheus.GaugeValue, s.TrustMargin.Seconds())
 	ch <- prometheus.MustNewConstMetric(c.replicaCurrent, prometheus.GaugeValue, zeroOrOne(s.ReplicaCurrent))
 	ch <- prometheus.MustNewConstMetric(c.secretExposed, prometheus.GaugeValue, zeroOrOne(s.SecretExposed))
 	ch <- prometheus.MustNewConstMetric(c.oldestWaiter, prometheus.GaugeValue, s.OldestWaiter.Seconds())

@@ -273,7 +273,7 @@ func TestStatusSaysWhatDoesNotWork(t *testing.T) {
 		{"embedded and down", Status{ZooKeeper: "suspended", Embedded: true, GatewayID: "g"}, []string{"embedded, down", "disk", "banner"}, []string{"connection"}},
 		{"suspended", Status{ZooKeeper: "suspended", GatewayID: "g"}, []string{"connection lost", "banner", `data-stale="true"`}, []string{"closed"}},
 		{"away", Status{ZooKeeper: "none"}, []string{"away", "no session", "banner bad", `data-stale="true"`}, nil},
-		{"fenced", Status{ZooKeeper: "connected", GatewayID: "g", ReplicaCurrent: true}, []string{"not confirmed", "banner"}, []string{"stale<"}},
+		{"not trusted", Status{ZooKeeper: "connected", GatewayID: "g", ReplicaCurrent: true}, []string{"not confirmed", "banner"}, []string{"stale<"}},
 		{"behind", Status{ZooKeeper: "connected", GatewayID: "g", Trusted: true}, []string{">stale<", "banner", `data-stale="true"`}, []string{"closed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -24,7 +24,7 @@ func TestAVigilCountsFromTheFirstLookThatFoundTheGuardSo(t *testing.T) {
 		}{
 			{129 * time.Second, 0, false},
 			{130 * time.Second, 0, true},
-			{130 * time.Second, 101 * time.Second, false}, // the fence opened later
+			{130 * time.Second, 101 * time.Second, false}, // the trust window opened later
 			{131 * time.Second, 101 * time.Second, true},
 		} {
 			assert.Equal(t, v.stalled(test.now, test.open, w), test.want, "at %v, open since %v: stalled", test.now, test.open)

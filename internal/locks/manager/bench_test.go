@@ -52,7 +52,7 @@ type instantSession struct {
 	s *instantStore
 }
 
-func (f *instantSession) FenceOpen(zk.Instant) bool   { return true }
+func (f *instantSession) Trusted(zk.Instant) bool     { return true }
 func (f *instantSession) Connected() bool             { return true }
 func (f *instantSession) LastAnswer() zk.Instant      { return f.s.clock.Now() }
 func (f *instantSession) Close(context.Context) error { close(f.done); return nil }

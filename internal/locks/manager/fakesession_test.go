@@ -251,8 +251,8 @@ func (f *fakeSession) LastAnswer() zk.Instant {
 	defer f.s.mu.Unlock()
 	return f.answered
 }
-func (f *fakeSession) FenceOpen(now zk.Instant) bool { return f.FenceMargin(now) > 0 }
-func (f *fakeSession) FenceMargin(now zk.Instant) time.Duration {
+func (f *fakeSession) Trusted(now zk.Instant) bool { return f.TrustMargin(now) > 0 }
+func (f *fakeSession) TrustMargin(now zk.Instant) time.Duration {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	if f.abandoned {

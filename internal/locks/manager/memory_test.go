@@ -94,7 +94,7 @@ type remoteSession struct {
 	s *remoteStore
 }
 
-func (f *remoteSession) FenceOpen(zk.Instant) bool   { return true }
+func (f *remoteSession) Trusted(zk.Instant) bool     { return true }
 func (f *remoteSession) Connected() bool             { return true }
 func (f *remoteSession) LastAnswer() zk.Instant      { return f.s.clock.Now() }
 func (f *remoteSession) Close(context.Context) error { close(f.done); return nil }

@@ -334,8 +334,8 @@ func (m *Manager) Info(context.Context) locks.Info {
 			if m.port.Session().Connected() {
 				info.ZooKeeper.State = "connected"
 			}
-			info.ZooKeeper.FenceOpen = m.port.Session().FenceOpen(now)
-			info.ZooKeeper.FenceMargin = max(m.port.Session().FenceMargin(now), 0)
+			info.ZooKeeper.Trusted = m.port.Session().Trusted(now)
+			info.ZooKeeper.TrustMargin = max(m.port.Session().TrustMargin(now), 0)
 			info.ZooKeeper.ReplicaCurrent = m.stream.synced && m.port.Watcher.Current(now)
 			info.ZooKeeper.LastZxid = m.port.Session().LastZxid()
 		}

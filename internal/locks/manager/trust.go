@@ -87,8 +87,8 @@ func (m *Manager) Ready() error {
 		switch {
 		case m.port.Session() == nil:
 			return nil
-		case !m.port.Session().FenceOpen(m.clock.Now()) && m.port.Session().Connected() && m.stream.synced:
-			return errors.New("fenced: ZooKeeper is reachable and does not confirm this gateway's writes")
+		case !m.port.Session().Trusted(m.clock.Now()) && m.port.Session().Connected() && m.stream.synced:
+			return errors.New("not trusted: ZooKeeper is reachable and does not confirm this gateway's writes")
 		}
 		return nil
 	})

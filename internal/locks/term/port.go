@@ -174,7 +174,7 @@ func (p *Port) Trusted() bool {
 
 func (p *Port) trusts(ref *Ref) bool {
 	now := p.opt.Clock.Now()
-	return ref.Session.FenceOpen(now) && p.Watcher.Current(now)
+	return ref.Session.Trusted(now) && p.Watcher.Current(now)
 }
 
 // TrustedSince returns since when the trust window of the present session has been open without a gap; ok is false when

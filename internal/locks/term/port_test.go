@@ -54,7 +54,7 @@ type fakeSession struct {
 func (s *fakeSession) ID() string                     { return s.id }
 func (s *fakeSession) Done() <-chan struct{}          { return s.done }
 func (s *fakeSession) Err() error                     { return zk.ErrSessionGone }
-func (s *fakeSession) FenceOpen(zk.Instant) bool      { return s.trusted }
+func (s *fakeSession) Trusted(zk.Instant) bool        { return s.trusted }
 func (s *fakeSession) Submit(w *zk.Write) error       { s.writes = append(s.writes, w); return nil }
 func (s *fakeSession) Close(context.Context) error    { close(s.done); return nil }
 func (w *world) Current(zk.Instant) bool              { return true }

@@ -28,10 +28,10 @@ type Session interface {
 	Done() <-chan struct{}
 	Err() error
 	Submit(*zk.Write) error
-	// FenceOpen reports whether now lies within the promise window of the
+	// Trusted reports whether now lies within the promise window of the
 	// last committed transaction.
-	FenceOpen(now zk.Instant) bool
-	FenceMargin(now zk.Instant) time.Duration
+	Trusted(now zk.Instant) bool
+	TrustMargin(now zk.Instant) time.Duration
 	// LastAnswer is the time at which ZooKeeper last answered a write, and
 	// whether it is connected.
 	LastAnswer() zk.Instant

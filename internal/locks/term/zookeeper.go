@@ -81,8 +81,8 @@ func (z *ZooKeeper) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() 
 // writer is a session.Session as a Port sees it.
 type writer struct{ *session.Session }
 
-func (w writer) FenceOpen(now zk.Instant) bool            { return w.TrustWindow().Open(now) }
-func (w writer) FenceMargin(now zk.Instant) time.Duration { return w.TrustWindow().Margin(now) }
+func (w writer) Trusted(now zk.Instant) bool              { return w.TrustWindow().Open(now) }
+func (w writer) TrustMargin(now zk.Instant) time.Duration { return w.TrustWindow().Margin(now) }
 
 // reader is an observer.Observer as a Port sees it.
 type reader struct{ *observer.Observer }

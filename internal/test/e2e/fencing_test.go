@@ -185,7 +185,7 @@ func TestAProxyLetsTheHolderThroughAndNobodyElse(t *testing.T) {
 	network.Cut()
 	expect("the holder, in an outage", tokenOf(second), http.StatusServiceUnavailable)
 	elapse(t, promiseWindow+500*time.Millisecond)
-	expect("the holder, after the fence has closed", tokenOf(second), http.StatusServiceUnavailable)
+	expect("the holder, after the trust window has closed", tokenOf(second), http.StatusServiceUnavailable)
 	network.Heal()
 	eventually(t, patience, func() error {
 		if status, _ := sendThrough(t, listen, tokenOf(second), "again"); status != http.StatusOK {

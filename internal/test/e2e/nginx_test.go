@@ -93,10 +93,10 @@ func TestNginxRepeatsWhatIsSafeToRepeatAndNothingElse(t *testing.T) {
 		eventually(t, patience, func() error {
 			info, _, err := g.Info(t.Context())
 			if err == nil && info.Zookeeper.FenceOpen {
-				err = errors.New("the fence is open")
+				err = errors.New("the trust window is open")
 			}
 			return err
-		}, "the gateway is fenced")
+		}, "the gateway is not trusted")
 	}
 	asked := func(operation string) (n int) {
 		for _, g := range fleet {

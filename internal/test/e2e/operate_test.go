@@ -200,7 +200,7 @@ func TestTheLogHasOneLineForEachRequestAndNoSecret(t *testing.T) {
 	}
 }
 
-// ZooKeeper answers this gateway's pings and reads, and none of its writes: it alone is fenced, and others may do better.
+// ZooKeeper answers this gateway's pings and reads, and none of its writes: it alone is not trusted, and others may do better.
 func TestAGatewayThatReachesZooKeeperAndCannotCommitIsNotReady(t *testing.T) {
 	t.Parallel()
 	g, p := behindProxy(t, "--session-timeout=20s")

@@ -53,7 +53,7 @@ func TestAttack35ALeaseIsReadBeforeItIsHeartbeatenByASuccessor(t *testing.T) {
 	assert.That(t, waited != 0, "no heartbeat came between the takeover and the read")
 }
 
-// A gateway was deposed, and its fence is open for a while.
+// A gateway was deposed, and its trust window is open for a while.
 func TestAttack36ADeposedGatewayDoesNotSayThatATokenIsCurrent(t *testing.T) {
 	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
 		old, next := s.start(0), s.start(1)

@@ -54,7 +54,7 @@ func TestAttack31AGrantThatADeposedGatewayConfirmsIsClaimed(t *testing.T) {
 		})
 		s.within(2*time.Second, "it is succeeded", s.takenOver)
 		if a := s.beat(c, l); a.status != http.StatusOK || a.State != "held" {
-			s.Fatalf("the deposed gateway confirms %d %s: its fence is closed already", a.status, a.State)
+			s.Fatalf("the deposed gateway confirms %d %s: its trust window is closed already", a.status, a.State)
 		}
 		c.at = next
 		time.Sleep(5 * time.Minute)
