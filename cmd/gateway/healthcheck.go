@@ -28,8 +28,8 @@ func healthcheck(ctx context.Context, c *config, within time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	// Only the connection knows the address. The Host is localhost, which every
-	// gateway answers to whatever --allowed-hosts says.
+	// Only the connection has the address. The Host is localhost, which every
+	// gateway accepts, with any --allowed-hosts.
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/healthz", nil)
 	if err != nil {
 		return err

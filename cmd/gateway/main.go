@@ -113,7 +113,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once, whatever it waits for
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	switch parsed.Command() {
 	case "export":
 		return report(stderr, c.Export.run(ctx, &c.config, stdout, stderr))

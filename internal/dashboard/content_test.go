@@ -63,7 +63,7 @@ func TestAContenderShowsEveryField(t *testing.T) {
 				Group: []templates.Link{{Name: "b", URL: "/locks/b"}, {Name: "team/c", URL: "/locks/c?ns=team"}}, Ephemeral: true,
 				CanAsk: true,
 				Asked:  &templates.Asked{Reason: evilShown, Until: now.Add(time.Minute), Withdraw: "/v1/locks/a/revoke?lease_ids=lk5"}}},
-		"asked, and nobody will force it": {
+		"asked, without force": {
 			locks.Contender{At: now, LeaseID: "lk6", Znode: "/r/a/6", Revoke: &locks.Revocation{ForceIn: time.Minute}},
 			templates.Contender{Who: templates.Who{LeaseID: "lk6"}, Znode: "/r/a/6", CanAsk: true, Asked: &templates.Asked{Withdraw: "/v1/locks/a/revoke?lease_ids=lk6"}}},
 		"a place that is kept": {

@@ -164,7 +164,7 @@ func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
 	if w := r.get(t, "/namespaces?ns=own"); w.Code != http.StatusBadRequest {
 		t.Errorf("a parameter that there is not: %d", w.Code)
 	}
-	assert.That(t, r.fake.count("namespaces") != 0, "nobody was asked")
+	assert.That(t, r.fake.count("namespaces") != 0, "the manager was not asked")
 }
 
 func TestALockWithoutContendersIsFree(t *testing.T) {
@@ -271,7 +271,7 @@ func TestAGatewayWithoutZooKeeperShowsThePageAndSaysSo(t *testing.T) {
 		case c.overview != nil && c.overview.Problem != notReached, c.lock != nil && c.lock.Problem != notReached:
 			t.Errorf("%+v does not say what is wrong", v)
 		case c.lock != nil && c.lock.State != "":
-			t.Errorf("a lock that nobody could look at is shown as %s", c.lock.State)
+			t.Errorf("a lock that the manager could not read is shown as %s", c.lock.State)
 		}
 	}
 }

@@ -40,8 +40,7 @@ const (
 	tabZooKeeper = "zookeeper"
 )
 
-// stateHazard is what the overview takes for a state: locks with a hazard, whatever
-// their state.
+// stateHazard is a state for the overview's filter: locks with a hazard, in any state.
 const stateHazard locks.LockState = "hazard"
 
 // maxParameter bounds a parameter's length in bytes.

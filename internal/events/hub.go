@@ -40,7 +40,7 @@ var (
 type Metrics interface {
 	// EventsDropped: so many events could not be given to a subscriber, which
 	// lagged or resumed too late. Those that its filter would have held back are
-	// counted too: they are gone, so nobody knows.
+	// counted too: they are gone, so the hub cannot know.
 	EventsDropped(n uint64)
 	// Subscribers moves the number of subscribers.
 	Subscribers(delta int)

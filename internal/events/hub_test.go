@@ -220,7 +220,7 @@ func TestOnlySoManySubscribeAtATime(t *testing.T) {
 	b.Close()
 	c.Close()
 	if n := m.subscribers.Load(); n != 0 || h.count.Load() != 0 || len(h.subscribers) != 0 {
-		t.Errorf("nobody is left, but there are %d in the metrics, %d counted and %d kept", n, h.count.Load(), len(h.subscribers))
+		t.Errorf("no subscriber is left, but there are %d in the metrics, %d counted and %d kept", n, h.count.Load(), len(h.subscribers))
 	}
 }
 

@@ -74,7 +74,7 @@ func (f *follower) follow(ctx context.Context, after string, pauses []time.Durat
 			}
 		}
 		if resync := batch[len(batch)-1].Type == Resync; !resync {
-			// Whatever stands between the last event and Position was held back.
+			// The filter kept back every event between the last one and Position.
 			if seq, ok := f.hub.place(s.Position()); !ok {
 				return "", false, fmt.Errorf("position %s is none", s.Position())
 			} else if err := f.skipTo(seq); err != nil {

@@ -175,7 +175,7 @@ func TestTheSealOfAnAnswerFitsOneRequestAndOneAnswer(t *testing.T) {
 		"it is the answer to the same request, which was sent before")
 }
 
-// Whatever is changed of a seal's text, it opens no more.
+// A seal with any change in its text does not open.
 func TestASealHasOneSpelling(t *testing.T) {
 	keys := keysOf(t, first)
 	rapid.Check(t, func(rt *rapid.T) {

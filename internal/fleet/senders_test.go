@@ -18,7 +18,7 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-func everybody(string) bool { return true }
+func anySender(string) bool { return true }
 
 func receiver() *received { return &received{senders: map[senderKey]*receivedFrom{}} }
 
@@ -34,7 +34,7 @@ func TestARequestPassesOnceForEachSender(t *testing.T) {
 		{"one", "a", 0, ErrRepeated}, {"one", "a", 2, ErrRepeated},
 		{"one", "a", windowSize + 3, nil}, {"one", "a", 2, ErrRepeated}, {"one", "a", 3, ErrRepeated}, {"one", "a", windowSize + 2, nil},
 	} {
-		if err := r.take(&Seal{From: c.from, Sender: c.sender, Number: c.number}, everybody); !errors.Is(err, c.err) {
+		if err := r.take(&Seal{From: c.from, Sender: c.sender, Number: c.number}, anySender); !errors.Is(err, c.err) {
 			t.Errorf("%d: %+v: %v", i, c, err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestOfManyCopiesAtOnceOnePasses(t *testing.T) {
 	for range 64 {
 		all.Go(func() {
 			for n := range uint64(100) {
-				if r.take(&Seal{From: "one", Sender: "a", Number: n + 1}, everybody) == nil {
+				if r.take(&Seal{From: "one", Sender: "a", Number: n + 1}, anySender) == nil {
 					passed.Add(1)
 				}
 			}
@@ -129,7 +129,7 @@ func (k *taker) serve(t *testing.T, keys *Keys) http.HandlerFunc {
 		body, _ := io.ReadAll(r.Body)
 		seal, err := keys.Open(r, body)
 		if err == nil {
-			err = k.received.take(seal, everybody)
+			err = k.received.take(seal, anySender)
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()

@@ -163,7 +163,7 @@ func TestAStreamIsNotFollowedWhenAnotherProgramAnswers(t *testing.T) {
 			w.WriteHeader(http.StatusOK)
 			_, _ = w.Write(others.Lines(seal).Close("x", [][]byte{[]byte(`{}`)}))
 		},
-		"lines that somebody put in": func(w http.ResponseWriter, r *http.Request) {
+		"lines that another program put in": func(w http.ResponseWriter, r *http.Request) {
 			seal, err := keys.Open(r, nil)
 			if err != nil {
 				t.Error(err)

@@ -14,7 +14,7 @@ type UpdateRequest struct {
 }
 
 // Shown names the only contenders that an administrator's request may affect: leases by id, any contender by its
-// znode's path. Both nil: the request applies to whatever contenders it finds.
+// znode's path. Both nil: the request applies to all contenders that it finds.
 type Shown struct {
 	LeaseIDs, Znodes []string // at most MaxReap together
 }

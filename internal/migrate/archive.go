@@ -156,8 +156,7 @@ func (c *content) takeRecords(a *Archive, nodes map[string][]byte) error {
 // maxTokens leaves the next ZooKeeper room for all its zxids.
 const maxTokens = 1 << 62
 
-// takeNamespace translates the lock root of a namespace, and leaves whatever else
-// its record says.
+// takeNamespace translates the lock root of a namespace, and leaves the rest of its record.
 func (c *content) takeNamespace(a *Archive, n Node, root string) ([]byte, error) {
 	var ns zk.Namespace
 	record := map[string]json.RawMessage{}

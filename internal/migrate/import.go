@@ -187,7 +187,7 @@ func (i *importer) claim() claim {
 func (i *importer) inside(path string) bool { return strings.HasPrefix(path, i.Root()+"/") }
 
 // takeOver raises the version of another import's node: from here on that one cannot
-// write, whatever it has under way.
+// write, nor can what it has under way.
 func (i *importer) takeOver(ctx context.Context) (left claim, err error) {
 	data, stat, err := i.Get(ctx, i.mark)
 	switch {
@@ -244,8 +244,8 @@ func (i *importer) interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// lookOutside makes sure that the locks outside the root are nobody's, and tells
-// which directories are there. The nodes above them are created.
+// lookOutside makes sure that no contender is in the locks outside the root, and returns
+// the directories that are there. The nodes above them are created.
 func (i *importer) lookOutside(ctx context.Context) (map[string]bool, error) {
 	existing := map[string]bool{}
 	for _, ns := range i.c.namespaces {

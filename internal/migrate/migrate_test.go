@@ -54,9 +54,9 @@ func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
 	all := recipe.Contender{LeaseID: newLease(t, s.fleet)}
 	var ops []zk.Op
 	s.put(s.lock("all"), "")
-	everyone, err := recipe.ParseNaming("all")
+	naming, err := recipe.ParseNaming("all")
 	assert.NoError(t, err)
-	for _, c := range everyone.Contenders(all) {
+	for _, c := range naming.Contenders(all) {
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: s.lock("all") + "/" + c.Prefix(), Sequential: true, Data: []byte(`{}`)})
 	}
 	s.commit(ops...)

@@ -135,7 +135,7 @@ func TestALeaseOverSeveralLocksIsMadeInOneTransactionAgain(t *testing.T) {
 	for n := range 6 {
 		s.enqueue(single, s.lock("a"))
 		names := []string{s.lock("c"), s.lock("a"), s.lock("b")}
-		if n%2 == 0 { // whatever the order of the names
+		if n%2 == 0 { // in either order of the names
 			slices.Reverse(names)
 		}
 		groups = append(groups, s.enqueue(recipe.Contender{}, names...))

@@ -131,7 +131,7 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() bool { return len(receiver.of("deploy-1")) == 1 && len(receiver.of("deploy-2")) == 1 && empty() }, "both are told, and the outbox is empty")
 	testkit.Eventually(t, 10*time.Second, func() bool { _, err := second.hooks.Get(sub.ID); return err == nil }, "its watch tells the other one of the subscription")
 	if got := receiver.of("other"); len(got) != 0 {
-		t.Errorf("told of what nobody asked for: %q", got)
+		t.Errorf("told without a subscription: %q", got)
 	}
 	assert.Slices(t, receiver.of("deploy-1"), []string{webhooks.Released}, "told")
 

@@ -178,7 +178,7 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 	s.stand("write-v2."+string(leaseOf(t, s.layout.FleetID))+".new-lock-", s.lock("later")) // of a later release
 	s.put(s.lock("billing")+"/no number", "")
 	s.stand("v1."+string(leaseOf(t, s.layout.FleetID))+"-R-", "/hosts/web-1")
-	s.stand("somebody-W-", "/hosts/web-1")
+	s.stand("other-W-", "/hosts/web-1")
 	s.put(s.Root()+"/namespaces/tomorrow", `{"root":"/tomorrow","dialect":"of a later release"}`)
 	s.put("/tomorrow", "")
 	s.stand("<v3."+string(leaseOf(t, s.layout.FleetID))+">", "/tomorrow/x")
@@ -267,7 +267,7 @@ func TestWhileAGatewayIsRegisteredNothingIsSwept(t *testing.T) {
 }
 
 // A gateway registers between the look and the deletion, stays or is gone again; after each
-// transaction of a sweep that takes several. Whatever is left is a state in which gateways go on:
+// transaction of a sweep that takes several. The rest is a state in which gateways go on:
 // each queue has lost of its tail alone, and each lease over several locks is whole or gone.
 func TestAGatewayThatStartsInTheMiddleIsRobbedOfNothing(t *testing.T) {
 	for _, stays := range []bool{true, false} {

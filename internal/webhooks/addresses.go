@@ -60,7 +60,7 @@ func guardian(options ...ssrf.Option) *ssrf.Guardian {
 // internet lets through what needs no permission.
 var internet = &Addresses{guard: guardian()}
 
-// isPublic reports whether an address is one of the internet, whatever the operator allows besides.
+// isPublic reports whether an address is one of the internet. The operator's exceptions do not count.
 func isPublic(at netip.AddrPort) bool { return internet.allows(at) == nil }
 
 func parsePrefix(s string) (netip.Prefix, error) {

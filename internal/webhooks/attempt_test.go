@@ -92,9 +92,9 @@ func TestAfterAnOutageNoMessageWaitsForTheSchedule(t *testing.T) {
 	})
 }
 
-// Whatever fails and whatever comes and goes: each message of each entry is
-// delivered or dead at the end, those of one lane in their order, and nothing is
-// counted that is not there.
+// With any failures, and with webhooks that come and go: each message of each entry is
+// delivered or dead at the end, those of one lane in their order, and the counts are
+// those of the messages.
 func TestNothingIsLostWhateverFails(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {

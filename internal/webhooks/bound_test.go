@@ -26,7 +26,7 @@ func full(t *testing.T, room int) (b *bench, sub *Subscription, told func() []in
 	return b, sub, func() []int { mu.Lock(); defer mu.Unlock(); return slices.Clone(list) }
 }
 
-// ends are so many ends, all of which are done whatever becomes of their notes.
+// ends are so many ends, all of which are done, with an entry or without.
 func (b *bench) ends(t *testing.T, prefix string, n int) {
 	t.Helper()
 	for i := range n {

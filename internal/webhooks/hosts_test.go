@@ -93,7 +93,7 @@ func TestHostsThatHangTakeNoPlaceFromSubscriptionsAndEachHostHasItsTurn(t *testi
 		c.mu.Lock()
 		for id, r := range c.receivers {
 			if isNotify(id) && len(r.attempts) > 0 {
-				t.Errorf("%d attempts are remembered that nobody can ask for", len(r.attempts))
+				t.Errorf("%d attempts are remembered that no request can ask for", len(r.attempts))
 				break
 			}
 		}

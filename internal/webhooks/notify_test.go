@@ -27,7 +27,7 @@ func TestANotifyURLIsInTheEntryThatSubscriptionsAreIn(t *testing.T) {
 		describe := func() *End { return endFor("l1", false) }
 		ops, entry, ready := s.Ending(true, describe)
 		if !ready || len(ops) != 2 || ops[0].Kind != zk.OpCheck || entry == nil || len(entry.Subscriptions) != 1 || entry.Subscriptions[0] != someNotify {
-			t.Errorf("with nobody else: %+v %+v", ops, entry)
+			t.Errorf("without subscriptions: %+v %+v", ops, entry)
 		}
 		sub := b.subscribe(t, 0, "*")
 		synctest.Wait()
@@ -43,7 +43,7 @@ func TestANotifyURLIsInTheEntryThatSubscriptionsAreIn(t *testing.T) {
 func TestWhatIsForANotifyURLAloneDoesNotWaitForSubscriptions(t *testing.T) {
 	s := New(Options{Addresses: mustAddresses(t, false)})
 	if _, _, ready := s.Ending(true, func() *End { return endFor("l1", false) }); ready {
-		t.Error("the end of a lease that held is decided, and nobody knows who has subscribed")
+		t.Error("the end of a lease that held is decided, and the subscriptions are unknown")
 	}
 	if ops, entry := s.Notify(endFor("l1", true)); len(ops) != 1 || entry == nil {
 		t.Errorf("%+v %+v", ops, entry)
@@ -52,7 +52,7 @@ func TestWhatIsForANotifyURLAloneDoesNotWaitForSubscriptions(t *testing.T) {
 		t.Error("what happened by another hand is not told to it")
 	}
 	if s.Record(endFor("l3", false)); len(s.writer.toCreate) != 1 {
-		t.Error("told, and nobody knows who has subscribed")
+		t.Error("told, and the subscriptions are unknown")
 	}
 }
 

@@ -167,7 +167,7 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 	}
 	switch {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
-		a.Result = Delivered // the head says so, whatever becomes of the body
+		a.Result = Delivered // the head says so; the body does not matter
 		return nil
 	case resp.StatusCode == http.StatusGone:
 		a.Result = Gone

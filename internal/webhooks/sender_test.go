@@ -187,7 +187,7 @@ func TestTheCAOfASubscriptionCounts(t *testing.T) {
 	sub := &Subscription{ID: NewID(), URL: server.URL, Secrets: []Secret{NewSecret()}}
 	s := newSender(t, everywhere(t))
 	if a := s.Send(t.Context(), sub, testMessage()); a.Result != Failed || a.Error != string(reasonTLS) {
-		t.Errorf("a certificate that nobody vouches for: %+v", a)
+		t.Errorf("a certificate without an authority: %+v", a)
 	}
 	sub.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	if a := s.Send(t.Context(), sub, testMessage()); a.Result != Delivered {

@@ -53,7 +53,7 @@ func TestAnEndIsInTheOutboxUntilItIsDelivered(t *testing.T) {
 		b := newFleet(t, 1)
 		sub := b.subscribe(t, 0, "deploy*")
 		b.took = time.Second
-		assert.That(t, b.end(t, 0, "l1", "other") == nil, "an end that nobody asked for is recorded")
+		assert.That(t, b.end(t, 0, "l1", "other") == nil, "an end without a subscription is recorded")
 		b.end(t, 0, "l2", "deploy")
 		if !slices.Equal(b.left(), []string{"l2"}) {
 			t.Errorf("outbox: %q", b.left())
@@ -73,7 +73,7 @@ func TestAttack19AGatewayThatLagsDeliversToANewSubscription(t *testing.T) {
 		sub := b.subscribe(t, 0, "")
 		assert.Must(t, len(b.services[1].List()) == 0, "the other gateway knows it: nothing is shown")
 		b.owner = func(string) int { return 1 }
-		assert.That(t, b.end(t, 1, "l1", "deploy") != nil, "nobody is told")
+		assert.That(t, b.end(t, 1, "l1", "deploy") != nil, "no entry is written")
 		synctest.Wait()
 		if !slices.Equal(b.delivered(sub.ID), []string{"l1"}) {
 			t.Errorf("delivered %q", b.delivered(sub.ID))
@@ -272,7 +272,7 @@ func TestThereIsABoundOnSubscriptions(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		if e := b.end(t, 0, "l1", "a"); e == nil || len(e.Data()) > 16<<10 {
-			t.Error("the entry of an end that everybody wants")
+			t.Error("the entry of an end with many subscriptions")
 		}
 	})
 }

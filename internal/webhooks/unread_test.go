@@ -169,7 +169,7 @@ func TestNoEntryIsForASubscriptionThatTheCourierDoesNotKnow(t *testing.T) {
 				return &End{Entry: EntryOf("lease"), Events: []Event{{Type: Released, NS: "default", Lock: "new"}}}
 			})
 			if looked++; entry != nil {
-				t.Errorf("%q are written to, whom the courier takes for removed", entry.Subscriptions)
+				t.Errorf("the entry has %q, which the courier takes for removed", entry.Subscriptions)
 			}
 		}
 		armed := false

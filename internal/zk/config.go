@@ -56,7 +56,7 @@ type Config struct {
 	// Chroot is "" or an absolute path such as "/apps/x". It is put before
 	// every path in one place, the connection; no other code sees it.
 	Chroot string
-	// Auth is nil for none: then every node is open to everyone.
+	// Auth is nil for none: then every node is open to every client.
 	Auth *DigestAuth
 	// Root is where the layout lives below Chroot; "" is DefaultRoot.
 	Root string

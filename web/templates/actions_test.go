@@ -194,7 +194,7 @@ func TestAReapShowsWhatItEndsFirst(t *testing.T) {
 	}
 	page.fill("#ask-reap [name=older_than]", "1m")
 	assert.That(t, eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`),
-		"another filter, and nobody has seen whom it hits")
+		"another filter, and its contenders have not been shown")
 	page.press("#ask-reap [data-preview]")
 	page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked again")
 	page.fill("#ask-reap [name=reason]", "old")
@@ -223,7 +223,7 @@ func TestAReapThatIsAnsweredLateAllowsNothing(t *testing.T) {
 	close(goOn)
 	page.until(`!document.querySelector("#ask-reap").hasAttribute("aria-busy")`, "it has looked")
 	if !eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`) || strings.Contains(page.text("#ask-reap"), "web-1") {
-		t.Error("it shows whom another filter hits")
+		t.Error("it shows the contenders of another filter")
 	}
 }
 

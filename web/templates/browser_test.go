@@ -112,7 +112,7 @@ func TestAFilterThatIsRefusedSaysSo(t *testing.T) {
 	page.until(`document.querySelector("#refused").hidden && location.search === "?q=x"`, "the next filter is obeyed")
 	stop()
 	write("y")
-	page.until(`!document.querySelector("#refused").hidden`, "a filter that nobody answers")
+	page.until(`!document.querySelector("#refused").hidden`, "a filter that the gateway does not answer")
 }
 
 // An hour in the background, and the gateway is gone: what is shown is an hour old.

@@ -36,7 +36,7 @@ func TestTheDialogStaysWithTheHolderThatItHasShown(t *testing.T) {
 	page.fill("#ask-revoke [name=reason]", "maintenance")
 	page.fill("#ask-revoke [name=force_after]", "30s")
 	page.holders([2]string{"bob", "bob-1"})
-	page.until(`document.querySelector("#ask-revoke [data-confirm]").disabled`, "there is nobody to ask")
+	page.until(`document.querySelector("#ask-revoke [data-confirm]").disabled`, "there is no holder to ask")
 	page.shows("#ask-revoke [role=status]", "alice no longer holds the lock. bob holds it now.")
 	page.press("#ask-revoke [data-confirm]")
 	if got, n := api.last(); n != 0 {
@@ -55,7 +55,7 @@ func TestTheDialogStaysWithTheHolderThatItHasShown(t *testing.T) {
 
 	page.press("[data-act=revoke]")
 	page.holders()
-	page.until(`document.querySelector("#ask-revoke [data-confirm]").disabled`, "there is nobody to ask")
+	page.until(`document.querySelector("#ask-revoke [data-confirm]").disabled`, "there is no holder to ask")
 	page.shows("#ask-revoke [role=status]", "bob no longer holds the lock. Nothing to do.")
 }
 
@@ -167,7 +167,7 @@ func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 	assert.Must(t, !destroys(), "who was not shown was ended")
 	in("bob")
 	page.press("#ask-destroy [data-confirm]")
-	page.until(`!document.querySelector("dialog[open]")`, "who has gone stands in nobody's way")
+	page.until(`!document.querySelector("dialog[open]")`, "a contender that has gone does not block the request")
 	assert.That(t, destroys(), "it was not destroyed")
 	in("alice")
 	page.press("[data-act=destroy]")

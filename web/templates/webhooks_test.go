@@ -123,7 +123,7 @@ func TestAWebhookIsMadeWithHeadersAndCertificatesThatAreWrittenAsLines(t *testin
 		t.Error(got)
 	}
 	page.press("#ask-hook-create [data-close]")
-	page.until(`!document.querySelector("dialog[open]") && document.querySelector("#ask-hook-create [name=headers]").value === ""`, "nobody finds what the headers say")
+	page.until(`!document.querySelector("dialog[open]") && document.querySelector("#ask-hook-create [name=headers]").value === ""`, "the headers' values are not shown")
 }
 
 // A form is the webhook as it was; only what was changed in it is asked for, and only without another change.

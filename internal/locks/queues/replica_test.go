@@ -347,7 +347,7 @@ func TestANamespaceIsLoadedInThreeSteps(t *testing.T) {
 	}
 	assert.That(t, !loading.Watch(false) && loading.Watch(true) && !loading.Watch(true), "a synced replica is told of the root once")
 	assert.That(t, !f.r.Recorded("python") && !f.r.Unrecorded("python") && len(f.r.Arrived(&zk.WatchRoot{Path: "/other"})) == 0,
-		"it is loaded whatever becomes of its record")
+		"it is loaded without its record, too")
 	if whole := f.r.Arrived(&zk.WatchRoot{Path: "/python"}); len(whole) != 1 || !whole[0].Whole || !f.r.KnowsAll() || f.r.NamespaceAt("/python") != whole[0] {
 		t.Error("it is whole")
 	}

@@ -59,8 +59,8 @@ func TestAttack10ALoweredLimitTakesNoGrantBackWhoeverLooks(t *testing.T) {
 		if got := holding(successor, words); got != "1of3/1 1of3/2" {
 			t.Errorf("to the successor %q hold", got)
 		}
-		// Who came with the new limit waits for all before it, and the one behind with
-		// the old limit waits for nobody but those whose permits it has not.
+		// The contender with the new limit waits for all before it. The one behind it with
+		// the old limit waits only until there are permits for it.
 		for _, step := range []struct{ leaves, hold string }{
 			{"1of3/1", "1of3/2 1of3/4"}, {"1of3/2", "1of1/3 1of3/4"}, {"1of1/3", "1of3/4"},
 		} {
@@ -71,7 +71,7 @@ func TestAttack10ALoweredLimitTakesNoGrantBackWhoeverLooks(t *testing.T) {
 }
 
 // curatorSemaphoreAdmits is the rule of Curator's InterProcessSemaphoreV2: a client
-// has its lease when at most maxLeases children are there, whoever's and wherever.
+// has its lease when at most maxLeases children are there, of any client, at any place.
 func curatorSemaphoreAdmits(q *Queue, maxLeases int) bool { return q.Len() <= maxLeases }
 
 // Attack 24. H holds Curator's semaphore of 1, Curator's F waits. If a permit of ours

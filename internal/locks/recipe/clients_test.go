@@ -48,7 +48,7 @@ func kazooSeq(name string, patterns ...string) (string, bool) {
 }
 
 // hbaseSeq is ZKInterProcessLockBase.getLockSequenceId; a child that it cannot
-// read is an exception for everybody.
+// read is an exception for every client.
 func hbaseSeq(name string) (int64, error) {
 	return strconv.ParseInt(name[len(name)-10:], 10, 64)
 }
@@ -138,7 +138,7 @@ func TestCuratorSortsOurNamesByNumberOrBehindEveryNumber(t *testing.T) {
 
 func TestKazooReadsOurNumbers(t *testing.T) {
 	// Kazoo's pattern takes no number of nine digits, its own neither: between
-	// -1 and -999999999 it sees nobody.
+	// -1 and -999999999 it sees no contender.
 	numbers := append([]int32{-1000000000, -2147483648}, positive...)
 	everyName(t, numbers, func(t *testing.T, c Contender, name, number string) {
 		kazoo := c.Form == FormKazoo

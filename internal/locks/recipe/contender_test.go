@@ -246,7 +246,7 @@ func TestAContenderHas64Bytes(t *testing.T) {
 	}
 }
 
-// anyContender draws a contender of ours, of whatever mode and dialect, named.
+// anyContender draws a contender of ours, of any mode and dialect, named.
 func anyContender() *rapid.Generator[Contender] {
 	return rapid.Custom(func(t *rapid.T) Contender {
 		random := rapid.SliceOfN(rapid.Byte(), 10, 10).Draw(t, "random")

@@ -117,7 +117,7 @@ func parseCustom(s string) (*custom, error) {
 			return nil, err
 		}
 		if c.shared == c.exclusive {
-			return nil, errors.New("exclusive= and shared= are the same: nobody could tell readers from writers")
+			return nil, errors.New("exclusive= and shared= must differ: no client could tell readers from writers")
 		}
 		if given["foreign-shared"] == "" {
 			given["foreign-shared"] = c.shared.lookalikes()

@@ -39,7 +39,7 @@ func TestACustomDialectHasTheNamesThatAreConfigured(t *testing.T) {
 		if got, ok := n.Parse(testFleet, test.name); !ok || got != c {
 			t.Errorf("Parse(%q) = %+v, %v; want %+v", test.name, got, ok, c)
 		}
-		// In a namespace of another dialect somebody else made it, or a later release.
+		// In a namespace of another dialect another program made it, or a later release.
 		if got, ok := Parse(testFleet, test.name); !ok || !got.Unknown || got.Mode != Exclusive {
 			t.Errorf("elsewhere %q is %+v, %v", test.name, got, ok)
 		}
@@ -180,14 +180,14 @@ func TestEveryAcceptedTemplateReadsItsOwnNamesAndNobodyElseDoes(t *testing.T) {
 	})
 }
 
-// drawSound makes a template that no rule is against: its own letters tell its mode, and
-// make up nobody else's words.
+// drawSound makes a template that every rule accepts: its own letters show its mode, and
+// make up no word of another program.
 func drawSound(t *rapid.T, mode, letters string) string {
 	start := rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[A-Z_][A-Z0-9.]{0,30}[_~@:=+#!-]`)).Draw(t, mode+" start")
 	return start + placeholder + rapid.StringMatching(`[_~@:=+#!-]`+letters+`{1,30}[_-]`).Draw(t, mode+" end")
 }
 
-// The rules refuse what would break somebody, and nothing else.
+// The rules refuse only templates that would break another program.
 func TestEverySoundTemplateIsAcceptedAndReadsItsOwnNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := "custom exclusive=" + drawSound(t, "exclusive", `[WX]`)

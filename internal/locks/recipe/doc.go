@@ -5,8 +5,8 @@
 // # What it promises
 //
 // A lock's holders follow from the names of its children alone, without reading data. A holder goes on holding
-// whatever is appended behind it: no later arrival revokes a grant.
-// Every child that ends in a sequence number is a contender, whichever program made it.
+// with any contender behind it: no later arrival revokes a grant.
+// Every child that ends in a sequence number is a contender, of any program.
 //
 // # What it refuses
 //

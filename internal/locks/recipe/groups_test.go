@@ -36,8 +36,8 @@ func newTown(t *rapid.T) *town {
 	return w
 }
 
-// want draws what a new lease is to take: of some locks, named in whatever order, each
-// in a mode of its own, and permits by whatever limit is in force there today.
+// want draws the locks of a new lease, named in any order, each
+// in a mode of its own, and permits by the limit that is in force there.
 func (w *town) want(t *rapid.T) (id LeaseID, wanted map[int]Contender, order []int) {
 	w.leases++
 	id, wanted = lease(w.leases), map[int]Contender{}
@@ -105,13 +105,13 @@ func (w *town) describe() (s string) {
 }
 
 // Leases over several locks that are created in one step cannot deadlock: at any
-// time somebody who waits will be granted when those that hold have let go, whatever
-// the order in which clients name their locks. That holds with waiters that give up
-// and with downgrades, whatever a limit is changed to.
+// time some waiter will be granted when the holders have released, for any
+// order in which clients name their locks. That holds with waiters that give up,
+// with downgrades, and with any change of a limit.
 func TestLeasesOverSeveralLocksNeverDeadlock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newTown(t)
-		somebody := func(t *rapid.T, ids []LeaseID) (LeaseID, bool) {
+		one := func(t *rapid.T, ids []LeaseID) (LeaseID, bool) {
 			if len(ids) == 0 {
 				return "", false
 			}
@@ -126,22 +126,22 @@ func TestLeasesOverSeveralLocksNeverDeadlock(t *testing.T) {
 			},
 			"acquire": func(t *rapid.T) {
 				_, wanted, order := w.want(t)
-				for _, lock := range order { // one transaction: nobody comes between
+				for _, lock := range order { // one transaction: no contender comes between
 					w.create(lock, wanted[lock])
 				}
 			},
 			"release": func(t *rapid.T) {
-				if id, ok := somebody(t, w.holders()); ok {
+				if id, ok := one(t, w.holders()); ok {
 					w.end(id)
 				}
 			},
 			"give up": func(t *rapid.T) {
-				if id, ok := somebody(t, slices.Sorted(maps.Keys(w.groups))); ok {
+				if id, ok := one(t, slices.Sorted(maps.Keys(w.groups))); ok {
 					w.end(id)
 				}
 			},
 			"downgrade": func(t *rapid.T) {
-				id, ok := somebody(t, w.holders())
+				id, ok := one(t, w.holders())
 				if !ok {
 					return
 				}

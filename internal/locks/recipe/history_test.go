@@ -147,7 +147,7 @@ func (d *directory) end(t *rapid.T) {
 }
 
 // downgrade replaces all nodes of an exclusive lease: every replacement is created
-// before the first node goes, and nobody gets in between.
+// before the first node goes, and no contender gets in between.
 func (d *directory) downgrade(t *rapid.T) {
 	c := d.some(t, func(c *Contender) bool { return c.Ours && !c.Unknown && c.Mode == Exclusive })
 	if c == nil {
@@ -168,14 +168,14 @@ func (d *directory) downgrade(t *rapid.T) {
 	}
 }
 
-// The heart of the recipe, for whatever other programs and gateways do: a grant is
+// The heart of the recipe, with any actions of other programs and gateways: a grant is
 // a fact. Nothing that comes later takes it back, not Curator 5.5's read node of a
 // writer's number, not another lease's downgrade, not the numbers' turn from
 // 2147483647 to -2147483648.
 func TestAGrantIsAFact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &directory{t: t, q: new(Queue), counter: anyNumber().Draw(t, "counter"), holding: map[*Contender]bool{}, granted: map[LeaseID]bool{}}
-		// Most locks are used in one way, and not by everybody at once.
+		// Most locks are used in one way, and not by all programs at once.
 		d.modes = rapid.SampledFrom([][]Mode{{Permit}, {Shared, Exclusive}, {Shared, Shared, Permit}, {Exclusive, Shared, Permit}}).Draw(t, "modes")
 		d.foreign = rapid.SampledFrom([][]string{nil, {"_c_a-lease-"}, {"_c_a-__READ__", "_c_a-__WRIT__", "read-"}, {
 			"_c_a-lock-", "_c_a-__READ__", "_c_a-__WRIT__", "_c_a-lease-", "read-", "write-", "0f__lock__", "0f__rlock__", "x-",

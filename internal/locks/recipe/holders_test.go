@@ -81,7 +81,7 @@ func TestWhoHoldsByNamesAlone(t *testing.T) {
 		why, queue, holders string
 		waiting             int
 	}{
-		{"nobody is there", "", "", 0},
+		{"the queue is empty", "", "", 0},
 		{"the first of exclusive ones", "w1 w2 w3", "w1", 2},
 		{"readers in front share", "r1 r2 w3 r4", "r1 r2", 2},
 		{"a writer in front holds alone", "w1 r2 r3", "w1", 2},

@@ -118,7 +118,7 @@ func ParseGatewayID(s string) (GatewayID, error) {
 	return GatewayID(s), nil
 }
 
-// ParseLeaseID checks that s is a lease id, of whatever fleet, in the one
+// ParseLeaseID checks that s is a lease id, of any fleet, in the one
 // encoding that its bits have.
 func ParseLeaseID(s string) (LeaseID, error) {
 	if err := check(s, LeaseIDLen, "lease id"); err != nil {

@@ -60,7 +60,7 @@ func TestALockOfAnotherProgramHasOneName(t *testing.T) {
 	}
 }
 
-// Whatever the directory: its name is reversible, of the characters of names and of
+// The name of any directory is reversible, of the characters of names and of
 // escapes alone, and unchanged where it could be a name of ours.
 func TestEveryDirectoryHasANameAndEveryNameOneDirectory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -76,7 +76,7 @@ func TestEveryDirectoryHasANameAndEveryNameOneDirectory(t *testing.T) {
 			}
 		}
 		assert.Must(t, CheckLockName(name) != nil || name == dir, "%q is called %q, which another lock may be called", dir, name)
-		parsed, err := ParseLockName(dir) // as what somebody typed
+		parsed, err := ParseLockName(dir) // as a client would type it
 		if err == nil {
 			if again, err := ParseLockName(parsed); err != nil || again != parsed {
 				t.Fatalf("%q is %q, and that %q, %v", dir, parsed, again, err)

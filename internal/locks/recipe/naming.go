@@ -36,9 +36,9 @@ var errNoDialect = errors.New("there is no such dialect; there are native, curat
 // exclusive and shared are the names of our contenders: {id} stands for the id with
 // all that a name carries, and the number follows. Without shared there are no
 // shared leases. foreign-shared is a regular expression (RE2) for those of the
-// names of others, without the number, that are shared; all others are exclusive,
-// whatever they are called. It is what looks like a name of our shared
-// contenders unless it is given. An error is a sentence for who configures it.
+// names of others, without the number, that are shared; all others are exclusive.
+// The default matches names like those of our shared contenders. An error is a
+// sentence for the operator.
 func ParseNaming(s string) (*Naming, error) {
 	dialect, rest, _ := strings.Cut(s, " ")
 	n := &Naming{dialect: Dialect(dialect)}

@@ -118,7 +118,7 @@ func (q *Queue) Remove(name string) *Contender {
 	return c
 }
 
-// Reset replaces everything by the given contenders, in whatever order they
+// Reset replaces everything by the given contenders, in any order in which they
 // come; of several with one name the first stays. It keeps the pointers but not
 // the slice.
 func (q *Queue) Reset(contenders []*Contender) {

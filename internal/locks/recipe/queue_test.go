@@ -26,7 +26,7 @@ type model struct {
 func judge(all children) model {
 	before := func(a, b *Contender) bool { return uint32(b.Number-a.Number) < halfCircle }
 	m := model{sorted: slices.Clone(all), holders: map[*Contender]bool{}}
-	// There is an order when somebody stands before all others.
+	// There is an order when one contender is before all others.
 	m.ordered = len(all) == 0 || slices.ContainsFunc(all, func(first *Contender) bool {
 		return !slices.ContainsFunc(all, func(c *Contender) bool { return !before(first, c) })
 	})
@@ -144,10 +144,10 @@ func checkQueue(t assert.T, q *Queue, want children) {
 	if m.ordered && !slices.Equal(all, m.sorted) {
 		t.Fatalf("queue %s\nwant  %s", names(all), names(m.sorted))
 	}
-	assert.Must(t, q.Index("nobody-0000000000") == -1 && q.Get("nobody") == nil && !q.Holds("nobody") && !q.LeaseHolds("nobody"),
-		"somebody who is not there is found")
-	if _, ok := q.Position("nobody-0000000001"); ok {
-		t.Fatalf("somebody who is not there has a position")
+	assert.Must(t, q.Index("absent-0000000000") == -1 && q.Get("absent") == nil && !q.Holds("absent") && !q.LeaseHolds("absent"),
+		"an absent contender is found")
+	if _, ok := q.Position("absent-0000000001"); ok {
+		t.Fatalf("an absent contender has a position")
 	}
 
 	r := q.row
@@ -314,7 +314,7 @@ func TestTheQueueIsAsItsRulesSay(t *testing.T) {
 			}
 		}
 		remove := func(t *rapid.T, c *Contender) {
-			assert.Must(t, q.Remove(c.Name) == c && q.Remove(c.Name) == nil, "Remove(%q) removes somebody else, or twice", c.Name)
+			assert.Must(t, q.Remove(c.Name) == c && q.Remove(c.Name) == nil, "Remove(%q) removes another contender, or twice", c.Name)
 			m = slices.DeleteFunc(m, func(o *Contender) bool { return o == c })
 		}
 		t.Repeat(map[string]func(*rapid.T){

@@ -98,7 +98,7 @@ func (r *row) remove(name string) *Contender {
 	return c
 }
 
-// reset replaces everything by the given contenders, in whatever order they
+// reset replaces everything by the given contenders, in any order in which they
 // come; of several with one name the first stays. It keeps the pointers but not
 // the slice.
 func (r *row) reset(contenders []*Contender) {

@@ -30,7 +30,7 @@ func newKeyNames(key []byte) keyNames {
 }
 
 // Name is the key's node: the scope (principal, namespace and lock, or the
-// locks of a group in whatever order) and the key itself, each with its length so that
+// locks of a group in any order) and the key itself, each with its length so that
 // no two scopes collide.
 func (n keyNames) Name(req *locks.AcquireRequest) string {
 	mac := hmac.New(sha256.New, n.key)

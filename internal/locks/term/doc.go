@@ -19,7 +19,7 @@
 // # Bounds
 //
 // At most readWindow reads are under way; the others wait, one entry each. At most maxBarriers barriers are under way,
-// whatever the number of callers. The session bounds writes.
+// for any number of callers. The session bounds writes.
 //
 // # Failure
 //

@@ -43,7 +43,7 @@ type Session interface {
 	ForgetEphemeral(path string)
 	Get(ctx context.Context, path string) ([]byte, zk.Stat, error)
 	Children(ctx context.Context, path string) ([]string, zk.Stat, error)
-	// Exists looks at a node whatever its ACL; nil: it is not there.
+	// Exists reads the Stat of a node with any ACL; nil: it is not there.
 	Exists(ctx context.Context, path string) (*zk.Stat, error)
 	// Guards looks at the guards of gateways; those that it could not look at are
 	// not in the answer.

@@ -11,10 +11,10 @@ import (
 type Access uint8
 
 const (
-	// OpenToAll: everyone reads, writes, creates and deletes, because other programs queue here. Only the fleet has
-	// ADMIN: queueing needs no setACL, and a setACL by a stranger would shut the fleet out.
+	// OpenToAll: every client reads, writes, creates and deletes, because other programs queue here. Only the fleet has
+	// ADMIN: queueing needs no setACL, and another client's setACL would shut the fleet out.
 	OpenToAll Access = iota
-	// ReadOnly: everyone reads, gateways write.
+	// ReadOnly: every client reads, gateways write.
 	ReadOnly
 	// Private: gateways alone.
 	Private
@@ -37,7 +37,7 @@ var Directories = [...]Directory{
 
 const PermOpen = gozk.PermAll &^ gozk.PermAdmin
 
-// ACLs are the ACLs of each access. Without an identity ReadOnly, Private and Above leave ADMIN to everyone:
+// ACLs are the ACLs of each access. Without an identity ReadOnly, Private and Above leave ADMIN to every client:
 // otherwise no later gateway with an identity could close them, and no operator could close what is above the root.
 func ACLs(auth *zk.DigestAuth) (acls [numAccess][]gozk.ACL) {
 	all := gozk.WorldACL(gozk.PermAll)

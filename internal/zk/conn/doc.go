@@ -18,5 +18,5 @@
 //
 // A Conn owns go-zookeeper's three goroutines, the one that waits for them, and
 // one for each read that is under way, of which there are 256 at most. All end
-// within a few seconds of the session, whatever the server does; Gone tells when.
+// within a few seconds of the session, also when the server hangs; Gone is closed then.
 package conn

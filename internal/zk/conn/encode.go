@@ -13,7 +13,7 @@ import (
 
 const (
 	// MaxTransaction bounds the encoded size of a transaction. ZooKeeper's own
-	// bound is 1 MB, over which it hangs up on everyone.
+	// bound is 1 MB, over which it closes the connection.
 	MaxTransaction = 256 << 10
 	// GuardOverhead is what the header, the two guarding operations and the
 	// end of a multi take at most, with a chroot of sensible length.

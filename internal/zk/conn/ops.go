@@ -184,9 +184,8 @@ func (a *Answer) GuardWritten() (zxid int64, version int32, ok bool) {
 func (c *Conn) Multi(ops []any) Answer {
 	results, err := c.lib.Multi(ops...)
 	// In a failed multi the operations before the culprit carry no error and
-	// those after it carry one that means nothing: the first one counts. Its
-	// error tells that ZooKeeper executed the whole and refused it, whatever
-	// the error is.
+	// those after it carry one that means nothing: the first one counts. Any
+	// error of it shows that ZooKeeper executed the whole and refused it.
 	if len(results) == len(ops) {
 		for i := range results {
 			if results[i].Error != nil {

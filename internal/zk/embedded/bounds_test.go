@@ -112,7 +112,7 @@ func TestAFrameAboveTheLimitEndsItsConnectionAlone(t *testing.T) {
 	other.exists("/large")
 }
 
-// drained reads whatever has been sent until the connection ends.
+// drained reads what has been sent until the connection ends.
 func (r *raw) drained(why string) {
 	r.t.Helper()
 	for range 100_000 {

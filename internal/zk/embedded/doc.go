@@ -44,8 +44,8 @@
 // The caller starts Run, and Serve for each listener, and they block. Run is the core: it alone owns the state machine, the
 // sessions and the counters, and it does no I/O but calling the Storage. Each connection has a goroutine that reads and one
 // that writes. The reader hands the core one burst of whole frames at a time and waits until that is carried out before it
-// hands over the next. The writer takes what the core has released. All of them have ended when Run returns, whatever the
-// clients do: connections are closed under them.
+// hands over the next. The writer takes what the core has released. All of them have ended when Run returns: it
+// closes the clients' connections.
 //
 // # On failure
 //

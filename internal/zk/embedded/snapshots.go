@@ -68,7 +68,7 @@ func (k *core) store() error {
 		k.log.Info("snapshot stored", "zxid", p.Zxid(), "pieces", p.pieces, "bytes", p.bytes, "ms", time.Since(p.begun).Milliseconds())
 		*p = snapshots{}
 	}
-	// A state of which nothing was written since the last snapshot needs none, whatever the storage says.
+	// A state of which nothing was written since the last snapshot needs none, also if the storage asks for one.
 	if wrote && k.snapshots.Snapshot == nil && k.s.cfg.Storage.SnapshotDue() {
 		k.snapshots = snapshots{Snapshot: k.state.BeginSnapshot(), begun: time.Now()}
 	}

@@ -17,7 +17,7 @@ func (o *opener) secure(name string, who conn.Access) error {
 		return nil
 	}
 	path := o.cfg.Root + name
-	// Of what is there before the first gateway only the root may be anyone's, and where locks are.
+	// Of the nodes that are there before the first gateway only the root, and the lock roots, may belong to another program.
 	early := o.first && name != "" && who != conn.OpenToAll
 	s, err := o.c.Secure(o.ctx, path, who, func(have []conn.ACL) error {
 		if early {

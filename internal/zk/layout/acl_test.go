@@ -51,7 +51,7 @@ func TestARootMadeWithoutAnIdentityIsClosedByTheFirstStartWithOne(t *testing.T) 
 	p := fixture.NewProbe(t, cfg)
 	for name, who := range layoutNodes() {
 		if have, _ := p.ACL(zk.DefaultRoot + name); !conn.SameACL(have, conn.ACLs(fleet)[who]) {
-			// Queues have been closed to everyone's setACL from the beginning, so the fleet has none either.
+			// Queues have been closed to every client's setACL from the beginning, so the fleet has none either.
 			if who == 0 && conn.SameACL(have, gozk.WorldACL(conn.PermOpen)) {
 				continue
 			}
@@ -64,7 +64,7 @@ func TestARootMadeWithoutAnIdentityIsClosedByTheFirstStartWithOne(t *testing.T) 
 	assert.That(t, !errors.As(err, &fatal) || strings.Contains(fatal.Hint, "--zk-auth-file"), "no hint in %v", err)
 }
 
-// A release before this one left ADMIN of the open nodes to everyone.
+// A release before this one left ADMIN of the open nodes to every client.
 func TestOpenNodesOfAnEarlierReleaseAreRepaired(t *testing.T) {
 	cfg := fixture.Config(t)
 	p := fixture.NewProbe(t, cfg)
@@ -85,7 +85,7 @@ func TestANodeThatCannotBeClosedOrUsedRefusesTheStart(t *testing.T) {
 			"left open":  append(gozk.WorldACL(gozk.PermAll&^gozk.PermAdmin), evil...),
 		} {
 			if name == zk.NodeLocks && what == "left open" {
-				continue // everyone queues there
+				continue // other programs queue there
 			}
 			t.Run(name+" "+what, func(t *testing.T) {
 				t.Parallel()

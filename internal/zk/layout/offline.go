@@ -71,8 +71,8 @@ func (o *Offline) Exists(ctx context.Context, path string) (stat *zk.Stat, err e
 	return stat, o.understood(err)
 }
 
-// understood makes ErrUnavailable of a session that ended by itself: for who
-// works alone it is the same. Whom an ACL refuses here, it refuses for good.
+// understood makes ErrUnavailable of a session that ended by itself: for a command
+// without a gateway it is the same. A refusal by an ACL is final here.
 func (o *Offline) understood(err error) error {
 	switch {
 	case errors.Is(err, zk.ErrSessionGone) && !errors.Is(err, errOffline):

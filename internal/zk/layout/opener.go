@@ -16,7 +16,7 @@ type opener struct {
 	cfg *zk.Config
 	c   *conn.Conn
 
-	first    bool  // the root had no version when we came: whatever is there already must be the fleet's
+	first    bool  // the root had no version when we came: the nodes that are there already must be the fleet's
 	aversion int32 // of the secret's ACL
 	closed   []string
 }

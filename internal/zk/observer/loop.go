@@ -155,7 +155,7 @@ func (c *observation) flush() {
 	c.mu.Unlock()
 }
 
-// end gives up whatever the connection leaves behind.
+// end gives up what the connection leaves behind.
 func (c *observation) end() {
 	c.mu.Lock()
 	c.connected = false

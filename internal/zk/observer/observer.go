@@ -65,7 +65,7 @@ const (
 // the functions given to Get. Each connection adds one that reads and one that
 // writes; both end before the next connection is tried and before Run returns.
 //
-// On failure: whatever is wrong with a connection (silence, a reply that was
+// On failure: every fault of a connection (silence, a reply that was
 // not asked for, a frame above the limit) ends it; the Sink is told Lost, Gets
 // fail with ErrUnavailable, and another server is tried after a jittered
 // backoff of at most two seconds. A FatalError ends Run.

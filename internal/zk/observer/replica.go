@@ -202,7 +202,7 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 			r.need(root, root.key(d)) // not the one we know: a listing finds out
 		}
 	case wire.EventDeleted:
-		// A node is deleted only when it is empty, so whatever is still known
+		// A node is deleted only when it is empty, so every node still known
 		// below it is gone, though its own event was withheld.
 		if top {
 			r.removeDirs(root, nil, false, 0)

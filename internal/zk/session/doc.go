@@ -9,7 +9,7 @@
 //   - One object, one session. When ZooKeeper expires the session the object is
 //     over. Nothing that it was given is executed by another session.
 //   - A gateway that was deposed, or whose session is gone, cannot write,
-//     whatever was retried, reordered or delayed on the way.
+//     also with requests that were retried, reordered or delayed on the way.
 //   - Every accepted Write is answered exactly once: Done, NotDone, Conflict or
 //     Unknown. Done is closed after the last answer.
 //   - A Write whose connection was lost is never sent again. First the epoch is

@@ -49,7 +49,7 @@ func TestAWriteOfOneQueueTakesNoMoreMemory(t *testing.T) {
 	}
 }
 
-// The rules of Write.Queues, for whatever comes: one Write of a queue in a
+// The rules of Write.Queues, for any Writes: one Write of a queue in a
 // transaction, in the order of their coming, all go in the end, and no Write is
 // overtaken in a queue by one who came later.
 func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {

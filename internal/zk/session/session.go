@@ -39,7 +39,7 @@ func (s *Session) Err() error {
 // what another connection has to have seen so as not to go back in time.
 func (s *Session) LastZxid() int64 { return s.conn.LastZxid() }
 
-// LastAnswer is when ZooKeeper last answered a transaction, whatever it said.
+// LastAnswer is when ZooKeeper last answered a transaction, also with an error.
 func (s *Session) LastAnswer() zk.Instant {
 	s.mu.Lock()
 	defer s.mu.Unlock()

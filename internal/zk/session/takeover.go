@@ -16,7 +16,7 @@ const takeoverAttempts = 5
 // transaction: the succession entry is created first, then guard and
 // registration are each deleted, at the version at which they were seen, or
 // proved absent by creating and deleting them. Afterwards the dead gateway
-// cannot write, whatever it has under way, and exactly one gateway succeeds it.
+// cannot write, nor can what it has under way, and exactly one gateway succeeds it.
 //
 // The caller decides whether the gateway is dead. Either its registration is
 // gone: then polled is nil, and its guard is read now. Or it is stalled: it is

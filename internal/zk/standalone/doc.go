@@ -6,8 +6,8 @@
 //   - What a client was told is on the disk (package disk), so killing the process or the power loses nothing of it.
 //   - One process at a time has a store. As long as it has it, no other process serves it.
 //   - The gateway reaches its server by Dial, without a network. Its sessions belong to its process (embedded.Server's local
-//     sessions): when a node opens a store, those of the process before it are ended in ordinary transactions before anybody
-//     is served. The lock of the store proves that that process is gone. So a gateway that was killed is succeeded at once,
+//     sessions): when a node opens a store, those of the process before it are ended in ordinary transactions before any
+//     client is served. The lock of the store proves that that process is gone. So a gateway that was killed is succeeded at once,
 //     and not after a session timeout.
 //   - The process has an identity of its own toward the server (Identity). With it in the ACLs of its nodes, clients from
 //     outside, which prove nothing, are kept from what is not theirs. Its own connections (Dial) pass every ACL, because it
@@ -33,7 +33,7 @@
 // When the storage fails, the server ends and closes all connections: clients learn nothing of a write that may not be
 // stored. Until the store is open again Dial fails at once with ErrDown and the cause, and connections from outside are closed
 // as they come. The gateway's fence closes by itself, and it answers 503. Opening is tried again with growing pauses, and
-// before anybody is served a probe has shown that there is room to write. A store that is no longer there (its file system is
+// before any client is served a probe has shown that there is room to write. A store that is no longer there (its file system is
 // gone, or something else is mounted in its place) is waited for, too: none is made anew, and no other one is served.
 //
 // # Why connections within the process have a pipe of their own

@@ -197,7 +197,7 @@ var errGone = errors.New("the store is gone")
 
 // revive opens the store again until it can be written, or that is hopeless, or ctx ends. It never makes a new one: where the
 // file system of the store is gone, an empty lock service would take the place of one that has leases. Nor does it give up
-// then, for whatever started the process would start it again, and that one would make a store.
+// then, for a supervisor would start the process again, and that one would make a store.
 func (n *Node) revive(ctx context.Context, newProcess bool) (*life, error) {
 	policy := backoff.NewExponentialBackOff()
 	policy.InitialInterval, policy.MaxInterval = firstRetry, lastRetry

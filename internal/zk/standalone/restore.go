@@ -124,7 +124,7 @@ func refuseUnfinished(dir string) error {
 		return nil
 	}
 	if _, err := os.Lstat(filepath.Join(dir, unfinished)); err != nil {
-		return nil // whatever is wrong with the directory, opening the store finds it
+		return nil // opening the store finds any fault of the directory
 	}
 	return &disk.Error{Path: dir, Err: errors.New("a restore into it runs, or has died half way"), Hint: "wait for it, or repeat gateway restore"}
 }

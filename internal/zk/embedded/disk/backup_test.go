@@ -95,7 +95,7 @@ func TestABackupIsOneMomentWhileAppendsGoOn(t *testing.T) {
 	assert.That(t, ch.last >= at+600 && snapshots >= 2, "appended up to %d with %d snapshots meanwhile", ch.last, snapshots)
 }
 
-// TestABackupDoesNotHoldUpAppends: bbolt lets nobody move the mapping of the file while it is read.
+// TestABackupDoesNotHoldUpAppends: bbolt does not move the mapping of the file while it is read.
 func TestABackupDoesNotHoldUpAppends(t *testing.T) {
 	r := newRigIn(t, Config{Dir: filepath.Join(shm(t), "data")})
 	r.add(1, 10)

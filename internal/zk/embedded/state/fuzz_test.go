@@ -51,7 +51,7 @@ func bodies() map[wire.Op]wire.Record {
 	}
 }
 
-// FuzzRequest sends any body to any operation. Whatever comes: no panic, a counted and sound tree, a reply that can be
+// FuzzRequest sends any body to any operation. There is no panic, a counted and sound tree, a reply that can be
 // encoded, zxids without a gap, a log that gives the same tree, and another client that is served as before.
 func FuzzRequest(f *testing.F) {
 	for op, body := range bodies() {
@@ -132,7 +132,7 @@ func TestATransactionThatWasCutShortIsRefused(t *testing.T) {
 	}
 }
 
-// joined is pieces behind their lengths, and split takes them apart again, whatever the lengths are.
+// joined is pieces behind their lengths, and split takes them apart again, with any lengths.
 func joined(pieces [][]byte) (b []byte) {
 	for _, piece := range pieces {
 		b = append(binary.BigEndian.AppendUint16(b, uint16(len(piece))), piece...)

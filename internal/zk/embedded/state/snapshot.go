@@ -22,8 +22,8 @@ const (
 // out between the pieces. It belongs to the goroutine that owns the State.
 //
 // Sessions, and the sizes that are not a node's, are few and are copied at the beginning. Nodes are written by a walk from
-// the root, which takes down the children of a node when it comes to it and goes on with them in later pieces. Whatever is
-// about to change a node that is not written yet writes it first (tree.touch), behind those of its ancestors that are not
+// the root, which takes down the children of a node when it comes to it and goes on with them in later pieces. A change
+// of a node that is not written yet writes the node first (tree.touch), behind those of its ancestors that are not
 // written yet. So what is written is always as it was at the beginning, and a parent always comes before its children.
 //
 // One bit of a node says whether it is written: it is then equal to tree.mark. It is so for all nodes while no snapshot is

@@ -17,7 +17,7 @@ const txnVersion = 1
 //	version | zxid | time | session | error | number of changes | changes
 //
 // A change is its kind and the fields of that kind. Null data has length 0, other data its length and one more. An ACL is
-// the number of its entries and the entries; 0 stands for the one that gives everyone everything.
+// the number of its entries and the entries; 0 stands for the one that gives every client all rights.
 func (t *Txn) AppendTo(b []byte) []byte {
 	b = append(b, txnVersion)
 	b = binary.AppendUvarint(b, uint64(t.Zxid))
