@@ -139,7 +139,7 @@ func TestCustomDialectsThatWouldBreakSomebodyAreRefused(t *testing.T) {
 		"exclusive={id}__rlock__":                                               "shared contender",
 		"exclusive={id}-lease-":                                                 "semaphore contender",
 		"exclusive=permit-{id}-1of3-lock-":                                      "semaphore contender",
-		"exclusive={id}-W- shared={id}-W-":                                      "the same",
+		"exclusive={id}-W- shared={id}-W-":                                      "must differ",
 		"exclusive={id}-W- shared={id}-lease-":                                  "semaphore contender",
 		"exclusive={id}-W- shared={id}__lock__":                                 "exclusive contender",
 		"exclusive={id}-W- shared={id}__WRIT__":                                 "exclusive contender",
