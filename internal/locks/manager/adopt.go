@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -10,10 +9,10 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/locks/record"
-	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
+
+// Leases that this gateway takes over, gives up, or reads again.
 
 // adoptAll adopts every contender whose owner this session has become, and
 // settles the leases of former sessions whose contender is gone.
@@ -76,31 +75,6 @@ func (m *Manager) disown(now time.Duration) {
 			}
 		}
 		l.evaluateAll(m, now) // it may hold where it is now
-	}
-}
-
-// endAbsent ends a lease of a former session whose contenders are not all
-// there: with those that are.
-func (l *lease) endAbsent(m *Manager, now time.Duration) {
-	if l.seenAny() {
-		l.term = m.port.Term()
-		l.forgetChange(m.leases)
-		for s := range l.slots {
-			if !s.presence.seen() {
-				s.setPresence(m.leases, l, slotGone)
-			}
-		}
-		l.lost(m, now)
-		return
-	}
-	switch l.phase {
-	case creating:
-		l.rare().failure = unavailable()
-		l.dropCreate(m, m.keys.byHash[l.key()], now)
-	case ending:
-		l.finish(m, l.reason(), now)
-	default:
-		l.finish(m, l.lossReason(m), now)
 	}
 }
 
@@ -202,145 +176,95 @@ func (l *lease) adopt(m *Manager, now time.Duration) {
 	l.load(m)
 }
 
-// mayBeAcknowledged notes that a lease's contender holds by its place in the queue. If
-// it may have held before its former owner's last possible word (grace), its
-// client may have been told, however late this gateway reads the contender or
-// may grant: the lease counts as claimed. A replica is at most a promise window
-// behind while it is trusted, so only a look after grace and a window can show
-// that it did not hold then.
-func (l *lease) mayBeAcknowledged(m *Manager, now time.Duration) {
-	if l.asksWhetherAcknowledged(m) {
-		l.setGrant(m.leases, grantAcknowledged)
-		l.extend(m, now, l.ttl)
+// recheck has the records of this gateway's leases read again after a tree read
+// that may follow a gap in the stream: it lists names, and another gateway may
+// have written a record meanwhile, to ask the lease's holder to release it. Until
+// one is read the lease goes on as it was; what time decides names the version
+// that was seen, so that nothing is swallowed.
+func (st *stream) recheck(m *Manager) {
+	st.again = nil
+	if m.port.Session() == nil {
+		return // the adoption by the next session reads them all
 	}
+	for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
+		m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
+			for _, c := range q.Contenders.All() {
+				if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.recordState.loaded() {
+					st.again = append(st.again, l)
+				}
+			}
+			return true
+		})
+	}
+	m.port.PumpReads()
 }
 
-// asksWhetherAcknowledged reports whether mayBeAcknowledged has something to find out.
-func (l *lease) asksWhetherAcknowledged(m *Manager) bool {
-	return l.grace != 0 && l.grant == grantNone && m.timers.lastTrusted < l.grace+m.fleet.layout.PromiseWindow
-}
-
-// load reads an adopted lease's contender: its czxid, and what its data tells.
-func (l *lease) load(m *Manager) {
-	if l.name() == "" || l.phase == ended {
-		return
-	}
-	if !l.beginRead(m.leases) {
-		return
-	}
-	term := l.term
-	m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { l.loaded(m, term, data, stat, err) })
-}
-
-func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat, err error) {
-	if l.term != term {
-		return // read again since
-	}
-	if l.recordState.writing() { // it was read ahead of others, too
-		l.setRecord(m.leases, recordContested)
-		return
-	}
-	if errors.Is(err, zk.ErrNoAuth) {
-		l.hidden(m, term)
-		return
-	}
-	assumed := l.recordState.assumed()
-	l.unreadRecord(m.leases)
-	now := m.clock.Now().Boot()
-	if l.change.fate() && l.readAgain(m, term, err) {
-		return
-	}
-	if l.phase == ended || term != m.port.Term() {
-		return
-	}
-	if err != nil {
-		if !errors.Is(err, zk.ErrNoNode) { // whose deleted event follows
-			m.log.Warn("an adopted lease could not be read", "lease_id", l.id(), "err", err)
+// recheckNext puts the next lease that is to be read again into the line.
+func (st *stream) recheckNext(m *Manager) {
+	for len(st.again) > 0 {
+		l := st.again[0]
+		st.again[0] = nil
+		if st.again = st.again[1:]; len(st.again) == 0 {
+			st.again = nil
 		}
-		return // the clock asks again before it ends anything
-	}
-	if stat.Czxid == l.visibleFrom() && stat.Version < l.dataVersion() && !fault.On("old-read") {
-		// The observer's server is behind the one that took this gateway's own
-		// writes. What was written stays what is known, and the event of that write,
-		// which is on its way, has it read again.
+		if l.phase == ended || !l.recordState.loaded() || l.term != m.port.Term() {
+			continue
+		}
+		term, path := l.term, l.path()
+		m.port.Read(path, 0, func(data []byte, stat wire.Stat, err error) {
+			switch {
+			case err != nil || l.term != term || l.path() != path || !l.recordState.loaded() || l.phase == ended || stat.Version <= l.dataVersion():
+			default:
+				l.loaded(m, term, data, stat, nil)
+			}
+		})
 		return
 	}
-	l.setRecord(m.leases, recordCurrent)
-	l.czxid = stat.Czxid
-	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
-		l.czxid, l.rare().visibleFrom = first, stat.Czxid
+}
+
+// checkUnseen asks for a contender that was created and is not in the replica.
+// Somebody may have deleted it while the observer had no connection: then no
+// event and no listing ever names it.
+func (l *lease) checkUnseen(m *Manager) {
+	if l.czxid == 0 || l.phase == ending || l.phase == ended || m.port.Session() == nil || l.term != m.port.Term() {
+		return
 	}
-	behind := stat.Version - l.dataVersion()
-	l.setDataVersion(stat.Version) // and what follows from the data, before anything acts upon it
-	r, ok := record.Parse(data)
-	if ok {
-		l.learnMore(data)
-		l.enqueued = record.EnqueuedAt(r.Enqueued, stat.Ctime)
-		l.learnRecord(m, r, assumed, now)
-	} else {
-		l.learnNoRecord(m, data, behind, assumed, now)
-		if assumed {
-			l.enqueued = record.EnqueuedAt(0, stat.Ctime)
+	for s := range l.slots {
+		if !s.presence.seen() && s.name() != "" {
+			l.checkSlot(m, s)
 		}
 	}
-	if ok && r.Closed != nil && !fault.On("closed-read") {
-		l.closed(m, r.Closed.Reason, now)
-		return
-	}
-	l.actOnRecord(m, now)
-	if !ok && data != nil {
-		l.restore(m)
-	}
 }
 
-// learnRecord applies what a lease's record says. assumed: it is read for the first time.
-func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.Duration) {
-	l.acknowledgedElsewhere(m.leases, r)
-	if l.learn(m.leases, r) && !assumed {
-		m.tellUpdated(l) // by a write that was lost, or by another gateway or program
-	}
-	l.recorded = r.LeaseTTL()
-	if assumed {
-		l.learnNotify(r)
-		l.ttl = l.recorded
-		l.deadline = max(now, l.grace) + l.waitingClock()
-		if l.grant != grantNone {
-			l.deadline = max(now, l.grace) + l.ttl
+func (l *lease) checkSlot(m *Manager, s *slot) {
+	path, term := s.path(), m.port.Term()
+	m.effect(func() {
+		m.port.Watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
+			m.do(func() {
+				if l.term == term && !s.presence.seen() && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.visibleFrom() {
+					s.setPresence(m.leases, l, slotGone)
+					l.lost(m, m.clock.Now().Boot())
+				}
+			})
+		})
+	})
+}
+
+func (st *stream) afterSync(m *Manager, now time.Duration) {
+	m.replica.DropNodes() // a gap in the stream may precede this: records are read again
+	m.adoptAll(now)
+	if m.port.Session() == nil {
+		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
+			m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
+				m.evaluate(q, now) // records holders of other gateways
+				return true
+			})
 		}
-		m.timers.schedule(l)
 	}
-	if !fault.On("written-heard") {
-		l.beaten(m, r, now)
+	for _, l := range m.leases.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
+		l.checkUnseen(m)
 	}
-	m.leases.weigh(l, 0)
-	m.revoked(l, r.Revoke, r.RevokeRound, now)
-}
-
-// learnNoRecord applies what follows from data that is no record, after so many writes since the last that was read. One of
-// them may have been a heartbeat, or a withdrawal.
-func (l *lease) learnNoRecord(m *Manager, data []byte, behind int32, assumed bool, now time.Duration) {
-	if !assumed && behind > 1 {
-		if !fault.On("written-over") {
-			l.beatenUnread(m, now)
-		}
-		m.withdrawnUnread(l)
-	}
-	m.leases.weigh(l, 0)
-	l.askedOutside(m, data, now)
-}
-
-// actOnRecord goes on with a lease whose record is current.
-func (l *lease) actOnRecord(m *Manager, now time.Duration) {
-	if l.change.fate() {
-		l.notClosed(m, now)
-	}
-	l.place(m, now)
-	if l.abandoned && (l.phase == waiting || l.phase == held) {
-		l.end(m, locks.ReasonCancelled, now)
-		return
-	}
-	m.leases.touch(l)
-	l.touchQueues(m)
-	m.letIn(l.q, l, now) // it alone: what the read tells makes no difference to the others in its queues
-	m.noteGrant(l)
+	st.recheck(m)
+	m.considerTakeovers(now)
+	m.settleDeferred(now)
 }

@@ -3,69 +3,19 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
 
-// rewriting reports whether a write of the record, or its replacement under another name, is in flight.
-// Until its outcome is known, the gateway writes nothing else to the record.
-func (l *lease) rewriting() bool { return l.recordState.writing() || l.replacing() }
-
-// writeRecord writes the contender's record with a change, at the version that was seen.
-// Until the outcome is known the shorter of the two TTLs counts, so no client relies on a TTL that a successor may not
-// find. then, if not nil, gets whether the write was done, unless only a read of the record can tell.
-// The caller has checked that the lease is loaded and that no other write of it is in flight.
-func (l *lease) writeRecord(m *Manager, change func(*record.Record), then func(error)) {
-	before, term := l.recorded, l.term
-	r := l.contents(before)
-	change(&r)
-	l.setRecord(m.leases, recordWriting)
-	l.rare().outgoing = before
-	l.recorded = min(before, r.LeaseTTL())
-	m.leases.weigh(l, r.TextBytes())
-	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: l.dataVersion()}}}
-	m.port.Submit(w, func(res zk.Result) {
-		if l.phase == ended || l.term != term {
-			return // adoption reads it again
-		}
-		contested := l.recordState == recordContested
-		if l.recordState.writing() {
-			l.setRecord(m.leases, recordCurrent)
-		}
-		switch {
-		case res.Outcome == zk.Done:
-			l.setDataVersion(res.Versions[0])
-			l.recorded, l.rareFields.outgoing = r.LeaseTTL(), 0
-			if l.learn(m.leases, r) {
-				l.touchQueues(m)
-			}
-			if then != nil {
-				then(nil)
-			}
-		case res.Outcome == zk.Unknown, errors.Is(res.Err, zk.ErrBadVersion):
-			if m.port.Session() != nil {
-				// The write can no longer commit from here on. A server that lags may show the data before it.
-				l.rareFields.least = m.port.Session().LastZxid()
-			}
-			contested = true
-		default:
-			l.recorded = before
-			m.leases.weigh(l, 0)
-			if then != nil {
-				then(res.Err)
-			}
-		}
-		if contested {
-			// One of the events may be that of this write, and another that of another writer.
-			l.staleRecord(m.leases)
-			l.load(m)
-		}
-		m.leases.touch(l)
-	})
-}
+// Requests that change a lease: its texts, its TTL, its holds, its mode.
 
 // amend changes a lease's record as a request wants, and returns when the write is known to be done.
 // missing returns the change to write, or nil for none. amend calls written after the write, even if the request has
@@ -105,4 +55,282 @@ func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*le
 		err = unsure(err)
 	}
 	return amended, err
+}
+
+// Update changes owner, metadata and TTL of a held or waiting lease. Before the answer, the change is in the
+// contender's record, at the version that was seen: a takeover keeps it. A TTL also renews the lease, as a heartbeat
+// with a TTL does; a shorter one never moves the deadline back. The answer may be sent only while its Term is valid.
+func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error) {
+	if err := req.Check(); err != nil {
+		return locks.Lease{}, err
+	}
+	id, wrong := m.fleet.bearer(req.Principal, req.ID, req.Token)
+	if wrong != nil {
+		return locks.Lease{}, wrong
+	}
+	missing := func(l *lease) (func(*record.Record), *locks.Error) {
+		as := l.contents(max(l.recorded, req.TTL))
+		applyUpdate(&req, &as)
+		if req.TTL <= l.recorded && as.Owner == l.owner && as.Metadata == l.metadata() {
+			return nil, nil
+		}
+		if err := m.roomForText(as.TextBytes() - int64(l.text)); err != nil {
+			return nil, err
+		}
+		return func(r *record.Record) {
+			applyUpdate(&req, r)
+			r.SetTTL(max(l.recorded, req.TTL))
+		}, nil
+	}
+	written := func(l *lease) {
+		if req.TTL != 0 {
+			l.retime(m, req.TTL)
+		}
+		m.tellUpdated(l)
+	}
+	return locked2(m, func() (locks.Lease, error) {
+		l, err := m.amend(ctx, id, missing, written)
+		if err != nil {
+			return locks.Lease{}, err
+		}
+		now := m.clock.Now().Boot()
+		l.claim(m, now)
+		if req.TTL != 0 {
+			if l.ttl != req.TTL { // it needed no write
+				l.retime(m, req.TTL)
+				m.leases.touch(l)
+				l.touchQueues(m)
+				m.tellUpdated(l)
+			}
+			l.renew(m, now)
+		}
+		return m.viewOwn(l), nil
+	})
+}
+
+// applyUpdate writes the request's changes into a record. The caller sets the TTL.
+func applyUpdate(r *locks.UpdateRequest, to *record.Record) {
+	if r.Owner != nil {
+		to.Owner = *r.Owner
+	}
+	if r.Metadata != nil {
+		to.Metadata = strings.Clone(*r.Metadata)
+	}
+}
+
+func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
+	id, wrong := m.fleet.bearer(req.Principal, "", req.Token)
+	if wrong != nil {
+		return locks.AcquireResult{}, wrong
+	}
+	hold := strings.Clone(req.Hold)
+	missing := func(l *lease) (func(*record.Record), *locks.Error) {
+		holds := l.holdNames()
+		switch {
+		case !l.on(req.NS, req.Lock):
+			return nil, locks.Invalid("lock", "the token's lease is not on this lock")
+		case slices.Contains(l.releasedNames(), hold):
+			return nil, holdReleased(hold)
+		case slices.Contains(holds, hold):
+			return nil, nil
+		case len(record.Named(holds))+len(l.releasedNames()) >= locks.MaxHolds:
+			return nil, locks.Invalid("hold", fmt.Sprintf("this lease has had %d holds by other names, which is as many as there may be: acquire anew", locks.MaxHolds))
+		case len(holds) == 0:
+			holds = []string{record.Unnamed}
+		}
+		if err := m.roomForText(int64(len(hold))); err != nil {
+			return nil, err
+		}
+		return func(r *record.Record) { r.Holds = append(slices.Clip(holds), hold) }, nil
+	}
+	return locked2(m, func() (locks.AcquireResult, error) {
+		l, err := m.amend(ctx, id, missing, m.tellUpdated)
+		if err != nil {
+			return locks.AcquireResult{}, err
+		}
+		l.claim(m, m.clock.Now().Boot())
+		view := m.viewOwn(l)
+		view.Token = m.fleet.tokens.Make(l.id())
+		return locks.AcquireResult{Lease: view, HoldAdded: true}, nil
+	})
+}
+
+func holdReleased(hold string) *locks.Error {
+	return &locks.Error{Code: locks.CodeHoldReleased, Field: "hold",
+		Detail: "this lease's hold " + hold + " was let go before; a name is taken once: use another one"}
+}
+
+// ReleaseHold removes one hold from a reentrant lease; removing the last one releases the lease. A repeat returns nil
+// and releases nothing more. A lease that was acquired without a hold's name ends only with a plain Release.
+func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token, hold string) error {
+	if err := locks.CheckHold(hold); err != nil {
+		return err
+	}
+	bearer, wrong := m.fleet.bearer(p, id, token)
+	if wrong != nil {
+		return wrong
+	}
+	last := false
+	missing := func(l *lease) (func(*record.Record), *locks.Error) {
+		holds := l.holdNames()
+		at := slices.Index(holds, hold)
+		switch {
+		case slices.Contains(l.releasedNames(), hold) && !fault.On("holds-named"):
+			return nil, nil
+		case at < 0:
+			return nil, locks.Invalid("hold", "this lease has no hold of that name; a release without hold ends the lease")
+		case len(holds) == 1:
+			last = true // the lease's end deletes its record in the same write
+			return nil, nil
+		}
+		return func(r *record.Record) {
+			r.Holds = slices.Delete(slices.Clone(holds), at, at+1)
+			r.Released = append(slices.Clip(l.releasedNames()), hold)
+		}, nil
+	}
+	return locked(m, func() error {
+		l, err := m.amend(ctx, bearer, missing, m.tellUpdated)
+		switch {
+		case err != nil && err.Code == locks.CodeEnded && isLetGo(err.Reason):
+			return nil
+		case err != nil:
+			return err
+		case last:
+			return m.letGo(ctx, l)
+		}
+		return nil
+	})
+}
+
+// A downgrade replaces an exclusive contender by a shared one with the same sequence number. One transaction creates
+// the new node before it deletes the old one, so no watcher ever sees the position empty. A writer that waits behind
+// the contender stays behind it. The replacement's czxid is newer than the czxids of contenders that came meanwhile.
+// The fencing token therefore stays that of the first contender; the replacement's name contains it.
+
+// Downgrade makes a held exclusive lease shared; for a group, every lock that it holds exclusively. A repeat returns
+// the lease as it is.
+func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token string) (locks.Lease, error) {
+	named, wrong := m.fleet.bearer(p, id, token)
+	if wrong != nil {
+		return locks.Lease{}, wrong
+	}
+	return locked2(m, func() (view locks.Lease, err error) {
+		var refused error // of the write that this request began
+		sent := false
+		failed := m.withLease(ctx, named, func(l *lease) (bool, *locks.Error) {
+			switch {
+			case refused != nil:
+				return false, unavailableFor(refused)
+			case l.phase != held:
+				return false, &locks.Error{Code: locks.CodeNotHeld, Detail: "only a held lease can be downgraded; this one waits: release it and acquire with mode=shared"}
+			case !l.any(recipe.Exclusive) && !l.any(recipe.Shared):
+				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a semaphore's permits cannot be downgraded to shared"}
+			case !l.any(recipe.Exclusive):
+				l.claim(m, m.clock.Now().Boot())
+				view = m.viewOwn(l)
+				return true, nil
+			case !l.every(func(s *slot) bool { return s.q.Namespace.Naming.Has(recipe.Shared) }):
+				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a lease cannot become shared in a namespace whose dialect has no names for shared leases"}
+			case !l.rewriting():
+				sent = true
+				l.replace(m, &refused)
+			}
+			return false, nil
+		})
+		switch {
+		case failed == nil:
+			return view, nil
+		case sent && refused == nil:
+			return view, unsure(failed)
+		}
+		return view, failed
+	})
+}
+
+// replace submits a downgrade. It is done when the replica shows the replacement: see succeeded.
+func (l *lease) replace(m *Manager, refused *error) {
+	now := m.clock.Now().Boot()
+	l.claim(m, now)
+	l.setChange(m.leases, changeReplacing)
+	l.setRecord(m.leases, recordWriting)
+	var creates, deletes []zk.Op
+	for s := range l.slots {
+		if s.contender.Mode != recipe.Exclusive {
+			continue
+		}
+		next := *s.contender
+		next.Mode, next.FirstCzxid = recipe.Shared, l.czxid
+		creates = append(creates, zk.Op{Kind: zk.OpCreate, Ephemeral: next.Ephemeral, Path: s.q.Path + "/" + s.q.Namespace.Naming.Format(&next), Data: l.data(s, l.recorded)})
+		version := int32(-1)
+		if s == &l.slot {
+			version = l.dataVersion() // data that another gateway wrote is read before the node is replaced
+		}
+		deletes = append(deletes, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: version})
+	}
+	term := l.term
+	ops := append(creates, deletes...)
+	if fault.On("creates-first") {
+		ops = append(deletes, creates...)
+	}
+	m.port.Submit(&zk.Write{Ops: ops}, func(res zk.Result) {
+		if l.term != term {
+			return // adoption finds the contenders that exist
+		}
+		contested := l.recordState == recordContested
+		if l.recordState.writing() {
+			l.setRecord(m.leases, recordCurrent)
+		}
+		switch {
+		case l.phase == ended:
+		case res.Outcome == zk.Done: // at the version that was seen, so no other gateway has written it
+			l.rare().visibleFrom = res.Zxid
+		case res.Outcome == zk.Unknown:
+			l.staleRecord(m.leases)
+			if l.replacing() {
+				l.resolve(m)
+			} else {
+				l.load(m) // the replica has shown already that it was done
+			}
+		default:
+			if contested || errors.Is(res.Err, zk.ErrBadVersion) {
+				l.staleRecord(m.leases)
+			}
+			if l.recordState.loaded() {
+				*refused = res.Err
+			}
+			l.replaced(m)
+		}
+		m.leases.touch(l)
+	})
+}
+
+// succeeded puts a downgrade's replacement into the slot of the contender that it replaces. The replica removes that
+// contender next.
+func (l *lease) succeeded(m *Manager, s *slot, next *recipe.Contender) {
+	s.contender = next
+	m.leases.counts.recount(l)
+	m.replica.Observe(next, queues.Observed{})
+	if s == &l.slot {
+		l.setDataVersion(0)
+	}
+	m.tellSlotUpdated(l, s)
+	l.replacedWhole(m)
+	m.leases.touch(l)
+}
+
+// replacedWhole ends a downgrade when no slot is left to replace. A slot whose contender is gone does not count;
+// otherwise the rest of the lease would never end.
+func (l *lease) replacedWhole(m *Manager) {
+	if l.every(func(s *slot) bool { return s.presence.gone() || s.contender.Mode != recipe.Exclusive }) {
+		l.replaced(m)
+	}
+}
+
+// inherited does the same for a contender that is not a lease of this gateway.
+func (m *Manager) inherited(q *queues.Queue, c, next *recipe.Contender) {
+	m.replica.Inherit(c, next)
+	if w := m.words[subject(c.LeaseID)]; w != nil && w.q == q && w.name == c.Name {
+		w.name = strings.Clone(next.Name) // its gateway has already reported the end, which is that of the replacement
+	}
+	m.tellReplaced(q, next)
 }

@@ -1,17 +1,19 @@
 package manager
 
 import (
+	"context"
 	"errors"
 	"time"
 
 	"lockkeeper/internal/fault"
-	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/locks/settings"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
+
+// The observer's changes, in ZooKeeper's order.
 
 // Apply takes the observer's changes in ZooKeeper's order. It implements
 // zk.Sink and is called from the observer's goroutine alone.
@@ -157,19 +159,6 @@ func (t *leaseTable) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Co
 	return &c
 }
 
-// place makes a created lease a waiting one once its position is certain.
-func (l *lease) place(m *Manager, now time.Duration) {
-	if l.phase != creating || !l.positionKnown() {
-		return
-	}
-	m.leases.setPhase(l, waiting)
-	l.extend(m, now, l.waitingClock())
-	m.leases.touch(l)
-	if l.abandoned {
-		l.end(m, locks.ReasonCancelled, now)
-	}
-}
-
 func (st *stream) applyRemoved(m *Manager, q *queues.Queue, c *zk.Change, now time.Duration) {
 	if c.Node == queues.RemovalProbe {
 		return
@@ -272,9 +261,37 @@ func (m *Manager) applySettings(c *zk.Change, now time.Duration) {
 	}
 }
 
-// readLimit reads whether an acquire made a limit.
-func (m *Manager) readLimit(q *queues.Queue, n int) {
-	m.port.Read(m.fleet.settings.Limit(q, n), 0, func(data []byte, _ wire.Stat, err error) {
-		m.replica.SetAgreed(q, n, err == nil && settings.Agreed(data))
+// changedLabel looks at what was written to a lease's contender that does not have
+// its record: a Curator client asks whichever of the names it knows.
+func (l *lease) changedLabel(m *Manager, q *queues.Queue, c *recipe.Contender) {
+	s := l.slotAt(q, c)
+	if s == nil || s.name() != c.Name || s.presence.gone() {
+		return
+	}
+	term, path := l.term, s.path()
+	m.port.Read(path, 0, func(data []byte, stat wire.Stat, err error) {
+		if _, ours := record.Parse(data); err != nil || ours || l.term != term || l.phase != waiting && l.phase != held || l.rare().restored >= maxRestores {
+			return
+		}
+		l.rareFields.restored++
+		label := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: path, Data: l.label(l.recorded), Version: stat.Version}}}
+		ask, asks := asksOutside(data)
+		if !asks {
+			m.port.Submit(label, func(zk.Result) {})
+			return
+		}
+		// The record first: what is asked must not be lost.
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
+			defer cancel()
+			if _, _, err := m.reviseOwn(ctx, l, ask.After); err != nil {
+				return // it has ended, or ZooKeeper is away: the data still says it
+			}
+			m.do(func() {
+				if l.term == term && (l.phase == waiting || l.phase == held) {
+					m.port.Submit(label, func(zk.Result) {})
+				}
+			})
+		}()
 	})
 }

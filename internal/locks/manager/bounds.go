@@ -15,57 +15,9 @@ import (
 // keysRetryAfter is the Retry-After at a bound of things that stay for minutes.
 const keysRetryAfter = 10 * time.Second
 
-// textBytes is the size of the client's texts in the lease's record. The limits of the API, to which other programs'
-// records are cut too, keep it far below the largest uint16.
-func (l *lease) textBytes() int64 {
-	n := len(l.owner) + len(l.notifyURL())
-	if rare := l.rareFields; rare != nil {
-		n += len(rare.metadata) + lengths(rare.holds) + lengths(rare.released)
-	}
-	return int64(n)
-}
-
 // requestedText is the textBytes of a requested lease.
 func requestedText(r *locks.AcquireRequest) int64 {
 	return int64(len(r.Owner) + len(r.Metadata) + len(r.NotifyURL) + len(r.Hold))
-}
-
-func lengths(texts []string) (n int) {
-	for _, text := range texts {
-		n += len(text)
-	}
-	return n
-}
-
-// weigh counts the texts of a lease at their present size, or at the size that a pending write gives them.
-// l.text is always the size that has been counted.
-func (t *leaseTable) weigh(l *lease, atLeast int64) {
-	if l.phase == ended {
-		return // its texts no longer count
-	}
-	n := max(l.textBytes(), atLeast)
-	t.quota.Add(quota.MetadataBytes, n-int64(l.text))
-	l.text = uint16(n)
-}
-
-// makeTicket marks a lease that waits outside a request: one of an async acquire, one whose client disconnected and can
-// come back, or one that was taken over.
-func (t *leaseTable) makeTicket(l *lease) {
-	if !l.ticket {
-		l.ticket = true
-		t.countTicket(l, false, l.phase.waits())
-	}
-}
-
-// countTicket counts a lease that begins or stops waiting.
-func (t *leaseTable) countTicket(l *lease, waited, waits bool) {
-	switch {
-	case !l.ticket || waited == waits:
-	case waits:
-		t.quota.Add(quota.Tickets, 1)
-	default:
-		t.quota.Add(quota.Tickets, -1)
-	}
 }
 
 // recountKept recounts leases with their delays, keys and locks.

@@ -6,39 +6,13 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/zk"
 )
 
-const (
-	// clockTick is the longest the clock loop sleeps: how soon it notices that
-	// the gateway may speak again.
-	clockTick = 500 * time.Millisecond
-	// lateWake is how late the loop may wake before the time it slept through
-	// counts as blind: heartbeats may wait unread in their sockets.
-	lateWake = time.Second
-	// blindGrace is what each deadline gets besides the blind time, at most,
-	// so that waiting heartbeats are heard first. It is bounded by the TTL, and
-	// small, so that dead clients still expire on a machine that is often late.
-	blindGrace = 15 * time.Second
-	// loadRetry is how long an adopted lease whose data could not be read yet
-	// is kept before it is looked at again.
-	loadRetry = time.Second
-	// expiryWindow bounds the deletions under way that time decided: when very many leases end together, the line to ZooKeeper stays open for
-	// clients, and no expiry is refused (which would give it a whole TTL more).
-	expiryWindow = 2048
-	expiryPause  = 20 * time.Millisecond
-)
-
-// timers are the leases' deadlines, and what the clock loop remembers between ticks.
-type timers struct {
-	deadlines
-	expiring    int           // deletions of expired or unclaimed leases in flight
-	trusted     bool          // at the last look
-	lastTrusted time.Duration // boot: the last time the gateway could speak
-	expected    time.Duration // boot: when the loop meant to wake
-	beat        time.Duration // boot: when it last turned, for Alive
-	wake        chan struct{} // capacity 1
-}
+// The clock loop: what time ends.
 
 // runClock ends leases whose time is over. It is the only place where time
 // ends anything.
@@ -58,18 +32,6 @@ func (t *timers) run(m *Manager, ctx context.Context) error {
 			t.expected = now.Boot() + sleep
 			timer.Reset(sleep)
 		})
-	}
-}
-
-// wakeAt makes the loop look again when something is due earlier than it
-// means to wake.
-func (t *timers) wakeAt(due time.Duration) {
-	if due >= t.expected {
-		return
-	}
-	select {
-	case t.wake <- struct{}{}:
-	default: // a wake-up is pending already
 	}
 }
 
@@ -179,4 +141,60 @@ func (l *lease) atDeadline(m *Manager, now time.Duration) {
 		return
 	}
 	m.timers.schedule(l)
+}
+
+// takeBack ends a lease whose holder was asked in vain until force was due. It
+// reports false when that is not yet, or has to be later.
+func (m *Manager) takeBack(l *lease, now time.Duration) bool {
+	at := l.forceAt()
+	if at == 0 || at > now {
+		return false
+	}
+	if l.term != m.port.Term() || l.recordState != recordCurrent {
+		// Its takeover comes first, and what its record says.
+		l.load(m)
+		l.rareFields.revoke.forceAt = now + loadRetry
+		return false
+	}
+	l.rare().words = l.revocation().asked.Reason
+	l.endFor(m, postmortem.Forced)
+	return true
+}
+
+// endDue deletes the contenders whose lock delay is over. The clock loop calls it.
+func (d *delays) endDue(m *Manager, now time.Duration) {
+	for m.timers.expiring < expiryWindow {
+		one, ok := d.line.Min()
+		if !ok || one.until > now {
+			return
+		}
+		switch {
+		case m.members.Elsewhere(one.id.Gateway()):
+			d.drop(one) // another gateway has taken it over, and gives its delay
+		case !m.members.Owns(one.id.Gateway()) || one.deleting:
+			d.put(one, now+deleteRetry)
+		default:
+			d.end(m, one, now)
+		}
+	}
+}
+
+func (d *delays) end(m *Manager, one *delay, now time.Duration) {
+	one.deleting = true
+	d.put(one, now+deleteRetry)
+	w := &zk.Write{}
+	for _, at := range queues.TailFirst(one.at) {
+		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
+	}
+	m.timers.expiring++
+	m.port.Submit(w, func(res zk.Result) {
+		m.timers.expiring--
+		one.deleting = false
+		if isNoNode(res.Err) && res.Culprit >= 0 {
+			// Another client was quicker; the event follows.
+			d.leave(one, func(at queues.Location) bool {
+				return at.Queue.Path+"/"+at.Contender.Name == w.Ops[res.Culprit].Path && at.Queue.Contenders.Get(at.Contender.Name) == nil
+			})
+		}
+	})
 }

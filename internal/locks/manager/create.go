@@ -17,6 +17,8 @@ import (
 	"lockkeeper/internal/zk"
 )
 
+// The write by which a lease comes to be.
+
 // createAttempts bounds how often one create is sent again because a lock's
 // directory came or went in between; a group has as many more as it has locks.
 const createAttempts = 8
@@ -180,21 +182,6 @@ func (l *lease) created(m *Manager, c *creation, res zk.Result) {
 	l.evaluateAll(m, now)
 }
 
-// lost ends a lease that has lost a contender: whole.
-func (l *lease) lost(m *Manager, now time.Duration) {
-	_, all := l.gonePart()
-	switch {
-	case all && l.phase == ending:
-		l.finish(m, l.reason(), now)
-	case all:
-		l.finish(m, l.lossReason(m), now)
-	case l.phase == ending:
-		l.resubmitDelete(m)
-	case !fault.On("group-whole"):
-		l.end(m, l.lossReason(m), now)
-	}
-}
-
 // contenderOf is what stands for the lock in its queue, without its lease.
 func contenderOf(w *locks.Want) *recipe.Contender {
 	return &recipe.Contender{Member: 1, Members: 1, Mode: w.Mode.Recipe(), Permits: int32(w.Permits), Limit: int32(w.Limit)}
@@ -320,20 +307,6 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 	m.leases.rev++
 	l.rev = m.leases.rev
 	return l, nil
-}
-
-// dropCreate ends a lease whose create definitely did not happen. It never
-// existed, so nothing remembers it.
-func (l *lease) dropCreate(m *Manager, key *keyEntry, now time.Duration) {
-	m.keys.drop(key)
-	if l.rareFields != nil {
-		l.rareFields.key = ""
-	}
-	l.finish(m, locks.ReasonUnknown, now)
-	m.history.Drop(l.id())
-	for s := range l.slots {
-		m.replica.Forget(s.q)
-	}
 }
 
 func createFailure(err error) *locks.Error {

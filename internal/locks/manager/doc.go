@@ -34,7 +34,7 @@
 //
 // # Leases of several contenders
 //
-// A lease has a slot for each of its contenders (slot.go): one, or for a group one in the queue of each lock.
+// A lease has a slot for each of its contenders (lease.go): one, or for a group one in the queue of each lock.
 // One transaction creates them, so all groups have the same order in all queues.
 // Clients that take all they need at once therefore cannot deadlock with each other.
 // The lease is granted when it holds in every slot. One transaction ends it, also when one slot loses its contender.
@@ -42,7 +42,7 @@
 // A lease that is incomplete a promise window after it was seen is deleted (sweep.go).
 // The first slot has the lease's record; the others have a label for display.
 //
-// A downgrade (downgrade.go) replaces a slot's contender under the same number,
+// A downgrade (amend.go) replaces a slot's contender under the same number,
 // creating before it deletes. Meanwhile the name to delete is not certain, so an end waits for the downgrade.
 //
 // # What is written down
@@ -51,13 +51,13 @@
 // owner, TTL, metadata, holds. The owner's gateway writes it, at the version that it has applied;
 // another gateway writes it only to ask the holder to release (see below).
 // A request that changes the record is answered after the write (amend.go).
-// Holds are named, so a repeated request does not count twice (holds.go).
-// A gateway that cannot reach a lease's owner may count a heartbeat in the record, which the owner reads (written.go).
+// Holds are named, so a repeated request does not count twice (amend.go).
+// A gateway that cannot reach a lease's owner may count a heartbeat in the record, which the owner reads (heartbeat.go).
 //
 // # Lock delay
 //
 // The end of a held lease with a lock delay is a write of its record instead of a
-// deletion (delay.go): the record says closed. The lease has then ended for its client.
+// deletion (end.go): the record says closed. The lease has then ended for its client.
 // The delay keeps its contenders in their queues and deletes them when it is over.
 // A successor reads closed first and runs the whole delay again.
 //
@@ -79,8 +79,8 @@
 //
 // # Ephemeral leases
 //
-// ZooKeeper deletes their contenders with the gateway's session; ephemeral.go says how they end, and
-// why a successor does not run them.
+// ZooKeeper deletes their contenders with the gateway's session. A successor does not run them:
+// it deletes what is left of them (orphans).
 //
 // # Namespaces
 //
@@ -114,12 +114,12 @@
 //
 // # Concurrency
 //
-// One monitor guards all state (monitor.go); its lock is held for short spans and never during I/O.
+// One monitor guards all state (manager.go); its lock is held for short spans and never during I/O.
 // Manager.Run owns five goroutines and returns when all have stopped: the
 // session loop (opens a session, waits for its end, opens the next), the
 // observer (calls Manager.Apply with changes in ZooKeeper's order), the clock
 // loop (deadlines, blind time), the sweeper (idle lock directories, old
-// keys, old successions) and the guard watch (checks the other gateways' guards: depose.go).
+// keys, old successions) and the guard watch (checks the other gateways' guards: fleet.go).
 // Outcomes of writes arrive on goroutines of the session.
 // A request's goroutine waits on a channel that is closed when its lease changes.
 //
@@ -136,5 +136,5 @@
 // A contender takes less than 52 KiB of an answer, besides the names of nodes and of its group's locks.
 // A lock's answer of 1,000 holders and 1,000 waiters takes less than 102 MiB.
 //
-// A held lease on a lock of its own keeps some 580 bytes alive, the replica's part included (compact.go says how).
+// A held lease on a lock of its own keeps some 580 bytes alive, the replica's part included (lease.go says how).
 package manager

@@ -9,9 +9,13 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
-	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
+
+// How a lease ends: the deletion of its contenders, or the record that closes it, until the outcome is known.
 
 // deleteRetry is the pause before a refused deletion is tried again.
 const deleteRetry = time.Second
@@ -101,24 +105,6 @@ func (l *lease) submitDelete(m *Manager) {
 	})
 }
 
-// deletions returns before, and then the operations that delete the lease's remaining contenders. The first slot's
-// contender, which has the record, is deleted at the given version.
-func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
-	ops := append(make([]zk.Op, 0, len(before)+l.width()), before...)
-	for s := range l.slots {
-		if s.presence.gone() || s.name() == "" {
-			continue
-		}
-		v := int32(-1)
-		if s == &l.slot {
-			v = version
-		}
-		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: v})
-	}
-	slices.Reverse(ops[len(before):]) // from the queue's tail on; the record's deletion can fail, so it is last
-	return ops
-}
-
 func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 	if l.phase != ending {
 		return
@@ -193,13 +179,6 @@ func (l *lease) resubmitDelete(m *Manager) {
 	l.submitDelete(m)
 }
 
-// timed reports whether the lease ends by time, so that a heartbeat may undo the end. A lease that has lost a
-// contender always ends.
-func (l *lease) timed() bool {
-	some, _ := l.gonePart()
-	return !some && byTime(l.reason())
-}
-
 // revive returns an ending lease to its former phase; a lease that has lost a contender meanwhile ends.
 func (l *lease) revive(m *Manager, now time.Duration) {
 	if some, _ := l.gonePart(); some {
@@ -216,6 +195,12 @@ func (l *lease) revive(m *Manager, now time.Duration) {
 	l.evaluateAll(m, now)
 }
 
+// reviveForced makes a lease that force was ending what it was before.
+func (m *Manager) reviveForced(l *lease, now time.Duration) {
+	l.rareFields.words = ""
+	l.revive(m, now)
+}
+
 // unend returns an ending lease to the phase that its grant implies.
 func (l *lease) unend(m *Manager) {
 	if l.grant.granted() {
@@ -229,150 +214,248 @@ func (l *lease) unend(m *Manager) {
 	}
 }
 
-// Release ends a lease: it releases the lock or leaves the queue. A repeat returns nil again. A lease that ended
-// otherwise is CodeEnded.
-func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token string) error {
-	named, err := m.fleet.bearer(p, id, token)
-	if err != nil {
-		return err
-	}
-	return locked(m, func() error {
-		l, err := m.findOwn(ctx, named)
-		switch {
-		case err == nil:
-			return m.letGo(ctx, l)
-		case err.Code == locks.CodeEnded && isLetGo(err.Reason):
-			return nil
-		}
-		return err
-	})
-}
-
-// isLetGo reports whether an end has the effect of a release. An unknown reason counts as one.
-func isLetGo(reason locks.Reason) bool {
-	return reason == locks.ReasonReleased || reason == locks.ReasonCancelled || reason == locks.ReasonUnknown
-}
-
-// letGo releases a lease and waits until the outcome is known. The monitor is held, and released while it waits.
-func (m *Manager) letGo(ctx context.Context, l *lease) error {
-	sent := false
-	late := func() *locks.Error {
-		if sent || l.phase == ending {
-			return outcomeUnknown()
-		}
-		return unavailable()
-	}
-	err := m.untilDone(ctx, late, func() (*lease, *locks.Error) {
-		switch l.phase {
-		case waiting, held:
-			switch {
-			case m.life.draining:
-				return nil, m.usable()
-			case l.term != m.port.Term() || m.port.Session() == nil:
-				return nil, unavailable()
-			case !l.recordState.loaded():
-				// The record of a lease that was taken over is read first: it may show an end or a lock delay.
-				l.load(m)
-				return l, nil
-			}
-			reason := locks.ReasonReleased
-			if l.phase == waiting && l.grant == grantNone {
-				reason = locks.ReasonCancelled
-			}
-			if trace := locks.TraceParentOf(ctx); trace != "" {
-				l.rare().trace = trace
-			}
-			sent = true
-			l.end(m, reason, m.clock.Now().Boot())
-			if l.phase == ending && m.port.Session() == nil {
-				return nil, outcomeUnknown()
-			}
-		case creating:
-			return nil, unavailable()
-		case ending:
-			return l, l.refusedEnd()
-		case ended:
-			reason := l.reason()
-			switch {
-			case l.failure() != nil:
-				return nil, l.failure()
-			case reason == locks.ReasonReleased, reason == locks.ReasonCancelled:
-				return nil, nil
-			}
-			return nil, endedError(reason).Because(l.words())
-		}
-		return l, nil
-	})
-	if err != nil {
-		return err
-	}
-	return nil
-}
-
-// bearer returns the lease of a token; a non-empty id must match it. It needs no lock; the check costs one hash.
-func (f *fleet) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *locks.Error) {
-	select {
-	case <-f.ready:
-	default:
-		return "", unavailable()
-	}
-	if token == "" {
-		return "", &locks.Error{Code: locks.CodeTokenMissing, Detail: "give the lease's token: in the Lease-Token header, or as an entry of tokens"}
-	}
-	named, genuine := f.tokens.Check(token)
-	if !genuine || (id != "" && id != string(named)) {
-		return named, &locks.Error{Code: locks.CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
-	}
-	return named, nil
-}
-
-// owned finds a lease that this gateway owns. An ended lease is CodeEnded with its reason.
-func (m *Manager) owned(id recipe.LeaseID) (*lease, *locks.Error) {
-	if l := m.leases.byID[id]; l != nil {
-		return l, nil
-	}
-	return nil, m.absent(id)
-}
-
-// absent returns the error for an id without a lease here.
-func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
-	if past, ok := m.history.Get(id); ok {
-		return endedError(past.Reason()).Because(past.Words)
-	}
-	if seen, ok := m.witnessed.Get(id); m.orphans[id] != nil || ok && !seen.Heard && seen.Reason() == locks.ReasonGatewayLeft {
-		return endedError(locks.ReasonGatewayLeft)
-	}
-	if !m.trusted() {
-		return unavailable()
-	}
-	owner, known := m.members.OwnerOf(id.Gateway())
-	away := m.members.Registered(owner) && owner != m.members.Self()
-	if !away {
-		if err := m.mayMiss(id); err != nil {
-			return err
-		}
-	}
+// lost ends a lease that has lost a contender: whole.
+func (l *lease) lost(m *Manager, now time.Duration) {
+	_, all := l.gonePart()
 	switch {
-	case !known:
-		return unavailable() // its takeover is under way
-	case m.replica.HasNewer(id) && !away:
-		return needsNewer()
-	case owner == m.members.Self():
-		return m.heardGone(id)
-	case away:
-		return m.notOwner(id)
-	case m.members.Contenders(owner) > 0, m.members.Contenders(id.Gateway()) > 0:
-		return unavailable() // its gateway is gone; its takeover is under way
+	case all && l.phase == ending:
+		l.finish(m, l.reason(), now)
+	case all:
+		l.finish(m, l.lossReason(m), now)
+	case l.phase == ending:
+		l.resubmitDelete(m)
+	case !fault.On("group-whole"):
+		l.end(m, l.lossReason(m), now)
 	}
-	gone := m.heardGone(id)
-	gone.UnknownGateway = !m.members.IsOwn(id.Gateway()) && m.members.Get(id.Gateway()) == nil
-	return gone
 }
 
-// needsNewer is the answer about a lease whose contenders have names of a later release. Such a contender keeps its
-// position, counts as exclusive, and is listed. A successor of an earlier release neither changes it nor reports its
-// end. A successor of that later release adopts it, with takeover + promise window + TTL.
-func needsNewer() *locks.Error {
-	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
-		Detail: "a later release made this lease, and this gateway, which has taken it over, does not understand it; it stays until a gateway of that release succeeds this one: upgrade this one"}
+// holdUp has an end wait until it is known who wants to be told.
+func (m *Manager) holdUp(l *lease) {
+	l.setChange(m.leases, changeHeldUp)
+	if !byTime(l.reason()) {
+		return
+	}
+	term := l.term
+	time.AfterFunc(settleWithin, func() {
+		m.do(func() {
+			if l.change == changeHeldUp && l.term == term && term == m.port.Term() {
+				l.revive(m, m.clock.Now().Boot())
+			}
+		})
+	})
+}
+
+// OutboxChanged is called when the Outbox knows better who wants to be told: what waited is decided anew.
+func (m *Manager) OutboxChanged() {
+	m.do(func() {
+		if m.outboxWake != nil {
+			m.wake(m.outboxWake)
+			m.outboxWake = nil
+		}
+		if m.leases.counts.heldUp == 0 {
+			return
+		}
+		for _, l := range m.leases.inOrder(func(l *lease) bool { return l.change == changeHeldUp }) {
+			l.resubmitDelete(m)
+		}
+	})
+}
+
+// closes reports whether the lease that ends keeps its place: it was held, its
+// end is one that its lock delay follows, and nobody has taken a part of it away.
+func (l *lease) closes() bool {
+	if l.lockDelay() == 0 || l.grant == grantNone || l.access >= accessNoWrite || fault.On("closed-first") {
+		return false
+	}
+	if some, _ := l.gonePart(); some {
+		return false
+	}
+	switch l.reason() {
+	case locks.ReasonExpired, locks.ReasonUnclaimed:
+		return true
+	case locks.ReasonRevoked:
+		return l.why == postmortem.Forced
+	case locks.ReasonReleased:
+		return l.rareFields.lockDelayOn == locks.DelayAlways
+	}
+	return false
+}
+
+// closing are the operations that end the lease and keep its place. What time
+// decides names the version that was seen, as a deletion does.
+func (l *lease) closing(m *Manager, version int32) []zk.Op {
+	r := l.contents(l.recorded)
+	r.Closed = &record.Closed{Reason: l.reason(), At: m.clock.Now().Wall().Milliseconds()}
+	return []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: version}}
+}
+
+// closed makes a lease ended of which it is certain that its record says so, and
+// begins its delay.
+func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
+	if !l.grant.granted() {
+		l.setGrant(m.leases, grantClaimed)
+	}
+	l.noteHandedOver(m.leases) // the gateway that closed it has noted that
+	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fleet.fencingToken(l.czxid)}
+	l.conclude(m, reason, now, true)
+	for s := range l.slots {
+		if c := s.q.Contenders.Get(s.name()); c != nil {
+			d.at = append(d.at, queues.Location{Queue: s.q, Contender: c})
+		}
+		m.replica.Touch(s.q)
+	}
+	if len(d.at) == 0 {
+		return
+	}
+	m.delays.byID[d.id] = d
+	m.delays.slots += len(d.at)
+	m.delays.put(d, now+l.lockDelay())
+	m.timers.wakeAt(d.until)
+}
+
+// notClosed goes on with a lease whose end was lost before it was written.
+func (l *lease) notClosed(m *Manager, now time.Duration) {
+	if byTime(l.reason()) {
+		l.revive(m, now)
+		return
+	}
+	l.resubmitDelete(m)
+}
+
+// Another program may have ADMIN on a lease's contender, or on the lock's directory: on nodes of an earlier release,
+// and in directories that other programs made. With setACL it can hide the contender's record from this gateway, or
+// keep this gateway from deleting the contender.
+//
+//   - A hidden record changes nothing about the lease's clock. exists needs no permission, and tells the version by
+//     which time deletes the contender; the deletion is judged by the directory's ACL. Where the version has moved, a
+//     heartbeat may have been written that cannot be read, so the lease gets its TTL once more.
+//   - ZooKeeper sends no events about a hidden node, so its directory is listed once a second; and so is one where a
+//     lease waits for the end of a contender that this gateway has deleted, when the event has not come for a second.
+//   - A lock delay needs the record. Where ZooKeeper refuses the record, the lease ends without its delay.
+//   - In a closed directory nothing can be deleted. Releases there are answered with the reason. Other locks go on.
+//
+// Each lease logs this once.
+
+// shutOut records that ZooKeeper refuses access to a lease's contender, and logs it the first time.
+func (l *lease) shutOut(m *Manager, what string) {
+	if l.access != accessFull {
+		return
+	}
+	l.setAccess(m.leases, accessRefused)
+	m.log.Warn("an ACL shuts this gateway out of a lease's contender", "doing", what, "lease_id", l.id(), "lock", l.q.Name(), "znode", l.path(),
+		"hint", "restore the ACL of the node, or of the lock's directory; ZooKeeper's super user can")
+}
+
+// endRefused records the refusal of an end, and reports whether an ACL was the cause.
+func (l *lease) endRefused(m *Manager, err error, closes bool) bool {
+	if !errors.Is(err, zk.ErrNoAuth) {
+		return false
+	}
+	l.shutOut(m, "ending")
+	if closes {
+		l.setAccess(m.leases, accessNoWrite)
+	} else {
+		l.setAccess(m.leases, accessNoDelete)
+	}
+	return true
+}
+
+// refusedEnd is the answer to a release that ZooKeeper refuses for good; nil when it may still be done.
+func (l *lease) refusedEnd() *locks.Error {
+	if l.access != accessNoDelete {
+		return nil
+	}
+	return &locks.Error{Code: locks.CodeUnavailable, Err: zk.ErrNoAuth,
+		Detail: "the lease has not ended: the ACL of the lock's directory forbids this gateway to delete the contender; restore that ACL, and the lease ends"}
+}
+
+const (
+	// resolveWithin bounds one attempt to bring the replica up to the writer.
+	resolveWithin = 5 * time.Second
+	resolvePause  = 250 * time.Millisecond
+)
+
+// resolve settles a lease whose create or delete was lost, where the session
+// lives on and could not tell what became of it (another program may have
+// changed what the transaction left). Nothing of it can commit any more, so
+// the replica tells, once it has come to where the writer is.
+func (l *lease) resolve(m *Manager) {
+	m.leases.touch(l)
+	session, term := m.port.Session(), m.port.Term()
+	if session == nil || l.term != term {
+		if l.phase == ending && !l.replacing() {
+			l.setChange(m.leases, changePaused)
+		}
+		return // the session is gone: adoption settles it
+	}
+	if !l.replacing() {
+		l.setChange(m.leases, changeVerifying)
+	}
+	m.effect(func() {
+		go func() { // ends when the session does, at the latest
+			for !caughtUp(m.port, session) {
+				select {
+				case <-session.Done():
+					return
+				case <-time.After(resolvePause):
+				}
+			}
+			m.do(func() {
+				if m.port.Term() == term && m.port.Session() == session && l.term == term && (l.change == changeVerifying || l.replacing()) {
+					l.resolved(m)
+				}
+			})
+		}()
+	})
+}
+
+func caughtUp(port *term.Port, session term.Session) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveWithin)
+	defer cancel()
+	return port.Watcher.Reached(ctx, session.LastZxid()) == nil
+}
+
+// resolved takes the replica's word for a lease whose last write was lost.
+func (l *lease) resolved(m *Manager) {
+	now := m.clock.Now().Boot()
+	switch {
+	case !l.seenWhole() && (l.phase == creating || l.phase == ending):
+		l.endAbsent(m, now)
+	case l.replacing():
+		l.replaced(m) // the replica shows whether it was done
+	case l.phase == creating:
+		l.staleRecord(m.leases)
+		l.load(m) // its czxid places it
+	case l.phase == ending && l.closes():
+		// Whether it has ended is in its record, which this read brings.
+		if l.recordState.reading() {
+			l.setChange(m.leases, changeRereading)
+		} else {
+			l.setChange(m.leases, changeReading)
+		}
+		l.staleRecord(m.leases)
+		l.load(m)
+	case l.phase == ending && byTime(l.reason()):
+		l.revive(m, now)
+	case l.phase == ending:
+		l.submitDelete(m)
+	}
+}
+
+// deletions returns before, and then the operations that delete the lease's remaining contenders. The first slot's
+// contender, which has the record, is deleted at the given version.
+func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
+	ops := append(make([]zk.Op, 0, len(before)+l.width()), before...)
+	for s := range l.slots {
+		if s.presence.gone() || s.name() == "" {
+			continue
+		}
+		v := int32(-1)
+		if s == &l.slot {
+			v = version
+		}
+		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: v})
+	}
+	slices.Reverse(ops[len(before):]) // from the queue's tail on; the record's deletion can fail, so it is last
+	return ops
 }

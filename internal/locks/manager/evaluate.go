@@ -4,10 +4,18 @@ import (
 	"time"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/cluster"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/settings"
+	"lockkeeper/internal/zk/wire"
 )
+
+// What a change of a queue means for its leases and contenders: who holds now, and what has ended.
 
 func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 	for _, d := range deltas {
@@ -133,4 +141,315 @@ func (m *Manager) settleDeferred(now time.Duration) {
 		m.replica.Undefer(q)
 		m.evaluate(q, now)
 	}
+}
+
+// appeared records a contender that the replica now shows, and reports whether an event is due. None is due when the
+// contender reappears after a lagging server's listing, when another contender reports its lease, or when the lease
+// ended before the replica showed it.
+func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
+	var l *lease
+	var s *slot
+	if c.Ours {
+		if l = m.leases.byID[c.LeaseID]; l != nil {
+			s = l.slotAt(q, c)
+		}
+	}
+	switch {
+	case s != nil && (s.name() == "" || s.name() == c.Name) && c.Member <= 1:
+		news := !s.shown
+		s.shown = true
+		return news
+	case s != nil && s.name() == c.Name:
+		return false // the lease's first contender there reports it
+	case l != nil, c.Member > 1, q.Replaces(c), c.Ours && m.history.Has(c.LeaseID):
+		m.replica.Observe(c, queues.Observed{SuppressEvents: true})
+		return false
+	}
+	return true
+}
+
+// observedOf returns what this gateway has observed of a contender in the replica.
+func (m *Manager) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observed {
+	if _, s := m.leases.slotOf(q, c); s != nil {
+		return s.observation()
+	}
+	return m.replica.Observed(c)
+}
+
+// seenHolding records and reports that a contender of another owner holds by the queue's names. listed: a listing
+// shows it, so it may have held for a while. The same is true while the tree is being read.
+func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Duration, listed bool) {
+	if !m.stream.synced && !listed {
+		return // the replica may lack contenders before it until the listing arrives
+	}
+	s := m.replica.Observed(c)
+	if s.Holds || c.Ours && !c.Unknown && (!m.replica.LeaseHolds(q, c) || m.replica.AwaitsElsewhere(c)) {
+		return
+	}
+	var others []queues.Location // of a lease of several
+	if c.Ours && !c.Unknown && queues.OneOfSeveral(c) {
+		others = m.replica.Group(c.LeaseID).Whole()
+		for _, at := range others {
+			if m.replica.Incomplete(at.Queue) {
+				return // the check repeats when the listing is complete
+			}
+		}
+	}
+	m.granted(q, c, nil, now)
+	tell := s.Begin(now, listed || !m.stream.synced)
+	m.replica.Observe(c, s)
+	m.foreignHolds(q, c)
+	if tell {
+		m.tellGranted(q, c, nil)
+	}
+	for _, at := range others { // the last queue to grant it reports all of them
+		m.seenHolding(at.Queue, at.Contender, now, listed)
+	}
+}
+
+// mayBeAcknowledged notes that a lease's contender holds by its place in the queue. If
+// it may have held before its former owner's last possible word (grace), its
+// client may have been told, however late this gateway reads the contender or
+// may grant: the lease counts as claimed. A replica is at most a promise window
+// behind while it is trusted, so only a look after grace and a window can show
+// that it did not hold then.
+func (l *lease) mayBeAcknowledged(m *Manager, now time.Duration) {
+	if l.asksWhetherAcknowledged(m) {
+		l.setGrant(m.leases, grantAcknowledged)
+		l.extend(m, now, l.ttl)
+	}
+}
+
+// asksWhetherAcknowledged reports whether mayBeAcknowledged has something to find out.
+func (l *lease) asksWhetherAcknowledged(m *Manager) bool {
+	return l.grace != 0 && l.grant == grantNone && m.timers.lastTrusted < l.grace+m.fleet.layout.PromiseWindow
+}
+
+// extend moves the deadline to now + span, never back, and never before the end of a former owner's promises.
+func (l *lease) extend(m *Manager, now, span time.Duration) {
+	l.deadline = max(l.deadline, max(now, l.grace)+span)
+	m.timers.schedule(l)
+	if c := &m.timers; c.lastTrusted == 0 && m.trusted() {
+		// The clock loop has not run yet. If trust is lost before it does, that period must not count as the time
+		// before the first trust.
+		c.trusted, c.lastTrusted = true, now
+	}
+}
+
+// becomeHeld makes a waiting lease held. The caller has checked that all its contenders hold in the replica, and that the
+// replica is trusted.
+func (l *lease) becomeHeld(m *Manager, now time.Duration) {
+	waited := now - l.since
+	m.leases.setPhase(l, held)
+	l.since = now
+	acknowledged := l.grant == grantAcknowledged
+	if l.listeners > 0 || acknowledged || fault.On("unclaimed-counts") {
+		l.setGrant(m.leases, grantClaimed)
+	} else {
+		l.setGrant(m.leases, grantUnclaimed)
+	}
+	l.extend(m, now, l.clock())
+	m.metrics.LeaseGranted(waited)
+	for s := range l.slots {
+		if s.observed == observedNot {
+			m.granted(s.q, s.contender, l, now)
+		}
+		if s.observeHold(now, acknowledged) {
+			m.tellGranted(s.q, s.contender, l)
+		}
+		if s.q.FreedAt != 0 {
+			m.metrics.Handover(now - s.q.FreedAt)
+			s.q.FreedAt = 0
+		}
+		m.replica.Touch(s.q)
+	}
+	m.leases.touch(l)
+	m.noteGrant(l)
+}
+
+// claim records that the client knows of its grant.
+func (l *lease) claim(m *Manager, now time.Duration) {
+	if l.phase == held && l.grant == grantUnclaimed {
+		l.setGrant(m.leases, grantClaimed)
+		l.extend(m, now, l.ttl)
+		m.leases.touch(l)
+		l.touchQueues(m)
+	}
+}
+
+// unlisten ends an open request of the lease's client, which l.listeners++ began. A waiting lease keeps its position
+// for its clock from here on.
+func (l *lease) unlisten(m *Manager, now time.Duration) {
+	l.listeners--
+	if l.listeners == 0 && l.phase.waits() {
+		m.leases.makeTicket(l)
+	}
+	if l.phase == waiting {
+		l.extend(m, now, l.waitingClock())
+	}
+}
+
+// touchQueues marks a visible change in each of the lease's queues.
+func (l *lease) touchQueues(m *Manager) {
+	for s := range l.slots {
+		m.replica.Touch(s.q)
+	}
+}
+
+// evaluateAll evaluates each of the lease's queues.
+func (l *lease) evaluateAll(m *Manager, now time.Duration) {
+	for s := range l.slots {
+		m.evaluate(s.q, now)
+	}
+}
+
+// lookSoon has a new directory looked at when it stays without a child: one that has had
+// a child, and be it gone again, is no plain ephemeral node.
+func (m *Manager) lookSoon(q *queues.Queue) {
+	if m.stream.unlooked = append(m.stream.unlooked, q); len(m.stream.unlooked) > 1 {
+		return
+	}
+	time.AfterFunc(lookAfter, func() {
+		m.do(func() {
+			for _, q := range m.stream.unlooked {
+				if q.NeverUsed() {
+					m.list(q)
+				}
+			}
+			m.stream.unlooked = nil
+		})
+	})
+}
+
+// Some programs lock by the oldest recipe: the program that creates the ephemeral
+// node <root>/<lock> itself holds the lock. The others wait until it is deleted. Such
+// a plain node stands in the place of the lock's directory. It is the lock's only
+// contender: exclusive, foreign, and the holder. It has no name below the lock's path;
+// the empty name stands for it. An ephemeral node has no children, so no contender
+// queues behind it; an acquire that waits meanwhile waits in memory (obstacle.go).
+//
+// A created event does not tell a plain node from a directory. So a directory that
+// was created while we watched and has no child a moment later is listed; a
+// create that is refused because its parent is ephemeral knows at once.
+
+// lookAfter is how long a new directory may be without a child before it is looked
+// at. Those of our own making have one at once: both come in one transaction.
+const lookAfter = 21371 * time.Microsecond
+
+// readDir looks at the data of a lock's directory.
+func (m *Manager) readDir(q *queues.Queue) {
+	m.port.Read(q.Path, 0, func(data []byte, stat wire.Stat, err error) {
+		if err != nil || !q.Exists || stat.Ephemeral() {
+			return
+		}
+		m.replica.SetDirData(q, data)
+	})
+}
+
+// maxDirData is the longest data of a lock's directory that is looked at.
+const maxDirData = 64
+
+// readLimit reads whether an acquire made a limit.
+func (m *Manager) readLimit(q *queues.Queue, n int) {
+	m.port.Read(m.fleet.settings.Limit(q, n), 0, func(data []byte, _ wire.Stat, err error) {
+		m.replica.SetAgreed(q, n, err == nil && settings.Agreed(data))
+	})
+}
+
+// finish makes a lease ended: its contenders are gone for certain, or never existed.
+func (l *lease) finish(m *Manager, reason locks.Reason, now time.Duration) {
+	l.conclude(m, reason, now, false)
+}
+
+// conclude makes a lease ended. Its contenders are gone, or stay for its lock delay.
+func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, stay bool) {
+	if l.phase == ended {
+		return
+	}
+	m.leases.setPhase(l, ended)
+	l.why = postmortem.CauseOf(reason)
+	m.tellEnded(l) // before the next grant
+	m.timers.deadlines.remove(l)
+	delete(m.leases.byID, l.id())
+	for s := range l.slots {
+		s.q.Leases--
+		if stay {
+			if s.presence.seen() { // the end is published: the later deletion publishes nothing
+				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: true, SinceBefore: s.observed == observedLate, SuppressEvents: true})
+			}
+			continue
+		}
+		if s.presence.seen() && !fault.On("early-end") {
+			s.q.Ended(s.contender)
+		}
+		if s.name() != "" {
+			m.removeContender(s.q, s.name(), now)
+		}
+		if l.access != accessFull && s.presence.seen() {
+			m.awaitUntold(s.q)
+		}
+	}
+	m.tellGone(l)
+	m.remember(l, now)
+	l.forgetEphemerals(m)
+	if l.grant.granted() {
+		m.metrics.LeaseEnded(string(reason), now-l.since)
+	} else {
+		m.metrics.LeaseEnded(string(reason), 0)
+	}
+	m.leases.touch(l)
+	l.evaluateAll(m, now)
+}
+
+// dropCreate ends a lease whose create definitely did not happen. It never
+// existed, so nothing remembers it.
+func (l *lease) dropCreate(m *Manager, key *keyEntry, now time.Duration) {
+	m.keys.drop(key)
+	if l.rareFields != nil {
+		l.rareFields.key = ""
+	}
+	l.finish(m, locks.ReasonUnknown, now)
+	m.history.Drop(l.id())
+	for s := range l.slots {
+		m.replica.Forget(s.q)
+	}
+}
+
+// forgetEphemerals removes an ended lease's contenders from the count of the session's ephemeral nodes, in case
+// another client deleted them.
+func (l *lease) forgetEphemerals(m *Manager) {
+	session := m.port.Session()
+	if !l.ephemeral() || session == nil || session.ID() != string(l.id().Gateway()) {
+		return
+	}
+	for s := range l.slots {
+		if s.name() != "" {
+			path := s.path()
+			m.effect(func() { session.ForgetEphemeral(path) })
+		}
+	}
+}
+
+// lossReason returns why a lease ended whose contender is gone without its gateway's doing.
+func (l *lease) lossReason(m *Manager) locks.Reason {
+	lives := m.port.Session() != nil && m.port.Session().ID() == string(l.id().Gateway()) && m.port.Session().Connected() && m.members.Registered(l.id().Gateway())
+	if l.ephemeral() && !lives {
+		return locks.ReasonGatewayLeft
+	}
+	return m.takenBy(l)
+}
+
+// lossOf returns the same for a contender of another gateway's lease, as far as this gateway can tell.
+func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
+	if c.Ours && c.Ephemeral && !members.Registered(c.LeaseID.Gateway()) {
+		return locks.ReasonGatewayLeft
+	}
+	return locks.ReasonUnknown
+}
+
+// awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted.
+// ZooKeeper sends no event about the end of a hidden node, and the contenders behind it wait for that end.
+func (m *Manager) awaitUntold(q *queues.Queue) {
+	m.replica.Poll(q)
+	m.list(q)
 }

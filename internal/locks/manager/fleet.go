@@ -1,17 +1,23 @@
 package manager
 
 import (
+	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
+
+// The other gateways, and the namespaces: registrations, successions, takeovers and guards.
 
 func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration) {
 	id, err := recipe.ParseGatewayID(c.Node)
@@ -130,21 +136,185 @@ func (m *Manager) tookOver(id recipe.GatewayID, deposed bool, res zk.Result) {
 	m.members.LogTakeovers(m.log, m.clock.Now().Boot())
 }
 
-func (st *stream) afterSync(m *Manager, now time.Duration) {
-	m.replica.DropNodes() // a gap in the stream may precede this: records are read again
-	m.adoptAll(now)
-	if m.port.Session() == nil {
-		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
-			m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
-				m.evaluate(q, now) // records holders of other gateways
-				return true
+// A lease's owner follows from names alone. The owner's address is in its registration, which is read when it appears.
+// So a request at another gateway is routed without a read.
+
+// readRegistration reads the address of a registered gateway.
+func (m *Manager) readRegistration(id recipe.GatewayID) {
+	m.members.BeginReadRegistration(id)
+	path := m.opt.Root + "/gateways/" + string(id)
+	m.effect(func() {
+		m.port.Watcher.Get(path, func(data []byte, _ wire.Stat, _ int64, err error) {
+			m.do(func() {
+				var about *cluster.About
+				if err == nil && m.members.Registered(id) {
+					var r Registration
+					if err := json.Unmarshal(data, &r); err != nil {
+						m.log.Error("a gateway's registration cannot be read", "gateway", id, "err", err)
+					}
+					about = &cluster.About{Address: r.Address, Version: r.Version, Started: time.UnixMilli(r.Started).UTC()}
+				}
+				if m.members.ReadRegistration(id, about) {
+					m.sourcesChanged()
+				}
 			})
+		})
+	})
+}
+
+// applyNamespace applies a change of a namespace's record. A removed record leaves its namespace in place, because
+// the namespace may contain leases.
+func (m *Manager) applyNamespace(c *zk.Change, now time.Duration) {
+	switch c.Kind {
+	case zk.NodeAdded, zk.NodeChanged:
+		if !m.replica.Recorded(c.Node) {
+			m.log.Warn("the record of a namespace was written to; what it said first stays in force", "ns", c.Node)
+			return
 		}
+		m.readNamespace(c.Node)
+	case zk.NodeRemoved:
+		if m.replica.Unrecorded(c.Node) {
+			m.considerTakeovers(now)
+			return
+		}
+		m.log.Warn("the record of a namespace was removed; this gateway goes on with it until it is restarted", "ns", c.Node)
 	}
-	for _, l := range m.leases.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
-		l.checkUnseen(m)
+}
+
+// readNamespaces reads again the records that could not be read.
+func (m *Manager) readNamespaces() {
+	for _, name := range m.replica.Unread() {
+		m.readNamespace(name)
 	}
-	st.recheck(m)
-	m.considerTakeovers(now)
-	m.settleDeferred(now)
+}
+
+func (m *Manager) readNamespace(name string) {
+	loading := m.replica.Loading[name]
+	loading.Reading = true
+	m.effect(func() {
+		m.port.Watcher.Get(m.opt.Root+zk.NodeNamespaces+"/"+name, func(data []byte, _ wire.Stat, _ int64, err error) {
+			m.do(func() {
+				if m.replica.Loading[name] != loading {
+					return
+				}
+				loading.Reading = false
+				if err != nil {
+					return // the record is gone and an event follows, or the connection is lost and Synced or the clock retries
+				}
+				known, err := m.replica.Learn(name, m.opt.Root, data)
+				switch {
+				case err != nil:
+					loading.Problem = err.Error()
+					m.log.Error("a recorded namespace cannot be used: until that is cured this gateway takes no other gateway's leases over", "ns", name, "err", err)
+				case known:
+					m.considerTakeovers(m.clock.Now().Boot())
+				default:
+					m.watchNamespace(name, loading)
+				}
+			})
+		})
+	})
+}
+
+// watchNamespace starts to watch and read the lock root of a namespace.
+func (m *Manager) watchNamespace(name string, loading *queues.Loading) {
+	if !loading.Watch(m.stream.synced) {
+		return
+	}
+	m.effect(func() {
+		if err := m.port.Watcher.AddRoot(zk.WatchRoot{Path: loading.Namespace.Root, Depth: 2}); err != nil {
+			m.log.Error("a recorded namespace cannot be watched", "ns", name, "err", err)
+			m.do(func() { loading.Problem = "its lock root cannot be watched: " + err.Error() })
+		}
+	})
+}
+
+// namespaceLoaded records that one root has been read, or, when root is nil, all watched roots.
+func (m *Manager) namespaceLoaded(root *zk.WatchRoot) {
+	for _, s := range m.replica.Arrived(root) { // afterSync follows
+		m.log.Info("a namespace was added", "ns", s.Name, "root", s.Root, "dialect", s.Naming)
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.replica.Loading)) {
+		m.watchNamespace(name, m.replica.Loading[name])
+	}
+	m.readNamespaces()
+}
+
+// guardWatch reads the other gateways' guards, and deposes a gateway whose guard does not change. It owns the round: which
+// gateway was the last.
+type guardWatch struct {
+	m    *Manager
+	last recipe.GatewayID
+}
+
+// run reads guards until ctx ends, three times in a promise window.
+func (w *guardWatch) run(ctx context.Context) error {
+	m := w.m
+	pause := m.fleet.layout.PromiseWindow / 3
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+		session, ids := locked2(m, func() (term.Session, []string) { return m.port.Session(), m.members.Watched(w.last) })
+		if session != nil && len(ids) > 0 {
+			w.last = recipe.GatewayID(ids[len(ids)-1])
+			round, cancel := context.WithTimeout(ctx, pause)
+			guards := session.Guards(round, ids)
+			cancel()
+			w.saw(session, guards)
+		}
+		timer.Reset(pause)
+	}
+}
+
+// saw takes the answers of one round.
+func (w *guardWatch) saw(session term.Session, guards map[string]zk.Guard) {
+	m := w.m
+	m.do(func() {
+		if m.port.Session() != session {
+			return
+		}
+		now := m.clock.Now().Boot()
+		for _, id := range slices.Sorted(maps.Keys(guards)) {
+			if id := recipe.GatewayID(id); m.members.SawGuard(id, guards[string(id)], now) {
+				w.considerDeposing(id)
+			}
+		}
+	})
+}
+
+// considerDeposing succeeds a gateway that is registered and stalled. It need not have leases: what it would do with those
+// that it is asked for is what it does with others.
+func (w *guardWatch) considerDeposing(id recipe.GatewayID) {
+	m := w.m
+	now := m.clock.Now()
+	open, ok := m.port.TrustedSince(now)
+	if !ok || !m.trusted() || m.life.draining || !m.replica.KnowsAll() {
+		return
+	}
+	guard, silent, ok := m.members.Stalled(id, now.Boot(), open, m.fleet.layout.LargestWindow)
+	if !ok || !m.members.Depose(id) {
+		return
+	}
+	m.log.Warn("a registered gateway commits nothing; it is deposed", "stalled", id, "silent_ms", silent.Milliseconds())
+	if fault.On("depose-polled") {
+		m.takeOver(id, nil)
+		return
+	}
+	m.takeOver(id, &guard)
+}
+
+// abandon ends the session of a gateway that sees that it was deposed: what its writer
+// would be told, if it were told anything.
+func (m *Manager) abandon(id recipe.GatewayID) {
+	if session := m.port.Session(); session != nil && string(id) == session.ID() {
+		if !m.port.Ending() { // else the session's last transaction has deleted the registration itself
+			m.log.Warn("this gateway was deposed; it goes on under a new id", "gateway", id)
+		}
+		m.effect(session.Abandon)
+	}
 }

@@ -3,12 +3,19 @@ package manager
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/zk"
 )
+
+// Heartbeats: of this gateway's leases, and written for another gateway's.
 
 // Heartbeat renews a lease: it holds for the whole TTL from the moment when its client sent the request (a waiting
 // lease keeps its position). ttl, when not 0, changes the TTL. A longer TTL is written before the answer, because a
@@ -127,4 +134,288 @@ func (l *lease) shrink(m *Manager) {
 		l.rare().shrinkAt = max(l.shrinkAt(), l.deadline)
 		m.timers.schedule(l)
 	}
+}
+
+// retime changes the TTL to one that the record allows.
+func (l *lease) retime(m *Manager, ttl time.Duration) {
+	shorter := ttl < l.ttl
+	l.ttl = ttl
+	if shorter {
+		l.shrink(m)
+	}
+}
+
+// renew moves the deadline as a sign of life of the lease's client does.
+func (l *lease) renew(m *Manager, now time.Duration) {
+	if l.phase == held {
+		l.claim(m, now)
+		l.extend(m, now, l.ttl)
+	} else {
+		l.extend(m, now, l.waitingClock())
+	}
+}
+
+// A gateway that reaches ZooKeeper and not the owner of a lease may write the heartbeat
+// down: it counts up the beats in the lease's record. It costs a read and a write, which a
+// heartbeat at the owner does not.
+//
+//   - It is written at the version that was read, and that record was readable and
+//     not closed. So at the commit the lease had not ended: an end that time decides
+//     names the version that the owner has applied, so of the two exactly one is done. An
+//     owner that is sent NotDone has the lease held again and reads the record (attack 33).
+//   - The owner is sent the change and reads it. What it has read counts as seen only with
+//     what follows from it, in one step (attack 34): the deadline moves to the TTL from
+//     then on, which is after the client had sent. So the client, which counts from its
+//     sending, is never promised more.
+//     Where the read comes between the owner's deletion and the reply that it came too late, the
+//     lease is ending, and has that deadline when the reply has it held again.
+//   - A successor reads the record before it answers or ends anything (attack 35),
+//     and its first deadline is later than any that was promised before its takeover.
+//   - Who is told that it holds counts as having claimed its grant, also if its owner
+//     has not yet made it: that is in the record too (told), as in attack 31.
+//
+// What it does not do: ephemeral leases, which nobody but their owner speaks for, and those
+// that are taken back by force, whose time only the owner knows.
+
+const (
+	// writtenWindow bounds the heartbeats that are being written here; others wait for
+	// a place, and are told to repeat when there is none.
+	writtenWindow = 256
+	// writtenAttempts is how often one is decided anew when somebody else wrote, or the
+	// replica shows something else now.
+	writtenAttempts = 4
+)
+
+// HeartbeatFor renews a lease that another gateway runs, in its place, when it cannot be
+// reached. State is as of the record, ExpiresIn the TTL from the sending of the
+// heartbeat on. The answer may be passed on only while its Term vouches. A
+// lease that this gateway runs is renewed as by Heartbeat.
+func (m *Manager) HeartbeatFor(ctx context.Context, p locks.Principal, token string) (locks.Heartbeat, error) {
+	id, wrong := m.fleet.bearer(p, "", token)
+	if wrong != nil {
+		return locks.Heartbeat{}, wrong
+	}
+	place := time.NewTimer(answerWithin)
+	defer place.Stop()
+	select {
+	case m.requests.written <- struct{}{}:
+		defer func() { <-m.requests.written }()
+	case <-place.C:
+		return locks.Heartbeat{}, unavailableFor(errors.New("too many heartbeats are being written for other gateways"))
+	case <-ctx.Done():
+		return locks.Heartbeat{}, cancelled(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	for range writtenAttempts {
+		w, err := m.beginWriting(id)
+		switch {
+		case err != nil:
+			return locks.Heartbeat{}, err
+		case w == nil:
+			return m.Heartbeat(ctx, p, "", token, 0)
+		}
+		done, refused := w.write(ctx)
+		switch {
+		case refused != nil:
+			return locks.Heartbeat{}, refused
+		case !done:
+			continue
+		}
+		if beat, sure := w.answer(ctx); sure {
+			m.metrics.HeartbeatWritten()
+			return beat, nil
+		}
+	}
+	return locks.Heartbeat{}, unavailableFor(errors.New("the lease is being changed all the time, or its place is not certain here"))
+}
+
+// writing is one heartbeat that is written down.
+type writing struct {
+	m       *Manager
+	id      recipe.LeaseID
+	path    string
+	others  []string // the lease's further contenders
+	first   int64    // czxid of its first contender, if that is another one
+	held    bool     // the replica shows it
+	basis   locks.Term
+	session term.Session
+
+	record record.Record // as it was read
+	czxid  int64
+	zxid   int64 // of the transaction
+}
+
+// beginWriting finds the lease in the replica; nil when this gateway runs it.
+func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
+	return locked2(m, func() (*writing, *locks.Error) {
+		if err := m.usable(); err != nil {
+			return nil, err
+		}
+		if m.leases.byID[id] != nil || m.members.Owns(id.Gateway()) {
+			return nil, nil
+		}
+		at, found := m.replica.FindLease(id, m.clock.Now().Boot())
+		if !found || m.orphans[id] != nil {
+			err := m.absent(id)
+			if err.UnknownGateway {
+				err = unavailable()
+			}
+			return nil, err
+		}
+		parts := wholeOf(m.replica, at)
+		if parts == nil || at.Contender.Unknown || at.Contender.Ephemeral || !at.Queue.Namespace.Whole {
+			return nil, m.notOwner(id)
+		}
+		w := &writing{m: m, id: id, path: at.Path(), first: at.Contender.FirstCzxid, basis: presentTerm(m.port), session: m.port.Session()}
+		for _, p := range parts {
+			if p != at {
+				w.others = append(w.others, p.Path())
+			}
+		}
+		w.held, _ = m.holdsForSure(parts)
+		return w, nil
+	})
+}
+
+// wholeOf are all contenders of the lease that one belongs to, nil while one is missing.
+func wholeOf(r *queues.Replica, at queues.Location) []queues.Location {
+	if !queues.OneOfSeveral(at.Contender) {
+		return []queues.Location{at}
+	}
+	p := r.Group(at.Contender.LeaseID)
+	if p == nil {
+		return nil
+	}
+	return p.Whole()
+}
+
+// holdsForSure reports whether a lease that is not this gateway's holds by the names,
+// and whether the replica shows enough to tell. It asks for listings that are missing.
+// (An end that only a reply to this gateway's writer has told of counts: at the commit of
+// the beat it has happened, and the contender is there.)
+func (m *Manager) holdsForSure(lease []queues.Location) (holds, sure bool) {
+	holds, sure, unlisted := queues.Holds(lease)
+	for _, q := range unlisted {
+		m.list(q)
+	}
+	return holds, sure
+}
+
+// write counts the beats up. done is false when it has to be decided anew.
+func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
+	data, stat, err := w.session.Get(ctx, w.path)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return false, unavailableFor(err) // the owner says what became of it
+	case err != nil && ctx.Err() != nil:
+		return false, unavailableFor(context.Cause(ctx))
+	case err != nil:
+		return false, unavailableFor(err)
+	}
+	beaten, known, refused := beatenRecord(data, w.held)
+	if refused != nil {
+		return false, refused
+	}
+	w.record, w.czxid = known, stat.Czxid
+	op := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: w.path, Data: beaten, Version: stat.Version}}}
+	for _, path := range w.others {
+		op.Ops = append(op.Ops, zk.Op{Kind: zk.OpCheck, Path: path, Version: -1})
+	}
+	res := w.m.write(ctx, op)
+	switch {
+	case res.Outcome == zk.Done:
+		w.zxid = res.Zxid
+		return true, nil
+	case res.Outcome == zk.Unknown:
+		return false, outcomeUnknown()
+	case ctx.Err() != nil:
+		return false, outcomeUnknown()
+	case errors.Is(res.Err, zk.ErrBadVersion), errors.Is(res.Err, zk.ErrNotApplied):
+		return false, nil // the owner wrote, or another gateway did
+	}
+	return false, unavailableFor(res.Err)
+}
+
+// beatenRecord is a record with one beat more, whatever else is in it.
+func beatenRecord(data []byte, held bool) (beaten []byte, known record.Record, refused *locks.Error) {
+	known, ok := record.Parse(data)
+	var members map[string]json.RawMessage
+	if !ok || json.Unmarshal(data, &members) != nil {
+		return nil, known, noBeat()
+	}
+	switch {
+	case known.Closed != nil:
+		return nil, known, endedError(known.Closed.Reason)
+	case known.Revoke != nil && known.Revoke.Force > 0:
+		return nil, known, &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+			Detail: "the gateway that runs this lease cannot be reached, and nobody else knows when the lease is taken back; repeat the request"}
+	}
+	set := func(name string, value any) {
+		raw, err := json.Marshal(value)
+		if err != nil {
+			panic("encoding a beat: " + err.Error()) // a number or a bool
+		}
+		members[name] = raw
+	}
+	set("beats", known.Beats+1)
+	if held {
+		set("told", true)
+		known.Told = true
+	}
+	beaten, err := record.EncodeMembers(members)
+	if err != nil {
+		return nil, known, noBeat()
+	}
+	return beaten, known, nil
+}
+
+// noBeat is the answer of a gateway that finds no record to count a beat up in.
+func noBeat() *locks.Error {
+	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Err: record.ErrNoRecord,
+		Detail: "the gateway that runs this lease cannot be reached, and another program has written over the lease's record; repeat the request"}
+}
+
+// answer is what the client is told once it is written. It is not sure when the lease may
+// hold and the record does not say that its client was told so: its owner may
+// have granted it, and whoever was told that it holds must not hear that it waits.
+func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) {
+	m := w.m
+	if !w.held {
+		// Everything that the owner can have granted from before the client asked is in
+		// the replica then.
+		if err := m.port.Watcher.Reached(ctx, w.zxid); err != nil {
+			return locks.Heartbeat{}, false
+		}
+	}
+	return locked2(m, func() (beat locks.Heartbeat, sure bool) {
+		ttl := w.record.LeaseTTL()
+		beat = locks.Heartbeat{LeaseID: string(w.id), State: locks.Waiting, ExpiresIn: min(ttl, waitingClock), TTL: ttl, Position: 1, Term: w.basis,
+			Revoke: w.record.Revoke.View()}
+		at, found := m.replica.FindLease(w.id, m.clock.Now().Boot())
+		var parts []queues.Location
+		if found {
+			parts = wholeOf(m.replica, at)
+		}
+		if w.held {
+			czxid := w.czxid
+			if w.first != 0 {
+				czxid = w.first
+			}
+			beat.State, beat.ExpiresIn, beat.Position, beat.FencingToken = locks.Held, ttl, 0, m.fleet.fencingToken(czxid)
+			for _, p := range parts {
+				beat.Waiters = max(beat.Waiters, p.Queue.Contenders.Waiting())
+			}
+			return beat, true
+		}
+		if holds, certain := m.holdsForSure(parts); holds || !certain || parts == nil {
+			return locks.Heartbeat{}, false
+		}
+		for _, p := range parts {
+			if position, _ := p.Queue.Contenders.Position(p.Contender.Name); position >= beat.Position {
+				beat.Position, beat.Waiters = position, max(p.Queue.Contenders.Waiting()-position, 0)
+			}
+		}
+		return beat, true
+	})
 }

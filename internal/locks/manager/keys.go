@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"crypto/hmac"
 	"encoding/json"
 	"errors"
 	"time"
@@ -68,55 +67,6 @@ func (k *keyEntry) record(q *queues.Queue) []byte {
 }
 
 func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + hash }
-
-// replay answers a repeated request whose key is known. The monitor is held, and released while it waits.
-func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *keyEntry) (locks.AcquireResult, error) {
-	if !hmac.Equal([]byte(key.fingerprint), []byte(record.Fingerprint(req))) { // a notify_url in it may be a secret
-		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",
-			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
-	}
-	l := m.leases.byID[key.lease]
-	switch {
-	case l != nil:
-	case key.endedAt == 0:
-		// The lease runs on another gateway, or is about to be adopted.
-		if err := m.retryAfterSync(ctx, func() *locks.Error {
-			if l = m.leases.byID[key.lease]; l != nil {
-				return nil
-			}
-			return m.absent(key.lease)
-		}); err != nil {
-			return locks.AcquireResult{}, err
-		}
-	case key.reason == locks.ReasonWaitElapsed:
-		if q := inTheWay(m.replica, req.Wants()); q != nil {
-			return locks.AcquireResult{}, m.heldByOther(ctx, req, q, notGranted(req))
-		}
-		return locks.AcquireResult{}, &locks.Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}
-	default:
-		return locks.AcquireResult{}, endedError(key.reason)
-	}
-	return m.await(ctx, req, l, true)
-}
-
-// replayTaken reads a key that ZooKeeper has and this gateway does not know, and answers the repeated request. The
-// monitor is held, and released while it waits.
-func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
-	session, hash := m.port.Session(), m.fleet.tokens.Names.Name(req)
-	if session == nil {
-		return locks.AcquireResult{}, unavailable()
-	}
-	var entry *keyEntry
-	var err error
-	m.outside(func() { entry, err = m.readKey(ctx, session, hash) })
-	switch {
-	case err != nil:
-		return locks.AcquireResult{}, err
-	case entry == nil: // it was just swept: the repeat is a new request
-		return locks.AcquireResult{}, unavailable()
-	}
-	return m.replay(ctx, req, m.learnKey(entry))
-}
 
 // learnKey keeps a key that was read, unless it is already known or another gateway keeps it.
 func (m *Manager) learnKey(entry *keyEntry) *keyEntry {

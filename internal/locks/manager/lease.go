@@ -1,20 +1,22 @@
 package manager
 
 import (
-	"cmp"
-	"crypto/rand"
-	"fmt"
-	"log/slog"
-	"slices"
-	"strconv"
+	"encoding/json"
 	"time"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
-	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
+)
+
+// A lease, its slots and its rare fields, and the questions that they alone answer.
+
+const (
+	waitingClock   = 30 * time.Second // a waiting lease's clock is min(TTL, this)
+	unclaimedClock = 30 * time.Second // an unclaimed grant passes on after min(TTL, this)
 )
 
 // lease is a lease that this gateway owns. The monitor guards every field except the immutable ones.
@@ -60,6 +62,28 @@ type lease struct {
 
 func (l *lease) id() recipe.LeaseID { return l.contender.LeaseID }
 
+// slot is a lease's place in one queue: one contender. Most leases have one
+// slot; a lease of several locks has one in each of their queues. They are
+// created in one transaction and deleted in one, the lease is granted when it
+// holds in all of them, and it ends, whole, when one of them loses its contender.
+type slot struct {
+	q *queues.Queue // immutable
+	// contender is the lease's entry in the queue, the queue's own once it has
+	// been seen there. Before that it has the lease's id and what was asked for, and
+	// a name once the reply tells. Its strings are the replica's.
+	contender *recipe.Contender
+	seenAt    time.Duration // Observed.Since
+	presence  presence      // of the contender
+	observed  observed      // whether it was seen to hold
+	shown     bool          // it has been there: the lease's end will be told
+}
+
+// name is the contender's name; "" until the reply or the event tells.
+func (s *slot) name() string { return s.contender.Name }
+
+// path is the contender's full path.
+func (s *slot) path() string { return s.q.Path + "/" + s.name() }
+
 // named takes the name from the create's reply.
 func (s *slot) named(name string) {
 	if s.name() == name {
@@ -74,9 +98,225 @@ func (s *slot) named(name string) {
 	s.contender = c
 }
 
+// observation is what is observed of the slot's contender. What is not shown of a lease is not told of it either.
+func (s *slot) observation() queues.Observed {
+	return queues.Observed{Since: s.seenAt, Holds: s.observed != observedNot, SinceBefore: s.observed == observedLate, SuppressEvents: !s.shown}
+}
+
+func (s *slot) setObservation(to queues.Observed) {
+	s.seenAt, s.observed = to.Since, observedNot
+	switch {
+	case to.SinceBefore:
+		s.observed = observedLate
+	case to.Holds:
+		s.observed = observedHeld
+	}
+}
+
+// observeHold is Observed.Begin.
+func (s *slot) observeHold(now time.Duration, longer bool) bool {
+	noted := s.observation()
+	news := noted.Begin(now, longer)
+	s.setObservation(noted)
+	return news
+}
+
+// A gateway may run very many leases, nearly all of them held, and what a lease
+// has in memory is what it costs: a held lease on a lock of its own takes some
+// 580 bytes here and in the observer's replica (TestAHeldLeaseTakesLittleMemory).
+// So strings are there once, whatever few leases have is made for those, and the
+// rest is packed.
+
+// rare is what few leases have.
+type rare struct {
+	least       int64  // see readableFrom
+	rest        []slot // all slots but the first; never grown, so that they stay where they are
+	behind      *slot  // the one that did not hold when the lease's turn was last asked for
+	metadata    string
+	key         string        // hash of its idempotency key; ""
+	shrinkAt    time.Duration // boot: when recorded may come down to ttl; 0: it need not
+	version     int32         // of the data whose content was applied here
+	visibleFrom int64         // zxid of the downgrade that made the present contenders; 0
+	failure     *locks.Error  // ended: what became of a create that came to nothing
+	holds       []string      // in the order in which they were taken; unnamed: see there. Never changed in place
+	released    []string      // names of holds that were let go. Never changed in place
+	revoke      *revocation   // its holder has been asked to let go
+	revokeRound int64         // how many revocations of it were withdrawn
+	restored    uint8         // how often its data was written back; see load.go
+	words       string        // ending and ended: of the administrator who ended it
+	trace       string        // ending: traceparent of the request that ends it
+
+	beats              int64         // heartbeats that other gateways wrote into its record, as read; see heartbeat.go
+	outgoing           time.Duration // the record's TTL before a write that is under way, or was not done
+	acknowledgedByPeer bool          // the record says that another gateway has told the client that it holds
+
+	telling *telling                   // of its notify_url; nil: it has none
+	more    map[string]json.RawMessage // members of its record that only a later release knows. Never changed in place
+
+	lockDelay   time.Duration // its place stays so long after its end
+	lockDelayOn locks.DelayOn
+}
+
+// rare is where what few leases have can be written.
+func (l *lease) rare() *rare {
+	if l.rareFields == nil {
+		l.rareFields = &rare{}
+	}
+	return l.rareFields
+}
+
+// noRare is read where a lease has none, and never written.
+var noRare rare
+
+// known is what the lease has of it, to be read.
+func (l *lease) known() *rare {
+	if l.rareFields == nil {
+		return &noRare
+	}
+	return l.rareFields
+}
+
+// slots yields the lease's slots, the first one first.
+func (l *lease) slots(yield func(*slot) bool) {
+	if !yield(&l.slot) || l.rareFields == nil {
+		return
+	}
+	for i := range l.rareFields.rest {
+		if !yield(&l.rareFields.rest[i]) {
+			return
+		}
+	}
+}
+
+// width is the number of slots.
+func (l *lease) width() int {
+	if l.rareFields == nil {
+		return 1
+	}
+	return 1 + len(l.rareFields.rest)
+}
+
+// slotAt is the lease's slot that a contender in a queue claims by its name, nil
+// when the lease has none there: then another program made up the name.
+func (l *lease) slotAt(q *queues.Queue, c *recipe.Contender) *slot {
+	for s := range l.slots {
+		if s.q == q && queues.SameSlot(s.contender, c) {
+			return s
+		}
+	}
+	return nil
+}
+
+// parts are the lease's contenders with their queues.
+func (l *lease) parts() []queues.Location {
+	list := make([]queues.Location, 0, l.width())
+	for s := range l.slots {
+		list = append(list, queues.Location{Queue: s.q, Contender: s.contender})
+	}
+	return list
+}
+
+// every reports whether all slots are as asked.
+func (l *lease) every(is func(*slot) bool) bool {
+	for s := range l.slots {
+		if !is(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// any reports whether the lease has a contender of that mode.
+func (l *lease) any(mode recipe.Mode) bool {
+	return !l.every(func(s *slot) bool { return s.contender.Mode != mode })
+}
+
+func (l *lease) on(ns, lock string) bool {
+	for s := range l.slots {
+		if s.q.Namespace.Name == ns && s.q.Name() == lock {
+			return true
+		}
+	}
+	return false
+}
+
+// seenWhole reports whether every slot's contender is in the replica.
+func (l *lease) seenWhole() bool {
+	if l.width() == 1 {
+		return l.presence.seen()
+	}
+	return l.every(func(s *slot) bool { return s.presence.seen() })
+}
+
+// seenAny reports whether some slot's contender is in the replica.
+func (l *lease) seenAny() bool { return !l.every(func(s *slot) bool { return !s.presence.seen() }) }
+
+// gonePart reports whether some slot's contender is certain to be gone, and
+// whether all are.
+func (l *lease) gonePart() (some, all bool) {
+	all = true
+	for s := range l.slots {
+		some = some || s.presence.gone()
+		all = all && s.presence.gone()
+	}
+	return some, all
+}
+
 // positionKnown reports whether the lease's position is certain: the replica shows its contenders and their czxid is
 // known.
 func (l *lease) positionKnown() bool { return l.czxid != 0 && l.seenWhole() }
+
+// turn reports whether by the queues' names alone the lease holds: in every
+// slot, with nothing before it that conflicts.
+func (l *lease) turn() bool {
+	if l.width() == 1 || fault.On("group-turn") {
+		return l.q.LeaseHolds(l.name())
+	}
+	// Most leases that wait do so in the slot in which they did before: one question answers for all slots.
+	if s := l.rareFields.behind; s != nil && !s.q.LeaseHolds(s.name()) {
+		return false
+	}
+	for s := range l.slots {
+		if !s.q.LeaseHolds(s.name()) {
+			l.rareFields.behind = s
+			return false
+		}
+	}
+	return true
+}
+
+func (l *lease) reason() locks.Reason { return l.why.Reason() }
+
+// timed reports whether the lease ends by time, so that a heartbeat may undo the end. A lease that has lost a
+// contender always ends.
+func (l *lease) timed() bool {
+	some, _ := l.gonePart()
+	return !some && byTime(l.reason())
+}
+
+// byTime reports whether it is time that decides such an end.
+func byTime(reason locks.Reason) bool {
+	return reason == locks.ReasonExpired || reason == locks.ReasonUnclaimed
+}
+
+// forced reports whether it is force that ends the lease, and not an administrator outright: a withdrawal that is
+// written first wins.
+func (l *lease) forced() bool {
+	some, _ := l.gonePart()
+	return !some && l.why == postmortem.Forced
+}
+
+// replacing reports whether a downgrade is under way.
+func (l *lease) replacing() bool { return l.change == changeReplacing }
+
+// rewriting reports whether a write of the record, or its replacement under another name, is in flight.
+// Until its outcome is known, the gateway writes nothing else to the record.
+func (l *lease) rewriting() bool { return l.recordState.writing() || l.replacing() }
+
+func (l *lease) ephemeral() bool { return l.contender.Ephemeral }
+
+// keyed reports whether the client can find the lease again by repeating the request.
+func (l *lease) keyed() bool { return l.key() != "" }
 
 // changed returns a channel that is closed at the lease's next visible change.
 func (l *lease) changed() <-chan struct{} {
@@ -108,188 +348,125 @@ func (l *lease) visibleFrom() int64 {
 	return l.czxid
 }
 
-// leaseTable has the leases that this gateway owns and that have not ended, and counts them. It is not safe for
-// concurrent use.
-type leaseTable struct {
-	byID   map[recipe.LeaseID]*lease
-	counts counts
-	owners names
-	quota  *quota.Quota
-	log    *slog.Logger
-	wake   func(chan struct{}) // closes a channel once the monitor is free
-	rev    uint64              // of the last visible change
-	nonce  string              // makes revs of different processes differ
-}
+func (l *lease) metadata() string { return l.known().metadata }
 
-func newLeaseTable(q *quota.Quota, log *slog.Logger, wake func(chan struct{})) *leaseTable {
-	var nonce [4]byte
-	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
-	return &leaseTable{byID: map[recipe.LeaseID]*lease{}, quota: q, log: log, wake: wake, nonce: fmt.Sprintf("%x", nonce)}
-}
+func (l *lease) key() string { return l.known().key }
 
-// touch marks a visible change and wakes the requests that wait for one.
-func (t *leaseTable) touch(l *lease) {
-	t.rev++
-	l.rev = t.rev
-	if l.wake != nil {
-		t.wake(l.wake)
-		l.wake = nil
+func (l *lease) shrinkAt() time.Duration { return l.known().shrinkAt }
+
+func (l *lease) failure() *locks.Error { return l.known().failure }
+
+// revocation is what the lease's holder has been asked to do; nil: nothing.
+func (l *lease) revocation() *revocation { return l.known().revoke }
+
+// revokeRound counts the lease's revocations that were withdrawn.
+func (l *lease) revokeRound() int64 { return l.known().revokeRound }
+
+// forceAt is when the lease is taken back; 0: never.
+func (l *lease) forceAt() time.Duration {
+	if v := l.revocation(); v != nil {
+		return v.forceAt
 	}
+	return 0
 }
 
-// inOrder returns the leases that match, sorted by id, so that writes about them do not have a map's random order.
-func (t *leaseTable) inOrder(match func(*lease) bool) []*lease {
-	var matching []*lease
-	for _, l := range t.byID {
-		if match(l) {
-			matching = append(matching, l)
-		}
-	}
-	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
-	return matching
-}
+// trace is the traceparent of the request that ends the lease.
+func (l *lease) trace() string { return l.known().trace }
 
-func (t *leaseTable) revString(rev uint64) string {
-	return t.nonce + "-" + strconv.FormatUint(rev, 36)
-}
+// words are those of the administrator who ended the lease, or asked for its end.
+func (l *lease) words() string { return l.known().words }
 
-// schedule puts the lease's next due time into the heap. A heartbeat only moves the deadline; the heap is updated when
-// the earlier time is due.
-func (t *timers) schedule(l *lease) {
-	due := l.deadline
-	if l.shrinkAt() != 0 {
-		due = min(due, l.shrinkAt())
-	}
-	if at := l.forceAt(); at != 0 {
-		due = min(due, at)
-	}
-	switch {
-	case l.phase != waiting && l.phase != held:
-		t.deadlines.remove(l)
-	case l.heapIndex < 0:
-		l.due = due
-		t.deadlines.push(l)
-		t.wakeAt(due)
-	case due < l.due:
-		l.due = due
-		t.deadlines.fix(l)
-		t.wakeAt(due)
+// dataVersion is the version of the contender's data whose content was applied here.
+func (l *lease) dataVersion() int32 { return l.known().version }
+
+// readableFrom is the zxid to which a server must have come whose word counts for
+// the contender's data: a write of it was lost before.
+func (l *lease) readableFrom() int64 { return l.known().least }
+
+func (l *lease) setDataVersion(version int32) {
+	if version != l.dataVersion() {
+		l.rare().version = version
 	}
 }
 
-// extend moves the deadline to now + span, never back, and never before the end of a former owner's promises.
-func (l *lease) extend(m *Manager, now, span time.Duration) {
-	l.deadline = max(l.deadline, max(now, l.grace)+span)
-	m.timers.schedule(l)
-	if c := &m.timers; c.lastTrusted == 0 && m.trusted() {
-		// The clock loop has not run yet. If trust is lost before it does, that period must not count as the time
-		// before the first trust.
-		c.trusted, c.lastTrusted = true, now
-	}
+// lockDelay is how long the lease's place stays after its end.
+func (l *lease) lockDelay() time.Duration { return l.known().lockDelay }
+
+// Reentrant leases. A lease that was acquired with a hold's name has a set of named holds. Acquiring again with its
+// token and another name adds a hold; releasing a name removes it, and releasing the last one releases the lease.
+// Names make both safe to repeat: a counter could not tell a repeat from a second release (attack 15). A released name
+// cannot be taken again in the same lease, so a late repeat of the acquire does not restore it. The holds are in the
+// contender's record, which is written before the answer.
+
+func (l *lease) holdNames() []string { return l.known().holds }
+
+func (l *lease) releasedNames() []string { return l.known().released }
+
+// beats is how many beats the owner has read in the lease's record.
+func (l *lease) beats() int64 { return l.known().beats }
+
+// telling is what is known of a lease's notify_url.
+type telling struct {
+	url   string
+	given bool       // the lease's client may have been given its token
+	note  noteState  // of its grant
+	term  locks.Term // under which that was submitted
 }
 
-// becomeHeld makes a waiting lease held. The caller has checked that all its contenders hold in the replica, and that the
-// replica is trusted.
-func (l *lease) becomeHeld(m *Manager, now time.Duration) {
-	waited := now - l.since
-	m.leases.setPhase(l, held)
-	l.since = now
-	acknowledged := l.grant == grantAcknowledged
-	if l.listeners > 0 || acknowledged || fault.On("unclaimed-counts") {
-		l.setGrant(m.leases, grantClaimed)
-	} else {
-		l.setGrant(m.leases, grantUnclaimed)
+// notifyURL is the lease's address that is told of it; "": none.
+func (l *lease) notifyURL() string {
+	if l.rareFields == nil || l.rareFields.telling == nil {
+		return ""
 	}
-	l.extend(m, now, l.clock())
-	m.metrics.LeaseGranted(waited)
-	for s := range l.slots {
-		if s.observed == observedNot {
-			m.granted(s.q, s.contender, l, now)
-		}
-		if s.observeHold(now, acknowledged) {
-			m.tellGranted(s.q, s.contender, l)
-		}
-		if s.q.FreedAt != 0 {
-			m.metrics.Handover(now - s.q.FreedAt)
-			s.q.FreedAt = 0
-		}
-		m.replica.Touch(s.q)
-	}
-	m.leases.touch(l)
-	m.noteGrant(l)
+	return l.rareFields.telling.url
 }
 
-// claim records that the client knows of its grant.
-func (l *lease) claim(m *Manager, now time.Duration) {
-	if l.phase == held && l.grant == grantUnclaimed {
-		l.setGrant(m.leases, grantClaimed)
-		l.extend(m, now, l.ttl)
-		m.leases.touch(l)
-		l.touchQueues(m)
+// tellsWaiting reports whether the end of a lease that never held is told.
+func (l *lease) tellsWaiting() bool {
+	if l.notifyURL() == "" || l.failure() != nil {
+		return false
 	}
+	reason := l.reason()
+	return l.rareFields.telling.given || reason != locks.ReasonWaitElapsed && reason != locks.ReasonCancelled
 }
 
-// unlisten ends an open request of the lease's client, which l.listeners++ began. A waiting lease keeps its position
-// for its clock from here on.
-func (l *lease) unlisten(m *Manager, now time.Duration) {
-	l.listeners--
-	if l.listeners == 0 && l.phase.waits() {
-		m.leases.makeTicket(l)
-	}
-	if l.phase == waiting {
-		l.extend(m, now, l.waitingClock())
-	}
+// A revocation asks the holders of a lock to let go. It is in a lease's record
+// before anybody is told of it, so that it survives the lease's gateway, and it
+// stays until the lease ends or an administrator withdraws it (withdraw.go):
+//
+//   - Asked again, the last words count, and the earliest force. A later
+//     force, or none, does not take an earlier one back: whoever waits for it
+//     has been told when.
+//   - Force counts on the clock of the lease's owner from when that knows of it,
+//     and anew from a takeover, never from before what the old owner may still
+//     have promised. It is not put off while the fence is closed: nothing ends
+//     then, and right afterwards it does.
+//   - Of another gateway's lease the record is written at the version that was
+//     read. Its owner is sent the change, reads it and tells its client.
+//   - A revocation belongs to a lease. The lock's next holder is another lease.
+//   - Other programs ask and are asked in their own words: see maxRestores.
+
+// revocation is what a lease's holder has been asked to do, as its owner knows it.
+type revocation struct {
+	asked   record.Revocation
+	forceAt time.Duration // boot; 0: never
 }
 
-// finish makes a lease ended: its contenders are gone for certain, or never existed.
-func (l *lease) finish(m *Manager, reason locks.Reason, now time.Duration) {
-	l.conclude(m, reason, now, false)
+// record is the revocation as it is written; nil for none.
+func (v *revocation) record() *record.Revocation {
+	if v == nil {
+		return nil
+	}
+	return &v.asked
 }
 
-// conclude makes a lease ended. Its contenders are gone, or stay for its lock delay.
-func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, stay bool) {
-	if l.phase == ended {
-		return
+func (v *revocation) view(now time.Duration) *locks.Revocation {
+	if v == nil {
+		return nil
 	}
-	m.leases.setPhase(l, ended)
-	l.why = postmortem.CauseOf(reason)
-	m.tellEnded(l) // before the next grant
-	m.timers.deadlines.remove(l)
-	delete(m.leases.byID, l.id())
-	for s := range l.slots {
-		s.q.Leases--
-		if stay {
-			if s.presence.seen() { // the end is published: the later deletion publishes nothing
-				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: true, SinceBefore: s.observed == observedLate, SuppressEvents: true})
-			}
-			continue
-		}
-		if s.presence.seen() && !fault.On("early-end") {
-			s.q.Ended(s.contender)
-		}
-		if s.name() != "" {
-			m.removeContender(s.q, s.name(), now)
-		}
-		if l.access != accessFull && s.presence.seen() {
-			m.awaitUntold(s.q)
-		}
+	r := &locks.Revocation{Reason: v.asked.Reason}
+	if v.forceAt != 0 {
+		r.Forced, r.ForceIn = true, max(v.forceAt-now, 0)
 	}
-	m.tellGone(l)
-	m.remember(l, now)
-	l.forgetEphemerals(m)
-	if l.grant.granted() {
-		m.metrics.LeaseEnded(string(reason), now-l.since)
-	} else {
-		m.metrics.LeaseEnded(string(reason), 0)
-	}
-	m.leases.touch(l)
-	l.evaluateAll(m, now)
-}
-
-// fencingToken converts a czxid to the number that clients see.
-func (f *fleet) fencingToken(czxid int64) int64 {
-	if czxid == 0 {
-		return 0
-	}
-	return f.layout.FenceBase + czxid
+	return r
 }

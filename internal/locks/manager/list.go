@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"lockkeeper/internal/locks"
@@ -99,4 +100,33 @@ func (l *lockList) matches(q *queues.Queue) bool {
 		return q.Contenders.Len() == 0 && (q.Exists || q.HasSettings())
 	}
 	return m.lockState(q) == f.State
+}
+
+// Namespaces describes the recorded namespaces, in order of their names.
+func (m *Manager) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
+	return locked2(m, func() ([]locks.NamespaceInfo, error) {
+		if err := m.known(""); err != nil {
+			return nil, err
+		}
+		var list []locks.NamespaceInfo
+		for s := range m.replica.All {
+			info := locks.NamespaceInfo{Name: s.Name, Root: s.Root, Dialect: string(s.Naming.Dialect()), Ready: s.Whole,
+				Swept: s.Name == locks.DefaultNamespace, Locks: s.InUse, Hazardous: s.Hazardous}
+			info.Names.Exclusive, info.Names.Shared, info.Names.ForeignShared = s.Naming.Names()
+			list = append(list, info)
+		}
+		for name, a := range m.replica.Loading {
+			if a.Namespace == nil && m.replica.Namespaces[name] == nil {
+				list = append(list, locks.NamespaceInfo{Name: name, Problem: a.Problem})
+			} else if a.Problem != "" {
+				for i := range list {
+					if list[i].Name == name {
+						list[i].Problem = a.Problem
+					}
+				}
+			}
+		}
+		slices.SortFunc(list, func(a, b locks.NamespaceInfo) int { return cmp.Compare(a.Name, b.Name) })
+		return list, nil
+	})
 }

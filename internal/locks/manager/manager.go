@@ -2,20 +2,13 @@ package manager
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
 	mathrand "math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
@@ -28,6 +21,8 @@ import (
 	"lockkeeper/internal/zk/layout"
 )
 
+// What a Manager is made of: its options, its state, and the monitor that guards it.
+
 // Bounds.
 const (
 	// answerWithin bounds how long a request waits while ZooKeeper answers no request at all.
@@ -37,11 +32,9 @@ const (
 	// other requests.
 	settleWithin = 5 * time.Second
 	// retryAfter is the Retry-After of answers given while ZooKeeper is unavailable.
-	retryAfter     = time.Second
-	keyLife        = 10 * time.Minute // of an idempotency key, after its lease ended
-	endedLife      = time.Hour        // how long the reason and postmortem of an ended lease are kept
-	waitingClock   = 30 * time.Second // a waiting lease's clock is min(TTL, this)
-	unclaimedClock = 30 * time.Second // an unclaimed grant passes on after min(TTL, this)
+	retryAfter = time.Second
+	keyLife    = 10 * time.Minute // of an idempotency key, after its lease ended
+	endedLife  = time.Hour        // how long the reason and postmortem of an ended lease are kept
 )
 
 // Metrics counts what happens to leases. Implementations must be quick and safe for concurrent use; the manager
@@ -60,6 +53,20 @@ type Metrics interface {
 	// HeartbeatWritten reports a heartbeat that this gateway wrote into the record of another gateway's lease.
 	HeartbeatWritten()
 }
+
+type noMetrics struct{}
+
+func (noMetrics) LeaseGranted(time.Duration) {}
+
+func (noMetrics) Handover(time.Duration) {}
+
+func (noMetrics) LeaseEnded(string, time.Duration) {}
+
+func (noMetrics) Takeover() {}
+
+func (noMetrics) Deposed() {}
+
+func (noMetrics) HeartbeatWritten() {}
 
 // Options of a Manager.
 type Options struct {
@@ -133,6 +140,14 @@ type fleet struct {
 	tokens   record.Tokens
 }
 
+// fencingToken converts a czxid to the number that clients see.
+func (f *fleet) fencingToken(czxid int64) int64 {
+	if czxid == 0 {
+		return 0
+	}
+	return f.layout.FenceBase + czxid
+}
+
 // life is the course of the process, from Run to the end of Drain.
 type life struct {
 	ctx      context.Context // ends when Run returns; no errand begins afterwards
@@ -162,139 +177,97 @@ type stream struct {
 	unlooked       []*queues.Queue // new directories; see lookSoon
 }
 
-// New prepares a manager. Its answers are CodeUnavailable until Run has reached ZooKeeper.
-func New(opt Options) *Manager {
-	if opt.Metrics == nil {
-		opt.Metrics = noMetrics{}
-	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opt.Clock == nil {
-		opt.Clock = zk.SystemClock{}
-	}
-	m := &Manager{
-		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
-		fleet:    fleet{root: opt.Root, settings: settings.Below(opt.Root), ready: make(chan struct{})},
-		life:     life{drain: make(chan struct{})},
-		requests: requests{written: make(chan struct{}, writtenWindow)},
-		timers:   timers{wake: make(chan struct{}, 1)},
-		keys:     keys{byHash: map[string]*keyEntry{}},
-		verdicts: map[*recipe.Contender]cause{},
-		delays:   newDelays(),
-		orphans:  orphans{},
-		hearsay:  newHearsay(),
-		quota:    quota.New(opt.Limits.For(quota.GiB)),
-	}
-	m.leases = newLeaseTable(&m.quota, m.log, m.wake)
-	m.members = cluster.New(m.wake)
-	m.replica = queues.New(m.wake)
-	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},
-		NewID: newGatewayID, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: func() { m.stream.recheckNext(m) }})
-	m.life.ctx, m.life.end = context.WithCancel(context.Background())
-	m.requests.shortTTL = shortTTLWarning(m.failoverTTL())
-	return m
+// monitor is the one lock of the manager's state. do, locked and locked2 take it, and outside and sleep release it in
+// between; no other code does. A function queues what it may not do under the lock, such as I/O, as an effect. Effects
+// begin in order once the monitor is free.
+type monitor struct {
+	mu      sync.Mutex
+	effects []func()
+	wakes   []chan struct{} // closed when the monitor is free, because their waiters lock it
 }
 
-// Run works until ctx ends or something fatal happens (*zk.FatalError). When
-// it returns, everything it started has stopped; leases stay in ZooKeeper.
-func (m *Manager) Run(ctx context.Context) error {
-	layout, err := m.opt.Store.Layout(ctx)
-	if err != nil {
-		return fmt.Errorf("reading the layout below %s: %w", m.opt.Root, err)
-	}
-	if err := m.prepare(layout); err != nil {
-		return err
-	}
-	registration, err := json.Marshal(m.opt.Registration)
-	if err != nil {
-		return fmt.Errorf("encoding the registration: %w", err)
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return m.port.Watcher.Run(ctx) })
-	group.Go(func() error { return m.port.Run(ctx, registration, m.fleet.layout.PromiseWindow) })
-	group.Go(func() error { return m.timers.run(m, ctx) })
-	group.Go(func() error { return (&sweeper{m: m, random: m.opt.Random}).run(ctx) })
-	group.Go(func() error { return (&guardWatch{m: m}).run(ctx) })
-	err = group.Wait()
-	m.do(func() { m.life.end() })
-	m.life.errands.Wait()
-	m.releaseAll()
-	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
-		return nil
-	}
-	return err
+// do runs f under the lock, then the effects that f queued.
+func (m *monitor) do(f func()) {
+	m.mu.Lock()
+	defer m.unlock()
+	f()
 }
 
-func (m *Manager) prepare(layout *layout.Layout) error {
-	fleet, err := recipe.ParseFleetID(layout.FleetID)
-	if err != nil {
-		return fmt.Errorf("the fleet id in %s/secret: %w", m.opt.Root, err)
+// locked is do with a result.
+func locked[T any](m *Manager, f func() T) T {
+	m.mu.Lock()
+	defer m.unlock()
+	return f()
+}
+
+// locked2 is do with two results.
+func locked2[T, U any](m *Manager, f func() (T, U)) (T, U) {
+	m.mu.Lock()
+	defer m.unlock()
+	return f()
+}
+
+// unlock releases the lock and runs the effects.
+func (m *monitor) unlock() {
+	effects, wakes := m.effects, m.wakes
+	m.effects, m.wakes = nil, nil
+	m.mu.Unlock()
+	for _, wake := range wakes {
+		close(wake)
 	}
-	m.fleet.layout, m.fleet.id, m.fleet.tokens = layout, fleet, record.NewTokens(layout.Keys, layout.NameKey)
-	roots := []zk.WatchRoot{
-		{Path: m.opt.Root + "/gateways", Depth: 1},
-		{Path: m.opt.Root + "/succession", Depth: 1},
-		{Path: m.opt.Root + zk.NodeNamespaces, Depth: 1},
-		{Path: string(m.fleet.settings), Depth: 2},
+	for _, act := range effects {
+		act()
 	}
-	if m.opt.Outbox != nil {
-		roots = append(roots, zk.WatchRoot{Path: m.outboxRoot(), Depth: 1})
+}
+
+// outside runs f without the lock: the effects first, then f. What the caller has read under the lock before may have
+// changed afterwards.
+func (m *monitor) outside(f func()) {
+	m.unlock()
+	defer m.mu.Lock()
+	f()
+}
+
+// sleep releases the lock until wake is closed, for at most atMost; its error is CodeCancelled, when ctx has ended.
+func (m *monitor) sleep(ctx context.Context, wake <-chan struct{}, atMost time.Duration) *locks.Error {
+	m.unlock()
+	defer m.mu.Lock()
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-wake:
+	case <-timer.C:
+	case <-ctx.Done():
+		return cancelled(ctx)
 	}
-	for _, ns := range slices.Sorted(maps.Keys(layout.Namespaces)) { // the watcher reads the roots in this order
-		namespace := layout.Namespaces[ns]
-		s, err := queues.NamespaceOf(ns, namespace)
-		if err != nil {
-			return err
-		}
-		s.Whole = true // Synced reports all roots together
-		m.replica.Namespaces[ns] = s
-		roots = append(roots, zk.WatchRoot{Path: s.Root, Depth: 2})
-	}
-	m.port.Watch(roots, m)
-	close(m.fleet.ready)
 	return nil
 }
 
-func newGatewayID() (string, error) {
-	id, err := recipe.NewGatewayID(rand.Reader)
-	return string(id), err
+// getOutside reads a node under the session, within answerWithin. The monitor is held, and released meanwhile.
+func (m *monitor) getOutside(ctx context.Context, session term.Session, path string) (data []byte, stat zk.Stat, err error) {
+	m.outside(func() {
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		data, stat, err = session.Get(ctx, path)
+	})
+	return data, stat, err
 }
 
-func (m *Manager) sessionBegun(session term.Session) {
-	m.members.Begin(recipe.GatewayID(session.ID()))
-	m.tellSession(events.ZooKeeperConnected, session)
-	if m.opt.Outbox != nil {
-		m.opt.Outbox.Look()
-	}
-	m.adoptOutbox()
-	// The former sessions of this process end like any other: once their registrations are gone, the quickest gateway
-	// takes them over.
-	if m.stream.synced {
-		m.disown(m.clock.Now().Boot())
-	}
+// effect queues act until the monitor is free.
+func (m *monitor) effect(act func()) { m.effects = append(m.effects, act) }
+
+// wake closes the channel when the monitor is free.
+func (m *monitor) wake(ch chan struct{}) { m.wakes = append(m.wakes, ch) }
+
+// outcomes is the monitor as the port to ZooKeeper uses it.
+type outcomes struct{ *monitor }
+
+func (o outcomes) Do(f func()) { o.do(f) }
+
+func (o outcomes) Effect(f func()) { o.effect(f) }
+
+func (o outcomes) Deliver(res zk.Result, done func(zk.Result)) { o.do(func() { done(res) }) }
+
+func cancelled(ctx context.Context) *locks.Error {
+	return &locks.Error{Code: locks.CodeCancelled, Detail: "the caller went away", Err: context.Cause(ctx)}
 }
-
-func (m *Manager) sessionEnded(session term.Session) {
-	m.members.End()
-	m.timers.trusted = false
-	if !m.port.Ending() {
-		m.tellSession(events.ZooKeeperExpired, session)
-	}
-	// A request that waits for a write of that session learns that its outcome is unknown.
-	for _, l := range m.leases.byID {
-		m.members.AddFormer(l.id().Gateway())
-	}
-	for _, l := range m.leases.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
-		m.leases.touch(l)
-	}
-}
-
-type noMetrics struct{}
-
-func (noMetrics) LeaseGranted(time.Duration)       {}
-func (noMetrics) Handover(time.Duration)           {}
-func (noMetrics) LeaseEnded(string, time.Duration) {}
-func (noMetrics) Takeover()                        {}
-func (noMetrics) Deposed()                         {}
-func (noMetrics) HeartbeatWritten()                {}

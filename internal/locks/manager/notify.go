@@ -5,12 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
-	"strings"
 	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -82,38 +80,6 @@ func (m *Manager) checkNotify(r *locks.AcquireRequest) error {
 		return locks.Invalid(field, err.Error())
 	}
 	return nil
-}
-
-// telling is what is known of a lease's notify_url.
-type telling struct {
-	url   string
-	given bool       // the lease's client may have been given its token
-	note  noteState  // of its grant
-	term  locks.Term // under which that was submitted
-}
-
-// notifyURL is the lease's address that is told of it; "": none.
-func (l *lease) notifyURL() string {
-	if l.rareFields == nil || l.rareFields.telling == nil {
-		return ""
-	}
-	return l.rareFields.telling.url
-}
-
-// learnNotify takes the address from the record of a lease that was taken over.
-func (l *lease) learnNotify(r record.Record) {
-	if url := r.NotifyURL(); url != "" {
-		l.rare().telling = &telling{url: strings.Clone(url), given: true}
-	}
-}
-
-// tellsWaiting reports whether the end of a lease that never held is told.
-func (l *lease) tellsWaiting() bool {
-	if l.notifyURL() == "" || l.failure() != nil {
-		return false
-	}
-	reason := l.reason()
-	return l.rareFields.telling.given || reason != locks.ReasonWaitElapsed && reason != locks.ReasonCancelled
 }
 
 // noteGrant notes that a lease was granted, for its notify_url.

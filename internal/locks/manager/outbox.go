@@ -188,50 +188,6 @@ func (m *Manager) noted(l *lease, n noting, res zk.Result) {
 	}
 }
 
-// noteHandedOver notes that a transaction that may be done has the note of the lease's end.
-func (l *lease) noteHandedOver(t *leaseTable) {
-	if l.endNote == noteNone {
-		l.setNote(t, noteSubmitted)
-	}
-}
-
-// holdUp has an end wait until it is known who wants to be told.
-func (m *Manager) holdUp(l *lease) {
-	l.setChange(m.leases, changeHeldUp)
-	if !byTime(l.reason()) {
-		return
-	}
-	term := l.term
-	time.AfterFunc(settleWithin, func() {
-		m.do(func() {
-			if l.change == changeHeldUp && l.term == term && term == m.port.Term() {
-				l.revive(m, m.clock.Now().Boot())
-			}
-		})
-	})
-}
-
-// byTime reports whether it is time that decides such an end.
-func byTime(reason locks.Reason) bool {
-	return reason == locks.ReasonExpired || reason == locks.ReasonUnclaimed
-}
-
-// OutboxChanged is called when the Outbox knows better who wants to be told: what waited is decided anew.
-func (m *Manager) OutboxChanged() {
-	m.do(func() {
-		if m.outboxWake != nil {
-			m.wake(m.outboxWake)
-			m.outboxWake = nil
-		}
-		if m.leases.counts.heldUp == 0 {
-			return
-		}
-		for _, l := range m.leases.inOrder(func(l *lease) bool { return l.change == changeHeldUp }) {
-			l.resubmitDelete(m)
-		}
-	})
-}
-
 // awaitOutbox returns at the next OutboxChanged, or after a while. The monitor is held, and released meanwhile.
 func (m *Manager) awaitOutbox(ctx context.Context) {
 	if m.outboxWake == nil {

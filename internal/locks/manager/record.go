@@ -8,6 +8,8 @@ import (
 	"lockkeeper/internal/locks/record"
 )
 
+// What a lease's record says: written from the lease, and learned from what was read.
+
 // contents is what the lease's record says, or will say with the given TTL.
 func (l *lease) contents(ttl time.Duration) record.Record {
 	r := record.Record{Version: record.Version, Owner: l.owner, Metadata: l.metadata(), Enqueued: l.enqueued.Milliseconds()}
@@ -68,4 +70,31 @@ func (l *lease) age(wall time.Duration) (age time.Duration, known bool) {
 		return 0, false
 	}
 	return max(wall-l.enqueued, 0), true
+}
+
+// A later release may write more members into a record. A successor of an older release keeps them when it rewrites
+// the record.
+
+// learnMore keeps the record's members that this release does not know.
+func (l *lease) learnMore(data []byte) {
+	members, ok := record.OtherMembers(data)
+	if ok && (len(members) > 0 || l.rareFields != nil && l.rareFields.more != nil) {
+		l.rare().more = members
+	}
+}
+
+// learnNotify takes the address from the record of a lease that was taken over.
+func (l *lease) learnNotify(r record.Record) {
+	if url := r.NotifyURL(); url != "" {
+		l.rare().telling = &telling{url: strings.Clone(url), given: true}
+	}
+}
+
+// acknowledgedElsewhere notes that another gateway has told the lease's client that it holds:
+// its grant needs no claiming.
+func (l *lease) acknowledgedElsewhere(t *leaseTable, r record.Record) {
+	if r.Told {
+		l.rare().acknowledgedByPeer = true
+		l.acknowledge(t)
+	}
 }

@@ -12,127 +12,12 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 )
-
-// A revocation asks the holders of a lock to let go. It is in a lease's record
-// before anybody is told of it, so that it survives the lease's gateway, and it
-// stays until the lease ends or an administrator withdraws it (withdraw.go):
-//
-//   - Asked again, the last words count, and the earliest force. A later
-//     force, or none, does not take an earlier one back: whoever waits for it
-//     has been told when.
-//   - Force counts on the clock of the lease's owner from when that knows of it,
-//     and anew from a takeover, never from before what the old owner may still
-//     have promised. It is not put off while the fence is closed: nothing ends
-//     then, and right afterwards it does.
-//   - Of another gateway's lease the record is written at the version that was
-//     read. Its owner is sent the change, reads it and tells its client.
-//   - A revocation belongs to a lease. The lock's next holder is another lease.
-//   - Other programs ask and are asked in their own words: see overwritten.go.
-
-// revocation is what a lease's holder has been asked to do, as its owner knows it.
-type revocation struct {
-	asked   record.Revocation
-	forceAt time.Duration // boot; 0: never
-}
-
-// record is the revocation as it is written; nil for none.
-func (v *revocation) record() *record.Revocation {
-	if v == nil {
-		return nil
-	}
-	return &v.asked
-}
-
-func (v *revocation) view(now time.Duration) *locks.Revocation {
-	if v == nil {
-		return nil
-	}
-	r := &locks.Revocation{Reason: v.asked.Reason}
-	if v.forceAt != 0 {
-		r.Forced, r.ForceIn = true, max(v.forceAt-now, 0)
-	}
-	return r
-}
-
-// revoked takes over what the lease's record says of a revocation, and tells it
-// in each of its queues.
-func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.Duration) {
-	was := l.revocation()
-	if round != l.revokeRound() && (r == nil || !fault.On("withdraw-round")) {
-		// What is known here was withdrawn, also when the record has a new revocation by now.
-		l.rare().revoke, l.rareFields.revokeRound = nil, round
-		if was != nil {
-			m.tellWithdrawn(l.parts())
-			m.timers.schedule(l)
-			m.leases.touch(l)
-			l.touchQueues(m)
-		}
-		was = nil
-	}
-	if r == nil || was != nil && was.asked == *r {
-		return
-	}
-	v := &revocation{asked: *r}
-	if r.Force > 0 {
-		v.forceAt = max(now, l.grace) + time.Duration(r.Force)*time.Millisecond
-	}
-	if was != nil && was.forceAt != 0 && (v.forceAt == 0 || was.forceAt < v.forceAt) {
-		v.forceAt = was.forceAt
-	}
-	l.rare().revoke, l.rareFields.revokeRound = v, round
-	m.timers.schedule(l)
-	for _, p := range l.parts() {
-		m.tellRevokeRequested(p, r.Reason)
-	}
-	m.leases.touch(l)
-	l.touchQueues(m)
-}
-
-// parts are the lease's contenders with their queues.
-func (l *lease) parts() []queues.Location {
-	list := make([]queues.Location, 0, l.width())
-	for s := range l.slots {
-		list = append(list, queues.Location{Queue: s.q, Contender: s.contender})
-	}
-	return list
-}
-
-// takeBack ends a lease whose holder was asked in vain until force was due. It
-// reports false when that is not yet, or has to be later.
-func (m *Manager) takeBack(l *lease, now time.Duration) bool {
-	at := l.forceAt()
-	if at == 0 || at > now {
-		return false
-	}
-	if l.term != m.port.Term() || l.recordState != recordCurrent {
-		// Its takeover comes first, and what its record says.
-		l.load(m)
-		l.rareFields.revoke.forceAt = now + loadRetry
-		return false
-	}
-	l.rare().words = l.revocation().asked.Reason
-	l.endFor(m, postmortem.Forced)
-	return true
-}
-
-// forced reports whether it is force that ends the lease, and not an administrator outright: a withdrawal that is
-// written first wins.
-func (l *lease) forced() bool {
-	some, _ := l.gonePart()
-	return !some && l.why == postmortem.Forced
-}
-
-// reviveForced makes a lease that force was ending what it was before.
-func (m *Manager) reviveForced(l *lease, now time.Duration) {
-	l.rareFields.words = ""
-	l.revive(m, now)
-}
 
 // Revoke asks the holders of a lock to let go: all leases that hold it, of this
 // gateway and of others, or only those that are Shown; at most MaxReap that have not been asked so
@@ -459,4 +344,34 @@ func (m *Manager) tellRevokeRequested(at queues.Location, words string) {
 		e.Detail = words
 		m.publish(e)
 	}
+}
+
+// revokedOutside reports whether another program's contender has been asked to let go.
+func revokedOutside(i *queues.Node) bool { return string(i.Data) == interop.CuratorRevokes }
+
+var errNotRevocable = errors.New("a holder of Curator's listens only if it is revocable, and its data says that this one is not; break ends it")
+
+// askForeign asks another program's holder to let go, where it has words for that.
+func (m *Manager) askForeign(ctx context.Context, at queues.Location) (*locks.Revocation, error) {
+	if !interop.Revocable(at.Contender.Name) {
+		return nil, errForeign
+	}
+	news := false
+	err := m.rewriteData(ctx, at.Path(), func(data []byte) ([]byte, error) {
+		switch {
+		case string(data) == interop.CuratorRevokes:
+			return nil, nil
+		case len(data) > 0:
+			return nil, errNotRevocable
+		}
+		news = true
+		return []byte(interop.CuratorRevokes), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if news {
+		m.do(func() { m.tellRevokeRequested(at, "") })
+	}
+	return &locks.Revocation{}, nil
 }

@@ -1,9 +1,8 @@
 package manager
 
 import (
-	"fmt"
-
-	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
 )
 
 // The state of a lease is one value of each enum here. The table of an enum has its values in the order of their numbers,
@@ -194,6 +193,7 @@ var presenceTable = table{
 }
 
 func (p presence) seen() bool { return p == slotSeen || p == slotDeleted }
+
 func (p presence) gone() bool { return p >= slotDeleted }
 
 // observed is whether a slot's contender was seen to hold. It follows its lease's grant, or what the replica showed before the
@@ -217,151 +217,21 @@ var combinations = [ended]struct{ record, grant, change, access values }{
 // every is all values of an enum.
 func every(t table) values { return 1<<len(t) - 1 }
 
-// move makes a transition. One that the table does not have is a mistake in this program: CheckAll returns the first.
-func move[S ~uint8](t *leaseTable, l *lease, of string, rows table, at *S, to S) {
-	if *at == to {
-		return
-	}
-	if !rows[*at].next.has(uint8(to)) {
-		err := fmt.Errorf("lease %s: the %s went from %s to %s", l.id(), of, rows[*at].name, rows[to].name)
-		t.log.Error("a lease's state made a transition that there is not", "err", err)
-		if t.counts.forbidden == nil {
-			t.counts.forbidden = err
-		}
-	}
-	*at = to
-}
+// waits reports whether a lease of that phase stands in line.
+func (p phase) waits() bool { return p == creating || p == waiting }
 
-// checkState returns what is wrong with the combination of a lease's enums.
-func (l *lease) checkState() error {
-	allowed := combinations[l.phase]
-	if allowed.record.has(uint8(l.recordState)) && allowed.grant.has(uint8(l.grant)) && allowed.change.has(uint8(l.change)) && allowed.access.has(uint8(l.access)) &&
-		(!l.change.fate() || !l.recordState.loaded()) {
-		return nil
+// kind is what a lease is counted as: the mode of its one lock, or several.
+type kind uint8
+
+// The first kinds are the numbers of recipe.Mode.
+const (
+	several kind = kind(recipe.Modes)
+	kinds        = several + 1
+)
+
+func (k kind) mode() locks.Mode {
+	if k == several {
+		return locks.Several
 	}
-	return fmt.Errorf("lease %s is %s, with its record %s, its grant %s, the change %s and access %s", l.id(), phaseTable[l.phase].name,
-		recordTable[l.recordState].name, grantTable[l.grant].name, changeTable[l.change].name, accessTable[l.access].name)
-}
-
-func (l *lease) setRecord(t *leaseTable, to recordState) {
-	move(t, l, "record", recordTable, &l.recordState, to)
-}
-
-func (l *lease) setGrant(t *leaseTable, to grantState) {
-	move(t, l, "grant", grantTable, &l.grant, to)
-}
-
-func (l *lease) setNote(t *leaseTable, to noteState) {
-	move(t, l, "note of the end", noteTable, &l.endNote, to)
-}
-
-func (l *lease) setAccess(t *leaseTable, to accessState) {
-	move(t, l, "access", accessTable, &l.access, to)
-}
-
-func (s *slot) setPresence(t *leaseTable, l *lease, to presence) {
-	move(t, l, "presence of a contender", presenceTable, &s.presence, to)
-}
-
-// hide notes that the replica does not show the slot's contender any more, which does not prove that it is gone.
-func (s *slot) hide(t *leaseTable, l *lease) {
-	switch s.presence {
-	case slotSeen:
-		s.setPresence(t, l, slotUnseen)
-	case slotDeleted:
-		s.setPresence(t, l, slotGone)
-	}
-}
-
-// delete notes that the slot's contender is gone for certain, which the replica may not show yet.
-func (s *slot) delete(t *leaseTable, l *lease) {
-	switch s.presence {
-	case slotUnseen:
-		s.setPresence(t, l, slotGone)
-	case slotSeen:
-		s.setPresence(t, l, slotDeleted)
-	}
-}
-
-// setChange also counts the ends that wait for the outbox.
-func (l *lease) setChange(t *leaseTable, to change) {
-	if l.change == changeHeldUp {
-		t.counts.heldUp--
-	}
-	move(t, l, "change", changeTable, &l.change, to)
-	if to == changeHeldUp {
-		t.counts.heldUp++
-	}
-}
-
-// setPhase also counts the lease under its new phase (ended leases are not counted), and ends what was under way: a downgrade
-// goes on while the lease lives.
-func (t *leaseTable) setPhase(l *lease, to phase) {
-	from := l.phase
-	t.countTicket(l, from.waits(), to.waits())
-	if from != ended {
-		t.counts.phases[from][l.kind]--
-	}
-	move(t, l, "phase", phaseTable, &l.phase, to)
-	if to != ended {
-		t.counts.phases[to][l.kind]++
-	} else if from != ended {
-		t.counts.slots -= l.width()
-		t.quota.Add(quota.MetadataBytes, -int64(l.text))
-		l.text = 0
-	}
-	t.counts.stand(l)
-	if to == ended || to != ending && l.change != changeReplacing {
-		l.setChange(t, changeNone)
-	}
-}
-
-// staleRecord has the record read before it is acted upon.
-func (l *lease) staleRecord(t *leaseTable) {
-	if l.recordState.loaded() {
-		l.setRecord(t, recordStale)
-	}
-}
-
-// beginRead reports whether the record is to be read and no read was under way.
-func (l *lease) beginRead(t *leaseTable) bool {
-	switch l.recordState {
-	case recordUnread:
-		l.setRecord(t, recordReading)
-	case recordStale:
-		l.setRecord(t, recordRereading)
-	default:
-		return false
-	}
-	return true
-}
-
-// unreadRecord ends a read that did not tell the record.
-func (l *lease) unreadRecord(t *leaseTable) {
-	switch l.recordState {
-	case recordReading:
-		l.setRecord(t, recordUnread)
-	case recordRereading:
-		l.setRecord(t, recordStale)
-	}
-}
-
-// forgetChange forgets what was under way under the former term: the replica shows what became of it.
-func (l *lease) forgetChange(t *leaseTable) {
-	if l.phase == ending && !l.replacing() {
-		l.setChange(t, changePaused)
-	} else {
-		l.setChange(t, changeNone)
-	}
-}
-
-// recordChanged notes that the contender's data was changed. The record is read, at the latest when a write of this gateway has
-// been answered.
-func (l *lease) recordChanged(m *Manager) {
-	if l.recordState.writing() {
-		l.setRecord(m.leases, recordContested)
-		return
-	}
-	l.staleRecord(m.leases)
-	l.load(m)
+	return locks.ModeOf(recipe.Mode(k))
 }

@@ -1,13 +1,18 @@
 package manager
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/zk/layout"
 )
+
+// Whether this gateway may answer, what it answers otherwise, and which gateway may.
 
 // StillValid reports whether an answer that was decided under the term may be given now: the term's session is the
 // present one, its trust window is open and the replica is current. Adapters call it right before they write such an
@@ -111,3 +116,116 @@ func (m *Manager) Alive() error {
 
 // Nodes gives access to ZooKeeper under the present session.
 func (m *Manager) Nodes() term.Nodes { return m.port.Nodes() }
+
+func endedError(reason locks.Reason) *locks.Error {
+	return &locks.Error{Code: locks.CodeEnded, Reason: reason, Detail: "the lease has ended: " + string(reason)}
+}
+
+func namespaceUnknown(field, ns string) *locks.Error {
+	return &locks.Error{Code: locks.CodeNamespaceUnknown, Field: field, Detail: "there is no namespace " + ns}
+}
+
+// needsNewer is the answer about a lease whose contenders have names of a later release. Such a contender keeps its
+// position, counts as exclusive, and is listed. A successor of an earlier release neither changes it nor reports its
+// end. A successor of that later release adopts it, with takeover + promise window + TTL.
+func needsNewer() *locks.Error {
+	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+		Detail: "a later release made this lease, and this gateway, which has taken it over, does not understand it; it stays until a gateway of that release succeeds this one: upgrade this one"}
+}
+
+// bearer returns the lease of a token; a non-empty id must match it. It needs no lock; the check costs one hash.
+func (f *fleet) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *locks.Error) {
+	select {
+	case <-f.ready:
+	default:
+		return "", unavailable()
+	}
+	if token == "" {
+		return "", &locks.Error{Code: locks.CodeTokenMissing, Detail: "give the lease's token: in the Lease-Token header, or as an entry of tokens"}
+	}
+	named, genuine := f.tokens.Check(token)
+	if !genuine || (id != "" && id != string(named)) {
+		return named, &locks.Error{Code: locks.CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
+	}
+	return named, nil
+}
+
+// RouteOf returns the route to a lease's owner, by the lease's id. It reports false when the owner is not known:
+// a takeover is under way, or has not begun.
+func (m *Manager) RouteOf(lease string) (locks.Route, bool) {
+	return locked2(m, func() (locks.Route, bool) {
+		id, err := recipe.ParseLeaseID(lease)
+		if err != nil || id.Fleet() != m.fleet.id {
+			return locks.Route{}, false
+		}
+		route := m.route(id)
+		if route == nil {
+			return locks.Route{}, false
+		}
+		return *route, true
+	})
+}
+
+// route is the route to a lease's owner, nil when that is not known. The monitor is held.
+func (m *Manager) route(id recipe.LeaseID) *locks.Route {
+	return m.members.Route(id, m.port.LastZxid())
+}
+
+// notOwner is the error for a lease that another gateway owns; the monitor is held.
+func (m *Manager) notOwner(id recipe.LeaseID) *locks.Error {
+	return &locks.Error{Code: locks.CodeNotOwner, RetryAfter: retryAfter, Owner: m.route(id),
+		Detail: "another gateway runs this lease; send the request there"}
+}
+
+// Peers lists the registered gateways as the replica shows them, this one first.
+func (m *Manager) Peers() []locks.Peer {
+	return locked(m, func() []locks.Peer { return m.members.List(m.clock.Now().Boot()) })
+}
+
+// FleetKeys returns the cluster secret's keys, newest first; nil until the layout has been read.
+func (m *Manager) FleetKeys() []layout.TokenKey {
+	select {
+	case <-m.fleet.ready:
+		return m.fleet.layout.Keys
+	default:
+		return nil
+	}
+}
+
+// Reached waits until the replica holds everything up to that transaction.
+func (m *Manager) Reached(ctx context.Context, zxid int64) error {
+	select {
+	case <-m.fleet.ready:
+	default:
+		return unavailable()
+	}
+	if err := m.port.Watcher.Reached(ctx, zxid); err != nil {
+		e := unavailable()
+		e.Err = err
+		return e
+	}
+	return nil
+}
+
+// Identity returns the id of the present session and a zxid not before its registration; "" without a session.
+func (m *Manager) Identity() (gateway string, registered int64) {
+	if ref := m.port.Present(); ref != nil {
+		return ref.Session.ID(), ref.Session.LastZxid()
+	}
+	return "", 0
+}
+
+// Registered reports whether the replica shows the registration of a gateway.
+func (m *Manager) Registered(gateway string) bool {
+	return locked(m, func() bool {
+		return m.members.Registered(recipe.GatewayID(gateway))
+	})
+}
+
+// GatewayID returns the id of the present session, or "" without one.
+func (m *Manager) GatewayID() string {
+	if ref := m.port.Present(); ref != nil {
+		return ref.Session.ID()
+	}
+	return ""
+}

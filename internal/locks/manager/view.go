@@ -397,3 +397,45 @@ func foreignView(c *recipe.Contender, i *queues.Node) *locks.Foreign {
 	}
 	return v
 }
+
+// An ephemeral lease is the plain ZooKeeper recipe: its contender is an ephemeral node of its gateway's session. The
+// promise that a held lease is never shortened does not cover it; its expiry is an estimate. It ends with
+// ReasonGatewayLeft when its gateway hands over or the session ends. A node that goes while the session's connection
+// is lost also gives ReasonGatewayLeft: a deletion by another client looks the same. A session that ZooKeeper ended
+// may still look alive when the node's deletion is seen before the registration's; that gives ReasonRemoved.
+//
+// A successor never runs the ephemeral leases of the gateway that it took over: no grant, no heartbeat. Their nodes
+// usually go together with the gateway's registration. One that stays, because the gateway was deposed and its session
+// lives, is an orphan. It keeps its position in the queue like another program's contender. The successor deletes it
+// at takeover + promise window + TTL, when no client can still have an answer that the lease is held.
+
+const ephemeralWarning = "an ephemeral lease ends with the ZooKeeper session of its gateway, whatever its ttl: expires_in_ms is an estimate"
+
+// warning is the warning that an acquire returns with its lease.
+func (l *lease) warning(m *Manager) string {
+	switch {
+	case l.ephemeral():
+		return ephemeralWarning
+	case !m.failoverSafe(l.ttl):
+		return m.requests.shortTTL
+	}
+	return ""
+}
+
+// shortTTLWarning is the warning about a TTL that does not survive a gateway's crash.
+func shortTTLWarning(least time.Duration) string {
+	return "a ttl below " + least.String() + " does not ride over the crash of a gateway: its leases can be heartbeaten again when ZooKeeper has noticed"
+}
+
+// view shows that a contender stays for a lock delay.
+func (d *delays) view(m *Manager, q *queues.Queue, c *recipe.Contender, v *locks.Contender, now time.Duration) {
+	if !d.has(m.leases, m.replica, q, c) {
+		return
+	}
+	v.Delayed = true
+	if one := d.byID[c.LeaseID]; one != nil {
+		v.Reason, v.Owner, v.ExpiresIn, v.FencingToken = one.reason, one.owner, max(one.until-now, 0), one.token
+		return
+	}
+	v.Reason = m.replica.Record(queues.Location{Queue: q, Contender: c}).Node().Record.Closed.Reason
+}

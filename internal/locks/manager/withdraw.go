@@ -85,17 +85,6 @@ func (m *Manager) holdersAsked(ctx context.Context, q *queues.Queue, only shown)
 
 var errNotWithdrawn = errors.New("the program has been told already: Curator's recipe has no way to withdraw a revocation")
 
-// withdrawnUnread forgets a force when the record was overwritten before it was read: what it replaced may have been
-// the withdrawal.
-func (m *Manager) withdrawnUnread(l *lease) {
-	if v := l.revocation(); v != nil && v.forceAt != 0 {
-		l.rareFields.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason}}
-		m.timers.schedule(l)
-		m.leases.touch(l)
-		l.touchQueues(m)
-	}
-}
-
 // tellWithdrawn tells that a holder is not asked to let go any more.
 func (m *Manager) tellWithdrawn(parts []queues.Location) {
 	if !m.telling() {

@@ -1,0 +1,472 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
+)
+
+// A lease's record in ZooKeeper: read, applied, and written.
+
+// load reads an adopted lease's contender: its czxid, and what its data tells.
+func (l *lease) load(m *Manager) {
+	if l.name() == "" || l.phase == ended {
+		return
+	}
+	if !l.beginRead(m.leases) {
+		return
+	}
+	term := l.term
+	m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { l.loaded(m, term, data, stat, err) })
+}
+
+func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat, err error) {
+	if l.term != term {
+		return // read again since
+	}
+	if l.recordState.writing() { // it was read ahead of others, too
+		l.setRecord(m.leases, recordContested)
+		return
+	}
+	if errors.Is(err, zk.ErrNoAuth) {
+		l.hidden(m, term)
+		return
+	}
+	assumed := l.recordState.assumed()
+	l.unreadRecord(m.leases)
+	now := m.clock.Now().Boot()
+	if l.change.fate() && l.readAgain(m, term, err) {
+		return
+	}
+	if l.phase == ended || term != m.port.Term() {
+		return
+	}
+	if err != nil {
+		if !errors.Is(err, zk.ErrNoNode) { // whose deleted event follows
+			m.log.Warn("an adopted lease could not be read", "lease_id", l.id(), "err", err)
+		}
+		return // the clock asks again before it ends anything
+	}
+	if stat.Czxid == l.visibleFrom() && stat.Version < l.dataVersion() && !fault.On("old-read") {
+		// The observer's server is behind the one that took this gateway's own
+		// writes. What was written stays what is known, and the event of that write,
+		// which is on its way, has it read again.
+		return
+	}
+	l.setRecord(m.leases, recordCurrent)
+	l.czxid = stat.Czxid
+	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
+		l.czxid, l.rare().visibleFrom = first, stat.Czxid
+	}
+	behind := stat.Version - l.dataVersion()
+	l.setDataVersion(stat.Version) // and what follows from the data, before anything acts upon it
+	r, ok := record.Parse(data)
+	if ok {
+		l.learnMore(data)
+		l.enqueued = record.EnqueuedAt(r.Enqueued, stat.Ctime)
+		l.learnRecord(m, r, assumed, now)
+	} else {
+		l.learnNoRecord(m, data, behind, assumed, now)
+		if assumed {
+			l.enqueued = record.EnqueuedAt(0, stat.Ctime)
+		}
+	}
+	if ok && r.Closed != nil && !fault.On("closed-read") {
+		l.closed(m, r.Closed.Reason, now)
+		return
+	}
+	l.actOnRecord(m, now)
+	if !ok && data != nil {
+		l.restore(m)
+	}
+}
+
+// learnRecord applies what a lease's record says. assumed: it is read for the first time.
+func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.Duration) {
+	l.acknowledgedElsewhere(m.leases, r)
+	if l.learn(m.leases, r) && !assumed {
+		m.tellUpdated(l) // by a write that was lost, or by another gateway or program
+	}
+	l.recorded = r.LeaseTTL()
+	if assumed {
+		l.learnNotify(r)
+		l.ttl = l.recorded
+		l.deadline = max(now, l.grace) + l.waitingClock()
+		if l.grant != grantNone {
+			l.deadline = max(now, l.grace) + l.ttl
+		}
+		m.timers.schedule(l)
+	}
+	if !fault.On("written-heard") {
+		l.beaten(m, r, now)
+	}
+	m.leases.weigh(l, 0)
+	m.revoked(l, r.Revoke, r.RevokeRound, now)
+}
+
+// learnNoRecord applies what follows from data that is no record, after so many writes since the last that was read. One of
+// them may have been a heartbeat, or a withdrawal.
+func (l *lease) learnNoRecord(m *Manager, data []byte, behind int32, assumed bool, now time.Duration) {
+	if !assumed && behind > 1 {
+		if !fault.On("written-over") {
+			l.beatenUnread(m, now)
+		}
+		m.withdrawnUnread(l)
+	}
+	m.leases.weigh(l, 0)
+	l.askedOutside(m, data, now)
+}
+
+// actOnRecord goes on with a lease whose record is current.
+func (l *lease) actOnRecord(m *Manager, now time.Duration) {
+	if l.change.fate() {
+		l.notClosed(m, now)
+	}
+	l.place(m, now)
+	if l.abandoned && (l.phase == waiting || l.phase == held) {
+		l.end(m, locks.ReasonCancelled, now)
+		return
+	}
+	m.leases.touch(l)
+	l.touchQueues(m)
+	m.letIn(l.q, l, now) // it alone: what the read tells makes no difference to the others in its queues
+	m.noteGrant(l)
+}
+
+// place makes a created lease a waiting one once its position is certain.
+func (l *lease) place(m *Manager, now time.Duration) {
+	if l.phase != creating || !l.positionKnown() {
+		return
+	}
+	m.leases.setPhase(l, waiting)
+	l.extend(m, now, l.waitingClock())
+	m.leases.touch(l)
+	if l.abandoned {
+		l.end(m, locks.ReasonCancelled, now)
+	}
+}
+
+// recordChanged notes that the contender's data was changed. The record is read, at the latest when a write of this gateway has
+// been answered.
+func (l *lease) recordChanged(m *Manager) {
+	if l.recordState.writing() {
+		l.setRecord(m.leases, recordContested)
+		return
+	}
+	l.staleRecord(m.leases)
+	l.load(m)
+}
+
+// readAgain reports whether a read does not tell what became of an end: it failed, or
+// it may have been answered by a past in which the write had not come yet.
+func (l *lease) readAgain(m *Manager, term locks.Term, err error) bool {
+	switch {
+	case l.term != m.port.Term():
+		l.setChange(m.leases, changePaused)
+		return false
+	case errors.Is(err, zk.ErrNoNode):
+		return false // its deleted event follows
+	case err != nil:
+		time.AfterFunc(deleteRetry, func() {
+			m.do(func() {
+				if l.change.fate() && l.term == term && term == m.port.Term() {
+					l.load(m)
+				}
+			})
+		})
+		return true
+	case l.change == changeRereading:
+		l.setChange(m.leases, changeReading)
+		l.load(m)
+		return true
+	}
+	return false
+}
+
+// hidden continues a lease whose record may not be read.
+func (l *lease) hidden(m *Manager, term locks.Term) {
+	l.shutOut(m, "reading")
+	session, path := m.port.Session(), l.path()
+	if session == nil || l.phase == ended || l.term != m.port.Term() {
+		l.unreadRecord(m.leases)
+		return
+	}
+	m.applyDeltas(m.replica.Hide(l.q, l.name()), m.clock.Now().Boot())
+	l.beginRead(m.leases)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+		defer cancel()
+		stat, err := session.Exists(ctx, path)
+		m.do(func() {
+			switch {
+			case l.term != term:
+			case err != nil || stat == nil:
+				l.unreadRecord(m.leases) // the clock asks again; a listing tells that the node is gone
+			default:
+				l.loadedHidden(m, term, *stat)
+			}
+		})
+	}()
+}
+
+// loadedHidden is loaded for a record of which only the node's stat is known.
+func (l *lease) loadedHidden(m *Manager, term locks.Term, stat wire.Stat) {
+	moved := !l.recordState.assumed() && stat.Czxid == l.visibleFrom() && stat.Version > l.dataVersion()
+	if l.change == changeReading && moved {
+		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
+		l.setRecord(m.leases, recordCurrent)
+		l.setDataVersion(stat.Version)
+		l.closed(m, l.reason(), m.clock.Now().Boot())
+		return
+	}
+	if moved {
+		l.beatenUnread(m, m.clock.Now().Boot())
+	}
+	l.loaded(m, term, nil, stat, nil)
+}
+
+// writeRecord writes the contender's record with a change, at the version that was seen.
+// Until the outcome is known the shorter of the two TTLs counts, so no client relies on a TTL that a successor may not
+// find. then, if not nil, gets whether the write was done, unless only a read of the record can tell.
+// The caller has checked that the lease is loaded and that no other write of it is in flight.
+func (l *lease) writeRecord(m *Manager, change func(*record.Record), then func(error)) {
+	before, term := l.recorded, l.term
+	r := l.contents(before)
+	change(&r)
+	l.setRecord(m.leases, recordWriting)
+	l.rare().outgoing = before
+	l.recorded = min(before, r.LeaseTTL())
+	m.leases.weigh(l, r.TextBytes())
+	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: l.dataVersion()}}}
+	m.port.Submit(w, func(res zk.Result) {
+		if l.phase == ended || l.term != term {
+			return // adoption reads it again
+		}
+		contested := l.recordState == recordContested
+		if l.recordState.writing() {
+			l.setRecord(m.leases, recordCurrent)
+		}
+		switch {
+		case res.Outcome == zk.Done:
+			l.setDataVersion(res.Versions[0])
+			l.recorded, l.rareFields.outgoing = r.LeaseTTL(), 0
+			if l.learn(m.leases, r) {
+				l.touchQueues(m)
+			}
+			if then != nil {
+				then(nil)
+			}
+		case res.Outcome == zk.Unknown, errors.Is(res.Err, zk.ErrBadVersion):
+			if m.port.Session() != nil {
+				// The write can no longer commit from here on. A server that lags may show the data before it.
+				l.rareFields.least = m.port.Session().LastZxid()
+			}
+			contested = true
+		default:
+			l.recorded = before
+			m.leases.weigh(l, 0)
+			if then != nil {
+				then(res.Err)
+			}
+		}
+		if contested {
+			// One of the events may be that of this write, and another that of another writer.
+			l.staleRecord(m.leases)
+			l.load(m)
+		}
+		m.leases.touch(l)
+	})
+}
+
+// replaced ends a downgrade, done or not, and resumes the operation that waited for it.
+func (l *lease) replaced(m *Manager) {
+	if !l.replacing() {
+		return
+	}
+	l.setChange(m.leases, changeNone)
+	if l.phase == ending {
+		l.resubmitDelete(m)
+	} else {
+		l.load(m)
+	}
+}
+
+// endAbsent ends a lease of a former session whose contenders are not all
+// there: with those that are.
+func (l *lease) endAbsent(m *Manager, now time.Duration) {
+	if l.seenAny() {
+		l.term = m.port.Term()
+		l.forgetChange(m.leases)
+		for s := range l.slots {
+			if !s.presence.seen() {
+				s.setPresence(m.leases, l, slotGone)
+			}
+		}
+		l.lost(m, now)
+		return
+	}
+	switch l.phase {
+	case creating:
+		l.rare().failure = unavailable()
+		l.dropCreate(m, m.keys.byHash[l.key()], now)
+	case ending:
+		l.finish(m, l.reason(), now)
+	default:
+		l.finish(m, l.lossReason(m), now)
+	}
+}
+
+// beaten applies the heartbeats that other gateways have written into a record since it
+// was last read. They were sent before, so the TTL counts from now.
+func (l *lease) beaten(m *Manager, r record.Record, now time.Duration) {
+	if r.Beats == l.beats() {
+		return
+	}
+	l.rare().beats = r.Beats
+	l.renewAcknowledged(m, r.LeaseTTL(), now)
+}
+
+// beatenUnread does the same for a record that another program wrote over before it was
+// read: there may have been beats in what it replaced, and the TTL that they promised is
+// the one that stood in the record then.
+func (l *lease) beatenUnread(m *Manager, now time.Duration) {
+	l.acknowledge(m.leases)
+	l.renewAcknowledged(m, max(l.recorded, l.rare().outgoing), now)
+}
+
+func (l *lease) renewAcknowledged(m *Manager, ttl, now time.Duration) {
+	l.beat = now
+	switch {
+	case l.phase == held:
+		l.claim(m, now)
+		l.extend(m, now, ttl)
+	case l.phase == waiting && l.grant == grantAcknowledged:
+		l.extend(m, now, ttl)
+	case l.phase == waiting:
+		l.extend(m, now, min(ttl, waitingClock))
+	case l.phase == ending && l.replacing() && byTime(l.reason()):
+		// Its deletion has not been handed over, and would name the version that was read now.
+		l.revive(m, now)
+		l.extend(m, now, ttl)
+	case l.phase == ending: // by time, or it makes no difference: its deletion comes too late, or is not sent again, and revives it
+		if l.grant == grantNone {
+			ttl = min(ttl, waitingClock)
+		}
+		l.deadline = max(l.deadline, max(now, l.grace)+ttl)
+	}
+	if at := l.shrinkAt(); at != 0 {
+		l.rareFields.shrinkAt = max(at, l.deadline)
+	}
+}
+
+// Programs that share a queue ask each other to let go by writing over the data
+// of a contender: Curator's Revoker writes __REVOKE__, ZooKeeper's recipe for
+// revocable shared locks "unlock". Neither asks whose contender it is.
+//
+//   - Of ours, either is a revocation without force, in their words: the data is
+//     in ZooKeeper when it is heard of, so it is written before anybody is told. The
+//     owner then writes its record back with the revocation in it, for without the
+//     record a successor knows neither TTL nor holds (it takes the longest TTL, so
+//     that nothing is shortened). It does so a bounded number of times: whoever
+//     writes without end wins, and costs nothing but what a successor knows. Any
+//     other data that is not a record is written over in the same way, and asks
+//     nothing.
+//   - Of Curator's a holder listens only if it was made revocable, and then its
+//     data is empty; else it is an address or a participant's name, which other
+//     clients read and which is left alone.
+//   - Nothing else is written to, HBase's contenders above all: its release deletes
+//     them at the version that it made.
+
+// maxRestores is how often the data of one lease is written back.
+const maxRestores = 16
+
+// asksOutside reads data that is no record.
+func asksOutside(data []byte) (ask record.Revocation, asks bool) {
+	if !interop.AsksToRelease(data) {
+		return record.Revocation{}, false
+	}
+	return record.Revocation{Reason: "another program asks, by the data " + string(data)}, true
+}
+
+// askedOutside notes what another program wrote over a lease's record.
+func (l *lease) askedOutside(m *Manager, data []byte, now time.Duration) {
+	ask, asks := asksOutside(data)
+	if !asks || l.phase != waiting && l.phase != held && l.phase != creating {
+		return
+	}
+	m.revoked(l, ask.After(l.revocation().record()), l.revokeRound(), now)
+}
+
+// restore writes back a lease's record that something else stands in the place of.
+func (l *lease) restore(m *Manager) {
+	switch {
+	case l.phase != waiting && l.phase != held, l.term != m.port.Term(), !l.recordState.loaded():
+		return
+	case l.rewriting():
+		if l.recordState.writing() {
+			l.setRecord(m.leases, recordContested) // read again after it
+		}
+		return
+	case l.rare().restored >= maxRestores:
+		return
+	}
+	l.rareFields.restored++
+	m.log.Info("another program wrote over a lease's record; it is written back", "lease_id", l.id(), "lock", l.q.Name())
+	l.writeRecord(m, func(*record.Record) {}, func(err error) {
+		if err != nil {
+			l.staleRecord(m.leases) // read, and tried again, before it is acted upon
+		}
+	})
+}
+
+// revoked takes over what the lease's record says of a revocation, and tells it
+// in each of its queues.
+func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.Duration) {
+	was := l.revocation()
+	if round != l.revokeRound() && (r == nil || !fault.On("withdraw-round")) {
+		// What is known here was withdrawn, also when the record has a new revocation by now.
+		l.rare().revoke, l.rareFields.revokeRound = nil, round
+		if was != nil {
+			m.tellWithdrawn(l.parts())
+			m.timers.schedule(l)
+			m.leases.touch(l)
+			l.touchQueues(m)
+		}
+		was = nil
+	}
+	if r == nil || was != nil && was.asked == *r {
+		return
+	}
+	v := &revocation{asked: *r}
+	if r.Force > 0 {
+		v.forceAt = max(now, l.grace) + time.Duration(r.Force)*time.Millisecond
+	}
+	if was != nil && was.forceAt != 0 && (v.forceAt == 0 || was.forceAt < v.forceAt) {
+		v.forceAt = was.forceAt
+	}
+	l.rare().revoke, l.rareFields.revokeRound = v, round
+	m.timers.schedule(l)
+	for _, p := range l.parts() {
+		m.tellRevokeRequested(p, r.Reason)
+	}
+	m.leases.touch(l)
+	l.touchQueues(m)
+}
+
+// withdrawnUnread forgets a force when the record was overwritten before it was read: what it replaced may have been
+// the withdrawal.
+func (m *Manager) withdrawnUnread(l *lease) {
+	if v := l.revocation(); v != nil && v.forceAt != 0 {
+		l.rareFields.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason}}
+		m.timers.schedule(l)
+		m.leases.touch(l)
+		l.touchQueues(m)
+	}
+}

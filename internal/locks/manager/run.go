@@ -1,0 +1,223 @@
+package manager
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/cluster"
+	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/settings"
+	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
+)
+
+// A Manager's life: New, Run, its sessions, and Drain.
+
+// New prepares a manager. Its answers are CodeUnavailable until Run has reached ZooKeeper.
+func New(opt Options) *Manager {
+	if opt.Metrics == nil {
+		opt.Metrics = noMetrics{}
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Clock == nil {
+		opt.Clock = zk.SystemClock{}
+	}
+	m := &Manager{
+		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
+		fleet:    fleet{root: opt.Root, settings: settings.Below(opt.Root), ready: make(chan struct{})},
+		life:     life{drain: make(chan struct{})},
+		requests: requests{written: make(chan struct{}, writtenWindow)},
+		timers:   timers{wake: make(chan struct{}, 1)},
+		keys:     keys{byHash: map[string]*keyEntry{}},
+		verdicts: map[*recipe.Contender]cause{},
+		delays:   newDelays(),
+		orphans:  orphans{},
+		hearsay:  newHearsay(),
+		quota:    quota.New(opt.Limits.For(quota.GiB)),
+	}
+	m.leases = newLeaseTable(&m.quota, m.log, m.wake)
+	m.members = cluster.New(m.wake)
+	m.replica = queues.New(m.wake)
+	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},
+		NewID: newGatewayID, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: func() { m.stream.recheckNext(m) }})
+	m.life.ctx, m.life.end = context.WithCancel(context.Background())
+	m.requests.shortTTL = shortTTLWarning(m.failoverTTL())
+	return m
+}
+
+// Run works until ctx ends or something fatal happens (*zk.FatalError). When
+// it returns, everything it started has stopped; leases stay in ZooKeeper.
+func (m *Manager) Run(ctx context.Context) error {
+	layout, err := m.opt.Store.Layout(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the layout below %s: %w", m.opt.Root, err)
+	}
+	if err := m.prepare(layout); err != nil {
+		return err
+	}
+	registration, err := json.Marshal(m.opt.Registration)
+	if err != nil {
+		return fmt.Errorf("encoding the registration: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.port.Watcher.Run(ctx) })
+	group.Go(func() error { return m.port.Run(ctx, registration, m.fleet.layout.PromiseWindow) })
+	group.Go(func() error { return m.timers.run(m, ctx) })
+	group.Go(func() error { return (&sweeper{m: m, random: m.opt.Random}).run(ctx) })
+	group.Go(func() error { return (&guardWatch{m: m}).run(ctx) })
+	err = group.Wait()
+	m.do(func() { m.life.end() })
+	m.life.errands.Wait()
+	m.releaseAll()
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		return nil
+	}
+	return err
+}
+
+func (m *Manager) prepare(layout *layout.Layout) error {
+	fleet, err := recipe.ParseFleetID(layout.FleetID)
+	if err != nil {
+		return fmt.Errorf("the fleet id in %s/secret: %w", m.opt.Root, err)
+	}
+	m.fleet.layout, m.fleet.id, m.fleet.tokens = layout, fleet, record.NewTokens(layout.Keys, layout.NameKey)
+	roots := []zk.WatchRoot{
+		{Path: m.opt.Root + "/gateways", Depth: 1},
+		{Path: m.opt.Root + "/succession", Depth: 1},
+		{Path: m.opt.Root + zk.NodeNamespaces, Depth: 1},
+		{Path: string(m.fleet.settings), Depth: 2},
+	}
+	if m.opt.Outbox != nil {
+		roots = append(roots, zk.WatchRoot{Path: m.outboxRoot(), Depth: 1})
+	}
+	for _, ns := range slices.Sorted(maps.Keys(layout.Namespaces)) { // the watcher reads the roots in this order
+		namespace := layout.Namespaces[ns]
+		s, err := queues.NamespaceOf(ns, namespace)
+		if err != nil {
+			return err
+		}
+		s.Whole = true // Synced reports all roots together
+		m.replica.Namespaces[ns] = s
+		roots = append(roots, zk.WatchRoot{Path: s.Root, Depth: 2})
+	}
+	m.port.Watch(roots, m)
+	close(m.fleet.ready)
+	return nil
+}
+
+func newGatewayID() (string, error) {
+	id, err := recipe.NewGatewayID(rand.Reader)
+	return string(id), err
+}
+
+func (m *Manager) sessionBegun(session term.Session) {
+	m.members.Begin(recipe.GatewayID(session.ID()))
+	m.tellSession(events.ZooKeeperConnected, session)
+	if m.opt.Outbox != nil {
+		m.opt.Outbox.Look()
+	}
+	m.adoptOutbox()
+	// The former sessions of this process end like any other: once their registrations are gone, the quickest gateway
+	// takes them over.
+	if m.stream.synced {
+		m.disown(m.clock.Now().Boot())
+	}
+}
+
+func (m *Manager) sessionEnded(session term.Session) {
+	m.members.End()
+	m.timers.trusted = false
+	if !m.port.Ending() {
+		m.tellSession(events.ZooKeeperExpired, session)
+	}
+	// A request that waits for a write of that session learns that its outcome is unknown.
+	for _, l := range m.leases.byID {
+		m.members.AddFormer(l.id().Gateway())
+	}
+	for _, l := range m.leases.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
+		m.leases.touch(l)
+	}
+}
+
+// Leave makes Ready fail and changes nothing else: load balancers stop routing here before Drain refuses requests.
+func (m *Manager) Leave() {
+	m.do(func() { m.life.leaving = true })
+}
+
+// Drain hands over to a successor. Clocks stop, new requests are refused, and open acquires are answered or cancelled.
+// Writes under way finish within the promise window or ctx. The session's last transaction deletes the registration,
+// so a successor begins at once.
+func (m *Manager) Drain(ctx context.Context) error {
+	session, begun := locked2(m, func() (term.Session, bool) {
+		if m.life.draining {
+			return nil, false
+		}
+		m.life.draining = true
+		m.port.Last()
+		close(m.life.drain)
+		m.endEphemerals(m.clock.Now().Boot())
+		return m.port.Session(), true
+	})
+	if !begun {
+		return nil
+	}
+	defer func() {
+		m.do(func() {
+			m.notices.over = true
+			m.wakeFollowers()
+		})
+	}()
+	if session == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.fleet.layout.PromiseWindow)
+	defer cancel()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for busy := true; busy; {
+		m.do(func() { busy = m.port.InFlight() > 0 || m.requests.acquiring > 0 })
+		if !busy {
+			break
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			busy = false
+		}
+	}
+	if err := session.Close(ctx); err != nil {
+		return fmt.Errorf("handing over: %w", err)
+	}
+	return nil
+}
+
+// endEphemerals ends this gateway's ephemeral leases when it hands over. The end of its session would do so a moment
+// later.
+func (m *Manager) endEphemerals(now time.Duration) {
+	for _, l := range m.leases.inOrder((*lease).ephemeral) {
+		switch {
+		case l.term != m.port.Term():
+		case l.phase == creating:
+			l.abandoned = true
+		default:
+			l.end(m, locks.ReasonGatewayLeft, now)
+		}
+	}
+}

@@ -1,0 +1,429 @@
+package manager
+
+import (
+	"cmp"
+	"container/heap"
+	"crypto/rand"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// The table of the leases that this gateway owns: it makes their transitions, and counts them.
+
+// leaseTable has the leases that this gateway owns and that have not ended, and counts them. It is not safe for
+// concurrent use.
+type leaseTable struct {
+	byID   map[recipe.LeaseID]*lease
+	counts counts
+	owners names
+	quota  *quota.Quota
+	log    *slog.Logger
+	wake   func(chan struct{}) // closes a channel once the monitor is free
+	rev    uint64              // of the last visible change
+	nonce  string              // makes revs of different processes differ
+}
+
+func newLeaseTable(q *quota.Quota, log *slog.Logger, wake func(chan struct{})) *leaseTable {
+	var nonce [4]byte
+	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
+	return &leaseTable{byID: map[recipe.LeaseID]*lease{}, quota: q, log: log, wake: wake, nonce: fmt.Sprintf("%x", nonce)}
+}
+
+// touch marks a visible change and wakes the requests that wait for one.
+func (t *leaseTable) touch(l *lease) {
+	t.rev++
+	l.rev = t.rev
+	if l.wake != nil {
+		t.wake(l.wake)
+		l.wake = nil
+	}
+}
+
+// inOrder returns the leases that match, sorted by id, so that writes about them do not have a map's random order.
+func (t *leaseTable) inOrder(match func(*lease) bool) []*lease {
+	var matching []*lease
+	for _, l := range t.byID {
+		if match(l) {
+			matching = append(matching, l)
+		}
+	}
+	slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
+	return matching
+}
+
+func (t *leaseTable) revString(rev uint64) string {
+	return t.nonce + "-" + strconv.FormatUint(rev, 36)
+}
+
+// slotOf is the slot of one of this gateway's leases that has exactly this
+// contender; without one, s is nil.
+func (t *leaseTable) slotOf(q *queues.Queue, c *recipe.Contender) (l *lease, s *slot) {
+	if !c.Ours {
+		return nil, nil
+	}
+	if l = t.byID[c.LeaseID]; l == nil {
+		return nil, nil
+	}
+	if s = l.slotAt(q, c); s != nil && s.name() != c.Name {
+		s = nil
+	}
+	return l, s
+}
+
+// leaseOf is this gateway's lease that a contender belongs to, or nil.
+func (t *leaseTable) leaseOf(q *queues.Queue, c *recipe.Contender) *lease {
+	if l, s := t.slotOf(q, c); s != nil {
+		return l
+	}
+	return nil
+}
+
+// copied reports whether a contender has the id of one of this gateway's leases and is not the lease's own: another program
+// has made it. Only the lease's own gateway can tell.
+func (t *leaseTable) copied(q *queues.Queue, c *recipe.Contender) bool {
+	l, s := t.slotOf(q, c)
+	return l != nil && s == nil
+}
+
+// move makes a transition. One that the table does not have is a mistake in this program: CheckAll returns the first.
+func move[S ~uint8](t *leaseTable, l *lease, of string, rows table, at *S, to S) {
+	if *at == to {
+		return
+	}
+	if !rows[*at].next.has(uint8(to)) {
+		err := fmt.Errorf("lease %s: the %s went from %s to %s", l.id(), of, rows[*at].name, rows[to].name)
+		t.log.Error("a lease's state made a transition that there is not", "err", err)
+		if t.counts.forbidden == nil {
+			t.counts.forbidden = err
+		}
+	}
+	*at = to
+}
+
+func (l *lease) setRecord(t *leaseTable, to recordState) {
+	move(t, l, "record", recordTable, &l.recordState, to)
+}
+
+func (l *lease) setGrant(t *leaseTable, to grantState) {
+	move(t, l, "grant", grantTable, &l.grant, to)
+}
+
+func (l *lease) setNote(t *leaseTable, to noteState) {
+	move(t, l, "note of the end", noteTable, &l.endNote, to)
+}
+
+func (l *lease) setAccess(t *leaseTable, to accessState) {
+	move(t, l, "access", accessTable, &l.access, to)
+}
+
+func (s *slot) setPresence(t *leaseTable, l *lease, to presence) {
+	move(t, l, "presence of a contender", presenceTable, &s.presence, to)
+}
+
+// hide notes that the replica does not show the slot's contender any more, which does not prove that it is gone.
+func (s *slot) hide(t *leaseTable, l *lease) {
+	switch s.presence {
+	case slotSeen:
+		s.setPresence(t, l, slotUnseen)
+	case slotDeleted:
+		s.setPresence(t, l, slotGone)
+	}
+}
+
+// delete notes that the slot's contender is gone for certain, which the replica may not show yet.
+func (s *slot) delete(t *leaseTable, l *lease) {
+	switch s.presence {
+	case slotUnseen:
+		s.setPresence(t, l, slotGone)
+	case slotSeen:
+		s.setPresence(t, l, slotDeleted)
+	}
+}
+
+// setChange also counts the ends that wait for the outbox.
+func (l *lease) setChange(t *leaseTable, to change) {
+	if l.change == changeHeldUp {
+		t.counts.heldUp--
+	}
+	move(t, l, "change", changeTable, &l.change, to)
+	if to == changeHeldUp {
+		t.counts.heldUp++
+	}
+}
+
+// setPhase also counts the lease under its new phase (ended leases are not counted), and ends what was under way: a downgrade
+// goes on while the lease lives.
+func (t *leaseTable) setPhase(l *lease, to phase) {
+	from := l.phase
+	t.countTicket(l, from.waits(), to.waits())
+	if from != ended {
+		t.counts.phases[from][l.kind]--
+	}
+	move(t, l, "phase", phaseTable, &l.phase, to)
+	if to != ended {
+		t.counts.phases[to][l.kind]++
+	} else if from != ended {
+		t.counts.slots -= l.width()
+		t.quota.Add(quota.MetadataBytes, -int64(l.text))
+		l.text = 0
+	}
+	t.counts.stand(l)
+	if to == ended || to != ending && l.change != changeReplacing {
+		l.setChange(t, changeNone)
+	}
+}
+
+// staleRecord has the record read before it is acted upon.
+func (l *lease) staleRecord(t *leaseTable) {
+	if l.recordState.loaded() {
+		l.setRecord(t, recordStale)
+	}
+}
+
+// beginRead reports whether the record is to be read and no read was under way.
+func (l *lease) beginRead(t *leaseTable) bool {
+	switch l.recordState {
+	case recordUnread:
+		l.setRecord(t, recordReading)
+	case recordStale:
+		l.setRecord(t, recordRereading)
+	default:
+		return false
+	}
+	return true
+}
+
+// unreadRecord ends a read that did not tell the record.
+func (l *lease) unreadRecord(t *leaseTable) {
+	switch l.recordState {
+	case recordReading:
+		l.setRecord(t, recordUnread)
+	case recordRereading:
+		l.setRecord(t, recordStale)
+	}
+}
+
+// forgetChange forgets what was under way under the former term: the replica shows what became of it.
+func (l *lease) forgetChange(t *leaseTable) {
+	if l.phase == ending && !l.replacing() {
+		l.setChange(t, changePaused)
+	} else {
+		l.setChange(t, changeNone)
+	}
+}
+
+// acknowledge notes that the lease's client may have been told that it holds.
+func (l *lease) acknowledge(t *leaseTable) {
+	if l.grant == grantNone {
+		l.setGrant(t, grantAcknowledged)
+	}
+}
+
+// noteHandedOver notes that a transaction that may be done has the note of the lease's end.
+func (l *lease) noteHandedOver(t *leaseTable) {
+	if l.endNote == noteNone {
+		l.setNote(t, noteSubmitted)
+	}
+}
+
+// weigh counts the texts of a lease at their present size, or at the size that a pending write gives them.
+// l.text is always the size that has been counted.
+func (t *leaseTable) weigh(l *lease, atLeast int64) {
+	if l.phase == ended {
+		return // its texts no longer count
+	}
+	n := max(l.textBytes(), atLeast)
+	t.quota.Add(quota.MetadataBytes, n-int64(l.text))
+	l.text = uint16(n)
+}
+
+// textBytes is the size of the client's texts in the lease's record. The limits of the API, to which other programs'
+// records are cut too, keep it far below the largest uint16.
+func (l *lease) textBytes() int64 {
+	n := len(l.owner) + len(l.notifyURL())
+	if rare := l.rareFields; rare != nil {
+		n += len(rare.metadata) + lengths(rare.holds) + lengths(rare.released)
+	}
+	return int64(n)
+}
+
+func lengths(texts []string) (n int) {
+	for _, text := range texts {
+		n += len(text)
+	}
+	return n
+}
+
+// makeTicket marks a lease that waits outside a request: one of an async acquire, one whose client disconnected and can
+// come back, or one that was taken over.
+func (t *leaseTable) makeTicket(l *lease) {
+	if !l.ticket {
+		l.ticket = true
+		t.countTicket(l, false, l.phase.waits())
+	}
+}
+
+// countTicket counts a lease that begins or stops waiting.
+func (t *leaseTable) countTicket(l *lease, waited, waits bool) {
+	switch {
+	case !l.ticket || waited == waits:
+	case waits:
+		t.quota.Add(quota.Tickets, 1)
+	default:
+		t.quota.Add(quota.Tickets, -1)
+	}
+}
+
+// counts is what Info says of numbers, kept as things change: asking costs
+// nothing that grows. Guarded by the monitor.
+type counts struct {
+	phases    [ended][kinds]int  // leases of this gateway, by phase and kind
+	slots     int                // of the leases of this gateway
+	line      leaseHeap[bySince] // leases that are creating or waiting, the oldest first
+	heldUp    int                // ends that wait for the outbox
+	forbidden error              // the first transition of a lease that its table does not have; see state.go
+}
+
+func kindOf(l *lease) kind {
+	if l.contender.Groups > 1 {
+		return several
+	}
+	return kind(l.contender.Mode)
+}
+
+// recount is called when a lease's first contender is another one.
+func (c *counts) recount(l *lease) {
+	if l.phase != ended {
+		c.phases[l.phase][l.kind]--
+		c.phases[l.phase][kindOf(l)]++
+	}
+	l.kind = kindOf(l)
+}
+
+// in is how many leases are in a phase.
+func (c *counts) in(p phase) (n int) {
+	for _, of := range c.phases[p] {
+		n += of
+	}
+	return n
+}
+
+// enter counts a lease that this gateway has begun to own.
+func (c *counts) enter(l *lease) {
+	l.kind = kindOf(l)
+	c.phases[l.phase][l.kind]++
+	c.slots += l.width()
+	l.lineIndex = -1
+	c.stand(l)
+}
+
+// stand puts a lease into the line of those that wait, or takes it out, by its phase.
+func (c *counts) stand(l *lease) {
+	switch waits := l.phase.waits(); {
+	case waits && l.lineIndex < 0:
+		c.line.push(l)
+	case !waits:
+		c.line.remove(l)
+	}
+}
+
+// oldest is how long the lease that has waited longest has waited, 0 when none waits.
+func (c *counts) oldest(now time.Duration) time.Duration {
+	if c.line.Len() == 0 {
+		return 0
+	}
+	return max(now-c.line.leases[0].since, 0)
+}
+
+// bySince orders leases by when they came. A newcomer is the youngest, so it goes in without being moved.
+type bySince struct{}
+
+func (bySince) less(a, b *lease) bool { return a.since < b.since }
+
+func (bySince) index(l *lease) *int32 { return &l.lineIndex }
+
+// leaseHeap is a heap of leases. A lease knows its index in it, -1 when it is not there.
+type leaseHeap[O leaseOrder] struct {
+	order  O
+	leases []*lease
+}
+
+// leaseOrder is the order of a heap, and the field of a lease with its index in that heap.
+type leaseOrder interface {
+	less(a, b *lease) bool
+	index(l *lease) *int32
+}
+
+func (h *leaseHeap[O]) push(l *lease) { heap.Push(h, l) }
+
+func (h *leaseHeap[O]) fix(l *lease) { heap.Fix(h, int(*h.order.index(l))) }
+
+// remove does nothing when the lease is not in the heap.
+func (h *leaseHeap[O]) remove(l *lease) {
+	if i := *h.order.index(l); i >= 0 {
+		heap.Remove(h, int(i))
+	}
+}
+
+// Len, Less, Swap, Push and Pop are for container/heap.
+func (h *leaseHeap[O]) Len() int { return len(h.leases) }
+
+func (h *leaseHeap[O]) Less(i, j int) bool { return h.order.less(h.leases[i], h.leases[j]) }
+
+func (h *leaseHeap[O]) Swap(i, j int) {
+	a, b := h.leases[i], h.leases[j]
+	h.leases[i], h.leases[j] = b, a
+	*h.order.index(b), *h.order.index(a) = int32(i), int32(j)
+}
+
+func (h *leaseHeap[O]) Push(x any) {
+	l := x.(*lease)
+	*h.order.index(l) = int32(len(h.leases))
+	h.leases = append(h.leases, l)
+}
+
+func (h *leaseHeap[O]) Pop() any {
+	last := len(h.leases) - 1
+	l := h.leases[last]
+	h.leases[last], h.leases = nil, h.leases[:last]
+	*h.order.index(l) = -1
+	return l
+}
+
+// names keeps one copy of what many leases are called alike: their owner. Where
+// two names want the same place the later one takes it, so it never grows.
+type names [1 << 10]string
+
+var namesSeed = maphash.MakeSeed()
+
+// one returns the shared copy of a name. The argument's memory may belong to a larger buffer.
+func (n *names) one(name string) string {
+	if name == "" {
+		return ""
+	}
+	place := &n[maphash.String(namesSeed, name)%uint64(len(n))]
+	if *place != name {
+		*place = strings.Clone(name)
+	}
+	return *place
+}
+
+// checkState returns what is wrong with the combination of a lease's enums.
+func (l *lease) checkState() error {
+	allowed := combinations[l.phase]
+	if allowed.record.has(uint8(l.recordState)) && allowed.grant.has(uint8(l.grant)) && allowed.change.has(uint8(l.change)) && allowed.access.has(uint8(l.access)) &&
+		(!l.change.fate() || !l.recordState.loaded()) {
+		return nil
+	}
+	return fmt.Errorf("lease %s is %s, with its record %s, its grant %s, the change %s and access %s", l.id(), phaseTable[l.phase].name,
+		recordTable[l.recordState].name, grantTable[l.grant].name, changeTable[l.change].name, accessTable[l.access].name)
+}
