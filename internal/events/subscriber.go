@@ -71,7 +71,12 @@ func (s *Subscriber) Close() {
 // Position is the ID behind which the next batch begins: resuming with it
 // misses nothing, also when the filter let nothing through for long. While a
 // Resync is still to come, resuming with it begins with one too.
-func (s *Subscriber) Position() string { return s.hub.id(s.cursor - 1) }
+func (s *Subscriber) Position() string {
+	if s.cursor == 0 {
+		return s.hub.nonce + "-unknown"
+	}
+	return s.hub.id(s.cursor - 1)
+}
 
 // Next waits for events that the filter lets through and returns a batch of
 // them, which is valid until the next call. A subscriber that fell behind by

@@ -21,13 +21,13 @@ type acquireInput struct {
 
 // commonFields are those that an acquire has for one lock as for several.
 var commonFields = []field[acquireInput]{
-	{name: "Idempotency-Key", in: inHeader, to: func(a *acquireInput) any { return (*secret)(&a.IdempotencyKey) }},
+	{name: "Idempotency-Key", in: inHeader, to: func(a *acquireInput) any { return (*idempotencyKey)(&a.IdempotencyKey) }},
 	{name: "Lease-Token", in: inHeader, zero: true, to: func(a *acquireInput) any { return (*secret)(&a.Token) }},
 	{name: "ttl", to: func(a *acquireInput) any { return &a.TTL }},
 	{name: "wait", to: func(a *acquireInput) any { return (*patience)(&a.Wait) }},
 	{name: "async", to: func(a *acquireInput) any { return &a.Async }},
 	{name: "owner", zero: true, to: func(a *acquireInput) any { return &a.Owner }},
-	{name: "metadata", zero: true, to: func(a *acquireInput) any { return &a.Metadata }},
+	{name: "metadata", zero: true, to: func(a *acquireInput) any { return (*metadata)(&a.Metadata) }},
 	{name: "lock_delay", zero: true, to: func(a *acquireInput) any { return &a.LockDelay }},
 	{name: "lock_delay_on", to: func(a *acquireInput) any { return &a.LockDelayOn }},
 	{name: "ephemeral", to: func(a *acquireInput) any { return &a.Ephemeral }},
@@ -62,7 +62,7 @@ var wantFields = operation[locks.Want]{fields: []field[locks.Want]{
 type wants []locks.Want
 
 func (w *wants) read(name string, v value) error {
-	if v.source == fromQuery {
+	if v.plain() {
 		for lock := range strings.SplitSeq(v.text, ",") {
 			if err := recipe.CheckLockName(lock); looksLikeToken(lock) {
 				return invalid(fmt.Sprintf("locks[%d]", len(*w)), tokenHint)
@@ -231,4 +231,27 @@ func (x *exchange) tell(token string, err error) {
 	if e, ok := errors.AsType[*locks.Error](err); x.line.lease == "" && (!ok || e.Code != locks.CodeTokenWrong) {
 		x.line.lease = leaseOf(token)
 	}
+}
+
+// idempotencyKey is the key bare or as a string of a structured field (RFC 9651, section 3.3.3), which are the same key.
+type idempotencyKey string
+
+func (k *idempotencyKey) read(name string, v value) error {
+	key, quoted := strings.CutPrefix(strings.TrimSpace(v.text), `"`)
+	if !quoted {
+		return (*secret)(k).read(name, v)
+	}
+	var b strings.Builder
+	for ; key != "" && key[0] != '"'; key = key[1:] {
+		if key[0] == '\\' {
+			if key = key[1:]; key == "" || key[0] != '"' && key[0] != '\\' {
+				break
+			}
+		}
+		b.WriteByte(key[0])
+	}
+	if key != `"` {
+		return invalid(name, "Idempotency-Key begins with a quote, and must be one string: \"...\", or have no quotes")
+	}
+	return (*secret)(k).read(name, value{text: b.String()})
 }

@@ -84,6 +84,7 @@ func (a *admin) breakContender(x *exchange) error {
 var configureLock = operation[locks.SettingsRequest]{body: maxBody, fields: ofLock(
 	func(s *locks.SettingsRequest) *string { return &s.Lock }, func(s *locks.SettingsRequest) *string { return &s.NS },
 	field[locks.SettingsRequest]{name: "limit", missing: invalid("limit", "say how many permits the lock has"), to: func(s *locks.SettingsRequest) any { return &s.Limit }},
+	field[locks.SettingsRequest]{name: "If-Match", in: inHeader, to: func(s *locks.SettingsRequest) any { return (*ifMatch)(&s.IfMatch) }},
 )}
 
 func (a *admin) configureLock(x *exchange) error {

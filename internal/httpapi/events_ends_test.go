@@ -98,7 +98,7 @@ func TestTheHeadOfAStreamIsItsHeader(t *testing.T) {
 		}
 	}
 	w.expect(t, 422, "", "HEAD", "/v1/events?type=nonsense")
-	if a := w.send(t, "POST", "/v1/events"); a.Status != 405 || a.Header.Get("Allow") != "GET, HEAD" {
+	if a := w.send(t, "POST", "/v1/events"); a.Status != 405 || a.Header.Get("Allow") != "GET, HEAD, OPTIONS" {
 		t.Errorf("POST: %d %v", a.Status, a.Header)
 	}
 	w.expect(t, 405, "", "POST", "/v1/events/ws")

@@ -40,13 +40,31 @@ func newExchange(s *Server) *exchange {
 
 func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	x.w, x.r, x.started = w, r, time.Now()
-	x.requestID = newRequestID()
+	x.requestID = requestID(r.Header)
 	h := w.Header()
 	h["Lockkeeper-Request-Id"] = []string{x.requestID}
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
 	h["Content-Security-Policy"] = noFrames
 	h["Cross-Origin-Resource-Policy"] = sameOrigin
+}
+
+// requestID is the id that a client or a proxy has given the request, when it is well formed, else a new one.
+func requestID(h http.Header) string {
+	const most = 64
+	given := h["X-Request-Id"]
+	if len(given) != 1 || given[0] == "" || len(given[0]) > most {
+		return newRequestID()
+	}
+	for i := range len(given[0]) {
+		switch c := given[0][i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '.', c == '_', c == ':', c == '@', c == '/', c == '+', c == '~', c == '-':
+		default:
+			return newRequestID() // it stands in logs and in headers
+		}
+	}
+	return given[0]
 }
 
 // newRequestID is unique among the requests of a log, and no secret.
@@ -129,6 +147,10 @@ func (x *exchange) left() {
 
 // send writes the buffer, if the budget of large answers has room for it.
 func (x *exchange) send(status int, contentType []string) error {
+	if status == http.StatusOK && x.fresh() {
+		x.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	if counted := int64(x.out.Len()); counted > smallAnswer && status < http.StatusBadRequest && x.reads() && x.status == 0 {
 		if !x.s.answers.take(counted) {
 			return tooManyAnswers()
@@ -137,10 +159,14 @@ func (x *exchange) send(status int, contentType []string) error {
 	}
 	h := x.Header()
 	h["Content-Type"] = contentType
-	h["Content-Length"] = []string{strconv.Itoa(x.out.Len())}
-	x.close(status, x.out.Bytes())
+	body, ok := x.compressed()
+	if !ok {
+		body = x.out.Bytes()
+	}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	x.close(status, body)
 	x.WriteHeader(status)
-	_, _ = x.w.Write(x.out.Bytes()) // an error means that the client is gone
+	_, _ = x.w.Write(body) // an error means that the client is gone
 	return nil
 }
 
@@ -206,9 +232,6 @@ func (x *exchange) problem(p *problem) {
 	h := x.Header()
 	if wait, ok := p.retry(); ok {
 		h["Retry-After"] = []string{strconv.FormatInt(retrySeconds(wait), 10)}
-	}
-	if doc.Status == http.StatusUnauthorized {
-		h["Www-Authenticate"] = []string{`Lease-Token realm="lockkeeper"`} // RFC 9110, section 15.5.2
 	}
 	if x.forShell(p) {
 		_ = x.send(x.encodeShell(shellFailure(p.code, doc.Status)), typeText)

@@ -66,7 +66,7 @@ func decode[T any](x *exchange, op *operation[T], into *T) error {
 		return err
 	}
 	if x.r.URL.RawQuery != "" {
-		if err := d.query(x.r.URL.RawQuery); err != nil {
+		if err := d.pairs(x.r.URL.RawQuery, fromQuery, "query"); err != nil {
 			return err
 		}
 	}
@@ -119,8 +119,8 @@ func (d *decoder[T]) address(x *exchange) error {
 	return nil
 }
 
-// query splits the query itself: url.ParseQuery drops the order and takes an empty name for a name.
-func (d *decoder[T]) query(raw string) error {
+// pairs reads a query or a form. It splits the text itself: url.ParseQuery drops the order and takes an empty name for a name.
+func (d *decoder[T]) pairs(raw string, from source, where string) error {
 	for pair := range strings.SplitSeq(raw, "&") {
 		if pair == "" {
 			continue
@@ -128,13 +128,13 @@ func (d *decoder[T]) query(raw string) error {
 		rawName, rawValue, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(rawName)
 		if err != nil || !utf8.ValidString(name) {
-			return malformed("the query has a name that is not percent-encoded UTF-8")
+			return malformed("the " + where + " has a name that is not percent-encoded UTF-8")
 		}
 		text, err := url.QueryUnescape(rawValue)
 		if err != nil || !utf8.ValidString(text) {
-			return &problem{code: codeMalformed, field: echo(name), detail: "its value in the query must be percent-encoded UTF-8"}
+			return &problem{code: codeMalformed, field: echo(name), detail: "its value in the " + where + " must be percent-encoded UTF-8"}
 		}
-		if err := d.take(name, value{source: fromQuery, text: text}); err != nil {
+		if err := d.take(name, value{source: from, text: text}); err != nil {
 			return err
 		}
 	}
@@ -152,8 +152,13 @@ func (d *decoder[T]) body(x *exchange) error {
 	case d.op.body == noBody:
 		return malformed("this operation has no body")
 	}
-	if err := jsonOnly(x.r.Header); err != nil {
+	form, err := isForm(x.r)
+	switch {
+	case err != nil:
 		return err
+	case form:
+		x.form = true
+		return d.pairs(string(body), fromForm, "form")
 	}
 	return decodeObject(body, d.take)
 }
@@ -180,7 +185,7 @@ func (d *decoder[T]) take(name string, v value) error {
 }
 
 func (p place) has(s source) bool {
-	return p == anywhere || p == inQuery && s == fromQuery || p == inBody && s == fromBody
+	return p == anywhere || p == inQuery && s == fromQuery || p == inBody && s != fromQuery
 }
 
 // finish takes what headers add to the query, and looks for what is missing.
@@ -246,7 +251,7 @@ func (d *decoder[T]) unknown(name string, from source) error {
 	case i < 0:
 	case names[i] != name:
 		p.detail = "write it as " + names[i]
-	case from == fromBody:
+	case from != fromQuery:
 		p.detail = "give it in the query"
 	default:
 		p.detail = "give it in the body"

@@ -1,13 +1,20 @@
 package httpapi
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"io"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
 )
@@ -147,5 +154,309 @@ func TestD12NaturalGuessesGetTheLineThatWorks(t *testing.T) {
 		if a.Problem == nil || !strings.Contains(a.Problem.Detail, line) {
 			t.Errorf("POST %s: %d %s", path, a.Status, a.Body)
 		}
+	}
+}
+
+func TestD6AClientThatHasItIsAnswered304(t *testing.T) {
+	g := serve(t)
+	g.locks = func(locks.LockFilter) (locks.LockPage, error) {
+		return locks.LockPage{Items: []locks.Lock{{NS: "default", Name: "x", State: locks.LockHeld, Rev: "1"}}}, nil
+	}
+	for _, path := range []string{"/v1/locks/x", "/v1/leases/self", "/v1/locks", "/v1/leases", "/openapi.yaml"} {
+		tag := g.send(t, "GET", path, apitest.Token(someToken)).Header.Get("ETag")
+		if tag == "" {
+			t.Errorf("%s has no ETag", path)
+		}
+		for condition, status := range map[string]int{tag: 304, `"a", W/` + strings.TrimPrefix(tag, "W/"): 304, "*": 304, `"other"`: 200, "broken": 200} {
+			for _, method := range []string{"GET", "HEAD"} {
+				a := g.send(t, method, path, apitest.Token(someToken), apitest.Header("If-None-Match", condition))
+				if a.Status != status || a.Header.Get("ETag") != tag || status == 304 && len(a.Body) > 0 {
+					t.Errorf("%s %s with %s: %d %s %q", method, path, condition, a.Status, a.Header.Get("ETag"), a.Body)
+				}
+			}
+		}
+	}
+	g.untrusted.Store(true) // it would confirm that the lease is held
+	g.expect(t, 503, "zookeeper_unavailable", "GET", "/v1/leases/self", apitest.Token(someToken), apitest.Header("If-None-Match", "*"))
+}
+
+func TestD7AChangeOfWhatIsNotAsItWasSeenIs412(t *testing.T) {
+	g := serve(t)
+	g.configure = func(req locks.SettingsRequest) (locks.Lock, error) {
+		if req.IfMatch != nil && !slices.Contains(req.IfMatch, "7f-1") {
+			return locks.Lock{}, locks.Changed()
+		}
+		return locks.Lock{NS: req.NS, Name: req.Lock, State: locks.LockFree, Limit: req.Limit, Rev: "7f-2"}, nil
+	}
+	g.update = func(req locks.UpdateRequest) (locks.Lease, error) {
+		if req.IfMatch != nil && !slices.Contains(req.IfMatch, "7f-1") {
+			return locks.Lease{}, locks.Changed()
+		}
+		return held(), nil
+	}
+	for condition, want := range map[string]struct {
+		status int
+		code   string
+	}{
+		`"nope"`: {412, "precondition_failed"}, `W/"7f-1"`: {412, "precondition_failed"}, `"a", "b"`: {412, "precondition_failed"},
+		`"7f-1"`: {200, ""}, `"a", "7f-1"`: {200, ""}, `*`: {200, ""}, `nope`: {422, "invalid_field"}, `"open`: {422, "invalid_field"},
+	} {
+		g.expect(t, want.status, want.code, "PUT", "/v1/locks/s?limit=4", apitest.Header("If-Match", condition))
+		g.expect(t, want.status, want.code, "PATCH", "/v1/leases/self?owner=me", apitest.Token(someToken), apitest.Header("If-Match", condition))
+	}
+}
+
+func TestD18AnIdempotencyKeyIsOneKeyInBothSpellings(t *testing.T) {
+	g := serve(t)
+	var asked []string
+	g.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+		asked = append(asked, req.IdempotencyKey)
+		return locks.AcquireResult{Lease: held()}, nil
+	}
+	for _, key := range []string{someKey, `"` + someKey + `"`, ` "` + someKey + `" `, `"0123456789\"\\cdef"`} {
+		g.expect(t, 201, "", "POST", "/v1/locks/x/leases", apitest.Key(key))
+	}
+	if want := []string{someKey, someKey, someKey, `0123456789"\cdef`}; !slices.Equal(asked, want) {
+		t.Errorf("asked with %q", asked)
+	}
+	for _, key := range []string{`"` + someKey, `"` + someKey + `";a=1`, `"0123456789\x"`, `""`, `"short"`, `"`} {
+		if a := g.expect(t, 422, "invalid_field", "POST", "/v1/locks/x/leases", apitest.Key(key)); a.Problem != nil && a.Problem.Field != "Idempotency-Key" {
+			t.Errorf("%s: %s", key, a.Body)
+		}
+	}
+}
+
+func TestD19AStreamFromAnUnknownPlaceHasNoUnderflowedID(t *testing.T) {
+	hub := events.New(events.Options{})
+	sub, err := hub.Subscribe(events.Filter{}, "zzz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	g := serve(t, func(o *Options) { o.Events = hub })
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", g.url+"/v1/events?since=zzz", nil)
+	response, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	begin := make([]byte, 40)
+	n, err := io.ReadAtLeast(response.Body, begin, 30)
+	if id := sub.Position(); err != nil || strings.Contains(string(begin[:n]), "-1844") || !strings.Contains(string(begin[:n]), "id: ") || strings.Contains(id, "-1844") {
+		t.Errorf("%q %v, position %s", begin[:n], err, id)
+	}
+	again, err := hub.Subscribe(events.Filter{}, sub.Position())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if batch, err := again.Next(t.Context()); err != nil || len(batch) != 1 || batch[0].Type != events.Resync {
+		t.Errorf("resuming there gives %v %v", batch, err)
+	}
+}
+
+func TestD20OptionsTellsTheMethods(t *testing.T) {
+	_, with := withWebhooks(t, newShelf())
+	g := serve(t, with)
+	for _, r := range routeTable() {
+		path := strings.NewReplacer("{lock}", "deploy", "{id}", someID, "{name}", "n").Replace(r.pattern)
+		a := g.send(t, "OPTIONS", path)
+		if allow := strings.Split(a.Header.Get("Allow"), ", "); a.Status != 204 || !slices.Contains(allow, r.method) || !slices.Contains(allow, "OPTIONS") {
+			t.Errorf("OPTIONS %s: %d %v", path, a.Status, allow)
+		}
+	}
+	g.expect(t, 403, "cross_origin", "OPTIONS", "/v1/locks", apitest.Header("Origin", "http://evil.example"))
+}
+
+func TestD21AListOfLocksIsATableForPeople(t *testing.T) {
+	g := serve(t)
+	g.locks = func(locks.LockFilter) (locks.LockPage, error) {
+		l := queue()
+		l.HolderCount, l.Holders[0].Owner = 1, "me\x1b[31m\u202e"
+		return locks.LockPage{Items: []locks.Lock{l, {NS: "default", Name: "idle", State: locks.LockFree, Limit: 3}}, NextCursor: "c9"}, nil
+	}
+	a := g.send(t, "GET", "/v1/locks?format=text")
+	want := "LOCK    NS       STATE  HOLDERS  WAITING  LIMIT  HELD BY\n" +
+		"deploy  default  held   1        3        -      me?[31m?\nidle    default  free   0        0        3      -\nmore: cursor=c9\n"
+	if string(a.Body) != want {
+		t.Errorf("got\n%s\nwant\n%s", a.Body, want)
+	}
+	if b := g.send(t, "GET", "/v1/locks", apitest.Header("Accept", "text/plain")); string(b.Body) != want {
+		t.Errorf("Accept: text/plain gives %s", b.Body)
+	}
+}
+
+func TestD22LargeAnswersAreCompressedAndSecretsNever(t *testing.T) {
+	g := serve(t)
+	long := strings.Repeat("a", 100)
+	g.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) {
+		q := queue()
+		for range 100 {
+			q.Waiters = append(q.Waiters, locks.Contender{LeaseID: "x", Znode: "/x", Owner: long, Mode: locks.Shared, Position: 4})
+		}
+		return q, nil
+	}
+	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+		l := held()
+		l.Metadata = strings.Repeat(long, 200)
+		return locks.AcquireResult{Lease: l}, nil
+	}
+	g.lease = func(context.Context, locks.LeaseRequest) (locks.Lease, error) {
+		l := held()
+		l.Metadata = strings.Repeat(long, 200)
+		return l, nil
+	}
+	for _, c := range []struct {
+		method, path, accept string
+		compressed           bool
+	}{
+		{"GET", "/openapi.yaml", "gzip", true}, {"GET", "/v1/locks/x", "gzip", true}, {"GET", "/v1/locks/x", "br, GZIP;q=0.5", true},
+		{"GET", "/v1/locks/x", "identity", false}, {"GET", "/v1/locks/x", "gzip;q=0", false}, {"GET", "/v1/locks", "gzip", false}, // it is small
+		{"POST", "/v1/locks/x/leases", "gzip", false}, {"GET", "/v1/leases/self", "gzip", false},
+	} {
+		req := rawRequest(t, g, c.method, c.path)
+		req.Header.Set("Accept-Encoding", c.accept)
+		plain := rawSend(t, rawRequest(t, g, c.method, c.path))
+		a := rawSend(t, req)
+		body := a.body
+		if a.header.Get("Content-Encoding") == "gzip" {
+			unzip, err := gzip.NewReader(bytes.NewReader(a.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err = io.ReadAll(unzip); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := a.header.Get("Content-Encoding") == "gzip"; got != c.compressed || len(body) != len(plain.body) {
+			t.Errorf("%s %s with %s: compressed %v, %d bytes in place of %d", c.method, c.path, c.accept, got, len(body), len(plain.body))
+		}
+	}
+	if a := g.send(t, "GET", "/openapi.yaml"); a.Header.Get("Cache-Control") != "no-cache" {
+		t.Errorf("Cache-Control %q", a.Header.Get("Cache-Control"))
+	}
+}
+
+func TestD23FormsAndMergePatchesAreTaken(t *testing.T) {
+	g := serve(t)
+	form := func(body string) apitest.Option {
+		return func(r *http.Request) {
+			apitest.Body(body)(r)
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=UTF-8")
+		}
+	}
+	g.expect(t, 201, "", "POST", "/v1/locks/x/leases?owner=me", form("ttl=10s&wait=0&lock_delay=1s&ephemeral=false&metadata=a%26b+c"))
+	if got := g.asked(); len(got) != 1 || !strings.Contains(got[0], "TTL:10s") || !strings.Contains(got[0], "Owner:me Metadata:a&b c") || !strings.Contains(got[0], "LockDelay:1s") {
+		t.Errorf("asked %q", got)
+	}
+	g.expect(t, 200, "", "PUT", "/v1/locks/x", form("limit=4"))
+	g.expect(t, 200, "", "POST", "/v1/leases/self/heartbeat", form("ttl=10s"), apitest.Token(someToken))
+	for body, code := range map[string]string{"ttl=10s&ttl=11s": "repeated_field", "owner=you": "repeated_field", "tll=10s": "unknown_field", "ttl=%zz": "malformed_request", "mode=%ff": "malformed_request", "limit=x": "invalid_field"} {
+		if a := g.send(t, "POST", "/v1/locks/x/leases?owner=me", form(body)); a.Code() != code {
+			t.Errorf("%s: %s, want %s", body, a.Body, code)
+		}
+	}
+	g.expect(t, 422, "invalid_field", "POST", "/v1/heartbeats", form("tokens="+someToken))
+	// A shell that would evaluate the answer gets lines, whatever else is wrong.
+	for _, body := range []string{"format=env", "ttl=x&format=env", "ttl=%zz&format=env"} {
+		a := g.send(t, "POST", "/v1/locks/x/leases", form(body))
+		if a.Status < 400 || !strings.HasSuffix(string(a.Body), "\nfalse\n") {
+			t.Errorf("%s: %d %s", body, a.Status, a.Body)
+		}
+	}
+	g.asked()
+	patch := func(r *http.Request) {
+		apitest.Body(`{"owner":"you","metadata":null}`)(r)
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	var change locks.UpdateRequest
+	g.update = func(req locks.UpdateRequest) (locks.Lease, error) { change = req; return held(), nil }
+	g.expect(t, 200, "", "PATCH", "/v1/leases/self", patch, apitest.Token(someToken))
+	if change.Owner == nil || *change.Owner != "you" || change.Metadata == nil || *change.Metadata != "" {
+		t.Errorf("asked for %+v", change)
+	}
+	g.expect(t, 415, "unsupported_media_type", "POST", "/v1/locks/x/leases", patch)
+}
+
+func TestD23AListLinksToItsNextPage(t *testing.T) {
+	g := serve(t)
+	g.locks = func(locks.LockFilter) (locks.LockPage, error) {
+		return locks.LockPage{Items: []locks.Lock{{NS: "default", Name: "x", State: locks.LockHeld}}, NextCursor: "c+2"}, nil
+	}
+	if link := g.send(t, "GET", "/v1/locks?prefix=a%3E%22&cursor=c1").Header.Get("Link"); link != `</v1/locks?cursor=c%2B2&prefix=a%3E%22>; rel="next"` {
+		t.Errorf("Link: %s", link)
+	}
+	if link := g.send(t, "GET", "/v1/leases?owner=me").Header.Get("Link"); link != `</v1/leases?cursor=c2&owner=me>; rel="next"` {
+		t.Errorf("Link: %s", link)
+	}
+	g.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) { return queue(), nil }
+	if link := g.send(t, "GET", "/v1/locks/a%2525b?wait=1s&since=x&limit=2").Header.Get("Link"); link != `</v1/locks/a%2525b?cursor=c9&limit=2>; rel="next"` {
+		t.Errorf("Link: %s", link)
+	}
+}
+
+func TestD24And25TextsForPeopleNameCharactersAndRanges(t *testing.T) {
+	g := serve(t)
+	for path, words := range map[string]string{
+		"/v1/locks/%C3%BC/leases":                                "must not contain 'ü'",
+		"/v1/locks/a%E2%80%8Bb/leases":                           "the character U+200B",
+		"/v1/locks/x/leases?ttl=9999999999999h":                  "ttl must be between 1s and 24h",
+		"/v1/locks/x/leases?wait=9999999999999h":                 "wait must be between 0 and 24h",
+		"/v1/locks/x/leases?ttl=-9999999999999h":                 "ttl must be between 1s and 24h",
+		"/v1/locks/x/leases?lock_delay=99999999999999999999h30m": "lock_delay must be between 0 and 1h",
+		"/v1/locks/x/revoke?force_after=9999999999999h":          "force_after must be at most 24h",
+		"/v1/locks/x/leases?ttl=9x":                              "ttl must be a number with a unit",
+	} {
+		a := g.send(t, "POST", path)
+		if a.Problem == nil || !strings.Contains(a.Problem.Detail, words) || strings.Contains(a.Problem.Detail, `\`) {
+			t.Errorf("%s: %s", path, a.Body)
+		}
+	}
+}
+
+func TestD26ARequestKeepsItsID(t *testing.T) {
+	log := new(lines)
+	g := serve(t, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
+	for given, kept := range map[string]bool{
+		"7b1f0e1c-2b3a-4c5d-8e6f-708192a3b4c5": true, "1-67891233:a/b@c+d~e.f_g": true, strings.Repeat("x", 64): true,
+		strings.Repeat("x", 65): false, "a b": false, "$(x)": false, `"a"`: false, "ü": false,
+	} {
+		a := g.send(t, "POST", "/v1/nothing", apitest.Header("X-Request-Id", given))
+		if id := a.Header.Get("Lockkeeper-Request-Id"); (id == given) != kept || id == "" || a.Problem.RequestID != id {
+			t.Errorf("%q is %q, and in the problem %q", given, id, a.Problem.RequestID)
+		} else if line := log.next(t); line["request_id"] != id {
+			t.Errorf("%q is %v in the log", given, line["request_id"])
+		}
+	}
+}
+
+func TestD27MetadataMayBeAnObject(t *testing.T) {
+	g := serve(t)
+	for body, want := range map[string]string{
+		`{"metadata":{ "b" : 1.50, "a":"x\ny" }}`: `{"b":1.50,"a":"x\ny"}`, `{"metadata":"{ }"}`: `{ }`, `{"metadata":{}}`: `{}`,
+	} {
+		a := g.expect(t, 201, "", "POST", "/v1/locks/x/leases", apitest.JSON(body))
+		if got := read[api.Lease](t, a).Metadata; got != want {
+			t.Errorf("%s is shown as %q", body, got)
+		}
+		var change locks.UpdateRequest
+		g.update = func(req locks.UpdateRequest) (locks.Lease, error) { change = req; return held(), nil }
+		if g.expect(t, 200, "", "PATCH", "/v1/leases/self", apitest.JSON(body), apitest.Token(someToken)); change.Metadata == nil || *change.Metadata != want {
+			t.Errorf("%s changes it to %v", body, change.Metadata)
+		}
+	}
+	large := `{"metadata":{"a":"` + strings.Repeat("x", locks.MaxMetadata) + `"}}`
+	for _, body := range []string{large, `{"metadata":[1]}`, `{"metadata":1}`, `{"metadata":{"a":}}`} {
+		if a := g.send(t, "POST", "/v1/locks/x/leases", apitest.JSON(body)); a.Status != 422 && a.Status != 400 {
+			t.Errorf("%.40s: %d", body, a.Status)
+		}
+	}
+}
+
+func TestAMissingLeaseTokenIs403(t *testing.T) {
+	g := serve(t)
+	a := g.expect(t, 403, "lease_token_missing", "DELETE", "/v1/leases/self")
+	if a.Header.Get("WWW-Authenticate") != "" {
+		t.Errorf("%v", a.Header)
 	}
 }

@@ -22,6 +22,7 @@ type incoming struct {
 	r        *http.Request
 	buffer   bytes.Buffer // the body, once it is read
 	bodyRead bool         // buffer is this request's
+	form     bool         // and is a form
 	peer     *fleet.Seal  // what the gateway says that has sent it here; nil: a client has
 }
 
@@ -72,23 +73,27 @@ func (x *exchange) readBody(limit int64) ([]byte, error) {
 	return x.buffer.Bytes(), nil
 }
 
-// jsonOnly refuses a body that does not say that it is JSON.
-func jsonOnly(h http.Header) error {
-	if coding := h.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return &problem{code: codeUnsupportedType, field: "Content-Encoding", detail: "send the body as it is"}
+// isForm reports whether the body says that it is a form. It refuses one that says neither that nor that it is JSON.
+func isForm(r *http.Request) (form bool, err error) {
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return false, &problem{code: codeUnsupportedType, field: "Content-Encoding", detail: "send the body as it is"}
 	}
-	if types := h["Content-Type"]; len(types) == 1 {
+	if types := r.Header["Content-Type"]; len(types) == 1 {
 		if types[0] == "application/json" {
-			return nil
+			return false, nil
 		}
 		mediaType, params, err := mime.ParseMediaType(types[0])
-		charset := params["charset"]
-		if err == nil && mediaType == "application/json" && (charset == "" || strings.EqualFold(charset, "utf-8")) {
-			return nil
+		if charset := params["charset"]; err == nil && (charset == "" || strings.EqualFold(charset, "utf-8")) {
+			switch {
+			case mediaType == "application/json", mediaType == "application/merge-patch+json" && r.Method == http.MethodPatch:
+				return false, nil
+			case mediaType == "application/x-www-form-urlencoded":
+				return true, nil
+			}
 		}
 	}
-	return &problem{code: codeUnsupportedType, field: "Content-Type",
-		detail: "send the body as application/json (curl -H 'Content-Type: application/json' -d '{...}'), or the fields in the query"}
+	return false, &problem{code: codeUnsupportedType, field: "Content-Type",
+		detail: "send the body as application/json (curl -H 'Content-Type: application/json' -d '{...}'), as a form (curl -d ttl=30s), or the fields in the query"}
 }
 
 // reads reports whether the request asks for no change.

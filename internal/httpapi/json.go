@@ -20,8 +20,12 @@ type source int
 
 const (
 	fromQuery source = iota // or a path, or a header
-	fromBody
+	fromBody                // of JSON
+	fromForm
 )
+
+// plain reports whether the value came as text: what is no string is read from it, too.
+func (v value) plain() bool { return v.source != fromBody }
 
 type valueKind int
 

@@ -207,6 +207,7 @@ func (l *leases) listLeases(x *exchange) error {
 	for i := range list.Items {
 		list.Items[i].Token = "" // also if the manager filled it
 	}
+	listed(x, page.Items, func(l *locks.Lease) (string, string) { return l.ID, l.Rev }, page.NextCursor)
 	return x.answer(&list)
 }
 
@@ -217,8 +218,9 @@ type updateInput struct {
 
 var updateLease = operation[updateInput]{body: maxBody, fields: ofBearer(func(u *updateInput) *bearer { return &u.bearer },
 	field[updateInput]{name: "owner", to: func(u *updateInput) any { return &u.Owner }},
-	field[updateInput]{name: "metadata", to: func(u *updateInput) any { return &u.Metadata }},
+	field[updateInput]{name: "metadata", to: func(u *updateInput) any { return newMetadata{&u.Metadata} }},
 	field[updateInput]{name: "ttl", to: func(u *updateInput) any { return &u.TTL }},
+	field[updateInput]{name: "If-Match", in: inHeader, to: func(u *updateInput) any { return (*ifMatch)(&u.IfMatch) }},
 )}
 
 func (l *leases) updateLease(x *exchange) error {

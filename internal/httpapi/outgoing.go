@@ -15,7 +15,9 @@ type outgoing struct {
 	status int          // 0 until the header is written
 	out    bytes.Buffer // what is to be sent
 	json   *json.Encoder
-	seal   *seal // that the answer to another gateway gets; nil when it has it, or for a client
+	shown  string // the entity tag of a success, without quotes; "" when it has none that a look may name
+	open   bool   // the answer holds no secret: it may be compressed
+	seal   *seal  // that the answer to another gateway gets; nil when it has it, or for a client
 }
 
 // seal closes the answer to another gateway's request, which trusts no other proof.
@@ -27,6 +29,7 @@ type seal struct {
 // Header values that every answer shares. They are never written to.
 var (
 	noStore     = []string{"no-store"}
+	noCache     = []string{"no-cache"}
 	noSniff     = []string{"nosniff"}
 	sameOrigin  = []string{"same-origin"}
 	noFrames    = []string{"default-src 'none'; frame-ancestors 'none'"} // pages replace it by their own
@@ -67,12 +70,30 @@ func (o *outgoing) close(status int, body []byte) {
 	}
 }
 
-// tag sets the ETag: the state that the answer shows.
-func (o *outgoing) tag(rev string) { o.Header()["Etag"] = []string{`"` + rev + `"`} }
+// tag tells which state of a thing the answer shows. A client that has it already is answered 304.
+func (o *outgoing) tag(rev string) {
+	o.shown = rev
+	o.Header()["Etag"] = []string{`"` + rev + `"`}
+}
+
+// tagWeakly is tag for an answer whose spans of time change while its state does not.
+func (o *outgoing) tagWeakly(rev string) {
+	o.shown = rev
+	o.Header()["Etag"] = []string{`W/"` + rev + `"`}
+}
+
+// keep lets a client keep the answer, which it asks about each time: it is the same for as long as the gateway runs.
+func (o *outgoing) keep(tag string) {
+	o.tag(tag)
+	o.open = true
+	o.Header()["Cache-Control"] = noCache
+}
 
 // forget removes what only a success says.
 func (o *outgoing) forget() {
-	for _, name := range [...]string{"Location", "Etag", "Idempotency-Replayed", "X-Accel-Buffering"} {
+	o.shown, o.open = "", false
+	o.Header()["Cache-Control"] = noStore
+	for _, name := range [...]string{"Location", "Etag", "Idempotency-Replayed", "Link", "X-Accel-Buffering"} {
 		delete(o.Header(), name)
 	}
 }

@@ -82,7 +82,7 @@ func TestPagesAreServedBehindTheGuard(t *testing.T) {
 		if h := get(t, g, "HEAD", path); h.status != 200 || len(h.body) > 0 {
 			t.Errorf("HEAD %s: %d %q", path, h.status, h.body)
 		}
-		if p := get(t, g, "POST", path); p.status != 405 || p.header.Get("Allow") != "GET, HEAD" {
+		if p := get(t, g, "POST", path); p.status != 405 || p.header.Get("Allow") != "GET, HEAD, OPTIONS" {
 			t.Errorf("POST %s: %d %v", path, p.status, p.header)
 		}
 	}

@@ -35,7 +35,6 @@ const (
 	codeDraining         code = "draining"
 	codeNoWebhook        code = "webhook_not_found"
 	codeTooManyWebhooks  code = "too_many_webhooks"
-	codeWebhookChanged   code = "webhook_changed"
 	codeNotReady         code = "not_ready"
 	codeNotAlive         code = "not_alive"
 	codeInternal         code = "internal"
@@ -63,7 +62,7 @@ type kind struct {
 func catalogue() []kind {
 	return []kind{
 		{codeMalformed, 400, "The request is malformed", never},
-		{code(locks.CodeTokenMissing), 401, "A lease token is needed", never},
+		{code(locks.CodeTokenMissing), 403, "A lease token is needed", never},
 		{code(locks.CodeTokenWrong), 403, "The lease token is not this lease's", never},
 		{codeTokenNeeded, 403, "A fencing token is needed", never},
 		{codeTokenStale, 403, "The fencing token is not current", never},
@@ -90,9 +89,9 @@ func catalogue() []kind {
 		{code(locks.CodeNotExclusive), 409, "The lease is not exclusive", never},
 		{codeTooManyWebhooks, 409, "Too many webhooks", never},
 		{code(locks.CodeEnded), 410, "The lease has ended", never},
-		{codeWebhookChanged, 412, "The webhook was changed meanwhile", never},
+		{code(locks.CodeChanged), 412, "It has changed since the version in If-Match", never},
 		{codeBodyTooLarge, 413, "The body is too large", never},
-		{codeUnsupportedType, 415, "The body is not application/json", never},
+		{codeUnsupportedType, 415, "The body is neither JSON nor a form", never},
 		{codeHostNotAllowed, 421, "The Host is not a name of this gateway", never},
 		{codeInvalidField, 422, "A field is invalid", never},
 		{codeNeedsUnit, 422, "A duration needs a unit", never},

@@ -16,6 +16,7 @@ type process struct {
 	version     string
 	mode        api.InfoMode
 	openapi     []byte
+	openapiTag  string
 	connections connlimit.Limits // as Options has it
 }
 
@@ -74,6 +75,7 @@ func (p *process) metrics(x *exchange) error {
 }
 
 func (p *process) getOpenAPI(x *exchange) error {
+	x.keep(p.openapiTag)
 	x.raw(p.openapi)
 	return x.send(http.StatusOK, typeYAML)
 }

@@ -15,23 +15,35 @@ type queues struct {
 	s     *Server
 }
 
-var listLocks = operation[locks.LockFilter]{fields: []field[locks.LockFilter]{
-	{name: "ns", in: inQuery, to: func(f *locks.LockFilter) any { return &f.NS }},
-	{name: "prefix", in: inQuery, zero: true, to: func(f *locks.LockFilter) any { return &f.Prefix }},
-	{name: "contains", in: inQuery, zero: true, to: func(f *locks.LockFilter) any { return &f.Contains }},
-	{name: "state", in: inQuery, to: func(f *locks.LockFilter) any { return &f.State }},
-	{name: "limit", in: inQuery, to: func(f *locks.LockFilter) any { return &f.Limit }},
-	{name: "cursor", in: inQuery, to: func(f *locks.LockFilter) any { return (*cursor)(&f.Cursor) }},
+type listInput struct {
+	locks.LockFilter
+	format string // "text" or "json"
+}
+
+var listLocks = operation[listInput]{fields: []field[listInput]{
+	{name: "ns", in: inQuery, to: func(l *listInput) any { return &l.NS }},
+	{name: "prefix", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Prefix }},
+	{name: "contains", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Contains }},
+	{name: "state", in: inQuery, to: func(l *listInput) any { return &l.State }},
+	{name: "limit", in: inQuery, to: func(l *listInput) any { return &l.Limit }},
+	{name: "cursor", in: inQuery, to: func(l *listInput) any { return (*cursor)(&l.Cursor) }},
+	{name: "format", in: inQuery, to: func(l *listInput) any { return oneOf{&l.format, []string{"json", "text"}} }},
 }}
 
 func (q *queues) listLocks(x *exchange) error {
-	filter := locks.LockFilter{Principal: locks.Anonymous, Limit: locks.DefaultPage}
-	if err := decode(x, &listLocks, &filter); err != nil {
+	in := listInput{LockFilter: locks.LockFilter{Principal: locks.Anonymous, Limit: locks.DefaultPage}}
+	if err := decode(x, &listLocks, &in); err != nil {
 		return err
 	}
-	page, err := q.locks.Locks(x.r.Context(), filter)
+	page, err := q.locks.Locks(x.r.Context(), in.LockFilter)
 	if err != nil {
 		return err
+	}
+	listed(x, page.Items, func(l *locks.Lock) (string, string) { return l.Name, l.Rev }, page.NextCursor)
+	if in.format == "text" || in.format == "" && prefersText(x.r.Header) {
+		x.out.Reset()
+		writeLocks(&x.out, &page)
+		return x.send(http.StatusOK, typeText)
 	}
 	return x.answer(&api.LockList{Items: each(page.Items, lockShape), NextCursor: page.NextCursor})
 }
@@ -79,6 +91,8 @@ func (q *queues) getLock(x *exchange) error {
 		return draining()
 	}
 	x.tag(lock.Rev)
+	x.next(lock.NextCursor)
+	x.open = true
 	if in.format == "text" || in.format == "" && prefersText(x.r.Header) {
 		x.out.Reset()
 		writeTable(&x.out, &lock)

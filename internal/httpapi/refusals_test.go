@@ -82,7 +82,7 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a body for GET", "GET", lock, opt(apitest.JSON(`{}`)), 400, "malformed_request", ""},
 
 		// Content type and size.
-		{"a form", "POST", acquire, opt(apitest.Header("Content-Type", "application/x-www-form-urlencoded"), apitest.Body("ttl=10s")), 415, "unsupported_media_type", "Content-Type"},
+		{"a form of parts", "POST", acquire, opt(apitest.Header("Content-Type", "multipart/form-data; boundary=x"), apitest.Body("ttl=10s")), 415, "unsupported_media_type", "Content-Type"},
 		{"no content type", "POST", acquire, opt(apitest.Body(`{"ttl":"10s"}`)), 415, "unsupported_media_type", "Content-Type"},
 		{"another charset", "POST", acquire, opt(apitest.JSON(`{}`), apitest.Header("Content-Type", "application/json; charset=latin1")), 415, "unsupported_media_type", "Content-Type"},
 		{"a compressed body", "POST", acquire, opt(apitest.JSON(`{}`), apitest.Header("Content-Encoding", "gzip")), 415, "unsupported_media_type", "Content-Encoding"},
@@ -132,7 +132,7 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"an owner with a C1 control", "POST", acquire, opt(apitest.JSON(`{"owner":"a\u0085"}`)), 422, "invalid_field", "owner"},
 		{"an owner that is a number", "POST", acquire, opt(apitest.JSON(`{"owner":7}`)), 422, "invalid_field", "owner"},
 		{"long metadata", "POST", acquire, opt(apitest.JSON(`{"metadata":"` + strings.Repeat("x", 4097) + `"}`)), 422, "invalid_field", "metadata"},
-		{"metadata that is an object", "POST", acquire, opt(apitest.JSON(`{"metadata":{}}`)), 422, "invalid_field", "metadata"},
+		{"metadata that is an array", "POST", acquire, opt(apitest.JSON(`{"metadata":[{}]}`)), 422, "invalid_field", "metadata"},
 		{"metadata with a control", "POST", acquire, opt(apitest.JSON(`{"metadata":"a\tb"}`)), 422, "invalid_field", "metadata"},
 		{"a namespace with a slash", "POST", acquire + "?ns=a/b", nil, 422, "invalid_field", "ns"},
 		{"an empty namespace", "POST", acquire + "?ns=", nil, 422, "invalid_field", "ns"},
@@ -195,7 +195,7 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a token with a key", "POST", acquire + "?hold=a", opt(tok, apitest.Key(someKey)), 422, "invalid_field", "Idempotency-Key"},
 		{"two tokens of a hold", "POST", acquire + "?hold=a", opt(twice("Lease-Token", someToken)), 422, "repeated_field", "Lease-Token"},
 		{"an empty hold of a release", "DELETE", self + "?hold=", opt(tok), 422, "invalid_field", "hold"},
-		{"a hold of a release without token", "DELETE", lease + "?hold=a", nil, 401, "lease_token_missing", ""},
+		{"a hold of a release without token", "DELETE", lease + "?hold=a", nil, 403, "lease_token_missing", ""},
 
 		// Several locks.
 		{"no locks", "POST", group, nil, 422, "invalid_field", "locks"},
@@ -231,14 +231,14 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a short key, for several", "POST", group + "?locks=a", opt(apitest.Key("short")), 422, "invalid_field", "Idempotency-Key"},
 
 		// Changes, ends and settings.
-		{"a change without token", "PATCH", lease + "?owner=me", nil, 401, "lease_token_missing", ""},
+		{"a change without token", "PATCH", lease + "?owner=me", nil, 403, "lease_token_missing", ""},
 		{"a change of the mode", "PATCH", self + "?mode=shared", opt(tok), 422, "unknown_field", "mode"},
 		{"a change to a short ttl", "PATCH", self + "?ttl=1ms", opt(tok), 422, "invalid_field", "ttl"},
-		{"a change to a null owner", "PATCH", self, opt(tok, apitest.JSON(`{"owner":null}`)), 422, "invalid_field", "owner"},
+		{"a change to a null ttl", "PATCH", self, opt(tok, apitest.JSON(`{"ttl":null}`)), 422, "invalid_field", "ttl"},
 		{"a change of what is no lease", "PATCH", "/v1/leases/x.y?owner=me", opt(tok), 404, "lease_not_found", ""},
-		{"a downgrade without token", "POST", lease + "/downgrade", nil, 401, "lease_token_missing", ""},
+		{"a downgrade without token", "POST", lease + "/downgrade", nil, 403, "lease_token_missing", ""},
 		{"a downgrade with a body", "POST", self + "/downgrade", opt(tok, apitest.JSON(`{}`)), 400, "malformed_request", ""},
-		{"a postmortem of self without token", "GET", self + "/postmortem", nil, 401, "lease_token_missing", ""},
+		{"a postmortem of self without token", "GET", self + "/postmortem", nil, 403, "lease_token_missing", ""},
 		{"a postmortem of what is no token", "GET", self + "/postmortem", opt(apitest.Token("x")), 403, "lease_token_wrong", ""},
 		{"a postmortem with a field", "GET", lease + "/postmortem?wait=1s", nil, 422, "unknown_field", "wait"},
 		{"a break of self", "POST", self + "/break", opt(tok), 404, "lease_not_found", ""},
@@ -290,12 +290,12 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a lease token as a name", "GET", "/v1/locks/" + someToken, nil, 422, "invalid_field", "lock"},
 
 		// Tokens and keys.
-		{"a heartbeat without token", "POST", heartbeat, nil, 401, "lease_token_missing", ""},
-		{"a heartbeat with an empty token", "POST", heartbeat, opt(apitest.Header("Lease-Token", "")), 401, "lease_token_missing", ""},
-		{"a heartbeat of an id without token", "POST", lease + "/heartbeat", nil, 401, "lease_token_missing", ""},
-		{"a release without token", "DELETE", lease, nil, 401, "lease_token_missing", ""},
-		{"a release of self without token", "DELETE", self, nil, 401, "lease_token_missing", ""},
-		{"a look at self without token", "GET", self, nil, 401, "lease_token_missing", ""},
+		{"a heartbeat without token", "POST", heartbeat, nil, 403, "lease_token_missing", ""},
+		{"a heartbeat with an empty token", "POST", heartbeat, opt(apitest.Header("Lease-Token", "")), 403, "lease_token_missing", ""},
+		{"a heartbeat of an id without token", "POST", lease + "/heartbeat", nil, 403, "lease_token_missing", ""},
+		{"a release without token", "DELETE", lease, nil, 403, "lease_token_missing", ""},
+		{"a release of self without token", "DELETE", self, nil, 403, "lease_token_missing", ""},
+		{"a look at self without token", "GET", self, nil, 403, "lease_token_missing", ""},
 		{"two tokens", "POST", heartbeat, opt(twice("Lease-Token", someToken)), 422, "repeated_field", "Lease-Token"},
 		{"two tokens of a look", "GET", lease, opt(twice("Lease-Token", someToken)), 422, "repeated_field", "Lease-Token"},
 		{"a token as an id", "GET", "/v1/leases/" + someToken, nil, 404, "lease_not_found", ""},

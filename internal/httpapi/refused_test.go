@@ -95,7 +95,7 @@ func TestTheAddressOfMetricsIsGuardedToo(t *testing.T) {
 		{"GET", "/metrics", apitest.Header("Sec-Fetch-Site", "cross-site"), http.StatusForbidden},
 		{"GET", "/metrics", apitest.Header(fleet.Header, "forged"), http.StatusForbidden},
 		{"POST", "/metrics", host("localhost"), http.StatusMethodNotAllowed},
-		{"OPTIONS", "/metrics", host("localhost"), http.StatusMethodNotAllowed},
+		{"OPTIONS", "/metrics", host("localhost"), http.StatusNoContent},
 	} {
 		g.expect(t, c.status, "", c.method, c.path, c.option)
 	}

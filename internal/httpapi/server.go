@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -106,7 +108,7 @@ func New(o Options) *Server {
 	s.admin = &admin{o.Locks, s}
 	s.hooks = &hooks{subscriptions: o.Webhooks, fleet: o.Fleet, locks: o.Locks}
 	s.streams = newStreams(s, o.Events, o.MaxStreams)
-	s.process = &process{locks: o.Locks, s: s, version: o.Version, mode: api.Zookeeper, openapi: o.OpenAPI, connections: o.Connections}
+	s.process = &process{locks: o.Locks, s: s, version: o.Version, mode: api.Zookeeper, openapi: o.OpenAPI, openapiTag: digest(o.OpenAPI), connections: o.Connections}
 	if o.Embedded {
 		s.process.mode = api.Embedded
 	}
@@ -127,6 +129,12 @@ func New(o Options) *Server {
 	s.router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).refuse(w.(*exchange).notFound()) })
 	s.router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).methodNotAllowed() })
 	return s
+}
+
+// digest tells one text from another.
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 func orDefault(n, otherwise int64) int64 {
@@ -266,8 +274,12 @@ func (x *exchange) methodNotAllowed() {
 			allowed = append(allowed, method)
 		}
 	}
-	list := strings.Join(allowed, ", ")
+	list := strings.Join(append(allowed, http.MethodOptions), ", ")
 	x.Header()["Allow"] = []string{list}
+	if x.r.Method == http.MethodOptions {
+		_ = x.done(nil)
+		return
+	}
 	p := &problem{code: codeMethodNotAllowed, detail: "this path has " + list}
 	if name, ok := strings.CutPrefix(path, "/v1/locks/"); ok && x.r.Method == http.MethodPost && !strings.Contains(name, "/") {
 		p.detail += "; " + acquireLine(name)

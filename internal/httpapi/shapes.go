@@ -106,7 +106,7 @@ func foreignShape(f *locks.Foreign) *api.Foreign {
 	}
 	shape := &api.Foreign{Program: f.Program, Kind: f.Kind, Decoded: decoded(f.Decoded)}
 	if f.Session != 0 {
-		shape.Session = hex(f.Session)
+		shape.Session = hexOf(f.Session)
 	}
 	if len(f.Data) > 0 {
 		if isText := utf8.Valid(f.Data) && !strings.ContainsRune(string(f.Data), 0); isText {
@@ -132,8 +132,8 @@ func decoded(d *locks.Decoded) *api.ForeignDecoded {
 	return shape
 }
 
-// hex writes a session or zxid as ZooKeeper's own tools do.
-func hex(n int64) string { return "0x" + strconv.FormatUint(uint64(n), 16) }
+// hexOf writes a session or zxid as ZooKeeper's own tools do.
+func hexOf(n int64) string { return "0x" + strconv.FormatUint(uint64(n), 16) }
 
 func lockShape(l *locks.Lock) api.Lock {
 	shape := api.Lock{
@@ -187,7 +187,7 @@ func zooKeeperShape(zk *locks.ZooKeeperInfo) api.ZooKeeperInfo {
 	return api.ZooKeeperInfo{
 		Servers: append([]string{}, zk.Servers...), State: api.ZooKeeperInfoState(zk.State),
 		SessionTimeoutMS: millis(zk.SessionTimeout), FenceOpen: zk.Trusted, FenceMarginMS: millis(zk.TrustMargin),
-		ReplicaCurrent: zk.ReplicaCurrent, LastZxid: hex(zk.LastZxid), SecretExposed: zk.SecretExposed,
+		ReplicaCurrent: zk.ReplicaCurrent, LastZxid: hexOf(zk.LastZxid), SecretExposed: zk.SecretExposed,
 	}
 }
 

@@ -103,6 +103,9 @@ func (x *exchange) forShell(p *problem) bool {
 		return true
 	case p == nil || !acquire || !x.bodyRead:
 		return false
+	case x.form:
+		asked, _ = formatIn(x.buffer.String(), true) // curl -d format=env, which is no field
+		return asked
 	case p.code == codeUnknownField && strings.EqualFold(p.field, "format"):
 		return bytes.Contains(bytes.ToLower(x.buffer.Bytes()), []byte("env")) // in a body of JSON, where it is no field
 	case p.code == codeUnsupportedType:

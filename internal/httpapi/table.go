@@ -48,6 +48,27 @@ func writeTable(w io.Writer, l *locks.Lock) {
 	}
 }
 
+// writeLocks writes a list of locks for people: a line for each.
+func writeLocks(w io.Writer, page *locks.LockPage) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "LOCK\tNS\tSTATE\tHOLDERS\tWAITING\tLIMIT\tHELD BY")
+	for i := range page.Items {
+		l := &page.Items[i]
+		limit, holder := "-", "-"
+		if l.Limit > 0 {
+			limit = strconv.Itoa(l.Limit)
+		}
+		if len(l.Holders) > 0 {
+			holder = cell(l.Holders[0].Owner)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", printable(l.Name), l.NS, l.State, l.HolderCount, l.QueueLength, limit, holder)
+	}
+	_ = t.Flush() // the writer is a buffer
+	if page.NextCursor != "" {
+		fmt.Fprintf(w, "more: cursor=%s\n", page.NextCursor)
+	}
+}
+
 func writeRow(w io.Writer, c *locks.Contender, noted bool) {
 	place := "holds"
 	switch {

@@ -1,7 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +35,9 @@ func assign(name string, zero bool, v value, to any) (err error) {
 		given = *to != ""
 	case **string:
 		var s string
-		s, err = text(name, v)
+		if v.kind != isNull { // a merge patch removes with null (RFC 7396)
+			s, err = text(name, v)
+		}
 		*to = &s
 	case *locks.Mode:
 		err = assign(name, zero, v, (*string)(to))
@@ -80,7 +86,7 @@ func text(name string, v value) (string, error) {
 // list reads an array of strings, in the query a text with commas between.
 func list(name string, v value) ([]string, error) {
 	items := v.list
-	if v.source == fromQuery {
+	if v.plain() {
 		items = strings.Split(v.text, ",")
 	} else if v.kind != isList {
 		return nil, invalid(name, name+" must be an array of strings; in the query, values with commas between")
@@ -109,11 +115,20 @@ func duration(name string, v value) (time.Duration, error) {
 	switch {
 	case (err != nil || d == 0) && isBareNumber(v.text): // time.ParseDuration takes "0"
 		return 0, needsUnit(name, v.text)
+	case err != nil && tooLong.MatchString(v.text):
+		// Its range is what is wrong with it, and the domain names that. It is never locks.WaitForever.
+		d = math.MaxInt64 - 1
+		if v.text[0] == '-' {
+			d = -d
+		}
 	case err != nil:
 		return 0, invalid(name, name+" must be a number with a unit (ms, s, m, h), such as 30s or 1m30s")
 	}
 	return d, nil
 }
+
+// tooLong are durations that time.ParseDuration refuses for their size alone.
+var tooLong = regexp.MustCompile(`^[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
 func isBareNumber(s string) bool {
 	_, err := strconv.ParseFloat(s, 64)
@@ -143,7 +158,7 @@ func (p *patience) read(name string, v value) error {
 }
 
 func boolean(name string, v value) (bool, error) {
-	if v.kind == isBool || v.source == fromQuery {
+	if v.kind == isBool || v.plain() {
 		switch v.text {
 		case "true":
 			return true, nil
@@ -157,7 +172,7 @@ func boolean(name string, v value) (bool, error) {
 // integer reads a whole number, which is a number in JSON.
 func integer(name string, v value) (int, error) {
 	n, err := strconv.Atoi(v.text)
-	if err != nil || v.kind != isNumber && v.source != fromQuery || v.text[0] == '+' {
+	if err != nil || v.kind != isNumber && !v.plain() || v.text[0] == '+' {
 		return 0, invalid(name, name+" must be a whole number")
 	}
 	return n, nil
@@ -188,6 +203,33 @@ func opaque(name string, v value, most int, to *string) error {
 		return invalid(name, name+" must be as the gateway gave it out")
 	}
 	*to = v.text
+	return nil
+}
+
+// metadata is a text, or a JSON object: the text of it without spaces, members and numbers as they came.
+type metadata string
+
+func (m *metadata) read(name string, v value) error {
+	if v.kind == isOther && v.raw[0] == '{' {
+		var compact bytes.Buffer
+		_ = json.Compact(&compact, v.raw) // it is JSON
+		*m = metadata(compact.String())
+		return nil
+	}
+	return assign(name, true, v, (*string)(m))
+}
+
+// newMetadata is metadata in place of what was there.
+type newMetadata struct{ to **string }
+
+func (n newMetadata) read(name string, v value) error {
+	var m metadata
+	if v.kind != isNull {
+		if err := m.read(name, v); err != nil {
+			return err
+		}
+	}
+	*n.to = (*string)(&m)
 	return nil
 }
 

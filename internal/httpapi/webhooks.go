@@ -52,7 +52,7 @@ func webhookProblem(err error) error {
 	case errors.Is(err, webhooks.ErrNotFound):
 		return noWebhook()
 	case errors.Is(err, webhooks.ErrConflict):
-		return &problem{code: codeWebhookChanged, field: "If-Match", detail: "look at it again, and repeat the change if it still makes sense"}
+		return locks.Changed()
 	case errors.Is(err, webhooks.ErrTooMany):
 		return &problem{code: codeTooManyWebhooks, detail: "a fleet has at most " + strconv.Itoa(webhooks.MaxSubscriptions) + ": remove one, or have one tell more"}
 	case errors.Is(err, webhooks.ErrUnknown):
@@ -80,28 +80,10 @@ func (w *webhookID) read(_ string, v value) error {
 	return nil
 }
 
-// webhookVersion is the version that the client has from an ETag; -1: any version.
-type webhookVersion int32
-
-func (w *webhookVersion) read(name string, v value) error {
-	s := v.text
-	if s == "*" {
-		*w = -1
-		return nil
-	}
-	if len(s) > 2 && s[0] == '"' && s[len(s)-1] == '"' {
-		if n, err := strconv.ParseUint(s[1:len(s)-1], 10, 31); err == nil {
-			*w = webhookVersion(n)
-			return nil
-		}
-	}
-	return invalid(name, `If-Match must be the ETag of the webhook as it was looked at, such as "3"`)
-}
-
 // webhookInput is all that requests about webhooks say.
 type webhookInput struct {
 	id      string
-	version int32
+	ifMatch ifMatch
 	change
 
 	overlap time.Duration
@@ -134,7 +116,7 @@ var (
 		{name: "headers", in: inBody, to: func(w *webhookInput) any { return (*headerChanges)(&w.headers) }}, // their values are secrets
 		{name: "ca", to: func(w *webhookInput) any { return &w.ca }},
 	}
-	versionField = field[webhookInput]{name: "If-Match", in: inHeader, preset: "*", to: func(w *webhookInput) any { return (*webhookVersion)(&w.version) }}
+	versionField = field[webhookInput]{name: "If-Match", in: inHeader, to: func(w *webhookInput) any { return &w.ifMatch }}
 	limitField   = field[webhookInput]{name: "limit", in: inQuery, preset: strconv.Itoa(locks.DefaultPage), to: func(w *webhookInput) any { return &w.limit }}
 
 	aWebhook      = ofWebhook(noBody)
@@ -154,9 +136,9 @@ func (e eventNames) read(name string, v value) error {
 	switch {
 	case v.kind == isList:
 		names = append(names, v.list...)
-	case v.source == fromQuery && v.text != "":
+	case v.plain() && v.text != "":
 		names = strings.Split(v.text, ",")
-	case v.source != fromQuery:
+	case !v.plain():
 		return invalid(name, "events must be a list of event types")
 	}
 	for i := range names {
@@ -262,8 +244,33 @@ func (h *hooks) createWebhook(x *exchange) error {
 	return x.send(http.StatusCreated, typeJSON)
 }
 
-// tagVersion sets the ETag: the version of the webhook that the answer shows.
-func tagVersion(x *exchange, sub *webhooks.Subscription) { x.tag(strconv.Itoa(int(sub.Version))) }
+// tagVersion tells which version of a webhook the answer shows.
+// A look at it tells of its deliveries, too, so no client has the answer already.
+func tagVersion(x *exchange, sub *webhooks.Subscription) {
+	x.tag(strconv.Itoa(int(sub.Version)))
+	x.shown = ""
+}
+
+// version is the version that a change may replace; -1 is any.
+func (h *hooks) version(in *webhookInput) (int32, error) {
+	if in.ifMatch == nil {
+		return -1, nil
+	}
+	if len(in.ifMatch) > 1 {
+		sub, err := h.subscriptions.Get(in.id)
+		if err != nil {
+			return 0, webhookProblem(err)
+		}
+		shown := strconv.Itoa(int(sub.Version))
+		in.ifMatch = slices.DeleteFunc(in.ifMatch, func(tag string) bool { return tag != shown })
+	}
+	if len(in.ifMatch) == 1 {
+		if n, err := strconv.ParseUint(in.ifMatch[0], 10, 31); err == nil {
+			return int32(n), nil
+		}
+	}
+	return 0, locks.Changed()
+}
 
 // find decodes a request about one webhook that is there.
 func (h *hooks) find(x *exchange, op *operation[webhookInput], in *webhookInput) (*webhooks.Subscription, error) {
@@ -298,7 +305,11 @@ func (h *hooks) updateWebhook(x *exchange) error {
 	if err := decode(x, &updateWebhook, &in); err != nil {
 		return err
 	}
-	sub, err := h.subscriptions.Update(x.r.Context(), in.id, in.version, in.apply)
+	version, err := h.version(&in)
+	if err != nil {
+		return err
+	}
+	sub, err := h.subscriptions.Update(x.r.Context(), in.id, version, in.apply)
 	if err != nil {
 		return webhookProblem(err)
 	}
@@ -315,7 +326,11 @@ func (h *hooks) deleteWebhook(x *exchange) error {
 	if err := decode(x, &deleteWebhook, &in); err != nil {
 		return err
 	}
-	return x.done(webhookProblem(h.subscriptions.Delete(x.r.Context(), in.id, in.version)))
+	version, err := h.version(&in)
+	if err != nil {
+		return err
+	}
+	return x.done(webhookProblem(h.subscriptions.Delete(x.r.Context(), in.id, version)))
 }
 
 func (h *hooks) rotateWebhook(x *exchange) error {

@@ -44,7 +44,7 @@ func TestAWebhookIsMadeLookedAtChangedAndRemoved(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	for _, method := range []string{"PATCH", "DELETE"} {
-		if a = g.send(t, method, at, apitest.Header("If-Match", `"0"`)); a.Status != 412 || a.Code() != "webhook_changed" || a.Problem.Field != "If-Match" {
+		if a = g.send(t, method, at, apitest.Header("If-Match", `"0"`)); a.Status != 412 || a.Code() != "precondition_failed" || a.Problem.Field != "If-Match" {
 			t.Errorf("%s: %d %s", method, a.Status, a.Body)
 		}
 		if a = g.send(t, method, at, apitest.Header("If-Match", `abc`)); a.Status != 422 || a.Problem.Field != "If-Match" {

@@ -11,6 +11,7 @@ type UpdateRequest struct {
 	Owner     *string
 	Metadata  *string
 	TTL       time.Duration // 0: unchanged
+	IfMatch   []string      // revs of the lease, one of which it must have now (else CodeChanged); nil: any
 }
 
 // Shown names the only contenders that an administrator's request may affect: leases by id, any contender by its
@@ -108,7 +109,8 @@ type DestroyAnswer struct {
 type SettingsRequest struct {
 	Principal Principal
 	NS, Lock  string
-	Limit     int // 1..MaxLimit
+	Limit     int      // 1..MaxLimit
+	IfMatch   []string // revs of the lock, one of which it must have now (else CodeChanged); nil: any
 }
 
 // FenceRequest asks whether a fencing token is still current.

@@ -32,6 +32,7 @@ const (
 	CodeNotExclusive     Code = "lease_not_exclusive"    // a permit cannot be downgraded
 	CodeHolderChanged    Code = "holder_changed"         // a contender that the administrator named has changed; nothing was done
 	CodeNothingToAsk     Code = "nothing_to_ask"         // no holder of the lock can be asked to release it
+	CodeChanged          Code = "precondition_failed"    // it is not in a state that the request names; nothing was done
 	CodeNoContender      Code = "contender_not_found"    // no contender of that name is in the lock's queue
 	CodeTooManyTickets   Code = "too_many_tickets"       // this gateway's bound on waiting leases whose acquire has returned
 	CodeTooManyKeys      Code = "too_many_keys"          // this gateway's bound on idempotency keys
@@ -104,4 +105,9 @@ func RetryAfter(holders []Contender) time.Duration {
 		return least
 	}
 	return min(max(least, minRetryAfter), maxRetryAfter)
+}
+
+// Changed refuses a change of what is not as the request says.
+func Changed() *Error {
+	return &Error{Code: CodeChanged, Field: "If-Match", Detail: "nothing was done; look at it again, and repeat the change if it still makes sense"}
 }

@@ -42,7 +42,7 @@ func (f *LockFilter) Check() error {
 		return err
 	}
 	if states := []LockState{"", LockFree, LockHeld, LockUnclaimed, LockQueued, LockDelayed}; !slices.Contains(states, f.State) {
-		return Invalid("state", "state must be held, unclaimed, queued or delayed")
+		return Invalid("state", "state must be free, held, unclaimed, queued or delayed")
 	}
 	if err := CheckText("prefix", f.Prefix, MaxPattern); err != nil {
 		return err

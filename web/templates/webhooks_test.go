@@ -176,7 +176,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	page.until(`document.querySelector("#ask-hook-edit [data-error=headers]").innerText === "Together they have at most 2048 bytes."`, "it is said at the field")
 	asked("PATCH " + at + ` {"events":["lease.expired"],"headers":{"Authorization":null,"x-team":"b"},"locks":""} if it is "3"`)
 
-	api.says(http.StatusPreconditionFailed, map[string]any{"field": "If-Match", "code": "webhook_changed", "detail": "look at it again"})
+	api.says(http.StatusPreconditionFailed, map[string]any{"field": "If-Match", "code": "precondition_failed", "detail": "look at it again"})
 	page.press(save)
 	page.until(`document.activeElement.matches("#ask-hook-edit [data-load]")`, "it offers to reload it")
 	page.shows(edit+"[data-again]", "This webhook was changed", "nothing was saved")

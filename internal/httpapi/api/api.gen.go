@@ -338,6 +338,7 @@ const (
 	ProblemCodeOutcomeUnknown       ProblemCode = "outcome_unknown"
 	ProblemCodeOwnedByOtherGateway  ProblemCode = "owned_by_other_gateway"
 	ProblemCodeOwnerUnreachable     ProblemCode = "owner_unreachable"
+	ProblemCodePreconditionFailed   ProblemCode = "precondition_failed"
 	ProblemCodeRepeatedField        ProblemCode = "repeated_field"
 	ProblemCodeRouteNotFound        ProblemCode = "route_not_found"
 	ProblemCodeSettingsDiffer       ProblemCode = "settings_differ"
@@ -356,7 +357,6 @@ const (
 	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported_media_type"
 	ProblemCodeUpgradeRequired      ProblemCode = "upgrade_required"
 	ProblemCodeWaitElapsed          ProblemCode = "wait_elapsed"
-	ProblemCodeWebhookChanged       ProblemCode = "webhook_changed"
 	ProblemCodeWebhookNotFound      ProblemCode = "webhook_not_found"
 	ProblemCodeZookeeperUnavailable ProblemCode = "zookeeper_unavailable"
 )
@@ -434,6 +434,8 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeOwnerUnreachable:
 		return true
+	case ProblemCodePreconditionFailed:
+		return true
 	case ProblemCodeRepeatedField:
 		return true
 	case ProblemCodeRouteNotFound:
@@ -469,8 +471,6 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeUpgradeRequired:
 		return true
 	case ProblemCodeWaitElapsed:
-		return true
-	case ProblemCodeWebhookChanged:
 		return true
 	case ProblemCodeWebhookNotFound:
 		return true
@@ -712,6 +712,7 @@ func (e LockFormatParam) Valid() bool {
 // Defines values for LockStateFilterParam.
 const (
 	LockStateFilterParamDelayed   LockStateFilterParam = "delayed"
+	LockStateFilterParamFree      LockStateFilterParam = "free"
 	LockStateFilterParamHeld      LockStateFilterParam = "held"
 	LockStateFilterParamQueued    LockStateFilterParam = "queued"
 	LockStateFilterParamUnclaimed LockStateFilterParam = "unclaimed"
@@ -721,6 +722,8 @@ const (
 func (e LockStateFilterParam) Valid() bool {
 	switch e {
 	case LockStateFilterParamDelayed:
+		return true
+	case LockStateFilterParamFree:
 		return true
 	case LockStateFilterParamHeld:
 		return true
@@ -811,6 +814,7 @@ func (e GetLeaseParamsUntil) Valid() bool {
 // Defines values for ListLocksParamsState.
 const (
 	ListLocksParamsStateDelayed   ListLocksParamsState = "delayed"
+	ListLocksParamsStateFree      ListLocksParamsState = "free"
 	ListLocksParamsStateHeld      ListLocksParamsState = "held"
 	ListLocksParamsStateQueued    ListLocksParamsState = "queued"
 	ListLocksParamsStateUnclaimed ListLocksParamsState = "unclaimed"
@@ -821,11 +825,31 @@ func (e ListLocksParamsState) Valid() bool {
 	switch e {
 	case ListLocksParamsStateDelayed:
 		return true
+	case ListLocksParamsStateFree:
+		return true
 	case ListLocksParamsStateHeld:
 		return true
 	case ListLocksParamsStateQueued:
 		return true
 	case ListLocksParamsStateUnclaimed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListLocksParamsFormat.
+const (
+	ListLocksParamsFormatJSON ListLocksParamsFormat = "json"
+	ListLocksParamsFormatText ListLocksParamsFormat = "text"
+)
+
+// Valid indicates whether the value is a known member of the ListLocksParamsFormat enum.
+func (e ListLocksParamsFormat) Valid() bool {
+	switch e {
+	case ListLocksParamsFormatJSON:
+		return true
+	case ListLocksParamsFormatText:
 		return true
 	default:
 		return false
@@ -2275,6 +2299,9 @@ type IdempotencyKeyParam = string
 // IfMatchParam defines model for IfMatchParam.
 type IfMatchParam = string
 
+// IfNoneMatchParam defines model for IfNoneMatchParam.
+type IfNoneMatchParam = string
+
 // LastEventIDParam Opaque. Names an event's place in the order of one gateway process.
 type LastEventIDParam = EventID
 
@@ -2462,9 +2489,6 @@ type TooLarge = Problem
 // TooMany RFC 9457.
 type TooMany = Problem
 
-// Unauthorized RFC 9457.
-type Unauthorized = Problem
-
 // Unavailable RFC 9457.
 type Unavailable = Problem
 
@@ -2644,6 +2668,9 @@ type ListLeasesParams struct {
 
 	// Cursor The `next_cursor` of the page before.
 	Cursor *CursorParam `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
 // AcquireSeveralParams defines parameters for AcquireSeveral.
@@ -2739,6 +2766,9 @@ type GetLeaseParams struct {
 
 	// LeaseToken The secret that came with the lease. A request without it keeps nothing alive. `self` needs it.
 	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
+
+	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
 // GetLeaseParamsUntil defines parameters for GetLease.
@@ -2757,6 +2787,9 @@ type UpdateLeaseParams struct {
 
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
+
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or a lease is that of one gateway process; after another one has answered, look again.
+	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
 // BreakLeaseParams defines parameters for BreakLease.
@@ -2805,10 +2838,19 @@ type ListLocksParams struct {
 
 	// Cursor The `next_cursor` of the page before.
 	Cursor *CursorParam `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Format `text` answers a table for human readers in place of JSON.
+	Format *ListLocksParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+
+	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
 // ListLocksParamsState defines parameters for ListLocks.
 type ListLocksParamsState string
+
+// ListLocksParamsFormat defines parameters for ListLocks.
+type ListLocksParamsFormat string
 
 // RemoveLockParams defines parameters for RemoveLock.
 type RemoveLockParams struct {
@@ -2843,6 +2885,9 @@ type GetLockParams struct {
 
 	// Format `text` answers a table for human readers in place of JSON.
 	Format *GetLockParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+
+	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
 // GetLockParamsUntil defines parameters for GetLock.
@@ -2859,6 +2904,9 @@ type ConfigureLockParams struct {
 	// Limit How many permits the lock has, 1 to 1048576. An acquire of a lock without settings agrees on it; without, the lock's own
 	// is taken. One that differs from it is 409 `settings_differ`.
 	Limit *PermitLimitParam `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or a lease is that of one gateway process; after another one has answered, look again.
+	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
 // BreakContenderParams defines parameters for BreakContender.
@@ -3056,7 +3104,7 @@ type CreateWebhookParams struct {
 
 // DeleteWebhookParams defines parameters for DeleteWebhook.
 type DeleteWebhookParams struct {
-	// IfMatch The `ETag` of what was looked at, or `*`. When the webhook has changed since, nothing is done (412).
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or a lease is that of one gateway process; after another one has answered, look again.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
@@ -3083,7 +3131,7 @@ type UpdateWebhookParams struct {
 	// Ca Certificates in PEM that the receiver's has to be signed by. The system's where none are given.
 	Ca *WebhookCAParam `form:"ca,omitempty" json:"ca,omitempty"`
 
-	// IfMatch The `ETag` of what was looked at, or `*`. When the webhook has changed since, nothing is done (412).
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or a lease is that of one gateway process; after another one has answered, look again.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
@@ -3612,9 +3660,10 @@ type ClientInterface interface {
 
 	// ListLocks List locks.
 	//
-	// Locks with holders or waiters, in order of their names, each with at most 16 holders and without its waiters.
-	// `holder_count` says how many hold if there are more. A page ends after about 1 MiB of text, also below `limit`:
-	// `next_cursor` says whether there are more locks.
+	// Locks with holders or waiters, or with a limit that was set, in order of their names, each with at most 16 holders
+	// and without its waiters. `holder_count` says how many hold if there are more. A page ends after about 1 MiB of text,
+	// also below `limit`: `next_cursor` says whether there are more locks. A text table for `Accept: text/plain` or
+	// `format=text`.
 	//
 	// Corresponds with GET /v1/locks (the `ListLocks` operationId).
 	ListLocks(ctx context.Context, params *ListLocksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4502,9 +4551,10 @@ func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, params *G
 
 // ListLocks List locks.
 //
-// Locks with holders or waiters, in order of their names, each with at most 16 holders and without its waiters.
-// `holder_count` says how many hold if there are more. A page ends after about 1 MiB of text, also below `limit`:
-// `next_cursor` says whether there are more locks.
+// Locks with holders or waiters, or with a limit that was set, in order of their names, each with at most 16 holders
+// and without its waiters. `holder_count` says how many hold if there are more. A page ends after about 1 MiB of text,
+// also below `limit`: `next_cursor` says whether there are more locks. A text table for `Accept: text/plain` or
+// `format=text`.
 //
 // Corresponds with GET /v1/locks (the `ListLocks` operationId).
 func (c *Client) ListLocks(ctx context.Context, params *ListLocksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6280,6 +6330,21 @@ func NewListLeasesRequest(server string, params *ListLeasesParams) (*http.Reques
 		return nil, err
 	}
 
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
 	return req, nil
 }
 
@@ -6690,6 +6755,17 @@ func NewGetLeaseRequest(server string, id LeasePathParam, params *GetLeaseParams
 			req.Header.Set("Lease-Token", headerParam0)
 		}
 
+		if params.IfNoneMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam1)
+		}
+
 	}
 
 	return req, nil
@@ -6800,6 +6876,17 @@ func NewUpdateLeaseRequestWithBody(server string, id LeasePathParam, params *Upd
 		}
 
 		req.Header.Set("Lease-Token", headerParam0)
+
+		if params.IfMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam1)
+		}
 
 	}
 
@@ -7163,6 +7250,18 @@ func NewListLocksRequest(server string, params *ListLocksParams) (*http.Request,
 
 		}
 
+		if params.Format != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", *params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -7172,6 +7271,21 @@ func NewListLocksRequest(server string, params *ListLocksParams) (*http.Request,
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -7380,6 +7494,21 @@ func NewGetLockRequest(server string, lock LockPathParam, params *GetLockParams)
 		return nil, err
 	}
 
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
 	return req, nil
 }
 
@@ -7465,6 +7594,21 @@ func NewConfigureLockRequestWithBody(server string, lock LockPathParam, params *
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
 
 	return req, nil
 }

@@ -68,12 +68,21 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 	if wrong != nil {
 		return locks.Lease{}, wrong
 	}
+	tried := false
 	missing := func(l *lease) (func(*record.Record), *locks.Error) {
+		changed := req.IfMatch != nil && !slices.Contains(req.IfMatch, m.leases.revString(l.rev))
+		if changed && !tried {
+			return nil, locks.Changed()
+		}
 		as := l.contents(max(l.recorded, req.TTL))
 		applyUpdate(&req, &as)
 		if req.TTL <= l.recorded && as.Owner == l.owner && as.Metadata == l.metadata() {
 			return nil, nil
 		}
+		if changed {
+			return nil, locks.Changed() // another request's write came before this one's
+		}
+		tried = true
 		if err := m.roomForText(as.TextBytes() - int64(l.text)); err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -25,6 +26,9 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 	}
 	reserved := false // a place for settings that are on their way
 	err := m.change(ctx, req.NS, req.Lock, func(q *queues.Queue, d *settings.Present) ([]zk.Op, error) {
+		if req.IfMatch != nil && !slices.Contains(req.IfMatch, m.leases.revString(q.Rev)) {
+			return nil, locks.Changed()
+		}
 		if !d.Exists && !reserved {
 			if !m.quota.Fits(quota.Settings, 1) {
 				return nil, tooManySettings(&m.quota)

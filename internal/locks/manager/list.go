@@ -15,7 +15,7 @@ import (
 // 100,000 locks in one go would delay every acquire.
 const scanChunk = 4096
 
-// Locks lists the locks with holders or waiters in order of their names, or those in one state. A list over many locks
+// Locks lists the locks with holders, waiters or a limit that was set, in order of their names, or those in one state. A list over many locks
 // is scanned in chunks. A lock that appears or disappears meanwhile may be in it; a lock that matches all the time is.
 // The end of ctx ends it.
 func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage, error) {
@@ -95,7 +95,8 @@ func (l *lockList) matches(q *queues.Queue) bool {
 	case f.Hazardous:
 		return q.Extras().Hazards != nil && (f.State == "" || m.lockState(q) == f.State)
 	case f.State == "":
-		return q.Contenders.Len() > 0
+		limit, agreed := q.Limit()
+		return q.Contenders.Len() > 0 || limit > 0 && !agreed
 	case f.State == locks.LockFree:
 		return q.Contenders.Len() == 0 && (q.Exists || q.HasSettings())
 	}

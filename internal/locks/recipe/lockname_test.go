@@ -25,11 +25,13 @@ func TestALockNameIsOneZnodeName(t *testing.T) {
 		{"-x", "not with '-'"},
 		{":x", "not with ':'"},
 		{"a b", "' '"},
-		{"a\x00b", `'\x00'`},
-		{"a\nb", `'\n'`},
-		{"ключ", `'\u043a'`},
-		{"a\xff", `'\ufffd'`},
+		{"a\x00b", "U+0000"},
+		{"a\nb", "U+000A"},
+		{"ключ", "'к'"},
+		{"a\xff", "not UTF-8"},
 		{"a%2fb", "'%'"},
+		{"a%C3%BC", "'ü'"}, // as ParseLockName writes it
+		{"a%E2%80%8Bb", "U+200B"},
 		{"a,b", "','"},
 	} {
 		err := CheckLockName(test.name)

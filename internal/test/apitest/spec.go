@@ -199,6 +199,12 @@ func (s *Spec) checkHead(req *http.Request, status int, header http.Header, body
 // checkUnrouted: what is not in the specification is a 404 or 405 problem, or
 // was refused before it was routed.
 func (s *Spec) checkUnrouted(req *http.Request, status int, header http.Header, body []byte) error {
+	if req.Method == http.MethodOptions && status == http.StatusNoContent {
+		if header.Get("Allow") == "" || len(body) > 0 {
+			return fmt.Errorf("204 for OPTIONS with Allow %q and the body %q", header.Get("Allow"), body)
+		}
+		return nil
+	}
 	if status != http.StatusNotFound && status != http.StatusMethodNotAllowed && !guarded(status) {
 		return fmt.Errorf("status %d for a path or method that the specification does not have", status)
 	}

@@ -257,9 +257,9 @@ func TestAWrongOrMissingTokenDoesTheLeaseNoHarm(t *testing.T) {
 		status       int
 		code         string
 	}{
-		"no token on a heartbeat":       {http.MethodPost, path + "/heartbeat", "", 401, "lease_token_missing"},
-		"no token on a release":         {http.MethodDelete, path, "", 401, "lease_token_missing"},
-		"no token at self":              {http.MethodGet, "/v1/leases/self", "", 401, "lease_token_missing"},
+		"no token on a heartbeat":       {http.MethodPost, path + "/heartbeat", "", 403, "lease_token_missing"},
+		"no token on a release":         {http.MethodDelete, path, "", 403, "lease_token_missing"},
+		"no token at self":              {http.MethodGet, "/v1/leases/self", "", 403, "lease_token_missing"},
 		"a forged token":                {http.MethodDelete, path, forged, 403, "lease_token_wrong"},
 		"a forged heartbeat":            {http.MethodPost, path + "/heartbeat", forged, 403, "lease_token_wrong"},
 		"another lease's token":         {http.MethodDelete, path, other.Token, 403, "lease_token_wrong"},
