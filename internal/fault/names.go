@@ -3,11 +3,11 @@ package fault
 // Names are the fail points, in the order of the alphabet. The linker drops them from programs without the build tag.
 var Names = []string{
 	"absence", "behind", "blind-time", "closed-first", "closed-read", "created-event", "creates-first",
-	"depose-blind", "depose-polled", "downgrade-token", "early-end", "ephemeral", "epoch-bump", "epoch-check",
-	"fence-memory", "fleet", "force-record", "force-withdrawn", "freshness", "gap", "group-turn", "group-whole",
-	"guard", "guard-writes", "hearsay", "held-order", "holds-named", "hooks-after", "hooks-check", "hooks-done",
-	"hooks-fresh", "hooks-gone", "hooks-id", "hooks-left", "hooks-tries", "hooks-verdict", "hooks-wait",
-	"knows-all", "last-seen", "limit-check", "limit-name", "old-read", "read-first", "resync", "seen-version",
-	"tail-first", "tail-pieces", "trust-window", "unclaimed-counts", "unclaimed-ends", "window", "withdraw-round",
-	"written-heard", "written-over",
+	"depose-blind", "depose-polled", "downgrade-token", "early-end", "end-report", "ephemeral", "epoch-bump",
+	"epoch-check", "fence-memory", "fleet", "force-record", "force-withdrawn", "freshness", "gap", "group-turn",
+	"group-whole", "guard", "guard-writes", "held-order", "holds-named", "hooks-after", "hooks-check",
+	"hooks-done", "hooks-fresh", "hooks-gone", "hooks-id", "hooks-left", "hooks-termination", "hooks-tries",
+	"hooks-wait", "knows-all", "last-seen", "limit-check", "limit-name", "old-read", "read-first", "resync",
+	"seen-version", "tail-batches", "tail-first", "trust-window", "unclaimed-counts", "unclaimed-ends", "window",
+	"withdraw-round", "written-heard", "written-over",
 }

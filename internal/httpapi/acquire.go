@@ -147,7 +147,7 @@ func (l *leases) queue(x *exchange, in *acquireInput) error {
 	if in.format == "env" && in.DryRun {
 		return invalid("dry_run", "a dry run is answered in JSON only: leave out format=env, and prefer application/json in Accept")
 	}
-	ctx, end, err := x.patient(in.Wait)
+	ctx, end, err := x.takePlace(in.Wait)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type exchange struct {
 	wait      time.Duration // how long it asks to wait
 	hijacked  net.Conn      // the connection, once it is no longer net/http's
 	endPage   context.CancelCauseFunc
-	forgetEnd func() bool // takes back what Hijack arranged for a drain
+	forgetEnd func() bool // undoes what Hijack arranged for a drain
 }
 
 func newExchange(s *Server) *exchange {

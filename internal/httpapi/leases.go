@@ -53,7 +53,7 @@ func (l *leases) getLease(x *exchange) error {
 	if err := in.check(in.Wait, in.Since, leaseUntil...); err != nil {
 		return err
 	}
-	ctx, end, err := x.patient(in.Wait)
+	ctx, end, err := x.takePlace(in.Wait)
 	if err != nil {
 		return err
 	}

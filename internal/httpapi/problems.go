@@ -57,7 +57,7 @@ type kind struct {
 	again  again
 }
 
-// catalogue is every problem that a client can meet, ordered by status. The
+// catalogue is every problem that a client can get, ordered by status. The
 // enumeration of codes in openapi.yaml is this list; a test compares them.
 func catalogue() []kind {
 	return []kind{

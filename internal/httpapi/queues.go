@@ -73,7 +73,7 @@ func (q *queues) getLock(x *exchange) error {
 	if err := in.check(in.Wait, in.Since, lockUntil...); err != nil {
 		return err
 	}
-	ctx, end, err := x.patient(in.Wait)
+	ctx, end, err := x.takePlace(in.Wait)
 	if err != nil {
 		return err
 	}

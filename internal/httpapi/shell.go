@@ -92,7 +92,7 @@ func inert(value string) bool {
 
 // forShell reports whether a failure is answered as shell lines. p is nil for an answer of another gateway. It does not
 // depend on what was decoded or routed: the request may be wrong in any way. A request that a shell would have got lines for
-// must be among them; where one only looks like it, a JSON client meets plain text in place of a problem.
+// must be among them; where one only looks like it, a JSON client gets plain text in place of a problem.
 func (x *exchange) forShell(p *problem) bool {
 	acquire := x.operation == "Acquire" || x.operation == "AcquireSeveral" || x.operation == "" && x.r.Method == http.MethodPost
 	asked, other := formatIn(x.r.URL.RawQuery, acquire)

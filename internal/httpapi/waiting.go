@@ -59,10 +59,10 @@ func (x *exchange) refuse(p *problem) {
 	x.problem(p)
 }
 
-// patient gives a request that is about to wait for span one of the bounded places. ctx ends when the client goes away
+// takePlace gives a request that is about to wait for span one of the bounded places. ctx ends when the client goes away
 // (net/http watches the connection, without a deadline, from when the body has been read) or the server drains. end must
 // be called when the wait is over, before the answer is written. A request that does not wait takes no place.
-func (x *exchange) patient(span time.Duration) (ctx context.Context, end func(), err error) {
+func (x *exchange) takePlace(span time.Duration) (ctx context.Context, end func(), err error) {
 	if x.wait = span; span <= 0 {
 		return x.r.Context(), func() {}, nil
 	}

@@ -141,7 +141,7 @@ func (m *Metrics) Handover(took time.Duration) { m.handover.Observe(took.Seconds
 // Takeover counts a gateway whose leases were taken over.
 func (m *Metrics) Takeover() { m.takeovers.Inc() }
 
-// Deposed counts a takeover of a gateway that was registered, and deaf.
+// Deposed counts a takeover of a gateway that was registered and committed nothing.
 func (m *Metrics) Deposed() { m.deposed.Inc() }
 
 // HeartbeatWritten counts a heartbeat that was written down for a gateway that could not be reached.

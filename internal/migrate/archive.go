@@ -58,9 +58,9 @@ type contender struct {
 	naming *recipe.Naming
 }
 
-// born is the czxid by which its queue knows a contender: that of the lease's first
+// visibleFrom is the czxid by which its queue knows a contender: that of the lease's first
 // one, where a downgrade has replaced it.
-func (c *contender) born() int64 { return cmp.Or(c.parsed.FirstCzxid, c.Czxid) }
+func (c *contender) visibleFrom() int64 { return cmp.Or(c.parsed.FirstCzxid, c.Czxid) }
 
 // content is what an archive means for a root.
 type content struct {
@@ -245,7 +245,7 @@ func (c *content) takeContenders(a *Archive) error {
 	}
 	c.locks = len(queues)
 	slices.SortStableFunc(c.contenders, func(a, b contender) int {
-		return cmp.Or(cmp.Compare(a.born(), b.born()), cmp.Compare(a.parsed.LeaseID, b.parsed.LeaseID), cmp.Compare(a.dir, b.dir),
+		return cmp.Or(cmp.Compare(a.visibleFrom(), b.visibleFrom()), cmp.Compare(a.parsed.LeaseID, b.parsed.LeaseID), cmp.Compare(a.dir, b.dir),
 			recipe.Compare(a.parsed.Number, a.Name, b.parsed.Number, b.Name))
 	})
 	return c.checkOrder(queues)
@@ -270,17 +270,17 @@ func (c *content) checkOrder(queues map[string]*recipe.Queue) error {
 // checkGroups makes sure that a lease over several locks was made at once, and can be
 // again: made in pieces, two of them could wait for each other for ever.
 func (c *content) checkGroups() error {
-	born := map[recipe.LeaseID]int64{}
+	visibleFrom := map[recipe.LeaseID]int64{}
 	for i := range c.contenders {
 		at := &c.contenders[i]
 		if at.parsed.Groups < 2 {
 			continue
 		}
-		if first, known := born[at.parsed.LeaseID]; known && first != at.born() {
+		if first, known := visibleFrom[at.parsed.LeaseID]; known && first != at.visibleFrom() {
 			return offline.Refuse(KindNotMovable, "end that lease, or delete those of its nodes that were made by hand",
 				"the lease %s over several locks was not made in one transaction: %s in lock %s", at.parsed.LeaseID, at.Name, at.Lock)
 		}
-		born[at.parsed.LeaseID] = at.born()
+		visibleFrom[at.parsed.LeaseID] = at.visibleFrom()
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func (c *content) lockDirs(root string) []string {
 func (p *planner) addContenders(all []contender) error {
 	for len(all) > 0 {
 		n := 1
-		for n < len(all) && all[n].parsed.LeaseID == all[0].parsed.LeaseID && all[n].born() == all[0].born() {
+		for n < len(all) && all[n].parsed.LeaseID == all[0].parsed.LeaseID && all[n].visibleFrom() == all[0].visibleFrom() {
 			n++
 		}
 		lease := all[:n]

@@ -26,14 +26,14 @@ type leftovers struct {
 // lease is one lease's contenders.
 type lease struct {
 	contenders []contender
-	born       int64 // the zxid of the transaction that made the first of them
+	created    int64 // the zxid of the transaction that made the first of them
 }
 
 type contender struct {
 	recipe.Contender
 	dir     string
 	version int32
-	born    int64
+	created int64
 	ttl     time.Duration
 }
 
@@ -85,12 +85,12 @@ func (s *sweeper) leases(ctx context.Context) ([]lease, error) {
 	for _, c := range all {
 		l := byID[c.LeaseID]
 		if l == nil || c.LeaseID == "" { // of a later release, and unreadable: alone
-			l = &lease{born: math.MaxInt64}
+			l = &lease{created: math.MaxInt64}
 			byID[c.LeaseID] = l
 			leases = append(leases, l)
 		}
 		l.contenders = append(l.contenders, c)
-		l.born = min(l.born, c.born)
+		l.created = min(l.created, c.created)
 		s.report.LongestTTL = max(s.report.LongestTTL, c.ttl)
 	}
 	ordered := make([]lease, len(leases))
@@ -100,7 +100,7 @@ func (s *sweeper) leases(ctx context.Context) ([]lease, error) {
 		})
 		ordered[i] = *l
 	}
-	slices.SortStableFunc(ordered, func(a, b lease) int { return cmp.Compare(b.born, a.born) })
+	slices.SortStableFunc(ordered, func(a, b lease) int { return cmp.Compare(b.created, a.created) })
 	return ordered, nil
 }
 
@@ -168,9 +168,9 @@ func (s *sweeper) records(ctx context.Context, all []contender) ([]contender, er
 	err := s.each(ctx, "reading leases", len(all), func(ctx context.Context, i int) error {
 		c := &all[i]
 		data, stat, err := s.Get(ctx, c.path())
-		c.version, c.born = stat.Version, stat.Czxid
+		c.version, c.created = stat.Version, stat.Czxid
 		if c.FirstCzxid > 0 {
-			c.born = c.FirstCzxid // it has the place of the one that it replaced
+			c.created = c.FirstCzxid // it has the place of the one that it replaced
 		}
 		var record struct {
 			TTL int64 `json:"ttl_ms"`
@@ -180,7 +180,7 @@ func (s *sweeper) records(ctx context.Context, all []contender) ([]contender, er
 		}
 		return gone(err)
 	})
-	return slices.DeleteFunc(all, func(c contender) bool { return c.born == 0 }), err
+	return slices.DeleteFunc(all, func(c contender) bool { return c.created == 0 }), err
 }
 
 // nodes lists a part of the root, as operations that delete what is in it, in order of

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The outbox is bounded: receivers that accept nothing must not fill ZooKeeper. At the bound an end is noted for no
+// The outbox is bounded: receivers that accept nothing must not fill ZooKeeper. At the bound an end gets an entry for no
 // receiver, and its lock is released all the same. Such ends are counted when their transaction is done or may be (rather
 // one too many than one too few). They are reported at most once every reportDropsEvery.
 // Before the bound is reached, a subscription that has more than its share is left out (share.go), and counted likewise.
@@ -22,7 +22,7 @@ const reportDropsEvery = time.Minute
 type Outbox struct {
 	Entries     int // about, of the whole fleet
 	Limit       int
-	Dropped     int       // ends that were not noted for all subscriptions for lack of room, since this gateway began
+	Dropped     int       // ends without an entry for some subscription, for lack of room, since this gateway began
 	LastDropped time.Time // zero: none was
 }
 
@@ -36,7 +36,7 @@ type bound struct {
 	by       map[string]*drops // by subscription; "": the outbox was full
 }
 
-// drops are the ends that were not noted for a subscription.
+// drops are the ends without an entry for a subscription.
 type drops struct {
 	n          int // since this gateway began
 	unreported int // of them
@@ -72,7 +72,7 @@ func (b *bound) count(from func(entries int) int) {
 
 func (b *bound) added(n int) { b.count(func(entries int) int { return entries + n }) }
 
-// drop counts an end that was not noted for all subscriptions: under the ids of those that were left out,
+// drop counts an end without an entry for some subscriptions: under the ids of those that were left out,
 // or, when the outbox was full, under none.
 func (b *bound) drop(e *Entry) {
 	if b.metrics != nil {

@@ -28,7 +28,7 @@
 //
 // # What happens at the bound
 //
-// The outbox has room for MaxEntries, and each subscription has a share of it (share.go). An end that finds no room is not noted; it is
+// The outbox has room for MaxEntries, and each subscription has a share of it (share.go). An end that finds no room gets no entry; it is
 // counted, and an event and the log tell once a minute how many there were (bound.go). Releasing a lock neither fails nor waits for it.
 //
 // # The notify_url of a lease

@@ -20,7 +20,7 @@ type snapshot struct {
 	version       int32   // of their parent
 	mzxid         int64   // of their parent; unlike the version it also grows when the parent is created again
 	check         []zk.Op // that they are still these; none when unchecked
-	unchecked     bool    // the subscriptions cannot be read: no end is noted, and nothing is checked
+	unchecked     bool    // the subscriptions cannot be read: no end gets an entry, and nothing is checked
 	subscriptions []*Subscription
 	unread        []*Subscription // whose records are damaged or a later release's: their id and version
 }
@@ -207,7 +207,7 @@ func (r *registry) readOne(ctx context.Context, id string) (*Subscription, error
 		}
 		unread.Version = stat.Version
 	}
-	r.log.Error("webhooks: a subscription cannot be used: new ends are not noted for it, and what waits for it goes on waiting", "webhook", id, "err", err)
+	r.log.Error("webhooks: a subscription cannot be used: new ends get no entry for it, and waiting entries go on waiting", "webhook", id, "err", err)
 	return unread, nil
 }
 

@@ -58,7 +58,7 @@ type Options struct {
 	// Changed is called when another set of subscriptions is in force: ends that
 	// waited for it are decided again.
 	Changed func()
-	// Dropped is called with how many ends were not noted for a subscription since the last call, because it has more waiting than its
+	// Dropped is called with how many ends got no entry for a subscription since the last call, because it has more waiting than its
 	// share of the outbox; "": for no subscription, because the outbox is full. nil: it is not called.
 	Dropped func(subscription string, n int)
 	// MaxEntries is how many entries the outbox has at most; 0: the constant.

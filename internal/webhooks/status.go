@@ -8,7 +8,7 @@ type Status struct {
 	Dead    int       // dead letters
 	Failing time.Time // since when attempts have failed without one success; zero: the last one succeeded. Tests do not count
 
-	Dropped     int       // ends that were not noted for it for lack of room, since this gateway began
+	Dropped     int       // ends without an entry for it, for lack of room, since this gateway began
 	LastDropped time.Time // zero: none was
 }
 

@@ -115,7 +115,7 @@ func (f family) ignores(g family) bool {
 }
 
 // waitsFor reports whether a contender of the family waits for an earlier one of that name. The name is a writer's
-// where the family reads. A client that fails at the sight of a name does not wait, nor does one that waits out of order.
+// where the family reads. A client that fails when it reads a name does not wait, nor does one that waits out of order.
 func (f family) waitsFor(name string) bool {
 	switch f {
 	case mutexFamily:

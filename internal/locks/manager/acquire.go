@@ -85,7 +85,7 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 		case older != nil:
 			res, err := m.replay(ctx, req, older)
 			return res, nil, err
-		case never || place == nil || !place.Extras().Suspect:
+		case never || place == nil || !place.Extras().Unidentified:
 			return locks.AcquireResult{}, nil, m.heldByOther(ctx, req, q, code)
 		}
 		// The node's kind is not known yet: even a try waits for it.

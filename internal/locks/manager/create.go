@@ -66,7 +66,7 @@ func (m *Manager) compose(l *lease, key *keyEntry, found map[*queues.Queue]bool)
 			c.write.Alone = true
 			op := zk.Op{Kind: zk.OpCreate, Path: s.q.Path}
 			if s.q.HadPlain() {
-				op.Data = []byte(queues.Passing)
+				op.Data = []byte(queues.Temporary)
 			}
 			add(s, op)
 		}

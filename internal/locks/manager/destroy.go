@@ -69,7 +69,7 @@ func (m *Manager) destroyAll(ctx context.Context, req *locks.DestroyRequest, c c
 	if err != nil {
 		return false, err
 	}
-	if fault.On("tail-pieces") {
+	if fault.On("tail-batches") {
 		slices.Reverse(targets)
 	}
 	if err := m.readTargets(ctx, targets); err != nil {

@@ -471,7 +471,7 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 	}
 	runner, _ := m.members.OwnerOf(c.LeaseID.Gateway())
 	certain := w != nil && w.sure || (own != nil || w != nil && w.verdict != nil) && !m.hopesFor(runner)
-	if c.Ours && c.LeaseID != "" && !certain && m.hopes() && !fault.On("hearsay") {
+	if c.Ours && c.LeaseID != "" && !certain && m.hopes() && !fault.On("end-report") {
 		m.holdEnd(e, c.LeaseID, own, c.Ephemeral)
 		return
 	}

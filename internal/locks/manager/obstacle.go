@@ -92,7 +92,7 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 			case q == nil:
 				return true
 			case req.Wait == 0:
-				return q.Extras().Suspect // then it knows who holds
+				return q.Extras().Unidentified // then it knows who holds
 			}
 			return q.Obstructed()
 		}
@@ -141,7 +141,7 @@ func (m *Manager) look(ctx context.Context, q *queues.Queue) {
 	}
 	m.suspect(q)
 	begun := m.clock.Now().Boot()
-	for left := answerWithin; q.Extras().Suspect && left > 0; left = answerWithin - (m.clock.Now().Boot() - begun) {
+	for left := answerWithin; q.Extras().Unidentified && left > 0; left = answerWithin - (m.clock.Now().Boot() - begun) {
 		if m.sleep(ctx, q.Changed(), left) != nil {
 			return
 		}
@@ -151,13 +151,13 @@ func (m *Manager) look(ctx context.Context, q *queues.Queue) {
 // suspect notes that something ephemeral may stand in a lock's place, as when a create
 // was refused because of it. What, is read from a server that has come to where the writer is.
 func (m *Manager) suspect(q *queues.Queue) {
-	if q.Extras().Suspect || q.Plain() != nil {
+	if q.Extras().Unidentified || q.Plain() != nil {
 		return
 	}
-	q.MakeExtras().Suspect = true
+	q.MakeExtras().Unidentified = true
 	q.Polls++ // keeps the queue
 	settle := func() {
-		q.MakeExtras().Suspect = false
+		q.MakeExtras().Unidentified = false
 		q.Trim()
 		q.Polls--
 		m.replica.Touch(q)

@@ -201,7 +201,7 @@ func (m *Manager) tellGone(l *lease) {
 	if m.opt.Outbox == nil || l.grant == grantNone && !l.tellsWaiting() || l.endNote != noteNone || l.phase != ended {
 		return
 	}
-	if w := m.words[subject(l.id())]; w != nil && w.verdict != nil && !fault.On("hooks-verdict") {
+	if w := m.words[subject(l.id())]; w != nil && w.verdict != nil && !fault.On("hooks-termination") {
 		return // the gateway whose administrator did it has noted it
 	}
 	l.setNote(m.leases, noteSubmitted) // once

@@ -37,7 +37,7 @@ func (m *Manager) plainGone(q *queues.Queue, now time.Duration) {
 // passOn removes a directory that was to go when it is empty. The sweeper does, too, where
 // this comes to nothing.
 func (m *Manager) passOn(q *queues.Queue, now time.Duration) {
-	if q.Contenders.Len() > 0 || !q.Extras().Passing || q.Leases > 0 || q.Extras().Unnumbered > 0 || !m.trusted() || m.life.draining {
+	if q.Contenders.Len() > 0 || !q.Extras().Temporary || q.Leases > 0 || q.Extras().Unnumbered > 0 || !m.trusted() || m.life.draining {
 		return
 	}
 	q.Idle = now

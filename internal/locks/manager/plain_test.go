@@ -305,7 +305,7 @@ func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
 		s.gone(path)
 		req := locks.AcquireRequest{NS: "theirs", Lock: "deploy", TTL: time.Minute}
 		one.mustHold(req)
-		assert.Equal(t, string(s.node(path).data), queues.Passing, "its data")
+		assert.Equal(t, string(s.node(path).data), queues.Temporary, "its data")
 		s.gateway(t) // has seen no plain node
 		one.crash()
 		two.stop()

@@ -113,7 +113,7 @@ func (w *sweeper) idle(s *queues.Namespace, now time.Duration) {
 			s.SweepFrom = q.Name()
 			return false
 		}
-		if q.Contenders.Len() > 0 || q.Leases > 0 || q.Extras().Unnumbered > 0 || q.Extras().Marker || q.Semaphore() || now-q.Idle < idleLock && (!q.Extras().Passing || now-q.Idle < sweepEvery) {
+		if q.Contenders.Len() > 0 || q.Leases > 0 || q.Extras().Unnumbered > 0 || q.Extras().Marker || q.Semaphore() || now-q.Idle < idleLock && (!q.Extras().Temporary || now-q.Idle < sweepEvery) {
 			return true
 		}
 		if ops := m.fleet.settings.Sweep(q); len(ops) > 0 {

@@ -40,7 +40,7 @@ func (r *Replica) ApplyDir(q *Queue, c *zk.Change, now time.Duration) []Delta {
 	case zk.DirRemoved:
 		q.Exists, q.known, q.gap, q.listing = false, false, false, false
 		if x := q.extras; x != nil {
-			x.Unnumbered, x.PlainCzxid, x.Passing, x.Ceiling = 0, 0, false, 0
+			x.Unnumbered, x.PlainCzxid, x.Temporary, x.Ceiling = 0, 0, false, 0
 			q.Trim()
 		}
 		r.Touch(q)

@@ -33,7 +33,7 @@ func (q *Queue) Plain() *recipe.Contender {
 }
 
 // Obstructed reports whether a plain node stands in the lock's place, or may stand there.
-func (q *Queue) Obstructed() bool { return q.Plain() != nil || q.Extras().Suspect }
+func (q *Queue) Obstructed() bool { return q.Plain() != nil || q.Extras().Unidentified }
 
 // Empty reports whether the directory is there, and the replica shows no child of it.
 func (q *Queue) Empty() bool {
@@ -69,16 +69,16 @@ func (q *Queue) HadPlain() bool {
 	return had
 }
 
-// Passing is the data of a directory that a gateway creates where plain nodes have stood. Programs that lock by those
+// Temporary is the data of a directory that a gateway creates where plain nodes have stood. Programs that lock by those
 // wait until the directory is deleted. So any gateway deletes it as soon as it is empty, in every namespace.
-const Passing = "lockkeeper: goes when it is empty"
+const Temporary = "lockkeeper: goes when it is empty"
 
-// SetDirData takes in the data of the lock's directory: Passing, or the limit of Kazoo's Semaphore.
+// SetDirData takes in the data of the lock's directory: Temporary, or the limit of Kazoo's Semaphore.
 func (r *Replica) SetDirData(q *Queue, data []byte) {
 	x := q.MakeExtras()
 	was := x.Ceiling
 	ceiling := ceilingOf(data)
-	x.Passing, x.Ceiling = string(data) == Passing, ceiling
+	x.Temporary, x.Ceiling = string(data) == Temporary, ceiling
 	if ceiling != was {
 		r.Touch(q)
 	}

@@ -44,19 +44,19 @@ type Extras struct {
 	polledFor  *recipe.Contender   // the first of ended at the last poll
 	Hazards    []*interop.Hazard   // as the deltas have told; nil for none
 
-	misplaced   bool  // it is no lock's directory, but another program's contender
-	PlainCzxid  int64 // of the plain node in the directory's place; see plain.go
-	Suspect     bool  // there may be a plain node that the replica does not show yet
-	Ceiling     int32 // of Kazoo's Semaphore whose directory it is: the data says so; else 0
-	Marker      bool  // it is a marker of bigdata's, and no lock; see siblings.go
-	Invalid     bool  // there is such a marker for it
-	Passing     bool  // the directory is ours, and goes as soon as it is empty
-	EncodedName bool  // the lock's name is not its directory's: see recipe.LockName
+	misplaced    bool  // it is no lock's directory, but another program's contender
+	PlainCzxid   int64 // of the plain node in the directory's place; see plain.go
+	Unidentified bool  // there may be a plain node that the replica does not show yet
+	Ceiling      int32 // of Kazoo's Semaphore whose directory it is: the data says so; else 0
+	Marker       bool  // it is a marker of bigdata's, and no lock; see siblings.go
+	Invalid      bool  // there is such a marker for it
+	Temporary    bool  // the directory is ours, and goes as soon as it is empty
+	EncodedName  bool  // the lock's name is not its directory's: see recipe.LockName
 }
 
 func (x *Extras) empty() bool {
 	return len(x.Hidden) == 0 && len(x.nodes) == 0 && x.Unnumbered == 0 && x.settings == nil && len(x.ended) == 0 && !x.presence.Foreign() && x.Hazards == nil &&
-		!x.misplaced && x.PlainCzxid == 0 && !x.Suspect && !x.Passing && !x.EncodedName && x.Ceiling == 0 && !x.Marker && !x.Invalid
+		!x.misplaced && x.PlainCzxid == 0 && !x.Unidentified && !x.Temporary && !x.EncodedName && x.Ceiling == 0 && !x.Marker && !x.Invalid
 }
 
 // noExtras is read where there are none, and never written.

@@ -14,16 +14,16 @@ const hexDigits = "0123456789ABCDEF"
 
 // LockName is the name of the lock with that directory.
 func LockName(dir string) string {
-	odd := 0
+	escapes := 0
 	for i := range len(dir) {
 		if !plainAt(i, dir[i]) {
-			odd++
+			escapes++
 		}
 	}
-	if odd == 0 {
+	if escapes == 0 {
 		return dir
 	}
-	b := make([]byte, 0, len(dir)+2*odd)
+	b := make([]byte, 0, len(dir)+2*escapes)
 	for i := range len(dir) {
 		if c := dir[i]; plainAt(i, c) {
 			b = append(b, c)

@@ -148,7 +148,7 @@ func OtherMembers(data []byte) (members map[string]json.RawMessage, ok bool) {
 }
 
 // Unnamed is the hold of a lease that was acquired without a name, once it has
-// been given named ones: only a plain release lets go of it. Else a nested hold
+// been given named ones: only a plain release ends it. Else a nested hold
 // that comes and goes would end what its surroundings hold. The same becomes of a
 // lease whose record another program wrote over before its gateway died: its holds
 // are not known any more, and only a plain release, or time, ends it.

@@ -147,7 +147,7 @@ func (t Tree) Sweep(q *queues.Queue) []zk.Op {
 // the directory is in use.
 func removeLock(q *queues.Queue, settings bool) []zk.Op {
 	switch {
-	case q.Exists && (q.Namespace.Name == locks.DefaultNamespace || q.Extras().Passing):
+	case q.Exists && (q.Namespace.Name == locks.DefaultNamespace || q.Extras().Temporary):
 		return queues.RemoveDir(q.Path)
 	case q.Namespace.Name == locks.DefaultNamespace && settings:
 		return []zk.Op{{Kind: zk.OpCreate, Path: q.Path}, {Kind: zk.OpDelete, Path: q.Path, Version: -1}}

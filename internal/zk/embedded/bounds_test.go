@@ -128,7 +128,7 @@ func (r *raw) drained(why string) {
 
 func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
 	s := embeddedtest.RunT(t)
-	deaf, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
+	slow, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
 	data := bytes.Repeat([]byte("x"), 200<<10)
 	other.create("/large", data, 0)
 
@@ -137,7 +137,7 @@ func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
 	for i := range int32(asked) {
 		burst = append(burst, rawzk.Request(i+1, wire.OpGetData, &wire.ReadRequest{Path: "/large"})...)
 	}
-	assert.NoError(t, deaf.Write(burst))
+	assert.NoError(t, slow.Write(burst))
 	for range 50 {
 		other.ping()
 	}
@@ -145,7 +145,7 @@ func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
 	assert.That(t, sent <= asked/2, "%d frames were made for a client that reads none", sent)
 	// When it reads after all, everything comes, in order.
 	for i := range int32(asked) {
-		if g := deaf.receive(); g.Xid != i+1 || len(g.Body) < len(data) {
+		if g := slow.receive(); g.Xid != i+1 || len(g.Body) < len(data) {
 			t.Fatalf("reply %d: xid %d, %d bytes", i, g.Xid, len(g.Body))
 		}
 	}
@@ -153,17 +153,17 @@ func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
 
 func TestAWatcherThatNeverReadsIsClosedAtTheBound(t *testing.T) {
 	s := embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) { c.MaxUnread = 1 << 20 }))
-	deaf, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
+	slow, other := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)
 	path := "/" + strings.Repeat("long", 5000)
 	other.create(path, nil, 0)
-	deaf.must(wire.OpAddWatch, &wire.AddWatchRequest{Path: path, Mode: wire.WatchPersistent})
+	slow.must(wire.OpAddWatch, &wire.AddWatchRequest{Path: path, Mode: wire.WatchPersistent})
 	for range 20_000 { // the kernel takes some megabytes first
 		other.must(wire.OpSetData, &wire.SetDataRequest{Path: path, Version: -1})
 		if metric(t, s, "num_alive_connections") == 2 {
 			break // other and the one that asks
 		}
 	}
-	deaf.drained("it did not read")
+	slow.drained("it did not read")
 	other.ping()
 }
 
@@ -173,10 +173,10 @@ func TestWatchersThatNeverReadAreClosedAtTheBoundForAllOfThem(t *testing.T) {
 		path := "/" + strings.Repeat("long", 5000)
 		other := openRaw(t, s, time.Minute)
 		other.create(path, nil, 0)
-		var deaf []*raw
+		var slow []*raw
 		for range 8 {
-			deaf = append(deaf, openRaw(t, s, time.Minute))
-			deaf[len(deaf)-1].must(wire.OpAddWatch, &wire.AddWatchRequest{Path: path, Mode: wire.WatchPersistent})
+			slow = append(slow, openRaw(t, s, time.Minute))
+			slow[len(slow)-1].must(wire.OpAddWatch, &wire.AddWatchRequest{Path: path, Mode: wire.WatchPersistent})
 		}
 		modest := openRaw(t, s, time.Minute)
 		modest.must(wire.OpGetData, &wire.ReadRequest{Path: path, Watch: true})
@@ -190,7 +190,7 @@ func TestWatchersThatNeverReadAreClosedAtTheBoundForAllOfThem(t *testing.T) {
 		if e := modest.event(); e.Path != path {
 			t.Errorf("who left little unread got %+v", e)
 		}
-		for _, r := range deaf {
+		for _, r := range slow {
 			r.Conn.Close()
 		}
 		synctest.Wait()

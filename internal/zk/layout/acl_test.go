@@ -74,7 +74,7 @@ func TestOpenNodesOfAnEarlierReleaseAreRepaired(t *testing.T) {
 	owner.SetACL(zk.DefaultRoot+zk.NodeLocks, gozk.WorldACL(gozk.PermAll))
 	assert.That(t, !opened(t, cfg).SecretExposed, "the secret is said to be exposed")
 	err := p.TrySetACL(zk.DefaultRoot+zk.NodeLocks, gozk.DigestACL(gozk.PermAll, "evil", "x"))
-	assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL by a stranger: %v, want ErrNoAuth", err)
+	assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL by another client: %v, want ErrNoAuth", err)
 }
 
 func TestANodeThatCannotBeClosedOrUsedRefusesTheStart(t *testing.T) {
@@ -106,7 +106,7 @@ func TestANodeThatCannotBeClosedOrUsedRefusesTheStart(t *testing.T) {
 	}
 }
 
-// Without ADMIN the fleet cannot tell its own entry from one that a stranger wrote: ZooKeeper shows both as "fleet:x".
+// Without ADMIN the fleet cannot tell its own entry from one that another client wrote: ZooKeeper shows both as "fleet:x".
 func TestAnEntryThatLooksLikeOursProvesNothing(t *testing.T) {
 	evil, forged := gozk.DigestACL(gozk.PermAll, "evil", "x"), gozk.ACL{Perms: conn.PermOpen, Scheme: "digest", ID: fleet.User + ":x"}
 	acls := map[string][]gozk.ACL{
@@ -170,7 +170,7 @@ func TestAnACLThatAnAdministratorMadeStaysWhereOthersQueue(t *testing.T) {
 	}
 }
 
-// A gateway writes the version last. A version alone must not make a stranger's secret the fleet's.
+// A gateway writes the version last. A version alone must not make another client's secret the fleet's.
 func TestAnIncompleteRootOfOthersIsNotAdopted(t *testing.T) {
 	forged := map[string]string{"": "", zk.NodeVersion: `{"layout":1,"oldest_reader":1}`,
 		zk.NodeSecret: `{"fleet_id":"abcdefgh","keys":[{"id":"evil","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}]}`}

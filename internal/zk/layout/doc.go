@@ -22,7 +22,7 @@
 // they would know the keys. The version is written last, so a root with a version
 // that lacks a node is refused, too, unless its secret has the fleet's ACL. A
 // complete open root is adopted with all that is in it: a fleet that gets an
-// identity leaves one, and a stranger can make the same.
+// identity leaves one, and another client can make the same.
 //
 // Layout.SecretExposed says that others can or could read the secret. A secret
 // that was created closed has an ACL that was never changed. An import creates

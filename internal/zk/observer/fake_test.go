@@ -57,7 +57,7 @@ type fakeConn struct {
 	log    []string // requests, without pings
 	pings  int
 	closed bool // the client has said goodbye
-	deaf   bool // answers nothing any more
+	silent bool // answers nothing any more
 }
 
 func newFakeZK(t testing.TB) *fakeZK {
@@ -153,9 +153,9 @@ func (c *fakeConn) handle(frame []byte) {
 		c.log = append(c.log, r.String())
 	}
 	c.closed = c.closed || h.Op == wire.OpCloseSession
-	intercept, deaf := c.zk.intercept, c.deaf
+	intercept, silent := c.zk.intercept, c.silent
 	c.zk.mu.Unlock()
-	if deaf || intercept != nil && intercept(c, r) {
+	if silent || intercept != nil && intercept(c, r) {
 		return
 	}
 	c.write(c.answer(r))

@@ -331,7 +331,7 @@ func TestSilenceEndsTheConnection(t *testing.T) {
 	play(t, func(s *stage) {
 		s.cfg.PromiseWindow = 600 * time.Second // so that the session timeout counts: 6 s
 	}, func(s *stage) {
-		s.zk.set(func() { s.zk.conns[0].deaf = true })
+		s.zk.set(func() { s.zk.conns[0].silent = true })
 		s.pass(5 * time.Second)
 		assert.That(t, s.zk.sessions() == 1, "given up too early")
 		s.pass(6 * time.Second)
@@ -390,7 +390,7 @@ func TestASinkThatTookLongIsNoSilenceOfTheServer(t *testing.T) {
 
 func TestAPingWithoutAnswerForHalfTheWindowEndsTheConnection(t *testing.T) {
 	play(t, nil, func(s *stage) { // window 6 s, session 9 s
-		s.zk.set(func() { s.zk.conns[0].deaf = true })
+		s.zk.set(func() { s.zk.conns[0].silent = true })
 		s.pass(2 * time.Second)
 		assert.That(t, s.zk.sessions() == 1, "given up too early")
 		s.pass(3 * time.Second)

@@ -116,21 +116,21 @@ func TestCredentialsTravelWithEveryConnection(t *testing.T) {
 		})
 	}
 	private := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/keys/k", Private: true}))
-	stranger := fixture.NewProbe(t, direct)
+	other := fixture.NewProbe(t, direct)
 	for _, path := range []string{secret, private.Paths[0]} {
-		if _, err := stranger.Get(path); !errors.Is(err, gozk.ErrNoAuth) {
-			t.Errorf("a stranger reads %s: %v, want ErrNoAuth", path, err)
+		if _, err := other.Get(path); !errors.Is(err, gozk.ErrNoAuth) {
+			t.Errorf("another client reads %s: %v, want ErrNoAuth", path, err)
 		}
 	}
-	if err := stranger.TryCreate(zk.DefaultRoot+"/guards/x", "", gozk.WorldACL(gozk.PermAll)); !errors.Is(err, gozk.ErrNoAuth) {
-		t.Errorf("a stranger creates a guard: %v, want ErrNoAuth", err)
+	if err := other.TryCreate(zk.DefaultRoot+"/guards/x", "", gozk.WorldACL(gozk.PermAll)); !errors.Is(err, gozk.ErrNoAuth) {
+		t.Errorf("another client creates a guard: %v, want ErrNoAuth", err)
 	}
-	stranger.Create(zk.DefaultRoot+"/locks/foreign", "")
+	other.Create(zk.DefaultRoot+"/locks/foreign", "")
 }
 
 func TestStrangersMayReadButNotWriteWhatIsTheFleetsAlone(t *testing.T) {
 	cfg := fixture.Config(t)
-	stranger := fixture.NewProbe(t, cfg)
+	other := fixture.NewProbe(t, cfg)
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	done := make(chan zk.Result, 1)
@@ -139,16 +139,16 @@ func TestStrangersMayReadButNotWriteWhatIsTheFleetsAlone(t *testing.T) {
 	settings := zk.DefaultRoot + "/settings/l"
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: settings}, zk.Op{Kind: zk.OpCreate, Path: settings + "/limit-2"}))
 	for _, path := range []string{succession, settings, settings + "/limit-2", s.registration, s.guard} {
-		if _, err := stranger.Get(path); err != nil {
-			t.Errorf("a stranger reads %s: %v", path, err)
+		if _, err := other.Get(path); err != nil {
+			t.Errorf("another client reads %s: %v", path, err)
 		}
-		if err := stranger.TrySet(path, "mine"); !errors.Is(err, gozk.ErrNoAuth) {
-			t.Errorf("a stranger writes %s: %v, want ErrNoAuth", path, err)
+		if err := other.TrySet(path, "mine"); !errors.Is(err, gozk.ErrNoAuth) {
+			t.Errorf("another client writes %s: %v, want ErrNoAuth", path, err)
 		}
 	}
 	dir := zk.DefaultRoot + "/locks/l"
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir}, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}))
-	stranger.Create(dir+"/foreign-0000000001", "") // queues are shared with other programs
+	other.Create(dir+"/foreign-0000000001", "") // queues are shared with other programs
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: settings + "/limit-2"}, zk.Op{Kind: zk.OpDelete, Path: succession, Version: -1}))
 }
 

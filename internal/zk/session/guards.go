@@ -58,7 +58,7 @@ func endGuard(g *zk.Guard, path string) ([]zk.Op, error) {
 }
 
 // Abandon ends the session of a gateway that was deposed, as its replica of the
-// succession shows: a writer that gets no answers would not hear of it. The trust
+// succession shows: a writer that gets no answers would not notice. The trust
 // window closes for good before Abandon returns; Err will be ErrDeposed. A session
 // that is being closed comes to its own end.
 func (s *Session) Abandon() {

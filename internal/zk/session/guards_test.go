@@ -48,32 +48,32 @@ func TestEachTransactionOfAGatewayMovesItsGuard(t *testing.T) {
 func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 	cfg := fixture.Config(t)
 	layout := openLayout(t, cfg)
-	s, deaf := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
+	s, stalled := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
 	p := fixture.NewProbe(t, cfg)
-	polled := lookAt(t, s, deaf.ID())
-	if _, err := deaf.Barrier(fixture.Context(t)); err != nil {
+	polled := lookAt(t, s, stalled.ID())
+	if _, err := stalled.Barrier(fixture.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, stale := range []zk.Guard{polled, {}} {
-		r := depose(t, s, deaf.ID(), stale)
+		r := depose(t, s, stalled.ID(), stale)
 		want := zk.ErrBadVersion
 		if !stale.There {
 			want = zk.ErrNodeExists
 		}
 		assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, want) && r.Culprit != 0, "polled %+v: %+v, want %v", stale, r, want)
 	}
-	if _, err := deaf.Barrier(fixture.Context(t)); err != nil {
+	if _, err := stalled.Barrier(fixture.Context(t)); err != nil {
 		t.Fatalf("the gateway that has written does not write any more: %v", err)
 	}
-	mustBeDone(t, depose(t, s, deaf.ID(), lookAt(t, s, deaf.ID())))
-	if r := write(t, deaf, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}); r.Outcome != zk.NotDone {
+	mustBeDone(t, depose(t, s, stalled.ID(), lookAt(t, s, stalled.ID())))
+	if r := write(t, stalled, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}); r.Outcome != zk.NotDone {
 		t.Errorf("the deposed gateway writes: %+v", r)
 	}
-	fixture.Await(t, deaf.Done())
-	if !errors.Is(deaf.Err(), zk.ErrDeposed) || deaf.TrustWindow().Open(deaf.cfg.Clock.Now()) {
-		t.Errorf("its session says %v, its trust window is open: %v", deaf.Err(), deaf.TrustWindow().Open(deaf.cfg.Clock.Now()))
+	fixture.Await(t, stalled.Done())
+	if !errors.Is(stalled.Err(), zk.ErrDeposed) || stalled.TrustWindow().Open(stalled.cfg.Clock.Now()) {
+		t.Errorf("its session says %v, its trust window is open: %v", stalled.Err(), stalled.TrustWindow().Open(stalled.cfg.Clock.Now()))
 	}
-	if data, err := p.Get(zk.DefaultRoot + "/succession/" + deaf.ID()); err != nil || data != s.ID() {
+	if data, err := p.Get(zk.DefaultRoot + "/succession/" + stalled.ID()); err != nil || data != s.ID() {
 		t.Errorf("the succession says %q, %v", data, err)
 	}
 }

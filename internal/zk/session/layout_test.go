@@ -61,7 +61,7 @@ func TestAnIdThatIsTakenIsRefused(t *testing.T) {
 
 func TestNoStrangerChangesTheACLOfAnyNodeOfAFleetWithAnIdentity(t *testing.T) {
 	cfg := fixture.Config(t)
-	stranger := fixture.NewProbe(t, cfg)
+	other := fixture.NewProbe(t, cfg)
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	dir := zk.DefaultRoot + "/locks/deploy"
@@ -72,22 +72,22 @@ func TestNoStrangerChangesTheACLOfAnyNodeOfAFleetWithAnIdentity(t *testing.T) {
 		paths = append(paths, zk.DefaultRoot+name)
 	}
 	for _, path := range paths {
-		err := stranger.TrySetACL(path, gozk.DigestACL(gozk.PermAll, "evil", "x"))
-		assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL on %s by a stranger: %v, want ErrNoAuth", path, err)
+		err := other.TrySetACL(path, gozk.DigestACL(gozk.PermAll, "evil", "x"))
+		assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL on %s by another client: %v, want ErrNoAuth", path, err)
 	}
-	stranger.Create(dir+"/foreign-0000000001", "") // queueing needs no setACL
+	other.Create(dir+"/foreign-0000000001", "") // queueing needs no setACL
 }
 
-// Without an identity a stranger may do everything but keep others out of the queues.
+// Without an identity another client may do everything but keep others out of the queues.
 func TestQueuesOfAFleetWithoutAnIdentityCannotBeClosed(t *testing.T) {
 	cfg := fixture.Config(t)
-	stranger := fixture.NewProbe(t, cfg)
+	other := fixture.NewProbe(t, cfg)
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	dir := zk.DefaultRoot + "/locks/deploy"
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir}, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-"}))
 	for _, path := range []string{zk.DefaultRoot + "/locks", dir, dir + "/write-"} {
-		if err := stranger.TrySetACL(path, gozk.DigestACL(gozk.PermAll, "evil", "x")); !errors.Is(err, gozk.ErrNoAuth) {
-			t.Errorf("setACL on %s by a stranger: %v, want ErrNoAuth", path, err)
+		if err := other.TrySetACL(path, gozk.DigestACL(gozk.PermAll, "evil", "x")); !errors.Is(err, gozk.ErrNoAuth) {
+			t.Errorf("setACL on %s by another client: %v, want ErrNoAuth", path, err)
 		}
 	}
 }

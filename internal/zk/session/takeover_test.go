@@ -26,10 +26,10 @@ func TestAGatewayIsSucceededByExactlyOne(t *testing.T) {
 			p := fixture.NewProbe(t, cfg)
 			a, b := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
 			dead := fixture.GatewayID(3)
-			var deaf *Session
+			var stalled *Session
 			switch state {
 			case "registered":
-				deaf = openSession(t, cfg, layout, 3)
+				stalled = openSession(t, cfg, layout, 3)
 			case "guard left":
 				p.Create(zk.DefaultRoot+"/guards/"+dead, "")
 			case "registration left":
@@ -55,12 +55,12 @@ func TestAGatewayIsSucceededByExactlyOne(t *testing.T) {
 				"its guard or registration is still there")
 			data, err := p.Get(zk.DefaultRoot + "/succession/" + dead)
 			assert.That(t, err == nil && (data == a.ID() || data == b.ID()), "the succession says %q, %v", data, err)
-			if deaf != nil {
-				assert.That(t, write(t, deaf, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}).Outcome != zk.Done,
+			if stalled != nil {
+				assert.That(t, write(t, stalled, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}).Outcome != zk.Done,
 					"the deposed gateway still writes")
-				fixture.Await(t, deaf.Done())
-				if !errors.Is(deaf.Err(), zk.ErrDeposed) {
-					t.Errorf("its session says %v, want ErrDeposed", deaf.Err())
+				fixture.Await(t, stalled.Done())
+				if !errors.Is(stalled.Err(), zk.ErrDeposed) {
+					t.Errorf("its session says %v, want ErrDeposed", stalled.Err())
 				}
 			}
 		})

@@ -60,7 +60,7 @@ var Table = []Mutant{
 	{Name: "closed-read", Without: "a successor does not look whether a record says closed", Scenario: "Attack27", Shows: "a lease that has expired is alive"},
 	{Name: "read-first", Without: "a lease that was taken over is heartbeaten before its record was read", Scenario: "Attack35", Shows: "a lease that has expired is alive"},
 	{Name: "ephemeral", Without: "a successor runs ephemeral leases, too", Scenario: "Attack51", Shows: "the successor runs it"},
-	{Name: "tail-pieces", Without: "a queue that is destroyed goes from its head", Seed: 8, Shows: "an event tells of a holder that never was"},
+	{Name: "tail-batches", Without: "a queue that is destroyed goes from its head", Seed: 8, Shows: "an event tells of a holder that never was"},
 	{Name: "old-read", Without: "a record that is older than what was written counts", Seed: 34, Shows: "a released hold is there again"},
 	{Name: "knows-all", Without: "a takeover does not wait until every recorded namespace has been read", Scenario: "Attack25", Shows: "a lease that is there is said to have ended"},
 	{Name: "tail-first", Without: "of a queue's deletes in one transaction the earlier contender goes first", Scenario: "Attack55", Shows: "the holder is deleted before the waiter behind it"},
@@ -74,7 +74,7 @@ var Table = []Mutant{
 	{Name: "depose-blind", Without: "time counts against a silent gateway while one's own trust window was closed", Scenario: "Attack22NobodyIsDeposed", Shows: "deposed for an outage of ZooKeeper"},
 	{Name: "written-heard", Without: "an owner ignores the heartbeats that others write down", Scenario: "Attack22ALeaseWhoseOwner", Shows: "shortening"},
 	{Name: "written-over", Without: "a record that another program has overwritten had no heartbeats in it", Scenario: "Attack34", Shows: "a heartbeat that was answered has been swallowed"},
-	{Name: "hearsay", Without: "an end does not wait for the report of the gateway that ran the lease", Seed: 4, Shows: "two gateways tell of one end with different reasons"},
+	{Name: "end-report", Without: "an end does not wait for the report of the gateway that ran the lease", Seed: 4, Shows: "two gateways tell of one end with different reasons"},
 	{Name: "held-order", Without: "a lock's later events do not wait behind a delayed one", Seed: 4, Shows: "two gateways tell of its holders in another order"},
 
 	{Name: "hooks-check", Hooks: true, Without: "an end does not check the subscriptions", Seed: 20, Shows: "an end without its note"},
@@ -85,6 +85,6 @@ var Table = []Mutant{
 	{Name: "hooks-done", Hooks: true, Without: "an entry is deleted before its delivery, not after it", Seed: 1, Shows: "an end that was never told"},
 	{Name: "hooks-tries", Hooks: true, Without: "a message that a receiver refused is not sent again", Seed: 1, Shows: "litter"},
 	{Name: "hooks-fresh", Hooks: true, Without: "the entries of a dead gateway are read with old subscriptions", Seed: 36, Shows: "an end that was never told"},
-	{Name: "hooks-verdict", Hooks: true, Without: "the owner of a lease that another gateway has broken delivers its end, too", Scenario: "HooksABreak", Shows: "told twice"},
+	{Name: "hooks-termination", Hooks: true, Without: "the owner of a lease that another gateway has broken delivers its end, too", Scenario: "HooksABreak", Shows: "told twice"},
 	{Name: "hooks-gone", Hooks: true, Without: "no gateway looks through the outbox when a gateway is gone", Seed: 51, Shows: "told nearly ten minutes late"},
 }

@@ -29,7 +29,7 @@ const (
 	// five snapshots: the old one, its log twice as long, the new one, and what is appended meanwhile.
 	snapshotShare = 2
 
-	// lockPatience is how long Open waits for another process to let go of a store: a gateway that was just told to end.
+	// lockPatience is how long Open waits for another process to close a store: a gateway that was just stopped.
 	lockPatience = time.Second
 
 	// mapSize is what bbolt maps from the start. It costs addresses, not memory; a file that outgrows its mapping would

@@ -37,7 +37,7 @@ func (s *Store) Secret() []byte { return s.identity.Secret[:] }
 // Path is the store's file.
 func (s *Store) Path() string { return s.path }
 
-// Close lets go of the store, once backups that are under way are done.
+// Close closes the store, once backups that are under way are done.
 func (s *Store) Close() error {
 	if err := s.db.Close(); err != nil {
 		return &Error{Path: s.path, Err: err}

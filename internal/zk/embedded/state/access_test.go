@@ -67,15 +67,15 @@ func TestListsThatNobodyUsesAreForgotten(t *testing.T) {
 
 func TestTheSuperUserPassesEveryACLAndNoRequestMakesOne(t *testing.T) {
 	r := newRig(t)
-	stranger, owner := r.client(1), r.client(2)
+	other, owner := r.client(1), r.client(2)
 	session := owner.conn.Session
 	owner.conn = NewSuper("127.0.0.1")
 	owner.conn.Session = session
-	stranger.login("eve")
-	stranger.must(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}})
+	other.login("eve")
+	other.must(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}}})
 	none := []wire.ACL{{Scheme: "world", ID: "anyone"}}
-	stranger.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: none, Version: -1})
-	assert.MustEqual(t, stranger.do(wire.OpGetACL, &wire.PathRecord{Path: "/a"}).Header.Err, wire.ErrNoAuth,
+	other.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: none, Version: -1})
+	assert.MustEqual(t, other.do(wire.OpGetACL, &wire.PathRecord{Path: "/a"}).Header.Err, wire.ErrNoAuth,
 		"a node without permissions answers")
 	owner.must(wire.OpGetData, &wire.ReadRequest{Path: "/a"})
 	owner.must(wire.OpGetACL, &wire.PathRecord{Path: "/a"})
@@ -83,7 +83,7 @@ func TestTheSuperUserPassesEveryACLAndNoRequestMakesOne(t *testing.T) {
 	owner.create("/a/b", 0)
 	owner.delete("/a/b")
 	owner.must(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: everyone, Version: -1})
-	stranger.must(wire.OpGetData, &wire.ReadRequest{Path: "/a"})
+	other.must(wire.OpGetData, &wire.ReadRequest{Path: "/a"})
 	// "auth" does not count it, and no ACL can name it.
 	for _, acl := range []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}, {Perms: wire.PermAll, Scheme: "super"}} {
 		if got := owner.do(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: []wire.ACL{acl}, Version: -1}).Header.Err; got != wire.ErrInvalidACL {

@@ -80,7 +80,7 @@ func TestASnapshotFromTheTimeOfHashTablesIsRestored(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	assert.Equal(t, c.data("/zookeeper/quota/big/zookeeper_stats"), "count=12,bytes=0", "statistics")
-	assert.Equal(t, c.do(wire.OpGetData, &wire.ReadRequest{Path: "/own"}).Header.Err, wire.ErrNoAuth, "a stranger reads bob's")
+	assert.Equal(t, c.do(wire.OpGetData, &wire.ReadRequest{Path: "/own"}).Header.Err, wire.ErrNoAuth, "another client reads bob's")
 	c.login("bob")
 	assert.Equal(t, c.data("/own"), "d", "bob reads")
 	var paths []string
