@@ -52,7 +52,7 @@ func (s settings) Validate(app *kong.Application) error {
 		known[flag.Name] = true
 	}
 	for key := range s {
-		if !known[key] || key == "help" || key == "config" {
+		if !known[key] || key == "help" || key == "version" || key == "config" {
 			return usage("gateway --help lists the flags; the keys are named like them", "the configuration file has an unknown key %q", key)
 		}
 	}
@@ -94,7 +94,7 @@ func zkFlag(parser *kong.Kong) *kong.Flag {
 // them is a secret: those are in files of their own.
 func printConfig(w io.Writer, parser *kong.Kong, parsed *kong.Context) error {
 	for _, flag := range parser.Model.Flags {
-		if flag.Name == "help" || flag.Name == "config" {
+		if flag.Name == "help" || flag.Name == "version" || flag.Name == "config" {
 			continue
 		}
 		value := parsed.FlagValue(flag)

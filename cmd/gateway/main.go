@@ -45,7 +45,8 @@ const (
 // cli is the command line.
 type cli struct {
 	config
-	ConfigFile string `name:"config" placeholder:"FILE" help:"YAML file with a key per flag, named like it: listen, zk and so on."`
+	ShowVersion kong.VersionFlag `name:"version" env:"-" help:"Print the version."`
+	ConfigFile  string           `name:"config" placeholder:"FILE" help:"YAML file with a key per flag, named like it: listen, zk and so on."`
 
 	Serve       struct{}       `cmd:"" default:"1" help:"Serve (the default)."`
 	Healthcheck struct{}       `cmd:"" help:"Ask the gateway that runs with the same --listen whether it is alive."`
@@ -78,7 +79,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var c cli
 	exited := -1
 	parser, err := kong.New(&c, kong.Name("gateway"), kong.Description(description), kong.Writers(stdout, stderr),
-		kong.DefaultEnvars("LOCKKEEPER"), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.DefaultEnvars("LOCKKEEPER"), kong.Vars{"version": version()}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Exit(func(code int) { exited = code }))
 	if err != nil {
 		panic("the command line's own definition: " + err.Error())
@@ -94,7 +95,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	parsed, err := parser.Parse(args)
 	if exited >= 0 {
-		return exited // --help
+		return exited // --help, --version
 	}
 	if err != nil {
 		return report(stderr, usage("gateway --help lists the flags", "%w", err))

@@ -297,6 +297,12 @@ func TestHelpNamesEveryFlagAndHowToStart(t *testing.T) {
 	}
 }
 
+func TestD26TheVersionIsAFlagToo(t *testing.T) {
+	if code, stdout, stderr := command(t, "--version"); code != 0 || strings.TrimSpace(stdout) != version() {
+		t.Errorf("--version: exit %d, %q %q", code, stdout, stderr)
+	}
+}
+
 func TestLogTimesAreUTCWithMilliseconds(t *testing.T) {
 	for format, pattern := range map[string]string{"text": `^time=(\S+) `, "json": `"time":"([^"]+)"`} {
 		var out bytes.Buffer

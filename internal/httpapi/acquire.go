@@ -139,7 +139,7 @@ func namesOf(group []locks.Want) string {
 
 // queue asks the manager for what the request says, and answers.
 func (l *leases) queue(x *exchange, in *acquireInput) error {
-	in.Principal = locks.Anonymous
+	in.Principal, in.Client = locks.Anonymous, x.client()
 	x.line.owner = in.Owner
 	if in.format == "" && prefersText(x.r.Header) {
 		in.format = "env"

@@ -346,7 +346,7 @@ func TestD23FormsAndMergePatchesAreTaken(t *testing.T) {
 		}
 	}
 	g.expect(t, 201, "", "POST", "/v1/locks/x/leases?owner=me", form("ttl=10s&wait=0&lock_delay=1s&ephemeral=false&metadata=a%26b+c"))
-	if got := g.asked(); len(got) != 1 || !strings.Contains(got[0], "TTL:10s") || !strings.Contains(got[0], "Owner:me Metadata:a&b c") || !strings.Contains(got[0], "LockDelay:1s") {
+	if got := g.asked(); len(got) != 1 || !strings.Contains(got[0], "TTL:10s") || !strings.Contains(got[0], "Owner:me Client: Metadata:a&b c") || !strings.Contains(got[0], "LockDelay:1s") {
 		t.Errorf("asked %q", got)
 	}
 	g.expect(t, 200, "", "PUT", "/v1/locks/x", form("limit=4"))
@@ -458,5 +458,58 @@ func TestAMissingLeaseTokenIs403(t *testing.T) {
 	a := g.expect(t, 403, "lease_token_missing", "DELETE", "/v1/leases/self")
 	if a.Header.Get("WWW-Authenticate") != "" {
 		t.Errorf("%v", a.Header)
+	}
+}
+
+func TestD9LeasesOfAllGatewaysAreOneList(t *testing.T) {
+	page := func(next string, ids ...string) api.LeaseList {
+		list := api.LeaseList{NextCursor: next}
+		for _, id := range ids {
+			list.Items = append(list.Items, api.Lease{LeaseID: id})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		pages []api.LeaseList
+		limit int
+		want  string
+		after string // the lease behind which the next page begins
+	}{
+		{[]api.LeaseList{page("", "b", "d"), page("", "a", "c")}, 10, "abcd", ""},
+		{[]api.LeaseList{page("", "b", "d"), page("", "a", "c")}, 3, "abc", "c"},
+		{[]api.LeaseList{page("x", "b", "d"), page("", "a", "c", "e")}, 10, "abcd", "d"}, // there may be more before e
+		{[]api.LeaseList{page("x", "b"), page("x", "a", "c")}, 10, "ab", "b"},
+		{[]api.LeaseList{page("", "b"), page("", "b", "c")}, 10, "bc", ""},
+		{[]api.LeaseList{page(""), page("")}, 10, "", ""},
+	} {
+		items, next := oneLeasePage(c.pages, c.limit)
+		got, want := "", ""
+		for _, l := range items {
+			got += l.LeaseID
+		}
+		if c.after != "" {
+			want = locks.LeaseCursor(c.after)
+		}
+		if got != c.want || next != want {
+			t.Errorf("%+v: %q, then %q, want %q and %q", c.pages, got, next, c.want, want)
+		}
+	}
+}
+
+func TestD9AGatewayThatDoesNotAnswerIsNamed(t *testing.T) {
+	asked, other := pair(t)
+	other.leases = func(f locks.LeaseFilter) (locks.LeasePage, error) {
+		l := held()
+		l.ID, l.Owner = "zz", f.Owner
+		return locks.LeasePage{Items: []locks.Lease{l}}, nil
+	}
+	asked.leases = func(locks.LeaseFilter) (locks.LeasePage, error) {
+		return locks.LeasePage{Items: []locks.Lease{held()}}, nil
+	}
+	asked.peers = []locks.Peer{{Gateway: "asked", Self: true, Registered: true}, {Gateway: other.id, Address: other.address(), Registered: true},
+		{Gateway: "gone", Address: "127.0.0.1:1", Registered: true}}
+	list, a, err := asked.client.Leases(asked.ctx, apitest.Query("owner=her"))
+	if err != nil || len(list.Items) != 2 || list.Items[1].LeaseID != "zz" || list.Items[1].Owner != "her" || len(list.Unreached) != 1 || list.Unreached[0].GatewayID != "gone" {
+		t.Errorf("%v %s", err, a.Body)
 	}
 }

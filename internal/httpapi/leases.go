@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -204,11 +205,41 @@ func (l *leases) listLeases(x *exchange) error {
 		return err
 	}
 	list := api.LeaseList{Items: each(page.Items, leaseShape), NextCursor: page.NextCursor}
+	pages := []api.LeaseList{list}
+	list.Unreached = askOthers(x.r.Context(), l.s.forwarder.fleet, l.s.locks, askedBy(x), http.MethodGet, x.r.URL.RequestURI(), func(more *api.LeaseList) {
+		pages = append(pages, *more)
+	})
+	list.Items, list.NextCursor = oneLeasePage(pages, filter.Limit)
 	for i := range list.Items {
-		list.Items[i].Token = "" // also if the manager filled it
+		list.Items[i].Token = "" // whatever the manager says
 	}
-	listed(x, page.Items, func(l *locks.Lease) (string, string) { return l.ID, l.Rev }, page.NextCursor)
+	listed(x, list.Items, func(l *api.Lease) (string, string) { return l.LeaseID, l.Rev }, list.NextCursor)
 	return x.answer(&list)
+}
+
+// oneLeasePage puts the same page of several gateways together. Where one has more, the others' later leases belong to the
+// next page. A lease that two gateways list, one of which has just taken it over, is there once.
+func oneLeasePage(pages []api.LeaseList, limit int) (items []api.Lease, next string) {
+	if len(pages) == 1 {
+		return pages[0].Items, pages[0].NextCursor
+	}
+	end := ""
+	for _, p := range pages {
+		if last := len(p.Items) - 1; p.NextCursor != "" && last >= 0 && (end == "" || p.Items[last].LeaseID < end) {
+			end = p.Items[last].LeaseID
+		}
+		items = append(items, p.Items...)
+	}
+	slices.SortStableFunc(items, func(a, b api.Lease) int { return cmp.Compare(a.LeaseID, b.LeaseID) })
+	items = slices.CompactFunc(items, func(a, b api.Lease) bool { return a.LeaseID == b.LeaseID })
+	most := len(items)
+	if end != "" {
+		most = slices.IndexFunc(items, func(l api.Lease) bool { return l.LeaseID == end }) + 1
+	}
+	if most = min(most, limit); most < len(items) || end != "" {
+		next = locks.LeaseCursor(items[most-1].LeaseID)
+	}
+	return items[:most], next
 }
 
 type updateInput struct {

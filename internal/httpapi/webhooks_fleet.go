@@ -3,77 +3,19 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"time"
 
-	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
-	"lockkeeper/internal/locks"
 	"lockkeeper/internal/webhooks"
 )
 
 // Each gateway delivers the ends of its own leases, so each knows a part of what became of a webhook's messages. The gateway
 // that a client asks asks the others, all at the same time, and puts the answers together; what another gateway asks is
 // answered from here alone. A gateway that cannot be reached is named, and what it knows is missing.
-
-// askTimeout is how long the others have. A gateway that hangs is in the list of the registered ones until its session is
-// over.
-const askTimeout = 3 * time.Second
-
-// asker is the client for which other gateways are asked.
-type asker struct {
-	request, client string
-	header          http.Header
-	alone           bool // only this gateway answers
-}
-
-// askedBy is the asker for a request. Another gateway's is not passed on.
-func askedBy(x *exchange) asker {
-	return asker{request: x.requestID, client: x.client(), header: x.r.Header, alone: x.peer != nil}
-}
-
-// askOthers asks every other gateway of the fleet the same. take is called with each answer, in the order of their ids.
-func askOthers[T any](ctx context.Context, h *hooks, a asker, method, uri string, take func(*T)) (unreached []api.UnreachedGateway) {
-	if a.alone || h.fleet == nil {
-		return nil
-	}
-	header := http.Header{}
-	if trace := a.header["Traceparent"]; trace != nil {
-		header["Traceparent"] = trace
-	}
-	others := slices.DeleteFunc(slices.Clone(h.locks.Peers()), func(p locks.Peer) bool { return !p.Registered || p.Self })
-	slices.SortFunc(others, func(a, b locks.Peer) int { return cmp.Compare(a.Gateway, b.Gateway) })
-	answers := make([]T, len(others))
-	failures := make([]string, len(others))
-	together(maxAsked, others, func(i int, peer locks.Peer) {
-		if peer.Address == "" {
-			failures[i] = "it has not said where it can be reached"
-			return
-		}
-		answer, err := h.fleet.Send(ctx, &fleet.Request{Address: peer.Address, Method: method, URI: uri, Header: header, Timeout: askTimeout,
-			Seal: fleet.Seal{To: peer.Gateway, Request: a.request, Client: a.client}})
-		switch {
-		case err != nil:
-			failures[i] = "it does not answer"
-		case answer.Status != http.StatusOK:
-			failures[i] = fmt.Sprintf("it answers %d %s", answer.Status, problemIn(answer))
-		case json.Unmarshal(answer.Body, &answers[i]) != nil:
-			failures[i] = "its answer cannot be read"
-		}
-	})
-	for i := range others {
-		if failures[i] != "" {
-			unreached = append(unreached, api.UnreachedGateway{GatewayID: others[i].Gateway, Detail: failures[i]})
-			continue
-		}
-		take(&answers[i])
-	}
-	return unreached
-}
 
 // latest puts the later of two moments into the first; nil is none. earliest does the opposite.
 func latest(to **time.Time, at *time.Time) {
@@ -117,7 +59,7 @@ func (h *hooks) deliveries(ctx context.Context, a asker) (map[string]*api.Webhoo
 	}
 	own := h.subscriptions.Outbox()
 	outbox := api.WebhookOutbox{Entries: own.Entries, Limit: own.Limit, Dropped: own.Dropped, LastDropped: moment(own.LastDropped)}
-	unreached := askOthers(ctx, h, a, http.MethodGet, "/v1/webhooks", func(list *api.WebhookList) {
+	unreached := askOthers(ctx, h.fleet, h.locks, a, http.MethodGet, "/v1/webhooks", func(list *api.WebhookList) {
 		outbox.Dropped += list.Outbox.Dropped
 		latest(&outbox.LastDropped, list.Outbox.LastDropped)
 		for _, w := range list.Items {
@@ -159,7 +101,7 @@ func (h *hooks) listWebhookAttempts(x *exchange) error {
 func (h *hooks) attempts(ctx context.Context, a asker, id string, limit int) (list api.WebhookAttemptList) {
 	own := h.subscriptions.Attempts(id)
 	list.Items = each(own[:min(len(own), limit)], func(a *webhooks.Attempt) api.WebhookAttempt { return attemptShape(a, h.locks.GatewayID()) })
-	list.Unreached = askOthers(ctx, h, a, http.MethodGet, fmt.Sprintf("/v1/webhooks/%s/attempts?limit=%d", id, limit), func(more *api.WebhookAttemptList) {
+	list.Unreached = askOthers(ctx, h.fleet, h.locks, a, http.MethodGet, fmt.Sprintf("/v1/webhooks/%s/attempts?limit=%d", id, limit), func(more *api.WebhookAttemptList) {
 		list.Items = append(list.Items, more.Items...)
 	})
 	slices.SortStableFunc(list.Items, func(a, b api.WebhookAttempt) int { return b.Time.Compare(a.Time) })
@@ -177,7 +119,7 @@ func (h *hooks) listWebhookDeadLetters(x *exchange) error {
 
 func (h *hooks) deadLetters(ctx context.Context, a asker, id string, limit int) (list api.DeadLetterList) {
 	list.Items = each(h.subscriptions.DeadLetters(id, limit), func(d *webhooks.DeadLetter) api.DeadLetter { return deadLetterShape(d, h.locks.GatewayID()) })
-	list.Unreached = askOthers(ctx, h, a, http.MethodGet, fmt.Sprintf("/v1/webhooks/%s/dead-letters?limit=%d", id, limit), func(more *api.DeadLetterList) {
+	list.Unreached = askOthers(ctx, h.fleet, h.locks, a, http.MethodGet, fmt.Sprintf("/v1/webhooks/%s/dead-letters?limit=%d", id, limit), func(more *api.DeadLetterList) {
 		list.Items = append(list.Items, more.Items...)
 	})
 	slices.SortStableFunc(list.Items, func(a, b api.DeadLetter) int { return a.Time.Compare(b.Time) })
@@ -200,7 +142,7 @@ func (h *hooks) replayWebhook(x *exchange) error {
 	if in.message != "" {
 		uri += "?message_id=" + url.QueryEscape(in.message)
 	}
-	answer.Unreached = askOthers(x.r.Context(), h, askedBy(x), http.MethodPost, uri, func(more *api.Replayed) { answer.Replayed += more.Replayed })
+	answer.Unreached = askOthers(x.r.Context(), h.fleet, h.locks, askedBy(x), http.MethodPost, uri, func(more *api.Replayed) { answer.Replayed += more.Replayed })
 	return x.answer(&answer)
 }
 

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"encoding/base64"
 	"strings"
 	"time"
 
@@ -278,6 +279,7 @@ type AcquireRequest struct {
 	// Async returns a waiting lease (a ticket) at once.
 	Async          bool
 	Owner          string
+	Client         string // the client's address: the owner of a lease that names none. A repeat may come from another one
 	Metadata       string
 	IdempotencyKey string // "" for none
 
@@ -396,6 +398,9 @@ type LockPage struct {
 	Items      []Lock
 	NextCursor string
 }
+
+// LeaseCursor is the cursor of the page of leases behind that lease.
+func LeaseCursor(id string) string { return base64.RawURLEncoding.EncodeToString([]byte("l" + id)) }
 
 // LeasePage is a page of leases.
 type LeasePage struct {

@@ -1495,8 +1495,9 @@ type LeaseIDs = []string
 
 // LeaseList defines model for LeaseList.
 type LeaseList struct {
-	Items      []Lease `json:"items"`
-	NextCursor string  `json:"next_cursor,omitempty"`
+	Items      []Lease            `json:"items"`
+	NextCursor string             `json:"next_cursor,omitempty"`
+	Unreached  []UnreachedGateway `json:"unreached,omitempty"`
 }
 
 // LeaseLock One lock of a lease of several.
@@ -3524,8 +3525,8 @@ type ClientInterface interface {
 
 	// ListLeases List leases.
 	//
-	// The leases whose clocks this gateway runs: each gateway lists its own, and `/v1/gateways` lists the gateways.
-	// Any gateway answers for any lease by its id, and shows whole queues. Tokens are never listed.
+	// The leases of all gateways, in order of their ids. The gateway asks the others, for 3 s at most, and names in
+	// `unreached` those that did not answer: their leases are missing. Tokens are never listed.
 	//
 	// Corresponds with GET /v1/leases (the `ListLeases` operationId).
 	ListLeases(ctx context.Context, params *ListLeasesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4285,8 +4286,8 @@ func (c *Client) GetInfo(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // ListLeases List leases.
 //
-// The leases whose clocks this gateway runs: each gateway lists its own, and `/v1/gateways` lists the gateways.
-// Any gateway answers for any lease by its id, and shows whole queues. Tokens are never listed.
+// The leases of all gateways, in order of their ids. The gateway asks the others, for 3 s at most, and names in
+// `unreached` those that did not answer: their leases are missing. Tokens are never listed.
 //
 // Corresponds with GET /v1/leases (the `ListLeases` operationId).
 func (c *Client) ListLeases(ctx context.Context, params *ListLeasesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

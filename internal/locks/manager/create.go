@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -256,7 +257,7 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 	}
 	l := &lease{
 		phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.port.Term(), recordState: recordCurrent,
-		owner:    m.leases.owners.one(req.Owner),
+		owner:    m.leases.owners.one(cmp.Or(req.Owner, req.Client)),
 		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
 	if req.Metadata != "" {

@@ -171,7 +171,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		for _, l := range matching {
 			view := m.viewLease(l)
 			if n := len(page.Items); n == limit || !text.take(leaseText(&view)) && n > 0 {
-				page.NextCursor = cursorOf(leaseCursor, page.Items[n-1].ID)
+				page.NextCursor = locks.LeaseCursor(page.Items[n-1].ID)
 				break
 			}
 			page.Items = append(page.Items, view)
@@ -182,7 +182,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 
 // A cursor is opaque to clients: the kind of its list and where it goes on.
 const (
-	leaseCursor = 'l' // a lease's id
+	leaseCursor = 'l' // a lease's id; see locks.LeaseCursor
 	lockCursor  = 'k' // a lock's name
 	queueCursor = 'w' // a place: a position, or a position and a number of holders with a comma between
 )

@@ -110,4 +110,10 @@ func TestFrontDoor(t *testing.T) {
 			t.Errorf("%s", a.Body)
 		}
 	})
+	t.Run("an acquire without an owner has its address, also where a repeat comes from another one", func(t *testing.T) {
+		lease := g.hold("nobody", "ttl=1m")
+		if named := g.hold("me", "ttl=1m&owner=me"); lease.Owner != "127.0.0.1" || named.Owner != "me" {
+			t.Errorf("owners %q and %q", lease.Owner, named.Owner)
+		}
+	})
 }
