@@ -6,7 +6,7 @@
 #   docker run -v lockkeeper:/lockkeeper-data -p 127.0.0.1:8080:8080 lockkeeper --insecure
 #   docker run -p 127.0.0.1:8080:8080 lockkeeper --zk zk1:2181,zk2:2181,zk3:2181 --insecure
 #
-# --insecure is never set in here. Anybody who reaches the gateway may take and end locks, so whoever runs it says that
+# --insecure is never set in here. Every client that reaches the gateway may take and end locks, so the operator says that
 # this is meant, and -p says who can reach it. Without the flag the gateway refuses to start, and says why.
 
 # The toolchain runs on the machine that builds and compiles for the platform that is asked for; nothing is emulated.
@@ -34,15 +34,15 @@ LABEL org.opencontainers.image.title="Lockkeeper" \
       org.opencontainers.image.version="$VERSION"
 COPY LICENSE /LICENSE
 COPY --from=build /src/gateway /gateway
-# Whom it trusts when it delivers to webhooks, and asks other gateways, at https:// addresses.
+# The authorities that it trusts when it delivers to webhooks, and asks other gateways, at https:// addresses.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 # Where a gateway without --zk keeps everything: ./lockkeeper-data, as everywhere. A variable for it would contradict --zk.
 COPY --from=build --chown=65532:65532 /lockkeeper-data /lockkeeper-data
 VOLUME ["/lockkeeper-data"]
 # Numeric, so that Kubernetes can see that it is not root; the number is distroless' "nonroot".
 USER 65532:65532
-# A container's loopback is reachable by nobody. A variable and not a flag, because the health check reads it too: whoever
-# wants another port sets the variable.
+# A container's loopback cannot be reached from outside. A variable and not a flag, because the health check reads it too: set
+# the variable for another port.
 ENV LOCKKEEPER_LISTEN=:8080
 EXPOSE 8080
 # /healthz: red means that a restart would help. It does not help against an outage of ZooKeeper; that is /readyz.

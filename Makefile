@@ -1,4 +1,4 @@
-# Everything that anyone does here by hand. Recipes are short; what is longer is in scripts/.
+# Everything that is done here by hand. Recipes are short; what is longer is in scripts/.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help

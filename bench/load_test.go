@@ -70,7 +70,7 @@ func TestAHandOverLastsFromTheReleaseToTheNextGrant(t *testing.T) {
 	})
 }
 
-// open is a lock that everyone gets.
+// open is a lock that every client gets.
 type open struct{}
 
 func (open) Lock(context.Context) error   { time.Sleep(time.Millisecond); return nil }

@@ -39,10 +39,10 @@ func crowds(size int) []crowd {
 	many := thousands(float64(size)) + " watch "
 	everything := func(int) string { return "" }
 	return []crowd{
-		{name: "nobody watches", query: everything},
+		{name: "no watcher", query: everything},
 		{name: many + "one quiet lock each", size: size, query: func(i int) string { return "?lock=quiet-" + strconv.Itoa(i) }},
 		{name: many + "everything", size: size, query: everything},
-		{name: "nobody watches", query: everything, paced: true},
+		{name: "no watcher", query: everything, paced: true},
 		{name: many + "everything", size: size, query: everything, paced: true},
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// What webhooks cost and how soon they arrive. The same clients acquire and release, in turns, with nobody subscribed and with
+// What webhooks cost and how soon they arrive. The same clients acquire and release, in turns, without a subscription and with
 // a subscription that wants every release; its receiver is in this program, so its work is on the same processors and counts
-// as the load generator's. Nobody subscribed is the default of every other table: the gateway then still checks, in the
+// as the load generator's. No subscription is the default of every other table: the gateway then still checks, in the
 // transaction of each release, that this is so.
 //
 // A message has come when the receiver has read it whole; how long it took counts from the moment before its DELETE is handed to
@@ -26,7 +26,7 @@ const (
 	toldWithin   = 20 * time.Second // after the last release
 	telling      = "telling"
 	subscribed   = "subscribed"
-	unsubscribed = "nobody subscribed"
+	unsubscribed = "no subscription"
 )
 
 var hookLines = []ownLine{{1, false}, {16, false}, {64, false}, {16, true}}
@@ -178,7 +178,7 @@ func (h *httpClients) outboxEntries(ctx context.Context) (float64, error) {
 // render writes the table.
 func (h *hooks) render(b *strings.Builder) {
 	b.WriteString("\n### Webhooks: every release is told to a receiver on loopback\n\n" +
-		"| | clients | lock cycles per second, nobody subscribed | a subscription wants them all | subscribed ÷ not | from the release to the receiver: p50 | p99 | the last had come, after the clients had stopped |\n" +
+		"| | clients | lock cycles per second, no subscription | a subscription wants them all | subscribed ÷ not | from the release to the receiver: p50 | p99 | the last had come, after the clients had stopped |\n" +
 		"|---|---|---|---|---|---|---|---|\n")
 	for i, line := range hookLines {
 		var with []sample

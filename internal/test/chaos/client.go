@@ -70,7 +70,7 @@ func (a *answer) number() int {
 	return n + 1
 }
 
-// send sends one request and takes whatever comes within the given time.
+// send sends one request and takes what comes within the given time.
 func (c *caller) send(ctx context.Context, within time.Duration, method, path, token, key string, body any) answer {
 	a := answer{via: c.ways[c.way].name}
 	ctx, cancel := context.WithTimeout(ctx, within)

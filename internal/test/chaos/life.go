@@ -77,7 +77,7 @@ func (c *client) attempt(ctx context.Context, stop <-chan struct{}) {
 func (c *client) key() string { return fmt.Sprintf("%016x%016x", c.rng.Uint64(), c.rng.Uint64()) }
 
 // acquire sends an acquire, and with a key repeats it until there is an answer. Without a key an acquire that was not
-// answered is forgotten: whatever it has left ends by itself.
+// answered is forgotten: what it has left ends by itself.
 func (c *client) acquire(ctx context.Context, w wish, key string, within time.Duration, more ...string) (token string, held bool) {
 	for began := c.now(); ctx.Err() == nil && c.now()-began < patience; {
 		a := c.ask(ctx, w, check.Acquire, within, "POST", w.query(more...), "", key)

@@ -76,7 +76,7 @@ func startNginx(t testing.TB, backends []string) string {
 	proc, err := childproc.Start(cmd)
 	assert.NoError(t, err)
 	t.Cleanup(func() {
-		proc.Stop(10 * time.Second) // it waits for no one: SIGTERM is its quick way
+		proc.Stop(10 * time.Second) // it waits for no client: SIGTERM is its quick way
 		if t.Failed() {
 			said, _ := os.ReadFile(log.Name())
 			t.Logf("nginx says:\n%s", said)

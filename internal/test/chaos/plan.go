@@ -18,7 +18,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%6.1fs %-22s %d for %v", f.At.Seconds(), f.Kind, f.Target, f.For)
 }
 
-// Between two bursts it is calm for so long that whatever a silent client has left must be gone, and its locks be free for a
+// Between two bursts it is calm for so long that what a silent client has left must be gone, and its locks be free for a
 // moment: the longest TTL, twice, for a ticket, and what a crash adds.
 const (
 	longestTTL = 10 * time.Second

@@ -114,7 +114,7 @@ func (w *World) strike(ctx context.Context, f Fault) error {
 		return err
 	}
 	sleep(ctx, f.For)
-	// Whatever has happened: nothing is left broken, for others have to end, too.
+	// After any faults: nothing is left broken, for others have to end, too.
 	mending, cancel := context.WithTimeout(context.WithoutCancel(ctx), recovery)
 	defer cancel()
 	if mended := mend(mending); err == nil {

@@ -76,7 +76,7 @@ func (p *Process) Signal(sig syscall.Signal) {
 }
 
 // Freeze stops the child (SIGSTOP) and returns when each of its threads stands still, or when it has ended: a thread runs on until
-// it has been told, on a busy machine for long enough to answer somebody. Thaw lets it go on.
+// it has been told, on a busy machine for long enough to answer a request. Thaw lets it go on.
 func (p *Process) Freeze() {
 	p.Signal(syscall.SIGSTOP)
 	// WNOWAIT: the news stay where they are, for Wait above all.

@@ -108,7 +108,7 @@ func TestAChildDiesWithItsParent(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return !alive(pid) }, "child %d is gone", pid)
 }
 
-// alive is false for a process that has ended, also while it waits for whatever adopted it to notice.
+// alive is false for a process that has ended, also while it waits for its parent to notice.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -29,7 +29,7 @@ var ends = []script{
 		if e := a.refused(a.Break(a.Context(), locks.BreakRequest{ID: next.ID}), locks.CodeEnded); e.Reason != locks.ReasonReleased {
 			a.Errorf("%+v", e)
 		}
-		a.refused(a.Break(a.Context(), locks.BreakRequest{Lock: name, Name: "nobody-0000000000"}), locks.CodeNoContender)
+		a.refused(a.Break(a.Context(), locks.BreakRequest{Lock: name, Name: "absent-0000000000"}), locks.CodeNoContender)
 		a.refused(a.Break(a.Context(), locks.BreakRequest{ID: "lkabc"}), locks.CodeNotFound)
 	}},
 	{"a group that is broken in one lock ends in all", func(a *actor) {

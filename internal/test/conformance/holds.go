@@ -39,7 +39,7 @@ var holds = []script{
 		a.refused(err, locks.CodeEnded)
 		a.sees(name, 0, 0)
 	}},
-	{"a plain release ends a lease whatever holds it has", func(a *actor) {
+	{"a plain release ends a lease with any holds", func(a *actor) {
 		name := a.lock("reentrant")
 		l := a.hold(locks.AcquireRequest{Lock: name})
 		_, err := a.acquire(locks.AcquireRequest{Lock: name, Hold: "inner", Token: l.Token})

@@ -7,7 +7,7 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-// Leases, whatever their mode.
+// Leases of any mode.
 var leases = []script{
 	{"a release can be repeated, and ends the lease", func(a *actor) {
 		l := a.hold(locks.AcquireRequest{Lock: a.lock("l")})
@@ -163,7 +163,7 @@ var leases = []script{
 		ticket := a.queue(locks.AcquireRequest{Lock: a.lock("one")})
 		ended := a.hold(locks.AcquireRequest{Lock: a.lock("two")})
 		a.letGo(ended)
-		got := a.Heartbeats(a.Context(), locks.Anonymous, []string{held.Token, ended.Token, "lk1.nobody.k1.x", ticket.Token})
+		got := a.Heartbeats(a.Context(), locks.Anonymous, []string{held.Token, ended.Token, "lk1.unknown.k1.x", ticket.Token})
 		if len(got) != 4 || got[0].Err != nil || got[0].Heartbeat.State != locks.Held || got[0].Heartbeat.Waiters != 1 ||
 			got[1].Err == nil || got[1].Err.Code != locks.CodeEnded || got[1].Err.Reason != locks.ReasonReleased || got[1].LeaseID != ended.ID ||
 			got[2].Err == nil || got[3].Err != nil || got[3].Heartbeat.Position != 1 {

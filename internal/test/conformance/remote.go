@@ -272,7 +272,7 @@ func (r Remote) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnsw
 	return locks.ReapAnswer{Reaped: contenders(a.Reaped), Not: each(a.Unreached, unreached), DryRun: a.DryRun, More: a.More}, err
 }
 
-// Destroy ends everyone in a queue.
+// Destroy ends every contender of a queue.
 func (r Remote) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
 	a, err := decode[api.DestroyAnswer](r.Client.Destroy(ctx, req.Lock, &api.DestroyParams{}, api.DestroyRequest{NS: req.NS, Reason: req.Reason}))
 	return locks.DestroyAnswer{Ended: a.Ended, Foreign: a.Foreign}, err

@@ -109,7 +109,7 @@ func TestTheManifestsAreWhatKubernetesUnderstands(t *testing.T) {
 	for _, rule := range o.network.Spec.Ingress {
 		for _, port := range rule.Ports {
 			if ports[port.Port.String()] == 0 {
-				t.Errorf("the NetworkPolicy lets somebody in at %s", port.Port.String())
+				t.Errorf("the NetworkPolicy lets a client in at %s", port.Port.String())
 			}
 		}
 	}
@@ -151,7 +151,7 @@ func TestTheGatewayTakesTheSettingsOfTheManifestsAndHasTheTimeToLeave(t *testing
 		assert.Equal(t, port.TargetPort.String(), "http", "the Service leads to")
 	}
 	for _, host := range []string{o.service.Name, o.service.Name + "." + o.service.Namespace, o.service.Name + "." + o.service.Namespace + ".svc"} {
-		assert.That(t, strings.Contains(","+o.settings.Data["LOCKKEEPER_ALLOWED_HOSTS"]+",", ","+host+","), "nobody may ask for %s", host)
+		assert.That(t, strings.Contains(","+o.settings.Data["LOCKKEEPER_ALLOWED_HOSTS"]+",", ","+host+","), "no client may ask for %s", host)
 	}
 	drain := duration(t, setting(t, printed, "drain-delay"))
 	if grace := time.Duration(*spec.TerminationGracePeriodSeconds) * time.Second; grace <= drain+handover(t) {

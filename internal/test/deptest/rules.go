@@ -46,7 +46,7 @@ const (
 // testSupport is code that exists for tests only.
 const testSupport = "internal/test"
 
-// tools are programs for those who work on the project. Nobody ships them.
+// tools are programs for work on the project. They are not shipped.
 var tools = []string{"bench"}
 
 const zooKeeperClient = "github.com/go-zookeeper/zk"
@@ -65,7 +65,7 @@ var zkParts = map[string][]string{
 // pure is all that locks/recipe may import: nothing here opens, listens, waits or tells the time. (fmt is for errors; io is
 // for the interface of a source of randomness that is given; fault is a constant in what is shipped.)
 var pure = []string{
-	"bytes", "cmp", "encoding/base32", "encoding/binary", "encoding/hex", "errors", "fmt", "io", "iter", "maps", "math", "math/bits",
+	"bytes", "cmp", "encoding/base32", "encoding/binary", "encoding/hex", "errors", "fmt", "io", "iter", "maps", "math", "math/bits", "net/url",
 	"regexp", "slices", "sort", "strconv", "strings", "unicode", "unicode/utf8", "internal/fault",
 }
 

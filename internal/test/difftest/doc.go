@@ -8,7 +8,7 @@
 //
 // What is compared, and how:
 //
-//   - After each step every connection makes a round trip, so whatever the step has caused has arrived: a connection's
+//   - After each step every connection makes a round trip, so all that the step has caused has arrived: a connection's
 //     events precede its later replies. Then the frames of each connection are compared in the order of their arrival.
 //   - A scenario has a fresh node as its root, and the paths of its steps are below it; one that begins with "^" is sent
 //     without the "^" as it stands. Zxids are written as distance from the scenario's start: no other client may write to the

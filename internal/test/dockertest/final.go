@@ -13,7 +13,7 @@ var labels = []string{
 	"org.opencontainers.image.title", "org.opencontainers.image.description", "org.opencontainers.image.licenses", "org.opencontainers.image.version",
 }
 
-// final: the image starts the gateway, as nobody in particular, reachable, watched, and not open to all by itself.
+// final: the image starts the gateway, as a user without rights, reachable, watched, and not open to all by itself.
 func (i *image) final() {
 	s := i.last()
 	binary := i.entrypoint(s)
@@ -89,7 +89,7 @@ func (i *image) listens(s *instructions.Stage) {
 		}
 	}
 	if host, port, err := net.SplitHostPort(listen); err != nil || host != "" || port != "8080" {
-		i.refuse(s.Location, "LOCKKEEPER_LISTEN is %q, not :8080: a container's loopback is reachable by nobody", listen)
+		i.refuse(s.Location, "LOCKKEEPER_LISTEN is %q, not :8080: a container's loopback cannot be reached", listen)
 	}
 }
 

@@ -101,7 +101,7 @@ func (i *image) build() {
 func (i *image) copies() {
 	for n := range i.stages {
 		for _, add := range all[*instructions.AddCommand](&i.stages[n]) {
-			i.refuse(add.Location(), "ADD also unpacks, and fetches what nobody has looked at: use COPY")
+			i.refuse(add.Location(), "ADD also unpacks, and fetches unchecked files: use COPY")
 		}
 		for _, c := range all[*instructions.CopyCommand](&i.stages[n]) {
 			if c.From != "" {
@@ -133,7 +133,7 @@ func (i *image) source(c *instructions.CopyCommand, source string) {
 	}
 }
 
-// context: .dockerignore lists what may go in, so that what nobody thought of stays out.
+// context: .dockerignore lists what may go in, so that all other files stay out.
 func (i *image) context() {
 	for _, name := range []string{".git/config", ".env", "zk-auth", "bin/gateway", ".run/data/log.1", "lockkeeper-data/x", "cmd/gateway/main_test.go"} {
 		if !i.excluded(name) {

@@ -172,7 +172,7 @@ func TestNoClientBecomesSuperThroughEmbeddedListen(t *testing.T) {
 	}
 }
 
-// A contender of an earlier release is open to everyone's setACL. set and setAcl come right behind each other.
+// A contender of an earlier release is open to every client's setACL. set and setAcl come right behind each other.
 func TestALeaseWhoseContenderAStrangerClosesStillEndsAtItsTTL(t *testing.T) {
 	t.Parallel()
 	const ttl = 12 * time.Second
@@ -227,7 +227,7 @@ func TestALeaseWhoseContenderAStrangerClosesStillEndsAtItsTTL(t *testing.T) {
 	assert.Equal(t, strings.Count(g.log.String(), "could not be read"), 0, "times the log says that the lease could not be read")
 }
 
-// forge makes the token of a lease from what everyone could read.
+// forge makes the token of a lease from what every client could read.
 func forge(t *testing.T, secret []byte, lease string) string {
 	t.Helper()
 	var record struct {
@@ -409,7 +409,7 @@ func TestNoStrangerClosesTheTreeOfAnOwnStore(t *testing.T) {
 	newForeign(t, addr, "").put("/theirs", nil)
 }
 
-// Curator makes a lock's directory open to everyone. A setACL there costs that one lock, and no other.
+// Curator makes a lock's directory open to every client. A setACL there costs that one lock, and no other.
 func TestAClosedDirectoryOfAnotherProgramCostsOnlyItsLock(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedRealT(t)

@@ -257,20 +257,20 @@ func TestAWrongOrMissingTokenDoesTheLeaseNoHarm(t *testing.T) {
 		status       int
 		code         string
 	}{
-		"no token on a heartbeat":       {http.MethodPost, path + "/heartbeat", "", 403, "lease_token_missing"},
-		"no token on a release":         {http.MethodDelete, path, "", 403, "lease_token_missing"},
-		"no token at self":              {http.MethodGet, "/v1/leases/self", "", 403, "lease_token_missing"},
-		"a forged token":                {http.MethodDelete, path, forged, 403, "lease_token_wrong"},
-		"a forged heartbeat":            {http.MethodPost, path + "/heartbeat", forged, 403, "lease_token_wrong"},
-		"another lease's token":         {http.MethodDelete, path, other.Token, 403, "lease_token_wrong"},
-		"another lease's heartbeat":     {http.MethodPost, path + "/heartbeat", other.Token, 403, "lease_token_wrong"},
-		"something that is no token":    {http.MethodDelete, path, "sesame", 403, "lease_token_wrong"},
-		"a token in the URL":            {http.MethodDelete, path + "?token=" + lease.Token, lease.Token, 422, "unknown_field"},
-		"a lease that never was":        {http.MethodGet, "/v1/leases/nosuchlease", "", 404, "lease_not_found"},
-		"a method that does not exist":  {http.MethodPut, path, lease.Token, 405, "method_not_allowed"},
-		"a lock's name with a slash":    {http.MethodGet, "/v1/locks/a/b", "", 404, "route_not_found"},
-		"a Host that is somebody's DNS": {http.MethodGet, "/v1/locks", "host", 421, "host_not_allowed"},
-		"a page of another origin":      {http.MethodGet, "/v1/locks", "origin", 403, "cross_origin"},
+		"no token on a heartbeat":      {http.MethodPost, path + "/heartbeat", "", 403, "lease_token_missing"},
+		"no token on a release":        {http.MethodDelete, path, "", 403, "lease_token_missing"},
+		"no token at self":             {http.MethodGet, "/v1/leases/self", "", 403, "lease_token_missing"},
+		"a forged token":               {http.MethodDelete, path, forged, 403, "lease_token_wrong"},
+		"a forged heartbeat":           {http.MethodPost, path + "/heartbeat", forged, 403, "lease_token_wrong"},
+		"another lease's token":        {http.MethodDelete, path, other.Token, 403, "lease_token_wrong"},
+		"another lease's heartbeat":    {http.MethodPost, path + "/heartbeat", other.Token, 403, "lease_token_wrong"},
+		"something that is no token":   {http.MethodDelete, path, "sesame", 403, "lease_token_wrong"},
+		"a token in the URL":           {http.MethodDelete, path + "?token=" + lease.Token, lease.Token, 422, "unknown_field"},
+		"a lease that never was":       {http.MethodGet, "/v1/leases/nosuchlease", "", 404, "lease_not_found"},
+		"a method that does not exist": {http.MethodPut, path, lease.Token, 405, "method_not_allowed"},
+		"a lock's name with a slash":   {http.MethodGet, "/v1/locks/a/b", "", 404, "route_not_found"},
+		"a Host of another DNS name":   {http.MethodGet, "/v1/locks", "host", 421, "host_not_allowed"},
+		"a page of another origin":     {http.MethodGet, "/v1/locks", "origin", 403, "cross_origin"},
 	} {
 		options := []apitest.Option{apitest.Token(c.token)}
 		switch c.token {

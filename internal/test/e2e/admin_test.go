@@ -31,7 +31,7 @@ func TestASemaphoreHasAsManyPermitsAsWasAgreedOrSet(t *testing.T) {
 	q := post[api.Lock](g, "PUT", "/v1/locks/gpu?limit=5", 200, "")
 	assert.That(t, q.Settings != nil && q.Settings.Limit == 5 && !q.Settings.Agreed && q.QueueLength == 1, "%+v", q)
 	g.letGo(first.Token)
-	g.awaitHeld(full) // whoever was in the queue keeps the limit that it came with
+	g.awaitHeld(full) // a contender in the queue keeps the limit that it came with
 	post[api.Lock](g, "DELETE", "/v1/locks/gpu", 409, "lock_in_use")
 	post[api.Lock](g, "PUT", "/v1/locks/other", 200, "", apitest.JSON(`{"limit":2}`))
 	post[struct{}](g, "DELETE", "/v1/locks/other", 204, "")
@@ -147,7 +147,7 @@ func TestAnAdministratorBreaksALeaseAndAnotherProgramsContender(t *testing.T) {
 	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/"+name+"/break", 204, "")
 	g.awaitHeld(last)
 	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/"+name+"/break", 404, "contender_not_found")
-	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/nobody-lock-0000000007/break", 404, "contender_not_found")
+	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/absent-lock-0000000007/break", 404, "contender_not_found")
 }
 
 func TestWhatIsOldIsReapedAndAQueueIsDestroyed(t *testing.T) {

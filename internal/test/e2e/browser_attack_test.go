@@ -229,7 +229,7 @@ func unguarded(t *testing.T, g *gateway) (base string) {
 	return server.URL
 }
 
-// A page of another origin in a real browser changes nothing, reads nothing and frames nothing, by whatever name or
+// A page of another origin in a real browser changes nothing, reads nothing and frames nothing, by any name or
 // address it asks for the gateway. Each attack succeeds where the guard is taken out, so it is one.
 func TestNoPageOfAnotherOriginGetsThrough(t *testing.T) {
 	t.Parallel()

@@ -138,7 +138,7 @@ func (b *tab) complainUnlessAway(format string, args ...any) {
 // soFar is what awaitComplaints writes to the console.
 const soFar = "so far"
 
-// awaitComplaints waits until whatever the page has complained of so far has been noted: that comes beside what it is asked,
+// awaitComplaints waits until the complaints of the page so far have been recorded: that comes beside what it is asked,
 // and in order.
 func (b *tab) awaitComplaints() {
 	b.t.Helper()

@@ -33,7 +33,7 @@ func (g *gateway) hold(lock, query string, options ...apitest.Option) api.Lease 
 	return lease
 }
 
-// queue takes a place in line behind somebody, as a ticket.
+// queue takes a place in line behind a holder, as a ticket.
 func (g *gateway) queue(lock, query string, options ...apitest.Option) api.Lease {
 	g.t.Helper()
 	lease, a, err := g.Acquire(g.t.Context(), lock, append(options, apitest.Query(query), apitest.Query("async=true"))...)

@@ -51,7 +51,7 @@ func (c *tally) observe(f netfault.Frame) netfault.Action {
 	default:
 		d := wire.NewDecoder(body)
 		path := d.String()
-		// Once a minute the sweeper looks for keys that nobody knows; that belongs to no request.
+		// Once a minute the sweeper looks for keys without a lease; that belongs to no request.
 		if !strings.HasSuffix(path, "/lockkeeper/keys") {
 			c.reads = append(c.reads, fmt.Sprint(op, " ", path))
 		}
@@ -131,7 +131,7 @@ func TestAnAcquireAndAReleaseAreTwoWritesAndNoRead(t *testing.T) {
 	for i := range rounds {
 		g.letGo(g.hold(fmt.Sprint("new-", i), "ttl=1m").Token)
 	}
-	want("a lock that nobody has used before", 2*rounds)
+	want("a lock without an earlier use", 2*rounds)
 
 	for i := range rounds {
 		g.letGo(g.hold("keyed", "ttl=1m", apitest.Key(fmt.Sprintf("a-fresh-random-key-%d", i))).Token)

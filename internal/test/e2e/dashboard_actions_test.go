@@ -100,7 +100,7 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.press("#ask-reap [data-preview]")
 	page.says("#ask-reap", "Ends 2 contenders.", "nightly", "waiting at 1")
 	if n := eval[int](page, `document.querySelectorAll("#queue .waiter").length`); n != 4 {
-		t.Errorf("a look has ended somebody: %d wait", n)
+		t.Errorf("a look has ended a contender: %d wait", n)
 	}
 	page.press("#ask-reap [data-confirm]")
 	page.says("#done", "Reaped 2 contenders.")
@@ -113,11 +113,11 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.says("#done", "The lock was destroyed: 3 contenders ended, 1 of other programs.")
 	page.says("#queue", "This lock is free")
 	page.says("#history", "the lock was destroyed")
-	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("[data-act]"))`), "there is nobody left to act on")
+	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("[data-act]"))`), "there is no contender left to act on")
 	page.notReloaded()
 }
 
-// Each dialog, open, with what it says of whom it hits.
+// Each dialog, open, with the contenders that it would end.
 func TestNothingSeriousStandsInTheWayInADialog(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)

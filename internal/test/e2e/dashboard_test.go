@@ -36,7 +36,7 @@ func openPage(t testing.TB, g *gateway, path string) *tab {
 	b.resize(desktop, "light")
 	b.visit(g.url() + path)
 	b.untilLink("live")
-	// Whoever loads the page anew loses this.
+	// A page that is loaded anew loses this.
 	eval[int](b, "window.sinceTheBeginning = 1")
 	return b
 }

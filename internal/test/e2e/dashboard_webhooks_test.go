@@ -13,13 +13,13 @@ import (
 	"lockkeeper/internal/test/zkreal"
 )
 
-// From the empty list to the deletion, as somebody with a browser does it; the receiver is gone for a while.
+// From the empty list to the deletion, as a user with a browser does it; the receiver is gone for a while.
 func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	t.Parallel()
 	var status, came atomic.Int64
 	var team atomic.Value // what came in that header
 	status.Store(http.StatusNoContent)
-	// Nobody but whoever has its certificate trusts it.
+	// Only a client with its certificate trusts it.
 	receiver := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		came.Add(1)
 		team.Store(r.Header.Get("X-Team"))

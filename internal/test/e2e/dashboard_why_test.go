@@ -36,7 +36,7 @@ func (b *tab) says(selector string, words ...string) {
 	}
 }
 
-// row is a selector of whoever has that name.
+// row is a selector of the contender of that name.
 func row(owner string) string { return `#queue [data-who="` + owner + `"]` }
 
 func TestThePageShowsWhySomebodyWaits(t *testing.T) {

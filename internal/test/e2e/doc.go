@@ -3,7 +3,7 @@
 // a test names. The ZooKeeper is the embedded one; with LOCKKEEPER_TEST_ZK=real it is Debian's, as ensembles always are.
 //
 // Every request goes through apitest's client, which holds each answer against openapi.yaml. Every gateway's log is
-// kept: a data race or a panic in it fails the test that ran the gateway, and so does an exit code that nobody expected.
+// kept: a data race or a panic in it fails the test that ran the gateway, and so does an unexpected exit code.
 //
 // Bounds of time are of two kinds. Those that a requirement names ("within a second") are in the tests, with room for a
 // loaded machine. All others are patience: they end a test that has gone wrong and measure nothing.

@@ -66,7 +66,7 @@ func TestTheStreamTellsTheLifeOfLeasesWithTheirReasons(t *testing.T) {
 	g.hold("other", "ttl=1m&owner=second")
 	g.letGo(third.Token)
 	g.letGo(first.Token)
-	held := second.granted(patience) // and nobody keeps it alive
+	held := second.granted(patience) // and no client keeps it alive
 
 	type step struct{ kind, lease, reason string }
 	for _, want := range []step{

@@ -88,7 +88,7 @@ func runNginx(t testing.TB, listen, server string) {
 	assert.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	path, err := exec.LookPath("nginx")
 	if err != nil {
-		if path, err = exec.LookPath("/usr/sbin/nginx"); err != nil { // not everybody's PATH has it
+		if path, err = exec.LookPath("/usr/sbin/nginx"); err != nil { // not every PATH has it
 			t.Fatalf("%v\nhint: scripts/setup test installs what these tests need", err)
 		}
 	}
@@ -157,7 +157,7 @@ func TestAProxyLetsTheHolderThroughAndNobodyElse(t *testing.T) {
 		assert.That(t, want != http.StatusServiceUnavailable || header.Get("Retry-After") != "", "%s: no Retry-After", what)
 	}
 
-	expect("a number that nobody has", "4711", http.StatusForbidden)
+	expect("a number without a holder", "4711", http.StatusForbidden)
 	expect("no token", "", http.StatusForbidden)
 	expect("no number", "all of them", http.StatusForbidden)
 	first := g.hold("storage", "ttl=1m&owner=first")
@@ -181,7 +181,7 @@ func TestAProxyLetsTheHolderThroughAndNobodyElse(t *testing.T) {
 	expect("the next holder", tokenOf(second), http.StatusOK)
 	expect("the holder before", tokenOf(first), http.StatusForbidden)
 
-	// Cut off from ZooKeeper the gateway cannot know; whoever holds must not be told that they do.
+	// Cut off from ZooKeeper the gateway cannot know; it must not confirm the holder.
 	network.Cut()
 	expect("the holder, in an outage", tokenOf(second), http.StatusServiceUnavailable)
 	elapse(t, promiseWindow+500*time.Millisecond)

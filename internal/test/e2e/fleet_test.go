@@ -185,7 +185,7 @@ func TestWithAnIdentityNobodyElseReadsSecretsOrJoinsTheFleet(t *testing.T) {
 	others := func(a zk.ACL) bool { return a.Scheme == "world" && a.Perms == zk.PermRead }
 	assert.That(t, len(acl) == 2 && slices.ContainsFunc(acl, fleet) && slices.ContainsFunc(acl, others),
 		"the ACL of the version is %+v", acl)
-	// Where programs share a queue, everyone can stand in it.
+	// Where programs share a queue, every program can queue in it.
 	lock := zk.NewLock(f.Conn, chroot+"/lockkeeper/locks/deploy", zk.WorldACL(zk.PermAll))
 	locked := make(chan error, 1)
 	go func() { locked <- lock.Lock() }()

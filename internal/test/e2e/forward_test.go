@@ -142,7 +142,7 @@ func TestAWaiterWhoseGatewayDiedIsGrantedInTurnByAnother(t *testing.T) {
 				t.Errorf("%s is told %d %s", l.Owner, a.Status, a.Body)
 				return
 			default:
-				time.Sleep(20 * time.Millisecond) // 503: its gateway is gone, and nobody has taken over yet
+				time.Sleep(20 * time.Millisecond) // 503: its gateway is gone, and no gateway has taken over yet
 			}
 		}
 		t.Errorf("%s is not granted", l.Owner)
@@ -151,7 +151,7 @@ func TestAWaiterWhoseGatewayDiedIsGrantedInTurnByAnother(t *testing.T) {
 	go poll(three, first)
 	go poll(one, second)
 	keep := one.keepAlive(holder.Token)
-	for _, g := range []*gateway{one, three} { // whoever takes over
+	for _, g := range []*gateway{one, three} { // either may take over
 		eventually(t, patience, func() error {
 			now, a, err := g.Lease(t.Context(), first.LeaseID)
 			if err == nil && (a.Status != http.StatusOK || now.State != api.StateWaiting || now.Position != 1) {
@@ -168,7 +168,7 @@ func TestAWaiterWhoseGatewayDiedIsGrantedInTurnByAnother(t *testing.T) {
 	one.letGo(second.Token)
 }
 
-// Attack 45: ids that somebody has made up lead nowhere: they are asked for once, and nobody is succeeded for them.
+// Attack 45: invented ids lead nowhere: they are asked for once, and no gateway is succeeded for them.
 func TestInventedLeasesLeadNowhere(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)
@@ -205,7 +205,7 @@ func TestInventedLeasesLeadNowhere(t *testing.T) {
 	gateways[2].letGo(lease.Token)
 }
 
-// While the owner stands still, and before anybody may take it over, another gateway keeps its leases alive.
+// While the owner stands still, and before a gateway may take it over, another gateway keeps its leases alive.
 func TestWhileTheOwnerHangsAnotherGatewayRenewsItsLeases(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)

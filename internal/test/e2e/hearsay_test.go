@@ -163,7 +163,7 @@ func TestBothGatewaysTellTheSameStoryAndTheOwnersClientIsToldWhy(t *testing.T) {
 // The gateway that ran a lease stands still: who watches at another one waits for a second, and no longer.
 func TestEventsAreASecondLateAtMostWhenAnotherGatewayStandsStill(t *testing.T) {
 	t.Parallel()
-	one, two, addr, chroot := twoGateways(t, "--session-timeout=20s") // for so long nobody succeeds the one that stands still
+	one, two, addr, chroot := twoGateways(t, "--session-timeout=20s") // for so long no gateway succeeds the one that stands still
 	l := one.hold("deploy", "ttl=1m&owner=me")
 	two.awaitLock(patience, "deploy", 1, 0)
 	waiter := two.queue("deploy", "ttl=1m&owner=you")

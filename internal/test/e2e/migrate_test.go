@@ -50,7 +50,7 @@ func TestAMoveToAnotherZooKeeperAndBackLosesNoLeaseAndNoPlace(t *testing.T) {
 	lease := g.hold("deploy", "ttl=10s&owner=me&metadata=job+17", key)
 	first := g.queue("deploy", "ttl=20s&owner=you")
 	second := g.queue("deploy", "ttl=20s&owner=third")
-	other := g.hold("report", "ttl=1h&owner=nobody+beats") // its TTL is long enough without heartbeats
+	other := g.hold("report", "ttl=1h&owner=no+heartbeats") // its TTL is long enough without heartbeats
 	g.letGo(g.hold("billing", "ttl=1m", ended).Token)
 	gone := g.hold("gone", "ttl=1m") // a token that nothing shows any more
 	g.letGo(gone.Token)
@@ -88,7 +88,7 @@ func TestAMoveToAnotherZooKeeperAndBackLosesNoLeaseAndNoPlace(t *testing.T) {
 		if a.Header.Get("Idempotency-Replayed") != "true" || again.LeaseID != lease.LeaseID || again.Token != lease.Token || again.FencingToken != token {
 			t.Errorf("%s: the repeat got %s", stores[n], a.Body)
 		}
-		_, a, err = g.Acquire(t.Context(), "deploy", apitest.Query("ttl=10s&owner=somebody+else"), key)
+		_, a, err = g.Acquire(t.Context(), "deploy", apitest.Query("ttl=10s&owner=another"), key)
 		expect(t, a, err, http.StatusUnprocessableEntity, "idempotency_key_reused")
 		_, a, err = g.Acquire(t.Context(), "billing", apitest.Query("ttl=1m"), ended)
 		expect(t, a, err, http.StatusGone, "lease_ended")
@@ -129,7 +129,7 @@ func TestAMoveToAnotherZooKeeperAndBackLosesNoLeaseAndNoPlace(t *testing.T) {
 	g.letGo(other.Token)
 }
 
-// Nobody is to write what is not exported: not the gateway that runs, nor one that was
+// No gateway may write what is not exported: not the gateway that runs, nor one that was
 // killed and whose session ZooKeeper still grants.
 func TestAnExportWaitsForTheEndOfEveryGateway(t *testing.T) {
 	t.Parallel()

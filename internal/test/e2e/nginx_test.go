@@ -79,7 +79,7 @@ func TestThroughNginxWaitsAndSocketsPassAndAGatewayMayGo(t *testing.T) {
 	front.letGo(held.Token)
 }
 
-// In an outage both gateways say 503. nginx asks the second one for whatever is safe to repeat, and never for an acquire;
+// In an outage both gateways say 503. nginx asks the second one for requests that are safe to repeat, and never for an acquire;
 // what its client gets is a gateway's answer and not one of nginx's own.
 func TestNginxRepeatsWhatIsSafeToRepeatAndNothingElse(t *testing.T) {
 	t.Parallel()
@@ -130,11 +130,11 @@ func TestNginxRepeatsWhatIsSafeToRepeatAndNothingElse(t *testing.T) {
 	network.Heal()
 }
 
-// What nginx says by itself, when nobody answers, is a problem like any of the gateways'.
+// What nginx says by itself, when no gateway answers, is a problem like any of the gateways'.
 func TestNginxAloneSaysThatNothingIsKnown(t *testing.T) {
 	t.Parallel()
-	nobody := &gateway{t: t, listen: freeAddr(t)}
-	front := behindNginx(t, nobody, &gateway{t: t, listen: freeAddr(t)})
+	absent := &gateway{t: t, listen: freeAddr(t)}
+	front := behindNginx(t, absent, &gateway{t: t, listen: freeAddr(t)})
 	for _, path := range []string{"/v1/locks/deploy/leases?ttl=1m", "/v1/leases/self/heartbeat"} {
 		a, err := front.Send(t.Context(), http.MethodPost, path)
 		expect(t, a, err, http.StatusServiceUnavailable, "outcome_unknown")

@@ -60,7 +60,7 @@ func (b *inbox) await(t *testing.T, lease api.Lease, kind string) string {
 	return body
 }
 
-// shownAt is what everyone sees there.
+// shownAt is what every client sees there.
 func shownAt(t *testing.T, at string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
@@ -92,7 +92,7 @@ func TestANotifyURLIsToldOfItsLeaseAlsoByASuccessor(t *testing.T) {
 	gates[0].beat(ticket.Token, api.StateHeld)
 	for _, path := range []string{"/v1/locks/notified", "/v1/leases", "/v1/leases/" + ticket.LeaseID, "/locks/notified?tab=zookeeper"} {
 		if shown := shownAt(t, gates[0].url()+path); !strings.Contains(shown, "notified") || strings.Contains(shown, "hunter2") || strings.Contains(shown, "whsec_") {
-			t.Errorf("%s shows everyone who is told: %s", path, shown)
+			t.Errorf("%s shows every client the receiver: %s", path, shown)
 		}
 	}
 	gates[0].kill()

@@ -15,7 +15,7 @@ import (
 )
 
 // Another program's lock may be called as it likes: it is listed, told, shown on its page and ended like every other, and
-// nobody can take it here.
+// no client can take it here.
 func TestALockThatAnotherProgramCalledAsItLikedIsShownAndEnded(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)

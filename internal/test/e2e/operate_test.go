@@ -241,7 +241,7 @@ func TestErrorsAtTheStartHaveAnExitCodeAndAHint(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	startGateway(t, addr+chroot) // its window is recorded
 	busy := startGateway(t, addr+chroot+"/busy", "--root=/elsewhere")
-	nobody := freeAddr(t)
+	noServer := freeAddr(t)
 	for name, c := range map[string]struct {
 		flags []string
 		code  int
@@ -253,7 +253,7 @@ func TestErrorsAtTheStartHaveAnExitCodeAndAHint(t *testing.T) {
 		"a chroot that is no path":  {[]string{"--zk=" + addr + "/a//b"}, 64, "--zk"},
 		"open to others":            {[]string{"--zk=" + addr, "--listen=0.0.0.0:0"}, 64, "0.0.0.0"},
 		"a port that is taken":      {[]string{"--zk=" + addr + chroot, "--listen=" + busy.listen}, 64, busy.listen},
-		"ZooKeeper is not there":    {[]string{"--zk=" + nobody, "--zk-connect-timeout=1s"}, 69, nobody},
+		"ZooKeeper is not there":    {[]string{"--zk=" + noServer, "--zk-connect-timeout=1s"}, 69, noServer},
 		"a root that is missing":    {[]string{"--zk=" + addr + chroot, "--root=/misspelt", "--no-create-root"}, 78, "/misspelt"},
 		"another promise window":    {[]string{"--zk=" + addr + chroot, "--promise-window=7s"}, 78, "7s"},
 		"an identity in no file":    {[]string{"--zk=" + addr + chroot, "--zk-auth-file=/nonexistent"}, 78, "/nonexistent"},

@@ -49,7 +49,7 @@ func TestWithAKeyThePlaceOfAClientThatGoesAwayIsKept(t *testing.T) {
 		"the repeat got %s", again.a.Body)
 }
 
-// A grant that nobody was listening to passes on; the first request with its token claims it.
+// A grant without a listening client passes on; the first request with its token claims it.
 func TestAGrantThatNobodyHeardOfPassesOn(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)

@@ -66,7 +66,7 @@ func TestLeasesAndPlacesOutliveAGatewayThatIsKilled(t *testing.T) {
 	}
 }
 
-// A handover: nobody waits for a session to expire.
+// A handover: no client waits for a session to expire.
 func TestATerminatedGatewayHandsOverAtOnceAndLosesNoLease(t *testing.T) {
 	t.Parallel()
 	const expiry = 20 * time.Second

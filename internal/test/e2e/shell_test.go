@@ -89,7 +89,7 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 					assert.That(t, exit == 0 && out == want && len(left) == 0,
 						"%s, %s %s: exit %d, left %q: %s", shell, flags, c.request, exit, left, out)
 				}
-				// As the documentation has it: the script ends, whatever curl is told.
+				// As the documentation has it: the script ends, with any options of curl.
 				for _, flags := range []string{"--fail-with-body -sX", "-sX", "-sfX"} {
 					if !all || strings.Contains(c.request, "wait=") {
 						break

@@ -12,8 +12,8 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-// Everyone on the machine can connect to a port on loopback. In the queues they may stand, and remove who stands there, as
-// in any ZooKeeper without ACLs. They get no token of anybody, and nothing by which gateways keep each other apart.
+// Every user of the machine can connect to a port on loopback. They may queue, and remove contenders, as
+// in any ZooKeeper without ACLs. They get no token, and nothing by which gateways keep each other apart.
 func TestWhoComesThroughEmbeddedListenGetsNoSecretAndNoGuard(t *testing.T) {
 	t.Parallel()
 	addr := freeAddr(t)

@@ -14,7 +14,7 @@ import (
 	"lockkeeper/internal/test/zkreal"
 )
 
-// The whole fleet is killed and nobody comes back. Another program has been waiting behind its leases, and gets its lock
+// The whole fleet is killed and no gateway comes back. Another program has been waiting behind its leases, and gets its lock
 // from the sweep.
 func TestASweepLetsOtherProgramsGoOnWhenTheFleetIsGone(t *testing.T) {
 	t.Parallel()
@@ -44,7 +44,7 @@ func TestASweepLetsOtherProgramsGoOnWhenTheFleetIsGone(t *testing.T) {
 			return fmt.Errorf("exit %d: %s", code, out)
 		}
 		return nil
-	}, "nobody is registered")
+	}, "no gateway is registered")
 	assert.That(t, strings.Count(listed, "would delete ") == 4 && strings.Contains(listed, held.Znode), "the dry run says\n%s", listed)
 	select {
 	case err := <-locked:

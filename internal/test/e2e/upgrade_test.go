@@ -32,7 +32,7 @@ func TestALayoutOfALaterReleaseSaysWhoMayStillUseIt(t *testing.T) {
 	}
 
 	record(`{"layout":8,"oldest_reader":2}`)
-	g.beatUntil(held.Token, api.StateHeld) // one that runs goes on; whoever raises it has stopped the others before
+	g.beatUntil(held.Token, api.StateHeld) // one that runs goes on; raising it needs the others stopped before
 	for _, command := range []string{"", "sweep", "export"} {
 		args := []string{"--zk=" + addr + chroot, "--listen=" + freeAddr(t)}
 		if command != "" {

@@ -126,7 +126,7 @@ func TestTheDocumentedReceiverTakesWhatIsGenuineAndNothingElse(t *testing.T) {
 	assert.That(t, test.Result == "delivered" && test.Status == 204, "%+v", test)
 	g.letGo(g.hold("deploy", "ttl=30s&owner=me").Token)
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(told.String(), `"type":"lease.released"`) }, "the release is told")
-	// A message that is signed with another secret is somebody else's.
+	// A message that is signed with another secret is not the gateway's.
 	answer(200, &hook, "POST", "/v1/webhooks/"+hook.ID+"/rotate?overlap=0s")
 	answer(200, &test, "POST", "/v1/webhooks/"+hook.ID+"/test")
 	assert.That(t, test.Result == "failed" && test.Status == 401 && test.AnswerBytes != 0, "%+v", test)

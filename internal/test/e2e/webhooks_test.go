@@ -61,7 +61,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// missing is a lease that has ended and that nobody has told of, and how many there are.
+// missing is a lease whose end was not delivered, and how many there are.
 func (r *receiver) missing(ended []string) (one string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *receiver) missing(ended []string) (one string, n int) {
 	return one, n
 }
 
-// worker takes and releases locks until it is told to stop, at whatever gateway answers.
+// worker takes and releases locks until it is stopped, at any gateway that answers.
 type worker struct {
 	gates   []*gateway
 	name    string
@@ -90,7 +90,7 @@ func (w *worker) work(ctx context.Context) {
 		switch {
 		case err != nil || a.Status == http.StatusServiceUnavailable:
 			w.refused++
-			w.lock++ // it may hold all the same, and nobody has its token
+			w.lock++ // it may hold all the same, and no client has its token
 			pause(ctx, 20*time.Millisecond)
 			continue
 		case a.Status != http.StatusCreated:

@@ -34,7 +34,7 @@ func newForeign(t testing.TB, addr, chroot string) *foreign {
 	assert.NoError(t, err)
 	t.Cleanup(conn.Close)
 	go func() {
-		for range events { // six of them fit; nobody needs them
+		for range events { // six of them fit; the test needs none
 		}
 	}()
 	return &foreign{Conn: conn, t: t, chroot: chroot}
@@ -101,7 +101,7 @@ func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
 		t.Errorf("%v, data %+v in\n%s", err, data, out)
 	}
 
-	// A long poll hears of it, so does the waiter, and nobody is told anything else before.
+	// The long poll and the waiter are answered, and nothing else is answered before.
 	type polled struct {
 		lease api.Lease
 		at    time.Time

@@ -256,7 +256,7 @@ func (s *Server) Running() bool {
 	return s.up != nil && !isClosed(s.up.ended)
 }
 
-// Done is closed when the life that began last has ended, for whatever reason.
+// Done is closed when the life that began last has ended, for any reason.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

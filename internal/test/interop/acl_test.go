@@ -15,7 +15,7 @@ import (
 	"lockkeeper/internal/test/testkit"
 )
 
-// Attack 5: ZooKeeper sends nobody news of a node that they may not read. Kazoo's Lock of a client with an ACL of its own is
+// Attack 5: ZooKeeper sends a client no events of a node that it may not read. Kazoo's Lock of a client with an ACL of its own is
 // such a contender: it is in the listing, and neither comes nor goes as far as the watch can tell.
 func TestAContenderThatMayNotBeReadIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 	identity := filepath.Join(t.TempDir(), "identity")

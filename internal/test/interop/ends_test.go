@@ -165,7 +165,7 @@ func TestKazoosReadLockDeadlocksWithKazoosWriteLock(t *testing.T) {
 	}
 }
 
-// awaitWatch waits until somebody has a watch on one of the contenders.
+// awaitWatch waits until a client has a watch on one of the contenders.
 func (w *world) awaitWatch(t *testing.T, p pair, names []string) {
 	t.Helper()
 	testkit.EventuallyNil(t, patience, func() error {

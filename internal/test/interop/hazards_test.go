@@ -36,7 +36,7 @@ func pageTable(t *testing.T, title string) (rows [][]string) {
 }
 
 // Every hazard on ZooKeeper itself: shown while it lasts, counted, and told when it appears and when it is over. Who really
-// does not wait for whom other tests have the programs say.
+// does not wait for other tests show.
 func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 	const curator, hex32 = "_c_12345678-1234-1234-1234-123456789abc-", "0123456789abcdef0123456789abcdef"
 	const mutex, goZK, kazoo = "curator-mutex", "_c_" + hex32 + "-lock-", hex32 + "__lock__"

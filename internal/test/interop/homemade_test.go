@@ -10,7 +10,7 @@ import (
 
 // homeMadeLock is the readers' and writers' lock of ZooKeeper's page of recipes as people write it for themselves, and knows
 // nothing of Lockkeeper: ephemeral children host-R-0000000001 and host-W-0000000002. A reader waits for the nearest writer before it, a writer
-// for whoever is before it. What is called otherwise is nobody to it.
+// for the contender before it. It ignores every other name.
 type homeMadeLock struct {
 	conn   *zk.Conn
 	dir    string
@@ -44,7 +44,7 @@ func (h *homeMadeLock) Lock() error {
 	}
 }
 
-// before is whom it waits for, "" for nobody.
+// before is the node that it waits for, "" for none.
 func (h *homeMadeLock) before(children []string) string {
 	number := func(name string) int {
 		n, err := strconv.Atoi(homeMadeName.FindStringSubmatch(name)[2])

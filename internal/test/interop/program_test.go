@@ -74,7 +74,7 @@ func startT(t testing.TB, argv ...string) *program {
 	return p
 }
 
-// start gives the program a job and returns what it will say of it. The channel has room for more than anybody leaves unread.
+// start gives the program a job and returns what it will say of it. The channel has room for more than a test leaves unread.
 func (p *program) start(verb, job string, args ...string) (<-chan said, error) {
 	lines := make(chan said, 1<<15)
 	p.mu.Lock()
@@ -125,7 +125,7 @@ func (p *program) line(line string) {
 	select {
 	case p.jobs[w[1]] <- s:
 	default:
-		p.keep("nobody reads: " + line + "\n")
+		p.keep("unread: " + line + "\n")
 	}
 }
 

@@ -64,7 +64,7 @@ func TestARevokedLeaseKeepsItsTimeAndItsHoldsWhenItsGatewayDies(t *testing.T) {
 			}
 			assert.That(t, l.FencingToken == lease.FencingToken, "fencing token %d, was %d", l.FencingToken, lease.FencingToken)
 			if deaf {
-				// Nobody knows for how long it is: it is kept for the longest time that there is, and only all of it can be released.
+				// Its TTL is unknown: it is kept for the longest time that there is, and only all of it can be released.
 				time.Sleep(window + 5*time.Second + 2*time.Second) // there is nothing to wait for: that it does not end is the point
 				if b, a, err := w.Heartbeat(t.Context(), lease.Token); err != nil || a.Status != http.StatusOK || b.RevokeRequested == nil {
 					t.Fatalf("a heartbeat after takeover + window + TTL: %+v, %v", a, err)

@@ -112,7 +112,7 @@ func TestALockThatBigdataDestroysIsNotJoined(t *testing.T) {
 	}
 	assert.NoError(t, w.conn.Delete(w.dir("native", "doomed")+"/"+w.names("native", "doomed")[0], -1))
 	// Only then: a release that is quicker than the event finds what it wants, and is answered so.
-	w.eventually(t, "doomed", "that nobody holds it", func(l api.Lock) bool { return len(l.Holders) == 0 })
+	w.eventually(t, "doomed", "that it has no holder", func(l api.Lock) bool { return len(l.Holders) == 0 })
 	if a, err := w.Release(t.Context(), lease.Token); err != nil || a.Status != http.StatusGone {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -124,7 +124,7 @@ func TestALockThatBigdataDestroysIsNotJoined(t *testing.T) {
 	}, "a new lock of that name is taken")
 }
 
-// A LeaderLatch waits for its own participants alone, a LeaderSelector is a mutex; ours wait for both, whom they name.
+// A LeaderLatch waits for its own participants alone, a LeaderSelector is a mutex; ours wait for both, and name them.
 func TestTheQueuesOfLeaderLatchAndLeaderSelectorAreWatchedAndJoined(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct {

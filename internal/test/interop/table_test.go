@@ -89,13 +89,13 @@ func TestTheTableHasACellForEachDialectModeAndClient(t *testing.T) {
 				assert.That(t, (strings.HasSuffix(kind, "-read") && mode == "shared") == (word == "shares") && word != "",
 					"%v: %q", p, word)
 				if (ns == "all" || ns == custom) && mode == "exclusive" && word != "excludes" && word != "deadlocks" && kind != "curator-latch" {
-					t.Errorf("%v: %q; the dialect is for everybody", p, word)
+					t.Errorf("%v: %q; the dialect is for every program", p, word)
 				}
 				delete(got, p.String())
 			}
 		}
 	}
 	for p := range got {
-		t.Errorf("nobody expects %s", p)
+		t.Errorf("no test expects %s", p)
 	}
 }

@@ -204,7 +204,7 @@ func (h *hbaseLock) Lock() error {
 	return nil
 }
 
-// before is whom a node waits for: a writer for the next lower of all children, a reader for the nearest lower writer.
+// before is the node that a node waits for: a writer for the next lower of all children, a reader for the nearest lower writer.
 func (h *hbaseLock) before(own string, children []string) (string, error) {
 	type child struct {
 		name   string
@@ -231,5 +231,5 @@ func (h *hbaseLock) before(own string, children []string) (string, error) {
 	return "", errors.New("its own node is gone")
 }
 
-// Unlock deletes the version that it read: somebody else's setData makes it fail.
+// Unlock deletes the version that it read: another client's setData makes it fail.
 func (h *hbaseLock) Unlock() error { return h.conn.Delete(h.node, h.version) }

@@ -26,7 +26,7 @@ import (
 	"lockkeeper/internal/test/zkreal"
 )
 
-// built is what TestMain makes before the first test, and nobody changes: the gateway, Curator's worker.
+// built is what TestMain makes before the first test, and no test changes: the gateway, Curator's worker.
 var built struct{ gateway, classes string }
 
 func TestMain(m *testing.M) {
@@ -233,7 +233,7 @@ func (w *world) mkdir(path string, data []byte) {
 func (w *world) names(ns, lock string) []string {
 	w.t.Helper()
 	names, _, err := w.conn.Children(w.dir(ns, lock))
-	if err != nil && !errors.Is(err, zk.ErrNoNode) { // nobody is in a directory that is gone, or has yet to come
+	if err != nil && !errors.Is(err, zk.ErrNoNode) { // a directory that is gone, or not there yet, is empty
 		w.t.Fatal(err)
 	}
 	return names

@@ -43,7 +43,7 @@ func newAudit(trace func(string, ...any)) *audit {
 		stalled: make(map[string]func() bool), trace: trace}
 }
 
-// commit is told of each transaction. What it creates comes first: a downgrade is one, in whatever order its operations are.
+// commit gets each transaction. What it creates comes first: a downgrade is one, in any order of its operations.
 func (a *audit) commit(txn *state.Txn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

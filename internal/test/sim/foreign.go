@@ -44,7 +44,7 @@ func (f *foreign) live() {
 	}
 }
 
-// lock takes a lock once. Whatever goes wrong, the end of the session takes the contender away.
+// lock takes a lock once. After any failure the end of the session removes the contender.
 func (f *foreign) lock(s *session) {
 	lock := lockNames[f.random.IntN(len(lockNames))]
 	if f.space {

@@ -117,7 +117,7 @@ func (c *client) look(l *lease) bool {
 	return true // what else there may be is heard at the next heartbeat
 }
 
-// judgeHolds looks whether what was answered before is still so, whatever has become of the lease's gateway since.
+// judgeHolds checks that earlier answers are still true, also when the lease's gateway has gone since.
 func (c *client) judgeHolds(l *lease, a answer) {
 	if c.w.overwritten(l.id) {
 		return // another program has taken it away

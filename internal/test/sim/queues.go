@@ -26,7 +26,7 @@ type claim struct {
 	permits, limit int
 }
 
-// meets reports whether the two may not be held at one time, whatever the number of permits.
+// meets reports whether the two may not be held at one time, with any number of permits.
 func (c claim) meets(other claim) bool {
 	return c.mode != other.mode || c.mode == exclusive
 }

@@ -166,7 +166,7 @@ func (w *world) live(number int) {
 	}
 }
 
-// random is a source of its own for a client or whatever else has a number.
+// random is a source of its own for a client, or another part with a number.
 func (w *world) random(number int) *rand.Rand {
 	return rand.New(rand.NewPCG(w.plan.Seed, 1<<32+uint64(number)))
 }

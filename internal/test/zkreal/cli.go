@@ -46,7 +46,7 @@ func eventsLast(out string) string {
 	return cliEvent.ReplaceAllString(out, "") + events
 }
 
-// withoutGreeting drops what zkCli says whatever it is asked.
+// withoutGreeting drops what zkCli says to every command.
 func withoutGreeting(out string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(out) {

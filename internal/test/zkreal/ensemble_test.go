@@ -38,7 +38,7 @@ func (quiet) Printf(string, ...any) {}
 
 func TestAFollowerThatIsCutOffServesReadsWhileTheOthersGoOn(t *testing.T) {
 	testkit.NoLeaks(t)
-	e := StartEnsembleT(t, 3, WithoutFsync(), WithSyncLimit(12)) // 6 s of deafness before anyone gives up
+	e := StartEnsembleT(t, 3, WithoutFsync(), WithSyncLimit(12)) // 6 s of silence before a server gives up
 	leader, followers := e.Leader(), e.Followers()
 	assert.Must(t, leader >= 0 && len(followers) == 2, "leader %d, followers %v", leader, followers)
 	deaf, well := followers[0], followers[1]

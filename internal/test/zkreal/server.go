@@ -99,7 +99,7 @@ func (s *Server) PID() int {
 	return 0
 }
 
-// Done is closed when the process that runs now has ended, for whatever reason. It is nil before the first start.
+// Done is closed when the process that runs now has ended, for any reason. It is nil before the first start.
 func (s *Server) Done() <-chan struct{} {
 	if s.other != nil {
 		return s.other.Done()

@@ -110,7 +110,7 @@ func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() bool { return !alive(pid) }, "JVM %d is gone", pid)
 }
 
-// alive is false for a process that has ended, also while it waits for whatever adopted it to notice.
+// alive is false for a process that has ended, also while it waits for its parent to notice.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
