@@ -41,27 +41,28 @@ type fake struct {
 	namespaces    []locks.NamespaceInfo
 	namespacesErr error
 
-	downgrade func(id, token string) (locks.Lease, error)
-	ended     func(id string) (locks.Postmortem, error)
-	fence     func(locks.FenceRequest) (locks.FenceAnswer, error)
-	configure func(locks.SettingsRequest) (locks.Lock, error)
-	revoke    func(locks.RevokeRequest) (locks.RevokeAnswer, error)
-	withdraw  func(locks.WithdrawRequest) (locks.WithdrawAnswer, error)
-	reap      func(locks.ReapRequest) (locks.ReapAnswer, error)
-	destroy   func(locks.DestroyRequest) (locks.DestroyAnswer, error)
-	admin     error // what Break and Remove answer
-	lock      func(context.Context, locks.LockRequest) (locks.Lock, error)
-	locks     func(locks.LockFilter) (locks.LockPage, error)
-	breaks    func(locks.BreakRequest) error
-	beatFor   func(token string) (locks.Heartbeat, error)
-	route     func(lease string) (locks.Route, bool)
-	arrive    func(ctx context.Context, lease string, zxid int64) error
-	peers     []locks.Peer
-	stranger  func(gateway string) bool // a gateway that is not registered; nil: all are
-	id        string
-	ready     error
-	alive     error
-	untrusted atomic.Bool
+	downgrade  func(id, token string) (locks.Lease, error)
+	ended      func(id string) (locks.Postmortem, error)
+	fence      func(locks.FenceRequest) (locks.FenceAnswer, error)
+	configure  func(locks.SettingsRequest) (locks.Lock, error)
+	revoke     func(locks.RevokeRequest) (locks.RevokeAnswer, error)
+	withdraw   func(locks.WithdrawRequest) (locks.WithdrawAnswer, error)
+	reap       func(locks.ReapRequest) (locks.ReapAnswer, error)
+	destroy    func(locks.DestroyRequest) (locks.DestroyAnswer, error)
+	admin      error // what Break and Remove answer
+	lock       func(context.Context, locks.LockRequest) (locks.Lock, error)
+	locks      func(locks.LockFilter) (locks.LockPage, error)
+	breaks     func(locks.BreakRequest) error
+	beatFor    func(token string) (locks.Heartbeat, error)
+	releaseFor func(token string) error
+	route      func(lease string) (locks.Route, bool)
+	arrive     func(ctx context.Context, lease string, zxid int64) error
+	peers      []locks.Peer
+	stranger   func(gateway string) bool // a gateway that is not registered; nil: all are
+	id         string
+	ready      error
+	alive      error
+	untrusted  atomic.Bool
 }
 
 func held() locks.Lease {
@@ -169,6 +170,14 @@ func (f *fake) HeartbeatFor(_ context.Context, _ locks.Principal, token string) 
 		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeNotOwner}
 	}
 	return f.beatFor(token)
+}
+
+func (f *fake) ReleaseFor(_ context.Context, _ locks.Principal, token string) error {
+	f.note("release for %s", token)
+	if f.releaseFor == nil {
+		return &locks.Error{Code: locks.CodeNotOwner}
+	}
+	return f.releaseFor(token)
 }
 
 func (f *fake) RouteOf(lease string) (locks.Route, bool) {

@@ -262,3 +262,39 @@ func TestAHeartbeatThatIsSentOnTakesNoPlaceOfThoseWhoWait(t *testing.T) {
 		t.Errorf("a long poll: %d %s", a.Status, a.Body)
 	}
 }
+
+func TestALeaseIsReleasedWhenItsOwnerDoesNotAnswer(t *testing.T) {
+	asked, owner := pair(t)
+	asked.releaseFor = func(string) error { return nil }
+	release := func(query string) (a *apitest.Answer, stoodIn bool) {
+		asked.asked()
+		a = asked.send(t, "DELETE", "/v1/leases/self"+query, apitest.Token(someToken))
+		return a, slices.Contains(asked.asked(), "release for "+someToken)
+	}
+	if a, stoodIn := release(""); a.Status != 204 || stoodIn {
+		t.Errorf("while the owner answers: %d %s", a.Status, a.Body)
+	}
+	owner.release = func(string, string) error { return &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonExpired} }
+	if a, stoodIn := release(""); a.Status != 410 || stoodIn {
+		t.Errorf("when the owner says that it has ended: %d %s", a.Status, a.Body)
+	}
+	for what, address := range map[string]string{"it cannot be reached": noListener,
+		"it was asked and does not answer": peer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })} {
+		asked.sendsTo("owner", address)
+		asked.releaseFor = func(string) error { return nil }
+		if a, stoodIn := release(""); a.Status != 204 || !stoodIn {
+			t.Errorf("%s: %d %s", what, a.Status, a.Body)
+		}
+		if a, stoodIn := release("?hold=job"); a.Status != 503 || stoodIn {
+			t.Errorf("%s, one hold of several: %d %s", what, a.Status, a.Body)
+		}
+		asked.releaseFor = func(string) error { return &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonExpired} }
+		if a, _ := release(""); a.Status != 410 {
+			t.Errorf("%s, and it has ended: %d %s", what, a.Status, a.Body)
+		}
+		asked.releaseFor = nil
+		if a, _ := release(""); a.Status != 503 {
+			t.Errorf("%s, and this gateway cannot either: %d %s", what, a.Status, a.Body)
+		}
+	}
+}

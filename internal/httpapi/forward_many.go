@@ -37,6 +37,19 @@ func (f *forwarder) standIn(x *exchange, failed error, token string, ttl time.Du
 	return renewed, err
 }
 
+// releaseFor releases a lease whose owner did not answer. What the owner may have done already is not done again.
+func (f *forwarder) releaseFor(x *exchange, failed error, token string) error {
+	failed = unanswered(x, failed)
+	if c := problemOf(failed).code; c != codeOwnerUnreachable && c != code(locks.CodeOutcomeUnknown) {
+		return failed // the client or this gateway is leaving
+	}
+	err := f.locks.ReleaseFor(x.traced(), locks.Anonymous, token)
+	if e, ok := errors.AsType[*locks.Error](err); ok && e.Code == locks.CodeNotOwner {
+		return failed
+	}
+	return err
+}
+
 // errand is what one gateway is asked of a bulk heartbeat.
 type errand struct {
 	to    locks.Route

@@ -184,6 +184,13 @@ func (l *leases) release(x *exchange) error {
 		err = l.locks.ReleaseHold(x.traced(), locks.Anonymous, in.id, in.token, in.hold)
 	}
 	x.tell(in.token, err)
+	if to := ownerIn(err); in.hold == "" && x.s.forwarder.may(x, to) {
+		answer, failed := x.s.forwarder.ask(x, to)
+		if failed == nil {
+			return x.s.forwarder.pass(x, answer)
+		}
+		err = x.s.forwarder.releaseFor(x, failed, in.token)
+	}
 	return x.done(err)
 }
 

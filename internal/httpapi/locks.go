@@ -62,6 +62,8 @@ type Ownership interface {
 	Reached(ctx context.Context, zxid int64) error
 	// HeartbeatFor renews a lease in the place of the gateway that runs it and cannot be reached.
 	HeartbeatFor(ctx context.Context, p locks.Principal, token string) (locks.Heartbeat, error)
+	// ReleaseFor releases a lease in the place of the gateway that runs it and cannot be reached.
+	ReleaseFor(ctx context.Context, p locks.Principal, token string) error
 }
 
 // Process is what this gateway says of itself.

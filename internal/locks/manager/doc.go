@@ -109,7 +109,8 @@
 // so it survives the gateway. With force, it ends the lease if its holder does not release in time.
 // A withdrawal is written in the same way (withdraw.go). A request may be limited to named contenders (shown.go).
 // A break ends one lease, or another program's contender (break.go). A reap ends old contenders (reap.go), a destroy
-// a whole queue (destroy.go); both use small transactions that start at the tail (terminate.go).
+// a whole queue (destroy.go). All use small transactions that start at the tail (terminate.go). A release whose owner
+// cannot be reached goes the same way (release.go).
 // The administrator's text is in the history, in the event and in the error that the client gets.
 //
 // # Concurrency

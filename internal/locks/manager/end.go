@@ -292,7 +292,7 @@ func (l *lease) closing(m *Manager, version int32) []zk.Op {
 // closed makes a lease ended of which it is certain that its record says so, and
 // begins its delay.
 func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
-	if !l.grant.granted() {
+	if !l.grant.granted() && reason != locks.ReasonCancelled {
 		l.setGrant(m.leases, grantClaimed)
 	}
 	l.noteHandedOver(m.leases) // the gateway that closed it has noted that
@@ -309,7 +309,7 @@ func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 	}
 	m.delays.byID[d.id] = d
 	m.delays.slots += len(d.at)
-	m.delays.put(d, now+l.lockDelay())
+	m.delays.put(d, now+l.contents(l.recorded).DelayAfter(reason)) // 0: another gateway has released it
 	m.timers.wakeAt(d.until)
 }
 

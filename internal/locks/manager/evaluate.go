@@ -375,7 +375,7 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 		s.q.Leases--
 		if stay {
 			if s.presence.seen() { // the end is published: the later deletion publishes nothing
-				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: true, SinceBefore: s.observed == observedLate, SuppressEvents: true})
+				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: l.grant.granted(), SinceBefore: s.observed == observedLate, SuppressEvents: true})
 			}
 			continue
 		}

@@ -250,7 +250,7 @@ func (m *Manager) newsOfEnd(id recipe.LeaseID) news {
 	now := m.clock.Now()
 	n := news{Kind: noticeEnded, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, Mode: locks.ModeOf(p.Mode), Owner: p.Owner,
 		Token: p.FencingToken, TTL: p.TTL, Waited: p.Waited, Held: p.Held, Beat: p.Beat, Ended: int64(now.Wall() - (now.Boot() - p.At)),
-		Unsure: m.back.waits(id), Stays: m.delays.byID[id] != nil}
+		Unsure: m.back.waits(id), Stays: p.Stays || m.delays.byID[id] != nil}
 	if p.Struck {
 		n.Kind, n.Unsure = noticeStruck, false
 	}

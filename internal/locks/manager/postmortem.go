@@ -200,7 +200,16 @@ func (m *Manager) rememberTermination(t *target, why cause) {
 	if i := at.Queue.Node(c.Name); i != nil {
 		p.TTL = i.Record.LeaseTTL()
 	}
-	p.Struck = true
+	if t.close == nil {
+		p.Struck = true
+		m.history.Add(c.LeaseID, p)
+		m.tell(notice{kind: noticeStruck, lease: c.LeaseID, at: at, why: why})
+		return
+	}
+	p.Stays = true
 	m.history.Add(c.LeaseID, p)
-	m.tell(notice{kind: noticeStruck, lease: c.LeaseID, at: at, why: why})
+	m.tell(notice{kind: noticeEnded, lease: c.LeaseID, at: at})
+	for _, part := range t.parts {
+		m.heardClosed(part.Queue, part.Contender, &word{ended: true, sure: true, end: p})
+	}
 }

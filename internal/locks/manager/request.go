@@ -213,13 +213,16 @@ func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token stri
 	if err != nil {
 		return err
 	}
-	return locked(m, func() error {
+	return locked(m, func() (failed error) {
 		l, err := m.findOwn(ctx, named)
 		switch {
 		case err == nil:
 			return m.letGo(ctx, l)
 		case err.Code == locks.CodeEnded && isLetGo(err.Reason):
 			return nil
+		case m.ownerGone(named):
+			m.outside(func() { failed = m.releaseFor(ctx, named) })
+			return failed
 		}
 		return err
 	})

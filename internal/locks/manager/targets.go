@@ -24,6 +24,7 @@ type target struct {
 	at      queues.Location // a contender of it
 	l       *lease          // nil: not of this gateway
 	version int32           // of the node at which at is deleted; -1: any
+	close   []byte          // the record that says that the lease has ended: it is written, and nothing is deleted
 	ops     []zk.Op
 	parts   []queues.Location
 	gone    map[string]bool

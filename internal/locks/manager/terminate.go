@@ -180,8 +180,11 @@ func (m *Manager) remaining(c cause, t *target) bool {
 		}
 		t.ops, t.parts = append(t.ops, zk.Op{Kind: zk.OpDelete, Path: p.Path(), Version: version}), append(t.parts, p)
 	}
+	if t.close != nil && len(t.ops) > 0 {
+		t.ops = []zk.Op{{Kind: zk.OpSetData, Path: t.at.Path(), Data: t.close, Version: t.version}}
+	}
 	switch {
-	case len(t.ops) > 0:
+	case len(t.ops) > 0 && !(t.close != nil && t.gone[t.at.Path()]):
 		return true
 	case t.lost:
 		m.terminated(c, []*target{t}, 0) // by the attempt whose answer was lost

@@ -48,6 +48,7 @@ type End struct {
 	// that lacked it may come from a server that lags, so it may reappear.
 	Doubtful bool
 	Struck   bool // another gateway ran it, and this one has ended it
+	Stays    bool // its place stayed for a while
 	Heard    bool // the gateway that ran it or ended it has reported the end
 }
 

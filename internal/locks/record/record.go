@@ -57,6 +57,15 @@ func (r Record) EndedFor() locks.Reason {
 	return r.Closed.Reason
 }
 
+// DelayAfter is how long the lease's place stays after such an end. No lock delay follows the end of a lease that waited.
+func (r Record) DelayAfter(reason locks.Reason) time.Duration {
+	switch {
+	case reason == locks.ReasonCancelled, reason == locks.ReasonReleased && r.LockDelayOn != locks.DelayAlways:
+		return 0
+	}
+	return time.Duration(r.LockDelay) * time.Millisecond
+}
+
 // Encode is the data as it is written.
 func (r Record) Encode() []byte {
 	data, err := json.Marshal(r)

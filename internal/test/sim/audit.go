@@ -146,9 +146,11 @@ func (a *audit) wrote(txn *state.Txn, op state.TxnOp) {
 	case strings.Contains(string(op.Data), `"closed":`):
 		if c.closed.IsZero() {
 			c.closed = time.Now()
+			_, reason, _ := strings.Cut(string(op.Data), `"closed":{"reason":"`)
+			reason, _, _ = strings.Cut(reason, `"`)
 			a.lastOf(c, txn)
 			for _, other := range a.lease[c.lease] { // the record of a lease of several locks is the first one's
-				other.closed = c.closed
+				other.closed, other.closedFor = c.closed, reason
 			}
 			a.trace("zxid %#x closes %s", txn.Zxid, op.Path)
 		}

@@ -52,6 +52,7 @@ type contender struct {
 	data                           string
 	by                             int64     // the session that made it
 	written                        time.Time // when another program has overwritten its data
+	closedFor                      string    // why, as its record says
 	endedBy                        string    // the gateway whose transaction ended its lease; "" for another hand
 	endedAt                        int64     // that transaction's zxid
 }

@@ -79,6 +79,7 @@ func (r *review) checkDelay(lease string, t terms, held bool) {
 		switch {
 		case c.closed.IsZero() && held && (t.always || !e.isFreed(lease)) && !r.overwritten(lease):
 			r.violate("delay: %s went at %s and did not stay for %v", c.path, r.since(c.gone), t.delay)
+		case c.closedFor == "cancelled", c.closedFor == "released" && !t.always: // no delay follows; its owner could not be reached
 		case !c.closed.IsZero() && c.gone.Before(c.closed.Add(stays)):
 			r.violate("delay: %s ended at %s and was to stay for %v, but went at %s", c.path, r.since(c.closed), t.delay, r.since(c.gone))
 		}

@@ -1,0 +1,220 @@
+package manager
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
+)
+
+func (g *gate) releaseFor(l locks.Lease) error {
+	err := g.m.ReleaseFor(g.t.Context(), locks.Anonymous, l.Token)
+	synctest.Wait()
+	return err
+}
+
+// mustReleaseFor releases a lease in the place of its owner, twice: a repeat changes nothing.
+func (g *gate) mustReleaseFor(l locks.Lease) {
+	g.t.Helper()
+	for range 2 {
+		if err := g.releaseFor(l); err != nil {
+			g.t.Fatalf("released for its owner: %v", err)
+		}
+	}
+}
+
+var releasedRequests = map[string]locks.AcquireRequest{
+	"one lock":                         {Lock: "deploy", TTL: time.Hour},
+	"several locks":                    {TTL: time.Hour, Group: []locks.Want{{Lock: "deploy"}, {Lock: "a"}, {Lock: "b"}}},
+	"a delay that expiry alone begins": {Lock: "deploy", TTL: time.Hour, LockDelay: time.Hour},
+}
+
+func TestALeaseIsReleasedInThePlaceOfAnOwnerThatIsDead(t *testing.T) {
+	for name, req := range releasedRequests {
+		t.Run(name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one, two := s.gateway(t), s.gateway(t)
+				l := one.mustHold(req)
+				next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+				one.crash()
+				begun := time.Now()
+				two.mustReleaseFor(l)
+				if took := time.Since(begun); took > 2*freePlaceAfter {
+					t.Errorf("it took %v", took)
+				}
+				two.wantState(next, locks.Held, "")
+				_, err := two.heartbeat(l)
+				if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonReleased {
+					t.Errorf("its client is told %+v", e)
+				}
+				wantWords(t, two.tells(endTypes...)[:1], "lease.released released")
+				if p := two.mustPostmortem(l); p.Reason != locks.ReasonReleased || p.FencingToken != l.FencingToken && len(req.Group) == 0 {
+					t.Errorf("%+v", p)
+				}
+				time.Sleep(time.Minute) // it is succeeded
+				if n := len(two.tells(events.LeaseReleased)); n != max(1, len(req.Group)) {
+					t.Errorf("told %d times", n)
+				}
+				checkAll(t, s, two)
+			})
+		})
+	}
+}
+
+// The owner reaches ZooKeeper, and no gateway reaches the owner.
+func TestAnOwnerThatIsOnlyCutOffLearnsThatItsLeaseWasReleased(t *testing.T) {
+	for name, req := range releasedRequests {
+		t.Run(name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one, two := s.gateway(t), s.gateway(t)
+				l := one.mustHold(req)
+				waits := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+				next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+				synctest.Wait()
+				two.mustReleaseFor(waits)
+				two.mustReleaseFor(l)
+				for _, g := range []*gate{one, two} {
+					g.wantState(l, locks.Ended, locks.ReasonReleased)
+					if err := g.release(l); err != nil {
+						t.Errorf("a repeated release: %v", err)
+					}
+					if err := g.release(waits); err != nil {
+						t.Errorf("a repeated release: %v", err)
+					}
+				}
+				wantWords(t, one.reasons("deploy"), "cancelled", "released")
+				two.wantState(next, locks.Held, "")
+				checkAll(t, s, one, two)
+			})
+		})
+	}
+}
+
+func TestAReleaseWhoseClosingWriteIsLostIsDoneOnce(t *testing.T) {
+	for _, persisted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one, two := s.gateway(t), s.gateway(t)
+				l := one.mustHold(deploy())
+				one.crash()
+				lost := 0
+				s.mu.Lock()
+				s.drop = !persisted
+				s.vague = func(w *zk.Write) bool {
+					if lost > 0 || len(w.Ops) == 0 || w.Ops[0].Kind != zk.OpSetData || w.Ops[0].Path != l.Znode {
+						return false
+					}
+					lost++
+					return true
+				}
+				s.mu.Unlock()
+				two.mustReleaseFor(l)
+				if lost != 1 || s.waiting("deploy") != 0 {
+					t.Errorf("%d lost, %d contenders are left", lost, s.waiting("deploy"))
+				}
+				checkAll(t, s, two)
+			})
+		})
+	}
+}
+
+// What the owner wrote since the record was read is read first: here that it expired.
+func TestAReleaseDoesNotOverwriteWhatTheOwnerWrote(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 5 * time.Second, LockDelay: time.Hour})
+		tries := 0
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && tries == 0 {
+				tries++
+				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Version: -1, Data: []byte(`{"v":1,"ttl_ms":5000,"lock_delay_ms":3600000,"closed":{"reason":"expired","at_ms":1}}`)}})
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		e := wantCode(t, two.releaseFor(l), locks.CodeEnded)
+		if e.Reason != locks.ReasonExpired || tries != 1 || s.waiting("deploy") != 1 {
+			t.Errorf("%+v after %d tries, %d contenders", e, tries, s.waiting("deploy"))
+		}
+		one.wantState(l, locks.Ended, locks.ReasonExpired)
+	})
+}
+
+func TestALockDelayFollowsAReleaseInThePlaceOfTheOwner(t *testing.T) {
+	for _, dead := range []bool{true, false} {
+		t.Run(fmt.Sprintf("dead %v", dead), func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one, two := s.gateway(t), s.gateway(t)
+				l := one.mustHold(delaying(locks.DelayAlways))
+				if dead {
+					one.crash()
+				}
+				released := time.Now()
+				two.mustReleaseFor(l)
+				if n := len(two.tells(events.LeaseReleased)); n != 1 || s.waiting("deploy") != 1 {
+					t.Errorf("told %d times, %d contenders are there", n, s.waiting("deploy"))
+				}
+				wait := <-two.patient()
+				if after := wait.Sub(released); after < testDelay || after > testDelay+time.Minute {
+					t.Errorf("granted %v later", after)
+				}
+				if n := len(two.tells(events.LeaseReleased)); n != 1 {
+					t.Errorf("told %d times", n)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatCannotBeReleasedInThePlaceOfTheOwner(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(deploy())
+		forged := l
+		forged.Token = l.Token[:len(l.Token)-1] + "x"
+		wantCode(t, two.releaseFor(forged), locks.CodeTokenWrong)
+		wantCode(t, two.m.ReleaseFor(t.Context(), locks.Anonymous, ""), locks.CodeTokenMissing)
+		one.w.hold() // it does not write the record back
+		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Version: -1, Data: []byte("__REVOKE__")})
+		wantCode(t, two.releaseFor(l), locks.CodeUnavailable)
+		one.w.release()
+		synctest.Wait()
+		one.wantState(l, locks.Held, "")
+		two.mustReleaseFor(l)
+		own := two.mustHold(deploy())
+		two.mustReleaseFor(own) // as by Release
+		two.wantState(own, locks.Ended, locks.ReasonReleased)
+	})
+}
+
+// No gateway has taken over yet, and none knows how the lease stands but by its record.
+func TestAReleaseIsServedBeforeTheTakeover(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one, two := s.gateway(t), s.gateway(t)
+		l := one.mustHold(deploy())
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if writeTo("/lockkeeper/succession/")(w) {
+				return 0, zk.ErrBadVersion
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		one.crash()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		for range 2 {
+			if err := two.release(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.waiting("deploy") != 0 {
+			t.Error("its place stays")
+		}
+	})
+}
