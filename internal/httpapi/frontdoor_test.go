@@ -259,7 +259,7 @@ func TestD20OptionsTellsTheMethods(t *testing.T) {
 	_, with := withWebhooks(t, newShelf())
 	g := serve(t, with)
 	for _, r := range routeTable() {
-		path := strings.NewReplacer("{lock}", "deploy", "{id}", someID, "{name}", "n").Replace(r.pattern)
+		path := strings.NewReplacer("{lock}", "deploy", "{id}", someID, "{name}", "n", "{code}", "internal").Replace(r.pattern)
 		a := g.send(t, "OPTIONS", path)
 		if allow := strings.Split(a.Header.Get("Allow"), ", "); a.Status != 204 || !slices.Contains(allow, r.method) || !slices.Contains(allow, "OPTIONS") {
 			t.Errorf("OPTIONS %s: %d %v", path, a.Status, allow)
@@ -512,4 +512,25 @@ func TestD9AGatewayThatDoesNotAnswerIsNamed(t *testing.T) {
 	if err != nil || len(list.Items) != 2 || list.Items[1].LeaseID != "zz" || list.Items[1].Owner != "her" || len(list.Unreached) != 1 || list.Unreached[0].GatewayID != "gone" {
 		t.Errorf("%v %s", err, a.Body)
 	}
+}
+
+func TestTheTypeOfAProblemIsAPageOfTheGateway(t *testing.T) {
+	g := serve(t)
+	if a := g.expect(t, 422, "duration_needs_unit", "POST", "/v1/locks/x/leases?ttl=30"); a.Problem.Type != "/problems/duration_needs_unit" {
+		t.Errorf("%s", a.Body)
+	}
+	for _, k := range catalogue() {
+		a := g.expect(t, 200, "", "GET", "/problems/"+k.code)
+		for _, part := range []string{k.title, k.code, k.cause, k.help, `"type": "/problems/` + k.code + `"`} {
+			if part == "" || !strings.Contains(string(a.Body), part) {
+				t.Errorf("%s lacks %q:\n%s", k.code, part, a.Body)
+			}
+		}
+	}
+	a := g.send(t, "GET", "/problems/held_by_other", apitest.Header("Accept", "text/html,*/*;q=0.8"))
+	if !strings.HasPrefix(string(a.Body), "<!DOCTYPE html>") || a.Header.Get("Content-Type") != "text/html; charset=utf-8" || strings.Contains(string(a.Body), "<script") {
+		t.Errorf("%v %s", a.Header, a.Body)
+	}
+	g.expect(t, 304, "", "GET", "/problems/held_by_other", apitest.Header("If-None-Match", a.Header.Get("ETag")))
+	g.expect(t, 404, "route_not_found", "GET", "/problems/nothing")
 }

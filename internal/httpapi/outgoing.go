@@ -36,6 +36,7 @@ var (
 	typeJSON    = []string{"application/json"}
 	typeProblem = []string{"application/problem+json"}
 	typeText    = []string{"text/plain; charset=utf-8"}
+	typeHTML    = []string{"text/html; charset=utf-8"}
 	typeYAML    = []string{"application/yaml"}
 )
 

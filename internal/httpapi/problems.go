@@ -49,77 +49,6 @@ const (
 	afterAWhile // what the error says, at least a second
 )
 
-// kind is one line of the catalogue.
-type kind struct {
-	code   code
-	status int
-	title  string
-	again  again
-}
-
-// catalogue is every problem that a client can get, ordered by status. The
-// enumeration of codes in openapi.yaml is this list; a test compares them.
-func catalogue() []kind {
-	return []kind{
-		{codeMalformed, 400, "The request is malformed", never},
-		{code(locks.CodeTokenMissing), 403, "A lease token is needed", never},
-		{code(locks.CodeTokenWrong), 403, "The lease token is not this lease's", never},
-		{codeTokenNeeded, 403, "A fencing token is needed", never},
-		{codeTokenStale, 403, "The fencing token is not current", never},
-		{codeSealRefused, 403, "This is for the gateways of the fleet", never},
-		{codeCrossOrigin, 403, "Cross-origin requests are refused", never},
-		{codeRouteNotFound, 404, "There is nothing here", never},
-		{code(locks.CodeNotFound), 404, "No such lease", never},
-		{code(locks.CodeNamespaceUnknown), 404, "No such namespace", never},
-		{code(locks.CodeNoContender), 404, "No such contender", never},
-		{codeNoWebhook, 404, "No such webhook", never},
-		{codeMethodNotAllowed, 405, "The path does not have this method", never},
-		{code(locks.CodeCancelled), 408, "The client went away", never},
-		{code(locks.CodeHeldByOther), 409, "Another client holds the lock", afterAWhile},
-		{code(locks.CodeLockDelayed), 409, "The lock is kept for the lock delay of its last holder", afterAWhile},
-		{code(locks.CodeForeignSemaphore), 409, "Another program's semaphore is in the lock's directory", never},
-		{code(locks.CodeLockInvalid), 409, "Another program is destroying the lock", afterAWhile},
-		{code(locks.CodeWaitElapsed), 409, "The wait is over and the lock was not granted", afterAWhile},
-		{code(locks.CodeSettingsDiffer), 409, "The lock has other settings", never},
-		{code(locks.CodeLockInUse), 409, "The lock is in use", afterAWhile},
-		{code(locks.CodeHoldReleased), 409, "The hold was released before", never},
-		{code(locks.CodeHolderChanged), 409, "A holder or waiter has changed; nothing was done", never},
-		{code(locks.CodeNothingToAsk), 409, "No holder of the lock can be asked", never},
-		{code(locks.CodeNotHeld), 409, "The lease is not held", never},
-		{code(locks.CodeNotExclusive), 409, "The lease is not exclusive", never},
-		{codeTooManyWebhooks, 409, "Too many webhooks", never},
-		{code(locks.CodeEnded), 410, "The lease has ended", never},
-		{code(locks.CodeChanged), 412, "It has changed since the version in If-Match", never},
-		{codeBodyTooLarge, 413, "The body is too large", never},
-		{codeUnsupportedType, 415, "The body is neither JSON nor a form", never},
-		{codeHostNotAllowed, 421, "The Host is not a name of this gateway", never},
-		{codeInvalidField, 422, "A field is invalid", never},
-		{codeNeedsUnit, 422, "A duration needs a unit", never},
-		{codeUnknownField, 422, "A field is not known", never},
-		{codeRepeatedField, 422, "A field is given more than once", never},
-		{code(locks.CodeKeyReused), 422, "The idempotency key came with other parameters before", never},
-		{codeUpgradeRequired, 426, "A WebSocket handshake is needed", never},
-		{code(locks.CodeTooManyWaiters), 429, "Too many leases", afterAWhile},
-		{code(locks.CodeTooManyTickets), 429, "Too many tickets", afterAWhile},
-		{code(locks.CodeTooManyKeys), 429, "Too many idempotency keys", afterAWhile},
-		{code(locks.CodeTooManyLocks), 429, "Too many locks", afterAWhile},
-		{code(locks.CodeTooManySettings), 429, "Too many locks with settings", afterAWhile},
-		{code(locks.CodeTooMuchMetadata), 429, "Too much metadata", afterAWhile},
-		{code(locks.CodeEphemeralCap), 429, "Too many ephemeral leases", afterAWhile},
-		{codeTooManyWaiting, 429, "Too many requests wait", afterAWhile},
-		{codeTooManyStreams, 429, "Too many streams", afterAWhile},
-		{codeTooManyAnswers, 429, "Too many large answers are under way", afterAWhile},
-		{codeInternal, 500, "The gateway has a defect", never},
-		{code(locks.CodeUnavailable), 503, "ZooKeeper is not available; nothing was done", afterAWhile},
-		{code(locks.CodeOutcomeUnknown), 503, "It is not known whether it was done", afterAWhile},
-		{code(locks.CodeNotOwner), 503, "Another gateway runs this lease's clock", atOnce},
-		{codeOwnerUnreachable, 503, "The gateway that runs this lease cannot be reached; nothing was done", afterAWhile},
-		{codeDraining, 503, "The gateway drains", atOnce},
-		{codeNotReady, 503, "The gateway is not ready", afterAWhile},
-		{codeNotAlive, 503, "The gateway's loops do not turn", never},
-	}
-}
-
 // kinds is the catalogue by code. It is never written to.
 var kinds = func() map[code]*kind {
 	list := catalogue()
@@ -166,7 +95,7 @@ func problemOf(err error) *problem {
 func (p *problem) document() api.Problem {
 	k := kinds[p.code]
 	doc := api.Problem{
-		Type: "urn:lockkeeper:problem:" + p.code, Title: k.title, Status: k.status, Code: api.ProblemCode(p.code),
+		Type: problemPath + p.code, Title: k.title, Status: k.status, Code: api.ProblemCode(p.code),
 		Detail: p.detail, Field: p.field, Reason: api.Reason(p.reason), Limit: p.limit,
 	}
 	if p.fence != nil {

@@ -10,6 +10,7 @@ func routeTable() []route {
 		{operation: "Healthz", method: "GET", pattern: "/healthz", handle: (*handlers).healthz, bare: true},
 		{operation: "Metrics", method: "GET", pattern: "/metrics", handle: (*handlers).metrics, bare: true},
 		{operation: "GetOpenAPI", method: "GET", pattern: "/openapi.yaml", handle: (*handlers).getOpenAPI, bare: true},
+		{operation: "GetProblem", method: "GET", pattern: "/problems/{code}", handle: (*handlers).getProblem},
 		{operation: "Readyz", method: "GET", pattern: "/readyz", handle: (*handlers).readyz, bare: true},
 		{operation: "CheckFenceDelete", method: "DELETE", pattern: "/v1/check-fence", handle: (*handlers).checkFenceDelete},
 		{operation: "CheckFence", method: "GET", pattern: "/v1/check-fence", handle: (*handlers).checkFence},

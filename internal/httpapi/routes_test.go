@@ -57,7 +57,7 @@ func TestHeadWorksWhereverGetDoes(t *testing.T) {
 		if strings.HasPrefix(r.pattern, "/v1/webhooks") {
 			id = hook
 		}
-		path := strings.NewReplacer("{lock}", "deploy", "{id}", id).Replace(r.pattern)
+		path := strings.NewReplacer("{lock}", "deploy", "{id}", id, "{code}", "held_by_other").Replace(r.pattern)
 		status := 200
 		switch r.operation {
 		case "GetFence":

@@ -283,7 +283,7 @@ func TestWhatIsNoHTTPIsAnsweredWithNothingThatAShellRuns(t *testing.T) {
 
 // An owner of an older release answers problems as JSON and leases as three lines; of this release, as lines.
 func TestWhatAnotherGatewayAnswersIsLinesForAShell(t *testing.T) {
-	problem := `{"type":"urn:lockkeeper:problem:held_by_other","title":"x","status":409,"code":"held_by_other","detail":"$(canary)","holders":[{"znode":"x","mode":"exclusive","owner":"` + "`canary`\u009b\u202e" + `"}]}` + "\n"
+	problem := `{"type":"/problems/held_by_other","title":"x","status":409,"code":"held_by_other","detail":"$(canary)","holders":[{"znode":"x","mode":"exclusive","owner":"` + "`canary`\u009b\u202e" + `"}]}` + "\n"
 	token := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\n"
 	rest := func(fencing, state, ttl, secret string) string {
 		return token + "FENCING_TOKEN=" + fencing + "\nLEASE_STATE=" + state + "\nLEASE_TTL_MS=" + ttl + "\nNOTIFY_SECRET=" + secret + "\nLEASE_ERROR=\nLEASE_STATUS=200\n"

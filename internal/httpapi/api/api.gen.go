@@ -1731,6 +1731,7 @@ type Postmortem struct {
 
 // Problem RFC 9457.
 type Problem struct {
+	// Type A page of the gateway: cause, what to do, an example.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -2395,6 +2396,9 @@ type PollWaitParam = Duration
 // PrefixParam defines model for PrefixParam.
 type PrefixParam = string
 
+// ProblemPathParam Stable. New ones may come.
+type ProblemPathParam = ProblemCode
+
 // ReapDryRunParam defines model for ReapDryRunParam.
 type ReapDryRunParam = bool
 
@@ -2498,6 +2502,12 @@ type UnsupportedMediaType = Problem
 
 // UpgradeRequired RFC 9457.
 type UpgradeRequired = Problem
+
+// GetProblemParams defines parameters for GetProblem.
+type GetProblemParams struct {
+	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
+}
 
 // CheckFenceDeleteParams defines parameters for CheckFenceDelete.
 type CheckFenceDeleteParams struct {
@@ -2688,7 +2698,7 @@ type AcquireSeveralParams struct {
 	// Async Answer at once, with a ticket that waits. Where another program's ephemeral node is in the place of the lock's directory no lease can queue behind it: 409 `held_by_other`.
 	Async *AsyncParam `form:"async,omitempty" json:"async,omitempty"`
 
-	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it.
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one takes the client's address.
 	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
 
 	// Metadata Any text, up to 4096 bytes, no control characters. Every client can read it.
@@ -2777,7 +2787,7 @@ type GetLeaseParamsUntil string
 
 // UpdateLeaseParams defines parameters for UpdateLease.
 type UpdateLeaseParams struct {
-	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it.
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one takes the client's address.
 	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
 
 	// Metadata Any text, up to 4096 bytes, no control characters. Every client can read it.
@@ -2958,7 +2968,7 @@ type AcquireParams struct {
 	// Permits How many permits a semaphore lease takes; 1 when not given. More than the limit is 422.
 	Permits *PermitsParam `form:"permits,omitempty" json:"permits,omitempty"`
 
-	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it.
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one takes the client's address.
 	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
 
 	// Metadata Any text, up to 4096 bytes, no control characters. Every client can read it.
@@ -3419,6 +3429,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /openapi.yaml (the `GetOpenAPI` operationId).
 	GetOpenAPI(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetProblem Explain a problem.
+	//
+	// The page that the `type` of a problem leads to, in HTML for `Accept: text/html`, else in text.
+	//
+	// Corresponds with GET /problems/{code} (the `GetProblem` operationId).
+	GetProblem(ctx context.Context, code ProblemPathParam, params *GetProblemParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Readyz Should requests be sent here?
 	//
@@ -4051,6 +4068,23 @@ func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 // Corresponds with GET /openapi.yaml (the `GetOpenAPI` operationId).
 func (c *Client) GetOpenAPI(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetOpenAPIRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetProblem Explain a problem.
+//
+// The page that the `type` of a problem leads to, in HTML for `Accept: text/html`, else in text.
+//
+// Corresponds with GET /problems/{code} (the `GetProblem` operationId).
+func (c *Client) GetProblem(ctx context.Context, code ProblemPathParam, params *GetProblemParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetProblemRequest(c.Server, code, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5300,6 +5334,55 @@ func NewGetOpenAPIRequest(server string) (*http.Request, error) {
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetProblemRequest constructs an http.Request for the GetProblem method
+func NewGetProblemRequest(server string, code ProblemPathParam, params *GetProblemParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "code", code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/problems/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil

@@ -36,7 +36,7 @@ const (
 )
 
 func problemBody(status int, code, rest string) string {
-	return fmt.Sprintf(`{"type":"urn:lockkeeper:problem:%s","title":"t","status":%d,"code":"%s","request_id":"%s"%s}`, code, status, code, requestID, rest)
+	return fmt.Sprintf(`{"type":"/problems/%s","title":"t","status":%d,"code":"%s","request_id":"%s"%s}`, code, status, code, requestID, rest)
 }
 
 // good is a request's right answer; each row of the test below spoils one.
@@ -127,7 +127,7 @@ func TestAnAnswerThatTheSpecificationDoesNotHaveFailsTheTest(t *testing.T) {
 		"a problem as plain JSON":              {"POST", acquire, good(409, "application/json", problemBody(409, "held_by_other", ""))},
 		"a problem with another status":        {"POST", acquire, good(409, "application/problem+json", problemBody(410, "held_by_other", ""))},
 		"a problem with an unknown code":       {"POST", acquire, good(409, "application/problem+json", problemBody(409, "surprise", ""))},
-		"a problem of another type":            {"POST", acquire, good(409, "application/problem+json", strings.Replace(problemBody(409, "held_by_other", ""), "problem:held", "problem:hold", 1))},
+		"a problem of another type":            {"POST", acquire, good(409, "application/problem+json", strings.Replace(problemBody(409, "held_by_other", ""), "problems/held", "problems/hold", 1))},
 		"a problem of another request":         {"POST", acquire, good(409, "application/problem+json", problemBody(409, "held_by_other", ""), "Lockkeeper-Request-Id", "fedcba9876543210")},
 		"Retry-After without retry_after_ms":   {"POST", acquire, good(409, "application/problem+json", problemBody(409, "held_by_other", ""), "Retry-After", "1")},
 		"Retry-After that comes too early":     {"POST", acquire, good(409, "application/problem+json", problemBody(409, "held_by_other", `,"retry_after_ms":1001`), "Retry-After", "1")},

@@ -27,7 +27,7 @@ type Spec struct {
 func init() {
 	// Streams are judged event by event (CheckEvent); of their answers there is
 	// only the header to look at.
-	for _, contentType := range []string{"text/event-stream", "application/jsonl", "application/x-ndjson"} {
+	for _, contentType := range []string{"text/html", "text/event-stream", "application/jsonl", "application/x-ndjson"} {
 		openapi3filter.RegisterBodyDecoder(contentType, openapi3filter.PlainBodyDecoder)
 	}
 }
@@ -246,7 +246,7 @@ func checkProblem(status int, header http.Header, body []byte) error {
 	if err := json.Unmarshal(body, &p); err != nil {
 		return fmt.Errorf("status %d: %w", status, err)
 	}
-	if p.Status != status || p.Type != "urn:lockkeeper:problem:"+string(p.Code) {
+	if p.Status != status || p.Type != "/problems/"+string(p.Code) {
 		return fmt.Errorf("status %d: the problem says %d and %s", status, p.Status, p.Type)
 	}
 	if p.RequestID != header.Get("Lockkeeper-Request-Id") {

@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// problemPath is where the page of each problem is: a problem's type is a reference to it (RFC 9457, section 3.1.1).
+const problemPath = "/problems/"
+
+// problemPage is what the page of a problem shows. It is made of the catalogue alone: nothing in it is a client's.
+type problemPage struct {
+	Code, Title, Cause, Help, Again, Example string
+	Status                                   int
+	StatusText                               string
+}
+
+// page describes a kind of problem.
+func (k *kind) page() *problemPage {
+	p := &problem{code: k.code, detail: k.help, retryAfter: 3 * time.Second}
+	doc := p.document()
+	doc.RequestID = "0123456789abcdef"
+	var example bytes.Buffer
+	e := json.NewEncoder(&example)
+	e.SetEscapeHTML(false) // the page does it
+	e.SetIndent("", "  ")
+	if err := e.Encode(&doc); err != nil {
+		panic(fmt.Errorf("encoding the example of a problem: %w", err)) // our own types
+	}
+	page := &problemPage{Code: k.code, Title: k.title, Cause: k.cause, Help: k.help, Example: example.String(), Status: k.status, StatusText: http.StatusText(k.status)}
+	switch k.again {
+	case never:
+		page.Again = "The same request gets the same answer."
+	case atOnce:
+		page.Again = "The same request may be repeated at once."
+	default:
+		page.Again = "The same request may be repeated after Retry-After seconds."
+	}
+	return page
+}
+
+var problemHTML = template.Must(template.New("problem").Parse(`<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{{.Code}} - Lockkeeper</title>
+<main>
+<h1>{{.Title}}</h1>
+<p><code>{{.Code}}</code>, status {{.Status}} {{.StatusText}}</p>
+<h2>Cause</h2>
+<p>{{.Cause}}</p>
+<h2>What to do</h2>
+<p>{{.Help}}</p>
+<p>{{.Again}}</p>
+<h2>Example</h2>
+<pre>{{.Example}}</pre>
+</main>
+</html>
+`))
+
+// getProblem serves the page of a problem: HTML for a browser, text for others.
+func (p *process) getProblem(x *exchange) error {
+	var in problemCode
+	if err := decode(x, &aProblem, &in); err != nil {
+		return err
+	}
+	k := kinds[code(in)]
+	page := k.page()
+	x.keep(p.openapiTag + "-" + k.code)
+	x.out.Reset()
+	if !strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/html") {
+		fmt.Fprintf(&x.out, "%s\n%s, status %d %s\n\nCause\n  %s\n\nWhat to do\n  %s\n  %s\n\nExample\n%s", page.Title, page.Code, page.Status, page.StatusText,
+			page.Cause, page.Help, page.Again, page.Example)
+		return x.send(http.StatusOK, typeText)
+	}
+	if err := problemHTML.Execute(&x.out, page); err != nil {
+		return internal(err)
+	}
+	return x.send(http.StatusOK, typeHTML)
+}
+
+// problemCode is a code of the catalogue in a path.
+type problemCode code
+
+func (c *problemCode) read(_ string, v value) error {
+	if kinds[v.text] == nil {
+		return &problem{code: codeRouteNotFound, detail: "there is no problem of this code; openapi.yaml lists them"}
+	}
+	*c = problemCode(v.text)
+	return nil
+}
+
+var aProblem = operation[problemCode]{fields: []field[problemCode]{{name: "code", in: inPath, to: func(c *problemCode) any { return c }}}}
