@@ -43,7 +43,10 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 			place *queues.Queue
 			err   error
 		)
-		m.do(func() { res, place, err = m.attempt(ctx, &attempt) })
+		m.do(func() {
+			a := acquisition{m: m, ctx: ctx, req: &attempt}
+			res, place, err = a.attempt()
+		})
 		var e *locks.Error
 		switch {
 		case errors.As(err, &e) && e.Code == codePlainNode:
@@ -59,39 +62,49 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 	}
 }
 
+// acquisition is one attempt of an acquire. It owns what the attempt has found out about the request. Its methods are
+// called with the monitor held, and release it while they wait.
+type acquisition struct {
+	m     *Manager
+	ctx   context.Context
+	req   *locks.AcquireRequest
+	wants []locks.Want // one for each lock
+	key   *keyEntry    // the request's idempotency key: a known one with its lease, a new one, or nil
+}
+
 // attempt takes a lock. It returns a queue if a plain node occupies that lock's path: the caller waits with awaitPlace.
 // The error codePlainNode means that a plain node was in the way; the caller tries again at once.
-// The caller holds the monitor; attempt releases it while it waits.
-func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, *queues.Queue, error) {
-	wants, key, err := m.prepareAcquire(ctx, req)
+func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
+	m, req := a.m, a.req
+	err := a.prepare()
 	switch {
 	case err != nil:
 		return locks.AcquireResult{}, nil, err
-	case key != nil && key.lease != "":
-		res, err := m.replay(ctx, req, key)
+	case a.key != nil && a.key.lease != "":
+		res, err := m.replay(a.ctx, req, a.key)
 		return res, nil, err
 	}
-	q, code := m.obstacleOf(wants, locks.CodeHeldByOther)
+	q, code := m.obstacleOf(a.wants, locks.CodeHeldByOther)
 	never := code != locks.CodeHeldByOther // no lease may queue there
-	place := m.firstObstructed(wants)
+	place := m.firstObstructed(a.wants)
 	if q == nil {
 		q = place
 	}
 	if q != nil && (never || req.Wait == 0 && (!req.Async || place != nil)) {
-		older, err := m.keyBefore(ctx, key, q)
+		older, err := a.keyBefore(q)
 		switch {
 		case err != nil:
 			return locks.AcquireResult{}, nil, err
 		case older != nil:
-			res, err := m.replay(ctx, req, older)
+			res, err := m.replay(a.ctx, req, older)
 			return res, nil, err
 		case never || place == nil || !place.Extras().Unidentified:
-			return locks.AcquireResult{}, nil, m.heldByOther(ctx, req, q, code)
+			return locks.AcquireResult{}, nil, m.heldByOther(a.ctx, req, q, code)
 		}
 		// The node's kind is not known yet: even a try waits for it.
 	}
-	if refused := m.room(req, wants, q != nil); refused != nil {
-		res, err := m.refuse(ctx, req, key, refused)
+	if refused := m.room(req, a.wants, q != nil); refused != nil {
+		res, err := m.refuse(a.ctx, req, a.key, refused)
 		return res, nil, err
 	}
 	if place != nil {
@@ -100,30 +113,30 @@ func (m *Manager) attempt(ctx context.Context, req *locks.AcquireRequest) (locks
 		}
 		return locks.AcquireResult{}, place, nil
 	}
-	l, err := m.newLease(wants, req)
+	l, err := a.newLease()
 	if err != nil {
 		return locks.AcquireResult{}, nil, err
 	}
-	if key != nil {
-		l.rare().key, key.lease = key.hash, l.id()
-		m.keys.add(key)
+	if a.key != nil {
+		l.rare().key, a.key.lease = a.key.hash, l.id()
+		m.keys.add(a.key)
 	}
-	m.create(l, key, req, 0, nil)
-	res, err := m.await(ctx, req, l, false)
+	l.create(m, a.key, req, 0, nil)
+	res, err := m.await(a.ctx, req, l, false)
 	return res, nil, err
 }
 
 // keyBefore looks for an idempotency key that may be older than this process; nil means none.
 // Otherwise the repeat of a granted acquire could be refused because its own lease holds the lock. q stays meanwhile.
-func (m *Manager) keyBefore(ctx context.Context, key *keyEntry, q *queues.Queue) (*keyEntry, error) {
-	if key == nil {
+func (a *acquisition) keyBefore(q *queues.Queue) (*keyEntry, error) {
+	if a.key == nil {
 		return nil, nil
 	}
 	q.Polls++
-	older, err := m.olderKey(ctx, key)
+	older, err := a.m.olderKey(a.ctx, a.key)
 	q.Polls--
 	if err != nil || older != nil {
-		m.replica.Forget(q)
+		a.m.replica.Forget(q)
 	}
 	if err != nil {
 		return nil, err
@@ -131,43 +144,46 @@ func (m *Manager) keyBefore(ctx context.Context, key *keyEntry, q *queues.Queue)
 	return older, nil
 }
 
-// prepareAcquire returns the request's want for each lock, and its key: a known one with its lease, a new one, or nil.
-// It refuses a want that contradicts a lock's settings only after a barrier, and only if no older process wrote the key.
-// The caller holds the monitor; prepareAcquire releases it while it waits.
-func (m *Manager) prepareAcquire(ctx context.Context, req *locks.AcquireRequest) (wants []locks.Want, key *keyEntry, err error) {
+// prepare finds the request's wants and its key. It refuses a want that contradicts a lock's settings only after a
+// barrier, and only if no older process wrote the key.
+func (a *acquisition) prepare() error {
+	m, req := a.m, a.req
 	for met := false; ; met = true {
 		if err := m.usable(); err != nil {
-			return nil, nil, err
+			return err
 		}
-		wants = req.Wants()
-		if err := nameable(m.replica, req, wants); err != nil {
-			return nil, nil, err
+		a.wants = req.Wants()
+		if err := nameable(m.replica, req, a.wants); err != nil {
+			return err
 		}
 		if req.IdempotencyKey != "" {
 			hash := m.fleet.tokens.Names.Name(req)
-			if known := m.keys.byHash[hash]; known != nil {
-				return nil, known, nil
+			if a.key = m.keys.byHash[hash]; a.key != nil {
+				return nil
 			}
-			key = &keyEntry{hash: hash, fingerprint: record.Fingerprint(req)}
+			a.key = &keyEntry{hash: hash, fingerprint: record.Fingerprint(req)}
 		}
-		wants, wrong := settings.Sized(m.replica, req, wants)
+		wants, wrong := settings.Sized(m.replica, req, a.wants)
 		switch {
 		case wrong == nil:
-			return wants, key, nil
-		case met && key == nil:
-			return nil, nil, wrong
+			a.wants = wants
+			return nil
+		case met && a.key == nil:
+			return wrong
 		case met:
-			entry, err := m.olderKey(ctx, key)
+			entry, err := m.olderKey(a.ctx, a.key)
 			switch {
 			case err != nil:
-				return nil, nil, err
+				return err
 			case entry != nil:
-				return nil, entry, nil
+				a.key = entry
+				return nil
 			}
-			return nil, nil, wrong
+			return wrong
 		}
-		if m.outside(func() { err = m.barrier(ctx) }); err != nil {
-			return nil, nil, err
+		var err error
+		if m.outside(func() { err = m.barrier(a.ctx) }); err != nil {
+			return err
 		}
 	}
 }

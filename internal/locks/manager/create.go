@@ -43,7 +43,7 @@ type creation struct {
 
 // compose puts the write together: the directories that are missing, the key,
 // the limits of semaphores, the contenders. found overrides what the replica shows of directories.
-func (m *Manager) compose(l *lease, key *keyEntry, found map[*queues.Queue]bool) *creation {
+func (l *lease) compose(m *Manager, key *keyEntry, found map[*queues.Queue]bool) *creation {
 	c := &creation{key: -1}
 	c.write.Queues, c.write.Ops = c.room.queues[:0], c.room.ops[:0]
 	c.slots, c.places = c.room.slots[:0], c.room.places[:0]
@@ -98,13 +98,13 @@ func (m *Manager) compose(l *lease, key *keyEntry, found map[*queues.Queue]bool)
 // transaction, and with the locks' directories where those are missing. req is
 // what was asked for. found has the directories of which an earlier attempt learned that they are there, or not: the replica
 // may be behind. It alone says what the queue's Exists is, because it may never show a directory that came and went.
-func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int, found map[*queues.Queue]bool) {
+func (l *lease) create(m *Manager, key *keyEntry, req *locks.AcquireRequest, attempt int, found map[*queues.Queue]bool) {
 	if err := l.setLimits(m.replica, req); err != nil {
 		l.rare().failure = err
 		l.dropCreate(m, key, m.clock.Now().Boot())
 		return
 	}
-	c := m.compose(l, key, found)
+	c := l.compose(m, key, found)
 	m.port.Submit(&c.write, func(res zk.Result) {
 		if l.phase == ended {
 			return // removed, or settled by a takeover, before the reply came
@@ -123,13 +123,13 @@ func (m *Manager) create(l *lease, key *keyEntry, req *locks.AcquireRequest, att
 		case res.Outcome == zk.Unknown:
 			l.resolve(m)
 		case again && m.fleet.settings.Failed(&c.write, res):
-			m.redecide(l, key, req, attempt+1)
+			l.redecide(m, key, req, attempt+1)
 		case again && s != nil && !c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNodeExists):
-			m.create(l, key, req, attempt+1, learned(found, s.q, true))
+			l.create(m, key, req, attempt+1, learned(found, s.q, true))
 		case again && s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrNoNode):
-			m.create(l, key, req, attempt+1, learned(found, s.q, false)) // swept in between; the replica does not show it yet
+			l.create(m, key, req, attempt+1, learned(found, s.q, false)) // swept in between; the replica does not show it yet
 		case again && (res.Outcome == zk.Conflict || errors.Is(res.Err, zk.ErrNotApplied)):
-			m.create(l, key, req, attempt+1, found)
+			l.create(m, key, req, attempt+1, found)
 		case s != nil && c.write.Ops[culprit].Sequential && errors.Is(res.Err, zk.ErrEphemeralParent):
 			m.suspect(s.q)
 			l.rare().failure = &locks.Error{Code: codePlainNode}
@@ -249,7 +249,9 @@ func semaphoreAmong(r *queues.Replica, wants []locks.Want) *queues.Queue {
 	return nil
 }
 
-func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*lease, error) {
+// newLease makes the lease that the request wants. Nothing of it is in ZooKeeper yet.
+func (a *acquisition) newLease() (*lease, error) {
+	m, req, wants := a.m, a.req, a.wants
 	now := m.clock.Now()
 	id, err := recipe.NewLeaseID(m.fleet.id, recipe.GatewayID(m.port.Session().ID()), rand.Reader)
 	if err != nil {
@@ -273,15 +275,29 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 	if req.Hold != "" {
 		l.rare().holds = []string{strings.Clone(req.Hold)}
 	}
+	l.takeSlots(m.replica, id, wants, req.Ephemeral, now.Boot())
+	m.leases.byID[id] = l
+	m.leases.counts.enter(l)
+	m.leases.weigh(l, 0)
+	if req.Async {
+		m.leases.makeTicket(l)
+	}
+	m.leases.rev++
+	l.rev = m.leases.rev
+	return l, nil
+}
+
+// takeSlots gives a new lease its slots: one for each lock, or several where a namespace's dialects want them.
+func (l *lease) takeSlots(replica *queues.Replica, id recipe.LeaseID, wants []locks.Want, ephemeral bool, now time.Duration) {
 	var slots []slot
 	for i := range wants {
-		space := m.replica.Namespaces[wants[i].NS]
+		space := replica.Namespaces[wants[i].NS]
 		c := contenderOf(&wants[i])
-		c.LeaseID, c.Ephemeral = id, req.Ephemeral
+		c.LeaseID, c.Ephemeral = id, ephemeral
 		if len(wants) > 1 {
 			c.Group, c.Groups = uint8(i+1), uint8(len(wants))
 		}
-		q := m.replica.Queue(space, wants[i].Lock, now.Boot())
+		q := replica.Queue(space, wants[i].Lock, now)
 		if space.Naming.Dialect() == recipe.Native && len(wants) == 1 {
 			l.slot = slot{q: q, contender: c} // nearly all leases: without a slice of one
 			break
@@ -299,15 +315,6 @@ func (m *Manager) newLease(wants []locks.Want, req *locks.AcquireRequest) (*leas
 	for s := range l.slots {
 		s.q.Leases++
 	}
-	m.leases.byID[id] = l
-	m.leases.counts.enter(l)
-	m.leases.weigh(l, 0)
-	if req.Async {
-		m.leases.makeTicket(l)
-	}
-	m.leases.rev++
-	l.rev = m.leases.rev
-	return l, nil
 }
 
 func createFailure(err error) *locks.Error {
@@ -346,7 +353,7 @@ func (l *lease) setLimits(replica *queues.Replica, req *locks.AcquireRequest) *l
 
 // redecide creates a lease again after its limit was found not to be in force. The replica showed it, so it is behind:
 // a barrier brings it up to the present first.
-func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, attempt int) {
+func (l *lease) redecide(m *Manager, key *keyEntry, req *locks.AcquireRequest, attempt int) {
 	term := l.term
 	m.effect(func() {
 		go func() { // ends with the barrier
@@ -359,7 +366,7 @@ func (m *Manager) redecide(l *lease, key *keyEntry, req *locks.AcquireRequest, a
 					l.rare().failure = unavailableFor(err)
 					l.dropCreate(m, key, m.clock.Now().Boot())
 				default:
-					m.create(l, key, req, attempt, nil)
+					l.create(m, key, req, attempt, nil)
 				}
 			})
 		}()
