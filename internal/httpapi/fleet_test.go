@@ -270,7 +270,7 @@ func TestOnlyTheOwnerSaysThatALeaseIsGone(t *testing.T) {
 			t.Errorf("%s %s: answered %d %s", method, path, a.Status, a.Body)
 		}
 	}
-	// Who could not even wait there is not sent back at once, to be as many again.
+	// A client that found no place to wait there is not sent back at once: it would come again at once.
 	owner.arrive = func(context.Context, string, int64) error {
 		return &locks.Error{Code: locks.CodeNotOwner, RetryAfter: time.Second, Detail: "too many wait"}
 	}

@@ -36,7 +36,7 @@ func TestAWebhookIsMadeLookedAtChangedAndRemoved(t *testing.T) {
 			t.Errorf("%s: %s", path, a.Body)
 		}
 	}
-	// Who looked at an older one changes nothing.
+	// A client with an older version changes nothing.
 	if a = g.send(t, "PATCH", at, jsonParts(`{"enabled":false,"headers":{"X-One":"1"},"events":[]}`), apitest.Header("If-Match", `"0"`)); a.Status != 200 || a.Header.Get("ETag") != `"1"` {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
@@ -217,7 +217,7 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 	if a := one.send(t, "POST", at+"/replay"); a.Status != 422 || a.Problem.Field != "enabled" {
 		t.Errorf("a replay to a disabled one: %d %s", a.Status, a.Body)
 	}
-	// Who cannot be asked is named; the rest is told.
+	// The answer names a gateway that cannot be asked, and has the rest.
 	one.peers = append(one.peers, locks.Peer{Gateway: "lost", Registered: true, Address: noListener}, locks.Peer{Gateway: "mute", Registered: true})
 	for _, path := range []string{"/attempts", "/dead-letters"} {
 		a := one.send(t, "GET", at+path)

@@ -75,7 +75,7 @@
 // # Notifications
 //
 // One transaction ends a held lease and writes the outbox entry from which its end is delivered (outbox.go).
-// nodes.go gives the Outbox access to ZooKeeper under the present session.
+// term/nodes.go gives the Outbox access to ZooKeeper under the present session.
 //
 // # Ephemeral leases
 //
@@ -101,7 +101,7 @@
 // # Current tokens
 //
 // A protected resource may ask a gateway that lags or is deposed whether a fencing token is current.
-// fencecheck.go says which answers are allowed, barrier.go how such requests share one transaction.
+// fencecheck.go says which answers are allowed, term/barrier.go how such requests share one transaction.
 //
 // # What administrators do
 //
@@ -131,7 +131,7 @@
 // for others, guards checked in a round, retries of a create and contenders in one answer.
 // The comment at each constant says what happens at its bound.
 //
-// The manager cuts what other programs write to the bounds of the API when it reads it (recordbounds.go).
+// The manager cuts what other programs write to the bounds of the API when it reads it (record/bounds.go).
 // It keeps and shows less than 10 KiB of text of a contender: owner, metadata, holds and the reason of a revocation.
 // Of another program's data it keeps 4 KiB, twice when it is decoded. JSON answers write some bytes as six.
 // A contender takes less than 52 KiB of an answer, besides the names of nodes and of its group's locks.

@@ -49,7 +49,7 @@ type limitRecord struct {
 	By      string `json:"by"`
 }
 
-// Who made a limit.
+// The makers of a limit.
 const (
 	bySet     = "set"
 	byAcquire = "acquire"

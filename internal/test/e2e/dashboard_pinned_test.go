@@ -93,7 +93,7 @@ func TestAReapFromThePageEndsNobodyElse(t *testing.T) {
 				g.beat(l.Token, api.StateWaiting)
 			}
 			g.letGo(later[1].Token)
-			// Who waited when it was shown holds by now.
+			// The waiter that was shown holds by now.
 			preview()
 			g.letGo(alice.Token)
 			g.beatUntil(later[0].Token, api.StateHeld)

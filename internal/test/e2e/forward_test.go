@@ -100,7 +100,7 @@ func TestAnyGatewayOfThreeAnswersForALease(t *testing.T) {
 	if list.Items[0].FencingToken != other.FencingToken || list.Items[1].FencingToken != lease.FencingToken || list.Items[2].Problem == nil || list.Items[2].Problem.Code != "lease_ended" {
 		t.Errorf("heartbeats: %s", a.Body)
 	}
-	// Who broke it, and in which words, its owner tells at every gateway.
+	// The owner's report of the break, with its text, is at every gateway.
 	a, err = two.Send(t.Context(), http.MethodPost, "/v1/leases/"+lease.LeaseID+"/break", apitest.JSON(`{"reason":"maintenance"}`))
 	expect(t, a, err, http.StatusNoContent, "")
 	for _, g := range gateways {

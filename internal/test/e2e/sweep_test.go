@@ -63,7 +63,7 @@ func TestASweepLetsOtherProgramsGoOnWhenTheFleetIsGone(t *testing.T) {
 		}
 	}
 
-	// Who comes back after all finds an empty service, whose tokens rise.
+	// A gateway that comes back after all finds an empty service, whose tokens rise.
 	g := fleet[0]
 	g.restart()
 	g.awaitServing()

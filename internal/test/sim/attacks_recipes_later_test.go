@@ -73,7 +73,7 @@ func TestAttack36ADeposedGatewayDoesNotSayThatATokenIsCurrent(t *testing.T) {
 			s.Fatal("the successor has not ended it")
 		}
 		if a := s.beat(asker, l); a.status != http.StatusOK {
-			s.Fatalf("the deposed gateway's fence is closed: %d", a.status)
+			s.Fatalf("the deposed gateway is not trusted: %d", a.status)
 		}
 		for range 3 {
 			if a := s.fence(asker, "a", token); a.status == http.StatusOK && a.Current {

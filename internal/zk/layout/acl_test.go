@@ -143,7 +143,7 @@ func mustNameSetACL(t *testing.T, err error, node string) {
 	assert.That(t, !errors.As(err, &fatal) || strings.Contains(fatal.Hint, "setAcl "+node+" "), "no hint in %v", err)
 }
 
-// Who may write a namespace's record can move its lock root.
+// A client that may write a namespace's record can move its lock root.
 func TestANamespaceRecordThatAStrangerMayWriteRefusesTheStart(t *testing.T) {
 	cfg := fixture.Config(t)
 	cfg.Namespaces = map[string]zk.Namespace{"shared": {Root: "/shared"}}

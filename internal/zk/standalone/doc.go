@@ -32,7 +32,7 @@
 //
 // When the storage fails, the server ends and closes all connections: clients learn nothing of a write that may not be
 // stored. Until the store is open again Dial fails at once with ErrDown and the cause, and connections from outside are closed
-// as they come. The gateway's fence closes by itself, and it answers 503. Opening is tried again with growing pauses, and
+// as they come. The gateway's trust window closes by itself, and it answers 503. Opening is tried again with growing pauses, and
 // before any client is served a probe has shown that there is room to write. A store that is no longer there (its file system is
 // gone, or something else is mounted in its place) is waited for, too: none is made anew, and no other one is served.
 //
