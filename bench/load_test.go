@@ -64,9 +64,8 @@ func TestAHandOverLastsFromTheReleaseToTheNextGrant(t *testing.T) {
 		for _, took := range s.latency[handing] {
 			assert.Must(t, took == 2*time.Millisecond, "a hand-over took %v", took)
 		}
-		if n := len(s.latency[handing]); n < 20 {
-			t.Errorf("%d hand-overs", n)
-		}
+		n := len(s.latency[handing])
+		assert.That(t, n >= 20, "%d hand-overs", n)
 	})
 }
 
@@ -97,8 +96,7 @@ func TestOneFailureEndsAllClients(t *testing.T) {
 			return err
 		})
 		assert.That(t, errors.Is(err, refused) && strings.Contains(err.Error(), "client "), "the run ended with %v", err)
-		if took := time.Since(begun); took > 10*time.Millisecond {
-			t.Errorf("the others went on for %v", took)
-		}
+		took := time.Since(begun)
+		assert.That(t, took <= 10*time.Millisecond, "the others went on for %v", took)
 	})
 }

@@ -64,9 +64,8 @@ func TestAReleaseThatIsToldToNobodyEndsTheRun(t *testing.T) {
 		r.releases("a")
 		r.releases("b")
 		deliver(r, "lease.released", "b", 0)
-		if _, _, err := r.allTold(t.Context(), time.Minute); !errors.Is(err, errUntold) || !strings.Contains(err.Error(), "1 of 2") {
-			t.Errorf("the run ended with %v", err)
-		}
+		_, _, err := r.allTold(t.Context(), time.Minute)
+		assert.That(t, errors.Is(err, errUntold) && strings.Contains(err.Error(), "1 of 2"), "the run ended with %v", err)
 	})
 }
 
@@ -81,12 +80,10 @@ func TestAMessageThatNobodyExpectsEndsTheRun(t *testing.T) {
 				r.releases("a")
 				go deliver(r, message.kind, message.lease, time.Millisecond)
 				begun := time.Now()
-				if _, _, err := r.allTold(t.Context(), time.Minute); err == nil || errors.Is(err, errUntold) {
-					t.Errorf("the run ended with %v", err)
-				}
-				if took := time.Since(begun); took > time.Millisecond {
-					t.Errorf("after %v", took)
-				}
+				_, _, err := r.allTold(t.Context(), time.Minute)
+				assert.That(t, err != nil && !errors.Is(err, errUntold), "the run ended with %v", err)
+				took := time.Since(begun)
+				assert.That(t, took <= time.Millisecond, "after %v", took)
 			})
 		})
 	}

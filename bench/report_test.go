@@ -80,9 +80,7 @@ func TestEveryScenarioIsReported(t *testing.T) {
 			figures = append(figures, waits([]float64{0.1 + float64(i)/1000}))
 		}
 		for _, own := range figures {
-			if !strings.Contains(text, own) {
-				t.Errorf("%s, %d clients is not in the tables: %s", s.kind, s.clients, own)
-			}
+			assert.That(t, strings.Contains(text, own), "%s, %d clients is not in the tables: %s", s.kind, s.clients, own)
 		}
 	}
 	for line := range strings.Lines(text) {

@@ -32,9 +32,7 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	for i, s := range scenarios {
 		for _, side := range s.sides {
 			samples := res.samples[slot{i, side.name}]
-			if len(samples) != 1 {
-				t.Errorf("%s, %d clients, %s: %d samples", s.kind, s.clients, side.name, len(samples))
-			}
+			assert.That(t, len(samples) == 1, "%s, %d clients, %s: %d samples", s.kind, s.clients, side.name, len(samples))
 		}
 	}
 	h := longEnough(t, 200*time.Millisecond, func(turn time.Duration) (*hooks, string) {

@@ -28,9 +28,7 @@ func node(t *testing.T, dir string) *standalone.Node {
 	go func() { ended <- n.Run(ctx) }()
 	t.Cleanup(func() {
 		end()
-		if err := <-ended; err != nil {
-			t.Errorf("the node ended with %v", err)
-		}
+		assert.Nil(t, <-ended, "the node ended with")
 	})
 	return n
 }
@@ -57,9 +55,7 @@ func TestABackupComesThroughASocketThatOnlyItsUserCanOpen(t *testing.T) {
 				t.Errorf("the socket is %v %v", info, err)
 			}
 			var got bytes.Buffer
-			if err := copyStore(t.Context(), dir, &got); err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, copyStore(t.Context(), dir, &got))
 			if _, err := disk.Verify(file(t, "backup", got.String(), 0o600)); err != nil {
 				t.Errorf("what came is no store: %v", err)
 			}
@@ -100,7 +96,6 @@ func TestABackupOfAStoreThatIsDownSaysSo(t *testing.T) {
 	defer a.close()
 	assert.NoError(t, n.Close())
 	var said bytes.Buffer
-	if code := report(&said, copyStore(t.Context(), dir, io.Discard)); code != exitIO || !strings.Contains(said.String(), "the embedded ZooKeeper is down") {
-		t.Errorf("exit %d: %s", code, said.String())
-	}
+	code := report(&said, copyStore(t.Context(), dir, io.Discard))
+	assert.That(t, code == exitIO && strings.Contains(said.String(), "the embedded ZooKeeper is down"), "exit %d: %s", code, said.String())
 }

@@ -32,9 +32,8 @@ func oneLease(t *testing.T) (addr string, o *zklayout.Offline) {
 
 func put(t *testing.T, o *zklayout.Offline, path string) {
 	t.Helper()
-	if _, err := o.Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: path, Data: []byte(`{"v":1}`)}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := o.Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: path, Data: []byte(`{"v":1}`)}})
+	assert.NoError(t, err)
 }
 
 func TestAnExportIsAPrivateFileThatReplacesNothing(t *testing.T) {
@@ -46,9 +45,7 @@ func TestAnExportIsAPrivateFileThatReplacesNothing(t *testing.T) {
 		t.Fatalf("exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
 	}
 	info, err := os.Stat(path)
-	if err != nil || info.Mode() != 0o600 {
-		t.Errorf("%v, mode %v", err, info.Mode())
-	}
+	assert.That(t, err == nil && info.Mode() == 0o600, "%v, mode %v", err, info.Mode())
 	first, err := os.ReadFile(path)
 	assert.NoError(t, err)
 	code, _, stderr = command(t, "export", "--zk", addr, "--output", path)
@@ -161,9 +158,8 @@ func TestExportAndImportSayWhatIsWrongAndWhatToDo(t *testing.T) {
 		assert.That(t, len(secret.Keys) != 0 && !strings.Contains(stderr, secret.Keys[0].Key),
 			"%q tells the secret (%d keys)", c.args, len(secret.Keys))
 	}
-	if stat, err := o.Exists(t.Context(), "/lockkeeper"); err != nil || stat == nil {
-		t.Error(stat, err)
-	}
+	stat, err := o.Exists(t.Context(), "/lockkeeper")
+	assert.That(t, err == nil && stat != nil, "%v %v", stat, err)
 	code, stdout, stderr := command(t, "export", "--zk", addr, "--leave-foreign")
 	if code != 0 || !strings.Contains(stderr, "another program made it: /lockkeeper/locks/deploy/_c_1234-lock-0000000007") || strings.Contains(stdout, "_c_1234") {
 		t.Errorf("exit %d:\n%s\n%s", code, stdout, stderr)
@@ -177,9 +173,8 @@ func TestAnExportNeverGoesToATerminal(t *testing.T) {
 	}
 	defer tty.Close()
 	var errs bytes.Buffer
-	if code := run([]string{"export", "--zk", "127.0.0.1:1"}, tty, &errs); code != exitUsage || !strings.Contains(errs.String(), "terminal") {
-		t.Errorf("exit %d:\n%s", code, errs.String())
-	}
+	code := run([]string{"export", "--zk", "127.0.0.1:1"}, tty, &errs)
+	assert.That(t, code == exitUsage && strings.Contains(errs.String(), "terminal"), "exit %d:\n%s", code, errs.String())
 }
 
 func TestHelpOfExportAndImportIsEnoughToStart(t *testing.T) {
@@ -198,13 +193,10 @@ func TestLongWorkSaysHowFarItIsAndShortWorkDoesNot(t *testing.T) {
 	var out bytes.Buffer
 	p := newProgress(&out)
 	p.report("reading", 1, 2)
-	if out.Len() != 0 {
-		t.Errorf("short work says %q", out.String())
-	}
+	assert.That(t, out.Len() == 0, "short work says %q", out.String())
 	p.next = p.next.Add(-2 * progressEvery)
 	p.report("reading", 1, 2)
 	p.report("reading", 2, 2)
-	if want := fmt.Sprintln("reading: 1 of 2"); out.String() != want {
-		t.Errorf("says %q, want %q", out.String(), want)
-	}
+	want := fmt.Sprintln("reading: 1 of 2")
+	assert.That(t, out.String() == want, "says %q, want %q", out.String(), want)
 }

@@ -36,9 +36,7 @@ func TestAGatewayThatOthersReachWarnsOfIt(t *testing.T) {
 		var out bytes.Buffer
 		c := config{ZK: "127.0.0.1:1", Root: "/lockkeeper", CreateRoot: true, SessionTimeout: 10 * time.Second, Listen: listen, MetricsListen: listen,
 			Insecure: true, Advertise: "gateway.example:8080"}
-		if err := serve(ctx, &c, &out); err != nil {
-			t.Errorf("%s: serving ended with %v", listen, err)
-		}
+		assert.Nil(t, serve(ctx, &c, &out), "%s: serving ended with", listen)
 		for _, flag := range []string{"--listen", "--metrics-listen"} {
 			line := `; there is no authentication" flag=` + flag
 			assert.That(t, strings.Contains(out.String(), line) == warns,

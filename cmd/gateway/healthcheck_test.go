@@ -105,9 +105,7 @@ func TestAGatewayThatListensEverywhereIsAskedOnLoopback(t *testing.T) {
 		server.Start()
 		_, port, _ := net.SplitHostPort(listener.Addr().String())
 		host, _, _ := net.SplitHostPort(listen)
-		if err := healthcheck(t.Context(), &config{Listen: net.JoinHostPort(host, port)}, 3*time.Second); err != nil {
-			t.Errorf("%s: %v", listen, err)
-		}
+		assert.Nil(t, healthcheck(t.Context(), &config{Listen: net.JoinHostPort(host, port)}, 3*time.Second), "%s", listen)
 		server.Close()
 	}
 }
@@ -117,7 +115,6 @@ func TestAHealthCheckNeedsNoOtherSetting(t *testing.T) {
 	// No --zk, and none of the files that the server reads: the check runs next
 	// to a gateway whose flags it does not see.
 	t.Setenv("LOCKKEEPER_ZK_AUTH_FILE", "/does/not/exist")
-	if code, _, stderr := command(t, "healthcheck", "--listen", healthy); code != 0 {
-		t.Errorf("exit %d: %s", code, stderr)
-	}
+	code, _, stderr := command(t, "healthcheck", "--listen", healthy)
+	assert.That(t, code == 0, "exit %d: %s", code, stderr)
 }

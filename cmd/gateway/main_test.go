@@ -107,9 +107,8 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 
 func TestAnEmptyVariableIsNoGatewayWithAStoreOfItsOwn(t *testing.T) {
 	t.Setenv("LOCKKEEPER_ZK", "")
-	if code, _, stderr := command(t, "--listen", "127.0.0.1:0", "--data-dir", t.TempDir()); code != 64 || !strings.Contains(stderr, "--zk is empty") {
-		t.Errorf("exit %d\n%s", code, stderr)
-	}
+	code, _, stderr := command(t, "--listen", "127.0.0.1:0", "--data-dir", t.TempDir())
+	assert.That(t, code == 64 && strings.Contains(stderr, "--zk is empty"), "exit %d\n%s", code, stderr)
 }
 
 func TestThePrintedDataDirectoryIsTheOneInForce(t *testing.T) {
@@ -146,12 +145,9 @@ func TestAStoreThatCannotBeUsedSaysWhatToDo(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		code := report(&said, storeProblem("/d", c.err))
-		if code != c.code || !strings.Contains(said.String(), "hint: "+c.hint) && !strings.Contains(said.String(), c.hint) {
-			t.Errorf("%v: exit %d\n%s", c.err, code, said.String())
-		}
-		if strings.Count(said.String(), c.hint) > 1 {
-			t.Errorf("it is said twice:\n%s", said.String())
-		}
+		assert.That(t, code == c.code && (strings.Contains(said.String(), "hint: "+c.hint) || strings.Contains(said.String(), c.hint)),
+			"%v: exit %d\n%s", c.err, code, said.String())
+		assert.That(t, strings.Count(said.String(), c.hint) <= 1, "it is said twice:\n%s", said.String())
 	}
 	assert.That(t, storeProblem("/d", nil) == nil, "no error is a problem")
 }
@@ -185,9 +181,7 @@ func TestASignalBeforeZooKeeperIsReachedStopsWithoutAnError(t *testing.T) {
 	ctx, signal := context.WithCancel(t.Context())
 	signal()
 	c := config{ZK: "127.0.0.1:1", Root: "/lockkeeper", CreateRoot: true, SessionTimeout: 10 * time.Second, Listen: "127.0.0.1:0"}
-	if err := serve(ctx, &c, io.Discard); err != nil {
-		t.Errorf("serving ended with %v", err)
-	}
+	assert.Nil(t, serve(ctx, &c, io.Discard), "serving ended with")
 }
 
 // lastLines is the output from its first error: line on.
@@ -226,9 +220,8 @@ func TestNamespacesComeFromFlagsVariableAndFile(t *testing.T) {
 		code, stdout, stderr := command(t, append([]string{"config", "print"}, args...)...)
 		assert.That(t, code == 0 && strings.Contains(stdout, want), "%q: exit %d\n%s%s", args, code, stdout, stderr)
 		again := file(t, "again.yaml", stdout, 0o600)
-		if _, second, _ := command(t, "config", "print", "--config", again); second != stdout {
-			t.Errorf("%q: printed\n%s\nand then\n%s", args, stdout, second)
-		}
+		_, second, _ := command(t, "config", "print", "--config", again)
+		assert.That(t, second == stdout, "%q: printed\n%s\nand then\n%s", args, stdout, second)
 	}
 	t.Setenv("LOCKKEEPER_NAMESPACE", "python=/app/locks:kazoo,java=/curator,"+custom)
 	if _, stdout, _ := command(t, "config", "print"); !strings.Contains(stdout, want) {
@@ -298,9 +291,8 @@ func TestHelpNamesEveryFlagAndHowToStart(t *testing.T) {
 }
 
 func TestD26TheVersionIsAFlagToo(t *testing.T) {
-	if code, stdout, stderr := command(t, "--version"); code != 0 || strings.TrimSpace(stdout) != version() {
-		t.Errorf("--version: exit %d, %q %q", code, stdout, stderr)
-	}
+	code, stdout, stderr := command(t, "--version")
+	assert.That(t, code == 0 && strings.TrimSpace(stdout) == version(), "--version: exit %d, %q %q", code, stdout, stderr)
 }
 
 func TestLogTimesAreUTCWithMilliseconds(t *testing.T) {

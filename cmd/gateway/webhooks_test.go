@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestWhereWebhooksMayGoIsSaidByFlagsThatAreCheckedAtTheStart(t *testing.T) {
@@ -40,12 +42,8 @@ func TestWebhookSettingsComeFromTheEnvironmentToo(t *testing.T) {
 	t.Setenv("LOCKKEEPER_WEBHOOK_ALLOW", "10.0.0.0/8,receiver.internal")
 	t.Setenv("LOCKKEEPER_WEBHOOK_PROXY", "http://proxy:3128")
 	var out, errs bytes.Buffer
-	if code := run([]string{"config", "print", "--webhook-allow-private"}, &out, &errs); code != 0 {
-		t.Fatal(code, errs.String())
-	}
+	assert.MustEqual(t, run([]string{"config", "print", "--webhook-allow-private"}, &out, &errs), 0, "%v", errs.String())
 	for _, want := range []string{"webhook-allow:\n    - 10.0.0.0/8\n    - receiver.internal\n", "webhook-allow-private: true\n", "webhook-proxy: http://proxy:3128\n"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not in\n%s", want, out.String())
-		}
+		assert.That(t, strings.Contains(out.String(), want), "%q is not in\n%s", want, out.String())
 	}
 }

@@ -80,9 +80,8 @@ func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	assert.NoError(t, err)
 	report, err := Run(testContext(t), cfg, layout)
 	// The records of the namespaces are the layout's, and were closed with it.
-	if want := (Report{Checked: len(closed) + 2 + 1, Closed: len(closed), Refused: 1}); err != nil || report != want {
-		t.Errorf("%+v, %v; want %+v", report, err, want)
-	}
+	want := (Report{Checked: len(closed) + 2 + 1, Closed: len(closed), Refused: 1})
+	assert.That(t, err == nil && report == want, "%+v, %v; want %+v", report, err, want)
 	take := gozk.DigestACL(gozk.PermAll, "evil", "x")
 	for _, path := range closed {
 		if _, err := stranger.SetACL(path, take, -1); !errors.Is(err, gozk.ErrNoAuth) {

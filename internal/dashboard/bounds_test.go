@@ -71,9 +71,8 @@ func TestAReadingThatPanicsDoesNotEndTheGateway(t *testing.T) {
 		})
 		time.Sleep(3 * tick)
 		r.fake.holds("at last")
-		if html, _ := next(t, topic, 2*tick); !strings.Contains(html, "at last") {
-			t.Errorf("got\n%s", html)
-		}
+		html, _ := next(t, topic, 2*tick)
+		assert.That(t, strings.Contains(html, "at last"), "got\n%s", html)
 	})
 }
 
@@ -103,9 +102,8 @@ func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {
 			}
 		}
 		time.Sleep(105 * time.Millisecond) // no list ends in the moment in which they give up
-		if got := most.Load(); got > maxSearches {
-			t.Errorf("%d lists at a time", got)
-		}
+		got := most.Load()
+		assert.That(t, got <= maxSearches, "%d lists at a time", got)
 		began := time.Now()
 		if r.get(t, overview.url()); time.Since(began) > 20*time.Millisecond {
 			t.Errorf("a page without a filter, which costs little, took %v", time.Since(began))
@@ -113,8 +111,7 @@ func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {
 		asked := r.fake.count("locks")
 		giveUp()
 		time.Sleep(time.Second)
-		if more := r.fake.count("locks") - asked; more > 0 {
-			t.Errorf("%d lists for those who have gone", more)
-		}
+		more := r.fake.count("locks") - asked
+		assert.That(t, more <= 0, "%d lists for those who have gone", more)
 	})
 }

@@ -25,9 +25,8 @@ func TestARowShowsWhatTheOverviewNeeds(t *testing.T) {
 	want := templates.LockRow{NS: "team", Name: "team:a", URL: "/locks/team:a?ns=team", State: "held",
 		Holders: []templates.Who{{Owner: evilShown, LeaseID: "lk1"}}, HolderCount: 1, Waiting: 4,
 		HeldSince: now.Add(-time.Minute), ExpiresAt: now.Add(10 * time.Second), Hazards: 1}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff(want, got)
+	assert.That(t, diff == "", "%v", diff)
 }
 
 func TestARowOfManyHoldersNamesTheFirstAndTheOldestTime(t *testing.T) {
@@ -88,9 +87,8 @@ func TestAContenderShowsEveryField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.want.Break = breakAction(locks.DefaultNamespace, "a", &c.give)
-			if diff := cmp.Diff(c.want, contenderOf(&locks.Lock{NS: locks.DefaultNamespace, Name: "a"}, &c.give)); diff != "" {
-				t.Error(diff)
-			}
+			diff := cmp.Diff(c.want, contenderOf(&locks.Lock{NS: locks.DefaultNamespace, Name: "a"}, &c.give))
+			assert.That(t, diff == "", "%v", diff)
 		})
 	}
 }
@@ -103,9 +101,8 @@ func TestALocksPageShowsItsQueue(t *testing.T) {
 	if v.State != "queued" || v.QueueLength != 120 || len(v.Holders) != 1 || len(v.Waiters) != 2 || v.Waiters[1].Position != 2 || v.Dir != "/other/a" {
 		t.Errorf("%+v", v)
 	}
-	if diff := cmp.Diff([]templates.Hazard{{Code: "stray_child", Detail: evilShown}}, v.Hazards); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff([]templates.Hazard{{Code: "stray_child", Detail: evilShown}}, v.Hazards)
+	assert.That(t, diff == "", "%v", diff)
 }
 
 func TestTheDirectoryOfAFreeLock(t *testing.T) {
@@ -136,9 +133,8 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 	info := servingInfo()
 	want := templates.Status{GatewayID: "gw1", Version: "1", Started: started, ZooKeeper: "connected", Servers: []string{"zk1:2181"}, Root: "/lockkeeper",
 		Trusted: true, ReplicaCurrent: true, Serving: true, Locks: 7, Contenders: 9, Held: 3, Waiting: 2}
-	if diff := cmp.Diff(want, s.statusOf(info)); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff(want, s.statusOf(info))
+	assert.That(t, diff == "", "%v", diff)
 	assert.That(t, (&status{embedded: true}).statusOf(info).Embedded != s.statusOf(info).Embedded,
 		"an embedded ZooKeeper is shown like any other")
 	for name, spoil := range map[string]func(*locks.ZooKeeperInfo){

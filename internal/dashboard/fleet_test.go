@@ -65,8 +65,7 @@ func TestAGatewayShowsWhatItMaySay(t *testing.T) {
 		{locks.ZooKeeperInfo{Trusted: true}, "behind"},
 		{locks.ZooKeeperInfo{ReplicaCurrent: true}, "not trusted"},
 	} {
-		if row := gatewayRowOf(&own, c.zk, time.Second); row.State != c.want {
-			t.Errorf("%+v is shown as %s, want %s", c.zk, row.State, c.want)
-		}
+		row := gatewayRowOf(&own, c.zk, time.Second)
+		assert.That(t, row.State == c.want, "%+v is shown as %s, want %s", c.zk, row.State, c.want)
 	}
 }

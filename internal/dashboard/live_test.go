@@ -90,7 +90,7 @@ func (p *page) until(want string) (html string, messages int) {
 	p.t.Helper()
 	for {
 		html, err := p.read()
-		assert.Must(p.t, err == nil, "waiting for %q: %v", want, err)
+		assert.NoError(p.t, err, "waiting for %q", want)
 		if messages++; strings.Contains(html, want) {
 			return html, messages
 		}
@@ -190,9 +190,8 @@ func TestARequestThatIsNoSocketIsRefused(t *testing.T) {
 	if w := s.get(t, overview.liveURL()); w.Code != http.StatusUpgradeRequired || w.Header().Get("Upgrade") != "websocket" {
 		t.Errorf("%d, Upgrade %q", w.Code, w.Header().Get("Upgrade"))
 	}
-	if _, viewers := s.inUse(); viewers != 0 {
-		t.Error("it was counted as a viewer")
-	}
+	_, viewers := s.inUse()
+	assert.That(t, viewers == 0, "it was counted as a viewer")
 }
 
 func TestAPageThatSaysSomethingIsClosed(t *testing.T) {
@@ -238,9 +237,8 @@ func TestAPageThatAnswersNoPingIsClosed(t *testing.T) {
 	for range 5 { // well past the timeout
 		testkit.Receive(t, soon, pinged, "a ping to who answers")
 	}
-	if _, viewers := s.inUse(); viewers != 1 {
-		t.Errorf("%d viewers are left", viewers)
-	}
+	_, viewers := s.inUse()
+	assert.That(t, viewers == 1, "%d viewers are left", viewers)
 	_ = alive.conn.Close()
 }
 
@@ -252,12 +250,9 @@ func TestDrainClosesEverySocketAndRefusesNewOnes(t *testing.T) {
 	for _, p := range pages {
 		assert.Equal(t, p.ends(), websocket.CloseGoingAway, "closed with")
 	}
-	if _, resp, err := s.dial(overview); err == nil || resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("a new socket: %v, %+v", err, resp)
-	}
-	if w := s.get(t, "/"); w.Code != http.StatusOK {
-		t.Errorf("a page: %d", w.Code)
-	}
+	_, resp, err := s.dial(overview)
+	assert.That(t, err != nil && resp.StatusCode == http.StatusServiceUnavailable, "a new socket: %v, %+v", err, resp)
+	assert.Equal(t, s.get(t, "/").Code, http.StatusOK, "a page")
 }
 
 // wide makes pages so big that a connection that is not read is soon full.
@@ -322,9 +317,8 @@ func TestDrainDoesNotWaitForAPageThatNeverReads(t *testing.T) {
 	}
 	began := time.Now()
 	s.stop()
-	if took := time.Since(began); took > writeTimeout/2 {
-		t.Errorf("stopping took %v", took)
-	}
+	took := time.Since(began)
+	assert.That(t, took <= writeTimeout/2, "stopping took %v", took)
 }
 
 func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) {
@@ -343,9 +337,7 @@ func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) {
 	s.happen("deploy")
 	for i, want := range []string{"the last", fmt.Sprint("owner", n-1, "."), fmt.Sprint("n", n-1, ".")} {
 		html, messages := pages[i].until(want)
-		if most := int(time.Since(began)/lockPause) + 3; messages > most {
-			t.Errorf("page %d: %d messages in %v", i, messages, time.Since(began))
-		}
+		assert.That(t, messages <= (int(time.Since(began)/lockPause)+3), "page %d: %d messages in %v", i, messages, time.Since(began))
 		assert.That(t, len(html) <= 200_000, "page %d: a message of %d bytes", i, len(html))
 	}
 	t.Logf("all pages show the last state %v after the first event", time.Since(began))

@@ -27,9 +27,8 @@ func TestEveryAnswerCarriesTheSecurityHeaders(t *testing.T) {
 			assert.Equal(t, h.Get(name), want, "%s: %s", target, name)
 		}
 		assert.That(t, strings.Contains(h.Get("Permissions-Policy"), "camera=()"), "%s: no Permissions-Policy", target)
-		if cache := h.Get("Cache-Control"); (cache == "no-store") == strings.HasPrefix(target, "/static/") {
-			t.Errorf("%s: Cache-Control is %q", target, cache)
-		}
+		cache := h.Get("Cache-Control")
+		assert.That(t, (cache == "no-store") != strings.HasPrefix(target, "/static/"), "%s: Cache-Control is %q", target, cache)
 	}
 }
 
@@ -48,9 +47,8 @@ func TestPagesAreServed(t *testing.T) {
 		"/locks/deploy?tab=zookeeper": {"status", "lock-head", "nodes"},
 	} {
 		w := r.get(t, target)
-		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/html; charset=utf-8" {
-			t.Errorf("%s: %d %s", target, w.Code, w.Header().Get("Content-Type"))
-		}
+		assert.That(t, w.Code == http.StatusOK && w.Header().Get("Content-Type") == "text/html; charset=utf-8",
+			"%s: %d %s", target, w.Code, w.Header().Get("Content-Type"))
 		body := w.Body.String()
 		wantIDs(t, body, want...)
 		assert.That(t, strings.HasPrefix(body, "<!doctype html>") || strings.HasPrefix(body, "<!DOCTYPE html>"),
@@ -58,9 +56,8 @@ func TestPagesAreServed(t *testing.T) {
 		assert.That(t, strings.Contains(target, "zookeeper") || strings.Contains(body, "somebody") || !strings.Contains(target, "deploy"),
 			"%s does not show the holder", target)
 		head := r.do(t, http.MethodHead, target)
-		if head.Code != http.StatusOK || head.Body.Len() != 0 || head.Header().Get("Content-Length") == "" {
-			t.Errorf("HEAD %s: %d, %d bytes", target, head.Code, head.Body.Len())
-		}
+		assert.That(t, head.Code == http.StatusOK && head.Body.Len() == 0 && head.Header().Get("Content-Length") != "",
+			"HEAD %s: %d, %d bytes", target, head.Code, head.Body.Len())
 	}
 }
 
@@ -75,9 +72,7 @@ func TestThePageOffersItsSocketAndItsPoll(t *testing.T) {
 		"tabs": {l.QueueURL, "/locks/a+b?ns=team"}, "nodes": {l.NodesURL, "/locks/a+b?ns=team&tab=zookeeper"},
 		"overview": {l.Overview, "/?ns=team"}, "first": {l.First, "/locks/a+b?ns=team&tab=zookeeper"}, "docs": {l.Docs, "/openapi.yaml"},
 	} {
-		if got[0] != got[1] {
-			t.Errorf("%s is %s, want %s", name, got[0], got[1])
-		}
+		assert.That(t, got[0] == got[1], "%s is %s, want %s", name, got[0], got[1])
 	}
 }
 
@@ -154,24 +149,20 @@ func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
 		{Name: "own", URL: "/?ns=own", Root: `/own\u{202e}`, Dialect: "custom", Names: "{id}-W-", Ready: true, Hazards: 3, HazardsURL: "/?ns=own&state=hazard"},
 		{Name: "ruby", Root: "/r", Dialect: "kazoo"}, {Name: "new", Problem: "It is newer."},
 	}
-	if diff := cmp.Diff(want, c.namespaces.Rows); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff(want, c.namespaces.Rows)
+	assert.That(t, diff == "", "%v", diff)
 	body := r.get(t, "/namespaces").Body.String()
 	for _, part := range []string{`href="/?ns=own&amp;state=hazard"`, "3 locks with hazards", "It is newer.", "loading", `href="/namespaces">3 locks</a>`} {
 		assert.That(t, strings.Contains(body, part), "the page lacks %s:\n%s", part, body)
 	}
-	if w := r.get(t, "/namespaces?ns=own"); w.Code != http.StatusBadRequest {
-		t.Errorf("a parameter that there is not: %d", w.Code)
-	}
+	assert.Equal(t, r.get(t, "/namespaces?ns=own").Code, http.StatusBadRequest, "a parameter that there is not")
 	assert.That(t, r.fake.count("namespaces") != 0, "the manager was not asked")
 }
 
 func TestALockWithoutContendersIsFree(t *testing.T) {
 	r := newRig(t)
-	if w := r.get(t, "/locks/nobody"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "free") {
-		t.Errorf("%d\n%s", w.Code, w.Body)
-	}
+	w := r.get(t, "/locks/nobody")
+	assert.That(t, w.Code == http.StatusOK && strings.Contains(w.Body.String(), "free"), "%d\n%s", w.Code, w.Body)
 }
 
 func TestWrongAddressesGetAPageThatSaysWhatIsWrong(t *testing.T) {
@@ -232,9 +223,8 @@ func TestMarkupInAnAddressIsTextOnThePage(t *testing.T) {
 	r := newRig(t)
 	const script = "<script>alert(1)</script>"
 	for _, target := range []string{"/?q=" + url.QueryEscape(script), "/?x" + url.QueryEscape(script) + "=1", "/" + url.PathEscape(script)} {
-		if body := r.get(t, target).Body.String(); strings.Contains(body, script) {
-			t.Errorf("%s runs:\n%s", target, body)
-		}
+		body := r.get(t, target).Body.String()
+		assert.That(t, !strings.Contains(body, script), "%s runs:\n%s", target, body)
 	}
 }
 
@@ -263,9 +253,8 @@ func TestAGatewayWithoutZooKeeperShowsThePageAndSaysSo(t *testing.T) {
 	})
 	for _, v := range []view{{page: pageOverview, ns: "default"}, {page: pageLock, ns: "default", lock: "a", tab: tabQueue}} {
 		for _, target := range []string{v.url(), v.pollURL()} {
-			if w := r.get(t, target); w.Code != http.StatusOK {
-				t.Errorf("%s: %d", target, w.Code)
-			}
+			w := r.get(t, target)
+			assert.That(t, w.Code == http.StatusOK, "%s: %d", target, w.Code)
 		}
 		switch c, _ := r.read(t.Context(), v, nil); {
 		case c.overview != nil && c.overview.Problem != notReached, c.lock != nil && c.lock.Problem != notReached:
@@ -281,7 +270,6 @@ func TestTheStateOfTheGatewayIsAskedForOnceForAll(t *testing.T) {
 	for range 100 {
 		r.get(t, "/")
 	}
-	if n := r.fake.count("info"); n > 10 {
-		t.Errorf("asked %d times for 100 pages in a moment", n)
-	}
+	n := r.fake.count("info")
+	assert.That(t, n <= 10, "asked %d times for 100 pages in a moment", n)
 }

@@ -75,9 +75,8 @@ func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				rendered := r.fake.count(c.asks) - before
-				if most := int(span/c.pause) + 1; rendered > most || rendered < most/2 {
-					t.Errorf("looked %d times in %v, want some %d", rendered, span, most)
-				}
+				most := int(span/c.pause) + 1
+				assert.That(t, rendered <= most && rendered >= most/2, "looked %d times in %v, want some %d", rendered, span, most)
 				time.Sleep(c.pause)
 				synctest.Wait()
 				if html, _ := topic.latest.Load().message(t.Context(), 0); !strings.Contains(string(html), "owner9999.") {
@@ -112,9 +111,8 @@ func TestAPageLooksEverySecondThoughNoEventCame(t *testing.T) {
 			r := newRig(t)
 			topic := r.watch(t, v)
 			r.fake.holds("quietly")
-			if html, after := next(t, topic, time.Minute); after > tick || !strings.Contains(html, "quietly") {
-				t.Errorf("%s: after %v:\n%s", v.page, after, html)
-			}
+			html, after := next(t, topic, time.Minute)
+			assert.That(t, after <= tick && strings.Contains(html, "quietly"), "%s: after %v:\n%s", v.page, after, html)
 		})
 	}
 }
@@ -186,12 +184,8 @@ func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
 					heartbeats++
 				}
 			}
-			if heartbeats > 2 {
-				t.Errorf("%s: sent %d times for two heartbeats", v.page, heartbeats)
-			}
-			if clocks < 4 || clocks > 7 {
-				t.Errorf("%s: the clock was sent %d times in 25 s", v.page, clocks)
-			}
+			assert.That(t, heartbeats <= 2, "%s: sent %d times for two heartbeats", v.page, heartbeats)
+			assert.That(t, clocks >= 4 && clocks <= 7, "%s: the clock was sent %d times in 25 s", v.page, clocks)
 		})
 	}
 }
@@ -199,9 +193,8 @@ func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
 func TestAViewerThatSkippedSnapshotsGetsTheChangesOfAll(t *testing.T) {
 	s := &snapshot{seq: 9, fragments: []fragment{{"status", []byte("S"), 3}, {"lock-head", []byte("H"), 9}, {"queue", []byte("Q"), 7}, {"history", []byte("I"), 5}}}
 	for seen, want := range map[uint64]string{5: "HQ", 7: "H", 4: "HQI"} {
-		if got, err := s.message(t.Context(), seen); err != nil || string(got) != want {
-			t.Errorf("since %d: %q, %v", seen, got, err)
-		}
+		got, err := s.message(t.Context(), seen)
+		assert.That(t, err == nil && string(got) == want, "since %d: %q, %v", seen, got, err)
 	}
 }
 
@@ -219,9 +212,8 @@ func TestATopicEndsSomeTimeAfterItsLastViewer(t *testing.T) {
 		time.Sleep(linger * 2)
 		r.leave(second)
 		time.Sleep(linger + 2*tick)
-		if topics, viewers := r.inUse(); topics != 0 || viewers != 0 {
-			t.Errorf("%d topics, %d viewers", topics, viewers)
-		}
+		topics, viewers := r.inUse()
+		assert.That(t, topics == 0 && viewers == 0, "%d topics, %d viewers", topics, viewers)
 		looks := r.fake.count("lock")
 		time.Sleep(time.Minute)
 		assert.That(t, r.fake.count("lock") == looks, "it still looks")
@@ -239,20 +231,19 @@ func TestViewersAndViewsAreBounded(t *testing.T) {
 			t.Errorf("a third view: %v", err)
 		}
 		c, err := r.join(deploy)
-		assert.That(t, err == nil, "a third viewer of a view that there is: %v", err)
+		assert.Nil(t, err, "a third viewer of a view that there is")
 		if _, err := r.join(deploy); !errors.Is(err, errNoRoom) {
 			t.Errorf("a fourth viewer: %v", err)
 		}
 		r.leave(b) // its topic lingers
 		d, err := r.join(other)
-		assert.Must(t, err == nil, "a lingering topic does not make room: %v", err)
+		assert.NoError(t, err, "a lingering topic does not make room")
 		for _, left := range []*topic{a, c, d} {
 			r.leave(left)
 		}
 		time.Sleep(linger + 2*tick)
-		if topics, _ := r.inUse(); topics != 0 {
-			t.Errorf("%d topics are left", topics)
-		}
+		topics, _ := r.inUse()
+		assert.That(t, topics == 0, "%d topics are left", topics)
 	})
 }
 
@@ -284,9 +275,8 @@ func TestALocksPageShowsTheRecentPastAndGoesOn(t *testing.T) {
 		synctest.Wait()
 		check(queue, 20, "new59", "new40")
 		check(zookeeper, 50, "gone59", "gone10")
-		if html, _ := zookeeper.latest.Load().message(t.Context(), 0); !strings.Contains(string(html), "gone59") {
-			t.Error("the page does not show it")
-		}
+		html, _ := zookeeper.latest.Load().message(t.Context(), 0)
+		assert.That(t, strings.Contains(string(html), "gone59"), "the page does not show it")
 	})
 }
 
@@ -311,9 +301,8 @@ func TestATopicThatFallsBehindTheRingBeginsAnew(t *testing.T) {
 				html, _ := topic.latest.Load().message(t.Context(), 0)
 				assert.Must(t, strings.Contains(string(html), fmt.Sprint("holder", round)) || v == nodes,
 					"%+v: round %d is not shown", v, round)
-				if v == deploy && topic.feed.keeper.events[0].Owner != fmt.Sprint("owner", round, ".999") {
-					t.Errorf("the newest is %s", topic.feed.keeper.events[0].Owner)
-				}
+				assert.That(t, v != deploy || topic.feed.keeper.events[0].Owner == fmt.Sprint("owner", round, ".999"),
+					"the newest event is not of round %d", round)
 			}
 		})
 	}
@@ -328,9 +317,8 @@ func TestWithoutASubscriptionATopicStillLooks(t *testing.T) {
 			r := newRig(t, func(o *Options) { o.Events = hub })
 			topic := r.watch(t, v)
 			r.fake.holds("quietly")
-			if html, after := next(t, topic, time.Minute); after > tick || !strings.Contains(html, "quietly") {
-				t.Errorf("after %v:\n%s", after, html)
-			}
+			html, after := next(t, topic, time.Minute)
+			assert.That(t, after <= tick && strings.Contains(html, "quietly"), "after %v:\n%s", after, html)
 			other.Close()
 			time.Sleep(2 * tick)
 			synctest.Wait()
@@ -364,9 +352,8 @@ func TestAnExpensiveViewIsLookedAtLessOften(t *testing.T) {
 			r.happen("deploy")
 			time.Sleep(10 * time.Millisecond)
 		}
-		if busy := float64(r.fake.count("locks")-before) * cost.Seconds() / span.Seconds(); busy > 0.5 {
-			t.Errorf("four views keep the lock manager busy for %.0f%% of the time", 100*busy)
-		}
+		busy := float64(r.fake.count("locks")-before) * cost.Seconds() / span.Seconds()
+		assert.That(t, busy <= 0.5, "four views keep the lock manager busy for %.0f%% of the time", 100*busy)
 	})
 }
 
@@ -379,9 +366,8 @@ func TestAPageComesToLifeWhenZooKeeperIsReached(t *testing.T) {
 		topic := r.watch(t, overview)
 		r.fake.holds("at last")
 		r.hub.Publish(&events.Event{Type: events.ZooKeeperConnected})
-		if html, _ := next(t, topic, tick); !strings.Contains(html, "at last") {
-			t.Errorf("got\n%s", html)
-		}
+		html, _ := next(t, topic, tick)
+		assert.That(t, strings.Contains(html, "at last"), "got\n%s", html)
 	})
 }
 
@@ -398,9 +384,8 @@ func TestPollingSharesWhatATopicRendered(t *testing.T) {
 				wantIDs(t, body, "status", "lock-head", "queue", "history")
 			}
 		}
-		if n := r.fake.count("lock") - before; n > 0 {
-			t.Errorf("50 polls looked %d times", n)
-		}
+		n := r.fake.count("lock") - before
+		assert.That(t, n <= 0, "50 polls looked %d times", n)
 	})
 }
 
@@ -411,9 +396,7 @@ func TestWithoutRunThereIsNothingLive(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := d.Run(ctx); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, d.Run(ctx))
 	if _, err := d.join(deploy); !errors.Is(err, errNotLive) {
 		t.Errorf("after: %v", err)
 	}
@@ -448,8 +431,7 @@ func TestATemplateThatPanicsDoesNotEndTheGateway(t *testing.T) {
 		synctest.Wait()
 		bug.Store(false)
 		r.fake.holds("mended")
-		if html, _ := next(t, topic, 2*tick); !strings.Contains(html, "mended") {
-			t.Errorf("got\n%s", html)
-		}
+		html, _ := next(t, topic, 2*tick)
+		assert.That(t, strings.Contains(html, "mended"), "got\n%s", html)
 	})
 }

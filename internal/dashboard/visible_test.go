@@ -45,9 +45,7 @@ func FuzzVisibleHidesNothingAndIsStable(f *testing.F) {
 		got := visible(s)
 		assert.That(t, utf8.ValidString(got) && !strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsGraphic(r) }),
 			"%q of %q", got, s)
-		if visible(got) != got {
-			t.Errorf("%q becomes %q", got, visible(got))
-		}
+		assert.That(t, visible(got) == got, "%q becomes %q", got, visible(got))
 	})
 }
 

@@ -46,9 +46,8 @@ func TestThePagesOfWebhooksNameTheGatewaysThatDidNotAnswer(t *testing.T) {
 	}
 	// Nothing that is meant for the templates gets out.
 	assert.That(t, !strings.Contains(list+page, "@since") && !strings.Contains(list+page, "@countdown"), "a part was not rendered")
-	if fragments := r.get(t, "/ui/fragments?page=webhook&lock="+someHook).Body.String(); !strings.Contains(fragments, `id="attempts"`) || !strings.Contains(fragments, `id="dead-letters"`) {
-		t.Error(fragments)
-	}
+	fragments := r.get(t, "/ui/fragments?page=webhook&lock="+someHook).Body.String()
+	assert.That(t, strings.Contains(fragments, `id="attempts"`) && strings.Contains(fragments, `id="dead-letters"`), "%v", fragments)
 }
 
 func TestAFullOutboxIsSaidInRed(t *testing.T) {
@@ -81,12 +80,8 @@ func TestAWebhookThatIsNotThereIsSaidToBeGone(t *testing.T) {
 	r := newRig(t)
 	hooks := &fakeHooks{err: webhooks.ErrNotFound}
 	r.opt.Webhooks = hooks
-	if a := r.get(t, "/webhooks/"+someHook); a.Code != http.StatusNotFound {
-		t.Error(a.Code)
-	}
-	if a := r.get(t, "/webhooks/deploy"); a.Code != http.StatusNotFound {
-		t.Error(a.Code)
-	}
+	assert.Equal(t, r.get(t, "/webhooks/"+someHook).Code, http.StatusNotFound)
+	assert.Equal(t, r.get(t, "/webhooks/deploy").Code, http.StatusNotFound)
 	if a := r.get(t, "/ui/fragments?page=webhook&lock="+someHook); a.Code != http.StatusOK || !strings.Contains(a.Body.String(), "This webhook was removed.") {
 		t.Error(a.Code, a.Body.String())
 	}

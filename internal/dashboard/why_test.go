@@ -89,12 +89,10 @@ func TestAPageSaysWhyAWaiterWaits(t *testing.T) {
 		l := queueOf(c.queue)
 		showLock(&v, l, "/r", true)
 		for i := range v.Waiters {
-			if diff := cmp.Diff(c.want[i], v.Waiters[i].Why); diff != "" {
-				t.Errorf("%s: waiter %d: %s", c.queue, i+1, diff)
-			}
-			if front := slices.Contains([]string{"| g 1", "s | gs s gs x 1", "s | gs s gs x 3", "2/10 | g4/10 g5/10 1", "| g x 1"}, fmt.Sprint(c.queue, " ", i+1)); v.Waiters[i].AtFront != front {
-				t.Errorf("%s: waiter %d: at the front is %t", c.queue, i+1, !front)
-			}
+			diff := cmp.Diff(c.want[i], v.Waiters[i].Why)
+			assert.That(t, diff == "", "%s: waiter %d: %s", c.queue, i+1, diff)
+			front := slices.Contains([]string{"| g 1", "s | gs s gs x 1", "s | gs s gs x 3", "2/10 | g4/10 g5/10 1", "| g x 1"}, fmt.Sprint(c.queue, " ", i+1))
+			assert.That(t, v.Waiters[i].AtFront == front, "%s: waiter %d: at the front is %t", c.queue, i+1, !front)
 		}
 	}
 }
@@ -109,9 +107,8 @@ func TestAPageFurtherBackSaysWhatAWaiterWaitsFor(t *testing.T) {
 	for _, w := range v.Waiters {
 		got = append(got, w.Why)
 	}
-	if diff := cmp.Diff([]templates.Why{{At: 2, Writer: true, Together: 1}, {}, {}, {At: 5, Writer: true}, {}}, got); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff([]templates.Why{{At: 2, Writer: true, Together: 1}, {}, {}, {At: 5, Writer: true}, {}}, got)
+	assert.That(t, diff == "", "%v", diff)
 }
 
 func TestReadersThatGoInTogetherAreDrawnTogether(t *testing.T) {
@@ -121,9 +118,8 @@ func TestReadersThatGoInTogetherAreDrawnTogether(t *testing.T) {
 	for _, w := range v.Waiters {
 		got = append(got, w.Convoy)
 	}
-	if want := []templates.Convoy{"", "", templates.ConvoyFirst, templates.ConvoyMiddle, templates.ConvoyLast}; !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	want := []templates.Convoy{"", "", templates.ConvoyFirst, templates.ConvoyMiddle, templates.ConvoyLast}
+	assert.That(t, slices.Equal(got, want), "%q", got)
 }
 
 func TestPermitsAddUp(t *testing.T) {
@@ -141,9 +137,7 @@ func TestPermitsAddUp(t *testing.T) {
 	}
 	assert.That(t, permitsOf(l, false).Next == 0, "who is next is not on this page")
 	for _, words := range []string{"x |", "x | 1/4", "s | x", "|"} {
-		if p := permitsOf(queueOf(words), true); p != nil {
-			t.Errorf("%s: %+v", words, p)
-		}
+		assert.That(t, permitsOf(queueOf(words), true) == nil, "%s", words)
 	}
 }
 
@@ -180,9 +174,8 @@ func TestActionsGoWhereTheAPIHasThem(t *testing.T) {
 	showLock(&v, l, "/r", true)
 	want := []string{"/v1/locks/a+b:c/revoke?ns=team", "/v1/locks/a+b:c/reap?ns=team", "/v1/locks/a+b:c/destroy?ns=team", "/v1/leases/A/break",
 		"/v1/locks/a+b:c/contenders/%3Cimg%20%FF%E2%80%AE%3E-0000000001/break?ns=team"}
-	if diff := cmp.Diff(want, []string{v.Revoke, v.Reap, v.Destroy, v.Holders[0].Break, v.Waiters[0].Break}); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff(want, []string{v.Revoke, v.Reap, v.Destroy, v.Holders[0].Break, v.Waiters[0].Break})
+	assert.That(t, diff == "", "%v", diff)
 	for _, c := range []struct {
 		words string
 		state locks.LockState

@@ -25,9 +25,8 @@ func TestEveryTypeHasItsNameInTheAPI(t *testing.T) {
 	for typ := range typeCount {
 		name := apiNames[typ]
 		assert.That(t, typ.String() == name, "type %d is %q, not %q", typ, typ, name)
-		if set, err := ParseTypes(name); err != nil || set != Types(typ) {
-			t.Errorf("ParseTypes(%q) = %b, %v", name, set, err)
-		}
+		set, err := ParseTypes(name)
+		assert.That(t, err == nil && set == Types(typ), "ParseTypes(%q) = %b, %v", name, set, err)
 		if node := strings.HasPrefix(name, "node."); typ.IsNode() != node || DefaultTypes.Has(typ) == node {
 			t.Errorf("%s: a node event: %v, told to those who ask for nothing: %v", name, typ.IsNode(), DefaultTypes.Has(typ))
 		}
@@ -55,9 +54,8 @@ func TestAListOfTypesMeansWhatItSays(t *testing.T) {
 		{"*", AllTypes},
 		{"*,node.created", AllTypes},
 	} {
-		if got, err := ParseTypes(c.list); err != nil || got != c.want {
-			t.Errorf("ParseTypes(%q) = %b, %v; want %b", c.list, got, err, c.want)
-		}
+		got, err := ParseTypes(c.list)
+		assert.That(t, err == nil && got == c.want, "ParseTypes(%q) = %b, %v; want %b", c.list, got, err, c.want)
 	}
 }
 
@@ -103,14 +101,10 @@ func TestAPathIsPutTogetherFromItsParts(t *testing.T) {
 
 func TestAnEventHasNoIDBeforeItIsPublished(t *testing.T) {
 	e := &Event{}
-	if e.ID() != "" {
-		t.Errorf("the ID is %q", e.ID())
-	}
+	assert.That(t, e.ID() == "", "the ID is %q", e.ID())
 	h := New(Options{})
 	h.Publish(e)
-	if e.ID() != h.id(1) {
-		t.Errorf("the ID is %q", e.ID())
-	}
+	assert.That(t, e.ID() == h.id(1), "the ID is %q", e.ID())
 }
 
 func TestPublishingAnEventTwicePanics(t *testing.T) {
@@ -138,9 +132,7 @@ func TestAnEventIsEncodedOnceForAll(t *testing.T) {
 		})
 	}
 	readers.Wait()
-	if encoded.Load() != 1 {
-		t.Errorf("encoded %d times", encoded.Load())
-	}
+	assert.That(t, encoded.Load() == 1, "encoded %d times", encoded.Load())
 }
 
 // Several may find it not encoded at the same time; all of them get it whole.
@@ -152,9 +144,7 @@ func TestAnEventMayBeEncodedByManyAtOnce(t *testing.T) {
 		var readers sync.WaitGroup
 		for range 4 {
 			readers.Go(func() {
-				if got := string(e.Encoded(func(e *Event) []byte { return []byte(e.ID()) })); got != e.ID() {
-					t.Errorf("%q is encoded as %q", e.ID(), got)
-				}
+				assert.Equal(t, string(e.Encoded(func(e *Event) []byte { return []byte(e.ID()) })), e.ID(), "%q is encoded as", e.ID())
 			})
 		}
 		readers.Wait()

@@ -33,9 +33,7 @@ func running(t *testing.T, o Options) (h *Hub, stop func()) {
 	go func() { over <- h.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-over; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		assert.Nil(t, <-over, "Run")
 	})
 	t.Cleanup(stop)
 	return h, stop
@@ -73,7 +71,7 @@ func locks(batch []*Event) string {
 func next(t *testing.T, s *Subscriber) string {
 	t.Helper()
 	batch, err := s.Next(t.Context())
-	assert.Must(t, err == nil, "Next: %v", err)
+	assert.NoError(t, err, "Next")
 	return locks(batch)
 }
 
@@ -195,9 +193,8 @@ func TestABusySubscriberGetsBurstsToo(t *testing.T) {
 			time.Sleep(150 * time.Microsecond)
 		}
 		// The first event comes alone, and the last burst may be cut in two.
-		if most := int(1000*100*time.Microsecond/WakePause) + 2; batches > most {
-			t.Errorf("%d batches in the time of %d pauses", batches, most)
-		}
+		most := int(1000*100*time.Microsecond/WakePause) + 2
+		assert.That(t, batches <= most, "%d batches in the time of %d pauses", batches, most)
 	})
 }
 
@@ -233,9 +230,7 @@ func TestWhenTheHubStopsEachSubscriberReadsToTheEnd(t *testing.T) {
 		go func() { _, err := waits.Next(t.Context()); over <- err }()
 		synctest.Wait()
 		stop()
-		if err := <-over; !errors.Is(err, ErrClosed) {
-			t.Errorf("one that waits: %v", err)
-		}
+		assert.ErrorIs(t, <-over, ErrClosed, "one that waits")
 		publish(h, 3*maxBatch/2)
 		for _, s := range []*Subscriber{behind, subscribe(t, h, Filter{}, h.id(0))} {
 			read := 0
@@ -295,9 +290,7 @@ func TestAllSubscribersSeeOneOrder(t *testing.T) {
 	of := map[string]int{}
 	for _, s := range seen[0] {
 		owner, lock, _ := strings.Cut(s, " ")
-		if lock != fmt.Sprint(of[owner]) {
-			t.Fatalf("publisher %s: %s where %d was next", owner, lock, of[owner])
-		}
+		assert.Must(t, lock == fmt.Sprint(of[owner]), "publisher %s: %s where %d was next", owner, lock, of[owner])
 		of[owner]++
 	}
 }

@@ -81,9 +81,7 @@ func TestTheIDOfAResyncIsAPlaceToResumeFrom(t *testing.T) {
 		publish(h, 10)
 		s := subscribe(t, h, Filter{}, "of another process")
 		batch, err := s.Next(t.Context())
-		if err != nil || locks(batch) != "resync:unknown_position" || batch[0].Time.IsZero() {
-			t.Fatalf("%v, %v", locks(batch), err)
-		}
+		assert.Must(t, err == nil && locks(batch) == "resync:unknown_position" && !batch[0].Time.IsZero(), "%v, %v", locks(batch), err)
 		id := batch[0].ID()
 		publish(h, 2)
 		expect(t, next(t, subscribe(t, h, Filter{}, id)), "11 12")
@@ -193,9 +191,8 @@ func TestASubscriberThatNeverReadsDelaysNoOtherAndKeepsNothing(t *testing.T) {
 				first = weak.Make(h.at(1))
 			}
 			expect(t, next(t, reads), fmt.Sprint(n))
-			if waited := time.Since(before); waited > WakePause {
-				t.Fatalf("event %d took %v to the one who reads", n, waited)
-			}
+			waited := time.Since(before)
+			assert.Must(t, waited <= WakePause, "event %d took %v to the one who reads", n, waited)
 		}
 		runtime.GC()
 		assert.That(t, first.Value() == nil, "an event that the ring lost is still kept")
@@ -251,9 +248,8 @@ func TestTheEndOfTheContextEndsNextAlsoOnABusyHub(t *testing.T) {
 		publish(h, 2*maxBatch)
 		ctx, cancel := context.WithCancel(t.Context())
 		busy := &busyContext{Context: ctx, h: h, cancel: cancel}
-		if _, err := s.Next(busy); !errors.Is(err, context.Canceled) {
-			t.Errorf("Next: %v", err)
-		}
+		_, err := s.Next(busy)
+		assert.That(t, errors.Is(err, context.Canceled), "Next: %v", err)
 		assert.That(t, busy.asked < 10, "the context was asked %d times", busy.asked)
 	})
 }
@@ -287,9 +283,7 @@ func TestCloseEndsANextThatWaits(t *testing.T) {
 		synctest.Wait()
 		s.Close()
 		s.Close()
-		if err := <-over; !errors.Is(err, ErrClosed) {
-			t.Errorf("one that waited: %v", err)
-		}
+		assert.ErrorIs(t, <-over, ErrClosed, "one that waited")
 		publish(h, 1)
 		if _, err := s.Next(t.Context()); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: %v", err)

@@ -91,22 +91,18 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 		return dial(ctx, network, address)
 	}
 	for range 20 {
-		if _, err := f.Send(t.Context(), &Request{Address: strings.TrimPrefix(server.URL, "http://"), Method: "GET", URI: "/v1/leases/x", Seal: Seal{To: "two"}}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.Send(t.Context(), &Request{Address: strings.TrimPrefix(server.URL, "http://"), Method: "GET", URI: "/v1/leases/x", Seal: Seal{To: "two"}})
+		assert.NoError(t, err)
 	}
-	if asked.Load() != 20 || dialled.Load() != 1 {
-		t.Errorf("%d requests over %d connections", asked.Load(), dialled.Load())
-	}
+	assert.That(t, asked.Load() == 20 && dialled.Load() == 1, "%d requests over %d connections", asked.Load(), dialled.Load())
 }
 
 func TestNothingIsSentBeforeTheSecretIsKnown(t *testing.T) {
 	f := New(Options{Secret: func() []layout.TokenKey { return nil }, Self: func() (string, int64) { return "", 1 }})
 	defer f.Close()
 	var failed *SendError
-	if _, err := f.Send(t.Context(), &Request{Address: "127.0.0.1:1", Method: "GET", URI: "/"}); !errors.As(err, &failed) || failed.Sent || !errors.Is(err, ErrNoKeys) {
-		t.Errorf("%v", err)
-	}
+	_, err := f.Send(t.Context(), &Request{Address: "127.0.0.1:1", Method: "GET", URI: "/"})
+	assert.That(t, errors.As(err, &failed) && !failed.Sent && errors.Is(err, ErrNoKeys), "%v", err)
 }
 
 func TestAnAddressIsAHostAndAPort(t *testing.T) {
@@ -152,9 +148,7 @@ func TestHoweverManyWaitWhatIsAnsweredSoonPasses(t *testing.T) {
 	}
 	answer, err := f.Send(t.Context(), &Request{Address: "two:8080", Method: "POST", URI: "/v1/leases/self/heartbeat", Body: []byte("{}"), Timeout: 5 * time.Second, Seal: Seal{To: "two"}})
 	assert.Must(t, err == nil && answer.Status == http.StatusOK, "while %d wait: %+v %v", maxConns, answer, err)
-	if asked.Load() != maxConns+1 {
-		t.Errorf("%d were asked", asked.Load())
-	}
+	assert.That(t, asked.Load() == maxConns+1, "%d were asked", asked.Load())
 }
 
 // A client may write into its query what no URL has. What arrives is what it was.

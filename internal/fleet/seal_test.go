@@ -98,9 +98,8 @@ func TestASealThatDoesNotFitIsRefused(t *testing.T) {
 	for name, change := range changes {
 		r, body, _ := sealed(keys)
 		body = change(r, slices.Clone(body))
-		if s, err := keys.Open(r, body); !errors.Is(err, ErrSeal) {
-			t.Errorf("%s: opened as %+v, %v", name, s, err)
-		}
+		s, err := keys.Open(r, body)
+		assert.That(t, errors.Is(err, ErrSeal), "%s: opened as %+v, %v", name, s, err)
 	}
 }
 
@@ -157,9 +156,7 @@ func TestTheSealOfAnAnswerFitsOneRequestAndOneAnswer(t *testing.T) {
 	assert.NoError(t, keys.OpenAnswer(asked, 200, header(), []byte("{}")))
 	h := header()
 	h.Set("Date", "later")
-	if err := keys.OpenAnswer(asked, 200, h, []byte("{}")); err != nil {
-		t.Errorf("a header that is not passed on counts: %v", err)
-	}
+	assert.Nil(t, keys.OpenAnswer(asked, 200, h, []byte("{}")), "a header that is not passed on counts")
 	for _, name := range answered {
 		h := header()
 		h.Set(name, "other")
@@ -203,8 +200,7 @@ func TestPartsDoNotRunTogether(t *testing.T) {
 	for _, accept := range [][]string{{"ab"}, {"a", "b", ""}, {"", "a", "b"}, {"a"}, {"b", "a"}} {
 		other := httptest.NewRequest("GET", "/a", nil)
 		other.Header["Accept"], other.Header[Header] = accept, r.Header[Header]
-		if _, err := keys.Open(other, nil); err == nil {
-			t.Errorf("%q passes for two headers a and b", accept)
-		}
+		_, err := keys.Open(other, nil)
+		assert.That(t, err != nil, "%q passes for two headers a and b", accept)
 	}
 }

@@ -47,21 +47,13 @@ func TestANewSenderMustBeRegisteredAndAKnownOneNeedNot(t *testing.T) {
 	take := func(from string, number uint64) error {
 		return r.take(&Seal{From: from, Sender: from, Number: number}, is)
 	}
-	if err := take("two", 1); !errors.Is(err, ErrUnknownSender) {
-		t.Errorf("a stranger: %v", err)
-	}
+	assert.ErrorIs(t, take("two", 1), ErrUnknownSender, "a stranger")
 	assert.That(t, len(r.senders) == 0, "a stranger is remembered")
 	registered["two"] = true
-	if err := take("two", 1); err != nil {
-		t.Errorf("once it is registered: %v", err)
-	}
+	assert.Nil(t, take("two", 1), "once it is registered")
 	delete(registered, "two") // it is cut off from ZooKeeper
-	if err := errors.Join(take("two", 2), take("two", 3)); err != nil {
-		t.Errorf("a sender that is known: %v", err)
-	}
-	if err := take("two", 2); !errors.Is(err, ErrRepeated) {
-		t.Errorf("repeated: %v", err)
-	}
+	assert.Nil(t, errors.Join(take("two", 2), take("two", 3)), "a sender that is known")
+	assert.ErrorIs(t, take("two", 2), ErrRepeated, "repeated")
 }
 
 // What is forgotten does not come back, and what is registered is not forgotten.
@@ -86,9 +78,7 @@ func TestTheSendersThatAreRememberedAreBounded(t *testing.T) {
 	if err := errors.Join(take(name(7), 2), take("new", 1)); err != nil { // 9 was heard before 7
 		t.Fatal(err)
 	}
-	if err := take(name(9), 1); !errors.Is(err, ErrUnknownSender) {
-		t.Errorf("a request of the sender that was forgotten, sent again: %v", err)
-	}
+	assert.ErrorIs(t, take(name(9), 1), ErrUnknownSender, "a request of the sender that was forgotten, sent again")
 	for _, i := range []int{0, 7, maxSenders - 1} {
 		if err := take(name(i), 1); !errors.Is(err, ErrRepeated) {
 			t.Errorf("%s, sent again: %v", name(i), err)
@@ -111,9 +101,7 @@ func TestOfManyCopiesAtOnceOnePasses(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if passed.Load() != 100 {
-		t.Errorf("%d passed", passed.Load())
-	}
+	assert.That(t, passed.Load() == 100, "%d passed", passed.Load())
 }
 
 // taker answers like a gateway of the fleet that takes each request once.
@@ -180,12 +168,9 @@ func TestWhatTheTransportSendsOnceMoreIsSealedOnceMore(t *testing.T) {
 		f.Close()
 		asked.Store(0)
 		k.numbers = nil
-		if err := errors.Join(send(q), send(q)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if asked.Load() != 3 || len(k.numbers) != 3 || len(k.refused) != 0 {
-			t.Errorf("%s: %d requests came with the numbers %v, refused: %v", name, asked.Load(), k.numbers, k.refused)
-		}
+		assert.Nil(t, errors.Join(send(q), send(q)), "%s", name)
+		assert.That(t, asked.Load() == 3 && len(k.numbers) == 3 && len(k.refused) == 0,
+			"%s: %d requests came with the numbers %v, refused: %v", name, asked.Load(), k.numbers, k.refused)
 	}
 	// What may not be repeated is not.
 	f.Close()
@@ -226,9 +211,8 @@ func TestARequestIsNumberedWhenItIsSent(t *testing.T) {
 	}
 	close(dial)
 	assert.NoError(t, <-late)
-	if want := []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}; !slices.Equal(k.numbers, want) {
-		t.Errorf("the numbers came as %v", k.numbers)
-	}
+	want := []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
+	assert.That(t, slices.Equal(k.numbers, want), "the numbers came as %v", k.numbers)
 }
 
 func TestAFleetIsKnownByItsLastSession(t *testing.T) {

@@ -193,9 +193,8 @@ func TestAStreamThatFallsSilentIsBegunAnew(t *testing.T) {
 		defer f.Close()
 		began := time.Now()
 		err := f.Follow(t.Context(), Peer{"gatewaytwo", "two:8080"}, "", func(string, [][]byte) {})
-		if took := time.Since(began); !errors.Is(err, errSilent) || took < streamSilence || took > streamSilence+time.Second {
-			t.Errorf("%v after %v", err, took)
-		}
+		took := time.Since(began)
+		assert.That(t, errors.Is(err, errSilent) && took >= streamSilence && took <= streamSilence+time.Second, "%v after %v", err, took)
 	})
 }
 
@@ -258,9 +257,8 @@ func TestEveryOtherGatewayIsFollowedAsLongAsItIsThere(t *testing.T) {
 		serve("two")
 		time.Sleep(time.Minute / 2)
 		mu.Lock()
-		if n := len(asked); n < 3 || n > 20 {
-			t.Errorf("asked %d times: %q", n, asked)
-		}
+		n := len(asked)
+		assert.That(t, n >= 3 && n <= 20, "asked %d times: %q", n, asked)
 		if !slices.Contains(asked, "three since ") || !slices.Contains(asked, "two since place-of-two") || !slices.Contains(following, "g2 false") {
 			t.Errorf("asked %q, followed %q", asked, following)
 		}
@@ -301,9 +299,8 @@ func TestAGatewayNeitherFollowsNorAsksItself(t *testing.T) {
 		go func() { ended <- l.Run(ctx) }()
 		time.Sleep(time.Minute)
 		var failed *SendError
-		if _, err := f.Send(ctx, &Request{Address: "one:8080", Method: "GET", URI: "/", Seal: Seal{To: "fresh"}}); !errors.As(err, &failed) || failed.Sent || !errors.Is(err, ErrOwnAddress) {
-			t.Errorf("it asks itself: %v", err)
-		}
+		_, err := f.Send(ctx, &Request{Address: "one:8080", Method: "GET", URI: "/", Seal: Seal{To: "fresh"}})
+		assert.That(t, errors.As(err, &failed) && !failed.Sent && errors.Is(err, ErrOwnAddress), "it asks itself: %v", err)
 		cancel()
 		<-ended
 		assert.That(t, !slices.ContainsFunc(following, func(f string) bool { return !strings.HasPrefix(f, "two ") }) && asked.Load() != 0,
@@ -338,8 +335,6 @@ func TestOthersAreFollowedAsSoonAsThereIsASession(t *testing.T) {
 		assert.That(t, followed.Load(), "it does not follow")
 		cancel()
 		<-ended
-		if log.Len() > 0 {
-			t.Errorf("it complains: %s", log.String())
-		}
+		assert.That(t, log.Len() <= 0, "it complains: %s", log.String())
 	})
 }

@@ -195,9 +195,8 @@ func TestNoPageOfAnotherOriginEndsALease(t *testing.T) {
 			g.expect(t, 403, "cross_origin", r.method, path, o, apitest.Token(someToken))
 		}
 	}
-	if calls := g.asked(); len(calls) > 0 {
-		t.Errorf("the manager was asked: %q", calls)
-	}
+	calls := g.asked()
+	assert.That(t, len(calls) <= 0, "the manager was asked: %q", calls)
 }
 
 func TestWhoHoldsNowIsToldWhenItIsNotWhoWasShown(t *testing.T) {

@@ -127,9 +127,8 @@ func TestShellLinesNeedNoQuoting(t *testing.T) {
 	}
 	for _, accept := range []string{"*/*", "application/json", "text/html, */*;q=0.8", "text/plain, application/json", "text/plain;q=0.1, */*", "text/plain;q=0"} {
 		a := g.send(t, "POST", "/v1/locks/deploy/leases", apitest.Header("Accept", accept))
-		if a.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("Accept: %s is answered with %s", accept, a.Header.Get("Content-Type"))
-		}
+		assert.That(t, a.Header.Get("Content-Type") == "application/json",
+			"Accept: %s is answered with %s", accept, a.Header.Get("Content-Type"))
 	}
 	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=json", apitest.Header("Accept", "text/plain")); a.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("format is weaker than Accept: %s", a.Header.Get("Content-Type"))
@@ -175,9 +174,8 @@ func TestAHeartbeatRenewsByIdOrByTokenAlone(t *testing.T) {
 	want := []string{
 		`heartbeat "" ` + someToken + ` 0s`, `heartbeat "` + someID + `" ` + someToken + ` 1h0m0s`, `heartbeat "` + someID + `" ` + someToken + ` 2h0m0s`,
 	}
-	if got := g.asked(); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("asked %q", got)
-	}
+	got := g.asked()
+	assert.That(t, strings.Join(got, "\n") == strings.Join(want, "\n"), "asked %q", got)
 }
 
 func TestABulkHeartbeatTellsWhatBecameOfEach(t *testing.T) {
@@ -211,9 +209,8 @@ func TestAReleaseHasNothingToSay(t *testing.T) {
 	a, err := g.client.Release(g.ctx, someToken)
 	assert.That(t, err == nil && a.Status == 204 && len(a.Body) == 0, "%v %+v", err, a)
 	g.send(t, "DELETE", "/v1/leases/"+someID, apitest.Token(someToken))
-	if got := g.asked(); strings.Join(got, "\n") != `release "" `+someToken+"\n"+`release "`+someID+`" `+someToken {
-		t.Errorf("asked %q", got)
-	}
+	got := g.asked()
+	assert.That(t, strings.Join(got, "\n") == `release "" `+someToken+"\n"+`release "`+someID+`" `+someToken, "asked %q", got)
 }
 
 func TestListsCarryNoTokensAndTellWhereToGoOn(t *testing.T) {
@@ -290,9 +287,8 @@ func TestAQueueIsATableForPeople(t *testing.T) {
 	want, err := os.ReadFile("testdata/table.txt")
 	assert.NoError(t, err)
 	assert.That(t, string(a.Body) == string(want), "got\n%s\nwant\n%s", a.Body, want)
-	if b := g.send(t, "GET", "/v1/locks/deploy", apitest.Header("Accept", "text/plain")); string(b.Body) != string(a.Body) {
-		t.Errorf("Accept: text/plain gives %s", b.Body)
-	}
+	b := g.send(t, "GET", "/v1/locks/deploy", apitest.Header("Accept", "text/plain"))
+	assert.That(t, string(b.Body) == string(a.Body), "Accept: text/plain gives %s", b.Body)
 }
 
 func TestTheGatewayTellsAboutItself(t *testing.T) {
@@ -330,9 +326,8 @@ func TestTheNamespacesAreListed(t *testing.T) {
 
 func TestMetricsCanBeElsewhere(t *testing.T) {
 	g := serve(t, func(o *Options) { o.ServeMetrics = false })
-	if a := g.send(t, "GET", "/metrics"); a.Status != 404 || !strings.Contains(a.Problem.Detail, "--metrics-listen") {
-		t.Errorf("%d %s", a.Status, a.Body)
-	}
+	a := g.send(t, "GET", "/metrics")
+	assert.That(t, a.Status == 404 && strings.Contains(a.Problem.Detail, "--metrics-listen"), "%d %s", a.Status, a.Body)
 }
 
 func TestHealthAndReadinessAreDifferentQuestions(t *testing.T) {

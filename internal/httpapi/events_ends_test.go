@@ -36,9 +36,7 @@ func TestADrainEndsEveryStreamAtOnce(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(w.ctx, within)
 		defer cancel()
-		if err := w.server.Wait(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.Nil(t, w.server.Wait(ctx))
 		if _, a, err := forms[form](w); err != nil || a == nil || a.Status != 503 || a.Code() != "draining" {
 			t.Errorf("a new one: %v %+v", err, a)
 		}
@@ -178,9 +176,8 @@ func TestWhatNoStreamCanBeMadeOfIsRefusedByName(t *testing.T) {
 			t.Errorf("%s: %d %s", what, a.Status, a.Body)
 		}
 	}
-	if calls := w.asked(); len(calls) > 0 {
-		t.Errorf("the manager was asked: %q", calls)
-	}
+	calls := w.asked()
+	assert.That(t, len(calls) <= 0, "the manager was asked: %q", calls)
 	w.locks = func(f locks.LockFilter) (locks.LockPage, error) {
 		assert.That(t, recipe.CheckLockName(f.Prefix) != nil && f.Prefix != "",
 			"a stream looks for locks that begin with %q, to learn whether there is a namespace", f.Prefix)

@@ -76,9 +76,7 @@ func (w *watched) open(t *testing.T, form string, options ...apitest.Option) *ap
 	t.Helper()
 	s, a, err := forms[form](w, options...)
 	assert.NoError(t, err)
-	if s == nil {
-		t.Fatalf("%s was refused: %d %s", form, a.Status, a.Body)
-	}
+	assert.Must(t, s != nil, "%s was refused: %+v", form, a)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -106,9 +104,8 @@ func numbered(n int) *events.Event {
 func expect(t *testing.T, s *apitest.Stream, first, last int) {
 	t.Helper()
 	for i := first; i <= last; i++ {
-		if e := next(t, s); e.Owner != fmt.Sprint(i) {
-			t.Fatalf("got the event of %q, want %d: %s", e.Owner, i, e.JSON)
-		}
+		e := next(t, s)
+		assert.Must(t, e.Owner == fmt.Sprint(i), "got the event of %q, want %d: %s", e.Owner, i, e.JSON)
 	}
 }
 
@@ -173,9 +170,8 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 			if rest, ok := strings.CutPrefix(e.JSON, head); !ok || rest != want[i] {
 				t.Errorf("got  %s\nwant %s%s", e.JSON, head, want[i])
 			}
-			if at, err := time.Parse(time.RFC3339Nano, e.Time); err != nil || time.Since(at) > time.Hour || time.Since(at) < -time.Hour {
-				t.Errorf("time %q: %v", e.Time, err)
-			}
+			at, err := time.Parse(time.RFC3339Nano, e.Time)
+			assert.That(t, err == nil && time.Since(at) <= time.Hour && time.Since(at) >= -time.Hour, "time %q: %v", e.Time, err)
 		}
 	}
 }
@@ -189,9 +185,8 @@ func TestEveryTypeOfTheHubIsInTheSpecification(t *testing.T) {
 			t.Errorf("type %d is %s in the hub and %s in the specification", i, got, name)
 		}
 	}
-	if extra := events.Type(len(specified)).String(); !strings.HasPrefix(extra, "type(") {
-		t.Errorf("the specification lacks %s", extra)
-	}
+	extra := events.Type(len(specified)).String()
+	assert.That(t, strings.HasPrefix(extra, "type("), "the specification lacks %s", extra)
 }
 
 func TestAStreamTellsWhatItsFilterLetsThrough(t *testing.T) {
@@ -325,18 +320,13 @@ func TestWhatCannotBeToldAnyMoreIsAResync(t *testing.T) {
 		}
 		for since, reason := range map[string]string{"0badc0de-7": events.ReasonUnknownPosition, "nonsense": events.ReasonUnknownPosition, first.Position: events.ReasonTooOld} {
 			s := w.open(t, form, apitest.Query("since="+since+"&type=gateway.left"))
-			if e := next(t, s); e.Type != "resync" || e.Reason != reason {
-				t.Errorf("since %s: %s", since, e.JSON)
-			}
+			e := next(t, s)
+			assert.That(t, e.Type == "resync" && e.Reason == reason, "since %s: %s", since, e.JSON)
 			w.hub.Publish(&events.Event{Type: events.GatewayLeft})
-			if e := next(t, s); e.Type != "gateway.left" {
-				t.Errorf("after the resync: %s", e.JSON)
-			}
+			assert.Equal(t, next(t, s).Type, "gateway.left", "after the resync")
 			again := w.open(t, form, apitest.Query("type=lease.*&since="+s.Position))
 			w.hub.Publish(numbered(77))
-			if e := next(t, again); e.Owner != "77" {
-				t.Errorf("resumed behind the resync: %s", e.JSON)
-			}
+			assert.Equal(t, next(t, again).Owner, "77", "resumed behind the resync")
 		}
 	})
 }
@@ -379,9 +369,7 @@ func TestAStreamWithoutEventsGivesSignsOfLife(t *testing.T) {
 		}()
 		waitFor(t, func() bool { return s.Keepalives.Load() >= 3 })
 		w.hub.Publish(numbered(1)) // and goes on
-		if e := testkit.Receive(t, within, event, "the event"); e.Owner != "1" {
-			t.Errorf("got %s", e.JSON)
-		}
+		assert.Equal(t, testkit.Receive(t, within, event, "the event").Owner, "1")
 	})
 }
 
@@ -398,9 +386,8 @@ func TestAKeepaliveMovesThePositionOn(t *testing.T) {
 		}
 	}
 	w.hub.Publish(&events.Event{Type: events.GatewayJoined})
-	if e := next(t, w.open(t, "sse", apitest.Query("type=gateway.*&since="+s.Position))); e.Type != "gateway.joined" {
-		t.Errorf("resuming at the position of a keepalive: %s", e.JSON)
-	}
+	assert.Equal(t, next(t, w.open(t, "sse", apitest.Query("type=gateway.*&since="+s.Position))).Type, "gateway.joined",
+		"resuming at the position of a keepalive")
 }
 
 // newest is the id of the last event.

@@ -410,7 +410,7 @@ func (g *gateway) later(t *testing.T, method, path string, options ...apitest.Op
 	answer := make(chan *apitest.Answer, 1)
 	go func() {
 		a, err := g.client.Send(g.ctx, method, path, options...)
-		assert.That(t, err == nil, "%v", err)
+		assert.Nil(t, err)
 		answer <- a
 	}()
 	return answer

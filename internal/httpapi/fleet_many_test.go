@@ -96,9 +96,8 @@ func TestABulkHeartbeatAnswersForOthersWhenOneOwnerIsGone(t *testing.T) {
 	begun := time.Now()
 	told, _ := one.beats(t, "gone/a", "one/b", "hangs/c", "two/d", "program/e", "fewer/f")
 	want := []string{"a owner_unreachable", "b 7", "c owner_unreachable", "d 7", "e owner_unreachable", "f owner_unreachable"}
-	if !slices.Equal(told, want) || time.Since(begun) > heartbeatTimeout+2*time.Second {
-		t.Errorf("after %v told %q", time.Since(begun), told)
-	}
+	assert.That(t, slices.Equal(told, want) && time.Since(begun) <= heartbeatTimeout+2*time.Second,
+		"after %v told %q", time.Since(begun), told)
 	// What this gateway renewed itself stands under its own trust window.
 	one.untrusted.Store(true)
 	if _, a := one.beats(t, "one/b", "two/d"); a.Status != 503 {
@@ -170,9 +169,8 @@ func TestALeaseWhoseOwnerCannotBeReachedIsRenewedInItsPlace(t *testing.T) {
 	for i := range 100 {
 		tokens, want = append(tokens, fmt.Sprint("owner/", i)), append(want, fmt.Sprint(i, " 9"))
 	}
-	if told, _ := asked.beats(t, append(tokens, "owner/gone")...); !slices.Equal(told, append(want, "gone lease_ended")) {
-		t.Errorf("told %q", told)
-	}
+	told, _ := asked.beats(t, append(tokens, "owner/gone")...)
+	assert.That(t, slices.Equal(told, append(want, "gone lease_ended")), "told %q", told)
 }
 
 func TestABreakIsTheOwnersUnlessThatOneCannotDoIt(t *testing.T) {
@@ -220,9 +218,8 @@ func TestGatewaysAreListed(t *testing.T) {
 	}
 	a := g.send(t, "GET", "/v1/gateways")
 	var list api.GatewayList
-	if err := json.Unmarshal(a.Body, &list); err != nil || len(list.Items) != 2 {
-		t.Fatalf("%v %s", err, a.Body)
-	}
+	err := json.Unmarshal(a.Body, &list)
+	assert.Must(t, err == nil && len(list.Items) == 2, "%v %s", err, a.Body)
 	one, two := list.Items[0], list.Items[1]
 	if one.GatewayID != "gatewayone" || !one.Self || one.Address != "one:8080" || one.Leases != 3 || one.Zookeeper == nil || *one.GuardAgeMS != 1500 ||
 		one.Started.UnixMilli() != 1_700_000_000_000 || !slices.Equal(one.Succeeded, []string{"gatewaygone"}) {

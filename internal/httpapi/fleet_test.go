@@ -145,15 +145,13 @@ func TestWhicheverGatewayIsAskedTheOwnerAnswers(t *testing.T) {
 			forwarded := owner.asked()
 			assert.Must(t, len(forwarded) != 0 && forwarded[0] == fmt.Sprintf("arrive %s %d", someID, routeZxid),
 				"the owner was not asked to arrive first: %q", forwarded)
-			if !slices.Equal(direct, forwarded[1:]) {
-				t.Errorf("the owner was asked %q and, by the other gateway, %q", direct, forwarded[1:])
-			}
+			assert.That(t, slices.Equal(direct, forwarded[1:]),
+				"the owner was asked %q and, by the other gateway, %q", direct, forwarded[1:])
 			assert.That(t, got.Status == want.Status && bytes.Equal(got.Body, want.Body),
 				"the owner answers %d %s\nand the other one %d %s", want.Status, want.Body, got.Status, got.Body)
 			for name := range want.Header {
-				if name != "Date" && name != "Lockkeeper-Request-Id" && !slices.Equal(want.Header[name], got.Header[name]) {
-					t.Errorf("%s is %q at the owner and %q at the other one", name, want.Header[name], got.Header[name])
-				}
+				assert.That(t, name == "Date" || name == "Lockkeeper-Request-Id" || slices.Equal(want.Header[name], got.Header[name]),
+					"%s is %q at the owner and %q at the other one", name, want.Header[name], got.Header[name])
 			}
 			assert.That(t, got.Header.Get(fleet.Header) == "", "the client is shown the seal")
 		})
@@ -173,9 +171,8 @@ func TestTheOwnersRefusalIsPassedOn(t *testing.T) {
 			got.Header.Get("Retry-After") != want.Header.Get("Retry-After") || got.Header.Get("Content-Type") != want.Header.Get("Content-Type") {
 			t.Errorf("the owner answers %s\nand the other one %s", want.Body, got.Body)
 		}
-		if got.Problem.RequestID != got.Header.Get("Lockkeeper-Request-Id") {
-			t.Errorf("the request's id is %s and, in the problem, %s", got.Header.Get("Lockkeeper-Request-Id"), got.Problem.RequestID)
-		}
+		assert.That(t, got.Problem.RequestID == got.Header.Get("Lockkeeper-Request-Id"),
+			"the request's id is %s and, in the problem, %s", got.Header.Get("Lockkeeper-Request-Id"), got.Problem.RequestID)
 	}
 	// An owner that is being stopped.
 	owner.server.Drain()
@@ -206,9 +203,8 @@ func TestARequestGoesOnOnceAtMost(t *testing.T) {
 	owner.sendsTo("third", third.address())
 	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
 	assert.That(t, a.Status == 503 && a.Code() == "owned_by_other_gateway", "answered %d %s", a.Status, a.Body)
-	if calls := third.asked(); len(calls) != 0 {
-		t.Errorf("the third was asked %q", calls)
-	}
+	calls := third.asked()
+	assert.That(t, len(calls) == 0, "the third was asked %q", calls)
 	asked.route = func(string) (locks.Route, bool) { // it is still thought to be the same one
 		return locks.Route{Gateway: "owner", Address: owner.address(), Lease: someID, Zxid: 43}, true
 	}
@@ -243,22 +239,19 @@ func TestARequestThatComesBackIsRefused(t *testing.T) {
 func TestAnAcquireWithoutAKeyIsNeverSentOn(t *testing.T) {
 	asked, owner := pair(t)
 	for _, path := range []string{"/v1/locks/deploy/leases", "/v1/locks/deploy/leases?wait=1s", "/v1/leases?locks=a,b"} {
-		if a := asked.send(t, "POST", path); a.Code() != "owned_by_other_gateway" {
-			t.Errorf("%s: answered %d %s", path, a.Status, a.Body)
-		}
+		a := asked.send(t, "POST", path)
+		assert.That(t, a.Code() == "owned_by_other_gateway", "%s: answered %d %s", path, a.Status, a.Body)
 	}
-	if calls := owner.asked(); len(calls) != 0 {
-		t.Errorf("the other one was asked %q", calls)
-	}
+	calls := owner.asked()
+	assert.That(t, len(calls) == 0, "the other one was asked %q", calls)
 }
 
 // Attack 46: a gateway that gets a forwarded request and does not own the lease answers 503, without asking its manager.
 func TestOnlyTheOwnerSaysThatALeaseIsGone(t *testing.T) {
 	asked, owner := pair(t)
 	owner.arrive = func(ctx context.Context, lease string, zxid int64) error {
-		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
-			t.Error("it may wait for longer than a second")
-		}
+		deadline, ok := ctx.Deadline()
+		assert.That(t, ok && time.Until(deadline) <= time.Second, "it may wait for longer than a second")
 		return &locks.Error{Code: locks.CodeNotOwner, Detail: "not yet"}
 	}
 	gone := &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonUnknown}
@@ -290,9 +283,8 @@ func TestAForgedSealIsRefusedAndNothingIsAsked(t *testing.T) {
 		a := owner.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken), apitest.Header(fleet.Header, seal))
 		assert.That(t, a.Status == 403 && a.Code() == "fleet_seal_refused", "%s: answered %d %s", name, a.Status, a.Body)
 	}
-	if calls := owner.asked(); len(calls) != 0 {
-		t.Errorf("the manager was asked %q", calls)
-	}
+	calls := owner.asked()
+	assert.That(t, len(calls) == 0, "the manager was asked %q", calls)
 	for _, line := range book.lines() {
 		if !strings.Contains(line, "the seal is not genuine") && !strings.Contains(line, "requests refused") || strings.Contains(line, "mac=") || strings.Contains(line, "let me in") {
 			t.Errorf("the log says %s", line)
@@ -322,9 +314,8 @@ func TestWhatASealDoesNotCoverIsNotLookedAt(t *testing.T) {
 		_, _ = io.Copy(io.Discard, response.Body)
 		return response.StatusCode
 	}
-	if status := send(func(r *http.Request) { r.Header.Set("Fencing-Token", fmt.Sprint(int64(1)<<33)) }); status != 403 || len(owner.asked()) != 0 {
-		t.Errorf("a fencing token that was added to a sealed request counts: %d", status)
-	}
+	status := send(func(r *http.Request) { r.Header.Set("Fencing-Token", fmt.Sprint(int64(1)<<33)) })
+	assert.That(t, status == 403 && len(owner.asked()) == 0, "a fencing token that was added to a sealed request counts: %d", status)
 	assert.Equal(t, send(func(r *http.Request) { r.Header.Del(fleet.Header) }), 421, "without a seal")
 	assert.Equal(t, send(func(r *http.Request) { r.URL.RawQuery += "&fencing_token=1" }), 403, "with a query that was changed")
 }
@@ -444,7 +435,7 @@ func TestWhoWaitsAtAnOwnerThatIsSucceededWaitsAtItsSuccessor(t *testing.T) {
 			runs(owner)
 			go func() {
 				a, err := asked.client.Send(t.Context(), o.method, o.path, o.options...)
-				assert.That(t, err == nil, "%v", err)
+				assert.Nil(t, err)
 				answers <- a
 			}()
 			<-begun

@@ -17,6 +17,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // Defects that a newcomer met with plain curl, each by its number.
@@ -25,9 +26,7 @@ func TestD4RemovingALockInUseNamesTheReleaseAndNoDestruction(t *testing.T) {
 	g := serve(t)
 	g.admin = &locks.Error{Code: locks.CodeLockInUse, Holders: queue().Holders, RetryAfter: locks.RetryAfter(queue().Holders)}
 	a := g.expect(t, 409, "lock_in_use", "DELETE", "/v1/locks/x")
-	if a.Header.Get("Retry-After") != "5" {
-		t.Errorf("%v %s", a.Header, a.Body)
-	}
+	assert.That(t, a.Header.Get("Retry-After") == "5", "%v %s", a.Header, a.Body)
 }
 
 func TestD5AWaitForNothingIsRefused(t *testing.T) {
@@ -45,14 +44,11 @@ func TestD5AWaitForNothingIsRefused(t *testing.T) {
 			continue
 		}
 		for _, name := range names[1:] {
-			if !strings.Contains(a.Problem.Detail, name) {
-				t.Errorf("%s: %q lacks %s", path, a.Problem.Detail, name)
-			}
+			assert.That(t, strings.Contains(a.Problem.Detail, name), "%s: %q lacks %s", path, a.Problem.Detail, name)
 		}
 	}
-	if calls := g.asked(); len(calls) > 0 {
-		t.Errorf("asked %q", calls)
-	}
+	calls := g.asked()
+	assert.That(t, len(calls) <= 0, "asked %q", calls)
 }
 
 func TestD5ALookWaitsUntilTheLeaseIsGranted(t *testing.T) {
@@ -67,9 +63,7 @@ func TestD5ALookWaitsUntilTheLeaseIsGranted(t *testing.T) {
 		return l, nil
 	}
 	a := g.send(t, "GET", "/v1/leases/self?wait=50s&until=granted", apitest.Token(someToken))
-	if a.Status != 200 || a.Header.Get("ETag") != `"c"` || len(asked) != 3 {
-		t.Fatalf("%d %s after %+v", a.Status, a.Body, asked)
-	}
+	assert.Must(t, a.Status == 200 && a.Header.Get("ETag") == `"c"` && len(asked) == 3, "%d %s after %+v", a.Status, a.Body, asked)
 	if asked[0].Wait != 0 || asked[1].Since != "a" || asked[2].Since != "b" || asked[2].Wait <= 0 || asked[2].Wait > asked[1].Wait || asked[1].Wait > 50*time.Second {
 		t.Errorf("asked %+v", asked)
 	}
@@ -107,9 +101,8 @@ func TestD5AnAwaitEndsWithTheWaitOrWhatItWaitsFor(t *testing.T) {
 			}
 			p := &poll{until: c.until}
 			l, err := await(p, c.wait, c.since, look, p.free)
-			if took := time.Since(begun); err != nil || l.Rev != c.last || took != c.after {
-				t.Errorf("%+v: %v %v after %s", c, l.Rev, err, took)
-			}
+			took := time.Since(begun)
+			assert.That(t, err == nil && l.Rev == c.last && took == c.after, "%+v: %v %v after %s", c, l.Rev, err, took)
 		})
 	}
 }
@@ -136,9 +129,8 @@ func TestD10And11ARefusalTellsWhenAnAnswerCanChange(t *testing.T) {
 		}
 		g.acquire = refuse(&locks.Error{Code: c.code, Holders: c.holders, RetryAfter: locks.RetryAfter(c.holders)})
 		a := g.expect(t, 409, string(c.code), "POST", "/v1/locks/x/leases")
-		if a.Header.Get("Retry-After") != c.seconds || a.Problem.RetryAfterMS == nil || *a.Problem.RetryAfterMS != c.ms {
-			t.Errorf("%+v: Retry-After %q, %s", c.holders, a.Header.Get("Retry-After"), a.Body)
-		}
+		assert.That(t, a.Header.Get("Retry-After") == c.seconds && a.Problem.RetryAfterMS != nil && *a.Problem.RetryAfterMS == c.ms,
+			"%+v: Retry-After %q, %s", c.holders, a.Header.Get("Retry-After"), a.Body)
 	}
 }
 
@@ -151,9 +143,7 @@ func TestD12NaturalGuessesGetTheLineThatWorks(t *testing.T) {
 		"/v1/locks/$(x)/acquire": "POST /v1/locks/NAME/leases",
 	} {
 		a := g.send(t, http.MethodPost, path)
-		if a.Problem == nil || !strings.Contains(a.Problem.Detail, line) {
-			t.Errorf("POST %s: %d %s", path, a.Status, a.Body)
-		}
+		assert.That(t, a.Problem != nil && strings.Contains(a.Problem.Detail, line), "POST %s: %d %s", path, a.Status, a.Body)
 	}
 }
 
@@ -164,15 +154,12 @@ func TestD6AClientThatHasItIsAnswered304(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/locks/x", "/v1/leases/self", "/v1/locks", "/v1/leases", "/openapi.yaml"} {
 		tag := g.send(t, "GET", path, apitest.Token(someToken)).Header.Get("ETag")
-		if tag == "" {
-			t.Errorf("%s has no ETag", path)
-		}
+		assert.That(t, tag != "", "%s has no ETag", path)
 		for condition, status := range map[string]int{tag: 304, `"a", W/` + strings.TrimPrefix(tag, "W/"): 304, "*": 304, `"other"`: 200, "broken": 200} {
 			for _, method := range []string{"GET", "HEAD"} {
 				a := g.send(t, method, path, apitest.Token(someToken), apitest.Header("If-None-Match", condition))
-				if a.Status != status || a.Header.Get("ETag") != tag || status == 304 && len(a.Body) > 0 {
-					t.Errorf("%s %s with %s: %d %s %q", method, path, condition, a.Status, a.Header.Get("ETag"), a.Body)
-				}
+				assert.That(t, a.Status == status && a.Header.Get("ETag") == tag && (status != 304 || len(a.Body) <= 0),
+					"%s %s with %s: %d %s %q", method, path, condition, a.Status, a.Header.Get("ETag"), a.Body)
 			}
 		}
 	}
@@ -216,29 +203,23 @@ func TestD18AnIdempotencyKeyIsOneKeyInBothSpellings(t *testing.T) {
 	for _, key := range []string{someKey, `"` + someKey + `"`, ` "` + someKey + `" `, `"0123456789\"\\cdef"`} {
 		g.expect(t, 201, "", "POST", "/v1/locks/x/leases", apitest.Key(key))
 	}
-	if want := []string{someKey, someKey, someKey, `0123456789"\cdef`}; !slices.Equal(asked, want) {
-		t.Errorf("asked with %q", asked)
-	}
+	want := []string{someKey, someKey, someKey, `0123456789"\cdef`}
+	assert.That(t, slices.Equal(asked, want), "asked with %q", asked)
 	for _, key := range []string{`"` + someKey, `"` + someKey + `";a=1`, `"0123456789\x"`, `""`, `"short"`, `"`} {
-		if a := g.expect(t, 422, "invalid_field", "POST", "/v1/locks/x/leases", apitest.Key(key)); a.Problem != nil && a.Problem.Field != "Idempotency-Key" {
-			t.Errorf("%s: %s", key, a.Body)
-		}
+		a := g.expect(t, 422, "invalid_field", "POST", "/v1/locks/x/leases", apitest.Key(key))
+		assert.That(t, a.Problem == nil || a.Problem.Field == "Idempotency-Key", "%s: %s", key, a.Body)
 	}
 }
 
 func TestD19AStreamFromAnUnknownPlaceHasNoUnderflowedID(t *testing.T) {
 	hub := events.New(events.Options{})
 	sub, err := hub.Subscribe(events.Filter{}, "zzz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer sub.Close()
 	g := serve(t, func(o *Options) { o.Events = hub })
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", g.url+"/v1/events?since=zzz", nil)
 	response, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer response.Body.Close()
 	begin := make([]byte, 40)
 	n, err := io.ReadAtLeast(response.Body, begin, 30)
@@ -246,9 +227,7 @@ func TestD19AStreamFromAnUnknownPlaceHasNoUnderflowedID(t *testing.T) {
 		t.Errorf("%q %v, position %s", begin[:n], err, id)
 	}
 	again, err := hub.Subscribe(events.Filter{}, sub.Position())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer again.Close()
 	if batch, err := again.Next(t.Context()); err != nil || len(batch) != 1 || batch[0].Type != events.Resync {
 		t.Errorf("resuming there gives %v %v", batch, err)
@@ -278,12 +257,9 @@ func TestD21AListOfLocksIsATableForPeople(t *testing.T) {
 	a := g.send(t, "GET", "/v1/locks?format=text")
 	want := "LOCK    NS       STATE  HOLDERS  WAITING  LIMIT  HELD BY\n" +
 		"deploy  default  held   1        3        -      me?[31m?\nidle    default  free   0        0        3      -\nmore: cursor=c9\n"
-	if string(a.Body) != want {
-		t.Errorf("got\n%s\nwant\n%s", a.Body, want)
-	}
-	if b := g.send(t, "GET", "/v1/locks", apitest.Header("Accept", "text/plain")); string(b.Body) != want {
-		t.Errorf("Accept: text/plain gives %s", b.Body)
-	}
+	assert.That(t, string(a.Body) == want, "got\n%s\nwant\n%s", a.Body, want)
+	b := g.send(t, "GET", "/v1/locks", apitest.Header("Accept", "text/plain"))
+	assert.That(t, string(b.Body) == want, "Accept: text/plain gives %s", b.Body)
 }
 
 func TestD22LargeAnswersAreCompressedAndSecretsNever(t *testing.T) {
@@ -321,9 +297,7 @@ func TestD22LargeAnswersAreCompressedAndSecretsNever(t *testing.T) {
 		body := a.body
 		if a.header.Get("Content-Encoding") == "gzip" {
 			unzip, err := gzip.NewReader(bytes.NewReader(a.body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if body, err = io.ReadAll(unzip); err != nil {
 				t.Fatal(err)
 			}
@@ -332,9 +306,7 @@ func TestD22LargeAnswersAreCompressedAndSecretsNever(t *testing.T) {
 			t.Errorf("%s %s with %s: compressed %v, %d bytes in place of %d", c.method, c.path, c.accept, got, len(body), len(plain.body))
 		}
 	}
-	if a := g.send(t, "GET", "/openapi.yaml"); a.Header.Get("Cache-Control") != "no-cache" {
-		t.Errorf("Cache-Control %q", a.Header.Get("Cache-Control"))
-	}
+	assert.Equal(t, g.send(t, "GET", "/openapi.yaml").Header.Get("Cache-Control"), "no-cache", "Cache-Control")
 }
 
 func TestD23FormsAndMergePatchesAreTaken(t *testing.T) {
@@ -360,9 +332,7 @@ func TestD23FormsAndMergePatchesAreTaken(t *testing.T) {
 	// A shell that would evaluate the answer gets lines, whatever else is wrong.
 	for _, body := range []string{"format=env", "ttl=x&format=env", "ttl=%zz&format=env"} {
 		a := g.send(t, "POST", "/v1/locks/x/leases", form(body))
-		if a.Status < 400 || !strings.HasSuffix(string(a.Body), "\nfalse\n") {
-			t.Errorf("%s: %d %s", body, a.Status, a.Body)
-		}
+		assert.That(t, a.Status >= 400 && strings.HasSuffix(string(a.Body), "\nfalse\n"), "%s: %d %s", body, a.Status, a.Body)
 	}
 	g.asked()
 	patch := func(r *http.Request) {
@@ -372,9 +342,8 @@ func TestD23FormsAndMergePatchesAreTaken(t *testing.T) {
 	var change locks.UpdateRequest
 	g.update = func(req locks.UpdateRequest) (locks.Lease, error) { change = req; return held(), nil }
 	g.expect(t, 200, "", "PATCH", "/v1/leases/self", patch, apitest.Token(someToken))
-	if change.Owner == nil || *change.Owner != "you" || change.Metadata == nil || *change.Metadata != "" {
-		t.Errorf("asked for %+v", change)
-	}
+	assert.That(t, change.Owner != nil && *change.Owner == "you" && change.Metadata != nil && *change.Metadata == "",
+		"asked for %+v", change)
 	g.expect(t, 415, "unsupported_media_type", "POST", "/v1/locks/x/leases", patch)
 }
 
@@ -386,9 +355,7 @@ func TestD23AListLinksToItsNextPage(t *testing.T) {
 	if link := g.send(t, "GET", "/v1/locks?prefix=a%3E%22&cursor=c1").Header.Get("Link"); link != `</v1/locks?cursor=c%2B2&prefix=a%3E%22>; rel="next"` {
 		t.Errorf("Link: %s", link)
 	}
-	if link := g.send(t, "GET", "/v1/leases?owner=me").Header.Get("Link"); link != `</v1/leases?cursor=c2&owner=me>; rel="next"` {
-		t.Errorf("Link: %s", link)
-	}
+	assert.Equal(t, g.send(t, "GET", "/v1/leases?owner=me").Header.Get("Link"), `</v1/leases?cursor=c2&owner=me>; rel="next"`, "Link")
 	g.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) { return queue(), nil }
 	if link := g.send(t, "GET", "/v1/locks/a%2525b?wait=1s&since=x&limit=2").Header.Get("Link"); link != `</v1/locks/a%2525b?cursor=c9&limit=2>; rel="next"` {
 		t.Errorf("Link: %s", link)
@@ -408,9 +375,8 @@ func TestD24And25TextsForPeopleNameCharactersAndRanges(t *testing.T) {
 		"/v1/locks/x/leases?ttl=9x":                              "ttl must be a number with a unit",
 	} {
 		a := g.send(t, "POST", path)
-		if a.Problem == nil || !strings.Contains(a.Problem.Detail, words) || strings.Contains(a.Problem.Detail, `\`) {
-			t.Errorf("%s: %s", path, a.Body)
-		}
+		assert.That(t, a.Problem != nil && strings.Contains(a.Problem.Detail, words) && !strings.Contains(a.Problem.Detail, `\`),
+			"%s: %s", path, a.Body)
 	}
 }
 
@@ -436,9 +402,7 @@ func TestD27MetadataMayBeAnObject(t *testing.T) {
 		`{"metadata":{ "b" : 1.50, "a":"x\ny" }}`: `{"b":1.50,"a":"x\ny"}`, `{"metadata":"{ }"}`: `{ }`, `{"metadata":{}}`: `{}`,
 	} {
 		a := g.expect(t, 201, "", "POST", "/v1/locks/x/leases", apitest.JSON(body))
-		if got := read[api.Lease](t, a).Metadata; got != want {
-			t.Errorf("%s is shown as %q", body, got)
-		}
+		assert.Equal(t, read[api.Lease](t, a).Metadata, want, "%s is shown as", body)
 		var change locks.UpdateRequest
 		g.update = func(req locks.UpdateRequest) (locks.Lease, error) { change = req; return held(), nil }
 		if g.expect(t, 200, "", "PATCH", "/v1/leases/self", apitest.JSON(body), apitest.Token(someToken)); change.Metadata == nil || *change.Metadata != want {
@@ -456,9 +420,7 @@ func TestD27MetadataMayBeAnObject(t *testing.T) {
 func TestAMissingLeaseTokenIs403(t *testing.T) {
 	g := serve(t)
 	a := g.expect(t, 403, "lease_token_missing", "DELETE", "/v1/leases/self")
-	if a.Header.Get("WWW-Authenticate") != "" {
-		t.Errorf("%v", a.Header)
-	}
+	assert.That(t, a.Header.Get("WWW-Authenticate") == "", "%v", a.Header)
 }
 
 func TestD9LeasesOfAllGatewaysAreOneList(t *testing.T) {
@@ -490,9 +452,7 @@ func TestD9LeasesOfAllGatewaysAreOneList(t *testing.T) {
 		if c.after != "" {
 			want = locks.LeaseCursor(c.after)
 		}
-		if got != c.want || next != want {
-			t.Errorf("%+v: %q, then %q, want %q and %q", c.pages, got, next, c.want, want)
-		}
+		assert.That(t, got == c.want && next == want, "%+v: %q, then %q, want %q and %q", c.pages, got, next, c.want, want)
 	}
 }
 

@@ -54,12 +54,9 @@ func FuzzAcquire(f *testing.F) {
 		// encoding/json, which is laxer, must agree about what was accepted.
 		if strings.TrimSpace(body) != "" {
 			var members map[string]any
-			if err := json.Unmarshal([]byte(body), &members); err != nil {
-				t.Errorf("accepted %q, which is no JSON object: %v", body, err)
-			}
-			if owner, ok := members["owner"].(string); ok && owner != req.Owner {
-				t.Errorf("owner %q became %q", owner, req.Owner)
-			}
+			assert.Nil(t, json.Unmarshal([]byte(body), &members), "accepted %q, which is no JSON object", body)
+			owner, ok := members["owner"].(string)
+			assert.That(t, !ok || owner == req.Owner, "owner %q became %q", owner, req.Owner)
 		}
 		if values, err := url.ParseQuery(query); err == nil && values.Has("owner") && values.Get("owner") != req.Owner {
 			t.Errorf("owner of %q became %q", query, req.Owner)
@@ -129,9 +126,7 @@ func FuzzHeartbeats(f *testing.F) {
 		assert.NoError(t, json.Unmarshal([]byte(body), &want), "accepted %q", body)
 		assert.That(t, len(want.Tokens) == len(tokens), "%q has %d tokens, and %d were read", body, len(want.Tokens), len(tokens))
 		for i := range tokens {
-			if tokens[i] != want.Tokens[i] {
-				t.Errorf("token %d is %q, want %q", i, tokens[i], want.Tokens[i])
-			}
+			assert.That(t, tokens[i] == want.Tokens[i], "token %d is %q, want %q", i, tokens[i], want.Tokens[i])
 		}
 	})
 }

@@ -114,8 +114,7 @@ func TestARequestForAnotherNameReachesNoHandler(t *testing.T) {
 		a, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		_ = conn.Close()
 		assert.That(t, err == nil && a.StatusCode == want, "%q: %v %+v, want %d", request, err, a, want)
-		if calls := g.asked(); len(calls) > 0 != (want == http.StatusOK) {
-			t.Errorf("%q: the manager was asked %q", request, calls)
-		}
+		calls := g.asked()
+		assert.That(t, len(calls) > 0 == (want == http.StatusOK), "%q: the manager was asked %q", request, calls)
 	}
 }

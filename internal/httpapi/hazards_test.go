@@ -16,7 +16,6 @@ func TestTheSpecificationHasEveryHazardCode(t *testing.T) {
 	for _, v := range spec.Doc.Components.Schemas["HazardCode"].Value.Enum {
 		specified = append(specified, locks.HazardCode(v.(string)))
 	}
-	if codes := locks.HazardCodes(); !slices.Equal(specified, codes) {
-		t.Errorf("the specification has %q,\nthe codes are %q", specified, codes)
-	}
+	codes := locks.HazardCodes()
+	assert.That(t, slices.Equal(specified, codes), "the specification has %q,\nthe codes are %q", specified, codes)
 }

@@ -74,9 +74,8 @@ func FuzzInert(f *testing.F) {
 			return
 		}
 		escaped := appendInert(nil, doc)
-		if r, found := forbidden(escaped); found {
-			t.Fatalf("%q has %U as it is: %q", doc, r, escaped)
-		}
+		r, found := forbidden(escaped)
+		assert.Must(t, !found, "%q has %U as it is: %q", doc, r, escaped)
 		var want, got any
 		if err := json.Unmarshal(doc, &want); err != nil {
 			return // a number that is too large
@@ -84,9 +83,8 @@ func FuzzInert(f *testing.F) {
 		if err := json.Unmarshal(escaped, &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("%q becomes %q: %v", doc, escaped, err)
 		}
-		if again := appendInert(nil, escaped); !bytes.Equal(again, escaped) {
-			t.Fatalf("escaped again, %q becomes %q", escaped, again)
-		}
+		again := appendInert(nil, escaped)
+		assert.Must(t, bytes.Equal(again, escaped), "escaped again, %q becomes %q", escaped, again)
 	})
 }
 
@@ -168,9 +166,8 @@ func TestEveryAnswerWithWordsOfOthersIsInertJSON(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		doc := w.Body.Bytes()
-		if c, found := forbidden(doc); found {
-			t.Errorf("%s: %U is in %d %s", request, c, w.Code, doc)
-		}
+		c, found := forbidden(doc)
+		assert.That(t, !found, "%s: %U is in %d %s", request, c, w.Code, doc)
 		if got := w.Header().Get("Content-Length"); got != strconv.Itoa(len(doc)) {
 			t.Errorf("%s: the length is said to be %s of %d", request, got, len(doc))
 		}
@@ -183,8 +180,6 @@ func TestEveryAnswerWithWordsOfOthersIsInertJSON(t *testing.T) {
 
 func decodedWords(t *testing.T, doc []byte) (value any) {
 	t.Helper()
-	if err := json.Unmarshal(doc, &value); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, json.Unmarshal(doc, &value))
 	return value
 }

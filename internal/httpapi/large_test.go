@@ -69,9 +69,8 @@ func TestUnreadLargeAnswersAreBounded(t *testing.T) {
 			t.Errorf("%s: %d %s", large, a.Status, a.Code())
 		}
 	}
-	if now := g.fake.asked(); len(now) > 0 {
-		t.Errorf("what was refused was done: %q", now)
-	}
+	now := g.fake.asked()
+	assert.That(t, len(now) <= 0, "what was refused was done: %q", now)
 	for _, path := range []string{"/v1/locks", "/v1/locks/deploy"} {
 		if a := g.send(t, http.MethodGet, path); a.Status != http.StatusTooManyRequests || a.Code() != "too_many_answers" || a.Header.Get("Etag") != "" {
 			t.Errorf("%s: %d %s", path, a.Status, a.Code())

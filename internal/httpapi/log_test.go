@@ -57,13 +57,10 @@ func TestOneLineTellsAboutOneRequest(t *testing.T) {
 		"level": "INFO", "msg": "request", "operation": "Acquire", "method": "POST", "status": 201.0, "lock": "deploy", "ns": "default", "owner": "me",
 		"lease_id": someID, "principal": "anonymous", "client_ip": "127.0.0.1", "traceparent": trace, "request_id": a.Header.Get("Lockkeeper-Request-Id"),
 	} {
-		if line[key] != want {
-			t.Errorf("%s is %v, want %v", key, line[key], want)
-		}
+		assert.That(t, line[key] == want, "%s is %v, want %v", key, line[key], want)
 	}
-	if _, ok := line["duration_ms"].(float64); !ok {
-		t.Errorf("no duration: %v", line)
-	}
+	_, ok := line["duration_ms"].(float64)
+	assert.That(t, ok, "no duration: %v", line)
 	assert.Equal(t, log.text(), "", "there is more")
 }
 
@@ -160,9 +157,7 @@ func TestNoSecretIsLoggedWhereverItWasPut(t *testing.T) {
 		waitFor(t, func() bool { return strings.HasSuffix(log.text(), "\n") })
 		text := log.text()
 		for _, secret := range []string{mac, key, someKey} {
-			if strings.Contains(text, secret) {
-				t.Errorf("%s %s: the log has %q: %s", send.method, send.path, secret, text)
-			}
+			assert.That(t, !strings.Contains(text, secret), "%s %s: the log has %q: %s", send.method, send.path, secret, text)
 		}
 		log.next(t)
 	}

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -76,15 +75,12 @@ func TestPagesAreServedBehindTheGuard(t *testing.T) {
 		if strings.HasPrefix(path, "/static/") {
 			want = "public, max-age=3600"
 		}
-		if got := a.header["Cache-Control"]; len(got) != 1 || got[0] != want {
-			t.Errorf("%s: Cache-Control %q", path, got)
-		}
-		if h := get(t, g, "HEAD", path); h.status != 200 || len(h.body) > 0 {
-			t.Errorf("HEAD %s: %d %q", path, h.status, h.body)
-		}
-		if p := get(t, g, "POST", path); p.status != 405 || p.header.Get("Allow") != "GET, HEAD, OPTIONS" {
-			t.Errorf("POST %s: %d %v", path, p.status, p.header)
-		}
+		got := a.header["Cache-Control"]
+		assert.That(t, len(got) == 1 && got[0] == want, "%s: Cache-Control %q", path, got)
+		h := get(t, g, "HEAD", path)
+		assert.That(t, h.status == 200 && len(h.body) <= 0, "HEAD %s: %d %q", path, h.status, h.body)
+		p := get(t, g, "POST", path)
+		assert.That(t, p.status == 405 && p.header.Get("Allow") == "GET, HEAD, OPTIONS", "POST %s: %d %v", path, p.status, p.header)
 	}
 	for _, path := range []string{"/", "/locks/a", "/ui/live", "/ui/nothing", "/static/app.js"} {
 		if a := get(t, g, "GET", path, "Origin", "http://evil.example"); a.status != 403 {
@@ -136,18 +132,14 @@ func TestASocketOfAPageIsEndedByADrain(t *testing.T) {
 	}
 	expired, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := g.server.Wait(expired); !errors.Is(err, context.Canceled) {
-		t.Errorf("Wait does not know of the socket: %v", err)
-	}
+	assert.ErrorIs(t, g.server.Wait(expired), context.Canceled, "Wait does not know of the socket")
 	g.server.Drain()
 	if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) || !strings.Contains(err.Error(), errDraining.Error()) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	if err := g.server.Wait(ctx); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, g.server.Wait(ctx))
 	if line := log.next(t); line["operation"] != "Page" || line["status"] != 101.0 || line["level"] != "DEBUG" || line["error"] != nil {
 		t.Errorf("%v", line)
 	}
@@ -160,9 +152,7 @@ func TestAPageThatPanicsWithASocketClosesIt(t *testing.T) {
 	if _, _, err := conn.ReadMessage(); err == nil {
 		t.Error("it is still open")
 	}
-	if err := g.server.Wait(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, g.server.Wait(t.Context()))
 }
 
 // A library may keep the ResponseWriter as long as its socket lives.

@@ -145,9 +145,8 @@ func TestAHoldIsReleasedByItsName(t *testing.T) {
 	g.send(t, "DELETE", "/v1/leases/self?hold=a%2Bb", apitest.Token(someToken))
 	g.expect(t, 204, "", "DELETE", "/v1/leases/"+someID+"?hold=c", apitest.Token(someToken))
 	want := []string{`release "" ` + someToken + ` hold a+b`, `release "` + someID + `" ` + someToken + ` hold c`}
-	if got := g.asked(); !reflect.DeepEqual(got, want) {
-		t.Errorf("asked %q", got)
-	}
+	got := g.asked()
+	assert.That(t, reflect.DeepEqual(got, want), "asked %q", got)
 }
 
 func TestADryRunCreatesNothingAndSaysWhoIsInTheWay(t *testing.T) {
@@ -285,9 +284,8 @@ func TestAQueueTellsWhySomeoneWaits(t *testing.T) {
 	g.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) { return recipes(), nil }
 	lock, a, err := g.client.Lock(g.ctx, "gpu")
 	assert.NoError(t, err)
-	if lock.State != api.LockStateDelayed || lock.Settings == nil || lock.Settings.Limit != 5 || !lock.Settings.Agreed {
-		t.Errorf("%s", a.Body)
-	}
+	assert.That(t, lock.State == api.LockStateDelayed && lock.Settings != nil && lock.Settings.Limit == 5 && lock.Settings.Agreed,
+		"%s", a.Body)
 	if c := lock.Holders[0]; !c.Delayed || c.Reason != api.ReasonExpired || c.Permits != 2 || c.Limit != 5 || c.ExpiresInMS != 9000 {
 		t.Errorf("whose delay runs: %+v", c)
 	}

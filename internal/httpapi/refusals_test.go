@@ -334,9 +334,8 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 			}
 			assert.That(t, a.Problem.Detail != "", "the problem does not say what to do")
 			assert.That(t, !strings.Contains(string(a.Body), someToken), "the answer tells the token: %s", a.Body)
-			if calls := g.asked(); len(calls) > 0 {
-				t.Errorf("the manager was asked: %q", calls)
-			}
+			calls := g.asked()
+			assert.That(t, len(calls) <= 0, "the manager was asked: %q", calls)
 		})
 	}
 }
@@ -355,9 +354,8 @@ func TestDurationsWithoutUnitAreToldHowToSayIt(t *testing.T) {
 func TestAFieldInTheWrongPlaceIsToldTheRightOne(t *testing.T) {
 	g := serve(t)
 	a := g.send(t, "POST", "/v1/locks/deploy/leases", apitest.JSON(`{"format":"json"}`))
-	if want := "give it in the query"; a.Problem == nil || a.Problem.Detail != want {
-		t.Errorf("%s, want %q", a.Body, want)
-	}
+	want := "give it in the query"
+	assert.That(t, a.Problem != nil && a.Problem.Detail == want, "%s, want %q", a.Body, want)
 }
 
 func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {

@@ -22,18 +22,16 @@ func TestRefusalsByTheGuardAreCountedAndLoggedOnce(t *testing.T) {
 		g.send(t, "GET", "/v1/locks", host("rebind.example"))
 		g.send(t, "GET", "/v1/locks", apitest.Header(fleet.Header, "forged"))
 	}
-	if calls := g.asked(); len(calls) > 0 {
-		t.Errorf("the manager was asked: %q", calls)
-	}
+	calls := g.asked()
+	assert.That(t, len(calls) <= 0, "the manager was asked: %q", calls)
 	line := log.next(t)
 	assert.That(t, strings.HasPrefix(line["msg"].(string), "requests refused") && line["cross_origin"] == 1.0 && line["level"] == "INFO",
 		"the log says %v", line)
 	assert.Equal(t, log.text(), "", "there is more")
 	text := string(g.send(t, "GET", "/metrics").Body)
 	for _, code := range guardCodes[:3] {
-		if want := `lockkeeper_http_refused_total{code="` + code + `"} 50`; !strings.Contains(text, want) {
-			t.Errorf("the metrics lack %s", want)
-		}
+		want := `lockkeeper_http_refused_total{code="` + code + `"} 50`
+		assert.That(t, strings.Contains(text, want), "the metrics lack %s", want)
 		assert.That(t, byGuard(code, nil) && kinds[code] != nil, "%s is no refusal by the guard", code)
 	}
 }

@@ -30,13 +30,11 @@ func asSeen(request []byte) map[string][]byte {
 func refused(t *testing.T, g *gateway, what string, request []byte) {
 	t.Helper()
 	for how, request := range asSeen(request) {
-		if status, body := testkit.SendRaw(t, g.address(), request); status != 403 || !strings.Contains(body, "fleet_seal_refused") {
-			t.Errorf("%s, %s: answered %d %s", what, how, status, body)
-		}
+		status, body := testkit.SendRaw(t, g.address(), request)
+		assert.That(t, status == 403 && strings.Contains(body, "fleet_seal_refused"), "%s, %s: answered %d %s", what, how, status, body)
 	}
-	if calls := g.asked(); len(calls) != 0 {
-		t.Errorf("%s: the manager was asked %q", what, calls)
-	}
+	calls := g.asked()
+	assert.That(t, len(calls) == 0, "%s: the manager was asked %q", what, calls)
 }
 
 // later has another gateway send more requests than are remembered: the captured one is as old as it can become.
@@ -61,9 +59,8 @@ func TestACapturedRequestIsGoodForNothing(t *testing.T) {
 	tap := testkit.Tap(t, owner.address())
 	asked.sendsTo("owner", tap.Addr())
 	for _, o := range calls() {
-		if a := asked.send(t, o.method, o.path, o.options...); a.Status/100 != 2 {
-			t.Fatalf("%s: answered %d %s", o.name, a.Status, a.Body)
-		}
+		a := asked.send(t, o.method, o.path, o.options...)
+		assert.Must(t, a.Status/100 == 2, "%s: answered %d %s", o.name, a.Status, a.Body)
 	}
 	asked.beats(t, "a", "b")
 	captured := tap.Requests(fleet.Header)
@@ -109,9 +106,8 @@ func TestARequestForAnotherGatewayIsNotActedUpon(t *testing.T) {
 	for _, id := range []string{"another", ""} {
 		owner.asked()
 		owner.id = id
-		if status, body := testkit.SendRaw(t, owner.address(), captured); status != 503 || !strings.Contains(body, `"code":"owned_by_other_gateway"`) {
-			t.Errorf("%q: answered %d %s", id, status, body)
-		}
+		status, body := testkit.SendRaw(t, owner.address(), captured)
+		assert.That(t, status == 503 && strings.Contains(body, `"code":"owned_by_other_gateway"`), "%q: answered %d %s", id, status, body)
 		if calls := owner.asked(); len(calls) != 0 {
 			t.Errorf("%q: the manager was asked %q", id, calls)
 		}
@@ -137,9 +133,8 @@ func TestASenderThatIsNotRegisteredIsRefusedUntilItIs(t *testing.T) {
 	owner.stranger = func(gateway string) bool { return unknown && gateway == "asked" }
 	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
 	assert.That(t, a.Code() == "outcome_unknown", "a stranger: answered %d %s", a.Status, a.Body)
-	if calls := owner.asked(); fmt.Sprint(calls) != "[arrive  1]" {
-		t.Errorf("it was asked %q", calls)
-	}
+	calls := owner.asked()
+	assert.That(t, fmt.Sprint(calls) == "[arrive  1]", "it was asked %q", calls)
 	// It was registered a moment ago, and the replica is behind.
 	owner.arrive = func(_ context.Context, lease string, zxid int64) error {
 		if lease == "" && zxid == 1 {
@@ -166,9 +161,8 @@ func TestACapturedReplayOfAWebhookIsRefused(t *testing.T) {
 	for _, path := range paths {
 		one.send(t, "GET", path)
 	}
-	if a := one.send(t, "POST", "/v1/webhooks/"+made.ID+"/replay"); a.Status != 200 || bytes.Contains(a.Body, []byte("unreached")) {
-		t.Fatalf("answered %d %s", a.Status, a.Body)
-	}
+	a := one.send(t, "POST", "/v1/webhooks/"+made.ID+"/replay")
+	assert.Must(t, a.Status == 200 && !bytes.Contains(a.Body, []byte("unreached")), "answered %d %s", a.Status, a.Body)
 	captured := tap.Requests("/v1/webhooks")
 	assert.Must(t, len(captured) >= len(paths)+1, "%d were captured", len(captured))
 	for _, request := range captured {

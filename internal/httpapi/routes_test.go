@@ -30,9 +30,8 @@ func TestTheRoutesAndTheSpecificationAgree(t *testing.T) {
 	operations := maps.Clone(specified)
 	err = chi.Walk(New(Options{Locks: newFake()}).router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		pattern = strings.Replace(pattern, "/leases/self", "/leases/{id}", 1) // a path of its own for the same
-		if _, ok := specified[method+" "+pattern]; !ok && operations[method+" "+pattern] == "" {
-			t.Errorf("%s %s is served and not specified", method, pattern)
-		}
+		_, ok := specified[method+" "+pattern]
+		assert.That(t, ok || operations[method+" "+pattern] != "", "%s %s is served and not specified", method, pattern)
 		delete(specified, method+" "+pattern)
 		return nil
 	})
@@ -96,9 +95,8 @@ func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
 		{"BREW", "/v1/locks", 405, "method_not_allowed", "GET, HEAD, OPTIONS"},
 	} {
 		a := g.send(t, c.method, c.path)
-		if a.Status != c.status || a.Code() != c.code || a.Header.Get("Allow") != c.allow {
-			t.Errorf("%s %s: %d %s Allow %q", c.method, c.path, a.Status, a.Code(), a.Header.Get("Allow"))
-		}
+		assert.That(t, a.Status == c.status && a.Code() == c.code && a.Header.Get("Allow") == c.allow,
+			"%s %s: %d %s Allow %q", c.method, c.path, a.Status, a.Code(), a.Header.Get("Allow"))
 	}
 	if a := g.send(t, "POST", "/v1/locks/a/b/leases"); !strings.Contains(a.Problem.Detail, "team:job") {
 		t.Errorf("a slash is not explained: %q", a.Problem.Detail)
@@ -109,9 +107,8 @@ func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
 	if a := g.send(t, "POST", "/v1/locks/a/leases/"); !strings.Contains(a.Problem.Detail, "ends with a slash") {
 		t.Errorf("a slash at the end is not explained: %q", a.Problem.Detail)
 	}
-	if calls := g.asked(); len(calls) > 0 {
-		t.Errorf("the manager was asked: %q", calls)
-	}
+	calls := g.asked()
+	assert.That(t, len(calls) <= 0, "the manager was asked: %q", calls)
 }
 
 // net/http would answer this one by itself, for any client.
@@ -146,10 +143,8 @@ func TestAPanicInTheMiddleOfAnAnswerCutsTheConnection(t *testing.T) {
 		_, _ = io.WriteString(w, "half")
 		panic("whoops")
 	})
-	if a, err := g.client.Send(g.ctx, "GET", "/metrics"); err == nil {
-		t.Errorf("answered %d %q", a.Status, a.Body)
-	}
-	if line := log.next(t); line["operation"] != "Metrics" || line["level"] != "ERROR" || line["code"] != "internal" {
-		t.Errorf("%v", line)
-	}
+	a, err := g.client.Send(g.ctx, "GET", "/metrics")
+	assert.That(t, err != nil, "answered %+v", a)
+	line := log.next(t)
+	assert.That(t, line["operation"] == "Metrics" && line["level"] == "ERROR" && line["code"] == "internal", "%v", line)
 }

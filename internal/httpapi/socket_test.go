@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -67,9 +66,7 @@ func TestAClientOfASocketThatDoesNotAnswerPingsIsGone(t *testing.T) {
 	}()
 	waitFor(t, func() bool { return s.Keepalives.Load() > 150 })
 	w.hub.Publish(numbered(1))
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, <-done)
 }
 
 func TestAPingOfTheClientIsAnswered(t *testing.T) {
@@ -182,15 +179,13 @@ func TestASubscriberThatNeverReadsDelaysNobody(t *testing.T) {
 				began := time.Now()
 				w.hub.Publish(e)
 				slowest = max(slowest, time.Since(began))
-				if got := next(t, other); got.Owner != fmt.Sprint(i) {
-					t.Fatalf("got %s, want %d", got.Owner, i)
-				}
+				got := next(t, other)
+				assert.Must(t, got.Owner == fmt.Sprint(i), "got %s, want %d", got.Owner, i)
 			}
 			assert.That(t, slowest < w.server.streams.write, "the publisher waited for %s", slowest)
 			waitFor(t, func() bool { return w.server.open.taken.Load() == 1 })
-			if line := log.next(t); line["error"] == nil {
-				t.Errorf("the log does not tell why it ended: %v", line)
-			}
+			line := log.next(t)
+			assert.That(t, line["error"] != nil, "the log does not tell why it ended: %v", line)
 			w.hub.Publish(numbered(n))
 			expect(t, other, n, n)
 		})
@@ -221,9 +216,7 @@ func TestAStreamOutlivesTheConnectionsDeadlines(t *testing.T) {
 		signs := 0
 		for {
 			line, err := body.ReadString('\n')
-			if err != nil {
-				t.Fatalf("cut after %s: %v", time.Since(began), err)
-			}
+			assert.Must(t, err == nil, "cut after %s: %v", time.Since(began), err)
 			if line == ": keepalive\n" {
 				signs++
 			}
@@ -231,12 +224,10 @@ func TestAStreamOutlivesTheConnectionsDeadlines(t *testing.T) {
 				break
 			}
 		}
-		if want := int(5 * time.Hour / (15 * time.Second)); signs < want-1 || signs > want {
-			t.Errorf("%d signs of life in 5h, want %d", signs, want)
-		}
-		if got := time.Since(began); got < 5*time.Hour || got > 5*time.Hour+2*events.WakePause {
-			t.Errorf("the event came after %s", got)
-		}
+		want := int(5 * time.Hour / (15 * time.Second))
+		assert.That(t, signs >= want-1 && signs <= want, "%d signs of life in 5h, want %d", signs, want)
+		got := time.Since(began)
+		assert.That(t, got >= 5*time.Hour && got <= 5*time.Hour+2*events.WakePause, "the event came after %s", got)
 		// It does not read any more: one write may take 10 s, not more.
 		hub.Publish(numbered(2))
 		time.Sleep(10*time.Second + time.Second)
@@ -276,9 +267,7 @@ func TestWhatASocketHoldsBackLeavesInOneWrite(t *testing.T) {
 	c.Conn.(*countingConn).err = io.ErrShortWrite
 	c.hold(deadline)
 	_, _ = c.Write(make([]byte, 3))
-	if err := c.release(); !errors.Is(err, io.ErrShortWrite) {
-		t.Errorf("an error is lost: %v", err)
-	}
+	assert.ErrorIs(t, c.release(), io.ErrShortWrite, "an error is lost")
 }
 
 // countingConn notes the sizes of writes.

@@ -84,9 +84,8 @@ func TestAPollThatSeesADrainEmptyTheQueueIsSentAway(t *testing.T) {
 	answers := g.later(t, "GET", "/v1/locks/deploy?wait=5m&since=one")
 	<-begun
 	g.server.Drain()
-	if a := <-answers; a == nil || a.Status != 503 || a.Code() != "draining" {
-		t.Errorf("%+v", a)
-	}
+	a := <-answers
+	assert.That(t, a != nil && a.Status == 503 && a.Code() == "draining", "%+v", a)
 }
 
 func TestABlockingAcquireIsNotToldOfATicketWhenTheGatewayDrains(t *testing.T) {
@@ -100,9 +99,8 @@ func TestABlockingAcquireIsNotToldOfATicketWhenTheGatewayDrains(t *testing.T) {
 	answers := g.later(t, "POST", "/v1/locks/deploy/leases?wait=forever", apitest.Key(someKey))
 	<-begun
 	g.server.Drain()
-	if a := <-answers; a == nil || a.Status != 503 || a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
-		t.Errorf("%+v", a)
-	}
+	a := <-answers
+	assert.That(t, a != nil && a.Status == 503 && a.Code() == "draining" && a.Header.Get("Retry-After") == "0", "%+v", a)
 }
 
 func TestTheNumberOfThoseWhoWaitIsBounded(t *testing.T) {
@@ -204,18 +202,15 @@ func TestASlowClientIsCutOff(t *testing.T) {
 			go func() { _ = srv.Serve(listener) }()
 			conn := listener.dial()
 			started := time.Now()
-			if _, err := io.WriteString(conn, begun); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.WriteString(conn, begun)
+			assert.NoError(t, err)
 			got, _ := io.ReadAll(conn) // until the server closes
 			assert.That(t, strings.HasPrefix(string(got), answer) && (answer != "" || len(got) <= 0),
 				"after %q it was answered %q", begun, got)
-			if took := time.Since(started); took > idleTimeout+readTimeout {
-				t.Errorf("after %q it took %s", begun, took)
-			}
-			if calls := f.asked(); len(calls) > 0 {
-				t.Errorf("the manager was asked: %q", calls)
-			}
+			took := time.Since(started)
+			assert.That(t, took <= idleTimeout+readTimeout, "after %q it took %s", begun, took)
+			calls := f.asked()
+			assert.That(t, len(calls) <= 0, "the manager was asked: %q", calls)
 			_ = srv.Close()
 			synctest.Wait()
 		})
@@ -235,13 +230,11 @@ func TestAClientThatDoesNotReadItsAnswerIsCutOff(t *testing.T) {
 		Configure(srv)
 		go func() { _ = srv.Serve(listener) }()
 		conn := listener.dial()
-		if _, err := io.WriteString(conn, "GET /v1/locks/deploy?wait=5m&since=x HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := io.WriteString(conn, "GET /v1/locks/deploy?wait=5m&since=x HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		assert.NoError(t, err)
 		time.Sleep(time.Minute + writeTimeout + time.Second)
-		if got, _ := io.ReadAll(conn); len(got) > 0 {
-			t.Errorf("the server still writes: %s", got)
-		}
+		got, _ := io.ReadAll(conn)
+		assert.That(t, len(got) <= 0, "the server still writes: %s", got)
 		_ = srv.Close()
 		synctest.Wait()
 	})

@@ -174,9 +174,7 @@ func tell(s *webhooks.Service, lease, lock string) {
 
 func read[T any](t *testing.T, a *apitest.Answer) (v T) {
 	t.Helper()
-	if err := json.Unmarshal(a.Body, &v); err != nil {
-		t.Fatalf("%d %s: %v", a.Status, a.Body, err)
-	}
+	assert.NoError(t, json.Unmarshal(a.Body, &v), "%d %s", a.Status, a.Body)
 	return v
 }
 

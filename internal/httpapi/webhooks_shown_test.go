@@ -18,9 +18,7 @@ func TestThePathOfAURLIsShownToTheRequestThatSetsItAlone(t *testing.T) {
 	shown := strings.TrimSuffix(r.url, "/hook") + "/..."
 	a := g.send(t, "POST", "/v1/webhooks", jsonParts(`{"url":"`, secret, `"}`))
 	made := read[api.Webhook](t, a)
-	if made.URL != secret {
-		t.Errorf("the answer to the request that set it: %s", a.Body)
-	}
+	assert.That(t, made.URL == secret, "the answer to the request that set it: %s", a.Body)
 	at := "/v1/webhooks/" + made.ID
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", "/v1/webhooks", ""}, {"GET", at, ""}, {"PATCH", at, `{"description":"other"}`}, {"PATCH", at, `{"enabled":true}`}, {"POST", at + "/rotate", ""},

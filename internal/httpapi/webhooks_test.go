@@ -132,9 +132,8 @@ func TestEachWrongFieldOfAWebhookIsNamed(t *testing.T) {
 			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, a.Status, a.Body)
 		}
 	}
-	if list := read[api.WebhookList](t, g.send(t, "GET", "/v1/webhooks")); len(list.Items) != 1 {
-		t.Errorf("%d were made of refused ones", len(list.Items)-1)
-	}
+	list := read[api.WebhookList](t, g.send(t, "GET", "/v1/webhooks"))
+	assert.That(t, len(list.Items) == 1, "%d were made of refused ones", len(list.Items)-1)
 }
 
 func TestATestIsSentAndTold(t *testing.T) {
@@ -169,9 +168,8 @@ func TestARotatedSecretSignsBesideItsPredecessorForAWhile(t *testing.T) {
 	assert.Equal(t, len(strings.Fields(r.heads[0].Get("Webhook-Signature"))), 2, "signatures")
 	rotated = read[api.Webhook](t, g.send(t, "POST", at+"/rotate?overlap=0s"))
 	g.send(t, "POST", at+"/test")
-	if n := len(strings.Fields(r.heads[1].Get("Webhook-Signature"))); n != 1 || rotated.OldSecretUntil != nil {
-		t.Errorf("%d signatures, %+v", n, rotated)
-	}
+	n := len(strings.Fields(r.heads[1].Get("Webhook-Signature")))
+	assert.That(t, n == 1 && rotated.OldSecretUntil == nil, "%d signatures, %+v", n, rotated)
 }
 
 // hooked is a gateway of a fleet, with webhooks.
@@ -210,9 +208,7 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 		if len(list.Items) != 2 || list.Items[0].Time.Before(list.Items[1].Time) || list.Items[0].GatewayID == list.Items[1].GatewayID {
 			t.Errorf("%+v", list)
 		}
-		if list := read[api.WebhookList](t, g.send(t, "GET", "/v1/webhooks")); list.Items[0].Deliveries.DeadLetters != 2 {
-			t.Errorf("%+v", list)
-		}
+		assert.Equal(t, read[api.WebhookList](t, g.send(t, "GET", "/v1/webhooks")).Items[0].Deliveries.DeadLetters, 2)
 	}
 	if a := one.send(t, "POST", at+"/replay"); a.Status != 422 || a.Problem.Field != "enabled" {
 		t.Errorf("a replay to a disabled one: %d %s", a.Status, a.Body)
@@ -247,9 +243,7 @@ func TestWhatBecameOfMessagesIsToldForTheWholeFleet(t *testing.T) {
 		w := read[api.Webhook](t, two.send(t, "GET", at))
 		return w.Deliveries.DeadLetters == 0 && w.Deliveries.Waiting == 0 && w.Deliveries.FailingSince == nil
 	})
-	if r.count() != 4 || r.heads[2].Get("Webhook-Id") != there.MessageID {
-		t.Errorf("%d arrived", r.count())
-	}
+	assert.That(t, r.count() == 4 && r.heads[2].Get("Webhook-Id") == there.MessageID, "%d arrived", r.count())
 }
 
 func TestWhatFoundNoRoomInTheOutboxIsToldForTheWholeFleet(t *testing.T) {
@@ -263,9 +257,8 @@ func TestWhatFoundNoRoomInTheOutboxIsToldForTheWholeFleet(t *testing.T) {
 		services[i] = service
 	}
 	gateways[0].peers = []locks.Peer{{Gateway: "one", Self: true, Registered: true}, {Gateway: "two", Registered: true, Address: gateways[1].address()}}
-	if a := gateways[0].send(t, "GET", "/v1/webhooks"); !strings.Contains(string(a.Body), `"outbox":{"entries":0,"limit":1,"dropped":0}`) {
-		t.Errorf("%s", a.Body)
-	}
+	a := gateways[0].send(t, "GET", "/v1/webhooks")
+	assert.That(t, strings.Contains(string(a.Body), `"outbox":{"entries":0,"limit":1,"dropped":0}`), "%s", a.Body)
 	made := read[api.Webhook](t, gateways[0].send(t, "POST", "/v1/webhooks?url="+r.url))
 	for i, service := range services {
 		service.Refresh()

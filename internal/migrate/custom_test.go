@@ -38,8 +38,7 @@ func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 	names, _, err := openOffline(t, to).Children(testContext(t), "/hosts/x")
 	assert.Must(t, err == nil && len(names) == 2, "%q, %v", names, err)
 	for i, prefix := range want {
-		if all := strings.Join(names, " "); !strings.Contains(all, prefix+"000000000"+string(rune('0'+i))) {
-			t.Errorf("%s lacks %s as the number %d", all, prefix, i)
-		}
+		all := strings.Join(names, " ")
+		assert.That(t, strings.Contains(all, prefix+"000000000"+string(rune('0'+i))), "%s lacks %s as the number %d", all, prefix, i)
 	}
 }

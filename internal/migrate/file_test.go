@@ -52,9 +52,8 @@ func written(t testing.TB, a *Archive) string {
 
 func TestAFileIsReadAsItWasWritten(t *testing.T) {
 	a := small(t)
-	if diff := cmp.Diff(a, throughFile(t, a)); diff != "" {
-		t.Errorf("-written +read:\n%s", diff)
-	}
+	diff := cmp.Diff(a, throughFile(t, a))
+	assert.That(t, diff == "", "-written +read:\n%s", diff)
 	if file := written(t, a); !strings.Contains(file, `"data":"{\"window\":\"10s\",\"largest\":\"10s\"}"`) || strings.Contains(file, `\u003c`) {
 		t.Errorf("not made for readers:\n%s", file)
 	}

@@ -71,9 +71,8 @@ func (s *site) put(path, data string) {
 
 func (s *site) commit(ops ...zk.Op) {
 	s.t.Helper()
-	if at, err := s.Commit(testContext(s.t), ops); err != nil {
-		s.t.Fatalf("operation %d: %v", at, err)
-	}
+	at, err := s.Commit(testContext(s.t), ops)
+	assert.NoError(s.t, err, "operation %d", at)
 }
 
 func newLease(t rapid.TB, fleet recipe.FleetID) recipe.LeaseID {
@@ -168,9 +167,8 @@ func throughFile(t testing.TB, a *Archive) *Archive {
 
 func importInto(t testing.TB, cfg zk.Config, a *Archive) {
 	t.Helper()
-	if _, err := Import(testContext(t), cfg, a, ImportOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Import(testContext(t), cfg, a, ImportOptions{})
+	assert.NoError(t, err)
 }
 
 // wantKind checks that an error says what is in the way, and all the words.

@@ -259,9 +259,8 @@ func TestAnImportRefusesARootWithAnythingInIt(t *testing.T) {
 		wantKind(t, err, KindNotEmpty, "own")
 	}
 	assert.That(t, fmt.Sprint(tree(t, s.Offline, s.Root())) == fmt.Sprint(before), "something was changed")
-	if after := tree(t, s.Offline, "/mine"); len(after) != 2 {
-		t.Errorf("something was changed: %v", after)
-	}
+	after := tree(t, s.Offline, "/mine")
+	assert.That(t, len(after) == 2, "something was changed: %v", after)
 	// One that is not there, and may not be created.
 	cfg.Root, cfg.CreateRoot = "/nowhere", false
 	_, err := Import(testContext(t), cfg, a, ImportOptions{})
@@ -288,14 +287,12 @@ func TestAnImportRefusesALockThatOtherProgramsUseThere(t *testing.T) {
 	}
 	_, err := Import(testContext(t), cfg, a, ImportOptions{})
 	wantKind(t, err, KindNotEmpty, outside+"/x", "in use")
-	if left := tree(t, o, cfg.Root); len(left) > 1 {
-		t.Errorf("left behind: %v", left)
-	}
+	left := tree(t, o, cfg.Root)
+	assert.That(t, len(left) <= 1, "left behind: %v", left)
 	other.commit(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000000", Version: -1})
 	importInto(t, cfg, a)
-	if _, ok := tree(t, o, outside)[outside+"/z/5678__lock__0000000000"]; !ok {
-		t.Error("another program's contender is gone")
-	}
+	_, ok := tree(t, o, outside)[outside+"/z/5678__lock__0000000000"]
+	assert.That(t, ok, "another program's contender is gone")
 }
 
 // An import that died is cleared up behind where it wrote, and nowhere else.
@@ -312,9 +309,8 @@ func TestClearingLeavesOtherProgramsContendersAlone(t *testing.T) {
 	other.put(outside+"/x/1234__lock__0000000099", "")
 	_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true})
 	wantKind(t, err, KindNotEmpty, outside+"/x")
-	if left := tree(t, o, outside+"/x"); len(left) != 2 {
-		t.Errorf("in the lock there is %v", left)
-	}
+	left := tree(t, o, outside+"/x")
+	assert.That(t, len(left) == 2, "in the lock there is %v", left)
 	other.commit(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000099", Version: -1})
 	if _, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true}); err != nil {
 		t.Fatal(err)

@@ -85,9 +85,8 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			}
 			assert.That(t, maps.Equal(before, tree(t, s.Offline, from.Root)), "the export has changed something")
 			read := throughFile(t, a)
-			if diff := cmp.Diff(a, read); diff != "" {
-				t.Errorf("the file says (-exported +read):\n%s", diff)
-			}
+			diff := cmp.Diff(a, read)
+			assert.That(t, diff == "", "the file says (-exported +read):\n%s", diff)
 			got, err := Import(testContext(t), to, read, ImportOptions{})
 			assert.NoError(t, err)
 			assert.That(t, cmp.Equal(got, sum), "imported %+v, exported %+v", got, sum)
@@ -125,9 +124,8 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			if want, have := queue(t, s.Offline, s.fleet, outside+"/x"), queue(t, o, s.fleet, outside+"/x"); len(want) != 1 || !slices.Equal(have, want) {
 				t.Errorf("outside there is %v, want %v", have, want)
 			}
-			if _, there := after[to.Root+zk.NodeImport]; there {
-				t.Error("the import's node is still there")
-			}
+			_, there := after[to.Root+zk.NodeImport]
+			assert.That(t, !there, "the import's node is still there")
 			// A gateway starts there.
 			to.CreateRoot = false
 			layout, err := layout.Open(testContext(t), to)
@@ -232,9 +230,7 @@ func TestAnExportNoticesAGatewayThatCameAndWentMeanwhile(t *testing.T) {
 	_, _, err = Export(testContext(t), cfg, ExportOptions{Progress: func(what string, done, total int) {
 		if what == "reading leases" && !came { // there is one
 			came = true
-			if err := openSession(t, cfg, layout).Close(testContext(t)); err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, openSession(t, cfg, layout).Close(testContext(t)))
 		}
 	}})
 	wantKind(t, err, KindInUse, "was started while")

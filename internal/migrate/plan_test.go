@@ -76,9 +76,7 @@ func TestAPlanKeepsEveryOrderAndEveryTokenApart(t *testing.T) {
 				all++
 				dir, name := op.Path[:lastSlash(op.Path)], op.Path[lastSlash(op.Path)+1:]
 				parsed, ok := recipe.Parse(testFleet, name+"0000000001")
-				if !ok || parsed.Unknown || parsed.FirstCzxid != 0 {
-					t.Fatalf("step %d creates %s", n, op.Path)
-				}
+				assert.Must(t, ok && !parsed.Unknown && parsed.FirstCzxid == 0, "step %d creates %s", n, op.Path)
 				if other := in[dir]; other != "" && other != string(parsed.LeaseID) {
 					t.Fatalf("step %d creates two leases of %s, which get one token", n, dir)
 				}
@@ -97,9 +95,7 @@ func TestAPlanKeepsEveryOrderAndEveryTokenApart(t *testing.T) {
 			}
 			slices.SortFunc(want, func(a, b recipe.Contender) int { return recipe.Compare(a.Number, a.Name, b.Number, b.Name) })
 			for i, id := range order["/other/locks/"+lock] {
-				if string(want[i].LeaseID) != id {
-					t.Fatalf("%s: place %d is %s's, not %s's", lock, i, id, want[i].LeaseID)
-				}
+				assert.Must(t, string(want[i].LeaseID) == id, "%s: place %d is %s's, not %s's", lock, i, id, want[i].LeaseID)
 			}
 		}
 		// A group of locks is created whole: no other can get between.
@@ -127,9 +123,8 @@ func TestParentsAreCreatedBeforeTheirChildren(t *testing.T) {
 	made := map[string]bool{"/r": true}
 	for _, s := range steps {
 		for _, op := range s.ops {
-			if parent := op.Path[:lastSlash(op.Path)]; !made[parent] {
-				t.Errorf("%s is created before %s", op.Path, parent)
-			}
+			parent := op.Path[:lastSlash(op.Path)]
+			assert.That(t, made[parent], "%s is created before %s", op.Path, parent)
 			assert.That(t, !made[op.Path], "%s is created twice", op.Path)
 			made[op.Path] = true
 		}
@@ -143,7 +138,6 @@ func TestAnArchiveThatNoTransactionCanHoldIsRefusedBeforeAnythingIsWritten(t *te
 	cfg := server(t)
 	_, err := Import(testContext(t), cfg, a, ImportOptions{})
 	wantKind(t, err, KindNotMovable, "bytes")
-	if names := tree(t, openOffline(t, cfg), zk.DefaultRoot); len(names) != 0 {
-		t.Errorf("written: %v", names)
-	}
+	names := tree(t, openOffline(t, cfg), zk.DefaultRoot)
+	assert.That(t, len(names) == 0, "written: %v", names)
 }

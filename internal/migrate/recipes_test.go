@@ -160,24 +160,20 @@ func TestALeaseOverSeveralLocksIsMadeInOneTransactionAgain(t *testing.T) {
 				t.Errorf("place %d of %s was %q and is %q", i, lock, a.Name, b.Name)
 			}
 			if slices.Contains(groups, b.LeaseID) {
-				if first, known := czxids[b.LeaseID]; known && first != b.czxid {
-					t.Errorf("%s is made in transactions %d and %d", b.LeaseID, first, b.czxid)
-				}
+				first, known := czxids[b.LeaseID]
+				assert.That(t, !known || first == b.czxid, "%s is made in transactions %d and %d", b.LeaseID, first, b.czxid)
 				if czxids[b.LeaseID] = b.czxid; b.Groups != 3 {
 					t.Errorf("%q is one of 3", b.Name)
 				}
 			}
 		}
 		for i := 1; i < len(is); i++ {
-			if is[i].czxid <= is[i-1].czxid {
-				t.Errorf("%q of %s is as old as the one before it", is[i].Name, lock)
-			}
+			assert.That(t, is[i].czxid > is[i-1].czxid, "%q of %s is as old as the one before it", is[i].Name, lock)
 		}
 	}
 	for id, czxid := range czxids {
-		if other, twice := owners[czxid]; twice {
-			t.Errorf("%s and %s share a token", id, other)
-		}
+		other, twice := owners[czxid]
+		assert.That(t, !twice, "%s and %s share a token", id, other)
 		owners[czxid] = id
 	}
 	assert.That(t, len(czxids) == len(groups), "%d groups, want %d", len(czxids), len(groups))
@@ -256,8 +252,7 @@ func TestALeaseOverManyLocksIsMovedOrRefusedAsAWhole(t *testing.T) {
 			continue
 		}
 		wantKind(t, err, KindNotMovable, "bytes", "metadata")
-		if names := tree(t, openOffline(t, cfg), zk.DefaultRoot); len(names) != 0 {
-			t.Errorf("written: %v", names)
-		}
+		names := tree(t, openOffline(t, cfg), zk.DefaultRoot)
+		assert.That(t, len(names) == 0, "written: %v", names)
 	}
 }

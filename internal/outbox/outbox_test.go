@@ -92,9 +92,7 @@ func newMemberOf(t *testing.T, server *embeddedtest.Server, room int, hub *event
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() {
-		if err := m.Run(ctx); err != nil {
-			t.Errorf("run: %v", err)
-		}
+		assert.Nil(t, m.Run(ctx), "run")
 	})
 	all.Go(func() { _ = m.hooks.Run(ctx) })
 	m.stop = func() { cancel(); all.Wait() }
@@ -130,9 +128,8 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 	}
 	testkit.Eventually(t, 10*time.Second, func() bool { return len(receiver.of("deploy-1")) == 1 && len(receiver.of("deploy-2")) == 1 && empty() }, "both are told, and the outbox is empty")
 	testkit.Eventually(t, 10*time.Second, func() bool { _, err := second.hooks.Get(sub.ID); return err == nil }, "its watch tells the other one of the subscription")
-	if got := receiver.of("other"); len(got) != 0 {
-		t.Errorf("told without a subscription: %q", got)
-	}
+	got := receiver.of("other")
+	assert.That(t, len(got) == 0, "told without a subscription: %q", got)
 	assert.Slices(t, receiver.of("deploy-1"), []string{webhooks.Released}, "told")
 
 	// What a gateway has not delivered when it goes, the other one delivers.
@@ -167,9 +164,7 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 		q, err := second.Lock(t.Context(), locks.LockRequest{Lock: "deploy-theirs"})
 		return err == nil && len(q.Holders) == 1
 	}, "it holds")
-	if res := second.Nodes().Commit(t.Context(), []zk.Op{{Kind: zk.OpDelete, Path: res.Paths[1], Version: -1}}); res.Outcome != zk.Done {
-		t.Fatalf("%+v", res)
-	}
+	assert.MustEqual(t, second.Nodes().Commit(t.Context(), []zk.Op{{Kind: zk.OpDelete, Path: res.Paths[1], Version: -1}}).Outcome, zk.Done)
 	testkit.Eventually(t, 10*time.Second, func() bool { return slices.Equal(receiver.of("deploy-theirs"), []string{webhooks.Removed}) }, "its end is told")
 }
 
@@ -194,9 +189,8 @@ func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsAnEvent(t *testing.T) {
 	if lost < 2 || lost > 3 { // about: an entry that is made while they are counted may be missing from the count
 		t.Errorf("%d of 5 had no room", lost)
 	}
-	if e := dropped()[0]; e.Count < 1 || e.Count > lost || e.Gateway != m.GatewayID() || e.Detail == "" || len(dropped()) != 1 {
-		t.Errorf("%+v", e)
-	}
+	e := dropped()[0]
+	assert.That(t, e.Count >= 1 && e.Count <= lost && e.Gateway == m.GatewayID() && e.Detail != "" && len(dropped()) == 1, "%+v", e)
 	receiver.set(false)
 	testkit.Eventually(t, 30*time.Second, func() bool {
 		names, _, err := m.Nodes().Children(t.Context(), "/lockkeeper/outbox")
@@ -205,13 +199,10 @@ func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsAnEvent(t *testing.T) {
 	m.cycle(t, "lock-5")
 	testkit.Eventually(t, 10*time.Second, func() bool { return len(receiver.of("lock-5")) == 1 }, "there is room again")
 	for i := range 5 {
-		if got := len(receiver.of(fmt.Sprint("lock-", i))); got != 1 && i < 5-lost || got != 0 && i >= 5-lost {
-			t.Errorf("lock-%d is told %d times", i, got)
-		}
+		got := len(receiver.of(fmt.Sprint("lock-", i)))
+		assert.That(t, (got == 1 || i >= 5-lost) && (got == 0 || i < 5-lost), "lock-%d is told %d times", i, got)
 	}
-	if o := m.hooks.Outbox(); o.Dropped != lost {
-		t.Errorf("%+v", o)
-	}
+	assert.Equal(t, m.hooks.Outbox().Dropped, lost)
 }
 
 func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
@@ -237,9 +228,8 @@ func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
 	}
 	testkit.Eventually(t, 20*time.Second, func() bool { return len(named()) > 0 }, "an event tells of it")
 	status := m.hooks.Statuses()[left.ID]
-	if e := named()[0]; e.Webhook != left.ID || e.Count < 1 || e.Detail == "" || e.Gateway != m.GatewayID() {
-		t.Errorf("%+v", e)
-	}
+	e := named()[0]
+	assert.That(t, e.Webhook == left.ID && e.Count >= 1 && e.Detail != "" && e.Gateway == m.GatewayID(), "%+v", e)
 	assert.That(t, status.Waiting <= 8 && status.Waiting+status.Dropped == ends, "%+v of %d", status, ends)
 }
 
@@ -257,18 +247,16 @@ func TestAnEndIsDescribedInOneOrderByEachGateway(t *testing.T) {
 
 func TestTheEndOfOneLockAloneHasAnEntryOfItsOwn(t *testing.T) {
 	e := manager.Ending{LeaseID: "l", Part: 2, Reason: locks.ReasonGatewayLeft, Parts: []manager.EndingPart{{NS: "default", Lock: "b", Znode: "/2"}}}
-	if got := endOf(&e).Entry; got == "l" || got != webhooks.PartEntry("l", 2) {
-		t.Errorf("it is %s: the other locks find it there and stay untold", got)
-	}
+	got := endOf(&e).Entry
+	assert.That(t, got != "l" && got == webhooks.PartEntry("l", 2), "it is %s: the other locks find it there and stay untold", got)
 }
 
 func TestEveryReasonHasAType(t *testing.T) {
 	for reason, want := range map[locks.Reason]string{locks.ReasonReleased: webhooks.Released, locks.ReasonExpired: webhooks.Expired, locks.ReasonCancelled: webhooks.Cancelled,
 		locks.ReasonUnclaimed: webhooks.Unclaimed, locks.ReasonRevoked: webhooks.Revoked, locks.ReasonDestroyed: webhooks.Destroyed,
 		locks.ReasonRemoved: webhooks.Removed, locks.ReasonGatewayLeft: webhooks.Removed, locks.ReasonUnknown: webhooks.Removed} {
-		if got := typeOf(&manager.Ending{Reason: reason}); got != want || !slices.Contains(webhooks.Types, got) {
-			t.Errorf("%s is told as %s", reason, got)
-		}
+		got := typeOf(&manager.Ending{Reason: reason})
+		assert.That(t, got == want && slices.Contains(webhooks.Types, got), "%s is told as %s", reason, got)
 	}
 }
 

@@ -62,9 +62,8 @@ func siteOn(t testing.TB, cfg zk.Config) *site {
 
 func (s *site) commit(ops ...zk.Op) {
 	s.t.Helper()
-	if at, err := s.Commit(testContext(s.t), ops); err != nil {
-		s.t.Fatalf("operation %d: %v", at, err)
-	}
+	at, err := s.Commit(testContext(s.t), ops)
+	assert.NoError(s.t, err, "operation %d", at)
 }
 
 func (s *site) put(path, data string) {
@@ -128,9 +127,8 @@ func (s *site) gateway(address string) *session.Session {
 }
 
 func end(t testing.TB, session *session.Session) {
-	if err := session.Close(testContext(t)); err != nil && !errors.Is(err, zk.ErrSessionGone) {
-		t.Error(err)
-	}
+	err := session.Close(testContext(t))
+	assert.That(t, err == nil || errors.Is(err, zk.ErrSessionGone), "%v", err)
 }
 
 // below is every path below another one, in order.
@@ -255,9 +253,8 @@ func TestWhileAGatewayIsRegisteredNothingIsSwept(t *testing.T) {
 		_, err := s.sweep(Options{DryRun: dry})
 		wantKind(t, err, KindInUse, "10.0.0.1:8080", session.ID(), "stop every gateway")
 	}
-	if left := s.below(s.lock("deploy")); len(left) != 1 {
-		t.Errorf("left: %v", left)
-	}
+	left := s.below(s.lock("deploy"))
+	assert.That(t, len(left) == 1, "left: %v", left)
 	end(t, session)
 	if _, err := s.sweep(Options{}); err != nil {
 		t.Error(err)

@@ -45,9 +45,8 @@ func TestAddressesInsideAreRefused(t *testing.T) {
 				t.Errorf("%s: %v", raw, err)
 			}
 			s.Secrets = []Secret{NewSecret()}
-			if attempt := newSender(t, a).Send(t.Context(), s, testMessage()); attempt.Result != Failed || attempt.Status != 0 {
-				t.Errorf("%s was sent to: %+v", raw, attempt)
-			}
+			attempt := newSender(t, a).Send(t.Context(), s, testMessage())
+			assert.That(t, attempt.Result == Failed && attempt.Status == 0, "%s was sent to: %+v", raw, attempt)
 		}
 	}
 	assert.Equal(t, reached.Load(), 0, "requests arrived")
@@ -63,9 +62,7 @@ func TestTricksWithURLsAreRefused(t *testing.T) {
 		assert.That(t, (&Subscription{URL: raw}).Normalize(a) != nil, "%q was accepted", raw)
 	}
 	for _, raw := range []string{"https://example.com/a?b=c", "http://example.com:8080", "https://8.8.8.8/", "https://[2606:4700::1111]/", "https://hooks.example.co.uk./x"} {
-		if err := (&Subscription{URL: raw}).Normalize(a); err != nil {
-			t.Errorf("%q: %v", raw, err)
-		}
+		assert.Nil(t, (&Subscription{URL: raw}).Normalize(a), "%q", raw)
 	}
 }
 
@@ -89,9 +86,8 @@ func TestARedirectLeadsNowhere(t *testing.T) {
 	outside := httptest.NewServer(http.RedirectHandler(inside.URL, http.StatusTemporaryRedirect))
 	defer outside.Close()
 	a := newSender(t, everywhere(t)).Send(t.Context(), &Subscription{URL: outside.URL, Secrets: []Secret{NewSecret()}}, testMessage())
-	if a.Result != Failed || a.Status != http.StatusTemporaryRedirect || reached.Load() != 0 {
-		t.Errorf("%+v, and %d requests arrived behind it", a, reached.Load())
-	}
+	assert.That(t, a.Result == Failed && a.Status == http.StatusTemporaryRedirect && reached.Load() == 0,
+		"%+v, and %d requests arrived behind it", a, reached.Load())
 }
 
 func TestWhatIsAllowedIsLetThrough(t *testing.T) {
@@ -114,9 +110,8 @@ func TestWhatIsAllowedIsLetThrough(t *testing.T) {
 		if err := s.Normalize(a); (err == nil) != c.through {
 			t.Errorf("%+v: %v", c, err)
 		}
-		if got := newSender(t, a).Send(t.Context(), s, testMessage()); (got.Result == Delivered) != c.through {
-			t.Errorf("%+v: %+v", c, got)
-		}
+		got := newSender(t, a).Send(t.Context(), s, testMessage())
+		assert.That(t, (got.Result == Delivered) == c.through, "%+v: %+v", c, got)
 	}
 	for _, entry := range []string{"", "10.0.0.0/33", "a b", "http://x", "*.example.com", "::ffff:10.0.0.0/104", "2130706433", "fe80::1%lo"} {
 		if _, err := NewAddresses(false, []string{entry}); err == nil {
@@ -138,9 +133,8 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	s := newSender(t, everywhere(t))
 	sub := &Subscription{URL: server.URL, Secrets: []Secret{NewSecret()}}
 	for range 20 {
-		if a := s.Send(t.Context(), sub, testMessage()); a.Result != Delivered || a.Took > time.Minute {
-			t.Fatalf("%+v", a)
-		}
+		a := s.Send(t.Context(), sub, testMessage())
+		assert.Must(t, a.Result == Delivered && a.Took <= time.Minute, "%+v", a)
 	}
 	assert.Equal(t, conns.Load(), 1, "connections for 20 messages")
 }

@@ -27,12 +27,8 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		c.Add(entry(2, "b", s)) // another lock's, but the receiver is paused
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if r.seen[1].at.Sub(r.seen[0].at) < 10*time.Minute {
-			t.Errorf("sent after %v", r.seen[1].at.Sub(r.seen[0].at))
-		}
-		if len(r.delivered(s.ID)) != 2 {
-			t.Errorf("told %q", r.delivered(s.ID))
-		}
+		assert.That(t, r.seen[1].at.Sub(r.seen[0].at) >= 10*time.Minute, "sent after %v", r.seen[1].at.Sub(r.seen[0].at))
+		assert.That(t, len(r.delivered(s.ID)) == 2, "told %q", r.delivered(s.ID))
 	})
 }
 
@@ -55,9 +51,8 @@ func TestRetryAfterIsHonouredAfterAnotherMessageWasDelivered(t *testing.T) {
 		assert.Slices(t, r.delivered(s.ID), []string{"b2"}, "told")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if got := r.delivered(s.ID); len(got) != 2 {
-			t.Errorf("told %q", got)
-		}
+		got := r.delivered(s.ID)
+		assert.That(t, len(got) == 2, "told %q", got)
 	})
 }
 
@@ -142,9 +137,7 @@ func TestNothingIsLostWhateverFails(t *testing.T) {
 					delivered++
 					n := 0
 					fmt.Sscan(strings.TrimPrefix(d.order, d.lock), &n)
-					if n < last[d.lock] {
-						t.Errorf("seed %d: %s came after %d", seed, d.order, last[d.lock])
-					}
+					assert.That(t, n >= last[d.lock], "seed %d: %s came after %d", seed, d.order, last[d.lock])
 					last[d.lock] = n
 				}
 			}

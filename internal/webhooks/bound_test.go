@@ -43,9 +43,8 @@ func TestWhatFindsNoRoomInTheOutboxIsCountedAndTheRestIsDelivered(t *testing.T) 
 		b.ends(t, "early-", 3)
 		b.ends(t, "late-", 2)
 		assert.Slices(t, b.left(), []string{"early-0", "early-1", "early-2"}, "outbox")
-		if o := b.services[0].Outbox(); o.Entries != 3 || o.Limit != 4 || o.Dropped != 2 || o.LastDropped.IsZero() {
-			t.Errorf("%+v", o)
-		}
+		o := b.services[0].Outbox()
+		assert.That(t, o.Entries == 3 && o.Limit == 4 && o.Dropped == 2 && !o.LastDropped.IsZero(), "%+v", o)
 		b.receivers.mu.Lock()
 		b.answer = ok
 		b.receivers.mu.Unlock()
@@ -118,9 +117,8 @@ func TestAnEndWithoutRoomIsCountedWhenItIsDoneOrMayBe(t *testing.T) {
 			}
 			b.services[0].Ended(entry, ops, zk.Result{Outcome: c.outcome, Culprit: -1, Err: zk.ErrNoNode})
 			synctest.Wait()
-			if o := b.services[0].Outbox(); o.Dropped != c.dropped || o.Entries != 1 {
-				t.Errorf("%s: %+v", name, o)
-			}
+			o := b.services[0].Outbox()
+			assert.That(t, o.Dropped == c.dropped && o.Entries == 1, "%s: %+v", name, o)
 		})
 	}
 }

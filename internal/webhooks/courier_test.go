@@ -127,9 +127,8 @@ func TestWhatIsDeliveredIsDone(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.Slices(t, r.delivered(one.ID), []string{"a1"}, "one was told")
-		if got := r.delivered(two.ID); len(got) != 2 {
-			t.Errorf("two was told %q", got)
-		}
+		got := r.delivered(two.ID)
+		assert.That(t, len(got) == 2, "two was told %q", got)
 		assert.That(t, slices.Equal(k.done, []string{"lease1"}), "done: %q", k.done)
 		ids := map[string]bool{}
 		for _, s := range r.seen {
@@ -168,17 +167,13 @@ func TestAReceiverThatIsDownForAnHourGetsEverythingInOrder(t *testing.T) {
 			}
 		}
 		for lock, list := range want {
-			if !slices.Equal(got[lock], list) {
-				t.Errorf("%s was told %q", lock, got[lock])
-			}
+			assert.That(t, slices.Equal(got[lock], list), "%s was told %q", lock, got[lock])
 		}
 		assert.That(t, len(k.done) == ends, "%d of %d entries are done", len(k.done), ends)
-		if dead := c.DeadLetters("", 10); len(dead) != 0 {
-			t.Errorf("dead: %+v", dead)
-		}
-		if tries := len(r.seen) - ends; tries > 200 {
-			t.Errorf("a receiver that is down was tried %d times in an hour", tries)
-		}
+		dead := c.DeadLetters("", 10)
+		assert.That(t, len(dead) == 0, "dead: %+v", dead)
+		tries := len(r.seen) - ends
+		assert.That(t, tries <= 200, "a receiver that is down was tried %d times in an hour", tries)
 	})
 }
 
@@ -222,9 +217,7 @@ func TestWhatHasHadItsLastTryIsADeadLetterAndCanBeReplayed(t *testing.T) {
 		c.Add(entry(2, "poison", s))
 		c.Add(entry(3, "good", s))
 		synctest.Wait()
-		if !slices.Equal(r.delivered(s.ID), []string{"good3"}) {
-			t.Errorf("another lock waited: %q", r.delivered(s.ID))
-		}
+		assert.That(t, slices.Equal(r.delivered(s.ID), []string{"good3"}), "another lock waited: %q", r.delivered(s.ID))
 		time.Sleep(8 * 24 * time.Hour)
 		synctest.Wait()
 		dead := c.DeadLetters(s.ID, 10)
@@ -239,9 +232,7 @@ func TestWhatHasHadItsLastTryIsADeadLetterAndCanBeReplayed(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, c.Replay(s.ID, ""), 1, "replayed")
 		synctest.Wait()
-		if !slices.Equal(r.delivered(s.ID), []string{"good3", "poison1", "poison2"}) {
-			t.Errorf("told %q", r.delivered(s.ID))
-		}
+		assert.That(t, slices.Equal(r.delivered(s.ID), []string{"good3", "poison1", "poison2"}), "told %q", r.delivered(s.ID))
 		assert.That(t, r.seen[len(r.seen)-2].id == dead[0].MessageID, "a replayed message has another id")
 		assert.That(t, len(k.done) == 3, "done: %q", k.done)
 		if _, n := c.Load(); n != 0 {
@@ -268,24 +259,17 @@ func TestADeadReceiverDelaysNoOther(t *testing.T) {
 		}
 		time.Sleep((ends/perReceiver)*attemptTimeout + time.Second)
 		synctest.Wait()
-		if n := len(r.delivered(alive.ID)); n != ends {
-			t.Errorf("%d of %d delivered after %v", n, ends, time.Since(began))
-		}
-		if r.most[alive.ID] != perReceiver {
-			t.Errorf("%d at once", r.most[alive.ID])
-		}
-		if r.most[dead.ID] > perReceiver {
-			t.Errorf("%d at once toward the dead one", r.most[dead.ID])
-		}
+		assert.Equal(t, len(r.delivered(alive.ID)), ends, "of %d delivered after %v", ends, time.Since(began))
+		assert.That(t, r.most[alive.ID] == perReceiver, "%d at once", r.most[alive.ID])
+		assert.That(t, r.most[dead.ID] <= perReceiver, "%d at once toward the dead one", r.most[dead.ID])
 		// And the dead one is not hammered: a probe each five minutes at most.
 		r.mu.Lock()
 		before := len(r.seen)
 		r.mu.Unlock()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := len(r.seen) - before; n > 14 {
-			t.Errorf("%d tries in an hour", n)
-		}
+		n := len(r.seen) - before
+		assert.That(t, n <= 14, "%d tries in an hour", n)
 	})
 }
 
@@ -302,9 +286,8 @@ func Test410DisablesTheSubscription(t *testing.T) {
 		synctest.Wait()
 		assert.That(t, len(r.seen) <= perReceiver, "sent %d times to one that is gone", len(r.seen))
 		assert.That(t, slices.Equal(k.disabled, []string{s.ID}), "disabled: %q", k.disabled)
-		if dead := c.DeadLetters(s.ID, 100); len(dead) != 50 {
-			t.Errorf("%d dead letters", len(dead))
-		}
+		dead := c.DeadLetters(s.ID, 100)
+		assert.That(t, len(dead) == 50, "%d dead letters", len(dead))
 	})
 }
 
@@ -319,9 +302,8 @@ func TestWhatWaitsForARemovedSubscriptionIsForgotten(t *testing.T) {
 		c.Subscriptions([]*Subscription{stays})
 		synctest.Wait()
 		assert.That(t, slices.Equal(k.done, []string{"lease1"}), "done: %q", k.done)
-		if waiting, dead := c.Load(); waiting != 1 || dead != 0 {
-			t.Errorf("%d wait, %d are dead", waiting, dead)
-		}
+		waiting, dead := c.Load()
+		assert.That(t, waiting == 1 && dead == 0, "%d wait, %d are dead", waiting, dead)
 		c.Subscriptions(nil)
 		assert.That(t, len(k.done) == 2, "done: %q", k.done)
 	})
@@ -339,9 +321,7 @@ func TestCloseEndsAttemptsUnderWay(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		c.Close()
-		if time.Since(began) != 0 || len(k.done) != 0 {
-			t.Errorf("closed after %v, done %q", time.Since(began), k.done)
-		}
+		assert.That(t, time.Since(began) == 0 && len(k.done) == 0, "closed after %v, done %q", time.Since(began), k.done)
 		c.Add(entry(11, "z", s)) // nothing happens any more
 	})
 }

@@ -69,9 +69,8 @@ func TestAPathThatHangsHoldsUpNoOtherOfItsHost(t *testing.T) {
 			return
 		}
 	}
-	if a := s.Send(t.Context(), &Subscription{URL: server.URL + "/well", Secrets: []Secret{NewSecret()}}, testMessage()); a.Result != Delivered {
-		t.Errorf("attempt: %+v", a)
-	}
+	a := s.Send(t.Context(), &Subscription{URL: server.URL + "/well", Secrets: []Secret{NewSecret()}}, testMessage())
+	assert.That(t, a.Result == Delivered, "attempt: %+v", a)
 	close(release)
 	for range slow {
 		<-done

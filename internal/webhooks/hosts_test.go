@@ -87,9 +87,7 @@ func TestHostsThatHangTakeNoPlaceFromSubscriptionsAndEachHostHasItsTurn(t *testi
 		c.Add(notice(hosts+2, "https://late.example.com/"))
 		time.Sleep(2 * hosts / hostsAtOnce * attemptTimeout)
 		synctest.Wait()
-		if told[2].IsZero() {
-			t.Error("no turn, after", time.Since(began))
-		}
+		assert.That(t, !told[2].IsZero(), "no turn, after %v", time.Since(began))
 		c.mu.Lock()
 		for id, r := range c.receivers {
 			if isNotify(id) && len(r.attempts) > 0 {
@@ -153,9 +151,8 @@ func TestWhatAHostAnswersAtOneAddressHoldsUpNoOther(t *testing.T) {
 			assert.That(t, len(r.delivered("https://shared.example.com/well")) == 1, "%s: another address of the host waits", name)
 			time.Sleep(30 * time.Minute)
 			synctest.Wait()
-			if again := r.tries() - 1 - first; answer.RetryAfter > 0 && again != 0 {
-				t.Errorf("%s: it was tried %d times sooner than it asked for", name, again)
-			}
+			again := r.tries() - 1 - first
+			assert.That(t, answer.RetryAfter <= 0 || again == 0, "%s: it was tried %d times sooner than it asked for", name, again)
 		})
 	}
 }
@@ -175,14 +172,12 @@ func TestAHostThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 		}
 		time.Sleep(time.Until(back) - time.Second)
 		synctest.Wait()
-		if n := r.tries(); n > 30 {
-			t.Errorf("%d tries in an hour of a host that is down", n)
-		}
+		n := r.tries()
+		assert.That(t, n <= 30, "%d tries in an hour of a host that is down", n)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if waiting, _ := c.Load(); waiting != 0 {
-			t.Errorf("%d wait though it is back", waiting)
-		}
+		waiting, _ := c.Load()
+		assert.That(t, waiting == 0, "%d wait though it is back", waiting)
 	})
 }
 
@@ -225,9 +220,7 @@ func TestFewConnectionsAreKeptHoweverManyHostsThereAre(t *testing.T) {
 	const hosts = 2 * idleInAll
 	for i := range hosts {
 		to := &Subscription{URL: fmt.Sprintf("http://h%d.example.com/", i), Secrets: []Secret{NewSecret()}}
-		if a := s.Send(t.Context(), to, testMessage()); a.Result != Delivered {
-			t.Fatalf("attempt: %+v", a)
-		}
+		assert.MustEqual(t, s.Send(t.Context(), to, testMessage()).Result, Delivered, "attempt")
 	}
 	for deadline := time.Now().Add(10 * time.Second); open.Load() > idleInAll; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

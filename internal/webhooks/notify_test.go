@@ -42,12 +42,10 @@ func TestANotifyURLIsInTheEntryThatSubscriptionsAreIn(t *testing.T) {
 
 func TestWhatIsForANotifyURLAloneDoesNotWaitForSubscriptions(t *testing.T) {
 	s := New(Options{Addresses: mustAddresses(t, false)})
-	if _, _, ready := s.Ending(true, func() *End { return endFor("l1", false) }); ready {
-		t.Error("the end of a lease that held is decided, and the subscriptions are unknown")
-	}
-	if ops, entry := s.Notify(endFor("l1", true)); len(ops) != 1 || entry == nil {
-		t.Errorf("%+v %+v", ops, entry)
-	}
+	_, _, ready := s.Ending(true, func() *End { return endFor("l1", false) })
+	assert.That(t, !ready, "the end of a lease that held is decided, and the subscriptions are unknown")
+	ops, entry := s.Notify(endFor("l1", true))
+	assert.That(t, len(ops) == 1 && entry != nil, "%+v %+v", ops, entry)
 	if s.Record(endFor("l2", true)); len(s.writer.toCreate) != 1 {
 		t.Error("what happened by another hand is not told to it")
 	}
@@ -81,9 +79,7 @@ func TestNotifyURLsCannotFillTheOutbox(t *testing.T) {
 
 func TestANotifyURLIsCheckedLikeASubscriptionsAndNotQuoted(t *testing.T) {
 	s := New(Options{Addresses: mustAddresses(t, false)})
-	if err := s.CheckURL(someNotify); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, s.CheckURL(someNotify))
 	for _, url := range []string{"", "ftp://hooks.example.com/", "http://127.0.0.1/?hunter2", "http://[::1]/?hunter2", "https://me:hunter2@hooks.example.com/",
 		"https://hooks.example.com/#hunter2", "https://hooks.example.com/" + strings.Repeat("a", MaxURL), "/hunter2", "http://localhost/hunter2"} {
 		if err := s.CheckURL(url); err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "headers") {
@@ -133,14 +129,12 @@ func TestAMessageThatANotifyURLRefusesIsGivenUpAndDelaysNoOther(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := r.delivered(well); len(got) != 1 {
-			t.Errorf("delivered %q: it waits for what another lease's receiver does not take", got)
-		}
+		got := r.delivered(well)
+		assert.That(t, len(got) == 1, "delivered %q: it waits for what another lease's receiver does not take", got)
 		time.Sleep(5 * 24 * time.Hour)
 		synctest.Wait()
-		if want := []string{Released + " https://hooks.example.com the receiver answered 401"}; !slices.Equal(k.givenUp, want) {
-			t.Errorf("given up: %q", k.givenUp)
-		}
+		want := []string{Released + " https://hooks.example.com the receiver answered 401"}
+		assert.That(t, slices.Equal(k.givenUp, want), "given up: %q", k.givenUp)
 		if waiting, dead := c.Load(); waiting != 0 || dead != 0 || !slices.Contains(k.done, "lease0") || len(c.receivers) != 0 {
 			t.Errorf("%d wait, %d are dead letters without a webhook; done %q", waiting, dead, k.done)
 		}

@@ -165,9 +165,8 @@ func TestAnAnswerOverAConnectionThatIsUsedAgainIsNotReadBackEither(t *testing.T)
 	defer server.Close()
 	s := newSender(t, mustAddresses(t, true))
 	for range 3 {
-		if a := s.Send(t.Context(), &Subscription{URL: server.URL, Secrets: []Secret{NewSecret()}}, testMessage()); a.Result != Delivered || a.Answer != "" || a.Length == 0 {
-			t.Errorf("%+v", a)
-		}
+		a := s.Send(t.Context(), &Subscription{URL: server.URL, Secrets: []Secret{NewSecret()}}, testMessage())
+		assert.That(t, a.Result == Delivered && a.Answer == "" && a.Length != 0, "%+v", a)
 	}
 }
 
@@ -183,13 +182,10 @@ func TestClientsDoNotSeeTheProxy(t *testing.T) {
 	defer s.Close()
 	s.public = onTheInternet
 	hook := &Subscription{URL: "http://hooks.example.com/x", Secrets: []Secret{NewSecret()}}
-	if a := s.Send(t.Context(), hook, testMessage()); a.Status != 502 || a.Answer != "" || a.Length == 0 {
-		t.Errorf("%+v", a)
-	}
+	a := s.Send(t.Context(), hook, testMessage())
+	assert.That(t, a.Status == 502 && a.Answer == "" && a.Length != 0, "%+v", a)
 	proxy.Close()
-	if a := s.Send(t.Context(), hook, testMessage()); a.Error != string(reasonConnect) {
-		t.Errorf("%+v", a)
-	}
+	assert.Equal(t, s.Send(t.Context(), hook, testMessage()).Error, string(reasonConnect))
 }
 
 func TestAURLIsShownWithoutPathAndQuery(t *testing.T) {
@@ -208,9 +204,8 @@ func TestAURLIsShownWithoutPathAndQuery(t *testing.T) {
 	}
 	// What is shown is not taken for an address.
 	var field *FieldError
-	if err := (&Subscription{URL: "https://example.com/..."}).Normalize(mustAddresses(t, false)); !errors.As(err, &field) || field.Field != "url" || !strings.Contains(field.Detail, "leave it out") {
-		t.Errorf("%v", err)
-	}
+	err := (&Subscription{URL: "https://example.com/..."}).Normalize(mustAddresses(t, false))
+	assert.That(t, errors.As(err, &field) && field.Field == "url" && strings.Contains(field.Detail, "leave it out"), "%v", err)
 }
 
 func TestAnotherPathIsAnotherTarget(t *testing.T) {

@@ -91,9 +91,7 @@ func TestAReceiverCanVerifyWhatItIsSent(t *testing.T) {
 	a := newSender(t, everywhere(t)).Send(t.Context(), sub, m)
 	assert.Must(t, a.Result == Delivered && a.Status == 204 && a.Error == "" && a.MessageID == m.ID, "attempt: %+v", a)
 	for name, want := range map[string]string{"Authorization": "Bearer x", "Content-Type": "application/json", "User-Agent": "Lockkeeper/1.2.3", "Traceparent": m.TraceParent} {
-		if h.Get(name) != want {
-			t.Errorf("%s: %q", name, h.Get(name))
-		}
+		assert.That(t, h.Get(name) == want, "%s: %q", name, h.Get(name))
 	}
 	if !bytes.Equal(body, m.Body) || !bytes.HasPrefix(body, []byte(`{"type":"lease.released","timestamp":"2026-01-02T03:04:05Z","data":{`)) {
 		t.Errorf("body: %s", body)
@@ -101,15 +99,12 @@ func TestAReceiverCanVerifyWhatItIsSent(t *testing.T) {
 	for _, secret := range []Secret{sub.Secrets[0], old} {
 		hook, err := standardwebhooks.NewWebhook(secret.Value)
 		assert.NoError(t, err)
-		if err := hook.Verify(body, h); err != nil {
-			t.Errorf("the library says %v", err)
-		}
+		assert.Nil(t, hook.Verify(body, h), "the library says")
 		assert.That(t, verify(secret.Value, h, body), "the specification says no")
 	}
 	assert.That(t, !verify(NewSecret().Value, h, body) && !verify(old.Value, h, append(body, ' ')), "a wrong secret or body verifies")
-	if got := sub.signing(time.Now().Add(2 * time.Hour)); len(got) != 1 || got[0] != sub.Secrets[0].Value {
-		t.Error("the old secret signs after its time")
-	}
+	got := sub.signing(time.Now().Add(2 * time.Hour))
+	assert.That(t, len(got) == 1 && got[0] == sub.Secrets[0].Value, "the old secret signs after its time")
 	sub.Rotate(time.Now(), time.Hour)
 	assert.That(t, len(sub.Secrets) == 2, "%d secrets", len(sub.Secrets))
 }
@@ -150,12 +145,9 @@ func TestAnswersAndWhatTheyMean(t *testing.T) {
 		before := hits.Load()
 		a := s.Send(t.Context(), sub, testMessage())
 		assert.That(t, a.Result == c.want && a.Status == c.status && (a.Error == "") == (c.want == Delivered), "%d: %+v", c.status, a)
-		if d := a.RetryAfter - c.wait; d < -2*time.Second || d > 0 {
-			t.Errorf("%d with Retry-After %q: %v", c.status, c.after, a.RetryAfter)
-		}
-		if hits.Load() != before+1 {
-			t.Errorf("%d: %d requests", c.status, hits.Load()-before)
-		}
+		d := a.RetryAfter - c.wait
+		assert.That(t, d >= -2*time.Second && d <= 0, "%d with Retry-After %q: %v", c.status, c.after, a.RetryAfter)
+		assert.That(t, hits.Load() == before+1, "%d: %d requests", c.status, hits.Load()-before)
 		if c.status != 204 && c.status != 304 && (!strings.HasPrefix(a.Answer, "hello  \uFFFDxxx") || len(a.Answer) > keptAnswer+3) {
 			t.Errorf("%d: answer %q", c.status, a.Answer)
 		}
@@ -186,13 +178,10 @@ func TestTheCAOfASubscriptionCounts(t *testing.T) {
 	defer server.Close()
 	sub := &Subscription{ID: NewID(), URL: server.URL, Secrets: []Secret{NewSecret()}}
 	s := newSender(t, everywhere(t))
-	if a := s.Send(t.Context(), sub, testMessage()); a.Result != Failed || a.Error != string(reasonTLS) {
-		t.Errorf("a certificate without an authority: %+v", a)
-	}
+	a := s.Send(t.Context(), sub, testMessage())
+	assert.That(t, a.Result == Failed && a.Error == string(reasonTLS), "a certificate without an authority: %+v", a)
 	sub.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	if a := s.Send(t.Context(), sub, testMessage()); a.Result != Delivered {
-		t.Errorf("with its CA: %+v", a)
-	}
+	assert.Equal(t, s.Send(t.Context(), sub, testMessage()).Result, Delivered, "with its CA")
 	s.Keep(nil)
 	assert.That(t, len(s.clients) == 1, "%d clients are kept", len(s.clients))
 }
@@ -208,9 +197,7 @@ func TestAProxyIsUsed(t *testing.T) {
 	s := NewSender(SenderOptions{Addresses: public, Proxy: u})
 	defer s.Close()
 	a := s.Send(t.Context(), &Subscription{URL: "http://hooks.example.com/x", Secrets: []Secret{NewSecret()}}, testMessage())
-	if a.Result != Delivered || asked.Load() != "http://hooks.example.com/x" {
-		t.Errorf("%+v, asked %v", a, asked.Load())
-	}
+	assert.That(t, a.Result == Delivered && asked.Load() == "http://hooks.example.com/x", "%+v, asked %v", a, asked.Load())
 	if a := s.Send(t.Context(), &Subscription{URL: "http://169.254.169.254/latest", Secrets: []Secret{NewSecret()}}, testMessage()); a.Result != Failed {
 		t.Errorf("the metadata service through the proxy: %+v", a)
 	}

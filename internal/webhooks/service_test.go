@@ -36,12 +36,8 @@ func TestASubscriptionLivesInZooKeeper(t *testing.T) {
 		rotated, fresh, err := b.services[0].Rotate(t.Context(), sub.ID, time.Hour)
 		assert.That(t, err == nil && fresh != sub.Secrets[0] && len(rotated.Secrets) == 2 && rotated.Description == "changed",
 			"%+v, %v", rotated, err)
-		if err := b.services[1].Delete(t.Context(), sub.ID, -1); err != nil {
-			t.Error(err)
-		}
-		if err := b.services[0].Delete(t.Context(), sub.ID, -1); !errors.Is(err, ErrNotFound) {
-			t.Errorf("a second removal: %v", err)
-		}
+		assert.Nil(t, b.services[1].Delete(t.Context(), sub.ID, -1))
+		assert.ErrorIs(t, b.services[0].Delete(t.Context(), sub.ID, -1), ErrNotFound, "a second removal")
 		if list := b.services[0].List(); len(list) != 0 {
 			t.Errorf("left: %+v", list)
 		}
@@ -55,14 +51,11 @@ func TestAnEndIsInTheOutboxUntilItIsDelivered(t *testing.T) {
 		b.took = time.Second
 		assert.That(t, b.end(t, 0, "l1", "other") == nil, "an end without a subscription is recorded")
 		b.end(t, 0, "l2", "deploy")
-		if !slices.Equal(b.left(), []string{"l2"}) {
-			t.Errorf("outbox: %q", b.left())
-		}
+		assert.That(t, slices.Equal(b.left(), []string{"l2"}), "outbox: %q", b.left())
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if !slices.Equal(b.delivered(sub.ID), []string{"l2"}) || len(b.left()) != 0 {
-			t.Errorf("delivered %q, outbox %q", b.delivered(sub.ID), b.left())
-		}
+		assert.That(t, slices.Equal(b.delivered(sub.ID), []string{"l2"}) && len(b.left()) == 0,
+			"delivered %q, outbox %q", b.delivered(sub.ID), b.left())
 	})
 }
 
@@ -75,9 +68,7 @@ func TestAttack19AGatewayThatLagsDeliversToANewSubscription(t *testing.T) {
 		b.owner = func(string) int { return 1 }
 		assert.That(t, b.end(t, 1, "l1", "deploy") != nil, "no entry is written")
 		synctest.Wait()
-		if !slices.Equal(b.delivered(sub.ID), []string{"l1"}) {
-			t.Errorf("delivered %q", b.delivered(sub.ID))
-		}
+		assert.That(t, slices.Equal(b.delivered(sub.ID), []string{"l1"}), "delivered %q", b.delivered(sub.ID))
 		assert.That(t, b.changed[1] != 0, "ends that wait are not told that they can go on")
 	})
 }
@@ -88,9 +79,8 @@ func TestAnEndWithoutSubscriptionsIsCheckedWithoutAllocating(t *testing.T) {
 		b := newFleet(t, 1)
 		described := 0
 		describe := func() *End { described++; return &End{} }
-		if n := testing.AllocsPerRun(100, func() { b.services[0].Ending(false, describe) }); n != 0 || described != 0 {
-			t.Errorf("%v allocations, described %d times", n, described)
-		}
+		n := testing.AllocsPerRun(100, func() { b.services[0].Ending(false, describe) })
+		assert.That(t, n == 0 && described == 0, "%v allocations, described %d times", n, described)
 		ops, entry, ready := b.services[0].Ending(false, describe)
 		assert.That(t, len(ops) == 1 && ops[0].Kind == zk.OpCheck && ops[0].Path == "/l/webhooks" && entry == nil && ready,
 			"the end is checked by %+v, %v, %v", ops, entry, ready)
@@ -134,9 +124,8 @@ func TestWhatADeadGatewayLeftIsDelivered(t *testing.T) {
 		b.services[1].Adopt() // a takeover
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !slices.Equal(b.delivered(sub.ID), want) || len(b.left()) != 0 {
-			t.Errorf("delivered %q, outbox %q", b.delivered(sub.ID), b.left())
-		}
+		assert.That(t, slices.Equal(b.delivered(sub.ID), want) && len(b.left()) == 0,
+			"delivered %q, outbox %q", b.delivered(sub.ID), b.left())
 		assert.That(t, len(b.seen) <= 1 || b.seen[1].id == before, "the same message has another id at another gateway")
 	})
 }
@@ -160,9 +149,8 @@ func TestWhatIsAboutNoLeaseIsDeliveredByItsMakerAsLongAsThatIsThere(t *testing.T
 		b.services[1].Adopt()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := b.delivered(sub.ID); !slices.Contains(got, "foreign") {
-			t.Errorf("delivered %q", got)
-		}
+		got := b.delivered(sub.ID)
+		assert.That(t, slices.Contains(got, "foreign"), "delivered %q", got)
 	})
 }
 
@@ -185,14 +173,11 @@ func TestDeadLettersOutliveTheirGateway(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.That(t, len(b.seen) == tries, "a dead letter is tried again")
 		b.answer = ok
-		if n, err := b.services[1].Replay(t.Context(), sub.ID, ""); n != 1 || err != nil {
-			t.Errorf("%d replayed, %v", n, err)
-		}
+		n, err := b.services[1].Replay(t.Context(), sub.ID, "")
+		assert.That(t, n == 1 && err == nil, "%d replayed, %v", n, err)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if len(b.delivered(sub.ID)) != 1 || len(b.left()) != 0 {
-			t.Errorf("delivered %q, outbox %q", b.delivered(sub.ID), b.left())
-		}
+		assert.That(t, len(b.delivered(sub.ID)) == 1 && len(b.left()) == 0, "delivered %q, outbox %q", b.delivered(sub.ID), b.left())
 	})
 }
 
@@ -224,9 +209,8 @@ func TestWhatZooKeeperDoesNotTakeIsWrittenLater(t *testing.T) {
 		b.with(func() { b.down = false })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !slices.Equal(b.delivered(sub.ID), []string{"l1", "foreign"}) || len(b.left()) != 0 {
-			t.Errorf("delivered %q, outbox %q", b.delivered(sub.ID), b.left())
-		}
+		assert.That(t, slices.Equal(b.delivered(sub.ID), []string{"l1", "foreign"}) && len(b.left()) == 0,
+			"delivered %q, outbox %q", b.delivered(sub.ID), b.left())
 	})
 }
 
@@ -249,9 +233,8 @@ func TestChangesWhoseAnswersAreLost(t *testing.T) {
 			}
 			once()
 			sub := b.subscribe(t, 0, "")
-			if list := s.List(); len(list) != 1 || list[0].ID != sub.ID {
-				t.Fatalf("persisted %v: %+v", persisted, list)
-			}
+			list := s.List()
+			assert.Must(t, len(list) == 1 && list[0].ID == sub.ID, "persisted %v: %+v", persisted, list)
 			once()
 			if _, err := s.Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Description += "x"; return nil }); !errors.Is(err, ErrUnknown) {
 				t.Errorf("persisted %v: an update whose answer was lost: %v", persisted, err)
@@ -268,12 +251,10 @@ func TestThereIsABoundOnSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFleet(t, 1)
 		b.full()
-		if _, err := b.services[0].Create(t.Context(), &Subscription{URL: "https://example.com"}); !errors.Is(err, ErrTooMany) {
-			t.Errorf("%v", err)
-		}
-		if e := b.end(t, 0, "l1", "a"); e == nil || len(e.Data()) > 16<<10 {
-			t.Error("the entry of an end with many subscriptions")
-		}
+		_, err := b.services[0].Create(t.Context(), &Subscription{URL: "https://example.com"})
+		assert.That(t, errors.Is(err, ErrTooMany), "%v", err)
+		e := b.end(t, 0, "l1", "a")
+		assert.That(t, e != nil && len(e.Data()) <= 16<<10, "the entry of an end with many subscriptions")
 	})
 }
 

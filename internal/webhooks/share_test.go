@@ -47,9 +47,8 @@ func TestAReceiverThatTakesNothingSilencesNoOther(t *testing.T) {
 				if got := len(b.delivered(well.ID)); got != 10*room {
 					t.Errorf("it is told of %d ends of %d", got, 10*room)
 				}
-				if left := len(b.left()); left >= room {
-					t.Errorf("%d entries are left, the outbox is full", left)
-				}
+				left := len(b.left())
+				assert.That(t, left < room, "%d entries are left, the outbox is full", left)
 			})
 		})
 	}
@@ -121,9 +120,8 @@ func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 		assert.NoError(t, b.services[0].Delete(t.Context(), sub.ID, -1))
 		time.Sleep(2 * countEvery)
 		synctest.Wait()
-		if s, there := b.services[0].Statuses()[sub.ID]; there {
-			t.Errorf("removed, and kept: %+v", s)
-		}
+		s, there := b.services[0].Statuses()[sub.ID]
+		assert.That(t, !there, "removed, and kept: %+v", s)
 	})
 }
 
@@ -165,9 +163,8 @@ func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 		b.ends(t, "a-", 5)
 		check("waiting")
 		disable := func(enabled bool) {
-			if _, err := b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Enabled = enabled; return nil }); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Enabled = enabled; return nil })
+			assert.NoError(t, err)
 		}
 		disable(false)
 		time.Sleep(time.Minute)
@@ -181,8 +178,6 @@ func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 		b.answering(func() { b.answer = ok })
 		time.Sleep(time.Hour)
 		check("delivered")
-		if len(c.shares.of) != 0 || len(b.left()) != 0 {
-			t.Errorf("left: %v, %q", c.shares.of, b.left())
-		}
+		assert.That(t, len(c.shares.of) == 0 && len(b.left()) == 0, "left: %v, %q", c.shares.of, b.left())
 	})
 }

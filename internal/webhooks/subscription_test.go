@@ -23,9 +23,8 @@ func TestASubscriptionIsReadAsItWasWritten(t *testing.T) {
 	got, err := ParseRecord(s.ID, s.Record(), 7)
 	assert.NoError(t, err)
 	s.Version = 7
-	if diff := cmp.Diff(s, got); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff(s, got)
+	assert.That(t, diff == "", "%v", diff)
 	if _, err := ParseRecord(s.ID, []byte(`{"v":2}`), 0); !errors.Is(err, errNewer) {
 		t.Errorf("a newer record: %v", err)
 	}
@@ -52,9 +51,8 @@ func TestWhatIsWrongWithASubscriptionIsNamed(t *testing.T) {
 		for _, s := range list {
 			s.URL = "https://example.com"
 			err := s.Normalize(mustAddresses(t, false))
-			if wrong, ok := errors.AsType[*FieldError](err); !ok || wrong.Field != field {
-				t.Errorf("%s: %+v: %v", field, s, err)
-			}
+			wrong, ok := errors.AsType[*FieldError](err)
+			assert.That(t, ok && wrong.Field == field, "%s: %+v: %v", field, s, err)
 		}
 	}
 }
@@ -81,9 +79,8 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 	e.Dead = []Dead{{Notice: 0, Subscription: 0, At: time.UnixMilli(5).UTC(), Attempts: 10, Error: "500"}}
 	got, err := ParseEntry(e.Name, e.Order, e.Data())
 	assert.NoError(t, err)
-	if diff := cmp.Diff(e, got); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff(e, got)
+	assert.That(t, diff == "", "%v", diff)
 	for _, damaged := range []string{`{`, `{"v":2}`, `{"v":1,"notices":[{"to":[0]}]}`, `{"v":1,"dead":[{}]}`, `{"v":1,"subscriptions":["a"],"notices":[{"to":[-1]}]}`} {
 		if _, err := ParseEntry("x", 0, []byte(damaged)); err == nil {
 			t.Errorf("%s was read", damaged)

@@ -97,9 +97,8 @@ func TestWhatWaitsForASubscriptionThatCannotBeReadWaitsOn(t *testing.T) {
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				assert.Slices(t, b.delivered(sub.ID), []string{"lease"}, "told of")
-				if left := b.left(); len(left) != 0 {
-					t.Errorf("the outbox holds %q", left)
-				}
+				left := b.left()
+				assert.That(t, len(left) == 0, "the outbox holds %q", left)
 			})
 		})
 	}
@@ -131,12 +130,9 @@ func TestASubscriptionThatCannotBeReadCanBeRemoved(t *testing.T) {
 				if left := b.left(); !slices.Equal(left, []string{"lease"}) || !next.courier.has("lease") {
 					t.Errorf("the outbox holds %q", left)
 				}
-				if _, err := next.Update(ctx, sub.ID, -1, func(*Subscription) error { return nil }); !errors.Is(err, ErrNotFound) {
-					t.Errorf("changing it: %v", err)
-				}
-				if err := remove(b, next, sub.ID); err != nil {
-					t.Errorf("removing it: %v", err)
-				}
+				_, err := next.Update(ctx, sub.ID, -1, func(*Subscription) error { return nil })
+				assert.That(t, errors.Is(err, ErrNotFound), "changing it: %v", err)
+				assert.Nil(t, remove(b, next, sub.ID), "removing it")
 				synctest.Wait()
 				if left := b.left(); len(left) != 0 || b.nodes[path] != nil || next.courier.has("lease") {
 					t.Errorf("the outbox holds %q", left)
@@ -188,9 +184,8 @@ func TestNoEntryIsForASubscriptionThatTheCourierDoesNotKnow(t *testing.T) {
 		synctest.Wait()
 		s.Record(&End{Entry: EntryOf("dead"), Events: []Event{{Type: Removed, NS: "default", Lock: "old"}}})
 		synctest.Wait()
-		if _, dead := s.courier.Load(); dead != 1 {
-			t.Fatalf("%d dead letters", dead)
-		}
+		_, dead := s.courier.Load()
+		assert.Must(t, dead == 1, "%d dead letters", dead)
 		// One is removed and another made before this gateway looks.
 		armed = true
 		assert.NoError(t, b.services[0].Delete(ctx, old.ID, -1))
@@ -209,12 +204,10 @@ func TestConstantChangesOfWebhooksDelayNoEnd(t *testing.T) {
 		b.full()
 		b.takes = 2 * time.Millisecond
 		before := time.Now()
-		if _, err := b.services[0].refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(before); took > 20*b.takes {
-			t.Errorf("the subscriptions are known after %v; who changes one in that time has it done again", took)
-		}
+		_, err := b.services[0].refresh(t.Context())
+		assert.NoError(t, err)
+		took := time.Since(before)
+		assert.That(t, took <= 20*b.takes, "the subscriptions are known after %v; who changes one in that time has it done again", took)
 	})
 }
 
@@ -258,8 +251,7 @@ func TestAReceiverThatIsGoneIsDisabledAlsoWhenZooKeeperIsAwayThen(t *testing.T) 
 		b.tree.with(func() { b.down = false })
 		time.Sleep(2 * retryEvery)
 		synctest.Wait()
-		if now, err := b.services[0].Get(sub.ID); err != nil || now.Enabled {
-			t.Errorf("%+v, %v", now, err)
-		}
+		now, err := b.services[0].Get(sub.ID)
+		assert.That(t, err == nil && !now.Enabled, "%+v, %v", now, err)
 	})
 }

@@ -75,9 +75,8 @@ func TestAnyChangeOfAnyFileChangesEveryURL(t *testing.T) {
 		{"a.js": file("1")},
 	} {
 		v := version(files)
-		if before, ok := seen[v]; ok {
-			t.Errorf("contents %d and %d have the same version %s", before, i, v)
-		}
+		before, ok := seen[v]
+		assert.That(t, !ok, "contents %d and %d have the same version %s", before, i, v)
 		seen[v] = i
 	}
 }

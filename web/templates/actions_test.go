@@ -136,9 +136,8 @@ func TestABreakSaysWhatItMeansForThatContender(t *testing.T) {
 		api.says(http.StatusOK, map[string]any{})
 		page.press("#ask-break [data-confirm]")
 		page.until(`!document.querySelector("dialog[open]")`, "it is done")
-		if got, _ := api.last(); got != strings.Replace(want.sends, "null", "{}", 1) {
-			t.Error(got)
-		}
+		got, _ := api.last()
+		assert.That(t, got == strings.Replace(want.sends, "null", "{}", 1), "%v", got)
 		page.until(`document.activeElement === document.querySelector("#queue `+selector+`")`, "the focus is back on the row")
 	}
 	run(page, chromedp.Navigate(eval[string](page, "location.origin")+"/lock-group"))
@@ -270,9 +269,8 @@ func TestADialogIsLeftWithTheKeyboard(t *testing.T) {
 	assert.Equal(t, eval[string](page, `document.querySelector("#ask-revoke [name=reason]").value`), "j?", "the field has")
 	run(page, chromedp.KeyEvent("\u001b"))
 	page.until(`!document.querySelector("dialog[open]") && document.activeElement.id === "act-revoke"`, "the focus is back")
-	if got, n := api.last(); n != 0 {
-		t.Error("it was done:", got)
-	}
+	got, n := api.last()
+	assert.That(t, n == 0, "it was done: %v", got)
 }
 
 func TestEveryDialogHasANameAndEveryFieldALabel(t *testing.T) {
@@ -297,9 +295,7 @@ func TestEveryDialogHasANameAndEveryFieldALabel(t *testing.T) {
 			for p := range e.Ancestors() {
 				labelled = labelled || p.Data == "label" && strings.TrimSpace(text(p)) != ""
 			}
-			if !labelled {
-				t.Errorf("%s: a field without a label: %v", path, e.Attr)
-			}
+			assert.That(t, labelled, "%s: a field without a label: %v", path, e.Attr)
 		}
 		assert.That(t, dialogs == 5, "%s: %d dialogs", path, dialogs)
 	}
@@ -307,9 +303,8 @@ func TestEveryDialogHasANameAndEveryFieldALabel(t *testing.T) {
 
 func TestNoDialogIsWiderThanAPhone(t *testing.T) {
 	page, _ := browse(t, "/lock-readers")
-	if _, err := chromedp.Call(page.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 320, Height: 700, DeviceScaleFactor: 1}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := chromedp.Call(page.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 320, Height: 700, DeviceScaleFactor: 1})
+	assert.NoError(t, err)
 	for _, act := range []string{"revoke", "reap", "destroy", "break"} {
 		page.press("[data-act=" + act + "]")
 		page.until(`document.querySelector("#ask-`+act+`").open`, "it is open")

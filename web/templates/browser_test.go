@@ -103,9 +103,8 @@ func TestAFilterThatIsRefusedSaysSo(t *testing.T) {
 	}
 	write("refuse")
 	page.until(`!document.querySelector("#refused").hidden`, "it says so")
-	if got := page.text("#refused"); !strings.Contains(got, "No page shows this.") || !strings.Contains(got, "the previous filter") {
-		t.Errorf("it says %q", got)
-	}
+	got := page.text("#refused")
+	assert.That(t, strings.Contains(got, "No page shows this.") && strings.Contains(got, "the previous filter"), "it says %q", got)
 	assert.Equal(t, eval[string](page, "location.href"), shown, "the address is that of the refused filter")
 	assert.That(t, eval[int](page, `document.querySelectorAll("#locks tbody tr").length`) != 0, "the rows are gone")
 	write("x")
@@ -126,9 +125,8 @@ func TestATabThatComesBackDoesNotMakeOldDataYoung(t *testing.T) {
 	eval[int](page, `(Date.now = ((now) => () => now() + 3600e3)(Date.now), 1)`)
 	set("false")
 	page.until(`document.documentElement.dataset.link === "away"`, "the gateway is missed")
-	if got := page.text("#away"); !strings.Contains(got, "1h 00m ago") {
-		t.Errorf("it says %q", got)
-	}
+	got := page.text("#away")
+	assert.That(t, strings.Contains(got, "1h 00m ago"), "it says %q", got)
 }
 
 // A clock that is set back must not keep a dead connection alive.
@@ -146,9 +144,8 @@ func TestTheKeyboardPassesALongQueueQuickly(t *testing.T) {
 		t.Errorf("%d stops of the Tab key in %d rows", n, rows)
 	}
 	eval[int](page, `(document.querySelector("#queue .waiter").focus(), 1)`)
-	if got := eval[string](page, "document.activeElement.className"); !strings.Contains(got, "waiter") {
-		t.Errorf("the focus is on %q", got)
-	}
+	got := eval[string](page, "document.activeElement.className")
+	assert.That(t, strings.Contains(got, "waiter"), "the focus is on %q", got)
 	if n := eval[int](page, `[...document.activeElement.querySelectorAll("button")].filter((e) => e.checkVisibility({visibilityProperty: true})).length`); n < 2 {
 		t.Errorf("the row with the focus has %d buttons", n)
 	}
@@ -180,12 +177,10 @@ func TestNoPageIsWiderThanItsWindow(t *testing.T) {
 	for _, path := range []string{"/", "/evil-list", "/lock-shared", "/lock-free", "/lock-permits", "/lock-group", "/lock-asked", "/nodes", "/problem", "/namespaces", "/evil-spaces", "/gateways", "/evil-fleet", "/webhooks", "/webhook", "/evil-webhooks", "/evil-webhook"} {
 		run(page, chromedp.Navigate(origin+path))
 		for _, width := range []int64{320, 390, 500, 640, 735, 740, 780, 860, 960, 1023, 1030, 1280, 1920} {
-			if _, err := chromedp.Call(page.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1}); err != nil {
-				t.Fatal(err)
-			}
-			if wide := eval[int64](page, "document.documentElement.scrollWidth"); wide > width {
-				t.Errorf("%s is %d wide in a window of %d", path, wide, width)
-			}
+			_, err := chromedp.Call(page.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1})
+			assert.NoError(t, err)
+			wide := eval[int64](page, "document.documentElement.scrollWidth")
+			assert.That(t, wide <= width, "%s is %d wide in a window of %d", path, wide, width)
 		}
 	}
 }

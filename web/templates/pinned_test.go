@@ -97,9 +97,8 @@ func TestOfSeveralHoldersThoseThatWereShownAreAsked(t *testing.T) {
 	api.says(http.StatusOK, map[string]any{"asked": []any{map[string]any{"owner": "bob"}}})
 	page.press("#ask-revoke [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
-	if got, _ := api.last(); !strings.Contains(got, onlyBob) {
-		t.Error(got)
-	}
+	got, _ := api.last()
+	assert.That(t, strings.Contains(got, onlyBob), "%v", got)
 }
 
 func TestAReapThatIsRefusedShowsTheQueueAnew(t *testing.T) {
@@ -130,9 +129,8 @@ func TestAReapThatIsRefusedShowsTheQueueAnew(t *testing.T) {
 	page.press("#ask-reap [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
 	// A contender shown as a waiter must not be ended as a holder.
-	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"lease_ids":["ci-2","ci-3"],"older_than":"0s","state":"waiting"}` {
-		t.Error(got)
-	}
+	got, _ := api.last()
+	assert.That(t, got == `POST /v1/locks/sample/reap {"lease_ids":["ci-2","ci-3"],"older_than":"0s","state":"waiting"}`, "%v", got)
 }
 
 func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
@@ -186,9 +184,8 @@ func TestARequestToReleaseIsWithdrawn(t *testing.T) {
 	api.says(http.StatusOK, map[string]any{"withdrawn": []any{map[string]any{}}, "unreached": []any{}, "more": false})
 	page.press("#queue [data-withdraw]")
 	page.until(`document.querySelector("#done.good")?.textContent.includes("Withdrawn: nightly-report is not asked to release any more.")`, "it is done")
-	if got, _ := api.last(); got != "DELETE /v1/locks/sample/revoke?lease_ids="+leaseID(1)+" null" {
-		t.Error(got)
-	}
+	got, _ := api.last()
+	assert.That(t, got == "DELETE /v1/locks/sample/revoke?lease_ids="+leaseID(1)+" null", "%v", got)
 	api.says(http.StatusOK, map[string]any{"withdrawn": []any{}, "unreached": []any{map[string]any{"detail": "its lease ended"}}, "more": false})
 	page.press("#queue [data-withdraw]")
 	page.until(`document.querySelector("#done.bad")?.textContent.includes("Nothing was withdrawn")`, "force was quicker")
@@ -205,8 +202,6 @@ func TestAskingIsNotOfferedWhereNoHolderCanBeAsked(t *testing.T) {
 		_, disabled := attr(e, "disabled")
 		why, _ := attr(e, "aria-describedby")
 		assert.That(t, id != "act-revoke" || disabled && why == "act-revoke-why", "asking is offered")
-		if id == "act-revoke-why" && !strings.Contains(text(e), "cannot be asked") {
-			t.Errorf("it says %q", text(e))
-		}
+		assert.That(t, id != "act-revoke-why" || strings.Contains(text(e), "cannot be asked"), "it says %q", text(e))
 	}
 }

@@ -73,9 +73,8 @@ func TestEveryFragmentIsOneElementThatIsMorphedIntoTheOneWithItsID(t *testing.T)
 			t.Errorf("%s: hx-swap-oob is %q", id, got)
 		}
 		for _, e := range elements(nodes[0]) {
-			if _, nested := attr(e, "hx-swap-oob"); nested {
-				t.Errorf("%s: a fragment in a fragment: %s", id, e.Data)
-			}
+			_, nested := attr(e, "hx-swap-oob")
+			assert.That(t, !nested, "%s: a fragment in a fragment: %s", id, e.Data)
 		}
 	}
 }
@@ -129,16 +128,13 @@ func TestNothingInlineInAnyPage(t *testing.T) {
 	for path, c := range samples(noon) {
 		for _, e := range elements(parse(t, render(c))) {
 			assert.That(t, e.Data != "style" && e.Data != "base" && e.Data != "iframe" && e.Data != "object", "%s: <%s>", path, e.Data)
-			if _, external := attr(e, "src"); e.Data == "script" && (!external || e.FirstChild != nil) {
-				t.Errorf("%s: an inline script", path)
-			}
+			_, external := attr(e, "src")
+			assert.That(t, e.Data != "script" || external && e.FirstChild == nil, "%s: an inline script", path)
 			for _, a := range e.Attr {
-				if a.Key == "style" || strings.HasPrefix(a.Key, "on") || strings.HasPrefix(a.Key, "hx-on") {
-					t.Errorf("%s: <%s %s=%q>", path, e.Data, a.Key, a.Val)
-				}
-				if strings.HasPrefix(strings.TrimSpace(a.Val), "javascript:") || strings.HasPrefix(a.Val, "js:") {
-					t.Errorf("%s: <%s %s=%q>", path, e.Data, a.Key, a.Val)
-				}
+				assert.That(t, a.Key != "style" && !strings.HasPrefix(a.Key, "on") && !strings.HasPrefix(a.Key, "hx-on"),
+					"%s: <%s %s=%q>", path, e.Data, a.Key, a.Val)
+				assert.That(t, !strings.HasPrefix(strings.TrimSpace(a.Val), "javascript:") && !strings.HasPrefix(a.Val, "js:"),
+					"%s: <%s %s=%q>", path, e.Data, a.Key, a.Val)
 			}
 		}
 	}
@@ -205,9 +201,8 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 					continue
 				}
 				u, err := url.Parse(link)
-				if err != nil || u.Host != "" || u.Scheme != "" && !strings.HasPrefix(link, "about:invalid") {
-					t.Errorf("%s: <%s %s=%q>", path, e.Data, key, link)
-				}
+				assert.That(t, err == nil && u.Host == "" && (u.Scheme == "" || strings.HasPrefix(link, "about:invalid")),
+					"%s: <%s %s=%q>", path, e.Data, key, link)
 				if e.Data != "link" && e.Data != "script" {
 					continue
 				}
@@ -217,9 +212,8 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 				assert.That(t, w.Code == http.StatusOK, "%s: %s is %d", path, link, w.Code)
 			}
 		}
-		if want := len(static.URLs()); assets != want {
-			t.Errorf("%s loads %d files, of %d that there are", path, assets, want)
-		}
+		want := len(static.URLs())
+		assert.That(t, assets == want, "%s loads %d files, of %d that there are", path, assets, want)
 	}
 }
 
@@ -229,9 +223,8 @@ func TestPagesCanBeUsedWithoutSight(t *testing.T) {
 		level := 0
 		for _, e := range elements(parse(t, render(c))) {
 			count[e.Data]++
-			if _, scoped := attr(e, "scope"); e.Data == "th" && !scoped {
-				t.Errorf("%s: a th without scope", path)
-			}
+			_, scoped := attr(e, "scope")
+			assert.That(t, e.Data != "th" || scoped, "%s: a th without scope", path)
 			if len(e.Data) == 2 && e.Data[0] == 'h' && e.Data[1] >= '1' && e.Data[1] <= '6' {
 				if next := int(e.Data[1] - '0'); next > level+1 {
 					t.Errorf("%s: h%d follows h%d", path, next, level)
@@ -241,9 +234,8 @@ func TestPagesCanBeUsedWithoutSight(t *testing.T) {
 			}
 			label, _ := attr(e, "aria-label")
 			assert.That(t, e.Data != "button" || strings.TrimSpace(text(e)) != "" || label != "", "%s: a button without a name", path)
-			if _, live := attr(e, "aria-live"); live {
-				t.Errorf("%s: <%s aria-live>: what ticks must not be read out", path, e.Data)
-			}
+			_, live := attr(e, "aria-live")
+			assert.That(t, !live, "%s: <%s aria-live>: what ticks must not be read out", path, e.Data)
 		}
 		if count["h1"] != 1 || count["main"] != 1 {
 			t.Errorf("%s: %d h1, %d main, want one each", path, count["h1"], count["main"])
@@ -303,17 +295,15 @@ func TestText(t *testing.T) {
 	} {
 		assert.That(t, c.got == c.want, "got %q, want %q", c.got, c.want)
 	}
-	if head, end := cut("write-v1.lk2s4u-lock-0000000012"); head+end != "write-v1.lk2s4u-lock-0000000012" || !strings.HasSuffix(end, "0000000012") {
-		t.Errorf("cut: %q and %q", head, end)
-	}
+	head, end := cut("write-v1.lk2s4u-lock-0000000012")
+	assert.That(t, head+end == "write-v1.lk2s4u-lock-0000000012" && strings.HasSuffix(end, "0000000012"), "cut: %q and %q", head, end)
 }
 
 // What a page of 100 waiters costs, and that it stays a page.
 func TestAFullPageOfWaitersStaysSmall(t *testing.T) {
 	v := lockSample(noon, 1204)
 	v.Waiters[3].Metadata = ""
-	if size := len(render(QueueFragment(v))); size > 300_000 {
-		t.Errorf("%d bytes for 100 waiters", size)
-	}
+	size := len(render(QueueFragment(v)))
+	assert.That(t, size <= 300_000, "%d bytes for 100 waiters", size)
 	assert.That(t, strings.Contains(render(QueueFragment(v)), fmt.Sprintf("and %s more", "1,104")), "it does not say how many more wait")
 }

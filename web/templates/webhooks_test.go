@@ -87,9 +87,8 @@ func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {
 		"the form is still there")
 	page.press("#ask-hook-create [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]") && document.querySelector("#ask-hook-create [data-value]").textContent === ""`, "it is gone")
-	if _, again := api.last(); again != n {
-		t.Error("it was sent again")
-	}
+	_, again := api.last()
+	assert.That(t, again == n, "it was sent again")
 	page.press("[data-act=hook-create]")
 	if !eval[bool](page, `Boolean(document.querySelector("#ask-hook-create [name=url]").offsetParent) && !document.querySelector("#ask-hook-create [name=url]").disabled`) {
 		t.Error("a second one cannot be made")
@@ -111,9 +110,8 @@ func TestAWebhookIsMadeWithHeadersAndCertificatesThatAreWrittenAsLines(t *testin
 		page.press("#ask-hook-create [data-confirm]")
 		page.shows("#ask-hook-create [data-error=headers]", wrong) // so the part that was folded away is open
 	}
-	if _, n := api.last(); n != 0 {
-		t.Fatal("it was sent")
-	}
+	_, n := api.last()
+	assert.Must(t, n == 0, "it was sent")
 	page.fill("#ask-hook-create [name=headers]", " Authorization: Bearer a:b \n\nX-Empty:")
 	page.fill("#ask-hook-create [name=ca]", "\n-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n")
 	api.says(http.StatusUnprocessableEntity, map[string]any{"field": "ca", "detail": "it is one or more certificates in PEM"})
@@ -223,9 +221,8 @@ func TestWhatIsDoneToAWebhookIsAskedFirst(t *testing.T) {
 		api.says(http.StatusOK, c.answer)
 		page.press(c.button)
 		page.shows("#ask-"+c.act, c.says)
-		if _, now := api.last(); now != n {
-			t.Fatalf("%s has asked before it was told to", c.act)
-		}
+		_, now := api.last()
+		assert.Must(t, now == n, "%s has asked before it was told to", c.act)
 		if c.before != "" {
 			page.fill("#ask-"+c.act+" [name=overlap]", c.before)
 		}

@@ -55,9 +55,8 @@ func TestTheBarOfPermitsShowsTheSharesAndWhatTheNextNeeds(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s %s %s", part.Kind, part.X, part.Width, part.Text))
 	}
 	assert.That(t, strings.Join(got, "|") == want, "%q", got)
-	if !p.beyond() || p.percent(p.Limit) != "83.333%" || p.nextNeeds() != "c needs 4, 2 are free" {
-		t.Errorf("%t, %s, %s", p.beyond(), p.percent(p.Limit), p.nextNeeds())
-	}
+	assert.That(t, p.beyond() && p.percent(p.Limit) == "83.333%" && p.nextNeeds() == "c needs 4, 2 are free",
+		"%t, %s, %s", p.beyond(), p.percent(p.Limit), p.nextNeeds())
 	if p := (Permits{Limit: 4, Taken: 9}); p.percent(9) != "100.000%" || p.nextNeeds() == "" {
 		t.Error("more is taken than a limit that was lowered: ", p.percent(9))
 	}

@@ -97,9 +97,8 @@ func TestWhereNoConnectionIsQuietTheNewcomerIsClosed(t *testing.T) {
 		assert.Must(t, s.open("10.0.0.3") == nil, "there was room")
 	}
 	s.wantClosed(false, a, b)
-	if got := s.l.State(); got.Open != 2 || got.Refused != 5 || got.RefusedOfOneAddress != 0 {
-		t.Errorf("%+v", got)
-	}
+	got := s.l.State()
+	assert.That(t, got.Open == 2 && got.Refused == 5 && got.RefusedOfOneAddress == 0, "%+v", got)
 	if n := strings.Count(s.log.String(), "\n"); n != 1 {
 		t.Errorf("%d lines are logged:\n%s", n, &s.log)
 	}
@@ -141,9 +140,8 @@ func TestAnAddressTakesRoomFromItselfAlone(t *testing.T) {
 	b.asked(false, s.now)
 	c.asked(false, s.now)
 	assert.That(t, s.open("10.0.0.1") == nil, "an address has more than its share")
-	if got := s.l.State(); got.RefusedOfOneAddress != 1 || got.Refused != 0 || got.MostOfOneAddress != 2 {
-		t.Errorf("%+v", got)
-	}
+	got := s.l.State()
+	assert.That(t, got.RefusedOfOneAddress == 1 && got.Refused == 0 && got.MostOfOneAddress == 2, "%+v", got)
 	s.mustOpen("10.0.0.8")
 }
 
@@ -254,9 +252,7 @@ func (s *scene) check(seed uint64, all []*conn) {
 	assert.Must(s.t, s.l.open == len(all) && len(s.l.addresses) == len(by),
 		"seed %d: %d open of %d addresses, counted %d of %d", seed, len(all), len(by), s.l.open, len(s.l.addresses))
 	for ip, n := range by {
-		if s.l.addresses[ip].open != n {
-			s.t.Fatalf("seed %d: %d of %s, counted %d", seed, n, ip, s.l.addresses[ip].open)
-		}
+		assert.Must(s.t, s.l.addresses[ip].open == n, "seed %d: %d of %s, counted %d", seed, n, ip, s.l.addresses[ip].open)
 	}
 }
 
@@ -311,9 +307,8 @@ func TestAServerKeepsToTheBound(t *testing.T) {
 	if got := ask(dial(), "/"); got != strings.Repeat("\x00", 12) {
 		t.Errorf("a newcomer was answered %q though all connections are hijacked", got)
 	}
-	if s := limiter.State(); s.RefusedOfOneAddress != 1 || s.Displaced == 0 {
-		t.Errorf("%+v", s)
-	}
+	s := limiter.State()
+	assert.That(t, s.RefusedOfOneAddress == 1 && s.Displaced != 0, "%+v", s)
 }
 
 func BenchmarkARequest(b *testing.B) {

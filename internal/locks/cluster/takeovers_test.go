@@ -116,12 +116,9 @@ func TestTakeoversOfUnknownIDsAreOneLineASecond(t *testing.T) {
 	end(100, unknown, zk.Done)
 	end(10, unknown, zk.NotDone)
 	tk.log(log, at+999*time.Millisecond)
-	if lines() != 1 || !strings.Contains(out.String(), "taken=1 ") {
-		t.Fatalf("%q", out.String())
-	}
+	assert.Must(t, lines() == 1 && strings.Contains(out.String(), "taken=1 "), "%q", out.String())
 	tk.log(log, at+time.Second)
 	tk.log(log, at+time.Minute)
-	if lines() != 2 || !strings.Contains(out.String(), "taken=100 not_done=10 ") || strings.Contains(out.String(), "gw005") {
-		t.Fatalf("%q", out.String())
-	}
+	assert.Must(t, lines() == 2 && strings.Contains(out.String(), "taken=100 not_done=10 ") && !strings.Contains(out.String(), "gw005"),
+		"%q", out.String())
 }

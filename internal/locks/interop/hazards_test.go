@@ -137,9 +137,8 @@ func TestLeasesThatAProgramIgnoresAreAHazardWhileBothAreThere(t *testing.T) {
 				for _, name := range ours {
 					q.count(q.contenders.Remove(name), -1)
 				}
-				if list := q.clashing(); list != nil {
-					t.Errorf("%s, %v and %s: hazards %q are left", d, mode, theirs, list)
-				}
+				list := q.clashing()
+				assert.That(t, list == nil, "%s, %v and %s: hazards %q are left", d, mode, theirs, list)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 func TestHBasesTableLockIsRead(t *testing.T) {
@@ -39,13 +40,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add("curator", "mutex", []byte("::1"))
 	f.Fuzz(func(t *testing.T, program, kind string, data []byte) {
 		d := Decode(program, kind, data)
-		if says := d.String(); !utf8.ValidString(says) {
-			t.Errorf("%q", says)
-		}
+		says := d.String()
+		assert.That(t, utf8.ValidString(says), "%q", says)
 		if d != nil && d.TableLock != nil {
-			if _, err := d.TableLock.Created.MarshalJSON(); err != nil {
-				t.Error(err)
-			}
+			_, err := d.TableLock.Created.MarshalJSON()
+			assert.Nil(t, err)
 			if !strings.Contains(string(data), "PBUF") {
 				t.Errorf("read from %s", hex.EncodeToString(data))
 			}

@@ -69,25 +69,20 @@ func TestArriving(t *testing.T) {
 			invented = l.ID[:len(l.ID)-1] + "a"
 		}
 		for _, id := range []string{l.ID, invented} {
-			if err := one.m.Arrive(t.Context(), id, s.zxidNow()); err != nil {
-				t.Errorf("%s at its owner: %v", id, err)
-			}
+			assert.Nil(t, one.m.Arrive(t.Context(), id, s.zxidNow()), "%s at its owner", id)
 			wantCode(t, two.m.Arrive(within(t, time.Second), id, s.zxidNow()), locks.CodeNotOwner)
 		}
 		late := one.m.Arrive(within(t, time.Second), l.ID, s.zxidNow()+1000)
 		wantCode(t, late, locks.CodeNotOwner)
 		var e *locks.Error
-		assert.That(t, !errors.As(late, &e) || e.RetryAfter == 0, "after the wait there is no Retry-After: %v", late)
+		assert.That(t, !errors.As(late, &e) || e.RetryAfter == 0, "after the wait there is a Retry-After: %v", late)
 		// Where it cannot even be waited, nobody is to come back at once.
 		begins := &Manager{fleet: fleet{ready: make(chan struct{})}}
-		if err := begins.Arrive(within(t, time.Second), l.ID, 1); !errors.As(err, &e) || e.Code != locks.CodeNotOwner || e.RetryAfter == 0 {
-			t.Errorf("at one that begins: %+v", err)
-		}
+		err := begins.Arrive(within(t, time.Second), l.ID, 1)
+		assert.That(t, errors.As(err, &e) && e.Code == locks.CodeNotOwner && e.RetryAfter != 0, "at one that begins: %+v", err)
 		wantCode(t, one.m.Arrive(t.Context(), "x", 0), locks.CodeNotFound)
 		one.mustRelease(l)
-		if err := one.m.Arrive(t.Context(), l.ID, s.zxidNow()); err != nil {
-			t.Errorf("after its end: %v", err)
-		}
+		assert.Nil(t, one.m.Arrive(t.Context(), l.ID, s.zxidNow()), "after its end")
 		assert.Equal(t, s.children("/lockkeeper/succession"), 0, "succession entries")
 	})
 }

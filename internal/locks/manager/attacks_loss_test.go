@@ -41,12 +41,10 @@ func TestARestartedGatewayGoesOnWithItsLeases(t *testing.T) {
 		if v.FencingToken != l.FencingToken || v.Owner != "me" || v.Metadata != "m" || v.TTL != 40*time.Second || v.Znode != l.Znode {
 			t.Errorf("%+v", v)
 		}
-		if w := two.look(ticket); w.State != locks.Waiting || w.Position != 1 {
-			t.Errorf("ticket %+v", w)
-		}
-		if again := two.mustHold(key); again.ID != keyed.ID || again.Token != keyed.Token {
-			t.Errorf("the key found %+v", again)
-		}
+		w := two.look(ticket)
+		assert.That(t, w.State == locks.Waiting && w.Position == 1, "ticket %+v", w)
+		again := two.mustHold(key)
+		assert.That(t, again.ID == keyed.ID && again.Token == keyed.Token, "the key found %+v", again)
 		if _, err := two.heartbeat(ticket); err != nil {
 			t.Fatal(err)
 		}
@@ -64,9 +62,8 @@ func TestARestartedGatewayGoesOnWithItsLeases(t *testing.T) {
 		time.Sleep(keyLife + 3*scanEvery)
 		synctest.Wait()
 		for _, dir := range []string{"succession", "keys", "locks"} {
-			if names := s.names("/lockkeeper/" + dir); len(names) != 0 {
-				t.Errorf("left behind in %s: %v", dir, names)
-			}
+			names := s.names("/lockkeeper/" + dir)
+			assert.That(t, len(names) == 0, "left behind in %s: %v", dir, names)
 		}
 		checkAll(t, s, two)
 	})
@@ -260,9 +257,8 @@ func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
 				go func() { released <- g.release(p.lease) }()
 				time.Sleep(100 * time.Millisecond)
 				known()
-				if err := <-released; err != nil && persisted {
-					t.Fatal(err)
-				}
+				err := <-released
+				assert.Must(t, err == nil || !persisted, "%v", err)
 				time.Sleep(5 * time.Second)
 				g.wantState(p.lease, locks.Ended, locks.ReasonReleased)
 				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
@@ -271,9 +267,7 @@ func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
 				known()
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
-				if v := g.look(l); v.State != locks.Ended {
-					t.Fatalf("an expiry whose outcome is unknown: %+v", v)
-				}
+				assert.MustEqual(t, g.look(l).State, locks.Ended, "an expiry whose outcome is unknown")
 				checkAll(t, s, g)
 			})
 		})

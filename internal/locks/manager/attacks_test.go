@@ -178,9 +178,8 @@ func TestAWaiterThatNeverStoodFirstIsNotGranted(t *testing.T) {
 				g.wantState(holder, locks.Ended, locks.ReasonReleased)
 				synctest.Wait()
 				g.wantState(waiter, locks.Waiting, "")
-				if beat, err := g.heartbeat(waiter); err != nil || beat.State != locks.Waiting {
-					t.Fatalf("a waiter that is gone is told %+v, %v", beat, err)
-				}
+				beat, err := g.heartbeat(waiter)
+				assert.Must(t, err == nil && beat.State == locks.Waiting, "a waiter that is gone is told %+v, %v", beat, err)
 				g.w.release()
 				synctest.Wait()
 				g.wantState(waiter, locks.Ended, locks.ReasonRemoved)
@@ -200,9 +199,8 @@ func TestAContenderThatNeverStoodFirstIsNotToldOf(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: s.foreignContender(), Version: -1})
 		g.mustRelease(holder)
 		g.w.release()
-		if told := g.tells(events.LeaseGranted); len(told) != 1 {
-			t.Errorf("of one lease that held and a contender that did not it was told %q", told)
-		}
+		told := g.tells(events.LeaseGranted)
+		assert.That(t, len(told) == 1, "of one lease that held and a contender that did not it was told %q", told)
 	})
 }
 
@@ -293,16 +291,12 @@ func TestAReleaseWaitsForTheRecordOfALeaseThatWasTakenOver(t *testing.T) {
 				h.hooks.Store(&hooks{})
 				time.Sleep(2 * time.Second)
 				if closed {
-					if e := wantCode(t, g.release(l), locks.CodeEnded); e.Reason != locks.ReasonExpired {
-						t.Errorf("%+v", e)
-					}
+					assert.Equal(t, wantCode(t, g.release(l), locks.CodeEnded).Reason, locks.ReasonExpired)
 				} else {
 					g.mustRelease(l)
 					g.wantState(l, locks.Ended, locks.ReasonReleased)
 				}
-				if q := g.lockState("deploy"); q.State != locks.LockDelayed {
-					t.Errorf("%+v", q)
-				}
+				assert.Equal(t, g.lockState("deploy").State, locks.LockDelayed)
 				checkAll(t, s, g)
 			})
 		})

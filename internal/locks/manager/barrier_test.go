@@ -97,15 +97,13 @@ func TestAThousandQuestionsAtOnceCostTwoTransactions(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 1000 {
 			wg.Go(func() {
-				if v, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Verify: true}); err != nil || v.State != locks.Held {
-					t.Errorf("%+v %v", v, err)
-				}
+				v, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Verify: true})
+				assert.That(t, err == nil && v.State == locks.Held, "%+v %v", v, err)
 			})
 		}
 		wg.Wait()
-		if n := handed.Load(); n > 2 {
-			t.Errorf("%d transactions, want at most 2", n)
-		}
+		n := handed.Load()
+		assert.That(t, n <= 2, "%d transactions, want at most 2", n)
 	})
 }
 
@@ -168,9 +166,8 @@ func TestABarrierThatIsNeverAnsweredEnds(t *testing.T) {
 		<-second.done
 		wantCode(t, first.err, locks.CodeUnavailable)
 		wantCode(t, second.err, locks.CodeUnavailable)
-		if took := time.Since(began); took > 6*time.Second {
-			t.Errorf("it took %v", took)
-		}
+		took := time.Since(began)
+		assert.That(t, took <= 6*time.Second, "it took %v", took)
 	})
 }
 

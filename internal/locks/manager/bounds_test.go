@@ -78,9 +78,8 @@ func TestAtTheBoundOnLeasesNewOnesAreRefusedAndTheOthersGoOn(t *testing.T) {
 			g.wantRefused(locks.CodeTooManyWaiters, req)
 		}
 		for _, l := range []locks.Lease{one, two, group} {
-			if _, err := g.heartbeat(l); err != nil {
-				t.Error(err)
-			}
+			_, err := g.heartbeat(l)
+			assert.Nil(t, err)
 		}
 		g.mustRelease(two) // its place stays for a minute
 		g.wantUsed(quota.Leases, 5)
@@ -133,9 +132,8 @@ func TestATakeoverIsNeverRefused(t *testing.T) {
 		one.crash()
 		time.Sleep(20 * time.Second)
 		for _, l := range theirs {
-			if _, err := two.heartbeat(l); err != nil {
-				t.Errorf("a lease that was taken over: %v", err)
-			}
+			_, err := two.heartbeat(l)
+			assert.Nil(t, err, "a lease that was taken over")
 		}
 		two.wantUsed(quota.Leases, 6)
 		two.wantUsed(quota.Tickets, 2)
@@ -211,13 +209,9 @@ func TestTheTextsOfLeasesAreBoundedTogether(t *testing.T) {
 		if _, err := one.m.Downgrade(t.Context(), locks.Anonymous, large.ID, large.Token); err != nil {
 			t.Error(err)
 		}
-		if err := update(large, strings.Repeat("m", 50)); err != nil {
-			t.Errorf("a shorter one: %v", err)
-		}
+		assert.Nil(t, update(large, strings.Repeat("m", 50)), "a shorter one")
 		one.wantUsed(quota.MetadataBytes, 71)
-		if err := update(small, "0123456789"); err != nil {
-			t.Errorf("there is room: %v", err)
-		}
+		assert.Nil(t, update(small, "0123456789"), "there is room")
 		// A write that is not done counts no longer than it is under way.
 		s.mu.Lock()
 		s.refuse = func(*zk.Write) (int, error) { return 0, zk.ErrNoAuth }
@@ -246,9 +240,8 @@ func TestAtTheBoundOnKeysAcquiresWithoutOneGoOn(t *testing.T) {
 		two := g.mustHold(keyed("two", "ponmlkjihgfedcba"))
 		g.wantRefused(locks.CodeTooManyKeys, keyed("three", "0123456789abcdef"))
 		g.mustHold(onLock("three"))
-		if res, err := g.m.Acquire(t.Context(), keyed("two", "ponmlkjihgfedcba")); err != nil || !res.Replayed {
-			t.Errorf("%+v %v", res, err)
-		}
+		res, err := g.m.Acquire(t.Context(), keyed("two", "ponmlkjihgfedcba"))
+		assert.That(t, err == nil && res.Replayed, "%+v %v", res, err)
 		g.mustRelease(two)
 		g.wantRefused(locks.CodeTooManyKeys, keyed("four", "0123456789abcdef")) // the key lives on for its time
 		time.Sleep(keyLife + time.Minute)
@@ -272,14 +265,11 @@ func TestSettingsAreBoundedForTheWholeFleet(t *testing.T) {
 			g.wantUsed(quota.Settings, 2)
 			before := s.paths()
 			assert.That(t, wantCode(t, put(g, "c", 3), locks.CodeTooManySettings).RetryAfter > 0, "it does not say when to repeat")
-			if after := s.paths(); !slices.Equal(before, after) {
-				t.Errorf("%v is left of a refused PUT; there was %v", after, before)
-			}
+			after := s.paths()
+			assert.That(t, slices.Equal(before, after), "%v is left of a refused PUT; there was %v", after, before)
 			g.wantUsed(quota.Settings, 2)
 		}
-		if err := put(two, "a", 4); err != nil {
-			t.Errorf("another limit for a lock that has one: %v", err)
-		}
+		assert.Nil(t, put(two, "a", 4), "another limit for a lock that has one")
 		// Semaphores agree on their limits all the same, for as long as they are used, as often as there are places again.
 		agree := func(lock string) locks.AcquireRequest {
 			return locks.AcquireRequest{Lock: lock, TTL: time.Hour, Mode: locks.Semaphore, Limit: 2}

@@ -43,9 +43,7 @@ func TestABrokenLeaseEndsWithTheAdministratorsWords(t *testing.T) {
 			e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
 			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Reason == "revoked" && e[0].Detail == "its host burnt down",
 				"told %+v", e)
-			if err := g.breakLease(l, "again"); err != nil {
-				t.Errorf("broken again: %v", err)
-			}
+			assert.Nil(t, g.breakLease(l, "again"), "broken again")
 		}
 		g.wantState(next, locks.Held, "")
 		checkAll(t, s, g)
@@ -72,9 +70,7 @@ func TestALeaseOfAnotherGatewayIsBroken(t *testing.T) {
 			}
 			e := two.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
 			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Detail == "its host burnt down", "told %+v", e)
-			if err := two.breakLease(l, "again"); err != nil {
-				t.Errorf("broken again: %v", err)
-			}
+			assert.Nil(t, two.breakLease(l, "again"), "broken again")
 		}
 		checkAll(t, s, one, two)
 	})
@@ -86,9 +82,7 @@ func TestALeaseThatHasEndedOtherwiseCannotBeBroken(t *testing.T) {
 		l := one.mustHold(deploy())
 		one.mustRelease(l)
 		synctest.Wait()
-		if e := wantCode(t, one.breakLease(l, ""), locks.CodeEnded); e.Reason != locks.ReasonReleased {
-			t.Errorf("%+v", e)
-		}
+		assert.Equal(t, wantCode(t, one.breakLease(l, ""), locks.CodeEnded).Reason, locks.ReasonReleased)
 		wantCode(t, two.breakLease(l, ""), locks.CodeNotFound)
 		for _, id := range []string{"nonsense", strings.Repeat("a", len(l.ID)), ""} {
 			req := locks.BreakRequest{ID: id, Lock: "deploy", Name: "x"}
@@ -130,9 +124,7 @@ func TestALeaseIsBrokenByTheNameOfItsContenderToo(t *testing.T) {
 			l := one.mustHold(deploy())
 			synctest.Wait()
 			assert.NoError(t, g.breakNamed(path.Base(l.Znode)))
-			if v := one.look(l); v.State != locks.Ended {
-				t.Errorf("%+v", v)
-			}
+			assert.Equal(t, one.look(l).State, locks.Ended)
 		}
 	})
 }
@@ -157,9 +149,8 @@ func TestAForeignContenderThatIsWrittenMeanwhileIsLookedAtAgain(t *testing.T) {
 			return -1, nil
 		}
 		s.mu.Unlock()
-		if err := g.breakNamed(path.Base(foreign)); err != nil || looked != 3 || seen != 2 {
-			t.Errorf("%v after %d looks, deleted at version %d", err, looked, seen)
-		}
+		err := g.breakNamed(path.Base(foreign))
+		assert.That(t, err == nil && looked == 3 && seen == 2, "%v after %d looks, deleted at version %d", err, looked, seen)
 	})
 }
 
@@ -215,18 +206,12 @@ func TestABreakWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 					return true
 				}
 				s.mu.Unlock()
-				if err := two.breakLease(group, "why"); err != nil {
-					t.Error(err)
-				}
-				if err := two.breakLease(own, "why"); err != nil {
-					t.Error(err)
-				}
-				if err := two.breakNamed(path.Base(foreign)); err != nil && !(persisted && strings.Contains(err.Error(), "contender_not_found")) {
-					t.Error(err)
-				}
-				if n := s.waiting("deploy", "a", "b"); n != 0 || len(once) < 3 {
-					t.Errorf("%d contenders are left, %d answers were lost", n, len(once))
-				}
+				assert.Nil(t, two.breakLease(group, "why"))
+				assert.Nil(t, two.breakLease(own, "why"))
+				err := two.breakNamed(path.Base(foreign))
+				assert.That(t, err == nil || persisted && strings.Contains(err.Error(), "contender_not_found"), "%v", err)
+				n := s.waiting("deploy", "a", "b")
+				assert.That(t, n == 0 && len(once) >= 3, "%d contenders are left, %d answers were lost", n, len(once))
 				for _, l := range []locks.Lease{group, own} {
 					two.wantState(l, locks.Ended, locks.ReasonRevoked)
 				}
@@ -250,9 +235,7 @@ func TestWhatIsLeftOfALeaseIsBroken(t *testing.T) {
 			return -1, nil
 		}
 		s.mu.Unlock()
-		if err := two.breakLease(l, "why"); err != nil {
-			t.Error(err)
-		}
+		assert.Nil(t, two.breakLease(l, "why"))
 		assert.Equal(t, s.waiting("a", "b", "c"), 0, "contenders are left")
 		one.w.release()
 		synctest.Wait()
@@ -312,9 +295,8 @@ func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
 						}
 						assert.NoError(t, end(g, l))
 						assert.Equal(t, s.waiting("deploy"), 0, "contenders are left")
-						if v := one.look(l); v.State != locks.Ended || over && v.Reason != locks.ReasonExpired {
-							t.Errorf("%+v", v)
-						}
+						v := one.look(l)
+						assert.That(t, v.State == locks.Ended && (!over || v.Reason == locks.ReasonExpired), "%+v", v)
 						checkAll(t, s, one, two)
 					}
 				})

@@ -16,14 +16,12 @@ func TestEqualNamesAreInMemoryOnceAndTheCallersMemoryIsNotKept(t *testing.T) {
 	request := "owner=worker-17&ttl=30s"
 	given := request[len("owner="):strings.IndexByte(request, '&')]
 	first := n.one(given)
-	if first != "worker-17" || unsafe.StringData(first) == unsafe.StringData(given) {
-		t.Errorf("%q, in the request's memory: %v", first, unsafe.StringData(first) == unsafe.StringData(given))
-	}
+	assert.That(t, first == "worker-17" && unsafe.StringData(first) != unsafe.StringData(given),
+		"%q, in the request's memory: %v", first, unsafe.StringData(first) == unsafe.StringData(given))
 	assert.That(t, unsafe.StringData(n.one(strings.Clone("worker-17"))) == unsafe.StringData(first), "an equal name is in memory twice")
 	for i := range 10 * len(n) { // more than there are places
-		if name := fmt.Sprint("worker-", i); n.one(name) != name {
-			t.Fatalf("%q has become %q", name, n.one(name))
-		}
+		name := fmt.Sprint("worker-", i)
+		assert.Must(t, n.one(name) == name, "%q has become %q", name, n.one(name))
 	}
 	assert.Equal(t, n.one(""), "", "no name has become")
 }

@@ -45,13 +45,10 @@ func TestAContenderWithACopiedLeaseIDIsNotTheLease(t *testing.T) {
 		assert.That(t, strings.Contains(wantCode(t, err, locks.CodeNothingToAsk).Detail, "break ends it"), "revoked: %v", err)
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, g.asked(l), locks.Revocation{}, "the lease was asked")
-		if err := g.m.Break(t.Context(), locks.BreakRequest{Lock: "other", Name: path.Base(paths[1])}); err != nil {
-			t.Errorf("breaking the copy: %v", err)
-		}
+		assert.Nil(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: "other", Name: path.Base(paths[1])}), "breaking the copy")
 		synctest.Wait()
-		if names := s.names(other); len(names) != 0 {
-			t.Errorf("the copy stands: %q", names)
-		}
+		names := s.names(other)
+		assert.That(t, len(names) == 0, "the copy stands: %q", names)
 		g.wantState(l, locks.Held, "")
 	})
 }

@@ -14,9 +14,7 @@ func TestLeasesAreCountedByStateAndMode(t *testing.T) {
 		counts := func(step string, want map[locks.LeaseKind]int) {
 			t.Helper()
 			for kind, n := range g.m.Info(t.Context()).Kinds {
-				if n != want[kind] {
-					t.Errorf("%s: %d are %v, want %d", step, n, kind, want[kind])
-				}
+				assert.That(t, n == want[kind], "%s: %d are %v, want %d", step, n, kind, want[kind])
 				delete(want, kind)
 			}
 			assert.That(t, len(want) <= 0, "%s: %v is not counted", step, want)
@@ -28,9 +26,8 @@ func TestLeasesAreCountedByStateAndMode(t *testing.T) {
 		group := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "b", Mode: locks.Shared}, {Lock: "c"}}, TTL: time.Hour})
 		alone := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "d", Mode: locks.Shared}}, TTL: time.Hour})
 		counts("taken", map[locks.LeaseKind]int{{State: locks.Held, Mode: locks.Exclusive}: 1, {State: locks.Waiting, Mode: locks.Shared}: 1, {State: locks.Held, Mode: locks.Several}: 1, {State: locks.Held, Mode: locks.Shared}: 1})
-		if _, err := g.downgrade(writer); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.downgrade(writer)
+		assert.NoError(t, err)
 		<-reader.done
 		counts("downgraded", map[locks.LeaseKind]int{{State: locks.Held, Mode: locks.Shared}: 3, {State: locks.Held, Mode: locks.Several}: 1})
 		g.mustRelease(group)

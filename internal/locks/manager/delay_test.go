@@ -48,9 +48,7 @@ func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
 		_, err := g.heartbeat(l)
-		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
-			t.Errorf("%+v", e)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired)
 		assert.Equal(t, g.countOf(events.LeaseExpired, l), 1, "events tell of its end")
 		if p := g.mustPostmortem(l); p.Reason != locks.ReasonExpired || !about(p.HeldFor, 10*time.Second) || p.Next != nil {
 			t.Errorf("%+v", p)
@@ -74,9 +72,8 @@ func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
 		checkAll(t, s, g, other)
 		before := time.Now()
 		at := <-next
-		if took := at.Sub(before); took < 18*time.Second || took > 20*time.Second {
-			t.Errorf("the next was granted after %v", took)
-		}
+		took := at.Sub(before)
+		assert.That(t, took >= 18*time.Second && took <= 20*time.Second, "the next was granted after %v", took)
 		synctest.Wait()
 		assert.Equal(t, g.countOf(events.LeaseExpired, l)+g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
 		if p := g.mustPostmortem(l); p.Next == nil || !about(p.Next.After, testDelay) {
@@ -98,9 +95,8 @@ func TestWhichEndsALockDelayFollows(t *testing.T) {
 		{"released, always", locks.DelayAlways, func(g *gate, l locks.Lease) { g.mustRelease(l); g.mustRelease(l) }, true},
 		{"expired, always", locks.DelayAlways, func(*gate, locks.Lease) { time.Sleep(11 * time.Second) }, true},
 		{"revoked by force", locks.DelayOnExpiry, func(g *gate, l locks.Lease) {
-			if _, err := g.m.Revoke(g.t.Context(), locks.RevokeRequest{Lock: "deploy", ForceAfter: time.Second}); err != nil {
-				g.t.Error(err)
-			}
+			_, err := g.m.Revoke(g.t.Context(), locks.RevokeRequest{Lock: "deploy", ForceAfter: time.Second})
+			assert.Nil(g.t, err)
 			time.Sleep(2 * time.Second)
 			g.wantState(l, locks.Ended, locks.ReasonRevoked)
 		}, true},
@@ -116,9 +112,7 @@ func TestWhichEndsALockDelayFollows(t *testing.T) {
 				next := g.patient()
 				c.end(g, l)
 				before := time.Now()
-				if v := g.look(l); v.State != locks.Ended {
-					t.Fatalf("%+v", v)
-				}
+				assert.MustEqual(t, g.look(l).State, locks.Ended)
 				took := (<-next).Sub(before)
 				assert.That(t, (took > 15*time.Second) == c.follow && took <= testDelay+time.Second, "the next was granted after %v", took)
 				checkAll(t, s, g)
@@ -138,9 +132,8 @@ func TestALeaseThatOnlyWaitedKeepsNoPlace(t *testing.T) {
 		g.mustRelease(ticket)
 		time.Sleep(11 * time.Second)
 		g.wantState(expiring, locks.Ended, locks.ReasonExpired)
-		if q := g.lockState("deploy"); q.State != locks.LockHeld || q.QueueLength != 0 {
-			t.Errorf("%+v", q)
-		}
+		q := g.lockState("deploy")
+		assert.That(t, q.State == locks.LockHeld && q.QueueLength == 0, "%+v", q)
 		g.mustRelease(first)
 		ticket = g.mustAcquire(req) // nobody listened to its grant
 		second := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -159,13 +152,9 @@ func TestAnUnclaimedGrantKeepsItsPlace(t *testing.T) {
 		g.mustRelease(first)
 		time.Sleep(11 * time.Second)
 		g.wantState(ticket, locks.Ended, locks.ReasonUnclaimed)
-		if q := g.lockState("deploy"); q.State != locks.LockDelayed {
-			t.Errorf("%+v", q)
-		}
+		assert.Equal(t, g.lockState("deploy").State, locks.LockDelayed)
 		time.Sleep(testDelay)
-		if q := g.lockState("deploy"); q.State != locks.LockFree {
-			t.Errorf("%+v", q)
-		}
+		assert.Equal(t, g.lockState("deploy").State, locks.LockFree)
 	})
 }
 
@@ -177,9 +166,8 @@ func TestASuccessorNeverRevivesALeaseThatIsClosed(t *testing.T) {
 		l := one.mustHold(delaying(""))
 		time.Sleep(11 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonExpired)
-		if r := s.recordOf(l); r.Closed == nil || r.Closed.Reason != locks.ReasonExpired {
-			t.Fatalf("%+v", r)
-		}
+		r := s.recordOf(l)
+		assert.Must(t, r.Closed != nil && r.Closed.Reason == locks.ReasonExpired, "%+v", r)
 		one.crash()
 		two := s.gateway(t)
 		next := two.patient()
@@ -187,19 +175,15 @@ func TestASuccessorNeverRevivesALeaseThatIsClosed(t *testing.T) {
 		read := time.Now()
 		for range 3 {
 			_, err := two.heartbeat(l)
-			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
-				t.Errorf("%+v", e)
-			}
+			assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired)
 			time.Sleep(time.Second)
 		}
 		two.wantState(l, locks.Ended, locks.ReasonExpired)
-		if q := two.lockState("deploy"); q.State != locks.LockDelayed || !q.Holders[0].Delayed {
-			t.Errorf("%+v", q)
-		}
+		q := two.lockState("deploy")
+		assert.That(t, q.State == locks.LockDelayed && q.Holders[0].Delayed, "%+v", q)
 		assert.Equal(t, two.countOf(events.LeaseExpired, l), 1, "events tell its subscribers of the end")
-		if took := (<-next).Sub(read); took < testDelay-3*time.Second || took > testDelay+time.Second {
-			t.Errorf("the next was granted %v after the takeover", took)
-		}
+		took := (<-next).Sub(read)
+		assert.That(t, took >= testDelay-3*time.Second && took <= testDelay+time.Second, "the next was granted %v after the takeover", took)
 		checkAll(t, s, two)
 	})
 }
@@ -242,21 +226,16 @@ func TestNothingIsPromisedToALeaseWhoseRecordHasNotBeenRead(t *testing.T) {
 					_, err := g.heartbeat(l)
 					wantCode(t, err, locks.CodeUnavailable)
 					_, err = g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token, Verify: true})
-					if v := g.look(l); err == nil && v.State == locks.Held {
-						t.Errorf("it is said to be held: %+v", v)
-					}
+					v := g.look(l)
+					assert.That(t, err != nil || v.State != locks.Held, "it is said to be held: %+v", v)
 				}
 				h.hooks.Store(&hooks{})
 				time.Sleep(2 * time.Second)
 				_, err := g.heartbeat(l)
 				wantCode(t, err, locks.CodeEnded)
-				if q := g.lockState("deploy"); q.State != locks.LockDelayed {
-					t.Errorf("%+v", q)
-				}
+				assert.Equal(t, g.lockState("deploy").State, locks.LockDelayed)
 				time.Sleep(testDelay)
-				if q := g.lockState("deploy"); q.State != locks.LockFree {
-					t.Errorf("%+v", q)
-				}
+				assert.Equal(t, g.lockState("deploy").State, locks.LockFree)
 				checkAll(t, s, g)
 			})
 		})
@@ -321,13 +300,10 @@ func TestAPlaceThatAnotherProgramDeletesIsFree(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
 		before := time.Now()
-		if took := (<-next).Sub(before); took > time.Second {
-			t.Errorf("granted after %v", took)
-		}
+		took := (<-next).Sub(before)
+		assert.That(t, took <= time.Second, "granted after %v", took)
 		time.Sleep(2 * testDelay)
-		if q := g.lockState("deploy"); q.State != locks.LockHeld {
-			t.Errorf("%+v", q)
-		}
+		assert.Equal(t, g.lockState("deploy").State, locks.LockHeld)
 		checkAll(t, s, g)
 	})
 }
@@ -350,13 +326,9 @@ func TestAPlaceThatAListingLackedIsStillFreedInTheEnd(t *testing.T) {
 		g.m.adoptIfOwned(queue, &again, g.m.clock.Now().Boot())
 		g.m.evaluate(queue, g.m.clock.Now().Boot())
 		g.m.unlock()
-		if q := g.lockState("deploy"); q.State != locks.LockDelayed {
-			t.Errorf("%+v", q)
-		}
+		assert.Equal(t, g.lockState("deploy").State, locks.LockDelayed)
 		time.Sleep(testDelay)
-		if q := g.lockState("deploy"); q.State != locks.LockFree {
-			t.Errorf("%+v", q)
-		}
+		assert.Equal(t, g.lockState("deploy").State, locks.LockFree)
 	})
 }
 
@@ -370,17 +342,13 @@ func TestALeaseOfSeveralLocksKeepsAllItsPlaces(t *testing.T) {
 		two := s.gateway(t)
 		time.Sleep(12 * time.Second)
 		for _, lock := range []string{"a", "b"} {
-			if q := two.lockState(lock); q.State != locks.LockDelayed {
-				t.Errorf("%+v", q)
-			}
+			assert.Equal(t, two.lockState(lock).State, locks.LockDelayed)
 		}
 		_, err := two.heartbeat(l)
 		wantCode(t, err, locks.CodeEnded)
 		time.Sleep(testDelay + time.Second)
 		for _, lock := range []string{"a", "b"} {
-			if q := two.lockState(lock); q.State != locks.LockFree {
-				t.Errorf("%+v", q)
-			}
+			assert.Equal(t, two.lockState(lock).State, locks.LockFree)
 		}
 		checkAll(t, s, two)
 	})
@@ -397,9 +365,8 @@ func TestAPlaceStaysAcrossALostSession(t *testing.T) {
 		g.expireSession()
 		time.Sleep(5 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
-		if took := (<-next).Sub(ended); took < testDelay-2*time.Second || took > testDelay+2*time.Second {
-			t.Errorf("the next was granted %v after the end", took)
-		}
+		took := (<-next).Sub(ended)
+		assert.That(t, took >= testDelay-2*time.Second && took <= testDelay+2*time.Second, "the next was granted %v after the end", took)
 		checkAll(t, s, g)
 	})
 }
@@ -413,9 +380,8 @@ func TestALockDelayIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 			field string
 		}{{-1, "", "lock_delay"}, {locks.MaxLockDelay + 1, "", "lock_delay"}, {time.Second, "never", "lock_delay_on"}, {0, locks.DelayAlways, "lock_delay_on"}} {
 			_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", LockDelay: c.delay, LockDelayOn: c.on})
-			if e := wantCode(t, err, locks.CodeInvalid); e.Field != c.field {
-				t.Errorf("%+v: the field is %s", c, e.Field)
-			}
+			e := wantCode(t, err, locks.CodeInvalid)
+			assert.That(t, e.Field == c.field, "%+v: the field is %s", c, e.Field)
 		}
 	})
 }
@@ -450,15 +416,12 @@ func TestAnEndThatOnlyTheRecordTellsOfIsNotTakenBack(t *testing.T) {
 		g.w.reconnect()
 		time.AfterFunc(3*time.Second, func() { h.hooks.Store(&hooks{}) })
 		for range 60 {
-			if beat, err := g.heartbeat(l); err == nil {
-				t.Fatalf("%+v", beat)
-			}
+			beat, err := g.heartbeat(l)
+			assert.Must(t, err != nil, "%+v", beat)
 			time.Sleep(100 * time.Millisecond)
 		}
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
-		if q := g.lockState("deploy"); q.State != locks.LockDelayed {
-			t.Errorf("%+v", q)
-		}
+		assert.Equal(t, g.lockState("deploy").State, locks.LockDelayed)
 		checkAll(t, s, g)
 	})
 }
@@ -477,9 +440,8 @@ func TestAnAdministratorFreesAPlaceThatStays(t *testing.T) {
 				}
 				before := time.Now()
 				assert.NoError(t, g.m.Break(t.Context(), req))
-				if took := (<-next).Sub(before); took > time.Second {
-					t.Errorf("granted after %v", took)
-				}
+				took := (<-next).Sub(before)
+				assert.That(t, took <= time.Second, "granted after %v", took)
 				g.wantState(l, locks.Ended, locks.ReasonExpired)
 				synctest.Wait()
 				if n := g.countOf(events.LeaseExpired, l) + g.countOf(events.LeaseRevoked, l) + g.countOf(events.LeaseRemoved, l); n != 1 {
@@ -499,9 +461,8 @@ func TestWhatAnAdministratorBreaksKeepsNoPlace(t *testing.T) {
 		next := g.patient()
 		before := time.Now()
 		assert.NoError(t, g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID}))
-		if took := (<-next).Sub(before); took > time.Second {
-			t.Errorf("granted after %v", took)
-		}
+		took := (<-next).Sub(before)
+		assert.That(t, took <= time.Second, "granted after %v", took)
 		g.wantState(l, locks.Ended, locks.ReasonRevoked)
 	})
 }
@@ -512,16 +473,11 @@ func TestADestroyedLockKeepsNoPlace(t *testing.T) {
 		for _, by := range []*gate{g, other} {
 			l := g.mustHold(delaying(""))
 			time.Sleep(11 * time.Second)
-			if q := g.lockState("deploy"); q.State != locks.LockDelayed {
-				t.Fatalf("%+v", q)
-			}
-			if _, err := by.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "enough"}); err != nil {
-				t.Fatal(err)
-			}
+			assert.MustEqual(t, g.lockState("deploy").State, locks.LockDelayed)
+			_, err := by.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "enough"})
+			assert.NoError(t, err)
 			for _, gate := range []*gate{g, other} {
-				if q := gate.lockState("deploy"); q.State != locks.LockFree {
-					t.Errorf("%+v", q)
-				}
+				assert.Equal(t, gate.lockState("deploy").State, locks.LockFree)
 			}
 			g.wantState(l, locks.Ended, locks.ReasonExpired)
 			checkAll(t, s, g, other)

@@ -54,9 +54,8 @@ func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 		wantWords(t, one.tells(events.GatewayLeft), "gateway.left deposed")
 		// Its process goes on under another id, whatever became of the old session.
 		time.Sleep(time.Second)
-		if now := one.session(); now == nil || now.id == old.id || !one.m.Trusted() {
-			t.Fatal("the deposed gateway does not serve again")
-		}
+		now := one.session()
+		assert.Must(t, now != nil && now.id != old.id && one.m.Trusted(), "the deposed gateway does not serve again")
 		if _, err := one.heartbeat(l); err == nil {
 			t.Error("the deposed gateway confirms a lease that it no longer runs")
 		}
@@ -80,17 +79,14 @@ func TestAGatewayThatSeesItsSuccessionSaysNothingMore(t *testing.T) {
 		}
 		done := make(chan zk.Result, 1)
 		two.session().Takeover(t.Context(), old.id, nil, func(r zk.Result) { done <- r })
-		if r := <-done; r.Outcome != zk.Done {
-			t.Fatalf("%+v", r)
-		}
+		assert.MustEqual(t, (<-done).Outcome, zk.Done)
 		synctest.Wait()
 		if _, err := one.heartbeat(l); err == nil {
 			t.Error("a deposed gateway that knows it confirms a lease")
 		}
 		time.Sleep(2 * time.Second)
-		if now := one.session(); now == nil || now.id == old.id || !one.m.Trusted() {
-			t.Error("it does not serve under a new id")
-		}
+		now := one.session()
+		assert.That(t, now != nil && now.id != old.id && one.m.Trusted(), "it does not serve under a new id")
 	})
 }
 
@@ -142,9 +138,8 @@ func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 				t.Fatalf("%d attempts; the gateway is registered: %v", len(tried), s.nodes["/lockkeeper/gateways/"+old.id] != nil)
 			}
 			for i := range tried[1:] {
-				if again := tried[i+1].Sub(tried[i]); again < cluster.StalledAfter*fakeWindow {
-					t.Errorf("tried again after %v", again)
-				}
+				again := tried[i+1].Sub(tried[i])
+				assert.That(t, again >= cluster.StalledAfter*fakeWindow, "tried again after %v", again)
 			}
 		})
 	}
@@ -184,9 +179,8 @@ func TestABlindIntervalOfOnesOwnBeginsTheWaitAnew(t *testing.T) {
 		time.Sleep(fakeWindow)
 		s.clock.(*jumpClock).jump(20 * fakeWindow)
 		time.Sleep(2 * fakeWindow)
-		if !two.m.Trusted() || !s.registered(other.id) {
-			t.Errorf("trusted: %v; the other one is registered: %v", two.m.Trusted(), s.registered(other.id))
-		}
+		assert.That(t, two.m.Trusted() && s.registered(other.id),
+			"trusted: %v; the other one is registered: %v", two.m.Trusted(), s.registered(other.id))
 		time.Sleep(2 * fakeWindow)
 		assert.That(t, !s.registered(other.id), "it is not deposed at all any more")
 	})

@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -70,29 +71,21 @@ func TestNobodyIsGrantedWhileALockIsDestroyed(t *testing.T) {
 		}
 		s.mu.Unlock()
 		answer, err := one.destroy("the service is no more")
-		if err != nil || answer.Ended != 40 || answer.Foreign != 10 {
-			t.Fatalf("%+v %v", answer, err)
-		}
-		if len(granted) > 0 {
-			t.Errorf("at the front on the way: %v", granted)
-		}
+		assert.Must(t, err == nil && answer.Ended == 40 && answer.Foreign == 10, "%+v %v", answer, err)
+		assert.That(t, len(granted) <= 0, "at the front on the way: %v", granted)
 		for _, g := range []*gate{one, two} {
 			var told []string
 			for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted), Lock: "deploy"}, ring) {
 				told = append(told, e.Path())
 			}
-			if len(told) != 1 || told[0] != leases[0].Znode {
-				t.Errorf("granted were %v", told)
-			}
+			assert.That(t, len(told) == 1 && told[0] == leases[0].Znode, "granted were %v", told)
 		}
 		one.wantState(leases[0], locks.Ended, locks.ReasonDestroyed)
 		_, err = one.heartbeat(leases[0])
 		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonDestroyed || !strings.Contains(e.Detail, "no more") {
 			t.Errorf("its client is told %+v", e)
 		}
-		if v := two.look(leases[1]); v.State != locks.Ended {
-			t.Errorf("%+v", v)
-		}
+		assert.Equal(t, two.look(leases[1]).State, locks.Ended)
 		ended, destroyed := 0, 0
 		for _, e := range one.told()[events_:] {
 			switch {
@@ -102,12 +95,8 @@ func TestNobodyIsGrantedWhileALockIsDestroyed(t *testing.T) {
 				destroyed++
 			}
 		}
-		if ended != 40 || destroyed != 1 {
-			t.Errorf("told %d ends and %d destructions", ended, destroyed)
-		}
-		if s.node("/lockkeeper/locks/deploy").stat.Czxid != 0 || s.waiting("z") != 0 {
-			t.Error("something is left of it")
-		}
+		assert.That(t, ended == 40 && destroyed == 1, "told %d ends and %d destructions", ended, destroyed)
+		assert.That(t, s.node("/lockkeeper/locks/deploy").stat.Czxid == 0 && s.waiting("z") == 0, "something is left of it")
 		checkAll(t, s, one, two)
 		one.mustHold(deploy()) // and it can be used again
 	})
@@ -131,20 +120,16 @@ func TestALockIsDestroyedInPiecesFromItsTail(t *testing.T) {
 		}
 		all := s.names("/lockkeeper/locks/deploy")
 		slices.SortFunc(all, func(a, b string) int { return strings.Compare(b[len(b)-10:], a[len(a)-10:]) })
-		if _, err := g.destroy(""); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.destroy("")
+		assert.NoError(t, err)
 		pieces := s.deletions("/lockkeeper/locks/deploy")
 		if got := slices.Concat(pieces...); !slices.Equal(got, all) {
 			t.Errorf("not from the tail: %d deleted of %d", len(got), len(all))
 		}
-		if len(pieces) < 3 {
-			t.Errorf("%d pieces", len(pieces))
-		}
+		assert.That(t, len(pieces) >= 3, "%d pieces", len(pieces))
 		for _, p := range pieces {
-			if size := len(strings.Join(p, "/lockkeeper/locks/deploy")); size > batchBytes {
-				t.Errorf("a piece of %d bytes", size)
-			}
+			size := len(strings.Join(p, "/lockkeeper/locks/deploy"))
+			assert.That(t, size <= batchBytes, "a piece of %d bytes", size)
 		}
 	})
 }
@@ -168,14 +153,11 @@ func TestNewcomersAreDestroyedTooAndNotForEver(t *testing.T) {
 			s.mu.Unlock()
 			answer, err := g.destroy("")
 			if rounds == 2 {
-				if err != nil || answer.Ended != 5 || answer.Foreign != 2 || s.waiting("deploy") != 0 {
-					t.Errorf("%+v %v", answer, err)
-				}
+				assert.That(t, err == nil && answer.Ended == 5 && answer.Foreign == 2 && s.waiting("deploy") == 0, "%+v %v", answer, err)
 				return
 			}
-			if e := wantCode(t, err, locks.CodeLockInUse); answer.Ended != 2+destroyRounds || e.Detail == "" {
-				t.Errorf("%+v %v", answer, e)
-			}
+			e := wantCode(t, err, locks.CodeLockInUse)
+			assert.That(t, answer.Ended == 2+destroyRounds && e.Detail != "", "%+v %v", answer, e)
 			if n := len(g.tells(events.LockDestroyed)); n != 0 {
 				t.Errorf("told %d destructions", n)
 			}
@@ -205,18 +187,13 @@ func TestAPieceWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 					return hit
 				}
 				s.mu.Unlock()
-				if _, err := one.destroy("why"); err != nil || lost == 0 {
-					t.Fatalf("%v, %d lost", err, lost)
-				}
+				_, err := one.destroy("why")
+				assert.Must(t, err == nil && lost != 0, "%v, %d lost", err, lost)
 				for _, l := range leases[:1] {
 					one.wantState(l, locks.Ended, locks.ReasonDestroyed)
 				}
-				if s.node("/lockkeeper/locks/deploy").stat.Czxid != 0 {
-					t.Error("something is left of it")
-				}
-				if n := len(two.tells(events.LeaseGranted)); n != 1 {
-					t.Errorf("%d grants", n)
-				}
+				assert.That(t, s.node("/lockkeeper/locks/deploy").stat.Czxid == 0, "something is left of it")
+				assert.Equal(t, len(two.tells(events.LeaseGranted)), 1, "grants")
 				checkAll(t, s, one, two)
 			})
 		})
@@ -245,12 +222,8 @@ func TestWhoLeavesMeanwhileDoesNotStopADestruction(t *testing.T) {
 		}
 		s.mu.Unlock()
 		answer, err := one.destroy("")
-		if err != nil || answer.Ended > 24 || answer.Ended < 12 {
-			t.Errorf("%+v %v", answer, err)
-		}
-		if s.node("/lockkeeper/locks/deploy").stat.Czxid != 0 {
-			t.Error("something is left of it")
-		}
+		assert.That(t, err == nil && answer.Ended <= 24 && answer.Ended >= 12, "%+v %v", answer, err)
+		assert.That(t, s.node("/lockkeeper/locks/deploy").stat.Czxid == 0, "something is left of it")
 		checkAll(t, s, one, two)
 	})
 }
@@ -268,12 +241,9 @@ func TestADestructionStopsAtWhatMayNotBeDeleted(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpCreate, Path: stuck + "/child"})
 		synctest.Wait()
 		answer, err := g.destroy("why")
-		if e := wantCode(t, err, locks.CodeUnavailable); !strings.Contains(e.Detail, "below its node") || answer.Ended != 0 {
-			t.Errorf("%+v %v", answer, e)
-		}
-		if s.node(stuck).stat.Czxid == 0 || s.waiting("deploy") != 5 {
-			t.Errorf("%d are left", s.waiting("deploy"))
-		}
+		e := wantCode(t, err, locks.CodeUnavailable)
+		assert.That(t, strings.Contains(e.Detail, "below its node") && answer.Ended == 0, "%+v %v", answer, e)
+		assert.That(t, s.node(stuck).stat.Czxid != 0 && s.waiting("deploy") == 5, "%d are left", s.waiting("deploy"))
 		g.wantState(holder, locks.Held, "")
 		if _, err := g.heartbeat(holder); err != nil {
 			t.Error(err)
@@ -297,9 +267,7 @@ func TestALockThatNobodyUsesIsDestroyed(t *testing.T) {
 		if answer, err := g.destroy("why"); err != nil || answer.Ended != 1 {
 			t.Errorf("%+v %v", answer, err)
 		}
-		if n := len(s.names("/lockkeeper/settings")); n != 0 {
-			t.Errorf("%d settings are left", n)
-		}
+		assert.Equal(t, len(s.names("/lockkeeper/settings")), 0, "settings are left")
 		_, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "\n"})
 		wantCode(t, err, locks.CodeInvalid)
 	})

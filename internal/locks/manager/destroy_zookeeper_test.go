@@ -69,9 +69,7 @@ func TestTwentyThousandContendersAreDestroyedAndOthersGoOn(t *testing.T) {
 			w.Ops = append(w.Ops, zk.Op{Kind: zk.OpCreate, Sequential: true,
 				Path: "/lockkeeper/locks/crowded/_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-"})
 		}
-		if res := m.write(t.Context(), w); res.Outcome != zk.Done {
-			t.Fatalf("%+v", res)
-		}
+		assert.MustEqual(t, m.write(t.Context(), w).Outcome, zk.Done)
 	}
 	testkit.Eventually(t, 20*time.Second, func() bool {
 		return m.Info(t.Context()).Contenders == contenders && watching.Info(t.Context()).Contenders == contenders
@@ -85,9 +83,7 @@ func TestTwentyThousandContendersAreDestroyedAndOthersGoOn(t *testing.T) {
 	var slowBeat, slowCycle time.Duration
 	timed := func(slowest *time.Duration, f func() error) {
 		begun := time.Now()
-		if err := f(); err != nil {
-			t.Errorf("while the lock is destroyed: %v", err)
-		}
+		assert.Nil(t, f(), "while the lock is destroyed")
 		*slowest = max(*slowest, time.Since(begun))
 	}
 	pace := time.NewTicker(time.Millisecond)
@@ -129,9 +125,7 @@ func TestTwentyThousandContendersAreDestroyedAndOthersGoOn(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() bool { return watching.Info(t.Context()).Contenders == 1 }, "the other gateway has seen it")
 	lock, err := watching.Lock(t.Context(), locks.LockRequest{Lock: "crowded", Consistent: true})
 	assert.That(t, err == nil && lock.State == locks.LockFree, "%+v %v", lock, err)
-	if got := strings.Count(fmt.Sprint(m.CheckAll()), "\n"); got != 0 || m.CheckAll() != nil {
-		t.Error(m.CheckAll())
-	}
+	assert.That(t, strings.Count(fmt.Sprint(m.CheckAll()), "\n") == 0 && m.CheckAll() == nil, "%v", m.CheckAll())
 	t.Logf("destroyed in %v, largest request %d bytes; %d heartbeats (slowest %v), %d other cycles (slowest %v)",
 		took, largest.Load(), beats, slowBeat, cycles, slowCycle)
 }

@@ -168,9 +168,8 @@ func TestReadersOfAHomeMadeRecipeShareWithOurs(t *testing.T) {
 		writer := reader
 		writer.Mode = locks.Exclusive
 		one := g.mustHold(reader)
-		if _, made := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: dir + "/db7-R-"}); made[0] == "" {
-			t.Fatal("no contender")
-		}
+		_, made := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: dir + "/db7-R-"})
+		assert.Must(t, made[0] != "", "no contender")
 		two := other.mustHold(reader)
 		_, w := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: dir + "/read-replica-W-"})
 		three := other.begin(reader)
@@ -207,9 +206,8 @@ func TestALeaseWithAHomeMadeNameIsDowngradedAndTakenOver(t *testing.T) {
 		writer := two.begin(req)
 		v, err := one.downgrade(l)
 		assert.Must(t, err == nil && v.Mode == locks.Shared && v.FencingToken == l.FencingToken, "%+v, %v", v, err)
-		if names := s.names("/shared/hosts/deploy"); !strings.Contains(strings.Join(names, " "), "-R-0000000000") {
-			t.Errorf("%v", names)
-		}
+		names := s.names("/shared/hosts/deploy")
+		assert.That(t, strings.Contains(strings.Join(names, " "), "-R-0000000000"), "%v", names)
 		one.crash()
 		time.Sleep(11 * time.Second)
 		if b, err := two.heartbeat(l); err != nil || b.FencingToken != l.FencingToken {
@@ -228,9 +226,7 @@ func TestAHomeMadeRecipeWithoutReadersHasNoSharedLeases(t *testing.T) {
 		g := s.gateway(t)
 		for _, mode := range []locks.Mode{locks.Shared, locks.Semaphore} {
 			_, err := g.acquire(locks.AcquireRequest{NS: "writers", Lock: "a", Mode: mode})
-			if e := wantCode(t, err, locks.CodeInvalid); e.Field != "mode" {
-				t.Errorf("%v", e)
-			}
+			assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "mode")
 		}
 		l := g.mustHold(locks.AcquireRequest{NS: "writers", Lock: "a", TTL: time.Minute})
 		_, err := g.downgrade(l)
@@ -247,9 +243,7 @@ func TestPermitsHaveNoNamesInOtherDialects(t *testing.T) {
 		s.dialects()
 		g := s.gateway(t)
 		_, err := g.acquire(locks.AcquireRequest{NS: "kazoo", Lock: "a", Mode: locks.Semaphore, Limit: 3})
-		if e := wantCode(t, err, locks.CodeInvalid); e.Field != "mode" {
-			t.Errorf("%v", e)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "mode")
 	})
 }
 

@@ -36,9 +36,8 @@ func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 					assert.NoError(t, err)
 					assert.That(t, v.FencingToken == l.FencingToken && v.State == locks.Held && v.Owner == "me" && v.Metadata == "m",
 						"%+v", v)
-					if mode := v.Mode; len(group) == 1 && mode != locks.Shared {
-						t.Errorf("mode %s", mode)
-					}
+					mode := v.Mode
+					assert.That(t, len(group) != 1 || mode == locks.Shared, "mode %s", mode)
 					for _, k := range v.Locks {
 						assert.That(t, k.Mode == locks.Shared, "%+v", k)
 					}
@@ -73,9 +72,8 @@ func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 					if g == two {
 						end = "lease.removed shared"
 					}
-					if want := fmt.Sprint([]string{"lease.queued exclusive", "lease.granted exclusive", "lease.updated shared", end}); fmt.Sprint(told) != want {
-						t.Errorf("told %v, want %v", told, want)
-					}
+					want := fmt.Sprint([]string{"lease.queued exclusive", "lease.granted exclusive", "lease.updated shared", end})
+					assert.That(t, fmt.Sprint(told) == want, "told %v, want %v", told, want)
 				}
 				checkAll(t, s, one, two)
 			})
@@ -97,9 +95,8 @@ func TestADowngradeOutlivesItsGateway(t *testing.T) {
 		if _, err := two.heartbeat(l); err != nil {
 			t.Fatal(err)
 		}
-		if v := two.look(l); v.Mode != locks.Shared || v.FencingToken != l.FencingToken {
-			t.Errorf("%+v", v)
-		}
+		v := two.look(l)
+		assert.That(t, v.Mode == locks.Shared && v.FencingToken == l.FencingToken, "%+v", v)
 		assert.Must(t, !writer.passed(), "a writer beside it")
 		checkAll(t, s, two)
 		two.mustRelease(l)
@@ -179,9 +176,8 @@ func TestADowngradeKeepsWhatWasWrittenMeanwhile(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		g.w.release()
 		assert.NoError(t, <-done)
-		if v := g.look(l); v.Owner != "other" || v.Mode != locks.Shared {
-			t.Errorf("%+v", v)
-		}
+		v := g.look(l)
+		assert.That(t, v.Owner == "other" && v.Mode == locks.Shared, "%+v", v)
 		checkAll(t, s, g)
 	})
 }

@@ -40,9 +40,8 @@ func TestADryRunTellsWhatAnAcquireWouldFind(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g, two := s.gateway(t), s.gateway(t)
 		g.wantDry(deploy(), locks.Held, 0)
-		if names := s.names("/lockkeeper/locks"); len(names) != 0 {
-			t.Errorf("locks: %v", names)
-		}
+		names := s.names("/lockkeeper/locks")
+		assert.That(t, len(names) == 0, "locks: %v", names)
 		assert.Equal(t, g.m.replica.Namespaces[locks.DefaultNamespace].Queues.Len(), 0, "queues are kept")
 		a := g.mustHold(locks.AcquireRequest{Lock: "deploy", Owner: "a", TTL: time.Hour, Mode: locks.Shared})
 		g.wantDry(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared}, locks.Held, 0)
@@ -65,9 +64,8 @@ func TestADryRunOfASemaphoreCountsItsPermits(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		g.wantDry(dryRun(permits(3, 3)), locks.Held, 0)
-		if left := s.names("/lockkeeper/settings"); len(left) != 0 {
-			t.Errorf("settings: %v", left)
-		}
+		left := s.names("/lockkeeper/settings")
+		assert.That(t, len(left) == 0, "settings: %v", left)
 		a := g.mustHold(permits(2, 3))
 		g.wantDry(dryRun(permits(1, 0)), locks.Held, 0)
 		g.wantDry(dryRun(permits(2, 3)), locks.Waiting, 0, a.ID)
@@ -101,9 +99,7 @@ func TestADryRunIsRefusedWhatAnAcquireIsRefused(t *testing.T) {
 			}
 		}
 		_, err := g.dry(permits(1, 4))
-		if e := wantCode(t, err, locks.CodeSettingsDiffer); e.Limit != 3 {
-			t.Errorf("%+v", e)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeSettingsDiffer).Limit, 3)
 		s.mu.Lock()
 		s.away = true
 		s.mu.Unlock()

@@ -38,9 +38,7 @@ func TestAnEphemeralLeaseGoesWithItsGatewaysSession(t *testing.T) {
 			time.Sleep(time.Second)
 			g.wantState(l, locks.Ended, locks.ReasonGatewayLeft)
 			_, err := g.heartbeat(l)
-			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonGatewayLeft {
-				t.Errorf("reason %q", e.Reason)
-			}
+			assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonGatewayLeft, "reason")
 			<-next.done
 			assert.Must(t, next.err == nil && next.lease.State == locks.Held, "%+v %v", next.lease, next.err)
 			g.mustRelease(next.lease)
@@ -107,9 +105,7 @@ func TestAPlaceInLineThatWentWithTheSessionIsNotAnEndedLease(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				for _, err := range []error{p.err, g.begin(req).wait()} {
-					if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonGatewayLeft {
-						t.Errorf("reason %q", e.Reason)
-					}
+					assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonGatewayLeft, "reason")
 				}
 			})
 		})
@@ -137,9 +133,7 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 		time.Sleep(time.Second)
 		for _, l := range []locks.Lease{waits, free} {
 			_, err := two.heartbeat(l)
-			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonGatewayLeft {
-				t.Errorf("reason %q", e.Reason)
-			}
+			assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonGatewayLeft, "reason")
 			two.m.mu.Lock()
 			assert.That(t, two.m.leases.byID[two.m.mustID(l.ID)] == nil, "the successor runs it")
 			two.m.mu.Unlock()
@@ -149,23 +143,18 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 		}
 		for time.Since(taken) < fakeWindow+time.Minute-2*time.Second {
 			time.Sleep(time.Second)
-			if s.node(waits.Znode).owner == "" || s.node(free.Znode).owner == "" {
-				t.Fatalf("deleted after %v", time.Since(taken))
-			}
+			assert.Must(t, s.node(waits.Znode).owner != "" && s.node(free.Znode).owner != "", "deleted after %v", time.Since(taken))
 			if _, err := two.heartbeat(behind); err != nil {
 				t.Fatal(err)
 			}
 			two.wantState(behind, locks.Waiting, "")
 		}
 		time.Sleep(5 * time.Second)
-		if names := append(s.names("/lockkeeper/locks/other"), s.node(waits.Znode).owner); len(names) != 1 || names[0] != "" {
-			t.Errorf("still there: %v", names)
-		}
+		names := append(s.names("/lockkeeper/locks/other"), s.node(waits.Znode).owner)
+		assert.That(t, len(names) == 1 && names[0] == "", "still there: %v", names)
 		two.wantState(behind, locks.Held, "")
 		_, err := two.heartbeat(free)
-		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonGatewayLeft {
-			t.Errorf("reason %q", e.Reason)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonGatewayLeft, "reason")
 		one.w.release()
 		time.Sleep(time.Second)
 	})
@@ -221,9 +210,7 @@ func TestWhatAnEphemeralLeaseCannotHaveIsRefusedByName(t *testing.T) {
 			req := ephemeral()
 			change(&req)
 			_, err := g.acquire(req)
-			if e := wantCode(t, err, locks.CodeInvalid); e.Field != "lock_delay" {
-				t.Errorf("field %q", e.Field)
-			}
+			assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "lock_delay", "field")
 		}
 	})
 }
@@ -233,13 +220,10 @@ func TestATTLThatDoesNotRideOverACrashIsWarnedOf(t *testing.T) {
 		g := s.gateway(t) // session timeout 10s
 		short := g.mustHold(locks.AcquireRequest{Lock: "short", TTL: 15*time.Second - time.Millisecond})
 		assert.That(t, !short.FailoverSafe && strings.Contains(short.Warning, "15s"), "%+v", short)
-		if long := g.mustHold(locks.AcquireRequest{Lock: "long", TTL: 15 * time.Second}); !long.FailoverSafe || long.Warning != "" {
-			t.Errorf("%+v", long)
-		}
+		long := g.mustHold(locks.AcquireRequest{Lock: "long", TTL: 15 * time.Second})
+		assert.That(t, long.FailoverSafe && long.Warning == "", "%+v", long)
 		g.mustRelease(short)
-		if v := g.look(short); v.Warning != "" {
-			t.Errorf("an ended lease warns: %+v", v)
-		}
+		assert.Equal(t, g.look(short).Warning, "", "an ended lease warns")
 	})
 }
 

@@ -213,9 +213,8 @@ func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
 		_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + name.Prefix()})
 		synctest.Wait()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
-		if told := g.tells(leaseTypes...)[before:]; len(told) > 0 {
-			t.Errorf("told %v", told)
-		}
+		told := g.tells(leaseTypes...)[before:]
+		assert.That(t, len(told) <= 0, "told %v", told)
 	})
 }
 
@@ -325,9 +324,8 @@ func TestAnAdoptedLeaseThatWasNeverReadEndsWhenAListingLacksIt(t *testing.T) {
 		}})
 		one.crash()
 		time.Sleep(25 * time.Second)
-		if v := two.look(l); v.State == locks.Ended {
-			t.Fatalf("not adopted: %+v", v)
-		}
+		v := two.look(l)
+		assert.Must(t, v.State != locks.Ended, "not adopted: %+v", v)
 		two.w.disconnect()
 		synctest.Wait()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
@@ -336,9 +334,7 @@ func TestAnAdoptedLeaseThatWasNeverReadEndsWhenAListingLacksIt(t *testing.T) {
 		synctest.Wait()
 		two.wantState(l, locks.Ended, locks.ReasonRemoved)
 		wantWords(t, two.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.removed removed", "lease.granted")
-		if last := two.hub.Recent(events.Filter{}, 1)[0]; last.Path() != foreign {
-			t.Errorf("granted to %s", last.Path())
-		}
+		assert.Equal(t, two.hub.Recent(events.Filter{}, 1)[0].Path(), foreign, "granted to")
 	})
 }
 

@@ -253,7 +253,7 @@ func (s *fakeStore) foreign(ops ...zk.Op) (int64, []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	zxid, paths, _, _, err := s.tx(ops)
-	assert.Must(s.t, err == nil, "foreign %v: %v", ops, err)
+	assert.NoError(s.t, err, "foreign %v", ops)
 	return zxid, paths
 }
 

@@ -59,9 +59,8 @@ func TestAGroupIsGrantedWhenItIsFirstInAllItsQueues(t *testing.T) {
 		}
 		checkAll(t, s, g)
 		assert.Must(t, !next.passed(), "b was granted twice")
-		if _, err := g.heartbeat(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.heartbeat(l)
+		assert.NoError(t, err)
 		writes := len(s.writes)
 		g.mustRelease(l)
 		assert.That(t, len(s.writes) == writes+1, "released in %d transactions", len(s.writes)-writes)
@@ -100,18 +99,12 @@ func TestTheSameLockTwiceIsRefusedByName(t *testing.T) {
 		g := s.gateway(t)
 		for _, group := range [][]locks.Want{{{Lock: "a"}, {Lock: "b"}, {Lock: "a", Mode: locks.Shared}}, {{Lock: "b"}, {Lock: "c"}, {NS: "twin", Lock: "b"}}} {
 			_, err := g.acquire(locks.AcquireRequest{Group: group})
-			if e := wantCode(t, err, locks.CodeInvalid); e.Field != "locks[2].lock" {
-				t.Errorf("field %q", e.Field)
-			}
+			assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "locks[2].lock", "field")
 		}
 		_, err := g.acquire(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {NS: "nowhere", Lock: "b"}}})
-		if e := wantCode(t, err, locks.CodeNamespaceUnknown); e.Field != "locks[1].ns" {
-			t.Errorf("field %q", e.Field)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeNamespaceUnknown).Field, "locks[1].ns", "field")
 		_, err = g.acquire(locks.AcquireRequest{Group: make([]locks.Want, locks.MaxGroup+1)})
-		if e := wantCode(t, err, locks.CodeInvalid); e.Field != "locks" {
-			t.Errorf("field %q", e.Field)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "locks", "field")
 		assert.Equal(t, len(s.names("/lockkeeper/locks")), 0, "locks were made")
 	})
 }
@@ -132,9 +125,8 @@ func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 					assert.Must(t, w.passed() && w.err == nil, "not passed on: %v", w.err)
 				}
 				g.wantState(l, locks.Ended, locks.ReasonRemoved)
-				if _, err := g.heartbeat(l); err == nil {
-					t.Error("a heartbeat was answered")
-				}
+				_, err := g.heartbeat(l)
+				assert.That(t, err != nil, "a heartbeat was answered")
 				checkAll(t, s, g)
 			})
 		})
@@ -183,9 +175,8 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 		}
-		if w := two.look(ticket); w.State != locks.Waiting || w.Position != 1 || w.Locks[1].Position != 0 {
-			t.Errorf("ticket %+v", w)
-		}
+		w := two.look(ticket)
+		assert.That(t, w.State == locks.Waiting && w.Position == 1 && w.Locks[1].Position == 0, "ticket %+v", w)
 		two.mustRelease(l)
 		synctest.Wait()
 		two.wantState(ticket, locks.Held, "")
@@ -324,9 +315,7 @@ func TestGroupsNeverDeadlock(t *testing.T) {
 					}()
 				}
 				for range clients {
-					if err := <-done; err != nil {
-						t.Error(err)
-					}
+					assert.Nil(t, <-done)
 				}
 				checkAll(t, s, gates...)
 			})
@@ -344,9 +333,8 @@ func TestTheLargestGroupFitsATransaction(t *testing.T) {
 			req.Group = append(req.Group, locks.Want{Lock: strings.Repeat("x", 198) + fmt.Sprintf("%02d", i)})
 		}
 		l := g.mustHold(req)
-		if _, err := g.downgrade(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.downgrade(l)
+		assert.NoError(t, err)
 		g.mustRelease(l)
 		for _, w := range s.writes {
 			size := 0

@@ -93,9 +93,8 @@ func TestGroupsThatWaitAreAskedOnceForAnEvent(t *testing.T) {
 		wantAtMost(t, "an event, at another gateway", asked, groups, 6)
 		asked = two.questions(func() {
 			for range 2 {
-				if _, err := two.m.Locks(t.Context(), locks.LockFilter{Limit: locks.MaxPage}); err != nil {
-					t.Fatal(err)
-				}
+				_, err := two.m.Locks(t.Context(), locks.LockFilter{Limit: locks.MaxPage})
+				assert.NoError(t, err)
 			}
 		})
 		wantAtMost(t, "two lists", asked, groups*groupWidth, 6)

@@ -115,7 +115,7 @@ func (g *gate) acquire(req locks.AcquireRequest) (locks.Lease, error) {
 func (g *gate) mustAcquire(req locks.AcquireRequest) locks.Lease {
 	g.t.Helper()
 	l, err := g.acquire(req)
-	assert.Must(g.t, err == nil, "acquire %+v: %v", req, err)
+	assert.NoError(g.t, err, "acquire %+v", req)
 	synctest.Wait()
 	return l
 }
@@ -144,17 +144,14 @@ func (g *gate) mustRelease(l locks.Lease) {
 func (g *gate) look(l locks.Lease) locks.Lease {
 	g.t.Helper()
 	v, err := g.m.Lease(g.t.Context(), locks.LeaseRequest{ID: l.ID})
-	if err != nil {
-		g.t.Fatalf("look at %s: %v", l.ID, err)
-	}
+	assert.NoError(g.t, err, "look at %s", l.ID)
 	return v
 }
 
 func (g *gate) wantState(l locks.Lease, state locks.State, reason locks.Reason) {
 	g.t.Helper()
-	if v := g.look(l); v.State != state || v.Reason != reason {
-		g.t.Fatalf("lease is %s (%s), want %s (%s)", v.State, v.Reason, state, reason)
-	}
+	v := g.look(l)
+	assert.Must(g.t, v.State == state && v.Reason == reason, "lease is %s (%s), want %s (%s)", v.State, v.Reason, state, reason)
 }
 
 func wantCode(t *testing.T, err error, code locks.Code) *locks.Error {

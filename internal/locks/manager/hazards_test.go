@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -33,9 +34,7 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
 			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			var got []string
 			codes := map[locks.HazardCode]bool{}
 			for _, h := range v.Hazards {
@@ -46,13 +45,10 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 			slices.Sort(want)
 			info := g.m.Info(t.Context())
 			for code, n := range info.Hazards {
-				if n > 1 || n == 1 != codes[code] {
-					t.Errorf("%s: %s is counted %d times", step, code, n)
-				}
+				assert.That(t, n <= 1 && n == 1 == codes[code], "%s: %s is counted %d times", step, code, n)
 			}
-			if !slices.Equal(got, want) || len(info.Hazards) != locks.NumHazards || info.HazardousLocks != min(len(want), 1) {
-				t.Errorf("%s: %q in %d locks, want %q", step, got, info.HazardousLocks, want)
-			}
+			assert.That(t, slices.Equal(got, want) && len(info.Hazards) == locks.NumHazards && info.HazardousLocks == min(len(want), 1),
+				"%s: %q in %d locks, want %q", step, got, info.HazardousLocks, want)
 			checkAll(t, s, g)
 		}
 		create := func(prefix string) string {
@@ -106,9 +102,7 @@ func TestAHazardThatWasThereBeforeIsCountedAndNotTold(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy"}, zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/stray"})
 		g := s.gateway(t)
-		if n := g.m.Info(t.Context()).Hazards[locks.HazardStrayChild]; n != 1 {
-			t.Errorf("%d strays", n)
-		}
+		assert.Equal(t, g.m.Info(t.Context()).Hazards[locks.HazardStrayChild], 1, "strays")
 		wantWords(t, g.tells(events.LockHazard))
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/stray", Version: -1})
 		wantWords(t, g.tells(events.LockHazard, events.LockHazardCleared), "lock.hazard_cleared")
@@ -122,17 +116,13 @@ func TestAContenderInALockRootIsAHazard(t *testing.T) {
 		for _, prefix := range interop.Prefixes() {
 			_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/" + prefix})
 			synctest.Wait()
-			if n := g.m.Info(t.Context()).Hazards[locks.HazardMisplaced]; n != 1 {
-				t.Errorf("%s: %d", prefix, n)
-			}
+			assert.Equal(t, g.m.Info(t.Context()).Hazards[locks.HazardMisplaced], 1, "%s", prefix)
 			s.foreign(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
 			synctest.Wait()
 		}
 		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/job-0000000001"})
 		synctest.Wait()
-		if info := g.m.Info(t.Context()); info.HazardousLocks != 0 {
-			t.Errorf("%v", info.Hazards)
-		}
+		assert.Equal(t, g.m.Info(t.Context()).HazardousLocks, 0)
 	})
 }
 
@@ -151,9 +141,7 @@ func TestLocksWithHazardsAreListed(t *testing.T) {
 			for _, l := range page.Items {
 				got = append(got, l.Name)
 			}
-			if err != nil || strings.Join(got, " ") != want {
-				t.Errorf("%+v: %q, %v", f, got, err)
-			}
+			assert.That(t, err == nil && strings.Join(got, " ") == want, "%+v: %q, %v", f, got, err)
 		}
 		if list, err := g.m.Namespaces(t.Context()); err != nil || list[0].Hazardous != 2 {
 			t.Errorf("%+v, %v", list, err)

@@ -39,16 +39,12 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 			two.mustRelease(holder)
 		}, "unclaimed"},
 		"broken by its own gateway": {func(one, _ *gate) {
-			if err := one.breakLease(one.mustHold(deploy()), "burnt down"); err != nil {
-				one.t.Error(err)
-			}
+			assert.Nil(one.t, one.breakLease(one.mustHold(deploy()), "burnt down"))
 		}, "revoked burnt down"},
 		"broken by another gateway": {func(one, two *gate) {
 			l := one.mustHold(deploy())
 			synctest.Wait()
-			if err := two.breakLease(l, "burnt down"); err != nil {
-				one.t.Error(err)
-			}
+			assert.Nil(one.t, two.breakLease(l, "burnt down"))
 			time.Sleep(10 * time.Millisecond)
 			_, err := one.heartbeat(l)
 			if e := wantCode(one.t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
@@ -90,9 +86,7 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 		"several locks": {func(one, two *gate) {
 			l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "deploy"}, {Lock: "other"}}})
 			synctest.Wait()
-			if err := two.breakLease(l, "burnt down"); err != nil {
-				one.t.Error(err)
-			}
+			assert.Nil(one.t, two.breakLease(l, "burnt down"))
 			time.Sleep(10 * time.Millisecond)
 			wantSameStory(one.t, "other", one, two)
 		}, "revoked burnt down"},
@@ -163,9 +157,7 @@ func TestAPostmortemIsTheSameAtEveryGatewayAndOutlivesTheOneThatRanTheLease(t *t
 		same("after its death")
 		for _, g := range []*gate{two, late} {
 			_, err := g.heartbeat(first)
-			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
-				t.Errorf("its client is told %+v", e)
-			}
+			assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired, "its client is told")
 		}
 	})
 }
@@ -200,14 +192,11 @@ func TestAnEndIsToldAtMostASecondLateWhenTheWordDoesNotCome(t *testing.T) {
 				t.Errorf("%v is said to have happened at %v, it was at %v", e.Type, e.Time, ended)
 			}
 		}
-		if _, err := two.postmortem(l); err == nil {
-			t.Error("a postmortem of what nobody has told")
-		}
+		_, err := two.postmortem(l)
+		assert.That(t, err != nil, "a postmortem of what nobody has told")
 		stream.stalled.Store(false)
 		time.Sleep(time.Second)
-		if p := two.mustPostmortem(l); p.Reason != locks.ReasonReleased {
-			t.Errorf("the word that came late is not remembered: %+v", p)
-		}
+		assert.Equal(t, two.mustPostmortem(l).Reason, locks.ReasonReleased, "the word that came late is not remembered")
 		if told := two.story("deploy")[before:]; len(told) != 3 {
 			t.Errorf("told again: %v", told)
 		}
@@ -236,9 +225,8 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		for range maxHeldOfLock / 2 {
 			one.mustRelease(one.mustAcquire(deploy()))
 		}
-		if told := two.reasons("deploy"); len(told) < maxHeldOfLock/4 {
-			t.Errorf("%d ends are told at the bound of a lock", len(told))
-		}
+		told := two.reasons("deploy")
+		assert.That(t, len(told) >= maxHeldOfLock/4, "%d ends are told at the bound of a lock", len(told))
 		for i := range maxHeld/3 + 100 {
 			one.mustRelease(one.mustHold(locks.AcquireRequest{Lock: fmt.Sprint("lock-", i), TTL: time.Minute}))
 		}
@@ -338,14 +326,11 @@ func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 		l := one.mustHold(deploy())
 		one.mustRelease(l)
 		time.Sleep(5 * time.Second)
-		if told := two.story("deploy"); len(told) > 0 {
-			t.Fatalf("told %v", told)
-		}
+		told := two.story("deploy")
+		assert.Must(t, len(told) <= 0, "told %v", told)
 		close(gone)
 		wantSameStory(t, "deploy", one, two)
-		if p := two.mustPostmortem(l); p.Reason != locks.ReasonReleased {
-			t.Errorf("%+v", p)
-		}
+		assert.Equal(t, two.mustPostmortem(l).Reason, locks.ReasonReleased)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
 		assert.That(t, len(two.m.words) == 0, "words are kept: %v", two.m.words)
@@ -366,17 +351,15 @@ func TestAWordAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContende
 			synctest.Wait()
 			gone := make(chan struct{})
 			two.w.insert(func() { <-gone })
-			if _, err := one.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token); err != nil {
-				t.Fatal(err)
-			}
+			_, err := one.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token)
+			assert.NoError(t, err)
 			one.mustRelease(l)
 			time.Sleep(100 * time.Millisecond)
 			close(gone)
 			time.Sleep(5 * time.Second)
 			wantSameStory(t, "deploy", one, two)
-			if told := two.reasons("deploy"); !slices.Contains(told, "released") {
-				t.Errorf("told %q", told)
-			}
+			told := two.reasons("deploy")
+			assert.That(t, slices.Contains(told, "released"), "told %q", told)
 			two.m.mu.Lock()
 			defer two.m.mu.Unlock()
 			assert.That(t, len(two.m.words) == 0, "words are kept: %v", two.m.words)
@@ -399,9 +382,8 @@ func TestAnotherProgramsContenderIsToldAsTakenBackByAll(t *testing.T) {
 		close(gone)
 		time.Sleep(time.Second)
 		wantSameStory(t, "deploy", one, two)
-		if told := two.reasons("deploy"); !slices.Contains(told, "revoked stuck") {
-			t.Errorf("told %q", told)
-		}
+		told := two.reasons("deploy")
+		assert.That(t, slices.Contains(told, "revoked stuck"), "told %q", told)
 	})
 }
 
@@ -482,9 +464,8 @@ func TestHearsayDoesNotDecideHowAnEndIsMade(t *testing.T) {
 		one.m.Hear(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"struck","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
 		time.Sleep(time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonRemoved)
-		if names := s.names("/lockkeeper/locks/a"); len(names) != 0 {
-			t.Errorf("what is left of it: %v", names)
-		}
+		names := s.names("/lockkeeper/locks/a")
+		assert.That(t, len(names) == 0, "what is left of it: %v", names)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -87,9 +88,8 @@ func TestARepeatedReleaseOfAHoldLetsGoOfOneLevel(t *testing.T) {
 					g.mustReleaseHold(l, "inner")
 					g.wantHolds(l, "outer", "middle")
 				}
-				if r := s.recordOf(l); !slices.Equal(r.Released, []string{"inner"}) || !slices.Equal(r.Holds, []string{"outer", "middle"}) {
-					t.Errorf("%+v", r)
-				}
+				r := s.recordOf(l)
+				assert.That(t, slices.Equal(r.Released, []string{"inner"}) && slices.Equal(r.Holds, []string{"outer", "middle"}), "%+v", r)
 				checkAll(t, s, g)
 			})
 		})
@@ -237,16 +237,12 @@ func TestARecordWhoseWriteWasLostIsReadFromAServerThatHasComeSoFar(t *testing.T)
 			}
 		}
 		time.Sleep(100 * time.Millisecond)
-		if err := beat(long); err == nil && recorded() != long {
-			t.Errorf("%v was promised, and the record has %v", long, recorded())
-		}
+		assert.That(t, beat(long) != nil || recorded() == long, "%v was promised, and the record has %v", long, recorded())
 		h.hooks.Store(&hooks{})
 		for beat(long) != nil {
 			time.Sleep(time.Second)
 		}
-		if recorded() != long {
-			t.Errorf("the record has %v", recorded())
-		}
+		assert.That(t, recorded() == long, "the record has %v", recorded())
 		g.wantState(l, locks.Held, "")
 		checkAll(t, s, g)
 	})

@@ -24,7 +24,7 @@ func (g *gate) addHold(l locks.Lease, hold string) (locks.Lease, error) {
 func (g *gate) mustAddHold(l locks.Lease, hold string) locks.Lease {
 	g.t.Helper()
 	v, err := g.addHold(l, hold)
-	assert.Must(g.t, err == nil, "hold %s: %v", hold, err)
+	assert.NoError(g.t, err, "hold %s", hold)
 	synctest.Wait()
 	return v
 }
@@ -41,9 +41,8 @@ func (g *gate) mustReleaseHold(l locks.Lease, hold string) {
 
 func (g *gate) wantHolds(l locks.Lease, holds ...string) {
 	g.t.Helper()
-	if v := g.look(l); v.State != locks.Held || !slices.Equal(v.Holds, holds) {
-		g.t.Errorf("%s with holds %v, want %v", v.State, v.Holds, holds)
-	}
+	v := g.look(l)
+	assert.That(g.t, v.State == locks.Held && slices.Equal(v.Holds, holds), "%s with holds %v, want %v", v.State, v.Holds, holds)
 }
 
 func reentrant(hold string) locks.AcquireRequest {
@@ -56,9 +55,8 @@ func TestALeaseEndsWithItsLastHoldAndEachIsReleasedOnce(t *testing.T) {
 		l := g.mustHold(reentrant("a"))
 		assert.That(t, slices.Equal(l.Holds, []string{"a"}), "%+v", l)
 		for range 2 { // a repeat adds nothing
-			if v := g.mustAddHold(l, "b"); v.State != locks.Held || v.FencingToken != l.FencingToken || !slices.Equal(v.Holds, []string{"a", "b"}) {
-				t.Errorf("%+v", v)
-			}
+			v := g.mustAddHold(l, "b")
+			assert.That(t, v.State == locks.Held && v.FencingToken == l.FencingToken && slices.Equal(v.Holds, []string{"a", "b"}), "%+v", v)
 		}
 		if r := s.recordOf(l); !slices.Equal(r.Holds, []string{"a", "b"}) {
 			t.Errorf("answered before it was written: %+v", r)
@@ -72,9 +70,7 @@ func TestALeaseEndsWithItsLastHoldAndEachIsReleasedOnce(t *testing.T) {
 			t.Errorf("answered before it was written: %+v", r)
 		}
 		_, err := g.addHold(l, "b")
-		if e := wantCode(t, err, locks.CodeHoldReleased); e.Field != "hold" {
-			t.Errorf("%+v", e)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeHoldReleased).Field, "hold")
 		wantCode(t, g.releaseHold(l, "d"), locks.CodeInvalid)
 		g.mustReleaseHold(l, "a")
 		g.wantHolds(l, "c")
@@ -107,9 +103,8 @@ func TestANestedHoldDoesNotEndALeaseThatWasAcquiredWithoutOne(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one := s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 40 * time.Second})
-		if v := one.mustAddHold(l, "inner"); !slices.Equal(v.Holds, []string{"inner"}) {
-			t.Errorf("%+v", v)
-		}
+		v := one.mustAddHold(l, "inner")
+		assert.That(t, slices.Equal(v.Holds, []string{"inner"}), "%+v", v)
 		one.mustReleaseHold(l, "inner")
 		one.wantHolds(l)
 		one.crash()
@@ -178,9 +173,8 @@ func TestALeaseOfSeveralLocksHasHoldsAndIsUpdatedAsOne(t *testing.T) {
 		two := s.gateway(t)
 		time.Sleep(12 * time.Second)
 		two.mustReleaseHold(l, "outer")
-		if v := two.look(l); v.Owner != "ci" || v.TTL != time.Minute || !slices.Equal(v.Holds, []string{"inner"}) {
-			t.Errorf("%+v", v)
-		}
+		v := two.look(l)
+		assert.That(t, v.Owner == "ci" && v.TTL == time.Minute && slices.Equal(v.Holds, []string{"inner"}), "%+v", v)
 		two.mustReleaseHold(l, "inner")
 		two.wantState(l, locks.Ended, locks.ReasonReleased)
 		checkAll(t, s, two)
@@ -194,9 +188,8 @@ func TestAWaitingLeaseHasHoldsToo(t *testing.T) {
 		req := reentrant("a")
 		req.Async = true
 		ticket := g.mustAcquire(req)
-		if v := g.mustAddHold(ticket, "b"); v.State != locks.Waiting || v.Position != 1 {
-			t.Errorf("%+v", v)
-		}
+		v := g.mustAddHold(ticket, "b")
+		assert.That(t, v.State == locks.Waiting && v.Position == 1, "%+v", v)
 		g.mustReleaseHold(ticket, "a")
 		g.mustRelease(first)
 		synctest.Wait()
@@ -219,9 +212,8 @@ func TestAHoldIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 			req := locks.AcquireRequest{Lock: "deploy", Token: l.Token, Hold: "b"}
 			change(&req)
 			_, err := g.acquire(req)
-			if e := wantCode(t, err, locks.CodeInvalid); e.Field != field {
-				t.Errorf("the field is %s, want %s", e.Field, field)
-			}
+			e := wantCode(t, err, locks.CodeInvalid)
+			assert.That(t, e.Field == field, "the field is %s, want %s", e.Field, field)
 		}
 		refused("hold", func(r *locks.AcquireRequest) { r.Hold = "" })
 		refused("hold", func(r *locks.AcquireRequest) { r.Hold = "a b" })
@@ -246,9 +238,7 @@ func TestAHoldIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 		refused("dry_run", func(r *locks.AcquireRequest) { r.DryRun = true })
 		_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", Token: l.Token + "x", Hold: "b"})
 		wantCode(t, err, locks.CodeTokenWrong)
-		if e := wantCode(t, g.releaseHold(l, ""), locks.CodeInvalid); e.Field != "hold" {
-			t.Errorf("the field is %s", e.Field)
-		}
+		assert.Equal(t, wantCode(t, g.releaseHold(l, ""), locks.CodeInvalid).Field, "hold", "the field")
 		wantCode(t, g.releaseHold(withToken(l, "x"), "a"), locks.CodeTokenWrong)
 		g.wantHolds(l, "a")
 	})
@@ -266,9 +256,7 @@ func TestALeaseHasABoundedNumberOfHoldsInItsLife(t *testing.T) {
 			}
 		}
 		_, err := g.addHold(l, "one-more")
-		if e := wantCode(t, err, locks.CodeInvalid); e.Field != "hold" {
-			t.Errorf("%+v", e)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "hold")
 		g.mustAddHold(l, "hold-1") // it has that one
 	})
 }
@@ -280,9 +268,8 @@ func TestARepeatedAcquireKnowsItsHold(t *testing.T) {
 		req.IdempotencyKey = "abcdefghijklmnop"
 		l := one.mustHold(req)
 		one.mustAddHold(l, "b")
-		if again := one.mustHold(req); again.ID != l.ID || !slices.Equal(again.Holds, []string{"a", "b"}) {
-			t.Errorf("%+v", again)
-		}
+		again := one.mustHold(req)
+		assert.That(t, again.ID == l.ID && slices.Equal(again.Holds, []string{"a", "b"}), "%+v", again)
 		other := req
 		other.Hold = "b"
 		_, err := one.acquire(other)
@@ -310,9 +297,8 @@ func TestWhatAnAcquireAsksForIsInItsFingerprint(t *testing.T) {
 	} {
 		req := base
 		change(&req)
-		if other, same := seen[record.Fingerprint(&req)]; same {
-			t.Errorf("%s and %s have one fingerprint", what, other)
-		}
+		other, same := seen[record.Fingerprint(&req)]
+		assert.That(t, !same, "%s and %s have one fingerprint", what, other)
 		seen[record.Fingerprint(&req)] = what
 	}
 }
@@ -330,15 +316,12 @@ func TestADowngradeKeepsHoldsAndUpdates(t *testing.T) {
 		go func() { _, err := g.update(l, locks.UpdateRequest{Owner: text("ci")}); errs <- err }()
 		go func() { _, err := g.addHold(l, "c"); errs <- err }()
 		for range 3 {
-			if err := <-errs; err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, <-errs)
 		}
 		v := g.look(l)
 		assert.That(t, v.Mode == locks.Shared && v.Owner == "ci" && slices.Equal(v.Holds, []string{"b", "c"}), "%+v", v)
-		if r := s.recordOf(v); r.Owner != "ci" || !slices.Equal(r.Holds, []string{"b", "c"}) || !slices.Equal(r.Released, []string{"a"}) {
-			t.Errorf("%+v", r)
-		}
+		r := s.recordOf(v)
+		assert.That(t, r.Owner == "ci" && slices.Equal(r.Holds, []string{"b", "c"}) && slices.Equal(r.Released, []string{"a"}), "%+v", r)
 		checkAll(t, s, g)
 	})
 }

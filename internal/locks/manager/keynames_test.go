@@ -68,9 +68,8 @@ func TestAKeyThatIsAddedToTheFleetChangesNoName(t *testing.T) {
 		two := s.gateway(t)
 		again, err := two.acquire(keyed())
 		wantCode(t, err, locks.CodeNotOwner)
-		if names := s.names("/lockkeeper/locks/deploy"); len(names) != 1 {
-			t.Errorf("the repeat queued again: %v, %+v", names, again)
-		}
+		names := s.names("/lockkeeper/locks/deploy")
+		assert.That(t, len(names) == 1, "the repeat queued again: %v, %+v", names, again)
 		if again := one.mustAcquire(keyed()); again.ID != first.ID {
 			t.Errorf("the repeat is %s, the first was %s", again.ID, first.ID)
 		}

@@ -255,7 +255,5 @@ func base(path string) string {
 // checkCounts is CheckAll for a test.
 func (g *gate) checkCounts() {
 	g.t.Helper()
-	if err := g.m.CheckAll(); err != nil {
-		g.t.Error(err)
-	}
+	assert.Nil(g.t, g.m.CheckAll())
 }

@@ -62,7 +62,7 @@ func (l *listed) all(t assert.T, f locks.LockFilter) []string {
 	var names []string
 	for {
 		page, err := l.m.Locks(context.Background(), f)
-		assert.Must(t, err == nil, "%+v: %v", f, err)
+		assert.NoError(t, err, "%+v", f)
 		for _, lock := range page.Items {
 			names = append(names, lock.Name)
 		}
@@ -146,9 +146,8 @@ func TestAListMissesNothingThatStaysWhileOthersComeAndGo(t *testing.T) {
 	assert.That(t, slices.IsSorted(held) && len(slices.Compact(slices.Clone(held))) == len(held),
 		"the list is out of order, or repeats itself")
 	for _, name := range want {
-		if _, found := slices.BinarySearch(held, name); !found {
-			t.Errorf("%s is missing", name)
-		}
+		_, found := slices.BinarySearch(held, name)
+		assert.That(t, found, "%s is missing", name)
 	}
 	close(done)
 	churn.Wait()

@@ -80,12 +80,10 @@ func TestWaitElapsesIntoARefusalAndLeavesTheQueue(t *testing.T) {
 		began := time.Now()
 		_, err := g.acquire(req)
 		wantCode(t, err, locks.CodeWaitElapsed)
-		if took := time.Since(began); took < 3*time.Second || took > 3500*time.Millisecond {
-			t.Errorf("took %v", took)
-		}
-		if names := s.names("/lockkeeper/locks/deploy"); len(names) != 1 {
-			t.Errorf("left behind: %v", names)
-		}
+		took := time.Since(began)
+		assert.That(t, took >= 3*time.Second && took <= 3500*time.Millisecond, "took %v", took)
+		names := s.names("/lockkeeper/locks/deploy")
+		assert.That(t, len(names) == 1, "left behind: %v", names)
 		_, err = g.acquire(req)
 		wantCode(t, err, locks.CodeWaitElapsed)
 		checkAll(t, s, g)
@@ -109,12 +107,8 @@ func TestALeaseExpiresAtItsTTLAndHeartbeatsMoveIt(t *testing.T) {
 		synctest.Wait()
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
 		_, err := g.heartbeat(l)
-		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
-			t.Errorf("reason %s", e.Reason)
-		}
-		if e := wantCode(t, g.release(l), locks.CodeEnded); e.Reason != locks.ReasonExpired {
-			t.Errorf("reason %s", e.Reason)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired, "reason")
+		assert.Equal(t, wantCode(t, g.release(l), locks.CodeEnded).Reason, locks.ReasonExpired, "reason")
 		assert.That(t, len(s.names("/lockkeeper/locks/deploy")) == 0, "the contender is still there")
 	})
 }
@@ -154,9 +148,8 @@ func TestAWaiterWithoutASignOfLifeLeavesAfterThirtySeconds(t *testing.T) {
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Async: true})
 		time.Sleep(29 * time.Second)
 		g.wantState(ticket, locks.Waiting, "")
-		if _, err := g.heartbeat(ticket); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.heartbeat(ticket)
+		assert.NoError(t, err)
 		time.Sleep(29 * time.Second)
 		// An outsider's look keeps nothing alive.
 		g.wantState(ticket, locks.Waiting, "")
@@ -258,9 +251,7 @@ func TestARepeatWithTheSameKeyFindsTheSameLease(t *testing.T) {
 		assert.That(t, g.mustHold(waiting).ID == first.ID, "another lease")
 		g.mustRelease(first)
 		_, err = g.acquire(req)
-		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonReleased {
-			t.Errorf("reason %s", e.Reason)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonReleased, "reason")
 		if keys := s.names("/lockkeeper/keys"); len(keys) != 1 {
 			t.Fatalf("keys %v", keys)
 		}
@@ -295,9 +286,8 @@ func TestIdleLockDirectoriesAreSwept(t *testing.T) {
 		held := g.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
 		time.Sleep(idleLock + 3*sweepEvery)
 		synctest.Wait()
-		if names := s.names("/lockkeeper/locks"); len(names) != 1 || names[0] != "other" {
-			t.Errorf("directories %v", names)
-		}
+		names := s.names("/lockkeeper/locks")
+		assert.That(t, len(names) == 1 && names[0] == "other", "directories %v", names)
 		g.mustHold(deploy())
 		g.mustRelease(held)
 	})
@@ -385,9 +375,8 @@ func TestAPollOnALockThatNobodyUsesWaits(t *testing.T) {
 			_, err := g.acquire(deploy())
 			taken <- err
 		}()
-		if used := look(first.Rev, time.Minute); used.Rev == first.Rev || used.State == locks.LockFree && len(used.Holders) > 0 {
-			t.Errorf("%+v", used)
-		}
+		used := look(first.Rev, time.Minute)
+		assert.That(t, used.Rev != first.Rev && (used.State != locks.LockFree || len(used.Holders) <= 0), "%+v", used)
 		if err := <-taken; err != nil { // the poll may be answered before the acquire is
 			t.Error(err)
 		}
@@ -401,12 +390,9 @@ func TestALeaseThatWasNeverHeldHasNoFencingToken(t *testing.T) {
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		g.mustRelease(ticket)
 		g.mustRelease(holder)
-		if v := g.look(ticket); v.FencingToken != 0 || v.Reason != locks.ReasonCancelled {
-			t.Errorf("%+v", v)
-		}
-		if v := g.look(holder); v.FencingToken != holder.FencingToken {
-			t.Errorf("%+v", v)
-		}
+		v := g.look(ticket)
+		assert.That(t, v.FencingToken == 0 && v.Reason == locks.ReasonCancelled, "%+v", v)
+		assert.Equal(t, g.look(holder).FencingToken, holder.FencingToken)
 	})
 }
 
@@ -449,7 +435,6 @@ func TestACursorBelongsToItsList(t *testing.T) {
 
 func wantField(t *testing.T, err error, field string) {
 	t.Helper()
-	if e := wantCode(t, err, locks.CodeInvalid); e.Field != field {
-		t.Errorf("the field is %s, want %s", e.Field, field)
-	}
+	e := wantCode(t, err, locks.CodeInvalid)
+	assert.That(t, e.Field == field, "the field is %s, want %s", e.Field, field)
 }

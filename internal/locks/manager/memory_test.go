@@ -13,6 +13,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -153,9 +154,7 @@ func newCrowd(t testing.TB, early bool) *crowd {
 
 func (c *crowd) stop(t testing.TB) {
 	c.cancel()
-	if err := testkit.Receive(t, 10*time.Second, c.stopped, "the manager stops"); err != nil {
-		t.Errorf("run: %v", err)
-	}
+	assert.Nil(t, testkit.Receive(t, 10*time.Second, c.stopped, "the manager stops"), "run")
 }
 
 // hold takes that many locks, each for a client of its own. Their requests come
@@ -163,9 +162,8 @@ func (c *crowd) stop(t testing.TB) {
 func (c *crowd) hold(t testing.TB, from, to int) {
 	for i := from; i < to; i++ {
 		req := locks.AcquireRequest{Lock: strings.Clone(fmt.Sprintf("many-%06d", i)), Owner: strings.Clone("bench"), TTL: time.Hour}
-		if res, err := c.m.Acquire(context.Background(), req); err != nil || res.Lease.State != locks.Held {
-			t.Fatalf("acquire: %+v %v", res, err)
-		}
+		res, err := c.m.Acquire(context.Background(), req)
+		assert.Must(t, err == nil && res.Lease.State == locks.Held, "acquire: %+v %v", res, err)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 	add := func(path, data string, flags int32) string {
 		t.Helper()
 		made, err := conn.Create(chroot+path, []byte(data), flags, world)
-		assert.Must(t, err == nil, "creating %s: %v", path, err)
+		assert.NoError(t, err, "creating %s", path)
 		return made
 	}
 	python := func() locks.NamespaceInfo {
@@ -49,9 +49,8 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 	add("/lockkeeper/namespaces/python", `{"root":"/python","dialect":"kazoo"}`, 0)
 	testkit.Eventually(t, 10*time.Second, func() bool { return python().Ready }, "the namespace is picked up")
 	_, err = running.Acquire(t.Context(), locks.AcquireRequest{NS: "python", Lock: "deploy"})
-	if e := wantCode(t, err, locks.CodeUnavailable); !strings.Contains(e.Detail, "lock root") {
-		t.Errorf("%v", e)
-	}
+	e := wantCode(t, err, locks.CodeUnavailable)
+	assert.That(t, strings.Contains(e.Detail, "lock root"), "%v", e)
 
 	for round := range 2 {
 		add("/python", "", 0)

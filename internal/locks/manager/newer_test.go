@@ -66,9 +66,8 @@ func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
 		_, err := old.m.Lease(t.Context(), locks.LeaseRequest{ID: string(later), Token: token.Token})
 		wantCode(t, err, locks.CodeUnavailable)
 		time.Sleep(time.Hour)
-		if names := s.names("/lockkeeper/locks/deploy"); len(names) != 2 || waiter.finished() {
-			t.Errorf("after an hour the queue is %v", names)
-		}
+		names := s.names("/lockkeeper/locks/deploy")
+		assert.That(t, len(names) == 2 && !waiter.finished(), "after an hour the queue is %v", names)
 
 		// An administrator can end it.
 		assert.NoError(t, old.m.Break(t.Context(), locks.BreakRequest{NS: locks.DefaultNamespace, Lock: "deploy", Name: name}))

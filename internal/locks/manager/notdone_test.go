@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -38,9 +39,8 @@ func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherHandEndsTheLease(t *testing
 				time.Sleep(5 * time.Second)
 			}
 			synctest.Wait()
-			if _, err := g.heartbeat(l); err != nil {
-				t.Fatalf("%s is lost: %v", lost, err)
-			}
+			_, err := g.heartbeat(l)
+			assert.NoError(t, err, "%s is lost", lost)
 			s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
 			synctest.Wait()
 			if gone := g.outbox.gone; len(gone) != 1 || gone[0].LeaseID != l.ID || gone[0].Reason != locks.ReasonRemoved || gone[0].Notify != someURL {

@@ -96,9 +96,7 @@ func TestALeaseWhoseRecordMayNotBeReadCanBeEnded(t *testing.T) {
 					time.Sleep(20 * time.Second)
 				}
 				synctest.Wait()
-				if err := end(by, l); err != nil {
-					t.Errorf("%s, taken over %v: %v", name, taken, err)
-				}
+				assert.Nil(t, end(by, l), "%s, taken over %v", name, taken)
 			})
 		}
 	}
@@ -124,9 +122,8 @@ func TestAGrantThatIsOvertakenByTheEndIsNotNotedThoughThePlaceStays(t *testing.T
 		close(overtaken)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if grants, ends := told(l, g); len(grants) != 0 || len(ends) != 1 {
-			t.Errorf("granted %+v, ended %+v", grants, ends)
-		}
+		grants, ends := told(l, g)
+		assert.That(t, len(grants) == 0 && len(ends) == 1, "granted %+v, ended %+v", grants, ends)
 		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders: nothing is shown")
 	})
 }
@@ -147,16 +144,14 @@ func TestTheGrantOfALeaseThatIsWrittenMeanwhileIsNoted(t *testing.T) {
 		req.TTL, req.NotifyURL = time.Hour, someURL
 		l := g.mustHold(req)
 		metadata := "changed"
-		if _, err := g.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata})
+		assert.NoError(t, err)
 		h.hooks.Store(&hooks{})
 		close(late)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if grants, _ := told(l, g); len(grants) != 1 {
-			t.Errorf("granted %+v", grants)
-		}
+		grants, _ := told(l, g)
+		assert.That(t, len(grants) == 1, "granted %+v", grants)
 	})
 }
 

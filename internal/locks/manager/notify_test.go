@@ -113,9 +113,8 @@ func TestAGrantIsNotedBeforeTheEndWhicheverFaults(t *testing.T) {
 			if names := s.outbox(); !slices.Equal(names, []string{first.ID, l.ID}) && !slices.Equal(names, []string{l.ID, first.ID}) {
 				t.Errorf("%s: outbox %q", name, names)
 			}
-			if _, ends := told(l, g); len(ends) != 1 || ends[0].Waiting || ends[0].Notify != someURL {
-				t.Errorf("%s: %+v", name, ends)
-			}
+			_, ends := told(l, g)
+			assert.That(t, len(ends) == 1 && !ends[0].Waiting && ends[0].Notify == someURL, "%s: %+v", name, ends)
 		})
 	}
 }
@@ -288,9 +287,8 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 		h.hooks.Store(&hooks{})
 		assert.NoError(t, <-broken)
 		synctest.Wait()
-		if _, ends := told(l, other); len(ends) != 1 || ends[0].Notify != someURL {
-			t.Errorf("%+v", ends)
-		}
+		_, ends := told(l, other)
+		assert.That(t, len(ends) == 1 && ends[0].Notify == someURL, "%+v", ends)
 	})
 }
 
@@ -302,9 +300,8 @@ func TestTheAddressIsShownToTheBearerAndTheSecretToWhoTookTheLease(t *testing.T)
 		if l.NotifyURL != someURL || !strings.HasPrefix(l.NotifySecret, "whsec_") || again.ID != l.ID || again.NotifySecret != l.NotifySecret || other.NotifySecret == l.NotifySecret {
 			t.Errorf("%+v, again %+v, another %+v", l, again, other)
 		}
-		if secrets := g.m.NotifySecrets(l.ID); len(secrets) != 1 || secrets[0] != l.NotifySecret {
-			t.Errorf("signed with %q", secrets)
-		}
+		secrets := g.m.NotifySecrets(l.ID)
+		assert.That(t, len(secrets) == 1 && secrets[0] == l.NotifySecret, "signed with %q", secrets)
 		looked, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token})
 		assert.That(t, err == nil && looked.NotifyURL == someURL && looked.NotifySecret == "", "its bearer sees %+v %v", looked, err)
 		if looked, err = g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID}); err != nil || looked.NotifyURL != "" || looked.NotifySecret != "" {

@@ -58,24 +58,18 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 				synctest.Wait()
 				for _, mode := range []locks.Mode{locks.Exclusive, locks.Shared, locks.Semaphore} {
 					_, err = g.acquire(locks.AcquireRequest{Lock: name, Mode: mode, Limit: map[locks.Mode]int{locks.Semaphore: 1}[mode]})
-					if e := wantCode(t, err, locks.CodeInvalid); e.Field != "lock" {
-						t.Errorf("refused: %+v", e)
-					}
+					assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "lock", "refused")
 				}
 				_, err = g.m.Configure(t.Context(), locks.SettingsRequest{Lock: name, Limit: 3})
-				if e := wantCode(t, err, locks.CodeInvalid); e.Field != "lock" {
-					t.Errorf("settings: %+v", e)
-				}
+				assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "lock", "settings")
 				if _, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: name, Reason: "please"}); err != nil {
 					t.Errorf("revoked: %v", err)
 				}
-				if err := g.m.Break(t.Context(), locks.BreakRequest{Lock: name, Name: base(v.Holders[0].Znode), Reason: "stuck"}); err != nil {
-					t.Errorf("broken: %v", err)
-				}
+				assert.Nil(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: name, Name: base(v.Holders[0].Znode), Reason: "stuck"}),
+					"broken")
 				synctest.Wait()
-				if after := <-changed; after.Name != name || after.Rev == v.Rev {
-					t.Errorf("who watched saw %+v", after)
-				}
+				after := <-changed
+				assert.That(t, after.Name == name && after.Rev != v.Rev, "who watched saw %+v", after)
 				if e := wantCode(t, g.m.Remove(t.Context(), locks.Anonymous, "", name), locks.CodeLockInUse); len(e.Holders) != 1 {
 					t.Errorf("%+v", e)
 				}
@@ -107,9 +101,8 @@ func TestLocksWithAnyNameAreListedInPagesAndFound(t *testing.T) {
 	for _, dir := range []string{"my", "my-lock", "zz"} {
 		l.set(dir, locks.LockHeld)
 	}
-	if got := l.all(t, locks.LockFilter{Limit: 2}); len(got) != len(oddDirs)+3 {
-		t.Errorf("%q", got)
-	}
+	got := l.all(t, locks.LockFilter{Limit: 2})
+	assert.That(t, len(got) == len(oddDirs)+3, "%q", got)
 	for _, c := range []struct {
 		f    locks.LockFilter
 		want []string

@@ -49,9 +49,7 @@ func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testin
 		"a release": func(g *gate, l locks.Lease) locks.Reason { g.mustRelease(l); return locks.ReasonReleased },
 		"an expiry": func(g *gate, l locks.Lease) locks.Reason { time.Sleep(11 * time.Second); return locks.ReasonExpired },
 		"a break": func(g *gate, l locks.Lease) locks.Reason {
-			if err := g.m.Break(g.t.Context(), locks.BreakRequest{ID: l.ID}); err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, g.m.Break(g.t.Context(), locks.BreakRequest{ID: l.ID}))
 			return locks.ReasonRevoked
 		},
 		"a destruction": func(g *gate, l locks.Lease) locks.Reason {
@@ -107,9 +105,8 @@ func TestAnExpiryThatWaitsForTooLongIsNone(t *testing.T) {
 		time.Sleep(10*time.Second + settleWithin + time.Second)
 		synctest.Wait()
 		g.wantState(l, locks.Held, "")
-		if _, err := g.heartbeat(l); err != nil {
-			t.Error(err)
-		}
+		_, err := g.heartbeat(l)
+		assert.Nil(t, err)
 		g.outbox.with(func() { g.outbox.stale = false })
 		g.outbox.Look()
 		time.Sleep(9 * time.Second)
@@ -128,14 +125,12 @@ func TestAnExpiryAtAnotherVersionLeavesNoNote(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
 		assert.Must(t, len(g.outbox.results) != 0, "no expiry was tried: nothing is shown")
-		if len(s.outbox()) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 1 {
-			t.Errorf("outbox %q: a lease that goes on is told to have ended", s.outbox())
-		}
+		assert.That(t, len(s.outbox()) == 0 && len(s.names("/lockkeeper/locks/deploy")) == 1,
+			"outbox %q: a lease that goes on is told to have ended", s.outbox())
 		g.w.release()
 		g.mustRelease(l)
-		if e := g.notedFor(l); len(e) != 1 || e[0].Reason != locks.ReasonReleased || len(g.outbox.gone) != 0 {
-			t.Errorf("%+v", e)
-		}
+		e := g.notedFor(l)
+		assert.That(t, len(e) == 1 && e[0].Reason == locks.ReasonReleased && len(g.outbox.gone) == 0, "%+v", e)
 	})
 }
 
@@ -154,13 +149,10 @@ func TestAnEndWhoseAnswerIsLostIsNotedOnce(t *testing.T) {
 			s.mu.Lock()
 			s.vague = nil
 			s.mu.Unlock()
-			if err := <-released; err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, <-released)
 			synctest.Wait()
-			if len(s.outbox()) != 1 || len(s.names("/lockkeeper/locks/deploy")) != 0 || len(g.outbox.gone) != 0 {
-				t.Errorf("persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
-			}
+			assert.That(t, len(s.outbox()) == 1 && len(s.names("/lockkeeper/locks/deploy")) == 0 && len(g.outbox.gone) == 0,
+				"persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
 			assert.That(t, g.outbox.results[0].Outcome == zk.Unknown && (adopted == g.outbox.adopted || persisted), "%+v", g.outbox.results)
 		})
 	}
@@ -208,9 +200,8 @@ func TestAnEndThatDoesNotFitBesideItsNoteGoesWithoutOne(t *testing.T) {
 			for _, each := range []*gate{g, other} {
 				each.outbox.with(func() { each.outbox.verbose = true })
 			}
-			if err := end(g, other, l); err != nil || len(s.names("/lockkeeper/locks/deploy")) != 0 {
-				t.Errorf("%s: %v", name, err)
-			}
+			err := end(g, other, l)
+			assert.That(t, err == nil && len(s.names("/lockkeeper/locks/deploy")) == 0, "%s: %v", name, err)
 		})
 	}
 }
@@ -220,9 +211,7 @@ func TestALockDelayIsNotedWhenItBegins(t *testing.T) {
 		g := s.notingGateway(t)
 		l := g.mustHold(delaying(locks.DelayAlways))
 		g.mustRelease(l)
-		if len(s.outbox()) != 1 || len(s.names("/lockkeeper/locks/deploy")) != 1 {
-			t.Errorf("outbox %q", s.outbox())
-		}
+		assert.That(t, len(s.outbox()) == 1 && len(s.names("/lockkeeper/locks/deploy")) == 1, "outbox %q", s.outbox())
 		time.Sleep(testDelay + time.Second)
 		synctest.Wait()
 		assert.That(t, len(g.outbox.results) == 1 && len(g.outbox.gone) == 0 && len(s.names("/lockkeeper/locks/deploy")) == 0,
@@ -242,9 +231,8 @@ func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
 		if len(s.names("/lockkeeper/locks/deploy")) != 0 || len(s.outbox()) != 1 || len(other.outbox.gone)+len(other.outbox.noted) != 0 {
 			t.Errorf("outbox %q, told %+v %+v", s.outbox(), other.outbox.gone, other.outbox.noted)
 		}
-		if n := other.outbox.adopted - adopted; n < 2 {
-			t.Errorf("it is looked %d times for what was left: when its gateway is gone, and by the successor", n)
-		}
+		n := other.outbox.adopted - adopted
+		assert.That(t, n >= 2, "it is looked %d times for what was left: when its gateway is gone, and by the successor", n)
 		assert.That(t, other.m.Delivers(l.ID), "nobody delivers what the dead gateway left")
 	})
 }
@@ -271,9 +259,7 @@ func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
 		if e := other.notedFor(held); len(e) != 1 || e[0].Reason != locks.ReasonRevoked || e[0].Words != "stuck" || e[0].Parts[0].Lock != "deploy" {
 			t.Errorf("%+v", e)
 		}
-		if !slices.Equal(s.outbox(), []string{held.ID}) {
-			t.Errorf("outbox %q", s.outbox())
-		}
+		assert.That(t, slices.Equal(s.outbox(), []string{held.ID}), "outbox %q", s.outbox())
 	})
 }
 
@@ -355,9 +341,8 @@ func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {
 			other.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour})
 		}
 		s.subscribe()
-		if _, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "over"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "over"})
+		assert.NoError(t, err)
 		slices.Sort(want)
 		assert.Slices(t, s.outbox(), want, "outbox")
 	})

@@ -95,9 +95,8 @@ func TestAnOverwrittenRecordIsARevocationForTheSuccessorToo(t *testing.T) {
 		s.refuse = nil
 		s.mu.Unlock()
 		time.Sleep(time.Hour) // far beyond its TTL, which nobody knows
-		if asked := two.asked(l); !strings.Contains(asked.Reason, "__REVOKE__") {
-			t.Errorf("its holder is told %+v", asked)
-		}
+		asked := two.asked(l)
+		assert.That(t, strings.Contains(asked.Reason, "__REVOKE__"), "its holder is told %+v", asked)
 		r, ok := record.Parse(s.node(l.Znode).data)
 		if !ok || r.LeaseTTL() != locks.MaxTTL || r.Revoke == nil {
 			t.Errorf("the record is %s", s.node(l.Znode).data)
@@ -243,9 +242,8 @@ func TestOtherProgramsHoldersAreNotWrittenTo(t *testing.T) {
 				_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + prefix, Data: []byte(data)})
 				synctest.Wait()
 				g.asksNone("break")
-				if n := s.node(paths[0]); n.stat.Version != 0 || string(n.data) != data {
-					t.Errorf("it was written to: %q", n.data)
-				}
+				n := s.node(paths[0])
+				assert.That(t, n.stat.Version == 0 && string(n.data) == data, "it was written to: %q", n.data)
 			})
 		})
 	}

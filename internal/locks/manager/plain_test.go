@@ -57,9 +57,8 @@ func TestAPlainNodeInTheLocksPlaceIsItsHolder(t *testing.T) {
 				}
 				s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("host-8"), Version: -1})
 				synctest.Wait()
-				if data := g.lock().Holders[0].Foreign.Data; string(data) != "host-8" {
-					t.Errorf("its data is shown as %q", data)
-				}
+				data := g.lock().Holders[0].Foreign.Data
+				assert.That(t, string(data) == "host-8", "its data is shown as %q", data)
 				page, err := g.m.Locks(t.Context(), locks.LockFilter{})
 				assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].State == locks.LockHeld, "%+v, %v", page, err)
 				s.gone(plainPath)
@@ -98,9 +97,8 @@ func (g *gate) grantedOneByOne(waiters []*pending) {
 		assert.Must(g.t, at >= 0, "none of %d is granted", len(left))
 		p := left[at]
 		left = slices.Delete(left, at, at+1)
-		if p.err != nil || p.lease.State != locks.Held || slices.ContainsFunc(left, (*pending).finished) {
-			g.t.Fatalf("%+v, %v; another one is answered: %v", p.lease, p.err, slices.ContainsFunc(left, (*pending).finished))
-		}
+		assert.Must(g.t, p.err == nil && p.lease.State == locks.Held && !slices.ContainsFunc(left, (*pending).finished),
+			"%+v, %v; another one is answered: %v", p.lease, p.err, slices.ContainsFunc(left, (*pending).finished))
 		g.mustRelease(p.lease)
 	}
 }
@@ -169,12 +167,10 @@ func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
 						t.Errorf("told: %s", e.Detail)
 					}
 					assert.That(t, len(e.Holders) == 1 && e.Holders[0].Foreign != nil && e.Holders[0].Znode == plainPath, "%+v", e)
-					if took := time.Since(begun); req.Wait > 0 && took != req.Wait || took > 4*time.Second {
-						t.Errorf("answered after %v", took)
-					}
-					if names := s.names("/lockkeeper/locks"); len(names) > 2 || s.node(plainPath).stat.EphemeralOwner == 0 {
-						t.Errorf("in the lock root: %v", names)
-					}
+					took := time.Since(begun)
+					assert.That(t, (req.Wait <= 0 || took == req.Wait) && took <= 4*time.Second, "answered after %v", took)
+					names := s.names("/lockkeeper/locks")
+					assert.That(t, len(names) <= 2 && s.node(plainPath).stat.EphemeralOwner != 0, "in the lock root: %v", names)
 					s.gone(plainPath)
 					time.Sleep(time.Second)
 					assert.That(t, g.m.requests.obstructed == 0, "%d still wait", g.m.requests.obstructed)
@@ -283,12 +279,8 @@ func TestASweepThatComesLateDoesNotDeleteAPlainNode(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if !taken || s.node(plainPath).stat.EphemeralOwner == 0 {
-			t.Errorf("taken: %v; in the lock's place: %+v", taken, s.node(plainPath))
-		}
-		if v := g.lock(); v.State != locks.LockHeld {
-			t.Errorf("%+v", v)
-		}
+		assert.That(t, taken && s.node(plainPath).stat.EphemeralOwner != 0, "taken: %v; in the lock's place: %+v", taken, s.node(plainPath))
+		assert.Equal(t, g.lock().State, locks.LockHeld)
 	})
 }
 
@@ -341,17 +333,13 @@ func TestAPlainNodeThatIsNewIsLookedAtForWhoeverAsksForThePresent(t *testing.T) 
 		g := s.gateway(t)
 		s.plain(plainPath, "")
 		begun := time.Now()
-		if v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Consistent: true}); err != nil || v.State != locks.LockHeld {
-			t.Errorf("%+v, %v", v, err)
-		}
+		v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Consistent: true})
+		assert.That(t, err == nil && v.State == locks.LockHeld, "%+v, %v", v, err)
 		s.gone(plainPath)
 		s.plain(plainPath, "")
-		if err := g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy"}); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(begun); took > 2*lookAfter {
-			t.Errorf("it took %v", took)
-		}
+		assert.Nil(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy"}))
+		took := time.Since(begun)
+		assert.That(t, took <= 2*lookAfter, "it took %v", took)
 	})
 }
 
@@ -372,9 +360,8 @@ func TestBreakingAPlainNodeByTheLocksPath(t *testing.T) {
 			assert.Must(t, waits.finished() && waits.err == nil, "%+v, %v", waits.lease, waits.err)
 		}
 		wantCode(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: "deploy", Name: "deploy"}), locks.CodeNoContender)
-		if v := g.lock(); len(v.Holders) != 1 || !strings.Contains(v.Holders[0].Znode, plainPath+"/") {
-			t.Errorf("%+v", v)
-		}
+		v := g.lock()
+		assert.That(t, len(v.Holders) == 1 && strings.Contains(v.Holders[0].Znode, plainPath+"/"), "%+v", v)
 	})
 }
 
@@ -408,9 +395,7 @@ func TestWhatStandsInTheLocksPlaceIsLookedAtAgainAfterAGap(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath})
 		g.w.reconnect()
 		time.Sleep(time.Second)
-		if v := g.lock(); v.State != locks.LockFree {
-			t.Errorf("%+v", v)
-		}
+		assert.Equal(t, g.lock().State, locks.LockFree)
 		g.mustHold(deploy())
 	})
 }

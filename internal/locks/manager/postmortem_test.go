@@ -22,7 +22,7 @@ func (g *gate) postmortem(l locks.Lease) (locks.Postmortem, error) {
 func (g *gate) mustPostmortem(l locks.Lease) locks.Postmortem {
 	g.t.Helper()
 	p, err := g.postmortem(l)
-	assert.Must(g.t, err == nil, "postmortem: %v", err)
+	assert.NoError(g.t, err, "postmortem")
 	return p
 }
 
@@ -69,9 +69,7 @@ func TestAPostmortemTellsHowALeaseEndedAndWhoCameNext(t *testing.T) {
 		if p := g.mustPostmortem(second.lease); p.Next == nil || p.Next.LeaseID != third.ID || !about(p.Next.After, 3*time.Second) {
 			t.Errorf("next %+v", p.Next)
 		}
-		if p := g.mustPostmortem(first); p.Next.LeaseID != second.lease.ID {
-			t.Errorf("the next of the first has become %+v", p.Next)
-		}
+		assert.Equal(t, g.mustPostmortem(first).Next.LeaseID, second.lease.ID, "the next of the first has become")
 		time.Sleep(endedLife + time.Minute)
 		_, err := g.postmortem(first)
 		wantCode(t, err, locks.CodeNotFound)
@@ -131,9 +129,7 @@ func TestAPostmortemByAWitnessSaysWhatWasSeen(t *testing.T) {
 			t.Errorf("%+v, next %+v", p, p.Next)
 		}
 		_, err := two.heartbeat(l)
-		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonUnknown {
-			t.Errorf("%+v", e)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonUnknown)
 	})
 }
 

@@ -18,7 +18,7 @@ func (g *gate) mustReap(req locks.ReapRequest) locks.ReapAnswer {
 	g.t.Helper()
 	req.Lock = "deploy"
 	answer, err := g.m.Reap(g.t.Context(), req)
-	assert.Must(g.t, err == nil, "reap: %v", err)
+	assert.NoError(g.t, err, "reap")
 	synctest.Wait()
 	return answer
 }
@@ -200,9 +200,8 @@ func TestAReapIsRefusedWhereItMakesNoSense(t *testing.T) {
 			"owner": {Lock: "deploy", Owner: strings.Repeat("x", locks.MaxOwner+1)}, "reason": {Lock: "deploy", Reason: "\x00"},
 		} {
 			_, err := g.m.Reap(t.Context(), req)
-			if e := wantCode(t, err, locks.CodeInvalid); e.Field != field {
-				t.Errorf("%s: %v", field, e)
-			}
+			e := wantCode(t, err, locks.CodeInvalid)
+			assert.That(t, e.Field == field, "%s: %v", field, e)
 		}
 	})
 }

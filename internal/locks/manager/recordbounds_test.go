@@ -96,12 +96,10 @@ func TestALeaseWhoseRecordIsWrittenOverWithALargeOneGoesOn(t *testing.T) {
 			v, err := g.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Principal: locks.Anonymous, Metadata: &metadata})
 			assert.Must(t, err == nil && v.Metadata == metadata, "updated: %v, %v", v.Metadata, err)
 			synctest.Wait()
-			if data := s.node(l.Znode).data; len(data) > record.MaxData {
-				t.Errorf("its record has %d bytes", len(data))
-			}
-			if r, ok := record.Parse(s.node(l.Znode).data); !ok || size > record.MaxData && r.Owner != "me" {
-				t.Errorf("its record is %+v", r)
-			}
+			data := s.node(l.Znode).data
+			assert.That(t, len(data) <= record.MaxData, "its record has %d bytes", len(data))
+			r, ok := record.Parse(s.node(l.Znode).data)
+			assert.That(t, ok && (size <= record.MaxData || r.Owner == "me"), "its record is %+v", r)
 			g.m.mu.Lock()
 			used, most := g.m.quota.Used(quota.MetadataBytes), int64(locks.MaxOwner+locks.MaxMetadata+locks.MaxNotifyURL+locks.MaxHolds*locks.MaxHoldName)
 			g.m.mu.Unlock()
@@ -114,21 +112,18 @@ func TestALeaseWhoseRecordIsWrittenOverWithALargeOneGoesOn(t *testing.T) {
 // A gateway that does not run the lease writes no record that its owner would not read.
 func TestNoOtherGatewayMakesARecordLargerThanItsOwnerReads(t *testing.T) {
 	data := []byte(`{"v":1,"ttl_ms":1000,"later":"` + strings.Repeat("<", record.MaxData/2) + `"}`)
-	if _, ok := record.Parse(data); !ok {
-		t.Fatal("it is no record")
-	}
-	if _, _, refused := beatenRecord(data, true); refused == nil || refused.Code != locks.CodeUnavailable {
-		t.Errorf("a beat was counted up: %v", refused)
-	}
+	_, ok := record.Parse(data)
+	assert.Must(t, ok, "it is no record")
+	_, _, refused := beatenRecord(data, true)
+	assert.That(t, refused != nil && refused.Code == locks.CodeUnavailable, "a beat was counted up: %v", refused)
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		g.mustRelease(g.mustHold(deploy()))
 		path := s.otherLease(t, "deploy", recipe.Exclusive, string(data))
 		_, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", NS: locks.DefaultNamespace, Reason: "why"})
 		wantCode(t, err, locks.CodeNothingToAsk)
-		if got := s.node(path).data; len(got) != len(data) {
-			t.Errorf("its record has %d bytes", len(got))
-		}
+		got := s.node(path).data
+		assert.That(t, len(got) == len(data), "its record has %d bytes", len(got))
 	})
 }
 
@@ -160,9 +155,8 @@ func TestTheLargestRecordOfTheAPIIsRead(t *testing.T) {
 	}
 	data := r.Encode()
 	assert.That(t, len(data) <= 64<<10 && len(data)+record.MaxMore <= record.MaxData, "it has %d bytes", len(data))
-	if got, ok := record.Parse(data); !ok || !reflect.DeepEqual(got, r) {
-		t.Errorf("read back is %v %+v", ok, got)
-	}
+	got, ok := record.Parse(data)
+	assert.That(t, ok && reflect.DeepEqual(got, r), "read back is %v %+v", ok, got)
 }
 
 // Whatever numbers a record has, every time that follows from them is one that the API has.
@@ -182,20 +176,15 @@ func TestEveryTimeOfARecordIsWithinItsBounds(t *testing.T) {
 		if r.LeaseTTL() < locks.MinTTL || r.LeaseTTL() > locks.MaxTTL || ttl >= locks.MaxTTL.Milliseconds() && r.LeaseTTL() != locks.MaxTTL {
 			t.Errorf("ttl_ms %d is %v", ttl, r.LeaseTTL())
 		}
-		if d := time.Duration(r.LockDelay) * time.Millisecond; d < 0 || d > locks.MaxLockDelay || delay > 0 && d == 0 {
-			t.Errorf("lock_delay_ms %d is %v", delay, d)
-		}
-		if v := r.Revoke.View(); v.ForceIn < 0 || v.ForceIn > locks.MaxForceAfter || v.Forced != (force > 0) {
-			t.Errorf("force_after_ms %d is %+v", force, v)
-		}
-		if r.EndedFor() != locks.ReasonUnknown {
-			t.Errorf("it ended for %q", r.EndedFor())
-		}
+		d := time.Duration(r.LockDelay) * time.Millisecond
+		assert.That(t, d >= 0 && d <= locks.MaxLockDelay && (delay <= 0 || d != 0), "lock_delay_ms %d is %v", delay, d)
+		v := r.Revoke.View()
+		assert.That(t, v.ForceIn >= 0 && v.ForceIn <= locks.MaxForceAfter && v.Forced == (force > 0), "force_after_ms %d is %+v", force, v)
+		assert.That(t, r.EndedFor() == locks.ReasonUnknown, "it ended for %q", r.EndedFor())
 		now := time.Now().UnixMilli()
 		l := lease{enqueued: record.EnqueuedAt(r.Enqueued, now)}
-		if age, known := l.age(time.Duration(now) * time.Millisecond); !known || age < 0 || age > record.LongestHeld {
-			t.Errorf("enqueued_ms %d is an age of %v, %v", r.Enqueued, age, known)
-		}
+		age, known := l.age(time.Duration(now) * time.Millisecond)
+		assert.That(t, known && age >= 0 && age <= record.LongestHeld, "enqueued_ms %d is an age of %v, %v", r.Enqueued, age, known)
 	})
 }
 
@@ -217,7 +206,6 @@ func TestAnEndlessTTLIsTheLongest(t *testing.T) {
 
 func TestAnAgeThatIsNotKnownIsLeftOut(t *testing.T) {
 	var l lease
-	if age, known := l.age(1795370668651 * time.Millisecond); known || age != 0 {
-		t.Errorf("%v, known: %v", age, known)
-	}
+	age, known := l.age(1795370668651 * time.Millisecond)
+	assert.That(t, !known && age == 0, "%v, known: %v", age, known)
 }

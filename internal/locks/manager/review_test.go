@@ -113,9 +113,8 @@ func TestAHolderWhoseContenderIsReadLateIsNotUnclaimed(t *testing.T) {
 		assert.Must(t, reads.Load() != 0, "not taken over")
 		two.wantState(l, locks.Held, "")
 		time.Sleep(20 * time.Minute)
-		if _, err := two.heartbeat(l); err != nil {
-			t.Fatalf("a lease of an hour ended after 20 minutes: %v", err)
-		}
+		_, err := two.heartbeat(l)
+		assert.NoError(t, err, "a lease of an hour ended after 20 minutes")
 	})
 }
 
@@ -140,9 +139,8 @@ func TestASuccessionWhoseReadWasLostIsReadAgain(t *testing.T) {
 		h.hooks.Store(&hooks{})
 		two.w.reconnect()
 		time.Sleep(5 * time.Second)
-		if _, err := two.heartbeat(l); err != nil {
-			t.Fatalf("never adopted: %v", err)
-		}
+		_, err := two.heartbeat(l)
+		assert.NoError(t, err, "never adopted")
 	})
 }
 
@@ -155,9 +153,8 @@ func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		beat := func(ttl time.Duration) {
 			t.Helper()
-			if _, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, ttl); err != nil {
-				t.Fatal(err)
-			}
+			_, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, ttl)
+			assert.NoError(t, err)
 		}
 		time.Sleep(time.Second)
 		beat(5 * time.Second)
@@ -206,9 +203,8 @@ func TestALongerTTLIsNotAnsweredWhileAShorterOneIsBeingWritten(t *testing.T) {
 		s.set(func() { s.away = false })
 		err := <-done
 		time.Sleep(100 * time.Millisecond)
-		if ttl := s.recordedTTL(l); err == nil && ttl < time.Minute {
-			t.Fatalf("a minute was promised, the record says %v", ttl)
-		}
+		ttl := s.recordedTTL(l)
+		assert.Must(t, err != nil || ttl >= time.Minute, "a minute was promised, the record says %v", ttl)
 	})
 }
 
@@ -232,9 +228,8 @@ func TestALongerTTLOfUnknownFateIsNotAnswered(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 					_, err := g.m.Heartbeat(ctx, locks.Anonymous, l.ID, l.Token, time.Minute)
 					cancel()
-					if ttl := s.recordedTTL(l); err == nil && ttl < time.Minute {
-						t.Fatalf("a minute was promised, the record says %v", ttl)
-					}
+					ttl := s.recordedTTL(l)
+					assert.Must(t, err != nil || ttl >= time.Minute, "a minute was promised, the record says %v", ttl)
 					if ends {
 						g.session().expire()
 					}
@@ -270,9 +265,7 @@ func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
 			return err
 		})
 		wantCode(t, err, locks.CodeUnavailable)
-		if tries.Load() > 20 {
-			t.Errorf("%d writes for one heartbeat", tries.Load())
-		}
+		assert.That(t, tries.Load() <= 20, "%d writes for one heartbeat", tries.Load())
 	})
 }
 
@@ -297,9 +290,7 @@ func TestARefusedReleaseIsNotTriedInATightLoop(t *testing.T) {
 				err := answered(t, "a release that is refused", 10*time.Second, func() error { return g.release(l) })
 				assert.That(t, err != nil, "answered as done")
 				time.Sleep(10 * time.Second)
-				if tries.Load() > 100 {
-					t.Errorf("%d deletions in some seconds", tries.Load())
-				}
+				assert.That(t, tries.Load() <= 100, "%d deletions in some seconds", tries.Load())
 				s.set(func() { s.refuse = nil })
 				time.Sleep(10 * time.Second)
 				g.mustRelease(l)

@@ -33,14 +33,11 @@ func TestTwoGatewaysThatAskAtOnceBothCount(t *testing.T) {
 			}()
 		}
 		for range 2 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, <-done)
 		}
 		synctest.Wait()
-		if asked := one.asked(l); !asked.Forced {
-			t.Errorf("its holder is told %+v", asked)
-		}
+		asked := one.asked(l)
+		assert.That(t, asked.Forced, "its holder is told %+v", asked)
 		r, ok := record.Parse(s.node(l.Znode).data)
 		assert.That(t, ok && r.Owner == "me" && r.Metadata == "build 7" && r.TTL == time.Hour.Milliseconds() && r.Enqueued != 0,
 			"the record is %+v", r)
@@ -95,13 +92,11 @@ func TestAllHoldersAreAskedAndEachAtMostMaxReapAtATime(t *testing.T) {
 			return n
 		}
 		answer := g.mustRevoke("why", 0)
-		if len(answer.Asked) != locks.MaxReap || !answer.More || asked() != locks.MaxReap {
-			t.Fatalf("%d asked, more %v, %d written", len(answer.Asked), answer.More, asked())
-		}
+		assert.Must(t, len(answer.Asked) == locks.MaxReap && answer.More && asked() == locks.MaxReap,
+			"%d asked, more %v, %d written", len(answer.Asked), answer.More, asked())
 		answer = g.mustRevoke("why", 0)
-		if len(answer.Asked) != locks.MaxReap || answer.More || asked() != locks.MaxReap+7 {
-			t.Errorf("the second time %d asked, more %v, %d written", len(answer.Asked), answer.More, asked())
-		}
+		assert.That(t, len(answer.Asked) == locks.MaxReap && !answer.More && asked() == locks.MaxReap+7,
+			"the second time %d asked, more %v, %d written", len(answer.Asked), answer.More, asked())
 	})
 }
 
@@ -117,9 +112,8 @@ func TestARevocationThatTheStreamHasMissedIsFound(t *testing.T) {
 		if one.w.reconnect(); true {
 			synctest.Wait()
 		}
-		if asked := one.asked(l); asked.Reason != "the node goes down" || !asked.Forced {
-			t.Fatalf("its holder is told %+v", asked)
-		}
+		asked := one.asked(l)
+		assert.Must(t, asked.Reason == "the node goes down" && asked.Forced, "its holder is told %+v", asked)
 		time.Sleep(21 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonRevoked)
 	})
@@ -143,8 +137,7 @@ func TestARevocationBehindAnOwnWriteIsFound(t *testing.T) {
 		if _, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if asked := one.asked(l); !once.Load() || asked.Reason != "why" || !asked.Forced {
-			t.Errorf("its holder is told %+v", asked)
-		}
+		asked := one.asked(l)
+		assert.That(t, once.Load() && asked.Reason == "why" && asked.Forced, "its holder is told %+v", asked)
 	})
 }

@@ -21,7 +21,7 @@ func (g *gate) revoke(reason string, force time.Duration) (locks.RevokeAnswer, e
 func (g *gate) mustRevoke(reason string, force time.Duration) locks.RevokeAnswer {
 	g.t.Helper()
 	answer, err := g.revoke(reason, force)
-	assert.Must(g.t, err == nil, "revoke: %v", err)
+	assert.NoError(g.t, err, "revoke")
 	synctest.Wait()
 	return answer
 }
@@ -40,7 +40,7 @@ func (g *gate) asksNone(words string) *locks.Error {
 func (g *gate) asked(l locks.Lease) locks.Revocation {
 	g.t.Helper()
 	h, err := g.heartbeat(l)
-	assert.Must(g.t, err == nil, "heartbeat: %v", err)
+	assert.NoError(g.t, err, "heartbeat")
 	if h.Revoke == nil {
 		return locks.Revocation{}
 	}
@@ -73,9 +73,8 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 			}
 			assert.Equal(t, one.asked(l), locks.Revocation{Reason: "a deployment waits"}, "gateway %d: its holder is told", i)
 			for range 2 {
-				if told := <-polled; told == nil || told.Reason != "a deployment waits" {
-					t.Errorf("gateway %d: a long poll is told %+v", i, told)
-				}
+				told := <-polled
+				assert.That(t, told != nil && told.Reason == "a deployment waits", "gateway %d: a long poll is told %+v", i, told)
 			}
 			for _, g := range []*gate{one, asker} {
 				list := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevokeRequested)}, ring)
@@ -93,9 +92,8 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 func TestALockThatNobodyHoldsHasNobodyToAsk(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
-		if e := g.asksNone("no lease holds the lock"); len(e.Holders) != 0 {
-			t.Errorf("%+v", e)
-		}
+		e := g.asksNone("no lease holds the lock")
+		assert.That(t, len(e.Holders) == 0, "%+v", e)
 		g.m.mu.Lock()
 		defer g.m.mu.Unlock()
 		assert.That(t, g.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy") == nil, "the question has left a queue behind")
@@ -136,9 +134,7 @@ func TestForceEndsTheLeaseOfAHolderThatDoesNotLetGo(t *testing.T) {
 			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "the node goes down") {
 				t.Errorf("its holder is told %+v", e)
 			}
-			if e := wantCode(t, one.release(l), locks.CodeEnded); e.Reason != locks.ReasonRevoked {
-				t.Errorf("a release is told %+v", e)
-			}
+			assert.Equal(t, wantCode(t, one.release(l), locks.CodeEnded).Reason, locks.ReasonRevoked, "a release is told")
 			e := one.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
 			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Reason == "revoked" && e[0].Detail == "the node goes down",
 				"told %+v", e)
@@ -189,9 +185,8 @@ func TestForceSurvivesATakeoverAndCountsAnew(t *testing.T) {
 		asked := two.asked(l)
 		assert.Must(t, asked.Reason == "the node goes down" && asked.Forced, "its holder is told %+v", asked)
 		// The old gateway may have confirmed it for a promise window more.
-		if most := time.Minute + fakeWindow; asked.ForceIn > most || asked.ForceIn < most-5*time.Second {
-			t.Errorf("force in %v, want %v", asked.ForceIn, most)
-		}
+		most := time.Minute + fakeWindow
+		assert.That(t, asked.ForceIn <= most && asked.ForceIn >= most-5*time.Second, "force in %v, want %v", asked.ForceIn, most)
 		time.Sleep(asked.ForceIn + time.Second)
 		two.wantState(l, locks.Ended, locks.ReasonRevoked)
 	})
@@ -274,9 +269,8 @@ func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 					r, _ := record.Parse(s.node(l.Znode).data)
 					assert.That(t, r.Revoke != nil && *r.Revoke == (record.Revocation{Reason: "why", Force: 60_000}),
 						"written is %+v", r.Revoke)
-					if asked := one.asked(l); asked.Reason != "why" || !asked.Forced {
-						t.Errorf("its holder is told %+v", asked)
-					}
+					asked := one.asked(l)
+					assert.That(t, asked.Reason == "why" && asked.Forced, "its holder is told %+v", asked)
 					one.mustRelease(l)
 					synctest.Wait()
 				}
@@ -314,13 +308,11 @@ func TestAnotherProgramsHolderCannotBeAsked(t *testing.T) {
 		g.mustRelease(g.mustHold(deploy()))
 		foreign := s.foreignContender()
 		synctest.Wait()
-		if e := g.asksNone("break"); len(e.Holders) != 1 || e.Holders[0].Znode != foreign {
-			t.Errorf("%+v", e)
-		}
+		e := g.asksNone("break")
+		assert.That(t, len(e.Holders) == 1 && e.Holders[0].Znode == foreign, "%+v", e)
 		time.Sleep(time.Minute)
-		if n := s.node(foreign); n.stat.Czxid == 0 || string(n.data) != "10.0.0.7" {
-			t.Errorf("another program's contender was touched: %+v", n)
-		}
+		n := s.node(foreign)
+		assert.That(t, n.stat.Czxid != 0 && string(n.data) == "10.0.0.7", "another program's contender was touched: %+v", n)
 	})
 }
 
@@ -340,9 +332,8 @@ func TestARevocationIsRefusedWhereItMakesNoSense(t *testing.T) {
 			{locks.RevokeRequest{Lock: "deploy", NS: "missing"}, locks.CodeNamespaceUnknown, "ns"},
 		} {
 			_, err := g.m.Revoke(t.Context(), test.req)
-			if e := wantCode(t, err, test.code); e.Field != test.field {
-				t.Errorf("%+v: %v", test.req, e)
-			}
+			e := wantCode(t, err, test.code)
+			assert.That(t, e.Field == test.field, "%+v: %v", test.req, e)
 		}
 		s.mu.Lock()
 		s.away = true
@@ -398,9 +389,8 @@ func TestALongPollIsWokenWhenTheRevocationIsKnown(t *testing.T) {
 		synctest.Wait()
 		g.mustRevoke("why", 0)
 		for range 2 {
-			if took := <-polled; took > 2*time.Second {
-				t.Errorf("a poll was told after %v", took)
-			}
+			took := <-polled
+			assert.That(t, took <= 2*time.Second, "a poll was told after %v", took)
 		}
 	})
 }
@@ -442,9 +432,8 @@ func TestALeaseOfSeveralLocksIsAskedByAnyOfThem(t *testing.T) {
 			answer, err := asker.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "b", Reason: "why", ForceAfter: 10 * time.Second})
 			assert.Must(t, err == nil && len(answer.Asked) == 1 && answer.Asked[0].LeaseID == l.ID, "%+v %v", answer, err)
 			synctest.Wait()
-			if asked := one.asked(l); asked.Reason != "why" || !asked.Forced {
-				t.Errorf("its holder is told %+v", asked)
-			}
+			asked := one.asked(l)
+			assert.That(t, asked.Reason == "why" && asked.Forced, "its holder is told %+v", asked)
 			if n := len(asker.tells(events.LeaseRevokeRequested)) - before; n != 2 {
 				t.Errorf("told %d times", n)
 			}

@@ -131,9 +131,8 @@ func TestPeersAreTheRegisteredGatewaysThisOneFirst(t *testing.T) {
 				}
 			}
 		}
-		if keys := other.m.FleetKeys(); len(keys) != len(s.layout.Keys) {
-			t.Errorf("%d keys", len(keys))
-		}
+		keys := other.m.FleetKeys()
+		assert.That(t, len(keys) == len(s.layout.Keys), "%d keys", len(keys))
 	})
 }
 
@@ -164,16 +163,14 @@ func TestAGatewayIsRegisteredFromItsOwnZxidOnUntilItsSessionEnds(t *testing.T) {
 		synctest.Wait()
 		id, zxid := two.m.Identity()
 		assert.That(t, id == two.id() && zxid >= s.node("/lockkeeper/gateways/"+id).stat.Czxid, "it is %q from %d on", id, zxid)
-		if err := one.m.Reached(t.Context(), zxid); err != nil || !one.m.Registered(id) || !one.m.Registered(one.id()) {
-			t.Errorf("it is not registered: %v", err)
-		}
+		err := one.m.Reached(t.Context(), zxid)
+		assert.That(t, err == nil && one.m.Registered(id) && one.m.Registered(one.id()), "it is not registered: %v", err)
 		assert.That(t, !one.m.Registered("") && !one.m.Registered("mnopqrstuvwxy"), "a stranger is registered")
 		two.crash()
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		assert.That(t, !one.m.Registered(id), "it is registered although its session has ended")
-		if gone, _ := two.m.Identity(); gone != "" {
-			t.Errorf("without a session it is %q", gone)
-		}
+		gone, _ := two.m.Identity()
+		assert.That(t, gone == "", "without a session it is %q", gone)
 	})
 }

@@ -40,9 +40,8 @@ func TestAFencingTokenKeepsItsValueThroughWritesAndTakeovers(t *testing.T) {
 		s.layout.FenceBase = 1 << 40
 		one, two := s.gateway(t), s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
-		if want := int64(1<<40) + s.node(l.Znode).stat.Czxid; l.FencingToken != want {
-			t.Fatalf("token %d, want %d", l.FencingToken, want)
-		}
+		want := int64(1<<40) + s.node(l.Znode).stat.Czxid
+		assert.Must(t, l.FencingToken == want, "token %d, want %d", l.FencingToken, want)
 		if _, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -87,9 +86,8 @@ func TestLeasesBelongToTheEndOfTheChain(t *testing.T) {
 		}
 		three.mustRelease(l)
 		time.Sleep(3 * time.Minute)
-		if names := s.names("/lockkeeper/succession"); len(names) != 0 {
-			t.Errorf("left behind: %v", names)
-		}
+		names := s.names("/lockkeeper/succession")
+		assert.That(t, len(names) == 0, "left behind: %v", names)
 	})
 }
 
@@ -106,9 +104,8 @@ func TestAGatewayWithoutLeasesIsNotSucceeded(t *testing.T) {
 		_, err = two.m.Lease(t.Context(), locks.LeaseRequest{ID: string(invented)})
 		wantCode(t, err, locks.CodeNotFound)
 		time.Sleep(5 * time.Second)
-		if names := s.names("/lockkeeper/succession"); len(names) != 0 {
-			t.Errorf("entries %v", names)
-		}
+		names := s.names("/lockkeeper/succession")
+		assert.That(t, len(names) == 0, "entries %v", names)
 	})
 }
 
@@ -195,9 +192,7 @@ func TestVerifyAndConsistentReadsSeeWhatWasAcknowledgedBefore(t *testing.T) {
 		if v := <-verified; v.State == locks.Held {
 			t.Errorf("verified as held after its end: %+v", v)
 		}
-		if v := <-consistent; v.State != locks.LockFree {
-			t.Errorf("held after its end: %+v", v)
-		}
+		assert.Equal(t, (<-consistent).State, locks.LockFree, "held after its end")
 	})
 }
 
@@ -211,9 +206,8 @@ func TestALateWakeExpiresNothingBeforeHeartbeatsAreHeard(t *testing.T) {
 		s.clock.(*jumpClock).jump(5 * time.Second)
 		assert.Must(t, g.m.Trusted(), "the fence is closed: that is another test")
 		time.Sleep(time.Second)
-		if _, err := g.heartbeat(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.heartbeat(l)
+		assert.NoError(t, err)
 	})
 }
 
@@ -232,9 +226,8 @@ func TestNothingExpiresDuringAHandover(t *testing.T) {
 		s.set(func() { s.loseReply = nil })
 		assert.Must(t, s.node(l.Znode).stat.Czxid != 0, "expired while its heartbeats were refused")
 		time.Sleep(2 * time.Second)
-		if _, err := two.heartbeat(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err := two.heartbeat(l)
+		assert.NoError(t, err)
 	})
 }
 
@@ -381,9 +374,8 @@ func TestAPlaceIsKeptForItsClockFromTheEndOfAPoll(t *testing.T) {
 		g := s.gateway(t)
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-		if _, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: ticket.ID, Token: ticket.Token, Wait: 50 * time.Second, Since: ticket.Rev}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: ticket.ID, Token: ticket.Token, Wait: 50 * time.Second, Since: ticket.Rev})
+		assert.NoError(t, err)
 		time.Sleep(waitingClock - time.Second)
 		g.wantState(ticket, locks.Waiting, "")
 		time.Sleep(2 * time.Second)
@@ -407,9 +399,8 @@ func TestASuccessionWhoseEndIsGoneIsSweptByOthers(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
 		three := s.gateway(t)
 		time.Sleep(time.Minute)
-		if left := s.names("/lockkeeper/succession"); len(left) > 0 {
-			t.Errorf("left: %v", left)
-		}
+		left := s.names("/lockkeeper/succession")
+		assert.That(t, len(left) <= 0, "left: %v", left)
 		checkAll(t, s, three)
 	})
 }

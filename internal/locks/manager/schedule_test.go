@@ -367,8 +367,7 @@ func (g *gate) checkForgotten(gates int) {
 // checkEnded verifies that nothing is left untold when everything has come to rest.
 func (g *gate) checkEnded() {
 	g.t.Helper()
-	if n := len(g.leases()); n > 0 {
-		g.t.Errorf("%d leases are left", n)
-	}
+	n := len(g.leases())
+	assert.That(g.t, n <= 0, "%d leases are left", n)
 	g.checkLaw()
 }

@@ -79,9 +79,8 @@ func TestWhoHasJoinedAnotherProgramsSemaphoreUnawaresLeavesIt(t *testing.T) {
 			_, err := g.acquire(req)
 			wantCode(t, err, locks.CodeForeignSemaphore)
 			synctest.Wait()
-			if names := s.names("/lockkeeper/locks/deploy"); len(names) != 1 {
-				t.Errorf("left are %v", names)
-			}
+			names := s.names("/lockkeeper/locks/deploy")
+			assert.That(t, len(names) == 1, "left are %v", names)
 		})
 	}
 }
@@ -93,9 +92,8 @@ func TestARepeatFindsItsLeaseBesideAnotherProgramsSemaphore(t *testing.T) {
 		l := one.mustHold(keyed())
 		s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lease-"})
 		synctest.Wait()
-		if again := one.mustHold(keyed()); again.ID != l.ID {
-			t.Errorf("%s, not %s", again.ID, l.ID)
-		}
+		again := one.mustHold(keyed())
+		assert.That(t, again.ID == l.ID, "%s, not %s", again.ID, l.ID)
 		_, err := two.acquire(keyed())
 		wantCode(t, err, locks.CodeNotOwner)
 	})

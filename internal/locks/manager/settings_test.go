@@ -74,26 +74,18 @@ func TestTheFirstAcquireOfASemaphoreAgreesOnItsLimit(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		_, err := one.acquire(permits(1, 0))
-		if e := wantCode(t, err, locks.CodeInvalid); e.Field != "limit" {
-			t.Errorf("field %q", e.Field)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "limit", "field")
 		a := one.mustHold(permits(2, 3))
 		assert.That(t, a.Limit == 3 && a.Permits == 2, "%+v", a)
 		one.wantLimit(3, true)
 		two.wantLimit(3, true)
 		_, err = two.acquire(permits(1, 4))
-		if e := wantCode(t, err, locks.CodeSettingsDiffer); e.Limit != 3 {
-			t.Errorf("the limit in force is told as %d", e.Limit)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeSettingsDiffer).Limit, 3, "the limit in force is told as")
 		_, err = two.acquire(permits(4, 0))
-		if e := wantCode(t, err, locks.CodeInvalid); e.Field != "permits" {
-			t.Errorf("field %q", e.Field)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "permits", "field")
 		b := two.mustHold(permits(1, 0)) // takes the lock's
 		assert.That(t, b.Limit == 3, "%+v", b)
-		if c := two.mustAcquire(permits(1, 3)); c.State != locks.Waiting {
-			t.Errorf("%+v", c)
-		}
+		assert.Equal(t, two.mustAcquire(permits(1, 3)).State, locks.Waiting)
 		checkPermits(t, s, one)
 		checkAll(t, s, one, two)
 	})
@@ -115,9 +107,8 @@ func TestWhatWasAgreedGoesWithTheIdleLockAndWhatWasSetStays(t *testing.T) {
 				g.mustRelease(a)
 				time.Sleep(idleLock + 3*sweepEvery)
 				left := s.names("/lockkeeper/settings")
-				if want := set; (len(left) == 1) != want || len(s.names("/lockkeeper/locks")) != 0 {
-					t.Errorf("left: settings %v, locks %v", left, s.names("/lockkeeper/locks"))
-				}
+				assert.That(t, (len(left) == 1) == set && len(s.names("/lockkeeper/locks")) == 0,
+					"left: settings %v, locks %v", left, s.names("/lockkeeper/locks"))
 				if set {
 					g.wantLimit(3, false)
 					return
@@ -141,9 +132,8 @@ func TestAgreedSettingsOfALockWithoutADirectoryAreSwept(t *testing.T) {
 		g.wantLimit(3, true)
 		time.Sleep(idleLock + 3*sweepEvery)
 		assert.Slices(t, s.names("/lockkeeper/settings"), []string{"nowhere,deploy"}, "left")
-		if locks := s.names("/lockkeeper/locks"); len(locks) != 0 {
-			t.Errorf("locks: %v", locks)
-		}
+		locks := s.names("/lockkeeper/locks")
+		assert.That(t, len(locks) == 0, "locks: %v", locks)
 	})
 }
 
@@ -212,9 +202,7 @@ func TestALimitThatWasMadeAnewIsNotExceededThroughALaggingGateway(t *testing.T) 
 				checkPermits(t, s, one)
 				one.wantState(a, locks.Held, "")
 				if given != 0 {
-					if e := wantCode(t, p.err, locks.CodeSettingsDiffer); e.Limit != 1 {
-						t.Errorf("limit %d", e.Limit)
-					}
+					assert.Equal(t, wantCode(t, p.err, locks.CodeSettingsDiffer).Limit, 1, "limit")
 				} else if p.err != nil || p.lease.State != locks.Waiting || p.lease.Limit != 1 {
 					t.Errorf("%+v %v", p.lease, p.err)
 				}
@@ -258,12 +246,9 @@ func TestTwoWhoAgreeAtOnceAgreeOnOneLimit(t *testing.T) {
 						refused++
 					}
 				}
-				if want := limits[0] != limits[1]; (refused == 1) != want || refused > 1 {
-					t.Errorf("%v, %v", p.err, q.err)
-				}
-				if left := s.names(deploySettings); len(left) != 1 {
-					t.Errorf("settings %v", left)
-				}
+				assert.That(t, (refused == 1) == (limits[0] != limits[1]) && refused <= 1, "%v, %v", p.err, q.err)
+				left := s.names(deploySettings)
+				assert.That(t, len(left) == 1, "settings %v", left)
 			})
 		})
 	}
@@ -287,9 +272,8 @@ func TestAnAcquireWhoseLimitNeverStandsStillGivesUp(t *testing.T) {
 		s.mu.Unlock()
 		_, err := g.acquire(permits(1, 0))
 		wantCode(t, err, locks.CodeUnavailable)
-		if names := s.names("/lockkeeper/locks/deploy"); len(names) != 0 {
-			t.Errorf("left behind: %v", names)
-		}
+		names := s.names("/lockkeeper/locks/deploy")
+		assert.That(t, len(names) == 0, "left behind: %v", names)
 		checkAll(t, s, g)
 	})
 }
@@ -332,9 +316,8 @@ func TestALimitIsChangedInOneTransactionAndOneOfTwoChangesLasts(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if left := s.names(deploySettings); len(left) != 1 {
-				t.Errorf("limits %v", left)
-			}
+			left := s.names(deploySettings)
+			assert.That(t, len(left) == 1, "limits %v", left)
 		}
 		gates[0].mustConfigure(4)
 		synctest.Wait()
@@ -415,9 +398,7 @@ func TestASweepDoesNotTakeTheSettingsOfALockThatIsInUseAgain(t *testing.T) {
 func TestALockIsRemovedWithItsSettingsUnlessItIsInUse(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
-		if err := one.remove(); err != nil {
-			t.Errorf("a lock that never was: %v", err)
-		}
+		assert.Nil(t, one.remove(), "a lock that never was")
 		one.mustConfigure(2)
 		a := one.mustHold(permits(1, 0))
 		e := wantCode(t, two.remove(), locks.CodeLockInUse)
@@ -428,19 +409,13 @@ func TestALockIsRemovedWithItsSettingsUnlessItIsInUse(t *testing.T) {
 		go func() { removed <- two.remove() }() // its replica is behind, and comes up to the present
 		time.Sleep(100 * time.Millisecond)
 		two.w.release()
-		if err := <-removed; err != nil {
-			t.Error(err)
-		}
-		if left := append(s.names("/lockkeeper/settings"), s.names("/lockkeeper/locks")...); len(left) != 0 {
-			t.Errorf("left: %v", left)
-		}
-		if err := two.remove(); err != nil {
-			t.Errorf("repeated: %v", err)
-		}
+		assert.Nil(t, <-removed)
+		left := append(s.names("/lockkeeper/settings"), s.names("/lockkeeper/locks")...)
+		assert.That(t, len(left) == 0, "left: %v", left)
+		assert.Nil(t, two.remove(), "repeated")
 		one.mustConfigure(2) // settings alone
-		if err := two.remove(); err != nil || len(s.names("/lockkeeper/settings")) != 0 {
-			t.Errorf("%v, left: %v", err, s.names("/lockkeeper/settings"))
-		}
+		err := two.remove()
+		assert.That(t, err == nil && len(s.names("/lockkeeper/settings")) == 0, "%v, left: %v", err, s.names("/lockkeeper/settings"))
 		if locks := s.names("/lockkeeper/locks"); len(locks) != 0 {
 			t.Errorf("left: %v", locks)
 		}
@@ -515,9 +490,7 @@ func TestAKeyedRepeatIsNotRefusedForALimitThatHasChanged(t *testing.T) {
 		req.IdempotencyKey = "abcdefghijklmnop"
 		a := one.mustHold(req)
 		one.mustConfigure(5)
-		if again := one.mustHold(req); again.ID != a.ID {
-			t.Errorf("%+v", again)
-		}
+		assert.Equal(t, one.mustHold(req).ID, a.ID)
 		_, err := two.acquire(req) // the lease is one's, and not refused for its limit
 		wantCode(t, err, locks.CodeNotOwner)
 	})
@@ -537,9 +510,8 @@ func TestAGroupCarriesTheLimitOfEachOfItsSemaphores(t *testing.T) {
 			t.Errorf("%+v", l.Locks)
 		}
 		_, err := g.acquire(group(5))
-		if e := wantCode(t, err, locks.CodeSettingsDiffer); e.Field != "locks[1].limit" || e.Limit != 4 {
-			t.Errorf("%+v", e)
-		}
+		e := wantCode(t, err, locks.CodeSettingsDiffer)
+		assert.That(t, e.Field == "locks[1].limit" && e.Limit == 4, "%+v", e)
 		g.mustRelease(l)
 		time.Sleep(idleLock + 3*sweepEvery)
 		assert.Slices(t, s.names("/lockkeeper/settings"), []string{"default,deploy"}, "left")

@@ -50,9 +50,8 @@ func TestTheForceOfARevocationDoesNotMoveToTheNextHolder(t *testing.T) {
 		for _, asker := range []*gate{one, two} {
 			alice := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 			bob := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-			if answer, err := asker.revokeShown(20*time.Second, alice); err != nil || len(answer.Asked) != 1 || answer.Asked[0].LeaseID != alice.ID {
-				t.Fatalf("%+v, %v", answer, err)
-			}
+			answer, err := asker.revokeShown(20*time.Second, alice)
+			assert.Must(t, err == nil && len(answer.Asked) == 1 && answer.Asked[0].LeaseID == alice.ID, "%+v, %v", answer, err)
 			synctest.Wait()
 			one.mustRelease(alice)
 			synctest.Wait()
@@ -138,9 +137,8 @@ func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
 		one.mustRelease(alice)
 		synctest.Wait()
 		_, err = two.m.Reap(t.Context(), req)
-		if e := wantCode(t, err, locks.CodeHolderChanged); len(e.Holders) != 1 || e.Holders[0].LeaseID != later[0].ID {
-			t.Errorf("told are %+v", e.Holders)
-		}
+		e := wantCode(t, err, locks.CodeHolderChanged)
+		assert.That(t, len(e.Holders) == 1 && e.Holders[0].LeaseID == later[0].ID, "told are %+v", e.Holders)
 		one.wantState(later[0], locks.Held, "")
 		one.wantState(later[1], locks.Waiting, "")
 		assert.Equal(t, len(two.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, ring)), 2, "ends are told")
@@ -174,9 +172,8 @@ func TestWhatWasShownIsRefusedWhereItMakesNoSense(t *testing.T) {
 						return err
 					}(),
 				} {
-					if e := wantCode(t, err, locks.CodeInvalid); e.Field != field {
-						t.Errorf("%d, %d: %v", len(one.LeaseIDs), len(one.Znodes), e)
-					}
+					e := wantCode(t, err, locks.CodeInvalid)
+					assert.That(t, e.Field == field, "%d, %d: %v", len(one.LeaseIDs), len(one.Znodes), e)
 				}
 			}
 		}

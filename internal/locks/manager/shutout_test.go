@@ -16,9 +16,8 @@ func (s *fakeStore) shut(t *testing.T, path string) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, _, _, _, err := s.tx([]zk.Op{{Kind: zk.OpSetData, Path: path, Data: []byte("closed"), Version: -1}}); err != nil {
-		t.Fatal(err)
-	}
+	_, _, _, _, err := s.tx([]zk.Op{{Kind: zk.OpSetData, Path: path, Data: []byte("closed"), Version: -1}})
+	assert.NoError(t, err)
 	s.hidden = func(p string) bool { return p == path }
 }
 
@@ -55,19 +54,15 @@ func TestALeaseWhoseContenderIsClosedIsHeldOnAndStillEndsAtItsTTL(t *testing.T) 
 		synctest.Wait()
 		for range 4 {
 			time.Sleep(10 * time.Second)
-			if _, err := g.heartbeat(l); err != nil {
-				t.Errorf("heartbeat: %v", err)
-			}
+			_, err := g.heartbeat(l)
+			assert.Nil(t, err, "heartbeat")
 		}
-		if q := g.lockState("deploy"); len(q.Hazards) != 1 {
-			t.Errorf("the queue does not tell of it: %+v", q.Hazards)
-		}
+		q := g.lockState("deploy")
+		assert.That(t, len(q.Hazards) == 1, "the queue does not tell of it: %+v", q.Hazards)
 		next := g.patient()
 		before := time.Now()
 		at := soon(t, next)
-		if !about(at.Sub(before), 20*time.Second) {
-			t.Errorf("it ended %v after its last heartbeat", at.Sub(before))
-		}
+		assert.That(t, about(at.Sub(before), 20*time.Second), "it ended %v after its last heartbeat", at.Sub(before))
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
 		assert.That(t, s.node(l.Znode).data == nil, "its contender is there")
 	})
@@ -92,9 +87,8 @@ func TestASuccessorKeepsALeaseWhoseContenderIsClosed(t *testing.T) {
 		g.crash()
 		next := s.gateway(t)
 		time.Sleep(2 * time.Minute)
-		if _, err := next.heartbeat(l); err != nil {
-			t.Errorf("heartbeat: %v", err)
-		}
+		_, err := next.heartbeat(l)
+		assert.Nil(t, err, "heartbeat")
 		next.mustRelease(l)
 	})
 }
@@ -123,9 +117,7 @@ func TestAHiddenWriteExtendsTheLeaseByOneTTL(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		s.shut(t, l.Znode)
 		at := soon(t, next)
-		if !about(at.Sub(begun), 35*time.Second) {
-			t.Errorf("it ended after %v", at.Sub(begun))
-		}
+		assert.That(t, about(at.Sub(begun), 35*time.Second), "it ended after %v", at.Sub(begun))
 	})
 }
 
@@ -142,9 +134,8 @@ func TestALockDelayThatCannotBeWrittenDoesNotKeepTheLeaseFromEnding(t *testing.T
 			}
 			next := g.patient()
 			before := time.Now()
-			if at := soon(t, next); !about(at.Sub(before), 10*time.Second) {
-				t.Errorf("it ended after %v", at.Sub(before))
-			}
+			at := soon(t, next)
+			assert.That(t, about(at.Sub(before), 10*time.Second), "it ended after %v", at.Sub(before))
 			g.wantState(l, locks.Ended, locks.ReasonExpired)
 		})
 	}
@@ -173,9 +164,8 @@ func TestAReleaseInAClosedDirectoryIsAnsweredWithTheReason(t *testing.T) {
 		s.refuseWrites(func(op *zk.Op) bool { return strings.HasPrefix(op.Path, g.m.opt.Root+"/locks/deploy/") })
 		begun := time.Now()
 		e := wantCode(t, g.release(l), locks.CodeUnavailable)
-		if !strings.Contains(e.Detail, "ACL of the lock's directory") || time.Since(begun) > 2*time.Second {
-			t.Errorf("%v later: %+v", time.Since(begun), e)
-		}
+		assert.That(t, strings.Contains(e.Detail, "ACL of the lock's directory") && time.Since(begun) <= 2*time.Second,
+			"%v later: %+v", time.Since(begun), e)
 		_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Async: true})
 		if e := wantCode(t, err, locks.CodeUnavailable); !strings.Contains(e.Detail, "ACL") {
 			t.Errorf("%+v", e)
@@ -197,8 +187,7 @@ func TestAWaiterBehindAContenderThatWasClosedUnnoticedIsGranted(t *testing.T) {
 		s.set(func() { s.hidden = func(p string) bool { return p == l.Znode } })
 		g.mustRelease(l)
 		before := time.Now()
-		if at := soon(t, next); at.Sub(before) > 3*time.Second {
-			t.Errorf("granted after %v", at.Sub(before))
-		}
+		at := soon(t, next)
+		assert.That(t, at.Sub(before) <= 3*time.Second, "granted after %v", at.Sub(before))
 	})
 }

@@ -86,17 +86,15 @@ func TestALockThatBigdataDestroysIsNeitherJoinedNorGranted(t *testing.T) {
 					if started == "before" {
 						s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath})
 						synctest.Wait()
-						if h := g.lock().Hazards; len(h) != 1 || h[0].Code != locks.HazardLockInvalid {
-							t.Errorf("%+v", h)
-						}
+						h := g.lock().Hazards
+						assert.That(t, len(h) == 1 && h[0].Code == locks.HazardLockInvalid, "%+v", h)
 					}
 					time.Sleep(5 * time.Minute)
 					e := g.refused("deploy", locks.CodeLockInvalid)
 					assert.That(t, e.RetryAfter != 0 && strings.Contains(e.Detail, marker), "%+v", e)
 					for _, state := range []locks.LockState{"", locks.LockHeld, locks.LockFree} {
-						if names := g.listed(state); slices.Contains(names, "deploy_INVALID") {
-							t.Errorf("listed as %q: %v", state, names)
-						}
+						names := g.listed(state)
+						assert.That(t, !slices.Contains(names, "deploy_INVALID"), "listed as %q: %v", state, names)
 					}
 					assert.That(t, s.node(marker).stat.Czxid != 0, "the marker was swept")
 					s.gone(marker)
@@ -173,9 +171,8 @@ func TestNoLeaseJoinsKazoosSemaphore(t *testing.T) {
 					s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "/" + name, Data: []byte("worker")})
 				}
 				synctest.Wait()
-				if e := g.refused("deploy", locks.CodeForeignSemaphore); len(e.Holders) != len(leases) {
-					t.Errorf("%+v", e)
-				}
+				e := g.refused("deploy", locks.CodeForeignSemaphore)
+				assert.That(t, len(e.Holders) == len(leases), "%+v", e)
 				v := g.lock()
 				assert.Must(t, v.State == locks.LockHeld && len(v.Holders) == len(leases) && v.QueueLength == 0 && len(v.Hazards) == 0,
 					"%+v", v)
@@ -191,9 +188,7 @@ func TestNoLeaseJoinsKazoosSemaphore(t *testing.T) {
 				}
 				time.Sleep(5 * time.Minute)
 				assert.That(t, s.node(plainPath).stat.Czxid != 0, "the semaphore's directory was swept: Kazoo makes it only once")
-				if v := g.lock(); v.State != locks.LockFree {
-					t.Errorf("%+v", v)
-				}
+				assert.Equal(t, g.lock().State, locks.LockFree)
 			})
 		})
 	}

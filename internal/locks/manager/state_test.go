@@ -101,8 +101,7 @@ func TestCombinationsOfALeasesState(t *testing.T) {
 		{"written while it is created", lease{phase: creating, recordState: recordWriting}, true},
 	} {
 		c.l.contender = &recipe.Contender{}
-		if err := c.l.checkState(); (err != nil) != c.wrong {
-			t.Errorf("%s: %v", c.name, err)
-		}
+		err := c.l.checkState()
+		assert.That(t, (err != nil) == c.wrong, "%s: %v", c.name, err)
 	}
 }

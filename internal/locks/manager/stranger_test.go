@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // A gateway starts and grants a lease; the replica of another one is behind, as
@@ -35,9 +36,8 @@ func TestALeaseOfAGatewayThatTheReplicaHasNotHeardOfHasNotEnded(t *testing.T) {
 				l := young.mustHold(keyed())
 				begun := time.Now()
 				wantCode(t, ask(old, l), locks.CodeUnavailable)
-				if took := time.Since(begun); took > 2*time.Second {
-					t.Errorf("answered after %v", took)
-				}
+				took := time.Since(begun)
+				assert.That(t, took <= 2*time.Second, "answered after %v", took)
 				go func() {
 					time.Sleep(100 * time.Millisecond)
 					old.w.release()
@@ -63,11 +63,7 @@ func TestALeaseOfAGatewayThatNobodyRemembersHasEnded(t *testing.T) {
 		time.Sleep(time.Minute)
 		g := s.gateway(t)
 		_, err := g.heartbeat(l)
-		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonUnknown {
-			t.Errorf("reason %s", e.Reason)
-		}
-		if err := g.release(l); err != nil {
-			t.Errorf("a repeated release: %v", err)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonUnknown, "reason")
+		assert.Nil(t, g.release(l), "a repeated release")
 	})
 }

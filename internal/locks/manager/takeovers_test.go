@@ -137,9 +137,8 @@ func TestForgedGatewayIDsDelayNoTakeover(t *testing.T) {
 			"%d successions after %d s", entries, since)
 		s.remove(forged)
 		time.Sleep(time.Minute)
-		if left := s.names("/lockkeeper/succession"); len(left) > 0 {
-			t.Errorf("%d successions are left a minute after the last contender", len(left))
-		}
+		left := s.names("/lockkeeper/succession")
+		assert.That(t, len(left) <= 0, "%d successions are left a minute after the last contender", len(left))
 	})
 }
 
@@ -153,9 +152,8 @@ func TestAGatewayThatDiedBeforeThisProcessStartedIsTakenOverAmongFewForgedIDs(t 
 		s.forge('a', cluster.ClaimsBurst-1)
 		two := s.gatewayOn(t, narrow{s})
 		time.Sleep(3 * time.Second)
-		if beat, err := two.heartbeat(l); err != nil || beat.State != locks.Held {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := two.heartbeat(l)
+		assert.Must(t, err == nil && beat.State == locks.Held, "%+v %v", beat, err)
 		if n := len(s.names("/lockkeeper/succession")); n != cluster.ClaimsBurst {
 			t.Errorf("%d successions of %d ids", n, cluster.ClaimsBurst)
 		}
@@ -175,9 +173,8 @@ func TestSuccessionsAreSweptManyAtOnce(t *testing.T) {
 		kept := forged[0]
 		s.remove(forged[1:])
 		time.Sleep(3 * time.Second)
-		if left := s.names("/lockkeeper/succession"); len(left) != 1 || !strings.Contains(kept, left[0]) {
-			t.Errorf("left: %v; %s has a contender", left, kept)
-		}
+		left := s.names("/lockkeeper/succession")
+		assert.That(t, len(left) == 1 && strings.Contains(kept, left[0]), "left: %v; %s has a contender", left, kept)
 		checkAll(t, s, g)
 	})
 }

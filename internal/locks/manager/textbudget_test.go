@@ -98,9 +98,7 @@ func (g *gate) walk(lock string, limit int) (holders, waiters []string, pages in
 		}
 		for i := range l.Waiters {
 			waiters = append(waiters, l.Waiters[i].LeaseID)
-			if l.Waiters[i].Position != len(waiters) {
-				g.t.Fatalf("the position of waiter %d is %d", len(waiters), l.Waiters[i].Position)
-			}
+			assert.Must(g.t, l.Waiters[i].Position == len(waiters), "the position of waiter %d is %d", len(waiters), l.Waiters[i].Position)
 		}
 		pages++
 		if cursor = l.NextCursor; cursor == "" {

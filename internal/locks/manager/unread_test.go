@@ -35,9 +35,8 @@ func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.
 		} else {
 			wantCode(t, err, locks.CodeUnavailable)
 		}
-		if took := time.Since(asked); took > settleWithin+time.Second {
-			t.Errorf("answered after %v", took)
-		}
+		took := time.Since(asked)
+		assert.That(t, took <= settleWithin+time.Second, "answered after %v", took)
 		time.AfterFunc(200*time.Millisecond, func() { h.hooks.Store(&hooks{}) })
 		v, err := two.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token}) // is answered when it has been read
 		assert.Must(t, err == nil && v.State == locks.Waiting && v.TTL == ttl && v.ExpiresIn > 0 && v.ExpiresIn <= ttl, "%+v, %v", v, err)
@@ -81,20 +80,15 @@ func TestAPlaceThatIsFreedUnreadEndsNoLeaseASecondTime(t *testing.T) {
 					end = locks.BreakRequest{Lock: "deploy", Name: base(l.Znode), Reason: "enough"}
 				}
 				assert.NoError(t, two.m.Break(t.Context(), end))
-				if q := two.lockState("deploy"); q.State != locks.LockFree {
-					t.Errorf("%+v", q)
-				}
+				assert.Equal(t, two.lockState("deploy").State, locks.LockFree)
 				assert.Equal(t, two.countOf(events.LeaseRevoked, l), 0, "events tell that it was taken back")
 				if list := two.notedFor(l); len(list) > 0 {
 					t.Errorf("its end is noted once more: %+v", list[0])
 				}
-				if names := s.outbox(); len(names) > 0 {
-					t.Errorf("in the outbox: %v", names)
-				}
+				names := s.outbox()
+				assert.That(t, len(names) <= 0, "in the outbox: %v", names)
 				_, err := two.heartbeat(l)
-				if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
-					t.Errorf("its client is told %+v", e)
-				}
+				assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired, "its client is told")
 				checkAll(t, s, two)
 			})
 		})

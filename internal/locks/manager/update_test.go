@@ -22,7 +22,7 @@ func (g *gate) update(l locks.Lease, change locks.UpdateRequest) (locks.Lease, e
 func (g *gate) mustUpdate(l locks.Lease, change locks.UpdateRequest) locks.Lease {
 	g.t.Helper()
 	v, err := g.update(l, change)
-	assert.Must(g.t, err == nil, "update %+v: %v", change, err)
+	assert.NoError(g.t, err, "update %+v", change)
 	synctest.Wait()
 	return v
 }
@@ -55,9 +55,8 @@ func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me", Metadata: "m"})
 		ticket := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, Owner: "you"})
 		v := one.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), Metadata: text("build 7"), TTL: time.Minute})
-		if r := s.recordOf(l); r.Owner != "ci" || r.Metadata != "build 7" || r.LeaseTTL() != time.Minute {
-			t.Errorf("answered before it was written: %+v", r)
-		}
+		r := s.recordOf(l)
+		assert.That(t, r.Owner == "ci" && r.Metadata == "build 7" && r.LeaseTTL() == time.Minute, "answered before it was written: %+v", r)
 		if v.Owner != "ci" || v.Metadata != "build 7" || v.TTL != time.Minute || v.ExpiresIn != time.Minute || v.State != locks.Held || v.FencingToken != l.FencingToken {
 			t.Errorf("answered %+v", v)
 		}
@@ -74,9 +73,8 @@ func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
 		one.crash()
 		two := s.gateway(t)
 		time.Sleep(12 * time.Second)
-		if beat, err := two.heartbeat(l); err != nil || beat.TTL != time.Minute {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := two.heartbeat(l)
+		assert.Must(t, err == nil && beat.TTL == time.Minute, "%+v %v", beat, err)
 		if v := two.look(l); v.Owner != "ci" || v.Metadata != "" || v.TTL != time.Minute {
 			t.Errorf("the successor has %+v", v)
 		}
@@ -100,15 +98,12 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 			t.Errorf("the record has come down too early: %+v", r)
 		}
 		g.mustUpdate(l, locks.UpdateRequest{Owner: text("you")})
-		if r := s.recordOf(l); r.LeaseTTL() != time.Minute {
-			t.Errorf("another update has brought the record down: %+v", r)
-		}
+		assert.Equal(t, s.recordOf(l).LeaseTTL(), time.Minute, "another update has brought the record down")
 		time.Sleep(57 * time.Second)
 		g.wantState(l, locks.Held, "")
 		for range 3 {
-			if _, err := g.heartbeat(l); err != nil {
-				t.Fatal(err)
-			}
+			_, err := g.heartbeat(l)
+			assert.NoError(t, err)
 			time.Sleep(4 * time.Second)
 		}
 		if r := s.recordOf(l); r.LeaseTTL() != 5*time.Second || r.Owner != "you" {
@@ -181,12 +176,9 @@ func TestAnUpdateThatIsLostWithTheSessionIsOutcomeUnknown(t *testing.T) {
 				if persisted {
 					owner = "ci"
 				}
-				if v := g.look(l); v.Owner != owner || s.recordOf(l).Owner != owner {
-					t.Errorf("%q, recorded %q", v.Owner, s.recordOf(l).Owner)
-				}
-				if v := g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci")}); v.Owner != "ci" {
-					t.Errorf("%+v", v)
-				}
+				v := g.look(l)
+				assert.That(t, v.Owner == owner && s.recordOf(l).Owner == owner, "%q, recorded %q", v.Owner, s.recordOf(l).Owner)
+				assert.Equal(t, g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci")}).Owner, "ci")
 				checkAll(t, s, g)
 			})
 		})
@@ -207,9 +199,8 @@ func TestAnUpdateThatZooKeeperRefusesChangesNothing(t *testing.T) {
 		s.mu.Unlock()
 		_, err := g.update(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Hour})
 		wantCode(t, err, locks.CodeUnavailable)
-		if v := g.look(l); v.Owner != "me" || v.TTL != time.Minute || g.countOf(events.LeaseUpdated, l) != 0 {
-			t.Errorf("%+v", v)
-		}
+		v := g.look(l)
+		assert.That(t, v.Owner == "me" && v.TTL == time.Minute && g.countOf(events.LeaseUpdated, l) == 0, "%+v", v)
 		if _, err := g.heartbeat(l); err != nil {
 			t.Error(err)
 		}
@@ -225,13 +216,10 @@ func TestTwoUpdatesAtOnceAreBothThere(t *testing.T) {
 			go func() { _, err := g.update(l, change); errs <- err }()
 		}
 		for range 3 {
-			if err := <-errs; err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, <-errs)
 		}
-		if r := s.recordOf(l); r.Owner != "ci" || r.Metadata != "m" || r.LeaseTTL() != time.Minute {
-			t.Errorf("%+v", r)
-		}
+		r := s.recordOf(l)
+		assert.That(t, r.Owner == "ci" && r.Metadata == "m" && r.LeaseTTL() == time.Minute, "%+v", r)
 	})
 }
 
@@ -280,9 +268,8 @@ func TestAnUpdateIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 			{locks.UpdateRequest{TTL: -1}, "ttl"},
 		} {
 			_, err := g.update(l, c.change)
-			if e := wantCode(t, err, locks.CodeInvalid); e.Field != c.field {
-				t.Errorf("%+v: the field is %s", c.change, e.Field)
-			}
+			e := wantCode(t, err, locks.CodeInvalid)
+			assert.That(t, e.Field == c.field, "%+v: the field is %s", c.change, e.Field)
 		}
 		_, err := g.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Owner: text("x")})
 		wantCode(t, err, locks.CodeTokenMissing)
@@ -290,9 +277,7 @@ func TestAnUpdateIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 		wantCode(t, err, locks.CodeTokenWrong)
 		g.mustRelease(l)
 		_, err = g.update(l, locks.UpdateRequest{Owner: text("x")})
-		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonReleased {
-			t.Errorf("ended by %s", e.Reason)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonReleased, "ended by")
 	})
 }
 

@@ -28,9 +28,8 @@ func TestTheIndexOfLeasesIsDroppedWhenItIsUnused(t *testing.T) {
 		one.mustRelease(gone)
 		synctest.Wait()
 		two.mustBeatFor(later, locks.Held)
-		if _, err := two.beatFor(gone); err == nil {
-			t.Error("a lease that was released is heartbeaten")
-		}
+		_, err := two.beatFor(gone)
+		assert.That(t, err != nil, "a lease that was released is heartbeaten")
 		checkAll(t, s, one, two)
 		time.Sleep(2 * queues.IndexLife)
 		assert.That(t, !indexed(), "it is kept for ever")
@@ -47,9 +46,8 @@ func TestWhereLeasesAreIsKnownWhateverTheirContenders(t *testing.T) {
 		two.mustBeatFor(plain, locks.Held)
 		lowered := one.mustHold(locks.AcquireRequest{Lock: "lowered", TTL: time.Hour})
 		group := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour})
-		if _, err := one.downgrade(lowered); err != nil {
-			t.Fatal(err)
-		}
+		_, err := one.downgrade(lowered)
+		assert.NoError(t, err)
 		synctest.Wait()
 		checkAll(t, s, two)
 		for _, l := range []locks.Lease{plain, lowered, group} {

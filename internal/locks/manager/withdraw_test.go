@@ -39,20 +39,16 @@ func TestAWithdrawnRevocationForcesNobody(t *testing.T) {
 				polled <- v.Revoke
 			}()
 			synctest.Wait()
-			if answer := asker.mustWithdraw(1); answer.Withdrawn[0].LeaseID != l.ID || answer.Withdrawn[0].Revoke != nil {
-				t.Errorf("gateway %d: %+v", i, answer)
-			}
-			if r := <-polled; r != nil {
-				t.Errorf("gateway %d: a long poll is told %+v", i, r)
-			}
+			answer := asker.mustWithdraw(1)
+			assert.That(t, answer.Withdrawn[0].LeaseID == l.ID && answer.Withdrawn[0].Revoke == nil, "gateway %d: %+v", i, answer)
+			assert.That(t, <-polled == nil, "gateway %d: a long poll is told", i)
 			assert.Equal(t, one.asked(l), locks.Revocation{}, "gateway %d: its holder is told", i)
 			for _, g := range []*gate{one, asker} {
 				list := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevokeWithdrawn)}, ring)
 				assert.That(t, len(list) != 0 && list[len(list)-1].LeaseID == l.ID, "gateway %d: told %+v", i, list)
 			}
-			if r, ok := record.Parse(s.node(l.Znode).data); !ok || r.Revoke != nil || r.Owner != "me" || r.Metadata != "build 7" {
-				t.Errorf("gateway %d: written is %+v", i, r)
-			}
+			r, ok := record.Parse(s.node(l.Znode).data)
+			assert.That(t, ok && r.Revoke == nil && r.Owner == "me" && r.Metadata == "build 7", "gateway %d: written is %+v", i, r)
 			asker.mustWithdraw(0) // a repeat changes nothing
 			time.Sleep(time.Minute)
 			one.wantState(l, locks.Held, "")
@@ -136,9 +132,8 @@ func TestForceGoesOnWhenTheRecordWasWrittenMeanwhile(t *testing.T) {
 		one.w.release()
 		time.Sleep(3 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonRevoked)
-		if e := one.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1); len(e) != 1 || e[0].Detail != "other words" {
-			t.Errorf("told %+v", e)
-		}
+		e := one.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+		assert.That(t, len(e) == 1 && e[0].Detail == "other words", "told %+v", e)
 	})
 }
 
@@ -157,9 +152,8 @@ func TestAWithdrawalSurvivesATakeover(t *testing.T) {
 		// The successor counts on: what it withdraws is forgotten, too.
 		two.mustRevoke("why", 0)
 		two.mustWithdraw(1)
-		if r, _ := record.Parse(s.node(l.Znode).data); r.Revoke != nil || r.RevokeRound != 2 {
-			t.Errorf("written is %+v", r)
-		}
+		r, _ := record.Parse(s.node(l.Znode).data)
+		assert.That(t, r.Revoke == nil && r.RevokeRound == 2, "written is %+v", r)
 	})
 }
 
@@ -204,9 +198,8 @@ func TestForceIsForgottenWhenAWithdrawalMayHaveBeenOverwritten(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		one.wantState(l, locks.Held, "")
-		if asked := one.asked(l); asked.Forced || asked.Reason == "" {
-			t.Errorf("its holder is told %+v", asked)
-		}
+		asked := one.asked(l)
+		assert.That(t, !asked.Forced && asked.Reason != "", "its holder is told %+v", asked)
 	})
 }
 
@@ -224,9 +217,8 @@ func TestWhatIsNamedAloneIsWithdrawn(t *testing.T) {
 		two.wantState(forced, locks.Ended, locks.ReasonRevoked)
 		// It has ended: that cannot be taken back.
 		_, err := one.withdraw(forced)
-		if e := wantCode(t, err, locks.CodeHolderChanged); len(e.Holders) != 1 || e.Holders[0].LeaseID != kept.ID {
-			t.Errorf("%+v", e)
-		}
+		e := wantCode(t, err, locks.CodeHolderChanged)
+		assert.That(t, len(e.Holders) == 1 && e.Holders[0].LeaseID == kept.ID, "%+v", e)
 	})
 }
 

@@ -142,8 +142,7 @@ func TestALeaseThatHasLostAPartWhileItExpiredIsNotRevivedByAHeartbeat(t *testing
 		}
 		time.Sleep(time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonExpired) // as was told of its part when the replica lost that
-		if names := s.names("/lockkeeper/locks/a"); len(names) != 0 {
-			t.Errorf("what is left of it: %v", names)
-		}
+		names := s.names("/lockkeeper/locks/a")
+		assert.That(t, len(names) == 0, "what is left of it: %v", names)
 	})
 }

@@ -55,9 +55,8 @@ func TestALeaseLivesOnByHeartbeatsThatOthersWriteDown(t *testing.T) {
 		}
 		assert.Equal(t, s.writesTo(l.Znode)-before, 10, "writes for 10 heartbeats")
 		synctest.Wait()
-		if v := one.look(l); v.State != locks.Held || !about(v.ExpiresIn, 30*time.Second) || v.Metadata != "mine" {
-			t.Errorf("at its owner: %+v", v)
-		}
+		v := one.look(l)
+		assert.That(t, v.State == locks.Held && about(v.ExpiresIn, 30*time.Second) && v.Metadata == "mine", "at its owner: %+v", v)
 		if beat, err := one.heartbeat(l); err != nil || beat.ExpiresIn != 30*time.Second {
 			t.Errorf("%+v %v", beat, err)
 		}
@@ -102,9 +101,8 @@ func TestAnExpiryLosesAgainstAHeartbeatThatWasWrittenBefore(t *testing.T) {
 			one.wantState(l, locks.Held, "")
 			time.Sleep(27 * time.Second)
 			one.wantState(l, locks.Held, "")
-			if _, err := one.heartbeat(l); err != nil {
-				t.Fatal(err)
-			}
+			_, err := one.heartbeat(l)
+			assert.NoError(t, err)
 			time.Sleep(31 * time.Second)
 			one.wantState(l, locks.Ended, locks.ReasonExpired)
 		})
@@ -147,9 +145,8 @@ func TestAHeartbeatThatWasWrittenOverPromisedTheLongestTTL(t *testing.T) {
 		}
 		time.Sleep(9 * time.Second)
 		one.w.hold()
-		if beat := two.mustBeatFor(l, locks.Held); beat.ExpiresIn != time.Minute {
-			t.Fatalf("%+v: the record does not have the longer TTL any more", beat)
-		}
+		beat := two.mustBeatFor(l, locks.Held)
+		assert.Must(t, beat.ExpiresIn == time.Minute, "%+v: the record does not have the longer TTL any more", beat)
 		time.Sleep(3 * time.Second) // the shorter one is to be written, in vain
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: []byte("somebody's"), Version: -1})
 		one.w.release()
@@ -164,18 +161,14 @@ func TestAShorterTTLWaitsForAHeartbeatThatWasWrittenDown(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
-		if _, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		_, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 5*time.Second)
+		assert.NoError(t, err)
 		time.Sleep(50 * time.Second)
-		if beat := two.mustBeatFor(l, locks.Held); beat.ExpiresIn != time.Minute {
-			t.Fatalf("%+v", beat)
-		}
+		assert.MustEqual(t, two.mustBeatFor(l, locks.Held).ExpiresIn, time.Minute)
 		time.Sleep(58 * time.Second)
 		one.wantState(l, locks.Held, "")
-		if r, _ := record.Parse(s.node(l.Znode).data); r.LeaseTTL() != time.Minute {
-			t.Errorf("the record says %v", r.LeaseTTL())
-		}
+		r, _ := record.Parse(s.node(l.Znode).data)
+		assert.That(t, r.LeaseTTL() == time.Minute, "the record says %v", r.LeaseTTL())
 		time.Sleep(3 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonExpired)
 	})
@@ -213,9 +206,8 @@ func TestAGrantThatComesLaterThanTheWordOfItIsClaimed(t *testing.T) {
 		synctest.Wait()
 		two.mustBeatFor(l, locks.Held)
 		time.Sleep(time.Second)
-		if v := one.look(l); v.State != locks.Waiting {
-			t.Fatalf("%+v: its fence is open", v)
-		}
+		v := one.look(l)
+		assert.Must(t, v.State == locks.Waiting, "%+v: its fence is open", v)
 		one.deafen(session, false)
 		time.Sleep(10 * time.Minute)
 		one.wantState(l, locks.Held, "")
@@ -253,9 +245,8 @@ func TestAHeartbeatThatIsWrittenAfterATakeoverReachesTheSuccessor(t *testing.T) 
 		l := one.mustHold(deploy())
 		one.crash()
 		time.Sleep(15 * time.Second) // taken over
-		if _, err := two.heartbeat(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err := two.heartbeat(l)
+		assert.NoError(t, err)
 		three := s.gateway(t)
 		three.w.hold()
 		for range 6 {
@@ -280,14 +271,12 @@ func TestAWaitingLeaseKeepsItsPlaceByHeartbeatsThatAreWrittenDown(t *testing.T) 
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		for range 5 {
 			time.Sleep(25 * time.Second)
-			if beat := two.mustBeatFor(l, locks.Waiting); beat.ExpiresIn != waitingClock || beat.Position != 2 || beat.Waiters != 0 || beat.FencingToken != 0 {
-				t.Errorf("%+v", beat)
-			}
+			beat := two.mustBeatFor(l, locks.Waiting)
+			assert.That(t, beat.ExpiresIn == waitingClock && beat.Position == 2 && beat.Waiters == 0 && beat.FencingToken == 0, "%+v", beat)
 			two.mustBeatFor(before, locks.Waiting)
 		}
-		if r := s.recordOf(l); r.Told || r.Beats != 5 {
-			t.Errorf("%+v", r)
-		}
+		r := s.recordOf(l)
+		assert.That(t, !r.Told && r.Beats == 5, "%+v", r)
 		one.mustRelease(first)
 		synctest.Wait()
 		two.mustBeatFor(before, locks.Held)
@@ -328,9 +317,7 @@ func TestALeaseThatIsClosedIsNotHeartbeatenByAnybody(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		before := s.writesTo(l.Znode)
 		_, err := two.beatFor(l)
-		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
-			t.Errorf("%+v", e)
-		}
+		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired)
 		if n := s.writesTo(l.Znode); n != before {
 			t.Errorf("%d writes", n-before)
 		}
@@ -356,9 +343,8 @@ func TestALeaseThatIsClosedMeanwhileIsNotHeartbeaten(t *testing.T) {
 		s.mu.Unlock()
 		_, err := two.beatFor(l)
 		wantCode(t, err, locks.CodeEnded)
-		if r := s.recordOf(l); r.Closed == nil || r.Beats != 0 {
-			t.Errorf("%+v", r)
-		}
+		r := s.recordOf(l)
+		assert.That(t, r.Closed != nil && r.Beats == 0, "%+v", r)
 	})
 }
 
@@ -379,9 +365,8 @@ func TestNobodyIsToldToHoldBehindANumberThatNobodyHasSeen(t *testing.T) {
 		q := two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy")
 		q.BeginListing() // one is under way, and does not come back
 		two.m.unlock()
-		if beat, err := two.beatFor(l); err == nil {
-			t.Errorf("%+v", beat)
-		}
+		beat, err := two.beatFor(l)
+		assert.That(t, err != nil, "%+v", beat)
 		two.m.mu.Lock()
 		two.m.replica.ApplyDir(q, &zk.Change{Kind: zk.DirListed, Err: zk.ErrUnavailable}, 0)
 		two.m.unlock()
@@ -434,9 +419,8 @@ func TestWhatOnlyTheOwnerKnowsNobodyElseAnswers(t *testing.T) {
 			l := prepare(s, one)
 			synctest.Wait()
 			before := s.writesTo(l.Znode)
-			if beat, err := two.beatFor(l); err == nil {
-				t.Errorf("%s: %+v", name, beat)
-			}
+			beat, err := two.beatFor(l)
+			assert.That(t, err != nil, "%s: %+v", name, beat)
 			if n := s.writesTo(l.Znode); n != before {
 				t.Errorf("%s: %d writes", name, n-before)
 			}
@@ -450,9 +434,8 @@ func TestAQuestionWithoutForceIsPassedOn(t *testing.T) {
 		one, two := s.gateway(t), s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		one.mustRevoke("please", 0)
-		if beat := two.mustBeatFor(l, locks.Held); beat.Revoke == nil || beat.Revoke.Reason != "please" || beat.Revoke.Forced {
-			t.Errorf("%+v", beat)
-		}
+		beat := two.mustBeatFor(l, locks.Held)
+		assert.That(t, beat.Revoke != nil && beat.Revoke.Reason == "please" && !beat.Revoke.Forced, "%+v", beat)
 	})
 }
 
@@ -491,13 +474,10 @@ func TestADowngradeReadsAHeartbeatFirst(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		one.w.release()
 		time.Sleep(20 * time.Second)
-		if v := one.look(l); v.State != locks.Held {
-			t.Fatalf("%+v", v)
-		}
+		assert.MustEqual(t, one.look(l).State, locks.Held)
 		two.mustBeatFor(l, locks.Held)
-		if r := s.recordOf(one.look(l)); r.Beats != 2 || !r.Told {
-			t.Errorf("%+v", r)
-		}
+		r := s.recordOf(one.look(l))
+		assert.That(t, r.Beats == 2 && r.Told, "%+v", r)
 	})
 }
 
@@ -549,9 +529,8 @@ func TestHeartbeatsThatAreWrittenDownAreBounded(t *testing.T) {
 		}
 		began := time.Now()
 		_, err := two.beatFor(l)
-		if e := wantCode(t, err, locks.CodeUnavailable); e.RetryAfter == 0 || time.Since(began) > time.Second {
-			t.Errorf("after %v: %+v", time.Since(began), e)
-		}
+		e := wantCode(t, err, locks.CodeUnavailable)
+		assert.That(t, e.RetryAfter != 0 && time.Since(began) <= time.Second, "after %v: %+v", time.Since(began), e)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = two.m.HeartbeatFor(ctx, locks.Anonymous, l.Token)

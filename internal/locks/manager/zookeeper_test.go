@@ -41,9 +41,7 @@ func runOnZooKeeper(t testing.TB, opt Options) *Manager {
 	go func() { stopped <- m.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := testkit.Receive(t, 20*time.Second, stopped, "the manager stops"); err != nil {
-			t.Errorf("run: %v", err)
-		}
+		assert.Nil(t, testkit.Receive(t, 20*time.Second, stopped, "the manager stops"), "run")
 	})
 	testkit.Eventually(t, 20*time.Second, func() bool { return m.Ready() == nil && m.Trusted() }, "the manager is usable")
 	return m
@@ -90,17 +88,13 @@ func TestTwoHundredClientsOnOneLockNeverOverlap(t *testing.T) {
 			tokens = append(tokens, res.Lease.FencingToken)
 			inside--
 			mu.Unlock()
-			if err := m.Release(t.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token); err != nil {
-				t.Errorf("client %d: release: %v", i, err)
-			}
+			assert.Nil(t, m.Release(t.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token), "client %d: release", i)
 		})
 	}
 	wg.Wait()
 	t.Logf("200 hand-overs in %v", time.Since(began))
 	for i := 1; i < len(tokens); i++ {
-		if tokens[i] <= tokens[i-1] {
-			t.Fatalf("fencing token %d follows %d", tokens[i], tokens[i-1])
-		}
+		assert.Must(t, tokens[i] > tokens[i-1], "fencing token %d follows %d", tokens[i], tokens[i-1])
 	}
 	assert.That(t, len(tokens) == 200, "%d grants", len(tokens))
 }

@@ -27,7 +27,6 @@ func TestHistoryForgetsTheOldestAtItsBoundAndTheOldInTime(t *testing.T) {
 
 // Else each of them is an allocation, and 65,536 objects more for the garbage collector to look at.
 func TestAMapKeepsEndsInPlace(t *testing.T) {
-	if size := unsafe.Sizeof(End{}); size > 128 {
-		t.Errorf("%d bytes", size)
-	}
+	size := unsafe.Sizeof(End{})
+	assert.That(t, size <= 128, "%d bytes", size)
 }

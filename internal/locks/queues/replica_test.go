@@ -34,9 +34,7 @@ func newFixture(t *testing.T) *fixture {
 	s.Whole = true
 	f.space, f.r.Namespaces["default"] = s, s
 	t.Cleanup(func() {
-		if err := f.r.Check(); err != nil {
-			t.Error(err)
-		}
+		assert.Nil(t, f.r.Check())
 	})
 	return f
 }
@@ -255,9 +253,8 @@ func TestAGroupHoldsWhenItIsWholeAndEachContenderHolds(t *testing.T) {
 	assert.That(t, len(g.Whole()) == 2 && !f.r.LeaseHolds(a, one) && !f.r.LeaseHolds(b, two), "the group waits in b")
 	f.r.Remove(b, before.Name, now)
 	assert.That(t, f.r.LeaseHolds(a, one) && f.r.LeaseHolds(b, two), "the group holds in both queues")
-	if holds, certain, unlisted := Holds(g.Whole()); !holds || !certain || unlisted != nil {
-		t.Errorf("holds %v, certain %v", holds, certain)
-	}
+	holds, certain, unlisted := Holds(g.Whole())
+	assert.That(t, holds && certain && unlisted == nil, "holds %v, certain %v", holds, certain)
 	assert.Slices(t, f.r.OtherLocks(a, one), []string{"b"}, "other locks")
 	f.r.Remove(a, one.Name, now)
 	f.r.Remove(b, two.Name, now)
@@ -293,9 +290,8 @@ func TestAMarkerBlocksItsLock(t *testing.T) {
 	assert.That(t, marker.NoLock() && f.space.Marked("deploy") && f.space.Marked("deploy_INVALID") && lock.Blocked(),
 		"the lock is not blocked")
 	f.tell(lock, zk.Change{Kind: zk.DirRemoved})
-	if later := f.r.Queue(f.space, "deploy", now); !later.Blocked() || !later.Extras().Invalid {
-		t.Error("a lock that comes later is not blocked")
-	}
+	later := f.r.Queue(f.space, "deploy", now)
+	assert.That(t, later.Blocked() && later.Extras().Invalid, "a lock that comes later is not blocked")
 	f.tell(marker, zk.Change{Kind: zk.DirRemoved})
 	f.r.ReviewMarker(marker)
 	assert.That(t, !f.space.Marked("deploy"), "the marker is gone, and blocks")
@@ -315,9 +311,8 @@ func TestLimitsFollowTheirNodes(t *testing.T) {
 	wantKinds(t, "limit", tell(zk.NodeAdded, LimitNode(5)), ReadLimit)
 	wantKinds(t, "second limit", tell(zk.NodeAdded, LimitNode(3)), ReadLimit)
 	wantKinds(t, "none of ours", tell(zk.NodeAdded, "limit-03"))
-	if n, agreed := q.Limit(); n != 3 || agreed {
-		t.Errorf("limit %d, agreed %v: of two the lower one counts", n, agreed)
-	}
+	n, agreed := q.Limit()
+	assert.That(t, n == 3 && !agreed, "limit %d, agreed %v: of two the lower one counts", n, agreed)
 	f.r.SetAgreed(q, 3, true)
 	if _, all := q.Agreed(); all {
 		t.Error("one of them was set")
@@ -348,9 +343,8 @@ func TestANamespaceIsLoadedInThreeSteps(t *testing.T) {
 	assert.That(t, !loading.Watch(false) && loading.Watch(true) && !loading.Watch(true), "a synced replica is told of the root once")
 	assert.That(t, !f.r.Recorded("python") && !f.r.Unrecorded("python") && len(f.r.Arrived(&zk.WatchRoot{Path: "/other"})) == 0,
 		"it is loaded without its record, too")
-	if whole := f.r.Arrived(&zk.WatchRoot{Path: "/python"}); len(whole) != 1 || !whole[0].Whole || !f.r.KnowsAll() || f.r.NamespaceAt("/python") != whole[0] {
-		t.Error("it is whole")
-	}
+	whole := f.r.Arrived(&zk.WatchRoot{Path: "/python"})
+	assert.That(t, len(whole) == 1 && whole[0].Whole && f.r.KnowsAll() && f.r.NamespaceAt("/python") == whole[0], "it is whole")
 	f.r.Recorded("python")
 	if known, err := f.r.Learn("python", "/lockkeeper", []byte(record)); !known || err != nil || !f.r.KnowsAll() {
 		t.Error("the same record again is known", err)

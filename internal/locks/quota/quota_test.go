@@ -75,9 +75,8 @@ func TestABoundRefusesWhatIsNewAndNothingElse(t *testing.T) {
 	assert.That(t, q.FitsTimes(Settings, 2, 2) && !q.FitsTimes(Settings, 3, 2), "twice the bound is not twice the bound")
 	is(Leases, 2, true)
 	for _, s := range q.States() {
-		if want := map[Bound]uint64{MetadataBytes: 3, Settings: 2}[s.Bound]; s.Refused != want {
-			t.Errorf("%d refusals for %s, there were %d", s.Refused, s.Bound, want)
-		}
+		want := map[Bound]uint64{MetadataBytes: 3, Settings: 2}[s.Bound]
+		assert.That(t, s.Refused == want, "%d refusals for %s, there were %d", s.Refused, s.Bound, want)
 	}
 }
 

@@ -28,9 +28,8 @@ func TestEachWaiterKnowsWhatItWaitsFor(t *testing.T) {
 			case "x":
 			default:
 				c.Mode = Permit
-				if _, err := fmt.Sscanf(word, "%d/%d", &c.Permits, &c.Limit); err != nil {
-					t.Fatal(err)
-				}
+				_, err := fmt.Sscanf(word, "%d/%d", &c.Permits, &c.Limit)
+				assert.NoError(t, err)
 			}
 			q.Insert(c)
 		}

@@ -79,9 +79,8 @@ func curatorSemaphoreAdmits(q *Queue, maxLeases int) bool { return q.Len() <= ma
 func TestAttack24OurPermitsDoNotWaitAmongThoseOfAnotherProgram(t *testing.T) {
 	q, words := queueOf(t, 1, "P 2:P")
 	ours := Contender{LeaseID: lease(1), Mode: Permit, Permits: 1, Limit: 1}
-	if q.ForeignPermits() != 2 || q.WouldHold(&ours) {
-		t.Fatalf("%d foreign permits; would hold: %v", q.ForeignPermits(), q.WouldHold(&ours))
-	}
+	assert.Must(t, q.ForeignPermits() == 2 && !q.WouldHold(&ours),
+		"%d foreign permits; would hold: %v", q.ForeignPermits(), q.WouldHold(&ours))
 	// With ours in the queue: the deadlock.
 	waits := ours
 	waits.Number = 3
@@ -93,9 +92,7 @@ func TestAttack24OurPermitsDoNotWaitAmongThoseOfAnotherProgram(t *testing.T) {
 	q.Remove(ourName.Name)
 	assert.That(t, curatorSemaphoreAdmits(q, 1), "Curator's waiter does not get in")
 	// Nothing but foreign permits counts as one, and they are counted until the last has left.
-	if q.ForeignPermits() != 1 {
-		t.Errorf("%d foreign permits, want 1", q.ForeignPermits())
-	}
+	assert.That(t, q.ForeignPermits() == 1, "%d foreign permits, want 1", q.ForeignPermits())
 	q.Remove(words["2:P"])
 	for _, script := range []string{"", "1of3/1 2of3/2", "X", "R W", "?", "w1 r2"} {
 		if q, _ := queueOf(t, 1, script); q.ForeignPermits() != 0 {

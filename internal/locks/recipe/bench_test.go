@@ -74,13 +74,9 @@ func TestALongQueueGivesItsMemoryBack(t *testing.T) {
 	for q.Len() > 1 {
 		q.Remove(q.At(q.Len() / 2).Name)
 	}
-	if room(q) > 16 {
-		t.Errorf("a queue of one contender has room for %d", room(q))
-	}
+	assert.That(t, room(q) <= 16, "a queue of one contender has room for %d", room(q))
 	q.Remove(q.At(0).Name)
-	if q.Len() != 0 || q.Waiting() != 0 {
-		t.Errorf("%d contenders in an empty queue", q.Len())
-	}
+	assert.That(t, q.Len() == 0 && q.Waiting() == 0, "%d contenders in an empty queue", q.Len())
 }
 
 // The first contender costs the pointer's slot besides the contender itself.
@@ -99,9 +95,8 @@ func TestALockWithOneContenderIsSmall(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / locks; each > 16 {
-		t.Errorf("a queue of one contender takes %d bytes", each)
-	}
+	each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / locks
+	assert.That(t, each <= 16, "a queue of one contender takes %d bytes", each)
 	runtime.KeepAlive(queues)
 	runtime.KeepAlive(contenders)
 }

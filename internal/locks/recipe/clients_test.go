@@ -108,9 +108,8 @@ var (
 
 func TestGoZooKeeperReadsOurNumbers(t *testing.T) {
 	everyName(t, append(positive, wrapped...), func(t *testing.T, c Contender, name, _ string) {
-		if got, err := goZooKeeperSeq(name); err != nil || got != int(c.Number) {
-			t.Errorf("go-zookeeper reads %d from %q: %v", got, name, err)
-		}
+		got, err := goZooKeeperSeq(name)
+		assert.That(t, err == nil && got == int(c.Number), "go-zookeeper reads %d from %q: %v", got, name, err)
 	})
 }
 
@@ -161,9 +160,8 @@ func TestKazooReadsOurNumbers(t *testing.T) {
 
 func TestHBaseReadsOurNumbersAndModes(t *testing.T) {
 	everyName(t, append(positive, -1, -999999999), func(t *testing.T, c Contender, name, _ string) {
-		if got, err := hbaseSeq(name); err != nil || got != int64(c.Number) {
-			t.Errorf("HBase reads %d from %q: %v", got, name, err)
-		}
+		got, err := hbaseSeq(name)
+		assert.That(t, err == nil && got == int64(c.Number), "HBase reads %d from %q: %v", got, name, err)
 		if c.Form == FormKazoo || c.Mode == Permit {
 			return
 		}
@@ -178,9 +176,8 @@ func TestZooKeepersWriteLockReadsOurNativeNumbers(t *testing.T) {
 		if c.Form != FormNative {
 			return
 		}
-		if got, err := writeLockSeq(name); err != nil || got != int64(c.Number) {
-			t.Errorf("ZooKeeper's WriteLock reads %d from %q: %v", got, name, err)
-		}
+		got, err := writeLockSeq(name)
+		assert.That(t, err == nil && got == int64(c.Number), "ZooKeeper's WriteLock reads %d from %q: %v", got, name, err)
 	})
 }
 

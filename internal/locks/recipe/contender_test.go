@@ -147,16 +147,14 @@ func TestANameOfOursInAnUnknownFormatIsRespectedAsExclusive(t *testing.T) {
 
 func TestAChildWithoutANumberIsNoContender(t *testing.T) {
 	for _, name := range []string{"", "notes", "write-v1." + id39 + "-lock-", "write-v1." + id39 + "-lock-2147483648", "limit-5"} {
-		if c, ok := Parse(testFleet, name); ok || c != (Contender{}) {
-			t.Errorf("Parse(%q) = %+v, %v", name, c, ok)
-		}
+		c, ok := Parse(testFleet, name)
+		assert.That(t, !ok && c == (Contender{}), "Parse(%q) = %+v, %v", name, c, ok)
 	}
 }
 
 func TestNothingCountsAsOursWithoutAFleetID(t *testing.T) {
-	if c, _ := Parse("", "write-v1."+id39+"-lock-0000000001"); c.Ours {
-		t.Error("a gateway without a fleet id takes a name for its own")
-	}
+	c, _ := Parse("", "write-v1."+id39+"-lock-0000000001")
+	assert.That(t, !c.Ours, "a gateway without a fleet id takes a name for its own")
 }
 
 func TestALeaseOfTheDialectAllHasThreeContenders(t *testing.T) {
@@ -190,9 +188,8 @@ func TestALeaseOfTheDialectAllHasThreeContenders(t *testing.T) {
 			"%s, %s: %q, want %q", test.dialect, test.mode, got, test.prefixes)
 	}
 	for _, s := range []string{"", "hbase", "Native", " native", "native ", "all exclusive={id}-W-"} {
-		if n, err := ParseNaming(s); err == nil {
-			t.Errorf("%q is the dialect %s", s, n)
-		}
+		n, err := ParseNaming(s)
+		assert.That(t, err != nil, "%q is the dialect %s", s, n)
 	}
 }
 
@@ -278,9 +275,8 @@ func anyContender() *rapid.Generator[Contender] {
 func TestParseReadsWhatFormatWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := anyContender().Draw(t, "contender")
-		if got, ok := Parse(testFleet, c.Name); !ok || got != c {
-			t.Fatalf("Parse(%q) = %+v, %v; want %+v", c.Name, got, ok, c)
-		}
+		got, ok := Parse(testFleet, c.Name)
+		assert.Must(t, ok && got == c, "Parse(%q) = %+v, %v; want %+v", c.Name, got, ok, c)
 		assert.NoError(t, CheckLockName(c.Name), "%q has characters of another alphabet", c.Name)
 	})
 }
@@ -310,12 +306,9 @@ func FuzzParseName(f *testing.F) {
 	f.Add("", int32(7), uint32(64<<20|9<<13|3<<8|2<<4), int64(1)<<32, int32(0), int32(0))
 	f.Fuzz(func(t *testing.T, name string, number int32, bits uint32, czxid int64, permits, limit int32) {
 		c, ok := Parse(testFleet, name)
-		if n, numbered := Number(name); ok != numbered || c.Number != n {
-			t.Fatalf("Parse(%q) = %+v, %v; its number is %d, %v", name, c, ok, n, numbered)
-		}
-		if c.Ours && !c.Unknown && c.Format() != name {
-			t.Fatalf("%q is called %q", name, c.Format())
-		}
+		n, numbered := Number(name)
+		assert.Must(t, ok == numbered && c.Number == n, "Parse(%q) = %+v, %v; its number is %d, %v", name, c, ok, n, numbered)
+		assert.Must(t, !c.Ours || c.Unknown || c.Format() == name, "%q is not what it is called by", name)
 		if c.Unknown && (c.Mode != Exclusive || !c.Ours) || !c.Ours && c.LeaseID != "" || c.LeaseID != "" && c.LeaseID.Fleet() != testFleet {
 			t.Fatalf("Parse(%q) = %+v", name, c)
 		}

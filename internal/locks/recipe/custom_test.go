@@ -15,7 +15,7 @@ const hosts = "custom exclusive={id}-W- shared={id}-R-"
 func mustNaming(t testing.TB, s string) *Naming {
 	t.Helper()
 	n, err := ParseNaming(s)
-	assert.Must(t, err == nil, "%s: %v", s, err)
+	assert.NoError(t, err, "%s", s)
 	return n
 }
 
@@ -91,9 +91,8 @@ func TestACustomDialectIsRecordedInOneWay(t *testing.T) {
 	for _, s := range []string{want, hosts, "custom shared={id}-R-   exclusive={id}-W-", "custom foreign-shared=-R-$ shared={id}-R- exclusive={id}-W-"} {
 		assert.Equal(t, mustNaming(t, s).String(), want, "%q is recorded as", s)
 	}
-	if got := mustNaming(t, "custom exclusive=a.b_{id}|W- shared=a.b_{id}|R-").String(); !strings.HasSuffix(got, ` foreign-shared=^a\.b_.+\|R-$`) {
-		t.Error(got)
-	}
+	got := mustNaming(t, "custom exclusive=a.b_{id}|W- shared=a.b_{id}|R-").String()
+	assert.That(t, strings.HasSuffix(got, ` foreign-shared=^a\.b_.+\|R-$`), "%v", got)
 }
 
 func TestCustomDialectsThatWouldBreakSomebodyAreRefused(t *testing.T) {
@@ -153,9 +152,8 @@ func TestCustomDialectsThatWouldBreakSomebodyAreRefused(t *testing.T) {
 		"exclusive={id}-W- foreign-shared=(?!x)":                                "no regular expression",
 		"exclusive={id}-W- foreign-shared=" + strings.Repeat("x", MaxPattern+1): "at most 200",
 	} {
-		if n, err := ParseNaming("custom " + s); err == nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("%q: %v, %v; want an error with %q", s, n, err, why)
-		}
+		n, err := ParseNaming("custom " + s)
+		assert.That(t, err != nil && strings.Contains(err.Error(), why), "%q: %v, %v; want an error with %q", s, n, err, why)
 	}
 }
 
@@ -195,7 +193,7 @@ func TestEverySoundTemplateIsAcceptedAndReadsItsOwnNames(t *testing.T) {
 			s += " shared=" + drawSound(t, "shared", `[RS]`)
 		}
 		n, err := ParseNaming(s)
-		assert.Must(t, err == nil, "%s: %v", s, err)
+		assert.NoError(t, err, "%s", s)
 		checkNaming(t, n, drawLease(t))
 	})
 }
@@ -222,9 +220,8 @@ func drawLease(t *rapid.T) Contender {
 // checkNaming proves of one contender that its name is read back, by every
 // program in its mode.
 func checkNaming(t assert.T, n *Naming, c Contender) {
-	if again, err := ParseNaming(n.String()); err != nil || again.String() != n.String() {
-		t.Fatalf("%q is read back as %v, %v", n, again, err)
-	}
+	again, err := ParseNaming(n.String())
+	assert.Must(t, err == nil && again.String() == n.String(), "%q is read back as %v, %v", n, again, err)
 	all := n.Contenders(c)
 	assert.Must(t, (len(all) > 0) == n.Has(c.Mode), "with %s a %s lease has %d names", n, c.Mode, len(all))
 	for _, c := range all {
@@ -232,9 +229,8 @@ func checkNaming(t assert.T, n *Naming, c Contender) {
 		c.Name, c.Ours, c.Version = name, true, version
 		got, ok := n.Parse(testFleet, name)
 		assert.Must(t, ok && got == c, "with %s %q is %+v, not %+v", n, name, got, c)
-		if prefix := n.Prefix(&c); name != prefix+fmt.Sprintf("%010d", c.Number) {
-			t.Fatalf("with %s %q has the prefix %q", n, name, prefix)
-		}
+		prefix := n.Prefix(&c)
+		assert.Must(t, name == prefix+fmt.Sprintf("%010d", c.Number), "with %s %q has the prefix %q", n, name, prefix)
 		other, ok := n.Parse("zzzzzzzz", name)
 		assert.Must(t, c.LeaseID.Fleet() == "zzzzzzzz" || ok && !other.Ours && (other.Mode == c.Mode || !n.custom.lookalike()),
 			"with %s another fleet reads %q as %+v", n, name, other)

@@ -126,9 +126,8 @@ func (d *directory) enqueue(t *rapid.T) {
 	}
 	would := d.q.WouldHold(&c)
 	for _, member := range naming(dialect).Contenders(c) {
-		if made := d.next(member.Prefix()); made != nil && d.q.Holds(made.Name) != would {
-			t.Fatalf("%q would hold: %v, and it does not do so", made.Name, would)
-		}
+		made := d.next(member.Prefix())
+		assert.Must(t, made == nil || d.q.Holds(made.Name) == would, "%+v would hold: %v, and it does not do so", made, would)
 	}
 	d.czxid++
 }

@@ -155,9 +155,8 @@ func TestWouldHoldIsWhatANewcomerWillSee(t *testing.T) {
 func TestALeaseOfThreeMembersHoldsOnceAllAreThere(t *testing.T) {
 	q, words := queueOf(t, 1, "w9 a1 w2")
 	first := words["a1.1"]
-	if position, ok := q.Position(words["w2"]); position != 2 || !ok {
-		t.Errorf("behind one lease of three members the position is %d, %v", position, ok)
-	}
+	position, ok := q.Position(words["w2"])
+	assert.That(t, position == 2 && ok, "behind one lease of three members the position is %d, %v", position, ok)
 	assert.That(t, !q.LeaseHolds(first), "holds behind another lease")
 	q.Remove(words["w9"])
 	for _, member := range []string{"a1.1", "a1.2", "a1.3"} {
@@ -235,13 +234,9 @@ func TestTheOrderComesBackWhereverTheCircleWasCut(t *testing.T) {
 
 func TestAForeignSemaphoreIsSeen(t *testing.T) {
 	q, words := queueOf(t, 1, "P 1of3/1 3:P")
-	if q.ForeignPermits() != 2 {
-		t.Errorf("%d foreign permits, want 2", q.ForeignPermits())
-	}
+	assert.That(t, q.ForeignPermits() == 2, "%d foreign permits, want 2", q.ForeignPermits())
 	q.Remove(words["P"])
-	if q.ForeignPermits() != 1 {
-		t.Errorf("%d foreign permits, want 1", q.ForeignPermits())
-	}
+	assert.That(t, q.ForeignPermits() == 1, "%d foreign permits, want 1", q.ForeignPermits())
 }
 
 func TestHoldersLooksAtNobodyBehindTheFirstWhoWaits(t *testing.T) {

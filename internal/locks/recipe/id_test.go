@@ -104,9 +104,8 @@ func FuzzLeaseID(f *testing.F) {
 			assert.Must(t, Tag+string(id.Fleet())+string(id.Gateway())+s[randomAt:] == s, "the parts of %q are not the whole", s)
 			for _, part := range []string{string(id.Fleet()), string(id.Gateway()), s[randomAt:]} {
 				bits, err := encoding.DecodeString(part)
-				if err != nil || encoding.EncodeToString(bits) != part {
-					t.Fatalf("%q of %q is another spelling of %q", part, s, encoding.EncodeToString(bits))
-				}
+				assert.Must(t, err == nil && encoding.EncodeToString(bits) == part,
+					"%q of %q is another spelling of %q", part, s, encoding.EncodeToString(bits))
 			}
 		}
 		r := bytes.NewReader(random)

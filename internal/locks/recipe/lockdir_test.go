@@ -66,14 +66,12 @@ func TestEveryDirectoryHasANameAndEveryNameOneDirectory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~]{1,12}`), rapid.StringMatching(`[a-c%0-9A-F]{1,8}`)).Draw(t, "dir")
 		name := LockName(dir)
-		if back, ok := LockDir(name); !ok || back != dir {
-			t.Fatalf("%q is called %q, and that is %q, %v", dir, name, back, ok)
-		}
+		back, ok := LockDir(name)
+		assert.Must(t, ok && back == dir, "%q is called %q, and that is %q, %v", dir, name, back, ok)
 		assert.Must(t, CheckLockName(dir) != nil || name == dir, "%q is called %q", dir, name)
 		for i := range len(name) {
-			if c := name[i]; c != '%' && !isAlphanumeric(c) && !isLockNameMark(c) {
-				t.Fatalf("%q is called %q", dir, name)
-			}
+			c := name[i]
+			assert.Must(t, c == '%' || isAlphanumeric(c) || isLockNameMark(c), "%q is called %q", dir, name)
 		}
 		assert.Must(t, CheckLockName(name) != nil || name == dir, "%q is called %q, which another lock may be called", dir, name)
 		parsed, err := ParseLockName(dir) // as a client would type it
@@ -81,9 +79,8 @@ func TestEveryDirectoryHasANameAndEveryNameOneDirectory(t *testing.T) {
 			if again, err := ParseLockName(parsed); err != nil || again != parsed {
 				t.Fatalf("%q is %q, and that %q, %v", dir, parsed, again, err)
 			}
-			if d, _ := LockDir(parsed); !utf8.ValidString(d) || d != dir && !strings.Contains(dir, "%") {
-				t.Fatalf("%q is taken for %q", dir, d)
-			}
+			d, _ := LockDir(parsed)
+			assert.Must(t, utf8.ValidString(d) && (d == dir || strings.Contains(dir, "%")), "%q is taken for %q", dir, d)
 		}
 		cut := rapid.IntRange(0, len(name)).Draw(t, "cut")
 		if p := ParseNamePrefix(name[:cut]); !strings.HasPrefix(dir, p.Dir()) || !p.Fits(dir) {

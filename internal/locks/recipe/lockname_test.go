@@ -36,7 +36,7 @@ func TestALockNameIsOneZnodeName(t *testing.T) {
 	} {
 		err := CheckLockName(test.name)
 		if test.problem == "" {
-			assert.That(t, err == nil, "CheckLockName(%q): %v", test.name, err)
+			assert.Nil(t, err, "CheckLockName(%q)", test.name)
 			continue
 		}
 		var nameErr *LockNameError

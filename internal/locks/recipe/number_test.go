@@ -69,9 +69,8 @@ func TestEveryNumberIsReadBackFromEveryPrefixOfAKnownClient(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := anyNumber().Draw(t, "n")
 		name := rapid.SampledFrom(prefixes).Draw(t, "prefix") + fmt.Sprintf("%010d", n)
-		if got, ok := Number(name); !ok || got != n {
-			t.Fatalf("Number(%q) = %d, %v", name, got, ok)
-		}
+		got, ok := Number(name)
+		assert.Must(t, ok && got == n, "Number(%q) = %d, %v", name, got, ok)
 	})
 }
 

@@ -131,14 +131,12 @@ func collect(q *Queue) (out []*Contender) {
 func checkQueue(t assert.T, q *Queue, want children) {
 	t.Helper()
 	m := judge(want)
-	if q.Len() != len(want) || q.Ordered() != m.ordered {
-		t.Fatalf("%d contenders, ordered %v; want %d, %v", q.Len(), q.Ordered(), len(want), m.ordered)
-	}
+	assert.Must(t, q.Len() == len(want) && q.Ordered() == m.ordered,
+		"%d contenders, ordered %v; want %d, %v", q.Len(), q.Ordered(), len(want), m.ordered)
 	var all []*Contender
 	for i, c := range q.All() {
-		if q.At(i) != c || q.Index(c.Name) != i || q.Get(c.Name) != c {
-			t.Fatalf("contender %d, %q, is found at %d", i, c.Name, q.Index(c.Name))
-		}
+		assert.Must(t, q.At(i) == c && q.Index(c.Name) == i && q.Get(c.Name) == c,
+			"contender %d, %q, is found at %d", i, c.Name, q.Index(c.Name))
 		all = append(all, c)
 	}
 	if m.ordered && !slices.Equal(all, m.sorted) {
@@ -161,12 +159,9 @@ func checkQueue(t assert.T, q *Queue, want children) {
 		if m.holders[c] {
 			holders = append(holders, c)
 		}
-		if q.Holds(c.Name) != m.holders[c] {
-			t.Fatalf("%q holds: %v; want %v", c.Name, q.Holds(c.Name), m.holders[c])
-		}
-		if q.LeaseHolds(c.Name) != m.leaseHolds(c) {
-			t.Fatalf("the lease of %q holds: %v; want %v", c.Name, q.LeaseHolds(c.Name), m.leaseHolds(c))
-		}
+		assert.Must(t, q.Holds(c.Name) == m.holders[c], "%q holds: %v; want %v", c.Name, q.Holds(c.Name), m.holders[c])
+		assert.Must(t, q.LeaseHolds(c.Name) == m.leaseHolds(c),
+			"the lease of %q holds: %v; want %v", c.Name, q.LeaseHolds(c.Name), m.leaseHolds(c))
 		got, ok := q.Position(c.Name)
 		if want, wantOK := m.position(c); got != want || ok != wantOK {
 			t.Fatalf("%q is at position %d, %v; want %d, %v", c.Name, got, ok, want, wantOK)
@@ -184,9 +179,8 @@ func checkQueue(t assert.T, q *Queue, want children) {
 	if r.taken != sumPermits(all) {
 		t.Fatalf("%d permits are taken of %s", r.taken, names(all))
 	}
-	if q.ForeignPermits() != foreign || int(r.permits) != permits {
-		t.Fatalf("%d permits, %d foreign; want %d, %d", r.permits, q.ForeignPermits(), permits, foreign)
-	}
+	assert.Must(t, q.ForeignPermits() == foreign && int(r.permits) == permits,
+		"%d permits, %d foreign; want %d, %d", r.permits, q.ForeignPermits(), permits, foreign)
 	if m.ordered {
 		for _, entry := range m.entries {
 			if !m.entryHolds(entry) {
@@ -196,9 +190,7 @@ func checkQueue(t assert.T, q *Queue, want children) {
 	} else {
 		waiting = q.Len() - int(r.joined)
 	}
-	if q.Waiting() != waiting {
-		t.Fatalf("%d wait, want %d", q.Waiting(), waiting)
-	}
+	assert.Must(t, q.Waiting() == waiting, "%d wait, want %d", q.Waiting(), waiting)
 
 	for _, c := range newcomers {
 		want := m.ordered && holdsBehind(m.sorted, &c)

@@ -25,9 +25,8 @@ func TestATokenHasOneSpellingAndOneLease(t *testing.T) {
 	if got, genuine := both.Check(token); got != id || !genuine {
 		t.Fatalf("%s is %s, %v: a key that is still there makes tokens good", token, got, genuine)
 	}
-	if newer := both.Make(id); newer == token || !strings.Contains(newer, ".k2.") {
-		t.Errorf("a new token is made with the newest key: %s", newer)
-	}
+	newer := both.Make(id)
+	assert.That(t, newer != token && strings.Contains(newer, ".k2."), "a new token is made with the newest key: %s", newer)
 	mac := token[strings.LastIndexByte(token, '.')+1:]
 	last := strings.IndexByte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", mac[len(mac)-1])
 	sameBits := "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"[last^1]

@@ -114,9 +114,7 @@ func TestAnAnswerOfAFormerSessionIsNotValidUnderTheNext(t *testing.T) {
 		assert.That(t, p.Present() == nil && p.Term() == locks.Term(1) && !p.StillValid(1), "a session that has ended is present")
 		w.nth(0).writes[0].Done(zk.Result{Outcome: zk.Unknown})
 		l.Do(submit) // without a session it is not done
-		if outcomes != 2 || p.InFlight() != 0 {
-			t.Errorf("%d outcomes, %d in flight", outcomes, p.InFlight())
-		}
+		assert.That(t, outcomes == 2 && p.InFlight() == 0, "%d outcomes, %d in flight", outcomes, p.InFlight())
 		time.Sleep(reopenDelay)
 		synctest.Wait()
 		assert.That(t, !p.StillValid(1) && p.StillValid(2), "the second session has term 2")
@@ -124,9 +122,7 @@ func TestAnAnswerOfAFormerSessionIsNotValidUnderTheNext(t *testing.T) {
 		close(w.nth(1).done)
 		time.Sleep(time.Minute)
 		cancel()
-		if err := <-stopped; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
+		assert.ErrorIs(t, <-stopped, context.Canceled)
 		assert.That(t, len(w.open) == 2, "a session was opened after the last one")
 	})
 }
@@ -149,12 +145,9 @@ func TestAReadThatIsNotAnsweredWaitsForTheNextPump(t *testing.T) {
 		p.Read("/a", 7, func(_ []byte, _ wire.Stat, err error) { replies = append(replies, err) })
 	})
 	for want := 1; want < 3; want++ {
-		if len(replies) != 0 || asked != want || p.Reads() != 1 {
-			t.Fatalf("asked %d times, replies %v, %d reads", asked, replies, p.Reads())
-		}
+		assert.Must(t, len(replies) == 0 && asked == want && p.Reads() == 1,
+			"asked %d times, replies %v, %d reads", asked, replies, p.Reads())
 		l.Do(p.PumpReads)
 	}
-	if len(replies) != 1 || !errors.Is(replies[0], zk.ErrNoNode) || p.Reads() != 0 {
-		t.Errorf("replies %v, %d reads", replies, p.Reads())
-	}
+	assert.That(t, len(replies) == 1 && errors.Is(replies[0], zk.ErrNoNode) && p.Reads() == 0, "replies %v, %d reads", replies, p.Reads())
 }

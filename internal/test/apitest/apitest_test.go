@@ -62,9 +62,8 @@ func judge(t *testing.T, method, path string, r reply) []string {
 	}))
 	defer server.Close()
 	rec := &recorder{TB: t}
-	if _, err := New(rec, server.URL).Send(t.Context(), method, path); err != nil {
-		t.Fatal(err)
-	}
+	_, err := New(rec, server.URL).Send(t.Context(), method, path)
+	assert.NoError(t, err)
 	return rec.errors
 }
 
@@ -90,9 +89,8 @@ func TestAnswersOfTheSpecificationPass(t *testing.T) {
 		{"PUT", "/v1/leases", good(405, "application/problem+json", problemBody(405, "method_not_allowed", ""), "Allow", "GET, HEAD")},
 		{"GET", "/v1/locks/a%3Ab", good(200, "application/json", `{"lock":"a:b","ns":"default","state":"free","holders":[],"queue_length":0}`, "ETag", `"1"`)},
 	} {
-		if complaints := judge(t, c.method, c.path, c.reply); len(complaints) > 0 {
-			t.Errorf("%s %s: %q", c.method, c.path, complaints)
-		}
+		complaints := judge(t, c.method, c.path, c.reply)
+		assert.That(t, len(complaints) <= 0, "%s %s: %q", c.method, c.path, complaints)
 	}
 }
 
@@ -146,8 +144,7 @@ func TestAnAnswerThatTheSpecificationDoesNotHaveFailsTheTest(t *testing.T) {
 
 func TestASpecificationThatIsBrokenIsNotUsed(t *testing.T) {
 	for _, text := range []string{"", "openapi: 3.0.3", "openapi: 3.0.3\ninfo: {title: t, version: v}\npaths: {/x: {get: {responses: {'200': {$ref: '#/components/responses/None'}}}}}"} {
-		if _, err := NewSpec([]byte(text)); err == nil {
-			t.Errorf("accepted %q", text)
-		}
+		_, err := NewSpec([]byte(text))
+		assert.That(t, err != nil, "accepted %q", text)
 	}
 }

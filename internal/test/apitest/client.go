@@ -245,8 +245,7 @@ func decode[T any](c *Client, a *Answer) *T {
 	value := new(T)
 	d := json.NewDecoder(bytes.NewReader(a.Body))
 	d.DisallowUnknownFields()
-	if err := d.Decode(value); err != nil {
-		c.t.Errorf("status %d: decoding the answer: %v\n%s", a.Status, err, a.Body)
-	}
+	err := d.Decode(value)
+	assert.That(c.t, err == nil, "status %d: decoding the answer: %v\n%s", a.Status, err, a.Body)
 	return value
 }

@@ -62,9 +62,8 @@ func (c *Client) Events(ctx context.Context, options ...Option) (*Stream, *Answe
 		a, err := c.answer(req, response)
 		return nil, a, err
 	}
-	if err := c.spec.Check(req, response.StatusCode, response.Header, nil); err != nil {
-		c.t.Errorf("%s: the stream's header is not what openapi.yaml says: %v", req.URL, err)
-	}
+	assert.Nil(c.t, c.spec.Check(req, response.StatusCode, response.Header, nil),
+		"%s: the stream's header is not what openapi.yaml says", req.URL)
 	s := &Stream{Header: response.Header, c: c, close: response.Body.Close}
 	reader := bufio.NewReader(response.Body)
 	s.next = func() (string, error) { return s.line(reader) }
@@ -97,9 +96,8 @@ func (c *Client) Socket(ctx context.Context, options ...Option) (*Stream, *Answe
 		a, err := c.answer(req, response)
 		return nil, a, err
 	}
-	if err := c.spec.Check(req, response.StatusCode, response.Header, nil); err != nil {
-		c.t.Errorf("%s: the handshake is not what openapi.yaml says: %v", req.URL, err)
-	}
+	assert.Nil(c.t, c.spec.Check(req, response.StatusCode, response.Header, nil),
+		"%s: the handshake is not what openapi.yaml says", req.URL)
 	s := &Stream{Header: response.Header, c: c}
 	forget := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	s.close = func() error { forget(); return conn.Close() }

@@ -1,8 +1,9 @@
-// Package assert says in one line each what a test requires. That, Equal and Slices report a failure and let the test go on; Must,
-// MustEqual, MustSlices and NoError end it. Only the goroutine of a test may call those.
+// Package assert says in one line each what a test requires. That, Equal, Slices, Nil and ErrorIs report a failure and let the
+// test go on; Must, MustEqual, MustSlices and NoError end it. Only the goroutine of a test may call those.
 package assert
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -57,24 +58,36 @@ func MustSlices[V comparable](t T, got, want []V, about ...any) {
 // NoError ends the test when err is not nil. about is a format and its arguments: what failed.
 func NoError(t T, err error, about ...any) {
 	t.Helper()
-	if err != nil {
-		t.Fatalf("%s%v", prefix(about), err)
-	}
+	Must(t, err == nil, "%s%v", note(about), err)
 }
 
-// difference is formatted only when it is reported.
+// Nil reports err when it is not nil.
+func Nil(t T, err error, about ...any) {
+	t.Helper()
+	That(t, err == nil, "%s%v", note(about), err)
+}
+
+// ErrorIs reports err when it is not want.
+func ErrorIs(t T, err, want error, about ...any) {
+	t.Helper()
+	That(t, errors.Is(err, want), "%sgot %v, want %v", note(about), err, want)
+}
+
+// difference and note are formatted only when they are reported.
 type difference struct {
 	got, want any
-	about     []any
+	about     note
 }
 
 func (d difference) String() string {
-	return fmt.Sprintf("%sgot %+v, want %+v", prefix(d.about), d.got, d.want)
+	return fmt.Sprintf("%vgot %+v, want %+v", d.about, d.got, d.want)
 }
 
-func prefix(about []any) string {
-	if len(about) == 0 {
+type note []any
+
+func (n note) String() string {
+	if len(n) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(about[0].(string), about[1:]...) + ": "
+	return fmt.Sprintf(n[0].(string), n[1:]...) + ": "
 }

@@ -3,6 +3,7 @@ package assert
 import (
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 )
 
@@ -30,6 +31,10 @@ func TestAFailureIsReportedWithItsMessage(t *testing.T) {
 		{func(t T) { MustSlices(t, []int{1}, []int{2}) }, report{fatal: "got [1], want [2]"}},
 		{func(t T) { NoError(t, nil) }, report{}},
 		{func(t T) { NoError(t, errors.New("gone"), "drain") }, report{fatal: "drain: gone"}},
+		{func(t T) { Nil(t, nil) }, report{}},
+		{func(t T) { Nil(t, errors.New("gone"), "on %d", 7) }, report{said: "on 7: gone"}},
+		{func(t T) { ErrorIs(t, fmt.Errorf("a: %w", io.EOF), io.EOF) }, report{}},
+		{func(t T) { ErrorIs(t, nil, io.EOF, "end") }, report{said: "end: got <nil>, want EOF"}},
 	} {
 		var got report
 		if c.check(&got); got != c.want {

@@ -68,9 +68,7 @@ func Start(t testing.TB, flags ...chromedp.ExecAllocatorOption) context.Context 
 	ctx, stop, err := start(flags...)
 	assert.NoError(t, err)
 	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		assert.Nil(t, stop())
 	})
 	return ctx
 }

@@ -83,9 +83,7 @@ func TestNoFaultBreaksAPromise(t *testing.T) {
 	sleep(ctx, calm-2*time.Second)
 	unlist()
 	watching.Wait()
-	if err := errors.Join(err, context.Cause(ctx)); err != nil {
-		t.Errorf("the fleet did not recover: %v", err)
-	}
+	assert.Nil(t, errors.Join(err, context.Cause(ctx)), "the fleet did not recover")
 	// What is left now is left for good.
 	last := newCaller(w.ways, newClient(w, many, *seed).rng)
 	defer last.close()
@@ -138,7 +136,6 @@ func TestAPlanIsAFunctionOfItsSeedAndLeavesNothingOut(t *testing.T) {
 		}
 	}
 	assert.That(t, fmt.Sprint(Plan(1, time.Hour)) != fmt.Sprint(Plan(2, time.Hour)), "two seeds have one plan")
-	if n := len(Plan(1, 115*time.Second)); n < 5 {
-		t.Errorf("two minutes have %d faults", n)
-	}
+	n := len(Plan(1, 115*time.Second))
+	assert.That(t, n >= 5, "two minutes have %d faults", n)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/childproc"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
@@ -171,13 +172,9 @@ func get(ctx context.Context, url string) (string, error) {
 
 // close ends the process with the test and looks what it left in its log.
 func (g *gateway) close(t testing.TB) {
-	if err := g.endedByItself(); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, g.endedByItself())
 	if proc := g.current(); proc != nil && !proc.Ended() {
-		if err := g.terminate(); err != nil {
-			t.Errorf("%s: %v", g.name, err)
-		}
+		assert.Nil(t, g.terminate(), "%s", g.name)
 	}
 	said, _ := os.ReadFile(g.log)
 	for _, sign := range []string{"WARNING: DATA RACE", "\npanic: ", `"panic: `, "fatal error: "} {

@@ -37,9 +37,8 @@ func (w *World) look(ctx context.Context, c *caller, lock string) bool {
 		Holders []contender `json:"holders"`
 		Waiters []contender `json:"waiters"`
 	}
-	if err := json.Unmarshal(a.body, &queue); err != nil {
-		w.t.Errorf("a look at %s: %v: %s", lock, err, a.body)
-	}
+	err := json.Unmarshal(a.body, &queue)
+	assert.That(w.t, err == nil, "a look at %s: %v: %s", lock, err, a.body)
 	for _, h := range queue.Holders {
 		l.Contenders = append(l.Contenders, check.Contender{LeaseID: h.LeaseID, Attempt: h.Owner, Holds: true})
 	}

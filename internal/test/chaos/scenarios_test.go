@@ -160,9 +160,8 @@ func ownerKilled(t *testing.T, w *World) {
 	t.Logf("%d leases, 0 lost; all are answered for %v after their gateway was killed (%d writes to leases until then), by their new owner after %v (session timeout %v); the takeover took %d transactions",
 		many, answered.Round(time.Millisecond), before, time.Since(killed).Round(time.Millisecond), sessionTimeout, takeovers.Load())
 	// Each of the two others may try once; one succeeds.
-	if n := takeovers.Load(); n < 1 || n > 2 {
-		t.Errorf("the takeover of %d leases took %d transactions", many, n)
-	}
+	n := takeovers.Load()
+	assert.That(t, n >= 1 && n <= 2, "the takeover of %d leases took %d transactions", many, n)
 }
 
 // crowd runs clients until stop is called, which waits for them. Bulk clients have many leases for long.
@@ -217,9 +216,7 @@ func rollingRestart(t *testing.T, w *World) {
 	span := check.Span{Kind: "rolling restart", From: w.now()}
 	for _, g := range w.gateways {
 		ctx, cancel := context.WithTimeout(t.Context(), recovery)
-		if err := errors.Join(g.terminate(), g.start(), g.awaitReady(ctx)); err != nil {
-			t.Error(err)
-		}
+		assert.Nil(t, errors.Join(g.terminate(), g.start(), g.awaitReady(ctx)))
 		cancel()
 	}
 	span.To = w.now()
@@ -323,9 +320,7 @@ func allDown(t *testing.T, w *World) {
 	elapse(t, outage)
 	ctx, cancel := context.WithTimeout(t.Context(), recovery)
 	defer cancel()
-	if err := mend(ctx); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, mend(ctx))
 	span.To = w.now()
 	w.mended(span)
 	w.count[span.Kind]++

@@ -123,9 +123,8 @@ func TestStopAsksFirst(t *testing.T) {
 	p := shell(t, `trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done`)
 	assert.That(t, !p.Stop(patience), "killed")
 	var exit *exec.ExitError
-	if err := p.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
-		t.Errorf("ended with %v, want exit code 7", err)
-	}
+	err := p.Wait()
+	assert.That(t, errors.As(err, &exit) && exit.ExitCode() == 7, "ended with %v, want exit code 7", err)
 	p.Signal(syscall.SIGTERM) // nothing there any more: nothing happens
 }
 
@@ -146,9 +145,8 @@ func TestAFrozenChildStandsStillInAllItsThreads(t *testing.T) {
 		assert.Must(t, err == nil && len(states) >= 16, "%d threads, %v", len(states), err)
 		for _, path := range states {
 			stat, err := os.ReadFile(path)
-			if _, after, _ := strings.Cut(string(stat), ") "); err != nil || !strings.HasPrefix(after, "T") {
-				t.Errorf("%s: %q, %v", path, stat, err)
-			}
+			_, after, _ := strings.Cut(string(stat), ") ")
+			assert.That(t, err == nil && strings.HasPrefix(after, "T"), "%s: %q, %v", path, stat, err)
 		}
 		p.Thaw()
 	}
@@ -164,7 +162,6 @@ func TestStopKillsWhatDoesNotListen(t *testing.T) {
 
 func TestStartReportsWhatCannotBeStarted(t *testing.T) {
 	testkit.NoLeaks(t)
-	if _, err := Start(exec.Command("/does/not/exist")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v", err)
-	}
+	_, err := Start(exec.Command("/does/not/exist"))
+	assert.That(t, errors.Is(err, os.ErrNotExist), "got %v", err)
 }

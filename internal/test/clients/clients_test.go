@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -57,9 +58,8 @@ func startEmbedded(t *testing.T) server {
 func TestKazooWorks(t *testing.T) {
 	testkit.NotShort(t, "it starts servers and programs")
 	// Python reads it, and go test must see it: it would repeat a result from its cache though that has changed.
-	if sources, err := os.ReadDir("testdata/kazoo"); err != nil || len(sources) == 0 {
-		t.Fatalf("no sources: %v", err)
-	}
+	sources, err := os.ReadDir("testdata/kazoo")
+	assert.Must(t, err == nil && len(sources) != 0, "no sources: %v", err)
 	eachServer(t, func(addr, control, rounds string) []string {
 		return []string{python, "-B", "-E", "-s", "testdata/kazoo/main.py", addr, control, rounds}
 	})

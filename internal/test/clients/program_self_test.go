@@ -21,26 +21,19 @@ func TestVerdictsAreReadFromWhatAProgramPrints(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if names := testkit.Receive(t, startWithin, p.scenarios, "no list"); len(names) != 2 || names[1] != "bad-one" {
-		t.Errorf("scenarios %q", names)
-	}
-	if v := testkit.Receive(t, startWithin, good, "no verdict"); v.trace != "" {
-		t.Errorf("what went well has the trace %q", v.trace)
-	}
-	if v := testkit.Receive(t, startWithin, bad, "no verdict"); v.trace != "failed:\nTraceback\n  line ä" {
-		t.Errorf("trace %q", v.trace)
-	}
+	names := testkit.Receive(t, startWithin, p.scenarios, "no list")
+	assert.That(t, len(names) == 2 && names[1] == "bad-one", "scenarios %q", names)
+	assert.Equal(t, testkit.Receive(t, startWithin, good, "no verdict").trace, "", "what went well has the trace")
+	assert.Equal(t, testkit.Receive(t, startWithin, bad, "no verdict").trace, "failed:\nTraceback\n  line ä", "trace")
 	assert.Equal(t, p.log.String(), "not for us\nok stranger\n", "log")
 }
 
 func TestOnlyTheEndOfALogIsKept(t *testing.T) {
 	var l tail
 	for range 10 {
-		if _, err := l.Write([]byte(strings.Repeat("x", keptOutput/4) + "y")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := l.Write([]byte(strings.Repeat("x", keptOutput/4) + "y"))
+		assert.NoError(t, err)
 	}
-	if s := l.String(); len(s) != keptOutput || !strings.HasSuffix(s, "y") {
-		t.Errorf("%d bytes are kept, want the last %d", len(s), keptOutput)
-	}
+	s := l.String()
+	assert.That(t, len(s) == keptOutput && strings.HasSuffix(s, "y"), "%d bytes are kept, want the last %d", len(s), keptOutput)
 }

@@ -82,9 +82,8 @@ func (p *program) run(t *testing.T, name string) {
 	p.mu.Lock()
 	p.waiting[name] = verdicts
 	p.mu.Unlock()
-	if _, err := p.stdin.WriteString(name + "\n"); err != nil {
-		t.Fatalf("the program is not there: %v", err)
-	}
+	_, err := p.stdin.WriteString(name + "\n")
+	assert.NoError(t, err, "the program is not there")
 	select {
 	case v := <-verdicts:
 		assert.That(t, v.trace == "", "%v", v.trace)
@@ -102,9 +101,7 @@ func (p *program) finish(t *testing.T) {
 	t.Helper()
 	p.stdin.Close()
 	testkit.Closed(t, startWithin, p.proc.Done(), "the program goes on after all scenarios have ended")
-	if err := p.proc.Wait(); err != nil {
-		t.Errorf("the program: %v", err)
-	}
+	assert.Nil(t, p.proc.Wait(), "the program")
 }
 
 // Write gets what the program prints.

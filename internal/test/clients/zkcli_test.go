@@ -54,9 +54,8 @@ func TestZkCliIsAnsweredTheSameByBothServers(t *testing.T) {
 		})
 	}
 	running.Wait()
-	if !strings.Contains(answers[1], "Output stat for /n count=0,bytes=0\n") {
-		t.Errorf("ours does not show a quota's statistics:\n%s", answers[1])
-	}
+	assert.That(t, strings.Contains(answers[1], "Output stat for /n count=0,bytes=0\n"),
+		"ours does not show a quota's statistics:\n%s", answers[1])
 	for i, a := range answers {
 		for _, own := range cliOwn {
 			a = own.ReplaceAllString(a, "*")

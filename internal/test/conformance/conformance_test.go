@@ -69,14 +69,10 @@ func manage(t *testing.T, addr, chroot string) (*manager.Manager, Place) {
 	go func() { stopped <- m.Run(ctx) }()
 	go func() { stopped <- hub.Run(ctx) }()
 	t.Cleanup(func() {
-		if err := m.CheckAll(); err != nil {
-			t.Errorf("after all scripts: %v", err)
-		}
+		assert.Nil(t, m.CheckAll(), "after all scripts")
 		cancel()
 		for range 2 {
-			if err := testkit.Receive(t, patience, stopped, "the manager and its hub stop"); err != nil {
-				t.Errorf("run: %v", err)
-			}
+			assert.Nil(t, testkit.Receive(t, patience, stopped, "the manager and its hub stop"), "run")
 		}
 	})
 	testkit.Eventually(t, patience, func() bool { return m.Ready() == nil && m.Trusted() }, "the manager is usable")

@@ -33,13 +33,10 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 		case s.Build != nil:
 			gateways = append(gateways, s)
 		}
-		if _, tag, ok := strings.Cut(s.Image, ":"); !ok || tag == "latest" {
-			t.Errorf("%s: image %q may be another one tomorrow", s.Name, s.Image)
-		}
+		_, tag, ok := strings.Cut(s.Image, ":")
+		assert.That(t, ok && tag != "latest", "%s: image %q may be another one tomorrow", s.Name, s.Image)
 		for _, port := range s.Ports {
-			if port.HostIP != "127.0.0.1" {
-				t.Errorf("%s is reachable from outside: %+v", s.Name, port)
-			}
+			assert.That(t, port.HostIP == "127.0.0.1", "%s is reachable from outside: %+v", s.Name, port)
 		}
 	}
 	assert.Must(t, len(zookeepers) == 3 && len(gateways) == 2, "%d ZooKeepers, %d gateways", len(zookeepers), len(gateways))
@@ -48,9 +45,8 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 	for _, s := range zookeepers {
 		id := value(s, "ZOO_MY_ID")
 		ids[id] = true
-		if member := fmt.Sprintf("server.%s=%s:2888:3888;2181", id, s.Name); !strings.Contains(value(s, "ZOO_SERVERS"), member) {
-			t.Errorf("%s is not in the ensemble as %s", s.Name, member)
-		}
+		member := fmt.Sprintf("server.%s=%s:2888:3888;2181", id, s.Name)
+		assert.That(t, strings.Contains(value(s, "ZOO_SERVERS"), member), "%s is not in the ensemble as %s", s.Name, member)
 		servers = append(servers, s.Name+":2181")
 		assert.That(t, len(s.Volumes) == 2, "%s keeps its data in %v", s.Name, s.Volumes)
 	}
@@ -65,14 +61,12 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 			t.Errorf("%s has no identity toward ZooKeeper: %+v", g.Name, g.Secrets)
 		}
 		printed := accepted(t, environment, g.Command...)
-		if got := setting(t, printed, "zk"); !sameSet(got, servers) {
-			t.Errorf("%s: its ZooKeepers are %s, and there are %v", g.Name, got, servers)
-		}
+		got := setting(t, printed, "zk")
+		assert.That(t, sameSet(got, servers), "%s: its ZooKeepers are %s, and there are %v", g.Name, got, servers)
 		assert.Equal(t, setting(t, printed, "advertise"), g.Name+":8080", "%s tells the others to find it at", g.Name)
 		for _, other := range gateways {
-			if !strings.Contains(printed, "- "+other.Name) && !strings.Contains(setting(t, printed, "allowed-hosts"), other.Name) {
-				t.Errorf("%s does not answer to the name %s", g.Name, other.Name)
-			}
+			assert.That(t, strings.Contains(printed, "- "+other.Name) || strings.Contains(setting(t, printed, "allowed-hosts"), other.Name),
+				"%s does not answer to the name %s", g.Name, other.Name)
 		}
 		if grace := duration(t, g.StopGracePeriod.String()); grace <= duration(t, setting(t, printed, "drain-delay"))+handover(t) {
 			t.Errorf("%s is killed %v after it was asked to go", g.Name, grace)

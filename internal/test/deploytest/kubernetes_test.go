@@ -81,9 +81,8 @@ func TestTheManifestsAreWhatKubernetesUnderstands(t *testing.T) {
 	assert.That(t, pod.Spec.ServiceAccountName == o.account.Name && len(pod.Spec.Containers) == 1,
 		"account %q, %d containers", pod.Spec.ServiceAccountName, len(pod.Spec.Containers))
 	c := pod.Spec.Containers[0]
-	if _, tag, ok := strings.Cut(c.Image, ":"); !ok || tag == "latest" {
-		t.Errorf("image %q may be another one tomorrow", c.Image)
-	}
+	_, tag, ok := strings.Cut(c.Image, ":")
+	assert.That(t, ok && tag != "latest", "image %q may be another one tomorrow", c.Image)
 	// Pod Security's "restricted", which the namespace asks for.
 	s, p := c.SecurityContext, pod.Spec.SecurityContext
 	if *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) ||
@@ -99,18 +98,14 @@ func TestTheManifestsAreWhatKubernetesUnderstands(t *testing.T) {
 		ports[port.Name] = port.ContainerPort
 	}
 	for path, probe := range map[string]*core.Probe{"/healthz": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
-		if probe.HTTPGet.Path != path || ports[probe.HTTPGet.Port.String()] != 8080 {
-			t.Errorf("a probe asks %s at %s", probe.HTTPGet.Path, probe.HTTPGet.Port.String())
-		}
+		assert.That(t, probe.HTTPGet.Path == path && ports[probe.HTTPGet.Port.String()] == 8080,
+			"a probe asks %s at %s", probe.HTTPGet.Path, probe.HTTPGet.Port.String())
 	}
-	if ports[o.service.Spec.Ports[0].TargetPort.String()] != 8080 {
-		t.Errorf("the Service leads to %s", o.service.Spec.Ports[0].TargetPort.String())
-	}
+	assert.That(t, ports[o.service.Spec.Ports[0].TargetPort.String()] == 8080,
+		"the Service leads to %s", o.service.Spec.Ports[0].TargetPort.String())
 	for _, rule := range o.network.Spec.Ingress {
 		for _, port := range rule.Ports {
-			if ports[port.Port.String()] == 0 {
-				t.Errorf("the NetworkPolicy lets a client in at %s", port.Port.String())
-			}
+			assert.That(t, ports[port.Port.String()] != 0, "the NetworkPolicy lets a client in at %s", port.Port.String())
 		}
 	}
 	// One may be away: with the others, and the one more of an update, there is always a successor.
@@ -154,9 +149,8 @@ func TestTheGatewayTakesTheSettingsOfTheManifestsAndHasTheTimeToLeave(t *testing
 		assert.That(t, strings.Contains(","+o.settings.Data["LOCKKEEPER_ALLOWED_HOSTS"]+",", ","+host+","), "no client may ask for %s", host)
 	}
 	drain := duration(t, setting(t, printed, "drain-delay"))
-	if grace := time.Duration(*spec.TerminationGracePeriodSeconds) * time.Second; grace <= drain+handover(t) {
-		t.Errorf("a pod is killed after %v, and takes %v to leave", grace, drain+handover(t))
-	}
+	grace := time.Duration(*spec.TerminationGracePeriodSeconds) * time.Second
+	assert.That(t, grace > drain+handover(t), "a pod is killed after %v, and takes %v to leave", grace, drain+handover(t))
 	// Long enough for the probe to have failed and the news of it to have got around.
 	if p := c.ReadinessProbe; drain < time.Duration(p.PeriodSeconds*p.FailureThreshold)*time.Second+5*time.Second {
 		t.Errorf("a pod is out of service after %d probes, and refuses requests after %v", p.FailureThreshold, drain)
@@ -174,9 +168,8 @@ func TestAManifestWithATypingErrorIsRefused(t *testing.T) {
 	text := read(t, manifests)
 	for from, to := range map[string]string{"terminationGracePeriodSeconds": "terminationGraceSeconds", "readOnlyRootFilesystem: true": "readOnlyRootFilesystem: yes-please",
 		"maxUnavailable: 1": "maxUnavailable: 1\n  maxUnavailable: 2", "kind: Service\n": "kind: Servce\n", "serviceAccountName": "serviceaccountname"} {
-		if _, err := decode(strings.Replace(text, from, to, 1)); err == nil {
-			t.Errorf("%q is taken", to)
-		}
+		_, err := decode(strings.Replace(text, from, to, 1))
+		assert.That(t, err != nil, "%q is taken", to)
 	}
 }
 
@@ -195,7 +188,6 @@ func TestTheFleetHasAnIdentityTowardZooKeeper(t *testing.T) {
 	}
 	assert.That(t, *secret.DefaultMode == 0o400 && *spec.SecurityContext.FSGroup == *spec.SecurityContext.RunAsGroup,
 		"the gateway could not read it, or others could")
-	if made := "create secret generic " + secret.SecretName + " --from-literal=auth=\"digest "; !strings.Contains(read(t, manifests), made) {
-		t.Errorf("it is not said how the Secret is made: %s", made)
-	}
+	made := "create secret generic " + secret.SecretName + " --from-literal=auth=\"digest "
+	assert.That(t, strings.Contains(read(t, manifests), made), "it is not said how the Secret is made: %s", made)
 }

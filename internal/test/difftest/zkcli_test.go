@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -40,9 +41,7 @@ func TestZkCliSeesTheSameEvents(t *testing.T) {
 	for i, target := range []Target{pair.A, pair.B} {
 		wg.Go(func() {
 			out, err := zkreal.CLI(target.Addr, cliCommands...)
-			if err != nil {
-				t.Errorf("%s: %v", target.Name, err)
-			}
+			assert.Nil(t, err, "%s", target.Name)
 			for line := range strings.Lines(out) {
 				line = cliOwn.ReplaceAllString(strings.TrimSpace(line), "*")
 				switch {
@@ -56,9 +55,8 @@ func TestZkCliSeesTheSameEvents(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(answers[0]) < len(cliCommands) || len(events[0]) < 12 {
-		t.Errorf("zkCli said little: %d lines, %d events", len(answers[0]), len(events[0]))
-	}
+	assert.That(t, len(answers[0]) >= len(cliCommands) && len(events[0]) >= 12,
+		"zkCli said little: %d lines, %d events", len(answers[0]), len(events[0]))
 	for what, got := range map[string][2][]string{"answers": answers, "events": events} {
 		if !slices.Equal(got[0], got[1]) {
 			t.Errorf("%s differ\n%s:\n%s\n%s:\n%s", what, pair.A.Name, strings.Join(got[0], "\n"), pair.B.Name,

@@ -128,8 +128,7 @@ func TestWhatIsNoDockerfileIsAnError(t *testing.T) {
 		{Dockerfile: []byte("FROM scratch\n"), Ignore: []byte("[\n")},
 	} {
 		c.Files = fstest.MapFS{}
-		if found, err := Check(c); err == nil {
-			t.Errorf("%q is read, and has the violations %v", c.Dockerfile, found)
-		}
+		found, err := Check(c)
+		assert.That(t, err != nil, "%q is read, and has the violations %v", c.Dockerfile, found)
 	}
 }

@@ -76,17 +76,14 @@ func TestNamedFilesAndTestsAreThere(t *testing.T) {
 				if m[1] != "" {
 					dir = strings.TrimSuffix(m[1], "/")
 				}
-				if !r.hasFile(path.Join(dir, m[2])) {
-					t.Errorf("%s names %s, which is no file of the repository", name, path.Join(dir, m[2]))
-				}
+				assert.That(t, r.hasFile(path.Join(dir, m[2])),
+					"%s names %s, which is no file of the repository", name, path.Join(dir, m[2]))
 			}
 			for _, test := range tests.FindAllString(line, -1) {
 				assert.That(t, strings.Contains(r.tests, " "+test), "%s names %s, which is no test", name, test)
 			}
 			for _, m := range packages.FindAllStringSubmatch(line, -1) {
-				if m[2] == "" && !r.files[m[1]] {
-					t.Errorf("%s names %s, which is no directory of the repository", name, m[1])
-				}
+				assert.That(t, m[2] != "" || r.files[m[1]], "%s names %s, which is no directory of the repository", name, m[1])
 			}
 		}
 	}
@@ -101,9 +98,8 @@ func TestTheArchitectureNamesEveryPackage(t *testing.T) {
 		}
 	}
 	for dir := range dirs {
-		if !strings.Contains(strings.ReplaceAll(r.documents["ARCHITECTURE.md"], dir+"/", ""), dir) {
-			t.Errorf("ARCHITECTURE.md must have %s in its list of packages", dir)
-		}
+		assert.That(t, strings.Contains(strings.ReplaceAll(r.documents["ARCHITECTURE.md"], dir+"/", ""), dir),
+			"ARCHITECTURE.md must have %s in its list of packages", dir)
 	}
 }
 

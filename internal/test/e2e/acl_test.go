@@ -106,9 +106,8 @@ func TestAStrangersSetACLLeavesTheServiceWorking(t *testing.T) {
 			lease := c.g.hold("deploy", "ttl=1m")
 			f := newForeign(t, c.addr, c.chroot)
 			for _, path := range everyNode("/lockkeeper/locks/deploy", lease.Znode) {
-				if _, err := f.SetACL(c.chroot+path, evil, -1); !errors.Is(err, zk.ErrNoAuth) {
-					t.Errorf("setACL on %s by a stranger: %v, want NoAuth", path, err)
-				}
+				_, err := f.SetACL(c.chroot+path, evil, -1)
+				assert.That(t, errors.Is(err, zk.ErrNoAuth), "setACL on %s by a stranger: %v, want NoAuth", path, err)
 			}
 			c.g.letGo(lease.Token)
 			c.g.works("deploy")
@@ -167,9 +166,8 @@ func TestNoClientBecomesSuperThroughEmbeddedListen(t *testing.T) {
 	}
 	f := newForeign(t, addr, "")
 	assert.NoError(t, f.AddAuth("digest", []byte("super:admin")))
-	if _, _, err := f.Get("/lockkeeper/secret"); !errors.Is(err, zk.ErrNoAuth) {
-		t.Errorf("digest super reads the secret: %v", err)
-	}
+	_, _, err := f.Get("/lockkeeper/secret")
+	assert.That(t, errors.Is(err, zk.ErrNoAuth), "digest super reads the secret: %v", err)
 }
 
 // A contender of an earlier release is open to every client's setACL. set and setAcl come right behind each other.
@@ -220,9 +218,8 @@ func TestALeaseWhoseContenderAStrangerClosesStillEndsAtItsTTL(t *testing.T) {
 	g.letGo(released.Token)
 	g.works("other")
 	g.awaitLock(patience, "deploy", 0, 0)
-	if took := time.Since(begun); took > ttl+required(5*time.Second) {
-		t.Errorf("it ended %v after its last heartbeat", took)
-	}
+	took := time.Since(begun)
+	assert.That(t, took <= ttl+required(5*time.Second), "it ended %v after its last heartbeat", took)
 	assert.Equal(t, g.shutOutLines(lease.LeaseID), 1, "lines of log about one lease")
 	assert.Equal(t, strings.Count(g.log.String(), "could not be read"), 0, "times the log says that the lease could not be read")
 }
@@ -236,9 +233,8 @@ func forge(t *testing.T, secret []byte, lease string) string {
 			Key []byte `json:"key"`
 		} `json:"keys"`
 	}
-	if err := json.Unmarshal(secret, &record); err != nil || len(record.Keys) == 0 {
-		t.Fatalf("the secret: %v", err)
-	}
+	err := json.Unmarshal(secret, &record)
+	assert.Must(t, err == nil && len(record.Keys) != 0, "the secret: %v", err)
 	mac := hmac.New(sha256.New, record.Keys[0].Key)
 	mac.Write([]byte(lease))
 	return "lk1." + lease + "." + record.Keys[0].ID + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
@@ -345,9 +341,7 @@ func TestTheSecretOfAnOwnStoreIsRotated(t *testing.T) {
 		}
 		return err
 	}, "the repeat is answered")
-	if again.LeaseID != lease.LeaseID || again.Token == lease.Token {
-		t.Errorf("the repeat was answered %s", a.Body)
-	}
+	assert.That(t, again.LeaseID == lease.LeaseID && again.Token != lease.Token, "the repeat was answered %s", a.Body)
 	g.letGo(again.Token)
 }
 
@@ -373,9 +367,8 @@ func TestAnEntryThatAStrangerWroteInOurNameRefusesTheStart(t *testing.T) {
 	acl := append(zk.WorldACL(zk.PermRead), zk.ACL{Perms: zk.PermAll &^ zk.PermAdmin, Scheme: "digest", ID: "fleet:x"})
 	acl = append(acl, evil...)
 	path := chroot + "/lockkeeper/fence_base"
-	if _, err := f.SetACL(path, acl, -1); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.SetACL(path, acl, -1)
+	assert.NoError(t, err)
 	for _, command := range [][]string{{"--listen=" + freeAddr(t)}, {"secret", "rotate", "--offline"}} {
 		code, out := exitCode(t, append(command, "--zk="+addr+chroot, "--zk-auth-file="+file)...)
 		assert.That(t, code == 78 && strings.Contains(out, "hint: have ZooKeeper's super user run: setAcl "+path+" "),
@@ -402,9 +395,8 @@ func TestNoStrangerClosesTheTreeOfAnOwnStore(t *testing.T) {
 	startStandalone(t, "--embedded-listen="+addr)
 	f := newForeign(t, addr, "")
 	for _, path := range []string{"/", "/zookeeper"} {
-		if _, err := f.SetACL(path, evil, -1); !errors.Is(err, zk.ErrNoAuth) {
-			t.Errorf("setACL on %s by a stranger: %v, want NoAuth", path, err)
-		}
+		_, err := f.SetACL(path, evil, -1)
+		assert.That(t, errors.Is(err, zk.ErrNoAuth), "setACL on %s by a stranger: %v, want NoAuth", path, err)
 	}
 	newForeign(t, addr, "").put("/theirs", nil)
 }

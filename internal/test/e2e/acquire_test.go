@@ -35,30 +35,19 @@ func TestAnAcquireIsAnsweredWithTheWholeLease(t *testing.T) {
 		lease.FencingToken <= 0 || lease.Rev == "" || lease.Position != 0 || lease.Reason != "" {
 		t.Errorf("the lease is %s", a.Body)
 	}
-	if lease.ExpiresInMS == nil || *lease.ExpiresInMS <= 8000 || *lease.ExpiresInMS > 10_000 {
-		t.Errorf("expires_in_ms in %s", a.Body)
-	}
-	if lease.QueueLength == nil || *lease.QueueLength != 0 {
-		t.Errorf("queue_length in %s", a.Body)
-	}
+	assert.That(t, lease.ExpiresInMS != nil && *lease.ExpiresInMS > 8000 && *lease.ExpiresInMS <= 10_000, "expires_in_ms in %s", a.Body)
+	assert.That(t, lease.QueueLength != nil && *lease.QueueLength == 0, "queue_length in %s", a.Body)
 	assert.That(t, strings.HasPrefix(lease.Token, "lk1."+lease.LeaseID+"."), "the token %q does not name its lease", lease.Token)
-	if want := "/lockkeeper/locks/deploy/write-v1." + lease.LeaseID + "-lock-0000000000"; lease.Znode != want {
-		t.Errorf("znode is %q, want %q", lease.Znode, want)
-	}
+	want := "/lockkeeper/locks/deploy/write-v1." + lease.LeaseID + "-lock-0000000000"
+	assert.That(t, lease.Znode == want, "znode is %q, want %q", lease.Znode, want)
 
 	seen, a, err := g.Lease(t.Context(), lease.LeaseID)
 	expect(t, a, err, http.StatusOK, "")
-	if a.Header.Get("ETag") != `"`+seen.Rev+`"` {
-		t.Errorf("ETag is %q, rev %q", a.Header.Get("ETag"), seen.Rev)
-	}
-	if seen.Token != "" || seen.FencingToken != lease.FencingToken {
-		t.Errorf("an outsider sees %s", a.Body)
-	}
+	assert.That(t, a.Header.Get("ETag") == `"`+seen.Rev+`"`, "ETag is %q, rev %q", a.Header.Get("ETag"), seen.Rev)
+	assert.That(t, seen.Token == "" && seen.FencingToken == lease.FencingToken, "an outsider sees %s", a.Body)
 	brief, a, err := g.Acquire(t.Context(), "brief", apitest.Query("ttl=5s"))
 	expect(t, a, err, http.StatusCreated, "")
-	if brief.FailoverSafe {
-		t.Errorf("5s do not ride over a crash with a session timeout of %v: %s", sessionTimeout, a.Body)
-	}
+	assert.That(t, !brief.FailoverSafe, "5s do not ride over a crash with a session timeout of %v: %s", sessionTimeout, a.Body)
 }
 
 func TestASecondAcquireIsToldWhoHoldsTheLock(t *testing.T) {
@@ -69,12 +58,8 @@ func TestASecondAcquireIsToldWhoHoldsTheLock(t *testing.T) {
 	_, a, err := g.Acquire(t.Context(), "deploy", apitest.Query("ttl=10s&owner=you"))
 	expect(t, a, err, http.StatusConflict, "held_by_other")
 	p := a.Problem
-	if p.QueueLength == nil || *p.QueueLength != 1 {
-		t.Errorf("queue_length in %s", a.Body)
-	}
-	if len(p.Holders) != 1 {
-		t.Fatalf("holders in %s", a.Body)
-	}
+	assert.That(t, p.QueueLength != nil && *p.QueueLength == 1, "queue_length in %s", a.Body)
+	assert.Must(t, len(p.Holders) == 1, "holders in %s", a.Body)
 	h := p.Holders[0]
 	if h.LeaseID != first.LeaseID || h.Owner != "me" || h.Metadata != "build" || h.FencingToken != first.FencingToken ||
 		h.Znode != first.Znode || h.AgeMS == nil || h.ExpiresInMS <= 0 || h.Mode != api.ModeExclusive || h.Position != 0 {
@@ -97,13 +82,10 @@ func TestAWaitingAcquireIsAnsweredWhenTheHolderLetsGo(t *testing.T) {
 	began := time.Now()
 	g.letGo(first.Token)
 	lease := second.granted(patience)
-	if took := time.Since(began); took > required(3*time.Second) {
-		t.Errorf("the hand-over took %v", took)
-	}
+	took := time.Since(began)
+	assert.That(t, took <= required(3*time.Second), "the hand-over took %v", took)
 	assert.That(t, lease.FencingToken > first.FencingToken, "fencing token %d follows %d", lease.FencingToken, first.FencingToken)
-	if *lease.ExpiresInMS < 8000 {
-		t.Errorf("a grant that was waited for has %d ms", *lease.ExpiresInMS)
-	}
+	assert.That(t, *lease.ExpiresInMS >= 8000, "a grant that was waited for has %d ms", *lease.ExpiresInMS)
 }
 
 func TestAWaitThatElapsesLeavesTheQueueAndSaysWhoHolds(t *testing.T) {
@@ -114,9 +96,8 @@ func TestAWaitThatElapsesLeavesTheQueueAndSaysWhoHolds(t *testing.T) {
 	expect(t, a, err, http.StatusConflict, "wait_elapsed")
 	assert.That(t, len(a.Problem.Holders) == 1 && a.Problem.Holders[0].LeaseID == first.LeaseID && *a.Problem.QueueLength == 0,
 		"%s", a.Body)
-	if q := g.awaitLock(patience, "deploy", 1, 0); len(q.Waiters) != 0 {
-		t.Errorf("still there: %+v", q.Waiters)
-	}
+	q := g.awaitLock(patience, "deploy", 1, 0)
+	assert.That(t, len(q.Waiters) == 0, "still there: %+v", q.Waiters)
 }
 
 func TestATicketKeepsItsPlaceAndIsPolled(t *testing.T) {
@@ -134,9 +115,7 @@ func TestATicketKeepsItsPlaceAndIsPolled(t *testing.T) {
 	// Nothing changes: the poll ends with its wait, with the same state.
 	still, a, err := g.Lease(t.Context(), second.LeaseID, apitest.Token(second.Token), apitest.Query("wait=200ms&since="+second.Rev))
 	expect(t, a, err, http.StatusOK, "")
-	if still.State != api.StateWaiting || still.Rev != second.Rev {
-		t.Errorf("a poll without a change: %s", a.Body)
-	}
+	assert.That(t, still.State == api.StateWaiting && still.Rev == second.Rev, "a poll without a change: %s", a.Body)
 	// A mark that is not known differs.
 	_, a, err = g.Lease(t.Context(), second.LeaseID, apitest.Query("wait=30s&since=invented"))
 	expect(t, a, err, http.StatusOK, "")
@@ -164,9 +143,7 @@ func TestATicketKeepsItsPlaceAndIsPolled(t *testing.T) {
 	g.letGo(third.Token)
 	ended, a, err := g.Lease(t.Context(), third.LeaseID)
 	expect(t, a, err, http.StatusOK, "")
-	if ended.State != api.StateEnded || ended.Reason != api.ReasonCancelled {
-		t.Errorf("a ticket that was given back: %s", a.Body)
-	}
+	assert.That(t, ended.State == api.StateEnded && ended.Reason == api.ReasonCancelled, "a ticket that was given back: %s", a.Body)
 }
 
 func TestAShellGetsLinesToEvaluate(t *testing.T) {
@@ -177,14 +154,11 @@ func TestAShellGetsLinesToEvaluate(t *testing.T) {
 		_, a, err := g.Acquire(t.Context(), fmt.Sprintf("shell-%d", i), option)
 		expect(t, a, err, http.StatusCreated, "")
 		m := lines.FindSubmatch(a.Body)
-		if m == nil || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain") {
-			t.Fatalf("%s %q", a.Header.Get("Content-Type"), a.Body)
-		}
+		assert.Must(t, m != nil && strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain"),
+			"%s %q", a.Header.Get("Content-Type"), a.Body)
 		lease, a, err := g.Lease(t.Context(), "self", apitest.Token(string(m[2])))
 		expect(t, a, err, http.StatusOK, "")
-		if lease.LeaseID != string(m[1]) || fmt.Sprint(lease.FencingToken) != string(m[3]) {
-			t.Errorf("the lines and %s", a.Body)
-		}
+		assert.That(t, lease.LeaseID == string(m[1]) && fmt.Sprint(lease.FencingToken) == string(m[3]), "the lines and %s", a.Body)
 		g.letGo(string(m[2]))
 	}
 }
@@ -231,9 +205,8 @@ func TestALeaseWithoutHeartbeatsExpiresAndTheNextOneIsServed(t *testing.T) {
 	began := time.Now()
 	first := g.hold("deploy", "ttl=2s")
 	second := g.acquiring(t.Context(), "deploy", "wait=30s&ttl=30s").granted(patience)
-	if took := time.Since(began); took < 2*time.Second {
-		t.Errorf("a lease of 2 s was over after %v", took)
-	}
+	took := time.Since(began)
+	assert.That(t, took >= 2*time.Second, "a lease of 2 s was over after %v", took)
 	assert.That(t, second.FencingToken > first.FencingToken, "fencing token %d follows %d", second.FencingToken, first.FencingToken)
 	_, a, err := g.Heartbeat(t.Context(), first.Token)
 	expect(t, a, err, http.StatusGone, "lease_ended")
@@ -280,9 +253,8 @@ func TestAWrongOrMissingTokenDoesTheLeaseNoHarm(t *testing.T) {
 			options = []apitest.Option{apitest.Header("Origin", "https://evil.example")}
 		}
 		a, err := g.Send(t.Context(), c.method, c.path, options...)
-		if err != nil || a.Status != c.status || a.Code() != c.code {
-			t.Errorf("%s: %v, answered %d %s, want %d %s", name, err, a.Status, a.Code(), c.status, c.code)
-		}
+		assert.That(t, err == nil && a.Status == c.status && a.Code() == c.code,
+			"%s: %v, answered %d %s, want %d %s", name, err, a.Status, a.Code(), c.status, c.code)
 	}
 	g.beat(lease.Token, api.StateHeld)
 	g.beat(other.Token, api.StateHeld)
@@ -325,7 +297,5 @@ func TestBadInputIsRefusedByNameAndCreatesNothing(t *testing.T) {
 	}
 	list, a, err := g.Locks(t.Context())
 	expect(t, a, err, http.StatusOK, "")
-	if len(list.Items) != 0 {
-		t.Errorf("something was created: %s", a.Body)
-	}
+	assert.That(t, len(list.Items) == 0, "something was created: %s", a.Body)
 }

@@ -94,9 +94,8 @@ func TestAHolderIsAskedToLetGoAndThenForced(t *testing.T) {
 	if h := g.beat(l.Token, api.StateHeld); h.RevokeRequested == nil || h.RevokeRequested.Reason != "maintenance" || h.RevokeRequested.ForceInMS != nil {
 		t.Errorf("%+v", h.RevokeRequested)
 	}
-	if q := g.awaitLock(patience, "deploy", 1, 1); q.Holders[0].RevokeRequested == nil {
-		t.Errorf("%+v", q.Holders[0])
-	}
+	q := g.awaitLock(patience, "deploy", 1, 1)
+	assert.That(t, q.Holders[0].RevokeRequested != nil, "%+v", q.Holders[0])
 	post[api.RevokeAnswer](g, "POST", "/v1/locks/deploy/revoke?force_after=300ms&reason=now", 200, "")
 	g.awaitHeld(next)
 	a, err := g.Send(t.Context(), "POST", "/v1/leases/self/heartbeat", apitest.Token(l.Token))
@@ -136,14 +135,11 @@ func TestAnAdministratorBreaksALeaseAndAnotherProgramsContender(t *testing.T) {
 	last := g.queue("deploy", "ttl=1m")
 	q := g.awaitLock(patience, "deploy", 1, 2)
 	post[struct{}](g, "POST", "/v1/leases/"+l.LeaseID+"/break", 204, "", apitest.JSON(`{"reason":"its owner is gone"}`))
-	if m := post[api.Postmortem](g, "GET", "/v1/leases/"+l.LeaseID+"/postmortem", 200, ""); m.Reason != api.ReasonRevoked || m.Detail != "its owner is gone" {
-		t.Errorf("%+v", m)
-	}
+	m := post[api.Postmortem](g, "GET", "/v1/leases/"+l.LeaseID+"/postmortem", 200, "")
+	assert.That(t, m.Reason == api.ReasonRevoked && m.Detail == "its owner is gone", "%+v", m)
 	post[struct{}](g, "POST", "/v1/leases/self/heartbeat", 410, "lease_ended", apitest.Token(l.Token))
 	name := q.Waiters[0].Znode[strings.LastIndexByte(q.Waiters[0].Znode, '/')+1:]
-	if q.Waiters[0].Foreign == nil {
-		t.Fatalf("the first who waits is %+v", q.Waiters[0])
-	}
+	assert.Must(t, q.Waiters[0].Foreign != nil, "the first who waits is %+v", q.Waiters[0])
 	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/"+name+"/break", 204, "")
 	g.awaitHeld(last)
 	post[struct{}](g, "POST", "/v1/locks/deploy/contenders/"+name+"/break", 404, "contender_not_found")
@@ -170,9 +166,8 @@ func TestWhatIsOldIsReapedAndAQueueIsDestroyed(t *testing.T) {
 	g.awaitLock(patience, "deploy", 1, 2)
 	all := post[api.DestroyAnswer](g, "POST", "/v1/locks/deploy/destroy?reason=the+end", 200, "")
 	assert.That(t, all.Ended == 3 && all.Foreign == 1, "%+v", all)
-	if m := post[api.Postmortem](g, "GET", "/v1/leases/"+old.LeaseID+"/postmortem", 200, ""); m.Reason != api.ReasonDestroyed || m.Detail != "the end" {
-		t.Errorf("%+v", m)
-	}
+	m := post[api.Postmortem](g, "GET", "/v1/leases/"+old.LeaseID+"/postmortem", 200, "")
+	assert.That(t, m.Reason == api.ReasonDestroyed && m.Detail == "the end", "%+v", m)
 	g.awaitLock(patience, "deploy", 0, 0)
 	post[api.DestroyAnswer](g, "POST", "/v1/locks/deploy/destroy", 200, "")
 }
@@ -189,9 +184,8 @@ func TestALockDelayIsSeenInTheQueueUntilItIsOver(t *testing.T) {
 	if c := q.Holders[0]; q.State != api.LockStateDelayed || !c.Delayed || c.Reason != api.ReasonReleased || c.ExpiresInMS <= 0 || c.ExpiresInMS > 3000 {
 		t.Errorf("%s %+v", q.State, c)
 	}
-	if f := post[api.Fence](g, "GET", "/v1/locks/deploy/fence?fencing_token="+tokenOf(l), 200, ""); f.Current || f.Reason != "delayed" {
-		t.Errorf("%+v", f)
-	}
+	f := post[api.Fence](g, "GET", "/v1/locks/deploy/fence?fencing_token="+tokenOf(l), 200, "")
+	assert.That(t, !f.Current && f.Reason == "delayed", "%+v", f)
 	post[api.LockList](g, "GET", "/v1/locks?state=delayed", 200, "")
 	g.awaitHeld(next)
 }

@@ -93,9 +93,7 @@ func TestOneAddressWithoutASealKeepsNoGatewayOut(t *testing.T) {
 	for _, name := range []string{"an acquire", "a seal"} {
 		flood(t, apart, 40, bodiless[name], "127.0.0.2")
 		// At once: one address cannot take all places.
-		if err := answeredFrom("127.0.0.3", apart, "HTTP/1.1 403"); err != nil {
-			t.Errorf("%s: another address: %v", name, err)
-		}
+		assert.Nil(t, answeredFrom("127.0.0.3", apart, "HTTP/1.1 403"), "%s: another address", name)
 		// Soon: the connections of the same address count as quiet.
 		eventually(t, bodyPatience, func() error { return answeredFrom("127.0.0.2", apart, "HTTP/1.1 403") }, "the same address is served")
 	}

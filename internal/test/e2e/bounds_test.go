@@ -142,7 +142,7 @@ func hostile(t testing.TB, n int, request func(i int) *http.Request, then func(i
 
 func jsonPost(t testing.TB, url, body, key string) *http.Request {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewBufferString(body))
-	assert.That(t, err == nil, "%v", err)
+	assert.Nil(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
@@ -242,9 +242,7 @@ func TestHostileTicketsLeaveAGatewayServing(t *testing.T) {
 		} else {
 			t.Logf("memory: %d MiB at first, %d now, %d at most; limit %d, enforced: %v", before>>20, now>>20, most>>20, memory>>20, enforced)
 		}
-		if err := g.status(http.MethodGet, "/healthz", http.StatusOK); err != nil {
-			t.Error(err)
-		}
+		assert.Nil(t, g.status(http.MethodGet, "/healthz", http.StatusOK))
 		g.beat(good.Token, "held")
 		if _, a, err := g.Lock(t.Context(), "good"); err != nil || a.Status != http.StatusOK {
 			t.Errorf("%v %+v", err, a)
@@ -286,7 +284,7 @@ func keepOpen(t testing.TB, addr string, n int) *kept {
 	t.Cleanup(k.close)
 	for i := range n {
 		c, err := net.DialTimeout("tcp", addr, 10*time.Second)
-		assert.Must(t, err == nil, "connection %d: %v", i, err)
+		assert.NoError(t, err, "connection %d", i)
 		k.conns = append(k.conns, c)
 		assert.NoError(t, askOnce(c), "connection %d", i)
 	}
@@ -343,13 +341,10 @@ func TestIdleConnectionsAreClosedInFavorOfNewOnes(t *testing.T) {
 	g.awaitServing()
 	lease := g.hold("deploy", "ttl=1m&owner=me")
 	crowd := keepOpen(t, g.listen, 260)
-	if err := g.status(http.MethodGet, "/healthz", http.StatusOK); err != nil {
-		t.Errorf("a newcomer beside 260 idle connections: %v", err)
-	}
+	assert.Nil(t, g.status(http.MethodGet, "/healthz", http.StatusOK), "a newcomer beside 260 idle connections")
 	g.beat(lease.Token, "held")
-	if n := crowd.alive(); n < 100 || n >= 192 {
-		t.Errorf("%d of 260 idle connections are open, the bound for one address is 144", n)
-	}
+	n := crowd.alive()
+	assert.That(t, n >= 100 && n < 192, "%d of 260 idle connections are open, the bound for one address is 144", n)
 	assert.That(t, g.metric("lockkeeper_connections_displaced_total") != "0", "no connection is counted as closed in a newcomer's favor")
 	info, a, err := g.Info(t.Context())
 	expect(t, a, err, http.StatusOK, "")
@@ -357,7 +352,7 @@ func TestIdleConnectionsAreClosedInFavorOfNewOnes(t *testing.T) {
 	// Connections that never ask anything are quiet, too.
 	for i := range 300 {
 		c, err := net.Dial("tcp", g.listen)
-		assert.Must(t, err == nil, "connection %d: %v", i, err)
+		assert.NoError(t, err, "connection %d", i)
 		defer c.Close()
 	}
 	eventually(t, patience, func() error { return g.status(http.MethodGet, "/healthz", http.StatusOK) }, "a newcomer beside 300 mute connections is served")
@@ -383,9 +378,7 @@ func TestTenThousandIdleConnectionsLeaveAGatewayServing(t *testing.T) {
 	for range 20 {
 		c, err := net.Dial("tcp", g.listen)
 		assert.NoError(t, err)
-		if err := askOnce(c); err != nil {
-			t.Errorf("a newcomer: %v", err)
-		}
+		assert.Nil(t, askOnce(c), "a newcomer")
 		c.Close()
 	}
 	g.beat(lease.Token, "held")

@@ -184,7 +184,7 @@ func do[T any](b *tab, what string, action chromedp.Action[T]) T {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
-	assert.Must(b.t, err == nil, "%s: %v", what, err)
+	assert.NoError(b.t, err, "%s", what)
 	return v
 }
 

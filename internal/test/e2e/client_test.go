@@ -16,10 +16,8 @@ import (
 // expect ends the test unless the answer is the expected one; code is "" for successes.
 func expect(t testing.TB, a *apitest.Answer, err error, status int, code string) {
 	t.Helper()
-	assert.Must(t, err == nil, "no answer: %v", err)
-	if a.Status != status || a.Code() != code {
-		t.Fatalf("answered %d %s, want %d %s\n%s", a.Status, a.Code(), status, code, a.Body)
-	}
+	assert.NoError(t, err, "no answer")
+	assert.Must(t, a.Status == status && a.Code() == code, "answered %d %s, want %d %s\n%s", a.Status, a.Code(), status, code, a.Body)
 }
 
 // hold acquires a lock that must be free.
@@ -27,9 +25,7 @@ func (g *gateway) hold(lock, query string, options ...apitest.Option) api.Lease 
 	g.t.Helper()
 	lease, a, err := g.Acquire(g.t.Context(), lock, append(options, apitest.Query(query))...)
 	expect(g.t, a, err, http.StatusCreated, "")
-	if lease.State != api.StateHeld || lease.Token == "" || lease.FencingToken == 0 {
-		g.t.Fatalf("201 with %s", a.Body)
-	}
+	assert.Must(g.t, lease.State == api.StateHeld && lease.Token != "" && lease.FencingToken != 0, "201 with %s", a.Body)
 	return lease
 }
 
@@ -38,9 +34,7 @@ func (g *gateway) queue(lock, query string, options ...apitest.Option) api.Lease
 	g.t.Helper()
 	lease, a, err := g.Acquire(g.t.Context(), lock, append(options, apitest.Query(query), apitest.Query("async=true"))...)
 	expect(g.t, a, err, http.StatusAccepted, "")
-	if lease.State != api.StateWaiting || lease.Token == "" {
-		g.t.Fatalf("202 with %s", a.Body)
-	}
+	assert.Must(g.t, lease.State == api.StateWaiting && lease.Token != "", "202 with %s", a.Body)
 	return lease
 }
 

@@ -215,9 +215,8 @@ func TestAForceIsTakenBackFromThePage(t *testing.T) {
 	page.says("#done", "Withdrawn: alice is not asked to release any more.")
 	page.until(`!document.querySelector("#queue .asked")`, "the row says so")
 	page.says("#history", "revoke withdrawn")
-	if beat := g.beat(alice.Token, api.StateHeld); beat.RevokeRequested != nil {
-		t.Errorf("alice is told %+v", beat.RevokeRequested)
-	}
+	beat := g.beat(alice.Token, api.StateHeld)
+	assert.That(t, beat.RevokeRequested == nil, "alice is told %+v", beat.RevokeRequested)
 }
 
 func TestAskingAnotherProgramIsNotOffered(t *testing.T) {
@@ -291,8 +290,7 @@ func TestASocketThatBringsNothingIsNotCalledLive(t *testing.T) {
 	b.until(`document.querySelector("#locks").innerText.includes("alice")`, "a poll brings the change")
 	// For longer than the page waits for a socket that has opened.
 	b.until(`performance.now() > 12000`, "the page has opened more sockets than one")
-	if states := eval[string](b, `[...window.states].join(" ")`); strings.Contains(states, "live") {
-		t.Errorf("the page was called %s", states)
-	}
+	states := eval[string](b, `[...window.states].join(" ")`)
+	assert.That(t, !strings.Contains(states, "live"), "the page was called %s", states)
 	b.deaf()
 }

@@ -121,9 +121,8 @@ func soon(t testing.TB, what string, late []time.Duration) {
 	t.Helper()
 	slices.Sort(late)
 	t.Logf("%s after %v", what, late)
-	if median := late[len(late)/2]; median > required(seenWithin) {
-		t.Errorf("%s %v after the change, at the median; it must be within %v", what, median, seenWithin)
-	}
+	median := late[len(late)/2]
+	assert.That(t, median <= required(seenWithin), "%s %v after the change, at the median; it must be within %v", what, median, seenWithin)
 }
 
 func TestTheZooKeeperTabShowsTheZnodesOfOtherPrograms(t *testing.T) {
@@ -391,9 +390,8 @@ func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
 		if n := eval[int](page, `document.querySelectorAll("main script, main img, main svg[onload], main b, main [onerror], main [onmouseover], main [onclick]").length`); n != 0 {
 			t.Errorf("%s: %d elements were made of text", path, n)
 		}
-		if away := eval[[]string](page, `[...document.querySelectorAll("[href], [src], [action]")].map((e) => e.href || e.src || e.action).filter((to) => new URL(to, location).origin !== location.origin)`); len(away) > 0 {
-			t.Errorf("%s: leads to %q", path, away)
-		}
+		away := eval[[]string](page, `[...document.querySelectorAll("[href], [src], [action]")].map((e) => e.href || e.src || e.action).filter((to) => new URL(to, location).origin !== location.origin)`)
+		assert.That(t, len(away) <= 0, "%s: leads to %q", path, away)
 		if got := eval[*int](page, "window.evil ?? null"); got != nil {
 			t.Errorf("%s: script number %d has run", path, *got)
 		}
@@ -430,9 +428,8 @@ func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) { // alone: a 
 			for _, page := range pages {
 				began := time.Now()
 				eval[int](page, "new Promise((done) => requestAnimationFrame(() => done(1)))")
-				if took := time.Since(began); took > required(5*time.Second) {
-					t.Errorf("a page drew nothing for %v", took)
-				}
+				took := time.Since(began)
+				assert.That(t, took <= required(5*time.Second), "a page drew nothing for %v", took)
 			}
 		}
 	}
@@ -456,9 +453,8 @@ func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
 	f := newForeign(t, addr, chroot)
 	fillForShow(t, g, f)
 	for _, path := range []string{"/app/locks/odd", "/app/locks/odd/stray"} {
-		if _, err := f.Create(f.chroot+path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.Create(f.chroot+path, nil, 0, zk.WorldACL(zk.PermAll))
+		assert.NoError(t, err)
 	}
 	b := openPage(t, g, "/")
 	for _, path := range []string{"/", "/namespaces", "/gateways", "/?ns=python&state=hazard", "/locks/odd?ns=python", "/?q=nothing-has-this-name", "/locks/billing:close-month", "/locks/billing:close-month?tab=zookeeper", "/locks/unused", "/locks/no%20such%20name"} {
@@ -467,9 +463,8 @@ func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
 			b.resize(l.window, l.scheme)
 			b.visit(g.url() + path)
 			b.accessible(path + ", " + l.String())
-			if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > int(l.width) {
-				t.Errorf("%s, %v: %d wide", path, l, wide)
-			}
+			wide := eval[int](b, "document.documentElement.scrollWidth")
+			assert.That(t, wide <= int(l.width), "%s, %v: %d wide", path, l, wide)
 		}
 	}
 }

@@ -125,9 +125,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#ask-hook-replay [data-confirm]")
 	page.says("#done", "1 message is sent again.")
 	page.says("#dead-letters", "None.")
-	if came.Load() != before+1 {
-		t.Errorf("%d came", came.Load()-before)
-	}
+	assert.That(t, came.Load() == before+1, "%d came", came.Load()-before)
 	page.press("#act-hook-rotate")
 	page.press("#ask-hook-rotate [data-confirm]")
 	page.says("#ask-hook-rotate [data-value]", "whsec_")

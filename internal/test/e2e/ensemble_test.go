@@ -46,9 +46,7 @@ func TestAGatewayBehindAFollowerThatIsCutOffFallsSilentBeforeItsSuccessorSpeaks(
 	took := toYoung.awaitBeat(t, patience)
 	assert.That(t, took.beat.FencingToken == lease.FencingToken && took.beat.State == api.StateHeld, "the successor says %+v", took.beat)
 	assert.That(t, took.beat.TTLMS == lease.TTLMS, "the TTL was %d ms and is %d ms", lease.TTLMS, took.beat.TTLMS)
-	if err := old.status(http.MethodGet, "/healthz", http.StatusOK); err != nil {
-		t.Errorf("healthz: %v", err)
-	}
+	assert.Nil(t, old.status(http.MethodGet, "/healthz", http.StatusOK), "healthz")
 	toOld.halt()
 	toYoung.halt()
 
@@ -224,9 +222,8 @@ func TestAGatewayWorksOnServersWithLocalSessions(t *testing.T) {
 	young := startGateway(t, e.Addr(e.Followers()[0]))
 	young.awaitLock(patience, "deploy", 1, 1)
 	g.letGo(held.Token)
-	if beat := g.beatUntil(waiting.Token, api.StateHeld); beat.FencingToken <= held.FencingToken {
-		t.Errorf("fencing token %d follows %d", beat.FencingToken, held.FencingToken)
-	}
+	beat := g.beatUntil(waiting.Token, api.StateHeld)
+	assert.That(t, beat.FencingToken > held.FencingToken, "fencing token %d follows %d", beat.FencingToken, held.FencingToken)
 	g.terminate() // its sessions end in good order
 	young.beatUntil(waiting.Token, api.StateHeld)
 	young.letGo(waiting.Token)

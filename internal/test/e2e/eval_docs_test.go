@@ -82,8 +82,7 @@ func TestACarelessEvalIsFound(t *testing.T) {
 		"x && eval \"$(curl -sX POST \\\n  'localhost:8080/x?format=env')\"; echo go on":            true,
 		`eval $(http_proxy= curl -sX POST localhost:8080/x) || exit 75`:                             true,
 	} {
-		if found := carelessEvals(line); (len(found) > 0) != careless {
-			t.Errorf("%s: found %q", line, found)
-		}
+		found := carelessEvals(line)
+		assert.That(t, (len(found) > 0) == careless, "%s: found %q", line, found)
 	}
 }

@@ -110,9 +110,7 @@ func TestAForeignCreateAndDeleteIsInBothStreams(t *testing.T) {
 		assert.That(t, e.Foreign != nil && e.Foreign.Program == "curator" && e.Znode == path && e.LeaseID == "" && e.Lock == "deploy",
 			"%s: %s", kind, e.JSON)
 	}
-	if e := nextOf(t, nodes, "node.created"); e.Path != "/lockkeeper/locks/deploy" {
-		t.Errorf("the directory: %s", e.JSON)
-	}
+	assert.Equal(t, nextOf(t, nodes, "node.created").Path, "/lockkeeper/locks/deploy", "the directory")
 	for _, kind := range []string{"node.created", "node.deleted"} {
 		if e := nextOf(t, nodes, kind); e.Path != path || e.Lock != "deploy" {
 			t.Errorf("%s: %s", kind, e.JSON)

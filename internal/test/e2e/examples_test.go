@@ -226,9 +226,7 @@ func TestExamplesAreFoundInAPage(t *testing.T) {
 	if got := examples(page); !slices.Equal(got, want) {
 		t.Errorf("found\n%+v\nwant\n%+v", got, want)
 	}
-	if got := examples("```sh\nX=1\nmake\n```\n"); got != nil {
-		t.Errorf("a page without curl: %+v", got)
-	}
+	assert.That(t, examples("```sh\nX=1\nmake\n```\n") == nil, "a page without curl")
 }
 
 func TestDocumentedAnswersAreCompared(t *testing.T) {
@@ -257,8 +255,6 @@ func TestDocumentedAnswersAreCompared(t *testing.T) {
 			t.Errorf("%s: %v", parts, err)
 		}
 	}
-	if err := compare("owner", "m…", "me"); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, compare("owner", "m…", "me"))
 	assert.That(t, compare("owner", "m…", "you") != nil, "an ellipsis stands for anything, not the rest")
 }

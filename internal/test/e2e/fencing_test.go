@@ -65,9 +65,8 @@ func startNginx(t testing.TB, gateway, app string) string {
 	listen := freeAddr(t)
 	server := string(block[1])
 	for written, there := range map[string]string{"127.0.0.1:8081": listen, "127.0.0.1:8080": gateway, "127.0.0.1:9000": app} {
-		if strings.Count(server, written) != 1 {
-			t.Fatalf("the configuration has %s %d times:\n%s", written, strings.Count(server, written), server)
-		}
+		assert.Must(t, strings.Count(server, written) == 1,
+			"the configuration has %s %d times:\n%s", written, strings.Count(server, written), server)
 		server = strings.Replace(server, written, there, 1)
 	}
 	runNginx(t, listen, server)

@@ -36,9 +36,8 @@ func TestASecondGatewaySendsRequestsToTheOwnerAndTakesOverWhenThatOneIsKilled(t 
 	first := leases[0]
 	two.awaitLock(patience, first.Lock, 1, 1) // both see one queue
 
-	if beat := two.beat(first.Token, api.StateHeld); beat.FencingToken != first.FencingToken {
-		t.Errorf("the fencing token was %d and is %d", first.FencingToken, beat.FencingToken)
-	}
+	beat := two.beat(first.Token, api.StateHeld)
+	assert.That(t, beat.FencingToken == first.FencingToken, "the fencing token was %d and is %d", first.FencingToken, beat.FencingToken)
 	one.beat(first.Token, api.StateHeld)
 	_, a, err := two.Acquire(t.Context(), first.Lock)
 	expect(t, a, err, http.StatusConflict, "held_by_other")
@@ -77,9 +76,8 @@ func TestASecondGatewaySendsRequestsToTheOwnerAndTakesOverWhenThatOneIsKilled(t 
 	if len(writes) != 1 || !strings.Contains(writes[0], "/succession/") {
 		t.Errorf("the takeover of %d leases cost %d writes:\n%s", len(leases), len(writes), strings.Join(writes, "\n"))
 	}
-	if entries := f.children("/lockkeeper/succession"); len(entries) != 1 {
-		t.Errorf("succession: %v", entries)
-	}
+	entries := f.children("/lockkeeper/succession")
+	assert.That(t, len(entries) == 1, "succession: %v", entries)
 	for _, want := range leases {
 		got, a, err := two.Lease(t.Context(), want.LeaseID)
 		expect(t, a, err, http.StatusOK, "")
@@ -135,9 +133,8 @@ func TestTheSameKeyAtTwoGatewaysAtOnceQueuesOnce(t *testing.T) {
 				id = got
 			}
 		}
-		if names := f.children("/lockkeeper/locks/" + lock); created != 1 || len(names) != 1 {
-			t.Fatalf("%d were told that they had created it, and the queue is %v", created, names)
-		}
+		names := f.children("/lockkeeper/locks/" + lock)
+		assert.Must(t, created == 1 && len(names) == 1, "%d were told that they had created it, and the queue is %v", created, names)
 	}
 }
 
@@ -191,13 +188,9 @@ func TestWithAnIdentityNobodyElseReadsSecretsOrJoinsTheFleet(t *testing.T) {
 	go func() { locked <- lock.Lock() }()
 	g.awaitLock(patience, "deploy", 1, 1)
 	g.letGo(lease.Token)
-	if err := <-locked; err != nil {
-		t.Errorf("go-zookeeper's lock: %v", err)
-	}
+	assert.Nil(t, <-locked, "go-zookeeper's lock")
 	g.awaitLock(patience, "deploy", 1, 0)
-	if err := lock.Unlock(); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, lock.Unlock())
 
 	for name, line := range map[string]string{"another password": "digest fleet:tahini", "another user": "digest fleat:sesame"} {
 		code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t), "--zk-auth-file="+write(line))

@@ -63,7 +63,7 @@ func TestAnyGatewayOfThreeAnswersForALease(t *testing.T) {
 	expect(t, a, err, http.StatusOK, "")
 	go func() {
 		_, a, err := two.Lease(t.Context(), "self", token, apitest.Query("wait=30s&since="+seen.Rev))
-		assert.That(t, err == nil, "%v", err)
+		assert.Nil(t, err)
 		polled <- a
 	}()
 	a, err = three.Send(t.Context(), http.MethodPatch, "/v1/leases/self", token, apitest.JSON(`{"metadata":"changed"}`))
@@ -87,9 +87,8 @@ func TestAnyGatewayOfThreeAnswersForALease(t *testing.T) {
 	expect(t, a, err, http.StatusOK, "")
 	now, a, err := three.Lease(t.Context(), lease.LeaseID, apitest.Query("verify=true"))
 	expect(t, a, err, http.StatusOK, "")
-	if now.Mode != api.ModeShared || !slices.Equal(now.Holds, []string{"b"}) || now.FencingToken != lease.FencingToken {
-		t.Errorf("it is %s", a.Body)
-	}
+	assert.That(t, now.Mode == api.ModeShared && slices.Equal(now.Holds, []string{"b"}) && now.FencingToken == lease.FencingToken,
+		"it is %s", a.Body)
 	// One heartbeat for leases of all three, of which one has ended.
 	other := two.hold("other", "ttl=1m")
 	gone := three.hold("gone", "ttl=1m")
@@ -199,9 +198,8 @@ func TestInventedLeasesLeadNowhere(t *testing.T) {
 			expect(t, a, err, http.StatusNotFound, "lease_not_found")
 		}
 	}
-	if entries := f.children("/lockkeeper/succession"); len(entries) != 0 {
-		t.Errorf("succession: %v", entries)
-	}
+	entries := f.children("/lockkeeper/succession")
+	assert.That(t, len(entries) == 0, "succession: %v", entries)
 	gateways[2].letGo(lease.Token)
 }
 
@@ -215,9 +213,7 @@ func TestWhileTheOwnerHangsAnotherGatewayRenewsItsLeases(t *testing.T) {
 	one.freeze()
 	defer one.thaw()
 	for begun := time.Now(); time.Since(begun) < 10*time.Second; {
-		if beat := two.beatUntil(lease.Token, api.StateHeld); beat.FencingToken != lease.FencingToken {
-			t.Fatalf("the fencing token is %d", beat.FencingToken)
-		}
+		assert.MustEqual(t, two.beatUntil(lease.Token, api.StateHeld).FencingToken, lease.FencingToken, "the fencing token")
 		time.Sleep(time.Second)
 	}
 	one.thaw()

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 )
 
 // Defects that a newcomer met with plain curl, each by its number, at the gateway as it comes. Those that need no queue are
@@ -18,9 +19,7 @@ func TestFrontDoor(t *testing.T) {
 	ask := func(method, path string, options ...apitest.Option) *apitest.Answer {
 		t.Helper()
 		a, err := g.Send(t.Context(), method, path, options...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return a
 	}
 
@@ -40,9 +39,7 @@ func TestFrontDoor(t *testing.T) {
 			granted <- a
 		}()
 		a := ask("GET", "/v1/leases/"+first.LeaseID+"?wait=50ms&until=ended") // it is not over in time
-		if a.Status != 200 || !strings.Contains(string(a.Body), `"state":"held"`) {
-			t.Errorf("%s", a.Body)
-		}
+		assert.That(t, a.Status == 200 && strings.Contains(string(a.Body), `"state":"held"`), "%s", a.Body)
 		ask("DELETE", "/v1/leases/self", apitest.Token(first.Token))
 		if a := <-granted; a == nil || !strings.Contains(string(a.Body), `"state":"held"`) {
 			t.Errorf("%+v", a)
@@ -60,9 +57,7 @@ func TestFrontDoor(t *testing.T) {
 		ask("DELETE", "/v1/leases/self", apitest.Token(lease.Token))
 		a := ask("POST", "/v1/locks/d10/leases")
 		after, _ := strconv.Atoi(a.Header.Get("Retry-After"))
-		if a.Code() != "lock_delayed" || after < 20 || after > 50 {
-			t.Errorf("Retry-After %d, %s", after, a.Body)
-		}
+		assert.That(t, a.Code() == "lock_delayed" && after >= 20 && after <= 50, "Retry-After %d, %s", after, a.Body)
 	})
 	t.Run("D11 Retry-After is worth waiting for", func(t *testing.T) {
 		g.hold("d11", "ttl=1h")
@@ -80,9 +75,7 @@ func TestFrontDoor(t *testing.T) {
 		}
 		tag := ask("GET", "/v1/locks/d6").Header.Get("ETag")
 		ask("DELETE", "/v1/leases/self", apitest.Token(lease.Token))
-		if a := ask("GET", "/v1/locks/d6?consistent=true", apitest.Header("If-None-Match", tag)); a.Status != 200 {
-			t.Errorf("a change is %d", a.Status)
-		}
+		assert.Equal(t, ask("GET", "/v1/locks/d6?consistent=true", apitest.Header("If-None-Match", tag)).Status, 200, "a change")
 	})
 	t.Run("D7 a change of what was changed meanwhile is 412", func(t *testing.T) {
 		tag := ask("GET", "/v1/locks/d7").Header.Get("ETag")
@@ -112,8 +105,7 @@ func TestFrontDoor(t *testing.T) {
 	})
 	t.Run("an acquire without an owner has its address, also where a repeat comes from another one", func(t *testing.T) {
 		lease := g.hold("nobody", "ttl=1m")
-		if named := g.hold("me", "ttl=1m&owner=me"); lease.Owner != "127.0.0.1" || named.Owner != "me" {
-			t.Errorf("owners %q and %q", lease.Owner, named.Owner)
-		}
+		named := g.hold("me", "ttl=1m&owner=me")
+		assert.That(t, lease.Owner == "127.0.0.1" && named.Owner == "me", "owners %q and %q", lease.Owner, named.Owner)
 	})
 }

@@ -84,7 +84,7 @@ func (g *gateway) command() *exec.Cmd {
 func (g *gateway) start() {
 	g.t.Helper()
 	proc, err := childproc.Start(g.command())
-	assert.Must(g.t, err == nil, "the gateway: %v", err)
+	assert.NoError(g.t, err, "the gateway")
 	g.proc, g.done = proc, false
 }
 

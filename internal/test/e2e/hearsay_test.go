@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 )
@@ -172,17 +173,13 @@ func TestEventsAreASecondLateAtMostWhenAnotherGatewayStandsStill(t *testing.T) {
 	})
 	one.freeze()
 	defer one.thaw()
-	if out, err := zkreal.CLI(addr, "delete "+chroot+l.Znode); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := zkreal.CLI(addr, "delete "+chroot+l.Znode)
+	assert.Must(t, err == nil, "%v\n%s", err, out)
 	began := time.Now()
 	words, at := storyOf(t, stream, l.LeaseID)
-	if words[len(words)-1] != "lease.removed "+l.LeaseID+" unknown " || at[len(at)-1].Sub(began) > required(2*time.Second) {
-		t.Errorf("told %q after %v", words, at[len(at)-1].Sub(began))
-	}
-	if e := nextOf(t, stream, "lease.granted"); e.LeaseID != waiter.LeaseID {
-		t.Errorf("granted %s", e.JSON)
-	}
+	assert.That(t, words[len(words)-1] == "lease.removed "+l.LeaseID+" unknown " && at[len(at)-1].Sub(began) <= required(2*time.Second),
+		"told %q after %v", words, at[len(at)-1].Sub(began))
+	assert.Equal(t, nextOf(t, stream, "lease.granted").LeaseID, waiter.LeaseID, "granted")
 }
 
 func TestAPostmortemOutlivesTheGatewayThatRanTheLease(t *testing.T) {

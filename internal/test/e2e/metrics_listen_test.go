@@ -36,7 +36,5 @@ func TestTheAddressOfMetricsHasTheMainOnesGuards(t *testing.T) {
 		a.Body.Close()
 		assert.That(t, a.StatusCode == c.status, "%s of host %q with %s: %d, want %d", c.path, c.host, c.header, a.StatusCode, c.status)
 	}
-	if err := g.status(http.MethodGet, "/metrics", http.StatusNotFound); err != nil {
-		t.Errorf("the main address has metrics, too: %v", err)
-	}
+	assert.Nil(t, g.status(http.MethodGet, "/metrics", http.StatusNotFound), "the main address has metrics, too")
 }

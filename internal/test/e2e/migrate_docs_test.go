@@ -77,9 +77,8 @@ func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	assert.Must(t, err == nil && strings.Contains(string(out), "\n@end\n") && !strings.Contains(string(out), "DATA RACE"),
 		"%s: %v; the last @line did not work\n%s", page, err, out)
-	if n := strings.Count(string(out), `"state":"held"`); n < 2 {
-		t.Errorf("the lease was seen held %d times after a move\n%s", n, out)
-	}
+	n := strings.Count(string(out), `"state":"held"`)
+	assert.That(t, n >= 2, "the lease was seen held %d times after a move\n%s", n, out)
 	left, err := filepath.Glob(cmd.Dir + "/*")
 	if err != nil || len(left) != 4 { // both data directories, the last export and the identity
 		t.Errorf("left behind: %v, %v", left, err)

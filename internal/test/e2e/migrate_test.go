@@ -145,9 +145,8 @@ func TestAnExportWaitsForTheEndOfEveryGateway(t *testing.T) {
 	refused("while it runs")
 	g.kill()
 	refused("after it was killed")
-	if _, err := os.Stat(file); err == nil {
-		t.Error("there is a file")
-	}
+	_, err := os.Stat(file)
+	assert.That(t, err != nil, "there is a file")
 	eventually(t, patience, func() error {
 		if code, out := exitCode(t, "export", "--zk="+g.zk, "--output="+file); code != 0 {
 			return fmt.Errorf("exit %d: %s", code, out)
@@ -186,9 +185,8 @@ func TestAnImportThatIsKilledLeavesNothingThatAGatewayStartsOn(t *testing.T) {
 		must(t, "import", "--zk="+g.zk, "--root="+root, "--input="+file, "--replace-partial")
 		p.Heal() // what was under way arrives now
 		testkit.Eventually(t, patience, func() bool { return p.Connections() == 0 }, "it has arrived")
-		if names := f.children(root + "/locks/busy"); len(names) != many {
-			t.Errorf("%d leases of %d", len(names), many)
-		}
+		names := f.children(root + "/locks/busy")
+		assert.That(t, len(names) == many, "%d leases of %d", len(names), many)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestThroughNginxWaitsAndSocketsPassAndAGatewayMayGo(t *testing.T) {
 	_ = socket.SetReadDeadline(time.Now().Add(patience))
 	for heard := false; !heard; {
 		_, message, err := socket.ReadMessage()
-		assert.Must(t, err == nil, "the socket: %v", err)
+		assert.NoError(t, err, "the socket")
 		heard = strings.Contains(string(message), "lease.granted")
 	}
 	hidden, err := http.Get(front.url() + "/metrics")
@@ -119,12 +119,8 @@ func TestNginxRepeatsWhatIsSafeToRepeatAndNothingElse(t *testing.T) {
 			with = append(with, apitest.Token(lease.Token))
 		}
 		a, err := front.Send(t.Context(), call.method, call.path, with...)
-		if err != nil || a.Status != http.StatusServiceUnavailable || a.Code() == "" {
-			t.Fatalf("%s: %v %+v", call.operation, err, a)
-		}
-		if a.Header.Get("Retry-After") == "" {
-			t.Errorf("%s: no Retry-After", call.operation)
-		}
+		assert.Must(t, err == nil && a.Status == http.StatusServiceUnavailable && a.Code() != "", "%s: %v %+v", call.operation, err, a)
+		assert.That(t, a.Header.Get("Retry-After") != "", "%s: no Retry-After", call.operation)
 		assert.Equal(t, asked(call.operation)-before, call.times, "%s came to", call.operation)
 	}
 	network.Heal()

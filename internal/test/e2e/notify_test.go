@@ -28,7 +28,7 @@ func TestAServiceManagerIsToldWhenTheGatewayServesThatItTurnsAndWhenItLeaves(t *
 		_ = socket.SetReadDeadline(time.Now().Add(patience))
 		buf := make([]byte, 4096)
 		n, err := socket.Read(buf)
-		assert.Must(t, err == nil, "nothing is told: %v", err)
+		assert.NoError(t, err, "nothing is told")
 		return string(buf[:n])
 	}
 	until := func(what string) (before []string) {
@@ -49,12 +49,9 @@ func TestAServiceManagerIsToldWhenTheGatewayServesThatItTurnsAndWhenItLeaves(t *
 	}
 	network.Heal()
 	until("READY=1")
-	if err := g.status("GET", "/readyz", 200); err != nil {
-		t.Errorf("it is up, and %v", err)
-	}
+	assert.Nil(t, g.status("GET", "/readyz", 200), "it is up, and")
 	until("WATCHDOG=1")
 	g.terminate()
-	if after := until("STOPPING=1"); strings.Contains(strings.Join(after, " "), "READY=1") {
-		t.Errorf("told after it was up: %q", after)
-	}
+	after := until("STOPPING=1")
+	assert.That(t, !strings.Contains(strings.Join(after, " "), "READY=1"), "told after it was up: %q", after)
 }

@@ -29,13 +29,10 @@ func TestALockThatAnotherProgramCalledAsItLikedIsShownAndEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.put(dir+"/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
-	if e := nextOf(t, told, "lease.granted"); e.Lock != name || !strings.HasPrefix(e.Znode, dir) {
-		t.Errorf("told: %s", e.JSON)
-	}
+	e := nextOf(t, told, "lease.granted")
+	assert.That(t, e.Lock == name && strings.HasPrefix(e.Znode, dir), "told: %s", e.JSON)
 	list, a, err := g.Locks(t.Context())
-	if err != nil || len(list.Items) != 1 || list.Items[0].Lock != name {
-		t.Fatalf("listed: %v %s", err, a.Body)
-	}
+	assert.Must(t, err == nil && len(list.Items) == 1 && list.Items[0].Lock == name, "listed: %v %s", err, a.Body)
 	for _, path := range []string{url.PathEscape(name), "my%20lock%20%C3%BC"} {
 		a, err := g.Send(t.Context(), "GET", "/v1/locks/"+path)
 		if err != nil || a.Status != http.StatusOK || !strings.Contains(string(a.Body), `"lock":"`+name+`"`) || !strings.Contains(string(a.Body), "10.0.3.17") {

@@ -31,7 +31,7 @@ func TestAGatewayThatIsTerminatedAnswersThoseWhoWait(t *testing.T) {
 	polled := make(chan *apitest.Answer, 2)
 	poll := func(path, rev string) {
 		a, err := g.Send(t.Context(), http.MethodGet, path, apitest.Query("wait=1m&since="+rev))
-		assert.That(t, err == nil, "%s: %v", path, err)
+		assert.Nil(t, err, "%s", path)
 		polled <- a
 	}
 	look, a, err = g.Lease(t.Context(), lease.LeaseID)
@@ -47,9 +47,8 @@ func TestAGatewayThatIsTerminatedAnswersThoseWhoWait(t *testing.T) {
 
 	began := time.Now()
 	g.terminate()
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("the end took %v", took)
-	}
+	took := time.Since(began)
+	assert.That(t, took <= 10*time.Second, "the end took %v", took)
 	for range 2 {
 		a := <-polled
 		assert.That(t, a != nil && a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") == "0",
@@ -65,9 +64,7 @@ func TestAGatewayThatIsTerminatedAnswersThoseWhoWait(t *testing.T) {
 	g.beatUntil(lease.Token, api.StateHeld)
 	again := g.acquiring(t.Context(), "deploy", "ttl=1m&wait=1m&owner=keyed", apitest.Key("a-fresh-random-key-0001"))
 	q = g.awaitLock(patience, "deploy", 1, 1)
-	if q.Waiters[0].Owner != "keyed" {
-		t.Errorf("in line is %+v", q.Waiters[0])
-	}
+	assert.That(t, q.Waiters[0].Owner == "keyed", "in line is %+v", q.Waiters[0])
 	g.letGo(lease.Token)
 	again.answered(patience)
 	expect(t, again.a, again.err, http.StatusOK, "")
@@ -194,9 +191,7 @@ func TestTheLogHasOneLineForEachRequestAndNoSecret(t *testing.T) {
 		}
 	}
 	for id, operation := range ids {
-		if seen[id] != 1 {
-			t.Errorf("%s (%s) has %d lines", operation, id, seen[id])
-		}
+		assert.That(t, seen[id] == 1, "%s (%s) has %d lines", operation, id, seen[id])
 	}
 }
 
@@ -214,9 +209,7 @@ func TestAGatewayThatReachesZooKeeperAndCannotCommitIsNotReady(t *testing.T) {
 	eventually(t, patience, func() error { return g.status(http.MethodGet, "/readyz", http.StatusServiceUnavailable) }, "readyz is red")
 	_, a, err := g.Heartbeat(t.Context(), lease.Token)
 	expect(t, a, err, http.StatusServiceUnavailable, "zookeeper_unavailable")
-	if err := g.status(http.MethodGet, "/healthz", http.StatusOK); err != nil {
-		t.Errorf("healthz: %v", err)
-	}
+	assert.Nil(t, g.status(http.MethodGet, "/healthz", http.StatusOK), "healthz")
 	commitNothing()
 	p.Reset()
 	eventually(t, patience, func() error { return g.status(http.MethodGet, "/readyz", http.StatusOK) }, "readyz is green again")
@@ -292,14 +285,11 @@ func TestAGatewayWaitsForAZooKeeperThatComesLater(t *testing.T) {
 	g := newGateway(t, s.Addr())
 	g.start()
 	eventually(t, patience, func() error { return g.status(http.MethodGet, "/healthz", http.StatusOK) }, "healthz")
-	if err := g.status(http.MethodGet, "/readyz", http.StatusServiceUnavailable); err != nil {
-		t.Errorf("readyz: %v", err)
-	}
+	assert.Nil(t, g.status(http.MethodGet, "/readyz", http.StatusServiceUnavailable), "readyz")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if took := g.refusesAcquire("early"); took > required(3*time.Second) {
-		t.Errorf("refused after %v", took)
-	}
+	took := g.refusesAcquire("early")
+	assert.That(t, took <= required(3*time.Second), "refused after %v", took)
 	_, a, err := g.Heartbeat(ctx, "lk1.abc.def.ghi")
 	assert.That(t, err == nil && a.Status == http.StatusServiceUnavailable, "a heartbeat is answered %v %+v", err, a)
 	s.RestartT(t)

@@ -63,12 +63,8 @@ func TestInAnOutageRequestsAreRefusedQuicklyAndAfterItEverythingIsStillHeld(t *t
 				if round%2 == 1 {
 					took = append(took, g.refusesRelease(mayGo.Token))
 				}
-				if err := g.status(http.MethodGet, "/healthz", http.StatusOK); err != nil {
-					t.Errorf("healthz: %v", err)
-				}
-				if err := g.status(http.MethodGet, "/readyz", http.StatusOK); err != nil {
-					t.Errorf("readyz, in an outage that every gateway has: %v", err)
-				}
+				assert.Nil(t, g.status(http.MethodGet, "/healthz", http.StatusOK), "healthz")
+				assert.Nil(t, g.status(http.MethodGet, "/readyz", http.StatusOK), "readyz, in an outage that every gateway has")
 			}
 			slices.Sort(took)
 			t.Logf("%d refusals, median %v, slowest %v", len(took), took[len(took)/2], took[len(took)-1])
@@ -77,9 +73,8 @@ func TestInAnOutageRequestsAreRefusedQuicklyAndAfterItEverythingIsStillHeld(t *t
 			for _, at := range pulses[0].attempts() {
 				// Longer than the window after the last commit nothing may be confirmed. When the client hears of it is the
 				// machine's affair; what it sent later cannot have been confirmed before.
-				if at.status == http.StatusOK && at.sent.Sub(began) > promiseWindow && at.answered.Before(began.Add(outage)) {
-					t.Errorf("a heartbeat that was sent %v into the outage was confirmed", at.sent.Sub(began))
-				}
+				assert.That(t, at.status != http.StatusOK || at.sent.Sub(began) <= promiseWindow || !at.answered.Before(began.Add(outage)),
+					"a heartbeat that was sent %v into the outage was confirmed", at.sent.Sub(began))
 			}
 
 			back()

@@ -189,9 +189,8 @@ func TestTheDashboardAndTheAlertsAskForWhatGatewaysExpose(t *testing.T) {
 		names := metricName.FindAllString(query, -1)
 		assert.That(t, len(names) != 0 || strings.Contains(query, "up{"), "%s asks for no metric of ours: %s", where, query)
 		for _, name := range names {
-			if !exposed[name] {
-				t.Errorf("%s asks for %s, which no gateway exposes; there are %v", where, name, slices.Sorted(maps.Keys(exposed)))
-			}
+			assert.That(t, exposed[name],
+				"%s asks for %s, which no gateway exposes; there are %v", where, name, slices.Sorted(maps.Keys(exposed)))
 		}
 	}
 }

@@ -53,9 +53,8 @@ func TestReadersShareALockAndWritersDoNot(t *testing.T) {
 		"%+v", q)
 	assert.That(t, first.FencingToken != second.FencingToken, "two readers have the fencing token %d", first.FencingToken)
 	for _, l := range []api.Lease{first, second} {
-		if f := post[api.Fence](g, "GET", "/v1/locks/book/fence?fencing_token="+tokenOf(l), 200, ""); !f.Current {
-			t.Errorf("the token of a reader: %+v", f)
-		}
+		f := post[api.Fence](g, "GET", "/v1/locks/book/fence?fencing_token="+tokenOf(l), 200, "")
+		assert.That(t, f.Current, "the token of a reader: %+v", f)
 	}
 	g.letGo(first.Token)
 	g.letGo(second.Token)
@@ -76,9 +75,8 @@ func TestAWriterBecomesAReaderAndKeepsItsToken(t *testing.T) {
 	got := post[api.Lease](g, "POST", "/v1/leases/self/downgrade", 200, "", apitest.Token(writer.Token))
 	assert.That(t, got.Mode == api.ModeShared && got.FencingToken == writer.FencingToken && got.Token == "", "%+v", got)
 	g.awaitHeld(reader)
-	if f := post[api.Fence](g, "GET", "/v1/locks/book/fence?fencing_token="+tokenOf(writer), 200, ""); !f.Current {
-		t.Errorf("its token: %+v", f)
-	}
+	f := post[api.Fence](g, "GET", "/v1/locks/book/fence?fencing_token="+tokenOf(writer), 200, "")
+	assert.That(t, f.Current, "its token: %+v", f)
 	post[api.Lease](g, "POST", "/v1/leases/"+reader.LeaseID+"/downgrade", 200, "", apitest.Token(reader.Token)) // it is shared already
 	waits := g.queue("book", "ttl=1m")
 	post[api.Lease](g, "POST", "/v1/leases/self/downgrade", 409, "lease_not_held", apitest.Token(waits.Token))
@@ -95,9 +93,8 @@ func TestSeveralLocksAreTakenAndReleasedAsOne(t *testing.T) {
 		t.Fatalf("%+v", group)
 	}
 	for _, k := range group.Locks {
-		if f := post[api.Fence](g, "GET", fmt.Sprintf("/v1/locks/%s/fence?fencing_token=%d", k.Lock, group.FencingToken), 200, ""); !f.Current || k.FencingToken != group.FencingToken {
-			t.Errorf("its token in %s (%d): %+v", k.Lock, k.FencingToken, f)
-		}
+		f := post[api.Fence](g, "GET", fmt.Sprintf("/v1/locks/%s/fence?fencing_token=%d", k.Lock, group.FencingToken), 200, "")
+		assert.That(t, f.Current && k.FencingToken == group.FencingToken, "its token in %s (%d): %+v", k.Lock, k.FencingToken, f)
 		q := g.awaitLock(patience, k.Lock, 1+b2i(k.Lock == "b"), 0)
 		mine := q.Holders[len(q.Holders)-1]
 		assert.That(t, mine.LeaseID == group.LeaseID && mine.Znode == k.Znode && len(mine.Group) == 2, "%s shows %+v", k.Lock, mine)
@@ -107,9 +104,7 @@ func TestSeveralLocksAreTakenAndReleasedAsOne(t *testing.T) {
 	assert.That(t, other.State == api.StateWaiting && len(other.Locks) == 3, "%+v", other)
 	post[api.Lease](g, "POST", "/v1/leases?locks=c,d", 409, "held_by_other")
 	g.letGo(group.Token)
-	if l := post[api.Lease](g, "GET", "/v1/leases/"+other.LeaseID, 200, ""); l.State != api.StateWaiting {
-		t.Errorf("a reader holds b, and yet: %+v", l)
-	}
+	assert.Equal(t, post[api.Lease](g, "GET", "/v1/leases/"+other.LeaseID, 200, "").State, api.StateWaiting, "a reader holds b, and yet")
 	g.letGo(reader.Token)
 	g.awaitHeld(other)
 	g.letGo(other.Token)

@@ -58,9 +58,7 @@ func TestLeasesAndPlacesOutliveAGatewayThatIsKilled(t *testing.T) {
 		granted, a, err = g.Lease(t.Context(), "self", apitest.Token(ticket.Token), apitest.Query("wait=20s&since="+granted.Rev))
 	}
 	expect(t, a, err, http.StatusOK, "")
-	if granted.State != api.StateHeld || granted.FencingToken <= lease.FencingToken {
-		t.Errorf("the one who was next: %s", a.Body)
-	}
+	assert.That(t, granted.State == api.StateHeld && granted.FencingToken > lease.FencingToken, "the one who was next: %s", a.Body)
 	for _, p := range []*pulse{held, waits, waitsToo} {
 		p.mustNotHaveLost(t)
 	}
@@ -104,9 +102,8 @@ func TestATerminatedGatewayHandsOverAtOnceAndLosesNoLease(t *testing.T) {
 		}
 		return nil
 	}, "all leases are heard")
-	if took := time.Since(began); took > expiry/2 {
-		t.Errorf("the handover took %v, with a session timeout of %v", took, expiry)
-	}
+	took := time.Since(began)
+	assert.That(t, took <= expiry/2, "the handover took %v, with a session timeout of %v", took, expiry)
 	for _, want := range leases {
 		got, a, err := g.Lease(t.Context(), want.LeaseID)
 		expect(t, a, err, http.StatusOK, "")

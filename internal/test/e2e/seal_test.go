@@ -34,9 +34,8 @@ func sentAgain(t *testing.T, to *gateway, request []byte, status int, code strin
 	t.Helper()
 	disguised := regexp.MustCompile(`(?m)^Host: .*\r$`).ReplaceAll(request, []byte("Host: evil.example\r\nOrigin: http://evil.example\r"))
 	for _, bytes := range [][]byte{request, disguised} {
-		if got, body := testkit.SendRaw(t, to.listen, bytes); got != status || !strings.Contains(body, `"code":"`+code+`"`) {
-			t.Errorf("%.60q: answered %d %s", bytes, got, body)
-		}
+		got, body := testkit.SendRaw(t, to.listen, bytes)
+		assert.That(t, got == status && strings.Contains(body, `"code":"`+code+`"`), "%.60q: answered %d %s", bytes, got, body)
 	}
 }
 
@@ -86,9 +85,8 @@ func TestARequestThatWasCapturedBetweenGatewaysIsGoodForNothing(t *testing.T) {
 		sentAgain(t, one, request, http.StatusServiceUnavailable, "owned_by_other_gateway")
 	}
 	two.awaitLock(patience, "pay", 0, 0)
-	if names := f.children("/lockkeeper/locks/pay"); len(names) != 0 {
-		t.Errorf("a lease was made: %q", names)
-	}
+	names := f.children("/lockkeeper/locks/pay")
+	assert.That(t, len(names) == 0, "a lease was made: %q", names)
 
 	// Nothing of that keeps the gateways from each other.
 	acquainted(t, one, two)

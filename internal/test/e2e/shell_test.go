@@ -24,9 +24,8 @@ func scripted(t *testing.T, shell, base, script string) (exit int, out string, l
 	cmd := exec.CommandContext(t.Context(), shell, "-c", script)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "B="+base)
 	text, err := cmd.CombinedOutput()
-	if _, exited := err.(*exec.ExitError); err != nil && !exited {
-		t.Fatalf("%s: %v (scripts/setup test installs it)", shell, err)
-	}
+	_, exited := err.(*exec.ExitError)
+	assert.Must(t, err == nil || exited, "%s: %v (scripts/setup test installs it)", shell, err)
 	left, err = filepath.Glob(filepath.Join(dir, "*"))
 	assert.NoError(t, err)
 	return cmd.ProcessState.ExitCode(), string(text), left
@@ -57,9 +56,8 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 	} {
 		dir := "/lockkeeper/locks/" + lock
 		theirs.put(dir, nil)
-		if _, err := theirs.Create(dir+"/"+c.node, []byte(c.data), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := theirs.Create(dir+"/"+c.node, []byte(c.data), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+		assert.NoError(t, err)
 		g.awaitLock(patience, lock, 1, 0)
 		taken = append(taken, lock)
 	}

@@ -51,12 +51,8 @@ func TestWhoComesThroughEmbeddedListenGetsNoSecretAndNoGuard(t *testing.T) {
 	}
 	// The gateway itself goes on, and so does the next one.
 	g.kill()
-	if beat := g.backAtOnce(lease.Token); beat.FencingToken != lease.FencingToken {
-		t.Errorf("the heartbeat says %+v", beat)
-	}
+	assert.Equal(t, g.backAtOnce(lease.Token).FencingToken, lease.FencingToken, "the heartbeat says")
 	again, a, err := g.Acquire(t.Context(), "deploy", apitest.Query("ttl=2m"), key)
 	expect(t, a, err, http.StatusOK, "")
-	if again.LeaseID != lease.LeaseID {
-		t.Errorf("the repeat was answered %s", a.Body)
-	}
+	assert.That(t, again.LeaseID == lease.LeaseID, "the repeat was answered %s", a.Body)
 }

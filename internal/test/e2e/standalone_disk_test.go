@@ -81,12 +81,8 @@ func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T
 		t.Errorf("on a full disk an acquire is answered %d %s", refused.Status, refused.Body)
 	}
 	assert.That(t, refused.Header.Get("Retry-After") != "", "it does not say when to try again")
-	if err := g.status(http.MethodGet, "/readyz", http.StatusServiceUnavailable); err != nil {
-		t.Errorf("/readyz: %v", err)
-	}
-	if err := g.status(http.MethodGet, "/healthz", http.StatusOK); err != nil {
-		t.Errorf("/healthz, which would ask for a restart: %v", err)
-	}
+	assert.Nil(t, g.status(http.MethodGet, "/readyz", http.StatusServiceUnavailable), "/readyz")
+	assert.Nil(t, g.status(http.MethodGet, "/healthz", http.StatusOK), "/healthz, which would ask for a restart")
 	// Longer than the promise window: the gateway may not speak for its leases any more.
 	eventually(t, patience, func() error {
 		_, a, err := g.Heartbeat(t.Context(), acknowledged[0].Token)
@@ -103,22 +99,16 @@ func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T
 			t.Fatalf("the lease is %+v, and was acknowledged as %+v", beat, lease)
 		}
 	}
-	if err := g.status(http.MethodGet, "/readyz", http.StatusOK); err != nil {
-		t.Errorf("/readyz: %v", err)
-	}
+	assert.Nil(t, g.status(http.MethodGet, "/readyz", http.StatusOK), "/readyz")
 	g.letGo(g.hold("after", "ttl=1m").Token)
 	again, a, err := g.Acquire(t.Context(), "before", apitest.Query("ttl=5m"), key)
 	expect(t, a, err, http.StatusOK, "")
-	if again.LeaseID != acknowledged[0].LeaseID {
-		t.Errorf("the repeat found %s", a.Body)
-	}
+	assert.That(t, again.LeaseID == acknowledged[0].LeaseID, "the repeat found %s", a.Body)
 	// And what is on the disk now is what was acknowledged.
 	g.kill()
 	g.start()
 	for _, lease := range acknowledged {
-		if beat := g.firstBeat(lease.Token); beat.State != api.StateHeld {
-			t.Errorf("after a restart the lease is %+v", beat)
-		}
+		assert.Equal(t, g.firstBeat(lease.Token).State, api.StateHeld, "after a restart the lease")
 	}
 }
 
@@ -135,9 +125,8 @@ func TestABackupToAFullDiskSaysThatItIsThatDisk(t *testing.T) {
 		if code != 74 || !strings.Contains(said, "no space left") || !strings.Contains(said, "hint: is there room") || strings.Contains(said, g.dataDir) {
 			t.Errorf("%s: exit code %d:\n%s", when, code, said)
 		}
-		if left, err := os.ReadDir(disk); err != nil || len(left) != 0 {
-			t.Errorf("%s: left behind: %v %v", when, left, err)
-		}
+		left, err := os.ReadDir(disk)
+		assert.That(t, err == nil && len(left) == 0, "%s: left behind: %v %v", when, left, err)
 	}
 	refused("running")
 	g.terminate()
@@ -170,9 +159,8 @@ func TestAStoreThatIsFoundDamagedWhenThereIsRoomAgainEndsTheGateway(t *testing.T
 	if err := g.proc.Wait(); err == nil || !strings.Contains(err.Error(), "74") {
 		t.Errorf("the gateway ended with %v", err)
 	}
-	if said := g.log.String(); !strings.Contains(said, "damaged") || !strings.Contains(said, "gateway restore") {
-		t.Error("it does not say why, or what to do")
-	}
+	said := g.log.String()
+	assert.That(t, strings.Contains(said, "damaged") && strings.Contains(said, "gateway restore"), "it does not say why, or what to do")
 }
 
 func TestABackupUnderLoadIsRestoredElsewhereWithItsLeases(t *testing.T) {
@@ -266,9 +254,7 @@ func TestTheReadmeGoesOnAfterKill9(t *testing.T) {
 		}
 		return err
 	}, "the gateway runs the leases of its former life")
-	if err := os.WriteFile(filepath.Join(handed, "back"), nil, 0o600); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, os.WriteFile(filepath.Join(handed, "back"), nil, 0o600))
 	reader.Wait()
 	for i, r := range outcomes {
 		if err := r.check(&list[i]); err != nil {

@@ -98,9 +98,8 @@ func TestAKilledGatewayWithoutZooKeeperGoesOnWithinTwoSeconds(t *testing.T) {
 			granted, a, err = g.Lease(t.Context(), "self", apitest.Token(next.Token), apitest.Query("wait=20s&since="+granted.Rev))
 		}
 		expect(t, a, err, http.StatusOK, "")
-		if granted.State != api.StateHeld || granted.FencingToken <= last.FencingToken {
-			t.Errorf("after %d: %s", last.FencingToken, a.Body)
-		}
+		assert.That(t, granted.State == api.StateHeld && granted.FencingToken > last.FencingToken,
+			"after %d: %s", last.FencingToken, a.Body)
 		granted.Token = next.Token
 		last = granted
 	}

@@ -54,13 +54,10 @@ func TestASweepLetsOtherProgramsGoOnWhenTheFleetIsGone(t *testing.T) {
 	if out := must(t, "sweep", "--zk="+at); strings.Count(out, "deleted /") != 4 || !strings.Contains(out, "the longest TTL is 1h") {
 		t.Errorf("the sweep says\n%s", out)
 	}
-	if err := <-locked; err != nil {
-		t.Errorf("the other program's lock: %v", err)
-	}
+	assert.Nil(t, <-locked, "the other program's lock")
 	for path, want := range map[string]int{"/lockkeeper/locks/deploy": 1, "/lockkeeper/locks/report": 0, "/lockkeeper/keys": 0, "/lockkeeper/gateways": 0, "/lockkeeper/namespaces": 1} {
-		if names := f.children(path); len(names) != want {
-			t.Errorf("%s: %v", path, names)
-		}
+		names := f.children(path)
+		assert.That(t, len(names) == want, "%s: %v", path, names)
 	}
 
 	// A gateway that comes back after all finds an empty service, whose tokens rise.
@@ -70,12 +67,9 @@ func TestASweepLetsOtherProgramsGoOnWhenTheFleetIsGone(t *testing.T) {
 	_, a, err := g.Heartbeat(t.Context(), held.Token)
 	expect(t, a, err, http.StatusGone, "lease_ended")
 	waits := g.queue("deploy", "ttl=1m")
-	if err := lock.Unlock(); err != nil {
-		t.Error(err)
-	}
-	if beat := g.beatUntil(waits.Token, api.StateHeld); beat.FencingToken <= held.FencingToken {
-		t.Errorf("fencing token %d follows %d", beat.FencingToken, held.FencingToken)
-	}
+	assert.Nil(t, lock.Unlock())
+	beat := g.beatUntil(waits.Token, api.StateHeld)
+	assert.That(t, beat.FencingToken > held.FencingToken, "fencing token %d follows %d", beat.FencingToken, held.FencingToken)
 }
 
 // A gateway that only looked dead: ZooKeeper has ended its session, the sweep has cleared its leases, and then it wakes up.
@@ -92,9 +86,8 @@ func TestAGatewayThatWakesUpAfterASweepConfirmsNothingThatIsGone(t *testing.T) {
 		}
 		return nil
 	}, "the gateway's session has ended, and the sweep is done")
-	if names := f.children("/lockkeeper/locks/deploy"); len(names) != 0 {
-		t.Errorf("left are %v", names)
-	}
+	names := f.children("/lockkeeper/locks/deploy")
+	assert.That(t, len(names) == 0, "left are %v", names)
 	g.thaw()
 	eventually(t, patience, func() error {
 		_, a, err := g.Heartbeat(t.Context(), held.Token)

@@ -23,16 +23,13 @@ func TestATokenIsShownToItsClientAlone(t *testing.T) {
 	held := g.hold("deploy", "ttl=1m&owner=me&hold=a")
 	waiting := g.queue("deploy", "ttl=1m&owner=them")
 	ended := g.hold("other", "ttl=1m")
-	if a, err := g.Release(t.Context(), ended.Token); err != nil || a.Status != http.StatusNoContent {
-		t.Fatalf("%v %+v", err, a)
-	}
+	a, err := g.Release(t.Context(), ended.Token)
+	assert.Must(t, err == nil && a.Status == http.StatusNoContent, "%v %+v", err, a)
 	leases := []api.Lease{held, waiting, ended}
 	var secrets []string
 	for _, l := range leases {
 		secret := l.Token[strings.LastIndexByte(l.Token, '.')+1:]
-		if len(secret) < 16 {
-			t.Fatalf("the token %s has no secret", l.Token)
-		}
+		assert.Must(t, len(secret) >= 16, "the token %s has no secret", l.Token)
 		secrets = append(secrets, secret)
 	}
 	never := func(what, text string) {

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -59,9 +60,8 @@ func TestAContenderOfALaterReleaseIsWaitedForAndShown(t *testing.T) {
 	expect(t, a, err, http.StatusConflict, "held_by_other")
 	waiting := g.acquiring(t.Context(), "deploy", "ttl=1m&wait=1m&mode=shared")
 	q := g.awaitLock(patience, "deploy", 1, 1)
-	if h := q.Holders[0]; !strings.Contains(h.Znode, later) || h.LeaseID != later || h.Foreign != nil {
-		t.Errorf("the holder is shown as %+v", h)
-	}
+	h := q.Holders[0]
+	assert.That(t, strings.Contains(h.Znode, later) && h.LeaseID == later && h.Foreign == nil, "the holder is shown as %+v", h)
 	a, err = g.Send(t.Context(), http.MethodPost, "/v1/locks/deploy/contenders/"+q.Holders[0].Znode[strings.LastIndexByte(q.Holders[0].Znode, '/')+1:]+"/break")
 	expect(t, a, err, http.StatusNoContent, "")
 	waiting.granted(patience)

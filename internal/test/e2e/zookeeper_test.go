@@ -60,9 +60,8 @@ func (f *foreign) put(path string, data []byte) {
 	if strings.HasSuffix(path, "-lock-") {
 		flags = zk.FlagEphemeral | zk.FlagSequence
 	}
-	if _, err := f.Create(f.chroot+path, data, flags, zk.WorldACL(zk.PermAll)); err != nil {
-		f.t.Fatalf("creating %s: %v", path, err)
-	}
+	_, err := f.Create(f.chroot+path, data, flags, zk.WorldACL(zk.PermAll))
+	assert.NoError(f.t, err, "creating %s", path)
 }
 
 func (f *foreign) remove(path string) {
@@ -84,9 +83,8 @@ func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
 	name := "write-v1." + lease.LeaseID + "-lock-0000000000"
 	assert.That(t, lease.Znode == "/lockkeeper/locks/deploy/"+name && strings.Contains(out, name), "zkCli does not show %s:\n%s", name, out)
 	assert.That(t, strings.Contains(out, "ephemeralOwner = 0x0\n"), "the contender is not persistent:\n%s", out)
-	if want := fmt.Sprintf("cZxid = 0x%x\n", lease.FencingToken); !strings.Contains(out, want) {
-		t.Errorf("the fencing token is no czxid (%s):\n%s", want, out)
-	}
+	want := fmt.Sprintf("cZxid = 0x%x\n", lease.FencingToken)
+	assert.That(t, strings.Contains(out, want), "the fencing token is no czxid (%s):\n%s", want, out)
 	var data struct {
 		V        int    `json:"v"`
 		Owner    string `json:"owner"`
@@ -121,12 +119,10 @@ func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
 	got := <-answers
 	assert.That(t, got.err == nil && got.lease.State == api.StateEnded && got.lease.Reason == api.ReasonRemoved,
 		"%v, the lease is %+v", got.err, got.lease)
-	if late := got.at.Sub(deleted); late > required(time.Second) {
-		t.Errorf("heard of it %v after zkCli had ended", late)
-	}
-	if granted := next.granted(patience); granted.FencingToken <= lease.FencingToken {
-		t.Errorf("fencing token %d follows %d", granted.FencingToken, lease.FencingToken)
-	}
+	late := got.at.Sub(deleted)
+	assert.That(t, late <= required(time.Second), "heard of it %v after zkCli had ended", late)
+	granted := next.granted(patience)
+	assert.That(t, granted.FencingToken > lease.FencingToken, "fencing token %d follows %d", granted.FencingToken, lease.FencingToken)
 	_, a, err = g.Heartbeat(t.Context(), lease.Token)
 	expect(t, a, err, http.StatusGone, "lease_ended")
 	assert.That(t, a.Problem.Reason == api.ReasonRemoved, "reason %q", a.Problem.Reason)
@@ -228,7 +224,7 @@ func TestAPredecessorThatArrivedJustBeforeIsWaitedFor(t *testing.T) {
 		created := make(chan string, 1)
 		go func() {
 			path, err := f.Create(f.chroot+dir+"/x-0123456789-", nil, zk.FlagSequence, zk.WorldACL(zk.PermAll))
-			assert.That(t, err == nil, "round %d: %v", i, err)
+			assert.Nil(t, err, "round %d", i)
 			created <- path
 		}()
 		lease, a, err := g.Acquire(t.Context(), "race", apitest.Query("ttl=1m"))

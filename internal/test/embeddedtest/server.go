@@ -62,7 +62,7 @@ func (alwaysDue) SnapshotDue() bool { return true }
 func RunT(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	s, err := Start(opts...)
-	assert.Must(t, err == nil, "embeddedtest: %v", err)
+	assert.NoError(t, err, "embeddedtest")
 	t.Cleanup(s.Close)
 	return s
 }

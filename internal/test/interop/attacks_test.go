@@ -50,9 +50,8 @@ func TestATryIsNotGrantedOverAForeignContenderThatIsNews(t *testing.T) {
 			assert.NoError(t, w.release(t.Context(), lease))
 		}
 		assert.NoError(t, testkit.Receive(t, patience, theirs, "go-zookeeper's Lock"))
-		if i := <-at; ours.begin != 0 && i.begin < ours.end && ours.begin < i.end {
-			t.Fatalf("both hold: ours %v, theirs %v", ours, i)
-		}
+		i := <-at
+		assert.Must(t, ours.begin == 0 || i.begin >= ours.end || ours.begin >= i.end, "both hold: ours %v, theirs %v", ours, i)
 	}
 	assert.That(t, granted != 0 && refused != 0, "%d granted, %d refused: the two never met", granted, refused)
 }
@@ -89,9 +88,8 @@ func TestASuccessorEndsItsFleetsLeasesAndNobodyElses(t *testing.T) {
 	}, "the successor has ended what was its fleet's")
 	for _, lock := range []string{"theirs", "fleet"} {
 		_, err := w.acquire(t.Context(), "kazoo", lock, "ttl=5s")
-		if r := (*refusal)(nil); !errors.As(err, &r) || r.status != http.StatusConflict {
-			t.Errorf("%s: %v", lock, err)
-		}
+		r := (*refusal)(nil)
+		assert.That(t, errors.As(err, &r) && r.status == http.StatusConflict, "%s: %v", lock, err)
 	}
 	if now := w.names("kazoo", "fleet"); !slices.Equal(now, foreign) {
 		t.Errorf("of the other fleet's %q, %q is left", foreign, now)
@@ -314,20 +312,14 @@ func TestOtherProgramsAmongThemselves(t *testing.T) {
 			} else if err := testkit.Receive(t, patience, next.held, "%s", c.next); (err != nil) != (c.what == "fail") {
 				t.Error(err)
 			}
-			if err := holder.end(); err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, holder.end())
 			if c.what == "fail" {
 				return
 			}
 			if c.what == "waits" {
-				if err := testkit.Receive(t, patience, next.held, "%s after it", c.next); err != nil {
-					t.Error(err)
-				}
+				assert.Nil(t, testkit.Receive(t, patience, next.held, "%s after it", c.next))
 			}
-			if err := next.end(); err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, next.end())
 		})
 	}
 }

@@ -83,9 +83,7 @@ func TestSectionsAreJudged(t *testing.T) {
 	} {
 		assert.Equal(t, judge(c.ours, c.theirs, c.counted), c.want, "%s", what)
 	}
-	if err := (verdict{toTheirs: 2, toOurs: 1}).unsafe(3); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, (verdict{toTheirs: 2, toOurs: 1}).unsafe(3))
 	for _, bad := range []verdict{{overlaps: 1, toOurs: 3}, {lost: 1, toOurs: 3}, {lost: -1, toOurs: 3}, {toOurs: 2}} {
 		assert.That(t, bad.unsafe(3) != nil, "%+v passes", bad)
 	}

@@ -36,9 +36,8 @@ func TestAFrozenForeignClientHoldsUntilItsSessionEnds(t *testing.T) {
 			holder.proc.Freeze()
 		})
 		// Clients ping at least every third of their session.
-		if held := time.Duration(granted - since); held < briefSession/2 {
-			t.Errorf("granted %v after the holder was frozen, whose session has %v", held, briefSession)
-		}
+		held := time.Duration(granted - since)
+		assert.That(t, held >= briefSession/2, "granted %v after the holder was frozen, whose session has %v", held, briefSession)
 	})
 }
 
@@ -120,9 +119,7 @@ func TestKazoosReadLockDeadlocksWithAWriterBehindIt(t *testing.T) {
 		if _, err := await(reader, lines, "held", patience); err != nil {
 			t.Errorf("the writer has given up: %v", err)
 		}
-		if err := reader.stop(job); err != nil {
-			t.Error(err)
-		}
+		assert.Nil(t, reader.stop(job))
 		if _, err := await(reader, lines, "done", patience); err != nil {
 			t.Error(err)
 		}
@@ -160,9 +157,7 @@ func TestKazoosReadLockDeadlocksWithKazoosWriteLock(t *testing.T) {
 	default:
 	}
 	assert.NoError(t, w.conn.Delete(w.dir(p.ns, p.lock())+"/"+write, -1))
-	if err := testkit.Receive(t, patience, reader.held, "the reader, without the writer"); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, testkit.Receive(t, patience, reader.held, "the reader, without the writer"))
 }
 
 // awaitWatch waits until a client has a watch on one of the contenders.

@@ -112,9 +112,8 @@ func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 			return err
 		}, "%s %q is shown", code, programs)
 		a, err := w.Send(t.Context(), http.MethodGet, "/metrics")
-		if line := fmt.Sprintf("lockkeeper_hazards{code=%q} %d\n", code, n); err != nil || !strings.Contains(string(a.Body), line) {
-			t.Errorf("the metrics lack %s %v", line, err)
-		}
+		line := fmt.Sprintf("lockkeeper_hazards{code=%q} %d\n", code, n)
+		assert.That(t, err == nil && strings.Contains(string(a.Body), line), "the metrics lack %s %v", line, err)
 	}
 	for i, c := range table {
 		code, programs := c.code, c.theirs
@@ -137,7 +136,7 @@ func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 		end := func() error { return nil }
 		if c.ours != "" {
 			lease, err := w.acquire(t.Context(), ns, lock, "ttl=60s&mode="+c.ours)
-			assert.Must(t, err == nil, "%s: %v", code, err)
+			assert.NoError(t, err, "%s", code)
 			end = func() error { return w.release(t.Context(), lease) }
 		}
 		for _, program := range c.theirs {
@@ -165,8 +164,6 @@ func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 		}
 		told("lock.hazard_cleared", code, programs, ns, lock)
 		shown(ns, lock, code, programs, 0)
-		if err := end(); err != nil {
-			t.Errorf("%s: %v", code, err)
-		}
+		assert.Nil(t, end(), "%s", code)
 	}
 }

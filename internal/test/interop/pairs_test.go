@@ -57,7 +57,7 @@ func TestPairsThatTheTableCallsSafeExcludeEachOther(t *testing.T) {
 		if err == nil {
 			err = v.unsafe(handovers())
 		}
-		assert.That(t, err == nil, "%+v: %v", v, err)
+		assert.Nil(t, err, "%+v", v)
 	})
 }
 
@@ -206,15 +206,9 @@ func (w *world) together(t *testing.T, p pair, more func() error) {
 	if _, err := await(program, lines, "held", patience); err != nil {
 		t.Errorf("beside ours: %v", err)
 	}
-	if err := w.release(t.Context(), lease); err != nil {
-		t.Error(err)
-	}
-	if err := more(); err != nil {
-		t.Errorf("beside theirs: %v", err)
-	}
-	if err := program.stop(job); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, w.release(t.Context(), lease))
+	assert.Nil(t, more(), "beside theirs")
+	assert.Nil(t, program.stop(job))
 	if _, err := await(program, lines, "done", patience); err != nil {
 		t.Error(err)
 	}

@@ -172,7 +172,6 @@ func TestPlainNodesAndLeasesExcludeEachOther(t *testing.T) {
 	if err := v.unsafe(2); err != nil { // no order is promised: whichever is quickest comes next
 		t.Error(err)
 	}
-	if names := w.names("native", "contest"); len(names) > 0 {
-		t.Errorf("left behind: %q", names)
-	}
+	names := w.names("native", "contest")
+	assert.That(t, len(names) <= 0, "left behind: %q", names)
 }

@@ -32,9 +32,8 @@ func (w *world) wantRefusals(t *testing.T, lock, code string) {
 	t.Helper()
 	for _, query := range []string{"", "&wait=60s", "&async=true", "&mode=shared&wait=60s"} {
 		_, err := w.acquire(t.Context(), "native", lock, "ttl=60s"+query)
-		if r := (*refusal)(nil); !errors.As(err, &r) || r.status != http.StatusConflict || !strings.Contains(r.body, code) {
-			t.Errorf("%q: %v", query, err)
-		}
+		r := (*refusal)(nil)
+		assert.That(t, errors.As(err, &r) && r.status == http.StatusConflict && strings.Contains(r.body, code), "%q: %v", query, err)
 	}
 }
 
@@ -107,9 +106,8 @@ func TestALockThatBigdataDestroysIsNotJoined(t *testing.T) {
 	w.eventually(t, "doomed", "the hazard", func(l api.Lock) bool { return len(l.Hazards) == 1 && l.Hazards[0].Code == "lock_invalid" })
 	w.wantRefusals(t, "doomed", "lock_invalid")
 	list, _, err := w.Locks(t.Context(), apitest.Query("ns=native"))
-	if names := lockNames(list); err != nil || !slices.Equal(names, []string{"doomed"}) {
-		t.Errorf("listed are %v, %v", names, err)
-	}
+	names := lockNames(list)
+	assert.That(t, err == nil && slices.Equal(names, []string{"doomed"}), "listed are %v, %v", names, err)
 	assert.NoError(t, w.conn.Delete(w.dir("native", "doomed")+"/"+w.names("native", "doomed")[0], -1))
 	// Only then: a release that is quicker than the event finds what it wants, and is answered so.
 	w.eventually(t, "doomed", "that it has no holder", func(l api.Lock) bool { return len(l.Holders) == 0 })

@@ -89,9 +89,8 @@ var programs = map[string]func(t testing.TB) []string{
 // lookAt lets go test see what only another program reads: it would repeat a result from its cache though that has changed.
 func lookAt(t testing.TB, path string) {
 	t.Helper()
-	if _, err := os.Stat(path); err != nil {
-		t.Fatal(err)
-	}
+	_, err := os.Stat(path)
+	assert.NoError(t, err)
 }
 
 // programFor is the program that a kind of client lives in.
@@ -224,9 +223,8 @@ func freeAddr(t testing.TB) string { return testkit.FreeAddr(t) }
 // mkdir creates a persistent node below the world's root.
 func (w *world) mkdir(path string, data []byte) {
 	w.t.Helper()
-	if _, err := w.conn.Create(w.root+path, data, 0, zk.WorldACL(zk.PermAll)); err != nil {
-		w.t.Fatalf("create %s: %v", path, err)
-	}
+	_, err := w.conn.Create(w.root+path, data, 0, zk.WorldACL(zk.PermAll))
+	assert.NoError(w.t, err, "create %s", path)
 }
 
 // names are the contenders of a lock.

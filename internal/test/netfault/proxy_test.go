@@ -66,9 +66,8 @@ func dial(t *testing.T, addr string) *lineClient {
 
 func (c *lineClient) send(line string) {
 	c.t.Helper()
-	if _, err := io.WriteString(c.conn, line+"\n"); err != nil {
-		c.t.Fatal(err)
-	}
+	_, err := io.WriteString(c.conn, line+"\n")
+	assert.NoError(c.t, err)
 }
 
 func (c *lineClient) expect(line string) {
@@ -81,17 +80,15 @@ func (c *lineClient) expect(line string) {
 func (c *lineClient) expectSilence() {
 	c.t.Helper()
 	_ = c.conn.SetReadDeadline(time.Now().Add(glance))
-	if b, err := c.in.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.t.Fatalf("want silence, got byte %q, error %v", b, err)
-	}
+	b, err := c.in.ReadByte()
+	assert.Must(c.t, errors.Is(err, os.ErrDeadlineExceeded), "want silence, got byte %q, error %v", b, err)
 }
 
 func (c *lineClient) expectEnd() {
 	c.t.Helper()
 	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
-	if b, err := c.in.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		c.t.Fatalf("want the end of the connection, got byte %q, error %v", b, err)
-	}
+	b, err := c.in.ReadByte()
+	assert.Must(c.t, err != nil && !errors.Is(err, os.ErrDeadlineExceeded), "want the end of the connection, got byte %q, error %v", b, err)
 }
 
 // expectRefused: the connection is reset, before or after connect has returned.
@@ -265,9 +262,8 @@ func TestDelayDelaysOneDirectionAndKeepsOrder(t *testing.T) {
 	for _, line := range []string{"echo a", "echo b", "echo c"} {
 		c.expect(line)
 	}
-	if took := time.Since(start); took < delay {
-		t.Errorf("replies came after %v, sooner than %v", took, delay)
-	}
+	took := time.Since(start)
+	assert.That(t, took >= delay, "replies came after %v, sooner than %v", took, delay)
 }
 
 func TestATargetThatDoesNotListenLooksRefused(t *testing.T) {

@@ -32,9 +32,8 @@ func TestAPlanThatFailsIsMadeAsShortAsItCanBe(t *testing.T) {
 	if x == y {
 		wanted = 1
 	}
-	if len(short.Faults) != wanted || len(short.Clients) != 0 || short.Gateways != 1 || short.Servers != 1 {
-		t.Errorf("of %d faults and %d clients these are left: %v", len(plan.Faults), len(plan.Clients), short)
-	}
+	assert.That(t, len(short.Faults) == wanted && len(short.Clients) == 0 && short.Gateways == 1 && short.Servers == 1,
+		"of %d faults and %d clients these are left: %v", len(plan.Faults), len(plan.Clients), short)
 	for _, f := range short.Faults {
 		assert.That(t, f.For <= 200*time.Millisecond, "%v lasts %v for nothing", f.Kind, f.For)
 	}

@@ -44,9 +44,7 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	assert.That(t, grants != 0 || *seeds <= 0, "no client ever held a lock")
-	if undecided > 1+*seeds/100 {
-		t.Errorf("the model could not decide %d runs of %d", undecided, *seeds)
-	}
+	assert.That(t, undecided <= 1+*seeds/100, "the model could not decide %d runs of %d", undecided, *seeds)
 }
 
 // report tells of a plan that fails, and how to see it again.

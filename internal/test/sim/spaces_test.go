@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // Plans with a second namespace have to show something: in each dialect leases and another program hold its lock in turns, also
@@ -33,7 +35,5 @@ func TestLeasesAndAnotherProgramHoldInTheSecondNamespace(t *testing.T) {
 			delete(want, kind)
 		}
 	}
-	if len(want) > 0 {
-		t.Errorf("no seed shows anything of %+v", slices.Collect(maps.Keys(want)))
-	}
+	assert.That(t, len(want) <= 0, "no seed shows anything of %+v", slices.Collect(maps.Keys(want)))
 }

@@ -41,9 +41,8 @@ func Eval(t testing.TB, shell string, apart bool, texts [][]byte) (results []Eva
 	cmd := exec.CommandContext(t.Context(), path, file)
 	cmd.Dir, cmd.Env, cmd.Stdin = work, []string{"PATH=" + filepath.Join(home, "nothing"), "CANARY=" + canary, "LC_ALL=C.UTF-8"}, nil
 	out, err := cmd.Output()
-	if _, exited := err.(*exec.ExitError); err != nil && !exited {
-		t.Fatal(err)
-	}
+	_, exited := err.(*exec.ExitError)
+	assert.Must(t, err == nil || exited, "%v", err)
 	for line := range strings.Lines(string(out)) {
 		if status, ended := strings.CutPrefix(line, "@ENDED "); ended {
 			exit, _ := strconv.Atoi(strings.TrimSpace(status))

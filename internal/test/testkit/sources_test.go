@@ -27,7 +27,6 @@ func TestAProgramIsBuiltFromThisModulesSourcesOfAllItsParts(t *testing.T) {
 }
 
 func TestAPackageThatCannotBeListedIsAFailure(t *testing.T) {
-	if got := failureOf(func(t testing.TB) { BuiltFrom(t, "lockkeeper/cmd/nothing") }); !strings.Contains(got, "cmd/nothing") {
-		t.Errorf("failure %q", got)
-	}
+	got := failureOf(func(t testing.TB) { BuiltFrom(t, "lockkeeper/cmd/nothing") })
+	assert.That(t, strings.Contains(got, "cmd/nothing"), "failure %q", got)
 }

@@ -133,9 +133,7 @@ func noLeaks(t testing.TB, within time.Duration) {
 		if t.Failed() {
 			return // it may well have stopped half-way; its own message matters
 		}
-		if err := leaks(within, already); err != nil {
-			t.Errorf("left running: %v", err)
-		}
+		assert.Nil(t, leaks(within, already), "left running")
 	})
 }
 

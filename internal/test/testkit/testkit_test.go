@@ -49,9 +49,8 @@ func TestEventuallyWaitsForTheConditionAndNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		Eventually(t, time.Minute, func() bool { return time.Since(start) >= time.Second }, "a second passes")
-		if waited := time.Since(start); waited > time.Second+pollEvery {
-			t.Errorf("waited %v", waited)
-		}
+		waited := time.Since(start)
+		assert.That(t, waited <= time.Second+pollEvery, "waited %v", waited)
 	})
 }
 
@@ -61,9 +60,8 @@ func TestEventuallyFailsWithTheMessageWhenTimeIsUp(t *testing.T) {
 		got := failureOf(func(t testing.TB) {
 			Eventually(t, time.Second, func() bool { return false }, "lock %s is free", "deploy")
 		})
-		if !strings.Contains(got, "lock deploy is free") || time.Since(start) != time.Second {
-			t.Errorf("failure %q after %v", got, time.Since(start))
-		}
+		assert.That(t, strings.Contains(got, "lock deploy is free") && time.Since(start) == time.Second,
+			"failure %q after %v", got, time.Since(start))
 	})
 }
 

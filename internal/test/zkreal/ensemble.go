@@ -38,7 +38,7 @@ func StartEnsembleT(t testing.TB, n int, opts ...Option) *Ensemble {
 	for try := 1; try < 5 && errors.Is(err, errPortTaken); try++ {
 		e, err = startEnsemble(n, opts)
 	}
-	assert.Must(t, err == nil, "zkreal: %v", err)
+	assert.NoError(t, err, "zkreal")
 	t.Cleanup(func() {
 		if t.Failed() {
 			for i, m := range e.members {

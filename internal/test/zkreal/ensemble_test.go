@@ -73,9 +73,8 @@ func TestAFollowerThatIsCutOffServesReadsWhileTheOthersGoOn(t *testing.T) {
 	assert.Equal(t, e.Servers()[deaf].Mode(), "follower", "the follower has noticed already: mode")
 
 	testkit.Eventually(t, patience, func() bool { return e.Servers()[deaf].Mode() == "" }, "the follower notices")
-	if got := e.Followers(); len(got) != 1 || got[0] != well {
-		t.Errorf("followers %v, want %d alone", got, well)
-	}
+	got := e.Followers()
+	assert.That(t, len(got) == 1 && got[0] == well, "followers %v, want %d alone", got, well)
 	e.HealPeers(deaf)
 	assert.NoError(t, e.AwaitServing())
 	testkit.Eventually(t, patience, func() bool {
@@ -88,9 +87,7 @@ func TestALeaderThatIsLostIsReplacedAndRejoins(t *testing.T) {
 	e := StartEnsembleT(t, 3, WithoutFsync())
 	for name, lose := range map[string]struct{ away, back func(int) }{
 		"killed": {func(i int) { e.Servers()[i].Kill() }, func(i int) {
-			if err := e.Servers()[i].Restart(); err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, e.Servers()[i].Restart())
 		}},
 		"reset": {e.ResetPeers, e.HealPeers},
 	} {
@@ -193,9 +190,7 @@ func TestWritesFailOrPersistAsTheProxyIsTold(t *testing.T) {
 		}
 	}
 	counts := counter.Counts()
-	if counts.Writes() != 2 || counts.Reads() != 2 || counts[netfault.OpConnect] != 4 {
-		t.Errorf("on the wire: %v", fmt.Sprint(counts))
-	}
+	assert.That(t, counts.Writes() == 2 && counts.Reads() == 2 && counts[netfault.OpConnect] == 4, "on the wire: %v", fmt.Sprint(counts))
 }
 
 func pathIs(path string) func(netfault.Frame) bool {

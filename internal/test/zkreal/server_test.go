@@ -41,9 +41,7 @@ func TestAServerServesAndStops(t *testing.T) {
 	if answer, err := s.FourLetter("ruok"); err != nil || answer != "imok" {
 		t.Errorf("ruok: %q, %v", answer, err)
 	}
-	if !strings.Contains(s.Log(), "tickTime 500 ms") {
-		t.Errorf("the log does not say what it runs with:\n%s", s.Log())
-	}
+	assert.That(t, strings.Contains(s.Log(), "tickTime 500 ms"), "the log does not say what it runs with:\n%s", s.Log())
 	dir := s.Dir()
 	s.Close()
 	assert.That(t, s.PID() == 0, "still running after Close")
@@ -61,9 +59,7 @@ func TestDataSurvivesStopKillAndRestart(t *testing.T) {
 		end()
 		assert.Must(t, s.PID() == 0 && s.Mode() == "", "way %d to end: still there", i)
 		s.RestartT(t)
-		if s.Addr() != addr {
-			t.Fatalf("moved from %s to %s", addr, s.Addr())
-		}
+		assert.Must(t, s.Addr() == addr, "moved from %s to %s", addr, s.Addr())
 		if err := Mkdir(addr, path); err == nil || !strings.Contains(err.Error(), "-110") {
 			t.Errorf("way %d to end: want error -110 (node exists) for a node made before, got %v", i, err)
 		}
@@ -74,7 +70,7 @@ func TestAFrozenServerAcceptsAndSaysNothingUntilThawed(t *testing.T) {
 	s := StartT(t, WithoutFsync())
 	s.Freeze()
 	conn, err := net.Dial("tcp", s.Addr())
-	assert.Must(t, err == nil, "a frozen server's port still accepts: %v", err)
+	assert.NoError(t, err, "a frozen server's port still accepts")
 	defer conn.Close()
 	if _, err := conn.Write([]byte("ruok")); err != nil {
 		t.Fatal(err)
@@ -135,9 +131,7 @@ func TestSharedGivesEachTestAnEmptyChrootOfItsOwn(t *testing.T) {
 	addr1, chroot1 := SharedT(t)
 	addr2, chroot2 := SharedT(t)
 	assert.That(t, addr1 == addr2 && chroot1 != chroot2, "got %s%s and %s%s", addr1, chroot1, addr2, chroot2)
-	if err := Mkdir(addr1, chroot1+"/child"); err != nil {
-		t.Errorf("the chroot is not there: %v", err)
-	}
+	assert.Nil(t, Mkdir(addr1, chroot1+"/child"), "the chroot is not there")
 }
 
 func TestCLIRunsCommandsInOrderAndReportsRefusals(t *testing.T) {

@@ -16,7 +16,7 @@ func StartT(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	notShort(t, opts)
 	s, err := Start(opts...)
-	assert.Must(t, err == nil, "zkreal: %v", err)
+	assert.NoError(t, err, "zkreal")
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of ZooKeeper's log (%s):\n%s", s.Addr(), s.LogTail(40))

@@ -154,9 +154,8 @@ func TestAFollowerThatIsCutOffGoesOnAnsweringWhileTheLeaderExpires(t *testing.T)
 		}
 		e.Follower(1).Heal()
 		time.Sleep(time.Second)
-		if again := mustConnect(t, e, "c", zktest.FollowerName(1)); again.has("/mine") || again.has("/b") {
-			t.Error("it has not caught up, or the write of a session that is over was done")
-		}
+		again := mustConnect(t, e, "c", zktest.FollowerName(1))
+		assert.That(t, !again.has("/mine") && !again.has("/b"), "it has not caught up, or the write of a session that is over was done")
 	})
 }
 
@@ -204,9 +203,8 @@ func TestBytesOfAnOldConnectionComeAfterThoseOfANewOne(t *testing.T) {
 		other := mustConnect(t, e, "other", zktest.LeaderName)
 		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/late", ACL: everyone})
 		e.Network.Links("c", "")[0].CutClient(time.Second)
-		if _, _, err := c.receive(time.Second); err == nil {
-			t.Error("the client notices nothing")
-		}
+		_, _, err := c.receive(time.Second)
+		assert.That(t, err != nil, "the client notices nothing")
 		again := mustConnect(t, e, "c", zktest.LeaderName)
 		again.create("/new", 0)
 		assert.That(t, !again.has("/late"), "it has come already")
@@ -357,9 +355,8 @@ func TestARequestThatIsSwallowedIsNeverAnsweredAndTheConnectionLivesOn(t *testin
 		o := e.Network.Swallow("c", func(op wire.Op) bool { return op == wire.OpCreate })
 		for range 2 {
 			c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
-			if h, _, err := c.receive(time.Second); err == nil {
-				t.Errorf("it is answered: %+v", h)
-			}
+			h, _, err := c.receive(time.Second)
+			assert.That(t, err != nil, "it is answered: %+v", h)
 			assert.That(t, !c.has("/a"), "it was carried out")
 		}
 		assert.That(t, o.Done(), "nothing was swallowed")

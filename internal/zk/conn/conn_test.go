@@ -40,9 +40,7 @@ func TestEventsThatComeBeforeTheConstructorReturnsAreNotDropped(t *testing.T) {
 		c.attach(lib)
 		for range events { // ends only when the library has been closed
 		}
-		if !errors.Is(c.Err(), zk.ErrSessionGone) {
-			t.Errorf("the session's end is %v, want ErrSessionGone", c.Err())
-		}
+		assert.That(t, errors.Is(c.Err(), zk.ErrSessionGone), "the session's end is %v, want ErrSessionGone", c.Err())
 	})
 }
 

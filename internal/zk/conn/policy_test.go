@@ -54,7 +54,7 @@ func dialed(t *testing.T, cfg zk.Config) *Conn {
 	cfg, err := cfg.WithDefaults()
 	assert.NoError(t, err)
 	c, err := Open(fixture.Context(t), &cfg, func() {})
-	assert.Must(t, err == nil, "connecting: %v", err)
+	assert.NoError(t, err, "connecting")
 	t.Cleanup(func() {
 		c.End(errTestOver)
 		fixture.Await(t, c.closed)
@@ -156,9 +156,7 @@ func meetRead(t *testing.T, row Rule, how fixture.Try) {
 func meetConnecting(t *testing.T, row Rule, how fixture.Try) {
 	_, through, proxy := fixture.Faulty(t)
 	if row.Err == zk.ErrSessionGone {
-		if err := expired(t, through).Err(); !errors.Is(err, zk.ErrSessionGone) {
-			t.Errorf("the end is %v", err)
-		}
+		assert.ErrorIs(t, expired(t, through).Err(), zk.ErrSessionGone, "the end")
 		return
 	}
 	how.Lose(proxy, netfault.IsOp(netfault.OpConnect))
@@ -184,7 +182,7 @@ func meetAuth(t *testing.T, row Rule, how fixture.Try) {
 				return err
 			}, nil)
 		}
-		assert.That(t, err == nil, "%v", err)
+		assert.Nil(t, err)
 		return
 	}
 	var connections atomic.Int32

@@ -145,9 +145,8 @@ func TestAClientThatNeverReadsIsHeldBackAndOthersGoOn(t *testing.T) {
 	assert.That(t, sent <= asked/2, "%d frames were made for a client that reads none", sent)
 	// When it reads after all, everything comes, in order.
 	for i := range int32(asked) {
-		if g := slow.receive(); g.Xid != i+1 || len(g.Body) < len(data) {
-			t.Fatalf("reply %d: xid %d, %d bytes", i, g.Xid, len(g.Body))
-		}
+		g := slow.receive()
+		assert.Must(t, g.Xid == i+1 && len(g.Body) >= len(data), "reply %d: xid %d, %d bytes", i, g.Xid, len(g.Body))
 	}
 }
 
@@ -187,9 +186,7 @@ func TestWatchersThatNeverReadAreClosedAtTheBoundForAllOfThem(t *testing.T) {
 		}
 		assert.That(t, most <= 21<<20, "%d bytes were kept for clients that do not read", most)
 		assert.That(t, most >= 10<<20, "closed with no more than %d bytes in all", most)
-		if e := modest.event(); e.Path != path {
-			t.Errorf("who left little unread got %+v", e)
-		}
+		assert.Equal(t, modest.event().Path, path, "who left little unread")
 		for _, r := range slow {
 			r.Conn.Close()
 		}
@@ -250,9 +247,8 @@ func TestALongBurstLetsOthersHaveTheirTurn(t *testing.T) {
 		done := other.must(wire.OpExists, &wire.ReadRequest{Path: "/"}).Zxid - before
 		assert.That(t, done != 0 && done < asked/2, "%d of %d requests of another connection came first", done, asked)
 		for i := range int32(asked) { // all come, in order, once
-			if g := greedy.receive(); g.Xid != i+1 || g.Err != wire.OK || g.Zxid != before+int64(i)+1 {
-				t.Fatalf("reply %d: %+v", i, g.ReplyHeader)
-			}
+			g := greedy.receive()
+			assert.Must(t, g.Xid == i+1 && g.Err == wire.OK && g.Zxid == before+int64(i)+1, "reply %d: %+v", i, g.ReplyHeader)
 		}
 	})
 }
@@ -273,9 +269,8 @@ func TestABatchIsBoundedByItsBytes(t *testing.T) {
 		for _, r := range readers {
 			r.receive()
 		}
-		if n := batches(); n < 4 {
-			t.Errorf("64 MB of replies were made in %d batches", n)
-		}
+		n := batches()
+		assert.That(t, n >= 4, "64 MB of replies were made in %d batches", n)
 	})
 }
 
@@ -292,9 +287,8 @@ func TestAWatcherIsClosedAtTheBoundWithinABatch(t *testing.T) {
 		other.send(wire.OpMulti, &ops)
 		watcher.ended("its events are above the bound")
 		synctest.Wait() // the server lets go of the connection's watches after that
-		if n := metric(t, s, "packets_sent"); n > 5000 {
-			t.Errorf("%d frames were made", n)
-		}
+		n := metric(t, s, "packets_sent")
+		assert.That(t, n <= 5000, "%d frames were made", n)
 		assert.Equal(t, metric(t, s, "watch_count"), 0, "watches are left")
 	})
 }

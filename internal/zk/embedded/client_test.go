@@ -82,9 +82,8 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 		if _, err := conn.Set("/a", []byte("two"), stat.Version); err != nil {
 			t.Fatal(err)
 		}
-		if e := testkit.Receive(t, patience, changed, "the watch"); e.Type != gozk.EventNodeDataChanged || e.Path != "/a" {
-			t.Errorf("event %+v", e)
-		}
+		e := testkit.Receive(t, patience, changed, "the watch")
+		assert.That(t, e.Type == gozk.EventNodeDataChanged && e.Path == "/a", "event %+v", e)
 		var made []string
 		for range 3 {
 			path, err := conn.CreateProtectedEphemeralSequential("/a/n-", nil, open)
@@ -107,9 +106,7 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 		awaitState(t, events, gozk.StateDisconnected)
 		s.RestartT(t)
 		awaitState(t, events, gozk.StateHasSession)
-		if conn.SessionID() != id {
-			t.Errorf("session 0x%x, was 0x%x", conn.SessionID(), id)
-		}
+		assert.That(t, conn.SessionID() == id, "session 0x%x, was 0x%x", conn.SessionID(), id)
 		if children, _, err := conn.Children("/a"); err != nil || len(children) != 3 {
 			t.Errorf("children after the restart: %v, %v", children, err)
 		}

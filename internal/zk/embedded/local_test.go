@@ -79,9 +79,8 @@ func TestALocalSessionEndsWithItsProcessAndNoOther(t *testing.T) {
 	if _, back := shake(t, s.ServeConn, remote.SessionID, remote.Passwd); back.SessionID != remote.SessionID {
 		t.Errorf("a remote session did not outlive the process: 0x%x", back.SessionID)
 	}
-	if _, third := shake(t, s.ServeLocal, 0, nil); third.SessionID <= second.SessionID {
-		t.Errorf("local session 0x%x follows 0x%x", third.SessionID, second.SessionID)
-	}
+	_, third := shake(t, s.ServeLocal, 0, nil)
+	assert.That(t, third.SessionID > second.SessionID, "local session 0x%x follows 0x%x", third.SessionID, second.SessionID)
 	kill()
 }
 
@@ -96,9 +95,8 @@ func TestARemoteConnectionCannotTakeALocalSessionNorTheOtherWayRound(t *testing.
 	if _, taken := shake(t, s.ServeLocal, remote.SessionID, remote.Passwd); taken.SessionID != 0 {
 		t.Error("a local connection took a remote session over")
 	}
-	if _, back := shake(t, s.ServeLocal, local.SessionID, local.Passwd); back.SessionID != local.SessionID {
-		t.Error("the local session did not survive the attempt")
-	}
+	_, back := shake(t, s.ServeLocal, local.SessionID, local.Passwd)
+	assert.That(t, back.SessionID == local.SessionID, "the local session did not survive the attempt")
 }
 
 func TestRemoteConnectionsCannotKeepTheProcessOut(t *testing.T) {

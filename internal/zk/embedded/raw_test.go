@@ -61,7 +61,7 @@ func (r *raw) ended(why string) {
 func (r *raw) receive() rawzk.Frame {
 	r.t.Helper()
 	f, err := r.Receive()
-	assert.Must(r.t, err == nil, "receive: %v", err)
+	assert.NoError(r.t, err, "receive")
 	return f
 }
 
@@ -79,9 +79,8 @@ func (r *raw) event() (e wire.WatcherEvent) {
 // send sends a request and does not wait.
 func (r *raw) send(op wire.Op, body wire.Record) {
 	r.t.Helper()
-	if _, err := r.Send(op, body); err != nil {
-		r.t.Fatalf("send: %v", err)
-	}
+	_, err := r.Send(op, body)
+	assert.NoError(r.t, err, "send")
 }
 
 // call sends a request and returns its reply, which must be the next frame.

@@ -1,7 +1,6 @@
 package embedded_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,9 +90,7 @@ func TestAFrozenServerAnswersNobodyAndExpiresNobody(t *testing.T) {
 			s.Thaw()
 		}()
 		c.receive()
-		if time.Since(since) != 20*time.Second {
-			t.Errorf("answered after %v", time.Since(since))
-		}
+		assert.That(t, time.Since(since) == 20*time.Second, "answered after %v", time.Since(since))
 		quiet := openRaw(t, s, time.Second)
 		s.Freeze()
 		time.Sleep(time.Minute)
@@ -103,9 +100,8 @@ func TestAFrozenServerAnswersNobodyAndExpiresNobody(t *testing.T) {
 		s.Freeze()
 		s.Kill()
 		s.RestartT(t)
-		if _, reply, err := quiet.again(s, time.Second); err != nil || reply.SessionID != quiet.ID {
-			t.Errorf("after freezing and killing: %+v, %v", reply, err)
-		}
+		_, reply, err := quiet.again(s, time.Second)
+		assert.That(t, err == nil && reply.SessionID == quiet.ID, "after freezing and killing: %+v, %v", reply, err)
 	})
 }
 
@@ -122,14 +118,10 @@ func TestAServerThatStopsInGoodOrderAnswersWhatHasReachedIt(t *testing.T) {
 		synctest.Wait()
 		release()
 		for _, c := range []*raw{c, second} {
-			if g := c.receive(); g.Err != wire.OK {
-				t.Errorf("answered %v", g.Err)
-			}
+			assert.Equal(t, c.receive().Err, wire.OK, "answered")
 			c.ended("stopped")
 		}
-		if err := s.Err(); err != nil {
-			t.Errorf("ended with %v", err)
-		}
+		assert.Nil(t, s.Err(), "ended with")
 	}, embeddedtest.With(func(c *embedded.Config) { c.Storage = store }))
 }
 
@@ -138,7 +130,5 @@ func TestAServerRunsOnce(t *testing.T) {
 	assert.NoError(t, err)
 	s.Close()
 	s.Close()
-	if err := s.Run(t.Context()); !errors.Is(err, embedded.ErrClosed) {
-		t.Errorf("run after close: %v", err)
-	}
+	assert.ErrorIs(t, s.Run(t.Context()), embedded.ErrClosed, "run after close")
 }

@@ -31,9 +31,8 @@ func TestASessionLivesAsLongAsItIsHeardOf(t *testing.T) {
 		}
 		watcher.must(wire.OpExists, &wire.ReadRequest{Path: "/here", Watch: true})
 		since := time.Now()
-		if e := watcher.event(); e.Type != wire.EventDeleted || e.Path != "/here" {
-			t.Errorf("event %+v", e)
-		}
+		e := watcher.event()
+		assert.That(t, e.Type == wire.EventDeleted && e.Path == "/here", "event %+v", e)
 		if silent := time.Since(since); silent < timeout || silent > timeout+tick {
 			t.Errorf("over after %v of silence, want %v rounded up to a tick", silent, timeout)
 		}

@@ -28,9 +28,8 @@ func TestASessionEndsAtTheFirstTickAfterItsTimeout(t *testing.T) {
 		table := newTestSessions()
 		s := table.open(c.touched, c.timeout, false)
 		assert.That(t, len(table.due(c.ends-1)) == 0, "touched at %d, timeout %d: over before %d", c.touched, c.timeout, c.ends)
-		if ended := table.due(c.ends); len(ended) != 1 || ended[0] != s {
-			t.Errorf("touched at %d, timeout %d: not over at %d", c.touched, c.timeout, c.ends)
-		}
+		ended := table.due(c.ends)
+		assert.That(t, len(ended) == 1 && ended[0] == s, "touched at %d, timeout %d: not over at %d", c.touched, c.timeout, c.ends)
 		assert.That(t, len(table.byID) == 0 && len(table.buckets) == 0, "something is left: %v, %v", table.byID, table.buckets)
 	}
 }
@@ -88,9 +87,8 @@ func TestIdsGoOnAfterEveryIDThatWasGiven(t *testing.T) {
 	const now = 1_795_283_000_000
 	first := newSessions(500, nil, newestIDs{}, now).open(0, 1000, false).id
 	assert.That(t, first>>56 == 1 && first&0xffff == 0, "first id 0x%x", first)
-	if next := newSessions(500, nil, newestIDs{}, now+1).open(0, 1000, false).id; next-first != 1<<16 {
-		t.Errorf("a millisecond later: 0x%x after 0x%x", next, first)
-	}
+	next := newSessions(500, nil, newestIDs{}, now+1).open(0, 1000, false).id
+	assert.That(t, next-first == 1<<16, "a millisecond later: 0x%x after 0x%x", next, first)
 	assert.Equal(t, newSessions(500, nil, newestIDs{remote: first + 7}, now-1000).open(0, 1000, false).id, first+8,
 		"behind a clock that was set back: 0x")
 }

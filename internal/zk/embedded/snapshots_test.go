@@ -103,9 +103,7 @@ func TestARequestWaitsForOnePieceAtMost(t *testing.T) {
 		}
 		permit()
 		store.freely()
-		if g := c.call(wire.OpExists, &wire.ReadRequest{Path: "/a/7"}); g.Err != wire.OK {
-			t.Error(g.Err)
-		}
+		assert.Equal(t, c.call(wire.OpExists, &wire.ReadRequest{Path: "/a/7"}).Err, wire.OK)
 	}, withStore(store), tinyPieces)
 }
 
@@ -137,9 +135,7 @@ func TestAStoreMayFailOnAnyPiece(t *testing.T) {
 					}
 					permit()
 					c.ended("the store has failed")
-					if err := s.Err(); !errors.Is(err, full) {
-						t.Errorf("ended with %v", err)
-					}
+					assert.ErrorIs(t, s.Err(), full, "ended with")
 					store.freely()
 					store.fail(nil, nil)
 					s.RestartT(t)
@@ -152,9 +148,8 @@ func TestAStoreMayFailOnAnyPiece(t *testing.T) {
 					back.create("/c", nil, 0)
 					synctest.Wait()
 					assert.That(t, store.pieces[len(store.pieces)-1].Last, "no snapshot any more")
-					if _, txns, _ := held(t, store); txns != 0 {
-						t.Errorf("%d transactions behind it", txns)
-					}
+					_, txns, _ := held(t, store)
+					assert.That(t, txns == 0, "%d transactions behind it", txns)
 				}, withStore(store), tinyPieces)
 			})
 		}
@@ -185,12 +180,9 @@ func TestAServerThatStopsDoesNotWaitForItsSnapshot(t *testing.T) {
 			default:
 			}
 		}
-		if err := s.Err(); err != nil {
-			t.Errorf("ended with %v", err)
-		}
-		if n := len(store.pieces); n > 20 {
-			t.Errorf("stored %d pieces on its way out", n)
-		}
+		assert.Nil(t, s.Err(), "ended with")
+		n := len(store.pieces)
+		assert.That(t, n <= 20, "stored %d pieces on its way out", n)
 		store.freely()
 		s.RestartT(t)
 		back, _, err := c.again(s, time.Minute)
@@ -292,12 +284,10 @@ func TestASessionIdIsNotGivenTwiceThoughTheClockStandsStill(t *testing.T) {
 		store.due = true
 		first.must(wire.OpCloseSession, nil)
 		synctest.Wait()
-		if _, txns, _ := held(t, store); txns != 0 {
-			t.Fatalf("%d transactions still tell of the session", txns)
-		}
+		_, txns, _ := held(t, store)
+		assert.Must(t, txns == 0, "%d transactions still tell of the session", txns)
 		s.RestartT(t)
-		if second := openRaw(t, s, time.Minute); second.ID <= first.ID {
-			t.Errorf("session 0x%x after 0x%x", second.ID, first.ID)
-		}
+		second := openRaw(t, s, time.Minute)
+		assert.That(t, second.ID > first.ID, "session 0x%x after 0x%x", second.ID, first.ID)
 	}, withStore(store), embeddedtest.With(func(c *embedded.Config) { c.Clock = func() int64 { return 1_000_000 } }))
 }

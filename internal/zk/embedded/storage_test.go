@@ -165,9 +165,7 @@ func TestAFailingStoreEndsTheServerWithoutATraceOnTheWire(t *testing.T) {
 				writer.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
 				writer.ended("the store has failed")
 				watcher.ended("the store has failed")
-				if err := s.Err(); !errors.Is(err, full) {
-					t.Errorf("ended with %v", err)
-				}
+				assert.ErrorIs(t, s.Err(), full, "ended with")
 				store.fail(nil, nil)
 				s.RestartT(t)
 				back, reply, err := writer.again(s, time.Minute)

@@ -99,9 +99,8 @@ func TestOtherWordsAreAnsweredAsOffTheRealServersWhitelist(t *testing.T) {
 
 func TestEnviTellsNothingOfTheMachine(t *testing.T) {
 	answer, err := embeddedtest.RunT(t).FourLetter("envi")
-	if lines := strings.Split(answer, "\n"); err != nil || len(lines) != 3 || !strings.HasPrefix(lines[1], "zookeeper.version=3.8.0-") {
-		t.Errorf("%q, %v", answer, err)
-	}
+	lines := strings.Split(answer, "\n")
+	assert.That(t, err == nil && len(lines) == 3 && strings.HasPrefix(lines[1], "zookeeper.version=3.8.0-"), "%q, %v", answer, err)
 }
 
 // soon asks until it is so, for some seconds: each question is a connection of its

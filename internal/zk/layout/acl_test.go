@@ -41,9 +41,8 @@ func TestARootMadeWithoutAnIdentityIsClosedByTheFirstStartWithOne(t *testing.T) 
 	cfg.Auth = fleet
 	for start := range 2 {
 		said.Reset()
-		if !opened(t, cfg).SecretExposed || !strings.Contains(said.String(), "gateway secret rotate --offline") {
-			t.Errorf("start %d does not say that the secret is compromised: %s", start, said.String())
-		}
+		assert.That(t, opened(t, cfg).SecretExposed && strings.Contains(said.String(), "gateway secret rotate --offline"),
+			"start %d does not say that the secret is compromised: %s", start, said.String())
 		if closed := strings.Contains(said.String(), "/lockkeeper/secret /"); closed != (start == 0) {
 			t.Errorf("start %d closes the secret: %v: %s", start, closed, said.String())
 		}
@@ -165,9 +164,8 @@ func TestAnACLThatAnAdministratorMadeStaysWhereOthersQueue(t *testing.T) {
 	p := fixture.NewProbe(t, cfg)
 	p.SetACL(zk.DefaultRoot+zk.NodeLocks, theirs)
 	opened(t, cfg)
-	if _, stat := p.ACL(zk.DefaultRoot + zk.NodeLocks); stat.Aversion != 1 {
-		t.Errorf("the ACL was changed %d times", stat.Aversion)
-	}
+	_, stat := p.ACL(zk.DefaultRoot + zk.NodeLocks)
+	assert.That(t, stat.Aversion == 1, "the ACL was changed %d times", stat.Aversion)
 }
 
 // A gateway writes the version last. A version alone must not make another client's secret the fleet's.
@@ -200,9 +198,8 @@ func TestAnIncompleteRootOfOthersIsNotAdopted(t *testing.T) {
 			_, err := Open(fixture.Context(t), cfg)
 			fixture.MustBeFatal(t, "a root without "+name, err, zk.KindTaken)
 			assert.That(t, strings.Contains(errString(err), zk.DefaultRoot+name), "the error does not name the missing node: %v", err)
-			if acl, _ := p.ACL(zk.DefaultRoot); !conn.SameACL(acl, gozk.WorldACL(gozk.PermAll)) {
-				t.Error("the root was closed")
-			}
+			acl, _ := p.ACL(zk.DefaultRoot)
+			assert.That(t, conn.SameACL(acl, gozk.WorldACL(gozk.PermAll)), "the root was closed")
 		})
 	}
 }

@@ -12,6 +12,6 @@ import (
 func opened(t testing.TB, cfg zk.Config) *Layout {
 	t.Helper()
 	layout, err := Open(fixture.Context(t), cfg)
-	assert.Must(t, err == nil, "OpenLayout: %v", err)
+	assert.NoError(t, err, "OpenLayout")
 	return layout
 }

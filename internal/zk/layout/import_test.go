@@ -20,9 +20,8 @@ func TestNoGatewayStartsOnARootThatAnImportHasNotCompleted(t *testing.T) {
 			cfg.CreateRoot = create
 			_, err := Open(fixture.Context(t), cfg)
 			fixture.MustBeFatal(t, "opening", err, zk.KindImportUnfinished)
-			if got := p.Children(zk.DefaultRoot); len(got) != 1 {
-				t.Errorf("it has written: %v", got)
-			}
+			got := p.Children(zk.DefaultRoot)
+			assert.That(t, len(got) == 1, "it has written: %v", got)
 		})
 	}
 }

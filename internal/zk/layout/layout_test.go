@@ -33,9 +33,8 @@ func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
 		t.Errorf("%v is below the root, want %v", got, want)
 	}
 	cfg.CreateRoot = false
-	if second := opened(t, cfg); !reflect.DeepEqual(first, second) {
-		t.Errorf("found %+v, made %+v", second, first)
-	}
+	second := opened(t, cfg)
+	assert.That(t, reflect.DeepEqual(first, second), "found %+v, made %+v", second, first)
 }
 
 // A gateway may come to a root that an earlier release made, which had fewer.
@@ -49,9 +48,8 @@ func TestWhatALaterReleaseAddedIsCreatedOnARootThatIsThere(t *testing.T) {
 		}
 		p.Delete(zk.DefaultRoot + dir)
 		cfg.CreateRoot = false
-		if found := opened(t, cfg); !reflect.DeepEqual(found, made) {
-			t.Errorf("without %s the layout is %+v, and was %+v", dir, found, made)
-		}
+		found := opened(t, cfg)
+		assert.That(t, reflect.DeepEqual(found, made), "without %s the layout is %+v, and was %+v", dir, found, made)
 		assert.That(t, p.Stat(zk.DefaultRoot+dir) != nil, "%s is not there", dir)
 	}
 }
@@ -71,9 +69,7 @@ func TestGatewaysThatCreateTheLayoutAtOnceFindTheSame(t *testing.T) {
 	}
 	running.Wait()
 	for _, l := range layouts[1:] {
-		if !reflect.DeepEqual(l, layouts[0]) {
-			t.Errorf("%+v and %+v", l, layouts[0])
-		}
+		assert.That(t, reflect.DeepEqual(l, layouts[0]), "%+v and %+v", l, layouts[0])
 	}
 }
 
@@ -91,9 +87,8 @@ func TestALayoutSurvivesTheLossOfAnyRequest(t *testing.T) {
 		}
 		made := opened(t, through)
 		direct.CreateRoot = false
-		if found := opened(t, direct); !reflect.DeepEqual(found, made) {
-			t.Fatalf("request %d lost: made %+v, found %+v", n, made, found)
-		}
+		found := opened(t, direct)
+		assert.Must(t, reflect.DeepEqual(found, made), "request %d lost: made %+v, found %+v", n, made, found)
 		select {
 		case <-hit.Fired():
 		default:
@@ -169,9 +164,8 @@ func TestTheSecretSurvivesItsRecord(t *testing.T) {
 	if err := json.Unmarshal(data, &read); err != nil || !reflect.DeepEqual(read, made) {
 		t.Errorf("%v: read %+v, made %+v", err, read, made)
 	}
-	if other, _ := newSecret(); other.FleetID == made.FleetID {
-		t.Error("two fleets have one id")
-	}
+	other, _ := newSecret()
+	assert.That(t, other.FleetID != made.FleetID, "two fleets have one id")
 }
 
 // What a rotation keeps is the fleet's id and the names of idempotency keys, also of a secret that was made without a key for them.

@@ -34,9 +34,8 @@ func TestConfiguredNamespacesAreRecordedOnceForTheWholeFleet(t *testing.T) {
 			t.Errorf("with %v: %v", some, l.Namespaces)
 		}
 	}
-	if after := p.Stat(zk.DefaultRoot + zk.NodeNamespaces); *after != *before {
-		t.Errorf("written to again: %+v, before %+v", after, before)
-	}
+	after := p.Stat(zk.DefaultRoot + zk.NodeNamespaces)
+	assert.That(t, *after == *before, "written to again: %+v, before %+v", after, before)
 }
 
 func TestNamespacesThatCannotBeAreRefused(t *testing.T) {
@@ -69,18 +68,16 @@ func TestNamespacesThatCannotBeAreRefused(t *testing.T) {
 			fixture.MustBeFatal(t, name, err, zk.KindNamespace)
 			assert.That(t, err != nil && strings.Contains(err.Error(), c.says), "%v; want %q in it", err, c.says)
 			cfg.Namespaces = nil
-			if l := opened(t, cfg); !reflect.DeepEqual(l, made) {
-				t.Errorf("it left %v behind", l.Namespaces)
-			}
+			l := opened(t, cfg)
+			assert.That(t, reflect.DeepEqual(l, made), "it left %v behind", l.Namespaces)
 		})
 	}
 	bare := zk.Config{Root: zk.DefaultRoot}
 	assert.That(t, CheckNamespaces(&bare, map[string]zk.Namespace{"more": {Root: "/zookeeper/config", Dialect: ""}}) != nil,
 		"ZooKeeper's own tree")
 	bare.Chroot = "/x"
-	if err := CheckNamespaces(&bare, map[string]zk.Namespace{"more": {Root: "/zookeeper/config", Dialect: ""}}); err != nil {
-		t.Errorf("below a chroot it is a name like any: %v", err)
-	}
+	assert.Nil(t, CheckNamespaces(&bare, map[string]zk.Namespace{"more": {Root: "/zookeeper/config", Dialect: ""}}),
+		"below a chroot it is a name like any")
 }
 
 func TestALockRootThatIsMissingIsAnErrorWhereNothingMayBeCreated(t *testing.T) {
@@ -93,9 +90,7 @@ func TestALockRootThatIsMissingIsAnErrorWhereNothingMayBeCreated(t *testing.T) {
 	p := fixture.NewProbe(t, cfg)
 	p.Create("/kazoo", "")
 	p.Create("/kazoo/locks", "")
-	if l := opened(t, cfg); l.Namespaces["python"].Root != "/kazoo/locks" {
-		t.Errorf("%v", l.Namespaces)
-	}
+	assert.Equal(t, opened(t, cfg).Namespaces["python"].Root, "/kazoo/locks")
 }
 
 // Of gateways that add overlapping roots at once one wins, and what is recorded
@@ -124,9 +119,7 @@ func TestGatewaysThatAddOverlappingNamespacesAtOnceDoNotBothSucceed(t *testing.T
 			}
 		}
 		l := opened(t, cfg)
-		if won != 2 || len(l.Namespaces) != 3 {
-			t.Errorf("%d succeeded, recorded %v", won, slices.Sorted(maps.Keys(l.Namespaces)))
-		}
+		assert.That(t, won == 2 && len(l.Namespaces) == 3, "%d succeeded, recorded %v", won, slices.Sorted(maps.Keys(l.Namespaces)))
 	}
 }
 

@@ -112,25 +112,19 @@ func TestGetIsBounded(t *testing.T) {
 		for range maxGets {
 			assert.NoError(t, s.o.Get("/locks/a/x", reply))
 		}
-		if err := s.o.Get("/locks/a/x", reply); !errors.Is(err, zk.ErrQueueFull) {
-			t.Errorf("Get beyond the bound: %v", err)
-		}
+		assert.ErrorIs(t, s.o.Get("/locks/a/x", reply), zk.ErrQueueFull, "Get beyond the bound")
 		s.zk.set(func() { s.zk.intercept = nil })
 		s.zk.conn(0).nc.Close()
 		s.pass(time.Second)
 		assert.That(t, answers == maxGets, "%d answers to %d Gets", answers, maxGets)
-		if err := s.o.Get("/locks/a/x", reply); err != nil {
-			t.Errorf("after the answers: %v", err)
-		}
+		assert.Nil(t, s.o.Get("/locks/a/x", reply), "after the answers")
 		synctest.Wait()
 	})
 }
 
 func TestAGetWithoutConnectionFailsAtOnce(t *testing.T) {
 	play(t, func(s *stage) { s.zk.refuse["one:1"] = true }, func(s *stage) {
-		if err := s.o.Get("/locks/a/x", nil); !errors.Is(err, zk.ErrUnavailable) {
-			t.Errorf("Get: %v", err)
-		}
+		assert.ErrorIs(t, s.o.Get("/locks/a/x", nil), zk.ErrUnavailable, "Get")
 	})
 }
 
@@ -187,9 +181,8 @@ func TestListsThatCannotBeSentYetBecomeOne(t *testing.T) {
 			s.zk.conn(0).write(reply(held[i].xid, 100, wire.ErrNoNode))
 			synctest.Wait()
 		}
-		if n := len(held) - listWindow; n < 1 || n > 2 {
-			t.Errorf("%d listings for 50 calls while the window was full", n)
-		}
+		n := len(held) - listWindow
+		assert.That(t, n >= 1 && n <= 2, "%d listings for 50 calls while the window was full", n)
 	})
 }
 
@@ -215,9 +208,8 @@ func TestListComesBeforeTheTreeReadThatIsStillGoingOn(t *testing.T) {
 		c := s.zk.conn(0)
 		c.write(c.answer(blocked[0]))
 		synctest.Wait()
-		if last := blocked[len(blocked)-1]; len(blocked) != listWindow+1 || last.path != "/locks/d0500" {
-			t.Errorf("the next of %d listings is %v", len(blocked), last)
-		}
+		last := blocked[len(blocked)-1]
+		assert.That(t, len(blocked) == listWindow+1 && last.path == "/locks/d0500", "the next of %d listings is %v", len(blocked), last)
 	})
 }
 
@@ -242,9 +234,8 @@ func TestTooManyListsBecomeATreeRead(t *testing.T) {
 		s.zk.setTree(101, map[string][]string{"a": {"x", "y"}})
 		close(stuck)
 		synctest.Wait()
-		if got := s.zk.conn(0).requests(); len(got) != 5 || got[3] != "12 /locks" || got[4] != "12 /locks/a" {
-			t.Errorf("requests %v", got)
-		}
+		got := s.zk.conn(0).requests()
+		assert.That(t, len(got) == 5 && got[3] == "12 /locks" && got[4] == "12 /locks/a", "requests %v", got)
 		s.expectTail("NodeAdded /locks/a y", "DirListed* /locks/a")
 		assert.That(t, s.o.State().Synced, "no longer synced")
 	})
@@ -275,15 +266,12 @@ func TestReachedMakesTheServerCatchUp(t *testing.T) {
 		for range 3 {
 			assert.NoError(t, s.o.Reached(context.Background(), 150))
 		}
-		if took := time.Since(began); took != 0 || syncs != 1 {
-			t.Errorf("%v and %d syncs, want one at once", took, syncs)
-		}
+		took := time.Since(began)
+		assert.That(t, took == 0 && syncs == 1, "%v and %d syncs, want one at once", took, syncs)
 		// A zxid that does not exist yet is asked for patiently.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := s.o.Reached(ctx, 1000); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Reached: %v", err)
-		}
+		assert.ErrorIs(t, s.o.Reached(ctx, 1000), context.DeadlineExceeded, "Reached")
 		assert.That(t, syncs <= 700, "%d syncs in a minute", syncs)
 		s.o.mu.Lock()
 		defer s.o.mu.Unlock()
@@ -320,9 +308,7 @@ func TestReachedWaitsOverALostConnectionAndUntilTheTreeIsRead(t *testing.T) {
 			c.write(c.answer(r))
 			synctest.Wait()
 		}
-		if err := <-reached; err != nil {
-			t.Error(err)
-		}
+		assert.Nil(t, <-reached)
 	})
 }
 
@@ -332,9 +318,7 @@ func TestReachedIsAnsweredWhenRunEnds(t *testing.T) {
 		go func() { reached <- s.o.Reached(context.Background(), 1<<40) }()
 		synctest.Wait()
 		s.finish()
-		if err := <-reached; !errors.Is(err, zk.ErrUnavailable) {
-			t.Errorf("Reached: %v", err)
-		}
+		assert.ErrorIs(t, <-reached, zk.ErrUnavailable, "Reached")
 	})
 }
 
@@ -351,9 +335,8 @@ func TestARootAddedWithoutConnectionIsPartOfTheNextTreeRead(t *testing.T) {
 		s.o.mu.Unlock()
 		s.zk.set(func() { clear(s.zk.refuse) })
 		s.pass(4 * lastRetry)
-		if got := s.m.tree(); got != "/gateways: g\n/locks/a: x\n" || s.m.count("Synced") != 1 {
-			t.Errorf("tree\n%s", got)
-		}
+		got := s.m.tree()
+		assert.That(t, got == "/gateways: g\n/locks/a: x\n" && s.m.count("Synced") == 1, "tree\n%s", got)
 	})
 }
 
@@ -362,9 +345,7 @@ func TestRootsAreBounded(t *testing.T) {
 	for i := range maxRoots {
 		assert.NoError(t, o.AddRoot(zk.WatchRoot{Path: fmt.Sprintf("/r%d", i), Depth: 1}))
 	}
-	if err := o.AddRoot(zk.WatchRoot{Path: "/more", Depth: 1}); !errors.Is(err, zk.ErrQueueFull) {
-		t.Errorf("a root too many: %v", err)
-	}
+	assert.ErrorIs(t, o.AddRoot(zk.WatchRoot{Path: "/more", Depth: 1}), zk.ErrQueueFull, "a root too many")
 }
 
 // TestCallsFromTheSinkDoNotBlock: the sink may ask for more from within Apply.
@@ -403,9 +384,7 @@ func TestAListingOfADirectoryTooLargeForOneReadIsOneSlice(t *testing.T) {
 	}, func(s *stage) {
 		s.m.mu.Lock()
 		defer s.m.mu.Unlock()
-		if len(s.m.dirs["/locks/a"]) != len(names) {
-			t.Fatalf("%d nodes", len(s.m.dirs["/locks/a"]))
-		}
+		assert.Must(t, len(s.m.dirs["/locks/a"]) == len(names), "%d nodes", len(s.m.dirs["/locks/a"]))
 		assert.That(t, slices.ContainsFunc(s.m.slices, func(kinds []zk.ChangeKind) bool { return len(kinds) > len(names) }),
 			"the listing was told in pieces")
 	})

@@ -143,9 +143,7 @@ func (c *fakeConn) handle(frame []byte) {
 		a.Decode(d)
 		r.auth = a.Scheme + " " + string(a.Auth)
 	}
-	if err := d.Finish(); err != nil {
-		c.zk.t.Errorf("request %v: %v", r, err)
-	}
+	assert.Nil(c.zk.t, d.Finish(), "request %v", r)
 	c.zk.mu.Lock()
 	if h.Op == wire.OpPing {
 		c.pings++

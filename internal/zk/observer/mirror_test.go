@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 )
@@ -193,9 +194,7 @@ func startObserver(t testing.TB, cfg zk.Config, sink zk.Sink, writerZxid func() 
 	go func() { ended <- o.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		assert.Nil(t, <-ended, "Run")
 	})
 	return o
 }

@@ -32,7 +32,7 @@ func newForeign(t testing.TB, addr, chroot string) *foreign {
 func (f *foreign) createSeq(path string) string {
 	f.t.Helper()
 	name, err := f.Lib.Create(f.Full(path), nil, gozk.FlagSequence, gozk.WorldACL(gozk.PermAll))
-	assert.Must(f.t, err == nil, "creating %s: %v", path, err)
+	assert.NoError(f.t, err, "creating %s", path)
 	return name[len(f.Full("")):]
 }
 
@@ -69,9 +69,7 @@ func TestReplicaFollowsARealTree(t *testing.T) {
 	if want, got := "/gateways: g1\n/locks/a: "+first[len("/locks/a/"):]+"\n", m.tree(); got != want {
 		t.Fatalf("the tree read gave\n%swant\n%s", got, want)
 	}
-	if m.created["/locks/a"] != 1 {
-		t.Errorf("one child was created in /locks/a, told %d", m.created["/locks/a"])
-	}
+	assert.That(t, m.created["/locks/a"] == 1, "one child was created in /locks/a, told %d", m.created["/locks/a"])
 
 	second := f.createSeq("/locks/a/x-")
 	f.Delete(first)
@@ -91,9 +89,7 @@ func TestReplicaFollowsARealTree(t *testing.T) {
 		t.Fatalf("after the events\n%swant\n%s", got, want)
 	}
 	for _, line := range []string{"DirAdded /locks/b", "NodeAdded /locks/b y", "NodeChanged /locks/b y", "NodeRemoved /locks/b y", "DirRemoved /locks/b"} {
-		if m.count(line) != 1 {
-			t.Errorf("%q was told %d times", line, m.count(line))
-		}
+		assert.That(t, m.count(line) == 1, "%q was told %d times", line, m.count(line))
 	}
 	m.checkAll(t)
 	if s := o.State(); s.Ignored != 2 { // created and deleted below a leaf
@@ -208,9 +204,7 @@ func TestReachedWaitsForAFutureTransaction(t *testing.T) {
 	assert.NoError(t, testkit.Receive(t, patience, reached, "the zxid"))
 	gone, cancelGone := context.WithCancel(ctx)
 	cancelGone()
-	if err := o.Reached(gone, future+1_000_000); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled wait: %v", err)
-	}
+	assert.ErrorIs(t, o.Reached(gone, future+1_000_000), context.Canceled, "a cancelled wait")
 }
 
 func TestManyDirectoriesAreReadThroughTheWindow(t *testing.T) {
@@ -227,9 +221,8 @@ func TestManyDirectoriesAreReadThroughTheWindow(t *testing.T) {
 				&gozk.CreateRequest{Path: dir, Acl: gozk.WorldACL(gozk.PermAll)},
 				&gozk.CreateRequest{Path: dir + "/n", Acl: gozk.WorldACL(gozk.PermAll)})
 		}
-		if _, err := f.Lib.Multi(ops...); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.Lib.Multi(ops...)
+		assert.NoError(t, err)
 	}
 	m := newMirror()
 	startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
@@ -260,12 +253,9 @@ func TestAnIdleWriterKeepsTheReplicaCurrent(t *testing.T) {
 	if !m.has("NodeAdded* /lockkeeper/gateways " + fixture.GatewayID(1)) {
 		t.Errorf("the registration is not in the replica: %v", m.lines())
 	}
-	if err := writer.Close(fixture.Context(t)); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, writer.Close(fixture.Context(t)))
 	testkit.Eventually(t, patience, func() bool { return !now() }, "without a writer the replica stops being current")
-	if s := o.State(); s.Connects != 1 || !s.Synced {
-		t.Errorf("state %+v: a server was left because no gateway writes", s)
-	}
+	s := o.State()
+	assert.That(t, s.Connects == 1 && s.Synced, "state %+v: a server was left because no gateway writes", s)
 	m.checkAll(t)
 }

@@ -67,9 +67,8 @@ func views(names []string) [][]byte {
 
 func (b *book) expect(want ...string) {
 	b.t.Helper()
-	if diff := cmp.Diff(want, b.told()); diff != "" {
-		b.t.Fatalf("-want +told\n%s", diff)
-	}
+	diff := cmp.Diff(want, b.told())
+	assert.Must(b.t, diff == "", "-want +told\n%s", diff)
 }
 
 var locksRoot = zk.WatchRoot{Path: "/locks", Depth: 2}
@@ -261,9 +260,8 @@ func TestARefusedListingKeepsWhatIsKnown(t *testing.T) {
 	b := newBook(t, locksRoot)
 	b.event(wire.EventCreated, "/locks/a/mine")
 	b.r.listedRefused(b.root("/locks"), "a", 5, zk.ErrNoAuth)
-	if last := b.r.changes[len(b.r.changes)-1]; !errors.Is(last.Err, zk.ErrNoAuth) {
-		t.Errorf("error %v", last.Err)
-	}
+	last := b.r.changes[len(b.r.changes)-1]
+	assert.That(t, errors.Is(last.Err, zk.ErrNoAuth), "error %v", last.Err)
 	b.expect("DirAdded* /locks/a", "NodeAdded /locks/a mine", "DirListed* /locks/a not authorized")
 }
 
@@ -328,9 +326,7 @@ func TestNodeSetAgreesWithAMap(t *testing.T) {
 		for name := range s.all() {
 			all[name] = true
 		}
-		if s.len() != len(want) || !maps.Equal(all, want) {
-			t.Fatalf("seed %d: %d and %v, want %v", seed, s.len(), all, want)
-		}
+		assert.Must(t, s.len() == len(want) && maps.Equal(all, want), "seed %d: %d and %v, want %v", seed, s.len(), all, want)
 	}
 }
 
@@ -392,9 +388,8 @@ func randomHistory(t *testing.T, rnd *rand.Rand) {
 			names := views(slices.Collect(maps.Keys(tree[l.name])))
 			stat := wire.Stat{Czxid: czxid[l.name], Cversion: 2*created[l.name] - int32(len(names)), NumChildren: int32(len(names))}
 			b.r.listedDir(root, l.name, names, &stat, zxid)
-			if got := b.r.changes[len(b.r.changes)-1].Created; got != created[l.name] {
-				t.Fatalf("%d children were created in %s, told %d", created[l.name], l.name, got)
-			}
+			assert.MustEqual(t, b.r.changes[len(b.r.changes)-1].Created, created[l.name],
+				"%d children were created in %s, told", created[l.name], l.name)
 		}
 	}
 	for range 12 {

@@ -45,9 +45,8 @@ func TestAServerThatAnswersPingsButStandsStillIsLeft(t *testing.T) {
 		stop := s.writes()
 		defer stop()
 		s.pass(30 * time.Second)
-		if s.zk.sessions() != 1 || !s.current() {
-			t.Fatalf("%d sessions, current %v: a healthy server was left", s.zk.sessions(), s.current())
-		}
+		assert.Must(t, s.zk.sessions() == 1 && s.current(),
+			"%d sessions, current %v: a healthy server was left", s.zk.sessions(), s.current())
 		cut := s.zk.conn(0).server
 		s.zk.set(func() {
 			stuck := s.zk.zxid
@@ -71,9 +70,8 @@ func TestAServerThatAnswersPingsButStandsStillIsLeft(t *testing.T) {
 			t.Errorf("left after %v, with a window of %v", took, s.cfg.PromiseWindow)
 		}
 		s.pass(time.Second)
-		if got := s.o.State(); got.Server == cut || !got.Synced || !s.current() {
-			t.Errorf("state %+v, current %v", got, s.current())
-		}
+		got := s.o.State()
+		assert.That(t, got.Server != cut && got.Synced && s.current(), "state %+v, current %v", got, s.current())
 	})
 }
 
@@ -99,9 +97,7 @@ func TestAServerIsNotLeftWithoutWrites(t *testing.T) {
 	play(t, func(s *stage) { s.cfg.Servers = []string{"one:1", "two:1"} }, func(s *stage) {
 		s.o.Freshness().Committed(s.cfg.Clock.Now(), 100)
 		s.pass(5 * time.Minute)
-		if s.zk.sessions() != 1 {
-			t.Errorf("%d sessions: a server with nothing to tell was left", s.zk.sessions())
-		}
+		assert.That(t, s.zk.sessions() == 1, "%d sessions: a server with nothing to tell was left", s.zk.sessions())
 		assert.That(t, !s.current(), "current by a transaction that is minutes old")
 	})
 }
@@ -150,9 +146,8 @@ func TestNothingReliesOnWhatTheSinkHasNotBeenTold(t *testing.T) {
 			}
 		})
 		s.pass(2 * time.Second)
-		if err := <-reached; err != nil || !told || !s.current() {
-			t.Errorf("%v, told %v, current %v", err, told, s.current())
-		}
+		err := <-reached
+		assert.That(t, err == nil && told && s.current(), "%v, told %v, current %v", err, told, s.current())
 	})
 }
 
@@ -193,8 +188,6 @@ func TestTheReplicaIsNotCurrentWhenTheSinkHearsOfTheLoss(t *testing.T) {
 		s.m.mu.Unlock()
 		s.zk.conn(0).nc.Close()
 		s.pass(time.Second)
-		if !heard || !s.current() {
-			t.Errorf("heard of the loss %v, current after the next tree read %v", heard, s.current())
-		}
+		assert.That(t, heard && s.current(), "heard of the loss %v, current after the next tree read %v", heard, s.current())
 	})
 }

@@ -25,17 +25,14 @@ func TestWatchesAreSetBeforeTheTreeIsReadOnEveryConnection(t *testing.T) {
 	}, func(s *stage) {
 		s.zk.conn(0).nc.Close()
 		s.pass(time.Second)
-		if s.zk.sessions() != 2 {
-			t.Fatalf("%d connections", s.zk.sessions())
-		}
+		assert.Must(t, s.zk.sessions() == 2, "%d connections", s.zk.sessions())
 		for i := range 2 {
 			want := []string{"106 /c/gateways", "106 /c/locks", "12 /c/gateways", "12 /c/locks", "12 /c/locks/a"}
 			got := s.zk.conn(i).requests()
 			slices.Sort(got[:2]) // which root comes first does not matter
 			slices.Sort(got[2:4])
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("connection %d: -want +got\n%s", i, diff)
-			}
+			diff := cmp.Diff(want, got)
+			assert.That(t, diff == "", "connection %d: -want +got\n%s", i, diff)
 		}
 		assert.Equal(t, s.m.tree(), "/gateways: g\n/locks/a: x\n", "tree")
 	})
@@ -112,9 +109,8 @@ func TestTheHighestZxidOfBothSessionsIsShownToTheServer(t *testing.T) {
 			seen = append(seen, h.LastZxidSeen)
 			assert.That(t, h.SessionID == 0 && h.HasReadOnly && !h.ReadOnly && h.TimeoutMs == 9000, "connect request %+v", h)
 		}
-		if diff := cmp.Diff([]int64{50, 70, 90}, seen); diff != "" {
-			t.Errorf("lastZxidSeen: -want +got\n%s", diff)
-		}
+		diff := cmp.Diff([]int64{50, 70, 90}, seen)
+		assert.That(t, diff == "", "lastZxidSeen: -want +got\n%s", diff)
 	})
 }
 
@@ -127,9 +123,8 @@ func TestAServerThatLagsBehindIsPassedOver(t *testing.T) {
 		s.writer = func() int64 { return 60 }
 	}, func(s *stage) {
 		s.pass(time.Minute)
-		if got := s.o.State(); got.Server != "two:1" || !got.Synced {
-			t.Errorf("state %+v", got)
-		}
+		got := s.o.State()
+		assert.That(t, got.Server == "two:1" && got.Synced, "state %+v", got)
 		assert.Equal(t, s.zk.sessions(), 1, "sessions")
 	})
 }
@@ -140,9 +135,8 @@ func TestAReplyFromThePastEndsTheConnection(t *testing.T) {
 	}, func(s *stage) {
 		s.zk.set(func() { s.zk.zxid = 79 })
 		s.pass(3 * time.Second) // a ping
-		if s.o.State().Synced || s.zk.sessions() < 2 {
-			t.Errorf("state %+v after %d sessions: a server that went back in time is believed", s.o.State(), s.zk.sessions())
-		}
+		assert.That(t, !s.o.State().Synced && s.zk.sessions() >= 2,
+			"state %+v after %d sessions: a server that went back in time is believed", s.o.State(), s.zk.sessions())
 	})
 }
 
@@ -156,9 +150,8 @@ func TestABurstIsOneApply(t *testing.T) {
 		}
 		s.zk.conn(0).write(frames)
 		synctest.Wait()
-		if got := s.m.slices[before:]; len(got) != 1 || len(got[0]) != 6 {
-			t.Errorf("six events were applied as %v", got)
-		}
+		got := s.m.slices[before:]
+		assert.That(t, len(got) == 1 && len(got[0]) == 6, "six events were applied as %v", got)
 	})
 }
 
@@ -167,9 +160,8 @@ func TestAuthenticationComesFirst(t *testing.T) {
 		s.cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "secret"}
 	}, func(s *stage) {
 		want := []string{"100 digest fleet:secret", "106 /locks", "12 /locks", "12 /locks/a"}
-		if diff := cmp.Diff(want, s.zk.conn(0).requests()); diff != "" {
-			t.Errorf("-want +got\n%s", diff)
-		}
+		diff := cmp.Diff(want, s.zk.conn(0).requests())
+		assert.That(t, diff == "", "-want +got\n%s", diff)
 		assert.That(t, s.o.State().Synced, "not synced: the reply to the authentication, with zxid 0, must not disturb")
 	})
 }
@@ -197,12 +189,8 @@ func TestFatalAnswersEndRun(t *testing.T) {
 			fatal, ok := errors.AsType[*zk.FatalError](<-s.ended)
 			assert.That(t, ok && fatal.Kind == c.kind && fatal.Hint != "" && errors.Is(fatal, c.err),
 				"Run: %v, want a fatal error of kind %s with a hint", fatal, c.kind)
-			if err := s.o.Reached(context.Background(), 1<<40); !errors.Is(err, zk.ErrUnavailable) {
-				t.Errorf("Reached after the end: %v", err)
-			}
-			if err := s.o.Get("/locks/a/x", nil); !errors.Is(err, zk.ErrUnavailable) {
-				t.Errorf("Get after the end: %v", err)
-			}
+			assert.ErrorIs(t, s.o.Reached(context.Background(), 1<<40), zk.ErrUnavailable, "Reached after the end")
+			assert.ErrorIs(t, s.o.Get("/locks/a/x", nil), zk.ErrUnavailable, "Get after the end")
 		})
 	}
 }
@@ -217,9 +205,8 @@ func TestAConfigurationThatMakesNoSenseEndsRun(t *testing.T) {
 		{zk.Config{Servers: []string{"a:1"}}, zk.WatchRoot{Path: "locks", Depth: 2}},
 	} {
 		err := New(c.cfg, []zk.WatchRoot{c.root}, newMirror(), nil).Run(t.Context())
-		if fatal, ok := errors.AsType[*zk.FatalError](err); !ok || fatal.Kind != zk.KindConfig {
-			t.Errorf("%+v %+v: %v", c.cfg, c.root, err)
-		}
+		fatal, ok := errors.AsType[*zk.FatalError](err)
+		assert.That(t, ok && fatal.Kind == zk.KindConfig, "%+v %+v: %v", c.cfg, c.root, err)
 	}
 }
 
@@ -255,9 +242,8 @@ func TestRunEndsWhateverItIsDoing(t *testing.T) {
 				s.pass(500 * time.Millisecond)
 				began := time.Now()
 				s.finish()
-				if took := time.Since(began); took > time.Second {
-					t.Errorf("Run ended %v after its context", took)
-				}
+				took := time.Since(began)
+				assert.That(t, took <= time.Second, "Run ended %v after its context", took)
 				s.pass(time.Minute) // for the server that shakes no hands
 			})
 		})
@@ -281,13 +267,10 @@ func TestBadRepliesEndTheConnectionAndChangeNothing(t *testing.T) {
 				before := len(s.m.lines())
 				go s.zk.conn(0).write(frames) // which may not be read to its end
 				s.pass(time.Second)
-				if s.zk.sessions() != 2 {
-					t.Fatalf("%d connections, want a second one", s.zk.sessions())
-				}
+				assert.Must(t, s.zk.sessions() == 2, "%d connections, want a second one", s.zk.sessions())
 				want := []string{"Lost", "DirListed* /locks/a", "Synced"}
-				if diff := cmp.Diff(want, s.m.lines()[before:]); diff != "" {
-					t.Errorf("-want +told\n%s", diff)
-				}
+				diff := cmp.Diff(want, s.m.lines()[before:])
+				assert.That(t, diff == "", "-want +told\n%s", diff)
 			})
 		})
 	}
@@ -335,9 +318,7 @@ func TestSilenceEndsTheConnection(t *testing.T) {
 		s.pass(5 * time.Second)
 		assert.That(t, s.zk.sessions() == 1, "given up too early")
 		s.pass(6 * time.Second)
-		if s.zk.sessions() != 2 || !s.o.State().Synced {
-			t.Errorf("%d connections, state %+v", s.zk.sessions(), s.o.State())
-		}
+		assert.That(t, s.zk.sessions() == 2 && s.o.State().Synced, "%d connections, state %+v", s.zk.sessions(), s.o.State())
 	})
 }
 
@@ -358,9 +339,7 @@ func TestALongReplyThatIsStillArrivingIsNoSilence(t *testing.T) {
 		}
 	}, func(s *stage) {
 		s.pass(10 * time.Second)
-		if s.zk.sessions() != 1 || !s.o.State().Synced {
-			t.Errorf("%d connections, state %+v", s.zk.sessions(), s.o.State())
-		}
+		assert.That(t, s.zk.sessions() == 1 && s.o.State().Synced, "%d connections, state %+v", s.zk.sessions(), s.o.State())
 	})
 }
 
@@ -443,8 +422,7 @@ func TestAConnectionThatNeverLastsIsNotRetriedWithoutPause(t *testing.T) {
 		}
 	}, func(s *stage) {
 		s.pass(time.Minute)
-		if n := s.zk.sessions(); n > 150 {
-			t.Errorf("the tree was read %d times in a minute", n)
-		}
+		n := s.zk.sessions()
+		assert.That(t, n <= 150, "the tree was read %d times in a minute", n)
 	})
 }

@@ -18,9 +18,8 @@ func TestTheServerIsAskedAtOnceWhenACommitWouldMakeTheReplicaCurrent(t *testing.
 		s.zk.mu.Unlock()
 		s.o.Freshness().Committed(s.cfg.Clock.Now(), zxid)
 		synctest.Wait()
-		if !s.o.Freshness().Current(s.cfg.Clock.Now()) || time.Since(began) != 0 {
-			t.Errorf("not current, %v after the commit", time.Since(began))
-		}
+		assert.That(t, s.o.Freshness().Current(s.cfg.Clock.Now()) && time.Since(began) == 0,
+			"not current, %v after the commit", time.Since(began))
 		// Once it is current, the next tick is soon enough: a busy writer is no reason for more pings.
 		s.zk.mu.Lock()
 		pings := s.zk.conns[0].pings

@@ -48,7 +48,7 @@ func (c *churn) transaction() {
 	}
 	ops = append(ops, &gozk.SetDataRequest{Path: c.f.Full(c.root), Version: -1})
 	results, err := c.f.Lib.Multi(ops...)
-	assert.Must(c.f.t, err == nil, "churn: %v", err)
+	assert.NoError(c.f.t, err, "churn")
 	c.zxid = results[len(results)-1].Stat.Mzxid
 }
 
@@ -97,9 +97,8 @@ func TestEventsOfARealServerAreCompleteAndInOrder(t *testing.T) {
 	}
 	reach(t, o, c.zxid)
 	m.checkAll(t)
-	if diff := cmp.Diff(c.did, slices.DeleteFunc(m.lines(), func(l string) bool { return l == "Synced" || l == "Current" })); diff != "" {
-		t.Errorf("-done +told\n%s", diff)
-	}
+	diff := cmp.Diff(c.did, slices.DeleteFunc(m.lines(), func(l string) bool { return l == "Synced" || l == "Current" }))
+	assert.That(t, diff == "", "-done +told\n%s", diff)
 }
 
 func reach(t testing.TB, o *Observer, zxid int64) {
@@ -325,9 +324,7 @@ func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 	if mode := e.Servers()[cut].Mode(); mode != "follower" {
 		t.Errorf("the cut-off server is %q now: it was not tested that it is left while it serves", mode)
 	}
-	if !strings.Contains(m.tree(), "unseen") {
-		t.Errorf("tree %s", m.tree())
-	}
+	assert.That(t, strings.Contains(m.tree(), "unseen"), "tree %s", m.tree())
 
 	// It still serves, but what we have seen since it has not: never back.
 	for range 3 {

@@ -55,9 +55,8 @@ func TestASharedCheckTakesOnePlaceInATransaction(t *testing.T) {
 	for _, it := range batch {
 		ops = append(ops, it.write.Ops...)
 	}
-	if len(batch) != maxBatchOps-1 || len(sent(ops)) != maxBatchOps {
-		t.Errorf("a transaction takes %d ends as %d operations", len(batch), len(sent(ops)))
-	}
+	assert.That(t, len(batch) == maxBatchOps-1 && len(sent(ops)) == maxBatchOps,
+		"a transaction takes %d ends as %d operations", len(batch), len(sent(ops)))
 }
 
 func TestAWriteThatSharesACheckHasResultsAndCulpritsOfItsOwn(t *testing.T) {
@@ -85,9 +84,8 @@ func TestAWriteThatSharesACheckHasResultsAndCulpritsOfItsOwn(t *testing.T) {
 			t.Errorf("write %d: %+v", i, r)
 		}
 	}
-	if multi := counter.Take()[netfault.OpMulti]; multi > 6 {
-		t.Errorf("%d transactions", multi)
-	}
+	multi := counter.Take()[netfault.OpMulti]
+	assert.That(t, multi <= 6, "%d transactions", multi)
 }
 
 func TestAnEndThatIsNotedElsewhereStandsWhereADeletionAloneDoes(t *testing.T) {

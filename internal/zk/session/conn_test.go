@@ -34,9 +34,8 @@ func TestAServerThatAcceptsAndSaysNothingIsLeftForTheNext(t *testing.T) {
 				began := time.Now()
 				openSession(t, cfg, layout, n)
 				// The library alone would take 6.7 session timeouts.
-				if took := time.Since(began); took > 15*time.Second {
-					t.Fatalf("it took %v", took)
-				}
+				took := time.Since(began)
+				assert.Must(t, took <= 15*time.Second, "it took %v", took)
 			}
 		})
 	}
@@ -60,12 +59,10 @@ func TestConnectingEndsWithItsContext(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := zklayout.Open(short, zk.Config{Servers: []string{addr}}); !errors.Is(err, zk.ErrUnavailable) {
-		t.Errorf("the error is %v, want ErrUnavailable", err)
-	}
-	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	_, err := zklayout.Open(short, zk.Config{Servers: []string{addr}})
+	assert.That(t, errors.Is(err, zk.ErrUnavailable), "the error is %v, want ErrUnavailable", err)
+	took := time.Since(began)
+	assert.That(t, took <= 15*time.Second, "it took %v", took)
 }
 
 func TestAServerThatFallsSilentWhileOpeningCannotBeReached(t *testing.T) {
@@ -84,9 +81,7 @@ func TestAServerThatFallsSilentWhileOpeningCannotBeReached(t *testing.T) {
 		},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-		if err := open(ctx); !errors.Is(err, zk.ErrUnavailable) {
-			t.Errorf("%s: %v, want ErrUnavailable", name, err)
-		}
+		assert.ErrorIs(t, open(ctx), zk.ErrUnavailable, "%s", name)
 		cancel()
 		proxy.Heal()
 	}
@@ -122,9 +117,8 @@ func TestCredentialsTravelWithEveryConnection(t *testing.T) {
 			t.Errorf("another client reads %s: %v, want ErrNoAuth", path, err)
 		}
 	}
-	if err := other.TryCreate(zk.DefaultRoot+"/guards/x", "", gozk.WorldACL(gozk.PermAll)); !errors.Is(err, gozk.ErrNoAuth) {
-		t.Errorf("another client creates a guard: %v, want ErrNoAuth", err)
-	}
+	assert.ErrorIs(t, other.TryCreate(zk.DefaultRoot+"/guards/x", "", gozk.WorldACL(gozk.PermAll)), gozk.ErrNoAuth,
+		"another client creates a guard")
 	other.Create(zk.DefaultRoot+"/locks/foreign", "")
 }
 
@@ -142,9 +136,7 @@ func TestStrangersMayReadButNotWriteWhatIsTheFleetsAlone(t *testing.T) {
 		if _, err := other.Get(path); err != nil {
 			t.Errorf("another client reads %s: %v", path, err)
 		}
-		if err := other.TrySet(path, "mine"); !errors.Is(err, gozk.ErrNoAuth) {
-			t.Errorf("another client writes %s: %v, want ErrNoAuth", path, err)
-		}
+		assert.ErrorIs(t, other.TrySet(path, "mine"), gozk.ErrNoAuth, "another client writes %s", path)
 	}
 	dir := zk.DefaultRoot + "/locks/l"
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir}, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}))
@@ -183,9 +175,7 @@ func TestEveryPathIsBelowTheChroot(t *testing.T) {
 	layout := openLayout(t, cfg)
 	s := openSession(t, cfg, layout, 1)
 	made := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/a"}))
-	if made.Paths[0] != zk.DefaultRoot+"/locks/a" {
-		t.Errorf("the answer says %s", made.Paths[0])
-	}
+	assert.That(t, made.Paths[0] == zk.DefaultRoot+"/locks/a", "the answer says %s", made.Paths[0])
 	whole := cfg
 	whole.Chroot = ""
 	outside := fixture.NewProbe(t, whole)
@@ -206,8 +196,7 @@ func TestAnotherServerTakesOverTheSession(t *testing.T) {
 		used, other = b, a
 	}
 	used.Cut()
-	if _, err := s.Barrier(fixture.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Barrier(fixture.Context(t))
+	assert.Must(t, err == nil, "%v", err)
 	assert.That(t, other.Connections() == 1, "the session did not move")
 }

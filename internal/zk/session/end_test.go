@@ -37,9 +37,7 @@ func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
 	proxy.Reset() // what was held is gone with its connections
 	proxy.Heal()
 	fixture.Await(t, s.Done())
-	if !errors.Is(s.Err(), zk.ErrSessionGone) {
-		t.Errorf("Err is %v, want ErrSessionGone", s.Err())
-	}
+	assert.That(t, errors.Is(s.Err(), zk.ErrSessionGone), "Err is %v, want ErrSessionGone", s.Err())
 	unknown, notDone := 0, 0
 	for _, result := range results {
 		select {
@@ -58,21 +56,17 @@ func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
 		}
 	}
 	assert.That(t, unknown != 0 && notDone != 0, "%d unknown, %d not done: want some of both", unknown, notDone)
-	if err := fixture.Await(t, barrier); !errors.Is(err, zk.ErrSessionGone) {
-		t.Errorf("Barrier says %v, want ErrSessionGone", err)
-	}
-	if s.TrustWindow().Open(zk.SystemClock{}.Now()) || s.State() != "gone" || s.Connected() {
-		t.Errorf("trust window open or state %q", s.State())
-	}
+	assert.ErrorIs(t, fixture.Await(t, barrier), zk.ErrSessionGone, "Barrier says")
+	assert.That(t, !s.TrustWindow().Open(zk.SystemClock{}.Now()) && s.State() == "gone" && !s.Connected(),
+		"trust window open or state %q", s.State())
 	// A new session of the same process has a queue of its own.
 	s2 := openSession(t, through, layout, 2)
 	if _, err := s2.Barrier(fixture.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	fixture.Await(t, s.released)
-	if got := p.Children(dir); len(got) != 0 {
-		t.Errorf("%d writes of the expired session were executed", len(got))
-	}
+	got := p.Children(dir)
+	assert.That(t, len(got) == 0, "%d writes of the expired session were executed", len(got))
 }
 
 func TestCloseDeletesGuardAndRegistrationInOneTransaction(t *testing.T) {
@@ -101,12 +95,8 @@ func TestCloseDeletesGuardAndRegistrationInOneTransaction(t *testing.T) {
 	assert.That(t, p.Stat(s.guard) == nil && p.Stat(s.registration) == nil, "guard or registration is still there after Close")
 	fixture.Await(t, done)
 	assert.That(t, farewells == 1 && others == 0, "%d last transactions and %d requests after them, want one and none", farewells, others)
-	if err := s.Close(fixture.Context(t)); err != nil {
-		t.Errorf("a second Close: %v", err)
-	}
-	if !errors.Is(s.Err(), zk.ErrSessionGone) {
-		t.Errorf("Err is %v, want ErrSessionGone", s.Err())
-	}
+	assert.Nil(t, s.Close(fixture.Context(t)), "a second Close")
+	assert.That(t, errors.Is(s.Err(), zk.ErrSessionGone), "Err is %v, want ErrSessionGone", s.Err())
 }
 
 func TestCloseReturnsWithItsContextWhateverTheServerDoes(t *testing.T) {
@@ -127,12 +117,10 @@ func TestCloseReturnsWithItsContextWhateverTheServerDoes(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			assert.That(t, s.Close(ctx) != nil, "Close says that all is well")
-			if took := time.Since(began); took > 15*time.Second {
-				t.Errorf("Close took %v", took)
-			}
-			if r := fixture.Await(t, result); r.Outcome != zk.Unknown && r.Outcome != zk.NotDone {
-				t.Errorf("%+v", r)
-			}
+			took := time.Since(began)
+			assert.That(t, took <= 15*time.Second, "Close took %v", took)
+			r := fixture.Await(t, result)
+			assert.That(t, r.Outcome == zk.Unknown || r.Outcome == zk.NotDone, "%+v", r)
 			fixture.Await(t, s.Done())
 			fixture.Await(t, s.released)
 		})
@@ -150,12 +138,9 @@ func TestASessionOutlivesARestartOfTheServer(t *testing.T) {
 	during := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/during"}}})
 	server.RestartT(t)
 	mustBeDone(t, fixture.Await(t, during))
-	if zxid, err := s.Barrier(fixture.Context(t)); err != nil || zxid == 0 {
-		t.Errorf("Barrier: %#x, %v", zxid, err)
-	}
-	if s.State() != "connected" || !s.TrustWindow().Open(zk.SystemClock{}.Now()) {
-		t.Errorf("state %q", s.State())
-	}
+	zxid, err := s.Barrier(fixture.Context(t))
+	assert.That(t, err == nil && zxid != 0, "Barrier: %#x, %v", zxid, err)
+	assert.That(t, s.State() == "connected" && s.TrustWindow().Open(zk.SystemClock{}.Now()), "state %q", s.State())
 }
 
 func TestReadsEndWithTheirContextAndWithTheConnection(t *testing.T) {
@@ -172,9 +157,7 @@ func TestReadsEndWithTheirContextAndWithTheConnection(t *testing.T) {
 	if _, _, err := s.Children(fixture.Context(t), zk.DefaultRoot); !errors.Is(err, zk.ErrUnavailable) {
 		t.Errorf("Children without a connection: %v, want ErrUnavailable", err)
 	}
-	if s.State() != "suspended" {
-		t.Errorf("state %q, want suspended", s.State())
-	}
+	assert.That(t, s.State() == "suspended", "state %q, want suspended", s.State())
 	proxy.Heal()
 	fixture.Eventually(t, "the connection is back", s.Connected)
 	if _, err := s.Exists(fixture.Context(t), zk.DefaultRoot); err != nil {

@@ -117,9 +117,8 @@ func TestALateTransactionFailsOnceTheEpochWasBumped(t *testing.T) {
 	result := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/write-late-", Sequential: true}}})
 	fixture.Await(t, late.keptCh)
 	// The connection is lost, the gateway bumps its epoch, looks, finds nothing.
-	if r := fixture.Await(t, result); r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrNotApplied) {
-		t.Fatalf("%+v, want NotDone(ErrNotApplied)", r)
-	}
+	r := fixture.Await(t, result)
+	assert.Must(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrNotApplied), "%+v, want NotDone(ErrNotApplied)", r)
 	if got := p.Children(dir); len(got) != 0 {
 		t.Fatalf("%v is there", got)
 	}
@@ -147,14 +146,12 @@ func TestARepeatedBumpWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) 
 	proxy.FailRequest(1, fixture.About("lost"))
 	result := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/lost"}}})
 	fixture.Await(t, first.keptCh)
-	if r := fixture.Await(t, result); r.Outcome != zk.NotDone {
-		t.Fatalf("%+v, want NotDone", r)
-	}
+	r := fixture.Await(t, result)
+	assert.Must(t, r.Outcome == zk.NotDone, "%+v, want NotDone", r)
 	answer := replyTo(proxy, first.xid())
 	assert.NoError(t, first.deliver())
-	if got := fixture.Await(t, answer); !says(got, badVersion) {
-		t.Fatalf("the first bump was answered %q, want BadVersion in it", got)
-	}
+	got := fixture.Await(t, answer)
+	assert.Must(t, says(got, badVersion), "the first bump was answered %q, want BadVersion in it", got)
 	counter := proxy.CountOps()
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/next"}))
 	if n := fixture.Multis(counter); n != 1 {
@@ -209,16 +206,12 @@ func TestAGatewayWhoseRegistrationIsGoneNeverWritesAgain(t *testing.T) {
 		assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrDeposed),
 			"without its node in %s: %+v, want NotDone(ErrDeposed)", victim, r)
 		fixture.Await(t, s.Done())
-		if !errors.Is(s.Err(), zk.ErrDeposed) {
-			t.Errorf("Err is %v, want ErrDeposed", s.Err())
-		}
+		assert.That(t, errors.Is(s.Err(), zk.ErrDeposed), "Err is %v, want ErrDeposed", s.Err())
 		assert.That(t, !s.TrustWindow().Open(zk.SystemClock{}.Now()), "its trust window is open")
-		if err := s.Submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/zombie"}}, Done: func(zk.Result) {}}); !errors.Is(err, zk.ErrDeposed) {
-			t.Errorf("Submit says %v, want ErrDeposed", err)
-		}
-		if got := p.Children(dir); len(got) != 0 {
-			t.Errorf("%v is there", got)
-		}
+		err := s.Submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/zombie"}}, Done: func(zk.Result) {}})
+		assert.That(t, errors.Is(err, zk.ErrDeposed), "Submit says %v, want ErrDeposed", err)
+		got := p.Children(dir)
+		assert.That(t, len(got) == 0, "%v is there", got)
 	}
 }
 
@@ -297,9 +290,8 @@ func TestLostTransactionsAreCountedAcrossTheWrapOfTheGuardsVersion(t *testing.T)
 		for _, v := range c.told {
 			l.told(v)
 		}
-		if _, commits := l.collect(); commits != c.want {
-			t.Errorf("%s: %d commits, want %d", c.name, commits, c.want)
-		}
+		_, commits := l.collect()
+		assert.That(t, commits == c.want, "%s: %d commits, want %d", c.name, commits, c.want)
 	}
 	assert.Slices(t, conclude([]assumption{surelyYes, likelyNot, likelyYes}, uncounted), []assumption{surelyYes, noIdea, noIdea},
 		"without a count only what is certain is concluded")

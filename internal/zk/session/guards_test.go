@@ -38,9 +38,8 @@ func TestEachTransactionOfAGatewayMovesItsGuard(t *testing.T) {
 	assert.Equal(t, lookAt(t, one, fixture.GatewayID(3)), zk.Guard{}, "a gateway that never was has the guard")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if found := one.Guards(ctx, []string{two.ID()}); len(found) != 0 {
-		t.Errorf("without time something was found: %v", found)
-	}
+	found := one.Guards(ctx, []string{two.ID()})
+	assert.That(t, len(found) == 0, "without time something was found: %v", found)
 }
 
 // A look of long ago, or at a server that is behind, deposes no gateway that has
@@ -66,13 +65,11 @@ func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 		t.Fatalf("the gateway that has written does not write any more: %v", err)
 	}
 	mustBeDone(t, depose(t, s, stalled.ID(), lookAt(t, s, stalled.ID())))
-	if r := write(t, stalled, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}); r.Outcome != zk.NotDone {
-		t.Errorf("the deposed gateway writes: %+v", r)
-	}
+	assert.Equal(t, write(t, stalled, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}).Outcome, zk.NotDone,
+		"the deposed gateway writes")
 	fixture.Await(t, stalled.Done())
-	if !errors.Is(stalled.Err(), zk.ErrDeposed) || stalled.TrustWindow().Open(stalled.cfg.Clock.Now()) {
-		t.Errorf("its session says %v, its trust window is open: %v", stalled.Err(), stalled.TrustWindow().Open(stalled.cfg.Clock.Now()))
-	}
+	assert.That(t, errors.Is(stalled.Err(), zk.ErrDeposed) && !stalled.TrustWindow().Open(stalled.cfg.Clock.Now()),
+		"its session says %v, its trust window is open: %v", stalled.Err(), stalled.TrustWindow().Open(stalled.cfg.Clock.Now()))
 	if data, err := p.Get(zk.DefaultRoot + "/succession/" + stalled.ID()); err != nil || data != s.ID() {
 		t.Errorf("the succession says %q, %v", data, err)
 	}
@@ -109,13 +106,10 @@ func TestASessionThatIsAbandonedTrustsNothingAnyMore(t *testing.T) {
 	unanswered := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/a"}}})
 	s.Abandon()
 	assert.That(t, !s.TrustWindow().Open(s.cfg.Clock.Now()), "its trust window is open")
-	if r := fixture.Await(t, unanswered); r.Outcome == zk.Done {
-		t.Errorf("%+v", r)
-	}
+	r := fixture.Await(t, unanswered)
+	assert.That(t, r.Outcome != zk.Done, "%+v", r)
 	fixture.Await(t, s.Done())
-	if !errors.Is(s.Err(), zk.ErrDeposed) {
-		t.Errorf("its session says %v, want ErrDeposed", s.Err())
-	}
+	assert.That(t, errors.Is(s.Err(), zk.ErrDeposed), "its session says %v, want ErrDeposed", s.Err())
 }
 
 // What is being closed ends in good order, also when its registration was seen to go.
@@ -130,7 +124,5 @@ func TestAbandoningASessionThatClosesSpoilsNothing(t *testing.T) {
 		return s.closing
 	})
 	s.Abandon()
-	if err := fixture.Await(t, closed); err != nil {
-		t.Errorf("closing says %v", err)
-	}
+	assert.Nil(t, fixture.Await(t, closed), "closing says")
 }

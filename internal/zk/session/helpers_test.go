@@ -15,14 +15,14 @@ import (
 func openLayout(t testing.TB, cfg zk.Config) *layout.Layout {
 	t.Helper()
 	layout, err := layout.Open(fixture.Context(t), cfg)
-	assert.Must(t, err == nil, "OpenLayout: %v", err)
+	assert.NoError(t, err, "OpenLayout")
 	return layout
 }
 
 func openSession(t testing.TB, cfg zk.Config, layout *layout.Layout, n int) *Session {
 	t.Helper()
 	s, err := Open(fixture.Context(t), cfg, layout, fixture.GatewayID(n), []byte("here"))
-	assert.Must(t, err == nil, "OpenSession: %v", err)
+	assert.NoError(t, err, "OpenSession")
 	t.Cleanup(func() { closeSession(t, s) })
 	return s
 }

@@ -39,9 +39,8 @@ func TestALostRegistrationIsFoundOrRepeated(t *testing.T) {
 		}
 		s := openSession(t, through, layout, 1)
 		p := fixture.NewProbe(t, direct)
-		if stat := p.Stat(s.registration); stat == nil || stat.Version != 0 || p.Stat(s.guard) == nil {
-			t.Errorf("persisted %v: registration %+v", persisted, stat)
-		}
+		stat := p.Stat(s.registration)
+		assert.That(t, stat != nil && stat.Version == 0 && p.Stat(s.guard) != nil, "persisted %v: registration %+v", persisted, stat)
 		mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/x"}))
 	}
 }
@@ -86,8 +85,7 @@ func TestQueuesOfAFleetWithoutAnIdentityCannotBeClosed(t *testing.T) {
 	dir := zk.DefaultRoot + "/locks/deploy"
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir}, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-"}))
 	for _, path := range []string{zk.DefaultRoot + "/locks", dir, dir + "/write-"} {
-		if err := other.TrySetACL(path, gozk.DigestACL(gozk.PermAll, "evil", "x")); !errors.Is(err, gozk.ErrNoAuth) {
-			t.Errorf("setACL on %s by another client: %v, want ErrNoAuth", path, err)
-		}
+		assert.ErrorIs(t, other.TrySetACL(path, gozk.DigestACL(gozk.PermAll, "evil", "x")), gozk.ErrNoAuth,
+			"setACL on %s by another client", path)
 	}
 }

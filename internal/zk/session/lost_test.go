@@ -127,9 +127,8 @@ func TestLostTransactionsAreToldApartByWhatTheyLeftBehind(t *testing.T) {
 				rb := submit(t, s, &zk.Write{Alone: true, Ops: []zk.Op{secondOp(b)}})
 				fixture.Await(t, cut.Fired())
 				mustBeDone(t, fixture.Await(t, ra))
-				if r := fixture.Await(t, rb); r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrNotApplied) {
-					t.Errorf("the one that never arrived: %+v", r)
-				}
+				r := fixture.Await(t, rb)
+				assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrNotApplied), "the one that never arrived: %+v", r)
 			})
 		}
 	}
@@ -218,9 +217,8 @@ func TestThatTheSessionHasExpiredIsNoEvidence(t *testing.T) {
 	cfg := fixture.Config(t)
 	q := &evidence{Conn: openSession(t, cfg, openLayout(t, cfg), 1).conn, random: backoff.Runtime{}}
 	expired := fmt.Errorf("looking at /x: %w", zk.ErrSessionGone)
-	if err := q.retry(func(context.Context) error { return expired }); !errors.Is(err, zk.ErrSessionGone) || !errors.Is(q.err, zk.ErrSessionGone) {
-		t.Errorf("taken for an answer: %v, %v", err, q.err)
-	}
+	err := q.retry(func(context.Context) error { return expired })
+	assert.That(t, errors.Is(err, zk.ErrSessionGone) && errors.Is(q.err, zk.ErrSessionGone), "taken for an answer: %v, %v", err, q.err)
 }
 
 func sameNode(p *fixture.Probe, got, want string, zxid int64) error {

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -142,9 +141,8 @@ func TestQueuesAreDeletedFromTheirTailsOnWhateverLeasesStandInSeveral(t *testing
 			}
 			for _, op := range it.write.Ops {
 				dir, number := place(op.Path)
-				if before, ok := last[dir]; ok && number > before && dir != "/keys" {
-					t.Fatalf("in %s number %s is deleted behind %s", dir, number, before)
-				}
+				before, ok := last[dir]
+				assert.Must(t, !ok || number <= before || dir == "/keys", "in %s number %s is deleted behind %s", dir, number, before)
 				last[dir] = number
 			}
 			want = slices.DeleteFunc(want, func(o *item) bool { return o == it })
@@ -185,9 +183,7 @@ func TestALeaseOverManyLocksFitsUnlessItsDataDoesNot(t *testing.T) {
 	}
 	refused := group(4 << 10)
 	refused.Done = func(zk.Result) { t.Error("Done was called for a write that was refused") }
-	if err := s.Submit(refused); !errors.Is(err, zk.ErrTooLarge) {
-		t.Errorf("with 4 KiB each: %v, want ErrTooLarge", err)
-	}
+	assert.ErrorIs(t, s.Submit(refused), zk.ErrTooLarge, "with 4 KiB each")
 	made := mustBeDone(t, fixture.Await(t, submit(t, s, group(2<<10))))
 	end := &zk.Write{}
 	for i, path := range made.Paths {

@@ -15,9 +15,8 @@ func TestALockIsTakenAndGivenBack(t *testing.T) {
 	dir := zk.DefaultRoot + "/locks/deploy"
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir}))
 	got := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-x-lock-", Data: []byte("{}"), Sequential: true}))
-	if want := dir + "/write-x-lock-0000000000"; got.Paths[0] != want {
-		t.Fatalf("path %s, want %s", got.Paths[0], want)
-	}
+	want := dir + "/write-x-lock-0000000000"
+	assert.Must(t, got.Paths[0] == want, "path %s, want %s", got.Paths[0], want)
 	gone := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: got.Paths[0], Version: 0}))
 	assert.Must(t, gone.Zxid > got.Zxid, "the delete's zxid %#x is not after the create's %#x", gone.Zxid, got.Zxid)
 	again := write(t, s, zk.Op{Kind: zk.OpDelete, Path: got.Paths[0], Version: 0})

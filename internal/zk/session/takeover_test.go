@@ -59,9 +59,7 @@ func TestAGatewayIsSucceededByExactlyOne(t *testing.T) {
 				assert.That(t, write(t, stalled, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}).Outcome != zk.Done,
 					"the deposed gateway still writes")
 				fixture.Await(t, stalled.Done())
-				if !errors.Is(stalled.Err(), zk.ErrDeposed) {
-					t.Errorf("its session says %v, want ErrDeposed", stalled.Err())
-				}
+				assert.That(t, errors.Is(stalled.Err(), zk.ErrDeposed), "its session says %v, want ErrDeposed", stalled.Err())
 			}
 		})
 	}

@@ -79,9 +79,8 @@ func TestASessionsTrustWindowRunsOnTheInjectedClock(t *testing.T) {
 	assert.Must(t, s.TrustWindow().Open(clock.Now()), "it is closed right after the session was opened")
 	clock.Advance(0, zk.DefaultPromiseWindow) // the machine slept: only the wall clock shows it
 	assert.That(t, !s.TrustWindow().Open(clock.Now()), "it is open after a window of wall time")
-	if _, err := s.Barrier(fixture.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Barrier(fixture.Context(t))
+	assert.NoError(t, err)
 	assert.Equal(t, s.TrustWindow().Margin(clock.Now()), zk.DefaultPromiseWindow, "after a commit its margin")
 }
 
@@ -91,12 +90,9 @@ func TestNeitherReadsNorRefusalsMoveTheTrustWindow(t *testing.T) {
 	cfg.Clock = clock
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	clock.Advance(4*time.Second, 4*time.Second) // of ten; a third of the real ones is far away
-	if r := write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot}); r.Outcome != zk.NotDone {
-		t.Fatalf("%+v", r)
-	}
-	if _, err := s.Exists(fixture.Context(t), zk.DefaultRoot); err != nil {
-		t.Fatal(err)
-	}
+	assert.MustEqual(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot}).Outcome, zk.NotDone)
+	_, err := s.Exists(fixture.Context(t), zk.DefaultRoot)
+	assert.NoError(t, err)
 	if got, want := s.TrustWindow().Margin(clock.Now()), 6*time.Second; got != want {
 		t.Errorf("margin %v, want %v", got, want)
 	}
@@ -114,9 +110,8 @@ func TestTheWindowStartsWhenATransactionIsSentAndNotWhenItIsAnswered(t *testing.
 	fixture.Await(t, hit.Fired())
 	clock.Advance(3*time.Second, 3*time.Second)
 	proxy.Heal()
-	if r := mustBeDone(t, fixture.Await(t, result)); r.SentAt != sent {
-		t.Errorf("sent at %v, want %v", r.SentAt, sent)
-	}
+	r := mustBeDone(t, fixture.Await(t, result))
+	assert.That(t, r.SentAt == sent, "sent at %v, want %v", r.SentAt, sent)
 	if got, want := s.TrustWindow().Margin(clock.Now()), 7*time.Second; got != want {
 		t.Errorf("margin %v, want %v", got, want)
 	}
@@ -209,9 +204,8 @@ func TestAnsweredPingsDoNotKeepTheTrustWindowOpen(t *testing.T) {
 	idle := cfg
 	idle.SessionTimeout = 30 * time.Second
 	bystander := fixture.NewProbe(t, idle)
-	if _, err := s.Barrier(fixture.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Barrier(fixture.Context(t))
+	assert.NoError(t, err)
 	ensemble.CutPeers(follower)
 	cut := zk.SystemClock{}.Now()   // what commits was sent before
 	pings := make(chan struct{}, 1) // answered on the session's own connection

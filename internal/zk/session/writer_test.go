@@ -59,9 +59,7 @@ func TestALoneWriteGoesAtOnceAndConcurrentOnesShareTransactions(t *testing.T) {
 				t.Errorf("create: %+v", made)
 				return
 			}
-			if r := attempt(s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: made.Paths[0]}}}); r.Outcome != zk.Done {
-				t.Errorf("delete: %+v", r)
-			}
+			assert.Equal(t, attempt(s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: made.Paths[0]}}}).Outcome, zk.Done, "delete")
 		})
 	}
 	running.Wait()
@@ -109,18 +107,16 @@ func TestAWriteOfSeveralQueuesGivesEachOfItsContendersOneZxidOfItsOwn(t *testing
 	for _, result := range results {
 		r := mustBeDone(t, fixture.Await(t, result))
 		for _, path := range r.Paths {
-			if stat := p.Stat(path); stat == nil || stat.Czxid != r.Zxid {
-				t.Errorf("%s has czxid %+v, the guard said %#x", path, stat, r.Zxid)
-			}
+			stat := p.Stat(path)
+			assert.That(t, stat != nil && stat.Czxid == r.Zxid, "%s has czxid %+v, the guard said %#x", path, stat, r.Zxid)
 		}
 	}
 	for _, dir := range dirs {
 		zxids := make(map[int64]string)
 		for _, name := range p.Children(dir) {
 			czxid := p.Stat(dir + "/" + name).Czxid
-			if other, twice := zxids[czxid]; twice {
-				t.Errorf("%s and %s of %s have one czxid", name, other, dir)
-			}
+			other, twice := zxids[czxid]
+			assert.That(t, !twice, "%s and %s of %s have one czxid", name, other, dir)
 			zxids[czxid] = name
 		}
 	}
@@ -166,9 +162,8 @@ func TestABadWriteAmongManyIsDroppedAlone(t *testing.T) {
 		}
 	}
 	// 2k+1 for the batches with bad ones; up to depth further batches.
-	if n := fixture.Multis(counter); n > 2*bad+1+depth+1 {
-		t.Errorf("%d bad ones cost %d transactions", bad, n)
-	}
+	n := fixture.Multis(counter)
+	assert.That(t, n <= 2*bad+1+depth+1, "%d bad ones cost %d transactions", bad, n)
 }
 
 func TestKBadOnesCostLogarithmicallyManyRounds(t *testing.T) {
@@ -230,21 +225,18 @@ func TestAFailedCheckSendsAllThatDependOnItBackAndNoOther(t *testing.T) {
 	counter := proxy.CountOps()
 	proxy.Heal()
 	for _, result := range dependent {
-		if r := fixture.Await(t, result); r.Outcome != zk.Conflict || !errors.Is(r.Err, zk.ErrBadVersion) {
-			t.Errorf("depends on the failed check: %+v, want Conflict", r)
-		}
+		r := fixture.Await(t, result)
+		assert.That(t, r.Outcome == zk.Conflict && errors.Is(r.Err, zk.ErrBadVersion), "depends on the failed check: %+v, want Conflict", r)
 	}
 	for _, result := range others {
 		mustBeDone(t, fixture.Await(t, result))
 	}
-	if got := p.Children(dir); len(got) != 5 {
-		t.Errorf("%v is there", got)
-	}
+	got := p.Children(dir)
+	assert.That(t, len(got) == 5, "%v is there", got)
 	// The first three go by themselves, the others share one transaction, which
 	// fails once for all of the dependents.
-	if n := fixture.Multis(counter); n > depth+2+1 {
-		t.Errorf("it took %d transactions", n)
-	}
+	n := fixture.Multis(counter)
+	assert.That(t, n <= depth+2+1, "it took %d transactions", n)
 }
 
 func TestAnAloneWriteTravelsAlone(t *testing.T) {
@@ -269,9 +261,7 @@ func TestAnAloneWriteTravelsAlone(t *testing.T) {
 	for _, result := range results {
 		mustBeDone(t, fixture.Await(t, result))
 	}
-	if crowded.Load() != 0 {
-		t.Errorf("%d transactions carried others beside one that is to be alone", crowded.Load())
-	}
+	assert.That(t, crowded.Load() == 0, "%d transactions carried others beside one that is to be alone", crowded.Load())
 }
 
 func TestDeletesStandBehindCreatesInATransaction(t *testing.T) {
@@ -311,9 +301,7 @@ func TestTransactionsAndTheQueueAreBounded(t *testing.T) {
 	big := func(n int) *zk.Write {
 		return &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/big-", Data: make([]byte, n), Sequential: true}}, Done: func(zk.Result) {}}
 	}
-	if err := s.Submit(big(256 << 10)); !errors.Is(err, zk.ErrTooLarge) {
-		t.Errorf("a write of 256 KiB of data: %v, want ErrTooLarge", err)
-	}
+	assert.ErrorIs(t, s.Submit(big(256<<10)), zk.ErrTooLarge, "a write of 256 KiB of data")
 	var largest atomic.Int64
 	proxy.Observe(func(f netfault.Frame) netfault.Action {
 		if f.Dir == netfault.Requests && f.Op() == netfault.OpMulti {
@@ -337,9 +325,8 @@ func TestTransactionsAndTheQueueAreBounded(t *testing.T) {
 	for _, result := range results {
 		mustBeDone(t, fixture.Await(t, result))
 	}
-	if got := largest.Load(); got > 256<<10 || got < 200<<10 {
-		t.Errorf("a transaction had %d bytes, want at most 256 KiB and not much less", got)
-	}
+	got := largest.Load()
+	assert.That(t, got <= 256<<10 && got >= 200<<10, "a transaction had %d bytes, want at most 256 KiB and not much less", got)
 }
 
 func TestMoreThan8192UnansweredWritesAreRefused(t *testing.T) {
@@ -384,9 +371,7 @@ func TestEphemeralPathsOfASessionAreCapped(t *testing.T) {
 		"after %d nodes of %d bytes: %v, want ErrEphemeralCap at 256 KiB", len(made), perNode, err)
 	// A refused create does not count, a deleted node counts no more.
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: made[0]}))
-	if r := write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/gone/" + long[:1900], Ephemeral: true}); r.Outcome != zk.NotDone {
-		t.Errorf("%+v", r)
-	}
+	assert.Equal(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/gone/" + long[:1900], Ephemeral: true}).Outcome, zk.NotDone)
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/" + long, Ephemeral: true, Sequential: true}))
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/durable"}))
 	fixture.NewProbe(t, cfg).Delete(made[1])
@@ -428,7 +413,7 @@ func TestABarrierIsATransactionSentAfterTheCall(t *testing.T) {
 	for range callers {
 		go func() {
 			zxid, err := s.Barrier(fixture.Context(t))
-			assert.That(t, err == nil, "%v", err)
+			assert.Nil(t, err)
 			passed <- zxid
 		}()
 	}
@@ -444,9 +429,8 @@ func TestABarrierIsATransactionSentAfterTheCall(t *testing.T) {
 			t.Errorf("the barrier's zxid %#x is not after %#x, which was sent before the call", zxid, before)
 		}
 	}
-	if n := fixture.Multis(counter); n > 1+maxBarriers+2 {
-		t.Errorf("%d barriers took %d transactions", callers, n)
-	}
+	n := fixture.Multis(counter)
+	assert.That(t, n <= 1+maxBarriers+2, "%d barriers took %d transactions", callers, n)
 }
 
 func TestABarrierOnAnIdleSessionDoesNotWaitForTheNextGuardWrite(t *testing.T) {
@@ -454,8 +438,7 @@ func TestABarrierOnAnIdleSessionDoesNotWaitForTheNextGuardWrite(t *testing.T) {
 	cfg.PromiseWindow = zk.MaxPromiseWindow // whose third is longer than this test may take
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	for range 3 {
-		if _, err := s.Barrier(fixture.Context(t)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Barrier(fixture.Context(t))
+		assert.NoError(t, err)
 	}
 }

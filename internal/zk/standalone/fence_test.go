@@ -40,9 +40,8 @@ func TestTokensRiseWhicheverBackupsAreRestoredInWhichOrder(t *testing.T) {
 
 				b := choose(random, backups)
 				base, zxid = fenceBase(b.base, b.zxid, b.written, now), b.zxid
-				if next := base + zxid + 1; next <= greatest {
-					t.Fatalf("life %d begins with token %d, and %d was given", life, next, greatest)
-				}
+				next := base + zxid + 1
+				assert.Must(t, next > greatest, "life %d begins with token %d, and %d was given", life, next, greatest)
 			}
 			assert.That(t, greatest < 1<<53, "a token of %d", greatest)
 		})
@@ -55,8 +54,7 @@ func TestTokensRiseAlsoWhenTheClockWasSetBack(t *testing.T) {
 		base := fenceBase(0, 1000, now, now)
 		again := fenceBase(base, 2000, now.Add(time.Second), clock)
 		// A lease that has been held since the first transaction is above what may have been given last.
-		if given := base + 2000 + 1e6; again+1 <= given {
-			t.Errorf("set back %s: %d, and %d was given", name, again, given)
-		}
+		given := base + 2000 + 1e6
+		assert.That(t, again+1 > given, "set back %s: %d, and %d was given", name, again, given)
 	}
 }

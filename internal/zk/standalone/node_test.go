@@ -148,9 +148,7 @@ func (p *process) run() context.CancelFunc {
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	p.end()
-	if err := testkit.Receive(t, patience, p.ended, "the node ends"); err != nil {
-		t.Errorf("the node ended with %v", err)
-	}
+	assert.Nil(t, testkit.Receive(t, patience, p.ended, "the node ends"), "the node ended with")
 	p.ended <- nil
 }
 
@@ -186,15 +184,14 @@ var world = gozk.WorldACL(gozk.PermAll)
 
 func create(t *testing.T, c *gozk.Conn, path string, flags int32) {
 	t.Helper()
-	if _, err := c.Create(path, nil, flags, world); err != nil {
-		t.Fatalf("creating %s: %v", path, err)
-	}
+	_, err := c.Create(path, nil, flags, world)
+	assert.NoError(t, err, "creating %s", path)
 }
 
 func exists(t *testing.T, c *gozk.Conn, path string) bool {
 	t.Helper()
 	there, _, err := c.Exists(path)
-	assert.Must(t, err == nil, "looking for %s: %v", path, err)
+	assert.NoError(t, err, "looking for %s", path)
 	return there
 }
 
@@ -319,9 +316,7 @@ func TestWhatWouldFailTheSameWayAgainIsFinal(t *testing.T) {
 			if _, err := c.Create("/b", nil, 0, world); err == nil {
 				t.Fatal("acknowledged what was not stored")
 			}
-			if err := testkit.Receive(t, patience, p.ended, "the node ends"); !errors.Is(err, kind) {
-				t.Errorf("the node ended with %v", err)
-			}
+			assert.ErrorIs(t, testkit.Receive(t, patience, p.ended, "the node ends"), kind, "the node ended with")
 			c.Close()
 			if _, err := Open(Config{Dir: "x", open: d.store}); !errors.Is(err, kind) {
 				t.Errorf("opening says %v", err)
@@ -346,9 +341,7 @@ func TestABackupEndsWithTheStoreThatItReads(t *testing.T) {
 	}
 	go func() { _, _ = io.Copy(io.Discard, r) }() // until Backup ends
 	p.stop(t)
-	if err := testkit.Receive(t, patience, done, "the backup ends"); !errors.Is(err, context.Canceled) {
-		t.Errorf("the backup ended with %v", err)
-	}
+	assert.ErrorIs(t, testkit.Receive(t, patience, done, "the backup ends"), context.Canceled, "the backup ended with")
 }
 
 func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
@@ -357,12 +350,8 @@ func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
 	for range 2 {
 		n, err := Open(Config{Dir: "x", Listen: "127.0.0.1:0", open: d.store})
 		assert.NoError(t, err)
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := n.Run(t.Context()); !errors.Is(err, ErrDown) {
-			t.Errorf("running it says %v", err)
-		}
+		assert.Nil(t, n.Close())
+		assert.ErrorIs(t, n.Run(t.Context()), ErrDown, "running it says")
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NoError(t, err)

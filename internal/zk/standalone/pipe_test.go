@@ -75,9 +75,8 @@ func TestDeadlinesEndWaitingInVirtualTime(t *testing.T) {
 				began := time.Now()
 				assert.NoError(t, c.set(a, began.Add(time.Second)))
 				err := c.wait(a)
-				if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
-					t.Errorf("%v after %v", err, time.Since(began))
-				}
+				assert.That(t, errors.Is(err, os.ErrDeadlineExceeded) && time.Since(began) == time.Second,
+					"%v after %v", err, time.Since(began))
 				var timeout net.Error
 				assert.That(t, errors.As(err, &timeout) && timeout.Timeout(), "%v is no timeout", err)
 				// Set while a reader waits: earlier, and later again.

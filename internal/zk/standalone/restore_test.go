@@ -129,9 +129,7 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	assert.NoError(t, os.Mkdir(filepath.Join(empty, unfinished), 0o700))
 	n, err := Open(Config{Dir: empty})
 	assert.NoError(t, err)
-	if err := n.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, n.Close())
 	if _, err := os.Lstat(filepath.Join(empty, unfinished)); err == nil {
 		t.Error("what a restore left stays")
 	}

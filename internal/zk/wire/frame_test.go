@@ -57,7 +57,7 @@ func TestBurstsHoldEveryFrameOnce(t *testing.T) {
 			if err == io.EOF {
 				break
 			}
-			assert.Must(t, err == nil, "%s: %v", name, err)
+			assert.NoError(t, err, "%s", name)
 			assert.Must(t, len(burst) != 0, "%s: an empty burst", name)
 			rest := burst
 			for {
@@ -65,9 +65,7 @@ func TestBurstsHoldEveryFrameOnce(t *testing.T) {
 				if frame, rest = NextInBurst(rest); frame == nil {
 					break
 				}
-				if !bytes.Equal(frame, want[i]) {
-					t.Fatalf("%s: frame %d has %d bytes, want %d", name, i, len(frame), len(want[i]))
-				}
+				assert.Must(t, bytes.Equal(frame, want[i]), "%s: frame %d has %d bytes, want %d", name, i, len(frame), len(want[i]))
 				i++
 			}
 			clear(burst[:cap(burst)]) // the reader must not need it any more
@@ -113,18 +111,16 @@ func TestFramesOutsideTheLimitEndTheStream(t *testing.T) {
 func TestAStreamThatEndsInsideAFrame(t *testing.T) {
 	stream, _ := frames(10)
 	for n := 1; n < len(stream); n++ {
-		if _, err := NewFrameReader(bytes.NewReader(stream[:n]), 100).Next(); err != io.ErrUnexpectedEOF {
-			t.Errorf("after %d bytes: %v", n, err)
-		}
+		_, err := NewFrameReader(bytes.NewReader(stream[:n]), 100).Next()
+		assert.That(t, err == io.ErrUnexpectedEOF, "after %d bytes: %v", n, err)
 	}
 }
 
 func TestALengthThatIsALieCostsNoMemory(t *testing.T) {
 	stream := append(AppendInt(nil, 60<<20), make([]byte, 1000)...)
 	f := NewFrameReader(bytes.NewReader(stream), 64<<20)
-	if _, err := f.Next(); err != io.ErrUnexpectedEOF {
-		t.Error(err)
-	}
+	_, err := f.Next()
+	assert.That(t, err == io.ErrUnexpectedEOF, "%v", err)
 	assert.That(t, cap(f.buf) <= 4*frameChunk, "%d bytes set aside for 1000 that came", cap(f.buf))
 }
 
@@ -144,9 +140,8 @@ func TestAHugeFrameDoesNotKeepItsBuffer(t *testing.T) {
 }
 
 func TestAReaderThatReturnsNothingIsGivenUp(t *testing.T) {
-	if _, err := NewFrameReader(idle{}, 100).Next(); err != io.ErrNoProgress {
-		t.Error(err)
-	}
+	_, err := NewFrameReader(idle{}, 100).Next()
+	assert.That(t, err == io.ErrNoProgress, "%v", err)
 }
 
 type idle struct{}
@@ -248,9 +243,8 @@ func TestAConnectionOnWhichLittleComesHoldsLittle(t *testing.T) {
 			spare = burst
 			most = max(most, cap(f.buf))
 		}
-		if held := cap(f.buf) + cap(spare); held > 32<<10 {
-			t.Errorf("%s: %d bytes are held", name, held)
-		}
+		held := cap(f.buf) + cap(spare)
+		assert.That(t, held <= 32<<10, "%s: %d bytes are held", name, held)
 		assert.That(t, before <= 0 || most >= frameChunk, "%s: read by %d at most", name, most)
 	}
 }

@@ -24,9 +24,8 @@ func fuzzRecord(t *testing.T, kind byte, data []byte) {
 	runtime.ReadMemStats(&after)
 	// A result of a multi takes 9 bytes on the wire and some 170 in memory,
 	// and slices double as they grow.
-	if grown := after.TotalAlloc - before.TotalAlloc; grown > 256<<10+uint64(len(data))*128 {
-		t.Fatalf("%T: %d bytes allocated for %d", r, grown, len(data))
-	}
+	grown := after.TotalAlloc - before.TotalAlloc
+	assert.Must(t, grown <= 256<<10+uint64(len(data))*128, "%T: %d bytes allocated for %d", r, grown, len(data))
 	if err != nil {
 		return
 	}
@@ -34,9 +33,8 @@ func fuzzRecord(t *testing.T, kind byte, data []byte) {
 	d = NewDecoder(r.AppendTo(nil))
 	again.Decode(d)
 	assert.NoError(t, d.Finish(), "%T: its own encoding is refused", r)
-	if diff := cmp.Diff(r, again); diff != "" {
-		t.Fatalf("%T: -want +got\n%s", r, diff)
-	}
+	diff := cmp.Diff(r, again)
+	assert.Must(t, diff == "", "%T: -want +got\n%s", r, diff)
 }
 
 func FuzzDecodeRecord(f *testing.F) {
@@ -82,9 +80,8 @@ func FuzzDecodeFrames(f *testing.F) {
 				two = append(two, bytes.Clone(frame))
 			}
 		}
-		if diff := cmp.Diff(one, two); diff != "" {
-			t.Fatalf("Next and Burst differ:\n%s", diff)
-		}
+		diff := cmp.Diff(one, two)
+		assert.Must(t, diff == "", "Next and Burst differ:\n%s", diff)
 		assert.Must(t, errA.Error() == errB.Error(), "Next ends with %v, Burst with %v", errA, errB)
 	})
 }

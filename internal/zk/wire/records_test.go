@@ -93,9 +93,8 @@ func TestEveryRecordRoundTrips(t *testing.T) {
 			t.Errorf("%T: %v", r, err)
 			continue
 		}
-		if diff := cmp.Diff(r, got); diff != "" {
-			t.Errorf("%T: -want +got\n%s", r, diff)
-		}
+		diff := cmp.Diff(r, got)
+		assert.That(t, diff == "", "%T: -want +got\n%s", r, diff)
 	}
 }
 
@@ -120,9 +119,7 @@ func TestTrailingBytesAreAnError(t *testing.T) {
 	d := NewDecoder((&VersionRequest{"/a", 1}).AppendTo(nil))
 	d.b = append(d.b, 0)
 	new(VersionRequest).Decode(d)
-	if err := d.Finish(); !errors.Is(err, ErrTrailing) {
-		t.Errorf("Finish: %v", err)
-	}
+	assert.ErrorIs(t, d.Finish(), ErrTrailing, "Finish")
 }
 
 // TestAbsurdLengthsAllocateNothing puts a huge, a negative and a plausible but
@@ -139,9 +136,8 @@ func TestAbsurdLengthsAllocateNothing(t *testing.T) {
 				runtime.ReadMemStats(&before)
 				got.Decode(NewDecoder(b))
 				runtime.ReadMemStats(&after)
-				if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<10 {
-					t.Fatalf("%T with %d at %d: %d bytes allocated for %d bytes of input", r, n, at, grown, len(b))
-				}
+				grown := after.TotalAlloc - before.TotalAlloc
+				assert.Must(t, grown <= 64<<10, "%T with %d at %d: %d bytes allocated for %d bytes of input", r, n, at, grown, len(b))
 			}
 		}
 	}
@@ -182,14 +178,10 @@ func TestAMultiWithAForeignOperationIsRefused(t *testing.T) {
 	b := multiHeader{Op: OpPing, Err: -1}.AppendTo(nil)
 	d := NewDecoder(b)
 	new(MultiRequest).Decode(d)
-	if !errors.Is(d.Err(), ErrUnknown) {
-		t.Errorf("request: %v", d.Err())
-	}
+	assert.That(t, errors.Is(d.Err(), ErrUnknown), "request: %v", d.Err())
 	d = NewDecoder(b)
 	new(MultiReply).Decode(d)
-	if !errors.Is(d.Err(), ErrUnknown) {
-		t.Errorf("reply: %v", d.Err())
-	}
+	assert.That(t, errors.Is(d.Err(), ErrUnknown), "reply: %v", d.Err())
 }
 
 func TestCreatedCountsChildrenAsZooKeeperDoes(t *testing.T) {

@@ -229,9 +229,8 @@ func TestWhileSomethingIsBrokenNothingIsStuck(t *testing.T) {
 	h.Spans = append(h.Spans, Span{"down", 2 * s, 200 * s})
 	h.list(100*s, Contender{"la", "a", true})
 	h.list(220*s, Contender{"la", "a", true})
-	if found := Check(&h.History, times); len(found) > 0 {
-		t.Errorf("found %+v", found)
-	}
+	found := Check(&h.History, times)
+	assert.That(t, len(found) <= 0, "found %+v", found)
 }
 
 func TestAViolationNamesTheLeases(t *testing.T) {

@@ -96,9 +96,8 @@ func compile(t *testing.T) string {
 	program := filepath.Join(t.TempDir(), "sim.test")
 	build := exec.CommandContext(t.Context(), "go", "test", "-tags", "faults", "-c", "-o", program, "./internal/test/sim")
 	build.Dir = root(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the simulation does not compile: %v\n%s", err, out)
-	}
+	out, err := build.CombinedOutput()
+	assert.Must(t, err == nil, "the simulation does not compile: %v\n%s", err, out)
 	return program
 }
 

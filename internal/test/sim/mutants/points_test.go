@@ -31,12 +31,9 @@ func TestTheTableHasThePointsOfTheCode(t *testing.T) {
 			"mutant %s: the table must say what shows it: a seed, a scenario or another mutant", m.Name)
 		for _, point := range m.Points() {
 			points[point] = true
-			if code[point] == nil {
-				t.Errorf("mutant %s: the code must have fault.On(%q) where the protection stands, or the table must go without it", m.Name, point)
-			}
-			if !slices.Contains(fault.Names, point) {
-				t.Errorf("mutant %s: internal/fault/names.go must name %s", m.Name, point)
-			}
+			assert.That(t, code[point] != nil,
+				"mutant %s: the code must have fault.On(%q) where the protection stands, or the table must go without it", m.Name, point)
+			assert.That(t, slices.Contains(fault.Names, point), "mutant %s: internal/fault/names.go must name %s", m.Name, point)
 		}
 	}
 	for point, where := range code {

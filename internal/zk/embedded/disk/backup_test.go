@@ -37,9 +37,7 @@ func TestABackupHasEverything(t *testing.T) {
 		r.add(2, 100+i)
 		var copied bytes.Buffer
 		n, err := r.Backup(t.Context(), &copied)
-		if err != nil || n != int64(copied.Len()) {
-			t.Fatalf("copied %d of %d: %v", copied.Len(), n, err)
-		}
+		assert.Must(t, err == nil && n == int64(copied.Len()), "copied %d of %d: %v", copied.Len(), n, err)
 		sum, other := restored(t, copied.Bytes())
 		want := Summary{Bytes: n, LastZxid: r.last(), SnapshotZxid: r.model.zxid, Transactions: int64(len(r.model.txns)), Created: sum.Created, Written: sum.Written}
 		assert.That(t, sum == want && !sum.Created.Before(start) && !sum.Written.Before(sum.Created) && !sum.Written.After(time.Now()),
@@ -144,12 +142,8 @@ func TestVerifyFindsWhatOpenFindsAndMore(t *testing.T) {
 		_, err := Verify(path)
 		return err
 	}
-	if err := check(b); err != nil {
-		t.Error(err)
-	}
-	if err := check(b[:len(b)-pageSize]); !errors.Is(err, ErrDamaged) {
-		t.Errorf("cut off: %v", err)
-	}
+	assert.Nil(t, check(b))
+	assert.ErrorIs(t, check(b[:len(b)-pageSize]), ErrDamaged, "cut off")
 	if _, err := Verify(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}

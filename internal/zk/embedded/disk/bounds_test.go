@@ -74,9 +74,8 @@ func TestTheFileStopsGrowing(t *testing.T) {
 			assert.That(t, late <= early+early/10 && late <= bound,
 				"the file has grown from %d to %d bytes, with a bound of %d", early, late, bound)
 			r.Store.Close()
-			if _, err := Verify(r.path); err != nil {
-				t.Error(err)
-			}
+			_, err := Verify(r.path)
+			assert.Nil(t, err)
 		})
 	}
 }
@@ -93,9 +92,8 @@ func TestASnapshotIsDueWhenTheLogIsLongerThanAllowed(t *testing.T) {
 	r.reopen()
 	assert.That(t, r.SnapshotDue(), "not due after the one under way was dropped")
 	r.snapshot(1, 200_000, 10)
-	if got := r.progress.LogBytes; got <= 0 || got > 5_000 {
-		t.Errorf("%d bytes of log are behind the snapshot", got)
-	}
+	got := r.progress.LogBytes
+	assert.That(t, got > 0 && got <= 5_000, "%d bytes of log are behind the snapshot", got)
 	for r.progress.LogBytes <= 2*r.progress.Whole.Bytes {
 		assert.Must(t, !r.SnapshotDue(), "due with %d bytes of log behind a snapshot of %d", r.progress.LogBytes, r.progress.Whole.Bytes)
 		r.add(1, 9_000)

@@ -99,9 +99,7 @@ func TestWhatWasAcknowledgedSurvivesKill9(t *testing.T) {
 			acknowledged = n
 		}
 		<-p.Done()
-		if stderr.Len() > 0 || before == acknowledged {
-			t.Fatalf("after %d: %s", acknowledged, stderr.String())
-		}
+		assert.Must(t, stderr.Len() <= 0 && before != acknowledged, "after %d: %s", acknowledged, stderr.String())
 		last, snapshot := readBack(t, dir)
 		// The batch whose acknowledgement did not get out may be there.
 		assert.Must(t, last >= acknowledged && last <= acknowledged+7, "acknowledged up to %d, and %d is there", acknowledged, last)

@@ -155,7 +155,7 @@ func TestEveryWriteAndSyncMayFail(t *testing.T) {
 					m.append(faultBatch(i, &m))
 				}
 				s, err := Open(Config{Dir: dir})
-				assert.Must(t, err == nil, "%s %d: %v", call, n, err)
+				assert.NoError(t, err, "%s %d", call, n)
 				got, err := load(s)
 				assert.NoError(t, err)
 				if err := m.differs(got); err != nil {

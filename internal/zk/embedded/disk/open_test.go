@@ -77,9 +77,8 @@ func TestWhatAnUnfinishedStartLeftIsSweptAway(t *testing.T) {
 	left := filepath.Join(r.dir, FileName+".new-123")
 	assert.NoError(t, os.WriteFile(left, []byte("half"), 0o600))
 	r.reopen()
-	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("still there: %v", err)
-	}
+	_, err := os.Stat(left)
+	assert.That(t, errors.Is(err, os.ErrNotExist), "still there: %v", err)
 }
 
 func TestWhatIsNoStoreIsRefused(t *testing.T) {
@@ -123,7 +122,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 				s.Close()
 			}
 			if c.says == "" {
-				assert.That(t, err == nil, "%v", err)
+				assert.Nil(t, err)
 				return
 			}
 			if err == nil || (c.want != nil && !errors.Is(err, c.want)) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), path) {
@@ -131,9 +130,8 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 			}
 			assert.That(t, !errors.Is(err, ErrDamaged) || strings.Contains(err.Error(), "gateway restore"),
 				"it does not say what to do: %v", err)
-			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
-				t.Error("the file was changed")
-			}
+			after, _ := os.ReadFile(path)
+			assert.That(t, bytes.Equal(before, after), "the file was changed")
 		})
 	}
 }
@@ -141,9 +139,8 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 func TestADirectoryThatIsAFileIsRefused(t *testing.T) {
 	path := filepath.Join(shm(t), "data")
 	assert.NoError(t, os.WriteFile(path, nil, 0o600))
-	if _, err := Open(Config{Dir: path}); err == nil || !strings.Contains(err.Error(), "not a directory") {
-		t.Error(err)
-	}
+	_, err := Open(Config{Dir: path})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "not a directory"), "%v", err)
 }
 
 func TestWithoutPermissionNothingIsOpened(t *testing.T) {
@@ -154,9 +151,8 @@ func TestWithoutPermissionNothingIsOpened(t *testing.T) {
 	r.Store.Close()
 	for path, mode := range map[string]os.FileMode{r.path: 0o400, r.dir: 0} {
 		assert.NoError(t, os.Chmod(path, mode))
-		if _, err := Open(r.config); !errors.Is(err, os.ErrPermission) {
-			t.Errorf("%s with mode %o: %v", path, mode, err)
-		}
+		_, err := Open(r.config)
+		assert.That(t, errors.Is(err, os.ErrPermission), "%s with mode %o: %v", path, mode, err)
 		os.Chmod(path, 0o700)
 	}
 	r.open()

@@ -37,9 +37,8 @@ func TestRightsThatGiveTheStoreAwayAreWarnedOf(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if said := reopen(); !strings.Contains(said, c.says) || c.says == "" && said != "" {
-				t.Errorf("said %q", said)
-			}
+			said := reopen()
+			assert.That(t, strings.Contains(said, c.says) && (c.says != "" || said == ""), "said %q", said)
 		})
 	}
 }

@@ -67,9 +67,8 @@ func TestOfASnapshotThatWasNotFinishedNothingCounts(t *testing.T) {
 	}
 	r.snapshot(2, 5_000, 1)
 	r.reopen()
-	if c := r.contents(); len(c.buckets) != 3 {
-		t.Errorf("buckets: %v", c.buckets)
-	}
+	c := r.contents()
+	assert.That(t, len(c.buckets) == 3, "buckets: %v", c.buckets)
 }
 
 func TestASnapshotMayBeBegunAgain(t *testing.T) {
@@ -190,9 +189,8 @@ func TestAnAppendThatFailedIsTheLastOne(t *testing.T) {
 func TestTheSecretStaysAndIsOnesOwn(t *testing.T) {
 	r, other := newRig(t), newRig(t)
 	secret := bytes.Clone(r.Secret())
-	if len(secret) < 16 || bytes.Equal(secret, make([]byte, len(secret))) || bytes.Equal(secret, other.Secret()) {
-		t.Errorf("secrets %x and %x", secret, other.Secret())
-	}
+	assert.That(t, len(secret) >= 16 && !bytes.Equal(secret, make([]byte, len(secret))) && !bytes.Equal(secret, other.Secret()),
+		"secrets %x and %x", secret, other.Secret())
 	r.reopen()
 	assert.That(t, bytes.Equal(secret, r.Secret()), "it has changed")
 }
@@ -205,7 +203,5 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 	for what, err := range map[string]error{"append": r.Append(embedded.Batch{Txns: txns(0, 1, 0)}), "load": loading, "backup": backup} {
 		assert.That(t, errors.Is(err, ErrClosed), "%s: %v", what, err)
 	}
-	if err := r.Store.Close(); err != nil {
-		t.Errorf("closed twice: %v", err)
-	}
+	assert.Nil(t, r.Store.Close(), "closed twice")
 }

@@ -86,9 +86,7 @@ func FuzzRequest(f *testing.F) {
 			assert.NoError(t, err)
 			assert.NoError(t, replica.Apply(again))
 		}
-		if dump(replica) != dump(r.s) {
-			t.Fatalf("replayed:\n%s\nlived:\n%s", dump(replica), dump(r.s))
-		}
+		assert.Must(t, dump(replica) == dump(r.s), "replayed:\n%s\nlived:\n%s", dump(replica), dump(r.s))
 		other.stat("/") // which needs no permission and cannot go
 	})
 }
@@ -108,7 +106,7 @@ func FuzzDecodeTxn(f *testing.F) {
 		}
 		encoded := txn.AppendTo(nil)
 		again, err := DecodeTxn(encoded)
-		assert.Must(t, err == nil, "its own encoding is refused: %v", err)
+		assert.NoError(t, err, "its own encoding is refused")
 		assert.Must(t, bytes.Equal(again.AppendTo(nil), encoded), "%+v came back as %+v", txn, again)
 		txn.Zxid = 1
 		_ = New(Config{}).Apply(txn) // may be refused

@@ -229,9 +229,8 @@ func check(t testing.TB, s *State) {
 		assert.Must(t, count == table.count && len(watchers) == table.watchers,
 			"%d watches of %d connections, counted %d of %d", count, len(watchers), table.count, table.watchers)
 		for c, n := range watchers {
-			if len(c.watches[table.kind]) != n {
-				t.Fatalf("a connection with %d watches has %d on its list", n, len(c.watches[table.kind]))
-			}
+			assert.Must(t, len(c.watches[table.kind]) == n,
+				"a connection with %d watches has %d on its list", n, len(c.watches[table.kind]))
 		}
 	}
 	assert.Must(t, len(s.tree.changes) == 0 && len(s.ops) == 0, "a transaction was left behind")

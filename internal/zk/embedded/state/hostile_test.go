@@ -20,9 +20,8 @@ func TestDeletingThroughTwoSlashesFindsNoNode(t *testing.T) {
 			if op == wire.OpMulti {
 				body = multi(wire.MultiOp{Op: wire.OpDelete, Record: body})
 			}
-			if reply := c.do(op, body); op == wire.OpDelete && reply.Header.Err != wire.ErrNoNode {
-				t.Errorf("%q: %v, want no node", path, reply.Header.Err)
-			}
+			reply := c.do(op, body)
+			assert.That(t, op != wire.OpDelete || reply.Header.Err == wire.ErrNoNode, "%q: %v, want no node", path, reply.Header.Err)
 		}
 	}
 	c.stat("/a/b")
@@ -39,9 +38,8 @@ func TestAMultiReadMakesNoReplyAboveTheBound(t *testing.T) {
 		reads = append(reads, wire.MultiOp{Op: wire.OpGetData, Record: &wire.ReadRequest{Path: "/"}})
 	}
 	c.must(wire.OpMultiRead, multi(reads[:5]...))
-	if reply := c.do(wire.OpMultiRead, multi(reads...)); !reply.Close || !reply.None || reply.Body != nil {
-		t.Errorf("2 MB of a bound of 1 MB were answered: close %v", reply.Close)
-	}
+	reply := c.do(wire.OpMultiRead, multi(reads...))
+	assert.That(t, reply.Close && reply.None && reply.Body == nil, "2 MB of a bound of 1 MB were answered: close %v", reply.Close)
 	r.s.tree.root.data = nil
 	for i := range 1000 {
 		c.create(fmt.Sprintf("/a-rather-long-name-of-a-child-%d", i), 0)
@@ -64,9 +62,8 @@ func TestIdentitiesOfAConnectionAreBounded(t *testing.T) {
 	}
 	c.login("user0") // is one already
 	more := &wire.AuthRequest{Scheme: "digest", Auth: []byte("one:more")}
-	if reply := c.do(wire.OpAuth, more); reply.Header.Err != wire.ErrAuthFailed || !reply.Close {
-		t.Errorf("one more: %v, close %v", reply.Header.Err, reply.Close)
-	}
+	reply := c.do(wire.OpAuth, more)
+	assert.That(t, reply.Header.Err == wire.ErrAuthFailed && reply.Close, "one more: %v, close %v", reply.Header.Err, reply.Close)
 }
 
 // An ACL is looked through for each operation on its node, and "auth" in it stands for all identities of a client: without a

@@ -23,9 +23,7 @@ func lockkeeperTree(t testing.TB, locks int) *rig {
 		body := multi(
 			wire.MultiOp{Op: wire.OpCreate, Record: creation(dir, 0)},
 			wire.MultiOp{Op: wire.OpCreate, Record: &wire.CreateRequest{Path: contender, Data: make([]byte, 150), ACL: everyone, Flags: wire.FlagSequential}})
-		if reply := c.s.Request(c.conn, 1, wire.RequestHeader{Op: wire.OpMulti}, body.AppendTo(nil)); reply.Txn.Err != wire.OK {
-			t.Fatal(reply.Txn.Err)
-		}
+		assert.MustEqual(t, c.s.Request(c.conn, 1, wire.RequestHeader{Op: wire.OpMulti}, body.AppendTo(nil)).Txn.Err, wire.OK)
 	}
 	return r
 }
@@ -56,9 +54,8 @@ func TestLocksTakeLittleMemory(t *testing.T) {
 	before = liveHeap()
 	restored, err := restore(pieces)
 	assert.NoError(t, err)
-	if again := float64(liveHeap()-before) / locks; again > perLock+10 {
-		t.Errorf("%.0f bytes once it is restored, had %.0f", again, perLock)
-	}
+	again := float64(liveHeap()-before) / locks
+	assert.That(t, again <= perLock+10, "%.0f bytes once it is restored, had %.0f", again, perLock)
 	runtime.KeepAlive(r)
 	runtime.KeepAlive(pieces)
 	runtime.KeepAlive(restored)

@@ -28,9 +28,8 @@ func TestChildrenAreListedInByteOrder(t *testing.T) {
 		assert.MustSlices(t, c.childrenOf("/d"), want)
 		check(t, c.s)
 	}
-	if got := c.stat("/d"); got.NumChildren != 2 || got.Cversion != int32(2*len(names)-2) {
-		t.Errorf("%+v", got)
-	}
+	got := c.stat("/d")
+	assert.That(t, got.NumChildren == 2 && got.Cversion == int32(2*len(names)-2), "%+v", got)
 }
 
 func TestASessionsNodesAreListedAndGoInTheOrderOfTheirCreation(t *testing.T) {
@@ -90,8 +89,7 @@ func TestASnapshotFromTheTimeOfHashTablesIsRestored(t *testing.T) {
 	if want := []string{"/big/n16", "/big/n20", "/big/n24", "/big/last", ""}; !slices.Equal(paths, want) { // "" is the end itself
 		t.Errorf("with the session go %q, want %q", paths, want)
 	}
-	if txns := s.Reap(r.now); len(txns) != 1 || txns[0].Ops[0].Path != "/ttl" {
-		t.Errorf("reaped %+v", txns)
-	}
+	txns := s.Reap(r.now)
+	assert.That(t, len(txns) == 1 && txns[0].Ops[0].Path == "/ttl", "reaped %+v", txns)
 	check(t, s)
 }

@@ -115,9 +115,8 @@ func (w *walk) multi(c *client) {
 	before := dump(w.s)
 	if reply := c.do(wire.OpMulti, multi(ops...)); reply.Txn.Err != wire.OK {
 		after := strings.Replace(dump(w.s), fmt.Sprintf("zxid %d ", reply.Txn.Zxid), fmt.Sprintf("zxid %d ", reply.Txn.Zxid-1), 1)
-		if diff := cmp.Diff(before, after); diff != "" {
-			w.t.Fatalf("a multi that failed with %v left something: -before +after\n%s", reply.Txn.Err, diff)
-		}
+		diff := cmp.Diff(before, after)
+		assert.Must(w.t, diff == "", "a multi that failed with %v left something: -before +after\n%s", reply.Txn.Err, diff)
 	}
 }
 
@@ -128,7 +127,7 @@ func TestAReplayedLogGivesTheSameState(t *testing.T) {
 		replica := New(Config{})
 		for _, txn := range r.txns {
 			again, err := DecodeTxn(txn.AppendTo(nil))
-			assert.Must(t, err == nil, "seed %d: %+v: %v", seed, txn, err)
+			assert.NoError(t, err, "seed %d: %+v", seed, txn)
 			if diff := cmp.Diff(txn, again, cmp.Comparer(func(a, b []TxnOp) bool { return len(a) == len(b) && (len(a) == 0 || cmp.Equal(a, b)) })); diff != "" {
 				t.Fatalf("seed %d: -written +read\n%s", seed, diff)
 			}
@@ -147,9 +146,8 @@ func TestTheSameRequestsGiveTheSameRepliesAndEvents(t *testing.T) {
 	events := 0
 	for seed := range uint64(20) {
 		a, b := wander(t, seed, 600), wander(t, seed, 600)
-		if diff := cmp.Diff(a.said.String(), b.said.String()); diff != "" {
-			t.Fatalf("seed %d: -first +second\n%s", seed, diff)
-		}
+		diff := cmp.Diff(a.said.String(), b.said.String())
+		assert.Must(t, diff == "", "seed %d: -first +second\n%s", seed, diff)
 		events += strings.Count(a.said.String(), "event")
 	}
 	assert.Must(t, events >= 200, "only %d events: the walks do nothing", events)

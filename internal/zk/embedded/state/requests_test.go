@@ -34,9 +34,8 @@ func TestAnswersThatDifferOnPurpose(t *testing.T) {
 		r := c.do(test.op, test.body)
 		assert.That(t, r.Header.Err == test.want && (test.want == wire.OK) == (r.None && r.Close), "%s: %+v", name, r)
 		assert.That(t, r.Txn == nil || r.Txn.Err == test.want, "%s is logged as %+v", name, r.Txn)
-		if _, nodes, _ := strings.Cut(dump(c.s), "nodes"); !strings.HasSuffix(before, nodes) {
-			t.Errorf("%s: something was done", name)
-		}
+		_, nodes, _ := strings.Cut(dump(c.s), "nodes")
+		assert.That(t, strings.HasSuffix(before, nodes), "%s: something was done", name)
 		check(t, c.s)
 	}
 }
@@ -56,9 +55,8 @@ func TestAFreshServerHasZooKeepersOwnNodes(t *testing.T) {
 	if want := []wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}}; !slices.Equal(acl, want) {
 		t.Errorf("the configuration's ACL is %v", acl)
 	}
-	if counts := c.s.Counts(); counts.Nodes != 5 || counts.DataSize != 44 {
-		t.Errorf("counts %+v", counts)
-	}
+	counts := c.s.Counts()
+	assert.That(t, counts.Nodes == 5 && counts.DataSize == 44, "counts %+v", counts)
 }
 
 // The rig overwrites every request after the call.

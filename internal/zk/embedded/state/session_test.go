@@ -23,13 +23,10 @@ func TestASessionsNodesGoInOneTransaction(t *testing.T) {
 	r.log(txn)
 	assert.That(t, txn.Zxid == before+1 && len(txn.Ops) == 6 && txn.Ops[5].Kind == TxnCloseSession && txn.Session == 1 && txn.Time == 77,
 		"%+v", txn)
-	if got := w.took(); len(got) != 5 {
-		t.Errorf("events %q", got)
-	}
+	got := w.took()
+	assert.That(t, len(got) == 5, "events %q", got)
 	assert.Slices(t, w.childrenOf("/p"), []string{"mine"}, "left")
-	if s := w.stat("/p"); s.Pzxid != txn.Zxid {
-		t.Errorf("%+v", s)
-	}
+	assert.Equal(t, w.stat("/p").Pzxid, txn.Zxid)
 	assert.That(t, !r.s.HasSession(1) && r.s.CloseSession(78, 1) == nil, "the session is still there")
 	check(t, r.s)
 }
@@ -94,9 +91,7 @@ func TestANodeGoesWhenItsTimeToLiveIsOver(t *testing.T) {
 	}
 	c.must(wire.OpCreateTTL, &wire.CreateTTLRequest{CreateRequest: *creation("/t", wire.FlagPersistentTTL), TTL: 1})
 	c.create("/t/child", 0)
-	if got := reap(1 << 50); got != nil {
-		t.Errorf("%q went with a child", got)
-	}
+	assert.That(t, reap(1<<50) == nil, "went with a child")
 }
 
 func TestOneReapIsBounded(t *testing.T) {

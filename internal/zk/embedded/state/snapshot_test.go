@@ -59,9 +59,8 @@ func (p *taking) restoredT(t testing.TB) *State {
 	t.Helper()
 	s, err := restore(p.pieces)
 	assert.NoError(t, err)
-	if diff := cmp.Diff(p.want, dump(s)); diff != "" {
-		t.Fatalf("-was +restored\n%s", diff)
-	}
+	diff := cmp.Diff(p.want, dump(s))
+	assert.Must(t, diff == "", "-was +restored\n%s", diff)
 	check(t, s)
 	return s
 }
@@ -106,9 +105,8 @@ func (sn *snapshots) between(r *rig) {
 		sn.longest = max(sn.longest, len(p.pieces))
 		again := p.restoredT(sn.t)
 		catchUp(sn.t, again, r.txns)
-		if diff := cmp.Diff(dump(r.s), dump(again)); diff != "" {
-			sn.t.Fatalf("-lived +restored and replayed\n%s", diff)
-		}
+		diff := cmp.Diff(dump(r.s), dump(again))
+		assert.Must(sn.t, diff == "", "-lived +restored and replayed\n%s", diff)
 		r.takeOver(again)
 	}
 }
@@ -218,14 +216,12 @@ func TestASessionsNodesKeepTheirOrder(t *testing.T) {
 	}
 	again := p.restoredT(t)
 	c.delete(paths[len(paths)-1])
-	if roster := &r.s.owners.sessions[1].ephemerals; roster.gone > 0 {
-		t.Errorf("%d places are empty after the snapshot", roster.gone)
-	}
+	roster := &r.s.owners.sessions[1].ephemerals
+	assert.That(t, roster.gone <= 0, "%d places are empty after the snapshot", roster.gone)
 	catchUp(t, again, r.txns)
 	lived, restored := r.s.CloseSession(r.now, 1), again.CloseSession(r.now, 1)
-	if diff := cmp.Diff(lived, restored); diff != "" || len(lived.Ops) < 39 {
-		t.Errorf("%d nodes went: -lived +restored\n%s", len(lived.Ops), diff)
-	}
+	diff := cmp.Diff(lived, restored)
+	assert.That(t, diff == "" && len(lived.Ops) >= 39, "%d nodes went: -lived +restored\n%s", len(lived.Ops), diff)
 }
 
 // largeT is a state with so many nodes in one directory that they are kept in a map, and its snapshot in many pieces.

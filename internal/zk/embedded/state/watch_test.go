@@ -3,6 +3,7 @@ package state
 import (
 	"testing"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -24,9 +25,8 @@ func TestADetachedConnectionHearsNothing(t *testing.T) {
 	w.watch(wire.OpExists, "/a/b")
 	w.watch(wire.OpGetChildren, "/zookeeper")
 	r.s.Detach(w.conn)
-	if counts := r.s.Counts(); counts.Watches != 0 || counts.Conns != 1 || !r.s.HasSession(2) {
-		t.Errorf("left: %+v", counts)
-	}
+	counts := r.s.Counts()
+	assert.That(t, counts.Watches == 0 && counts.Conns == 1 && r.s.HasSession(2), "left: %+v", counts)
 	c.create("/a", 0)
 	w.expect()
 	r.s.Attach(w.conn)
