@@ -32,9 +32,14 @@ run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (
 	@printf 'Take a lock for 30 seconds:\n\n  curl -sX POST '"'%s/v1/locks/deploy/leases?ttl=30s&owner=me'"'\n\n' "$$LISTEN"
 	@exec bin/gateway --listen "$$LISTEN" $$GATEWAY_FLAGS
 
-# What owns goroutines: its unit tests run with the race detector, which takes five times as long.
-CONCURRENT = ./internal/dashboard ./internal/events ./internal/fleet ./internal/httpapi/... ./internal/locks/manager ./internal/outbox \
-	./internal/webhooks ./internal/zk/conn ./internal/zk/embedded ./internal/zk/observer ./internal/zk/session ./internal/zk/standalone
+# What owns goroutines: its tests run with the race detector, which takes five times as long. HEAVY are those of which make test
+# runs only the unit tests so, and all tests without it.
+HEAVY = ./internal/locks/manager ./internal/httpapi ./internal/webhooks
+RACED = ./internal/dashboard ./internal/events ./internal/fleet ./internal/httpapi/connlimit ./internal/outbox \
+	./internal/zk/conn ./internal/zk/embedded ./internal/zk/observer ./internal/zk/session ./internal/zk/standalone
+CONCURRENT = $(HEAVY) $(RACED)
+# The packages that take longest begin first, so that the others fill the gaps.
+LONGEST = ./internal/test/e2e ./internal/test/interop ./internal/test/chaos ./internal/test/sim ./internal/test/clients
 
 # -short leaves out what starts programs and servers, and what counts by the thousand.
 .PHONY: check
@@ -51,9 +56,10 @@ test: ## everything that guards a change (some 7 minutes on 2 cores, by its proc
 	@$(MAKE) lint
 	@$(MAKE) vulncheck
 	@scripts/check-generated
-	go test -short -race -vet=off -timeout 10m $(CONCURRENT)
+	go test -short -race -vet=off -p 3 -timeout 10m $(HEAVY)
+	go test -race -vet=off -p 3 -timeout 10m $(RACED)
 	go test -race -vet=off -run 'TestSeeds$$' ./internal/test/sim
-	go test -vet=off -p 3 -timeout 15m ./...
+	go test -vet=off -p 3 -timeout 15m $(LONGEST) $$(go list ./... | grep -vxFf <(go list $(RACED)))
 	@$(MAKE) sim
 
 # What runs on the embedded server runs a second time, on Debian's ZooKeeper: in make test the difference test stands for that.
