@@ -243,16 +243,6 @@ func (m *monitor) sleep(ctx context.Context, wake <-chan struct{}, atMost time.D
 	return nil
 }
 
-// getOutside reads a node under the session, within answerWithin. The monitor is held, and released meanwhile.
-func (m *monitor) getOutside(ctx context.Context, session term.Session, path string) (data []byte, stat zk.Stat, err error) {
-	m.outside(func() {
-		ctx, cancel := context.WithTimeout(ctx, answerWithin)
-		defer cancel()
-		data, stat, err = session.Get(ctx, path)
-	})
-	return data, stat, err
-}
-
 // effect queues act until the monitor is free.
 func (m *monitor) effect(act func()) { m.effects = append(m.effects, act) }
 

@@ -41,12 +41,8 @@ type target struct {
 	err     error        // over: why this call did not end it; errEnded, zk.ErrBadVersion, ...
 }
 
-var (
-	// errEnded: it had ended, or ended for another reason meanwhile.
-	errEnded = errors.New("it has ended")
-	// errChanged: it is not what the caller has seen; it is to be looked for again.
-	errChanged = errors.New("it is being changed all the time; repeat the request")
-)
+// errEnded: it had ended, or ended for another reason meanwhile.
+var errEnded = errors.New("it has ended")
 
 // why returns the reason for a target's end. A lease that has ended already keeps its reason when its contender is
 // deleted.
