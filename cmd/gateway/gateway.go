@@ -139,11 +139,14 @@ func (g *gateway) makeServers(on listeners) {
 		httpapi.Configure(server)
 		return server
 	}
-	server := serverOf(g.api)
+	clients := http.Handler(g.api)
+	if on.fleet != on.clients {
+		clients = g.api.Public()
+	}
+	server := serverOf(clients)
 	g.connections.Bound(server)
 	g.servers, g.listeners = []*http.Server{server}, []net.Listener{g.connections.Listener(on.clients)}
 	if on.fleet != on.clients {
-		server.Handler = g.api.Public()
 		fleetServer := serverOf(g.api.FleetOnly())
 		g.servers, g.listeners = append(g.servers, fleetServer), append(g.listeners, g.limits.boundBesides(fleetServer, on.fleet, g.log.With("part", "fleet")))
 	}

@@ -494,3 +494,43 @@ func TestTheTypeOfAProblemIsAPageOfTheGateway(t *testing.T) {
 	g.expect(t, 304, "", "GET", "/problems/held_by_other", apitest.Header("If-None-Match", a.Header.Get("ETag")))
 	g.expect(t, 404, "route_not_found", "GET", "/problems/nothing")
 }
+
+func TestD26HTTP2WithPriorKnowledge(t *testing.T) {
+	g := serve(t)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	response, err := client.Get(g.url + "/v1/info")
+	if err != nil || response.ProtoMajor != 2 || response.StatusCode != 200 {
+		t.Fatalf("%v %+v", err, response)
+	}
+	response.Body.Close()
+	// A client that goes away gives its wait up, as over HTTP/1.
+	asked, gone := make(chan bool, 1), make(chan bool, 1)
+	g.lock = func(ctx context.Context, _ locks.LockRequest) (locks.Lock, error) {
+		asked <- true
+		<-ctx.Done()
+		gone <- true
+		return locks.Lock{}, &locks.Error{Code: locks.CodeCancelled}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	req, _ := http.NewRequestWithContext(ctx, "GET", g.url+"/v1/locks/x?wait=5m&since=a", nil)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := client.Do(req)
+		answered <- err
+	}()
+	<-asked
+	cancel()
+	<-gone
+	if err := <-answered; err == nil {
+		t.Error("a request that was given up was answered")
+	}
+	req, _ = http.NewRequestWithContext(t.Context(), "GET", g.url+"/v1/locks", nil)
+	req.Host = "evil.example"
+	if response, err = client.Do(req); err != nil || response.StatusCode != 421 {
+		t.Fatalf("%v %+v", err, response)
+	}
+	response.Body.Close()
+}

@@ -14,6 +14,7 @@ const (
 	writeTimeout      = 30 * time.Second // the answer
 	idleTimeout       = 5 * time.Minute  // clients heartbeat on kept connections
 	maxHeader         = 16 << 10
+	maxRequests       = 100 // of one connection of HTTP/2 at the same time
 	// lingerWithin is how long a connection stays open for the body of a request that was refused before it was read. A
 	// connection that is closed while its client still sends is reset, and a reset may destroy the answer.
 	lingerWithin = 500 * time.Millisecond
@@ -30,6 +31,12 @@ func Configure(srv *http.Server) {
 	srv.IdleTimeout = idleTimeout
 	srv.MaxHeaderBytes = maxHeader
 	srv.DisableGeneralOptionsHandler = true // OPTIONS * is guarded like the rest
+	// HTTP/2 without TLS is for clients that know it (prior knowledge). Requests of one connection count like others where
+	// they wait; what a connection may hold back in memory is bounded here.
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxRequests, MaxReceiveBufferPerConnection: largeBody, MaxReceiveBufferPerStream: maxBody}
 }
 
 // places bounds what there may be of one kind at the same time.

@@ -63,7 +63,12 @@ type conn struct {
 	state   state
 	since   time.Time // when it became quiet
 	links   [2]link   // by scope
-	body    body      // of the current request; the goroutine that serves it owns this
+	body    body      // of the current request of HTTP/1; the goroutine that serves it owns this
+
+	// multiplexed: it speaks HTTP/2, and may have several requests at the same time. asking are its requests under way, and
+	// awaiting those of them whose body has not arrived whole.
+	multiplexed      bool
+	asking, awaiting int
 }
 
 // New makes a limiter. Refusals are logged to log.
@@ -90,10 +95,15 @@ func (l *Limiter) Bound(server *http.Server) {
 			return
 		}
 		awaits := r.Body != nil && r.Body != http.NoBody
-		if !c.asked(awaits, time.Now()) {
+		if !c.asked(r.ProtoMajor == 2, awaits, time.Now()) {
 			panic(http.ErrAbortHandler) // closed at this very moment: the client cannot read an answer
 		}
-		if awaits {
+		switch {
+		case r.ProtoMajor == 2:
+			own := &body{ReadCloser: r.Body, conn: c, read: !awaits}
+			r.Body = own
+			defer func() { c.finished(own.read, time.Now()) }()
+		case awaits:
 			c.body = body{ReadCloser: r.Body, conn: c}
 			r.Body = &c.body
 			// net/http finishes the request by the type of its own body.
@@ -212,40 +222,74 @@ func (l *Limiter) leave(c *conn) {
 	}
 }
 
-// asked begins a request: one that awaits its body leaves the connection quiet until arrived. It is false when the
+// asked begins a request: a connection whose requests all await their bodies is quiet until arrived. It is false when the
 // connection has been closed in a newcomer's favor.
-func (c *conn) asked(awaits bool, now time.Time) bool {
+func (c *conn) asked(multiplexed, awaits bool, now time.Time) bool {
 	c.limiter.mu.Lock()
 	defer c.limiter.mu.Unlock()
-	switch {
-	case c.state == closed:
+	if c.state == closed {
 		return false
-	case awaits:
-		c.since = now
-		c.limiter.place(c, fresh)
-	default:
-		c.limiter.place(c, serving)
 	}
+	if c.multiplexed = multiplexed; !multiplexed {
+		c.asking, c.awaiting = 0, 0
+	}
+	c.asking++
+	if awaits {
+		c.awaiting++
+	}
+	c.replace(now)
 	return true
 }
 
-// arrived says that the request's body is there. It is false when the connection has been closed in a newcomer's favor.
+// replace puts a connection into the state of its requests. mu is held.
+func (c *conn) replace(now time.Time) {
+	to := serving
+	switch {
+	case c.asking == 0:
+		to = idle
+	case c.asking == c.awaiting:
+		to = fresh
+	}
+	if to != serving && (to != c.state || !c.multiplexed) { // further requests whose bodies never come buy no time
+		c.since = now
+	}
+	if to != c.state || to != serving && c.since == now {
+		c.limiter.place(c, to)
+	}
+}
+
+// arrived says that a request's body is there. It is false when the connection has been closed in a newcomer's favor.
 func (c *conn) arrived() bool {
 	c.limiter.mu.Lock()
 	defer c.limiter.mu.Unlock()
 	if c.state == closed {
 		return false
 	}
+	c.awaiting--
 	c.limiter.place(c, serving)
 	return true
 }
 
-// answered ends a request, whose body a handler need not have read.
+// finished ends a request of HTTP/2; arrived tells whether its body had come.
+func (c *conn) finished(arrived bool, now time.Time) {
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	if c.asking--; !arrived {
+		c.awaiting--
+	}
+	if c.state != closed {
+		c.replace(now)
+	}
+}
+
+// answered ends a request of HTTP/1, whose body a handler need not have read. A connection of HTTP/2 is idle for net/http
+// before its first request, too, and when a client has given up a request that is still being served.
 func (c *conn) answered() {
 	now := time.Now()
 	c.limiter.mu.Lock()
 	defer c.limiter.mu.Unlock()
-	if c.state != closed {
+	if c.state != closed && c.asking > 0 && !c.multiplexed {
+		c.asking, c.awaiting = 0, 0
 		c.since = now
 		c.limiter.place(c, idle)
 	}

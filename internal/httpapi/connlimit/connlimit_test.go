@@ -60,7 +60,7 @@ func (s *scene) mustOpen(from string) *conn {
 
 // served lets a connection have a request that is answered now.
 func (s *scene) served(c *conn) *conn {
-	assert.Must(s.t, c.asked(false, s.now), "the request was not begun")
+	assert.Must(s.t, c.asked(false, false, s.now), "the request was not begun")
 	c.answered()
 	c.since = s.now
 	s.now = s.now.Add(time.Millisecond)
@@ -81,8 +81,8 @@ func TestTheLongestQuietConnectionMakesRoom(t *testing.T) {
 	d := s.mustOpen("10.0.0.4")
 	s.wantClosed(true, b)
 	s.wantClosed(false, a, c, d)
-	assert.That(t, d.asked(false, s.now), "the newcomer's request was not begun")
-	assert.That(t, !b.asked(false, s.now), "a request was begun on a connection that is closed")
+	assert.That(t, d.asked(false, false, s.now), "the newcomer's request was not begun")
+	assert.That(t, !b.asked(false, false, s.now), "a request was begun on a connection that is closed")
 	if got := s.l.State(); got.Open != 3 || got.Displaced != 1 || got.Refused != 0 || len(s.l.addresses) != 3 {
 		t.Errorf("%+v, %d addresses", got, len(s.l.addresses))
 	}
@@ -91,8 +91,8 @@ func TestTheLongestQuietConnectionMakesRoom(t *testing.T) {
 func TestWhereNoConnectionIsQuietTheNewcomerIsClosed(t *testing.T) {
 	s := newScene(t, Limits{Connections: 2, PerAddress: 2})
 	a, b := s.mustOpen("10.0.0.1"), s.mustOpen("10.0.0.2")
-	a.asked(false, s.now)
-	b.asked(false, s.now)
+	a.asked(false, false, s.now)
+	b.asked(false, false, s.now)
 	for range 5 {
 		assert.Must(t, s.open("10.0.0.3") == nil, "there was room")
 	}
@@ -137,8 +137,8 @@ func TestAnAddressTakesRoomFromItselfAlone(t *testing.T) {
 	c := s.mustOpen("10.0.0.1")
 	s.wantClosed(true, a)
 	s.wantClosed(false, other, b, c)
-	b.asked(false, s.now)
-	c.asked(false, s.now)
+	b.asked(false, false, s.now)
+	c.asked(false, false, s.now)
 	assert.That(t, s.open("10.0.0.1") == nil, "an address has more than its share")
 	got := s.l.State()
 	assert.That(t, got.RefusedOfOneAddress == 1 && got.Refused == 0 && got.MostOfOneAddress == 2, "%+v", got)
@@ -203,9 +203,9 @@ func TestTheCountsAreTrueWhateverHappens(t *testing.T) {
 					all = append(all, c)
 				}
 			case n < 5:
-				pick().asked(false, s.now)
+				pick().asked(false, false, s.now)
 			case n < 6:
-				pick().asked(true, s.now)
+				pick().asked(false, true, s.now)
 			case n < 7:
 				pick().arrived()
 			case n < 9:
@@ -316,7 +316,7 @@ func BenchmarkARequest(b *testing.B) {
 	c := l.admit(&fake{from: "10.0.0.1"}, time.Now()).(*conn)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.asked(false, time.Time{})
+		c.asked(false, false, time.Time{})
 		c.answered()
 	}
 }
@@ -325,8 +325,8 @@ func BenchmarkARequest(b *testing.B) {
 func TestARequestWhoseBodyIsAwaitedIsQuietAfterItsGrace(t *testing.T) {
 	s := newScene(t, Limits{Connections: 2, PerAddress: 2})
 	mute, whole := s.mustOpen("10.0.0.1"), s.mustOpen("10.0.0.2")
-	mute.asked(true, s.now)
-	whole.asked(true, s.now)
+	mute.asked(false, true, s.now)
+	whole.asked(false, true, s.now)
 	assert.That(t, s.open("10.0.0.3") == nil, "a newcomer took the place of a request that had no time to arrive")
 	assert.That(t, whole.arrived(), "the body did not arrive")
 	s.now = s.now.Add(grace)
@@ -334,4 +334,88 @@ func TestARequestWhoseBodyIsAwaitedIsQuietAfterItsGrace(t *testing.T) {
 	s.wantClosed(true, mute)
 	s.wantClosed(false, whole)
 	assert.That(t, !mute.arrived(), "a body arrived on a connection that is closed")
+}
+
+func TestAConnectionOfHTTP2IsQuietWhenNoRequestOfItIsServed(t *testing.T) {
+	s := newScene(t, Limits{Connections: 2, PerAddress: 2})
+	c := s.mustOpen("10.0.0.1")
+	state := func(want state, since time.Time) {
+		t.Helper()
+		assert.That(t, c.state == want && (want == serving || c.since.Equal(since)), "state %d since %s, want %d since %s", c.state, c.since, want, since)
+	}
+	opened := s.now
+	c.answered() // net/http says so before the first request
+	state(fresh, opened)
+	at := func() time.Time { s.now = s.now.Add(time.Second); return s.now }
+	first := at()
+	assert.Must(t, c.asked(true, true, first), "not begun")
+	state(fresh, opened) // a body that never comes buys no time
+	assert.Must(t, c.asked(true, true, at()), "not begun")
+	state(fresh, opened)
+	assert.Must(t, c.asked(true, false, at()), "not begun")
+	state(serving, time.Time{})
+	c.answered() // the client has given up a request that is still served
+	state(serving, time.Time{})
+	quiet := at()
+	c.finished(true, quiet)
+	state(fresh, quiet) // two bodies are awaited
+	assert.Must(t, c.arrived(), "closed")
+	state(serving, time.Time{})
+	c.finished(true, at())
+	state(fresh, s.now)
+	c.finished(false, at())
+	state(idle, s.now)
+	s.mustOpen("10.0.0.2")
+	s.mustOpen("10.0.0.3")
+	s.wantClosed(true, c)
+	assert.That(t, !c.asked(true, false, at()), "a request was begun on a connection that is closed")
+}
+
+func TestAServerOfHTTP2KeepsToTheBound(t *testing.T) {
+	limiter := New(Limits{Connections: 2, PerAddress: 2}, slog.New(slog.DiscardHandler))
+	arrived, release := make(chan string, 8), make(chan bool)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		if r.URL.Path == "/wait" {
+			arrived <- r.Proto
+			<-release
+		}
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	limiter.Bound(server.Config)
+	server.Listener = limiter.Listener(server.Listener)
+	server.Start()
+	defer server.Close()
+	client := func() *http.Client {
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		t.Cleanup(transport.CloseIdleConnections)
+		return &http.Client{Transport: transport}
+	}
+	get := func(c *http.Client, path string) error {
+		response, err := c.Post(server.URL+path, "text/plain", strings.NewReader("body"))
+		if err == nil {
+			_, _ = io.ReadAll(response.Body)
+			response.Body.Close()
+		}
+		return err
+	}
+	busy := client()
+	waits := make(chan error, 2)
+	for range 2 { // over one connection
+		go func() { waits <- get(busy, "/wait") }()
+	}
+	assert.MustEqual(t, <-arrived, "HTTP/2.0")
+	<-arrived
+	for range 5 { // each takes the place of the one before, and none that of the busy one
+		assert.NoError(t, get(client(), "/"))
+	}
+	if s := limiter.State(); s.Open > 2 {
+		t.Errorf("%+v", s)
+	}
+	close(release)
+	assert.NoError(t, <-waits)
+	assert.NoError(t, <-waits)
 }
