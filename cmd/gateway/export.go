@@ -18,7 +18,7 @@ import (
 // exportCommand is the command line of gateway export.
 type exportCommand struct {
 	Output       string `name:"output" default:"-" placeholder:"FILE" help:"A file that does not exist yet; - is standard output, which must not be a terminal."`
-	LeaveForeign bool   `name:"leave-foreign" help:"Go on although other programs stand in the queues. They cannot be moved; leases that wait for them will hold on the new ZooKeeper."`
+	LeaveForeign bool   `name:"leave-foreign" help:"Go on although other programs are in the queues. They cannot be moved; leases that wait for them will hold on the new ZooKeeper."`
 }
 
 // Help is what gateway export --help adds.

@@ -96,7 +96,7 @@ func catalogue() []kind {
 			"Release the lease, and acquire the lock anew."},
 		{codeTooManyWebhooks, 409, "Too many webhooks", never,
 			"The fleet has as many webhooks as it may have.",
-			"Remove one, or let one tell more."},
+			"Remove one, or give one more event types."},
 		{code(locks.CodeEnded), 410, "The lease has ended", never,
 			"The lease has ended. The reason is in the answer.",
 			"Stop the work that the lock protects. Acquire the lock again, with a fresh idempotency key."},

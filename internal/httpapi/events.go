@@ -118,7 +118,7 @@ func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 }
 
 func tooManyStreams() *problem {
-	return &problem{code: codeTooManyStreams, detail: "ask again later, or another gateway: they tell the same story"}
+	return &problem{code: codeTooManyStreams, detail: "ask again later, or another gateway: its streams have the same events"}
 }
 
 // eventWriter is one way to write events to a client.

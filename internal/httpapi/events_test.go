@@ -249,7 +249,7 @@ func TestAStreamGoesOnBehindTheLastEventThatWasSeen(t *testing.T) {
 
 // EventSource asks for the same address again at each reconnect, with the id of
 // the last event that it saw: a since in the address is older by then.
-func TestTheLastEventIDIsStrongerThanSince(t *testing.T) {
+func TestTheLastEventIDTakesPrecedenceOverSince(t *testing.T) {
 	for _, form := range []string{"sse", "jsonl"} {
 		w := watch(t, events.Options{})
 		s := w.open(t, form)

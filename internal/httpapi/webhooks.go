@@ -54,7 +54,7 @@ func webhookProblem(err error) error {
 	case errors.Is(err, webhooks.ErrConflict):
 		return locks.Changed()
 	case errors.Is(err, webhooks.ErrTooMany):
-		return &problem{code: codeTooManyWebhooks, detail: "a fleet has at most " + strconv.Itoa(webhooks.MaxSubscriptions) + ": remove one, or have one tell more"}
+		return &problem{code: codeTooManyWebhooks, detail: "a fleet has at most " + strconv.Itoa(webhooks.MaxSubscriptions) + ": remove one, or give one more event types"}
 	case errors.Is(err, webhooks.ErrUnknown):
 		return &problem{code: code(locks.CodeOutcomeUnknown), detail: "it may have been done or not: look at the webhooks, then repeat what is missing", cause: err}
 	case errors.Is(err, webhooks.ErrUnavailable):

@@ -162,7 +162,7 @@ func (e *exporter) readAll(ctx context.Context) error {
 	}
 	if len(e.sum.Foreign) > 0 && !e.opt.LeaveForeign {
 		return offline.Refuse(KindForeign, "let those programs release their locks first, or leave them behind with --leave-foreign: leases that wait for them will hold on the new ZooKeeper",
-			"other programs stand in the queues, and cannot be moved: %s", offline.Few(e.sum.Foreign))
+			"other programs are in the queues, and cannot be moved: %s", offline.Few(e.sum.Foreign))
 	}
 	return nil
 }

@@ -2633,10 +2633,10 @@ type WatchEventsParams struct {
 	// Since The id of an event. The stream begins right behind it. Without it, with what happens next.
 	Since *EventSinceParam `form:"since,omitempty" json:"since,omitempty"`
 
-	// Format `sse` for server-sent events, `jsonl` for JSON lines. It is stronger than `Accept`.
+	// Format `sse` for server-sent events, `jsonl` for JSON lines. It takes precedence over `Accept`.
 	Format *WatchEventsParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// LastEventID As `since`, and stronger where both are given. Browsers send it when they reconnect.
+	// LastEventID As `since`, and takes precedence over it. Browsers send it when they reconnect.
 	LastEventID *LastEventIDParam `json:"Last-Event-ID,omitempty"`
 }
 

@@ -44,7 +44,7 @@ func (r *Replica) checkQueue(q *Queue, now *Counts, fail func(string, ...any)) (
 	}
 	hazards := q.hazardsNow()
 	if !slices.Equal(q.Extras().Hazards, hazards) {
-		fail("%s: %d hazards, told are %+v", q.Path, len(hazards), q.Hazards())
+		fail("%s: %d hazards, published are %+v", q.Path, len(hazards), q.Hazards())
 	}
 	if hazards != nil {
 		now.Hazardous++

@@ -207,7 +207,7 @@ func parseTemplate(key, s string, mode Mode) (template, error) {
 	case start != "" && isIDCharacter(start[len(start)-1]) || end != "" && isIDCharacter(end[0]):
 		return wrong("must have something beside %s that an id has not: no small letter, digit or dot", placeholder)
 	case !strings.HasSuffix(end, "-") && !strings.HasSuffix(end, "_"):
-		return wrong("must end in a dash or an underscore: what ZooKeeper's number is could not be told otherwise")
+		return wrong("must end in a dash or an underscore, before ZooKeeper's number")
 	case strings.HasSuffix(end, "--") || strings.HasSuffix(end, "_-"):
 		return wrong("must not end in a dash after a dash or an underscore: it would be taken for the number's sign")
 	}

@@ -70,7 +70,7 @@ func Policy() []Rule {
 		{ReqCreate, zk.ErrUnavailable, FindOut, FindOut, "the node may have been created"},
 		{ReqCreate, zk.ErrNodeExists, IsAnswer, FindOut, "after a lost attempt it may be our own"},
 		{ReqCreate, zk.ErrNoNode, IsAnswer, IsAnswer, "the parent is missing"},
-		{ReqCreate, zk.ErrEphemeralParent, IsAnswer, IsAnswer, "another program's ephemeral node stands in the parent's place"},
+		{ReqCreate, zk.ErrEphemeralParent, IsAnswer, IsAnswer, "another program's ephemeral node is in the parent's place"},
 		{ReqCreate, zk.ErrNoAuth, IsAnswer, IsAnswer, "the parent's ACL refuses us"},
 		{ReqCreate, zk.ErrSessionGone, SessionOver, SessionOver, "an expired session executes nothing"},
 
