@@ -22,7 +22,7 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 	if err := req.Normalize(); err != nil {
 		return locks.AcquireResult{}, err
 	}
-	if err := m.checkNotify(&req); err != nil {
+	if err := m.deliveries.check(&req); err != nil {
 		return locks.AcquireResult{}, err
 	}
 	if req.Token != "" {
@@ -86,7 +86,7 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 	}
 	q, code := m.obstacleOf(a.wants, locks.CodeHeldByOther)
 	never := code != locks.CodeHeldByOther // no lease may queue there
-	place := m.firstObstructed(a.wants)
+	place := firstObstructed(m.replica, a.wants)
 	if q == nil {
 		q = place
 	}
@@ -108,7 +108,7 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 		return res, nil, err
 	}
 	if place != nil {
-		if err := m.obstruct(place); err != nil {
+		if err := m.requests.obstruct(place); err != nil {
 			return locks.AcquireResult{}, nil, err
 		}
 		return locks.AcquireResult{}, place, nil
@@ -191,7 +191,7 @@ func (a *acquisition) prepare() error {
 // obstacleOf returns the queue that blocks the wants, or nil, and the error code for it.
 // That is code, or the code of another program's semaphore or mark, which no lease can join.
 func (m *Manager) obstacleOf(wants []locks.Want, code locks.Code) (*queues.Queue, locks.Code) {
-	if q := m.invalidAmong(wants); q != nil {
+	if q := invalidAmong(m.replica, wants, m.clock.Now().Boot()); q != nil {
 		return q, locks.CodeLockInvalid
 	}
 	if q := semaphoreAmong(m.replica, wants); q != nil {
@@ -281,7 +281,7 @@ func (a *acquiringLease) fail(err error, now time.Duration) (done bool) {
 func (a *acquiringLease) succeed(now time.Duration) (done bool) {
 	a.leave(now)
 	a.l.claim(a.m, now) // a client with the token knows of the grant
-	view := a.m.viewOwn(a.l)
+	view := a.m.answers.own(a.l)
 	view.Token = a.m.fleet.tokens.Make(a.l.id())
 	if view.NotifyURL != "" {
 		a.l.rareFields.telling.given, view.NotifySecret = true, notifySecret(a.m.fleet.layout.Keys[0], a.l.id())
@@ -455,7 +455,7 @@ func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (l
 	}
 	var entry *keyEntry
 	var err error
-	m.outside(func() { entry, err = m.readKey(ctx, session, hash) })
+	m.outside(func() { entry, err = m.fleet.readKey(ctx, session, hash) })
 	switch {
 	case err != nil:
 		return locks.AcquireResult{}, err

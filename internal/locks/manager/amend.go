@@ -83,7 +83,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 			return nil, locks.Changed() // another request's write came before this one's
 		}
 		tried = true
-		if err := m.roomForText(as.TextBytes() - int64(l.text)); err != nil {
+		if err := roomForText(&m.quota, as.TextBytes()-int64(l.text)); err != nil {
 			return nil, err
 		}
 		return func(r *record.Record) {
@@ -95,7 +95,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 		if req.TTL != 0 {
 			l.retime(m, req.TTL)
 		}
-		m.tellUpdated(l)
+		m.publisher.updated(l)
 	}
 	return locked2(m, func() (locks.Lease, error) {
 		l, err := m.amend(ctx, id, missing, written)
@@ -109,11 +109,11 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 				l.retime(m, req.TTL)
 				m.leases.touch(l)
 				l.touchQueues(m)
-				m.tellUpdated(l)
+				m.publisher.updated(l)
 			}
 			l.renew(m, now)
 		}
-		return m.viewOwn(l), nil
+		return m.answers.own(l), nil
 	})
 }
 
@@ -147,18 +147,18 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		case len(holds) == 0:
 			holds = []string{record.Unnamed}
 		}
-		if err := m.roomForText(int64(len(hold))); err != nil {
+		if err := roomForText(&m.quota, int64(len(hold))); err != nil {
 			return nil, err
 		}
 		return func(r *record.Record) { r.Holds = append(slices.Clip(holds), hold) }, nil
 	}
 	return locked2(m, func() (locks.AcquireResult, error) {
-		l, err := m.amend(ctx, id, missing, m.tellUpdated)
+		l, err := m.amend(ctx, id, missing, m.publisher.updated)
 		if err != nil {
 			return locks.AcquireResult{}, err
 		}
 		l.claim(m, m.clock.Now().Boot())
-		view := m.viewOwn(l)
+		view := m.answers.own(l)
 		view.Token = m.fleet.tokens.Make(l.id())
 		return locks.AcquireResult{Lease: view, HoldAdded: true}, nil
 	})
@@ -198,7 +198,7 @@ func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token,
 		}, nil
 	}
 	return locked(m, func() error {
-		l, err := m.amend(ctx, bearer, missing, m.tellUpdated)
+		l, err := m.amend(ctx, bearer, missing, m.publisher.updated)
 		switch {
 		case err != nil && err.Code == locks.CodeEnded && isLetGo(err.Reason):
 			return nil
@@ -236,7 +236,7 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a semaphore's permits cannot be downgraded to shared"}
 			case !l.any(recipe.Exclusive):
 				l.claim(m, m.clock.Now().Boot())
-				view = m.viewOwn(l)
+				view = m.answers.own(l)
 				return true, nil
 			case !l.every(func(s *slot) bool { return s.q.Namespace.Naming.Has(recipe.Shared) }):
 				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a lease cannot become shared in a namespace whose dialect has no names for shared leases"}
@@ -322,7 +322,7 @@ func (l *lease) succeeded(m *Manager, s *slot, next *recipe.Contender) {
 	if s == &l.slot {
 		l.setDataVersion(0)
 	}
-	m.tellSlotUpdated(l, s)
+	m.publisher.slotUpdated(l, s)
 	l.replacedWhole(m)
 	m.leases.touch(l)
 }
@@ -341,5 +341,5 @@ func (m *Manager) inherited(q *queues.Queue, c, next *recipe.Contender) {
 	if w := m.words[subject(c.LeaseID)]; w != nil && w.q == q && w.name == c.Name {
 		w.name = strings.Clone(next.Name) // its gateway has already reported the end, which is that of the replacement
 	}
-	m.tellReplaced(q, next)
+	m.publisher.replaced(q, next)
 }

@@ -29,16 +29,16 @@ func (m *Manager) Apply(changes []zk.Change) {
 			case zk.Lost:
 				m.stream.synced = false
 				m.timers.trusted = false
-				m.lookAtConnection()
+				m.publisher.connection()
 			case zk.Synced:
 				m.stream.synced, m.stream.loadedOnce = true, true
 				m.namespaceLoaded(c.Root)
-				m.lookAtConnection()
+				m.publisher.connection()
 				m.stream.afterSync(m, now)
 				if m.opt.Outbox != nil {
 					m.opt.Outbox.Look() // the observer may have missed changes
 				}
-				m.adoptOutbox()
+				m.deliveries.adopt()
 			case zk.Current:
 				m.settleDeferred(now)
 				m.considerTakeovers(now)
@@ -52,17 +52,17 @@ func (m *Manager) Apply(changes []zk.Change) {
 func (st *stream) applyNode(m *Manager, c *zk.Change, now time.Duration) {
 	switch c.Root.Path {
 	case m.opt.Root + "/gateways":
-		m.tellNode(c, nil)
+		m.publisher.node(c, nil)
 		st.applyRegistration(m, c, now)
 	case m.opt.Root + "/succession":
-		m.tellNode(c, nil)
+		m.publisher.node(c, nil)
 		st.applySuccession(m, c, now)
 	case m.opt.Root + zk.NodeNamespaces:
-		m.tellNode(c, nil)
+		m.publisher.node(c, nil)
 		m.applyNamespace(c, now)
 	case string(m.fleet.settings):
 		m.applySettings(c, now)
-	case m.outboxRoot():
+	case m.fleet.outboxRoot():
 		m.opt.Outbox.Look()
 	default:
 		if s := m.replica.NamespaceAt(c.Root.Path); s != nil {
@@ -75,7 +75,7 @@ func (st *stream) applyNode(m *Manager, c *zk.Change, now time.Duration) {
 
 func (st *stream) applyLock(m *Manager, s *queues.Namespace, c *zk.Change, now time.Duration) {
 	q := m.replica.QueueOf(s, c, now)
-	m.tellNode(c, q) // before its consequences
+	m.publisher.node(c, q) // before its consequences
 	switch c.Kind {
 	case zk.NodeAdded:
 		st.applyAdded(m, q, c, now)
@@ -184,7 +184,7 @@ func (st *stream) applyRemoved(m *Manager, q *queues.Queue, c *zk.Change, now ti
 	case next != nil && l == nil:
 		m.inherited(q, q.Contenders.Get(contender.Name), next)
 	default:
-		m.tellTaken(q, contender.Name)
+		m.deliveries.taken(q, contender.Name)
 		m.tellRemoved(q, contender.Name)
 		m.witness(q, contender.Name, now)
 	}
@@ -256,7 +256,7 @@ func (st *stream) probe(m *Manager, q *queues.Queue, name string) {
 // applySettings takes a change of the settings.
 func (m *Manager) applySettings(c *zk.Change, now time.Duration) {
 	if q := m.replica.SettingsOf(c, now); q != nil {
-		m.tellNode(c, q)
+		m.publisher.node(c, q)
 		m.applyDeltas(m.replica.ApplySettings(q, c), now)
 	}
 }

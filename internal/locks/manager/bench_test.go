@@ -209,7 +209,7 @@ func BenchmarkTelling(b *testing.B) {
 	c := &zk.Change{Kind: zk.NodeAdded, Dir: &zk.Dir{Path: q.Path}, Node: "write-0000000000"}
 	b.ReportAllocs()
 	for b.Loop() {
-		m.tellNode(c, q)
+		m.publisher.node(c, q)
 	}
 }
 
@@ -248,17 +248,17 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 		m.stream.heard = at
 		l.shown, l.why, l.grant = false, postmortem.CauseOf(locks.ReasonReleased), grantClaimed
 		l.setObservation(queues.Observed{})
-		m.tellNode(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
-		if m.appeared(q, c) {
-			m.tellQueued(q, c)
+		m.publisher.node(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
+		if appeared(m.leases, &m.history, m.replica, q, c) {
+			m.publisher.queued(q, c)
 		}
 		m.stream.heard = time.Time{} // the next two are told when ZooKeeper has replied
 		if l.observeHold(0, false) {
-			m.tellGranted(q, c, l)
+			m.publisher.granted(q, c, l)
 		}
 		m.tellEnded(l)
 		m.stream.heard = at
-		m.tellNode(&zk.Change{Kind: zk.NodeRemoved, Root: root, Dir: dir, Node: c.Name}, q)
+		m.publisher.node(&zk.Change{Kind: zk.NodeRemoved, Root: root, Dir: dir, Node: c.Name}, q)
 		m.replica.Observe(c, queues.Observed{})
 	}
 }

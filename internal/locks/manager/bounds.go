@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 )
 
@@ -31,18 +32,18 @@ func (m *Manager) recountKept() {
 	m.quota.Set(quota.Locks, n)
 }
 
-// contenders returns how many contenders a lease on these locks has. Some dialects need several for one lock.
-func (m *Manager) contenders(wants []locks.Want) (n int64) {
+// contendersOf returns how many contenders a lease on these locks has. Some dialects need several for one lock.
+func contendersOf(replica *queues.Replica, wants []locks.Want) (n int64) {
 	for i := range wants {
-		n += int64(m.replica.Namespaces[wants[i].NS].Naming.Members())
+		n += int64(replica.Namespaces[wants[i].NS].Naming.Members())
 	}
 	return n
 }
 
-// unknown returns how many of the requested locks this gateway does not know yet.
-func (m *Manager) unknown(wants []locks.Want) (n int64) {
+// unknownOf returns how many of the requested locks this gateway does not know yet.
+func unknownOf(replica *queues.Replica, wants []locks.Want) (n int64) {
 	for i := range wants {
-		if m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock) == nil {
+		if replica.Namespaces[wants[i].NS].Find(wants[i].Lock) == nil {
 			n++
 		}
 	}
@@ -52,12 +53,12 @@ func (m *Manager) unknown(wants []locks.Want) (n int64) {
 // room returns nil if this gateway may run the requested lease. waits: the lease would have to wait.
 func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool) *locks.Error {
 	m.recountKept()
-	takes := m.contenders(wants)
+	takes := contendersOf(m.replica, wants)
 	switch q := &m.quota; {
 	case !q.Fits(quota.Leases, takes):
 		return atBound(locks.CodeTooManyWaiters, retryAfter, "the leases of this gateway count %d of at most %d, a lease of several locks once for each of them, and this one would count %d: repeat later, or ask another gateway",
 			q.Used(quota.Leases), q.Limit(quota.Leases), takes)
-	case !q.Fits(quota.Locks, m.unknown(wants)):
+	case !q.Fits(quota.Locks, unknownOf(m.replica, wants)):
 		return atBound(locks.CodeTooManyLocks, keysRetryAfter, "this gateway knows %d locks, as many as it may, and keeps each for a minute after its last use: take one that it knows, or repeat later", q.Used(quota.Locks))
 	case req.Async && waits && !q.Fits(quota.Tickets, 1):
 		return atBound(locks.CodeTooManyTickets, retryAfter, "this gateway keeps %d tickets, as many as it may: wait with the request open (wait=30s in place of async), repeat later, or ask another gateway",
@@ -65,34 +66,34 @@ func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool
 	case req.IdempotencyKey != "" && !q.Fits(quota.Keys, 1):
 		return atBound(locks.CodeTooManyKeys, keysRetryAfter, "this gateway keeps %d idempotency keys, as many as it may, each until %v after its lease has ended: repeat later, leave Idempotency-Key out, or ask another gateway",
 			q.Used(quota.Keys), keyLife)
-	case !m.mayAgree(wants):
+	case !mayAgree(&m.quota, m.replica, wants):
 		return tooManySettings(q)
 	}
-	return m.roomForText(requestedText(req))
+	return roomForText(&m.quota, requestedText(req))
 }
 
 // roomForText returns nil if the texts of this gateway's leases may grow by so many bytes.
-func (m *Manager) roomForText(more int64) *locks.Error {
-	if m.quota.Fits(quota.MetadataBytes, more) {
+func roomForText(q *quota.Quota, more int64) *locks.Error {
+	if q.Fits(quota.MetadataBytes, more) {
 		return nil
 	}
 	return atBound(locks.CodeTooMuchMetadata, retryAfter, "owners, metadata, names of holds and notify_urls of this gateway's leases take %d of %d bytes: send shorter ones, or none, repeat later, or ask another gateway",
-		m.quota.Used(quota.MetadataBytes), m.quota.Limit(quota.MetadataBytes))
+		q.Used(quota.MetadataBytes), q.Limit(quota.MetadataBytes))
 }
 
 // mayAgree reports whether the request may create settings for its semaphores. Such settings are deleted with their
 // last user, so they have a bound of their own, as large as that for PUTs: PUTs alone cannot use it up.
-func (m *Manager) mayAgree(wants []locks.Want) bool {
+func mayAgree(q *quota.Quota, replica *queues.Replica, wants []locks.Want) bool {
 	n := int64(0)
 	for i := range wants {
 		if wants[i].Mode != locks.Semaphore {
 			continue
 		}
-		if q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q == nil || !q.HasSettings() {
+		if q := replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q == nil || !q.HasSettings() {
 			n++
 		}
 	}
-	return m.quota.FitsTimes(quota.Settings, n, 2)
+	return q.FitsTimes(quota.Settings, n, 2)
 }
 
 func tooManySettings(q *quota.Quota) *locks.Error {
@@ -126,7 +127,7 @@ func (m *Manager) olderKey(ctx context.Context, key *keyEntry) (*keyEntry, error
 	session := m.port.Session()
 	var entry *keyEntry
 	var err error
-	m.outside(func() { entry, err = m.readKey(ctx, session, key.hash) })
+	m.outside(func() { entry, err = m.fleet.readKey(ctx, session, key.hash) })
 	if err != nil || entry == nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (m *Manager) terminate(ctx context.Context, c cause, t *target) (again, err
 	case errors.Is(t.err, errEnded), errors.Is(t.err, zk.ErrBadVersion):
 		return t.err, nil
 	case err == nil && t.zxid != 0:
-		m.show(ctx, t.zxid)
+		show(m.port, ctx, t.zxid)
 	}
 	return nil, err
 }

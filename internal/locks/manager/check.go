@@ -18,7 +18,7 @@ import (
 // simulations.
 func (m *Manager) CheckAll() error {
 	return locked(m, func() error {
-		return errors.Join(m.leases.counts.forbidden, m.checkLeases(), m.checkQueues(), m.checkDelays(), m.checkBack())
+		return errors.Join(m.leases.counts.forbidden, m.checkLeases(), m.checkQueues(), m.checkDelays(), checkBack(&m.back))
 	})
 }
 
@@ -144,10 +144,10 @@ func (m *Manager) checkDelays() (err error) {
 	return err
 }
 
-func (m *Manager) checkBack() (err error) {
+func checkBack(b *back) (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	n, waiting := 0, 0
-	for dir, list := range m.back.locks {
+	for dir, list := range b.locks {
 		n += len(list)
 		if len(list) == 0 || list[0].about == "" {
 			fail("%s: what is held back waits for nothing", dir)
@@ -158,10 +158,10 @@ func (m *Manager) checkBack() (err error) {
 			}
 		}
 	}
-	if n != m.back.n {
-		fail("%d events are held back; counted %d", n, m.back.n)
+	if n != b.n {
+		fail("%d events are held back; counted %d", n, b.n)
 	}
-	for _, list := range m.back.waiting {
+	for _, list := range b.waiting {
 		waiting -= len(list)
 	}
 	if waiting != 0 {

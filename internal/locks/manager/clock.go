@@ -40,7 +40,7 @@ func (t *timers) tick(m *Manager, now time.Duration) time.Duration {
 	c := t
 	late := now - c.expected
 	c.beat = now
-	m.lookAtConnection()
+	m.publisher.connection()
 	m.releaseDue(now)
 	if !m.trusted() {
 		c.trusted = false

@@ -103,7 +103,7 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 			res := m.commit(ctx, &zk.Write{Alone: true, Ops: ops})
 			switch {
 			case res.Outcome == zk.Done:
-				m.outside(func() { m.show(ctx, res.Zxid) })
+				m.outside(func() { show(m.port, ctx, res.Zxid) })
 				return nil
 			case res.Outcome == zk.Unknown:
 				return outcomeUnknown()
@@ -139,10 +139,10 @@ func (m *Manager) presentLimits(ctx context.Context, dir string) (d *settings.Pr
 }
 
 // show waits until the replica has come to a transaction, but not for long: it was done.
-func (m *Manager) show(ctx context.Context, zxid int64) {
+func show(port *term.Port, ctx context.Context, zxid int64) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	_ = m.port.Watcher.Reached(ctx, zxid)
+	_ = port.Watcher.Reached(ctx, zxid)
 }
 
 // commit hands a write over and waits for its outcome; the monitor is held, and released

@@ -75,7 +75,7 @@ func (l *lease) compose(m *Manager, key *keyEntry, found map[*queues.Queue]bool)
 	}
 	if key != nil {
 		c.key = len(c.write.Ops)
-		add(nil, zk.Op{Kind: zk.OpCreate, Path: m.keyPath(key.hash), Data: key.record(l.q), Private: true})
+		add(nil, zk.Op{Kind: zk.OpCreate, Path: m.fleet.keyPath(key.hash), Data: key.record(l.q), Private: true})
 	}
 	for s := range l.slots {
 		if s.contender.Mode != recipe.Permit {

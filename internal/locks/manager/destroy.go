@@ -110,9 +110,9 @@ func (m *Manager) tellDestroyed(req *locks.DestroyRequest) {
 	if ns == "" {
 		ns = locks.DefaultNamespace
 	}
-	if s := m.replica.Namespaces[ns]; s != nil && m.telling() {
-		e := m.event(events.LockDestroyed, s.Path(req.Lock), "")
+	if s := m.replica.Namespaces[ns]; s != nil && m.publisher.enabled() {
+		e := m.publisher.event(events.LockDestroyed, s.Path(req.Lock), "")
 		e.NS, e.Lock, e.Detail = ns, req.Lock, req.Reason
-		m.publish(e)
+		m.publisher.publish(e)
 	}
 }

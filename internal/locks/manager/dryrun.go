@@ -52,7 +52,7 @@ func (m *Manager) describeHolders(ctx context.Context, q *queues.Queue, most int
 	}
 	views := make([]locks.Contender, 0, len(list))
 	for _, c := range list {
-		views = append(views, m.viewContender(q, c, 0))
+		views = append(views, m.answers.contender(q, c, 0))
 	}
 	q.Polls--
 	m.replica.Forget(q)

@@ -60,9 +60,9 @@ func (l *lease) submitDelete(m *Manager) {
 		m.reviveForced(l, now) // the revocation was withdrawn while the end waited
 		return
 	}
-	n, ready := m.noteEnd(l)
+	n, ready := m.deliveries.end(l)
 	if !ready {
-		m.holdUp(l)
+		l.holdUp(m)
 		return
 	}
 	version := int32(-1)
@@ -92,7 +92,7 @@ func (l *lease) submitDelete(m *Manager) {
 		if timed {
 			m.timers.expiring--
 		}
-		m.noted(l, n, res)
+		m.deliveries.ended(l, n, res)
 		switch {
 		case l.term != term: // adoption has decided anew
 		case n.culprit(res):
@@ -230,7 +230,7 @@ func (l *lease) lost(m *Manager, now time.Duration) {
 }
 
 // holdUp has an end wait until it is known who wants to be told.
-func (m *Manager) holdUp(l *lease) {
+func (l *lease) holdUp(m *Manager) {
 	l.setChange(m.leases, changeHeldUp)
 	if !byTime(l.reason()) {
 		return
@@ -248,9 +248,9 @@ func (m *Manager) holdUp(l *lease) {
 // OutboxChanged is called when the Outbox knows better who wants to be told: what waited is decided anew.
 func (m *Manager) OutboxChanged() {
 	m.do(func() {
-		if m.outboxWake != nil {
-			m.wake(m.outboxWake)
-			m.outboxWake = nil
+		if m.deliveries.wake != nil {
+			m.wake(m.deliveries.wake)
+			m.deliveries.wake = nil
 		}
 		if m.leases.counts.heldUp == 0 {
 			return

@@ -24,8 +24,8 @@ func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 			if c := d.Contender; c.Ours && c.LeaseID != "" {
 				m.members.CountContender(c.LeaseID.Gateway(), 1)
 			}
-			if m.appeared(q, d.Contender) {
-				m.tellQueued(q, d.Contender)
+			if appeared(m.leases, &m.history, m.replica, q, d.Contender) {
+				m.publisher.queued(q, d.Contender)
 			}
 		case queues.Removed:
 			if c := d.Contender; c.Ours && c.LeaseID != "" {
@@ -34,9 +34,9 @@ func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 			m.orphans.leave(d.Contender)
 			delete(m.verdicts, d.Contender)
 		case queues.HazardBegins:
-			m.tellHazard(events.LockHazard, q, d.Hazard)
+			m.publisher.hazard(events.LockHazard, q, d.Hazard)
 		case queues.HazardEnds:
-			m.tellHazard(events.LockHazardCleared, q, d.Hazard)
+			m.publisher.hazard(events.LockHazardCleared, q, d.Hazard)
 		case queues.Evaluate:
 			m.evaluate(q, now)
 		case queues.ReadDir:
@@ -146,11 +146,11 @@ func (m *Manager) settleDeferred(now time.Duration) {
 // appeared records a contender that the replica now shows, and reports whether an event is due. None is due when the
 // contender reappears after a lagging server's listing, when another contender reports its lease, or when the lease
 // ended before the replica showed it.
-func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
+func appeared(leases *leaseTable, history *postmortem.Log, replica *queues.Replica, q *queues.Queue, c *recipe.Contender) bool {
 	var l *lease
 	var s *slot
 	if c.Ours {
-		if l = m.leases.byID[c.LeaseID]; l != nil {
+		if l = leases.byID[c.LeaseID]; l != nil {
 			s = l.slotAt(q, c)
 		}
 	}
@@ -161,19 +161,19 @@ func (m *Manager) appeared(q *queues.Queue, c *recipe.Contender) bool {
 		return news
 	case s != nil && s.name() == c.Name:
 		return false // the lease's first contender there reports it
-	case l != nil, c.Member > 1, q.Replaces(c), c.Ours && m.history.Has(c.LeaseID):
-		m.replica.Observe(c, queues.Observed{SuppressEvents: true})
+	case l != nil, c.Member > 1, q.Replaces(c), c.Ours && history.Has(c.LeaseID):
+		replica.Observe(c, queues.Observed{SuppressEvents: true})
 		return false
 	}
 	return true
 }
 
 // observedOf returns what this gateway has observed of a contender in the replica.
-func (m *Manager) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observed {
-	if _, s := m.leases.slotOf(q, c); s != nil {
+func (a *answers) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observed {
+	if _, s := a.leases.slotOf(q, c); s != nil {
 		return s.observation()
 	}
-	return m.replica.Observed(c)
+	return a.replica.Observed(c)
 }
 
 // seenHolding records and reports that a contender of another owner holds by the queue's names. listed: a listing
@@ -198,9 +198,9 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 	m.granted(q, c, nil, now)
 	tell := s.Begin(now, listed || !m.stream.synced)
 	m.replica.Observe(c, s)
-	m.foreignHolds(q, c)
+	m.deliveries.foreignHolds(q, c)
 	if tell {
-		m.tellGranted(q, c, nil)
+		m.publisher.granted(q, c, nil)
 	}
 	for _, at := range others { // the last queue to grant it reports all of them
 		m.seenHolding(at.Queue, at.Contender, now, listed)
@@ -255,7 +255,7 @@ func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 			m.granted(s.q, s.contender, l, now)
 		}
 		if s.observeHold(now, acknowledged) {
-			m.tellGranted(s.q, s.contender, l)
+			m.publisher.granted(s.q, s.contender, l)
 		}
 		if s.q.FreedAt != 0 {
 			m.metrics.Handover(now - s.q.FreedAt)
@@ -264,7 +264,7 @@ func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 		m.replica.Touch(s.q)
 	}
 	m.leases.touch(l)
-	m.noteGrant(l)
+	m.deliveries.grant(l)
 }
 
 // claim records that the client knows of its grant.
@@ -389,7 +389,7 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 			m.awaitUntold(s.q)
 		}
 	}
-	m.tellGone(l)
+	m.deliveries.gone(l)
 	m.remember(l, now)
 	l.forgetEphemerals(m)
 	if l.grant.granted() {

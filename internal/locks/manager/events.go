@@ -5,6 +5,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -30,21 +31,40 @@ import (
 // observer saw it. The contender of a lease that ended before its created event has none either:
 // Observed.SuppressEvents.
 
-// telling reports whether events are published now: not before the first read is complete, and not while suppressed.
-func (m *Manager) telling() bool {
-	return m.opt.Events != nil && m.stream.loadedOnce && !m.stream.suppressEvents
+// publisher makes events of what happens and hands them to the hub. The monitor guards it.
+type publisher struct {
+	hub     *events.Hub // nil: no events
+	fleet   *fleet
+	stream  *stream
+	leases  *leaseTable
+	replica *queues.Replica
+	members *cluster.Members
+	port    *term.Port
+	behind  func(*events.Event) bool // delays an event behind earlier ones of its lock: Manager.holdBehind
+}
+
+// publish publishes an event about a lock, after the delayed events of that lock.
+func (p *publisher) publish(e *events.Event) {
+	if !p.behind(e) {
+		p.hub.Publish(e)
+	}
+}
+
+// enabled reports whether events are published now: not before the first read is complete, and not while suppressed.
+func (p *publisher) enabled() bool {
+	return p.hub != nil && p.stream.loadedOnce && !p.stream.suppressEvents
 }
 
 // event returns a new event about a znode in a directory. Changes that arrived together carry one time, from one
 // reading of the clock.
-func (m *Manager) event(t events.Type, dir, name string) *events.Event {
-	return &events.Event{Type: t, Time: m.stream.heard, Dir: dir, Name: name}
+func (p *publisher) event(t events.Type, dir, name string) *events.Event {
+	return &events.Event{Type: t, Time: p.stream.heard, Dir: dir, Name: name}
 }
 
-// tellNode publishes a change of the watched trees as ZooKeeper's watch reported it. q is the lock's queue, nil
+// node publishes a change of the watched trees as ZooKeeper's watch reported it. q is the lock's queue, nil
 // outside of lock roots.
-func (m *Manager) tellNode(c *zk.Change, q *queues.Queue) {
-	if !m.telling() {
+func (p *publisher) node(c *zk.Change, q *queues.Queue) {
+	if !p.enabled() {
 		return
 	}
 	var t events.Type
@@ -58,34 +78,34 @@ func (m *Manager) tellNode(c *zk.Change, q *queues.Queue) {
 	default:
 		return
 	}
-	e := m.event(t, c.Dir.Path, c.Node)
+	e := p.event(t, c.Dir.Path, c.Node)
 	if q != nil {
 		e.NS, e.Lock = q.Namespace.Name, q.Name()
 	}
-	m.opt.Events.Publish(e)
+	p.hub.Publish(e)
 }
 
-// tellQueued publishes that the replica shows a contender for the first time.
-func (m *Manager) tellQueued(q *queues.Queue, c *recipe.Contender) {
-	if m.telling() {
-		m.publish(m.contenderEvent(events.LeaseQueued, q, c))
+// queued publishes that the replica shows a contender for the first time.
+func (p *publisher) queued(q *queues.Queue, c *recipe.Contender) {
+	if p.enabled() {
+		p.publish(p.contenderEvent(events.LeaseQueued, q, c))
 	}
 }
 
-// tellGranted publishes that a contender holds; l is its lease, nil when this gateway does not run it.
-func (m *Manager) tellGranted(q *queues.Queue, c *recipe.Contender, l *lease) {
-	if !m.telling() {
+// granted publishes that a contender holds; l is its lease, nil when this gateway does not run it.
+func (p *publisher) granted(q *queues.Queue, c *recipe.Contender, l *lease) {
+	if !p.enabled() {
 		return
 	}
 	var e *events.Event
 	if l != nil {
-		e = m.slotEvent(events.LeaseGranted, l, l.slotAt(q, c))
-		e.FencingToken = m.fleet.fencingToken(l.czxid)
+		e = p.slotEvent(events.LeaseGranted, l, l.slotAt(q, c))
+		e.FencingToken = p.fleet.fencingToken(l.czxid)
 	} else {
-		e = m.contenderEvent(events.LeaseGranted, q, c)
-		e.FencingToken = m.tokenOf(q, c)
+		e = p.contenderEvent(events.LeaseGranted, q, c)
+		e.FencingToken = p.fleet.tokenOf(q, c)
 	}
-	m.publish(e)
+	p.publish(e)
 }
 
 // tellEnded publishes the end of a lease of this gateway, with its reason.
@@ -97,11 +117,11 @@ func (m *Manager) tellEnded(l *lease) {
 
 // tellSlotEnded publishes the end of a lease in one of its queues.
 func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
-	if !m.telling() || !s.shown {
+	if !m.publisher.enabled() || !s.shown {
 		return
 	}
 	s.shown = false
-	e := m.slotEvent(endType(reason), l, s)
+	e := m.publisher.slotEvent(endType(reason), l, s)
 	e.Reason, e.Detail = string(reason), l.words()
 	if l.grant.granted() {
 		e.FencingToken = m.fleet.fencingToken(l.czxid)
@@ -110,34 +130,34 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
 		m.holdEnd(e, l.id(), nil, false) // another gateway may report which client removed it
 		return
 	}
-	m.publish(e)
+	m.publisher.publish(e)
 }
 
-// tellUpdated publishes that owner, metadata, TTL or holds of a lease of this gateway have changed.
-func (m *Manager) tellUpdated(l *lease) {
+// updated publishes that owner, metadata, TTL or holds of a lease of this gateway have changed.
+func (p *publisher) updated(l *lease) {
 	for s := range l.slots {
-		m.tellSlotUpdated(l, s)
+		p.slotUpdated(l, s)
 	}
 }
 
-// tellSlotUpdated publishes a change of a lease in one of its queues.
-func (m *Manager) tellSlotUpdated(l *lease, s *slot) {
-	if !m.telling() || !s.shown || l.phase == ended {
+// slotUpdated publishes a change of a lease in one of its queues.
+func (p *publisher) slotUpdated(l *lease, s *slot) {
+	if !p.enabled() || !s.shown || l.phase == ended {
 		return
 	}
-	e := m.slotEvent(events.LeaseUpdated, l, s)
+	e := p.slotEvent(events.LeaseUpdated, l, s)
 	if l.grant.granted() {
-		e.FencingToken = m.fleet.fencingToken(l.czxid)
+		e.FencingToken = p.fleet.fencingToken(l.czxid)
 	}
-	m.publish(e)
+	p.publish(e)
 }
 
-// tellReplaced publishes a downgrade by another gateway.
-func (m *Manager) tellReplaced(q *queues.Queue, next *recipe.Contender) {
-	if s := m.replica.Observed(next); m.telling() && !s.SuppressEvents {
-		e := m.contenderEvent(events.LeaseUpdated, q, next)
-		e.FencingToken = m.tokenOf(q, next)
-		m.publish(e)
+// replaced publishes a downgrade by another gateway.
+func (p *publisher) replaced(q *queues.Queue, next *recipe.Contender) {
+	if s := p.replica.Observed(next); p.enabled() && !s.SuppressEvents {
+		e := p.contenderEvent(events.LeaseUpdated, q, next)
+		e.FencingToken = p.fleet.tokenOf(q, next)
+		p.publish(e)
 	}
 }
 
@@ -160,7 +180,7 @@ func endType(reason locks.Reason) events.Type {
 // tellRemoved publishes that the replica is about to lose a contender that is not a lease of this gateway. Only the
 // lease's gateway and the gateway that ended it can report the reason: hearsay.go.
 func (m *Manager) tellRemoved(q *queues.Queue, name string) {
-	if !m.telling() {
+	if !m.publisher.enabled() {
 		return
 	}
 	c := q.Contenders.Get(name)
@@ -171,7 +191,7 @@ func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 	if s.SuppressEvents {
 		return
 	}
-	e := m.contenderEvent(events.LeaseRemoved, q, c)
+	e := m.publisher.contenderEvent(events.LeaseRemoved, q, c)
 	e.Reason = string(lossOf(m.members, c))
 	if e.Foreign {
 		e.Reason = string(locks.ReasonRemoved)
@@ -181,29 +201,29 @@ func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 		own = &v
 	}
 	if s.Holds {
-		e.FencingToken = m.tokenOf(q, c)
+		e.FencingToken = m.fleet.tokenOf(q, c)
 	}
 	m.tellLoss(e, q.Path+"/"+c.Name, c, own)
 }
 
-func (m *Manager) tellGateway(t events.Type, id recipe.GatewayID) {
-	if m.telling() {
-		e := m.event(t, "", "")
+func (p *publisher) gateway(t events.Type, id recipe.GatewayID) {
+	if p.enabled() {
+		e := p.event(t, "", "")
 		e.Gateway = string(id)
-		m.opt.Events.Publish(e)
+		p.hub.Publish(e)
 	}
 }
 
-// tellGatewayLeft publishes that a registration is gone. All gateways report alike that a gateway was deposed; other
+// gatewayLeft publishes that a registration is gone. All gateways report alike that a gateway was deposed; other
 // reasons are not known.
-func (m *Manager) tellGatewayLeft(id recipe.GatewayID, deposed bool) {
-	if m.telling() {
-		e := m.event(events.GatewayLeft, "", "")
+func (p *publisher) gatewayLeft(id recipe.GatewayID, deposed bool) {
+	if p.enabled() {
+		e := p.event(events.GatewayLeft, "", "")
 		e.Gateway = string(id)
 		if deposed {
 			e.Reason = reasonDeposed
 		}
-		m.opt.Events.Publish(e)
+		p.hub.Publish(e)
 	}
 }
 
@@ -217,7 +237,7 @@ func (m *Manager) OutboxDropped(webhook string, n int) {
 		if m.opt.Events == nil {
 			return
 		}
-		e := m.event(events.WebhookDropped, "", "")
+		e := m.publisher.event(events.WebhookDropped, "", "")
 		e.Webhook, e.Count, e.Detail = webhook, n, "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
 		if webhook != "" {
 			e.Detail = "more waits for this webhook than the outbox has room for: it is not told of these ends; have its receiver take what waits, replay its dead letters, or remove it"
@@ -229,56 +249,56 @@ func (m *Manager) OutboxDropped(webhook string, n int) {
 	})
 }
 
-// tellSession publishes a change of this process's own session, also while telling is false.
-func (m *Manager) tellSession(t events.Type, session term.Session) {
-	if m.opt.Events != nil {
-		e := m.event(t, "", "")
+// session publishes a change of this process's own session, also while it publishes nothing else.
+func (p *publisher) session(t events.Type, session term.Session) {
+	if p.hub != nil {
+		e := p.event(t, "", "")
 		e.Gateway = session.ID()
-		m.opt.Events.Publish(e)
+		p.hub.Publish(e)
 	}
 }
 
-// lookAtConnection publishes that the session's connection was lost or is back. The clock loop polls it, at most
+// connection publishes that the session's connection was lost or is back. The clock loop polls it, at most
 // clockTick late; the observer's stream also calls it when it breaks or recovers. A loss shorter than that may not be
 // published.
-func (m *Manager) lookAtConnection() {
-	if m.opt.Events == nil || m.port.Session() == nil || m.port.Ending() {
+func (p *publisher) connection() {
+	if p.hub == nil || p.port.Session() == nil || p.port.Ending() {
 		return
 	}
-	switch connected, changed := m.port.ConnectionChanged(); {
+	switch connected, changed := p.port.ConnectionChanged(); {
 	case !changed:
 	case connected:
-		m.tellSession(events.ZooKeeperConnected, m.port.Session())
+		p.session(events.ZooKeeperConnected, p.port.Session())
 	default:
-		m.tellSession(events.ZooKeeperSuspended, m.port.Session())
+		p.session(events.ZooKeeperSuspended, p.port.Session())
 	}
 }
 
 // slotEvent is an event about a lease of this gateway in one of its queues.
-func (m *Manager) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
-	e := m.event(t, s.q.Path, s.name())
+func (p *publisher) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
+	e := p.event(t, s.q.Path, s.name())
 	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.Namespace.Name, s.q.Name(), string(l.id()), l.owner, string(locks.ModeOf(s.contender.Mode))
-	if l.term == m.port.Term() && m.port.Session() != nil {
-		e.Gateway = m.port.Session().ID()
+	if l.term == p.port.Term() && p.port.Session() != nil {
+		e.Gateway = p.port.Session().ID()
 	} else {
-		e.Gateway = m.runner(l.id())
+		e.Gateway = p.runner(l.id())
 	}
 	return e
 }
 
 // contenderEvent returns an event about any contender.
-func (m *Manager) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Contender) *events.Event {
-	if l, s := m.leases.slotOf(q, c); s != nil {
-		return m.slotEvent(t, l, s)
+func (p *publisher) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Contender) *events.Event {
+	if l, s := p.leases.slotOf(q, c); s != nil {
+		return p.slotEvent(t, l, s)
 	}
-	e := m.event(t, q.Path, c.Name)
+	e := p.event(t, q.Path, c.Name)
 	e.NS, e.Lock, e.LeaseID, e.Mode = q.Namespace.Name, q.Name(), string(c.LeaseID), string(locks.ModeOf(c.Mode))
 	if !c.Ours {
 		e.Foreign, e.Program = true, interop.Program(c.Name)
 		return e
 	}
 	if c.LeaseID != "" {
-		e.Gateway = m.runner(c.LeaseID)
+		e.Gateway = p.runner(c.LeaseID)
 	}
 	if i := q.Node(c.Name); i != nil {
 		e.Owner = i.Record.Owner
@@ -287,40 +307,40 @@ func (m *Manager) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Conte
 }
 
 // runner returns the id of the gateway whose session runs a lease, as far as the succession is known here.
-func (m *Manager) runner(id recipe.LeaseID) string {
-	owner, _ := m.members.OwnerOf(id.Gateway())
+func (p *publisher) runner(id recipe.LeaseID) string {
+	owner, _ := p.members.OwnerOf(id.Gateway())
 	return string(owner)
 }
 
 // tokenOf returns the fencing token of a contender that this gateway does not run, 0 until its node has been read.
-func (m *Manager) tokenOf(q *queues.Queue, c *recipe.Contender) int64 {
+func (f *fleet) tokenOf(q *queues.Queue, c *recipe.Contender) int64 {
 	if c.FirstCzxid != 0 {
-		return m.fleet.fencingToken(c.FirstCzxid)
+		return f.fencingToken(c.FirstCzxid)
 	}
 	if i := q.Node(c.Name); i != nil {
-		return m.fleet.fencingToken(i.Czxid)
+		return f.fencingToken(i.Czxid)
 	}
 	return 0
 }
 
 // heldFor returns how long a contender has held, as far as this gateway has seen.
-func (m *Manager) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
-	s := m.observedOf(q, c)
+func (a *answers) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
+	s := a.observedOf(q, c)
 	if !s.Holds {
 		return 0, false // its grant is under way
 	}
 	return max(now-s.Since, 0), s.SinceBefore
 }
 
-// tellHazard publishes that a hazard has appeared or cleared.
-func (m *Manager) tellHazard(t events.Type, q *queues.Queue, h *interop.Hazard) {
-	if !m.telling() {
+// hazard publishes that a hazard has appeared or cleared.
+func (p *publisher) hazard(t events.Type, q *queues.Queue, h *interop.Hazard) {
+	if !p.enabled() {
 		return
 	}
-	e := m.event(t, q.Path, "")
+	e := p.event(t, q.Path, "")
 	e.NS, e.Lock, e.Hazard = q.Namespace.Name, q.Name(), &events.Hazard{Code: string(h.Code), Programs: h.Programs}
 	if t == events.LockHazard {
 		e.Detail = h.Detail
 	}
-	m.opt.Events.Publish(e)
+	p.hub.Publish(e)
 }

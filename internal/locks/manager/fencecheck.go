@@ -110,6 +110,7 @@ type finding struct {
 	highest int64               // czxid
 	sure    bool                // not current, whatever the later state of ZooKeeper
 	busy    *lease              // the outcome for this lease must be known first
+	load    []*lease            // the records of these leases must be read first
 	behind  bool                // the replica must reach the writer's state first: see queues.Queue.Awaits
 	unread  []*recipe.Contender // these must be read first
 	curious []*recipe.Contender // these are read to find why it is not current
@@ -120,14 +121,23 @@ func (f *finding) answer(m *Manager) locks.FenceAnswer {
 	return locks.FenceAnswer{Current: f.current, Reason: f.reason, Highest: m.fleet.fencingToken(f.highest)}
 }
 
-// find returns the finding for a token. The monitor is held.
+// find returns the finding for a token, and begins to read the records that are missing. The monitor is held.
 func (m *Manager) find(q *queues.Queue, czxid int64) finding {
+	f := m.answers.find(q, czxid)
+	for _, l := range f.load {
+		l.load(m)
+	}
+	return f
+}
+
+// find returns the finding for a token.
+func (a *answers) find(q *queues.Queue, czxid int64) finding {
 	f := finding{reason: fenceUnknown}
 	var bearer *recipe.Contender
 	for c := range q.Contenders.Holders() {
-		first, known := m.firstCzxid(q, c)
-		l := m.leases.leaseOf(q, c)
-		if l != nil && l.wasGranted() || l == nil && m.holdsByName(q, c) {
+		first, known := a.firstCzxid(q, c)
+		l := a.leases.leaseOf(q, c)
+		if l != nil && l.wasGranted() || l == nil && a.holdsByName(q, c) {
 			f.highest = max(f.highest, first)
 		}
 		switch {
@@ -135,17 +145,17 @@ func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 			bearer = c
 		case known, l != nil && l.phase == creating: // no client has its token yet
 		case l != nil:
-			l.load(m)
+			f.load = append(f.load, l)
 			f.busy = l
 		default:
 			f.unread = append(f.unread, c)
 		}
 	}
-	for p := range m.history.Recent(fenceLook) {
+	for p := range a.history.Recent(fenceLook) {
 		if p.NS != q.Namespace.Name || p.Lock != q.Name() || p.FencingToken == 0 {
 			continue
 		}
-		ended := p.FencingToken - m.fleet.layout.FenceBase
+		ended := p.FencingToken - a.fleet.layout.FenceBase
 		f.highest = max(f.highest, ended)
 		if ended == czxid {
 			f.reason, f.sure = fenceEnded, true
@@ -154,11 +164,11 @@ func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 	var waiters []*recipe.Contender
 	complete := false
 	if bearer == nil {
-		bearer, waiters, complete = m.waiterWith(q, czxid)
+		bearer, waiters, complete = a.waiterWith(q, czxid)
 	}
 	switch {
 	case bearer != nil:
-		return m.judgeBearer(q, bearer, f.highest)
+		return a.bearer(q, bearer, f)
 	case f.highest > max(czxid, 0):
 		// A later contender has been seen to hold, so the replica is past the token's creation. If no contender in the
 		// queue has the token, its contender is gone.
@@ -174,13 +184,13 @@ func (m *Manager) find(q *queues.Queue, czxid int64) finding {
 
 // waiterWith returns the queue's contender with the token. Without one, unread are the contenders whose tokens are not
 // known, if the queue is short; complete reports that it is short and there are none.
-func (m *Manager) waiterWith(q *queues.Queue, czxid int64) (bearer *recipe.Contender, unread []*recipe.Contender, complete bool) {
+func (a *answers) waiterWith(q *queues.Queue, czxid int64) (bearer *recipe.Contender, unread []*recipe.Contender, complete bool) {
 	short := q.Contenders.Len() <= fenceShort
 	for i, c := range q.Contenders.All() {
 		if i == fenceLook {
 			break
 		}
-		first, known := m.firstCzxid(q, c)
+		first, known := a.firstCzxid(q, c)
 		switch {
 		case known && first == czxid:
 			return c, nil, false
@@ -191,29 +201,29 @@ func (m *Manager) waiterWith(q *queues.Queue, czxid int64) (bearer *recipe.Conte
 	return nil, unread, short && len(unread) == 0
 }
 
-// judgeBearer reports whether the contender with the token is current.
-func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int64) finding {
-	f := finding{highest: highest}
-	l := m.leases.leaseOf(q, c)
+// bearer completes a finding with whether the contender with the token is current.
+func (a *answers) bearer(q *queues.Queue, c *recipe.Contender, so finding) finding {
+	f := finding{highest: so.highest, load: so.load}
+	l := a.leases.leaseOf(q, c)
 	switch {
-	case l == nil && !m.holdsByName(q, c):
+	case l == nil && !a.holdsByName(q, c):
 		f.reason = fenceWaiting
-	case l == nil && m.orphans[c.LeaseID] != nil:
+	case l == nil && a.orphans[c.LeaseID] != nil:
 		f.reason = fenceEnded
 	case l == nil && q.Awaits(c):
 		f.behind = true
 	case l == nil && q.Node(c.Name) == nil:
 		f.unread = []*recipe.Contender{c}
-	case l == nil && m.replica.Record(queues.Location{Queue: q, Contender: c}).Node() == nil:
-		f.record = m.replica.Record(queues.Location{Queue: q, Contender: c}) // it shows whether the lease ended
-	case l == nil && m.delays.has(m.leases, m.replica, q, c):
+	case l == nil && a.replica.Record(queues.Location{Queue: q, Contender: c}).Node() == nil:
+		f.record = a.replica.Record(queues.Location{Queue: q, Contender: c}) // it shows whether the lease ended
+	case l == nil && a.delays.has(a.leases, a.replica, q, c):
 		f.reason = fenceDelayed
 	case l == nil:
 		f.current = true
-	case l.term != m.port.Term(), l.phase == ending:
+	case l.term != a.port.Term(), l.phase == ending:
 		f.busy = l // it moves to another session or ends, and either may fail
 	case !l.recordState.loaded():
-		l.load(m)
+		f.load = append(f.load, l)
 		f.busy = l // its record may end it
 	case l.phase == held:
 		f.current = true
@@ -227,16 +237,16 @@ func (m *Manager) judgeBearer(q *queues.Queue, c *recipe.Contender, highest int6
 
 func (l *lease) wasGranted() bool { return l.phase != ended && l.grant.granted() }
 
-func (m *Manager) holdsByName(q *queues.Queue, c *recipe.Contender) bool {
+func (a *answers) holdsByName(q *queues.Queue, c *recipe.Contender) bool {
 	if c.Ours && !c.Unknown {
-		return m.replica.LeaseHolds(q, c)
+		return a.replica.LeaseHolds(q, c)
 	}
 	return q.Contenders.Holds(c.Name)
 }
 
 // firstCzxid returns the czxid from which a contender's fencing token is computed, once it is known.
-func (m *Manager) firstCzxid(q *queues.Queue, c *recipe.Contender) (czxid int64, known bool) {
-	if l := m.leases.leaseOf(q, c); l != nil {
+func (a *answers) firstCzxid(q *queues.Queue, c *recipe.Contender) (czxid int64, known bool) {
+	if l := a.leases.leaseOf(q, c); l != nil {
 		return l.czxid, l.czxid != 0
 	}
 	if c.FirstCzxid != 0 {

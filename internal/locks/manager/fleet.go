@@ -30,16 +30,16 @@ func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration)
 		m.readRegistration(id)
 		if joined {
 			m.joinedSource(id, now)
-			m.tellGateway(events.GatewayJoined, id)
+			m.publisher.gateway(events.GatewayJoined, id)
 		}
 	case zk.NodeRemoved:
 		if announced, deposed := m.members.Unregister(id); announced {
-			m.tellGatewayLeft(id, deposed)
+			m.publisher.gatewayLeft(id, deposed)
 		}
 		m.abandon(id)
 		m.leftSource(id)
 		if !fault.On("hooks-gone") {
-			m.adoptOutbox() // any gateway may now adopt its outbox
+			m.deliveries.adopt() // any gateway may now adopt its outbox
 		}
 		m.considerTakeovers(now)
 	}
@@ -83,7 +83,7 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 				case !m.stream.synced:
 				case m.members.Owns(id):
 					m.adoptAll(now)
-					m.adoptOutbox()
+					m.deliveries.adopt()
 				default:
 					m.disown(now)
 				}

@@ -357,8 +357,8 @@ func (m *Manager) heardClosed(q *queues.Queue, c *recipe.Contender, w *word) {
 	if !s.Holds || s.SuppressEvents {
 		return // the replica has not reached it yet
 	}
-	if m.telling() {
-		e := m.contenderEvent(endType(w.end.Reason()), q, c)
+	if m.publisher.enabled() {
+		e := m.publisher.contenderEvent(endType(w.end.Reason()), q, c)
 		e.Reason, e.Detail, e.FencingToken = string(w.end.Reason()), w.end.Words, w.end.FencingToken
 		if e.Owner == "" {
 			e.Owner = w.end.Owner
@@ -366,7 +366,7 @@ func (m *Manager) heardClosed(q *queues.Queue, c *recipe.Contender, w *word) {
 		if c.Groups <= 1 {
 			e.Mode = string(locks.ModeOf(w.end.Mode)) // this may still be the contender before a downgrade
 		}
-		m.publish(e)
+		m.publisher.publish(e)
 	}
 	s.SuppressEvents = true
 	m.replica.Observe(c, s)
@@ -484,7 +484,7 @@ func (m *Manager) tellLoss(e *events.Event, path string, c *recipe.Contender, ow
 	if w != nil && w.ended && e.FencingToken == 0 {
 		e.FencingToken = w.end.FencingToken
 	}
-	m.publish(e)
+	m.publisher.publish(e)
 }
 
 // unwitness drops the observed end of a contender that the replica shows again, or only now. Its gateway's report of
@@ -517,4 +517,13 @@ func (m *Manager) heardGone(id recipe.LeaseID) *locks.Error {
 // example, a heartbeat may revive.
 func (c *cause) ends() bool {
 	return c.reason == locks.ReasonRevoked || c.reason == locks.ReasonDestroyed
+}
+
+// orderedByPeer returns the end that an administrator of another gateway ordered, as far as that gateway has told; nil:
+// none.
+func (m *Manager) orderedByPeer(about subject) *cause {
+	if w := m.words[about]; w != nil {
+		return w.verdict
+	}
+	return nil
 }

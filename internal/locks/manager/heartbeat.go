@@ -124,7 +124,7 @@ func (l *lease) heartbeat(m *Manager, ttl time.Duration) locks.Heartbeat {
 	}
 	l.renew(m, now)
 	l.beat = now
-	return m.viewHeartbeat(l, now)
+	return m.answers.heartbeat(l, now)
 }
 
 // shrink schedules the record's reduction to the TTL for when the deadline that was promised under the longer TTL has

@@ -55,13 +55,13 @@ func (b *back) next() (until time.Duration, ok bool) {
 	return b.line[0].until, true
 }
 
-// publish publishes an event about a lock, after the delayed events of that lock.
-func (m *Manager) publish(e *events.Event) {
+// holdBehind delays an event about a lock behind the delayed events of that lock. It returns false when there are none.
+func (m *Manager) holdBehind(e *events.Event) bool {
 	if m.back.n == 0 || len(m.back.locks[e.Dir]) == 0 || fault.On("held-order") {
-		m.opt.Events.Publish(e)
-		return
+		return false
 	}
 	m.hold(&heldEvent{Event: e})
+	return true
 }
 
 // holdEnd delays the event of a lease's end until a peer reports the reason, at most for holdBack.

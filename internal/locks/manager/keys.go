@@ -66,7 +66,7 @@ func (k *keyEntry) record(q *queues.Queue) []byte {
 	return record.Key{LeaseID: string(k.lease), Fingerprint: k.fingerprint, NS: q.Namespace.Name, Lock: q.Name()}.Encode()
 }
 
-func (m *Manager) keyPath(hash string) string { return m.opt.Root + "/keys/" + hash }
+func (f *fleet) keyPath(hash string) string { return f.root + "/keys/" + hash }
 
 // learnKey keeps a key that was read, unless it is already known or another gateway keeps it.
 func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
@@ -83,10 +83,10 @@ func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
 
 // readKey reads a key's node; nil without an error means that there is none.
 
-func (m *Manager) readKey(ctx context.Context, session term.Session, hash string) (*keyEntry, error) {
+func (f *fleet) readKey(ctx context.Context, session term.Session, hash string) (*keyEntry, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	data, _, err := session.Get(ctx, m.keyPath(hash))
+	data, _, err := session.Get(ctx, f.keyPath(hash))
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return nil, nil

@@ -34,7 +34,7 @@ func inSpaces(m *Manager, which func(*queues.Namespace) bool) map[string]bool {
 		}
 		s.Queues.Scan(func(q *queues.Queue) bool {
 			for _, c := range q.Contenders.All() {
-				if sight := m.observedOf(q, c); !sight.SuppressEvents {
+				if sight := m.answers.observedOf(q, c); !sight.SuppressEvents {
 					paths[q.NodeOf(c.Name)] = sight.Holds
 				}
 			}

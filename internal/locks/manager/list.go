@@ -72,7 +72,7 @@ func (l *lockList) scan(s *queues.Namespace) bool {
 		}
 		full := len(l.page.Items) == l.limit
 		if !full {
-			view := l.m.viewLock(q)
+			view := l.m.answers.lock(q)
 			if full = !l.text.take(lockText(&view)) && len(l.page.Items) > 0; !full {
 				l.end = dir
 				l.page.Items = append(l.page.Items, view)
@@ -93,14 +93,14 @@ func (l *lockList) matches(q *queues.Queue) bool {
 	case !strings.Contains(q.Dir(), f.Contains) && !(q.Extras().EncodedName && strings.Contains(q.Name(), f.Contains)):
 		return false
 	case f.Hazardous:
-		return q.Extras().Hazards != nil && (f.State == "" || m.lockState(q) == f.State)
+		return q.Extras().Hazards != nil && (f.State == "" || m.answers.lockState(q) == f.State)
 	case f.State == "":
 		limit, agreed := q.Limit()
 		return q.Contenders.Len() > 0 || limit > 0 && !agreed
 	case f.State == locks.LockFree:
 		return q.Contenders.Len() == 0 && (q.Exists || q.HasSettings())
 	}
-	return m.lockState(q) == f.State
+	return m.answers.lockState(q) == f.State
 }
 
 // Namespaces describes the recorded namespaces, in order of their names.

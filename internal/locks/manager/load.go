@@ -92,7 +92,7 @@ func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat,
 func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.Duration) {
 	l.acknowledgedElsewhere(m.leases, r)
 	if l.learn(m.leases, r) && !assumed {
-		m.tellUpdated(l) // by a write that was lost, or by another gateway or program
+		m.publisher.updated(l) // by a write that was lost, or by another gateway or program
 	}
 	l.recorded = r.LeaseTTL()
 	if assumed {
@@ -137,7 +137,7 @@ func (l *lease) actOnRecord(m *Manager, now time.Duration) {
 	m.leases.touch(l)
 	l.touchQueues(m)
 	m.letIn(l.q, l, now) // it alone: what the read tells makes no difference to the others in its queues
-	m.noteGrant(l)
+	m.deliveries.grant(l)
 }
 
 // place makes a created lease a waiting one once its position is certain.

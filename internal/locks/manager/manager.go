@@ -127,7 +127,9 @@ type Manager struct {
 	witnessed  postmortem.Log              // observed ends of other gateways' leases
 	verdicts   map[*recipe.Contender]cause // of other owners' contenders that an administrator ends here
 	hearsay                                // peer reports
-	outboxWake chan struct{}               // closed by OutboxChanged; nil without waiters
+	answers    answers
+	publisher  publisher
+	deliveries deliveries
 }
 
 // fleet is what all gateways of a layout share. It is immutable once ready is closed.
@@ -164,7 +166,6 @@ type requests struct {
 	acquiring  int           // acquires that wait for their answer
 	obstructed int           // acquires that wait for plain nodes to go; see obstacle.go
 	written    chan struct{} // a place for each heartbeat that is being written for another gateway
-	shortTTL   string        // the warning about a short TTL; immutable
 }
 
 // stream is how far the observer's changes have brought the replica.

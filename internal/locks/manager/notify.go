@@ -65,35 +65,35 @@ func (m *Manager) NotifySecrets(lease string) []string {
 	return secrets
 }
 
-// checkNotify refuses an address that would never be told.
-func (m *Manager) checkNotify(r *locks.AcquireRequest) error {
+// check refuses an address that would never be told.
+func (d *deliveries) check(r *locks.AcquireRequest) error {
 	const field = "notify_url"
 	switch {
 	case r.NotifyURL == "":
 		return nil
-	case m.opt.Outbox == nil:
+	case d.outbox == nil:
 		return locks.Invalid(field, "this gateway delivers no notifications; leave it out")
 	case r.Ephemeral:
 		return locks.Invalid(field, "an ephemeral lease goes with its gateway's session, and its notify_url with it; leave one of them out")
 	}
-	if err := m.opt.Outbox.CheckURL(r.NotifyURL); err != nil {
+	if err := d.outbox.CheckURL(r.NotifyURL); err != nil {
 		return locks.Invalid(field, err.Error())
 	}
 	return nil
 }
 
-// noteGrant notes that a lease was granted, for its notify_url.
-func (m *Manager) noteGrant(l *lease) {
-	if m.opt.Outbox == nil || l.phase != held || l.term != m.port.Term() || m.port.Session() == nil || l.notifyURL() == "" {
+// grant notes that a lease was granted, for its notify_url.
+func (d *deliveries) grant(l *lease) {
+	if d.outbox == nil || l.phase != held || l.term != d.port.Term() || d.port.Session() == nil || l.notifyURL() == "" {
 		return
 	}
 	to := l.rareFields.telling
 	if to.note == noteDone || to.note == noteSubmitted && to.term == l.term {
 		return
 	}
-	e := m.ending(l)
+	e := d.ending(l)
 	e.Granted, e.Reason = true, ""
-	ops, entry := m.opt.Outbox.Notify(e)
+	ops, entry := d.outbox.Notify(e)
 	if ops == nil {
 		to.note = noteDone // the outbox is full
 		return
@@ -105,8 +105,8 @@ func (m *Manager) noteGrant(l *lease) {
 		version = l.dataVersion() // its end may leave the contender where it is, and write it
 	}
 	w := &zk.Write{Ops: append([]zk.Op{{Kind: zk.OpCheck, Path: l.path(), Version: version}}, ops...)}
-	m.port.Submit(w, func(res zk.Result) {
-		m.opt.Outbox.Ended(entry, w.Ops, res)
+	d.port.Submit(w, func(res zk.Result) {
+		d.outbox.Ended(entry, w.Ops, res)
 		if to.note == noteSubmitted && to.term == term {
 			to.note = noteNone
 		}
@@ -115,25 +115,25 @@ func (m *Manager) noteGrant(l *lease) {
 			to.note = noteDone
 			return
 		case errors.Is(res.Err, zk.ErrNoAuth), errors.Is(res.Err, zk.ErrNoNode) && res.Culprit > 0:
-			m.log.Warn("a lease's grant cannot be noted for its notify_url", "lease_id", l.id(), "err", res.Err)
+			d.log.Warn("a lease's grant cannot be noted for its notify_url", "lease_id", l.id(), "err", res.Err)
 			to.note = noteDone
 			return
 		}
 		// Lost, or refused for now. Where its contender is gone, so is the lease in a moment; where it was replaced, it has
 		// another name by then.
 		time.AfterFunc(deleteRetry, func() {
-			m.do(func() {
+			d.do(func() {
 				if l.term == term {
-					m.noteGrant(l)
+					d.grant(l)
 				}
 			})
 		})
 	})
 }
 
-// viewOwn is the lease as its own client sees it; the monitor is held.
-func (m *Manager) viewOwn(l *lease) locks.Lease {
-	v := m.viewLease(l)
+// own is the lease as its own client sees it; the monitor is held.
+func (a *answers) own(l *lease) locks.Lease {
+	v := a.lease(l)
 	v.NotifyURL = l.notifyURL()
 	return v
 }

@@ -36,9 +36,9 @@ const (
 )
 
 // firstObstructed is the first of the locks whose place is obstructed, nil when there is none.
-func (m *Manager) firstObstructed(wants []locks.Want) *queues.Queue {
+func firstObstructed(replica *queues.Replica, wants []locks.Want) *queues.Queue {
 	for i := range wants {
-		if q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Obstructed() {
+		if q := replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Obstructed() {
 			return q
 		}
 	}
@@ -47,13 +47,13 @@ func (m *Manager) firstObstructed(wants []locks.Want) *queues.Queue {
 
 // obstruct counts an acquire that has to wait until the lock's place is free, and keeps
 // the queue meanwhile. awaitPlace takes it back.
-func (m *Manager) obstruct(q *queues.Queue) *locks.Error {
-	if m.requests.obstructed == maxObstructed {
+func (r *requests) obstruct(q *queues.Queue) *locks.Error {
+	if r.obstructed == maxObstructed {
 		return &locks.Error{Code: locks.CodeTooManyWaiters, RetryAfter: retryAfter,
 			Detail: "as many requests as may wait on this gateway for other programs' nodes to go; repeat later or on another gateway"}
 	}
 	q.Polls++
-	m.requests.obstructed++
+	r.obstructed++
 	return nil
 }
 
@@ -187,10 +187,10 @@ func (m *Manager) suspect(q *queues.Queue) {
 
 // invalidAmong is the first of the locks that is marked as being destroyed, or is such
 // a marker.
-func (m *Manager) invalidAmong(wants []locks.Want) *queues.Queue {
+func invalidAmong(replica *queues.Replica, wants []locks.Want, now time.Duration) *queues.Queue {
 	for i := range wants {
-		if s := m.replica.Namespaces[wants[i].NS]; s.Marked(wants[i].Lock) {
-			return m.replica.Queue(s, wants[i].Lock, m.clock.Now().Boot())
+		if s := replica.Namespaces[wants[i].NS]; s.Marked(wants[i].Lock) {
+			return replica.Queue(s, wants[i].Lock, now)
 		}
 	}
 	return nil

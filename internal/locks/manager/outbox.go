@@ -1,17 +1,19 @@
 package manager
 
 import (
-	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -79,8 +81,26 @@ type EndingPart struct {
 	FencingToken             int64
 }
 
+// deliveries writes into the outbox that leases end and are granted. The monitor guards it.
+type deliveries struct {
+	outbox   Outbox        // nil: no guaranteed deliveries
+	wake     chan struct{} // closed by OutboxChanged; nil without waiters
+	fleet    *fleet
+	stream   *stream
+	leases   *leaseTable
+	replica  *queues.Replica
+	members  *cluster.Members
+	answers  *answers
+	verdicts map[*recipe.Contender]cause
+	ordered  func(subject) *cause // the end that an administrator of another gateway ordered; nil: none
+	port     *term.Port
+	clock    zk.Clock
+	log      *slog.Logger
+	do       func(func()) // under the monitor
+}
+
 // outboxRoot is where those are who want to be told; changes below it are watched.
-func (m *Manager) outboxRoot() string { return m.opt.Root + "/webhooks" }
+func (f *fleet) outboxRoot() string { return f.root + "/webhooks" }
 
 // noting is the part of a transaction that is the outbox's.
 type noting struct {
@@ -95,50 +115,50 @@ func (n noting) culprit(res zk.Result) bool {
 	return res.Outcome == zk.NotDone && (res.Culprit >= 0 && res.Culprit < len(n.ops) || len(n.ops) > 1 && errors.Is(res.Err, zk.ErrTooLarge))
 }
 
-// noteEnd is what belongs before the end of a lease; not ready: it has to wait.
-func (m *Manager) noteEnd(l *lease) (n noting, ready bool) {
+// end is what belongs before the end of a lease; not ready: it has to wait.
+func (d *deliveries) end(l *lease) (n noting, ready bool) {
 	switch {
-	case m.opt.Outbox == nil || l.endNote == noteDone:
+	case d.outbox == nil || l.endNote == noteDone:
 	case l.grant != grantNone:
-		n.ops, n.entry, ready = m.opt.Outbox.Ending(l.notifyURL() != "", func() *Ending { return m.ending(l) })
+		n.ops, n.entry, ready = d.outbox.Ending(l.notifyURL() != "", func() *Ending { return d.ending(l) })
 		return n, ready
 	case l.tellsWaiting():
-		n.ops, n.entry = m.opt.Outbox.Notify(m.ending(l))
+		n.ops, n.entry = d.outbox.Notify(d.ending(l))
 	}
 	return n, true
 }
 
 // ending describes a lease of this gateway that ends.
-func (m *Manager) ending(l *lease) *Ending {
-	e := m.endingOf(l.id(), l.reason(), l.words())
+func (d *deliveries) ending(l *lease) *Ending {
+	e := d.endingOf(l.id(), l.reason(), l.words())
 	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.grant == grantNone
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
-			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: m.fleet.fencingToken(l.czxid)})
+			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: d.fleet.fencingToken(l.czxid)})
 		}
 	}
 	return e
 }
 
-func (m *Manager) endingOf(id recipe.LeaseID, reason locks.Reason, words string) *Ending {
-	e := &Ending{LeaseID: string(id), Reason: reason, Words: words, At: time.UnixMilli(m.clock.Now().Wall().Milliseconds()).UTC()}
-	if m.port.Session() != nil {
-		e.Gateway = m.port.Session().ID()
+func (d *deliveries) endingOf(id recipe.LeaseID, reason locks.Reason, words string) *Ending {
+	e := &Ending{LeaseID: string(id), Reason: reason, Words: words, At: time.UnixMilli(d.clock.Now().Wall().Milliseconds()).UTC()}
+	if d.port.Session() != nil {
+		e.Gateway = d.port.Session().ID()
 	}
 	return e
 }
 
-// noteTaken is what belongs before the end of contenders that this gateway does not run and whose
+// endTaken is what belongs before the end of contenders that this gateway does not run and whose
 // lease held, or has a notify_url. unnoted: it is in the outbox already.
-func (m *Manager) noteTaken(parts []queues.Location, v cause, notify string, unnoted bool) (n noting, ready bool) {
-	if m.opt.Outbox == nil || unnoted {
+func (d *deliveries) endTaken(parts []queues.Location, v cause, notify string, unnoted bool) (n noting, ready bool) {
+	if d.outbox == nil || unnoted {
 		return n, true
 	}
 	held := slices.ContainsFunc(parts, func(p queues.Location) bool {
-		return p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !m.delays.has(m.leases, m.replica, p.Queue, p.Contender) && (m.replica.Observed(p.Contender).Holds || m.replica.LeaseHolds(p.Queue, p.Contender))
+		return p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !d.answers.delays.has(d.leases, d.replica, p.Queue, p.Contender) && (d.replica.Observed(p.Contender).Holds || d.replica.LeaseHolds(p.Queue, p.Contender))
 	})
 	if !held {
-		if p := parts[0]; p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !m.delays.has(m.leases, m.replica, p.Queue, p.Contender) {
+		if p := parts[0]; p.Contender.Ours && !p.Contender.Unknown && p.Contender.LeaseID != "" && !d.answers.delays.has(d.leases, d.replica, p.Queue, p.Contender) {
 			n.checks = queues.StillWaits(parts)
 		}
 		if notify == "" {
@@ -146,7 +166,7 @@ func (m *Manager) noteTaken(parts []queues.Location, v cause, notify string, unn
 		}
 	}
 	describe := func() *Ending {
-		e := m.endingOf(parts[0].Contender.LeaseID, v.reason, v.words)
+		e := d.endingOf(parts[0].Contender.LeaseID, v.reason, v.words)
 		e.Trace, e.Notify, e.Waiting = v.trace, notify, !held
 		for _, p := range parts {
 			if p.Contender.Member > 1 {
@@ -155,98 +175,98 @@ func (m *Manager) noteTaken(parts []queues.Location, v cause, notify string, unn
 			if i := p.Queue.Node(p.Contender.Name); i != nil && e.Owner == "" {
 				e.Owner = i.Record.Owner
 			}
-			e.Parts = append(e.Parts, EndingPart{NS: p.Queue.Namespace.Name, Lock: p.Queue.Name(), Znode: p.Path(), Mode: locks.ModeOf(p.Contender.Mode), FencingToken: m.tokenOf(p.Queue, p.Contender)})
+			e.Parts = append(e.Parts, EndingPart{NS: p.Queue.Namespace.Name, Lock: p.Queue.Name(), Znode: p.Path(), Mode: locks.ModeOf(p.Contender.Mode), FencingToken: d.fleet.tokenOf(p.Queue, p.Contender)})
 		}
 		return e
 	}
 	if !held {
-		n.ops, n.entry = m.opt.Outbox.Notify(describe())
+		n.ops, n.entry = d.outbox.Notify(describe())
 		return n, true
 	}
-	n.ops, n.entry, ready = m.opt.Outbox.Ending(notify != "", describe)
+	n.ops, n.entry, ready = d.outbox.Ending(notify != "", describe)
 	return n, ready
 }
 
-// noted tells the outbox what became of a lease's ending transaction; the monitor is held.
-func (m *Manager) noted(l *lease, n noting, res zk.Result) {
+// ended tells the outbox what became of a lease's ending transaction; the monitor is held.
+func (d *deliveries) ended(l *lease, n noting, res zk.Result) {
 	if n.ops == nil {
 		return
 	}
-	m.opt.Outbox.Ended(n.entry, n.ops, res)
+	d.outbox.Ended(n.entry, n.ops, res)
 	if res.Outcome == zk.NotDone || res.Outcome == zk.Conflict {
 		if l.endNote == noteSubmitted {
-			l.setNote(m.leases, noteNone)
+			l.setNote(d.leases, noteNone)
 		}
 		if l.phase == ended {
-			m.tellGone(l) // by another hand, it turns out
+			d.gone(l) // by another hand, it turns out
 		}
 	}
 	if n.culprit(res) {
 		// It is noted already, or cannot be: the lock is let go all the same.
-		m.log.Warn("a lease's end is not noted for webhooks once more", "lease_id", l.id(), "err", res.Err)
-		l.setNote(m.leases, noteDone)
+		d.log.Warn("a lease's end is not noted for webhooks once more", "lease_id", l.id(), "err", res.Err)
+		l.setNote(d.leases, noteDone)
 	}
 }
 
-// awaitOutbox returns at the next OutboxChanged, or after a while. The monitor is held, and released meanwhile.
-func (m *Manager) awaitOutbox(ctx context.Context) {
-	if m.outboxWake == nil {
-		m.outboxWake = make(chan struct{})
+// changed returns a channel that is closed at the next OutboxChanged.
+func (d *deliveries) changed() <-chan struct{} {
+	if d.wake == nil {
+		d.wake = make(chan struct{})
 	}
-	_ = m.sleep(ctx, m.outboxWake, answerWithin)
+	return d.wake
 }
 
-// tellGone tells the end of a lease of this gateway that no transaction of it has noted.
-func (m *Manager) tellGone(l *lease) {
-	if m.opt.Outbox == nil || l.grant == grantNone && !l.tellsWaiting() || l.endNote != noteNone || l.phase != ended {
+// gone tells the end of a lease of this gateway that no transaction of it has noted.
+func (d *deliveries) gone(l *lease) {
+	if d.outbox == nil || l.grant == grantNone && !l.tellsWaiting() || l.endNote != noteNone || l.phase != ended {
 		return
 	}
-	if w := m.words[subject(l.id())]; w != nil && w.verdict != nil && !fault.On("hooks-termination") {
+	if d.ordered(subject(l.id())) != nil && !fault.On("hooks-termination") {
 		return // the gateway whose administrator did it has noted it
 	}
-	l.setNote(m.leases, noteSubmitted) // once
-	m.opt.Outbox.Gone(m.ending(l))
+	l.setNote(d.leases, noteSubmitted) // once
+	d.outbox.Gone(d.ending(l))
 }
 
 // foreignHolds is told that another program's contender holds: its birth is looked at where its end would be told.
-func (m *Manager) foreignHolds(q *queues.Queue, c *recipe.Contender) {
-	if m.opt.Outbox == nil || c.Ours && !c.Unknown || q.Node(c.Name) != nil || !m.members.Appointed(q.Path+"/"+c.Name) {
+func (d *deliveries) foreignHolds(q *queues.Queue, c *recipe.Contender) {
+	if d.outbox == nil || c.Ours && !c.Unknown || q.Node(c.Name) != nil || !d.members.Appointed(q.Path+"/"+c.Name) {
 		return
 	}
 	name := strings.Clone(c.Name)
-	m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
+	d.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
 		if err == nil {
 			q.SetNode(name, data, stat)
 		}
 	})
 }
 
-// tellTaken tells that a contender which held and is no lease of this gateway's is about to leave the replica, when that is this gateway's to tell.
-func (m *Manager) tellTaken(q *queues.Queue, name string) {
+// taken tells that a contender which held and is no lease of this gateway's is about to leave the replica, when that is this gateway's to tell.
+func (d *deliveries) taken(q *queues.Queue, name string) {
 	c := q.Contenders.Get(name)
-	if m.opt.Outbox == nil || !m.stream.loadedOnce || m.stream.suppressEvents || c == nil {
+	if d.outbox == nil || !d.stream.loadedOnce || d.stream.suppressEvents || c == nil {
 		return
 	}
-	s := m.replica.Observed(c)
+	s := d.replica.Observed(c)
 	foreign := !c.Ours || c.Unknown
 	// The nodes of a gateway that died go with its session, and it can tell nobody.
-	orphan := !foreign && c.Member <= 1 && !s.SuppressEvents && lossOf(m.members, c) == locks.ReasonGatewayLeft
-	if !s.Holds || !foreign && !orphan || !m.members.Appointed(q.Path+"/"+name) {
+	orphan := !foreign && c.Member <= 1 && !s.SuppressEvents && lossOf(d.members, c) == locks.ReasonGatewayLeft
+	if !s.Holds || !foreign && !orphan || !d.members.Appointed(q.Path+"/"+name) {
 		return
 	}
-	e := m.endingOf("", locks.ReasonRemoved, "")
+	e := d.endingOf("", locks.ReasonRemoved, "")
 	if orphan {
 		e.LeaseID, e.Reason = string(c.LeaseID), locks.ReasonGatewayLeft
 		if c.Groups > 1 {
 			e.Part = int(c.Group) // the others may be another gateway's to tell
 		}
 	}
-	if v, ok := m.verdicts[c]; ok {
+	if v, ok := d.verdicts[c]; ok {
 		e.Reason, e.Words, e.Trace = v.reason, v.words, v.trace
-	} else if w := m.words[subject(q.Path+"/"+name)]; w != nil && w.verdict != nil {
-		e.Reason, e.Words = w.verdict.reason, w.verdict.words
+	} else if v := d.ordered(subject(q.Path + "/" + name)); v != nil {
+		e.Reason, e.Words = v.reason, v.words
 	}
-	p := EndingPart{NS: q.Namespace.Name, Lock: q.Name(), Znode: q.Path + "/" + name, Mode: locks.ModeOf(c.Mode), FencingToken: m.tokenOf(q, c)}
+	p := EndingPart{NS: q.Namespace.Name, Lock: q.Name(), Znode: q.Path + "/" + name, Mode: locks.ModeOf(c.Mode), FencingToken: d.fleet.tokenOf(q, c)}
 	if foreign {
 		p.Program = interop.Program(name)
 	}
@@ -254,7 +274,7 @@ func (m *Manager) tellTaken(q *queues.Queue, name string) {
 		e.Czxid, e.Owner = i.Czxid, i.Record.Owner
 	}
 	e.Parts = []EndingPart{p}
-	m.opt.Outbox.Gone(e)
+	d.outbox.Gone(e)
 }
 
 // Delivers reports whether it falls to this gateway to tell what is in the outbox about a
@@ -286,9 +306,9 @@ func (m *Manager) DeliversFor(gateway, what string) bool {
 	})
 }
 
-// adoptOutbox has the outbox looked through for what has become this gateway's.
-func (m *Manager) adoptOutbox() {
-	if m.opt.Outbox != nil && m.port.Session() != nil {
-		m.opt.Outbox.Adopt()
+// adopt has the outbox looked through for what has become this gateway's.
+func (d *deliveries) adopt() {
+	if d.outbox != nil && d.port.Session() != nil {
+		d.outbox.Adopt()
 	}
 }

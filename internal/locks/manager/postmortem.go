@@ -59,7 +59,7 @@ func (m *Manager) witness(q *queues.Queue, name string, now time.Duration) {
 		p.Waited = max(m.clock.Now().Wall()-i.Created, 0)
 	}
 	if s.Holds {
-		p.FencingToken, p.Held = m.tokenOf(q, c), max(now-s.Since, 1)
+		p.FencingToken, p.Held = m.fleet.tokenOf(q, c), max(now-s.Since, 1)
 		p.Waited = max(p.Waited-p.Held, 0)
 	}
 	if w := m.words[subject(c.LeaseID)]; w != nil {
@@ -79,7 +79,7 @@ func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now ti
 	at := postmortem.Place{NS: q.Namespace.Name, Lock: q.Name()}
 	for _, h := range []*postmortem.Log{&m.history, &m.witnessed} {
 		h.Granted(at, now, func() postmortem.Next {
-			next := postmortem.Next{Lease: c.LeaseID, Name: c.Name, Token: m.tokenOf(q, c)}
+			next := postmortem.Next{Lease: c.LeaseID, Name: c.Name, Token: m.fleet.tokenOf(q, c)}
 			if l != nil {
 				next.Owner, next.Token = l.owner, m.fleet.fencingToken(l.czxid)
 			} else if i := q.Node(c.Name); i != nil {
@@ -92,7 +92,7 @@ func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now ti
 
 // Postmortem tells how a lease ended. A lease that lives is CodeNotFound.
 func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) (locks.Postmortem, error) {
-	named, wrong := m.target(&locks.LeaseRequest{Principal: p, ID: id})
+	named, wrong := m.fleet.target(&locks.LeaseRequest{Principal: p, ID: id})
 	if wrong != nil {
 		return locks.Postmortem{}, wrong
 	}
@@ -153,7 +153,7 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	m.describe(ctx, q, []*recipe.Contender{c})
 	q.Polls--
 	if i := q.Node(c.Name); i != nil {
-		p.Next.Owner, p.Next.Token = m.leases.owners.one(i.Record.Owner), m.tokenOf(q, c)
+		p.Next.Owner, p.Next.Token = m.leases.owners.one(i.Record.Owner), m.fleet.tokenOf(q, c)
 	} else if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil {
 		p.Next.Owner, p.Next.Token = l.owner, m.fleet.fencingToken(l.czxid)
 	}
@@ -195,7 +195,7 @@ func (m *Manager) rememberTermination(t *target, why cause) {
 	}
 	p := postmortem.End{Why: postmortem.CauseOf(why.reason), Words: why.words, At: m.clock.Now().Boot(), NS: at.Queue.Namespace.Name, Lock: at.Queue.Name(), Mode: c.Mode}
 	if m.replica.Observed(c).Holds {
-		p.FencingToken = m.tokenOf(at.Queue, c)
+		p.FencingToken = m.fleet.tokenOf(at.Queue, c)
 	}
 	if i := at.Queue.Node(c.Name); i != nil {
 		p.TTL = i.Record.LeaseTTL()

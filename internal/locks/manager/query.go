@@ -22,7 +22,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 	if err := req.Check(); err != nil {
 		return locks.Lease{}, err
 	}
-	id, wrong := m.target(&req)
+	id, wrong := m.fleet.target(&req)
 	if wrong != nil {
 		return locks.Lease{}, wrong
 	}
@@ -64,9 +64,9 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 		}
 		if req.Token != "" {
 			l.claim(m, m.clock.Now().Boot())
-			return m.viewOwn(l), nil
+			return m.answers.own(l), nil
 		}
-		return m.viewLease(l), nil
+		return m.answers.lease(l), nil
 	})
 }
 
@@ -104,17 +104,17 @@ func (m *Manager) poll(ctx context.Context, wake <-chan struct{}, timer *time.Ti
 }
 
 // target tells which lease a request is about; it needs no lock.
-func (m *Manager) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error) {
+func (f *fleet) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error) {
 	if req.Token != "" {
-		return m.fleet.bearer(req.Principal, req.ID, req.Token)
+		return f.bearer(req.Principal, req.ID, req.Token)
 	}
 	select {
-	case <-m.fleet.ready:
+	case <-f.ready:
 	default:
 		return "", unavailable()
 	}
 	id, err := recipe.ParseLeaseID(req.ID)
-	if err != nil || id.Fleet() != m.fleet.id {
+	if err != nil || id.Fleet() != f.id {
 		return "", notFound()
 	}
 	return id, nil
@@ -169,7 +169,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		var page locks.LeasePage
 		text := textBudget(maxText)
 		for _, l := range matching {
-			view := m.viewLease(l)
+			view := m.answers.lease(l)
 			if n := len(page.Items); n == limit || !text.take(leaseText(&view)) && n > 0 {
 				page.NextCursor = locks.LeaseCursor(page.Items[n-1].ID)
 				break
@@ -276,7 +276,7 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 		}
 		limit := cmp.Or(req.Limit, locks.DefaultPage)
 		m.describe(ctx, q, pageOf(q, at, limit))
-		return m.viewPage(q, at, limit), nil
+		return m.answers.page(q, at, limit), nil
 	})
 }
 

@@ -96,7 +96,7 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 				}
 				only.found(q, c.at.Contender)
 				position, _ := q.Contenders.Position(c.at.Contender.Name)
-				c.view = m.viewContender(q, c.at.Contender, position)
+				c.view = m.answers.contender(q, c.at.Contender, position)
 				if c.l == nil && c.ok {
 					c.view.Owner, c.view.Metadata = c.says.Owner, c.says.Metadata
 				}

@@ -113,7 +113,7 @@ type holder struct {
 }
 
 func (m *Manager) newHolder(q *queues.Queue, c *recipe.Contender) holder {
-	h := holder{at: queues.Location{Queue: q, Contender: c}, view: m.viewContender(q, c, 0)}
+	h := holder{at: queues.Location{Queue: q, Contender: c}, view: m.answers.contender(q, c, 0)}
 	if m.delays.has(m.leases, m.replica, q, c) {
 		h.err = errDelayed
 	} else if m.leases.copied(q, c) {
@@ -339,10 +339,10 @@ func (m *Manager) reviseOther(ctx context.Context, at queues.Location, path stri
 
 // tellRevokeRequested tells that a holder has been asked to let go, and in what words.
 func (m *Manager) tellRevokeRequested(at queues.Location, words string) {
-	if m.telling() {
-		e := m.contenderEvent(events.LeaseRevokeRequested, at.Queue, at.Contender)
+	if m.publisher.enabled() {
+		e := m.publisher.contenderEvent(events.LeaseRevokeRequested, at.Queue, at.Contender)
 		e.Detail = words
-		m.publish(e)
+		m.publisher.publish(e)
 	}
 }
 

@@ -58,7 +58,13 @@ func New(opt Options) *Manager {
 	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},
 		NewID: newGatewayID, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: func() { m.stream.recheckNext(m) }})
 	m.life.ctx, m.life.end = context.WithCancel(context.Background())
-	m.requests.shortTTL = shortTTLWarning(m.failoverTTL())
+	m.answers = answers{fleet: &m.fleet, replica: m.replica, leases: m.leases, delays: &m.delays, orphans: m.orphans,
+		history: &m.history, port: m.port, clock: m.clock, failoverTTL: opt.SessionTimeout + 5*time.Second}
+	m.answers.shortTTL = shortTTLWarning(m.answers.failoverTTL)
+	m.publisher = publisher{hub: opt.Events, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
+		port: m.port, behind: m.holdBehind}
+	m.deliveries = deliveries{outbox: opt.Outbox, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
+		answers: &m.answers, verdicts: m.verdicts, ordered: m.orderedByPeer, port: m.port, clock: m.clock, log: m.log, do: m.do}
 	return m
 }
 
@@ -105,7 +111,7 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 		{Path: string(m.fleet.settings), Depth: 2},
 	}
 	if m.opt.Outbox != nil {
-		roots = append(roots, zk.WatchRoot{Path: m.outboxRoot(), Depth: 1})
+		roots = append(roots, zk.WatchRoot{Path: m.fleet.outboxRoot(), Depth: 1})
 	}
 	for _, ns := range slices.Sorted(maps.Keys(layout.Namespaces)) { // the watcher reads the roots in this order
 		namespace := layout.Namespaces[ns]
@@ -129,11 +135,11 @@ func newGatewayID() (string, error) {
 
 func (m *Manager) sessionBegun(session term.Session) {
 	m.members.Begin(recipe.GatewayID(session.ID()))
-	m.tellSession(events.ZooKeeperConnected, session)
+	m.publisher.session(events.ZooKeeperConnected, session)
 	if m.opt.Outbox != nil {
 		m.opt.Outbox.Look()
 	}
-	m.adoptOutbox()
+	m.deliveries.adopt()
 	// The former sessions of this process end like any other: once their registrations are gone, the quickest gateway
 	// takes them over.
 	if m.stream.synced {
@@ -145,7 +151,7 @@ func (m *Manager) sessionEnded(session term.Session) {
 	m.members.End()
 	m.timers.trusted = false
 	if !m.port.Ending() {
-		m.tellSession(events.ZooKeeperExpired, session)
+		m.publisher.session(events.ZooKeeperExpired, session)
 	}
 	// A request that waits for a write of that session learns that its outcome is unknown.
 	for _, l := range m.leases.byID {

@@ -83,7 +83,7 @@ func (m *Manager) tellHolders(q *queues.Queue, e *locks.Error) *locks.Error {
 		if len(e.Holders) == maxHolders {
 			break
 		}
-		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
+		e.Holders = append(e.Holders, m.answers.contender(q, c, 0))
 	}
 	return e
 }

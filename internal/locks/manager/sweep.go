@@ -129,7 +129,7 @@ func (w *sweeper) idle(s *queues.Namespace, now time.Duration) {
 // key deletes a key's node and then forgets the key.
 func (w *sweeper) key(k *keyEntry) {
 	m := w.m
-	write := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.keyPath(k.hash), Version: -1}}}
+	write := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.fleet.keyPath(k.hash), Version: -1}}}
 	m.port.Submit(write, func(res zk.Result) {
 		if res.Outcome != zk.Done && !isNoNode(res.Err) {
 			m.keys.end(k, k.reason, m.clock.Now().Boot()) // tried again a life later
@@ -191,7 +191,7 @@ func (w *sweeper) scanKeys(ctx context.Context) {
 		if skip {
 			continue
 		}
-		entry, err := m.readKey(ctx, session, hash)
+		entry, err := m.fleet.readKey(ctx, session, hash)
 		if err != nil && ctx.Err() != nil {
 			return
 		}

@@ -97,9 +97,9 @@ func distinct(q *queues.Queue) func(yield func(*recipe.Contender) bool) {
 	}
 }
 
-// unreadOwn reports whether the record of a lease of this gateway is still to be read: it has just been taken over.
-func (m *Manager) unreadOwn(l *lease) bool {
-	return l.term == m.port.Term() && l.recordState.assumed() && (l.phase == waiting || l.phase == held)
+// unread reports whether the record of a lease of this gateway is still to be read: it has just been taken over.
+func (d *deliveries) unread(l *lease) bool {
+	return l.term == d.port.Term() && l.recordState.assumed() && (l.phase == waiting || l.phase == held)
 }
 
 // readTargets reads the records of targets, a bounded number at a time. Only the record tells whether the lease has ended
@@ -127,7 +127,7 @@ func (m *Manager) readTargets(ctx context.Context, targets []*target) error {
 // readTarget begins to read a target's record; false when that is known. The monitor is held.
 func (m *Manager) readTarget(t *target, answered func()) bool {
 	switch l := t.l; {
-	case l != nil && m.unreadOwn(l):
+	case l != nil && m.deliveries.unread(l):
 		term := l.term
 		m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) {
 			l.loaded(m, term, data, stat, err)

@@ -47,7 +47,7 @@ func (m *Manager) terminateAll(ctx context.Context, c cause, targets []*target, 
 			batch, w, ready := m.nextBatch(c, targets)
 			switch {
 			case !ready:
-				m.awaitOutbox(ctx)
+				_ = m.sleep(ctx, m.deliveries.changed(), answerWithin)
 				if ctx.Err() != nil {
 					return cancelled(ctx)
 				}
@@ -237,18 +237,18 @@ func (m *Manager) noteTarget(c cause, t *target) (ready bool) {
 	l := t.l
 	switch {
 	case l == nil:
-		if t.noting, ready = m.noteTaken(t.parts, t.why(c), t.notify, t.unnoted); t.blind {
+		if t.noting, ready = m.deliveries.endTaken(t.parts, t.why(c), t.notify, t.unnoted); t.blind {
 			t.noting.checks = nil
 		}
 		return ready
 	case t.begun:
-		t.noting, ready = m.noteEnd(l)
+		t.noting, ready = m.deliveries.end(l)
 		return ready
 	}
 	// The outbox entry describes the lease as it will be after its end.
 	why, words := l.why, l.words()
 	l.why, l.rare().words, l.rareFields.trace = postmortem.CauseOf(c.reason), c.words, c.trace
-	t.noting, ready = m.noteEnd(l)
+	t.noting, ready = m.deliveries.end(l)
 	l.why, l.rareFields.words, l.rareFields.trace = why, words, ""
 	return ready
 }
@@ -265,7 +265,7 @@ func (m *Manager) notedBatch(batch []*target, res zk.Result) {
 		switch {
 		case t.noting.ops == nil:
 		case t.l != nil:
-			m.noted(t.l, t.noting, own)
+			m.deliveries.ended(t.l, t.noting, own)
 		default:
 			m.opt.Outbox.Ended(t.noting.entry, t.noting.ops, own)
 			t.unnoted = t.unnoted || t.noting.culprit(own)

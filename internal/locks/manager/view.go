@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -22,27 +23,34 @@ const (
 	maxHolders = 16
 )
 
-func (m *Manager) failoverSafe(ttl time.Duration) bool {
-	return ttl >= m.failoverTTL()
+// answers reads the manager's state and changes nothing: it makes what requests are answered. The monitor guards it.
+type answers struct {
+	fleet       *fleet
+	replica     *queues.Replica
+	leases      *leaseTable
+	delays      *delays
+	orphans     orphans
+	history     *postmortem.Log
+	port        *term.Port
+	clock       zk.Clock
+	failoverTTL time.Duration // the shortest TTL that survives the crash of a gateway
+	shortTTL    string        // the warning about a shorter one
 }
 
-// failoverTTL is the shortest TTL that rides over the crash of a gateway.
-func (m *Manager) failoverTTL() time.Duration { return m.opt.SessionTimeout + 5*time.Second }
-
-// basisOf is the present session when it owns the lease, else nothing.
-func (m *Manager) basisOf(l *lease) locks.Term {
-	if l.term != m.port.Term() {
+// termOf is the present session when it owns the lease, else nothing.
+func (a *answers) termOf(l *lease) locks.Term {
+	if l.term != a.port.Term() {
 		return 0
 	}
-	return presentTerm(m.port)
+	return presentTerm(a.port)
 }
 
-// viewLease is the lease as it is now; the monitor is held.
-func (m *Manager) viewLease(l *lease) locks.Lease {
-	now := m.clock.Now().Boot()
+// lease is the lease as it is now.
+func (a *answers) lease(l *lease) locks.Lease {
+	now := a.clock.Now().Boot()
 	v := locks.Lease{
-		ID: string(l.id()), State: locks.Waiting, TTL: l.ttl, FailoverSafe: m.failoverSafe(l.ttl) && !l.ephemeral(), Ephemeral: l.ephemeral(),
-		Owner: l.owner, Metadata: l.metadata(), Rev: m.leases.revString(l.rev), Term: m.basisOf(l),
+		ID: string(l.id()), State: locks.Waiting, TTL: l.ttl, FailoverSafe: l.ttl >= a.failoverTTL && !l.ephemeral(), Ephemeral: l.ephemeral(),
+		Owner: l.owner, Metadata: l.metadata(), Rev: a.leases.revString(l.rev), Term: a.termOf(l),
 		Holds: record.Named(l.holdNames()), LockDelay: l.lockDelay(),
 	}
 	if v.LockDelay > 0 {
@@ -55,27 +63,27 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 	switch l.phase {
 	case creating, waiting:
 		for s := range l.slots {
-			v.Position = max(v.Position, m.position(s))
+			v.Position = max(v.Position, position(s))
 		}
 		v.Position = max(v.Position, 1) // its turn has come: it is the next
 		v.ExpiresIn = l.expiresIn(now)
 	case held:
-		v.State, v.FencingToken, v.ExpiresIn = locks.Held, m.fleet.fencingToken(l.czxid), l.expiresIn(now)
+		v.State, v.FencingToken, v.ExpiresIn = locks.Held, a.fleet.fencingToken(l.czxid), l.expiresIn(now)
 	case ending:
 		if l.grant.granted() {
-			v.State, v.FencingToken = locks.Held, m.fleet.fencingToken(l.czxid)
+			v.State, v.FencingToken = locks.Held, a.fleet.fencingToken(l.czxid)
 		}
 	case ended:
 		v.State, v.Reason = locks.Ended, l.reason()
 		if l.grant.granted() {
-			v.FencingToken = m.fleet.fencingToken(l.czxid)
+			v.FencingToken = a.fleet.fencingToken(l.czxid)
 		}
 	}
 	if l.phase != ended {
-		v.Warning = l.warning(m)
+		v.Warning = a.warning(l)
 	}
 	if l.contender.Groups > 1 {
-		v.Locks = m.viewSlots(l, &v)
+		v.Locks = a.slots(l, &v)
 		return v
 	}
 	v.NS, v.Lock, v.Mode = l.q.Namespace.Name, l.q.Name(), locks.ModeOf(l.contender.Mode)
@@ -86,8 +94,8 @@ func (m *Manager) viewLease(l *lease) locks.Lease {
 	return v
 }
 
-// viewSlots are the locks of a group.
-func (m *Manager) viewSlots(l *lease, v *locks.Lease) []locks.LeaseLock {
+// slots are the locks of a group.
+func (a *answers) slots(l *lease, v *locks.Lease) []locks.LeaseLock {
 	list := make([]locks.LeaseLock, 0, l.width())
 	for s := range l.slots {
 		if s.contender.Member > 1 {
@@ -99,7 +107,7 @@ func (m *Manager) viewSlots(l *lease, v *locks.Lease) []locks.LeaseLock {
 			k.Znode = s.path()
 		}
 		if v.State == locks.Waiting {
-			k.Position = m.position(s)
+			k.Position = position(s)
 		}
 		list = append(list, k)
 	}
@@ -123,7 +131,7 @@ func (l *lease) expiresIn(now time.Duration) time.Duration {
 
 // position is the slot's place among those who wait in its queue, from 1; 0
 // when nothing stands before it there.
-func (m *Manager) position(s *slot) int {
+func position(s *slot) int {
 	if s.name() == "" || !s.presence.seen() {
 		return s.q.Contenders.Waiting() + 1
 	}
@@ -131,11 +139,11 @@ func (m *Manager) position(s *slot) int {
 	return position
 }
 
-func (m *Manager) viewHeartbeat(l *lease, now time.Duration) locks.Heartbeat {
-	h := locks.Heartbeat{LeaseID: string(l.id()), State: locks.Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Term: m.basisOf(l),
+func (a *answers) heartbeat(l *lease, now time.Duration) locks.Heartbeat {
+	h := locks.Heartbeat{LeaseID: string(l.id()), State: locks.Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Term: a.termOf(l),
 		Revoke: l.revocation().view(now)}
 	if l.phase == held {
-		h.State, h.FencingToken = locks.Held, m.fleet.fencingToken(l.czxid)
+		h.State, h.FencingToken = locks.Held, a.fleet.fencingToken(l.czxid)
 		for s := range l.slots {
 			h.Waiters = max(h.Waiters, s.q.Contenders.Waiting())
 		}
@@ -143,7 +151,7 @@ func (m *Manager) viewHeartbeat(l *lease, now time.Duration) locks.Heartbeat {
 	}
 	h.Position = 1 // when its turn has come it is the next
 	for s := range l.slots {
-		if position := m.position(s); position >= h.Position {
+		if position := position(s); position >= h.Position {
 			h.Position, h.Waiters = position, max(s.q.Contenders.Waiting()-position, 0)
 		}
 	}
@@ -155,9 +163,9 @@ func viewPast(id recipe.LeaseID, p postmortem.End) locks.Lease {
 		FencingToken: p.FencingToken, TTL: p.TTL, Rev: "ended"}
 }
 
-// viewContender shows a contender to anyone; the monitor is held.
-func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position int) locks.Contender {
-	now := m.clock.Now()
+// contender shows a contender to anyone.
+func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) locks.Contender {
+	now := a.clock.Now()
 	v := locks.Contender{At: now.Calendar(), Znode: q.NodeOf(c.Name), Mode: locks.ModeOf(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
 		Ephemeral: c.Ephemeral}
 	var czxid int64
@@ -167,10 +175,10 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 		v.Age, v.AgeKnown = max(v.At.Sub(time.Unix(0, int64(i.Created))), 0), true
 		v.Revoke = i.Record.Revoke.View()
 	}
-	if c.Ours && !m.leases.copied(q, c) {
+	if c.Ours && !a.leases.copied(q, c) {
 		v.LeaseID = string(c.LeaseID)
-		v.Group = m.replica.OtherLocks(q, c)
-		if l := m.leases.byID[c.LeaseID]; l != nil {
+		v.Group = a.replica.OtherLocks(q, c)
+		if l := a.leases.byID[c.LeaseID]; l != nil {
 			czxid = l.czxid
 			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), record.Named(l.holdNames())
 			if age, known := l.age(time.Duration(v.At.UnixNano())); known {
@@ -179,7 +187,7 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 			if l.phase == waiting || l.phase == held {
 				v.ExpiresIn = l.expiresIn(now.Boot())
 			}
-			if l.term == m.port.Term() && !l.recordState.assumed() {
+			if l.term == a.port.Term() && !l.recordState.assumed() {
 				v.Clock = l.clock()
 			}
 			v.Unclaimed = l.phase == held && l.grant == grantUnclaimed
@@ -198,10 +206,10 @@ func (m *Manager) viewContender(q *queues.Queue, c *recipe.Contender, position i
 		v.Limit = int(q.Extras().Ceiling)
 	}
 	if position == 0 {
-		v.FencingToken = m.fleet.fencingToken(czxid)
-		v.HeldFor, v.HeldLonger = m.heldFor(q, c, now.Boot())
+		v.FencingToken = a.fleet.fencingToken(czxid)
+		v.HeldFor, v.HeldLonger = a.heldFor(q, c, now.Boot())
 	}
-	m.delays.view(m, q, c, &v, now.Boot())
+	a.delay(q, c, &v, now.Boot())
 	return v
 }
 
@@ -240,10 +248,10 @@ func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q 
 	m.describe(ctx, q, q.Holders(maxHolders))
 	e := &locks.Error{Code: code, QueueLength: q.Contenders.Waiting(), Detail: q.Name() + " is held; wait=30s stands in line for it"}
 	for _, c := range q.Holders(maxHolders) {
-		e.Holders = append(e.Holders, m.viewContender(q, c, 0))
+		e.Holders = append(e.Holders, m.answers.contender(q, c, 0))
 	}
 	e.RetryAfter = locks.RetryAfter(e.Holders)
-	if code == locks.CodeHeldByOther && m.lockState(q) == locks.LockDelayed {
+	if code == locks.CodeHeldByOther && m.answers.lockState(q) == locks.LockDelayed {
 		e.Code, e.Detail = locks.CodeLockDelayed, "the last lease of "+q.Name()+" has ended, and its lock delay keeps the lock; wait=30s stands in line for it"
 	}
 	if q.Plain() != nil {
@@ -270,18 +278,18 @@ func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q 
 	return e
 }
 
-// viewLock is the lock as a list shows it: with its first holders, without its waiters; the monitor is held.
-func (m *Manager) viewLock(q *queues.Queue) locks.Lock {
+// lock is the lock as a list shows it: with its first holders, without its waiters.
+func (a *answers) lock(q *queues.Queue) locks.Lock {
 	text := textBudget(maxText)
-	return m.viewHolders(q, 0, maxHolders, &text, nil)
+	return a.holders(q, 0, maxHolders, &text, nil)
 }
 
-// viewPage is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each; the monitor is
+// page is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each; the monitor is
 // held. Holders that fit on one page are on each page.
-func (m *Manager) viewPage(q *queues.Queue, at queuePlace, limit int) locks.Lock {
+func (a *answers) page(q *queues.Queue, at queuePlace, limit int) locks.Lock {
 	text := textBudget(maxText / 2) // the other half is for those who wait, so that each page goes on
 	holders := map[*recipe.Contender]bool{}
-	v := m.viewHolders(q, at.holders, limit, &text, holders)
+	v := a.holders(q, at.holders, limit, &text, holders)
 	next, more := at, at.holders+len(v.Holders) < v.HolderCount
 	if more || at.holders > 0 {
 		next.holders += len(v.Holders)
@@ -307,7 +315,7 @@ func (m *Manager) viewPage(q *queues.Queue, at queuePlace, limit int) locks.Lock
 				more = true
 				break
 			}
-			view := m.viewContender(q, c, position)
+			view := a.contender(q, c, position)
 			view.Wait = wait
 			if !text.take(contenderText(&view)) && len(v.Waiters) > 0 {
 				more = true
@@ -323,16 +331,16 @@ func (m *Manager) viewPage(q *queues.Queue, at queuePlace, limit int) locks.Lock
 	return v
 }
 
-// viewHolders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one;
+// holders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one;
 // the monitor is held. It notes the contenders of all holders in whole, unless that is nil.
-func (m *Manager) viewHolders(q *queues.Queue, from, limit int, text *textBudget, whole map[*recipe.Contender]bool) locks.Lock {
-	v := locks.Lock{NS: q.Namespace.Name, Name: q.Name(), Dialect: string(q.Namespace.Naming.Dialect()), Rev: m.leases.revString(q.Rev), Hazards: q.Hazards()}
+func (a *answers) holders(q *queues.Queue, from, limit int, text *textBudget, whole map[*recipe.Contender]bool) locks.Lock {
+	v := locks.Lock{NS: q.Namespace.Name, Name: q.Name(), Dialect: string(q.Namespace.Naming.Dialect()), Rev: a.leases.revString(q.Rev), Hazards: q.Hazards()}
 	v.QueueLength = q.Contenders.Waiting()
 	looked, full := 0, false
 	for c := range q.Contenders.Holders() {
 		looked++
 		// Beyond MaxPage a contender of a group counts as a holder: whether its lease holds takes a look at each of its queues.
-		if looked <= locks.MaxPage && queues.OneOfSeveral(c) && !m.replica.LeaseHolds(q, c) {
+		if looked <= locks.MaxPage && queues.OneOfSeveral(c) && !a.replica.LeaseHolds(q, c) {
 			if c.Member <= 1 {
 				v.QueueLength++ // its lease waits for another lock
 			}
@@ -349,33 +357,33 @@ func (m *Manager) viewHolders(q *queues.Queue, from, limit int, text *textBudget
 		if v.HolderCount <= from || len(v.Holders) == limit || full {
 			continue
 		}
-		view := m.viewContender(q, c, 0)
+		view := a.contender(q, c, 0)
 		if full = !text.take(contenderText(&view)) && len(v.Holders) > 0; !full {
 			v.Holders = append(v.Holders, view)
 		}
 	}
-	v.State = m.lockState(q)
+	v.State = a.lockState(q)
 	v.Limit, v.LimitAgreed = q.Limit()
 	return v
 }
 
-func (m *Manager) lockState(q *queues.Queue) locks.LockState {
+func (a *answers) lockState(q *queues.Queue) locks.LockState {
 	if q.Contenders.Len() == 0 {
 		return locks.LockFree
 	}
 	state := locks.LockQueued
 	for c := range q.Contenders.Holders() {
-		l := m.leases.leaseOf(q, c)
+		l := a.leases.leaseOf(q, c)
 		switch {
-		case c.Ours && !c.Unknown && !m.replica.LeaseHolds(q, c):
+		case c.Ours && !c.Unknown && !a.replica.LeaseHolds(q, c):
 			continue // its lease waits for another lock
 		case c.Ours && l != nil && l.phase == held && l.grant == grantUnclaimed:
 			return locks.LockUnclaimed
-		case l == nil && m.delays.has(m.leases, m.replica, q, c):
+		case l == nil && a.delays.has(a.leases, a.replica, q, c):
 			if state == locks.LockQueued {
 				state = locks.LockDelayed
 			}
-		case c.Ours && l != nil && l.phase == waiting && l.term == m.port.Term():
+		case c.Ours && l != nil && l.phase == waiting && l.term == a.port.Term():
 			continue // its grant is under way
 		default:
 			state = locks.LockHeld
@@ -412,12 +420,12 @@ func foreignView(c *recipe.Contender, i *queues.Node) *locks.Foreign {
 const ephemeralWarning = "an ephemeral lease ends with the ZooKeeper session of its gateway, whatever its ttl: expires_in_ms is an estimate"
 
 // warning is the warning that an acquire returns with its lease.
-func (l *lease) warning(m *Manager) string {
+func (a *answers) warning(l *lease) string {
 	switch {
 	case l.ephemeral():
 		return ephemeralWarning
-	case !m.failoverSafe(l.ttl):
-		return m.requests.shortTTL
+	case l.ttl < a.failoverTTL:
+		return a.shortTTL
 	}
 	return ""
 }
@@ -427,15 +435,15 @@ func shortTTLWarning(least time.Duration) string {
 	return "a ttl below " + least.String() + " does not ride over the crash of a gateway: its leases can be heartbeaten again when ZooKeeper has noticed"
 }
 
-// view shows that a contender stays for a lock delay.
-func (d *delays) view(m *Manager, q *queues.Queue, c *recipe.Contender, v *locks.Contender, now time.Duration) {
-	if !d.has(m.leases, m.replica, q, c) {
+// delay shows that a contender stays for a lock delay.
+func (a *answers) delay(q *queues.Queue, c *recipe.Contender, v *locks.Contender, now time.Duration) {
+	if !a.delays.has(a.leases, a.replica, q, c) {
 		return
 	}
 	v.Delayed = true
-	if one := d.byID[c.LeaseID]; one != nil {
+	if one := a.delays.byID[c.LeaseID]; one != nil {
 		v.Reason, v.Owner, v.ExpiresIn, v.FencingToken = one.reason, one.owner, max(one.until-now, 0), one.token
 		return
 	}
-	v.Reason = m.replica.Record(queues.Location{Queue: q, Contender: c}).Node().Record.Closed.Reason
+	v.Reason = a.replica.Record(queues.Location{Queue: q, Contender: c}).Node().Record.Closed.Reason
 }

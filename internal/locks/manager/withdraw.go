@@ -87,10 +87,10 @@ var errNotWithdrawn = errors.New("the program has been told already: Curator's r
 
 // tellWithdrawn tells that a holder is not asked to let go any more.
 func (m *Manager) tellWithdrawn(parts []queues.Location) {
-	if !m.telling() {
+	if !m.publisher.enabled() {
 		return
 	}
 	for _, p := range parts {
-		m.publish(m.contenderEvent(events.LeaseRevokeWithdrawn, p.Queue, p.Contender))
+		m.publisher.publish(m.publisher.contenderEvent(events.LeaseRevokeWithdrawn, p.Queue, p.Contender))
 	}
 }
