@@ -44,7 +44,7 @@ func TestAnOddRequestIsOneRequestOrNone(t *testing.T) {
 		"a body with GET":                   {"GET /v1/locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", []int{400, 200}, 0},
 		"TRACE":                             {"TRACE /v1/locks HTTP/1.1\r\nHost: localhost\r\n\r\n", []int{405, 200}, 0},
 		"CONNECT":                           {"CONNECT example.com:443 HTTP/1.1\r\nHost: localhost\r\n\r\n", []int{421, 200}, 0},
-		"HTTP/2 by prior knowledge":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []int{421}, 0},
+		"HTTP/1 behind HTTP/2's preface":    {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", nil, 0},
 		"HTTP/2 by upgrade":                 {"GET /v1/locks HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n", []int{200, 200}, 1},
 		"HTTP/3.0":                          {"GET /v1/locks HTTP/3.0\r\nHost: localhost\r\n\r\n", []int{505}, 0},
 		"no request":                        {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", []int{400}, 0},
