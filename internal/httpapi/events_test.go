@@ -20,7 +20,7 @@ import (
 )
 
 // within bounds what should take milliseconds.
-const within = 10 * time.Second
+const within = 30 * time.Second
 
 // watched is a gateway with a hub that runs.
 type watched struct {
