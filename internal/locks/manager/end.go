@@ -60,6 +60,10 @@ func (l *lease) submitDelete(m *Manager) {
 		m.reviveForced(l, now) // the revocation was withdrawn while the end waited
 		return
 	}
+	if _, all := l.gonePart(); all {
+		l.finish(m, l.reason(), m.clock.Now().Boot())
+		return
+	}
 	n, ready := m.deliveries.end(l)
 	if !ready {
 		l.holdUp(m)
@@ -121,9 +125,10 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 	case res.Outcome == zk.Conflict:
 		l.resubmitDelete(m) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
-		if timed {
+		if timed || m.contested(l) {
 			l.why = postmortem.CauseOf(m.takenBy(l)) // another client deleted it first
 		}
+		l.setChange(m.leases, changePaused)
 		for s := range l.slots {
 			if res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path {
 				s.delete(m.leases, l)
@@ -218,6 +223,8 @@ func (l *lease) unend(m *Manager) {
 func (l *lease) lost(m *Manager, now time.Duration) {
 	_, all := l.gonePart()
 	switch {
+	case all && m.contested(l) && l.change == changeDeleting:
+		return // the reply to the deletion tells which of the two was done
 	case all && l.phase == ending:
 		l.finish(m, l.reason(), now)
 	case all:
@@ -227,6 +234,12 @@ func (l *lease) lost(m *Manager, now time.Duration) {
 	case !fault.On("group-whole"):
 		l.end(m, l.lossReason(m), now)
 	}
+}
+
+// contested reports whether a lease is ending by time, and another gateway has announced that it ends it.
+func (m *Manager) contested(l *lease) bool {
+	w := m.words[subject(l.id())]
+	return l.phase == ending && byTime(l.reason()) && w != nil && w.verdict != nil
 }
 
 // holdUp has an end wait until it is known who wants to be told.

@@ -493,3 +493,32 @@ func TestNothingIsToldAfterAManagerHasStopped(t *testing.T) {
 		assert.Equal(t, destroyed(), maxDestructions+1, "are told")
 	})
 }
+
+// The event of another gateway's deletion comes while this gateway's own, by time, is under way: its reply tells that it came too late.
+func TestAnExpiryThatCameAfterATerminationIsToldAsThat(t *testing.T) {
+	fleetScene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		one, two := h.gateway(t), s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second})
+		h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
+			if res.Err != nil {
+				time.Sleep(100 * time.Millisecond) // the event comes before it is known
+			}
+		}})
+		one.m.Hear(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"revoked","words":"stuck"}`, noticeVerdict, l.ID, base(l.Znode))})
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && w.Ops[0].Version >= 0 {
+				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
+				return 0, zk.ErrNoNode
+			}
+			return -1, nil
+		}
+		s.mu.Unlock()
+		time.Sleep(3 * time.Second)
+		one.wantState(l, locks.Ended, locks.ReasonRevoked)
+		if told := one.reasons("deploy"); !slices.Equal(told, []string{"revoked stuck"}) {
+			t.Errorf("told %q", told)
+		}
+	})
+}
