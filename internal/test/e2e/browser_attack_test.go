@@ -121,16 +121,20 @@ func (x *attacker) try(a attack, base, name string) (read string) {
 	})(%q, %q)`, means, a.script, base, name))
 }
 
-// testsTrace tells the requests of the test itself from those of the browser.
-const testsTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+// testsTrace tells the requests of the test itself from those of the browser, unguardedTrace those that came without a guard: a
+// stream among them is logged when it ends, which may be during a later attack.
+const (
+	testsTrace     = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	unguardedTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+)
 
 var byTest = apitest.Header("Traceparent", testsTrace)
 
-// requests are what the gateway has logged of the browser from an offset on.
-func (x *attacker) requests(from int) (list []logged) {
+// requests are what the gateway has logged of the browser from an offset on, with the guard or without it.
+func (x *attacker) requests(from int, guarded bool) (list []logged) {
 	for line := range strings.Lines(x.g.log.String()[from:]) {
 		var l logged
-		if json.Unmarshal([]byte(line), &l) == nil && l.Msg == "request" && l.Traceparent != testsTrace && l.Peer == "" {
+		if json.Unmarshal([]byte(line), &l) == nil && l.Msg == "request" && l.Traceparent != testsTrace && (l.Traceparent != unguardedTrace) == guarded && l.Peer == "" {
 			list = append(list, l)
 		}
 	}
@@ -200,6 +204,7 @@ func unguarded(t *testing.T, g *gateway) (base string) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
+			r.Out.Header.Set("Traceparent", unguardedTrace)
 			for name := range r.Out.Header {
 				if name == "Origin" || strings.HasPrefix(name, "Sec-Fetch-") {
 					r.Out.Header.Del(name)
@@ -291,20 +296,20 @@ func (x *attacker) attack(a attack, from, base, name string, guarded bool) {
 	read := x.try(a, base, name)
 	if !guarded {
 		eventually(t, patience, func() error {
-			if !x.happened(a, base, name, read, x.requests(began)) {
-				return fmt.Errorf("the page says %q, the log has %+v", read, x.requests(began))
+			if !x.happened(a, base, name, read, x.requests(began, guarded)) {
+				return fmt.Errorf("the page says %q, the log has %+v", read, x.requests(began, guarded))
 			}
 			return nil
 		}, "without a guard: %s: %s", a.name, a.effect)
 		return
 	}
 	eventually(t, patience, func() error {
-		if len(x.requests(began)) == 0 {
+		if len(x.requests(began, guarded)) == 0 {
 			return fmt.Errorf("the page says %q", read)
 		}
 		return nil
 	}, "%s from %s arrives at %s", a.name, from, base)
-	requests := x.requests(began)
+	requests := x.requests(began, guarded)
 	assert.That(t, !x.happened(a, base, name, read, requests), "%s from %s to %s: %s (%q)", a.name, from, base, a.effect, read)
 	for _, r := range requests {
 		navigated := (a.effect == shows || a.effect == keeps) && r.Method == http.MethodGet // the page cannot see what it has opened
