@@ -58,7 +58,7 @@ func TestTellingLastsFromTheReleaseUntilTheRequestIsRead(t *testing.T) {
 	})
 }
 
-func TestAReleaseThatIsToldToNobodyEndsTheRun(t *testing.T) {
+func TestAReleaseWithoutAMessageEndsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReceiver()
 		r.releases("a")
@@ -69,7 +69,7 @@ func TestAReleaseThatIsToldToNobodyEndsTheRun(t *testing.T) {
 	})
 }
 
-func TestAMessageThatNobodyExpectsEndsTheRun(t *testing.T) {
+func TestAnUnexpectedMessageEndsTheRun(t *testing.T) {
 	for name, message := range map[string]struct{ kind, lease string }{
 		"of another lease": {"lease.released", "b"},
 		"of another type":  {"lease.expired", "a"},

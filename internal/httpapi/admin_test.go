@@ -78,7 +78,7 @@ func TestAReapSaysWhetherOthersAreMeant(t *testing.T) {
 	}
 }
 
-func TestWhatWasDoneToWhomIsAnswered(t *testing.T) {
+func TestTheAnswerHasEachContenderAndItsEnd(t *testing.T) {
 	g := serve(t)
 	for path, want := range map[string]string{
 		"revoke":                          `{"asked":[{"lease_id":"` + someID + `",`,
@@ -199,7 +199,7 @@ func TestNoPageOfAnotherOriginEndsALease(t *testing.T) {
 	assert.That(t, len(calls) <= 0, "the manager was asked: %q", calls)
 }
 
-func TestWhoHoldsNowIsToldWhenItIsNotWhoWasShown(t *testing.T) {
+func TestAChangedHolderIsRefusedWithThePresentHolders(t *testing.T) {
 	g := serve(t)
 	for _, code := range []locks.Code{locks.CodeHolderChanged, locks.CodeNothingToAsk} {
 		g.revoke = func(locks.RevokeRequest) (locks.RevokeAnswer, error) {

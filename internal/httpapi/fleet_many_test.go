@@ -232,7 +232,7 @@ func TestGatewaysAreListed(t *testing.T) {
 
 // The places for waiting requests are for those alone: when all are taken, a forwarded request that does not wait is
 // still sent.
-func TestAHeartbeatThatIsSentOnTakesNoPlaceOfThoseWhoWait(t *testing.T) {
+func TestAForwardedHeartbeatTakesNoPlaceOfWaitingRequests(t *testing.T) {
 	asked, _ := member(t, "asked", "secret", func(o *Options) { o.MaxWaiting = 1 })
 	owner, _ := member(t, "owner", "secret")
 	asked.sendsTo("owner", owner.address())

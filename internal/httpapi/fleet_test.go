@@ -416,7 +416,7 @@ func TestAnOwnerThatHangsIsGivenUp(t *testing.T) {
 }
 
 // An owner that stands still is taken over, and says nothing of it to those who wait there.
-func TestWhoWaitsAtAnOwnerThatIsSucceededWaitsAtItsSuccessor(t *testing.T) {
+func TestAWaitAtAnOwnerThatIsSucceededGoesOnAtItsSuccessor(t *testing.T) {
 	asked, owner := pair(t)
 	third, _ := member(t, "third", "secret")
 	asked.server.forwarder.lookAgain = 20 * time.Millisecond
@@ -454,7 +454,7 @@ func TestWhoWaitsAtAnOwnerThatIsSucceededWaitsAtItsSuccessor(t *testing.T) {
 }
 
 // When the client has gone, the owner must not count it as listening.
-func TestWhoGoesAwayEndsItsPollAtTheOwner(t *testing.T) {
+func TestAClientThatGoesAwayEndsItsPollAtTheOwner(t *testing.T) {
 	for name, leave := range map[string]func(asked *gateway, cancel func()){
 		"the client goes away": func(_ *gateway, cancel func()) { cancel() },
 		"the gateway drains":   func(asked *gateway, _ func()) { asked.server.Drain() },

@@ -47,7 +47,7 @@ func (g *gazette) since(at string) (news [][]byte, next string, more <-chan stru
 	return nil, at, g.more
 }
 
-func TestAnotherGatewayIsToldTheNewsAndNobodyElse(t *testing.T) {
+func TestOnlyAnotherGatewayGetsTheEndReports(t *testing.T) {
 	secret := func(key string) func() []layout.TokenKey {
 		return func() []layout.TokenKey { return []layout.TokenKey{{ID: "k1", Key: []byte(key)}} }
 	}

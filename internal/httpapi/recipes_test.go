@@ -149,7 +149,7 @@ func TestAHoldIsReleasedByItsName(t *testing.T) {
 	assert.That(t, reflect.DeepEqual(got, want), "asked %q", got)
 }
 
-func TestADryRunCreatesNothingAndSaysWhoIsInTheWay(t *testing.T) {
+func TestADryRunCreatesNothingAndShowsTheHoldersInTheWay(t *testing.T) {
 	g := serve(t)
 	g.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
 		assert.That(t, req.DryRun, "the manager does not know that nothing is to be done")
@@ -182,7 +182,7 @@ func TestALeaseTellsEverythingThatItIs(t *testing.T) {
 	}
 }
 
-func TestAHolderLearnsFromItsHeartbeatThatItIsAskedToLetGo(t *testing.T) {
+func TestAHolderLearnsFromItsHeartbeatThatItIsAskedToRelease(t *testing.T) {
 	g := serve(t)
 	g.heartbeat = func(_, _ string, ttl time.Duration) (locks.Heartbeat, error) {
 		return locks.Heartbeat{LeaseID: someID, State: locks.Held, TTL: ttl, Revoke: &locks.Revocation{Reason: "maintenance", Forced: true}}, nil
@@ -238,7 +238,7 @@ func TestADowngradeIsAnsweredWithTheSharedLease(t *testing.T) {
 	}
 }
 
-func TestAPostmortemTellsWhyAndWhoCameNext(t *testing.T) {
+func TestAPostmortemHasTheReasonAndTheNextHolder(t *testing.T) {
 	g := serve(t)
 	want := `{"lease_id":"` + someID + `","lock":"deploy","ns":"default","mode":"exclusive","owner":"me","reason":"revoked","detail":"maintenance",` +
 		`"fencing_token":8589934592,"ended_at":"2026-11-21T09:30:00.123456Z","ended_ago_ms":2000,"waited_ms":1000,"held_ms":60000,"ttl_ms":30000,` +

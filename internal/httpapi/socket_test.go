@@ -148,7 +148,7 @@ func TestAClientThatGoesAwayEndsItsStream(t *testing.T) {
 }
 
 // One that never reads is dropped; neither another subscriber nor the publisher waits for it.
-func TestASubscriberThatNeverReadsDelaysNobody(t *testing.T) {
+func TestASubscriberThatNeverReadsDelaysNoOther(t *testing.T) {
 	for form, request := range map[string]string{
 		"sse":    "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		"jsonl":  "GET /v1/events?format=jsonl HTTP/1.1\r\nHost: localhost\r\n\r\n",

@@ -35,7 +35,7 @@ func blocking(g *gateway) (begun chan struct{}, ended chan error) {
 	return begun, ended
 }
 
-func TestADrainAnswersEveryoneWhoWaitsAndRefusesMore(t *testing.T) {
+func TestADrainAnswersEveryWaitingRequestAndRefusesMore(t *testing.T) {
 	g := serve(t)
 	begun, _ := blocking(g)
 	paths := []struct{ method, path string }{
@@ -103,7 +103,7 @@ func TestABlockingAcquireIsNotToldOfATicketWhenTheGatewayDrains(t *testing.T) {
 	assert.That(t, a != nil && a.Status == 503 && a.Code() == "draining" && a.Header.Get("Retry-After") == "0", "%+v", a)
 }
 
-func TestTheNumberOfThoseWhoWaitIsBounded(t *testing.T) {
+func TestTheNumberOfWaitingRequestsIsBounded(t *testing.T) {
 	g := serve(t, func(o *Options) { o.MaxWaiting = 2 })
 	begun, ended := blocking(g)
 	ctx, cancel := context.WithCancel(g.ctx)

@@ -184,7 +184,7 @@ func TestDefaults(t *testing.T) {
 
 // What happens by chance: after each step everything that is counted is as it is when it is counted anew, and the one that
 // made room is the one that a look at all of them finds.
-func TestTheCountsAreTrueWhateverHappens(t *testing.T) {
+func TestTheCountsAreTrueAfterAnyFailure(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		s := newScene(t, Limits{Connections: 8, PerAddress: 5})

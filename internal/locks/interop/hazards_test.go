@@ -159,7 +159,7 @@ func lockOfOurs(d *recipe.Naming, ours []string, theirs string) *queue {
 }
 
 // The page's table is what was seen of the programs themselves; the rules here come to the same.
-func TestWhoIgnoresWhichLeasesIsWhatThePageSays(t *testing.T) {
+func TestWhichProgramsIgnoreWhichLeasesIsWhatThePageSays(t *testing.T) {
 	of := map[string]family{"curator-mutex": mutexFamily, "curator-leader": mutexFamily, "curator-write": rwWriteFamily, "curator-read": rwReadFamily,
 		"kazoo-lock": kazooFamily, "kazoo-election": kazooFamily, "kazoo-lock-extra": kazooFamily, "kazoo-write": kazooFamily, "kazoo-lock-named": kazooNamedFamily,
 		"kazoo-read": kazooReadFamily, "go-zookeeper": goFamily, "zookeeper-writelock": recipeFamily, "hbase-write": hbaseWriteFamily, "hbase-read": hbaseReadFamily}

@@ -43,7 +43,7 @@ func TestAttack9AQueueIsReadInTheOrderInWhichItWasMadeWhereverTheCounterStands(t
 
 // Attack 10. A and B hold by a limit of 3; the limit is lowered to 1, and the
 // gateway of B dies. What its successor knows is names.
-func TestAttack10ALoweredLimitTakesNoGrantBackWhoeverLooks(t *testing.T) {
+func TestAttack10ALoweredLimitRevokesNoGrantForAnyReader(t *testing.T) {
 	q, words := queueOf(t, 1, "1of3/1 1of3/2 1of1/3 1of3/4")
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}} {
 		successor := new(Queue)

@@ -33,7 +33,7 @@ func numbered(i int, mode Mode) Contender {
 	return c
 }
 
-func TestAskingWhoHoldsDoesNotAllocate(t *testing.T) {
+func TestAskingForHoldersDoesNotAllocate(t *testing.T) {
 	for _, mode := range []Mode{Exclusive, Shared, Permit} {
 		q, _ := filled(20, mode)
 		first, last := q.At(0).Name, q.At(19).Name

@@ -95,7 +95,7 @@ func TestACustomDialectIsRecordedInOneWay(t *testing.T) {
 	assert.That(t, strings.HasSuffix(got, ` foreign-shared=^a\.b_.+\|R-$`), "%v", got)
 }
 
-func TestCustomDialectsThatWouldBreakSomebodyAreRefused(t *testing.T) {
+func TestCustomDialectsThatWouldBreakAProgramAreRefused(t *testing.T) {
 	for s, why := range map[string]string{
 		"":                                    "needs the names",
 		"shared={id}-R-":                      "needs the names",
@@ -166,7 +166,7 @@ func drawTemplate(t *rapid.T, label string) string {
 		part.Draw(t, label+" end") + rapid.SampledFrom([]string{"-", "_", "__", "--", "9", ""}).Draw(t, label+" last")
 }
 
-func TestEveryAcceptedTemplateReadsItsOwnNamesAndNobodyElseDoes(t *testing.T) {
+func TestOnlyItsOwnTemplateReadsTheNamesOfEachAcceptedTemplate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := "custom exclusive=" + drawTemplate(t, "exclusive")
 		if rapid.Bool().Draw(t, "shared") {

@@ -76,7 +76,7 @@ func holding(q *Queue, words map[string]string) string {
 	return strings.Join(out, " ")
 }
 
-func TestWhoHoldsByNamesAlone(t *testing.T) {
+func TestHoldersFollowFromNamesAlone(t *testing.T) {
 	for _, test := range []struct {
 		why, queue, holders string
 		waiting             int
@@ -239,7 +239,7 @@ func TestAForeignSemaphoreIsSeen(t *testing.T) {
 	assert.That(t, q.ForeignPermits() == 1, "%d foreign permits, want 1", q.ForeignPermits())
 }
 
-func TestHoldersLooksAtNobodyBehindTheFirstWhoWaits(t *testing.T) {
+func TestHoldersReadsNothingBehindTheFirstWaiter(t *testing.T) {
 	for _, test := range []struct {
 		queue string
 		looks int // contenders that the walk may look at

@@ -345,7 +345,7 @@ func TestTheQueueIsAsItsRulesSay(t *testing.T) {
 
 // The heart of the recipe: a grant is never taken back by who comes later, so a
 // replica that has seen everything before a contender may grant.
-func TestWhoHoldsGoesOnHoldingWhateverIsAppended(t *testing.T) {
+func TestAHolderGoesOnHoldingWhenContendersAreAppended(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		next := anyNumber().Draw(t, "base")
 		kinds := someKinds.Draw(t, "kinds")

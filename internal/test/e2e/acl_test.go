@@ -91,7 +91,7 @@ func everyNode(more ...string) []string {
 		"/lockkeeper/guards", "/lockkeeper/succession", "/lockkeeper/keys", "/lockkeeper/outbox", "/lockkeeper/webhooks", "/lockkeeper/secret")
 }
 
-func TestAStrangersSetACLLeavesTheServiceWorking(t *testing.T) {
+func TestAnotherClientsSetACLLeavesTheServiceWorking(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedRealT(t)
 	embedded := freeAddr(t)
@@ -120,7 +120,7 @@ func TestAStrangersSetACLLeavesTheServiceWorking(t *testing.T) {
 }
 
 // Releases before this one left ADMIN on open nodes to everyone, and a stranger has made use of it.
-func TestAStoreThatAStrangerHasClosedServesAgain(t *testing.T) {
+func TestAStoreThatAnotherClientHasClosedServesAgain(t *testing.T) {
 	t.Parallel()
 	addr := freeAddr(t)
 	g := startStandalone(t, "--embedded-listen="+addr)
@@ -171,7 +171,7 @@ func TestNoClientBecomesSuperThroughEmbeddedListen(t *testing.T) {
 }
 
 // A contender of an earlier release is open to every client's setACL. set and setAcl come right behind each other.
-func TestALeaseWhoseContenderAStrangerClosesStillEndsAtItsTTL(t *testing.T) {
+func TestALeaseWhoseContenderAnotherClientClosesStillEndsAtItsTTL(t *testing.T) {
 	t.Parallel()
 	const ttl = 12 * time.Second
 	addr, chroot := zkreal.SharedRealT(t)
@@ -358,7 +358,7 @@ func TestASecretThatOthersMadeFirstIsNotAccepted(t *testing.T) {
 }
 
 // ZooKeeper shows a digest as x to clients without ADMIN, and takes "user:x" for an identity. Neither proves a right.
-func TestAnEntryThatAStrangerWroteInOurNameRefusesTheStart(t *testing.T) {
+func TestAnEntryThatAnotherClientWroteInOurNameRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedRealT(t)
 	file := identity(t, "fleet:sesame")
@@ -389,7 +389,7 @@ func TestAVersionThatOthersMadeFirstMakesNoRootTheirs(t *testing.T) {
 }
 
 // Without this no other program could create its root any more.
-func TestNoStrangerClosesTheTreeOfAnOwnStore(t *testing.T) {
+func TestNoOtherClientClosesTheTreeOfAnOwnStore(t *testing.T) {
 	t.Parallel()
 	addr := freeAddr(t)
 	startStandalone(t, "--embedded-listen="+addr)

@@ -50,7 +50,7 @@ func TestAnAcquireIsAnsweredWithTheWholeLease(t *testing.T) {
 	assert.That(t, !brief.FailoverSafe, "5s do not ride over a crash with a session timeout of %v: %s", sessionTimeout, a.Body)
 }
 
-func TestASecondAcquireIsToldWhoHoldsTheLock(t *testing.T) {
+func TestTheRefusalOfASecondAcquireHasTheHolder(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	first := g.hold("deploy", "ttl=20s&owner=me&metadata=build")
@@ -88,7 +88,7 @@ func TestAWaitingAcquireIsAnsweredWhenTheHolderLetsGo(t *testing.T) {
 	assert.That(t, *lease.ExpiresInMS >= 8000, "a grant that was waited for has %d ms", *lease.ExpiresInMS)
 }
 
-func TestAWaitThatElapsesLeavesTheQueueAndSaysWhoHolds(t *testing.T) {
+func TestAWaitThatElapsesLeavesTheQueueAndShowsTheHolder(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	first := g.hold("deploy", "ttl=30s")

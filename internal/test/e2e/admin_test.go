@@ -83,7 +83,7 @@ func TestWhatIsKnownOfALeaseCanBeChanged(t *testing.T) {
 	assert.That(t, again.Metadata == "new" && again.TTLMS == got.TTLMS, "nothing was to be changed: %+v", again)
 }
 
-func TestAHolderIsAskedToLetGoAndThenForced(t *testing.T) {
+func TestAHolderIsAskedToReleaseAndThenForced(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)
 	g := startGateway(t, addr+chroot)

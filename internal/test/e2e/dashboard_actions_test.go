@@ -23,7 +23,7 @@ func (b *tab) fill(selector, value string) {
 	eval[int](b, fmt.Sprintf(`((e) => { e.value = %s; e.dispatchEvent(new Event("input", {bubbles: true})); return 1; })(document.querySelector(%s))`, quoted(value), quoted(selector)))
 }
 
-func TestHoldersAreAskedToLetGoFromThePage(t *testing.T) {
+func TestHoldersAreAskedToReleaseFromThePage(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	alice := g.hold("deploy", "ttl=5m&owner=alice")

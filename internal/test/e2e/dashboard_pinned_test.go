@@ -63,7 +63,7 @@ func TestAnotherHolderIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 	}
 }
 
-func TestAReapFromThePageEndsNobodyElse(t *testing.T) {
+func TestAReapFromThePageEndsNoOtherContender(t *testing.T) {
 	t.Parallel()
 	for name, push := range heard {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestAReapOfHoldersAndWaitersEndsNoWaiterThatHoldsByNow(t *testing.T) {
 	g.awaitLock(patience, "deploy", 1, 0)
 }
 
-func TestABreakFromThePageEndsNobodyElse(t *testing.T) {
+func TestABreakFromThePageEndsNoOtherContender(t *testing.T) {
 	t.Parallel()
 	for name, push := range heard {
 		t.Run(name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestADestructionFromThePageShowsNewcomersFirst(t *testing.T) {
 	}
 }
 
-func TestAForceIsTakenBackFromThePage(t *testing.T) {
+func TestAForceIsWithdrawnFromThePage(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	alice := g.hold("deploy", "ttl=5m&owner=alice")

@@ -39,7 +39,7 @@ func (b *tab) says(selector string, words ...string) {
 // row is a selector of the contender of that name.
 func row(owner string) string { return `#queue [data-who="` + owner + `"]` }
 
-func TestThePageShowsWhySomebodyWaits(t *testing.T) {
+func TestThePageShowsWhyAClientWaits(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	var readers []api.Lease

@@ -136,7 +136,7 @@ func sendThrough(t testing.TB, listen, token, body string) (status int, header h
 
 func tokenOf(l api.Lease) string { return strconv.FormatInt(l.FencingToken, 10) }
 
-func TestAProxyLetsTheHolderThroughAndNobodyElse(t *testing.T) {
+func TestAProxyLetsOnlyTheHolderThrough(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)
 	network := netfault.NewT(t, addr)

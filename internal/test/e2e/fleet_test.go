@@ -138,7 +138,7 @@ func TestTheSameKeyAtTwoGatewaysAtOnceQueuesOnce(t *testing.T) {
 	}
 }
 
-func TestWithAnIdentityNobodyElseReadsSecretsOrJoinsTheFleet(t *testing.T) {
+func TestWithAnIdentityNoOtherClientReadsSecretsOrJoinsTheFleet(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)
 	write := func(line string) string {

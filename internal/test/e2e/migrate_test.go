@@ -191,7 +191,7 @@ func TestAnImportThatIsKilledLeavesNothingThatAGatewayStartsOn(t *testing.T) {
 }
 
 // What a command waits for may never come: here, the end of what it reads.
-func TestASecondCtrlCEndsACommandWhateverItWaitsFor(t *testing.T) {
+func TestASecondCtrlCEndsACommandThatWaits(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(binary(t), "import", "--data-dir="+filepath.Join(t.TempDir(), "data"))
 	in, err := cmd.StdinPipe()

@@ -18,7 +18,7 @@ import (
 	"lockkeeper/internal/test/zkreal"
 )
 
-func TestAGatewayThatIsTerminatedAnswersThoseWhoWait(t *testing.T) {
+func TestAGatewayThatIsTerminatedAnswersWaitingRequests(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	lease := g.hold("deploy", "ttl=1m")

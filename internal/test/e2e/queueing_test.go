@@ -50,7 +50,7 @@ func TestWithAKeyThePlaceOfAClientThatGoesAwayIsKept(t *testing.T) {
 }
 
 // A grant without a listening client passes on; the first request with its token claims it.
-func TestAGrantThatNobodyHeardOfPassesOn(t *testing.T) {
+func TestAGrantWithoutAListeningClientPassesOn(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	holder := g.hold("deploy", "ttl=1m")

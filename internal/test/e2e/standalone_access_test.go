@@ -14,7 +14,7 @@ import (
 
 // Every user of the machine can connect to a port on loopback. They may queue, and remove contenders, as
 // in any ZooKeeper without ACLs. They get no token, and nothing by which gateways keep each other apart.
-func TestWhoComesThroughEmbeddedListenGetsNoSecretAndNoGuard(t *testing.T) {
+func TestAClientOfEmbeddedListenGetsNoSecretAndNoGuard(t *testing.T) {
 	t.Parallel()
 	addr := freeAddr(t)
 	g := startStandalone(t, "--embedded-listen="+addr)

@@ -12,7 +12,7 @@ import (
 )
 
 // A later release has been here. What it says in the layout's record decides whether this one may go on beside it.
-func TestALayoutOfALaterReleaseSaysWhoMayStillUseIt(t *testing.T) {
+func TestALayoutOfALaterReleaseSaysWhichReleasesMayStillUseIt(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)
 	g := startGateway(t, addr+chroot)

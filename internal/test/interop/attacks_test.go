@@ -58,7 +58,7 @@ func TestATryIsNotGrantedOverAForeignContenderThatIsNews(t *testing.T) {
 
 // Attack 8: to a successor the contenders of other programs, and of another fleet with the same lock root, look like
 // orphans. They are not its to end.
-func TestASuccessorEndsItsFleetsLeasesAndNobodyElses(t *testing.T) {
+func TestASuccessorEndsItsFleetsLeasesAlone(t *testing.T) {
 	brief := []string{"--session-timeout=4s", "--promise-window=3s"}
 	w := newWorld(t, brief...)
 	other := w.otherFleet(brief...)

@@ -127,7 +127,7 @@ func TestAttack22AnOwnerThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 }
 
 // ZooKeeper was away for all gateways, and one takes longer to come back.
-func TestAttack22NobodyIsDeposedForAnOutageOfZooKeeper(t *testing.T) {
+func TestAttack22NoGatewayIsDeposedForAnOutageOfZooKeeper(t *testing.T) {
 	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
 		slow, quick := s.start(0), s.start(1)
 		c := s.client(slow)

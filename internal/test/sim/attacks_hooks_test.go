@@ -92,7 +92,7 @@ func TestHooksABreakAtAnotherGatewayIsToldOnce(t *testing.T) {
 
 // When a gateway is gone what it has left falls to any of the others, until one of them is its successor. One that has not heard yet that there
 // is one leaves it to the other, which has, and leaves it to the successor.
-func TestHooksASuccessorTellsWhatWasLeftToSomebodyElseBefore(t *testing.T) {
+func TestHooksASuccessorDeliversWhatWasLeftToAnotherGatewayBefore(t *testing.T) {
 	playIn(t, Plan{Seed: sessionOutlivesWindow, Gateways: 3, Servers: 1, Hooks: 1}, func(s *scene) {
 		dead, next, other := s.start(0), s.start(1), s.start(2)
 		hook := s.subscribeAt(next)

@@ -97,7 +97,7 @@ func TestAttack04ADowngradeLetsNoWriterIn(t *testing.T) {
 }
 
 // The gateways of both holders go, and the one that takes over has never seen the old limit.
-func TestAttack10ALoweredLimitTakesNothingFromWhoHolds(t *testing.T) {
+func TestAttack10ALoweredLimitTakesNothingFromHolders(t *testing.T) {
 	play(t, sessionOutlivesWindow, 3, 1, func(s *scene) {
 		one, two := s.start(0), s.start(1)
 		a, b, c := s.client(one), s.client(two), s.client(one)

@@ -48,7 +48,7 @@ func TestAttack01AFollowerThatIsCutOffKeepsNoHeartbeatAlive(t *testing.T) {
 	})
 }
 
-func TestAttack02NobodyIsGrantedOverAPredecessorThatItsGatewayHasNotSeen(t *testing.T) {
+func TestAttack02NoLeaseIsGrantedOverAPredecessorThatItsGatewayHasNotSeen(t *testing.T) {
 	play(t, sessionOutlivesWindow, 1, 1, func(s *scene) {
 		g := s.start(0)
 		c := s.client(g)
@@ -153,7 +153,7 @@ func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestAttack08AContenderThatLooksLikeOursIsNobodysToEnd(t *testing.T) {
+func TestAttack08NoGatewayEndsAContenderThatOnlyLooksLikeOurs(t *testing.T) {
 	play(t, sessionOutlivesWindow, 2, 1, func(s *scene) {
 		g := s.start(0)
 		s.start(1)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestWhoDeletesWhatItCannotHaveReadIsNoticedUnlessTheLeaseHasEnded(t *testing.T) {
+func TestADeletionOfUnreadDataIsNoticedUnlessTheLeaseHasEnded(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		a := newAudit(func(string, ...any) {})
 		a.sessions[1] = "gw"

@@ -13,7 +13,7 @@ var (
 )
 
 // Promise 7, in random weather: every subscription is told of the end of a held lease.
-func TestEveryEndIsToldToWhoHadSubscribed(t *testing.T) {
+func TestEveryEndIsDeliveredToItsSubscribers(t *testing.T) {
 	tellings := 0
 	for seed := range *hookSeeds {
 		plan := NewPlan(*hookFirst + uint64(seed))

@@ -7,7 +7,7 @@ import (
 )
 
 // The end of a lease that has a notify_url is told to it, waiting or held, in random weather.
-func TestEveryEndIsToldToItsNotifyURL(t *testing.T) {
+func TestEveryEndIsDeliveredToItsNotifyURL(t *testing.T) {
 	const seeds = 5
 	tellings := 0
 	for seed := range uint64(seeds) {

@@ -37,7 +37,7 @@ func metric(t testing.TB, s *embeddedtest.Server, name string) int {
 	return 0
 }
 
-func TestAThousandHalfOpenConnectionsDisturbNobodyAndAreClosed(t *testing.T) {
+func TestAThousandHalfOpenConnectionsDisturbNoClientAndAreClosed(t *testing.T) {
 	testkit.NoLeaks(t)
 	s := embeddedtest.RunT(t, embeddedtest.With(func(c *embedded.Config) { c.HandshakeTimeout = 2 * time.Second }))
 	other := openRaw(t, s, time.Minute)

@@ -78,7 +78,7 @@ func TestASessionThatDoesNotComeBackAfterARestartIsOver(t *testing.T) {
 	})
 }
 
-func TestAFrozenServerAnswersNobodyAndExpiresNobody(t *testing.T) {
+func TestAFrozenServerAnswersNoClientAndExpiresNoSession(t *testing.T) {
 	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
 		c := openRaw(t, s, time.Second)
 		s.Freeze()

@@ -61,7 +61,7 @@ func TestEveryRequestKeepsTheSessionAlive(t *testing.T) {
 	})
 }
 
-func TestAWrongPasswordGetsNothingAndDisturbsNobody(t *testing.T) {
+func TestAWrongPasswordGetsNothingAndDisturbsNoClient(t *testing.T) {
 	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
 		owner := openRaw(t, s, 5*time.Second)
 		for _, c := range []struct {

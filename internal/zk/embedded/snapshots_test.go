@@ -37,7 +37,7 @@ func held(t testing.TB, s embedded.Storage) (pieces, txns int, size int) {
 	return pieces, txns, size
 }
 
-func TestASnapshotGoesOnWhenNobodyAsksForAnything(t *testing.T) {
+func TestASnapshotGoesOnWithoutRequests(t *testing.T) {
 	store := newSlowStore()
 	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
 		c := openRaw(t, s, time.Minute)

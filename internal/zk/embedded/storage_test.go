@@ -90,7 +90,7 @@ func withStore(s embedded.Storage) embeddedtest.Option {
 	return embeddedtest.With(func(c *embedded.Config) { c.Storage = s })
 }
 
-func TestNobodyIsToldWhatIsNotStored(t *testing.T) {
+func TestNoClientGetsWhatIsNotStored(t *testing.T) {
 	store := newSlowStore()
 	bubble(t, func(t *testing.T, s *embeddedtest.Server) {
 		writer, reader, watcher := openRaw(t, s, time.Minute), openRaw(t, s, time.Minute), openRaw(t, s, time.Minute)

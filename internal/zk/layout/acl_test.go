@@ -143,7 +143,7 @@ func mustNameSetACL(t *testing.T, err error, node string) {
 }
 
 // A client that may write a namespace's record can move its lock root.
-func TestANamespaceRecordThatAStrangerMayWriteRefusesTheStart(t *testing.T) {
+func TestANamespaceRecordThatAnotherClientMayWriteRefusesTheStart(t *testing.T) {
 	cfg := fixture.Config(t)
 	cfg.Namespaces = map[string]zk.Namespace{"shared": {Root: "/shared"}}
 	opened(t, cfg)

@@ -124,7 +124,7 @@ func TestGatewaysThatAddOverlappingNamespacesAtOnceDoNotBothSucceed(t *testing.T
 }
 
 // Each request is lost on the way there and on the way back.
-func TestNamespacesAreRecordedWhateverRequestIsLost(t *testing.T) {
+func TestNamespacesAreRecordedWithAnyRequestLost(t *testing.T) {
 	requests := netfault.IsOp(netfault.OpCreate, netfault.OpExists, netfault.OpGetData, netfault.OpGetChildren2, netfault.OpMulti)
 	for n := 1; ; n++ {
 		for _, reply := range []bool{false, true} {

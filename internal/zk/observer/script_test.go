@@ -227,7 +227,7 @@ func TestRunEndsTheSessionWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestRunEndsWhateverItIsDoing(t *testing.T) {
+func TestRunEndsInEveryState(t *testing.T) {
 	for name, setUp := range map[string]func(s *stage){
 		"dialing": func(s *stage) { s.zk.refuse["one:1"] = true },
 		"shaking hands": func(s *stage) {

@@ -122,7 +122,7 @@ func TestCredentialsTravelWithEveryConnection(t *testing.T) {
 	other.Create(zk.DefaultRoot+"/locks/foreign", "")
 }
 
-func TestStrangersMayReadButNotWriteWhatIsTheFleetsAlone(t *testing.T) {
+func TestOtherClientsMayReadButNotWriteWhatIsTheFleetsAlone(t *testing.T) {
 	cfg := fixture.Config(t)
 	other := fixture.NewProbe(t, cfg)
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}

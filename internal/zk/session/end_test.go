@@ -99,7 +99,7 @@ func TestCloseDeletesGuardAndRegistrationInOneTransaction(t *testing.T) {
 	assert.That(t, errors.Is(s.Err(), zk.ErrSessionGone), "Err is %v, want ErrSessionGone", s.Err())
 }
 
-func TestCloseReturnsWithItsContextWhateverTheServerDoes(t *testing.T) {
+func TestCloseReturnsWithItsContextWhenTheServerHangs(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		harm func(*netfault.Proxy)

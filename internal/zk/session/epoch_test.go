@@ -186,7 +186,7 @@ func TestABumpWhoseAnswerWasLostIsInForce(t *testing.T) {
 	}
 }
 
-func TestAnEpochThatAnotherProgramBumpedIsTakenBack(t *testing.T) {
+func TestAnEpochThatAnotherProgramBumpedIsRaisedAgain(t *testing.T) {
 	cfg := fixture.Config(t)
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	p := fixture.NewProbe(t, cfg)

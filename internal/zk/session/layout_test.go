@@ -58,7 +58,7 @@ func TestAnIdThatIsTakenIsRefused(t *testing.T) {
 	}
 }
 
-func TestNoStrangerChangesTheACLOfAnyNodeOfAFleetWithAnIdentity(t *testing.T) {
+func TestNoOtherClientChangesTheACLOfAnyNodeOfAFleetWithAnIdentity(t *testing.T) {
 	cfg := fixture.Config(t)
 	other := fixture.NewProbe(t, cfg)
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}

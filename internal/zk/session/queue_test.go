@@ -111,7 +111,7 @@ func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 }
 
 // Leases over several locks have one order in all queues; so have their ends.
-func TestQueuesAreDeletedFromTheirTailsOnWhateverLeasesStandInSeveral(t *testing.T) {
+func TestQueuesAreDeletedFromTheirTailsOnAlsoWithLeasesInSeveral(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		next := map[string]int{}
 		var leases []*item

@@ -12,7 +12,7 @@ import (
 	"lockkeeper/internal/test/testkit"
 )
 
-func TestNobodyFromOutsideIsServedBeforeTheyAreAdmitted(t *testing.T) {
+func TestNoOutsideClientIsServedBeforeItIsAdmitted(t *testing.T) {
 	testkit.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	for name, admit := range map[string]bool{"admitted": true, "never admitted": false} {

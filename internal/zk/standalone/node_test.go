@@ -195,7 +195,7 @@ func exists(t *testing.T, c *gozk.Conn, path string) bool {
 	return there
 }
 
-func TestTheSessionsOfAProcessThatIsGoneAreOverBeforeAnybodyIsServed(t *testing.T) {
+func TestTheSessionsOfAProcessThatIsGoneAreOverBeforeAnyClientIsServed(t *testing.T) {
 	testkit.NoLeaks(t)
 	d := newPlatter()
 	first := start(t, d, "127.0.0.1:0")

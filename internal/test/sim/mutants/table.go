@@ -71,7 +71,7 @@ var Table = []Mutant{
 	{Name: "guard-writes", Without: "an idle gateway does not write its guard", Seed: 1, Shows: "stuck"},
 	{Name: "seen-version", Without: "an expiry deletes any version", Seed: 45, Shows: "unseen"},
 	{Name: "depose-polled", Without: "a deposition reads the guard again", Scenario: "Attack38", Shows: "a gateway that has written since is deposed"},
-	{Name: "depose-blind", Without: "time counts against a silent gateway while one's own trust window was closed", Scenario: "Attack22NobodyIsDeposed", Shows: "deposed for an outage of ZooKeeper"},
+	{Name: "depose-blind", Without: "time counts against a silent gateway while one's own trust window was closed", Scenario: "Attack22NoGatewayIsDeposed", Shows: "deposed for an outage of ZooKeeper"},
 	{Name: "written-heard", Without: "an owner ignores the heartbeats that others write down", Scenario: "Attack22ALeaseWhoseOwner", Shows: "shortening"},
 	{Name: "written-over", Without: "a record that another program has overwritten had no heartbeats in it", Scenario: "Attack34", Shows: "a heartbeat that was answered has been swallowed"},
 	{Name: "end-report", Without: "an end does not wait for the report of the gateway that ran the lease", Seed: 4, Shows: "two gateways tell of one end with different reasons"},

@@ -53,7 +53,7 @@ func TestStoresThatAreMadeAtOnceAreOne(t *testing.T) {
 	assert.That(t, opened == 1, "opened %d times", opened)
 }
 
-func TestWhoIsLateInMakingAStoreLeavesTheOtherOneAlone(t *testing.T) {
+func TestTheSecondMakerOfAStoreLeavesTheFirstOneAlone(t *testing.T) {
 	r := newRig(t)
 	r.add(3, 10)
 	assert.NoError(t, create(r.dir, r.path))

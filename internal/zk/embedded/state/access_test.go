@@ -50,7 +50,7 @@ func TestRepetitionsInAListAreLeftOutButNotThoseThatAuthMakes(t *testing.T) {
 	}
 }
 
-func TestListsThatNobodyUsesAreForgotten(t *testing.T) {
+func TestUnusedListsAreForgotten(t *testing.T) {
 	c := newRig(t).client(1)
 	lists := len(c.s.tree.acls.ids)
 	for i := range 100 {
