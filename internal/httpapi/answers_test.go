@@ -104,14 +104,14 @@ func TestShellLinesNeedNoQuoting(t *testing.T) {
 		opt(apitest.Header("Accept", "text/plain;q=0.9, application/json;q=0.5, */*;q=0.1")),
 	} {
 		a := g.send(t, "POST", "/v1/locks/deploy/leases", options...)
-		want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n"
+		want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nLEASE_WAITED_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n"
 		assert.That(t, a.Status == 201 && string(a.Body) == want && a.Header.Get("Content-Type") == "text/plain; charset=utf-8",
 			"%d %q", a.Status, a.Body)
 	}
 	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
 		return locks.AcquireResult{Lease: waiting()}, nil
 	}
-	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.HasSuffix(string(a.Body), "\nFENCING_TOKEN=\nLEASE_STATE=waiting\nLEASE_TTL_MS=30000\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=202\n") {
+	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.HasSuffix(string(a.Body), "\nFENCING_TOKEN=\nLEASE_STATE=waiting\nLEASE_TTL_MS=30000\nLEASE_WAITED_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=202\n") {
 		t.Errorf("a waiting lease's lines: %q", a.Body)
 	}
 	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
@@ -119,7 +119,7 @@ func TestShellLinesNeedNoQuoting(t *testing.T) {
 		l.NotifyURL, l.NotifySecret = "https://example.com/", "whsec_a+/="
 		return locks.AcquireResult{Lease: l}, nil
 	}
-	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.Contains(string(a.Body), "\nNOTIFY_SECRET=whsec_a+/=\nLEASE_ERROR=\n") {
+	if a := g.send(t, "POST", "/v1/locks/deploy/leases?format=env"); !strings.Contains(string(a.Body), "\nLEASE_WAITED_MS=\nNOTIFY_SECRET=whsec_a+/=\nLEASE_ERROR=\n") {
 		t.Errorf("with a notify_url: %q", a.Body)
 	}
 	if a := g.send(t, "POST", "/v1/locks/deploy/leases"); !strings.Contains(string(a.Body), `"notify_url":"https://example.com/"`) || !strings.Contains(string(a.Body), `"notify_secret":"whsec_a+/="`) {

@@ -133,7 +133,7 @@ func TestAHoldIsAddedToTheLeaseThatIsThere(t *testing.T) {
 		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
 	}
 	a = g.send(t, "POST", "/v1/locks/deploy/leases?hold=inner&format=env", apitest.Token(someToken))
-	if want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=200\n"; a.Status != 200 || string(a.Body) != want {
+	if want := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\nFENCING_TOKEN=8589934592\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nLEASE_WAITED_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=200\n"; a.Status != 200 || string(a.Body) != want {
 		t.Errorf("%d %q", a.Status, a.Body)
 	}
 	assert.That(t, strings.Contains(string(g.send(t, "GET", "/metrics").Body), `acquire_seconds_count{result="hold_added"} 2`),

@@ -39,6 +39,9 @@ func leaseShape(l *locks.Lease) api.Lease {
 		shape.QueueLength = &l.QueueLength
 		shape.ExpiresInMS = new(millis(l.ExpiresIn))
 	}
+	if l.Waited != nil {
+		shape.WaitedMS = new(millis(*l.Waited))
+	}
 	return shape
 }
 

@@ -17,7 +17,7 @@ import (
 // where there is nothing: a failure must not leave the token of an earlier lease in the shell's variables. The last line of
 // a failure is the command false, so that eval fails.
 type shellLines struct {
-	leaseID, token, fencingToken, state, ttl, notifySecret string
+	leaseID, token, fencingToken, state, ttl, waited, notifySecret string
 
 	code   code // of the problem; "" for a success
 	status int
@@ -29,6 +29,9 @@ func shellFailure(c code, status int) *shellLines { return &shellLines{code: c, 
 func shellLease(l *locks.Lease, status int) *shellLines {
 	lines := &shellLines{leaseID: l.ID, token: l.Token, state: string(l.State), notifySecret: l.NotifySecret, status: status,
 		ttl: strconv.FormatInt(millis(l.TTL), 10)}
+	if l.Waited != nil {
+		lines.waited = strconv.FormatInt(millis(*l.Waited), 10)
+	}
 	if l.FencingToken != 0 {
 		lines.fencingToken = strconv.FormatInt(l.FencingToken, 10)
 	}
@@ -36,7 +39,7 @@ func shellLease(l *locks.Lease, status int) *shellLines {
 }
 
 // fields are the values, each at its name.
-func (l *shellLines) fields() [7]struct {
+func (l *shellLines) fields() [8]struct {
 	name  string
 	value *string
 } {
@@ -45,7 +48,8 @@ func (l *shellLines) fields() [7]struct {
 		value *string
 	}{
 		{"LEASE_ID", &l.leaseID}, {"LEASE_TOKEN", &l.token}, {"FENCING_TOKEN", &l.fencingToken}, {"LEASE_STATE", &l.state},
-		{"LEASE_TTL_MS", &l.ttl}, {"NOTIFY_SECRET", &l.notifySecret}, {"LEASE_ERROR", &l.code},
+		{"LEASE_TTL_MS", &l.ttl}, {"LEASE_WAITED_MS", &l.waited},
+		{"NOTIFY_SECRET", &l.notifySecret}, {"LEASE_ERROR", &l.code},
 	}
 }
 

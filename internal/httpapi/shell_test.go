@@ -23,7 +23,7 @@ import (
 
 var (
 	shellGrammar = regexp.MustCompile(`^([A-Z_]+=[A-Za-z0-9._+/=-]*\n)+(false\n)?$`)
-	shellFailed  = regexp.MustCompile(`^LEASE_ID=\nLEASE_TOKEN=\nFENCING_TOKEN=\nLEASE_STATE=\nLEASE_TTL_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=([a-z_]+)\nLEASE_STATUS=([0-9]+)\nfalse\n$`)
+	shellFailed  = regexp.MustCompile(`^LEASE_ID=\nLEASE_TOKEN=\nFENCING_TOKEN=\nLEASE_STATE=\nLEASE_TTL_MS=\nLEASE_WAITED_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=([a-z_]+)\nLEASE_STATUS=([0-9]+)\nfalse\n$`)
 )
 
 // expectFailure holds an answer against what a shell must get.
@@ -286,10 +286,10 @@ func TestWhatAnotherGatewayAnswersIsLinesForAShell(t *testing.T) {
 	problem := `{"type":"/problems/held_by_other","title":"x","status":409,"code":"held_by_other","detail":"$(canary)","holders":[{"znode":"x","mode":"exclusive","owner":"` + "`canary`\u009b\u202e" + `"}]}` + "\n"
 	token := "LEASE_ID=" + someID + "\nLEASE_TOKEN=" + someToken + "\n"
 	rest := func(fencing, state, ttl, secret string) string {
-		return token + "FENCING_TOKEN=" + fencing + "\nLEASE_STATE=" + state + "\nLEASE_TTL_MS=" + ttl + "\nNOTIFY_SECRET=" + secret + "\nLEASE_ERROR=\nLEASE_STATUS=200\n"
+		return token + "FENCING_TOKEN=" + fencing + "\nLEASE_STATE=" + state + "\nLEASE_TTL_MS=" + ttl + "\nLEASE_WAITED_MS=\nNOTIFY_SECRET=" + secret + "\nLEASE_ERROR=\nLEASE_STATUS=200\n"
 	}
 	failure := func(code string, status int) string {
-		return fmt.Sprintf("LEASE_ID=\nLEASE_TOKEN=\nFENCING_TOKEN=\nLEASE_STATE=\nLEASE_TTL_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=%s\nLEASE_STATUS=%d\nfalse\n", code, status)
+		return fmt.Sprintf("LEASE_ID=\nLEASE_TOKEN=\nFENCING_TOKEN=\nLEASE_STATE=\nLEASE_TTL_MS=\nLEASE_WAITED_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=%s\nLEASE_STATUS=%d\nfalse\n", code, status)
 	}
 	for what, c := range map[string]struct {
 		status            int
@@ -300,7 +300,7 @@ func TestWhatAnotherGatewayAnswersIsLinesForAShell(t *testing.T) {
 		"an older problem":          {409, "application/problem+json", problem, 409, failure("held_by_other", 409)},
 		"a problem":                 {409, "text/plain; charset=utf-8", failure("held_by_other", 409), 409, failure("held_by_other", 409)},
 		"an older lease":            {200, "text/plain; charset=utf-8", token + "FENCING_TOKEN=7\n", 200, rest("7", "held", "", "")},
-		"an older ticket":           {200, "text/plain; charset=utf-8", token + "FENCING_TOKEN=\nNOTIFY_SECRET=whsec_a+/=\n", 200, rest("", "waiting", "", "whsec_a+/=")},
+		"an older ticket":           {200, "text/plain; charset=utf-8", token + "FENCING_TOKEN=\nLEASE_WAITED_MS=\nNOTIFY_SECRET=whsec_a+/=\n", 200, rest("", "waiting", "", "whsec_a+/=")},
 		"a lease":                   {200, "text/plain; charset=utf-8", rest("7", "held", "30000", ""), 200, rest("7", "held", "30000", "")},
 		"an older dry run":          {200, "application/json", `{"dry_run":true,"holders":[{"owner":"$(canary)"}]}`, 500, failure("internal", 500)},
 		"a lease as JSON":           {201, "application/json", `{"lease_id":"a","token":"$(canary)"}`, 500, failure("internal", 500)},

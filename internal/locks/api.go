@@ -156,7 +156,11 @@ type Lease struct {
 	FencingToken int64  // once held
 	TTL          time.Duration
 	ExpiresIn    time.Duration // until the clock of its state runs out; 0 when ended
-	FailoverSafe bool          // the TTL survives the crash of a gateway
+	TTLFrom      time.Duration // State held: when its present TTL began; boot clock
+	// Waited is the time from the arrival of the client's request to TTLFrom. The client holds the lease until it sent
+	// the request + Waited + TTL. It is nil when the TTL began before the request.
+	Waited       *time.Duration
+	FailoverSafe bool // the TTL survives the crash of a gateway
 	Owner        string
 	Metadata     string
 	Permits      int         // with Mode Semaphore, of Limit

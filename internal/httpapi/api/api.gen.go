@@ -1472,6 +1472,10 @@ type Lease struct {
 
 	// NotifyURL Receives the lease's messages. Shown to clients that send the lease's token.
 	NotifyURL string `json:"notify_url,omitempty"`
+
+	// WaitedMS From the arrival of this request to the beginning of the TTL. You hold the lease until you sent the request + `waited_ms` +
+	// `ttl_ms`, by a clock that does not stop while the machine sleeps. Left out when the TTL began before this request.
+	WaitedMS *int64 `json:"waited_ms,omitempty"`
 }
 
 // LeaseCounts Leases whose clocks this gateway runs.
@@ -2729,7 +2733,7 @@ type AcquireSeveralParams struct {
 	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
 	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are `LEASE_ID`,
-	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
+	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
 	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they have no value, and the values need no
 	// quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`, and the last line is the command `false`,
 	// so that `eval` fails. A waiting ticket (202) is no failure. Not with `dry_run`, which is answered in JSON only.
@@ -3002,7 +3006,7 @@ type AcquireParams struct {
 	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
 	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are `LEASE_ID`,
-	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
+	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
 	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they have no value, and the values need no
 	// quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`, and the last line is the command `false`,
 	// so that `eval` fails. A waiting ticket (202) is no failure. Not with `dry_run`, which is answered in JSON only.

@@ -25,13 +25,27 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 	if err := m.deliveries.check(&req); err != nil {
 		return locks.AcquireResult{}, err
 	}
-	if req.Token != "" {
-		return m.addHold(ctx, &req)
-	}
 	if req.DryRun {
 		return m.dryRun(ctx, req)
 	}
 	begun := m.clock.Now().Boot()
+	res, err := m.acquire(ctx, req, begun)
+	stampWaited(&res.Lease, begun)
+	return res, err
+}
+
+// stampWaited sets Waited of a lease whose TTL began after its client's request had arrived.
+func stampWaited(l *locks.Lease, arrived time.Duration) {
+	if l.State == locks.Held && l.TTLFrom >= arrived {
+		l.Waited = new(l.TTLFrom - arrived)
+	}
+}
+
+// acquire makes attempts until one is answered.
+func (m *Manager) acquire(ctx context.Context, req locks.AcquireRequest, begun time.Duration) (locks.AcquireResult, error) {
+	if req.Token != "" {
+		return m.addHold(ctx, &req)
+	}
 	waited := false // for a plain node's deletion
 	for again := false; ; again = true {
 		attempt := req
@@ -281,6 +295,9 @@ func (a *acquiringLease) fail(err error, now time.Duration) (done bool) {
 func (a *acquiringLease) succeed(now time.Duration) (done bool) {
 	a.leave(now)
 	a.l.claim(a.m, now) // a client with the token knows of the grant
+	if a.replayed && a.l.phase == held {
+		a.l.renew(a.m, now) // its client counts the TTL from this request
+	}
 	view := a.m.answers.own(a.l)
 	view.Token = a.m.fleet.tokens.Make(a.l.id())
 	if view.NotifyURL != "" {

@@ -157,7 +157,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		if err != nil {
 			return locks.AcquireResult{}, err
 		}
-		l.claim(m, m.clock.Now().Boot())
+		l.renew(m, m.clock.Now().Boot()) // its client counts the TTL from this request
 		view := m.answers.own(l)
 		view.Token = m.fleet.tokens.Make(l.id())
 		return locks.AcquireResult{Lease: view, HoldAdded: true}, nil

@@ -31,7 +31,8 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 			return locks.Lease{}, err
 		}
 	}
-	return locked2(m, func() (locks.Lease, error) {
+	arrived := m.clock.Now().Boot()
+	view, err := locked2(m, func() (locks.Lease, error) {
 		var l *lease
 		var view locks.Lease
 		err := m.retryAfterSync(ctx, func() (err *locks.Error) {
@@ -68,6 +69,10 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 		}
 		return m.answers.lease(l), nil
 	})
+	if err == nil && req.Token != "" {
+		stampWaited(&view, arrived)
+	}
+	return view, err
 }
 
 // certain waits until a lease can be shown as it is. Its record may say that it has ended, or that its place is kept for

@@ -69,6 +69,7 @@ func (a *answers) lease(l *lease) locks.Lease {
 		v.ExpiresIn = l.expiresIn(now)
 	case held:
 		v.State, v.FencingToken, v.ExpiresIn = locks.Held, a.fleet.fencingToken(l.czxid), l.expiresIn(now)
+		v.TTLFrom = min(l.deadline-l.ttl, now)
 	case ending:
 		if l.grant.granted() {
 			v.State, v.FencingToken = locks.Held, a.fleet.fencingToken(l.czxid)

@@ -68,7 +68,7 @@ func judge(t *testing.T, method, path string, r reply) []string {
 }
 
 func shellBody(code string, status int) string {
-	return fmt.Sprintf("LEASE_ID=\nLEASE_TOKEN=\nFENCING_TOKEN=\nLEASE_STATE=\nLEASE_TTL_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=%s\nLEASE_STATUS=%d\nfalse\n", code, status)
+	return fmt.Sprintf("LEASE_ID=\nLEASE_TOKEN=\nFENCING_TOKEN=\nLEASE_STATE=\nLEASE_TTL_MS=\nLEASE_WAITED_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=%s\nLEASE_STATUS=%d\nfalse\n", code, status)
 }
 
 func TestAnswersOfTheSpecificationPass(t *testing.T) {
@@ -78,7 +78,7 @@ func TestAnswersOfTheSpecificationPass(t *testing.T) {
 		reply        reply
 	}{
 		{"POST", created, good(201, "application/json", lease, "Location", "/v1/leases/a1")},
-		{"POST", created, good(201, "text/plain; charset=utf-8", "LEASE_ID=a\nLEASE_TOKEN=b.-_\nFENCING_TOKEN=\nLEASE_STATE=waiting\nLEASE_TTL_MS=1\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n", "Location", "/v1/leases/a1")},
+		{"POST", created, good(201, "text/plain; charset=utf-8", "LEASE_ID=a\nLEASE_TOKEN=b.-_\nFENCING_TOKEN=\nLEASE_STATE=waiting\nLEASE_TTL_MS=1\nLEASE_WAITED_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n", "Location", "/v1/leases/a1")},
 		{"POST", created + "?format=env", good(409, "text/plain; charset=utf-8", shellBody("held_by_other", 409), "Retry-After", "2")},
 		{"GET", "/nothing?format=env", good(404, "text/plain; charset=utf-8", shellBody("route_not_found", 404))},
 		{"POST", created, good(409, "application/problem+json", problemBody(409, "held_by_other", `,"holders":[],"retry_after_ms":1001`), "Retry-After", "2")},

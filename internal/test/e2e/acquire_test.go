@@ -149,7 +149,7 @@ func TestATicketKeepsItsPlaceAndIsPolled(t *testing.T) {
 func TestAShellGetsLinesToEvaluate(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
-	lines := regexp.MustCompile(`^LEASE_ID=(\S+)\nLEASE_TOKEN=(lk1\.\S+)\nFENCING_TOKEN=([0-9]+)\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n$`)
+	lines := regexp.MustCompile(`^LEASE_ID=(\S+)\nLEASE_TOKEN=(lk1\.\S+)\nFENCING_TOKEN=([0-9]+)\nLEASE_STATE=held\nLEASE_TTL_MS=30000\nLEASE_WAITED_MS=[0-9]+\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n$`)
 	for i, option := range []apitest.Option{apitest.Query("format=env"), apitest.Header("Accept", "text/plain")} {
 		_, a, err := g.Acquire(t.Context(), fmt.Sprintf("shell-%d", i), option)
 		expect(t, a, err, http.StatusCreated, "")

@@ -135,6 +135,9 @@ func (w *world) believe(l *lease, a answer) {
 	until := a.sent.Add(time.Duration(a.ExpiresIn) * time.Millisecond)
 	if a.State == "held" {
 		until = a.sent.Add(l.ttl)
+		if a.Waited != nil {
+			until = until.Add(time.Duration(*a.Waited) * time.Millisecond)
+		}
 		l.fencing = a.FencingToken
 	}
 	for _, wish := range l.wishes {

@@ -72,6 +72,7 @@ type answer struct {
 	FencingToken int64  `json:"fencing_token"`
 	TTL          int64  `json:"ttl_ms"`
 	ExpiresIn    int64  `json:"expires_in_ms"`
+	Waited       *int64 `json:"waited_ms"` // of an acquire that was granted, and of a poll in which its lease was
 	Rev          string `json:"rev"`
 	Limit        int    `json:"limit"` // of a semaphore
 	Code         string `json:"code"`
@@ -282,6 +283,9 @@ func (c *client) acquire() (l *lease, held bool) {
 func (c *client) accept(l *lease, a answer, t terms, reentrant bool) *lease {
 	if l.names++; reentrant {
 		l.reentrant, l.holds = true, []string{"h0"}
+	}
+	if a.State == "held" && a.Waited == nil {
+		c.w.violate("rule: %s is granted without waited_ms", l.path)
 	}
 	c.w.ledger.agree(l.id, t)
 	c.w.receivers.expect(l.id, a.NotifySecret)
