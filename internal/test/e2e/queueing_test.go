@@ -12,20 +12,6 @@ import (
 	"lockkeeper/internal/test/testkit"
 )
 
-func TestABlockingAcquireWhoseClientGoesAwayLeavesTheQueue(t *testing.T) {
-	t.Parallel()
-	g := onShared(t)
-	holder := g.hold("deploy", "ttl=1m")
-	ctx, hangUp := context.WithCancel(t.Context())
-	gone := g.acquiring(ctx, "deploy", "ttl=24h&wait=forever&owner=gone")
-	g.awaitLock(patience, "deploy", 1, 1)
-	hangUp() // closes the connection
-	gone.answered(patience)
-	g.awaitLock(patience, "deploy", 1, 0)
-	g.letGo(holder.Token)
-	g.letGo(g.hold("deploy", "ttl=1m").Token)
-}
-
 func TestWithAKeyThePlaceOfAClientThatGoesAwayIsKept(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
@@ -47,32 +33,4 @@ func TestWithAKeyThePlaceOfAClientThatGoesAwayIsKept(t *testing.T) {
 	expect(t, again.a, again.err, http.StatusOK, "")
 	assert.That(t, again.lease.LeaseID == id && again.lease.State == api.StateHeld && again.a.Header.Get("Idempotency-Replayed") == "true",
 		"the repeat got %s", again.a.Body)
-}
-
-// A grant without a listening client passes on; the first request with its token claims it.
-func TestAGrantWithoutAListeningClientPassesOn(t *testing.T) {
-	t.Parallel()
-	g := onShared(t)
-	holder := g.hold("deploy", "ttl=1m")
-	ticket := g.queue("deploy", "ttl=8s&owner=absent")
-	next := g.queue("deploy", "ttl=1m&owner=present")
-	present := g.keepAlive(next.Token)
-	g.letGo(holder.Token)
-	q := g.awaitLock(patience, "deploy", 1, 1)
-	assert.That(t, q.State == api.LockStateUnclaimed && q.Holders[0].Unclaimed && q.Holders[0].LeaseID == ticket.LeaseID,
-		"the queue is %+v", q)
-	eventually(t, patience, func() error {
-		lease, a, err := g.Lease(t.Context(), ticket.LeaseID)
-		if err == nil && lease.Reason != api.ReasonUnclaimed {
-			err = unexpected(a)
-		}
-		return err
-	}, "the grant passes on")
-	eventually(t, patience, func() error {
-		if beats := present.attempts(); beats[len(beats)-1].beat.State != api.StateHeld {
-			return errNoBeat
-		}
-		return nil
-	}, "the next one holds")
-	present.mustNotHaveLost(t)
 }
