@@ -145,9 +145,9 @@ func filterOf(v view) events.Filter {
 	case v.page == pageOverview, v.page == pageNamespaces, v.page == pageGateways:
 		return events.Filter{} // of all namespaces: the state of ZooKeeper has none
 	case v.tab == tabZooKeeper:
-		return events.Filter{Types: events.AllTypes, NS: v.ns, Lock: literal(v.lock)}
+		return events.Filter{Types: events.AllTypes, NS: v.ns, Lock: events.Literal(v.lock)}
 	}
-	return events.Filter{NS: v.ns, Lock: literal(v.lock)}
+	return events.Filter{NS: v.ns, Lock: events.Literal(v.lock)}
 }
 
 // snapshotOf is the latest that a topic has rendered of the view, nil when

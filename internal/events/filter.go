@@ -3,6 +3,7 @@ package events
 import (
 	"fmt"
 	"path"
+	"strings"
 )
 
 // Filter selects events. The zero value is the default of a subscriber that asks for
@@ -39,4 +40,12 @@ func (f *Filter) Match(e *Event) bool {
 	}
 	matched, err := path.Match(f.Lock, e.Lock)
 	return err == nil && matched && e.Lock != ""
+}
+
+// Literal is the pattern of a Filter's Lock that matches s alone.
+func Literal(s string) string {
+	if !strings.ContainsAny(s, `*?[\`) {
+		return s
+	}
+	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(s)
 }

@@ -100,10 +100,8 @@ func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 		return nil, err
 	}
 	if in.filter.NS != "" {
-		// A namespace that does not exist would be a stream that stays silent. No name begins like this, so no lock is looked
-		// at to learn it.
-		_, err := s.s.locks.Locks(x.r.Context(), locks.LockFilter{Principal: locks.Anonymous, NS: in.filter.NS, Prefix: "~", Limit: 1})
-		if e, ok := errors.AsType[*locks.Error](err); ok && (e.Code == locks.CodeNamespaceUnknown || e.Code == locks.CodeInvalid) {
+		// A stream of a namespace that does not exist would stay silent.
+		if err := s.namespaceKnown(x, in.filter.NS); err != nil {
 			return nil, err
 		}
 	}
@@ -115,6 +113,15 @@ func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 	}
 	x.line.ns, x.line.owner = in.filter.NS, in.filter.Owner
 	return s.open.give, nil
+}
+
+// namespaceKnown refuses a namespace that does not exist. No lock's name begins as the prefix does, so none is looked at.
+func (s *streams) namespaceKnown(x *exchange, ns string) error {
+	_, err := s.s.locks.Locks(x.r.Context(), locks.LockFilter{Principal: locks.Anonymous, NS: ns, Prefix: "~", Limit: 1})
+	if e, ok := errors.AsType[*locks.Error](err); ok && (e.Code == locks.CodeNamespaceUnknown || e.Code == locks.CodeInvalid) {
+		return err
+	}
+	return nil
 }
 
 func tooManyStreams() *problem {

@@ -534,3 +534,22 @@ func TestD26HTTP2WithPriorKnowledge(t *testing.T) {
 	}
 	response.Body.Close()
 }
+
+func TestD16TheHistoryOfALockIsItsLastEventsTheNewestFirst(t *testing.T) {
+	hub := events.New(events.Options{})
+	g := serve(t, func(o *Options) { o.Events = hub })
+	for i, lock := range []string{"x", "x%2A", "y", "x", "x"} {
+		hub.Publish(&events.Event{Type: events.LeaseQueued, NS: "default", Lock: lock, LeaseID: string(rune('a' + i))})
+	}
+	hub.Publish(&events.Event{Type: events.LeaseQueued, NS: "other", Lock: "x"})
+	for path, want := range map[string]string{"/v1/locks/x/history": "eda", "/v1/locks/x/history?limit=2": "ed", "/v1/locks/x%252A/history": "b", "/v1/locks/z/history": ""} {
+		got := ""
+		for _, e := range read[api.EventList](t, g.send(t, "GET", path)).Items {
+			got += e.LeaseID
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	g.expect(t, 422, "invalid_field", "GET", "/v1/locks/x/history?limit=1001")
+}

@@ -368,7 +368,7 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 		"Revoke": &revoke, "WithdrawRevocation": &withdrawRevocation, "Reap": &reap, "Destroy": &destroy,
 		"GetFence": &getFence, "CheckFence": &checkFence, "CheckFencePost": &checkFence, "CheckFencePut": &checkFence,
 		"CheckFencePatch": &checkFence, "CheckFenceDelete": &checkFence,
-		"ListLocks": &listLocks, "GetLock": &getLock, "WatchEvents": &watchEvents, "WatchEventsSocket": &watchSocket,
+		"ListLocks": &listLocks, "GetLock": &getLock, "GetHistory": &getHistory, "WatchEvents": &watchEvents, "WatchEventsSocket": &watchSocket,
 		"CreateWebhook": &createWebhook, "UpdateWebhook": &updateWebhook, "RotateWebhook": &rotateWebhook, "ReplayWebhook": &replayWebhook,
 		"ListWebhookAttempts": &aPage, "ListWebhookDeadLetters": &aPage,
 	}

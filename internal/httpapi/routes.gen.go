@@ -38,6 +38,7 @@ func routeTable() []route {
 		{operation: "BreakContender", method: "POST", pattern: "/v1/locks/{lock}/contenders/{name}/break", handle: (*handlers).breakContender},
 		{operation: "Destroy", method: "POST", pattern: "/v1/locks/{lock}/destroy", handle: (*handlers).destroy},
 		{operation: "GetFence", method: "GET", pattern: "/v1/locks/{lock}/fence", handle: (*handlers).getFence},
+		{operation: "GetHistory", method: "GET", pattern: "/v1/locks/{lock}/history", handle: (*handlers).getHistory},
 		{operation: "Acquire", method: "POST", pattern: "/v1/locks/{lock}/leases", handle: (*handlers).acquire},
 		{operation: "Reap", method: "POST", pattern: "/v1/locks/{lock}/reap", handle: (*handlers).reap},
 		{operation: "WithdrawRevocation", method: "DELETE", pattern: "/v1/locks/{lock}/revoke", handle: (*handlers).withdrawRevocation},

@@ -158,7 +158,7 @@ func (s *Server) mount(route route) {
 	if s.subscriptions == nil && strings.HasPrefix(route.pattern, "/v1/webhooks") {
 		route.handle = func(_ *handlers, x *exchange) error { return x.notFound() }
 	}
-	if s.hub == nil && strings.HasPrefix(route.pattern, "/v1/events") {
+	if s.hub == nil && (strings.HasPrefix(route.pattern, "/v1/events") || route.operation == "GetHistory") {
 		route.handle = func(*handlers, *exchange) error {
 			return &problem{code: codeRouteNotFound, detail: "this gateway has no events"}
 		}

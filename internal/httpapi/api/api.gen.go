@@ -1197,6 +1197,11 @@ type EventForeign struct {
 // EventID Opaque. Names an event's place in the order of one gateway process.
 type EventID = string
 
+// EventList defines model for EventList.
+type EventList struct {
+	Items []Event `json:"items"`
+}
+
 // EventType `lease.*` is about contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
 // (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: owner, metadata, time to live, holds or mode
 // changed. `lease.revoke_requested`: its holder was asked to release it; `lease.revoke_withdrawn`: the request was
@@ -2951,6 +2956,15 @@ type GetFenceParams struct {
 	FencingToken FencingTokenParam `form:"fencing_token" json:"fencing_token"`
 }
 
+// GetHistoryParams defines parameters for GetHistory.
+type GetHistoryParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Limit Items on a page.
+	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // AcquireParams defines parameters for Acquire.
 type AcquireParams struct {
 	// TTL Time to live, 1s to 24h.
@@ -3780,6 +3794,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
 	GetFence(ctx context.Context, lock LockPathParam, params *GetFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetHistory Show what happened at a lock.
+	//
+	// The last events of the lock, the newest first, as `/v1/events` tells them, without `node.*`: as far as this gateway
+	// remembers, which is the last 16384 events of all locks since it was started.
+	//
+	// Corresponds with GET /v1/locks/{lock}/history (the `GetHistory` operationId).
+	GetHistory(ctx context.Context, lock LockPathParam, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AcquireWithBody Acquire a lock.
 	//
@@ -4779,6 +4801,24 @@ func (c *Client) Destroy(ctx context.Context, lock LockPathParam, params *Destro
 // Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
 func (c *Client) GetFence(ctx context.Context, lock LockPathParam, params *GetFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetFenceRequest(c.Server, lock, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetHistory Show what happened at a lock.
+//
+// The last events of the lock, the newest first, as `/v1/events` tells them, without `node.*`: as far as this gateway
+// remembers, which is the last 16384 events of all locks since it was started.
+//
+// Corresponds with GET /v1/locks/{lock}/history (the `GetHistory` operationId).
+func (c *Client) GetHistory(ctx context.Context, lock LockPathParam, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetHistoryRequest(c.Server, lock, params)
 	if err != nil {
 		return nil, err
 	}
@@ -7933,6 +7973,79 @@ func NewGetFenceRequest(server string, lock LockPathParam, params *GetFenceParam
 			for _, qp := range strings.Split(queryFrag, "&") {
 				rawQueryFragments = append(rawQueryFragments, qp)
 			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetHistoryRequest constructs an http.Request for the GetHistory method
+func NewGetHistoryRequest(server string, lock LockPathParam, params *GetHistoryParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/history", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {

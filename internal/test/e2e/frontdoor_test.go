@@ -108,4 +108,17 @@ func TestFrontDoor(t *testing.T) {
 		named := g.hold("me", "ttl=1m&owner=me")
 		assert.That(t, lease.Owner == "127.0.0.1" && named.Owner == "me", "owners %q and %q", lease.Owner, named.Owner)
 	})
+	t.Run("D16 a lock has a history", func(t *testing.T) {
+		lease := g.hold("d16", "ttl=1m&owner=me")
+		ask("DELETE", "/v1/leases/self", apitest.Token(lease.Token))
+		ask("GET", "/v1/locks/d16?consistent=true")
+		got := post[api.EventList](g, "GET", "/v1/locks/d16/history", http.StatusOK, "")
+		var types []string
+		for _, e := range got.Items {
+			types = append(types, string(e.Type))
+		}
+		if strings.Join(types, " ") != "lease.released lease.granted lease.queued" || got.Items[0].LeaseID != lease.LeaseID {
+			t.Errorf("%+v", got.Items)
+		}
+	})
 }
