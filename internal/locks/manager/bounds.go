@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -99,10 +98,6 @@ func mayAgree(q *quota.Quota, replica *queues.Replica, wants []locks.Want) bool 
 func tooManySettings(q *quota.Quota) *locks.Error {
 	return atBound(locks.CodeTooManySettings, time.Minute, "%d locks have settings, of %d: delete those that are not needed (DELETE /v1/locks/{lock}), then repeat",
 		q.Used(quota.Settings), q.Limit(quota.Settings))
-}
-
-func atBound(code locks.Code, after time.Duration, detail string, args ...any) *locks.Error {
-	return &locks.Error{Code: code, RetryAfter: after, Detail: fmt.Sprintf(detail, args...)}
 }
 
 // refuse answers an acquire that exceeds a bound, unless it repeats an older one.

@@ -96,7 +96,7 @@
 //
 // A semaphore's limit is a node whose path names it, which an acquire's transaction
 // checks or creates, and the contender carries it in its name: package settings says why,
-// configure.go sets and removes it.
+// admin.go sets and removes it.
 //
 // # Current tokens
 //
@@ -107,9 +107,9 @@
 //
 // A revocation asks holders to release (revoke.go). It is written to the lease's record before any client sees it,
 // so it survives the gateway. With force, it ends the lease if its holder does not release in time.
-// A withdrawal is written in the same way (withdraw.go). A request may be limited to named contenders (shown.go).
+// A withdrawal is written in the same way. A request may be limited to named contenders (targets.go).
 // A break ends one lease, or another program's contender (break.go). A reap ends old contenders (reap.go), a destroy
-// a whole queue (destroy.go). All use small transactions that start at the tail (terminate.go). A release whose owner
+// a whole queue (break.go). All use small transactions that start at the tail (terminate.go). A release whose owner
 // cannot be reached goes the same way (release.go).
 // The administrator's text is in the history, in the event and in the error that the client gets.
 //

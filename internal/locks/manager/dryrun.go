@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/queues"
-	"lockkeeper/internal/locks/recipe"
 )
 
 // dryRun forecasts from the replica what the acquire would find now, and refuses what the acquire would refuse. It
@@ -39,22 +37,4 @@ func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.A
 		text.trim(found.Holders)
 		return locks.AcquireResult{DryRun: found}, nil
 	})
-}
-
-// describeHolders returns at most the given number of a lock's holders, with their records. The monitor is held, and
-// released while it reads.
-func (m *Manager) describeHolders(ctx context.Context, q *queues.Queue, most int) []locks.Contender {
-	q.Polls++ // keeps the queue
-	var list []*recipe.Contender
-	if most > 0 {
-		m.describe(ctx, q, q.Holders(most))
-		list = q.Holders(most)
-	}
-	views := make([]locks.Contender, 0, len(list))
-	for _, c := range list {
-		views = append(views, m.answers.contender(q, c, 0))
-	}
-	q.Polls--
-	m.replica.Forget(q)
-	return views
 }

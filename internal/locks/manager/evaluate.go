@@ -6,7 +6,6 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
@@ -166,14 +165,6 @@ func appeared(leases *leaseTable, history *postmortem.Log, replica *queues.Repli
 		return false
 	}
 	return true
-}
-
-// observedOf returns what this gateway has observed of a contender in the replica.
-func (a *answers) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observed {
-	if _, s := a.leases.slotOf(q, c); s != nil {
-		return s.observation()
-	}
-	return a.replica.Observed(c)
 }
 
 // seenHolding records and reports that a contender of another owner holds by the queue's names. listed: a listing
@@ -437,14 +428,6 @@ func (l *lease) lossReason(m *Manager) locks.Reason {
 		return locks.ReasonGatewayLeft
 	}
 	return m.takenBy(l)
-}
-
-// lossOf returns the same for a contender of another gateway's lease, as far as this gateway can tell.
-func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
-	if c.Ours && c.Ephemeral && !members.Registered(c.LeaseID.Gateway()) {
-		return locks.ReasonGatewayLeft
-	}
-	return locks.ReasonUnknown
 }
 
 // awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted.

@@ -1,8 +1,6 @@
 package manager
 
 import (
-	"time"
-
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
@@ -323,15 +321,6 @@ func (f *fleet) tokenOf(q *queues.Queue, c *recipe.Contender) int64 {
 	return 0
 }
 
-// heldFor returns how long a contender has held, as far as this gateway has seen.
-func (a *answers) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
-	s := a.observedOf(q, c)
-	if !s.Holds {
-		return 0, false // its grant is under way
-	}
-	return max(now-s.Since, 0), s.SinceBefore
-}
-
 // hazard publishes that a hazard has appeared or cleared.
 func (p *publisher) hazard(t events.Type, q *queues.Queue, h *interop.Hazard) {
 	if !p.enabled() {
@@ -343,4 +332,44 @@ func (p *publisher) hazard(t events.Type, q *queues.Queue, h *interop.Hazard) {
 		e.Detail = h.Detail
 	}
 	p.hub.Publish(e)
+}
+
+// revokeRequested publishes that a holder has been asked to release, and in which words.
+func (p *publisher) revokeRequested(at queues.Location, words string) {
+	if p.enabled() {
+		e := p.contenderEvent(events.LeaseRevokeRequested, at.Queue, at.Contender)
+		e.Detail = words
+		p.publish(e)
+	}
+}
+
+// withdrawn publishes that holders are no longer asked to release.
+func (p *publisher) withdrawn(parts []queues.Location) {
+	if !p.enabled() {
+		return
+	}
+	for _, at := range parts {
+		p.publish(p.contenderEvent(events.LeaseRevokeWithdrawn, at.Queue, at.Contender))
+	}
+}
+
+// destroyed publishes that a lock was destroyed, after the ends of its contenders. The monitor is held.
+func (p *publisher) destroyed(req *locks.DestroyRequest) {
+	ns := req.NS
+	if ns == "" {
+		ns = locks.DefaultNamespace
+	}
+	if s := p.replica.Namespaces[ns]; s != nil && p.enabled() {
+		e := p.event(events.LockDestroyed, s.Path(req.Lock), "")
+		e.NS, e.Lock, e.Detail = ns, req.Lock, req.Reason
+		p.publish(e)
+	}
+}
+
+// lossOf returns the same for a contender of another gateway's lease, as far as this gateway can tell.
+func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
+	if c.Ours && c.Ephemeral && !members.Registered(c.LeaseID.Gateway()) {
+		return locks.ReasonGatewayLeft
+	}
+	return locks.ReasonUnknown
 }

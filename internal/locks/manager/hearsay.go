@@ -387,7 +387,7 @@ func (m *Manager) hearDestroyed(n *news) {
 	case m.life.ctx.Err() != nil:
 		return
 	case m.destructions == maxDestructions:
-		m.tellDestroyed(&req)
+		m.publisher.destroyed(&req)
 		return
 	}
 	m.destructions++
@@ -400,7 +400,7 @@ func (m *Manager) hearDestroyed(n *news) {
 			_ = m.port.Watcher.Reached(ctx, n.Zxid) // it is published in any case
 			m.do(func() {
 				m.destructions--
-				m.tellDestroyed(&req)
+				m.publisher.destroyed(&req)
 			})
 		}()
 	})

@@ -405,34 +405,9 @@ func (l *lease) releasedNames() []string { return l.known().released }
 // beats is how many beats the owner has read in the lease's record.
 func (l *lease) beats() int64 { return l.known().beats }
 
-// telling is what is known of a lease's notify_url.
-type telling struct {
-	url   string
-	given bool       // the lease's client may have been given its token
-	note  noteState  // of its grant
-	term  locks.Term // under which that was submitted
-}
-
-// notifyURL is the lease's address that is told of it; "": none.
-func (l *lease) notifyURL() string {
-	if l.rareFields == nil || l.rareFields.telling == nil {
-		return ""
-	}
-	return l.rareFields.telling.url
-}
-
-// tellsWaiting reports whether the end of a lease that never held is told.
-func (l *lease) tellsWaiting() bool {
-	if l.notifyURL() == "" || l.failure() != nil {
-		return false
-	}
-	reason := l.reason()
-	return l.rareFields.telling.given || reason != locks.ReasonWaitElapsed && reason != locks.ReasonCancelled
-}
-
 // A revocation asks the holders of a lock to let go. It is in a lease's record
 // before anybody is told of it, so that it survives the lease's gateway, and it
-// stays until the lease ends or an administrator withdraws it (withdraw.go):
+// stays until the lease ends or an administrator withdraws it (revoke.go):
 //
 //   - Asked again, the last words count, and the earliest force. A later
 //     force, or none, does not take an earlier one back: whoever waits for it

@@ -434,7 +434,7 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 		// What is known here was withdrawn, also when the record has a new revocation by now.
 		l.rare().revoke, l.rareFields.revokeRound = nil, round
 		if was != nil {
-			m.tellWithdrawn(l.parts())
+			m.publisher.withdrawn(l.parts())
 			m.timers.schedule(l)
 			m.leases.touch(l)
 			l.touchQueues(m)
@@ -454,7 +454,7 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 	l.rare().revoke, l.rareFields.revokeRound = v, round
 	m.timers.schedule(l)
 	for _, p := range l.parts() {
-		m.tellRevokeRequested(p, r.Reason)
+		m.publisher.revokeRequested(p, r.Reason)
 	}
 	m.leases.touch(l)
 	l.touchQueues(m)

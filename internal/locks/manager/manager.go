@@ -23,20 +23,6 @@ import (
 
 // What a Manager is made of: its options, its state, and the monitor that guards it.
 
-// Bounds.
-const (
-	// answerWithin bounds how long a request waits while ZooKeeper answers no request at all.
-	// The request then fails with CodeUnavailable or CodeOutcomeUnknown.
-	answerWithin = term.AnswerWithin
-	// settleWithin bounds how long a request waits for what ZooKeeper refuses or does not report while it answers
-	// other requests.
-	settleWithin = 5 * time.Second
-	// retryAfter is the Retry-After of answers given while ZooKeeper is unavailable.
-	retryAfter = time.Second
-	keyLife    = 10 * time.Minute // of an idempotency key, after its lease ended
-	endedLife  = time.Hour        // how long the reason and postmortem of an ended lease are kept
-)
-
 // Metrics counts what happens to leases. Implementations must be quick and safe for concurrent use; the manager
 // calls them with its lock held.
 type Metrics interface {
@@ -258,7 +244,3 @@ func (o outcomes) Do(f func()) { o.do(f) }
 func (o outcomes) Effect(f func()) { o.effect(f) }
 
 func (o outcomes) Deliver(res zk.Result, done func(zk.Result)) { o.do(func() { done(res) }) }
-
-func cancelled(ctx context.Context) *locks.Error {
-	return &locks.Error{Code: locks.CodeCancelled, Detail: "the caller went away", Err: context.Cause(ctx)}
-}

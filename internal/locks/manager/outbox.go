@@ -1,6 +1,9 @@
 package manager
 
 import (
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"log/slog"
 	"slices"
@@ -13,57 +16,72 @@ import (
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/wire"
 )
 
-// Some want to be told for certain that a lock was let go. That they will be is
-// written down in the transaction by which a held lease ends, so there is no end without
-// the note and no note without the end. The Outbox says what belongs into the transaction;
-// what it says stands before the operations that end the lease, because whoever sees the end
-// may rely on the note.
+// Deliveries: webhooks and notify_urls that must be told that a lock was released. An entry of the outbox is written in
+// the transaction that ends a held lease, so there is no end without an entry and no entry without an end. The Outbox
+// says which operations that transaction needs. They stand before those that end the lease, so a client that sees the
+// end may rely on the entry.
 //
-// Who wants to be told may have changed without this gateway knowing (attack 19). So each
-// such transaction checks that nobody has, also when nobody is to be told. When somebody
-// has, the lease stays ending and its end is decided anew; while the Outbox does not
-// know whom to tell, ends wait. What time decided still deletes only the version that was seen, and
-// goes back to being held when it would wait for too long.
+// The webhooks may have changed without this gateway knowing (attack 19). So each such transaction checks that they have
+// not, also when there are none. When they have, the lease stays ending and its end is decided again; while the Outbox
+// does not know the webhooks, ends wait. An expiry still deletes only the version that was seen, and the lease is held
+// again when it would wait for too long.
 //
-// The end of a lease whose contender another hand has removed, and of another program's contender that
-// held, is in no transaction of ours. It is told as well as that can be done: by the gateway that ran the lease, and of another
-// program's by one gateway of those that are registered.
+// Another client may delete a lease's contender, and other programs delete theirs: no transaction of a gateway has that
+// end. The gateway that ran the lease delivers it, and one of the registered gateways that of another program.
+//
+// A lease's own notify_url is told that the lease was granted and that it ended. The address is in the lease's record,
+// so a successor tells it, too.
+//
+//   - The end is written like those for webhooks. The end of a lease that only waited is written as well, but then no
+//     webhook matters and none is checked.
+//   - A lease that no client was given (the wait was over, or the client went away) tells nothing of having waited: no
+//     client knows its id, or the secret that verifies the message.
+//   - The grant is a write of its own, and may be missed: the names alone decide which contender holds, so no
+//     transaction grants. The write checks that the contender is there, and unchanged where a change may say that the
+//     lease has ended, so the grant never comes after the end. A successor that grants again tells again, under the
+//     same name.
+//   - The signing secret is derived from the fleet's key and the lease's id, and is not stored.
+//
+// Only the bearer of the lease's token is shown the address, because it may have secrets in its query. It is in no
+// event, list, page or log.
 
-// Outbox is asked about those who want to be told that a lock was let go. Its
-// methods are called with the manager's lock held; they return at once.
+// Outbox has the webhooks that must be told that a lock was released. The manager calls its methods with its lock held,
+// except CheckURL; they return at once.
 type Outbox interface {
-	// Ending gives the operations that belong before those that end a lease that
-	// held, and what to hand to Ended. notify: it has a notify_url. ready is false while it is not known who wants to be told:
-	// Manager.OutboxChanged says when to try again. The operations are not changed, so those of several ends
-	// may be the same ones. describe is called, if at all, before Ending returns.
+	// Ending returns the operations that belong before those that end a held lease, and what to pass to Ended. notify:
+	// the lease has a notify_url. ready is false while the webhooks are not known: Manager.OutboxChanged says when to
+	// try again. The operations are not changed, so several ends may share them. Ending calls describe, if at all,
+	// before it returns.
 	Ending(notify bool, describe func() *Ending) (ops []zk.Op, entry any, ready bool)
-	// Notify gives the operation that notes for a lease's notify_url alone that it was granted, or has
-	// ended before it held; none when that cannot be noted.
+	// Notify returns the operation that tells a lease's notify_url alone that the lease was granted, or ended before it
+	// held; none when the outbox cannot take it.
 	Notify(*Ending) (ops []zk.Op, entry any)
-	// CheckURL says what is wrong with a notify_url. It is called without the manager's lock.
+	// CheckURL says what is wrong with a notify_url.
 	CheckURL(url string) error
-	// Ended tells what became of a transaction with such operations.
+	// Ended reports the outcome of a transaction with such operations.
 	Ended(entry any, ops []zk.Op, res zk.Result)
-	// Gone tells of an end that has happened by another hand.
+	// Gone reports an end that no transaction of this gateway had.
 	Gone(*Ending)
-	// Look tells that those who want to be told may be others.
+	// Look reports that the webhooks may have changed.
 	Look()
-	// Adopt tells that this gateway may have more to deliver than it knows.
+	// Adopt reports that this gateway may have more to deliver than it knows.
 	Adopt()
 }
 
 // Ending is a lease that ends, or another program's contender that is gone.
 type Ending struct {
 	LeaseID string
-	Part    int   // of a lease of several locks, from 1 on, when it is told by itself: 0: the whole lease
-	Czxid   int64 // of another program's contender, 0 when nobody had looked at it
+	Part    int   // of a lease of several locks, from 1 on, when it is told alone; 0: the whole lease
+	Czxid   int64 // of another program's contender, 0 when it has not been read
 	Reason  locks.Reason
-	Words   string // of the administrator who ended it
+	Words   string // of the administrator that ended it
 	Owner   string
 	Gateway string // that tells it
 	At      time.Time
@@ -74,7 +92,7 @@ type Ending struct {
 	Parts   []EndingPart
 }
 
-// EndingPart is one of the locks that are let go.
+// EndingPart is one of the locks that are released.
 type EndingPart struct {
 	NS, Lock, Znode, Program string
 	Mode                     locks.Mode
@@ -99,23 +117,23 @@ type deliveries struct {
 	do       func(func()) // under the monitor
 }
 
-// outboxRoot is where those are who want to be told; changes below it are watched.
+// outboxRoot is the directory of the webhooks; changes below it are watched.
 func (f *fleet) outboxRoot() string { return f.root + "/webhooks" }
 
-// noting is the part of a transaction that is the outbox's.
+// noting is the outbox's part of a transaction.
 type noting struct {
 	ops    []zk.Op
 	entry  any
-	checks []zk.Op // behind the ends: that what waits does still; see blockers.go
+	checks []zk.Op // after the ends: that a waiting contender still waits; see queues.StillWaits
 }
 
-// culprit reports whether it was the outbox's part for which a transaction was refused for good. One that
-// is too large is so by what is noted in it.
+// culprit reports whether a transaction was refused for good because of the outbox's part. A transaction that is too large
+// is so because of its entry.
 func (n noting) culprit(res zk.Result) bool {
 	return res.Outcome == zk.NotDone && (res.Culprit >= 0 && res.Culprit < len(n.ops) || len(n.ops) > 1 && errors.Is(res.Err, zk.ErrTooLarge))
 }
 
-// end is what belongs before the end of a lease; not ready: it has to wait.
+// end returns the outbox's part of the end of a lease; not ready: the end has to wait.
 func (d *deliveries) end(l *lease) (n noting, ready bool) {
 	switch {
 	case d.outbox == nil || l.endNote == noteDone:
@@ -148,8 +166,8 @@ func (d *deliveries) endingOf(id recipe.LeaseID, reason locks.Reason, words stri
 	return e
 }
 
-// endTaken is what belongs before the end of contenders that this gateway does not run and whose
-// lease held, or has a notify_url. unnoted: it is in the outbox already.
+// endTaken returns the outbox's part of the end of contenders that this gateway does not run and whose lease held, or has
+// a notify_url. unnoted: it is in the outbox already.
 func (d *deliveries) endTaken(parts []queues.Location, v cause, notify string, unnoted bool) (n noting, ready bool) {
 	if d.outbox == nil || unnoted {
 		return n, true
@@ -187,7 +205,7 @@ func (d *deliveries) endTaken(parts []queues.Location, v cause, notify string, u
 	return n, ready
 }
 
-// ended tells the outbox what became of a lease's ending transaction; the monitor is held.
+// ended reports to the outbox the outcome of a lease's ending transaction.
 func (d *deliveries) ended(l *lease, n noting, res zk.Result) {
 	if n.ops == nil {
 		return
@@ -198,11 +216,11 @@ func (d *deliveries) ended(l *lease, n noting, res zk.Result) {
 			l.setNote(d.leases, noteNone)
 		}
 		if l.phase == ended {
-			d.gone(l) // by another hand, it turns out
+			d.gone(l) // another client deleted its contender
 		}
 	}
 	if n.culprit(res) {
-		// It is noted already, or cannot be: the lock is let go all the same.
+		// It is in the outbox already, or cannot be: the lock is released all the same.
 		d.log.Warn("a lease's end is not noted for webhooks once more", "lease_id", l.id(), "err", res.Err)
 		l.setNote(d.leases, noteDone)
 	}
@@ -216,19 +234,19 @@ func (d *deliveries) changed() <-chan struct{} {
 	return d.wake
 }
 
-// gone tells the end of a lease of this gateway that no transaction of it has noted.
+// gone reports the end of a lease of this gateway that none of its transactions had.
 func (d *deliveries) gone(l *lease) {
 	if d.outbox == nil || l.grant == grantNone && !l.tellsWaiting() || l.endNote != noteNone || l.phase != ended {
 		return
 	}
 	if d.ordered(subject(l.id())) != nil && !fault.On("hooks-termination") {
-		return // the gateway whose administrator did it has noted it
+		return // the gateway whose administrator ended it has written the entry
 	}
 	l.setNote(d.leases, noteSubmitted) // once
 	d.outbox.Gone(d.ending(l))
 }
 
-// foreignHolds is told that another program's contender holds: its birth is looked at where its end would be told.
+// foreignHolds reads the node of another program's contender that holds, where this gateway would deliver its end.
 func (d *deliveries) foreignHolds(q *queues.Queue, c *recipe.Contender) {
 	if d.outbox == nil || c.Ours && !c.Unknown || q.Node(c.Name) != nil || !d.members.Appointed(q.Path+"/"+c.Name) {
 		return
@@ -241,7 +259,8 @@ func (d *deliveries) foreignHolds(q *queues.Queue, c *recipe.Contender) {
 	})
 }
 
-// taken tells that a contender which held and is no lease of this gateway's is about to leave the replica, when that is this gateway's to tell.
+// taken reports the end of a contender that held and is no lease of this gateway, when this gateway delivers it. The
+// contender is about to leave the replica.
 func (d *deliveries) taken(q *queues.Queue, name string) {
 	c := q.Contenders.Get(name)
 	if d.outbox == nil || !d.stream.loadedOnce || d.stream.suppressEvents || c == nil {
@@ -249,7 +268,7 @@ func (d *deliveries) taken(q *queues.Queue, name string) {
 	}
 	s := d.replica.Observed(c)
 	foreign := !c.Ours || c.Unknown
-	// The nodes of a gateway that died go with its session, and it can tell nobody.
+	// The nodes of a gateway that died go with its session, and it delivers nothing.
 	orphan := !foreign && c.Member <= 1 && !s.SuppressEvents && lossOf(d.members, c) == locks.ReasonGatewayLeft
 	if !s.Holds || !foreign && !orphan || !d.members.Appointed(q.Path+"/"+name) {
 		return
@@ -258,7 +277,7 @@ func (d *deliveries) taken(q *queues.Queue, name string) {
 	if orphan {
 		e.LeaseID, e.Reason = string(c.LeaseID), locks.ReasonGatewayLeft
 		if c.Groups > 1 {
-			e.Part = int(c.Group) // the others may be another gateway's to tell
+			e.Part = int(c.Group) // another gateway may deliver the others
 		}
 	}
 	if v, ok := d.verdicts[c]; ok {
@@ -277,8 +296,8 @@ func (d *deliveries) taken(q *queues.Queue, name string) {
 	d.outbox.Gone(e)
 }
 
-// Delivers reports whether it falls to this gateway to tell what is in the outbox about a
-// lease: to the one that runs it, or would; when that one is gone and nobody has succeeded it, to one of those that are there.
+// Delivers reports whether this gateway delivers what is in the outbox about a lease. The gateway that runs the lease, or
+// would run it, delivers; when that one is gone and has no successor, one of the registered gateways.
 func (m *Manager) Delivers(lease string) bool {
 	return locked(m, func() bool {
 		id, err := recipe.ParseLeaseID(lease)
@@ -293,7 +312,7 @@ func (m *Manager) Delivers(lease string) bool {
 	})
 }
 
-// DeliversFor is Delivers for what a gateway has written down about another program's contender.
+// DeliversFor is Delivers for an entry that a gateway has written about another program's contender.
 func (m *Manager) DeliversFor(gateway, what string) bool {
 	return locked(m, func() bool {
 		if m.port.Session() == nil || !m.stream.synced {
@@ -306,9 +325,129 @@ func (m *Manager) DeliversFor(gateway, what string) bool {
 	})
 }
 
-// adopt has the outbox looked through for what has become this gateway's.
+// adopt makes the outbox look for entries that this gateway delivers from now on.
 func (d *deliveries) adopt() {
 	if d.outbox != nil && d.port.Session() != nil {
 		d.outbox.Adopt()
 	}
+}
+
+// notifySecretPrefix and notifySecretBytes are Standard Webhooks' form of a secret.
+const (
+	notifySecretPrefix = "whsec_"
+	notifySecretBytes  = 32
+)
+
+// notifySecret is the secret that signs what is told to a lease's notify_url.
+func notifySecret(key layout.TokenKey, id recipe.LeaseID) string {
+	secret, err := hkdf.Key(sha256.New, key.Key, nil, "lockkeeper notify_url "+string(id), notifySecretBytes)
+	if err != nil {
+		panic("deriving a secret: " + err.Error()) // only of more bytes than there can be
+	}
+	return notifySecretPrefix + base64.StdEncoding.EncodeToString(secret)
+}
+
+// check refuses a notify_url that would never be told.
+func (d *deliveries) check(r *locks.AcquireRequest) error {
+	const field = "notify_url"
+	switch {
+	case r.NotifyURL == "":
+		return nil
+	case d.outbox == nil:
+		return locks.Invalid(field, "this gateway delivers no notifications; leave it out")
+	case r.Ephemeral:
+		return locks.Invalid(field, "an ephemeral lease goes with its gateway's session, and its notify_url with it; leave one of them out")
+	}
+	if err := d.outbox.CheckURL(r.NotifyURL); err != nil {
+		return locks.Invalid(field, err.Error())
+	}
+	return nil
+}
+
+// telling is what is known of a lease's notify_url.
+type telling struct {
+	url   string
+	given bool       // the lease's client may have been given its token
+	note  noteState  // of its grant
+	term  locks.Term // under which that was submitted
+}
+
+// notifyURL is the address that is told of the lease; "": none.
+func (l *lease) notifyURL() string {
+	if l.rareFields == nil || l.rareFields.telling == nil {
+		return ""
+	}
+	return l.rareFields.telling.url
+}
+
+// learnNotify takes the notify_url from the record of a lease that was taken over.
+func (l *lease) learnNotify(r record.Record) {
+	if url := r.NotifyURL(); url != "" {
+		l.rare().telling = &telling{url: strings.Clone(url), given: true}
+	}
+}
+
+// tellsWaiting reports whether the end of a lease that never held is told.
+func (l *lease) tellsWaiting() bool {
+	if l.notifyURL() == "" || l.failure() != nil {
+		return false
+	}
+	reason := l.reason()
+	return l.rareFields.telling.given || reason != locks.ReasonWaitElapsed && reason != locks.ReasonCancelled
+}
+
+// grant writes into the outbox that a lease was granted, for its notify_url.
+func (d *deliveries) grant(l *lease) {
+	if d.outbox == nil || l.phase != held || l.term != d.port.Term() || d.port.Session() == nil || l.notifyURL() == "" {
+		return
+	}
+	to := l.rareFields.telling
+	if to.note == noteDone || to.note == noteSubmitted && to.term == l.term {
+		return
+	}
+	e := d.ending(l)
+	e.Granted, e.Reason = true, ""
+	ops, entry := d.outbox.Notify(e)
+	if ops == nil {
+		to.note = noteDone // the outbox is full
+		return
+	}
+	to.note, to.term = noteSubmitted, l.term
+	term := l.term
+	version := int32(-1)
+	if l.lockDelay() > 0 {
+		version = l.dataVersion() // its end may leave the contender where it is, and write it
+	}
+	w := &zk.Write{Ops: append([]zk.Op{{Kind: zk.OpCheck, Path: l.path(), Version: version}}, ops...)}
+	d.port.Submit(w, func(res zk.Result) {
+		d.outbox.Ended(entry, w.Ops, res)
+		if to.note == noteSubmitted && to.term == term {
+			to.note = noteNone
+		}
+		switch {
+		case res.Outcome == zk.Done, errors.Is(res.Err, zk.ErrNodeExists):
+			to.note = noteDone
+			return
+		case errors.Is(res.Err, zk.ErrNoAuth), errors.Is(res.Err, zk.ErrNoNode) && res.Culprit > 0:
+			d.log.Warn("a lease's grant cannot be noted for its notify_url", "lease_id", l.id(), "err", res.Err)
+			to.note = noteDone
+			return
+		}
+		// Lost, or refused for now. Where its contender is gone, so is the lease in a moment; where it was replaced, it has
+		// another name by then.
+		time.AfterFunc(deleteRetry, func() {
+			d.do(func() {
+				if l.term == term {
+					d.grant(l)
+				}
+			})
+		})
+	})
+}
+
+// own is the lease as its own client sees it; the monitor is held.
+func (a *answers) own(l *lease) locks.Lease {
+	v := a.lease(l)
+	v.NotifyURL = l.notifyURL()
+	return v
 }

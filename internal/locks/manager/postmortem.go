@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"context"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -88,87 +87,6 @@ func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now ti
 			return next
 		})
 	}
-}
-
-// Postmortem tells how a lease ended. A lease that lives is CodeNotFound.
-func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) (locks.Postmortem, error) {
-	named, wrong := m.fleet.target(&locks.LeaseRequest{Principal: p, ID: id})
-	if wrong != nil {
-		return locks.Postmortem{}, wrong
-	}
-	return locked2(m, func() (locks.Postmortem, error) {
-		var found postmortem.End
-		if err := m.retryAfterSync(ctx, func() (err *locks.Error) {
-			found, err = m.recall(named)
-			return err
-		}); err != nil {
-			return locks.Postmortem{}, err
-		}
-		m.describeHeir(ctx, found)
-		return m.viewPostmortem(named, found), nil
-	})
-}
-
-// recall finds what is remembered of an ended lease.
-func (m *Manager) recall(id recipe.LeaseID) (postmortem.End, *locks.Error) {
-	if m.leases.byID[id] != nil {
-		return postmortem.End{}, &locks.Error{Code: locks.CodeNotFound, Detail: "this lease has not ended; ask for the lease itself"}
-	}
-	if p, ok := m.history.Get(id); ok {
-		return p, nil
-	}
-	p, seen := m.witnessed.Get(id)
-	if seen && p.Heard {
-		return p, nil // from the gateway that ran it
-	}
-	err := m.absent(id)
-	if err.Code == locks.CodeNotOwner {
-		return postmortem.End{}, err // its gateway knows better
-	}
-	if seen {
-		return p, nil
-	}
-	if err.Code == locks.CodeEnded {
-		stranger := err.UnknownGateway
-		err = &locks.Error{Code: locks.CodeNotFound, Detail: "nothing is remembered of a lease with that id: an end is remembered for an hour, by the gateway that ran the lease"}
-		err.UnknownGateway = stranger
-	}
-	return postmortem.End{}, err
-}
-
-// describeHeir reads what is not known yet of the next holder. It is called with the monitor held, and holds it on return.
-func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
-	if p.Next == nil || p.Next.Token != 0 {
-		return
-	}
-	q := m.replica.Namespaces[p.NS].Find(p.Lock)
-	if q == nil {
-		return
-	}
-	c := q.Contenders.Get(p.Next.Name)
-	if c == nil {
-		return
-	}
-	q.Polls++
-	m.describe(ctx, q, []*recipe.Contender{c})
-	q.Polls--
-	if i := q.Node(c.Name); i != nil {
-		p.Next.Owner, p.Next.Token = m.leases.owners.one(i.Record.Owner), m.fleet.tokenOf(q, c)
-	} else if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil {
-		p.Next.Owner, p.Next.Token = l.owner, m.fleet.fencingToken(l.czxid)
-	}
-	m.replica.Forget(q)
-}
-
-func (m *Manager) viewPostmortem(id recipe.LeaseID, p postmortem.End) locks.Postmortem {
-	now := m.clock.Now()
-	v := locks.Postmortem{LeaseID: string(id), NS: p.NS, Lock: p.Lock, Mode: locks.ModeOf(p.Mode), Owner: p.Owner, Reason: p.Reason(), Detail: p.Words,
-		FencingToken: p.FencingToken, EndedAgo: max(now.Boot()-p.At, 0), WaitedFor: p.Waited, HeldFor: p.Held, TTL: p.TTL, LastHeartbeat: p.Beat}
-	v.EndedAt = time.Unix(0, int64(now.Wall()-v.EndedAgo)).UTC()
-	if p.Next != nil {
-		v.Next = &locks.Successor{LeaseID: string(p.Next.Lease), Owner: p.Next.Owner, FencingToken: p.Next.Token, After: p.Next.After}
-	}
-	return v
 }
 
 // terminating notes, here and for the other gateways, why contenders are about to be deleted.

@@ -3,17 +3,13 @@ package manager
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/zk"
 )
 
 // Lease shows one lease, at once, at its next change, or as ZooKeeper
@@ -141,10 +137,6 @@ func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, locks.Lease, *l
 	return nil, locks.Lease{}, absent
 }
 
-func notFound() *locks.Error {
-	return &locks.Error{Code: locks.CodeNotFound, Detail: "there is no lease with that id"}
-}
-
 // Leases lists this gateway's leases in order of their ids.
 func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePage, error) {
 	if err := f.Check(); err != nil {
@@ -183,58 +175,6 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		}
 		return page, nil
 	})
-}
-
-// A cursor is opaque to clients: the kind of its list and where it goes on.
-const (
-	leaseCursor = 'l' // a lease's id; see locks.LeaseCursor
-	lockCursor  = 'k' // a lock's name
-	queueCursor = 'w' // a place: a position, or a position and a number of holders with a comma between
-)
-
-func cursorOf(kind byte, at string) string {
-	return base64.RawURLEncoding.EncodeToString(append([]byte{kind}, at...))
-}
-
-// cursorAt reads a cursor of that kind; "" is the front.
-func cursorAt(kind byte, cursor string) (at string, err error) {
-	if cursor == "" {
-		return "", nil
-	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(raw) < 2 || raw[0] != kind {
-		return "", locks.Invalid("cursor", "not a cursor of this list; leave it out to begin at the front")
-	}
-	return string(raw[1:]), nil
-}
-
-// queuePlace is where a page of a queue begins: behind so many of those who wait, and behind so many holders.
-type queuePlace struct{ waiters, holders int }
-
-func (p queuePlace) cursor() string {
-	at := strconv.Itoa(p.waiters)
-	if p.holders > 0 {
-		at += "," + strconv.Itoa(p.holders)
-	}
-	return cursorOf(queueCursor, at)
-}
-
-// queuePlaceAt reads a cursor in a queue.
-func queuePlaceAt(cursor string) (p queuePlace, err error) {
-	at, err := cursorAt(queueCursor, cursor)
-	if err != nil || at == "" {
-		return queuePlace{}, err
-	}
-	waiters, holders, both := strings.Cut(at, ",")
-	w, err := strconv.ParseUint(waiters, 10, 31)
-	h := uint64(0)
-	if both && err == nil {
-		h, err = strconv.ParseUint(holders, 10, 31)
-	}
-	if err != nil {
-		return queuePlace{}, locks.Invalid("cursor", "not a cursor of this list; leave it out to begin at the front")
-	}
-	return queuePlace{int(w), int(h)}, nil
 }
 
 // known is nil when the replica can answer and the namespace exists ("" is all).
@@ -348,4 +288,87 @@ func (m *Manager) Info(context.Context) locks.Info {
 	})
 }
 
-func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
+// NotifySecrets are those that sign what a lease's notify_url is told: one for each key of
+// the fleet, so that what was shown under an older one still verifies.
+func (m *Manager) NotifySecrets(lease string) []string {
+	select {
+	case <-m.fleet.ready:
+	default:
+		return nil
+	}
+	secrets := make([]string, len(m.fleet.layout.Keys))
+	for i, key := range m.fleet.layout.Keys {
+		secrets[i] = notifySecret(key, recipe.LeaseID(lease))
+	}
+	return secrets
+}
+
+// Postmortem tells how a lease ended. A lease that lives is CodeNotFound.
+func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) (locks.Postmortem, error) {
+	named, wrong := m.fleet.target(&locks.LeaseRequest{Principal: p, ID: id})
+	if wrong != nil {
+		return locks.Postmortem{}, wrong
+	}
+	return locked2(m, func() (locks.Postmortem, error) {
+		var found postmortem.End
+		if err := m.retryAfterSync(ctx, func() (err *locks.Error) {
+			found, err = m.recall(named)
+			return err
+		}); err != nil {
+			return locks.Postmortem{}, err
+		}
+		m.describeHeir(ctx, found)
+		return m.answers.postmortem(named, found), nil
+	})
+}
+
+// describeHeir reads what is not known yet of the next holder. It is called with the monitor held, and holds it on return.
+func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
+	if p.Next == nil || p.Next.Token != 0 {
+		return
+	}
+	q := m.replica.Namespaces[p.NS].Find(p.Lock)
+	if q == nil {
+		return
+	}
+	c := q.Contenders.Get(p.Next.Name)
+	if c == nil {
+		return
+	}
+	q.Polls++
+	m.describe(ctx, q, []*recipe.Contender{c})
+	q.Polls--
+	if i := q.Node(c.Name); i != nil {
+		p.Next.Owner, p.Next.Token = m.leases.owners.one(i.Record.Owner), m.fleet.tokenOf(q, c)
+	} else if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil {
+		p.Next.Owner, p.Next.Token = l.owner, m.fleet.fencingToken(l.czxid)
+	}
+	m.replica.Forget(q)
+}
+
+// recall finds what is remembered of an ended lease.
+func (m *Manager) recall(id recipe.LeaseID) (postmortem.End, *locks.Error) {
+	if m.leases.byID[id] != nil {
+		return postmortem.End{}, &locks.Error{Code: locks.CodeNotFound, Detail: "this lease has not ended; ask for the lease itself"}
+	}
+	if p, ok := m.history.Get(id); ok {
+		return p, nil
+	}
+	p, seen := m.witnessed.Get(id)
+	if seen && p.Heard {
+		return p, nil // from the gateway that ran it
+	}
+	err := m.absent(id)
+	if err.Code == locks.CodeNotOwner {
+		return postmortem.End{}, err // its gateway knows better
+	}
+	if seen {
+		return p, nil
+	}
+	if err.Code == locks.CodeEnded {
+		stranger := err.UnknownGateway
+		err = &locks.Error{Code: locks.CodeNotFound, Detail: "nothing is remembered of a lease with that id: an end is remembered for an hour, by the gateway that ran the lease"}
+		err.UnknownGateway = stranger
+	}
+	return postmortem.End{}, err
+}

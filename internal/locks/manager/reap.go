@@ -24,9 +24,6 @@ import (
 // changed meanwhile, it is two machines' clocks.) The guard is a moment old when it
 // is looked at, so nothing is taken for older than it is.
 
-// reapChunk is how many contenders are looked at together.
-const reapChunk = 256
-
 // candidate is a lease, or another program's contender, that may be reaped.
 type candidate struct {
 	at     queues.Location
@@ -254,22 +251,6 @@ func (m *Manager) lookAt(ctx context.Context, session term.Session, chunk []*can
 		}
 		if stat != nil {
 			c.stat, c.ok = *stat, true
-		}
-	}
-	return nil
-}
-
-// answered waits for so many answers, for settleWithin at most; the monitor is free.
-func (m *Manager) answered(ctx context.Context, answers <-chan struct{}, asked int) error {
-	timer := time.NewTimer(settleWithin)
-	defer timer.Stop()
-	for range asked {
-		select {
-		case <-answers:
-		case <-timer.C:
-			return unavailable()
-		case <-ctx.Done():
-			return cancelled(ctx)
 		}
 	}
 	return nil

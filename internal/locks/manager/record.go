@@ -1,14 +1,23 @@
 package manager
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/zk"
 )
 
-// What a lease's record says: written from the lease, and learned from what was read.
+// What a lease has in ZooKeeper: its record, written from the lease and learned from what was read, and its idempotency
+// key.
 
 // contents is what the lease's record says, or will say with the given TTL.
 func (l *lease) contents(ttl time.Duration) record.Record {
@@ -83,13 +92,6 @@ func (l *lease) learnMore(data []byte) {
 	}
 }
 
-// learnNotify takes the address from the record of a lease that was taken over.
-func (l *lease) learnNotify(r record.Record) {
-	if url := r.NotifyURL(); url != "" {
-		l.rare().telling = &telling{url: strings.Clone(url), given: true}
-	}
-}
-
 // acknowledgedElsewhere notes that another gateway has told the lease's client that it holds:
 // its grant needs no claiming.
 func (l *lease) acknowledgedElsewhere(t *leaseTable, r record.Record) {
@@ -98,3 +100,80 @@ func (l *lease) acknowledgedElsewhere(t *leaseTable, r record.Record) {
 		l.acknowledge(t)
 	}
 }
+
+// keyEntry is an idempotency key. Its node is created in the contender's transaction, so no gateway can queue the same
+// request twice.
+type keyEntry struct {
+	hash        string
+	fingerprint string
+	lease       recipe.LeaseID
+	reason      locks.Reason  // once the lease has ended
+	endedAt     time.Duration // boot; 0 while the lease lives
+}
+
+// keys are the idempotency keys that this gateway keeps, each until keyLife after the end of its lease.
+type keys struct {
+	byHash map[string]*keyEntry
+	ended  []*keyEntry                 // keys of ended leases, in the order of their ends
+	others map[string]recipe.GatewayID // keys of other gateways, as the last scan found them
+}
+
+func (k *keys) add(one *keyEntry) { k.byHash[one.hash] = one }
+
+// drop forgets a key, unless its hash has another one by now.
+func (k *keys) drop(one *keyEntry) {
+	if one != nil && k.byHash[one.hash] == one {
+		delete(k.byHash, one.hash)
+	}
+}
+
+func (k *keys) end(one *keyEntry, reason locks.Reason, now time.Duration) {
+	one.reason, one.endedAt = reason, now
+	k.ended = append(k.ended, one)
+}
+
+// pop removes and returns the first key whose lease ended at or before the given time.
+func (k *keys) pop(before time.Duration) *keyEntry {
+	if len(k.ended) == 0 || k.ended[0].endedAt > before {
+		return nil
+	}
+	one := k.ended[0]
+	k.ended[0] = nil
+	if k.ended = k.ended[1:]; len(k.ended) == 0 {
+		k.ended = nil
+	}
+	return one
+}
+
+func (k *keyEntry) record(q *queues.Queue) []byte {
+	return record.Key{LeaseID: string(k.lease), Fingerprint: k.fingerprint, NS: q.Namespace.Name, Lock: q.Name()}.Encode()
+}
+
+func (f *fleet) keyPath(hash string) string { return f.root + "/keys/" + hash }
+
+func (f *fleet) readKey(ctx context.Context, session term.Session, hash string) (*keyEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	data, _, err := session.Get(ctx, f.keyPath(hash))
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, nil
+	case err != nil:
+		e := unavailable()
+		e.Err = err
+		return nil, e
+	}
+	var record record.Key
+	if err := json.Unmarshal(data, &record); err != nil {
+		return nil, &locks.Error{Code: locks.CodeUnavailable, Detail: "the idempotency key's record in ZooKeeper cannot be read", Err: err}
+	}
+	id, err := recipe.ParseLeaseID(record.LeaseID)
+	if err != nil {
+		return nil, &locks.Error{Code: locks.CodeUnavailable, Detail: "the idempotency key's record in ZooKeeper names no lease", Err: err}
+	}
+	return &keyEntry{hash: hash, fingerprint: record.Fingerprint, lease: id}, nil
+}
+
+// codeKeyTaken marks, inside the package, a create that failed because its
+// idempotency key was there.
+const codeKeyTaken locks.Code = "key_taken"

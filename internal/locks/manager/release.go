@@ -201,3 +201,81 @@ func (m *Manager) freePlace(ctx context.Context, r *releasing) {
 		m.log.Warn("the place of a lease that was released for another gateway could not be freed", "lease_id", r.id, "err", err)
 	}
 }
+
+// Release ends a lease: it releases the lock or leaves the queue. A repeat returns nil again. A lease that ended
+// otherwise is CodeEnded.
+func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token string) error {
+	named, err := m.fleet.bearer(p, id, token)
+	if err != nil {
+		return err
+	}
+	return locked(m, func() (failed error) {
+		l, err := m.findOwn(ctx, named)
+		switch {
+		case err == nil:
+			return m.letGo(ctx, l)
+		case err.Code == locks.CodeEnded && isLetGo(err.Reason):
+			return nil
+		case m.ownerGone(named):
+			m.outside(func() { failed = m.releaseFor(ctx, named) })
+			return failed
+		}
+		return err
+	})
+}
+
+// letGo releases a lease and waits until the outcome is known. The monitor is held, and released while it waits.
+func (m *Manager) letGo(ctx context.Context, l *lease) error {
+	sent := false
+	late := func() *locks.Error {
+		if sent || l.phase == ending {
+			return outcomeUnknown()
+		}
+		return unavailable()
+	}
+	err := m.untilDone(ctx, late, func() (*lease, *locks.Error) {
+		switch l.phase {
+		case waiting, held:
+			switch {
+			case m.life.draining:
+				return nil, m.usable()
+			case l.term != m.port.Term() || m.port.Session() == nil:
+				return nil, unavailable()
+			case !l.recordState.loaded():
+				// The record of a lease that was taken over is read first: it may show an end or a lock delay.
+				l.load(m)
+				return l, nil
+			}
+			reason := locks.ReasonReleased
+			if l.phase == waiting && l.grant == grantNone {
+				reason = locks.ReasonCancelled
+			}
+			if trace := locks.TraceParentOf(ctx); trace != "" {
+				l.rare().trace = trace
+			}
+			sent = true
+			l.end(m, reason, m.clock.Now().Boot())
+			if l.phase == ending && m.port.Session() == nil {
+				return nil, outcomeUnknown()
+			}
+		case creating:
+			return nil, unavailable()
+		case ending:
+			return l, l.refusedEnd()
+		case ended:
+			reason := l.reason()
+			switch {
+			case l.failure() != nil:
+				return nil, l.failure()
+			case reason == locks.ReasonReleased, reason == locks.ReasonCancelled:
+				return nil, nil
+			}
+			return nil, endedError(reason).Because(l.words())
+		}
+		return l, nil
+	})
+	if err != nil {
+		return err
+	}
+	return nil
+}

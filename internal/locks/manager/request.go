@@ -5,11 +5,13 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/zk/wire"
 )
 
-// How a request finds its lease, waits for it, and ends it.
+// How a request finds its lease and waits for it, and what is read from ZooKeeper before it is answered.
 
 // withLease serves a request on a lease that this gateway runs and whose record it has read: it calls step, and again at
 // each change of the lease, until step is done or fails. A request that has waited too long for ZooKeeper is answered
@@ -206,85 +208,119 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 	})
 }
 
-// Release ends a lease: it releases the lock or leaves the queue. A repeat returns nil again. A lease that ended
-// otherwise is CodeEnded.
-func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token string) error {
-	named, err := m.fleet.bearer(p, id, token)
-	if err != nil {
-		return err
-	}
-	return locked(m, func() (failed error) {
-		l, err := m.findOwn(ctx, named)
-		switch {
-		case err == nil:
-			return m.letGo(ctx, l)
-		case err.Code == locks.CodeEnded && isLetGo(err.Reason):
-			return nil
-		case m.ownerGone(named):
-			m.outside(func() { failed = m.releaseFor(ctx, named) })
-			return failed
-		}
-		return err
-	})
-}
-
 // isLetGo reports whether an end has the effect of a release. An unknown reason counts as one.
 func isLetGo(reason locks.Reason) bool {
 	return reason == locks.ReasonReleased || reason == locks.ReasonCancelled || reason == locks.ReasonUnknown
 }
 
-// letGo releases a lease and waits until the outcome is known. The monitor is held, and released while it waits.
-func (m *Manager) letGo(ctx context.Context, l *lease) error {
-	sent := false
-	late := func() *locks.Error {
-		if sent || l.phase == ending {
-			return outcomeUnknown()
-		}
-		return unavailable()
+// learnKey keeps a key that was read, unless it is already known or another gateway keeps it.
+func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
+	if known := m.keys.byHash[entry.hash]; known != nil {
+		return known
 	}
-	err := m.untilDone(ctx, late, func() (*lease, *locks.Error) {
-		switch l.phase {
-		case waiting, held:
-			switch {
-			case m.life.draining:
-				return nil, m.usable()
-			case l.term != m.port.Term() || m.port.Session() == nil:
-				return nil, unavailable()
-			case !l.recordState.loaded():
-				// The record of a lease that was taken over is read first: it may show an end or a lock delay.
-				l.load(m)
-				return l, nil
-			}
-			reason := locks.ReasonReleased
-			if l.phase == waiting && l.grant == grantNone {
-				reason = locks.ReasonCancelled
-			}
-			if trace := locks.TraceParentOf(ctx); trace != "" {
-				l.rare().trace = trace
-			}
-			sent = true
-			l.end(m, reason, m.clock.Now().Boot())
-			if l.phase == ending && m.port.Session() == nil {
-				return nil, outcomeUnknown()
-			}
-		case creating:
-			return nil, unavailable()
-		case ending:
-			return l, l.refusedEnd()
-		case ended:
-			reason := l.reason()
-			switch {
-			case l.failure() != nil:
-				return nil, l.failure()
-			case reason == locks.ReasonReleased, reason == locks.ReasonCancelled:
-				return nil, nil
-			}
-			return nil, endedError(reason).Because(l.words())
-		}
-		return l, nil
-	})
-	if err != nil {
-		return err
+	if m.leases.byID[entry.lease] == nil && (m.replica.HasNewer(entry.lease) || !m.members.Owns(entry.lease.Gateway())) {
+		return entry // its own gateway, or one of a later release, knows when it expires
 	}
-	return nil
+	m.keys.add(entry)
+	m.attachKey(entry)
+	return entry
+}
+
+// attachKey connects a key that was read with its lease. When the lease is gone, the key's remaining life begins.
+func (m *Manager) attachKey(k *keyEntry) {
+	if l := m.leases.byID[k.lease]; l != nil {
+		l.rare().key = k.hash
+		return
+	}
+	if past, ok := m.history.Get(k.lease); ok {
+		m.keys.end(k, past.Reason(), m.clock.Now().Boot())
+		return
+	}
+	if m.members.Owns(k.lease.Gateway()) && m.stream.synced && m.mayMiss(k.lease) == nil {
+		// The lease ended before this gateway could know the reason; keyLife counts from now.
+		m.keys.end(k, locks.ReasonUnknown, m.clock.Now().Boot())
+	}
+}
+
+// describe reads what is not known yet of the named contenders. The monitor is held, and released while it waits.
+func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*recipe.Contender) {
+	var missing []string
+	for _, c := range contenders {
+		l := m.leases.leaseOf(q, c)
+		_, hidden := q.Extras().Hidden[c.Name]
+		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
+		if q.Node(c.Name) == nil && !hidden && !known {
+			missing = append(missing, c.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	answered, unread := make(chan struct{}), len(missing)
+	for _, name := range missing {
+		m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
+			if err == nil {
+				q.SetNode(name, data, stat)
+			}
+			if unread--; unread == 0 {
+				m.wake(answered)
+			}
+		})
+	}
+	_ = m.sleep(ctx, answered, describeWithin) // what is not read is shown without it
+}
+
+// describeHolders returns at most the given number of a lock's holders, with their records. The monitor is held, and
+// released while it reads.
+func (m *Manager) describeHolders(ctx context.Context, q *queues.Queue, most int) []locks.Contender {
+	q.Polls++ // keeps the queue
+	var list []*recipe.Contender
+	if most > 0 {
+		m.describe(ctx, q, q.Holders(most))
+		list = q.Holders(most)
+	}
+	views := make([]locks.Contender, 0, len(list))
+	for _, c := range list {
+		views = append(views, m.answers.contender(q, c, 0))
+	}
+	q.Polls--
+	m.replica.Forget(q)
+	return views
+}
+
+// heldByOther answers an acquire that found the lock taken: who holds it, in
+// full. The monitor is held, and released while it waits.
+func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, code locks.Code) *locks.Error {
+	q.Polls++ // keeps the queue while the monitor is released
+	m.describe(ctx, q, q.Holders(maxHolders))
+	e := &locks.Error{Code: code, QueueLength: q.Contenders.Waiting(), Detail: q.Name() + " is held; wait=30s stands in line for it"}
+	for _, c := range q.Holders(maxHolders) {
+		e.Holders = append(e.Holders, m.answers.contender(q, c, 0))
+	}
+	e.RetryAfter = locks.RetryAfter(e.Holders)
+	if code == locks.CodeHeldByOther && m.answers.lockState(q) == locks.LockDelayed {
+		e.Code, e.Detail = locks.CodeLockDelayed, "the last lease of "+q.Name()+" has ended, and its lock delay keeps the lock; wait=30s stands in line for it"
+	}
+	if q.Plain() != nil {
+		e.Detail = "another program holds " + q.Name() + " by an ephemeral node in the place of the lock's directory; wait=30s waits until it is gone"
+		if req.Async {
+			e.Detail = "another program's ephemeral node stands in the place of " + q.Name() +
+				", and nothing can queue behind it, so there is no ticket for an async acquire; send wait=30s in place of async, which waits until it is gone"
+		}
+	}
+	switch code {
+	case locks.CodeLockInvalid:
+		e.Detail = "a program of bigdata's is destroying the lock: beside it stands the node " + q.Path + queues.InvalidSuffix + "; repeat the request when that is gone, or use another lock"
+		if q.Extras().Marker {
+			e.Detail = "this is no lock, but a marker by which a program of bigdata's destroys another one"
+		}
+	case locks.CodeForeignSemaphore:
+		e.RetryAfter = 0
+		e.Detail = "another program's semaphore stands in this lock's directory; it counts every waiter against its limit, so no lease joins it: use another lock"
+	case locks.CodeWaitElapsed:
+		e.Detail = "the wait elapsed before " + q.Name() + " was released; the place in line is given up"
+	}
+	q.Polls--
+	m.replica.Forget(q)
+	return e
 }

@@ -3,13 +3,11 @@ package manager
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
@@ -19,12 +17,20 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Revoke asks the holders of a lock to let go: all leases that hold it, of this
-// gateway and of others, or only those that are Shown; at most MaxReap that have not been asked so
-// before (More tells that there are others: repeat). Curator's holders are
-// asked in its own way; other programs' contenders, those of
-// a newer release, and places that a lock delay keeps are in Not with why. A lease that ends
-// meanwhile is in neither, unless it is Shown: then it is in Not.
+// A revocation asks the holders of a lock to release it. It is written into the record of each lease, at the version that
+// was read, before any client sees it.
+//
+// A withdrawal is written in the same way. The record counts withdrawals: its round. A gateway that knows a revocation of
+// an earlier round has missed the writes in between. It forgets that revocation, also where the record has a new one by
+// now: nothing of what was withdrawn, its force above all, goes on in the new one.
+//
+// Force deletes the lease at the version of the record that its owner has applied. So either the withdrawal was written
+// first, and the lease stays, or the lease has ended, and the answer says so.
+
+// Revoke asks the holders of a lock to release it: all leases that hold it, of this gateway and of others, or only those
+// that are Shown; at most MaxReap that have not been asked so before (More: there are others, repeat). Curator's holders
+// are asked in its own way. Other programs' contenders, those of a newer release, and places that a lock delay keeps are
+// in Not, with the reason. A lease that ends meanwhile is in neither, unless it is Shown: then it is in Not.
 //
 // CodeHolderChanged: one that is Shown does not hold, and none was asked. CodeNothingToAsk: no holder was asked.
 func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
@@ -125,30 +131,13 @@ func (m *Manager) newHolder(q *queues.Queue, c *recipe.Contender) holder {
 	return h
 }
 
-// holdersOf are those who hold a lock, each lease once, in the queue's order. A lease that waits for another
-// lock of its group is not among them.
-func (m *Manager) holdersOf(q *queues.Queue) iter.Seq[*recipe.Contender] {
-	return func(yield func(*recipe.Contender) bool) {
-		seen := map[recipe.LeaseID]bool{}
-		for c := range q.Contenders.Holders() {
-			if c.LeaseID != "" && seen[c.LeaseID] || c.Ours && !c.Unknown && !m.replica.LeaseHolds(q, c) {
-				continue
-			}
-			seen[c.LeaseID] = true
-			if !yield(c) {
-				return
-			}
-		}
-	}
-}
-
 // holdersToAsk are the holders that are meant: at most MaxReap, those before the others that have not been
 // asked the same before. more reports whether some of these had no place. The monitor is held,
 // and released while it waits.
 func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown, ask record.Revocation) (list []holder, more bool) {
 	m.describe(ctx, q, q.Holders(locks.MaxReap))
 	open, asked := 0, 0
-	for c := range m.holdersOf(q) {
+	for c := range m.answers.holdersOf(q) {
 		if !only.means(q, c) || only != nil && m.isOver(q, c) {
 			continue
 		}
@@ -241,13 +230,6 @@ func (h *holder) apply(ctx context.Context, m *Manager, change record.Revise) {
 	}
 }
 
-var (
-	errForeign = errors.New("another program's contender cannot be asked; break ends it")
-	errDelayed = errors.New("its lease has ended and the lock is kept for its lock delay; break ends that")
-	errCopied  = errors.New("another program made it with the id of a lease that stands elsewhere; break ends it, and not the lease")
-	errNewer   = errors.New("a newer release made it, and this one does not know how to ask it; break ends it")
-)
-
 // reviseOwn changes the revocation of a lease of this gateway. zk.ErrNoNode: it has ended.
 // revised reports whether the record was written.
 func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise) (told *locks.Revocation, revised bool, err error) {
@@ -326,30 +308,16 @@ func (m *Manager) reviseOther(ctx context.Context, at queues.Location, path stri
 	case revised:
 		m.do(func() {
 			if parts := m.replica.Locations(at); next == nil {
-				m.tellWithdrawn(parts)
+				m.publisher.withdrawn(parts)
 			} else {
 				for _, p := range parts {
-					m.tellRevokeRequested(p, next.Reason)
+					m.publisher.revokeRequested(p, next.Reason)
 				}
 			}
 		})
 	}
 	return next.View(), revised, nil
 }
-
-// tellRevokeRequested tells that a holder has been asked to let go, and in what words.
-func (m *Manager) tellRevokeRequested(at queues.Location, words string) {
-	if m.publisher.enabled() {
-		e := m.publisher.contenderEvent(events.LeaseRevokeRequested, at.Queue, at.Contender)
-		e.Detail = words
-		m.publisher.publish(e)
-	}
-}
-
-// revokedOutside reports whether another program's contender has been asked to let go.
-func revokedOutside(i *queues.Node) bool { return string(i.Data) == interop.CuratorRevokes }
-
-var errNotRevocable = errors.New("a holder of Curator's listens only if it is revocable, and its data says that this one is not; break ends it")
 
 // askForeign asks another program's holder to let go, where it has words for that.
 func (m *Manager) askForeign(ctx context.Context, at queues.Location) (*locks.Revocation, error) {
@@ -371,7 +339,72 @@ func (m *Manager) askForeign(ctx context.Context, at queues.Location) (*locks.Re
 		return nil, err
 	}
 	if news {
-		m.do(func() { m.tellRevokeRequested(at, "") })
+		m.do(func() { m.publisher.revokeRequested(at, "") })
 	}
 	return &locks.Revocation{}, nil
+}
+
+// Withdraw takes back what the holders of a lock were asked, of all of them or of those that are Shown. A holder
+// that was asked nothing is in neither list, so a repeat changes nothing. A lease that ended meanwhile is in Not,
+// and so is a holder of Curator's that was asked: it cannot be told.
+//
+// CodeHolderChanged: none of those that are Shown holds.
+func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
+	if err := req.Shown.Check(); err != nil {
+		return locks.WithdrawAnswer{}, err
+	}
+	q, err := locked2(m, func() (*queues.Queue, error) { return m.lockAt(ctx, req.NS, req.Lock) })
+	if err != nil {
+		return locks.WithdrawAnswer{}, err
+	}
+	defer m.do(func() { m.leaveQueue(q) })
+	only := shownBy(&req.Shown)
+	holders, more := locked2(m, func() ([]holder, bool) { return m.holdersAsked(ctx, q, only) })
+	if only.none() {
+		return locks.WithdrawAnswer{}, m.holderChanged(q, "none of those that were named holds the lock")
+	}
+	m.reviseAll(ctx, holders, func(*record.Revocation) *record.Revocation { return nil })
+	answer := locks.WithdrawAnswer{More: more}
+	var failed *locks.Error
+	for i := range holders {
+		switch h := &holders[i]; {
+		case h.err != nil:
+			if failed == nil {
+				errors.As(h.err, &failed)
+			}
+			answer.Not = append(answer.Not, locks.Unreached{Contender: h.view, Detail: obstacle(h.err)})
+		case h.gone:
+			answer.Not = append(answer.Not, locks.Unreached{Contender: h.view, Detail: endedMeanwhile})
+		case h.revised:
+			h.view.Revoke = nil
+			answer.Withdrawn = append(answer.Withdrawn, h.view)
+		}
+	}
+	if len(answer.Withdrawn) == 0 && failed != nil {
+		return locks.WithdrawAnswer{}, failed // ZooKeeper is away, or the caller
+	}
+	text := textBudget(maxText)
+	text.trim(answer.Withdrawn)
+	text.trimNot(answer.Not)
+	return answer, nil
+}
+
+// holdersAsked are the holders that are meant and that may have been asked, at most MaxReap. more reports whether some
+// had no place. The monitor is held, and released while it waits.
+func (m *Manager) holdersAsked(ctx context.Context, q *queues.Queue, only shown) (list []holder, more bool) {
+	m.describe(ctx, q, q.Holders(locks.MaxReap))
+	for c := range m.answers.holdersOf(q) {
+		if !only.means(q, c) || m.delays.has(m.leases, m.replica, q, c) {
+			continue
+		}
+		only.found(q, c)
+		if was, read := m.askedOf(q, c); was == nil && (read || !c.Ours) {
+			continue
+		}
+		if len(list) == locks.MaxReap {
+			return list, true
+		}
+		list = append(list, m.newHolder(q, c))
+	}
+	return list, false
 }

@@ -235,3 +235,10 @@ func (k kind) mode() locks.Mode {
 	}
 	return locks.ModeOf(recipe.Mode(k))
 }
+
+// cause is why an administrator ends something.
+type cause struct {
+	reason locks.Reason
+	words  string
+	trace  string // traceparent of the request
+}

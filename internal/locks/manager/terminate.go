@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/zk"
@@ -338,4 +339,13 @@ func (m *Manager) partGone(t *target, path string) {
 		t.over = true
 		t.l.finish(m, t.l.reason(), m.clock.Now().Boot())
 	}
+}
+
+// refusedTermination turns why something could not be ended into the error to answer.
+func refusedTermination(err error) error {
+	var e *locks.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &locks.Error{Code: locks.CodeUnavailable, Detail: "not ended: " + obstacle(err), Err: err}
 }

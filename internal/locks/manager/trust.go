@@ -23,14 +23,6 @@ func (m *Manager) StillValid(term locks.Term) bool { return m.port.StillValid(te
 // Trusted reports whether an answer of this gateway would be valid now.
 func (m *Manager) Trusted() bool { return m.port.Trusted() }
 
-// presentTerm is the term of the present session, 0 when there is none.
-func presentTerm(port *term.Port) locks.Term {
-	if ref := port.Present(); ref != nil {
-		return ref.Term
-	}
-	return 0
-}
-
 func (m *Manager) trusted() bool { return m.port.Session() != nil && m.stream.synced && m.Trusted() }
 
 // usable returns nil when requests can be served, else the error to answer.
@@ -42,23 +34,6 @@ func (m *Manager) usable() *locks.Error {
 		return nil
 	}
 	return unavailable()
-}
-
-func unavailable() *locks.Error {
-	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
-		Detail: "ZooKeeper cannot be reached or does not confirm this gateway's writes; nothing was done, repeat the request"}
-}
-
-// unavailableFor is unavailable with a cause for the log.
-func unavailableFor(cause error) *locks.Error {
-	e := unavailable()
-	e.Err = cause
-	return e
-}
-
-func outcomeUnknown() *locks.Error {
-	return &locks.Error{Code: locks.CodeOutcomeUnknown, RetryAfter: retryAfter,
-		Detail: "ZooKeeper has not confirmed it yet: it may have been done; repeat the request (an acquire with the same Idempotency-Key)"}
 }
 
 // stalled reports whether, for answerWithin, ZooKeeper has answered nothing or the gateway was not trusted, while a
@@ -116,14 +91,6 @@ func (m *Manager) Alive() error {
 
 // Nodes gives access to ZooKeeper under the present session.
 func (m *Manager) Nodes() term.Nodes { return m.port.Nodes() }
-
-func endedError(reason locks.Reason) *locks.Error {
-	return &locks.Error{Code: locks.CodeEnded, Reason: reason, Detail: "the lease has ended: " + string(reason)}
-}
-
-func namespaceUnknown(field, ns string) *locks.Error {
-	return &locks.Error{Code: locks.CodeNamespaceUnknown, Field: field, Detail: "there is no namespace " + ns}
-}
 
 // needsNewer is the answer about a lease whose contenders have names of a later release. Such a contender keeps its
 // position, counts as exclusive, and is listed. A successor of an earlier release neither changes it nor reports its

@@ -1,7 +1,7 @@
 package manager
 
 import (
-	"context"
+	"iter"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -12,7 +12,6 @@ import (
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/wire"
 )
 
 const (
@@ -214,71 +213,6 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 	return v
 }
 
-// describe reads what is not known yet of the named contenders. The monitor is held, and released while it waits.
-func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*recipe.Contender) {
-	var missing []string
-	for _, c := range contenders {
-		l := m.leases.leaseOf(q, c)
-		_, hidden := q.Extras().Hidden[c.Name]
-		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
-		if q.Node(c.Name) == nil && !hidden && !known {
-			missing = append(missing, c.Name)
-		}
-	}
-	if len(missing) == 0 {
-		return
-	}
-	answered, unread := make(chan struct{}), len(missing)
-	for _, name := range missing {
-		m.port.Read(q.NodeOf(name), 0, func(data []byte, stat wire.Stat, err error) {
-			if err == nil {
-				q.SetNode(name, data, stat)
-			}
-			if unread--; unread == 0 {
-				m.wake(answered)
-			}
-		})
-	}
-	_ = m.sleep(ctx, answered, describeWithin) // what is not read is shown without it
-}
-
-// heldByOther answers an acquire that found the lock taken: who holds it, in
-// full. The monitor is held, and released while it waits.
-func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, code locks.Code) *locks.Error {
-	q.Polls++ // keeps the queue while the monitor is released
-	m.describe(ctx, q, q.Holders(maxHolders))
-	e := &locks.Error{Code: code, QueueLength: q.Contenders.Waiting(), Detail: q.Name() + " is held; wait=30s stands in line for it"}
-	for _, c := range q.Holders(maxHolders) {
-		e.Holders = append(e.Holders, m.answers.contender(q, c, 0))
-	}
-	e.RetryAfter = locks.RetryAfter(e.Holders)
-	if code == locks.CodeHeldByOther && m.answers.lockState(q) == locks.LockDelayed {
-		e.Code, e.Detail = locks.CodeLockDelayed, "the last lease of "+q.Name()+" has ended, and its lock delay keeps the lock; wait=30s stands in line for it"
-	}
-	if q.Plain() != nil {
-		e.Detail = "another program holds " + q.Name() + " by an ephemeral node in the place of the lock's directory; wait=30s waits until it is gone"
-		if req.Async {
-			e.Detail = "another program's ephemeral node stands in the place of " + q.Name() +
-				", and nothing can queue behind it, so there is no ticket for an async acquire; send wait=30s in place of async, which waits until it is gone"
-		}
-	}
-	switch code {
-	case locks.CodeLockInvalid:
-		e.Detail = "a program of bigdata's is destroying the lock: beside it stands the node " + q.Path + queues.InvalidSuffix + "; repeat the request when that is gone, or use another lock"
-		if q.Extras().Marker {
-			e.Detail = "this is no lock, but a marker by which a program of bigdata's destroys another one"
-		}
-	case locks.CodeForeignSemaphore:
-		e.RetryAfter = 0
-		e.Detail = "another program's semaphore stands in this lock's directory; it counts every waiter against its limit, so no lease joins it: use another lock"
-	case locks.CodeWaitElapsed:
-		e.Detail = "the wait elapsed before " + q.Name() + " was released; the place in line is given up"
-	}
-	q.Polls--
-	m.replica.Forget(q)
-	return e
-}
-
 // lock is the lock as a list shows it: with its first holders, without its waiters.
 func (a *answers) lock(q *queues.Queue) locks.Lock {
 	text := textBudget(maxText)
@@ -447,4 +381,60 @@ func (a *answers) delay(q *queues.Queue, c *recipe.Contender, v *locks.Contender
 		return
 	}
 	v.Reason = a.replica.Record(queues.Location{Queue: q, Contender: c}).Node().Record.Closed.Reason
+}
+
+// heldFor returns how long a contender has held, as far as this gateway has seen.
+func (a *answers) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
+	s := a.observedOf(q, c)
+	if !s.Holds {
+		return 0, false // its grant is under way
+	}
+	return max(now-s.Since, 0), s.SinceBefore
+}
+
+// observedOf returns what this gateway has observed of a contender in the replica.
+func (a *answers) observedOf(q *queues.Queue, c *recipe.Contender) queues.Observed {
+	if _, s := a.leases.slotOf(q, c); s != nil {
+		return s.observation()
+	}
+	return a.replica.Observed(c)
+}
+
+// revokedOutside reports whether another program's contender has been asked to release.
+func revokedOutside(i *queues.Node) bool { return string(i.Data) == interop.CuratorRevokes }
+
+// presentTerm is the term of the present session, 0 when there is none.
+func presentTerm(port *term.Port) locks.Term {
+	if ref := port.Present(); ref != nil {
+		return ref.Term
+	}
+	return 0
+}
+
+// holdersOf yields the holders of a lock, each lease once, in the queue's order. A lease that waits for another lock of
+// its group is not among them.
+func (a *answers) holdersOf(q *queues.Queue) iter.Seq[*recipe.Contender] {
+	return func(yield func(*recipe.Contender) bool) {
+		seen := map[recipe.LeaseID]bool{}
+		for c := range q.Contenders.Holders() {
+			if c.LeaseID != "" && seen[c.LeaseID] || c.Ours && !c.Unknown && !a.replica.LeaseHolds(q, c) {
+				continue
+			}
+			seen[c.LeaseID] = true
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+func (a *answers) postmortem(id recipe.LeaseID, p postmortem.End) locks.Postmortem {
+	now := a.clock.Now()
+	v := locks.Postmortem{LeaseID: string(id), NS: p.NS, Lock: p.Lock, Mode: locks.ModeOf(p.Mode), Owner: p.Owner, Reason: p.Reason(), Detail: p.Words,
+		FencingToken: p.FencingToken, EndedAgo: max(now.Boot()-p.At, 0), WaitedFor: p.Waited, HeldFor: p.Held, TTL: p.TTL, LastHeartbeat: p.Beat}
+	v.EndedAt = time.Unix(0, int64(now.Wall()-v.EndedAgo)).UTC()
+	if p.Next != nil {
+		v.Next = &locks.Successor{LeaseID: string(p.Next.Lease), Owner: p.Next.Owner, FencingToken: p.Next.Token, After: p.Next.After}
+	}
+	return v
 }
