@@ -106,7 +106,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		Root:  g.zk.Root, Servers: g.own.servers(g.zk.Servers), SessionTimeout: g.c.SessionTimeout,
 		Logger: g.log.With("part", "locks"), Metrics: g.metrics, Events: g.hub,
 		Registration: manager.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
-		Hearsay:      true,
+		PeerReports:  true,
 		Outbox:       box,
 		Limits:       g.limits.quota,
 	})
@@ -174,8 +174,8 @@ func (g *gateway) run(ctx context.Context) error {
 		}
 		return err
 	})
-	listener := fleet.Listener{Fleet: g.peers, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
-		Receive: g.manager.Hear, Following: g.manager.Following, Logger: g.log.With("part", "fleet")}
+	listener := fleet.Listener{Fleet: g.peers, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.PeersChanged,
+		Receive: g.manager.Receive, Following: g.manager.Following, Logger: g.log.With("part", "fleet")}
 	background := func(do func(context.Context)) {
 		group.Go(func() error { do(running); return nil })
 	}

@@ -110,7 +110,7 @@ func (st *stream) applyAdded(m *Manager, q *queues.Queue, c *zk.Change, now time
 	contender := m.leases.entry(q, &parsed)
 	m.addContender(q, contender, c.Listed, now)
 	if contender.Ours {
-		m.unwitness(q, contender) // a lagging server did not show it
+		m.reappeared(q, contender) // a lagging server did not show it
 	}
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
@@ -186,12 +186,12 @@ func (st *stream) applyRemoved(m *Manager, q *queues.Queue, c *zk.Change, now ti
 	default:
 		m.deliveries.taken(q, contender.Name)
 		m.tellRemoved(q, contender.Name)
-		m.witness(q, contender.Name, now)
+		m.observeEnd(q, contender.Name, now)
 	}
 	q.ShowEnd(contender.Name)
 	m.delays.removed(q, &contender, c.Listed)
 	m.removeContender(q, contender.Name, now)
-	m.wordGone(q, &contender)
+	m.reportGone(q, &contender)
 	m.passOn(q, now)
 	if !c.Listed {
 		m.evaluate(q, now)

@@ -129,7 +129,7 @@ func TestALeaseIsBrokenByTheNameOfItsContenderToo(t *testing.T) {
 	})
 }
 
-// Who writes its node between the look and the blow is looked at again: the
+// Who writes its node between the look and the end is looked at again: the
 // version that is deleted is one that was seen.
 func TestAForeignContenderThatIsWrittenMeanwhileIsLookedAtAgain(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
@@ -185,7 +185,7 @@ func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
 	}
 }
 
-// A blow whose answer is lost is looked for, and struck again if it was not done.
+// A break whose answer is lost is looked for, and submitted again if it was not done.
 func TestABreakWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
 		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
 	}
 }
 
-// Force is no administrator's blow: who still believes to hold the lock gets the delay.
+// Force is no end by an administrator: who still believes to hold the lock gets the delay.
 func TestForceIsFollowedByTheLockDelay(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)

@@ -126,7 +126,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 		l.resubmitDelete(m) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if timed || m.contested(l) {
-			l.why = postmortem.CauseOf(m.takenBy(l)) // another client deleted it first
+			l.why = postmortem.CauseOf(m.removedBy(l)) // another client deleted it first
 		}
 		l.setChange(m.leases, changePaused)
 		for s := range l.slots {
@@ -238,8 +238,7 @@ func (l *lease) lost(m *Manager, now time.Duration) {
 
 // contested reports whether a lease is ending by time, and another gateway has announced that it ends it.
 func (m *Manager) contested(l *lease) bool {
-	w := m.words[subject(l.id())]
-	return l.phase == ending && byTime(l.reason()) && w != nil && w.verdict != nil
+	return l.phase == ending && byTime(l.reason()) && m.orderedByPeer(leaseOrPath(l.id())) != nil
 }
 
 // holdUp has an end wait until it is known who wants to be told.

@@ -31,7 +31,7 @@ func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 				m.members.CountContender(c.LeaseID.Gateway(), -1)
 			}
 			m.orphans.leave(d.Contender)
-			delete(m.verdicts, d.Contender)
+			delete(m.terminations, d.Contender)
 		case queues.HazardBegins:
 			m.publisher.hazard(events.LockHazard, q, d.Hazard)
 		case queues.HazardEnds:
@@ -427,7 +427,7 @@ func (l *lease) lossReason(m *Manager) locks.Reason {
 	if l.ephemeral() && !lives {
 		return locks.ReasonGatewayLeft
 	}
-	return m.takenBy(l)
+	return m.removedBy(l)
 }
 
 // awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted.

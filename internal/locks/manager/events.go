@@ -124,7 +124,7 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
 	if l.grant.granted() {
 		e.FencingToken = m.fleet.fencingToken(l.czxid)
 	}
-	if reason == locks.ReasonRemoved && m.hopes() {
+	if reason == locks.ReasonRemoved && m.peerMayExplain() {
 		m.holdEnd(e, l.id(), nil, false) // another gateway may report which client removed it
 		return
 	}
@@ -176,7 +176,7 @@ func endType(reason locks.Reason) events.Type {
 }
 
 // tellRemoved publishes that the replica is about to lose a contender that is not a lease of this gateway. Only the
-// lease's gateway and the gateway that ended it can report the reason: hearsay.go.
+// lease's gateway and the gateway that ended it can report the reason: reports.go.
 func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 	if !m.publisher.enabled() {
 		return
@@ -195,13 +195,13 @@ func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 		e.Reason = string(locks.ReasonRemoved)
 	}
 	var own *cause
-	if v, ok := m.verdicts[c]; ok {
+	if v, ok := m.terminations[c]; ok {
 		own = &v
 	}
 	if s.Holds {
 		e.FencingToken = m.fleet.tokenOf(q, c)
 	}
-	m.tellLoss(e, q.Path+"/"+c.Name, c, own)
+	m.publishLoss(e, q.Path+"/"+c.Name, c, own)
 }
 
 func (p *publisher) gateway(t events.Type, id recipe.GatewayID) {

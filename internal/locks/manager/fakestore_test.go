@@ -45,8 +45,8 @@ type fakeStore struct {
 
 	skew time.Duration // of ZooKeeper's clock against this machine's
 
-	hearsay  bool // gateways may be followed
-	outboxes bool // ends are noted: see fakeOutbox
+	peerReports bool // gateways may be followed
+	outboxes    bool // ends are noted: see fakeOutbox
 
 	limits quota.Limits // of the gateways that are started from now on
 

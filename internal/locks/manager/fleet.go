@@ -29,7 +29,7 @@ func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration)
 		joined := m.members.Register(id)
 		m.readRegistration(id)
 		if joined {
-			m.joinedSource(id, now)
+			m.feedJoined(id, now)
 			m.publisher.gateway(events.GatewayJoined, id)
 		}
 	case zk.NodeRemoved:
@@ -37,7 +37,7 @@ func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration)
 			m.publisher.gatewayLeft(id, deposed)
 		}
 		m.abandon(id)
-		m.leftSource(id)
+		m.feedLeft(id)
 		if !fault.On("hooks-gone") {
 			m.deliveries.adopt() // any gateway may now adopt its outbox
 		}
@@ -155,7 +155,7 @@ func (m *Manager) readRegistration(id recipe.GatewayID) {
 					about = &cluster.About{Address: r.Address, Version: r.Version, Started: time.UnixMilli(r.Started).UTC()}
 				}
 				if m.members.ReadRegistration(id, about) {
-					m.sourcesChanged()
+					m.feedsChanged()
 				}
 			})
 		})

@@ -23,7 +23,7 @@ func TestWhoIsGrantedTheLockWhileAnotherGatewayEndsHimIsNotedAsAHolder(t *testin
 	} {
 		for _, how := range []string{"a break", "a reap", "a destruction"} {
 			notingScene(t, func(t *testing.T, s *fakeStore) {
-				s.hearsay = true
+				s.peerReports = true
 				h := s.hooked()
 				g, by := s.notingGateway(t), h.gateway(t)
 				time.Sleep(time.Second)

@@ -15,7 +15,7 @@ func TestALongNameOfWhoComesNextHidesNoEnd(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one := s.gateway(t)
 		l := one.mustHold(deploy())
-		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + strings.Repeat("x", 2*maxToldName) + "-lock-", Sequential: true})
+		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + strings.Repeat("x", 2*maxReportedName) + "-lock-", Sequential: true})
 		synctest.Wait()
 		one.mustRelease(l)
 		time.Sleep(time.Second)

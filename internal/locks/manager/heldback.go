@@ -109,7 +109,7 @@ func (m *Manager) explain(h *heldEvent) {
 	} else {
 		m.back.waiting[id] = list
 	}
-	w := m.words[subject(id)]
+	w := m.reports[leaseOrPath(id)]
 	reason, words := w.outcome(h.own)
 	if reason == locks.ReasonUnknown {
 		reason = locks.Reason(h.Reason)
@@ -127,7 +127,7 @@ func (m *Manager) explain(h *heldEvent) {
 		}
 	}
 	if len(list) == 0 {
-		m.unexplained(id)
+		m.dropReport(id)
 	}
 }
 

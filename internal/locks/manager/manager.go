@@ -69,9 +69,9 @@ type Options struct {
 	Outbox  Outbox      // nil: no guaranteed deliveries
 	// Registration is written into this gateway's registration node.
 	Registration Registration
-	// Hearsay is set where this gateway follows its peers (Hear, Following). It then reports an end a moment later when
+	// PeerReports is set where this gateway follows its peers (Receive, Following). It then reports an end a moment later when
 	// a peer may know its reason.
-	Hearsay bool
+	PeerReports bool
 	// Limits bound what clients may store here. A limit of 0 is the default for one GiB of memory.
 	Limits quota.Limits
 }
@@ -109,13 +109,13 @@ type Manager struct {
 	replica *queues.Replica
 	members *cluster.Members
 
-	history    postmortem.Log
-	witnessed  postmortem.Log              // observed ends of other gateways' leases
-	verdicts   map[*recipe.Contender]cause // of other owners' contenders that an administrator ends here
-	hearsay                                // peer reports
-	answers    answers
-	publisher  publisher
-	deliveries deliveries
+	history      postmortem.Log
+	observedEnds postmortem.Log              // observed ends of other gateways' leases
+	terminations map[*recipe.Contender]cause // of other owners' contenders that an administrator ends here
+	peerReports                              // from other gateways
+	answers      answers
+	publisher    publisher
+	deliveries   deliveries
 }
 
 // fleet is what all gateways of a layout share. It is immutable once ready is closed.

@@ -222,7 +222,7 @@ func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 	} {
 		for _, of := range []string{"its own", "another gateway's"} {
 			notingScene(t, func(t *testing.T, s *fakeStore) {
-				s.hearsay = true
+				s.peerReports = true
 				g, by := s.notingGateway(t), s.notingGateway(t)
 				if of == "its own" {
 					by = g

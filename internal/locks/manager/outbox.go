@@ -101,20 +101,20 @@ type EndingPart struct {
 
 // deliveries writes into the outbox that leases end and are granted. The monitor guards it.
 type deliveries struct {
-	outbox   Outbox        // nil: no guaranteed deliveries
-	wake     chan struct{} // closed by OutboxChanged; nil without waiters
-	fleet    *fleet
-	stream   *stream
-	leases   *leaseTable
-	replica  *queues.Replica
-	members  *cluster.Members
-	answers  *answers
-	verdicts map[*recipe.Contender]cause
-	ordered  func(subject) *cause // the end that an administrator of another gateway ordered; nil: none
-	port     *term.Port
-	clock    zk.Clock
-	log      *slog.Logger
-	do       func(func()) // under the monitor
+	outbox       Outbox        // nil: no guaranteed deliveries
+	wake         chan struct{} // closed by OutboxChanged; nil without waiters
+	fleet        *fleet
+	stream       *stream
+	leases       *leaseTable
+	replica      *queues.Replica
+	members      *cluster.Members
+	answers      *answers
+	terminations map[*recipe.Contender]cause
+	ordered      func(leaseOrPath) *cause // the end that an administrator of another gateway ordered; nil: none
+	port         *term.Port
+	clock        zk.Clock
+	log          *slog.Logger
+	do           func(func()) // under the monitor
 }
 
 // outboxRoot is the directory of the webhooks; changes below it are watched.
@@ -239,7 +239,7 @@ func (d *deliveries) gone(l *lease) {
 	if d.outbox == nil || l.grant == grantNone && !l.tellsWaiting() || l.endNote != noteNone || l.phase != ended {
 		return
 	}
-	if d.ordered(subject(l.id())) != nil && !fault.On("hooks-termination") {
+	if d.ordered(leaseOrPath(l.id())) != nil && !fault.On("hooks-termination") {
 		return // the gateway whose administrator ended it has written the entry
 	}
 	l.setNote(d.leases, noteSubmitted) // once
@@ -280,9 +280,9 @@ func (d *deliveries) taken(q *queues.Queue, name string) {
 			e.Part = int(c.Group) // another gateway may deliver the others
 		}
 	}
-	if v, ok := d.verdicts[c]; ok {
+	if v, ok := d.terminations[c]; ok {
 		e.Reason, e.Words, e.Trace = v.reason, v.words, v.trace
-	} else if v := d.ordered(subject(q.Path + "/" + name)); v != nil {
+	} else if v := d.ordered(leaseOrPath(q.Path + "/" + name)); v != nil {
 		e.Reason, e.Words = v.reason, v.words
 	}
 	p := EndingPart{NS: q.Namespace.Name, Lock: q.Name(), Znode: q.Path + "/" + name, Mode: locks.ModeOf(c.Mode), FencingToken: d.fleet.tokenOf(q, c)}

@@ -172,7 +172,7 @@ func TestALockIsLetGoWhateverTheOutboxRefuses(t *testing.T) {
 		},
 	} {
 		notingScene(t, func(t *testing.T, s *fakeStore) {
-			s.hearsay = true
+			s.peerReports = true
 			g, other := s.notingGateway(t), s.notingGateway(t)
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/outbox/" + l.ID, Data: []byte("is there")})
@@ -239,7 +239,7 @@ func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
 
 func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
 	notingScene(t, func(t *testing.T, s *fakeStore) {
-		s.hearsay = true
+		s.peerReports = true
 		g, other := s.notingGateway(t), s.notingGateway(t)
 		talk(g, other)
 		held := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

@@ -10,7 +10,7 @@ import (
 )
 
 // Postmortems: what is remembered of an ended lease, for an hour. The gateway that
-// ran it knows why it ended, and tells the others (notices.go). A gateway that has not been
+// ran it knows why it ended, and tells the others (feed.go). A gateway that has not been
 // told has seen the contender go. It answers with reason unknown when no gateway knows more.
 // An entry takes some 450 bytes (less than 470), and each of the two memories has at most
 // maxHistory of them.
@@ -35,15 +35,15 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 	}
 	m.history.Add(l.id(), p)
 	m.tell(notice{kind: noticeEnded, lease: l.id(), at: queues.Location{Queue: l.q, Contender: l.contender}})
-	m.wordGone(l.q, l.contender)
+	m.reportGone(l.q, l.contender)
 	if k := m.keys.byHash[l.key()]; k != nil {
 		m.keys.end(k, l.reason(), now)
 	}
 }
 
-// witness remembers that a contender of another gateway's lease is gone; the
+// observeEnd remembers that a contender of another gateway's lease is gone; the
 // replica is about to lose it.
-func (m *Manager) witness(q *queues.Queue, name string, now time.Duration) {
+func (m *Manager) observeEnd(q *queues.Queue, name string, now time.Duration) {
 	c := q.Contenders.Get(name)
 	if c == nil {
 		return
@@ -61,7 +61,7 @@ func (m *Manager) witness(q *queues.Queue, name string, now time.Duration) {
 		p.FencingToken, p.Held = m.fleet.tokenOf(q, c), max(now-s.Since, 1)
 		p.Waited = max(p.Waited-p.Held, 0)
 	}
-	if w := m.words[subject(c.LeaseID)]; w != nil {
+	if w := m.reports[leaseOrPath(c.LeaseID)]; w != nil {
 		if w.ended {
 			p = w.end // first-hand
 		}
@@ -69,14 +69,14 @@ func (m *Manager) witness(q *queues.Queue, name string, now time.Duration) {
 			p.Why, p.Words = postmortem.CauseOf(reason), words
 		}
 	}
-	m.witnessed.Add(c.LeaseID, p)
+	m.observedEnds.Add(c.LeaseID, p)
 }
 
 // granted notes for those who held the lock before that this contender holds
 // it now. l is its lease, nil when this gateway does not run it.
 func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now time.Duration) {
 	at := postmortem.Place{NS: q.Namespace.Name, Lock: q.Name()}
-	for _, h := range []*postmortem.Log{&m.history, &m.witnessed} {
+	for _, h := range []*postmortem.Log{&m.history, &m.observedEnds} {
 		h.Granted(at, now, func() postmortem.Next {
 			next := postmortem.Next{Lease: c.LeaseID, Name: c.Name, Token: m.fleet.tokenOf(q, c)}
 			if l != nil {
@@ -86,48 +86,5 @@ func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now ti
 			}
 			return next
 		})
-	}
-}
-
-// terminating notes, here and for the other gateways, why contenders are about to be deleted.
-func (m *Manager) terminating(parts []queues.Location, c cause) {
-	for _, p := range parts {
-		m.verdicts[p.Contender] = c
-	}
-	m.tellVerdict(noticeVerdict, c, parts)
-}
-
-// notTerminated takes back what terminating noted of contenders that were not deleted.
-func (m *Manager) notTerminated(parts []queues.Location) {
-	for _, p := range parts {
-		delete(m.verdicts, p.Contender)
-	}
-	m.tellVerdict(noticeAcquitted, cause{}, parts)
-}
-
-// rememberTermination remembers why a lease of another gateway was ended: who asks here is told.
-func (m *Manager) rememberTermination(t *target, why cause) {
-	at, c := t.at, t.at.Contender
-	if !c.Ours || c.LeaseID == "" || m.leases.byID[c.LeaseID] != nil {
-		return
-	}
-	p := postmortem.End{Why: postmortem.CauseOf(why.reason), Words: why.words, At: m.clock.Now().Boot(), NS: at.Queue.Namespace.Name, Lock: at.Queue.Name(), Mode: c.Mode}
-	if m.replica.Observed(c).Holds {
-		p.FencingToken = m.fleet.tokenOf(at.Queue, c)
-	}
-	if i := at.Queue.Node(c.Name); i != nil {
-		p.TTL = i.Record.LeaseTTL()
-	}
-	if t.close == nil {
-		p.Struck = true
-		m.history.Add(c.LeaseID, p)
-		m.tell(notice{kind: noticeStruck, lease: c.LeaseID, at: at, why: why})
-		return
-	}
-	p.Stays = true
-	m.history.Add(c.LeaseID, p)
-	m.tell(notice{kind: noticeEnded, lease: c.LeaseID, at: at})
-	for _, part := range t.parts {
-		m.heardClosed(part.Queue, part.Contender, &word{ended: true, sure: true, end: p})
 	}
 }

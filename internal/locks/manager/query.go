@@ -354,8 +354,8 @@ func (m *Manager) recall(id recipe.LeaseID) (postmortem.End, *locks.Error) {
 	if p, ok := m.history.Get(id); ok {
 		return p, nil
 	}
-	p, seen := m.witnessed.Get(id)
-	if seen && p.Heard {
+	p, seen := m.observedEnds.Get(id)
+	if seen && p.Reported {
 		return p, nil // from the gateway that ran it
 	}
 	err := m.absent(id)

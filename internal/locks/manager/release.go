@@ -121,7 +121,7 @@ func (m *Manager) leaseToRelease(ctx context.Context, id recipe.LeaseID) (*relea
 			if err := m.mayMiss(id); err != nil {
 				return nil, err
 			}
-			return nil, releasedFor(m.heardGone(id))
+			return nil, releasedFor(m.reportedGone(id))
 		}
 		parts := wholeOf(m.replica, at)
 		if parts == nil || at.Contender.Unknown || !at.Queue.Namespace.Whole {

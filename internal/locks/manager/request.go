@@ -141,7 +141,7 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	if past, ok := m.history.Get(id); ok {
 		return endedError(past.Reason()).Because(past.Words)
 	}
-	if seen, ok := m.witnessed.Get(id); m.orphans[id] != nil || ok && !seen.Heard && seen.Reason() == locks.ReasonGatewayLeft {
+	if seen, ok := m.observedEnds.Get(id); m.orphans[id] != nil || ok && !seen.Reported && seen.Reason() == locks.ReasonGatewayLeft {
 		return endedError(locks.ReasonGatewayLeft)
 	}
 	if !m.trusted() {
@@ -160,13 +160,13 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	case m.replica.HasNewer(id) && !away:
 		return needsNewer()
 	case owner == m.members.Self():
-		return m.heardGone(id)
+		return m.reportedGone(id)
 	case away:
 		return m.notOwner(id)
 	case m.members.Contenders(owner) > 0, m.members.Contenders(id.Gateway()) > 0:
 		return unavailable() // its gateway is gone; its takeover is under way
 	}
-	gone := m.heardGone(id)
+	gone := m.reportedGone(id)
 	gone.UnknownGateway = !m.members.IsOwn(id.Gateway()) && m.members.Get(id.Gateway()) == nil
 	return gone
 }

@@ -41,16 +41,16 @@ func New(opt Options) *Manager {
 	}
 	m := &Manager{
 		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
-		fleet:    fleet{root: opt.Root, settings: settings.Below(opt.Root), ready: make(chan struct{})},
-		life:     life{drain: make(chan struct{})},
-		requests: requests{written: make(chan struct{}, writtenWindow)},
-		timers:   timers{wake: make(chan struct{}, 1)},
-		keys:     keys{byHash: map[string]*keyEntry{}},
-		verdicts: map[*recipe.Contender]cause{},
-		delays:   newDelays(),
-		orphans:  orphans{},
-		hearsay:  newHearsay(),
-		quota:    quota.New(opt.Limits.For(quota.GiB)),
+		fleet:        fleet{root: opt.Root, settings: settings.Below(opt.Root), ready: make(chan struct{})},
+		life:         life{drain: make(chan struct{})},
+		requests:     requests{written: make(chan struct{}, writtenWindow)},
+		timers:       timers{wake: make(chan struct{}, 1)},
+		keys:         keys{byHash: map[string]*keyEntry{}},
+		terminations: map[*recipe.Contender]cause{},
+		delays:       newDelays(),
+		orphans:      orphans{},
+		peerReports:  newPeerReports(),
+		quota:        quota.New(opt.Limits.For(quota.GiB)),
 	}
 	m.leases = newLeaseTable(&m.quota, m.log, m.wake)
 	m.members = cluster.New(m.wake)
@@ -64,7 +64,7 @@ func New(opt Options) *Manager {
 	m.publisher = publisher{hub: opt.Events, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
 		port: m.port, behind: m.holdBehind}
 	m.deliveries = deliveries{outbox: opt.Outbox, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
-		answers: &m.answers, verdicts: m.verdicts, ordered: m.orderedByPeer, port: m.port, clock: m.clock, log: m.log, do: m.do}
+		answers: &m.answers, terminations: m.terminations, ordered: m.orderedByPeer, port: m.port, clock: m.clock, log: m.log, do: m.do}
 	return m
 }
 

@@ -350,7 +350,7 @@ func (g *gate) checkForgotten(gates int) {
 		"keys": len(m.keys.byHash), "keys in line": len(m.keys.ended), "other keys": len(m.keys.others), "former": m.members.Former(),
 		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
-		"heirless": m.history.Size().Awaiting + m.witnessed.Size().Awaiting, "witnessed": m.witnessed.Size().Ends,
+		"heirless": m.history.Size().Awaiting + m.observedEnds.Size().Awaiting, "observedEnds": m.observedEnds.Size().Ends,
 		"deadlines": m.timers.deadlines.Len(), "in line": m.leases.counts.line.Len(), "reads": m.port.Reads(),
 		"in flight": m.port.InFlight(), "expiring": m.timers.expiring, "acquiring": m.requests.acquiring,
 		"locks": m.replica.Counts.Locks, "contenders": m.replica.Counts.Contenders,

@@ -85,7 +85,7 @@ func (w *sweeper) sweep() {
 		w.groups(now)
 		w.orphans(now)
 		m.history.Sweep(now - endedLife)
-		m.witnessed.Sweep(now - endedLife)
+		m.observedEnds.Sweep(now - endedLife)
 		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
 			w.idle(m.replica.Namespaces[ns], now)
 		}

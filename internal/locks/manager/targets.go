@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -20,6 +21,12 @@ import (
 // An administrator decides by what a page or a list has shown. Before the request arrives, the lock may have another
 // holder. So a request can name the contenders that were shown, and then affects no others. If a named contender no
 // longer matches the request's state and filters, the request does nothing and returns CodeHolderChanged.
+
+// ends reports whether an administrator's end has that reason. Others decide how a lease ends: what time ends, for
+// example, a heartbeat may revive.
+func (c *cause) ends() bool {
+	return c.reason == locks.ReasonRevoked || c.reason == locks.ReasonDestroyed
+}
 
 // target is a lease, or another program's contender, that is to be ended.
 type target struct {
@@ -253,4 +260,47 @@ func (m *Manager) tellHolders(q *queues.Queue, e *locks.Error) *locks.Error {
 		e.Holders = append(e.Holders, m.answers.contender(q, c, 0))
 	}
 	return e
+}
+
+// terminating notes, here and for the other gateways, why contenders are about to be deleted.
+func (m *Manager) terminating(parts []queues.Location, c cause) {
+	for _, p := range parts {
+		m.terminations[p.Contender] = c
+	}
+	m.announce(noticeTermination, c, parts)
+}
+
+// notTerminated takes back what terminating noted of contenders that were not deleted.
+func (m *Manager) notTerminated(parts []queues.Location) {
+	for _, p := range parts {
+		delete(m.terminations, p.Contender)
+	}
+	m.announce(noticeWithdrawn, cause{}, parts)
+}
+
+// rememberTermination remembers why a lease of another gateway was ended: who asks here is told.
+func (m *Manager) rememberTermination(t *target, why cause) {
+	at, c := t.at, t.at.Contender
+	if !c.Ours || c.LeaseID == "" || m.leases.byID[c.LeaseID] != nil {
+		return
+	}
+	p := postmortem.End{Why: postmortem.CauseOf(why.reason), Words: why.words, At: m.clock.Now().Boot(), NS: at.Queue.Namespace.Name, Lock: at.Queue.Name(), Mode: c.Mode}
+	if m.replica.Observed(c).Holds {
+		p.FencingToken = m.fleet.tokenOf(at.Queue, c)
+	}
+	if i := at.Queue.Node(c.Name); i != nil {
+		p.TTL = i.Record.LeaseTTL()
+	}
+	if t.close == nil {
+		p.Terminated = true
+		m.history.Add(c.LeaseID, p)
+		m.tell(notice{kind: noticeConfirmed, lease: c.LeaseID, at: at, why: why})
+		return
+	}
+	p.Stays = true
+	m.history.Add(c.LeaseID, p)
+	m.tell(notice{kind: noticeEnded, lease: c.LeaseID, at: at})
+	for _, part := range t.parts {
+		m.publishClosed(part.Queue, part.Contender, &report{ended: true, sure: true, end: p})
+	}
 }

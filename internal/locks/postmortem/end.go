@@ -46,10 +46,10 @@ type End struct {
 	Mode         recipe.Mode
 	// Doubtful is set when the contender's creation time is unknown: the listing
 	// that lacked it may come from a server that lags, so it may reappear.
-	Doubtful bool
-	Struck   bool // another gateway ran it, and this one has ended it
-	Stays    bool // its place stayed for a while
-	Heard    bool // the gateway that ran it or ended it has reported the end
+	Doubtful   bool
+	Terminated bool // another gateway ran it, and this one has ended it
+	Stays      bool // its place stayed for a while
+	Reported   bool // the gateway that ran it or ended it has reported the end
 }
 
 // Reason is why it ended.

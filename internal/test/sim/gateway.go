@@ -99,7 +99,7 @@ func (w *world) startGateway(number int) *gateway {
 	zookeeper := &store{ZooKeeper: term.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
 	options := manager.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
 		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: g.hub,
-		Registration: manager.Registration{Address: g.name + ":8080", Version: "sim"}, Hearsay: true}
+		Registration: manager.Registration{Address: g.name + ":8080", Version: "sim"}, PeerReports: true}
 	var box outbox.Box
 	if w.plan.Hooks > 0 {
 		options.Outbox = &box
@@ -138,8 +138,8 @@ func (g *gateway) serve(rw http.ResponseWriter, r *http.Request) {
 func (g *gateway) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	g.cancel = cancel
-	listener := fleet.Listener{Fleet: g.listens, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.SourcesChanged,
-		Receive: g.manager.Hear, Following: g.manager.Following,
+	listener := fleet.Listener{Fleet: g.listens, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.PeersChanged,
+		Receive: g.manager.Receive, Following: g.manager.Following,
 		Random: func(p fleet.Peer) rand.Source {
 			return &source{seed: g.w.plan.Seed, whose: nameOf(g.name, p.Address)}
 		}}

@@ -211,7 +211,7 @@ func TestNothingIsHeldBackWhereNobodyElseCanKnow(t *testing.T) {
 		wantWords(t, one.tells(endTypes...), "lease.removed removed")
 		two := s.gateway(t)
 		l = two.mustHold(deploy())
-		time.Sleep(hopeFor) // nobody follows it: it has no address that works
+		time.Sleep(connectWithin) // nobody follows it: it has no address that works
 		two.mustRelease(l)
 		wantWords(t, one.tells(endTypes...), "lease.removed removed", "lease.removed unknown")
 	})
@@ -239,7 +239,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		if two.m.back.n != 0 || len(two.m.back.line) != 0 || len(two.m.back.waiting) != 0 || len(two.m.back.locks) != 0 || len(two.m.words) != 0 {
+		if two.m.back.n != 0 || len(two.m.back.line) != 0 || len(two.m.back.waiting) != 0 || len(two.m.back.locks) != 0 || len(two.m.reports) != 0 {
 			t.Errorf("%d events are still held back, %+v", two.m.back.n, two.m.back)
 		}
 	})
@@ -254,11 +254,11 @@ func TestHearsayEndsNothing(t *testing.T) {
 		waiter := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		synctest.Wait()
 		name := base(l.Znode)
-		for _, kind := range []noticeKind{noticeVerdict, noticeStruck, noticeEnded, noticeDestroyed, noticeAcquitted, "future"} {
+		for _, kind := range []noticeKind{noticeTermination, noticeConfirmed, noticeEnded, noticeDestroyed, noticeWithdrawn, "future"} {
 			for _, id := range []string{l.ID, waiter.ID, "", "nonsense"} {
 				for _, g := range []*gate{one, two} {
 					from := map[*gate]*gate{one: two, two: one}[g]
-					g.m.Hear(from.id(), [][]byte{fmt.Appendf(nil,
+					g.m.Receive(from.id(), [][]byte{fmt.Appendf(nil,
 						`{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"expired","words":"a lie","ended":1,"held":5,"next":{"name":"x","after":1}}`, kind, id, name),
 						[]byte("{"), []byte(`{"kind":"ended","owner":"` + strings.Repeat("x", locks.MaxOwner+1) + `"}`)})
 				}
@@ -333,7 +333,7 @@ func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 		assert.Equal(t, two.mustPostmortem(l).Reason, locks.ReasonReleased)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		assert.That(t, len(two.m.words) == 0, "words are kept: %v", two.m.words)
+		assert.That(t, len(two.m.reports) == 0, "words are kept: %v", two.m.reports)
 	})
 }
 
@@ -362,7 +362,7 @@ func TestAWordAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContende
 			assert.That(t, slices.Contains(told, "released"), "told %q", told)
 			two.m.mu.Lock()
 			defer two.m.mu.Unlock()
-			assert.That(t, len(two.m.words) == 0, "words are kept: %v", two.m.words)
+			assert.That(t, len(two.m.reports) == 0, "words are kept: %v", two.m.reports)
 		})
 	}
 }
@@ -411,7 +411,7 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 				want = append(want, l.ID)
 			}
 		}
-		end(3 * newsBatch)
+		end(3 * feedBatch)
 		one.m.mu.Lock()
 		kept := len(one.m.notices.line)
 		one.m.mu.Unlock()
@@ -459,9 +459,9 @@ func TestHearsayDoesNotDecideHowAnEndIsMade(t *testing.T) {
 			return -1, nil
 		}
 		s.mu.Unlock()
-		one.m.Hear(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"verdict","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
+		one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"termination","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
 		s.gone(l.Locks[1].Znode)
-		one.m.Hear(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"struck","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
+		one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"confirmed","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
 		time.Sleep(time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonRemoved)
 		names := s.names("/lockkeeper/locks/a")
@@ -483,12 +483,12 @@ func TestNothingIsToldAfterAManagerHasStopped(t *testing.T) {
 			return n
 		}
 		for range maxDestructions + 1 {
-			one.m.Hear(two.id(), late)
+			one.m.Receive(two.id(), late)
 		}
 		assert.Equal(t, destroyed(), 1, "are told at once, more than may wait")
 		one.stop()
 		assert.Equal(t, destroyed(), maxDestructions+1, "are told when it stops")
-		one.m.Hear(two.id(), late)
+		one.m.Receive(two.id(), late)
 		time.Sleep(2 * destroyWithin)
 		assert.Equal(t, destroyed(), maxDestructions+1, "are told")
 	})
@@ -505,7 +505,7 @@ func TestAnExpiryThatCameAfterATerminationIsToldAsThat(t *testing.T) {
 				time.Sleep(100 * time.Millisecond) // the event comes before it is known
 			}
 		}})
-		one.m.Hear(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"revoked","words":"stuck"}`, noticeVerdict, l.ID, base(l.Znode))})
+		one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"revoked","words":"stuck"}`, noticeTermination, l.ID, base(l.Znode))})
 		s.mu.Lock()
 		s.refuse = func(w *zk.Write) (int, error) {
 			if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && w.Ops[0].Version >= 0 {

@@ -25,24 +25,24 @@ const (
 	// maxNotices are kept at least, and fewer than twice as many. A follower that falls further behind gets the whole
 	// history again.
 	maxNotices = 1 << 13
-	// newsBatch bounds the notices that one call collects under the lock.
-	newsBatch = 256
-	// maxToldName bounds a name in a peer report, in bytes.
-	maxToldName = 1024
+	// feedBatch bounds the notices that one call collects under the lock.
+	feedBatch = 256
+	// maxReportedName bounds a name in a peer report, in bytes.
+	maxReportedName = 1024
 )
 
 // noticeKind is what a notice tells.
 type noticeKind string
 
 const (
-	noticeEnded     noticeKind = "ended"     // a lease of the sender ended
-	noticeVerdict   noticeKind = "verdict"   // another gateway's lease is about to be ended
-	noticeAcquitted noticeKind = "acquitted" // it was not
-	noticeStruck    noticeKind = "struck"    // it was
-	noticeDestroyed noticeKind = "destroyed" // a lock, with everyone in its queue
+	noticeEnded       noticeKind = "ended"       // a lease of the sender ended
+	noticeTermination noticeKind = "termination" // another gateway's lease is about to be ended
+	noticeWithdrawn   noticeKind = "withdrawn"   // it was not
+	noticeConfirmed   noticeKind = "confirmed"   // it was
+	noticeDestroyed   noticeKind = "destroyed"   // a lock was destroyed
 )
 
-// notice is what is kept of something that is told.
+// notice is an entry of the feed.
 type notice struct {
 	kind  noticeKind
 	lease recipe.LeaseID
@@ -52,7 +52,7 @@ type notice struct {
 	zxid  int64
 }
 
-// notices are what has been told lately.
+// notices are the latest entries of the feed.
 type notices struct {
 	followed bool
 	line     []notice
@@ -82,8 +82,8 @@ func (m *Manager) wakeFollowers() {
 	}
 }
 
-// noted is a contender as a notice tells of it.
-func noted(q *queues.Queue, c *recipe.Contender) notice {
+// noticeOf is a notice about a contender.
+func noticeOf(q *queues.Queue, c *recipe.Contender) notice {
 	n := notice{at: queues.Location{Queue: q, Contender: c}}
 	if c.Ours {
 		n.lease = c.LeaseID
@@ -91,14 +91,14 @@ func noted(q *queues.Queue, c *recipe.Contender) notice {
 	return n
 }
 
-// tellVerdict reports that contenders of others are about to be ended, or the outcome.
-func (m *Manager) tellVerdict(kind noticeKind, v cause, list []queues.Location) {
+// announce reports that contenders of others are about to be ended, or the outcome.
+func (m *Manager) announce(kind noticeKind, v cause, list []queues.Location) {
 	if !m.notices.followed {
 		return
 	}
 	var last recipe.LeaseID
 	for _, p := range list {
-		n := noted(p.Queue, p.Contender)
+		n := noticeOf(p.Queue, p.Contender)
 		if n.lease != "" && n.lease == last {
 			continue // a lease of several contenders
 		}
@@ -108,8 +108,8 @@ func (m *Manager) tellVerdict(kind noticeKind, v cause, list []queues.Location) 
 	}
 }
 
-// news is a notice as it is sent. Spans are nanoseconds; Ended is since the Unix epoch, by the teller's clock.
-type news struct {
+// endReport is a notice as it is sent. Spans are nanoseconds; Ended is since the Unix epoch, by the sender's clock.
+type endReport struct {
 	Kind   noticeKind     `json:"kind"`
 	Lease  recipe.LeaseID `json:"lease,omitempty"`
 	NS     string         `json:"ns,omitempty"`
@@ -117,7 +117,8 @@ type news struct {
 	Name   string         `json:"name,omitempty"` // of its contender in that queue, when it is known
 	Reason locks.Reason   `json:"reason,omitempty"`
 	Words  string         `json:"words,omitempty"`
-	// With noticeEnded. Unsure: somebody else has deleted it, who may yet tell. Stays: its place does, for its lock delay.
+	// With noticeEnded. Unsure: another client has deleted the contender, and its gateway may report the reason. Stays: the
+	// place stays for a lock delay.
 	Unsure bool          `json:"unsure,omitempty"`
 	Stays  bool          `json:"stays,omitempty"`
 	Ended  int64         `json:"ended,omitempty"`
@@ -128,13 +129,13 @@ type news struct {
 	Waited time.Duration `json:"waited,omitempty"`
 	Held   time.Duration `json:"held,omitempty"`
 	Beat   time.Duration `json:"beat,omitempty"`
-	Next   *nextNews     `json:"next,omitempty"`
-	// With noticeDestroyed: what a replica has to contain before it is told.
+	Next   *nextReport   `json:"next,omitempty"`
+	// With noticeDestroyed: the replica must contain this zxid before the event is published.
 	Zxid int64 `json:"zxid,omitempty"`
 }
 
-// nextNews is the next holder of the lock.
-type nextNews struct {
+// nextReport is the next holder of the lock.
+type nextReport struct {
 	Lease recipe.LeaseID `json:"lease,omitempty"`
 	Name  string         `json:"name"`
 	Owner string         `json:"owner,omitempty"`
@@ -142,12 +143,12 @@ type nextNews struct {
 	After time.Duration  `json:"after"`
 }
 
-// News is what has been told behind a place that an earlier call gave, "" for everything that is remembered; at
-// is the place behind it. Without lines there is nothing now: more is closed when
-// there may be. It is nil when there will never be more, because this gateway is going.
+// News returns the reports after a place that an earlier call returned, "" for all that are remembered; at is the place
+// after them. Without lines there are none now, and more is closed when there may be. more is nil when no more follow,
+// because this gateway stops.
 func (m *Manager) News(since string) (lines [][]byte, at string, more <-chan struct{}) {
-	var list []news
-	m.do(func() { list, at, more = m.newsSince(since) })
+	var list []endReport
+	m.do(func() { list, at, more = m.feedSince(since) })
 	for i := range list {
 		line, err := json.Marshal(&list[i])
 		if err != nil {
@@ -158,14 +159,13 @@ func (m *Manager) News(since string) (lines [][]byte, at string, more <-chan str
 	return lines, at, more
 }
 
-// follower is a place in what is told: at seq in the line, and, while the history is being told first, at which of the ends
-// there.
+// follower is a place in the feed: at seq in the line and, while the history comes first, at past in the history.
 type follower struct {
 	seq, past uint64
-	telling   bool
+	telling   bool // the history comes first
 }
 
-func (m *Manager) newsSince(since string) (list []news, at string, more <-chan struct{}) {
+func (m *Manager) feedSince(since string) (list []endReport, at string, more <-chan struct{}) {
 	line := &m.notices
 	line.followed = true
 	f, ok := m.placeOf(since)
@@ -173,17 +173,17 @@ func (m *Manager) newsSince(since string) (list []news, at string, more <-chan s
 		f = follower{seq: line.first + uint64(len(line.line)), telling: true}
 	}
 	if f.telling {
-		ids, next := m.history.From(f.past, newsBatch)
+		ids, next := m.history.From(f.past, feedBatch)
 		for _, id := range ids {
-			list = append(list, m.newsOfEnd(id))
+			list = append(list, m.endReportOf(id))
 		}
 		if f.telling = next != f.past && len(ids) > 0; f.telling {
 			f.past = next
 			return list, m.placeAt(f), nil
 		}
 	}
-	for ; f.seq-line.first < uint64(len(line.line)) && len(list) < newsBatch; f.seq++ {
-		if n, ok := m.newsOf(&line.line[f.seq-line.first]); ok {
+	for ; f.seq-line.first < uint64(len(line.line)) && len(list) < feedBatch; f.seq++ {
+		if n, ok := m.reportOf(&line.line[f.seq-line.first]); ok {
 			list = append(list, n)
 		}
 	}
@@ -223,40 +223,109 @@ func (m *Manager) placeOf(at string) (f follower, ok bool) {
 	return f, f.seq >= line.first && f.seq <= line.first+uint64(len(line.line))
 }
 
-// newsOf is a notice as it is sent; false when what it is about has been forgotten.
-func (m *Manager) newsOf(n *notice) (news, bool) {
+// reportOf is a notice as it is sent; false when what it is about has been forgotten.
+func (m *Manager) reportOf(n *notice) (endReport, bool) {
 	switch n.kind {
-	case noticeEnded, noticeStruck:
+	case noticeEnded, noticeConfirmed:
 		if !m.history.Has(n.lease) {
 			break
 		}
-		told := m.newsOfEnd(n.lease)
+		told := m.endReportOf(n.lease)
 		if n.at.Contender != nil {
 			told.Name = n.at.Contender.Name
 		}
 		return told, true
 	case noticeDestroyed:
-		return news{Kind: n.kind, NS: n.lock.NS, Lock: n.lock.Lock, Words: n.why.words, Zxid: n.zxid}, true
+		return endReport{Kind: n.kind, NS: n.lock.NS, Lock: n.lock.Lock, Words: n.why.words, Zxid: n.zxid}, true
 	}
 	if n.at.Queue == nil {
-		return news{}, false
+		return endReport{}, false
 	}
-	return news{Kind: n.kind, Lease: n.lease, NS: n.at.Queue.Namespace.Name, Lock: n.at.Queue.Name(), Name: n.at.Contender.Name, Reason: n.why.reason, Words: n.why.words}, true
+	return endReport{Kind: n.kind, Lease: n.lease, NS: n.at.Queue.Namespace.Name, Lock: n.at.Queue.Name(), Name: n.at.Contender.Name, Reason: n.why.reason, Words: n.why.words}, true
 }
 
-// newsOfEnd is what is remembered of an end, as it is sent.
-func (m *Manager) newsOfEnd(id recipe.LeaseID) news {
+// endReportOf is what is remembered of an end, as it is sent.
+func (m *Manager) endReportOf(id recipe.LeaseID) endReport {
 	p, _ := m.history.Get(id)
 	now := m.clock.Now()
-	n := news{Kind: noticeEnded, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, Mode: locks.ModeOf(p.Mode), Owner: p.Owner,
+	n := endReport{Kind: noticeEnded, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, Mode: locks.ModeOf(p.Mode), Owner: p.Owner,
 		Token: p.FencingToken, TTL: p.TTL, Waited: p.Waited, Held: p.Held, Beat: p.Beat, Ended: int64(now.Wall() - (now.Boot() - p.At)),
 		Unsure: m.back.waits(id), Stays: p.Stays || m.delays.byID[id] != nil}
-	if p.Struck {
-		n.Kind, n.Unsure = noticeStruck, false
+	if p.Terminated {
+		n.Kind, n.Unsure = noticeConfirmed, false
 	}
-	// Another program's name of any length would keep all of it from being heard (check), or make a line too long to be read.
-	if p.Next != nil && len(p.Next.Name) <= maxToldName && len(p.Next.Owner) <= locks.MaxOwner {
-		n.Next = &nextNews{Lease: p.Next.Lease, Name: p.Next.Name, Owner: p.Next.Owner, Token: p.Next.Token, After: p.Next.After}
+	// A longer name of another program would make the peer drop the report (check).
+	if p.Next != nil && len(p.Next.Name) <= maxReportedName && len(p.Next.Owner) <= locks.MaxOwner {
+		n.Next = &nextReport{Lease: p.Next.Lease, Name: p.Next.Name, Owner: p.Next.Owner, Token: p.Next.Token, After: p.Next.After}
 	}
 	return n
+}
+
+// peerFeed is a gateway that may send reports.
+type peerFeed struct {
+	followed bool
+	since    time.Duration // boot; start of the present value of followed
+}
+
+// Following sets whether another gateway's feed is followed now.
+func (m *Manager) Following(gateway string, followed bool) {
+	m.do(func() {
+		if s := m.feeds[recipe.GatewayID(gateway)]; s != nil {
+			s.followed, s.since = followed, m.clock.Now().Boot()
+		}
+	})
+}
+
+// feedJoined and feedLeft record registrations.
+func (m *Manager) feedJoined(id recipe.GatewayID, now time.Duration) {
+	if m.opt.PeerReports {
+		m.feeds[id] = &peerFeed{since: now}
+		m.feedsChanged()
+	}
+}
+
+func (m *Manager) feedLeft(id recipe.GatewayID) {
+	if m.feeds[id] != nil {
+		delete(m.feeds, id)
+		m.feedsChanged()
+	}
+}
+
+// feedsChanged wakes the readers that wait for a change of the sources.
+func (m *Manager) feedsChanged() {
+	if m.feedsWake != nil {
+		m.wake(m.feedsWake)
+		m.feedsWake = nil
+	}
+}
+
+// PeersChanged returns a channel that is closed when a gateway registers or leaves, or its address becomes known.
+func (m *Manager) PeersChanged() <-chan struct{} {
+	return locked(m, func() <-chan struct{} {
+		if m.feedsWake == nil {
+			m.feedsWake = make(chan struct{})
+		}
+		return m.feedsWake
+	})
+}
+
+// peerMayExplain reports whether another gateway may still report something.
+func (m *Manager) peerMayExplain() bool {
+	for id := range m.feeds {
+		if m.mayExplain(id) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Manager) mayExplain(id recipe.GatewayID) bool {
+	s := m.feeds[id]
+	if s == nil {
+		return false
+	}
+	if m.members.IsOwn(id) {
+		return false
+	}
+	return s.followed || m.clock.Now().Boot()-s.since < connectWithin
 }

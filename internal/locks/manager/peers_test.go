@@ -13,13 +13,13 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-// ear is how one gateway of a test hears another one.
-type ear struct{ stalled atomic.Bool }
+// peerListener is how one gateway of a test hears another one.
+type peerListener struct{ stalled atomic.Bool }
 
 // hears has a gateway follow another one; what that one tells takes so long.
-func (g *gate) hears(from *gate, delay time.Duration) *ear {
+func (g *gate) hears(from *gate, delay time.Duration) *peerListener {
 	synctest.Wait() // the registration is seen
-	e, ctx, id := &ear{}, g.t.Context(), from.id()
+	e, ctx, id := &peerListener{}, g.t.Context(), from.id()
 	g.m.Following(id, true)
 	go func() {
 		for since := ""; ; {
@@ -29,7 +29,7 @@ func (g *gate) hears(from *gate, delay time.Duration) *ear {
 				for time.Sleep(delay); e.stalled.Load() && ctx.Err() == nil; {
 					time.Sleep(10 * time.Millisecond)
 				}
-				g.m.Hear(id, lines)
+				g.m.Receive(id, lines)
 				since = at
 			case more == nil:
 				g.m.Following(id, false)
@@ -97,7 +97,7 @@ func wantSameStory(t *testing.T, lock string, gates ...*gate) {
 func fleetScene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
 	t.Helper()
 	scene(t, func(t *testing.T, s *fakeStore) {
-		s.hearsay = true
+		s.peerReports = true
 		f(t, s)
 	})
 }

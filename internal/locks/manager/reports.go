@@ -1,0 +1,454 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
+	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/recipe"
+)
+
+// Peer reports: other gateways report how their leases ended, and what their administrators do to leases of other
+// gateways.
+//
+// A report only explains an end: it never grants, ends or keeps a lease. A report about a lease that lives here, or
+// whose contender the replica still shows, is kept until the replica has lost the contender. It is dropped when it
+// turns out to be wrong. A wrong, late or repeated report therefore costs at most a wrong reason, and reports come
+// only from gateways (internal/fleet).
+//
+// The report of the gateway that ran the lease takes precedence. If that gateway only saw a deletion by another
+// client, the report of the administrator's gateway counts. Without a final report, that gateway's announcement
+// counts.
+
+const (
+	// maxReports bounds the reports that are kept about contenders that still exist.
+	maxReports = 1 << 14
+	// connectWithin is how long events are delayed for a gateway whose feed is not, or no longer, connected: it may connect
+	// soon.
+	connectWithin = 3 * time.Second
+	// destroyWithin is how long a report of a destroyed lock waits for the replica.
+	destroyWithin = time.Second
+	// maxDestructions bounds the reports of destroyed locks that wait; further ones are published at once.
+	maxDestructions = 256
+)
+
+// peerReports is the state of peer reports. The monitor guards it.
+type peerReports struct {
+	notices   notices                        // reports of this gateway
+	reports   map[leaseOrPath]*report        // reports by other gateways about contenders that still exist
+	feeds     map[recipe.GatewayID]*peerFeed // gateways that may send reports
+	feedsWake chan struct{}                  // closed when sources changes; nil while no reader waits
+	back      back                           // delayed events
+
+	destructions int // reports of destroyed locks that wait
+}
+
+func newPeerReports() peerReports {
+	return peerReports{reports: map[leaseOrPath]*report{}, feeds: map[recipe.GatewayID]*peerFeed{}}
+}
+
+// leaseOrPath is what a report is about: a lease, or the path of another program's contender.
+type leaseOrPath string
+
+// report is what peers have reported about an end.
+type report struct {
+	ended, sure bool // ended: the lease's gateway reported end; sure: its report is final
+	end         postmortem.End
+	termination *cause        // the reason that an administrator's gateway reported
+	confirmed   bool          // that gateway confirmed the deletion
+	q           *queues.Queue // the contender's queue when the report arrived; nil: the replica had none
+	name        string
+}
+
+// outcome returns why a lease ended, as far as known; own is what this gateway did to it. w may be nil.
+func (w *report) outcome(own *cause) (locks.Reason, string) {
+	switch {
+	case w != nil && w.sure && w.end.Reason() != locks.ReasonRemoved:
+		return w.end.Reason(), w.end.Words
+	case own != nil:
+		return own.reason, own.words
+	case w != nil && w.termination != nil:
+		return w.termination.reason, w.termination.words
+	case w != nil && w.ended:
+		return w.end.Reason(), w.end.Words
+	}
+	return locks.ReasonUnknown, ""
+}
+
+// Receive applies another gateway's reports in their order. It skips invalid ones: a newer release may have sent them.
+func (m *Manager) Receive(from string, lines [][]byte) {
+	list := make([]endReport, 0, len(lines))
+	for _, line := range lines {
+		var n endReport
+		if err := json.Unmarshal(line, &n); err == nil && n.check() {
+			list = append(list, n)
+		}
+	}
+	m.do(func() {
+		if m.members.IsOwn(recipe.GatewayID(from)) {
+			return
+		}
+		for i := range list {
+			m.receive(&list[i])
+		}
+	})
+}
+
+// check reports whether a report may be shown to users: its fields have the same bounds as in requests.
+func (n *endReport) check() bool {
+	if len(n.Owner) > locks.MaxOwner || len(n.Words) > locks.MaxReasonText || len(n.Name) > maxReportedName || len(n.NS) > maxReportedName || len(n.Lock) > maxReportedName ||
+		!utf8.ValidString(n.Owner) || !utf8.ValidString(n.Words) || n.Waited < 0 || n.Held < 0 || n.Beat < 0 || n.TTL < 0 {
+		return false
+	}
+	if n.Next != nil && (len(n.Next.Owner) > locks.MaxOwner || len(n.Next.Name) > maxReportedName || n.Next.After < 0) {
+		return false
+	}
+	if n.Mode != "" && !n.Mode.Known() {
+		return false
+	}
+	if !n.Reason.Known() {
+		n.Reason = locks.ReasonUnknown
+	}
+	return true
+}
+
+func (m *Manager) receive(n *endReport) {
+	about := leaseOrPath(n.Lease)
+	if n.Lease != "" {
+		if id, err := recipe.ParseLeaseID(string(n.Lease)); err != nil || id.Fleet() != m.fleet.id {
+			return
+		}
+	}
+	q, c := m.contenderOf(n)
+	if n.Kind == noticeDestroyed {
+		m.receiveDestroyed(n)
+		return
+	}
+	if about == "" {
+		if q == nil {
+			return // another program's contender, already gone: its end is published
+		}
+		about = leaseOrPath(q.Path + "/" + n.Name)
+	}
+	switch n.Kind {
+	case noticeEnded:
+		m.receiveEnd(n, q, c)
+	case noticeTermination, noticeConfirmed:
+		v := cause{reason: n.Reason, words: n.Words}
+		ends := v.ends() // else: for peers that have seen only the end
+		if p, known := m.history.Get(n.Lease); known && n.Lease != "" {
+			if ends {
+				m.receiveLate(n, p)
+			}
+			return
+		}
+		if n.Kind == noticeConfirmed && n.Lease != "" && c == nil && m.leases.byID[n.Lease] == nil {
+			m.observedEnds.AddOrRevise(n.Lease, m.endOf(n), func(p postmortem.End) bool {
+				return p.Reason() == locks.ReasonUnknown || p.Reason() == locks.ReasonRemoved
+			})
+		}
+		if !ends {
+			return
+		}
+		w := m.reportOn(about, q, c)
+		if w == nil {
+			return
+		}
+		w.termination, w.confirmed = &v, w.confirmed || n.Kind == noticeConfirmed
+		if l := m.leases.byID[n.Lease]; l != nil && l.phase == ending && l.reason() == locks.ReasonRemoved {
+			l.rare().words, l.why = n.Words, postmortem.CauseOf(n.Reason) // one of its contenders is gone
+		}
+		m.explained(n.Lease, w)
+	case noticeWithdrawn:
+		if w := m.reports[about]; w != nil && !w.confirmed {
+			if w.termination = nil; !w.ended {
+				delete(m.reports, about)
+			}
+		}
+	}
+}
+
+// contenderOf returns the contender that a report is about, when the replica shows it.
+func (m *Manager) contenderOf(n *endReport) (*queues.Queue, *recipe.Contender) {
+	s := m.replica.Namespaces[n.NS]
+	if s == nil || n.Lock == "" {
+		return nil, nil
+	}
+	q := s.Find(n.Lock)
+	if q == nil {
+		return nil, nil
+	}
+	if n.Name != "" {
+		if c := q.Contenders.Get(n.Name); c != nil {
+			return q, c
+		}
+	}
+	if n.Lease == "" {
+		return nil, nil
+	}
+	look := 256 // reported long ago, or renamed since: it is at the front, or gone
+	for _, c := range q.Contenders.All() {
+		if c.Ours && c.LeaseID == n.Lease {
+			return q, c
+		}
+		if look--; look == 0 {
+			break
+		}
+	}
+	return nil, nil
+}
+
+// reportOn returns the entry for reports about a subject: nil when it has no use, or there is no room.
+func (m *Manager) reportOn(about leaseOrPath, q *queues.Queue, c *recipe.Contender) *report {
+	if w := m.reports[about]; w != nil {
+		return w
+	}
+	if c == nil && m.leases.byID[recipe.LeaseID(about)] == nil && !m.back.waits(recipe.LeaseID(about)) || len(m.reports) >= maxReports {
+		return nil
+	}
+	w := &report{q: q}
+	if c != nil {
+		w.name = strings.Clone(c.Name)
+	}
+	m.reports[about] = w
+	return w
+}
+
+// receiveEnd applies another gateway's report that one of its leases ended.
+func (m *Manager) receiveEnd(n *endReport, q *queues.Queue, c *recipe.Contender) {
+	if m.leases.byID[n.Lease] != nil || m.delays.byID[n.Lease] != nil {
+		return // this gateway runs it now and knows better
+	}
+	p := m.endOf(n)
+	if known, ok := m.history.Get(n.Lease); ok {
+		if !known.Terminated {
+			return
+		}
+		// This gateway ended the lease. The gateway that ran it knows its details, and whether another end came first.
+		if p.Terminated = true; n.Unsure || p.Reason() == locks.ReasonRemoved {
+			p.Why, p.Words = known.Why, known.Words
+		}
+		m.history.Revise(n.Lease, p)
+	} else if c == nil {
+		m.observedEnds.AddOrRevise(n.Lease, p, func(old postmortem.End) bool {
+			return p.Reason() != locks.ReasonRemoved || old.Reason() == locks.ReasonUnknown
+		})
+	}
+	w := m.reportOn(leaseOrPath(n.Lease), q, c)
+	if w == nil {
+		return
+	}
+	w.ended, w.sure, w.end = true, w.sure || !n.Unsure, p
+	if n.Stays && c != nil {
+		m.publishClosed(q, c, w)
+	}
+	m.explained(n.Lease, w)
+}
+
+// explained publishes the events that waited for reports about a lease, when no further report is expected.
+func (m *Manager) explained(id recipe.LeaseID, w *report) {
+	if id == "" || !m.back.waits(id) {
+		return
+	}
+	p, known := m.history.Get(id)
+	mine := known && !p.Terminated
+	runner, _ := m.members.OwnerOf(id.Gateway())
+	if w.sure || w.termination != nil && (mine || w.confirmed && !m.mayExplain(runner)) {
+		m.releaseOf(id)
+	}
+}
+
+// receiveLate applies a report of an administrator's action about a lease that has already ended here.
+func (m *Manager) receiveLate(n *endReport, p postmortem.End) {
+	if p.Terminated || p.Reason() != locks.ReasonRemoved || n.Kind != noticeConfirmed && !m.back.waits(n.Lease) {
+		return // it ended otherwise, whatever the action was
+	}
+	// The contender had been removed for an unknown reason, which this report gives.
+	p.Why, p.Words = postmortem.CauseOf(n.Reason), n.Words
+	m.history.Revise(n.Lease, p)
+	if w := m.reportOn(leaseOrPath(n.Lease), nil, nil); w != nil {
+		w.termination = &cause{reason: n.Reason, words: n.Words}
+		m.explained(n.Lease, w)
+		return
+	}
+	m.tell(notice{kind: noticeEnded, lease: n.Lease})
+}
+
+// publishClosed publishes the end of another gateway's lease whose contender stays for its lock delay: no deletion
+// follows.
+func (m *Manager) publishClosed(q *queues.Queue, c *recipe.Contender, w *report) {
+	s := m.replica.Observed(c)
+	if !s.Holds || s.SuppressEvents {
+		return // the replica has not reached it yet
+	}
+	if m.publisher.enabled() {
+		e := m.publisher.contenderEvent(endType(w.end.Reason()), q, c)
+		e.Reason, e.Detail, e.FencingToken = string(w.end.Reason()), w.end.Words, w.end.FencingToken
+		if e.Owner == "" {
+			e.Owner = w.end.Owner
+		}
+		if c.Groups <= 1 {
+			e.Mode = string(locks.ModeOf(w.end.Mode)) // this may still be the contender before a downgrade
+		}
+		m.publisher.publish(e)
+	}
+	s.SuppressEvents = true
+	m.replica.Observe(c, s)
+	if queues.Leads(c) {
+		m.observedEnds.AddOrRevise(c.LeaseID, w.end, func(postmortem.End) bool { return true })
+	}
+	m.replica.Touch(q)
+}
+
+// receiveDestroyed publishes that another gateway destroyed a lock, once the replica has lost the lock's contenders.
+func (m *Manager) receiveDestroyed(n *endReport) {
+	s := m.replica.Namespaces[n.NS]
+	if s == nil || n.Lock == "" || strings.Contains(n.Lock, "/") {
+		return
+	}
+	req := locks.DestroyRequest{NS: n.NS, Lock: n.Lock, Reason: n.Words}
+	switch {
+	case m.life.ctx.Err() != nil:
+		return
+	case m.destructions == maxDestructions:
+		m.publisher.destroyed(&req)
+		return
+	}
+	m.destructions++
+	m.life.errands.Add(1)
+	m.effect(func() {
+		go func() { // for at most destroyWithin; Run waits for it
+			defer m.life.errands.Done()
+			ctx, cancel := context.WithTimeout(m.life.ctx, destroyWithin)
+			defer cancel()
+			_ = m.port.Watcher.Reached(ctx, n.Zxid) // it is published in any case
+			m.do(func() {
+				m.destructions--
+				m.publisher.destroyed(&req)
+			})
+		}()
+	})
+}
+
+// endOf returns the end record of a report.
+func (m *Manager) endOf(n *endReport) postmortem.End {
+	now := m.clock.Now()
+	p := postmortem.End{Why: postmortem.CauseOf(n.Reason), NS: n.NS, Lock: n.Lock, FencingToken: n.Token, TTL: n.TTL, Mode: n.Mode.Recipe(), Owner: m.leases.owners.one(n.Owner), Words: n.Words,
+		Waited: n.Waited, Held: n.Held, Beat: n.Beat, Reported: true}
+	// At comes from the wall clock of the gateway that ran the lease, so it is the same time on every gateway.
+	p.At = min(now.Boot()-(now.Wall()-time.Duration(n.Ended)), now.Boot())
+	if n.Next != nil {
+		p.Next = &postmortem.Next{Lease: n.Next.Lease, Name: n.Next.Name, Owner: m.leases.owners.one(n.Next.Owner), Token: n.Next.Token, After: n.Next.After}
+	}
+	return p
+}
+
+// removedBy returns why a contender of this gateway's lease is gone that this gateway did not delete. The reason is what
+// another gateway's administrator announced, else ReasonRemoved.
+func (m *Manager) removedBy(l *lease) locks.Reason {
+	w := m.reports[leaseOrPath(l.id())]
+	if w == nil || w.termination == nil {
+		return locks.ReasonRemoved
+	}
+	l.rare().words = w.termination.words
+	return w.termination.reason
+}
+
+// dropReport drops the reports about a lease once its end is published, unless its contender still exists. For its
+// own lease this gateway reports the outcome to its peers.
+func (m *Manager) dropReport(id recipe.LeaseID) {
+	w := m.reports[leaseOrPath(id)]
+	p, mine := m.history.Get(id)
+	if mine && !p.Terminated {
+		m.tell(notice{kind: noticeEnded, lease: id})
+	}
+	if w != nil && m.leases.byID[id] == nil && (w.q == nil || w.q.Contenders.Get(w.name) == nil) {
+		delete(m.reports, leaseOrPath(id))
+	}
+}
+
+// reportGone drops the reports about a contender that has left the replica. They stay while its lease lives or has other
+// contenders, or its end waits for more reports.
+func (m *Manager) reportGone(q *queues.Queue, c *recipe.Contender) {
+	switch {
+	case len(m.reports) == 0:
+	case !c.Ours || c.LeaseID == "":
+		delete(m.reports, leaseOrPath(q.Path+"/"+c.Name))
+	case !m.back.waits(c.LeaseID) && m.leases.byID[c.LeaseID] == nil && m.replica.Group(c.LeaseID) == nil:
+		if w := m.reports[leaseOrPath(c.LeaseID)]; w != nil && w.name != c.Name && w.q == q && q.Contenders.Get(w.name) != nil {
+			return // another contender has replaced it
+		}
+		delete(m.reports, leaseOrPath(c.LeaseID))
+	}
+}
+
+// publishLoss publishes that the replica is about to lose a contender that is not a lease of this gateway. When the
+// reason is not known yet, the event is delayed. e has what this gateway knows.
+func (m *Manager) publishLoss(e *events.Event, path string, c *recipe.Contender, own *cause) {
+	about := leaseOrPath(c.LeaseID)
+	if !c.Ours || c.LeaseID == "" {
+		about = leaseOrPath(path)
+	}
+	w := m.reports[about]
+	if p, ok := m.observedEnds.Get(c.LeaseID); w == nil && ok && p.Reported {
+		w = &report{ended: true, sure: true, end: p}
+	}
+	runner, _ := m.members.OwnerOf(c.LeaseID.Gateway())
+	certain := w != nil && w.sure || (own != nil || w != nil && w.termination != nil) && !m.mayExplain(runner)
+	if c.Ours && c.LeaseID != "" && !certain && m.peerMayExplain() && !fault.On("end-report") {
+		m.holdEnd(e, c.LeaseID, own, c.Ephemeral)
+		return
+	}
+	if reason, words := w.outcome(own); reason != locks.ReasonUnknown {
+		e.Type, e.Reason, e.Detail = endType(reason), string(reason), words
+	}
+	if w != nil && w.ended && e.Owner == "" {
+		e.Owner = w.end.Owner
+	}
+	if w != nil && w.ended && e.FencingToken == 0 {
+		e.FencingToken = w.end.FencingToken
+	}
+	m.publisher.publish(e)
+}
+
+// reappeared drops the observed end of a contender that the replica shows again, or only now. Its gateway's report of
+// the end stays until the replica loses the contender.
+func (m *Manager) reappeared(q *queues.Queue, c *recipe.Contender) {
+	p, seen := m.observedEnds.Get(c.LeaseID)
+	if !seen {
+		return
+	}
+	m.observedEnds.Drop(c.LeaseID)
+	if !p.Reported || m.leases.byID[c.LeaseID] != nil {
+		return
+	}
+	if w := m.reportOn(leaseOrPath(c.LeaseID), q, c); w != nil && !w.ended {
+		p.Next = nil
+		w.ended, w.sure, w.end = true, true, p
+	}
+}
+
+// reportedGone is the answer about a lease that no longer exists, whose gateway is gone or was taken over by this one. It
+// has the reason when that gateway reported it.
+func (m *Manager) reportedGone(id recipe.LeaseID) *locks.Error {
+	if p, ok := m.observedEnds.Get(id); ok && p.Reported {
+		return endedError(p.Reason()).Because(p.Words)
+	}
+	return endedError(locks.ReasonUnknown)
+}
+
+// orderedByPeer returns the end that an administrator of another gateway ordered, as far as that gateway has told; nil:
+// none.
+func (m *Manager) orderedByPeer(about leaseOrPath) *cause {
+	if w := m.reports[about]; w != nil {
+		return w.termination
+	}
+	return nil
+}
