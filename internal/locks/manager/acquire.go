@@ -67,7 +67,7 @@ func (m *Manager) acquire(ctx context.Context, req locks.AcquireRequest, begun t
 			continue
 		case place != nil:
 			waited = true
-		case !waited || !m.undecided(err):
+		case !waited || !onlyForNow(m.life.draining, err):
 			return res, err
 		}
 		if err := m.awaitPlace(ctx, &attempt, place, begun); err != nil {

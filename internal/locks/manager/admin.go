@@ -27,7 +27,7 @@ const (
 )
 
 // lockAt returns a lock's queue after a barrier, so it contains everything acknowledged before the call.
-// It creates the queue of an unused lock, and keeps it until leaveQueue.
+// It creates the queue of an unused lock, and keeps it until Replica.Leave.
 // The caller holds the monitor; lockAt releases it while it waits.
 func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queues.Queue, error) {
 	if err := locks.CheckPlace(&ns, &lock); err != nil {
@@ -43,13 +43,13 @@ func (m *Manager) lockAt(ctx context.Context, ns, lock string) (*queues.Queue, e
 	}
 	m.look(ctx, q)
 	if err := m.usable(); err != nil { // the session may have ended during the barrier
-		m.leaveQueue(q)
+		m.replica.Leave(q)
 		return nil, err
 	}
 	return q, nil
 }
 
-// useQueue returns a lock's queue and keeps it until leaveQueue; it creates the queue of an unused lock.
+// useQueue returns a lock's queue and keeps it until Replica.Leave; it creates the queue of an unused lock.
 func (m *Manager) useQueue(ns, lock string) (*queues.Queue, error) {
 	if err := m.usable(); err != nil {
 		return nil, err
@@ -61,12 +61,6 @@ func (m *Manager) useQueue(ns, lock string) (*queues.Queue, error) {
 	q := m.replica.Queue(s, lock, m.clock.Now().Boot())
 	q.Polls++
 	return q, nil
-}
-
-// leaveQueue ends the use of a queue from lockAt or useQueue.
-func (m *Manager) leaveQueue(q *queues.Queue) {
-	q.Polls--
-	m.replica.Forget(q)
 }
 
 // write submits a write and waits for its outcome; the caller does not hold the monitor.
@@ -214,7 +208,7 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 		if err != nil {
 			return err
 		}
-		defer m.leaveQueue(q)
+		defer m.replica.Leave(q)
 		used := false // by a contender that the replica did not show
 		for range configureAttempts {
 			d, err := m.presentLimits(ctx, m.fleet.settings.Dir(q))

@@ -133,7 +133,7 @@ func (m *Manager) contenderToBreak(ctx context.Context, req *locks.BreakRequest,
 			if err != nil {
 				return err
 			}
-			defer m.leaveQueue(q)
+			defer m.replica.Leave(q)
 			c := q.Contenders.Get(req.Name)
 			if c == nil && (req.Name == q.Name() || req.Name == q.Dir()) {
 				c = q.Plain() // the last part of its path is the lock's name
@@ -233,7 +233,7 @@ func (m *Manager) destroyAll(ctx context.Context, req *locks.DestroyRequest, c c
 		if err != nil {
 			return nil, err
 		}
-		defer m.leaveQueue(q)
+		defer m.replica.Leave(q)
 		for c := range distinct(q) {
 			targets = append(targets, m.targetOf(queues.Location{Queue: q, Contender: c}))
 		}

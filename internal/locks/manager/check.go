@@ -5,141 +5,163 @@ import (
 	"fmt"
 	"reflect"
 
+	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
 
-// CheckAll recomputes from scratch what the manager keeps as things change, and
-// returns everything that is not true: leases that have ended and are kept, or
-// have no clock, or are not where the heap of deadlines says; delays of leases that live, or that never end; two holders of one
-// lock; counts and the line of those who wait. It holds the lock meanwhile and
-// takes time in proportion to all leases and contenders: it is for tests and
-// simulations.
+// CheckAll recomputes what the manager keeps as things change, and returns everything that is not true: leases that have
+// ended and are kept, or have no clock, or are not where the heap of deadlines says; delays of leases that live, or that
+// never end; two holders of one lock; counts, and the line of those that wait. It holds the lock meanwhile and takes time
+// in proportion to all leases and contenders: it is for tests and simulations.
 func (m *Manager) CheckAll() error {
 	return locked(m, func() error {
-		return errors.Join(m.leases.counts.forbidden, m.checkLeases(), m.checkQueues(), m.checkDelays(), checkBack(&m.back))
+		return errors.Join(m.leases.counts.forbidden, m.leases.check(&m.quota, &m.timers.deadlines, m.port.Term()), checkQueues(m.replica, m.leases, &m.quota), checkDelays(&m.delays, m.leases, m.replica), checkBack(&m.back))
 	})
 }
 
-func (m *Manager) checkLeases() (err error) {
-	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
-	var phases [ended][kinds]int
-	waits, heldUp, tickets, texts := 0, 0, int64(0), int64(0)
-	holders := map[string]*slot{}
-	slots := 0
-	for id, l := range m.leases.byID {
-		if l.phase == ended {
-			fail("lease %s has ended and is kept", id)
-			continue
-		}
-		phases[l.phase][l.kind]++
-		if wrong := l.checkState(); wrong != nil {
-			fail("%w", wrong)
-		}
-		slots += l.width()
-		if l.change == changeHeldUp {
-			heldUp++
-		}
-		if texts += int64(l.text); int64(l.text) != l.textBytes() && l.recordState == recordCurrent {
-			fail("the texts of lease %s are counted as %d bytes and are %d", id, l.text, l.textBytes())
-		}
-		if l.ticket && l.phase.waits() {
-			tickets++
-		}
-		if l.kind != kindOf(l) {
-			fail("lease %s is counted as %s and is %s", id, l.kind.mode(), kindOf(l).mode())
-		}
-		if l.phase == held {
-			for s := range l.slots {
-				other := holders[s.q.Path]
-				if other != nil && other.contender.LeaseID != id && (other.contender.Mode != s.contender.Mode || s.contender.Mode == recipe.Exclusive) {
-					fail("%s is held by %s and %s", s.q.Path, other.name(), s.name())
-				}
-				holders[s.q.Path] = s
-			}
-		}
-		if l.heapIndex >= 0 && m.timers.deadlines.leases[l.heapIndex] != l {
-			fail("lease %s is not where the heap says", id)
-		}
-		if (l.phase == held || l.phase == waiting) && l.term == m.port.Term() && l.heapIndex < 0 {
-			fail("lease %s (%d) has no clock", id, l.phase)
-		}
-		if !l.phase.waits() {
-			continue
-		}
-		waits++
-		if l.lineIndex < 0 || int(l.lineIndex) >= m.leases.counts.line.Len() || m.leases.counts.line.leases[l.lineIndex] != l {
-			fail("lease %s waits, and is not in the line", id)
-		} else if m.leases.counts.line.leases[0].since > l.since {
-			fail("lease %s is older than the oldest", id)
-		}
-	}
-	if m.quota.Used(quota.Tickets) != tickets || m.quota.Used(quota.MetadataBytes) != texts {
-		fail("%d tickets, %d bytes of texts; counted %d, %d", tickets, texts, m.quota.Used(quota.Tickets), m.quota.Used(quota.MetadataBytes))
-	}
-	if heldUp != m.leases.counts.heldUp {
-		fail("%d ends wait for the outbox; counted %d", heldUp, m.leases.counts.heldUp)
-	}
-	if !reflect.ValueOf(noRare).IsZero() {
-		fail("the rare fields of leases that have none were written")
-	}
-	if slots != m.leases.counts.slots {
-		fail("the leases have %d slots; counted %d", slots, m.leases.counts.slots)
-	}
-	if phases != m.leases.counts.phases || waits != m.leases.counts.line.Len() {
-		fail("leases by phase are %v, %d in line; counted %v, %d", phases, waits, m.leases.counts.phases, m.leases.counts.line.Len())
-	}
-	return err
+// leaseCounts are the counts of the lease table, made from its leases.
+type leaseCounts struct {
+	phases               [ended][kinds]int
+	waits, heldUp, slots int
+	tickets, texts       int64
+	holders              map[string]*slot // by queue
+	err                  error
 }
 
-func (m *Manager) checkQueues() (err error) {
+func (n *leaseCounts) fail(format string, args ...any) {
+	n.err = errors.Join(n.err, fmt.Errorf(format, args...))
+}
+
+// check checks each lease, and compares their counts with those that were kept.
+func (t *leaseTable) check(q *quota.Quota, clocks *deadlines, present locks.Term) error {
+	n := leaseCounts{holders: map[string]*slot{}}
+	for id, l := range t.byID {
+		if l.phase == ended {
+			n.fail("lease %s has ended and is kept", id)
+			continue
+		}
+		n.add(l)
+		n.checkPlaces(l, t, clocks, present)
+	}
+	if q.Used(quota.Tickets) != n.tickets || q.Used(quota.MetadataBytes) != n.texts {
+		n.fail("%d tickets, %d bytes of texts; counted %d, %d", n.tickets, n.texts, q.Used(quota.Tickets), q.Used(quota.MetadataBytes))
+	}
+	if n.heldUp != t.counts.heldUp {
+		n.fail("%d ends wait for the outbox; counted %d", n.heldUp, t.counts.heldUp)
+	}
+	if !reflect.ValueOf(noRare).IsZero() {
+		n.fail("the rare fields of leases that have none were written")
+	}
+	if n.slots != t.counts.slots {
+		n.fail("the leases have %d slots; counted %d", n.slots, t.counts.slots)
+	}
+	if n.phases != t.counts.phases || n.waits != t.counts.line.Len() {
+		n.fail("leases by phase are %v, %d in line; counted %v, %d", n.phases, n.waits, t.counts.phases, t.counts.line.Len())
+	}
+	return n.err
+}
+
+// add counts a lease, and checks its state and its texts.
+func (n *leaseCounts) add(l *lease) {
+	id := l.id()
+	n.phases[l.phase][l.kind]++
+	if wrong := l.checkState(); wrong != nil {
+		n.fail("%w", wrong)
+	}
+	n.slots += l.width()
+	if l.change == changeHeldUp {
+		n.heldUp++
+	}
+	if n.texts += int64(l.text); int64(l.text) != l.textBytes() && l.recordState == recordCurrent {
+		n.fail("the texts of lease %s are counted as %d bytes and are %d", id, l.text, l.textBytes())
+	}
+	if l.ticket && l.phase.waits() {
+		n.tickets++
+	}
+	if l.kind != kindOf(l) {
+		n.fail("lease %s is counted as %s and is %s", id, l.kind.mode(), kindOf(l).mode())
+	}
+}
+
+// checkPlaces checks where a lease stands: among the holders of its locks, in the heap of deadlines, and among those that
+// wait.
+func (n *leaseCounts) checkPlaces(l *lease, t *leaseTable, clocks *deadlines, present locks.Term) {
+	id := l.id()
+	if l.phase == held {
+		for s := range l.slots {
+			other := n.holders[s.q.Path]
+			if other != nil && other.contender.LeaseID != id && (other.contender.Mode != s.contender.Mode || s.contender.Mode == recipe.Exclusive) {
+				n.fail("%s is held by %s and %s", s.q.Path, other.name(), s.name())
+			}
+			n.holders[s.q.Path] = s
+		}
+	}
+	if l.heapIndex >= 0 && clocks.leases[l.heapIndex] != l {
+		n.fail("lease %s is not where the heap says", id)
+	}
+	if (l.phase == held || l.phase == waiting) && l.term == present && l.heapIndex < 0 {
+		n.fail("lease %s (%d) has no clock", id, l.phase)
+	}
+	if !l.phase.waits() {
+		return
+	}
+	n.waits++
+	if line := &t.counts.line; l.lineIndex < 0 || int(l.lineIndex) >= line.Len() || line.leases[l.lineIndex] != l {
+		n.fail("lease %s waits, and is not in the line", id)
+	} else if line.leases[0].since > l.since {
+		n.fail("lease %s is older than the oldest", id)
+	}
+}
+
+func checkQueues(replica *queues.Replica, leases *leaseTable, kept *quota.Quota) (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	settings := int64(0)
-	for s := range m.replica.All {
+	for s := range replica.All {
 		s.Queues.Scan(func(q *queues.Queue) bool {
 			if q.HasSettingsDir() {
 				settings++
 			}
 			for _, c := range q.Contenders.All() {
-				if _, s := m.leases.slotOf(q, c); s != nil && m.replica.Observed(c) != (queues.Observed{}) {
+				if _, s := leases.slotOf(q, c); s != nil && replica.Observed(c) != (queues.Observed{}) {
 					fail("%s: it is observed, and a lease's of this gateway", c.Name)
 				}
 			}
 			return true
 		})
 	}
-	if m.quota.Used(quota.Settings) < settings { // there are more while settings are on their way
-		fail("%d locks have settings; counted %d", settings, m.quota.Used(quota.Settings))
+	if kept.Used(quota.Settings) < settings { // there are more while settings are on their way
+		fail("%d locks have settings; counted %d", settings, kept.Used(quota.Settings))
 	}
-	return errors.Join(err, m.replica.Check())
+	return errors.Join(err, replica.Check())
 }
 
-func (m *Manager) checkDelays() (err error) {
+func checkDelays(kept *delays, leases *leaseTable, replica *queues.Replica) (err error) {
 	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	slots := 0
-	for id, d := range m.delays.byID {
+	for id, d := range kept.byID {
 		slots += len(d.at)
-		if m.leases.byID[id] != nil {
+		if leases.byID[id] != nil {
 			fail("lease %s lives, and its place stays for its lock delay", id)
 		}
-		if _, ok := m.delays.line.Get(d); !ok || d.id != id {
+		if _, ok := kept.line.Get(d); !ok || d.id != id {
 			fail("the lock delay of %s never ends", id)
 		}
 		if len(d.at) == 0 {
 			fail("the lock delay of %s keeps no place", id)
 		}
 		for _, at := range d.at {
-			if c := at.Queue.Contenders.Get(at.Contender.Name); c != nil && !m.replica.Observed(c).SuppressEvents {
+			if c := at.Queue.Contenders.Get(at.Contender.Name); c != nil && !replica.Observed(c).SuppressEvents {
 				fail("%s: the end of its lease would be told twice", c.Name)
 			}
 		}
 	}
-	if slots != m.delays.slots {
-		fail("the lock delays keep %d places; counted %d", slots, m.delays.slots)
+	if slots != kept.slots {
+		fail("the lock delays keep %d places; counted %d", slots, kept.slots)
 	}
-	if len(m.delays.byID) != m.delays.line.Len() {
-		fail("%d lock delays, %d in line", len(m.delays.byID), m.delays.line.Len())
+	if len(kept.byID) != kept.line.Len() {
+		fail("%d lock delays, %d in line", len(kept.byID), kept.line.Len())
 	}
 	return err
 }

@@ -45,7 +45,7 @@ func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.Fenc
 		if err != nil {
 			return locks.FenceAnswer{}, err
 		}
-		defer m.leaveQueue(q)
+		defer m.replica.Leave(q)
 		czxid := req.Token - m.fleet.layout.FenceBase
 		if f := m.find(q, czxid); f.sure {
 			return f.answer(m), nil

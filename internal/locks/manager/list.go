@@ -27,7 +27,7 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 		return locks.LockPage{}, err
 	}
 	return locked2(m, func() (locks.LockPage, error) {
-		if err := m.known(f.NS); err != nil {
+		if err := known(&m.stream, m.replica, f.NS); err != nil {
 			return locks.LockPage{}, err
 		}
 		prefix := recipe.ParseNamePrefix(f.Prefix)
@@ -106,7 +106,7 @@ func (l *lockList) matches(q *queues.Queue) bool {
 // Namespaces describes the recorded namespaces, in order of their names.
 func (m *Manager) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
 	return locked2(m, func() ([]locks.NamespaceInfo, error) {
-		if err := m.known(""); err != nil {
+		if err := known(&m.stream, m.replica, ""); err != nil {
 			return nil, err
 		}
 		var list []locks.NamespaceInfo

@@ -57,64 +57,24 @@ func (r *requests) obstruct(q *queues.Queue) *locks.Error {
 	return nil
 }
 
-// undecided reports whether an attempt failed with what will pass: then an acquire that
-// has waited for a plain node goes on waiting.
-func (m *Manager) undecided(err error) bool {
+// onlyForNow reports whether an attempt failed only for now: then an acquire that has waited for a plain node goes on
+// waiting.
+func onlyForNow(draining bool, err error) bool {
 	e, ok := errors.AsType[*locks.Error](err)
-	return ok && e.Code == locks.CodeUnavailable && !m.life.draining
+	return ok && e.Code == locks.CodeUnavailable && !draining
 }
 
-// awaitPlace waits until the lock's place is not obstructed any more, after a call of
-// obstruct. nil q: the last attempt decided nothing, and it waits for obstructedPause. A try waits
-// only until it is known what stands there, for as long as an answer may take, counted from begun (boot).
+// awaitPlace waits until the lock's place is not obstructed any more, after a call of obstruct. nil q: the last attempt
+// decided nothing, and it waits for obstructedPause. An acquire that does not wait, waits only until it is known what
+// stands there, for as long as an answer may take, counted from begun (boot).
 func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, begun time.Duration) error {
 	return locked(m, func() error {
 		atMost := req.Wait
 		if req.Wait == 0 {
 			atMost = max(answerWithin-(m.clock.Now().Boot()-begun), 1)
 		}
-		var elapsed, paused <-chan time.Time
-		if atMost != locks.WaitForever {
-			timer := time.NewTimer(atMost)
-			defer timer.Stop()
-			elapsed = timer.C
-		}
-		if q == nil {
-			timer := time.NewTimer(obstructedPause)
-			defer timer.Stop()
-			paused = timer.C
-		}
 		m.requests.acquiring++
-		var err error
-		over, resumed := false, false
-		obstructed := func() bool {
-			switch {
-			case q == nil:
-				return true
-			case req.Wait == 0:
-				return q.Extras().Unidentified // then it knows who holds
-			}
-			return q.Obstructed()
-		}
-		for !over && !resumed && err == nil && obstructed() {
-			var changed <-chan struct{}
-			if q != nil {
-				changed = q.Changed()
-			}
-			m.outside(func() {
-				select {
-				case <-changed:
-				case <-paused:
-					resumed = true
-				case <-elapsed:
-					over = true
-				case <-ctx.Done():
-					err = cancelled(ctx)
-				case <-m.life.drain:
-					err = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down, and the request has no place in line yet; repeat it, another gateway or the restarted one answers"}
-				}
-			})
-		}
+		over, err := m.sleepObstructed(ctx, req, q, atMost)
 		m.requests.acquiring--
 		if q != nil {
 			m.requests.obstructed--
@@ -131,6 +91,53 @@ func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *
 		}
 		return err
 	})
+}
+
+// sleepObstructed releases the monitor until the place is free; over: the time was over first. nil q: for
+// obstructedPause.
+func (m *Manager) sleepObstructed(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, atMost time.Duration) (over bool, err error) {
+	var elapsed, paused <-chan time.Time
+	if atMost != locks.WaitForever {
+		timer := time.NewTimer(atMost)
+		defer timer.Stop()
+		elapsed = timer.C
+	}
+	if q == nil {
+		timer := time.NewTimer(obstructedPause)
+		defer timer.Stop()
+		paused = timer.C
+	}
+	for resumed := false; !over && !resumed && err == nil && stillObstructed(req, q); {
+		var changed <-chan struct{}
+		if q != nil {
+			changed = q.Changed()
+		}
+		m.outside(func() {
+			select {
+			case <-changed:
+			case <-paused:
+				resumed = true
+			case <-elapsed:
+				over = true
+			case <-ctx.Done():
+				err = cancelled(ctx)
+			case <-m.life.drain:
+				err = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down, and the request has no place in line yet; repeat it, another gateway or the restarted one answers"}
+			}
+		})
+	}
+	return over, err
+}
+
+// stillObstructed reports whether an acquire has to go on waiting in front of a lock's place.
+func stillObstructed(req *locks.AcquireRequest, q *queues.Queue) bool {
+	switch {
+	case q == nil:
+		return true
+	case req.Wait == 0:
+		return q.Extras().Unidentified // then it is known which program holds
+	}
+	return q.Obstructed()
 }
 
 // look makes certain what stands in the place of a lock whose directory is so new that it

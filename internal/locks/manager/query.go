@@ -147,7 +147,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		return locks.LeasePage{}, err
 	}
 	return locked2(m, func() (locks.LeasePage, error) {
-		if err := m.known(f.NS); err != nil {
+		if err := known(&m.stream, m.replica, f.NS); err != nil {
 			return locks.LeasePage{}, err
 		}
 		limit := cmp.Or(f.Limit, locks.DefaultPage)
@@ -178,11 +178,11 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 }
 
 // known is nil when the replica can answer and the namespace exists ("" is all).
-func (m *Manager) known(ns string) error {
-	if !m.stream.loadedOnce {
+func known(st *stream, replica *queues.Replica, ns string) error {
+	if !st.loadedOnce {
 		return unavailable()
 	}
-	if ns != "" && m.replica.Namespaces[ns] == nil {
+	if ns != "" && replica.Namespaces[ns] == nil {
 		return namespaceUnknown("ns", ns)
 	}
 	return nil
@@ -203,12 +203,12 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 		}
 	}
 	return locked2(m, func() (locks.Lock, error) {
-		if err := m.known(req.NS); err != nil {
+		if err := known(&m.stream, m.replica, req.NS); err != nil {
 			return locks.Lock{}, err
 		}
 		q := m.replica.Queue(m.replica.Namespaces[req.NS], req.Lock, m.clock.Now().Boot())
 		q.Polls++
-		defer m.leaveQueue(q)
+		defer m.replica.Leave(q)
 		if req.Consistent {
 			m.look(ctx, q)
 		}

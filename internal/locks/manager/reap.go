@@ -62,7 +62,7 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 	if err != nil {
 		return locks.ReapAnswer{}, err
 	}
-	defer m.do(func() { m.leaveQueue(q) })
+	defer m.do(func() { m.replica.Leave(q) })
 	answer := locks.ReapAnswer{DryRun: req.DryRun}
 	var serverTime int64 // ms
 	if req.OlderThan > 0 && len(line) > 0 {

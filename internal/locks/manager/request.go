@@ -283,8 +283,7 @@ func (m *Manager) describeHolders(ctx context.Context, q *queues.Queue, most int
 	for _, c := range list {
 		views = append(views, m.answers.contender(q, c, 0))
 	}
-	q.Polls--
-	m.replica.Forget(q)
+	m.replica.Leave(q)
 	return views
 }
 
@@ -320,7 +319,6 @@ func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q 
 	case locks.CodeWaitElapsed:
 		e.Detail = "the wait elapsed before " + q.Name() + " was released; the place in line is given up"
 	}
-	q.Polls--
-	m.replica.Forget(q)
+	m.replica.Leave(q)
 	return e
 }

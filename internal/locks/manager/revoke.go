@@ -41,7 +41,7 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 	if err != nil {
 		return locks.RevokeAnswer{}, err
 	}
-	defer m.do(func() { m.leaveQueue(q) })
+	defer m.do(func() { m.replica.Leave(q) })
 	ask := record.Revocation{Reason: req.Reason, Force: int64((req.ForceAfter + time.Millisecond - 1) / time.Millisecond)}
 	only := shownBy(&req.Shown)
 	holders, more := locked2(m, func() ([]holder, bool) { return m.holdersToAsk(ctx, q, only, ask) })
@@ -357,7 +357,7 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 	if err != nil {
 		return locks.WithdrawAnswer{}, err
 	}
-	defer m.do(func() { m.leaveQueue(q) })
+	defer m.do(func() { m.replica.Leave(q) })
 	only := shownBy(&req.Shown)
 	holders, more := locked2(m, func() ([]holder, bool) { return m.holdersAsked(ctx, q, only) })
 	if only.none() {

@@ -73,6 +73,12 @@ func (r *Replica) Queue(s *Namespace, name string, now time.Duration) *Queue {
 	return q
 }
 
+// Leave ends a use of a queue, which q.Polls++ began.
+func (r *Replica) Leave(q *Queue) {
+	q.Polls--
+	r.Forget(q)
+}
+
 // Forget drops a queue that nothing refers to any more.
 func (r *Replica) Forget(q *Queue) {
 	if q.Exists || q.Leases > 0 || q.Polls > 0 || q.Contenders.Len() > 0 {
