@@ -385,6 +385,16 @@ type LockRequest struct {
 	Cursor     string
 }
 
+// LockSort says which locks a list shows first.
+type LockSort string
+
+// The orders. A list has an order by name, or the first page of another one.
+const (
+	SortWaiters LockSort = "-waiters" // most waiters
+	SortHeld    LockSort = "-held"    // held for the longest time, as far as this gateway has seen it
+	SortWait    LockSort = "-wait"    // the first in line has waited for the longest time
+)
+
 // LockFilter selects locks. They are ordered by name.
 type LockFilter struct {
 	Principal Principal
@@ -393,6 +403,7 @@ type LockFilter struct {
 	Contains  string // part of the name
 	State     LockState
 	Hazardous bool // only locks with a hazard, idle ones too
+	Sort      LockSort
 	Limit     int
 	Cursor    string
 }

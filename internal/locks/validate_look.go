@@ -44,6 +44,12 @@ func (f *LockFilter) Check() error {
 	if states := []LockState{"", LockFree, LockHeld, LockUnclaimed, LockQueued, LockDelayed}; !slices.Contains(states, f.State) {
 		return Invalid("state", "state must be free, held, unclaimed, queued or delayed")
 	}
+	switch {
+	case f.Sort != "" && f.Sort != SortWaiters && f.Sort != SortHeld && f.Sort != SortWait:
+		return Invalid("sort", "sort must be -waiters, -held or -wait")
+	case f.Sort != "" && f.Cursor != "":
+		return Invalid("cursor", "a sorted list has one page; leave cursor out, and give a greater limit")
+	}
 	if err := CheckText("prefix", f.Prefix, MaxPattern); err != nil {
 		return err
 	}

@@ -709,6 +709,27 @@ func (e LockFormatParam) Valid() bool {
 	}
 }
 
+// Defines values for LockSortParam.
+const (
+	LockSortParamMinusHeld    LockSortParam = "-held"
+	LockSortParamMinusWait    LockSortParam = "-wait"
+	LockSortParamMinusWaiters LockSortParam = "-waiters"
+)
+
+// Valid indicates whether the value is a known member of the LockSortParam enum.
+func (e LockSortParam) Valid() bool {
+	switch e {
+	case LockSortParamMinusHeld:
+		return true
+	case LockSortParamMinusWait:
+		return true
+	case LockSortParamMinusWaiters:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for LockStateFilterParam.
 const (
 	LockStateFilterParamDelayed   LockStateFilterParam = "delayed"
@@ -832,6 +853,27 @@ func (e ListLocksParamsState) Valid() bool {
 	case ListLocksParamsStateQueued:
 		return true
 	case ListLocksParamsStateUnclaimed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListLocksParamsSort.
+const (
+	ListLocksParamsSortMinusHeld    ListLocksParamsSort = "-held"
+	ListLocksParamsSortMinusWait    ListLocksParamsSort = "-wait"
+	ListLocksParamsSortMinusWaiters ListLocksParamsSort = "-waiters"
+)
+
+// Valid indicates whether the value is a known member of the ListLocksParamsSort enum.
+func (e ListLocksParamsSort) Valid() bool {
+	switch e {
+	case ListLocksParamsSortMinusHeld:
+		return true
+	case ListLocksParamsSortMinusWait:
+		return true
+	case ListLocksParamsSortMinusWaiters:
 		return true
 	default:
 		return false
@@ -2351,6 +2393,9 @@ type LockFormatParam string
 // LockPathParam The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 type LockPathParam = LockName
 
+// LockSortParam defines model for LockSortParam.
+type LockSortParam string
+
 // LockStateFilterParam defines model for LockStateFilterParam.
 type LockStateFilterParam string
 
@@ -2853,6 +2898,10 @@ type ListLocksParams struct {
 	// State Only locks in this state.
 	State *ListLocksParamsState `form:"state,omitempty" json:"state,omitempty"`
 
+	// Sort Shows one page, `limit` locks long, of those with the most waiters (`-waiters`), held for the longest time (`-held`), or
+	// whose first waiter has waited for the longest time (`-wait`), as far as this gateway has seen. Does not go with `cursor`.
+	Sort *ListLocksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
 	// Limit Items on a page.
 	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -2868,6 +2917,9 @@ type ListLocksParams struct {
 
 // ListLocksParamsState defines parameters for ListLocks.
 type ListLocksParamsState string
+
+// ListLocksParamsSort defines parameters for ListLocks.
+type ListLocksParamsSort string
 
 // ListLocksParamsFormat defines parameters for ListLocks.
 type ListLocksParamsFormat string
@@ -7345,6 +7397,18 @@ func NewListLocksRequest(server string, params *ListLocksParams) (*http.Request,
 		if params.State != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

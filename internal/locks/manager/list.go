@@ -3,8 +3,10 @@ package manager
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
@@ -37,6 +39,7 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 				return locks.LockPage{}, cancelled(ctx)
 			}
 		}
+		list.showSorted(m.replica.Namespaces[f.NS])
 		return list.page, nil
 	})
 }
@@ -52,6 +55,71 @@ type lockList struct {
 	from   string // the directory at which the scan continues
 	page   locks.LockPage
 	text   textBudget
+	sorted []sortedLock // the first of a sorted list so far
+}
+
+// sortedLock is a lock of a sorted list, by its directory: the tree may change before the list is complete.
+type sortedLock struct {
+	dir string
+	key int64
+}
+
+// sort puts a lock into a sorted list, if it is among the first.
+func (l *lockList) sort(q *queues.Queue) {
+	one := sortedLock{q.Dir(), l.m.answers.sortKey(q, l.filter.Sort)}
+	at, _ := slices.BinarySearchFunc(l.sorted, one, func(a, b sortedLock) int {
+		return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.dir, b.dir))
+	})
+	if at == l.limit {
+		return
+	}
+	if len(l.sorted) == l.limit {
+		l.sorted = l.sorted[:l.limit-1]
+	}
+	l.sorted = slices.Insert(l.sorted, at, one)
+}
+
+// showSorted makes the page of a sorted list, without those that are gone meanwhile.
+func (l *lockList) showSorted(s *queues.Namespace) {
+	for _, one := range l.sorted {
+		q, found := s.Queues.Get(&queues.Queue{Path: s.Root + "/" + one.dir})
+		if !found || !l.matches(q) {
+			continue
+		}
+		view := l.m.answers.lock(q)
+		if !l.text.take(lockText(&view)) && len(l.page.Items) > 0 {
+			return
+		}
+		l.page.Items = append(l.page.Items, view)
+	}
+}
+
+// sortKey is what a sorted list compares, the greatest first. Spans are compared by when they began: the list takes time.
+func (a *answers) sortKey(q *queues.Queue, by locks.LockSort) int64 {
+	began := func(c *locks.Contender, span time.Duration) int64 { return -c.At.Add(-span).UnixNano() }
+	key := int64(math.MinInt64) // none holds, or waits
+	switch by {
+	case locks.SortWaiters:
+		return int64(q.Contenders.Waiting())
+	case locks.SortHeld:
+		for _, c := range q.Holders(maxHolders) {
+			if v := a.contender(q, c, 0); v.HeldFor > 0 {
+				key = max(key, began(&v, v.HeldFor))
+			}
+		}
+	case locks.SortWait:
+		holders := q.Contenders.Len() - q.Contenders.Waiting()
+		for i, c := range q.Contenders.All() {
+			if i < holders {
+				continue
+			}
+			if v := a.contender(q, c, 1); v.AgeKnown { // the first in line has waited for the longest time
+				key = began(&v, v.Age)
+			}
+			break
+		}
+	}
+	return key
 }
 
 // scan reads the next queues and reports whether the page is complete. The monitor is held. The tree may change
@@ -68,6 +136,10 @@ func (l *lockList) scan(s *queues.Namespace) bool {
 		case !strings.HasPrefix(dir, l.prefix.Dir()):
 			return false
 		case dir == l.last || !l.prefix.Fits(dir) || !l.matches(q):
+			return true
+		}
+		if l.filter.Sort != "" {
+			l.sort(q)
 			return true
 		}
 		full := len(l.page.Items) == l.limit

@@ -121,4 +121,27 @@ func TestFrontDoor(t *testing.T) {
 			t.Errorf("%+v", got.Items)
 		}
 	})
+	t.Run("the locks with the most waiters come first", func(t *testing.T) {
+		for _, lock := range []string{"sort-a", "sort-b", "sort-c"} {
+			g.hold(lock, "ttl=1m")
+		}
+		for _, lock := range []string{"sort-b", "sort-c", "sort-b"} {
+			post[api.Lease](g, "POST", "/v1/locks/"+lock+"/leases?ttl=1m&async=true", http.StatusAccepted, "")
+		}
+		ask("GET", "/v1/locks/sort-b?consistent=true")
+		for query, want := range map[string]string{
+			"sort=-waiters": "sort-b sort-c sort-a", "sort=-waiters&limit=2": "sort-b sort-c", "sort=-held": "sort-a sort-b sort-c", "sort=-wait&limit=1": "sort-b",
+		} {
+			var names []string
+			for _, l := range post[api.LockList](g, "GET", "/v1/locks?prefix=sort-&"+query, http.StatusOK, "").Items {
+				names = append(names, l.Lock)
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("%s: %s, want %s", query, got, want)
+			}
+		}
+		if a := ask("GET", "/v1/locks?sort=waiters"); a.Code() != "invalid_field" {
+			t.Errorf("%s", a.Body)
+		}
+	})
 }
