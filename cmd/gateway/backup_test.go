@@ -23,9 +23,8 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 	own := &ownStore{node: node(t, running)}
 	cfg := zk.Config{Servers: []string{embeddedServer}, CreateRoot: true}
 	own.reach(&cfg)
-	if _, err := layout.Open(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	_, err := layout.Open(t.Context(), cfg)
+	assert.NoError(t, err)
 	stopped := filepath.Join(dir, "stopped")
 	if code, _, stderr := command(t, "restore", "--input", file(t, "whole", string(copyOf(t, running)), 0o600), "--data-dir", stopped); code != 0 {
 		t.Fatalf("exit %d:\n%s", code, stderr)
@@ -56,9 +55,8 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			assert.That(t, strings.Contains(stderr, part), "%q does not say %q:\n%s", c.args, part, stderr)
 		}
 		// A gateway that was started there now would begin with nothing, and say nothing.
-		if left, err := os.ReadDir(to); !errors.Is(err, fs.ErrNotExist) && len(left) > 0 {
-			t.Errorf("%q has left %v, %v", c.args, left, err)
-		}
+		left, err := os.ReadDir(to)
+		assert.That(t, errors.Is(err, fs.ErrNotExist) || len(left) <= 0, "%q has left %v, %v", c.args, left, err)
 	}
 }
 

@@ -90,9 +90,8 @@ func TestEveryAddressOfAViewLeadsBackToIt(t *testing.T) {
 			t.Errorf("%s: %+v, %v", v.url(), got, wrong)
 		}
 		for _, target := range []string{v.liveURL(), v.pollURL()} {
-			if got, wrong := liveViewOf(httptest.NewRequest("GET", target, nil)); wrong != nil || got != v {
-				t.Errorf("%s: %+v, %v", target, got, wrong)
-			}
+			got, wrong := liveViewOf(httptest.NewRequest("GET", target, nil))
+			assert.That(t, wrong == nil && got == v, "%s: %+v, %v", target, got, wrong)
 		}
 	}
 }

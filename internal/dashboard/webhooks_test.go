@@ -87,14 +87,12 @@ func TestAWebhookThatIsNotThereIsSaidToBeGone(t *testing.T) {
 	}
 	hooks.err = webhooks.ErrUnavailable
 	for _, path := range []string{"/webhooks", "/webhooks/" + someHook} {
-		if a := r.get(t, path); a.Code != http.StatusOK || !strings.Contains(a.Body.String(), notReached) {
-			t.Error(path, a.Code)
-		}
+		a := r.get(t, path)
+		assert.That(t, a.Code == http.StatusOK && strings.Contains(a.Body.String(), notReached), "%v %v", path, a.Code)
 	}
 	r.opt.Webhooks = nil
 	for _, path := range []string{"/webhooks", "/webhooks/" + someHook, "/ui/fragments?page=webhooks"} {
-		if a := r.get(t, path); a.Code != http.StatusNotFound && path != "/ui/fragments?page=webhooks" {
-			t.Error(path, a.Code)
-		}
+		a := r.get(t, path)
+		assert.That(t, a.Code == http.StatusNotFound || path == "/ui/fragments?page=webhooks", "%v %v", path, a.Code)
 	}
 }

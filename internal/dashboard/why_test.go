@@ -148,9 +148,8 @@ func TestTheOverviewShowsHowALockIsHeld(t *testing.T) {
 		row := rowOf(queueOf(words))
 		assert.Equal(t, [3]any{row.Mode, row.Permits, row.Limit}, want, "%s", words)
 	}
-	if row := rowOf(queueOf("d |")); !row.Holders[0].Delayed || !row.ExpiresAt.Equal(now.Add(time.Minute)) {
-		t.Errorf("%+v", row)
-	}
+	row := rowOf(queueOf("d |"))
+	assert.That(t, row.Holders[0].Delayed && row.ExpiresAt.Equal(now.Add(time.Minute)), "%+v", row)
 }
 
 func TestAskingIsNotOfferedWhereNoHolderCanBeAsked(t *testing.T) {

@@ -63,9 +63,8 @@ func TestAnInvalidLockPatternIsReported(t *testing.T) {
 		assert.That(t, strings.Contains(err.Error(), "lock pattern"), "%q: the error does not say what it is about: %v", pattern, err)
 	}
 	for _, pattern := range []string{"", "deploy", "team:*", "*", "a?c", "[a-z]*", "[^a]", `\[`, "ü*"} {
-		if f := (Filter{Lock: pattern}); f.Check() != nil {
-			t.Errorf("%q: %v", pattern, f.Check())
-		}
+		f := (Filter{Lock: pattern})
+		assert.That(t, f.Check() == nil, "%q: %v", pattern, f.Check())
 	}
 }
 

@@ -244,13 +244,11 @@ func TestWhenTheHubStopsEachSubscriberReadsToTheEnd(t *testing.T) {
 			}
 		}
 		for range 2 { // and it stays so
-			if _, err := rejects.Next(t.Context()); !errors.Is(err, ErrClosed) {
-				t.Errorf("one whose filter lets nothing through: %v", err)
-			}
+			_, err := rejects.Next(t.Context())
+			assert.That(t, errors.Is(err, ErrClosed), "one whose filter lets nothing through: %v", err)
 		}
-		if _, err := subscribe(t, h, Filter{}, "").Next(t.Context()); !errors.Is(err, ErrClosed) {
-			t.Errorf("one that comes too late: %v", err)
-		}
+		_, err := subscribe(t, h, Filter{}, "").Next(t.Context())
+		assert.That(t, errors.Is(err, ErrClosed), "one that comes too late: %v", err)
 	})
 }
 

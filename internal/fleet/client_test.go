@@ -73,9 +73,8 @@ func TestOverTLSAPeerIsTheOneThatItsAuthorityNames(t *testing.T) {
 	q := request()
 	asked.Store(0)
 	q.Address = "https://" + strings.TrimPrefix(plain.URL, "http://")
-	if answer, err := f.Send(t.Context(), q); err == nil || asked.Load() != 0 {
-		t.Errorf("%+v after %d requests", answer, asked.Load())
-	}
+	answer, err := f.Send(t.Context(), q)
+	assert.That(t, err != nil && asked.Load() == 0, "%+v after %d requests", answer, asked.Load())
 }
 
 func TestConnectionsAreUsedAgain(t *testing.T) {

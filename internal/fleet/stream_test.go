@@ -55,9 +55,8 @@ func TestALineThatIsChangedLeftOutRepeatedOrAnothersIsRefused(t *testing.T) {
 		"empty":            func(*Lines) []byte { return nil },
 	} {
 		teller, listener := ends()
-		if _, news, err := listener.Open(other(teller)); !errors.Is(err, ErrSeal) {
-			t.Errorf("a line that is %s: %s %v", name, news, err)
-		}
+		_, news, err := listener.Open(other(teller))
+		assert.That(t, errors.Is(err, ErrSeal), "a line that is %s: %s %v", name, news, err)
 	}
 	teller, listener = ends()
 	once := line(teller, 0)

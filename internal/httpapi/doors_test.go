@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -30,20 +31,17 @@ func TestWithTwoListenersClientsAndGatewaysHaveOneEach(t *testing.T) {
 		if a, err := apitest.New(t, at["fleet"].URL).Send(t.Context(), "GET", path); err != nil || a.Status != 403 || a.Code() != "fleet_seal_refused" {
 			t.Errorf("fleet, %s: %v %+v", path, err, a)
 		}
-		if calls := owner.asked(); len(calls) != 0 {
-			t.Errorf("fleet, %s: the manager was asked %q", path, calls)
-		}
+		calls := owner.asked()
+		assert.That(t, len(calls) == 0, "fleet, %s: the manager was asked %q", path, calls)
 	}
 	// A page in a browser gets no further there.
-	if status, body := testkit.SendRaw(t, address("fleet"), []byte("POST /v1/locks/a/leases HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\nContent-Length: 0\r\n\r\n")); status != 403 || !strings.Contains(body, "fleet_seal_refused") {
-		t.Errorf("a page: answered %d %s", status, body)
-	}
+	status, body := testkit.SendRaw(t, address("fleet"), []byte("POST /v1/locks/a/leases HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\nContent-Length: 0\r\n\r\n"))
+	assert.That(t, status == 403 && strings.Contains(body, "fleet_seal_refused"), "a page: answered %d %s", status, body)
 
 	asked.sendsTo("owner", address("fleet"))
 	for _, o := range calls() {
-		if a := asked.send(t, o.method, o.path, o.options...); a.Status/100 != 2 {
-			t.Errorf("%s at the fleet's listener: answered %d %s", o.name, a.Status, a.Body)
-		}
+		a := asked.send(t, o.method, o.path, o.options...)
+		assert.That(t, a.Status/100 == 2, "%s at the fleet's listener: answered %d %s", o.name, a.Status, a.Body)
 	}
 	owner.asked()
 	tap := testkit.Tap(t, address("public"))

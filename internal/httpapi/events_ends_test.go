@@ -96,9 +96,8 @@ func TestTheHeadOfAStreamIsItsHeader(t *testing.T) {
 		}
 	}
 	w.expect(t, 422, "", "HEAD", "/v1/events?type=nonsense")
-	if a := w.send(t, "POST", "/v1/events"); a.Status != 405 || a.Header.Get("Allow") != "GET, HEAD, OPTIONS" {
-		t.Errorf("POST: %d %v", a.Status, a.Header)
-	}
+	a := w.send(t, "POST", "/v1/events")
+	assert.That(t, a.Status == 405 && a.Header.Get("Allow") == "GET, HEAD, OPTIONS", "POST: %d %v", a.Status, a.Header)
 	w.expect(t, 405, "", "POST", "/v1/events/ws")
 	waitFor(t, func() bool { return w.server.open.taken.Load() == 0 })
 }
@@ -172,9 +171,8 @@ func TestWhatNoStreamCanBeMadeOfIsRefusedByName(t *testing.T) {
 		"an empty id":        {opt(apitest.Header("Last-Event-ID", "")), "invalid_field"},
 		"an id with a blank": {opt(apitest.Header("Last-Event-ID", "a 1")), "invalid_field"},
 	} {
-		if a := w.send(t, "GET", "/v1/events", c.options...); a.Status != 422 || a.Code() != c.code || a.Problem.Field != "Last-Event-ID" {
-			t.Errorf("%s: %d %s", what, a.Status, a.Body)
-		}
+		a := w.send(t, "GET", "/v1/events", c.options...)
+		assert.That(t, a.Status == 422 && a.Code() == c.code && a.Problem.Field == "Last-Event-ID", "%s: %d %s", what, a.Status, a.Body)
 	}
 	calls := w.asked()
 	assert.That(t, len(calls) <= 0, "the manager was asked: %q", calls)

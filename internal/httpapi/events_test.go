@@ -217,14 +217,12 @@ func TestAStreamTellsWhatItsFilterLetsThrough(t *testing.T) {
 				w.hub.Publish(e)
 			}
 			for _, name := range strings.Fields(want) {
-				if e := next(t, s); string(e.Type) != name {
-					t.Errorf("%q: got %s, want %s", query, e.JSON, name)
-				}
+				e := next(t, s)
+				assert.That(t, string(e.Type) == name, "%q: got %s, want %s", query, e.JSON, name)
 			}
 			w.server.Drain() // what comes next is the end
-			if e, err := s.Next(); err == nil {
-				t.Errorf("%q: also %s", query, e.JSON)
-			}
+			e, err := s.Next()
+			assert.That(t, err != nil, "%q: also %s", query, e.JSON)
 		})
 	}
 }

@@ -195,9 +195,8 @@ func TestABreakIsTheOwnersUnlessThatOneCannotDoIt(t *testing.T) {
 	}
 	for _, code := range []locks.Code{locks.CodeUnavailable, locks.CodeNotOwner} {
 		owner.breaks = func(locks.BreakRequest) error { return &locks.Error{Code: code} }
-		if a := asked.send(t, "POST", path); a.Status != 204 || !here() {
-			t.Errorf("when the owner says %s: %d %s", code, a.Status, a.Body)
-		}
+		a := asked.send(t, "POST", path)
+		assert.That(t, a.Status == 204 && here(), "when the owner says %s: %d %s", code, a.Status, a.Body)
 	}
 	asked.sendsTo("owner", "127.0.0.1:1")
 	if a := asked.send(t, "POST", path); a.Status != 204 || !here() {

@@ -259,17 +259,15 @@ func TestOnlyTheOwnerSaysThatALeaseIsGone(t *testing.T) {
 	owner.release = func(string, string) error { return gone }
 	for _, path := range []string{"POST /v1/leases/self/heartbeat", "DELETE /v1/leases/self"} {
 		method, path, _ := strings.Cut(path, " ")
-		if a := asked.send(t, method, path, apitest.Token(someToken)); a.Status != 503 || a.Header.Get("Retry-After") != "0" {
-			t.Errorf("%s %s: answered %d %s", method, path, a.Status, a.Body)
-		}
+		a := asked.send(t, method, path, apitest.Token(someToken))
+		assert.That(t, a.Status == 503 && a.Header.Get("Retry-After") == "0", "%s %s: answered %d %s", method, path, a.Status, a.Body)
 	}
 	// A client that found no place to wait there is not sent back at once: it would come again at once.
 	owner.arrive = func(context.Context, string, int64) error {
 		return &locks.Error{Code: locks.CodeNotOwner, RetryAfter: time.Second, Detail: "too many wait"}
 	}
-	if a := asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken)); a.Status != 503 || a.Header.Get("Retry-After") != "1" {
-		t.Errorf("answered %d %v %s", a.Status, a.Header, a.Body)
-	}
+	a := asked.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken))
+	assert.That(t, a.Status == 503 && a.Header.Get("Retry-After") == "1", "answered %d %v %s", a.Status, a.Header, a.Body)
 }
 
 func TestAForgedSealIsRefusedAndNothingIsAsked(t *testing.T) {
@@ -292,9 +290,8 @@ func TestAForgedSealIsRefusedAndNothingIsAsked(t *testing.T) {
 	}
 	// A gateway that belongs to no fleet.
 	g := serve(t)
-	if a := g.send(t, "GET", "/v1/info", apitest.Header(fleet.Header, "")); a.Code() != "fleet_seal_refused" {
-		t.Errorf("answered %d %s", a.Status, a.Body)
-	}
+	a := g.send(t, "GET", "/v1/info", apitest.Header(fleet.Header, ""))
+	assert.That(t, a.Code() == "fleet_seal_refused", "answered %d %s", a.Status, a.Body)
 }
 
 // A genuine seal replaces the guard, under any name of the gateway; the gateway ignores what the seal does not cover.
@@ -374,9 +371,8 @@ func TestWhatStandsAtTheOwnersAddressIsNotListenedToUnlessItIsTheOwner(t *testin
 				"%s, %s: answered %d %s", name, o.name, a.Status, a.Body)
 		}
 	}
-	if calls := append(owner.asked(), foreign.asked()...); len(calls) != 0 {
-		t.Errorf("a manager was asked: %q", calls)
-	}
+	calls := append(owner.asked(), foreign.asked()...)
+	assert.That(t, len(calls) == 0, "a manager was asked: %q", calls)
 }
 
 // noListener is an address without a listener for good: a port that was just closed may be given to a test beside this one.
@@ -394,9 +390,8 @@ func TestAnOwnerThatCannotBeReachedHasDoneNothing(t *testing.T) {
 	}
 	// The address of a gateway is unknown while its registration has not been read.
 	asked.sendsTo("owner", "")
-	if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Code() != "owned_by_other_gateway" {
-		t.Errorf("answered %d %s", a.Status, a.Body)
-	}
+	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
+	assert.That(t, a.Code() == "owned_by_other_gateway", "answered %d %s", a.Status, a.Body)
 	assert.That(t, strings.Contains(string(asked.send(t, "GET", "/metrics").Body), `lockkeeper_forwarded_total{result="unreachable"}`),
 		"it is not counted")
 }
@@ -481,9 +476,8 @@ func TestAClientThatGoesAwayEndsItsPollAtTheOwner(t *testing.T) {
 				<-begun
 				leave(asked, cancel)
 				<-ended
-				if a := <-answers; a != nil && (a.Code() != "draining" || a.Header.Get("Retry-After") != "0") {
-					t.Errorf("answered %d %s", a.Status, a.Body)
-				}
+				a := <-answers
+				assert.That(t, a == nil || a.Code() == "draining" && a.Header.Get("Retry-After") == "0", "answered %+v", a)
 			}
 		})
 	}

@@ -324,9 +324,8 @@ func TestD23FormsAndMergePatchesAreTaken(t *testing.T) {
 	g.expect(t, 200, "", "PUT", "/v1/locks/x", form("limit=4"))
 	g.expect(t, 200, "", "POST", "/v1/leases/self/heartbeat", form("ttl=10s"), apitest.Token(someToken))
 	for body, code := range map[string]string{"ttl=10s&ttl=11s": "repeated_field", "owner=you": "repeated_field", "tll=10s": "unknown_field", "ttl=%zz": "malformed_request", "mode=%ff": "malformed_request", "limit=x": "invalid_field"} {
-		if a := g.send(t, "POST", "/v1/locks/x/leases?owner=me", form(body)); a.Code() != code {
-			t.Errorf("%s: %s, want %s", body, a.Body, code)
-		}
+		a := g.send(t, "POST", "/v1/locks/x/leases?owner=me", form(body))
+		assert.That(t, a.Code() == code, "%s: %s, want %s", body, a.Body, code)
 	}
 	g.expect(t, 422, "invalid_field", "POST", "/v1/heartbeats", form("tokens="+someToken))
 	// A shell that would evaluate the answer gets lines, whatever else is wrong.
@@ -411,9 +410,8 @@ func TestD27MetadataMayBeAnObject(t *testing.T) {
 	}
 	large := `{"metadata":{"a":"` + strings.Repeat("x", locks.MaxMetadata) + `"}}`
 	for _, body := range []string{large, `{"metadata":[1]}`, `{"metadata":1}`, `{"metadata":{"a":}}`} {
-		if a := g.send(t, "POST", "/v1/locks/x/leases", apitest.JSON(body)); a.Status != 422 && a.Status != 400 {
-			t.Errorf("%.40s: %d", body, a.Status)
-		}
+		a := g.send(t, "POST", "/v1/locks/x/leases", apitest.JSON(body))
+		assert.That(t, a.Status == 422 || a.Status == 400, "%.40s: %d", body, a.Status)
 	}
 }
 
@@ -482,9 +480,7 @@ func TestTheTypeOfAProblemIsAPageOfTheGateway(t *testing.T) {
 	for _, k := range catalogue() {
 		a := g.expect(t, 200, "", "GET", "/problems/"+k.code)
 		for _, part := range []string{k.title, k.code, k.cause, k.help, `"type": "/problems/` + k.code + `"`} {
-			if part == "" || !strings.Contains(string(a.Body), part) {
-				t.Errorf("%s lacks %q:\n%s", k.code, part, a.Body)
-			}
+			assert.That(t, part != "" && strings.Contains(string(a.Body), part), "%s lacks %q:\n%s", k.code, part, a.Body)
 		}
 	}
 	a := g.send(t, "GET", "/problems/held_by_other", apitest.Header("Accept", "text/html,*/*;q=0.8"))
@@ -502,9 +498,7 @@ func TestD26HTTP2WithPriorKnowledge(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	response, err := client.Get(g.url + "/v1/info")
-	if err != nil || response.ProtoMajor != 2 || response.StatusCode != 200 {
-		t.Fatalf("%v %+v", err, response)
-	}
+	assert.Must(t, err == nil && response.ProtoMajor == 2 && response.StatusCode == 200, "%v %+v", err, response)
 	response.Body.Close()
 	// A client that goes away gives its wait up, as over HTTP/1.
 	asked, gone := make(chan bool, 1), make(chan bool, 1)
@@ -547,9 +541,7 @@ func TestD16TheHistoryOfALockIsItsLastEventsTheNewestFirst(t *testing.T) {
 		for _, e := range read[api.EventList](t, g.send(t, "GET", path)).Items {
 			got += e.LeaseID
 		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", path, got, want)
-		}
+		assert.That(t, got == want, "%s: %q, want %q", path, got, want)
 	}
 	g.expect(t, 422, "invalid_field", "GET", "/v1/locks/x/history?limit=1001")
 }

@@ -41,16 +41,14 @@ func TestAnyOtherRefusalIsLoggedByItself(t *testing.T) {
 	g, log := logged(t, slog.LevelInfo)
 	for _, path := range []string{"/v1/locks/deploy/leases?ttl=5", "/v1/locks/deploy/leases?surprise=1"} {
 		g.send(t, "POST", path)
-		if line := log.next(t); line["msg"] != "request" || line["status"] != 422.0 {
-			t.Errorf("%s: %v", path, line)
-		}
+		line := log.next(t)
+		assert.That(t, line["msg"] == "request" && line["status"] == 422.0, "%s: %v", path, line)
 	}
 	g, log = logged(t, slog.LevelDebug)
 	g.send(t, "GET", "/v1/locks", host("rebind.example"))
 	log.next(t) // the sum
-	if line := log.next(t); line["msg"] != "request" || line["level"] != "DEBUG" || line["code"] != "host_not_allowed" {
-		t.Errorf("at debug: %v", line)
-	}
+	line := log.next(t)
+	assert.That(t, line["msg"] == "request" && line["level"] == "DEBUG" && line["code"] == "host_not_allowed", "at debug: %v", line)
 }
 
 func TestALineAMinuteTellsOfAllRefusalsSinceTheLast(t *testing.T) {

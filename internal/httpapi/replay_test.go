@@ -108,9 +108,8 @@ func TestARequestForAnotherGatewayIsNotActedUpon(t *testing.T) {
 		owner.id = id
 		status, body := testkit.SendRaw(t, owner.address(), captured)
 		assert.That(t, status == 503 && strings.Contains(body, `"code":"owned_by_other_gateway"`), "%q: answered %d %s", id, status, body)
-		if calls := owner.asked(); len(calls) != 0 {
-			t.Errorf("%q: the manager was asked %q", id, calls)
-		}
+		calls := owner.asked()
+		assert.That(t, len(calls) == 0, "%q: the manager was asked %q", id, calls)
 		if a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken)); a.Status != 503 || a.Code() != "owned_by_other_gateway" || a.Header.Get("Retry-After") != "1" {
 			t.Errorf("%q: the client is told %d %s", id, a.Status, a.Body)
 		}
@@ -121,9 +120,8 @@ func TestARequestForAnotherGatewayIsNotActedUpon(t *testing.T) {
 		return locks.Route{Gateway: "owner-again", Address: tap.Addr(), Lease: someID, Zxid: 43}, true
 	}
 	for _, o := range calls() {
-		if a := asked.send(t, o.method, o.path, o.options...); a.Status/100 != 2 {
-			t.Errorf("%s after a new session: answered %d %s", o.name, a.Status, a.Body)
-		}
+		a := asked.send(t, o.method, o.path, o.options...)
+		assert.That(t, a.Status/100 == 2, "%s after a new session: answered %d %s", o.name, a.Status, a.Body)
 	}
 }
 

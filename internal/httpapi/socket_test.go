@@ -252,9 +252,8 @@ func TestWhatASocketHoldsBackLeavesInOneWrite(t *testing.T) {
 		writes = nil
 		c.hold(deadline)
 		for _, n := range held.sizes {
-			if got, err := c.Write(make([]byte, n)); got != n || err != nil {
-				t.Errorf("%d %v", got, err)
-			}
+			got, err := c.Write(make([]byte, n))
+			assert.That(t, got == n && err == nil, "%d %v", got, err)
 		}
 		if err := c.release(); err != nil || fmt.Sprint(writes) != fmt.Sprint(held.want) {
 			t.Errorf("%v was written as %v, want %v (%v)", held.sizes, writes, held.want, err)

@@ -50,9 +50,8 @@ func TestADrainAnswersEveryWaitingRequestAndRefusesMore(t *testing.T) {
 	}
 	g.server.Drain()
 	for _, answer := range answers {
-		if a := <-answer; a == nil || a.Status != 503 || a.Code() != "draining" || a.Header.Get("Retry-After") != "0" {
-			t.Errorf("%+v", a)
-		}
+		a := <-answer
+		assert.That(t, a != nil && a.Status == 503 && a.Code() == "draining" && a.Header.Get("Retry-After") == "0", "%+v", a)
 	}
 	g.expect(t, 503, "draining", "GET", "/v1/locks/deploy?wait=5m&since=x")
 	g.expect(t, 503, "draining", "GET", "/readyz")

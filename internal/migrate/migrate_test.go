@@ -111,9 +111,8 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 				case rest == zk.NodeNamespaces+"/python":
 					data = `{"dialect":"kazoo","later":[1],"root":"` + outside + `"}`
 				}
-				if have, ok := after[to.Root+rest]; !ok || have != data {
-					t.Errorf("%s is %q (%v), want %q", rest, have, ok, data)
-				}
+				have, ok := after[to.Root+rest]
+				assert.That(t, ok && have == data, "%s is %q (%v), want %q", rest, have, ok, data)
 			}
 			for _, lock := range []string{"/locks/a", "/locks/b", "/locks/c", "/locks/r", "/locks/p", "/locks/all", "/more/deep/y"} {
 				want, have := queue(t, s.Offline, s.fleet, from.Root+lock), queue(t, o, s.fleet, to.Root+lock)

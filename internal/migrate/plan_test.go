@@ -104,9 +104,8 @@ func TestAPlanKeepsEveryOrderAndEveryTokenApart(t *testing.T) {
 			for _, op := range s.ops {
 				if op.Sequential {
 					id := op.Path[strings.Index(op.Path, "v1.")+3:][:recipe.LeaseIDLen]
-					if before, ok := at[id]; ok && before != n {
-						t.Fatalf("the lease %s is created in steps %d and %d", id, before, n)
-					}
+					before, ok := at[id]
+					assert.Must(t, !ok || before == n, "the lease %s is created in steps %d and %d", id, before, n)
 					at[id] = n
 				}
 			}

@@ -175,9 +175,8 @@ func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsAnEvent(t *testing.T) {
 	receiver.set(true)
 	hub := events.New(events.Options{})
 	m := newMemberOf(t, server, 2, hub)
-	if _, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Enabled: true}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Enabled: true})
+	assert.NoError(t, err)
 	for i := range 5 {
 		m.cycle(t, fmt.Sprint("lock-", i)) // fails the test when the release fails
 	}

@@ -107,16 +107,14 @@ func TestWhatIsAllowedIsLetThrough(t *testing.T) {
 	} {
 		a := mustAddresses(t, c.private, c.allow...)
 		s := &Subscription{URL: "http://" + c.host + ":" + port, Secrets: []Secret{NewSecret()}}
-		if err := s.Normalize(a); (err == nil) != c.through {
-			t.Errorf("%+v: %v", c, err)
-		}
+		err := s.Normalize(a)
+		assert.That(t, (err == nil) == c.through, "%+v: %v", c, err)
 		got := newSender(t, a).Send(t.Context(), s, testMessage())
 		assert.That(t, (got.Result == Delivered) == c.through, "%+v: %+v", c, got)
 	}
 	for _, entry := range []string{"", "10.0.0.0/33", "a b", "http://x", "*.example.com", "::ffff:10.0.0.0/104", "2130706433", "fe80::1%lo"} {
-		if _, err := NewAddresses(false, []string{entry}); err == nil {
-			t.Errorf("--webhook-allow %q was accepted", entry)
-		}
+		_, err := NewAddresses(false, []string{entry})
+		assert.That(t, err != nil, "--webhook-allow %q was accepted", entry)
 	}
 }
 

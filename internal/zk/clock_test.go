@@ -3,6 +3,8 @@ package zk
 import (
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 func TestTheSameInstantHasTheSameTimeOfDayAtEachReading(t *testing.T) {
@@ -14,11 +16,9 @@ func TestTheSameInstantHasTheSameTimeOfDayAtEachReading(t *testing.T) {
 	}
 	want := time.Unix(0, int64(wall+deadline)).UTC()
 	for _, jitter := range []time.Duration{0, time.Microsecond, -time.Millisecond, 40 * time.Millisecond} {
-		if got := at(time.Hour+3*jitter, jitter); !got.Equal(want) {
-			t.Errorf("%v apart: %v, want %v", jitter, got, want)
-		}
+		got := at(time.Hour+3*jitter, jitter)
+		assert.That(t, got.Equal(want), "%v apart: %v, want %v", jitter, got, want)
 	}
-	if got := at(time.Hour, time.Hour); !got.Equal(want.Add(time.Hour)) {
-		t.Errorf("the wall clock was set, and the time is %v", got)
-	}
+	got := at(time.Hour, time.Hour)
+	assert.That(t, got.Equal(want.Add(time.Hour)), "the wall clock was set, and the time is %v", got)
 }

@@ -233,9 +233,8 @@ func TestWhatIsDoneToAWebhookIsAskedFirst(t *testing.T) {
 		} else {
 			page.until(`document.querySelector("#done").textContent === `+quote(c.done), c.done)
 		}
-		if got, _ := api.last(); got != c.sends {
-			t.Errorf("%s sent %s", c.act, got)
-		}
+		got, _ := api.last()
+		assert.That(t, got == c.sends, "%s sent %s", c.act, got)
 		assert.That(t, c.tone == "" || eval[bool](page, `document.querySelector("#done").classList.contains("`+c.tone+`")`),
 			"%s: it does not look %s", c.done, c.tone)
 		if c.act == "hook-rotate" {

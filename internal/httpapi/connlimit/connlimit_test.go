@@ -412,9 +412,8 @@ func TestAServerOfHTTP2KeepsToTheBound(t *testing.T) {
 	for range 5 { // each takes the place of the one before, and none that of the busy one
 		assert.NoError(t, get(client(), "/"))
 	}
-	if s := limiter.State(); s.Open > 2 {
-		t.Errorf("%+v", s)
-	}
+	s := limiter.State()
+	assert.That(t, s.Open <= 2, "%+v", s)
 	close(release)
 	assert.NoError(t, <-waits)
 	assert.NoError(t, <-waits)

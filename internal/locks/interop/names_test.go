@@ -27,9 +27,8 @@ func TestHBasesTableLockIsRead(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, wrong := range []string{"", "PBU", "\xff\xff\xff\xff\xff", "\xff\x00\x00\x00\x01", "PBUF\x0a\x0f", "PBUF\xff", "PBUF\x0a\x02\x0a\x05"} {
-		if got := decodeHBase([]byte(wrong)); got != nil {
-			t.Errorf("%q is %+v", wrong, got.TableLock)
-		}
+		got := decodeHBase([]byte(wrong))
+		assert.That(t, got == nil, "%q is %+v", wrong, got)
 	}
 }
 

@@ -60,9 +60,8 @@ func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
 				t.Errorf("%+v", q)
 			}
 		}
-		if q := g.lockState("deploy"); !about(q.Holders[0].ExpiresIn, 19*time.Second) {
-			t.Errorf("%v are left", q.Holders[0].ExpiresIn)
-		}
+		q := g.lockState("deploy")
+		assert.That(t, about(q.Holders[0].ExpiresIn, 19*time.Second), "%v are left", q.Holders[0].ExpiresIn)
 		if f, err := g.m.Fence(t.Context(), locks.FenceRequest{Lock: "deploy", Token: l.FencingToken}); err != nil || f.Current || f.Reason != "delayed" && f.Reason != "ended" {
 			t.Errorf("its token: %+v %v", f, err)
 		}

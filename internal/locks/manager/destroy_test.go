@@ -82,9 +82,8 @@ func TestNobodyIsGrantedWhileALockIsDestroyed(t *testing.T) {
 		}
 		one.wantState(leases[0], locks.Ended, locks.ReasonDestroyed)
 		_, err = one.heartbeat(leases[0])
-		if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonDestroyed || !strings.Contains(e.Detail, "no more") {
-			t.Errorf("its client is told %+v", e)
-		}
+		e := wantCode(t, err, locks.CodeEnded)
+		assert.That(t, e.Reason == locks.ReasonDestroyed && strings.Contains(e.Detail, "no more"), "its client is told %+v", e)
 		assert.Equal(t, two.look(leases[1]).State, locks.Ended)
 		ended, destroyed := 0, 0
 		for _, e := range one.told()[events_:] {

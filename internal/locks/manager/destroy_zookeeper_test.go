@@ -122,9 +122,8 @@ func TestTwentyThousandContendersAreDestroyedAndOthersGoOn(t *testing.T) {
 	close(done)
 	others.Wait()
 	assert.Must(t, err == nil && (repeated > 0 || answer.Ended == contenders && answer.Foreign >= foreign), "%+v %v", answer, err)
-	if n := largest.Load(); n > 256<<10 || n < 1<<10 {
-		t.Errorf("the largest request had %d bytes", n)
-	}
+	n := largest.Load()
+	assert.That(t, n <= 256<<10 && n >= 1<<10, "the largest request had %d bytes", n)
 	assert.That(t, slowBeat <= 2*time.Second && slowCycle <= 5*time.Second && beats != 0 && cycles != 0,
 		"%d heartbeats, one took %v; %d cycles of another lock, one took %v", beats, slowBeat, cycles, slowCycle)
 	testkit.Eventually(t, 20*time.Second, func() bool { return watching.Info(t.Context()).Contenders == 1 }, "the other gateway has seen it")

@@ -46,9 +46,8 @@ func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 				assert.That(t, reader.lease.FencingToken > l.FencingToken, "tokens fall")
 				assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside readers")
 				checkAll(t, s, one, two)
-				if _, err := one.heartbeat(l); err != nil {
-					t.Fatal(err)
-				}
+				_, err := one.heartbeat(l)
+				assert.NoError(t, err)
 				two.mustRelease(reader.lease)
 				assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside the downgraded lease")
 				one.mustRelease(l)

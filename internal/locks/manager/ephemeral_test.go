@@ -26,9 +26,8 @@ func TestAnEphemeralLeaseGoesWithItsGatewaysSession(t *testing.T) {
 		assert.That(t, l.Ephemeral && !l.FailoverSafe && l.Warning != "" && l.ExpiresIn != 0 && strings.Contains(l.Znode, ".e-lock-"),
 			"%+v", l)
 		assert.That(t, s.node(l.Znode).owner != "", "its node is not ephemeral")
-		if beat, err := g.heartbeat(l); err != nil || beat.State != locks.Held {
-			t.Errorf("%+v %v", beat, err)
-		}
+		beat, err := g.heartbeat(l)
+		assert.That(t, err == nil && beat.State == locks.Held, "%+v %v", beat, err)
 		req := ephemeral()
 		req.Wait, req.Ephemeral = time.Hour, false
 		next := g.begin(req)

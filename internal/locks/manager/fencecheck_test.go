@@ -98,9 +98,8 @@ func TestATokenThatIsNewToAGatewayIsNotRefusedFromMemory(t *testing.T) {
 		default:
 		}
 		two.w.release()
-		if answer := <-answered; !answer.Current {
-			t.Errorf("%+v", answer)
-		}
+		answer := <-answered
+		assert.That(t, answer.Current, "%+v", answer)
 	})
 }
 
@@ -212,9 +211,8 @@ func TestALeaseThatIsEndingIsNotCalledCurrent(t *testing.T) {
 				default:
 				}
 				close(release)
-				if answer := <-answered; answer.Current == done {
-					t.Errorf("%+v", answer)
-				}
+				answer := <-answered
+				assert.That(t, answer.Current != done, "%+v", answer)
 			})
 		})
 	}
@@ -360,15 +358,13 @@ func TestATokenOfSeveralLocksIsCurrentInNoneOfThemOnceItHasEnded(t *testing.T) {
 			return current
 		}
 		for _, g := range []*gate{one, two} {
-			if c := ask(g); !c["a"] || !c["b"] {
-				t.Errorf("current: %v, and it is held", c)
-			}
+			c := ask(g)
+			assert.That(t, c["a"] && c["b"], "current: %v, and it is held", c)
 		}
 		one.mustRelease(l)
 		for _, g := range []*gate{one, two} {
-			if c := ask(g); c["a"] || c["b"] {
-				t.Errorf("current: %v, and its client let go", c)
-			}
+			c := ask(g)
+			assert.That(t, !c["a"] && !c["b"], "current: %v, and its client let go", c)
 		}
 	})
 }

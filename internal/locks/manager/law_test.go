@@ -237,9 +237,8 @@ func (g *gate) checkLaw() {
 		assert.That(g.t, there == (last == events.LockHazard), "%q: the last that was told is %v", of, last)
 	}
 	for path := range there {
-		if f := fates[path]; f == nil || !f.queued {
-			g.t.Errorf("%s: it is there, and was never told to be", path)
-		}
+		f := fates[path]
+		assert.That(g.t, f != nil && f.queued, "%s: it is there, and was never told to be", path)
 	}
 }
 

@@ -132,9 +132,8 @@ func TestAnAsyncTicketKeepsItsPlaceWhilePolledAndIsGranted(t *testing.T) {
 		}()
 		synctest.Wait()
 		g.mustRelease(holder)
-		if v := <-granted; v.State != locks.Held || v.ExpiresIn != time.Hour {
-			t.Fatalf("granted %+v", v)
-		}
+		v := <-granted
+		assert.Must(t, v.State == locks.Held && v.ExpiresIn == time.Hour, "granted %+v", v)
 		// Somebody listened: the grant has its whole TTL.
 		time.Sleep(59 * time.Minute)
 		g.wantState(ticket, locks.Held, "")

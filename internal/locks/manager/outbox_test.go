@@ -53,9 +53,8 @@ func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testin
 			return locks.ReasonRevoked
 		},
 		"a destruction": func(g *gate, l locks.Lease) locks.Reason {
-			if _, err := g.m.Destroy(g.t.Context(), locks.DestroyRequest{Lock: "deploy"}); err != nil {
-				t.Error(err)
-			}
+			_, err := g.m.Destroy(g.t.Context(), locks.DestroyRequest{Lock: "deploy"})
+			assert.Nil(t, err)
 			return locks.ReasonDestroyed
 		},
 	} {

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -21,9 +22,7 @@ func (g *gate) releaseFor(l locks.Lease) error {
 func (g *gate) mustReleaseFor(l locks.Lease) {
 	g.t.Helper()
 	for range 2 {
-		if err := g.releaseFor(l); err != nil {
-			g.t.Fatalf("released for its owner: %v", err)
-		}
+		assert.NoError(g.t, g.releaseFor(l), "released for its owner")
 	}
 }
 
@@ -43,18 +42,14 @@ func TestALeaseIsReleasedInThePlaceOfAnOwnerThatIsDead(t *testing.T) {
 				one.crash()
 				begun := time.Now()
 				two.mustReleaseFor(l)
-				if took := time.Since(begun); took > 2*freePlaceAfter {
-					t.Errorf("it took %v", took)
-				}
+				took := time.Since(begun)
+				assert.That(t, took <= 2*freePlaceAfter, "it took %v", took)
 				two.wantState(next, locks.Held, "")
 				_, err := two.heartbeat(l)
-				if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonReleased {
-					t.Errorf("its client is told %+v", e)
-				}
+				assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonReleased, "its client is told")
 				wantWords(t, two.tells(endTypes...)[:1], "lease.released released")
-				if p := two.mustPostmortem(l); p.Reason != locks.ReasonReleased || p.FencingToken != l.FencingToken && len(req.Group) == 0 {
-					t.Errorf("%+v", p)
-				}
+				p := two.mustPostmortem(l)
+				assert.That(t, p.Reason == locks.ReasonReleased && (p.FencingToken == l.FencingToken || len(req.Group) != 0), "%+v", p)
 				time.Sleep(time.Minute) // it is succeeded
 				if n := len(two.tells(events.LeaseReleased)); n != max(1, len(req.Group)) {
 					t.Errorf("told %d times", n)
@@ -79,12 +74,8 @@ func TestAnOwnerThatIsOnlyCutOffLearnsThatItsLeaseWasReleased(t *testing.T) {
 				two.mustReleaseFor(l)
 				for _, g := range []*gate{one, two} {
 					g.wantState(l, locks.Ended, locks.ReasonReleased)
-					if err := g.release(l); err != nil {
-						t.Errorf("a repeated release: %v", err)
-					}
-					if err := g.release(waits); err != nil {
-						t.Errorf("a repeated release: %v", err)
-					}
+					assert.Nil(t, g.release(l), "a repeated release")
+					assert.Nil(t, g.release(waits), "a repeated release")
 				}
 				wantWords(t, one.reasons("deploy"), "cancelled", "released")
 				two.wantState(next, locks.Held, "")
@@ -113,9 +104,7 @@ func TestAReleaseWhoseClosingWriteIsLostIsDoneOnce(t *testing.T) {
 				}
 				s.mu.Unlock()
 				two.mustReleaseFor(l)
-				if lost != 1 || s.waiting("deploy") != 0 {
-					t.Errorf("%d lost, %d contenders are left", lost, s.waiting("deploy"))
-				}
+				assert.That(t, lost == 1 && s.waiting("deploy") == 0, "%d lost, %d contenders are left", lost, s.waiting("deploy"))
 				checkAll(t, s, two)
 			})
 		})
@@ -138,9 +127,8 @@ func TestAReleaseDoesNotOverwriteWhatTheOwnerWrote(t *testing.T) {
 		}
 		s.mu.Unlock()
 		e := wantCode(t, two.releaseFor(l), locks.CodeEnded)
-		if e.Reason != locks.ReasonExpired || tries != 1 || s.waiting("deploy") != 1 {
-			t.Errorf("%+v after %d tries, %d contenders", e, tries, s.waiting("deploy"))
-		}
+		assert.That(t, e.Reason == locks.ReasonExpired && tries == 1 && s.waiting("deploy") == 1,
+			"%+v after %d tries, %d contenders", e, tries, s.waiting("deploy"))
 		one.wantState(l, locks.Ended, locks.ReasonExpired)
 	})
 }
@@ -160,9 +148,8 @@ func TestALockDelayFollowsAReleaseInThePlaceOfTheOwner(t *testing.T) {
 					t.Errorf("told %d times, %d contenders are there", n, s.waiting("deploy"))
 				}
 				wait := <-two.patient()
-				if after := wait.Sub(released); after < testDelay || after > testDelay+time.Minute {
-					t.Errorf("granted %v later", after)
-				}
+				after := wait.Sub(released)
+				assert.That(t, after >= testDelay && after <= testDelay+time.Minute, "granted %v later", after)
 				if n := len(two.tells(events.LeaseReleased)); n != 1 {
 					t.Errorf("told %d times", n)
 				}
@@ -209,12 +196,8 @@ func TestAReleaseIsServedBeforeTheTakeover(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		for range 2 {
-			if err := two.release(l); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, two.release(l))
 		}
-		if s.waiting("deploy") != 0 {
-			t.Error("its place stays")
-		}
+		assert.That(t, s.waiting("deploy") == 0, "its place stays")
 	})
 }

@@ -47,23 +47,20 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 			assert.Nil(one.t, two.breakLease(l, "burnt down"))
 			time.Sleep(10 * time.Millisecond)
 			_, err := one.heartbeat(l)
-			if e := wantCode(one.t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
-				one.t.Errorf("its client is told %+v", e)
-			}
+			e := wantCode(one.t, err, locks.CodeEnded)
+			assert.That(one.t, e.Reason == locks.ReasonRevoked && strings.Contains(e.Detail, "burnt down"), "its client is told %+v", e)
 		}, "revoked burnt down"},
 		"reaped by another gateway": {func(one, two *gate) {
 			one.mustHold(deploy())
 			synctest.Wait()
-			if a, err := two.m.Reap(two.t.Context(), locks.ReapRequest{Lock: "deploy", Reason: "old"}); err != nil || len(a.Reaped) != 1 {
-				one.t.Errorf("%+v %v", a, err)
-			}
+			a, err := two.m.Reap(two.t.Context(), locks.ReapRequest{Lock: "deploy", Reason: "old"})
+			assert.That(one.t, err == nil && len(a.Reaped) == 1, "%+v %v", a, err)
 		}, "revoked old"},
 		"destroyed by another gateway": {func(one, two *gate) {
 			l := one.mustHold(deploy())
 			synctest.Wait()
-			if a, err := two.m.Destroy(two.t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "no more"}); err != nil || a.Ended != 1 {
-				one.t.Errorf("%+v %v", a, err)
-			}
+			a, err := two.m.Destroy(two.t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "no more"})
+			assert.That(one.t, err == nil && a.Ended == 1, "%+v %v", a, err)
 			time.Sleep(10 * time.Millisecond)
 			one.wantState(l, locks.Ended, locks.ReasonDestroyed)
 			if n := len(one.tells(events.LockDestroyed)); n != 1 {
@@ -79,9 +76,8 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 			one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Second, LockDelay: 20 * time.Second})
 			two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 			time.Sleep(5 * time.Second)
-			if told := two.reasons("deploy"); len(told) != 1 {
-				one.t.Errorf("its place stays, and its end is told as %v", told)
-			}
+			told := two.reasons("deploy")
+			assert.That(one.t, len(told) == 1, "its place stays, and its end is told as %v", told)
 		}, "expired"},
 		"several locks": {func(one, two *gate) {
 			l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "deploy"}, {Lock: "other"}}})
@@ -102,9 +98,8 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 				three.mustRelease(last)
 				time.Sleep(time.Minute)
 				wantSameStory(t, "deploy", one, two, three)
-				if told := one.reasons("deploy"); !slices.Contains(told, test.want) {
-					t.Errorf("told %q, want %q", told, test.want)
-				}
+				told := one.reasons("deploy")
+				assert.That(t, slices.Contains(told, test.want), "told %q, want %q", told, test.want)
 				checkAll(t, s, one, two, three)
 			})
 		})
@@ -271,9 +266,8 @@ func TestHearsayEndsNothing(t *testing.T) {
 			lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
 			assert.That(t, err == nil && len(lock.Holders) == 1 && lock.Holders[0].LeaseID == l.ID && len(lock.Waiters) == 1,
 				"the queue is %+v %v", lock, err)
-			if told := g.tells(endTypes...); len(told) > 0 {
-				t.Errorf("told %v", told)
-			}
+			told := g.tells(endTypes...)
+			assert.That(t, len(told) <= 0, "told %v", told)
 		}
 		if _, err := one.heartbeat(l); err != nil {
 			t.Errorf("its heartbeat: %v", err)
@@ -285,9 +279,8 @@ func TestHearsayEndsNothing(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		two.wantState(waiter, locks.Held, "")
 		assert.Slices(t, one.reasons("deploy"), []string{"released"}, "its own gateway tells")
-		if told := two.reasons("deploy"); len(told) != 1 {
-			t.Errorf("another one tells %q", told)
-		}
+		told := two.reasons("deploy")
+		assert.That(t, len(told) == 1, "another one tells %q", told)
 	})
 }
 
@@ -517,8 +510,6 @@ func TestAnExpiryThatCameAfterATerminationIsToldAsThat(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(3 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonRevoked)
-		if told := one.reasons("deploy"); !slices.Equal(told, []string{"revoked stuck"}) {
-			t.Errorf("told %q", told)
-		}
+		assert.Slices(t, one.reasons("deploy"), []string{"revoked stuck"}, "told")
 	})
 }

@@ -404,9 +404,8 @@ func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
 		wantCode(t, err, locks.CodeNotOwner)
 		one.mustRelease(l)
 		time.Sleep(keyLife + 5*time.Second)
-		if keys := s.names("/lockkeeper/keys"); len(keys) != 0 {
-			t.Fatalf("keys %v", keys)
-		}
+		keys := s.names("/lockkeeper/keys")
+		assert.Must(t, len(keys) == 0, "keys %v", keys)
 		two.mustHold(req)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
@@ -486,8 +485,7 @@ func TestASessionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 			t.Fatalf("the gateway ended: %v", err)
 		default:
 		}
-		if _, err := g.heartbeat(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.heartbeat(l)
+		assert.NoError(t, err)
 	})
 }

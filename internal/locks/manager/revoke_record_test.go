@@ -128,15 +128,13 @@ func TestARevocationBehindAnOwnWriteIsFound(t *testing.T) {
 		var once atomic.Bool
 		h.hooks.Store(&hooks{result: func(w *zk.Write, _ *zk.Result) {
 			if len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData && !once.Swap(true) {
-				if _, err := two.revoke("why", time.Minute); err != nil {
-					t.Error(err)
-				}
+				_, err := two.revoke("why", time.Minute)
+				assert.Nil(t, err)
 				time.Sleep(100 * time.Millisecond) // its event comes before this write's answer
 			}
 		}})
-		if _, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		_, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Hour)
+		assert.NoError(t, err)
 		asked := one.asked(l)
 		assert.That(t, once.Load() && asked.Reason == "why" && asked.Forced, "its holder is told %+v", asked)
 	})

@@ -62,9 +62,8 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 			t.Errorf("the owner does not know itself: %+v", route)
 		}
 		for _, invented := range []string{"", "x", l.ID[:len(l.ID)-1]} {
-			if route, ok := two.m.RouteOf(invented); ok {
-				t.Errorf("%q is routed to %+v", invented, route)
-			}
+			route, ok := two.m.RouteOf(invented)
+			assert.That(t, !ok, "%q is routed to %+v", invented, route)
 		}
 		stranger, err := recipe.NewGatewayID(rand.Reader)
 		assert.NoError(t, err)

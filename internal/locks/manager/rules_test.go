@@ -189,9 +189,8 @@ func TestVerifyAndConsistentReadsSeeWhatWasAcknowledgedBefore(t *testing.T) {
 		}()
 		time.Sleep(300 * time.Millisecond)
 		g.w.release()
-		if v := <-verified; v.State == locks.Held {
-			t.Errorf("verified as held after its end: %+v", v)
-		}
+		v := <-verified
+		assert.That(t, v.State != locks.Held, "verified as held after its end: %+v", v)
 		assert.Equal(t, (<-consistent).State, locks.LockFree, "held after its end")
 	})
 }

@@ -150,15 +150,13 @@ func TestALoweredLimitTakesNoPermitBackAlsoAfterATakeover(t *testing.T) {
 		two.crash()
 		for range 90 {
 			time.Sleep(time.Second)
-			if _, err := one.heartbeat(c); err != nil {
-				t.Fatal(err)
-			}
+			_, err := one.heartbeat(c)
+			assert.NoError(t, err)
 		}
 		one.wantState(a, locks.Held, "")
 		one.wantState(b, locks.Held, "")
-		if beat, err := one.heartbeat(b); err != nil || beat.State != locks.Held {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := one.heartbeat(b)
+		assert.Must(t, err == nil && beat.State == locks.Held, "%+v %v", beat, err)
 		one.wantState(c, locks.Waiting, "")
 		one.mustRelease(a)
 		synctest.Wait()
@@ -310,9 +308,8 @@ func TestALimitIsChangedInOneTransactionAndOneOfTwoChangesLasts(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 8 {
 				wg.Go(func() {
-					if _, err := gates[i%2].configure(10 + i); err != nil {
-						t.Errorf("configure: %v", err)
-					}
+					_, err := gates[i%2].configure(10 + i)
+					assert.Nil(t, err, "configure")
 				})
 			}
 			wg.Wait()
@@ -520,13 +517,11 @@ func TestAGroupCarriesTheLimitOfEachOfItsSemaphores(t *testing.T) {
 
 func TestALimitsNodeHasOneSpelling(t *testing.T) {
 	for _, name := range []string{"limit-", "limit-0", "limit-03", "limit-+3", "limit--3", "limit-3 ", "limit-1048577", "limit-99999999999999999999", "Limit-3", "3"} {
-		if n, ok := queues.ParseLimit(name); ok {
-			t.Errorf("%q is read as %d", name, n)
-		}
+		n, ok := queues.ParseLimit(name)
+		assert.That(t, !ok, "%q is read as %d", name, n)
 	}
 	for _, n := range []int{1, 3, locks.MaxLimit} {
-		if got, ok := queues.ParseLimit(fmt.Sprint("limit-", n)); !ok || got != n {
-			t.Errorf("limit-%d is read as %d, %v", n, got, ok)
-		}
+		got, ok := queues.ParseLimit(fmt.Sprint("limit-", n))
+		assert.That(t, ok && got == n, "limit-%d is read as %d, %v", n, got, ok)
 	}
 }

@@ -58,9 +58,7 @@ func TestAGrantTellsWhenItsTTLBegan(t *testing.T) {
 		done := make(chan locks.Lease, 1)
 		go func() {
 			l, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: ticket.ID, Token: ticket.Token, Wait: time.Minute, Since: ticket.Rev})
-			if err != nil {
-				t.Error(err)
-			}
+			assert.Nil(t, err)
 			done <- l
 		}()
 		time.Sleep(2 * time.Second)

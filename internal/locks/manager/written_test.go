@@ -134,14 +134,12 @@ func TestAHeartbeatThatWasWrittenOverPromisedTheLongestTTL(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
-		if _, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 20*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		_, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 20*time.Second)
+		assert.NoError(t, err)
 		for range 5 {
 			time.Sleep(10 * time.Second)
-			if _, err := one.heartbeat(l); err != nil {
-				t.Fatal(err)
-			}
+			_, err := one.heartbeat(l)
+			assert.NoError(t, err)
 		}
 		time.Sleep(9 * time.Second)
 		one.w.hold()

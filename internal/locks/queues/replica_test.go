@@ -333,9 +333,8 @@ func TestANamespaceIsLoadedInThreeSteps(t *testing.T) {
 	assert.Must(t, f.r.Recorded("python") && !f.r.KnowsAll() && slices.Equal(f.r.Unread(), []string{"python"}), "its record is to be read")
 	loading := f.r.Loading["python"]
 	for what, bad := range map[string]string{"no record": `{`, "unknown dialect": `{"root":"/python","dialect":"later"}`, "overlaps": `{"root":"/locks/below"}`} {
-		if _, err := f.r.Learn("python", "/lockkeeper", []byte(bad)); err == nil {
-			t.Errorf("%s: no error", what)
-		}
+		_, err := f.r.Learn("python", "/lockkeeper", []byte(bad))
+		assert.That(t, err != nil, "%s: no error", what)
 	}
 	if known, err := f.r.Learn("python", "/lockkeeper", []byte(record)); known || err != nil {
 		t.Fatal(known, err)

@@ -44,16 +44,14 @@ func TestACustomDialectHasTheNamesThatAreConfigured(t *testing.T) {
 			t.Errorf("elsewhere %q is %+v, %v", test.name, got, ok)
 		}
 	}
-	if got, ok := mustNaming(t, hosts).Parse(testFleet, "read-v1."+id39+"-lock-0000000001"); !ok || !got.Unknown || got.Mode != Exclusive {
-		t.Errorf("a native name in a custom namespace is %+v, %v", got, ok)
-	}
+	got, ok := mustNaming(t, hosts).Parse(testFleet, "read-v1."+id39+"-lock-0000000001")
+	assert.That(t, ok && got.Unknown && got.Mode == Exclusive, "a native name in a custom namespace is %+v, %v", got, ok)
 	alone := mustNaming(t, "custom exclusive={id}-W-")
 	if alone.Has(Shared) || alone.Has(Permit) || !alone.Has(Exclusive) || alone.Contenders(Contender{LeaseID: testLease, Mode: Shared}) != nil {
 		t.Error("without shared= there are names for shared contenders")
 	}
-	if n := mustNaming(t, hosts); !n.Has(Shared) || n.Has(Permit) {
-		t.Error("with shared= there are none, or there are permits")
-	}
+	n := mustNaming(t, hosts)
+	assert.That(t, n.Has(Shared) && !n.Has(Permit), "with shared= there are none, or there are permits")
 }
 
 // In a custom dialect the pattern alone tells who reads: a host called read-replica writes, too.

@@ -65,14 +65,12 @@ func TestIDsHaveOneSpelling(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"", "abcdefg", "abcdefghi", "abcdefg1", "ABCDEFGH"} {
-		if _, err := ParseFleetID(s); err == nil {
-			t.Errorf("ParseFleetID(%q) accepts it", s)
-		}
+		_, err := ParseFleetID(s)
+		assert.That(t, err != nil, "ParseFleetID(%q) accepts it", s)
 	}
 	for _, s := range []string{"", "mnopqrstuvwx", "mnopqrstuvwxz", "mnopqrstuvwx7", "mnopqrstuvwx-"} {
-		if _, err := ParseGatewayID(s); err == nil {
-			t.Errorf("ParseGatewayID(%q) accepts it", s)
-		}
+		_, err := ParseGatewayID(s)
+		assert.That(t, err != nil, "ParseGatewayID(%q) accepts it", s)
 	}
 }
 

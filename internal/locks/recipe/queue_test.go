@@ -144,9 +144,8 @@ func checkQueue(t assert.T, q *Queue, want children) {
 	}
 	assert.Must(t, q.Index("absent-0000000000") == -1 && q.Get("absent") == nil && !q.Holds("absent") && !q.LeaseHolds("absent"),
 		"an absent contender is found")
-	if _, ok := q.Position("absent-0000000001"); ok {
-		t.Fatalf("an absent contender has a position")
-	}
+	_, ok := q.Position("absent-0000000001")
+	assert.Must(t, !ok, "an absent contender has a position")
 
 	r := q.row
 	if r == nil { // what a row of it would be

@@ -4,15 +4,14 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 var delays = []script{
 	{"a lock delay follows a lease that expired, and can be broken", func(a *actor) {
 		name := a.lock("delay")
 		l := a.hold(locks.AcquireRequest{Lock: name, TTL: time.Second, LockDelay: time.Hour})
-		if l.LockDelay != time.Hour || l.LockDelayOn != locks.DelayOnExpiry {
-			a.Errorf("%+v", l)
-		}
+		assert.That(a, l.LockDelay == time.Hour && l.LockDelayOn == locks.DelayOnExpiry, "%+v", l)
 		next := a.begin(locks.AcquireRequest{Lock: name, Wait: locks.WaitForever})
 		a.ended(l, locks.ReasonExpired)
 		q := a.see(name, "delayed", func(l locks.Lock) bool { return l.State == locks.LockDelayed && l.QueueLength == 1 })

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // Ends that an administrator makes.
@@ -18,17 +19,13 @@ var ends = []script{
 		a.fine(a.Break(a.Context(), locks.BreakRequest{ID: l.ID, Reason: "it hangs"}), "break")
 		a.ended(l, locks.ReasonRevoked)
 		a.becomes(next, locks.Held)
-		if e := a.refused(a.Release(a.Context(), locks.Anonymous, l.ID, l.Token), locks.CodeEnded); e.Reason != locks.ReasonRevoked {
-			a.Errorf("%+v", e)
-		}
+		assert.Equal(a, a.refused(a.Release(a.Context(), locks.Anonymous, l.ID, l.Token), locks.CodeEnded).Reason, locks.ReasonRevoked)
 		if p, err := a.Postmortem(a.Context(), locks.Anonymous, l.ID); err != nil || p.Detail != "it hangs" {
 			a.Errorf("%+v, %v", p, err)
 		}
 		a.fine(a.Break(a.Context(), locks.BreakRequest{ID: l.ID}), "again")
 		a.letGo(next)
-		if e := a.refused(a.Break(a.Context(), locks.BreakRequest{ID: next.ID}), locks.CodeEnded); e.Reason != locks.ReasonReleased {
-			a.Errorf("%+v", e)
-		}
+		assert.Equal(a, a.refused(a.Break(a.Context(), locks.BreakRequest{ID: next.ID}), locks.CodeEnded).Reason, locks.ReasonReleased)
 		a.refused(a.Break(a.Context(), locks.BreakRequest{Lock: name, Name: "absent-0000000000"}), locks.CodeNoContender)
 		a.refused(a.Break(a.Context(), locks.BreakRequest{ID: "lkabc"}), locks.CodeNotFound)
 	}},

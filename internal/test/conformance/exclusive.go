@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 var exclusive = []script{
@@ -31,16 +32,12 @@ var exclusive = []script{
 		var waiting []locks.Lease
 		for i := range 4 {
 			l := a.queue(locks.AcquireRequest{Lock: name, Owner: fmt.Sprint(i)})
-			if l.Position != i+1 || l.QueueLength != i+1 {
-				a.Errorf("ticket %d: %+v", i, l)
-			}
+			assert.That(a, l.Position == i+1 && l.QueueLength == i+1, "ticket %d: %+v", i, l)
 			waiting = append(waiting, l)
 		}
 		q := a.sees(name, 1, 4)
 		for i, c := range q.Waiters {
-			if c.LeaseID != waiting[i].ID || c.Position != i+1 || c.Owner != fmt.Sprint(i) {
-				a.Errorf("place %d: %+v", i, c)
-			}
+			assert.That(a, c.LeaseID == waiting[i].ID && c.Position == i+1 && c.Owner == fmt.Sprint(i), "place %d: %+v", i, c)
 		}
 		if h := a.beat(holder); h.Waiters != 4 {
 			a.Errorf("the holder is told of %d others", h.Waiters)
@@ -48,9 +45,8 @@ var exclusive = []script{
 		for i, l := range waiting {
 			a.letGo(holder)
 			next := a.becomes(l, locks.Held)
-			if next.FencingToken <= holder.FencingToken || next.Position != 0 {
-				a.Errorf("holder %d: %+v after %d", i, next, holder.FencingToken)
-			}
+			assert.That(a, next.FencingToken > holder.FencingToken && next.Position == 0,
+				"holder %d: %+v after %d", i, next, holder.FencingToken)
 			holder = next
 			holder.Token = l.Token
 			a.beat(holder)
@@ -66,9 +62,7 @@ var exclusive = []script{
 			a.sees(name, 1, 1)
 			a.letGo(l)
 			next := a.granted(b)
-			if next.FencingToken <= l.FencingToken {
-				a.Errorf("%+v", next)
-			}
+			assert.That(a, next.FencingToken > l.FencingToken, "%+v", next)
 			l = next
 		}
 	}},
@@ -122,18 +116,12 @@ var exclusive = []script{
 	{"a lease without heartbeats ends, and the next one holds", func(a *actor) {
 		name := a.lock("expiry")
 		l := a.hold(locks.AcquireRequest{Lock: name, TTL: time.Second, Owner: "gone"})
-		if l.FailoverSafe {
-			a.Error("a lease of a second is said to ride over the crash of a gateway")
-		}
+		assert.That(a, !l.FailoverSafe, "a lease of a second is said to ride over the crash of a gateway")
 		next := a.granted(a.begin(locks.AcquireRequest{Lock: name, Wait: time.Hour}))
 		a.ended(l, locks.ReasonExpired)
 		_, err := a.Heartbeat(a.Context(), locks.Anonymous, l.ID, l.Token, 0)
-		if e := a.refused(err, locks.CodeEnded); e.Reason != locks.ReasonExpired {
-			a.Errorf("%+v", e)
-		}
-		if e := a.refused(a.Release(a.Context(), locks.Anonymous, l.ID, l.Token), locks.CodeEnded); e.Reason != locks.ReasonExpired {
-			a.Errorf("%+v", e)
-		}
+		assert.Equal(a, a.refused(err, locks.CodeEnded).Reason, locks.ReasonExpired)
+		assert.Equal(a, a.refused(a.Release(a.Context(), locks.Anonymous, l.ID, l.Token), locks.CodeEnded).Reason, locks.ReasonExpired)
 		p, err := a.Postmortem(a.Context(), locks.Anonymous, l.ID)
 		a.fine(err, "postmortem")
 		if p.LeaseID != l.ID || p.Lock != name || p.Owner != "gone" || p.Reason != locks.ReasonExpired || p.TTL != time.Second || p.HeldFor < time.Second ||

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 var groups = []script{
@@ -13,13 +14,9 @@ var groups = []script{
 		reader := a.hold(locks.AcquireRequest{Lock: y, Mode: locks.Shared})
 		all := []locks.Want{{Lock: z}, {Lock: y, Mode: locks.Shared}, {Lock: x, Mode: locks.Semaphore, Limit: 2}}
 		group := a.hold(locks.AcquireRequest{Group: all, Owner: "mover"})
-		if group.Lock != "" || group.Mode != "" || len(group.Locks) != 3 {
-			a.Fatalf("%+v", group)
-		}
+		assert.Must(a, group.Lock == "" && group.Mode == "" && len(group.Locks) == 3, "%+v", group)
 		for i, k := range group.Locks {
-			if k.Lock != all[i].Lock || k.FencingToken != group.FencingToken || k.Znode == "" || k.Position != 0 {
-				a.Errorf("%+v", k)
-			}
+			assert.That(a, k.Lock == all[i].Lock && k.FencingToken == group.FencingToken && k.Znode != "" && k.Position == 0, "%+v", k)
 			if f := a.current(k.Lock, k.FencingToken); !f.Current {
 				a.Errorf("%s: %+v", k.Lock, f)
 			}
@@ -70,9 +67,7 @@ var groups = []script{
 				if err == nil {
 					err = a.Release(a.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token)
 				}
-				if err != nil {
-					a.Errorf("client %d: %v", i, err)
-				}
+				assert.Nil(a, err, "client %d", i)
 			})
 		}
 		clients.Wait()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // Leases of any mode.
@@ -16,9 +17,7 @@ var leases = []script{
 		a.fine(a.Release(a.Context(), locks.Anonymous, "", l.Token), "by token alone")
 		a.ended(l, locks.ReasonReleased)
 		_, err := a.Heartbeat(a.Context(), locks.Anonymous, l.ID, l.Token, 0)
-		if e := a.refused(err, locks.CodeEnded); e.Reason != locks.ReasonReleased {
-			a.Errorf("%+v", e)
-		}
+		assert.Equal(a, a.refused(err, locks.CodeEnded).Reason, locks.ReasonReleased)
 	}},
 	{"a token opens its own lease and no other", func(a *actor) {
 		one, two := a.hold(locks.AcquireRequest{Lock: a.lock("one")}), a.hold(locks.AcquireRequest{Lock: a.lock("two")})
@@ -64,9 +63,7 @@ var leases = []script{
 		a.refused(err, locks.CodeKeyReused)
 		a.letGo(l)
 		_, err = a.acquire(req)
-		if e := a.refused(err, locks.CodeEnded); e.Reason != locks.ReasonReleased {
-			a.Errorf("%+v", e)
-		}
+		assert.Equal(a, a.refused(err, locks.CodeEnded).Reason, locks.ReasonReleased)
 		a.sees(name, 0, 0)
 	}},
 	{"a ticket with a key keeps its place when it is asked for again", func(a *actor) {
@@ -97,13 +94,9 @@ var leases = []script{
 		}
 		now, err = a.Update(a.Context(), locks.UpdateRequest{Token: l.Token, Owner: new("you"), Metadata: new(""), TTL: time.Hour})
 		a.fine(err, "update")
-		if now.Metadata != "" || now.Owner != "you" || now.TTL != time.Hour || now.ExpiresIn <= 59*time.Minute {
-			a.Errorf("%+v", now)
-		}
+		assert.That(a, now.Metadata == "" && now.Owner == "you" && now.TTL == time.Hour && now.ExpiresIn > 59*time.Minute, "%+v", now)
 		_, err = a.acquire(locks.AcquireRequest{Lock: name})
-		if e := a.refused(err, locks.CodeHeldByOther); e.Holders[0].Owner != "you" {
-			a.Errorf("the refused client is told %+v", e.Holders)
-		}
+		assert.Equal(a, a.refused(err, locks.CodeHeldByOther).Holders[0].Owner, "you", "the refused client is told")
 		ticket := a.queue(locks.AcquireRequest{Lock: name})
 		if now, err = a.Update(a.Context(), locks.UpdateRequest{Token: ticket.Token, Metadata: new("patient")}); err != nil || now.State != locks.Waiting || now.Metadata != "patient" {
 			a.Errorf("a ticket: %+v, %v", now, err)
@@ -129,9 +122,7 @@ var leases = []script{
 		if now := verify(l); now.State != locks.Held || now.FencingToken != l.FencingToken {
 			a.Errorf("%+v", now)
 		}
-		if now := verify(ticket); now.State != locks.Waiting {
-			a.Errorf("%+v", now)
-		}
+		assert.Equal(a, verify(ticket).State, locks.Waiting)
 		a.letGo(l)
 		if now := verify(l); now.State != locks.Ended || now.Reason != locks.ReasonReleased {
 			a.Errorf("%+v", now)
@@ -208,9 +199,7 @@ var leases = []script{
 		if d := ask(locks.AcquireRequest{Lock: name}); d.State != locks.Waiting || len(d.Holders) != 1 || d.Holders[0].LeaseID != l.ID {
 			a.Errorf("held: %+v", d)
 		}
-		if d := ask(locks.AcquireRequest{Lock: name, Mode: locks.Shared}); d.State != locks.Held {
-			a.Errorf("a second reader: %+v", d)
-		}
+		assert.Equal(a, ask(locks.AcquireRequest{Lock: name, Mode: locks.Shared}).State, locks.Held, "a second reader")
 		if d := ask(locks.AcquireRequest{Group: []locks.Want{{Lock: a.lock("free")}, {Lock: name}}}); d.State != locks.Waiting || len(d.Holders) != 1 {
 			a.Errorf("with a free lock: %+v", d)
 		}

@@ -1,15 +1,16 @@
 package conformance
 
-import "lockkeeper/internal/locks"
+import (
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
+)
 
 // The plain ZooKeeper recipe.
 var plain = []script{
 	{"an ephemeral lease is one like any other, and says what it is", func(a *actor) {
 		name := a.lock("ephemeral")
 		l := a.hold(locks.AcquireRequest{Lock: name, Ephemeral: true})
-		if !l.Ephemeral || l.FailoverSafe {
-			a.Errorf("%+v", l)
-		}
+		assert.That(a, l.Ephemeral && !l.FailoverSafe, "%+v", l)
 		waits := a.queue(locks.AcquireRequest{Lock: name, Ephemeral: true})
 		if q := a.sees(name, 1, 1); !q.Holders[0].Ephemeral || !q.Waiters[0].Ephemeral {
 			a.Errorf("%+v", q)

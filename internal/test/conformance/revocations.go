@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -24,15 +25,11 @@ var revocations = []script{
 		}()
 		ans, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "a release is due"})
 		a.fine(err, "revoke")
-		if len(ans.Asked) != 1 || ans.Asked[0].LeaseID != l.ID || len(ans.Not) != 0 {
-			a.Errorf("%+v", ans)
-		}
+		assert.That(a, len(ans.Asked) == 1 && ans.Asked[0].LeaseID == l.ID && len(ans.Not) == 0, "%+v", ans)
 		if h := a.beat(l); h.State != locks.Held || h.Revoke == nil || h.Revoke.Reason != "a release is due" || h.Revoke.Forced {
 			a.Errorf("%+v", h.Revoke)
 		}
-		if now := a.poll(l, "asked to let go", func(l locks.Lease) bool { return l.Revoke != nil }); now.Revoke.Reason != "a release is due" {
-			a.Errorf("%+v", now.Revoke)
-		}
+		assert.Equal(a, a.poll(l, "asked to let go", func(l locks.Lease) bool { return l.Revoke != nil }).Revoke.Reason, "a release is due")
 		a.fine(testkit.Receive(a, patience, told, "a poll is answered"), "poll")
 		if q := a.sees(name, 1, 1); q.Holders[0].Revoke == nil || q.Waiters[0].Revoke != nil {
 			a.Errorf("%+v", q)
@@ -54,9 +51,7 @@ var revocations = []script{
 		a.granted(next)
 		a.ended(l, locks.ReasonRevoked)
 		_, err = a.Heartbeat(a.Context(), locks.Anonymous, l.ID, l.Token, 0)
-		if e := a.refused(err, locks.CodeEnded); e.Reason != locks.ReasonRevoked {
-			a.Errorf("%+v", e)
-		}
+		assert.Equal(a, a.refused(err, locks.CodeEnded).Reason, locks.ReasonRevoked)
 		if p, err := a.Postmortem(a.Context(), locks.Anonymous, l.ID); err != nil || p.Reason != locks.ReasonRevoked || p.Detail != "now" {
 			a.Errorf("%+v, %v", p, err)
 		}

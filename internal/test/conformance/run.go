@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -65,9 +66,7 @@ func (a *actor) acquire(req locks.AcquireRequest) (locks.AcquireResult, error) {
 func (a *actor) hold(req locks.AcquireRequest) locks.Lease {
 	a.Helper()
 	res, err := a.acquire(req)
-	if err != nil {
-		a.Fatalf("acquire %+v: %v", req, err)
-	}
+	assert.NoError(a, err, "acquire %+v", req)
 	if l := res.Lease; l.State != locks.Held || l.Token == "" || l.FencingToken == 0 || res.Replayed || res.HoldAdded {
 		a.Fatalf("acquire %+v: %+v", req, res)
 	}
@@ -79,9 +78,7 @@ func (a *actor) queue(req locks.AcquireRequest) locks.Lease {
 	a.Helper()
 	req.Async = true
 	res, err := a.acquire(req)
-	if err != nil {
-		a.Fatalf("queue %+v: %v", req, err)
-	}
+	assert.NoError(a, err, "queue %+v", req)
 	if l := res.Lease; l.State != locks.Waiting || l.Token == "" || l.FencingToken != 0 || l.Position == 0 && len(l.Locks) == 0 {
 		a.Fatalf("queue %+v: %+v", req, l)
 	}
@@ -114,9 +111,7 @@ func (a *actor) begin(req locks.AcquireRequest) *begun {
 func (a *actor) granted(b *begun) locks.Lease {
 	a.Helper()
 	testkit.Closed(a, patience, b.done, "the acquire is answered")
-	if b.err != nil || b.result.Lease.State != locks.Held {
-		a.Fatalf("the acquire: %+v, %v", b.result.Lease, b.err)
-	}
+	assert.Must(a, b.err == nil && b.result.Lease.State == locks.Held, "the acquire: %+v, %v", b.result.Lease, b.err)
 	return b.result.Lease
 }
 
@@ -127,9 +122,7 @@ func (a *actor) letGo(l locks.Lease) {
 
 func (a *actor) fine(err error, what string) {
 	a.Helper()
-	if err != nil {
-		a.Fatalf("%s: %v", what, err)
-	}
+	assert.NoError(a, err, "%s", what)
 }
 
 // look is an outsider's look at a lease.
@@ -154,15 +147,11 @@ func (a *actor) poll(l locks.Lease, wanted string, as func(locks.Lease) bool) lo
 	rev := ""
 	for {
 		now, err := a.Lease(ctx, locks.LeaseRequest{ID: l.ID, Token: l.Token, Wait: patience, Since: rev})
-		if err != nil {
-			a.Fatalf("poll until it is %s: %v", wanted, err)
-		}
+		assert.NoError(a, err, "poll until it is %s", wanted)
 		if as(now) {
 			return now
 		}
-		if now.State == locks.Ended {
-			a.Fatalf("it is to be %s, and ended: %s", wanted, now.Reason)
-		}
+		assert.Must(a, now.State != locks.Ended, "it is to be %s, and ended: %s", wanted, now.Reason)
 		rev = now.Rev
 	}
 }
@@ -173,17 +162,11 @@ func (a *actor) ended(l locks.Lease, reason locks.Reason) {
 	now := a.look(locks.Lease{ID: l.ID})
 	for ctx := a.Context(); now.State != locks.Ended; {
 		next, err := a.Lease(ctx, locks.LeaseRequest{ID: l.ID, Wait: patience, Since: now.Rev})
-		if err != nil {
-			a.Fatalf("poll until it has ended: %v", err)
-		}
-		if next.Rev == now.Rev {
-			a.Fatalf("it does not end: %+v", next)
-		}
+		assert.NoError(a, err, "poll until it has ended")
+		assert.Must(a, next.Rev != now.Rev, "it does not end: %+v", next)
 		now = next
 	}
-	if now.Reason != reason {
-		a.Fatalf("it ended: %s, and not %s", now.Reason, reason)
-	}
+	assert.Must(a, now.Reason == reason, "it ended: %s, and not %s", now.Reason, reason)
 }
 
 // see polls a lock until it is as wanted, and returns it.
@@ -195,9 +178,7 @@ func (a *actor) see(name, wanted string, as func(locks.Lock) bool) locks.Lock {
 	var last locks.Lock
 	for {
 		now, err := a.Lock(ctx, locks.LockRequest{Lock: name, Wait: patience, Since: rev})
-		if err != nil {
-			a.Fatalf("poll %s until %s: %v; it was %+v", name, wanted, err, last)
-		}
+		assert.Must(a, err == nil, "poll %s until %s: %v; it was %+v", name, wanted, err, last)
 		if as(now) {
 			return now
 		}
@@ -217,9 +198,7 @@ func (a *actor) sees(name string, holders, waiters int) locks.Lock {
 func (a *actor) refused(err error, code locks.Code) *locks.Error {
 	a.Helper()
 	var e *locks.Error
-	if !errors.As(err, &e) || e.Code != code {
-		a.Fatalf("answered %v, and not %s", err, code)
-	}
+	assert.Must(a, errors.As(err, &e) && e.Code == code, "answered %v, and not %s", err, code)
 	return e
 }
 
@@ -227,9 +206,7 @@ func (a *actor) refused(err error, code locks.Code) *locks.Error {
 func (a *actor) refusedField(err error, field string) {
 	a.Helper()
 	var e *locks.Error
-	if !errors.As(err, &e) || e.Code != locks.CodeInvalid || e.Field != field {
-		a.Fatalf("answered %v, where %s is wrong", err, field)
-	}
+	assert.Must(a, errors.As(err, &e) && e.Code == locks.CodeInvalid && e.Field == field, "answered %v, where %s is wrong", err, field)
 }
 
 // current asks about a lease's fencing token.

@@ -1,6 +1,9 @@
 package conformance
 
-import "lockkeeper/internal/locks"
+import (
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
+)
 
 var semaphores = []script{
 	{"a semaphore gives its permits in order of the queue", func(a *actor) {
@@ -9,15 +12,11 @@ var semaphores = []script{
 			return locks.AcquireRequest{Lock: name, Mode: locks.Semaphore, Limit: 5, Permits: permits}
 		}
 		two, one := a.hold(take(2)), a.hold(take(1))
-		if two.Mode != locks.Semaphore || two.Permits != 2 || two.Limit != 5 {
-			a.Errorf("%+v", two)
-		}
+		assert.That(a, two.Mode == locks.Semaphore && two.Permits == 2 && two.Limit == 5, "%+v", two)
 		large := a.queue(take(3)) // 2 are left
 		small := a.queue(take(1)) // they would do, but it came later
 		q := a.sees(name, 2, 2)
-		if q.Limit != 5 || !q.LimitAgreed || q.Holders[0].Permits != 2 || q.Waiters[0].Permits != 3 {
-			a.Errorf("%+v", q)
-		}
+		assert.That(a, q.Limit == 5 && q.LimitAgreed && q.Holders[0].Permits == 2 && q.Waiters[0].Permits == 3, "%+v", q)
 		a.letGo(one)
 		a.becomes(large, locks.Held)
 		if l := a.look(small); l.State != locks.Waiting || l.Position != 1 {
@@ -34,9 +33,7 @@ var semaphores = []script{
 		behind := a.queue(permit)
 		a.letGo(l)
 		a.becomes(whole, locks.Held)
-		if l := a.look(behind); l.State != locks.Waiting {
-			a.Errorf("%+v", l)
-		}
+		assert.Equal(a, a.look(behind).State, locks.Waiting)
 		a.letGo(whole)
 		a.becomes(behind, locks.Held)
 	}},
@@ -46,9 +43,7 @@ var semaphores = []script{
 		a.refusedField(err, "limit")
 		a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Semaphore, Limit: 3})
 		_, err = a.acquire(locks.AcquireRequest{Lock: name, Mode: locks.Semaphore, Limit: 4})
-		if e := a.refused(err, locks.CodeSettingsDiffer); e.Limit != 3 {
-			a.Errorf("the limit in force is %d", e.Limit)
-		}
+		assert.Equal(a, a.refused(err, locks.CodeSettingsDiffer).Limit, 3, "the limit in force")
 		if l := a.hold(locks.AcquireRequest{Lock: name, Mode: locks.Semaphore}); l.Limit != 3 || l.Permits != 1 {
 			a.Errorf("with the lock's own limit: %+v", l)
 		}
@@ -77,24 +72,18 @@ var semaphores = []script{
 		_, err := a.acquire(locks.AcquireRequest{Lock: name, Mode: locks.Semaphore, Limit: 1})
 		a.refused(err, locks.CodeSettingsDiffer)
 		after := a.queue(take)
-		if after.Limit != 2 {
-			a.Errorf("the later contender: %+v", after)
-		}
+		assert.That(a, after.Limit == 2, "the later contender: %+v", after)
 		a.letGo(first)
 		a.becomes(waits, locks.Held)
 		a.becomes(after, locks.Held)
 		e := a.refused(a.Remove(a.Context(), locks.Anonymous, "", name), locks.CodeLockInUse)
-		if len(e.Holders) != 2 {
-			a.Errorf("%+v", e)
-		}
+		assert.That(a, len(e.Holders) == 2, "%+v", e)
 		a.letGo(waits)
 		a.letGo(after)
 		for range 2 {
 			a.fine(a.Remove(a.Context(), locks.Anonymous, "", name), "remove")
 		}
-		if l := a.sees(name, 0, 0); l.Limit != 0 {
-			a.Errorf("%+v", l)
-		}
+		assert.Equal(a, a.sees(name, 0, 0).Limit, 0)
 		for _, limit := range []int{-1, locks.MaxLimit + 1} {
 			_, err := a.Configure(a.Context(), locks.SettingsRequest{Lock: name, Limit: limit})
 			a.refusedField(err, "limit")

@@ -1,15 +1,16 @@
 package conformance
 
-import "lockkeeper/internal/locks"
+import (
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
+)
 
 var shared = []script{
 	{"readers share a lock, and a writer has it alone", func(a *actor) {
 		name := a.lock("book")
 		reader := locks.AcquireRequest{Lock: name, Mode: locks.Shared}
 		first, second := a.hold(reader), a.hold(reader)
-		if first.Mode != locks.Shared || first.FencingToken == second.FencingToken {
-			a.Errorf("%+v %+v", first, second)
-		}
+		assert.That(a, first.Mode == locks.Shared && first.FencingToken != second.FencingToken, "%+v %+v", first, second)
 		for _, l := range []locks.Lease{first, second} {
 			if f := a.current(name, l.FencingToken); !f.Current {
 				a.Errorf("a reader's fencing token: %+v", f)
@@ -21,9 +22,7 @@ var shared = []script{
 			return
 		}
 		a.letGo(first)
-		if l := a.look(writer); l.State != locks.Waiting {
-			a.Errorf("a writer beside a reader: %+v", l)
-		}
+		assert.Equal(a, a.look(writer).State, locks.Waiting, "a writer beside a reader")
 		a.letGo(second)
 		a.becomes(writer, locks.Held)
 		if l := a.look(late); l.State != locks.Waiting || l.Position != 1 {
@@ -46,9 +45,7 @@ var shared = []script{
 		a.letGo(one)
 		a.letGo(two)
 		a.becomes(second, locks.Held)
-		if l := a.look(three); l.State != locks.Waiting {
-			a.Errorf("%+v", l)
-		}
+		assert.Equal(a, a.look(three).State, locks.Waiting)
 	}},
 	{"a writer becomes a reader without letting a writer in between", func(a *actor) {
 		name := a.lock("book")
@@ -68,9 +65,7 @@ var shared = []script{
 			a.Errorf("its fencing token: %+v", f)
 		}
 		q := a.sees(name, 2, 2)
-		if q.Waiters[0].LeaseID != next.ID || q.Waiters[1].LeaseID != behind.ID {
-			a.Errorf("%+v", q.Waiters)
-		}
+		assert.That(a, q.Waiters[0].LeaseID == next.ID && q.Waiters[1].LeaseID == behind.ID, "%+v", q.Waiters)
 		a.letGo(writer)
 		a.letGo(reader)
 		a.becomes(next, locks.Held)

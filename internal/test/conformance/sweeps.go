@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 // Ends of many at once.
@@ -21,17 +22,13 @@ var sweeps = []script{
 				req.DryRun = dry
 				ans, err := a.Reap(a.Context(), req)
 				a.fine(err, "reap")
-				if len(ans.Reaped) != len(want) || ans.DryRun != dry || ans.More || len(ans.Not) != 0 {
-					a.Fatalf("%+v", ans)
-				}
+				assert.Must(a, len(ans.Reaped) == len(want) && ans.DryRun == dry && !ans.More && len(ans.Not) == 0, "%+v", ans)
 				got := map[string]bool{}
 				for _, c := range ans.Reaped {
 					got[c.LeaseID] = true
 				}
 				for _, l := range want {
-					if !got[l.ID] {
-						a.Errorf("%s is not among %+v", l.ID, ans.Reaped)
-					}
+					assert.That(a, got[l.ID], "%s is not among %+v", l.ID, ans.Reaped)
 					if now := a.look(l); dry && now.State == locks.Ended {
 						a.Errorf("a dry run ended %+v", now)
 					}
@@ -71,13 +68,10 @@ var sweeps = []script{
 		a.ended(holder, locks.ReasonDestroyed)
 		a.ended(group, locks.ReasonDestroyed)
 		<-begun.done
-		if e := a.refused(begun.err, locks.CodeEnded); e.Reason != locks.ReasonDestroyed {
-			a.Errorf("%+v", e)
-		}
+		assert.Equal(a, a.refused(begun.err, locks.CodeEnded).Reason, locks.ReasonDestroyed)
 		a.sees(other, 0, 0)
-		if l := a.see(name, "free", func(l locks.Lock) bool { return l.State == locks.LockFree }); l.Limit != 0 {
-			a.Errorf("its settings are still there: %+v", l)
-		}
+		assert.Equal(a, a.see(name, "free", func(l locks.Lock) bool { return l.State == locks.LockFree }).Limit, 0,
+			"its settings are still there")
 		ans, err = a.Destroy(a.Context(), locks.DestroyRequest{Lock: name})
 		if a.fine(err, "again"); ans.Ended != 0 {
 			a.Errorf("%+v", ans)

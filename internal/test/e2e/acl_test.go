@@ -205,9 +205,8 @@ func TestALeaseWhoseContenderAnotherClientClosesStillEndsAtItsTTL(t *testing.T) 
 	for shutOut := false; !shutOut; {
 		lease = shut("deploy")
 		for range 3 {
-			if _, a, err := g.Heartbeat(t.Context(), lease.Token); err != nil || a.Status != http.StatusOK {
-				t.Fatalf("heartbeat: %v %+v", err, a)
-			}
+			_, a, err := g.Heartbeat(t.Context(), lease.Token)
+			assert.Must(t, err == nil && a.Status == http.StatusOK, "heartbeat: %v %+v", err, a)
 		}
 		if shutOut = g.shutOutLines(lease.LeaseID) > 0; !shutOut {
 			g.letGo(lease.Token)

@@ -107,9 +107,8 @@ func (b *tab) listen() {
 			b.allow(e.URL)
 		}
 	})
-	if _, err := chromedp.Call(b.ctx, network.Enable, network.EnableParams{}); err != nil {
-		b.t.Fatalf("watching requests: %v", err)
-	}
+	_, err := chromedp.Call(b.ctx, network.Enable, network.EnableParams{})
+	assert.NoError(b.t, err, "watching requests")
 }
 
 // allow complains of a request to another host.

@@ -439,9 +439,8 @@ func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) { // alone: a 
 	for i, page := range pages {
 		page.until(`document.querySelector("main").innerText.match(/calm|`+last.LeaseID+`/)`, "the page shows the end of it")
 		page.untilLink("live")
-		if n := eval[int](page, `document.querySelectorAll("*").length`); n > 1500 {
-			t.Errorf("page %d has grown to %d elements", i, n)
-		}
+		n := eval[int](page, `document.querySelectorAll("*").length`)
+		assert.That(t, n <= 1500, "page %d has grown to %d elements", i, n)
 		page.notReloaded()
 	}
 }

@@ -152,9 +152,8 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 		page.press("#ask-hook-create [data-close]")
 		page.until(`!document.querySelector("dialog[open]")`, "it is closed")
 		if !told {
-			if a, err := g.Send(t.Context(), "POST", "/v1/webhooks", apitest.JSON(`{"url":"`+receiver.URL+`","locks":"deploy:*","events":["lease.expired"]}`)); err != nil || a.Status != 201 {
-				t.Fatal(err, a)
-			}
+			a, err := g.Send(t.Context(), "POST", "/v1/webhooks", apitest.JSON(`{"url":"`+receiver.URL+`","locks":"deploy:*","events":["lease.expired"]}`))
+			assert.Must(t, err == nil && a.Status == 201, "%v %v", err, a)
 			page.says("#webhooks", "deploy:*")
 			told = true
 		}

@@ -85,9 +85,8 @@ func TestTheStreamTellsTheLifeOfLeasesWithTheirReasons(t *testing.T) {
 	}
 	for _, want := range []step{{"lease.queued", "deploy", ""}, {"lease.queued", "other", ""}, {"lease.granted", "other", ""},
 		{"lease.granted", "deploy", ""}, {"lease.expired", "deploy", "expired"}} {
-		if e := nextOf(t, sockets, want.kind); e.Lock != want.lease || e.Owner != "second" {
-			t.Errorf("over the socket: want %v, got %s", want, e.JSON)
-		}
+		e := nextOf(t, sockets, want.kind)
+		assert.That(t, e.Lock == want.lease && e.Owner == "second", "over the socket: want %v, got %s", want, e.JSON)
 	}
 }
 
@@ -112,9 +111,8 @@ func TestAForeignCreateAndDeleteIsInBothStreams(t *testing.T) {
 	}
 	assert.Equal(t, nextOf(t, nodes, "node.created").Path, "/lockkeeper/locks/deploy", "the directory")
 	for _, kind := range []string{"node.created", "node.deleted"} {
-		if e := nextOf(t, nodes, kind); e.Path != path || e.Lock != "deploy" {
-			t.Errorf("%s: %s", kind, e.JSON)
-		}
+		e := nextOf(t, nodes, kind)
+		assert.That(t, e.Path == path && e.Lock == "deploy", "%s: %s", kind, e.JSON)
 	}
 }
 
@@ -137,9 +135,8 @@ func TestAStreamIsResumedOrTellsToLookAnew(t *testing.T) {
 		return g.Events(t.Context(), apitest.Query("lock=deploy"), apitest.Header("Last-Event-ID", position))
 	})
 	for _, kind := range []string{"lease.granted", "lease.released"} {
-		if e := <-resumed; string(e.Type) != kind || e.LeaseID != lease.LeaseID {
-			t.Errorf("want %s, got %s", kind, e.JSON)
-		}
+		e := <-resumed
+		assert.That(t, string(e.Type) == kind && e.LeaseID == lease.LeaseID, "want %s, got %s", kind, e.JSON)
 	}
 	g.kill()
 	g.start()

@@ -244,16 +244,14 @@ func TestDocumentedAnswersAreCompared(t *testing.T) {
 		"deep inside":         {`{"lease_id":"lkabc","lock":"deploy","znode":"/a/b-0","ttl_ms":10000,"expires_in_ms":9998,"holders":[{"owner":"you"}]}`, false},
 		"no JSON":             {`LEASE_ID=x`, false},
 	} {
-		if err := sameShape(documented, c.got); (err == nil) != c.same {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := sameShape(documented, c.got)
+		assert.That(t, (err == nil) == c.same, "%s: %v", name, err)
 	}
 	assert.That(t, sameShape(`{"code":"held_by_other","holders":[{...}]}`, `{"code":"held_by_other"}`) != nil,
 		"a member of an abridged answer is missing")
 	for parts, want := range map[string]bool{`"a":1`: true, `"a":1 … "b":2`: true, `"b":2 … "a":1`: false, `"a":1 … "a":1`: false, `"c"`: false} {
-		if err := inOrder(parts, `{"a":1,"x":0,"b":2}`); (err == nil) != want {
-			t.Errorf("%s: %v", parts, err)
-		}
+		err := inOrder(parts, `{"a":1,"x":0,"b":2}`)
+		assert.That(t, (err == nil) == want, "%s: %v", parts, err)
 	}
 	assert.Nil(t, compare("owner", "m…", "me"))
 	assert.That(t, compare("owner", "m…", "you") != nil, "an ellipsis stands for anything, not the rest")

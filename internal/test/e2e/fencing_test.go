@@ -165,9 +165,8 @@ func TestAProxyLetsOnlyTheHolderThrough(t *testing.T) {
 	expect("the holder of another lock", tokenOf(other), http.StatusForbidden)
 
 	second := g.queue("storage", "ttl=1m&owner=second")
-	if a, err := g.Release(t.Context(), first.Token); err != nil || a.Status != http.StatusNoContent {
-		t.Fatalf("release: %v %+v", err, a)
-	}
+	a, err := g.Release(t.Context(), first.Token)
+	assert.Must(t, err == nil && a.Status == http.StatusNoContent, "release: %v %+v", err, a)
 	expect("who has let go", tokenOf(first), http.StatusForbidden)
 	eventually(t, patience, func() error {
 		lease, _, err := g.Lease(t.Context(), second.LeaseID)

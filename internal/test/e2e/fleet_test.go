@@ -198,8 +198,7 @@ func TestWithAnIdentityNoOtherClientReadsSecretsOrJoinsTheFleet(t *testing.T) {
 			"%s: exit code %d\n%s", name, code, out)
 		assert.That(t, !strings.Contains(out, "tahini") && !strings.Contains(out, "sesame"), "%s: a password is printed\n%s", name, out)
 	}
-	if code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t)); code != 78 {
-		t.Errorf("without an identity: exit code %d\n%s", code, out)
-	}
+	code, out := exitCode(t, "--zk="+addr+chroot, "--listen="+freeAddr(t))
+	assert.That(t, code == 78, "without an identity: exit code %d\n%s", code, out)
 	g.letGo(g.hold("after", "").Token)
 }

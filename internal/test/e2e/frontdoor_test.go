@@ -69,9 +69,8 @@ func TestFrontDoor(t *testing.T) {
 		lease := g.hold("d6", "ttl=1m")
 		for _, path := range []string{"/v1/locks/d6", "/v1/leases/" + lease.LeaseID, "/v1/locks?prefix=d6", "/openapi.yaml"} {
 			tag := ask("GET", path).Header.Get("ETag")
-			if a := ask("GET", path, apitest.Header("If-None-Match", tag)); a.Status != 304 {
-				t.Errorf("%s with %s: %d %.200s", path, tag, a.Status, a.Body)
-			}
+			a := ask("GET", path, apitest.Header("If-None-Match", tag))
+			assert.That(t, a.Status == 304, "%s with %s: %d %.200s", path, tag, a.Status, a.Body)
 		}
 		tag := ask("GET", "/v1/locks/d6").Header.Get("ETag")
 		ask("DELETE", "/v1/leases/self", apitest.Token(lease.Token))
@@ -80,28 +79,24 @@ func TestFrontDoor(t *testing.T) {
 	t.Run("D7 a change of what was changed meanwhile is 412", func(t *testing.T) {
 		tag := ask("GET", "/v1/locks/d7").Header.Get("ETag")
 		for i, want := range []int{200, 412} {
-			if a := ask("PUT", "/v1/locks/d7?limit="+strconv.Itoa(i+3), apitest.Header("If-Match", tag)); a.Status != want {
-				t.Errorf("PUT %d: %d %s", i, a.Status, a.Body)
-			}
+			a := ask("PUT", "/v1/locks/d7?limit="+strconv.Itoa(i+3), apitest.Header("If-Match", tag))
+			assert.That(t, a.Status == want, "PUT %d: %d %s", i, a.Status, a.Body)
 		}
 		lease := g.hold("d7-lease", "ttl=1m")
 		tag = ask("GET", "/v1/leases/self", apitest.Token(lease.Token)).Header.Get("ETag")
 		for i, want := range []int{200, 412} {
-			if a := ask("PATCH", "/v1/leases/self?owner=o"+strconv.Itoa(i), apitest.Token(lease.Token), apitest.Header("If-Match", tag)); a.Status != want {
-				t.Errorf("PATCH %d: %d %s", i, a.Status, a.Body)
-			}
+			a := ask("PATCH", "/v1/leases/self?owner=o"+strconv.Itoa(i), apitest.Token(lease.Token), apitest.Header("If-Match", tag))
+			assert.That(t, a.Status == want, "PATCH %d: %d %s", i, a.Status, a.Body)
 		}
 	})
 	t.Run("D8 a configured semaphore is listed while it is idle", func(t *testing.T) {
 		ask("PUT", "/v1/locks/d8?limit=3")
 		for _, query := range []string{"", "&state=free"} {
-			if a := ask("GET", "/v1/locks?prefix=d8"+query); !strings.Contains(string(a.Body), `"lock":"d8"`) {
-				t.Errorf("%s: %s", query, a.Body)
-			}
+			a := ask("GET", "/v1/locks?prefix=d8"+query)
+			assert.That(t, strings.Contains(string(a.Body), `"lock":"d8"`), "%s: %s", query, a.Body)
 		}
-		if a := ask("GET", "/v1/locks?prefix=d8&state=held"); strings.Contains(string(a.Body), `"d8"`) {
-			t.Errorf("%s", a.Body)
-		}
+		a := ask("GET", "/v1/locks?prefix=d8&state=held")
+		assert.That(t, !strings.Contains(string(a.Body), `"d8"`), "%s", a.Body)
 	})
 	t.Run("an acquire without an owner has its address, also where a repeat comes from another one", func(t *testing.T) {
 		lease := g.hold("nobody", "ttl=1m")
@@ -117,9 +112,8 @@ func TestFrontDoor(t *testing.T) {
 		for _, e := range got.Items {
 			types = append(types, string(e.Type))
 		}
-		if strings.Join(types, " ") != "lease.released lease.granted lease.queued" || got.Items[0].LeaseID != lease.LeaseID {
-			t.Errorf("%+v", got.Items)
-		}
+		assert.That(t, strings.Join(types, " ") == "lease.released lease.granted lease.queued" && got.Items[0].LeaseID == lease.LeaseID,
+			"%+v", got.Items)
 	})
 	t.Run("the locks with the most waiters come first", func(t *testing.T) {
 		for _, lock := range []string{"sort-a", "sort-b", "sort-c"} {

@@ -43,9 +43,8 @@ func TestAServiceManagerIsToldWhenTheGatewayServesThatItTurnsAndWhenItLeaves(t *
 	}
 	g.start()
 	for range 5 { // it lives, and is not up: there is no ZooKeeper
-		if before := until("WATCHDOG=1"); strings.Contains(strings.Join(before, " "), "READY=1") {
-			t.Fatalf("told before there is a ZooKeeper: %q", before)
-		}
+		before := until("WATCHDOG=1")
+		assert.Must(t, !strings.Contains(strings.Join(before, " "), "READY=1"), "told before there is a ZooKeeper: %q", before)
 	}
 	network.Heal()
 	until("READY=1")

@@ -183,9 +183,8 @@ func TestTheLogHasOneLineForEachRequestAndNoSecret(t *testing.T) {
 			continue
 		}
 		seen[entry.ID]++
-		if operation, mine := ids[entry.ID]; mine && entry.Operation != operation {
-			t.Errorf("%s is logged as %q", operation, entry.Operation)
-		}
+		operation, mine := ids[entry.ID]
+		assert.That(t, !mine || entry.Operation == operation, "%s is logged as %q", operation, entry.Operation)
 		if entry.ID == "" || entry.Status == 0 || entry.Client != "127.0.0.1" || entry.Principal != "anonymous" || entry.Status >= 400 && entry.Code == "" {
 			t.Errorf("a line lacks something: %s", line)
 		}

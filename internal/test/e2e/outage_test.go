@@ -135,13 +135,11 @@ func (g *gateway) settles(f *foreign, held, waiting api.Lease) {
 	for _, lock := range f.children("/lockkeeper/locks") {
 		switch lock {
 		case "held":
-			if names := f.children("/lockkeeper/locks/held"); len(names) != 2 {
-				t.Errorf("the queue of %s and %s is %v", held.LeaseID, waiting.LeaseID, names)
-			}
+			names := f.children("/lockkeeper/locks/held")
+			assert.That(t, len(names) == 2, "the queue of %s and %s is %v", held.LeaseID, waiting.LeaseID, names)
 		case "released":
-			if names := f.children("/lockkeeper/locks/released"); len(names) != 0 {
-				t.Errorf("not released: %v", names)
-			}
+			names := f.children("/lockkeeper/locks/released")
+			assert.That(t, len(names) == 0, "not released: %v", names)
 		default:
 			key := apitest.Key("a-fresh-random-key-" + lock[len("during-"):])
 			eventually(t, patience, func() error {
@@ -151,9 +149,8 @@ func (g *gateway) settles(f *foreign, held, waiting api.Lease) {
 				}
 				return err
 			}, "the acquire of %s is repeated", lock)
-			if names := f.children("/lockkeeper/locks/" + lock); len(names) != 1 {
-				t.Errorf("%s was queued %d times: %v", lock, len(names), names)
-			}
+			names := f.children("/lockkeeper/locks/" + lock)
+			assert.That(t, len(names) == 1, "%s was queued %d times: %v", lock, len(names), names)
 		}
 	}
 }

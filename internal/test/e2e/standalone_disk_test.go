@@ -29,9 +29,8 @@ func smallDisk(t *testing.T, size string) string {
 		t.Skipf("no file system can be mounted here: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command("umount", "-l", dir).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v: %s", err, out)
-		}
+		out, err := exec.Command("umount", "-l", dir).CombinedOutput()
+		assert.That(t, err == nil, "umount: %v: %s", err, out)
 	})
 	return dir
 }

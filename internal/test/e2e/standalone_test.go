@@ -68,9 +68,8 @@ func (g *gateway) firstBeat(token string) (beat api.Heartbeat) {
 // It runs alone: what it measures is a gateway, not how many of them share the machine.
 func TestAKilledGatewayWithoutZooKeeperGoesOnWithinTwoSeconds(t *testing.T) {
 	g := startStandalone(t)
-	if info, _, err := g.Info(t.Context()); err != nil || info.Mode != api.Embedded {
-		t.Errorf("%v, the mode is %s", err, info.Mode)
-	}
+	info, _, err := g.Info(t.Context())
+	assert.That(t, err == nil && info.Mode == api.Embedded, "%v, the mode is %s", err, info.Mode)
 	key := apitest.Key("a-fresh-random-key-of-mine")
 	keyed := g.hold("keyed", "ttl=2m&owner=me", key)
 	lease := g.hold("deploy", "ttl=2m&owner=me&metadata=job+17")

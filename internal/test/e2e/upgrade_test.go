@@ -20,9 +20,8 @@ func TestALayoutOfALaterReleaseSaysWhichReleasesMayStillUseIt(t *testing.T) {
 	f := newForeign(t, addr, chroot)
 	record := func(data string) {
 		t.Helper()
-		if _, err := f.Set(chroot+"/lockkeeper/version", []byte(data), -1); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.Set(chroot+"/lockkeeper/version", []byte(data), -1)
+		assert.NoError(t, err)
 	}
 	record(`{"layout":7,"oldest_reader":1,"of_a_later_release":true}`)
 	g.terminate()

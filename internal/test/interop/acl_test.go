@@ -48,9 +48,8 @@ func TestAContenderThatMayNotBeReadIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 			ours := w.ourTurn(t, "kazoo", "deploy")
 			l := w.awaitQueue(t, "kazoo", "deploy", 1)
 			codes := codesOf(l)
-			if want := []string{"unreadable"}; c.hidden && !slices.Equal(codes, want) || !c.hidden && codes != nil {
-				t.Errorf("hazards %q", codes)
-			}
+			want := []string{"unreadable"}
+			assert.That(t, (!c.hidden || slices.Equal(codes, want)) && (c.hidden || codes == nil), "hazards %q", codes)
 			if h := l.Holders[0]; h.Foreign == nil || h.Foreign.Program != "kazoo" || (h.Foreign.Data == nil) != c.hidden {
 				t.Errorf("the holder is shown as %+v", h)
 			}

@@ -250,9 +250,8 @@ func TestNoLeaseStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
 			return err == nil && len(names) == i+1
 		}, "the %s is there", job)
 	}
-	if _, err := await(p, jobs["holder"], "held", patience); err != nil {
-		t.Fatal(err)
-	}
+	_, err := await(p, jobs["holder"], "held", patience)
+	assert.NoError(t, err)
 	testkit.EventuallyNil(t, patience, func() error {
 		l, _, err := w.Lock(t.Context(), "leases", apitest.Query("ns="+ns))
 		if err == nil && len(l.Holders)+len(l.Waiters) != 2 {
@@ -268,14 +267,12 @@ func TestNoLeaseStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
 	}
 	for _, job := range []string{"holder", "waiter"} {
 		if job == "waiter" {
-			if _, err := await(p, jobs[job], "held", patience); err != nil {
-				t.Fatalf("the next one: %v", err)
-			}
+			_, err := await(p, jobs[job], "held", patience)
+			assert.NoError(t, err, "the next one")
 		}
 		assert.NoError(t, p.stop(job))
-		if _, err := await(p, jobs[job], "done", patience); err != nil {
-			t.Fatal(err)
-		}
+		_, err := await(p, jobs[job], "done", patience)
+		assert.NoError(t, err)
 	}
 }
 

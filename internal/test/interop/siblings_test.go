@@ -202,9 +202,8 @@ func TestALeaderLatchWaitsForLeasesWithItsNames(t *testing.T) {
 			t.Fatalf("ours beside the latch: %v", err)
 		default:
 		}
-		if l, _, err := w.Lock(t.Context(), p.lock(), apitest.Query("ns="+ns)); err != nil || len(l.Hazards) != 0 || l.QueueLength != 1 {
-			t.Errorf("%+v, %v", l, err)
-		}
+		l, _, err := w.Lock(t.Context(), p.lock(), apitest.Query("ns="+ns))
+		assert.That(t, err == nil && len(l.Hazards) == 0 && l.QueueLength == 1, "%+v, %v", l, err)
 		assert.NoError(t, theirs.end())
 		assert.NoError(t, testkit.Receive(t, patience, next.held, "ours after the latch"))
 		assert.NoError(t, next.end())

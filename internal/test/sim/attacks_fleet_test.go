@@ -44,9 +44,7 @@ func (s *scene) beatFor(g *gateway, l *lease) error {
 
 func (s *scene) mustBeatFor(g *gateway, l *lease) {
 	s.Helper()
-	if err := s.beatFor(g, l); err != nil {
-		s.Fatalf("no heartbeat is written down: %v", err)
-	}
+	assert.NoError(s, s.beatFor(g, l), "no heartbeat is written down")
 }
 
 func TestAttack06WhatIsOnItsWayWhenAGatewayLeavesIsDoneOrNot(t *testing.T) {
@@ -79,9 +77,7 @@ func TestAttack06WhatIsOnItsWayWhenAGatewayLeavesIsDoneOrNot(t *testing.T) {
 				return s.beat(waiter, w).State == "held"
 			})
 			s.beatUntil(asker, l, 5*time.Second)
-			if n := len(s.below(lockRoot + "/b")); n != 1 {
-				s.Errorf("%d contenders of one attempt", n)
-			}
+			assert.Equal(s, len(s.below(lockRoot+"/b")), 1, "contenders of one attempt")
 			waiter.release(w)
 			asker.release(l)
 		})
@@ -106,14 +102,12 @@ func TestAttack22AnOwnerThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 		heal := s.mute(stalled)
 		began := time.Now()
 		s.within(5*s.window, "it is deposed", s.takenOver)
-		if silent := time.Since(began); silent < 5*s.window/2 {
-			s.Errorf("deposed after %v; the window is %v", silent, s.window)
-		}
+		silent := time.Since(began)
+		assert.That(s, silent >= 5*s.window/2, "deposed after %v; the window is %v", silent, s.window)
 		c.at = next
 		s.beatUntil(c, l, 5*time.Second)
-		if a := s.beat(later, l); a.status == http.StatusOK {
-			s.Errorf("the deposed gateway confirms the lease: %s", a.raw)
-		}
+		a := s.beat(later, l)
+		assert.That(s, a.status != http.StatusOK, "the deposed gateway confirms the lease: %s", a.raw)
 		heal()
 		var other *lease
 		s.within(20*time.Second, "the deposed gateway serves under a new id", func() bool {
@@ -142,14 +136,10 @@ func TestAttack22NoGatewayIsDeposedForAnOutageOfZooKeeper(t *testing.T) {
 		assert.NoError(s, s.zk.StartLeader())
 		s.within(s.window, "the other one is back", func() bool { return quick.manager.Trusted() })
 		time.Sleep(2 * s.window)
-		if s.takenOver() {
-			s.Error("it was deposed for the time in which ZooKeeper was away")
-		}
+		assert.That(s, !s.takenOver(), "it was deposed for the time in which ZooKeeper was away")
 		heal()
 		s.beatUntil(c, l, 10*time.Second)
-		if s.takenOver() {
-			s.Error("it was deposed after all")
-		}
+		assert.That(s, !s.takenOver(), "it was deposed after all")
 		c.release(l)
 	})
 }
@@ -164,9 +154,7 @@ func TestAttack22ALeaseWhoseOwnerCannotBeReachedLivesByWrittenHeartbeats(t *test
 			time.Sleep(4 * time.Second)
 			s.mustBeatFor([]*gateway{one, two}[i%2], l)
 		}
-		if !s.there(l) {
-			s.Fatal("it has gone")
-		}
+		assert.Must(s, s.there(l), "it has gone")
 		s.within(8*time.Second, "it ends without heartbeats", func() bool { return !s.there(l) })
 	})
 }
@@ -183,14 +171,10 @@ func TestAttack33AnExpiryThatMeetsAWrittenHeartbeatIsNotDone(t *testing.T) {
 		s.mustBeatFor(other, l)
 		sent := s.writer(owner).Sent(wire.OpMulti)
 		time.Sleep(1500 * time.Millisecond)
-		if s.writer(owner).Sent(wire.OpMulti) == sent {
-			s.Error("the owner has not tried to end it")
-		}
+		assert.That(s, s.writer(owner).Sent(wire.OpMulti) != sent, "the owner has not tried to end it")
 		link.Resume()
 		time.Sleep(8 * time.Second)
-		if !s.there(l) {
-			s.Error("a heartbeat that was answered with success has been swallowed")
-		}
+		assert.That(s, s.there(l), "a heartbeat that was answered with success has been swallowed")
 		s.beatUntil(c, l, 2*time.Second)
 		c.release(l)
 	})
@@ -210,9 +194,7 @@ func TestAttack34AVersionIsNotSeenBeforeItsHeartbeatIsApplied(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		link.Resume()
 		time.Sleep(9 * time.Second)
-		if !s.there(l) {
-			s.Error("a heartbeat that was answered with success has been swallowed")
-		}
+		assert.That(s, s.there(l), "a heartbeat that was answered with success has been swallowed")
 		s.beatUntil(c, l, 2*time.Second)
 		c.release(l)
 	})
@@ -239,9 +221,7 @@ func TestAttack38AGatewayThatHasWrittenSinceItWasLookedAtIsNotDeposed(t *testing
 		link.Resume()
 		s.within(100*time.Millisecond, "it is to be deposed: its registration is looked at", func() bool { return link.Sent(wire.OpExists) > last })
 		time.Sleep(time.Second)
-		if s.takenOver() {
-			s.Error("a gateway that has written since was deposed")
-		}
+		assert.That(s, !s.takenOver(), "a gateway that has written since was deposed")
 		s.beatUntil(c, l, time.Second)
 		c.release(l)
 	})

@@ -73,19 +73,13 @@ func TestHooksABreakAtAnotherGatewayIsToldOnce(t *testing.T) {
 				broken++
 			}
 		}
-		if broken == 0 {
-			s.Error("the gateway that runs the leases has ended them all by itself: nothing is shown")
-		}
+		assert.That(s, broken != 0, "the gateway that runs the leases has ended them all by itself: nothing is shown")
 		time.Sleep(time.Minute)
 		s.receivers.mu.Lock()
 		defer s.receivers.mu.Unlock()
-		if len(s.receivers.took) != len(lockNames) {
-			s.Errorf("%d messages", len(s.receivers.took))
-		}
+		assert.That(s, len(s.receivers.took) == len(lockNames), "%d messages", len(s.receivers.took))
 		for id, n := range s.receivers.took {
-			if n != 1 {
-				s.Errorf("%s is told %d times", id, n)
-			}
+			assert.That(s, n == 1, "%s is told %d times", id, n)
 		}
 	})
 }

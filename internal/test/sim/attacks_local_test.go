@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -58,9 +59,7 @@ func TestAttack03WhatAListingOlderThanItsConnectionLacksIsNotRemoved(t *testing.
 					time.Sleep(300 * time.Millisecond) // it has not seen it again
 					continue
 				}
-				if err != nil || a.State != "held" {
-					s.Errorf("answered %d %s, %v", a.status, a.raw, err)
-				}
+				assert.That(s, err == nil && a.State == "held", "answered %d %s, %v", a.status, a.raw, err)
 				asked <- l
 				return
 			}
@@ -73,9 +72,7 @@ func TestAttack03WhatAListingOlderThanItsConnectionLacksIsNotRemoved(t *testing.
 			return s.atTheFollower(g) && s.zk.Follower(1).Zxid() < s.audit.find(ours).czxid
 		})
 		time.Sleep(100 * time.Millisecond) // it has read the tree
-		if s.zk.Follower(1).Zxid() >= s.audit.find(ours).czxid {
-			s.Fatal("the follower has heard of it meanwhile")
-		}
+		assert.Must(s, s.zk.Follower(1).Zxid() < s.audit.find(ours).czxid, "the follower has heard of it meanwhile")
 		writer.Resume()
 		s.zk.Network.Join(g.name, zktest.LeaderName)
 		l := <-asked
@@ -83,9 +80,7 @@ func TestAttack03WhatAListingOlderThanItsConnectionLacksIsNotRemoved(t *testing.
 			s.FailNow()
 		}
 		s.beatUntil(c, l, 10*time.Second)
-		if !s.there(l) {
-			s.Error("the contender is gone")
-		}
+		assert.That(s, s.there(l), "the contender is gone")
 		c.release(l)
 	})
 }
@@ -105,9 +100,7 @@ func TestAttack03AnObserverNeverGoesBackInTime(t *testing.T) {
 		})
 		c.release(l)
 		time.Sleep(time.Second) // the observer has said more than once how far it is
-		if s.there(l) || released == 0 {
-			s.Fatal("it is not released")
-		}
+		assert.Must(s, !s.there(l) && released != 0, "it is not released")
 		s.moveObserver(g)
 		// The follower shows it for another seven seconds. This gateway has told its client that it is gone, and shows that.
 		for range 30 {
@@ -120,9 +113,7 @@ func TestAttack03AnObserverNeverGoesBackInTime(t *testing.T) {
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
-		if s.zk.Follower(1).Zxid() >= released {
-			s.Fatal("the follower has heard of the release")
-		}
+		assert.Must(s, s.zk.Follower(1).Zxid() < released, "the follower has heard of the release")
 		s.zk.Network.Join(g.name, zktest.LeaderName)
 		time.Sleep(3 * time.Second) // it has found the leader
 		c.release(s.take(c, "a", "held", "ttl", "30s"))

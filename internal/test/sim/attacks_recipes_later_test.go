@@ -40,9 +40,7 @@ func TestAttack35ALeaseIsReadBeforeItIsHeartbeatenByASuccessor(t *testing.T) {
 			c.at = two
 			<-stalled
 			a := s.beat(c, l)
-			if a.status == http.StatusOK {
-				s.Errorf("after %v a lease that has expired is alive: %s", after, a.raw)
-			}
+			assert.That(s, a.status != http.StatusOK, "after %v a lease that has expired is alive: %s", after, a.raw)
 			if a.received.Sub(a.sent) > 500*time.Millisecond {
 				waited++
 			}
@@ -69,16 +67,11 @@ func TestAttack36ADeposedGatewayDoesNotSayThatATokenIsCurrent(t *testing.T) {
 		s.within(2*time.Second, "it is succeeded", s.takenOver)
 		holder.at = next
 		holder.release(l)
-		if s.there(l) {
-			s.Fatal("the successor has not ended it")
-		}
-		if a := s.beat(asker, l); a.status != http.StatusOK {
-			s.Fatalf("the deposed gateway is not trusted: %d", a.status)
-		}
+		assert.Must(s, !s.there(l), "the successor has not ended it")
+		assert.MustEqual(s, s.beat(asker, l).status, http.StatusOK, "the deposed gateway is not trusted")
 		for range 3 {
-			if a := s.fence(asker, "a", token); a.status == http.StatusOK && a.Current {
-				s.Errorf("the token of a lease that has ended is current: %s", a.raw)
-			}
+			a := s.fence(asker, "a", token)
+			assert.That(s, a.status != http.StatusOK || !a.Current, "the token of a lease that has ended is current: %s", a.raw)
 		}
 	})
 }
@@ -92,15 +85,11 @@ func TestAttack44ALeaseOfSeveralLocksSurvivesItsDowngrade(t *testing.T) {
 		r := s.several(reader, "waiting", []wish{{"a", claim{mode: shared}}, {"c", claim{mode: shared}}}, "ttl", "30s", "async", "true")
 		replaced := s.counting(state.TxnCreate, lockRoot+"/")
 		s.downgrade(c, l)
-		if n := replaced(); n != 2 {
-			s.Fatalf("%d contenders were replaced", n)
-		}
+		assert.MustEqual(s, replaced(), 2, "contenders were replaced")
 		s.within(time.Second, "readers are let in", func() bool { return s.beat(reader, r).State == "held" })
 		s.stays(c, l, "held", "a lease of several locks after its downgrade")
 		for _, p := range s.audit.places(l.id) {
-			if p.mode != shared || !strings.Contains(p.path, "/read-") {
-				s.Errorf("%s is %s", p.path, p.mode)
-			}
+			assert.That(s, p.mode == shared && strings.Contains(p.path, "/read-"), "%s is %s", p.path, p.mode)
 		}
 		reader.release(r)
 		c.release(l)
@@ -129,17 +118,11 @@ func TestAttack48SettingsThatWereMadeAnewDoNotPassForTheOldOnes(t *testing.T) {
 			answered <- got
 		}()
 		time.Sleep(200 * time.Millisecond)
-		if s.observer(behind) != stalled {
-			s.Fatal("it has connected anew")
-		}
+		assert.Must(s, s.observer(behind) == stalled, "it has connected anew")
 		stalled.Resume()
 		got := <-answered
-		if got.Token == "" {
-			s.Fatalf("the acquire is answered %d %s", got.status, got.raw)
-		}
-		if got.Limit != 3 {
-			s.Errorf("it was enqueued under a limit of %d; the lock's is 3", got.Limit)
-		}
+		assert.Must(s, got.Token != "", "the acquire is answered %d %s", got.status, got.raw)
+		assert.That(s, got.Limit == 3, "it was enqueued under a limit of %d; the lock's is 3", got.Limit)
 		l := newLease([]wish{{"a", claim{semaphore, 2, got.Limit}}}, got, 30*time.Second)
 		s.stays(b, l, "held", "three permits of three")
 		a.release(x)
@@ -155,26 +138,18 @@ func TestAttack50ForceOutlivesTheGatewayThatWasToUseIt(t *testing.T) {
 		l := s.take(holder, "a", "held", "ttl", "20s")
 		done, _ := s.exemptions.intervene(intervention{lock: "a", force: 15 * time.Second}, true)
 		a, err := admin.do(5*time.Second, http.MethodPost, "/v1/locks/a/revoke", url.Values{"reason": {"now"}, "force_after": {"15s"}}, nil)
-		if err != nil || a.status != http.StatusOK {
-			s.Fatalf("a revocation: %d %s, %v", a.status, a.raw, err)
-		}
+		assert.Must(s, err == nil && a.status == http.StatusOK, "a revocation: %d %s, %v", a.status, a.raw, err)
 		done()
-		if s.beat(holder, l).Revoke == nil {
-			s.Error("its holder is not asked to let go")
-		}
+		assert.That(s, s.beat(holder, l).Revoke != nil, "its holder is not asked to let go")
 		two := s.start(1)
 		s.die(one)
 		time.Sleep(s.timeout + time.Second)
 		holder.at = two
 		s.beatUntil(holder, l, 2*s.window)
-		if !s.takenOver() {
-			s.Error("no gateway has taken over")
-		}
+		assert.That(s, s.takenOver(), "no gateway has taken over")
 		end := time.Now().Add(s.window + 15*time.Second + 2*slack) // it counts anew from the takeover
 		for s.beat(holder, l).status == http.StatusOK {
-			if time.Now().After(end) {
-				s.Fatal("it holds although force is due")
-			}
+			assert.Must(s, !time.Now().After(end), "it holds although force is due")
 			time.Sleep(time.Second)
 		}
 	})
@@ -195,14 +170,11 @@ func TestAttack51ASuccessorDoesNotRunAnEphemeralLease(t *testing.T) {
 			assert.NoError(s, admin.delete(s.audit.registration(old.name)))
 		})
 		s.within(2*time.Second, "it is succeeded", s.takenOver)
-		if !s.there(l) {
-			s.Fatal("its contender has gone with its registration")
-		}
+		assert.Must(s, s.there(l), "its contender has gone with its registration")
 		c.at = two
 		for began := time.Now(); time.Since(began) < s.window; time.Sleep(100 * time.Millisecond) {
-			if a := s.beat(c, l); a.status == http.StatusOK {
-				s.Fatalf("the successor runs it: %s", a.raw)
-			}
+			a := s.beat(c, l)
+			assert.Must(s, a.status != http.StatusOK, "the successor runs it: %s", a.raw)
 		}
 		for _, link := range links {
 			link.Resume()

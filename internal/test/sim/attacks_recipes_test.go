@@ -25,9 +25,7 @@ func (s *scene) several(c *client, want string, wishes []wish, parameters ...str
 	}
 	path, body := ask(wishes, query)
 	a, err := c.send(time.Minute, http.MethodPost, path, query, nil, body)
-	if err != nil || a.State != want {
-		s.Fatalf("several: %d %s, %v", a.status, a.raw, err)
-	}
+	assert.Must(s, err == nil && a.State == want, "several: %d %s, %v", a.status, a.raw, err)
 	l := newLease(wishes, a, time.Duration(a.TTL)*time.Millisecond)
 	s.believe(l, a)
 	return l
@@ -37,9 +35,7 @@ func (s *scene) several(c *client, want string, wishes []wish, parameters ...str
 func (s *scene) downgrade(c *client, l *lease) {
 	s.Helper()
 	l.fencing = s.beat(c, l).FencingToken
-	if !c.downgrade(l) || l.wishes[0].mode != shared {
-		s.Fatal("the downgrade is not answered with success")
-	}
+	assert.Must(s, c.downgrade(l) && l.wishes[0].mode == shared, "the downgrade is not answered with success")
 }
 
 // fence asks whether a token is current.
@@ -55,18 +51,16 @@ func (s *scene) fence(c *client, lock string, token int64) answer {
 // limit sets how many permits a lock has.
 func (s *scene) limit(c *client, lock string, n int) {
 	s.Helper()
-	if a, err := c.do(5*time.Second, http.MethodPut, "/v1/locks/"+lock, url.Values{"limit": {fmt.Sprint(n)}}, nil); err != nil || a.status != http.StatusOK {
-		s.Fatalf("a limit of %d: %d %s, %v", n, a.status, a.raw, err)
-	}
+	a, err := c.do(5*time.Second, http.MethodPut, "/v1/locks/"+lock, url.Values{"limit": {fmt.Sprint(n)}}, nil)
+	assert.Must(s, err == nil && a.status == http.StatusOK, "a limit of %d: %d %s, %v", n, a.status, a.raw, err)
 }
 
 // stays says that a lease waits, and goes on doing so for a second.
 func (s *scene) stays(c *client, l *lease, state, what string) {
 	s.Helper()
 	for range 10 {
-		if a := s.beat(c, l); a.status != http.StatusOK || a.State != state {
-			s.Fatalf("%s: it is %d %s", what, a.status, a.State)
-		}
+		a := s.beat(c, l)
+		assert.Must(s, a.status == http.StatusOK && a.State == state, "%s: it is %d %s", what, a.status, a.State)
 		time.Sleep(100 * time.Millisecond)
 	}
 }
@@ -82,9 +76,7 @@ func TestAttack04ADowngradeLetsNoWriterIn(t *testing.T) {
 		behind := s.take(late, "a", "waiting", "ttl", "30s", "async", "true", "mode", "shared")
 		replaced := s.counting(state.TxnCreate, lockRoot+"/a/read-")
 		s.downgrade(holder, l)
-		if replaced() == 0 {
-			s.Fatal("nothing was downgraded")
-		}
+		assert.Must(s, replaced() != 0, "nothing was downgraded")
 		s.within(time.Second, "the reader before the writer is let in", func() bool { return s.beat(early, reader).State == "held" })
 		s.stays(writer, w, "waiting", "a writer behind a lease that is shared now")
 		s.stays(late, behind, "waiting", "a reader behind the writer")
@@ -107,22 +99,16 @@ func TestAttack10ALoweredLimitTakesNothingFromHolders(t *testing.T) {
 		y := s.take(b, "a", "held", permit...)
 		s.limit(a, "a", 1)
 		z := s.take(c, "a", "waiting", append(permit, "async", "true")...)
-		if z.wishes[0].limit != 1 {
-			s.Fatalf("the next client has a limit of %d", z.wishes[0].limit)
-		}
+		assert.Must(s, z.wishes[0].limit == 1, "the next client has a limit of %d", z.wishes[0].limit)
 		three := s.start(2)
 		s.die(one)
 		s.die(two)
 		a.at, b.at, c.at = three, three, three
 		time.Sleep(s.timeout + time.Second)
 		for _, l := range []*lease{x, y} {
-			if got := s.beatUntil(b, l, 3*s.window); got.State != "held" {
-				s.Errorf("the successor thinks that a holder is %s", got.State)
-			}
+			assert.Equal(s, s.beatUntil(b, l, 3*s.window).State, "held", "the successor thinks that a holder")
 		}
-		if !s.takenOver() {
-			s.Error("no gateway has taken over")
-		}
+		assert.That(s, s.takenOver(), "no gateway has taken over")
 		a.release(x)
 		s.stays(c, z, "waiting", "one permit is taken, and the limit is one")
 		b.release(y)
@@ -150,12 +136,9 @@ func TestAttack11ADowngradeKeepsItsFencingToken(t *testing.T) {
 		if got := s.beatUntil(holder, l, 2*s.window); got.FencingToken != token {
 			s.Errorf("the successor says that its token is %d; it was %d", got.FencingToken, token)
 		}
-		if !s.takenOver() {
-			s.Error("no gateway has taken over")
-		}
-		if a := s.fence(holder, "a", token); !a.Current {
-			s.Errorf("its token is not current: %s", a.raw)
-		}
+		assert.That(s, s.takenOver(), "no gateway has taken over")
+		a := s.fence(holder, "a", token)
+		assert.That(s, a.Current, "its token is not current: %s", a.raw)
 		holder.release(l)
 		s.within(time.Second, "the writer's turn comes", func() bool { return s.beat(writer, w).State == "held" })
 		if got := s.beat(writer, w).FencingToken; got <= token {
@@ -178,9 +161,8 @@ func TestAttack12ALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 			assert.NoError(s, admin.delete(broken))
 		})
 		s.within(time.Second, "the rest of it ends, too", func() bool { return !s.audit.at(l.id, "b").gone.IsZero() })
-		if a := s.beat(c, l); a.status != http.StatusGone {
-			s.Errorf("it is answered %d %s", a.status, a.raw)
-		}
+		a := s.beat(c, l)
+		assert.That(s, a.status == http.StatusGone, "it is answered %d %s", a.status, a.raw)
 		s.within(time.Second, "the next one has the lock", func() bool { return s.beat(next, n).State == "held" })
 		next.release(n)
 	})
@@ -200,9 +182,7 @@ func TestAttack12ALeaseThatHasLostOneContenderIsEndedByTheSuccessor(t *testing.T
 		})
 		next := s.client(s.start(1))
 		n := s.take(next, "b", "held", "ttl", "30s", "wait", "50s")
-		if got := s.audit.at(l.id, "b"); got.gone.IsZero() {
-			s.Error("what is left of it is there")
-		}
+		assert.That(s, !s.audit.at(l.id, "b").gone.IsZero(), "what is left of it is there")
 		next.release(n)
 	})
 }
@@ -214,25 +194,17 @@ func TestAttack15ARepeatedReleaseLetsOneHoldGo(t *testing.T) {
 		l := s.take(c, "a", "held", "ttl", "30s", "hold", "outer")
 		l.reentrant, l.holds = true, []string{"outer"}
 		for range 2 {
-			if !c.addHold(l) {
-				s.Fatal("no hold is added")
-			}
+			assert.Must(s, c.addHold(l), "no hold is added")
 		}
 		writes := s.counting(state.TxnSetData, lockRoot+"/a/")
 		lost := s.zk.Network.LoseReply(one.name, func(op wire.Op) bool { return op == wire.OpMulti })
 		inner := l.holds[2]
-		if !c.releaseHold(l, inner) {
-			s.Fatal("the release of a hold ends the lease")
-		}
+		assert.Must(s, c.releaseHold(l, inner), "the release of a hold ends the lease")
 		s.zk.Network.Revoke(lost)
-		if n := writes(); n != 1 {
-			s.Errorf("%d writes for one release", n)
-		}
+		assert.Equal(s, writes(), 1, "writes for one release")
 		for range 3 { // and late repeats
 			a, err := c.do(5*time.Second, http.MethodDelete, "/v1/leases/self", url.Values{"hold": {inner}}, l.header())
-			if err != nil || a.status != http.StatusNoContent {
-				s.Errorf("a repeat is answered %d %s, %v", a.status, a.raw, err)
-			}
+			assert.That(s, err == nil && a.status == http.StatusNoContent, "a repeat is answered %d %s, %v", a.status, a.raw, err)
 		}
 		c.look(l)
 		// A successor knows which of them is gone.
@@ -245,9 +217,7 @@ func TestAttack15ARepeatedReleaseLetsOneHoldGo(t *testing.T) {
 			s.Errorf("a repeat at the successor is answered %d %s, %v", a.status, a.raw, err)
 		}
 		c.look(l)
-		if !s.there(l) {
-			s.Error("a repeated release has ended the lease")
-		}
+		assert.That(s, s.there(l), "a repeated release has ended the lease")
 		c.release(l)
 	})
 }
@@ -259,20 +229,16 @@ func TestAttack18AGatewayThatIsBehindDoesNotSayThatATokenIsCurrent(t *testing.T)
 		holder, next, asker := s.client(one), s.client(one), s.client(behind)
 		l := s.take(holder, "a", "held", "ttl", "30s")
 		token := s.beat(holder, l).FencingToken
-		if a := s.fence(asker, "a", token); !a.Current {
-			s.Fatalf("a holder's token is not current: %s", a.raw)
-		}
+		a := s.fence(asker, "a", token)
+		assert.Must(s, a.Current, "a holder's token is not current: %s", a.raw)
 		stalled := s.observer(behind)
 		stalled.StallReplies()
 		holder.release(l)
 		n := s.take(next, "a", "held", "ttl", "30s") // it is at work
-		if s.observer(behind) != stalled {
-			s.Fatal("it has connected anew")
-		}
+		assert.Must(s, s.observer(behind) == stalled, "it has connected anew")
 		for range 3 {
-			if a := s.fence(asker, "a", token); a.status == http.StatusOK && a.Current {
-				s.Errorf("the token of a lease that has ended is current: %s", a.raw)
-			}
+			a := s.fence(asker, "a", token)
+			assert.That(s, a.status != http.StatusOK || !a.Current, "the token of a lease that has ended is current: %s", a.raw)
 		}
 		stalled.Resume()
 		s.within(10*time.Second, "it has caught up", func() bool {
@@ -295,21 +261,15 @@ func TestAttack27ALeaseThatHasEndedIsNotRevivedByASuccessor(t *testing.T) {
 			return !s.audit.at(l.id, "a").closed.IsZero()
 		})
 		ended := time.Now()
-		if !s.there(l) {
-			s.Fatal("its place is gone")
-		}
+		assert.Must(s, s.there(l), "its place is gone")
 		s.die(one)
 		c.at = two
 		// A client that does not know yet asks all the time, before its successor has read anything and for a second after it has
 		// taken over; then now and then.
 		var takenOver time.Time
 		for time.Since(ended) < 20*time.Second {
-			if a := s.beat(c, l); a.status == http.StatusOK {
-				s.Fatal("a lease that has expired is alive")
-			}
-			if a := s.beat(next, n); a.State == "held" {
-				s.Fatalf("the next one holds after %v", time.Since(ended))
-			}
+			assert.Must(s, s.beat(c, l).status != http.StatusOK, "a lease that has expired is alive")
+			assert.Must(s, s.beat(next, n).State != "held", "the next one holds after %v", time.Since(ended))
 			if takenOver.IsZero() && s.takenOver() {
 				takenOver = time.Now()
 			}
@@ -319,9 +279,7 @@ func TestAttack27ALeaseThatHasEndedIsNotRevivedByASuccessor(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 		}
-		if takenOver.IsZero() {
-			s.Error("no gateway has taken over")
-		}
+		assert.That(s, !takenOver.IsZero(), "no gateway has taken over")
 		s.within(30*time.Second, "the delay is over", func() bool { return s.beat(next, n).State == "held" })
 		next.release(n)
 	})
@@ -359,9 +317,7 @@ func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
 			if bytes += size; size > 0 {
 				pieces++
 			}
-			if size > most {
-				s.Errorf("%d bytes in one transaction", size)
-			}
+			assert.That(s, size <= most, "%d bytes in one transaction", size)
 		})
 		done, _ := s.exemptions.intervene(intervention{lock: "a", contenders: true}, true)
 		gone := make(chan answer, 1)
@@ -378,12 +334,10 @@ func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
 			}
 		}
 		done()
-		if a.status != http.StatusOK || bytes <= most || pieces < 2 {
-			s.Errorf("%d %s: %d bytes in %d pieces", a.status, a.raw, bytes, pieces)
-		}
-		if left := s.below(lockRoot + "/a"); len(left) > 0 {
-			s.Errorf("%d are left", len(left))
-		}
+		assert.That(s, a.status == http.StatusOK && bytes > most && pieces >= 2,
+			"%d %s: %d bytes in %d pieces", a.status, a.raw, bytes, pieces)
+		left := s.below(lockRoot + "/a")
+		assert.That(s, len(left) <= 0, "%d are left", len(left))
 		bystander.release(l)
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // askToRelease revokes a lock's leases; force is when they end if their holders do not release, 0 for never.
@@ -16,9 +18,7 @@ func (s *scene) askToRelease(c *client, lock string, force time.Duration) {
 		query.Set("force_after", force.String())
 	}
 	a, err := c.do(5*time.Second, http.MethodPost, "/v1/locks/"+lock+"/revoke", query, nil)
-	if err != nil || a.status != http.StatusOK {
-		s.Fatalf("a revocation: %d %s, %v", a.status, a.raw, err)
-	}
+	assert.Must(s, err == nil && a.status == http.StatusOK, "a revocation: %d %s, %v", a.status, a.raw, err)
 	done()
 }
 
@@ -37,13 +37,9 @@ func TestAttack52ForceDoesNotOvertakeAWithdrawal(t *testing.T) {
 		stalled := s.observer(owner)
 		stalled.StallReplies()
 		admin.withdraw("a")
-		if time.Since(asked) >= force {
-			s.Fatal("the withdrawal was written when force was due already")
-		}
+		assert.Must(s, time.Since(asked) < force, "the withdrawal was written when force was due already")
 		time.Sleep(time.Until(known.Add(force + 200*time.Millisecond)))
-		if s.observer(owner) != stalled {
-			s.Fatal("the owner's observer has connected anew")
-		}
+		assert.Must(s, s.observer(owner) == stalled, "the owner's observer has connected anew")
 		stalled.Resume()
 		s.stillHeld(holder, l, time.Second)
 		holder.release(l)
@@ -63,14 +59,10 @@ func TestAttack53ARevocationAfterAWithdrawalHasNothingOfTheOldForce(t *testing.T
 		stalled.StallReplies()
 		admin.withdraw("a")
 		s.askToRelease(admin, "a", 0)
-		if s.beat(holder, l).Revoke == nil {
-			s.Fatal("the owner has heard of the withdrawal alone")
-		}
+		assert.Must(s, s.beat(holder, l).Revoke != nil, "the owner has heard of the withdrawal alone")
 		stalled.Resume()
 		s.stillHeld(holder, l, force+time.Second)
-		if s.beat(holder, l).Revoke == nil {
-			s.Error("its holder is not asked to release any more")
-		}
+		assert.That(s, s.beat(holder, l).Revoke != nil, "its holder is not asked to release any more")
 		holder.release(l)
 	})
 }
@@ -79,7 +71,6 @@ func TestAttack53ARevocationAfterAWithdrawalHasNothingOfTheOldForce(t *testing.T
 func (s *scene) stillHeld(c *client, l *lease, after time.Duration) {
 	s.Helper()
 	time.Sleep(after)
-	if a := s.beat(c, l); !s.there(l) || a.status != http.StatusOK {
-		s.Errorf("force that was withdrawn has ended the lease: %d %s", a.status, a.raw)
-	}
+	a := s.beat(c, l)
+	assert.That(s, s.there(l) && a.status == http.StatusOK, "force that was withdrawn has ended the lease: %d %s", a.status, a.raw)
 }

@@ -38,12 +38,8 @@ func TestAttack25AGatewayIsNotSucceededBeforeItsNamespaceIsRead(t *testing.T) {
 			})
 			c.at = successor
 			s.beatUntil(c, l, 60*time.Second)
-			if !s.takenOver() {
-				s.Errorf("%s: it was never taken over", dialect)
-			}
-			if !s.there(l) {
-				s.Errorf("%s: the lease has lost a contender", dialect)
-			}
+			assert.That(s, s.takenOver(), "%s: it was never taken over", dialect)
+			assert.That(s, s.there(l), "%s: the lease has lost a contender", dialect)
 			c.release(l)
 			s.within(10*time.Second, "all of the lease goes", func() bool { return !s.anyOf(l) })
 		})

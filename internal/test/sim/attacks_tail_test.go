@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/embedded/state"
 )
 
@@ -33,9 +34,8 @@ func TestAttack55AWaiterThatGoesWithItsHolderIsNotSeenToHold(t *testing.T) {
 				return
 			}
 			together++
-			if numbers[0] < numbers[1] {
-				s.Error("one transaction deletes the holder before the waiter behind it: it seems to hold in between")
-			}
+			assert.That(s, numbers[0] >= numbers[1],
+				"one transaction deletes the holder before the waiter behind it: it seems to hold in between")
 		})
 		link := s.writer(g)
 		link.StallReplies()
@@ -51,8 +51,6 @@ func TestAttack55AWaiterThatGoesWithItsHolderIsNotSeenToHold(t *testing.T) {
 		for range clients {
 			<-done
 		}
-		if together == 0 {
-			s.Error("the two were not released in one transaction")
-		}
+		assert.That(s, together != 0, "the two were not released in one transaction")
 	})
 }

@@ -58,9 +58,7 @@ func TestAttack31AGrantThatADeposedGatewayConfirmsIsClaimed(t *testing.T) {
 		}
 		c.at = next
 		time.Sleep(5 * time.Minute)
-		if !s.there(l) {
-			s.Error("a lease that its client was told to hold for an hour has ended as unclaimed")
-		}
+		assert.That(s, s.there(l), "a lease that its client was told to hold for an hour has ended as unclaimed")
 		s.beatUntil(c, l, 5*time.Second)
 		c.release(l)
 	})
@@ -81,9 +79,7 @@ func TestAttack39AHandoverWhileZooKeeperIsSlowEndsNoLease(t *testing.T) {
 				refused++
 			}
 		}
-		if refused == 0 {
-			s.Error("no heartbeat was refused")
-		}
+		assert.That(s, refused != 0, "no heartbeat was refused")
 		c.at = next
 		s.beatUntil(c, l, 10*time.Second)
 		c.release(l)
@@ -126,9 +122,7 @@ func TestAttack45AnInventedLeaseIDClaimsNothing(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Second)
-		if s.takenOver() {
-			s.Error("an invented id was succeeded")
-		}
+		assert.That(s, !s.takenOver(), "an invented id was succeeded")
 		c.release(l)
 	})
 }

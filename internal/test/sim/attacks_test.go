@@ -32,12 +32,10 @@ func TestAttack01AFollowerThatIsCutOffKeepsNoHeartbeatAlive(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		taken := time.Now()
-		if taken.Sub(cut) > 5*time.Second {
-			s.Fatalf("taken over after %v only: the follower has ended its service by itself", taken.Sub(cut))
-		}
-		if len(s.zk.Network.Links(old.name, zktest.FollowerName(1))) == 0 {
-			s.Error("the follower does not serve the old gateway any more")
-		}
+		assert.Must(s, taken.Sub(cut) <= 5*time.Second,
+			"taken over after %v only: the follower has ended its service by itself", taken.Sub(cut))
+		assert.That(s, len(s.zk.Network.Links(old.name, zktest.FollowerName(1))) != 0,
+			"the follower does not serve the old gateway any more")
 		if last.Before(cut) || last.After(cut.Add(s.window)) {
 			s.Errorf("the last success was %v after the cut; the window is %v", last.Sub(cut), s.window)
 		}
@@ -63,29 +61,22 @@ func TestAttack02NoLeaseIsGrantedOverAPredecessorThatItsGatewayHasNotSeen(t *tes
 		asked := make(chan *lease, 1)
 		go func() {
 			a, l, err := s.ask(c, "a", "ttl", "30s", "async", "true")
-			if err != nil || a.State != "waiting" {
-				s.Errorf("over a contender that its gateway has not seen: %d %s, %v", a.status, a.raw, err)
-			}
+			assert.That(s, err == nil && a.State == "waiting",
+				"over a contender that its gateway has not seen: %d %s, %v", a.status, a.raw, err)
 			asked <- l
 		}()
 		s.within(300*time.Millisecond, "ours is behind it", func() bool { return len(s.audit.contenders()) == 2 })
 		time.Sleep(200 * time.Millisecond)
-		if s.observer(g) != stalled {
-			s.Fatal("it has connected anew")
-		}
+		assert.Must(s, s.observer(g) == stalled, "it has connected anew")
 		stalled.Resume()
 		l := <-asked
 		if l == nil {
 			s.FailNow()
 		}
-		if a := s.beat(c, l); a.State != "waiting" {
-			s.Errorf("behind another program's contender it is %q", a.State)
-		}
+		assert.Equal(s, s.beat(c, l).State, "waiting", "behind another program's contender it")
 		assert.NoError(s, other.delete(theirs))
 		time.Sleep(100 * time.Millisecond)
-		if a := s.beat(c, l); a.State != "held" {
-			s.Errorf("at the head of the queue it is %q", a.State)
-		}
+		assert.Equal(s, s.beat(c, l).State, "held", "at the head of the queue it")
 		other.close()
 		c.release(l)
 	})
@@ -103,18 +94,14 @@ func TestAttack03AServerThatIsBehindRemovesNothing(t *testing.T) {
 		// Its observer finds only the follower, which has not heard of the contender.
 		s.zk.Network.Part(g.name, zktest.LeaderName)
 		s.observer(g).Cut()
-		if s.zk.Follower(1).Zxid() >= created {
-			s.Fatal("the follower knows the contender already")
-		}
+		assert.Must(s, s.zk.Follower(1).Zxid() < created, "the follower knows the contender already")
 		for range 30 {
 			if a := s.beat(c, l); a.status != http.StatusOK && a.status != http.StatusServiceUnavailable {
 				s.Fatalf("a heartbeat is answered %d %s", a.status, a.raw)
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
-		if !s.there(l) {
-			s.Error("the contender is gone")
-		}
+		assert.That(s, s.there(l), "the contender is gone")
 		s.zk.Network.Join(g.name, zktest.LeaderName)
 		s.beatUntil(c, l, 10*time.Second)
 		c.release(l)
@@ -138,9 +125,8 @@ func TestAttack05AContenderThatMayNotBeReadIsWaitedFor(t *testing.T) {
 		l := s.take(c, "a", "waiting", "ttl", "30s", "async", "true")
 		for range 10 {
 			time.Sleep(time.Second)
-			if a := s.beat(c, l); a.State != "waiting" {
-				s.Fatalf("behind a contender that may not be read a lease is %s: %d %s", a.State, a.status, a.raw)
-			}
+			a := s.beat(c, l)
+			assert.Must(s, a.State == "waiting", "behind a contender that may not be read a lease is %s: %d %s", a.State, a.status, a.raw)
 			assert.NoError(s, other.Must(wire.OpExists, &wire.ReadRequest{Path: created.Path}, nil))
 		}
 		assert.NoError(s, other.delete(created.Path))
@@ -169,15 +155,11 @@ func TestAttack08NoGatewayEndsAContenderThatOnlyLooksLikeOurs(t *testing.T) {
 			s.Fatal("it does not look like one of another fleet's")
 		}
 		time.Sleep(3 * time.Minute)
-		if got := s.audit.find(theirs); got == nil || !got.gone.IsZero() {
-			s.Error("a contender of another fleet was ended")
-		}
-		if s.takenOver() {
-			s.Error("a gateway has succeeded another fleet's gateway")
-		}
-		if a, _, _ := s.ask(c, "a", "ttl", "5s"); a.status != http.StatusConflict {
-			s.Errorf("behind it a try is answered %d", a.status)
-		}
+		got := s.audit.find(theirs)
+		assert.That(s, got != nil && got.gone.IsZero(), "a contender of another fleet was ended")
+		assert.That(s, !s.takenOver(), "a gateway has succeeded another fleet's gateway")
+		a, _, _ := s.ask(c, "a", "ttl", "5s")
+		assert.That(s, a.status == http.StatusConflict, "behind it a try is answered %d", a.status)
 		s.exemptions.excuse(theirs)
 		s.administer(func(admin *session) { _ = admin.delete(theirs) })
 		c.release(s.take(c, "a", "held", "ttl", "5s", "wait", "5s"))
@@ -198,20 +180,14 @@ func TestAttack13AKeyThatStallsAtOneGatewayQueuesOnceAtAnother(t *testing.T) {
 			answered <- a
 		}()
 		time.Sleep(500 * time.Millisecond)
-		if created() != 0 {
-			s.Fatal("the first request is not on its way any more")
-		}
+		assert.Must(s, created() == 0, "the first request is not on its way any more")
 		c.at = two
 		l := s.take(c, "a", "held", "ttl", "10s", "key", "twice", "owner", "twice")
 		stalled.Resume()
 		a := <-answered
 		time.Sleep(3 * time.Second)
-		if a.status == http.StatusOK && a.LeaseID != l.id {
-			s.Errorf("the first request has got %s, the second one %s", a.LeaseID, l.id)
-		}
-		if n := created(); n != 1 {
-			s.Errorf("%d contenders for one key", n)
-		}
+		assert.That(s, a.status != http.StatusOK || a.LeaseID == l.id, "the first request has got %s, the second one %+v", a.LeaseID, l)
+		assert.Equal(s, created(), 1, "contenders for one key")
 		s.beatUntil(c, l, 5*time.Second)
 		c.release(l)
 	})
@@ -233,19 +209,13 @@ func TestAttack14ATransactionThatArrivesAfterItsRepetitionDoesNothing(t *testing
 		time.Sleep(200 * time.Millisecond)
 		link.CutClient(1500 * time.Millisecond) // its bytes come when the next connection has long been at work
 		time.Sleep(time.Second)
-		if raised() == 0 {
-			s.Error("the epoch was not raised before the old bytes arrived")
-		}
+		assert.That(s, raised() != 0, "the epoch was not raised before the old bytes arrived")
 		a := <-answered
 		again := s.client(g)
 		time.Sleep(3 * time.Second)
 		l := s.take(again, "a", "held", "ttl", "10s", "key", "late", "owner", "late")
-		if a.LeaseID != "" && a.LeaseID != l.id {
-			s.Errorf("one key, two leases: %s and %s", a.LeaseID, l.id)
-		}
-		if n := created(); n != 1 {
-			s.Errorf("%d contenders for one attempt", n)
-		}
+		assert.That(s, a.LeaseID == "" || a.LeaseID == l.id, "one key, two leases: %s and %+v", a.LeaseID, l)
+		assert.Equal(s, created(), 1, "contenders for one attempt")
 		again.release(l)
 	})
 }
@@ -257,18 +227,13 @@ func TestAttack16ALongerTTLSurvivesAShorterOneAndItsGateway(t *testing.T) {
 		l := s.take(c, "a", "held", "ttl", "5s")
 		long := s.beat(c, l, "ttl", "60s")
 		short := s.beat(c, l, "ttl", "5s")
-		if long.status != http.StatusOK || short.status != http.StatusOK {
-			s.Fatalf("heartbeats are answered %d and %d", long.status, short.status)
-		}
+		assert.Must(s, long.status == http.StatusOK && short.status == http.StatusOK,
+			"heartbeats are answered %d and %d", long.status, short.status)
 		s.die(g)
 		s.start(1)
 		time.Sleep(time.Until(long.sent.Add(60 * time.Second)))
-		if !s.takenOver() {
-			s.Error("no gateway has taken over")
-		}
-		if !s.there(l) {
-			s.Error("the promise of the longer heartbeat was broken")
-		}
+		assert.That(s, s.takenOver(), "no gateway has taken over")
+		assert.That(s, s.there(l), "the promise of the longer heartbeat was broken")
 		s.within(2*time.Minute, "it ends without heartbeats", func() bool { return !s.there(l) })
 	})
 }
@@ -284,18 +249,12 @@ func TestAttack17AnOverwrittenContenderIsKeptAsLongAsItMayBe(t *testing.T) {
 		})
 		next := s.start(1)
 		time.Sleep(10 * time.Minute)
-		if !s.takenOver() {
-			s.Error("no gateway has taken over")
-		}
-		if !s.there(l) {
-			s.Error("a lease of unknown TTL has ended by time")
-		}
+		assert.That(s, s.takenOver(), "no gateway has taken over")
+		assert.That(s, s.there(l), "a lease of unknown TTL has ended by time")
 		c.at = next
 		s.beatUntil(c, l, 5*time.Second)
 		c.release(l)
-		if s.there(l) {
-			s.Error("a plain release does not end it")
-		}
+		assert.That(s, !s.there(l), "a plain release does not end it")
 	})
 }
 
@@ -312,9 +271,7 @@ func TestAttack21ALeaseWhoseClientIsAliveOutlivesAnOutage(t *testing.T) {
 			}
 			time.Sleep(500 * time.Millisecond)
 		}
-		if refused < 20 {
-			s.Errorf("only %d heartbeats were refused", refused)
-		}
+		assert.That(s, refused >= 20, "only %d heartbeats were refused", refused)
 		assert.NoError(s, s.zk.StartLeader())
 		s.beatUntil(c, l, 10*time.Second)
 		// And the gateway itself: nothing of it runs for twelve seconds.
@@ -340,14 +297,11 @@ func TestAttack26AnAcquireWhoseConnectionBreaksHoldsNothingForADay(t *testing.T)
 		gone := make(chan struct{})
 		go func() {
 			defer close(gone)
-			if a, _, err := s.ask(waiter, "a", "ttl", "24h", "wait", "60s"); err == nil {
-				s.Errorf("its connection has not broken: %d", a.status)
-			}
+			a, _, err := s.ask(waiter, "a", "ttl", "24h", "wait", "60s")
+			assert.That(s, err != nil, "its connection has not broken: %d", a.status)
 		}()
 		time.Sleep(time.Second)
-		if n := len(s.audit.contenders()); n != 2 {
-			s.Fatalf("%d contenders", n)
-		}
+		assert.MustEqual(s, len(s.audit.contenders()), 2, "contenders")
 		for _, link := range s.zk.Network.Links(waiter.name, g.name) {
 			link.Cut()
 		}
@@ -365,13 +319,9 @@ func TestAttack30AMachineThatWasSuspendedTrustsNothingItRemembers(t *testing.T) 
 		l := s.take(c, "a", "held", "ttl", "30s")
 		link := s.writer(g)
 		link.Stall() // so that it cannot find out in time
-		if a := s.beat(c, l); a.status != http.StatusOK {
-			s.Fatalf("before it sleeps a heartbeat is answered %d", a.status)
-		}
+		assert.MustEqual(s, s.beat(c, l).status, http.StatusOK, "before it sleeps a heartbeat is answered")
 		g.clock.Sleep(time.Hour)
-		if a := s.beat(c, l); a.status != http.StatusServiceUnavailable {
-			s.Errorf("after an hour's sleep a heartbeat is answered %d", a.status)
-		}
+		assert.Equal(s, s.beat(c, l).status, http.StatusServiceUnavailable, "after an hour's sleep a heartbeat is answered")
 		link.Resume()
 		s.beatUntil(c, l, 10*time.Second)
 		c.release(l)
@@ -412,9 +362,7 @@ func TestAttack40AnObserverBehindACutOffServerIsNotBelieved(t *testing.T) {
 		if last.After(broken.Add(s.window)) {
 			s.Errorf("a broken lease was heartbeaten for %v", last.Sub(broken))
 		}
-		if time.Since(cut) > 5*time.Second {
-			s.Error("the follower has ended its service by itself")
-		}
+		assert.That(s, time.Since(cut) <= 5*time.Second, "the follower has ended its service by itself")
 		s.zk.Follower(1).Heal()
 		c.release(l)
 	})
@@ -439,19 +387,15 @@ func TestAttack49AWaiterThatNeverStoodFirstIsNotToldThatItHolds(t *testing.T) {
 		now := s.take(third, "a", "held", "ttl", "30s")
 		holder.release(first)
 		for range 5 {
-			if a := s.beat(waiter, second); a.status == http.StatusOK && a.State != "waiting" {
-				s.Errorf("it is told that it is %q, and %s holds", a.State, now.path)
-			}
+			a := s.beat(waiter, second)
+			assert.That(s, a.status != http.StatusOK || a.State == "waiting", "it is told that it is %q, and %+v holds", a.State, now)
 			time.Sleep(100 * time.Millisecond)
 		}
-		if s.observer(g) != stalled {
-			s.Fatal("it has connected anew")
-		}
+		assert.Must(s, s.observer(g) == stalled, "it has connected anew")
 		stalled.Resume()
 		time.Sleep(100 * time.Millisecond)
-		if a := s.beat(waiter, second); a.status != http.StatusGone {
-			s.Errorf("its gateway has heard of its end: %d %s", a.status, a.raw)
-		}
+		a := s.beat(waiter, second)
+		assert.That(s, a.status == http.StatusGone, "its gateway has heard of its end: %d %s", a.status, a.raw)
 		third.release(now)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zktest"
 )
 
@@ -29,18 +30,14 @@ func TestAttack54ASuccessorKeepsWhatTheOldOwnerPromised(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		if taken.IsZero() {
-			s.Fatal("it was not taken over within the promise window")
-		}
+		assert.Must(s, !taken.IsZero(), "it was not taken over within the promise window")
 		if !last.After(taken) {
 			s.Fatalf("the old owner answered nothing after the takeover: its last success was %v before", taken.Sub(last))
 		}
 		c.at = next
 		s.zk.Follower(1).Heal()
 		time.Sleep(time.Until(last.Add(5*time.Second - 100*time.Millisecond)))
-		if !s.there(l) {
-			s.Errorf("the successor has ended the lease %v after the last heartbeat; its TTL is 5 s", time.Since(last))
-		}
+		assert.That(s, s.there(l), "the successor has ended the lease %v after the last heartbeat; its TTL is 5 s", time.Since(last))
 		s.beatUntil(c, l, time.Second)
 		c.release(l)
 	})

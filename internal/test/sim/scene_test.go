@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/zk/embedded/state"
 	"lockkeeper/internal/zk/wire"
@@ -146,9 +147,7 @@ func (s *scene) ask(c *client, lock string, parameters ...string) (answer, *leas
 func (s *scene) take(c *client, lock, state string, parameters ...string) *lease {
 	s.Helper()
 	a, l, err := s.ask(c, lock, parameters...)
-	if err != nil || l == nil || a.State != state {
-		s.Fatalf("%s: %d %s, %v", lock, a.status, a.raw, err)
-	}
+	assert.Must(s, err == nil && l != nil && a.State == state, "%s: %d %s, %v", lock, a.status, a.raw, err)
 	return l
 }
 
@@ -192,9 +191,7 @@ func (s *scene) there(l *lease) bool {
 func (s *scene) within(atMost time.Duration, what string, so func() bool) {
 	s.Helper()
 	for began := time.Now(); !so(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > atMost {
-			s.Fatalf("not within %v: %s", atMost, what)
-		}
+		assert.Must(s, time.Since(began) <= atMost, "not within %v: %s", atMost, what)
 	}
 }
 

@@ -27,8 +27,7 @@ func TestWhatAShellRunsIsNoticed(t *testing.T) {
 			assert.That(t, ran == want && len(results) == 2 && results[1] == want2, "%s: %q ran: %v, %+v", shell, text, ran, results)
 		}
 		together, ran := Eval(t, shell, false, [][]byte{[]byte("LEASE_ID=1"), []byte("(exit 3)"), []byte("nothing-like-this")})
-		if want := []Evaluated{{0, "1", "old", "old", "old", "old"}, {3, "old", "old", "old", "old", "old"}, {127, "old", "old", "old", "old", "old"}}; ran || !slices.Equal(together, want) {
-			t.Errorf("%s: %+v", shell, together)
-		}
+		want := []Evaluated{{0, "1", "old", "old", "old", "old"}, {3, "old", "old", "old", "old", "old"}, {127, "old", "old", "old", "old", "old"}}
+		assert.That(t, !ran && slices.Equal(together, want), "%s: %+v", shell, together)
 	}
 }

@@ -58,9 +58,8 @@ func TestALocalSessionSeesWhatHappensAndAsksTheLeaderWhereItMust(t *testing.T) {
 		for _, flags := range []int32{wire.FlagEphemeral, wire.FlagEphemeralSequential} {
 			create := &wire.CreateRequest{Path: "/mine", ACL: everyone, Flags: flags}
 			for op, body := range map[wire.Op]wire.Record{wire.OpCreate: create, wire.OpMulti: &wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCreate, Record: create}}}} {
-				if h, _, err := c.call(op, body); err != nil || h.Err != wire.ErrEphemeralOnLocal {
-					t.Errorf("operation %d with flags %d: %+v, %v", op, flags, h, err)
-				}
+				h, _, err := c.call(op, body)
+				assert.That(t, err == nil && h.Err == wire.ErrEphemeralOnLocal, "operation %d with flags %d: %+v, %v", op, flags, h, err)
 			}
 		}
 		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/b", ACL: everyone})

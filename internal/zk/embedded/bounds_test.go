@@ -58,9 +58,8 @@ func TestAThousandHalfOpenConnectionsDisturbNoClientAndAreClosed(t *testing.T) {
 	other.create("/a", nil, 0)
 	for _, nc := range half {
 		assert.NoError(t, nc.SetReadDeadline(time.Now().Add(patience)))
-		if n, err := nc.Read(make([]byte, 1)); n != 0 || strings.Contains(fmt.Sprint(err), "timeout") {
-			t.Fatalf("not closed: %d, %v", n, err)
-		}
+		n, err := nc.Read(make([]byte, 1))
+		assert.Must(t, n == 0 && !strings.Contains(fmt.Sprint(err), "timeout"), "not closed: %d, %v", n, err)
 	}
 	other.ping()
 	testkit.Eventually(t, patience, func() bool { return metric(t, s, "num_alive_connections") == 2 }, "the other and the asking connection are left")
@@ -77,9 +76,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 			for range 3 {
 				open = append(open, openRaw(t, s, time.Minute))
 			}
-			if reply, err := dialRaw(t, s).Connect(&wire.ConnectRequest{TimeoutMs: 5000, Passwd: make([]byte, 16)}); err == nil {
-				t.Errorf("one too many was answered with %+v", reply)
-			}
+			reply, err := dialRaw(t, s).Connect(&wire.ConnectRequest{TimeoutMs: 5000, Passwd: make([]byte, 16)})
+			assert.That(t, err != nil, "one too many was answered with %+v", reply)
 			for _, c := range open {
 				c.ping()
 			}

@@ -62,9 +62,8 @@ func TestALocalSessionEndsWithItsProcessAndNoOther(t *testing.T) {
 		serve func(net.Conn)
 		*wire.ConnectReply
 	}{"local": {s.ServeLocal, local}, "remote": {s.ServeConn, remote}} {
-		if _, back := shake(t, c.serve, c.SessionID, c.Passwd); back.SessionID != c.SessionID {
-			t.Errorf("the %s session did not live on in its process: 0x%x", name, back.SessionID)
-		}
+		_, back := shake(t, c.serve, c.SessionID, c.Passwd)
+		assert.That(t, back.SessionID == c.SessionID, "the %s session did not live on in its process: 0x%x", name, back.SessionID)
 	}
 	_, second := shake(t, s.ServeLocal, 0, nil)
 	assert.That(t, second.SessionID > local.SessionID, "local session 0x%x follows 0x%x", second.SessionID, local.SessionID)
@@ -72,13 +71,11 @@ func TestALocalSessionEndsWithItsProcessAndNoOther(t *testing.T) {
 
 	s, kill = running(t, storage, true)
 	for _, ended := range []*wire.ConnectReply{local, second} {
-		if _, back := shake(t, s.ServeLocal, ended.SessionID, ended.Passwd); back.SessionID != 0 {
-			t.Errorf("a session of a process that is gone was found: 0x%x", back.SessionID)
-		}
+		_, back := shake(t, s.ServeLocal, ended.SessionID, ended.Passwd)
+		assert.That(t, back.SessionID == 0, "a session of a process that is gone was found: 0x%x", back.SessionID)
 	}
-	if _, back := shake(t, s.ServeConn, remote.SessionID, remote.Passwd); back.SessionID != remote.SessionID {
-		t.Errorf("a remote session did not outlive the process: 0x%x", back.SessionID)
-	}
+	_, back := shake(t, s.ServeConn, remote.SessionID, remote.Passwd)
+	assert.That(t, back.SessionID == remote.SessionID, "a remote session did not outlive the process: 0x%x", back.SessionID)
 	_, third := shake(t, s.ServeLocal, 0, nil)
 	assert.That(t, third.SessionID > second.SessionID, "local session 0x%x follows 0x%x", third.SessionID, second.SessionID)
 	kill()
@@ -103,9 +100,8 @@ func TestRemoteConnectionsCannotKeepTheProcessOut(t *testing.T) {
 	testkit.NoLeaks(t)
 	s, _ := running(t, embedded.NewMemoryStorage(), true)
 	for range 4 {
-		if _, reply := shake(t, s.ServeConn, 0, nil); reply == nil {
-			t.Fatal("refused below the bound")
-		}
+		_, reply := shake(t, s.ServeConn, 0, nil)
+		assert.Must(t, reply != nil, "refused below the bound")
 	}
 	if _, reply := shake(t, s.ServeConn, 0, nil); reply != nil {
 		t.Error("a remote connection above the bound was served")

@@ -48,9 +48,8 @@ func TestASnapshotGoesOnWithoutRequests(t *testing.T) {
 		if n < 5 || !store.pieces[0].First || store.pieces[1].First || !store.pieces[n-1].Last || store.pieces[n-2].Last || store.pieces[0].Zxid != 2 {
 			t.Errorf("pieces %+v", store.pieces)
 		}
-		if pieces, txns, _ := held(t, store); pieces != n || txns != 0 {
-			t.Errorf("%d pieces and %d transactions behind them", pieces, txns)
-		}
+		pieces, txns, _ := held(t, store)
+		assert.That(t, pieces == n && txns == 0, "%d pieces and %d transactions behind them", pieces, txns)
 		c.exists("/a")
 		assert.That(t, len(store.pieces) == n, "another one was begun, and nothing was written")
 	}, withStore(store), tinyPieces)
@@ -252,14 +251,12 @@ func TestALoadThatIsOutOfOrderIsRefused(t *testing.T) {
 		}},
 		"a piece that is none": {func(r embedded.Recovery) error { return r.Piece(nil) }},
 	} {
-		if _, err := embedded.New(embedded.Config{Storage: store}); err == nil {
-			t.Errorf("%s: started", name)
-		}
+		_, err := embedded.New(embedded.Config{Storage: store})
+		assert.That(t, err != nil, "%s: started", name)
 	}
 	whole := fakeStore{func(r embedded.Recovery) error { return r.Piece(wholeSnapshot()) }}
-	if _, err := embedded.New(embedded.Config{Storage: whole}); err != nil {
-		t.Error(err)
-	}
+	_, err := embedded.New(embedded.Config{Storage: whole})
+	assert.Nil(t, err)
 }
 
 func wholeSnapshot() []byte {

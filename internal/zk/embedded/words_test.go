@@ -84,9 +84,8 @@ func TestOtherWordsAreAnsweredAsOffTheRealServersWhitelist(t *testing.T) {
 		"cons", "dump", "wchs", "wchc", "wchp", "crst", "srst", "dirs", "hash", "gtmk", "stmk", "\xff\xf4\xff\xfd", "abcd", "RUOK", "ruo\n",
 	} {
 		theirs, _ := real.FourLetter(word) // what is no word may end in a reset: that is an answer, too
-		if ours, _ := s.FourLetter(word); ours != theirs {
-			t.Errorf("%q: theirs %q, ours %q", word, theirs, ours)
-		}
+		ours, _ := s.FourLetter(word)
+		assert.That(t, ours == theirs, "%q: theirs %q, ours %q", word, theirs, ours)
 	}
 	// These are on here for a purpose (doc.go) and off there.
 	for _, word := range []string{"ruok", "stat", "mntr", "isro", "envi"} {

@@ -19,9 +19,8 @@ func TestConfiguredNamespacesAreRecordedOnceForTheWholeFleet(t *testing.T) {
 	cfg.Namespaces = map[string]zk.Namespace{"python": {Root: "/kazoo/locks", Dialect: "kazoo"}, "java": {Root: "/curator", Dialect: ""}, "inner": {Root: zk.DefaultRoot + "/inner", Dialect: "all"}}
 	want := map[string]zk.Namespace{"default": {Root: zk.DefaultRoot + "/locks", Dialect: "native"}, "python": {Root: "/kazoo/locks", Dialect: "kazoo"},
 		"java": {Root: "/curator", Dialect: "native"}, "inner": {Root: zk.DefaultRoot + "/inner", Dialect: "all"}}
-	if l := opened(t, cfg); !reflect.DeepEqual(l.Namespaces, want) {
-		t.Errorf("recorded %v, want %v", l.Namespaces, want)
-	}
+	l := opened(t, cfg)
+	assert.That(t, reflect.DeepEqual(l.Namespaces, want), "recorded %v, want %v", l.Namespaces, want)
 	p := fixture.NewProbe(t, cfg)
 	before := p.Stat(zk.DefaultRoot + zk.NodeNamespaces)
 	for name, ns := range want {
@@ -30,9 +29,8 @@ func TestConfiguredNamespacesAreRecordedOnceForTheWholeFleet(t *testing.T) {
 	// A gateway that configures some of them, or none, finds them all and writes nothing.
 	for _, some := range []map[string]zk.Namespace{nil, {"java": {Root: "/curator", Dialect: "native"}}, cfg.Namespaces} {
 		cfg.Namespaces, cfg.CreateRoot = some, false
-		if l := opened(t, cfg); !reflect.DeepEqual(l.Namespaces, want) {
-			t.Errorf("with %v: %v", some, l.Namespaces)
-		}
+		l := opened(t, cfg)
+		assert.That(t, reflect.DeepEqual(l.Namespaces, want), "with %v: %v", some, l.Namespaces)
 	}
 	after := p.Stat(zk.DefaultRoot + zk.NodeNamespaces)
 	assert.That(t, *after == *before, "written to again: %+v, before %+v", after, before)

@@ -286,9 +286,7 @@ func (s *stage) finish() {
 	}
 	s.over = true
 	s.cancel()
-	if err := <-s.ended; err != nil {
-		s.Errorf("Run: %v", err)
-	}
+	assert.Nil(s, <-s.ended, "Run")
 }
 
 // pass lets virtual time go by and everything come to rest.

@@ -181,9 +181,8 @@ func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
 
 	hide := func(path string) {
 		t.Helper()
-		if _, err := f.Lib.Create(chroot+path, nil, 0, gozk.DigestACL(gozk.PermAll, "fleet", "secret")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.Lib.Create(chroot+path, nil, 0, gozk.DigestACL(gozk.PermAll, "fleet", "secret"))
+		assert.NoError(t, err)
 	}
 	hide("/locks/a/hidden")
 	reach(t, ob, f.Set("/locks/a", "y").Mzxid)
@@ -331,9 +330,8 @@ func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 		before := o.State().Connects
 		e.Client(other).Reset()
 		testkit.Eventually(t, patience, func() bool { s := o.State(); return s.Connects > before && s.Synced }, "back on a server")
-		if s := o.State(); byAddr[s.Server] == cut {
-			t.Errorf("synced on a server that lags behind: %+v", s)
-		}
+		s := o.State()
+		assert.That(t, byAddr[s.Server] != cut, "synced on a server that lags behind: %+v", s)
 	}
 	e.HealPeers(cut)
 	reach(t, o, f.Set("/locks/a", "y").Mzxid)

@@ -101,9 +101,8 @@ func TestCredentialsTravelWithEveryConnection(t *testing.T) {
 	s := openSession(t, through, layout, 1)
 	secret := zk.DefaultRoot + zk.NodeSecret
 	for range 3 {
-		if _, _, err := s.Get(fixture.Context(t), secret); err != nil {
-			t.Fatalf("reading the secret: %v", err)
-		}
+		_, _, err := s.Get(fixture.Context(t), secret)
+		assert.NoError(t, err, "reading the secret")
 		proxy.Reset()
 		fixture.Eventually(t, "the loss is noticed and mended", func() bool {
 			_, _, err := s.Get(fixture.Context(t), secret)
@@ -113,9 +112,8 @@ func TestCredentialsTravelWithEveryConnection(t *testing.T) {
 	private := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/keys/k", Private: true}))
 	other := fixture.NewProbe(t, direct)
 	for _, path := range []string{secret, private.Paths[0]} {
-		if _, err := other.Get(path); !errors.Is(err, gozk.ErrNoAuth) {
-			t.Errorf("another client reads %s: %v, want ErrNoAuth", path, err)
-		}
+		_, err := other.Get(path)
+		assert.That(t, errors.Is(err, gozk.ErrNoAuth), "another client reads %s: %v, want ErrNoAuth", path, err)
 	}
 	assert.ErrorIs(t, other.TryCreate(zk.DefaultRoot+"/guards/x", "", gozk.WorldACL(gozk.PermAll)), gozk.ErrNoAuth,
 		"another client creates a guard")
@@ -133,9 +131,8 @@ func TestOtherClientsMayReadButNotWriteWhatIsTheFleetsAlone(t *testing.T) {
 	settings := zk.DefaultRoot + "/settings/l"
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: settings}, zk.Op{Kind: zk.OpCreate, Path: settings + "/limit-2"}))
 	for _, path := range []string{succession, settings, settings + "/limit-2", s.registration, s.guard} {
-		if _, err := other.Get(path); err != nil {
-			t.Errorf("another client reads %s: %v", path, err)
-		}
+		_, err := other.Get(path)
+		assert.Nil(t, err, "another client reads %s", path)
 		assert.ErrorIs(t, other.TrySet(path, "mine"), gozk.ErrNoAuth, "another client writes %s", path)
 	}
 	dir := zk.DefaultRoot + "/locks/l"
@@ -197,6 +194,6 @@ func TestAnotherServerTakesOverTheSession(t *testing.T) {
 	}
 	used.Cut()
 	_, err := s.Barrier(fixture.Context(t))
-	assert.Must(t, err == nil, "%v", err)
+	assert.NoError(t, err)
 	assert.That(t, other.Connections() == 1, "the session did not move")
 }

@@ -49,9 +49,8 @@ func TestAnIdThatIsTakenIsRefused(t *testing.T) {
 	cfg := fixture.Config(t)
 	layout := openLayout(t, cfg)
 	openSession(t, cfg, layout, 1)
-	if _, err := Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil); !errors.Is(err, zk.ErrNodeExists) {
-		t.Errorf("%v, want ErrNodeExists", err)
-	}
+	_, err := Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil)
+	assert.That(t, errors.Is(err, zk.ErrNodeExists), "%v, want ErrNodeExists", err)
 	for _, id := range []string{"", "short", "UPPERCASE1234", "a/b/c/d/e/f/g"} {
 		_, err := Open(fixture.Context(t), cfg, layout, id, nil)
 		assert.That(t, err != nil, "id %q was accepted", id)

@@ -177,9 +177,8 @@ func TestWhatAnotherProgramHasRemovedIsNeverTakenForNotDone(t *testing.T) {
 					t.Errorf("path %q of a node that is gone", r.Paths[0])
 				}
 				if rb != nil {
-					if r2 := fixture.Await(t, rb); r2.Outcome != zk.NotDone || !errors.Is(r2.Err, zk.ErrNotApplied) {
-						t.Errorf("the other one: %+v", r2)
-					}
+					r2 := fixture.Await(t, rb)
+					assert.That(t, r2.Outcome == zk.NotDone && errors.Is(r2.Err, zk.ErrNotApplied), "the other one: %+v", r2)
 				}
 			}
 			mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: b + "/next"}))

@@ -110,9 +110,8 @@ func meetGuard(t *testing.T, row conn.Rule, how fixture.Try) {
 		return
 	}
 	if err == nil {
-		if r := fixture.Await(t, result); r.Outcome == zk.Done {
-			t.Errorf("%+v", r)
-		}
+		r := fixture.Await(t, result)
+		assert.That(t, r.Outcome != zk.Done, "%+v", r)
 	}
 	fixture.Await(t, s.Done())
 	switch {

@@ -80,9 +80,8 @@ func TestAGatewayThatWritesMeanwhileIsNotTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy.Heal()
-	if r := fixture.Await(t, results); r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrBadVersion) {
-		t.Errorf("%+v, want NotDone(ErrBadVersion)", r)
-	}
+	r := fixture.Await(t, results)
+	assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrBadVersion), "%+v, want NotDone(ErrBadVersion)", r)
 	if _, err := alive.Barrier(fixture.Context(t)); err != nil {
 		t.Errorf("the living gateway no longer writes: %v", err)
 	}
@@ -140,8 +139,7 @@ func TestATakeoverEndsWithItsContext(t *testing.T) {
 	results := make(chan zk.Result, 2)
 	s.Takeover(ctx, fixture.GatewayID(2), nil, func(r zk.Result) { results <- r })
 	cancel()
-	if r := fixture.Await(t, results); r.Outcome != zk.NotDone || r.Err == nil || !strings.Contains(r.Err.Error(), fixture.GatewayID(2)) {
-		t.Errorf("%+v", r)
-	}
+	r := fixture.Await(t, results)
+	assert.That(t, r.Outcome == zk.NotDone && r.Err != nil && strings.Contains(r.Err.Error(), fixture.GatewayID(2)), "%+v", r)
 	proxy.Heal()
 }

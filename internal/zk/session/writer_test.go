@@ -425,9 +425,8 @@ func TestABarrierIsATransactionSentAfterTheCall(t *testing.T) {
 	proxy.Heal()
 	before := mustBeDone(t, fixture.Await(t, earlier)).Zxid
 	for range callers {
-		if zxid := fixture.Await(t, passed); zxid <= before {
-			t.Errorf("the barrier's zxid %#x is not after %#x, which was sent before the call", zxid, before)
-		}
+		zxid := fixture.Await(t, passed)
+		assert.That(t, zxid > before, "the barrier's zxid %#x is not after %#x, which was sent before the call", zxid, before)
 	}
 	n := fixture.Multis(counter)
 	assert.That(t, n <= 1+maxBarriers+2, "%d barriers took %d transactions", callers, n)

@@ -7,6 +7,7 @@ import (
 
 	gozk "github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
@@ -20,15 +21,13 @@ func TestNoClientFromOutsideClosesZooKeepersOwnNodes(t *testing.T) {
 		p := start(t, d, "127.0.0.1:0")
 		ours, theirs := p.client(t), client(t, p.Addr().String(), tcp)
 		for _, path := range own {
-			if _, err := theirs.SetACL(path, evil, -1); !errors.Is(err, gozk.ErrNoAuth) {
-				t.Errorf("setACL on %s by a client from outside: %v, want NoAuth", path, err)
-			}
+			_, err := theirs.SetACL(path, evil, -1)
+			assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL on %s by a client from outside: %v, want NoAuth", path, err)
 		}
 		create(t, theirs, fmt.Sprintf("/app-%d", i), 0)
 		for _, path := range own {
-			if _, err := ours.SetACL(path, left, -1); err != nil {
-				t.Fatal(err)
-			}
+			_, err := ours.SetACL(path, left, -1)
+			assert.NoError(t, err)
 		}
 		ours.Close()
 		theirs.Close()

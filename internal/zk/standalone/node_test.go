@@ -336,9 +336,8 @@ func TestABackupEndsWithTheStoreThatItReads(t *testing.T) {
 		w.CloseWithError(err)
 		done <- err
 	}()
-	if _, err := r.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.Read(make([]byte, 1))
+	assert.NoError(t, err)
 	go func() { _, _ = io.Copy(io.Discard, r) }() // until Backup ends
 	p.stop(t)
 	assert.ErrorIs(t, testkit.Receive(t, patience, done, "the backup ends"), context.Canceled, "the backup ended with")

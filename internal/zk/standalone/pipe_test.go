@@ -26,9 +26,8 @@ func TestWhatIsWrittenArrivesInOrderHoweverItIsCut(t *testing.T) {
 	writing.Go(func() {
 		for rest := want; len(rest) > 0; {
 			n := min(len(rest), rand.IntN(3*pipeBuffer/2)+1)
-			if m, err := a.Write(rest[:n]); m != n || err != nil {
-				t.Errorf("wrote %d of %d: %v", m, n, err)
-			}
+			m, err := a.Write(rest[:n])
+			assert.That(t, m == n && err == nil, "wrote %d of %d: %v", m, n, err)
 			rest = rest[n:]
 		}
 		a.Close()
@@ -50,14 +49,12 @@ func TestWhatIsWrittenArrivesInOrderHoweverItIsCut(t *testing.T) {
 func TestReadsTakeTogetherWhatWasWrittenOneAfterTheOther(t *testing.T) {
 	a, b := newPipe()
 	for range 3 {
-		if _, err := a.Write([]byte("xyz")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := a.Write([]byte("xyz"))
+		assert.NoError(t, err)
 	}
 	p := make([]byte, 100)
-	if n, err := b.Read(p); n != 9 || err != nil {
-		t.Errorf("read %d: %v", n, err)
-	}
+	n, err := b.Read(p)
+	assert.That(t, n == 9 && err == nil, "read %d: %v", n, err)
 }
 
 func TestDeadlinesEndWaitingInVirtualTime(t *testing.T) {

@@ -40,9 +40,8 @@ func TestFramesComeOutAsTheyWentIn(t *testing.T) {
 			got, err := f.Next()
 			assert.Must(t, err == nil && bytes.Equal(got, w), "%s: frame %d: %d bytes, %v; want %d", name, i, len(got), err, len(w))
 		}
-		if _, err := f.Next(); err != io.EOF {
-			t.Errorf("%s: at the end: %v", name, err)
-		}
+		_, err := f.Next()
+		assert.That(t, err == io.EOF, "%s: at the end: %v", name, err)
 	}
 }
 

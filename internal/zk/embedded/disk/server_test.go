@@ -37,9 +37,8 @@ func TestAServerGoesOnWhereItsStoreEnds(t *testing.T) {
 				assert.NoError(t, store.Close())
 			}
 			assert.That(t, name != "snapshots" || snapshot != 0, "no snapshot became whole")
-			if _, err := Verify(filepath.Join(dir, FileName)); err != nil {
-				t.Error(err)
-			}
+			_, err := Verify(filepath.Join(dir, FileName))
+			assert.Nil(t, err)
 		})
 	}
 }

@@ -117,17 +117,14 @@ func TestATransactionThatWasCutShortIsRefused(t *testing.T) {
 	for _, txn := range wander(t, 2, 300).txns {
 		whole := txn.AppendTo(nil)
 		for n := range whole {
-			if _, err := DecodeTxn(whole[:n]); err == nil {
-				t.Fatalf("%d of %d bytes of %+v were accepted", n, len(whole), txn)
-			}
+			_, err := DecodeTxn(whole[:n])
+			assert.Must(t, err != nil, "%d of %d bytes of %+v were accepted", n, len(whole), txn)
 		}
-		if _, err := DecodeTxn(append(whole, 0)); err == nil {
-			t.Fatalf("a byte behind %+v was accepted", txn)
-		}
+		_, err := DecodeTxn(append(whole, 0))
+		assert.Must(t, err != nil, "a byte behind %+v was accepted", txn)
 	}
-	if _, err := DecodeTxn([]byte{txnVersion + 1}); err == nil {
-		t.Fatal("a version of the future was accepted")
-	}
+	_, err := DecodeTxn([]byte{txnVersion + 1})
+	assert.Must(t, err != nil, "a version of the future was accepted")
 }
 
 // joined is pieces behind their lengths, and split takes them apart again, with any lengths.

@@ -128,15 +128,13 @@ func TestAReplayedLogGivesTheSameState(t *testing.T) {
 		for _, txn := range r.txns {
 			again, err := DecodeTxn(txn.AppendTo(nil))
 			assert.NoError(t, err, "seed %d: %+v", seed, txn)
-			if diff := cmp.Diff(txn, again, cmp.Comparer(func(a, b []TxnOp) bool { return len(a) == len(b) && (len(a) == 0 || cmp.Equal(a, b)) })); diff != "" {
-				t.Fatalf("seed %d: -written +read\n%s", seed, diff)
-			}
+			diff := cmp.Diff(txn, again, cmp.Comparer(func(a, b []TxnOp) bool { return len(a) == len(b) && (len(a) == 0 || cmp.Equal(a, b)) }))
+			assert.Must(t, diff == "", "seed %d: -written +read\n%s", seed, diff)
 			assert.NoError(t, replica.Apply(again), "seed %d", seed)
 			applied += len(txn.Ops)
 		}
-		if diff := cmp.Diff(dump(r.s), dump(replica)); diff != "" {
-			t.Fatalf("seed %d: -lived +replayed\n%s", seed, diff)
-		}
+		diff := cmp.Diff(dump(r.s), dump(replica))
+		assert.Must(t, diff == "", "seed %d: -lived +replayed\n%s", seed, diff)
 		check(t, replica)
 	}
 	assert.Must(t, applied >= 5000, "only %d changes: the walks do nothing", applied)

@@ -52,9 +52,8 @@ func TestAFreshServerHasZooKeepersOwnNodes(t *testing.T) {
 		assert.Equal(t, c.stat(path), want, "%q", path)
 	}
 	acl := c.must(wire.OpGetACL, &wire.PathRecord{Path: "/zookeeper/config"}).Body.(*wire.ACLReply).ACL
-	if want := []wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}}; !slices.Equal(acl, want) {
-		t.Errorf("the configuration's ACL is %v", acl)
-	}
+	want := []wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}}
+	assert.That(t, slices.Equal(acl, want), "the configuration's ACL is %v", acl)
 	counts := c.s.Counts()
 	assert.That(t, counts.Nodes == 5 && counts.DataSize == 44, "counts %+v", counts)
 }

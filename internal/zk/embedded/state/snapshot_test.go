@@ -248,9 +248,8 @@ func TestASnapshotIsRefusedThatIsNotWhole(t *testing.T) {
 	assert.Must(t, len(p.pieces) >= 5, "only %d pieces", len(p.pieces))
 	refused := func(what string, pieces [][]byte) {
 		t.Helper()
-		if _, err := restore(pieces); err == nil {
-			t.Errorf("%s: restored", what)
-		}
+		_, err := restore(pieces)
+		assert.That(t, err != nil, "%s: restored", what)
 	}
 	for i, piece := range p.pieces {
 		refused(fmt.Sprintf("without piece %d", i), slices.Delete(slices.Clone(p.pieces), i, i+1))
@@ -293,9 +292,8 @@ func TestRecordsThatDoNotFitAreRefused(t *testing.T) {
 		piece, _ := r.s.BeginSnapshot().Next(nil, 1<<20)
 		return [][]byte{piece}
 	}
-	if _, err := restore(whole(func(*State) {})); err != nil {
-		t.Fatal(err)
-	}
+	_, err := restore(whole(func(*State) {}))
+	assert.NoError(t, err)
 	for name, c := range map[string]struct {
 		change func(s *State)
 		says   string
@@ -308,9 +306,8 @@ func TestRecordsThatDoNotFitAreRefused(t *testing.T) {
 		"two nodes have the same path": {func(s *State) { s.tree.find("/a").name = "e" }, "comes twice"},
 		"a zxid below zero":            {func(s *State) { s.zxid = -1 }, "not a record"},
 	} {
-		if _, err := restore(whole(c.change)); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := restore(whole(c.change))
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.says), "%s: %v", name, err)
 	}
 }
 
