@@ -196,8 +196,7 @@ func (r *rig) logTail() string {
 	return tail.String()
 }
 
-// close stops everything and removes the directory. What fails here has no consequence for the figures, and nobody
-// could do anything about it.
+// close stops everything and removes the directory. A failure here does not change the figures, so it is ignored.
 func (r *rig) close() {
 	if r.direct != nil {
 		r.direct.close()

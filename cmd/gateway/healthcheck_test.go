@@ -38,9 +38,9 @@ func TestTheHealthCheckSaysWhatIsWrong(t *testing.T) {
 		"sent elsewhere": {served(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://"+healthy+"/healthz", http.StatusFound)
 		}), 1, []string{"302 Found"}},
-		"nobody there": {closed.Addr().String(), 1, []string{"connection refused", "hint: is it running"}},
-		"no address":   {"8080", 64, []string{"--listen", "127.0.0.1:8080"}},
-		"no port yet":  {"127.0.0.1:0", 64, []string{"choice of a port", "hint: "}},
+		"no listener": {closed.Addr().String(), 1, []string{"connection refused", "hint: is it running"}},
+		"no address":  {"8080", 64, []string{"--listen", "127.0.0.1:8080"}},
+		"no port yet": {"127.0.0.1:0", 64, []string{"choice of a port", "hint: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := command(t, "healthcheck", "--listen", c.listen)
@@ -61,20 +61,20 @@ func TestTheHealthCheckDoesNotWaitForEver(t *testing.T) {
 
 func TestTheHealthCheckTakesTheSettingsOfTheServer(t *testing.T) {
 	healthy := served(t, func(http.ResponseWriter, *http.Request) {})
-	nobody := "127.0.0.1:1"
+	noListener := "127.0.0.1:1"
 	config := file(t, "config.yaml", "listen: "+healthy+"\n", 0o600)
 	if code, _, stderr := command(t, "healthcheck", "--config", config); code != 0 {
 		t.Errorf("with a file: exit %d: %s", code, stderr)
 	}
-	t.Setenv("LOCKKEEPER_LISTEN", nobody)
-	if code, _, stderr := command(t, "healthcheck", "--config", config); code != 1 || !strings.Contains(stderr, nobody) {
+	t.Setenv("LOCKKEEPER_LISTEN", noListener)
+	if code, _, stderr := command(t, "healthcheck", "--config", config); code != 1 || !strings.Contains(stderr, noListener) {
 		t.Errorf("a variable beats the file: exit %d: %s", code, stderr)
 	}
 	t.Setenv("LOCKKEEPER_LISTEN", healthy)
 	if code, _, stderr := command(t, "healthcheck"); code != 0 {
 		t.Errorf("with a variable: exit %d: %s", code, stderr)
 	}
-	if code, _, stderr := command(t, "healthcheck", "--listen", nobody); code != 1 {
+	if code, _, stderr := command(t, "healthcheck", "--listen", noListener); code != 1 {
 		t.Errorf("a flag beats the variable: exit %d: %s", code, stderr)
 	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // The trust window closes after the manager has answered and before the answer is
-// written: nobody may be told that they have time.
-func TestASuccessIsWrittenOnlyWhileTheFenceIsOpen(t *testing.T) {
+// written: the answer must not promise time.
+func TestASuccessIsWrittenOnlyWhileTheGatewayIsTrusted(t *testing.T) {
 	tok := apitest.Token(someToken)
 	for _, c := range []struct {
 		what, method, path string

@@ -64,7 +64,7 @@ func TestThroughNginxWaitsAndSocketsPassAndAGatewayMayGo(t *testing.T) {
 	}
 
 	// One is killed without a word. Heartbeats come to the other one, which can say 503 for a moment, and nginx never says
-	// that there is nobody.
+	// that no gateway has answered.
 	fleet[0].kill()
 	statuses := map[int]int{}
 	for stop := time.Now().Add(2 * sessionTimeout); time.Now().Before(stop); elapse(t, 50*time.Millisecond) {

@@ -4,8 +4,8 @@
 //
 // # Faults
 //
-// Each state of the world after a fault has its own means, because "the write failed" and "the write was done but nobody
-// heard" must be told apart by a test, and are not told apart by the client:
+// Each state of the world after a fault has its own means, because "the write failed" and "the write was done and its
+// answer lost" differ for a test, and are the same for the client:
 //
 //	failed                  the request never reaches the server    FailRequest, DropRequests
 //	failed but persisted    it is executed, its reply is lost        FailReply, StallReplies then Cut

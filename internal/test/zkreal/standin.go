@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// StandIn is another server that is handed out in place of Debian's ZooKeeper, behind the same Server. It says what happens
-// to whom as Server does.
+// StandIn is another server that is handed out in place of Debian's ZooKeeper, behind the same Server. It reports events
+// as Server does.
 type StandIn interface {
 	Addr() string
 	Restart() error

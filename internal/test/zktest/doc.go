@@ -6,8 +6,8 @@
 //
 // Inside a testing/synctest bubble, the same seed and the same calls give the same bytes at the same times. Nothing is
 // delivered at the same nanosecond as anything else: the world comes to rest between two deliveries, so that what a delivery
-// sets off does not depend on how goroutines are scheduled. The delay of a message depends on the seed, on who connected to
-// whom, on how often they had done so before and on the time, and on nothing else: what is written at one instant arrives at
+// sets off does not depend on how goroutines are scheduled. The delay of a message depends on the seed, on the two ends of the
+// connection, on how often they had connected before and on the time, and on nothing else: what is written at one instant arrives at
 // one instant, in one write or in several. Where several goroutines write at one instant, their order is the scheduler's; see
 // package sim for how that is kept the same.
 //
