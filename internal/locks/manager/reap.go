@@ -64,31 +64,49 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 	}
 	defer m.do(func() { m.replica.Leave(q) })
 	answer := locks.ReapAnswer{DryRun: req.DryRun}
+	matching, more, err := m.matching(ctx, session, q, only, line, &req)
+	if err != nil {
+		return locks.ReapAnswer{}, err
+	}
+	answer.More = more
+	if missing := only.missing(); missing != "" {
+		return locks.ReapAnswer{}, m.holderChanged(q, missing+" is not in the queue, or does not match")
+	}
+	if req.DryRun {
+		for _, c := range matching {
+			answer.Reaped = append(answer.Reaped, c.view)
+		}
+		return answer, nil
+	}
+	return m.reap(ctx, &req, answer, matching)
+}
+
+// matching reads the nodes of candidates and returns those that match, at most MaxReap; more: there are others.
+func (m *Manager) matching(ctx context.Context, session term.Session, q *queues.Queue, only shown, line []*candidate, req *locks.ReapRequest) (matching []*candidate, more bool, err error) {
 	var serverTime int64 // ms
 	if req.OlderThan > 0 && len(line) > 0 {
 		looking, cancel := context.WithTimeout(ctx, answerWithin)
 		_, guard, err := session.Get(looking, m.opt.Root+zk.NodeGuards+"/"+session.ID())
 		cancel()
 		if err != nil {
-			return locks.ReapAnswer{}, unavailableFor(err)
+			return nil, false, unavailableFor(err)
 		}
 		serverTime = guard.Mtime
 	}
-	var matching []*candidate
 	text := textBudget(maxText)
-	for len(line) > 0 && !answer.More {
+	for len(line) > 0 && !more {
 		chunk := line[:min(len(line), reapChunk)]
 		line = line[len(chunk):]
-		if err := m.lookAt(ctx, session, chunk, &req); err != nil {
-			return locks.ReapAnswer{}, err
+		if err := m.lookAt(ctx, session, chunk, req); err != nil {
+			return nil, false, err
 		}
 		m.do(func() {
 			for _, c := range chunk {
-				if !c.matches(&req, serverTime) {
+				if !c.matches(req, serverTime) {
 					continue
 				}
 				if len(matching) == locks.MaxReap {
-					answer.More = true
+					more = true
 					break
 				}
 				only.found(q, c.at.Contender)
@@ -105,16 +123,7 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 			}
 		})
 	}
-	if missing := only.missing(); missing != "" {
-		return locks.ReapAnswer{}, m.holderChanged(q, missing+" is not in the queue, or does not match")
-	}
-	if req.DryRun {
-		for _, c := range matching {
-			answer.Reaped = append(answer.Reaped, c.view)
-		}
-		return answer, nil
-	}
-	return m.reap(ctx, &req, answer, matching)
+	return matching, more, nil
 }
 
 // reap ends what matched, unless it has changed since.

@@ -220,3 +220,25 @@ func TestWhileTheOwnerHangsAnotherGatewayRenewsItsLeases(t *testing.T) {
 	one.beatUntil(lease.Token, api.StateHeld)
 	two.letGo(lease.Token)
 }
+
+// A release does not wait for the takeover of a gateway that was killed: that comes with the end of its session.
+func TestALeaseOfAKilledGatewayIsReleasedAtAnotherOneAtOnce(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	gateways := fleetOf(t, addr+chroot, 2, "--session-timeout=40s")
+	one, two := gateways[0], gateways[1]
+	lease := one.hold("deploy", "ttl=10m")
+	one.kill()
+	killed := time.Now()
+	for range 2 { // repeated
+		eventually(t, patience, func() error {
+			a, err := two.Release(t.Context(), lease.Token)
+			if err == nil && a.Status != http.StatusNoContent {
+				err = unexpected(a)
+			}
+			return err
+		}, "the lease is released")
+	}
+	two.hold("deploy", "ttl=1m&wait=30s")
+	assert.That(t, time.Since(killed) < 38*time.Second, "it took %v", time.Since(killed))
+}
