@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
@@ -73,7 +74,9 @@ func show(x *exchange, lease *locks.Lease, err error) error {
 	}
 	x.line.lease, x.line.lock, x.line.ns, x.line.owner = lease.ID, lease.Lock, lease.NS, lease.Owner
 	lease.Token = "" // also if the manager filled it
-	x.tag(lease.Rev)
+	if x.tag(lease.Rev); lease.State == locks.Waiting {
+		x.shown = "" // its rev does not change with its place in the queue
+	}
 	shape := leaseShape(lease)
 	x.encode(&shape)
 	// A client that waits and sends its token relies on its place for expires_in_ms.
@@ -220,7 +223,13 @@ func (l *leases) listLeases(x *exchange) error {
 	for i := range list.Items {
 		list.Items[i].Token = "" // whatever the manager says
 	}
-	listed(x, list.Items, func(l *api.Lease) (string, string) { return l.LeaseID, l.Rev }, list.NextCursor)
+	listed(x, list.Items, func(l *api.Lease) (string, string) {
+		rev := l.Rev + " " + strconv.Itoa(l.Position)
+		if l.QueueLength != nil {
+			rev += " " + strconv.Itoa(*l.QueueLength)
+		}
+		return l.LeaseID, rev
+	}, list.NextCursor)
 	return x.answer(&list)
 }
 

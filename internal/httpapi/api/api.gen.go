@@ -2559,7 +2559,7 @@ type UpgradeRequired = Problem
 
 // GetProblemParams defines parameters for GetProblem.
 type GetProblemParams struct {
-	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -2734,7 +2734,7 @@ type ListLeasesParams struct {
 	// Cursor The `next_cursor` of the page before.
 	Cursor *CursorParam `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -2832,7 +2832,7 @@ type GetLeaseParams struct {
 	// LeaseToken The secret that came with the lease. A request without it keeps nothing alive. `self` needs it.
 	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -2911,7 +2911,7 @@ type ListLocksParams struct {
 	// Format `text` answers a table for human readers in place of JSON.
 	Format *ListLocksParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -2958,7 +2958,7 @@ type GetLockParams struct {
 	// Format `text` answers a table for human readers in place of JSON.
 	Format *GetLockParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. When nothing has changed but spans of time, the answer is 304.
+	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
