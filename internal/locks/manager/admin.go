@@ -244,7 +244,7 @@ func (m *Manager) change(ctx context.Context, ns, lock string, decide func(*queu
 }
 
 // commit hands a write over and waits for its outcome; the monitor is held, and released
-// meanwhile. When ZooKeeper answers nobody, or the caller goes away, it is
+// meanwhile. When ZooKeeper does not answer, or the caller goes away, it is
 // unknown.
 func (m *Manager) commit(ctx context.Context, w *zk.Write) zk.Result {
 	done := make(chan zk.Result, 1)

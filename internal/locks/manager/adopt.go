@@ -223,8 +223,8 @@ func (st *stream) recheckNext(m *Manager) {
 }
 
 // checkUnseen asks for a contender that was created and is not in the replica.
-// Somebody may have deleted it while the observer had no connection: then no
-// event and no listing ever names it.
+// Another program may have deleted it while the observer had no connection: then
+// no event and no listing ever names it.
 func (l *lease) checkUnseen(m *Manager) {
 	if l.czxid == 0 || l.phase == ending || l.phase == ended || m.port.Session() == nil || l.term != m.port.Term() {
 		return

@@ -112,16 +112,16 @@ func (t *timers) schedule(l *lease) {
 }
 
 // Lock delay. A held lease that has one is over for its client when its end says
-// so, and its contenders stay in their queues for the delay, so that whoever
-// still believes to hold the lock can finish before the next one begins.
+// so, and its contenders stay in their queues for the delay, so that a client that
+// still believes that it holds the lock can finish before the next one begins.
 //
 // The end of such a lease is a write of its record: closed. From there on the
 // lease is history (its client is answered 410, its end is told), and a delay
 // keeps its place until it deletes the contenders. A gateway that takes it over
 // reads closed before it does anything, never revives the lease (attack 27), and
 // gives the delay again from when it read it: it may become longer that way, never
-// shorter. While the fate of that write is not known the lease is ending, and
-// nobody is answered with success.
+// shorter. While the outcome of that write is not known the lease is ending, and
+// no request is answered with success.
 
 // delay is what is left of a lease whose place stays. Guarded by the monitor.
 type delay struct {

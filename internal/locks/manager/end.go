@@ -274,7 +274,7 @@ func (m *Manager) OutboxChanged() {
 }
 
 // closes reports whether the lease that ends keeps its place: it was held, its
-// end is one that its lock delay follows, and nobody has taken a part of it away.
+// end is one that its lock delay follows, and it has all its contenders.
 func (l *lease) closes() bool {
 	if l.lockDelay() == 0 || l.grant == grantNone || l.access >= accessNoWrite || fault.On("closed-first") {
 		return false

@@ -174,14 +174,14 @@ func (l *lease) renew(m *Manager, now time.Duration) {
 //   - Who is told that it holds counts as having claimed its grant, also if its owner
 //     has not yet made it: that is in the record too (told), as in attack 31.
 //
-// What it does not do: ephemeral leases, which nobody but their owner speaks for, and those
-// that are taken back by force, whose time only the owner knows.
+// It does not renew ephemeral leases, for which only their owner answers, nor leases
+// that are revoked by force, whose time only the owner knows.
 
 const (
 	// writtenWindow bounds the heartbeats that are being written here; others wait for
 	// a place, and are told to repeat when there is none.
 	writtenWindow = 256
-	// writtenAttempts is how often one is decided anew when somebody else wrote, or the
+	// writtenAttempts is how often one is decided anew when another writer was first, or the
 	// replica shows something else now.
 	writtenAttempts = 4
 )
@@ -349,7 +349,7 @@ func beatenRecord(data []byte, held bool) (beaten []byte, known record.Record, r
 		return nil, known, endedError(known.Closed.Reason)
 	case known.Revoke != nil && known.Revoke.Force > 0:
 		return nil, known, &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
-			Detail: "the gateway that runs this lease cannot be reached, and nobody else knows when the lease is taken back; repeat the request"}
+			Detail: "the gateway that runs this lease cannot be reached, and no other gateway knows when force ends the lease; repeat the request"}
 	}
 	set := func(name string, value any) {
 		raw, err := json.Marshal(value)
@@ -378,7 +378,7 @@ func noBeat() *locks.Error {
 
 // answer is what the client is told once it is written. It is not sure when the lease may
 // hold and the record does not say that its client was told so: its owner may
-// have granted it, and whoever was told that it holds must not hear that it waits.
+// have granted it, and a client that was told that it holds must not be told that it waits.
 func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) {
 	m := w.m
 	if !w.held {

@@ -405,12 +405,12 @@ func (l *lease) releasedNames() []string { return l.known().released }
 // beats is how many beats the owner has read in the lease's record.
 func (l *lease) beats() int64 { return l.known().beats }
 
-// A revocation asks the holders of a lock to let go. It is in a lease's record
-// before anybody is told of it, so that it survives the lease's gateway, and it
+// A revocation asks the holders of a lock to release it. It is in a lease's record
+// before any client is told of it, so that it survives the lease's gateway, and it
 // stays until the lease ends or an administrator withdraws it (revoke.go):
 //
 //   - Asked again, the last words count, and the earliest force. A later
-//     force, or none, does not take an earlier one back: whoever waits for it
+//     force, or none, does not withdraw an earlier one: a client that waits for it
 //     has been told when.
 //   - Force counts on the clock of the lease's owner from when that knows of it,
 //     and anew from a takeover, never from before what the old owner may still

@@ -371,11 +371,11 @@ func (l *lease) renewAcknowledged(m *Manager, ttl, now time.Duration) {
 // revocable shared locks "unlock". Neither asks whose contender it is.
 //
 //   - Of ours, either is a revocation without force, in their words: the data is
-//     in ZooKeeper when it is heard of, so it is written before anybody is told. The
+//     in ZooKeeper when the owner reads it, so it is written before any client is told. The
 //     owner then writes its record back with the revocation in it, for without the
 //     record a successor knows neither TTL nor holds (it takes the longest TTL, so
-//     that nothing is shortened). It does so a bounded number of times: whoever
-//     writes without end wins, and costs nothing but what a successor knows. Any
+//     that nothing is shortened). It does so a bounded number of times: a
+//     program that writes without end wins, and then a successor knows less. Any
 //     other data that is not a record is written over in the same way, and asks
 //     nothing.
 //   - Of Curator's a holder listens only if it was made revocable, and then its

@@ -20,7 +20,7 @@ const (
 	// lock again costs no directory.
 	idleLock = time.Minute
 	// sweepLocks bounds how many lock directories one round removes, each in a
-	// transaction of its own (somebody may use it again meanwhile): a sweep must
+	// transaction of its own (a lease may use it again meanwhile): a sweep must
 	// not crowd out acquires. Where more have piled up, a round removes a part of
 	// them, up to sweepMost. sweepLook is how many it looks at, so that the
 	// lock is held shortly; the next round goes on from there.
@@ -28,8 +28,8 @@ const (
 	sweepPart  = 16
 	sweepMost  = 256
 	sweepLook  = 4096
-	// sweepKeys bounds how many keys one round removes. Nobody but their
-	// gateway deletes them, so they travel together.
+	// sweepKeys bounds how many keys one round removes. Only their
+	// gateway deletes them, so they go in one transaction.
 	sweepKeys = 4096
 	// sweepEntries bounds how many successions one round removes.
 	sweepEntries = 256
@@ -100,7 +100,7 @@ func (w *sweeper) sweep() {
 	})
 }
 
-// idle removes directories of locks that nobody has used for a while, and
+// idle removes directories of locks that have not been used for a while, and
 // the settings that their last users agreed upon.
 func (w *sweeper) idle(s *queues.Namespace, now time.Duration) {
 	m := w.m

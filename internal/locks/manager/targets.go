@@ -162,7 +162,7 @@ func (t *target) learn(r record.Record, stat wire.Stat) {
 }
 
 // lookedAt takes in what was read of a contender's record. Where it says that its lease has ended, and the place alone is
-// still there, that is remembered: whoever frees it ends nothing.
+// still there, that is remembered: freeing the place ends no lease.
 func lookedAt(p queues.Location, data []byte, stat wire.Stat) record.Record {
 	r, ok := record.Parse(data)
 	if ok && r.Closed != nil {

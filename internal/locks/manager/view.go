@@ -163,7 +163,7 @@ func viewPast(id recipe.LeaseID, p postmortem.End) locks.Lease {
 		FencingToken: p.FencingToken, TTL: p.TTL, Rev: "ended"}
 }
 
-// contender shows a contender to anyone.
+// contender shows a contender, without what only its client may see.
 func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) locks.Contender {
 	now := a.clock.Now()
 	v := locks.Contender{At: now.Calendar(), Znode: q.NodeOf(c.Name), Mode: locks.ModeOf(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
