@@ -62,8 +62,8 @@ type notices struct {
 }
 
 // tell adds a notice, if a peer follows.
-func (m *Manager) tell(n notice) {
-	line := &m.notices
+func (pr *peerReports) tell(n notice) {
+	line := &pr.notices
 	if !line.followed {
 		return
 	}
@@ -72,13 +72,13 @@ func (m *Manager) tell(n notice) {
 		line.line = append(line.line[:0:0], line.line[extra:]...)
 		line.first += uint64(extra)
 	}
-	m.wakeFollowers()
+	pr.wakeFollowers()
 }
 
-func (m *Manager) wakeFollowers() {
-	if m.notices.wake != nil {
-		m.wake(m.notices.wake)
-		m.notices.wake = nil
+func (pr *peerReports) wakeFollowers() {
+	if pr.notices.wake != nil {
+		pr.monitor.wake(pr.notices.wake)
+		pr.notices.wake = nil
 	}
 }
 
@@ -92,8 +92,8 @@ func noticeOf(q *queues.Queue, c *recipe.Contender) notice {
 }
 
 // announce reports that contenders of others are about to be ended, or the outcome.
-func (m *Manager) announce(kind noticeKind, v cause, list []queues.Location) {
-	if !m.notices.followed {
+func (pr *peerReports) announce(kind noticeKind, v cause, list []queues.Location) {
+	if !pr.notices.followed {
 		return
 	}
 	var last recipe.LeaseID
@@ -104,7 +104,7 @@ func (m *Manager) announce(kind noticeKind, v cause, list []queues.Location) {
 		}
 		last = n.lease
 		n.kind, n.why = kind, v
-		m.tell(n)
+		pr.tell(n)
 	}
 }
 
@@ -146,9 +146,9 @@ type nextReport struct {
 // News returns the reports after a place that an earlier call returned, "" for all that are remembered; at is the place
 // after them. Without lines there are none now, and more is closed when there may be. more is nil when no more follow,
 // because this gateway stops.
-func (m *Manager) News(since string) (lines [][]byte, at string, more <-chan struct{}) {
+func (pr *peerReports) News(since string) (lines [][]byte, at string, more <-chan struct{}) {
 	var list []endReport
-	m.do(func() { list, at, more = m.feedSince(since) })
+	pr.monitor.do(func() { list, at, more = pr.feedSince(since) })
 	for i := range list {
 		line, err := json.Marshal(&list[i])
 		if err != nil {
@@ -165,49 +165,49 @@ type follower struct {
 	telling   bool // the history comes first
 }
 
-func (m *Manager) feedSince(since string) (list []endReport, at string, more <-chan struct{}) {
-	line := &m.notices
+func (pr *peerReports) feedSince(since string) (list []endReport, at string, more <-chan struct{}) {
+	line := &pr.notices
 	line.followed = true
-	f, ok := m.placeOf(since)
+	f, ok := pr.placeOf(since)
 	if !ok {
 		f = follower{seq: line.first + uint64(len(line.line)), telling: true}
 	}
 	if f.telling {
-		ids, next := m.history.From(f.past, feedBatch)
+		ids, next := pr.history.From(f.past, feedBatch)
 		for _, id := range ids {
-			list = append(list, m.endReportOf(id))
+			list = append(list, pr.endReportOf(id))
 		}
 		if f.telling = next != f.past && len(ids) > 0; f.telling {
 			f.past = next
-			return list, m.placeAt(f), nil
+			return list, pr.placeAt(f), nil
 		}
 	}
 	for ; f.seq-line.first < uint64(len(line.line)) && len(list) < feedBatch; f.seq++ {
-		if n, ok := m.reportOf(&line.line[f.seq-line.first]); ok {
+		if n, ok := pr.reportOf(&line.line[f.seq-line.first]); ok {
 			list = append(list, n)
 		}
 	}
 	if len(list) > 0 || line.over {
-		return list, m.placeAt(f), nil
+		return list, pr.placeAt(f), nil
 	}
 	if line.wake == nil {
 		line.wake = make(chan struct{})
 	}
-	return nil, m.placeAt(f), line.wake
+	return nil, pr.placeAt(f), line.wake
 }
 
 // placeAt writes a place down, and placeOf reads it. One of another process, or one that is too old, is none.
-func (m *Manager) placeAt(f follower) string {
-	at := m.leases.nonce + "." + strconv.FormatUint(f.seq, 10)
+func (pr *peerReports) placeAt(f follower) string {
+	at := pr.leases.nonce + "." + strconv.FormatUint(f.seq, 10)
 	if f.telling {
 		at += "." + strconv.FormatUint(f.past, 10)
 	}
 	return at
 }
 
-func (m *Manager) placeOf(at string) (f follower, ok bool) {
+func (pr *peerReports) placeOf(at string) (f follower, ok bool) {
 	parts := strings.Split(at, ".")
-	if len(parts) < 2 || len(parts) > 3 || parts[0] != m.leases.nonce {
+	if len(parts) < 2 || len(parts) > 3 || parts[0] != pr.leases.nonce {
 		return f, false
 	}
 	var err error
@@ -219,18 +219,18 @@ func (m *Manager) placeOf(at string) (f follower, ok bool) {
 			return f, false
 		}
 	}
-	line := &m.notices
+	line := &pr.notices
 	return f, f.seq >= line.first && f.seq <= line.first+uint64(len(line.line))
 }
 
 // reportOf is a notice as it is sent; false when what it is about has been forgotten.
-func (m *Manager) reportOf(n *notice) (endReport, bool) {
+func (pr *peerReports) reportOf(n *notice) (endReport, bool) {
 	switch n.kind {
 	case noticeEnded, noticeConfirmed:
-		if !m.history.Has(n.lease) {
+		if !pr.history.Has(n.lease) {
 			break
 		}
-		told := m.endReportOf(n.lease)
+		told := pr.endReportOf(n.lease)
 		if n.at.Contender != nil {
 			told.Name = n.at.Contender.Name
 		}
@@ -245,12 +245,12 @@ func (m *Manager) reportOf(n *notice) (endReport, bool) {
 }
 
 // endReportOf is what is remembered of an end, as it is sent.
-func (m *Manager) endReportOf(id recipe.LeaseID) endReport {
-	p, _ := m.history.Get(id)
-	now := m.clock.Now()
+func (pr *peerReports) endReportOf(id recipe.LeaseID) endReport {
+	p, _ := pr.history.Get(id)
+	now := pr.clock.Now()
 	n := endReport{Kind: noticeEnded, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, Mode: locks.ModeOf(p.Mode), Owner: p.Owner,
 		Token: p.FencingToken, TTL: p.TTL, Waited: p.Waited, Held: p.Held, Beat: p.Beat, Ended: int64(now.Wall() - (now.Boot() - p.At)),
-		Unsure: m.back.waits(id), Stays: p.Stays || m.delays.byID[id] != nil}
+		Unsure: pr.back.waits(id), Stays: p.Stays || pr.delays.byID[id] != nil}
 	if p.Terminated {
 		n.Kind, n.Unsure = noticeConfirmed, false
 	}
@@ -268,64 +268,66 @@ type peerFeed struct {
 }
 
 // Following sets whether another gateway's feed is followed now.
-func (m *Manager) Following(gateway string, followed bool) {
-	m.do(func() {
-		if s := m.feeds[recipe.GatewayID(gateway)]; s != nil {
-			s.followed, s.since = followed, m.clock.Now().Boot()
+func (pr *peerReports) Following(gateway string, followed bool) {
+	pr.monitor.do(func() {
+		if s := pr.feeds[recipe.GatewayID(gateway)]; s != nil {
+			s.followed, s.since = followed, pr.clock.Now().Boot()
 		}
 	})
 }
 
 // feedJoined and feedLeft record registrations.
-func (m *Manager) feedJoined(id recipe.GatewayID, now time.Duration) {
-	if m.opt.PeerReports {
-		m.feeds[id] = &peerFeed{since: now}
-		m.feedsChanged()
+func (pr *peerReports) feedJoined(id recipe.GatewayID, now time.Duration) {
+	if pr.follows {
+		pr.feeds[id] = &peerFeed{since: now}
+		pr.feedsChanged()
 	}
 }
 
-func (m *Manager) feedLeft(id recipe.GatewayID) {
-	if m.feeds[id] != nil {
-		delete(m.feeds, id)
-		m.feedsChanged()
+func (pr *peerReports) feedLeft(id recipe.GatewayID) {
+	if pr.feeds[id] != nil {
+		delete(pr.feeds, id)
+		pr.feedsChanged()
 	}
 }
 
 // feedsChanged wakes the readers that wait for a change of the sources.
-func (m *Manager) feedsChanged() {
-	if m.feedsWake != nil {
-		m.wake(m.feedsWake)
-		m.feedsWake = nil
+func (pr *peerReports) feedsChanged() {
+	if pr.feedsWake != nil {
+		pr.monitor.wake(pr.feedsWake)
+		pr.feedsWake = nil
 	}
 }
 
 // PeersChanged returns a channel that is closed when a gateway registers or leaves, or its address becomes known.
-func (m *Manager) PeersChanged() <-chan struct{} {
-	return locked(m, func() <-chan struct{} {
-		if m.feedsWake == nil {
-			m.feedsWake = make(chan struct{})
+func (pr *peerReports) PeersChanged() <-chan struct{} {
+	var changed <-chan struct{}
+	pr.monitor.do(func() {
+		if pr.feedsWake == nil {
+			pr.feedsWake = make(chan struct{})
 		}
-		return m.feedsWake
+		changed = pr.feedsWake
 	})
+	return changed
 }
 
 // peerMayExplain reports whether another gateway may still report something.
-func (m *Manager) peerMayExplain() bool {
-	for id := range m.feeds {
-		if m.mayExplain(id) {
+func (pr *peerReports) peerMayExplain() bool {
+	for id := range pr.feeds {
+		if pr.mayExplain(id) {
 			return true
 		}
 	}
 	return false
 }
 
-func (m *Manager) mayExplain(id recipe.GatewayID) bool {
-	s := m.feeds[id]
+func (pr *peerReports) mayExplain(id recipe.GatewayID) bool {
+	s := pr.feeds[id]
 	if s == nil {
 		return false
 	}
-	if m.members.IsOwn(id) {
+	if pr.members.IsOwn(id) {
 		return false
 	}
-	return s.followed || m.clock.Now().Boot()-s.since < connectWithin
+	return s.followed || pr.clock.Now().Boot()-s.since < connectWithin
 }

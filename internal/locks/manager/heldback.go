@@ -56,48 +56,48 @@ func (b *back) next() (until time.Duration, ok bool) {
 }
 
 // holdBehind delays an event about a lock behind the delayed events of that lock. It returns false when there are none.
-func (m *Manager) holdBehind(e *events.Event) bool {
-	if m.back.n == 0 || len(m.back.locks[e.Dir]) == 0 || fault.On("held-order") {
+func (pr *peerReports) holdBehind(e *events.Event) bool {
+	if pr.back.n == 0 || len(pr.back.locks[e.Dir]) == 0 || fault.On("held-order") {
 		return false
 	}
-	m.hold(&heldEvent{Event: e})
+	pr.hold(&heldEvent{Event: e})
 	return true
 }
 
 // holdEnd delays the event of a lease's end until a peer reports the reason, at most for holdBack.
-func (m *Manager) holdEnd(e *events.Event, about recipe.LeaseID, own *cause, ephemeral bool) {
-	h := &heldEvent{Event: e, about: about, until: m.clock.Now().Boot() + holdBack, own: own, ephemeral: ephemeral}
-	if m.back.waiting == nil {
-		m.back.waiting, m.back.locks = map[recipe.LeaseID][]*heldEvent{}, map[string][]*heldEvent{}
+func (pr *peerReports) holdEnd(e *events.Event, about recipe.LeaseID, own *cause, ephemeral bool) {
+	h := &heldEvent{Event: e, about: about, until: pr.clock.Now().Boot() + holdBack, own: own, ephemeral: ephemeral}
+	if pr.back.waiting == nil {
+		pr.back.waiting, pr.back.locks = map[recipe.LeaseID][]*heldEvent{}, map[string][]*heldEvent{}
 	}
-	m.back.waiting[about] = append(m.back.waiting[about], h)
-	m.back.line = append(m.back.line, h)
-	m.timers.wakeAt(h.until)
-	m.hold(h)
+	pr.back.waiting[about] = append(pr.back.waiting[about], h)
+	pr.back.line = append(pr.back.line, h)
+	pr.timers.wakeAt(h.until)
+	pr.hold(h)
 }
 
-func (m *Manager) hold(h *heldEvent) {
+func (pr *peerReports) hold(h *heldEvent) {
 	if h.Time.IsZero() {
-		h.Time = time.Unix(0, int64(m.clock.Now().Wall())).UTC() // when it happened, not when it is published
+		h.Time = time.Unix(0, int64(pr.clock.Now().Wall())).UTC() // when it happened, not when it is published
 	}
-	b := &m.back
+	b := &pr.back
 	b.locks[h.Dir] = append(b.locks[h.Dir], h)
 	b.n++
 	if len(b.locks[h.Dir]) >= maxHeldOfLock || b.n >= maxHeld {
 		for _, other := range b.locks[h.Dir] {
 			if other.about != "" {
-				m.explain(other)
+				pr.explain(other)
 			}
 		}
-		m.release(h.Dir)
+		pr.release(h.Dir)
 	}
 }
 
 // explain writes the known reason of the end into an event, which then waits no longer. release publishes it.
-func (m *Manager) explain(h *heldEvent) {
+func (pr *peerReports) explain(h *heldEvent) {
 	id := h.about
 	h.about = ""
-	list := m.back.waiting[id]
+	list := pr.back.waiting[id]
 	for i := range list {
 		if list[i] == h {
 			list = append(list[:i:i], list[i+1:]...)
@@ -105,15 +105,15 @@ func (m *Manager) explain(h *heldEvent) {
 		}
 	}
 	if len(list) == 0 {
-		delete(m.back.waiting, id)
+		delete(pr.back.waiting, id)
 	} else {
-		m.back.waiting[id] = list
+		pr.back.waiting[id] = list
 	}
-	w := m.reports[leaseOrPath(id)]
+	w := pr.reports[leaseOrPath(id)]
 	reason, words := w.outcome(h.own)
 	if reason == locks.ReasonUnknown {
 		reason = locks.Reason(h.Reason)
-		if h.ephemeral && !m.members.Registered(id.Gateway()) {
+		if h.ephemeral && !pr.members.Registered(id.Gateway()) {
 			reason = locks.ReasonGatewayLeft
 		}
 	}
@@ -127,16 +127,16 @@ func (m *Manager) explain(h *heldEvent) {
 		}
 	}
 	if len(list) == 0 {
-		m.dropReport(id)
+		pr.dropReport(id)
 	}
 }
 
 // release publishes a lock's delayed events, up to the first that still waits.
-func (m *Manager) release(dir string) {
-	b := &m.back
+func (pr *peerReports) release(dir string) {
+	b := &pr.back
 	list := b.locks[dir]
 	for len(list) > 0 && list[0].about == "" {
-		m.opt.Events.Publish(list[0].Event)
+		pr.publisher.hub.Publish(list[0].Event)
 		list[0] = nil
 		list = list[1:]
 		b.n--
@@ -149,26 +149,26 @@ func (m *Manager) release(dir string) {
 }
 
 // releaseOf publishes the events that wait for the reason of a lease's end.
-func (m *Manager) releaseOf(id recipe.LeaseID) {
-	list := m.back.waiting[id]
+func (pr *peerReports) releaseOf(id recipe.LeaseID) {
+	list := pr.back.waiting[id]
 	for _, h := range list {
-		m.explain(h)
+		pr.explain(h)
 	}
 	for _, h := range list {
-		m.release(h.Dir)
+		pr.release(h.Dir)
 	}
 }
 
 // releaseDue publishes the events that have waited long enough.
-func (m *Manager) releaseDue(now time.Duration) {
-	for until, ok := m.back.next(); ok && until <= now; until, ok = m.back.next() {
-		h := m.back.line[0]
-		m.explain(h)
-		m.release(h.Dir)
+func (pr *peerReports) releaseDue(now time.Duration) {
+	for until, ok := pr.back.next(); ok && until <= now; until, ok = pr.back.next() {
+		h := pr.back.line[0]
+		pr.explain(h)
+		pr.release(h.Dir)
 	}
 }
 
 // releaseAll publishes all events when the manager stops.
-func (m *Manager) releaseAll() {
-	m.do(func() { m.releaseDue(1<<63 - 1) })
+func (pr *peerReports) releaseAll() {
+	pr.monitor.do(func() { pr.releaseDue(1<<63 - 1) })
 }

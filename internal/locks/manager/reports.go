@@ -10,9 +10,12 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/zk"
 )
 
 // Peer reports: other gateways report how their leases ended, and what their administrators do to leases of other
@@ -39,7 +42,7 @@ const (
 	maxDestructions = 256
 )
 
-// peerReports is the state of peer reports. The monitor guards it.
+// peerReports has what gateways report to each other, and the events that wait for it. The monitor guards it.
 type peerReports struct {
 	notices   notices                        // reports of this gateway
 	reports   map[leaseOrPath]*report        // reports by other gateways about contenders that still exist
@@ -48,10 +51,28 @@ type peerReports struct {
 	back      back                           // delayed events
 
 	destructions int // reports of destroyed locks that wait
+
+	// The manager's, which the reports are about.
+	monitor      *monitor
+	follows      bool // this gateway follows its peers
+	clock        zk.Clock
+	port         *term.Port
+	life         *life
+	timers       *timers
+	fleet        *fleet
+	members      *cluster.Members
+	replica      *queues.Replica
+	leases       *leaseTable
+	delays       *delays
+	history      *postmortem.Log
+	observedEnds *postmortem.Log
+	publisher    *publisher
 }
 
-func newPeerReports() peerReports {
-	return peerReports{reports: map[leaseOrPath]*report{}, feeds: map[recipe.GatewayID]*peerFeed{}}
+func newPeerReports(m *Manager) peerReports {
+	return peerReports{reports: map[leaseOrPath]*report{}, feeds: map[recipe.GatewayID]*peerFeed{},
+		monitor: &m.monitor, follows: m.opt.PeerReports, clock: m.clock, port: m.port, life: &m.life, timers: &m.timers, fleet: &m.fleet,
+		members: m.members, replica: m.replica, leases: m.leases, delays: &m.delays, history: &m.history, observedEnds: &m.observedEnds, publisher: &m.publisher}
 }
 
 // leaseOrPath is what a report is about: a lease, or the path of another program's contender.
@@ -83,7 +104,7 @@ func (w *report) outcome(own *cause) (locks.Reason, string) {
 }
 
 // Receive applies another gateway's reports in their order. It skips invalid ones: a newer release may have sent them.
-func (m *Manager) Receive(from string, lines [][]byte) {
+func (pr *peerReports) Receive(from string, lines [][]byte) {
 	list := make([]endReport, 0, len(lines))
 	for _, line := range lines {
 		var n endReport
@@ -91,12 +112,12 @@ func (m *Manager) Receive(from string, lines [][]byte) {
 			list = append(list, n)
 		}
 	}
-	m.do(func() {
-		if m.members.IsOwn(recipe.GatewayID(from)) {
+	pr.monitor.do(func() {
+		if pr.members.IsOwn(recipe.GatewayID(from)) {
 			return
 		}
 		for i := range list {
-			m.receive(&list[i])
+			pr.receive(&list[i])
 		}
 	})
 }
@@ -119,16 +140,16 @@ func (n *endReport) check() bool {
 	return true
 }
 
-func (m *Manager) receive(n *endReport) {
+func (pr *peerReports) receive(n *endReport) {
 	about := leaseOrPath(n.Lease)
 	if n.Lease != "" {
-		if id, err := recipe.ParseLeaseID(string(n.Lease)); err != nil || id.Fleet() != m.fleet.id {
+		if id, err := recipe.ParseLeaseID(string(n.Lease)); err != nil || id.Fleet() != pr.fleet.id {
 			return
 		}
 	}
-	q, c := m.contenderOf(n)
+	q, c := pr.contenderOf(n)
 	if n.Kind == noticeDestroyed {
-		m.receiveDestroyed(n)
+		pr.receiveDestroyed(n)
 		return
 	}
 	if about == "" {
@@ -139,45 +160,45 @@ func (m *Manager) receive(n *endReport) {
 	}
 	switch n.Kind {
 	case noticeEnded:
-		m.receiveEnd(n, q, c)
+		pr.receiveEnd(n, q, c)
 	case noticeTermination, noticeConfirmed:
 		v := cause{reason: n.Reason, words: n.Words}
 		ends := v.ends() // else: for peers that have seen only the end
-		if p, known := m.history.Get(n.Lease); known && n.Lease != "" {
+		if p, known := pr.history.Get(n.Lease); known && n.Lease != "" {
 			if ends {
-				m.receiveLate(n, p)
+				pr.receiveLate(n, p)
 			}
 			return
 		}
-		if n.Kind == noticeConfirmed && n.Lease != "" && c == nil && m.leases.byID[n.Lease] == nil {
-			m.observedEnds.AddOrRevise(n.Lease, m.endOf(n), func(p postmortem.End) bool {
+		if n.Kind == noticeConfirmed && n.Lease != "" && c == nil && pr.leases.byID[n.Lease] == nil {
+			pr.observedEnds.AddOrRevise(n.Lease, pr.endOf(n), func(p postmortem.End) bool {
 				return p.Reason() == locks.ReasonUnknown || p.Reason() == locks.ReasonRemoved
 			})
 		}
 		if !ends {
 			return
 		}
-		w := m.reportOn(about, q, c)
+		w := pr.reportOn(about, q, c)
 		if w == nil {
 			return
 		}
 		w.termination, w.confirmed = &v, w.confirmed || n.Kind == noticeConfirmed
-		if l := m.leases.byID[n.Lease]; l != nil && l.phase == ending && l.reason() == locks.ReasonRemoved {
+		if l := pr.leases.byID[n.Lease]; l != nil && l.phase == ending && l.reason() == locks.ReasonRemoved {
 			l.rare().words, l.why = n.Words, postmortem.CauseOf(n.Reason) // one of its contenders is gone
 		}
-		m.explained(n.Lease, w)
+		pr.explained(n.Lease, w)
 	case noticeWithdrawn:
-		if w := m.reports[about]; w != nil && !w.confirmed {
+		if w := pr.reports[about]; w != nil && !w.confirmed {
 			if w.termination = nil; !w.ended {
-				delete(m.reports, about)
+				delete(pr.reports, about)
 			}
 		}
 	}
 }
 
 // contenderOf returns the contender that a report is about, when the replica shows it.
-func (m *Manager) contenderOf(n *endReport) (*queues.Queue, *recipe.Contender) {
-	s := m.replica.Namespaces[n.NS]
+func (pr *peerReports) contenderOf(n *endReport) (*queues.Queue, *recipe.Contender) {
+	s := pr.replica.Namespaces[n.NS]
 	if s == nil || n.Lock == "" {
 		return nil, nil
 	}
@@ -206,28 +227,28 @@ func (m *Manager) contenderOf(n *endReport) (*queues.Queue, *recipe.Contender) {
 }
 
 // reportOn returns the entry for reports about a subject: nil when it has no use, or there is no room.
-func (m *Manager) reportOn(about leaseOrPath, q *queues.Queue, c *recipe.Contender) *report {
-	if w := m.reports[about]; w != nil {
+func (pr *peerReports) reportOn(about leaseOrPath, q *queues.Queue, c *recipe.Contender) *report {
+	if w := pr.reports[about]; w != nil {
 		return w
 	}
-	if c == nil && m.leases.byID[recipe.LeaseID(about)] == nil && !m.back.waits(recipe.LeaseID(about)) || len(m.reports) >= maxReports {
+	if c == nil && pr.leases.byID[recipe.LeaseID(about)] == nil && !pr.back.waits(recipe.LeaseID(about)) || len(pr.reports) >= maxReports {
 		return nil
 	}
 	w := &report{q: q}
 	if c != nil {
 		w.name = strings.Clone(c.Name)
 	}
-	m.reports[about] = w
+	pr.reports[about] = w
 	return w
 }
 
 // receiveEnd applies another gateway's report that one of its leases ended.
-func (m *Manager) receiveEnd(n *endReport, q *queues.Queue, c *recipe.Contender) {
-	if m.leases.byID[n.Lease] != nil || m.delays.byID[n.Lease] != nil {
+func (pr *peerReports) receiveEnd(n *endReport, q *queues.Queue, c *recipe.Contender) {
+	if pr.leases.byID[n.Lease] != nil || pr.delays.byID[n.Lease] != nil {
 		return // this gateway runs it now and knows better
 	}
-	p := m.endOf(n)
-	if known, ok := m.history.Get(n.Lease); ok {
+	p := pr.endOf(n)
+	if known, ok := pr.history.Get(n.Lease); ok {
 		if !known.Terminated {
 			return
 		}
@@ -235,61 +256,61 @@ func (m *Manager) receiveEnd(n *endReport, q *queues.Queue, c *recipe.Contender)
 		if p.Terminated = true; n.Unsure || p.Reason() == locks.ReasonRemoved {
 			p.Why, p.Words = known.Why, known.Words
 		}
-		m.history.Revise(n.Lease, p)
+		pr.history.Revise(n.Lease, p)
 	} else if c == nil {
-		m.observedEnds.AddOrRevise(n.Lease, p, func(old postmortem.End) bool {
+		pr.observedEnds.AddOrRevise(n.Lease, p, func(old postmortem.End) bool {
 			return p.Reason() != locks.ReasonRemoved || old.Reason() == locks.ReasonUnknown
 		})
 	}
-	w := m.reportOn(leaseOrPath(n.Lease), q, c)
+	w := pr.reportOn(leaseOrPath(n.Lease), q, c)
 	if w == nil {
 		return
 	}
 	w.ended, w.sure, w.end = true, w.sure || !n.Unsure, p
 	if n.Stays && c != nil {
-		m.publishClosed(q, c, w)
+		pr.publishClosed(q, c, w)
 	}
-	m.explained(n.Lease, w)
+	pr.explained(n.Lease, w)
 }
 
 // explained publishes the events that waited for reports about a lease, when no further report is expected.
-func (m *Manager) explained(id recipe.LeaseID, w *report) {
-	if id == "" || !m.back.waits(id) {
+func (pr *peerReports) explained(id recipe.LeaseID, w *report) {
+	if id == "" || !pr.back.waits(id) {
 		return
 	}
-	p, known := m.history.Get(id)
+	p, known := pr.history.Get(id)
 	mine := known && !p.Terminated
-	runner, _ := m.members.OwnerOf(id.Gateway())
-	if w.sure || w.termination != nil && (mine || w.confirmed && !m.mayExplain(runner)) {
-		m.releaseOf(id)
+	runner, _ := pr.members.OwnerOf(id.Gateway())
+	if w.sure || w.termination != nil && (mine || w.confirmed && !pr.mayExplain(runner)) {
+		pr.releaseOf(id)
 	}
 }
 
 // receiveLate applies a report of an administrator's action about a lease that has already ended here.
-func (m *Manager) receiveLate(n *endReport, p postmortem.End) {
-	if p.Terminated || p.Reason() != locks.ReasonRemoved || n.Kind != noticeConfirmed && !m.back.waits(n.Lease) {
+func (pr *peerReports) receiveLate(n *endReport, p postmortem.End) {
+	if p.Terminated || p.Reason() != locks.ReasonRemoved || n.Kind != noticeConfirmed && !pr.back.waits(n.Lease) {
 		return // it ended otherwise, whatever the action was
 	}
 	// The contender had been removed for an unknown reason, which this report gives.
 	p.Why, p.Words = postmortem.CauseOf(n.Reason), n.Words
-	m.history.Revise(n.Lease, p)
-	if w := m.reportOn(leaseOrPath(n.Lease), nil, nil); w != nil {
+	pr.history.Revise(n.Lease, p)
+	if w := pr.reportOn(leaseOrPath(n.Lease), nil, nil); w != nil {
 		w.termination = &cause{reason: n.Reason, words: n.Words}
-		m.explained(n.Lease, w)
+		pr.explained(n.Lease, w)
 		return
 	}
-	m.tell(notice{kind: noticeEnded, lease: n.Lease})
+	pr.tell(notice{kind: noticeEnded, lease: n.Lease})
 }
 
 // publishClosed publishes the end of another gateway's lease whose contender stays for its lock delay: no deletion
 // follows.
-func (m *Manager) publishClosed(q *queues.Queue, c *recipe.Contender, w *report) {
-	s := m.replica.Observed(c)
+func (pr *peerReports) publishClosed(q *queues.Queue, c *recipe.Contender, w *report) {
+	s := pr.replica.Observed(c)
 	if !s.Holds || s.SuppressEvents {
 		return // the replica has not reached it yet
 	}
-	if m.publisher.enabled() {
-		e := m.publisher.contenderEvent(endType(w.end.Reason()), q, c)
+	if pr.publisher.enabled() {
+		e := pr.publisher.contenderEvent(endType(w.end.Reason()), q, c)
 		e.Reason, e.Detail, e.FencingToken = string(w.end.Reason()), w.end.Words, w.end.FencingToken
 		if e.Owner == "" {
 			e.Owner = w.end.Owner
@@ -297,63 +318,63 @@ func (m *Manager) publishClosed(q *queues.Queue, c *recipe.Contender, w *report)
 		if c.Groups <= 1 {
 			e.Mode = string(locks.ModeOf(w.end.Mode)) // this may still be the contender before a downgrade
 		}
-		m.publisher.publish(e)
+		pr.publisher.publish(e)
 	}
 	s.SuppressEvents = true
-	m.replica.Observe(c, s)
+	pr.replica.Observe(c, s)
 	if queues.Leads(c) {
-		m.observedEnds.AddOrRevise(c.LeaseID, w.end, func(postmortem.End) bool { return true })
+		pr.observedEnds.AddOrRevise(c.LeaseID, w.end, func(postmortem.End) bool { return true })
 	}
-	m.replica.Touch(q)
+	pr.replica.Touch(q)
 }
 
 // receiveDestroyed publishes that another gateway destroyed a lock, once the replica has lost the lock's contenders.
-func (m *Manager) receiveDestroyed(n *endReport) {
-	s := m.replica.Namespaces[n.NS]
+func (pr *peerReports) receiveDestroyed(n *endReport) {
+	s := pr.replica.Namespaces[n.NS]
 	if s == nil || n.Lock == "" || strings.Contains(n.Lock, "/") {
 		return
 	}
 	req := locks.DestroyRequest{NS: n.NS, Lock: n.Lock, Reason: n.Words}
 	switch {
-	case m.life.ctx.Err() != nil:
+	case pr.life.ctx.Err() != nil:
 		return
-	case m.destructions == maxDestructions:
-		m.publisher.destroyed(&req)
+	case pr.destructions == maxDestructions:
+		pr.publisher.destroyed(&req)
 		return
 	}
-	m.destructions++
-	m.life.errands.Add(1)
-	m.effect(func() {
+	pr.destructions++
+	pr.life.errands.Add(1)
+	pr.monitor.effect(func() {
 		go func() { // for at most destroyWithin; Run waits for it
-			defer m.life.errands.Done()
-			ctx, cancel := context.WithTimeout(m.life.ctx, destroyWithin)
+			defer pr.life.errands.Done()
+			ctx, cancel := context.WithTimeout(pr.life.ctx, destroyWithin)
 			defer cancel()
-			_ = m.port.Watcher.Reached(ctx, n.Zxid) // it is published in any case
-			m.do(func() {
-				m.destructions--
-				m.publisher.destroyed(&req)
+			_ = pr.port.Watcher.Reached(ctx, n.Zxid) // it is published in any case
+			pr.monitor.do(func() {
+				pr.destructions--
+				pr.publisher.destroyed(&req)
 			})
 		}()
 	})
 }
 
 // endOf returns the end record of a report.
-func (m *Manager) endOf(n *endReport) postmortem.End {
-	now := m.clock.Now()
-	p := postmortem.End{Why: postmortem.CauseOf(n.Reason), NS: n.NS, Lock: n.Lock, FencingToken: n.Token, TTL: n.TTL, Mode: n.Mode.Recipe(), Owner: m.leases.owners.one(n.Owner), Words: n.Words,
+func (pr *peerReports) endOf(n *endReport) postmortem.End {
+	now := pr.clock.Now()
+	p := postmortem.End{Why: postmortem.CauseOf(n.Reason), NS: n.NS, Lock: n.Lock, FencingToken: n.Token, TTL: n.TTL, Mode: n.Mode.Recipe(), Owner: pr.leases.owners.one(n.Owner), Words: n.Words,
 		Waited: n.Waited, Held: n.Held, Beat: n.Beat, Reported: true}
 	// At comes from the wall clock of the gateway that ran the lease, so it is the same time on every gateway.
 	p.At = min(now.Boot()-(now.Wall()-time.Duration(n.Ended)), now.Boot())
 	if n.Next != nil {
-		p.Next = &postmortem.Next{Lease: n.Next.Lease, Name: n.Next.Name, Owner: m.leases.owners.one(n.Next.Owner), Token: n.Next.Token, After: n.Next.After}
+		p.Next = &postmortem.Next{Lease: n.Next.Lease, Name: n.Next.Name, Owner: pr.leases.owners.one(n.Next.Owner), Token: n.Next.Token, After: n.Next.After}
 	}
 	return p
 }
 
 // removedBy returns why a contender of this gateway's lease is gone that this gateway did not delete. The reason is what
 // another gateway's administrator announced, else ReasonRemoved.
-func (m *Manager) removedBy(l *lease) locks.Reason {
-	w := m.reports[leaseOrPath(l.id())]
+func (pr *peerReports) removedBy(l *lease) locks.Reason {
+	w := pr.reports[leaseOrPath(l.id())]
 	if w == nil || w.termination == nil {
 		return locks.ReasonRemoved
 	}
@@ -363,47 +384,47 @@ func (m *Manager) removedBy(l *lease) locks.Reason {
 
 // dropReport drops the reports about a lease once its end is published, unless its contender still exists. For its
 // own lease this gateway reports the outcome to its peers.
-func (m *Manager) dropReport(id recipe.LeaseID) {
-	w := m.reports[leaseOrPath(id)]
-	p, mine := m.history.Get(id)
+func (pr *peerReports) dropReport(id recipe.LeaseID) {
+	w := pr.reports[leaseOrPath(id)]
+	p, mine := pr.history.Get(id)
 	if mine && !p.Terminated {
-		m.tell(notice{kind: noticeEnded, lease: id})
+		pr.tell(notice{kind: noticeEnded, lease: id})
 	}
-	if w != nil && m.leases.byID[id] == nil && (w.q == nil || w.q.Contenders.Get(w.name) == nil) {
-		delete(m.reports, leaseOrPath(id))
+	if w != nil && pr.leases.byID[id] == nil && (w.q == nil || w.q.Contenders.Get(w.name) == nil) {
+		delete(pr.reports, leaseOrPath(id))
 	}
 }
 
 // reportGone drops the reports about a contender that has left the replica. They stay while its lease lives or has other
 // contenders, or its end waits for more reports.
-func (m *Manager) reportGone(q *queues.Queue, c *recipe.Contender) {
+func (pr *peerReports) reportGone(q *queues.Queue, c *recipe.Contender) {
 	switch {
-	case len(m.reports) == 0:
+	case len(pr.reports) == 0:
 	case !c.Ours || c.LeaseID == "":
-		delete(m.reports, leaseOrPath(q.Path+"/"+c.Name))
-	case !m.back.waits(c.LeaseID) && m.leases.byID[c.LeaseID] == nil && m.replica.Group(c.LeaseID) == nil:
-		if w := m.reports[leaseOrPath(c.LeaseID)]; w != nil && w.name != c.Name && w.q == q && q.Contenders.Get(w.name) != nil {
+		delete(pr.reports, leaseOrPath(q.Path+"/"+c.Name))
+	case !pr.back.waits(c.LeaseID) && pr.leases.byID[c.LeaseID] == nil && pr.replica.Group(c.LeaseID) == nil:
+		if w := pr.reports[leaseOrPath(c.LeaseID)]; w != nil && w.name != c.Name && w.q == q && q.Contenders.Get(w.name) != nil {
 			return // another contender has replaced it
 		}
-		delete(m.reports, leaseOrPath(c.LeaseID))
+		delete(pr.reports, leaseOrPath(c.LeaseID))
 	}
 }
 
 // publishLoss publishes that the replica is about to lose a contender that is not a lease of this gateway. When the
 // reason is not known yet, the event is delayed. e has what this gateway knows.
-func (m *Manager) publishLoss(e *events.Event, path string, c *recipe.Contender, own *cause) {
+func (pr *peerReports) publishLoss(e *events.Event, path string, c *recipe.Contender, own *cause) {
 	about := leaseOrPath(c.LeaseID)
 	if !c.Ours || c.LeaseID == "" {
 		about = leaseOrPath(path)
 	}
-	w := m.reports[about]
-	if p, ok := m.observedEnds.Get(c.LeaseID); w == nil && ok && p.Reported {
+	w := pr.reports[about]
+	if p, ok := pr.observedEnds.Get(c.LeaseID); w == nil && ok && p.Reported {
 		w = &report{ended: true, sure: true, end: p}
 	}
-	runner, _ := m.members.OwnerOf(c.LeaseID.Gateway())
-	certain := w != nil && w.sure || (own != nil || w != nil && w.termination != nil) && !m.mayExplain(runner)
-	if c.Ours && c.LeaseID != "" && !certain && m.peerMayExplain() && !fault.On("end-report") {
-		m.holdEnd(e, c.LeaseID, own, c.Ephemeral)
+	runner, _ := pr.members.OwnerOf(c.LeaseID.Gateway())
+	certain := w != nil && w.sure || (own != nil || w != nil && w.termination != nil) && !pr.mayExplain(runner)
+	if c.Ours && c.LeaseID != "" && !certain && pr.peerMayExplain() && !fault.On("end-report") {
+		pr.holdEnd(e, c.LeaseID, own, c.Ephemeral)
 		return
 	}
 	if reason, words := w.outcome(own); reason != locks.ReasonUnknown {
@@ -415,21 +436,21 @@ func (m *Manager) publishLoss(e *events.Event, path string, c *recipe.Contender,
 	if w != nil && w.ended && e.FencingToken == 0 {
 		e.FencingToken = w.end.FencingToken
 	}
-	m.publisher.publish(e)
+	pr.publisher.publish(e)
 }
 
 // reappeared drops the observed end of a contender that the replica shows again, or only now. Its gateway's report of
 // the end stays until the replica loses the contender.
-func (m *Manager) reappeared(q *queues.Queue, c *recipe.Contender) {
-	p, seen := m.observedEnds.Get(c.LeaseID)
+func (pr *peerReports) reappeared(q *queues.Queue, c *recipe.Contender) {
+	p, seen := pr.observedEnds.Get(c.LeaseID)
 	if !seen {
 		return
 	}
-	m.observedEnds.Drop(c.LeaseID)
-	if !p.Reported || m.leases.byID[c.LeaseID] != nil {
+	pr.observedEnds.Drop(c.LeaseID)
+	if !p.Reported || pr.leases.byID[c.LeaseID] != nil {
 		return
 	}
-	if w := m.reportOn(leaseOrPath(c.LeaseID), q, c); w != nil && !w.ended {
+	if w := pr.reportOn(leaseOrPath(c.LeaseID), q, c); w != nil && !w.ended {
 		p.Next = nil
 		w.ended, w.sure, w.end = true, true, p
 	}
@@ -437,8 +458,8 @@ func (m *Manager) reappeared(q *queues.Queue, c *recipe.Contender) {
 
 // reportedGone is the answer about a lease that no longer exists, whose gateway is gone or was taken over by this one. It
 // has the reason when that gateway reported it.
-func (m *Manager) reportedGone(id recipe.LeaseID) *locks.Error {
-	if p, ok := m.observedEnds.Get(id); ok && p.Reported {
+func (pr *peerReports) reportedGone(id recipe.LeaseID) *locks.Error {
+	if p, ok := pr.observedEnds.Get(id); ok && p.Reported {
 		return endedError(p.Reason()).Because(p.Words)
 	}
 	return endedError(locks.ReasonUnknown)
@@ -446,8 +467,8 @@ func (m *Manager) reportedGone(id recipe.LeaseID) *locks.Error {
 
 // orderedByPeer returns the end that an administrator of another gateway ordered, as far as that gateway has told; nil:
 // none.
-func (m *Manager) orderedByPeer(about leaseOrPath) *cause {
-	if w := m.reports[about]; w != nil {
+func (pr *peerReports) orderedByPeer(about leaseOrPath) *cause {
+	if w := pr.reports[about]; w != nil {
 		return w.termination
 	}
 	return nil

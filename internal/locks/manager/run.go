@@ -49,7 +49,6 @@ func New(opt Options) *Manager {
 		terminations: map[*recipe.Contender]cause{},
 		delays:       newDelays(),
 		orphans:      orphans{},
-		peerReports:  newPeerReports(),
 		quota:        quota.New(opt.Limits.For(quota.GiB)),
 	}
 	m.leases = newLeaseTable(&m.quota, m.log, m.wake)
@@ -61,6 +60,7 @@ func New(opt Options) *Manager {
 	m.answers = answers{fleet: &m.fleet, replica: m.replica, leases: m.leases, delays: &m.delays, orphans: m.orphans,
 		history: &m.history, port: m.port, clock: m.clock, failoverTTL: opt.SessionTimeout + 5*time.Second}
 	m.answers.shortTTL = shortTTLWarning(m.answers.failoverTTL)
+	m.peerReports = newPeerReports(m)
 	m.publisher = publisher{hub: opt.Events, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
 		port: m.port, behind: m.holdBehind}
 	m.deliveries = deliveries{outbox: opt.Outbox, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
