@@ -157,7 +157,7 @@ func TestAPostmortemIsTheSameAtEveryGatewayAndOutlivesTheOneThatRanTheLease(t *t
 	})
 }
 
-func TestAnEndIsToldAtMostASecondLateWhenTheWordDoesNotCome(t *testing.T) {
+func TestAnEndIsToldAtMostASecondLateWhenTheReportDoesNotCome(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		stream := two.hears(one, time.Millisecond)
@@ -240,8 +240,8 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 	})
 }
 
-// Words are for telling: whatever comes, nothing is granted, ended or kept alive by it.
-func TestHearsayEndsNothing(t *testing.T) {
+// A peer report explains an end: it grants, ends and keeps no lease.
+func TestPeerReportsEndNothing(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		talk(one, two)
@@ -309,8 +309,8 @@ func TestAnEndThatWasAnnouncedAndNotDoneExplainsNothing(t *testing.T) {
 	})
 }
 
-// The word is quicker than the replica, which has not even come to the contender's creation.
-func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
+// The report comes before the replica shows the contender.
+func TestAReportThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		talk(one, two)
@@ -326,12 +326,12 @@ func TestAWordThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 		assert.Equal(t, two.mustPostmortem(l).Reason, locks.ReasonReleased)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		assert.That(t, len(two.m.reports) == 0, "words are kept: %v", two.m.reports)
+		assert.That(t, len(two.m.reports) == 0, "reports are kept: %v", two.m.reports)
 	})
 }
 
-// The word finds the contender that a downgrade is about to replace, and is about the one that replaces it.
-func TestAWordAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContender(t *testing.T) {
+// The report finds the contender that a downgrade is about to replace; it is about the replacement.
+func TestAReportAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContender(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Second} { // with a delay its place stays
 		fleetScene(t, func(t *testing.T, s *fakeStore) {
 			one, two := s.gateway(t), s.gateway(t)
@@ -355,7 +355,7 @@ func TestAWordAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContende
 			assert.That(t, slices.Contains(told, "released"), "told %q", told)
 			two.m.mu.Lock()
 			defer two.m.mu.Unlock()
-			assert.That(t, len(two.m.reports) == 0, "words are kept: %v", two.m.reports)
+			assert.That(t, len(two.m.reports) == 0, "reports are kept: %v", two.m.reports)
 		})
 	}
 }
@@ -438,7 +438,7 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 }
 
 // An end by time may be taken back; that of a lease that has lost a part may not.
-func TestHearsayDoesNotDecideHowAnEndIsMade(t *testing.T) {
+func TestPeerReportsDoNotDecideHowAnEndIsMade(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one, two := s.gateway(t), s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour})
