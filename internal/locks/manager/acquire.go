@@ -10,7 +10,6 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
-	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/zk"
 )
 
@@ -48,19 +47,16 @@ func (m *Manager) acquire(ctx context.Context, req locks.AcquireRequest, begun t
 	}
 	waited := false // for a plain node's deletion
 	for again := false; ; again = true {
-		attempt := req
+		a := acquisition{m: m, ctx: ctx, req: req}
 		if again && req.Wait > 0 && req.Wait != locks.WaitForever {
-			attempt.Wait = max(req.Wait-(m.clock.Now().Boot()-begun), 1)
+			a.req.Wait = max(req.Wait-(m.clock.Now().Boot()-begun), 1)
 		}
 		var (
 			res   locks.AcquireResult
 			place *queues.Queue
 			err   error
 		)
-		m.do(func() {
-			a := acquisition{m: m, ctx: ctx, req: &attempt}
-			res, place, err = a.attempt()
-		})
+		m.do(func() { res, place, err = a.attempt() })
 		var e *locks.Error
 		switch {
 		case errors.As(err, &e) && e.Code == codePlainNode:
@@ -70,35 +66,25 @@ func (m *Manager) acquire(ctx context.Context, req locks.AcquireRequest, begun t
 		case !waited || !onlyForNow(m.life.draining, err):
 			return res, err
 		}
-		if err := m.awaitPlace(ctx, &attempt, place, begun); err != nil {
+		if err := m.awaitPlace(ctx, &a.req, place, begun); err != nil {
 			return locks.AcquireResult{}, err
 		}
 	}
 }
 
-// acquisition is one attempt of an acquire. It owns what the attempt has found out about the request. Its methods are
-// called with the monitor held, and release it while they wait.
-type acquisition struct {
-	m     *Manager
-	ctx   context.Context
-	req   *locks.AcquireRequest
-	wants []locks.Want // one for each lock
-	key   *keyEntry    // the request's idempotency key: a known one with its lease, a new one, or nil
-}
-
 // attempt takes a lock. It returns a queue if a plain node occupies that lock's path: the caller waits with awaitPlace.
 // The error codePlainNode means that a plain node was in the way; the caller tries again at once.
 func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
-	m, req := a.m, a.req
+	m, req := a.m, &a.req
 	err := a.prepare()
 	switch {
 	case err != nil:
 		return locks.AcquireResult{}, nil, err
 	case a.key != nil && a.key.lease != "":
-		res, err := m.replay(a.ctx, req, a.key)
+		res, err := a.replay(a.key)
 		return res, nil, err
 	}
-	q, code := m.obstacleOf(a.wants, locks.CodeHeldByOther)
+	q, code := a.obstacle(a.wants, locks.CodeHeldByOther)
 	never := code != locks.CodeHeldByOther // no lease may queue there
 	place := firstObstructed(m.replica, a.wants)
 	if q == nil {
@@ -110,7 +96,7 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 		case err != nil:
 			return locks.AcquireResult{}, nil, err
 		case older != nil:
-			res, err := m.replay(a.ctx, req, older)
+			res, err := a.replay(older)
 			return res, nil, err
 		case never || place == nil || !place.Extras().Unidentified:
 			return locks.AcquireResult{}, nil, m.heldByOther(a.ctx, req, q, code)
@@ -118,7 +104,7 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 		// The node's kind is not known yet: even a try waits for it.
 	}
 	if refused := m.room(req, a.wants, q != nil); refused != nil {
-		res, err := m.refuse(a.ctx, req, a.key, refused)
+		res, err := a.refuse(refused)
 		return res, nil, err
 	}
 	if place != nil {
@@ -136,82 +122,20 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 		m.keys.add(a.key)
 	}
 	l.create(m, a.key, req, 0, nil)
-	res, err := m.await(a.ctx, req, l, false)
+	res, err := a.await(l, false)
 	return res, nil, err
 }
 
-// keyBefore looks for an idempotency key that may be older than this process; nil means none.
-// Otherwise the repeat of a granted acquire could be refused because its own lease holds the lock. q stays meanwhile.
-func (a *acquisition) keyBefore(q *queues.Queue) (*keyEntry, error) {
-	if a.key == nil {
-		return nil, nil
-	}
-	q.Polls++
-	older, err := a.m.olderKey(a.ctx, a.key)
-	q.Polls--
-	if err != nil || older != nil {
-		a.m.replica.Forget(q)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return older, nil
-}
-
-// prepare finds the request's wants and its key. It refuses a want that contradicts a lock's settings only after a
-// barrier, and only if no older process wrote the key.
-func (a *acquisition) prepare() error {
-	m, req := a.m, a.req
-	for met := false; ; met = true {
-		if err := m.usable(); err != nil {
-			return err
-		}
-		a.wants = req.Wants()
-		if err := nameable(m.replica, req, a.wants); err != nil {
-			return err
-		}
-		if req.IdempotencyKey != "" {
-			hash := m.fleet.tokens.Names.Name(req)
-			if a.key = m.keys.byHash[hash]; a.key != nil {
-				return nil
-			}
-			a.key = &keyEntry{hash: hash, fingerprint: record.Fingerprint(req)}
-		}
-		wants, wrong := settings.Sized(m.replica, req, a.wants)
-		switch {
-		case wrong == nil:
-			a.wants = wants
-			return nil
-		case met && a.key == nil:
-			return wrong
-		case met:
-			entry, err := m.olderKey(a.ctx, a.key)
-			switch {
-			case err != nil:
-				return err
-			case entry != nil:
-				a.key = entry
-				return nil
-			}
-			return wrong
-		}
-		var err error
-		if m.outside(func() { err = m.barrier(a.ctx) }); err != nil {
-			return err
-		}
-	}
-}
-
-// obstacleOf returns the queue that blocks the wants, or nil, and the error code for it.
+// obstacle returns the queue that blocks the wants, or nil, and the error code for it.
 // That is code, or the code of another program's semaphore or mark, which no lease can join.
-func (m *Manager) obstacleOf(wants []locks.Want, code locks.Code) (*queues.Queue, locks.Code) {
-	if q := invalidAmong(m.replica, wants, m.clock.Now().Boot()); q != nil {
+func (a *acquisition) obstacle(wants []locks.Want, code locks.Code) (*queues.Queue, locks.Code) {
+	if q := invalidAmong(a.m.replica, wants, a.m.clock.Now().Boot()); q != nil {
 		return q, locks.CodeLockInvalid
 	}
-	if q := semaphoreAmong(m.replica, wants); q != nil {
+	if q := semaphoreAmong(a.m.replica, wants); q != nil {
 		return q, locks.CodeForeignSemaphore
 	}
-	return inTheWay(m.replica, wants), code
+	return inTheWay(a.m.replica, wants), code
 }
 
 // notGranted returns the code for an acquire that left the queue without a grant.
@@ -225,9 +149,7 @@ func notGranted(req *locks.AcquireRequest) locks.Code {
 
 // acquiringLease is an acquire that waits for the state of its lease that answers it.
 type acquiringLease struct {
-	m        *Manager
-	ctx      context.Context
-	req      *locks.AcquireRequest
+	*acquisition
 	l        *lease
 	replayed bool          // an idempotent repeat: the lease existed before
 	begun    time.Duration // boot
@@ -239,9 +161,10 @@ type acquiringLease struct {
 	err    error
 }
 
-// await waits until the lease's state answers the request. The caller holds the monitor; await releases it while it waits.
-func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease, replayed bool) (locks.AcquireResult, error) {
-	a := acquiringLease{m: m, ctx: ctx, req: req, l: l, replayed: replayed, begun: m.clock.Now().Boot()}
+// await waits until the lease's state answers the request.
+func (a *acquisition) await(l *lease, replayed bool) (locks.AcquireResult, error) {
+	w := acquiringLease{acquisition: a, l: l, replayed: replayed, begun: a.m.clock.Now().Boot()}
+	m, ctx, req := a.m, a.ctx, &a.req
 	l.listeners++
 	m.requests.acquiring++
 	var elapsed <-chan time.Time
@@ -253,10 +176,10 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 	stall := time.NewTimer(answerWithin)
 	defer stall.Stop()
 	for {
-		if a.answer(m.clock.Now().Boot()) {
-			return a.result, a.err
+		if w.answer(m.clock.Now().Boot()) {
+			return w.result, w.err
 		}
-		if !l.positionKnown() || !l.recordState.loaded() || l.phase == ending || a.over || req.Wait == 0 {
+		if !l.positionKnown() || !l.recordState.loaded() || l.phase == ending || w.over || req.Wait == 0 {
 			stall.Reset(answerWithin/4 + 1)
 		}
 		wake, stuck := l.changed(), false
@@ -264,11 +187,11 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 			select {
 			case <-wake:
 			case <-elapsed:
-				a.over = true
+				w.over = true
 			case <-ctx.Done():
-				a.gone = true
+				w.gone = true
 			case <-m.life.drain:
-				a.draining = true
+				w.draining = true
 			case <-stall.C:
 				stuck = true
 			}
@@ -280,146 +203,146 @@ func (m *Manager) await(ctx context.Context, req *locks.AcquireRequest, l *lease
 }
 
 // leave unsubscribes the request from its lease.
-func (a *acquiringLease) leave(now time.Duration) {
-	a.l.unlisten(a.m, now)
-	a.m.requests.acquiring--
+func (w *acquiringLease) leave(now time.Duration) {
+	w.l.unlisten(w.m, now)
+	w.m.requests.acquiring--
 }
 
-func (a *acquiringLease) fail(err error, now time.Duration) (done bool) {
-	a.leave(now)
-	a.err = err
+func (w *acquiringLease) fail(err error, now time.Duration) (done bool) {
+	w.leave(now)
+	w.err = err
 	return true
 }
 
 // succeed answers with the lease as it is and its token.
-func (a *acquiringLease) succeed(now time.Duration) (done bool) {
-	a.leave(now)
-	a.l.claim(a.m, now) // a client with the token knows of the grant
-	if a.replayed && a.l.phase == held {
-		a.l.renew(a.m, now) // its client counts the TTL from this request
+func (w *acquiringLease) succeed(now time.Duration) (done bool) {
+	w.leave(now)
+	w.l.claim(w.m, now) // a client with the token knows of the grant
+	if w.replayed && w.l.phase == held {
+		w.l.renew(w.m, now) // its client counts the TTL from this request
 	}
-	view := a.m.answers.own(a.l)
-	view.Token = a.m.fleet.tokens.Make(a.l.id())
+	view := w.m.answers.own(w.l)
+	view.Token = w.m.fleet.tokens.Make(w.l.id())
 	if view.NotifyURL != "" {
-		a.l.rareFields.telling.given, view.NotifySecret = true, notifySecret(a.m.fleet.layout.Keys[0], a.l.id())
+		w.l.rareFields.telling.given, view.NotifySecret = true, notifySecret(w.m.fleet.layout.Keys[0], w.l.id())
 	}
-	a.result = locks.AcquireResult{Lease: view, Replayed: a.replayed}
+	w.result = locks.AcquireResult{Lease: view, Replayed: w.replayed}
 	return true
 }
 
 // lost reports whether no client can ever get the lease's token: no other request waits on it, and it has no key.
-func (a *acquiringLease) lost() bool { return a.l.listeners == 1 && !a.l.keyed() }
+func (w *acquiringLease) lost() bool { return w.l.listeners == 1 && !w.l.keyed() }
 
 // giveUpLost ends a lease whose token no client can ever get.
-func (a *acquiringLease) giveUpLost(now time.Duration) {
-	if a.lost() {
-		a.l.giveUp(a.m, locks.ReasonCancelled, now)
+func (w *acquiringLease) giveUpLost(now time.Duration) {
+	if w.lost() {
+		w.l.giveUp(w.m, locks.ReasonCancelled, now)
 	}
 }
 
 // answer reports whether the acquire can be answered now. If so, it sets result or err and calls leave.
-func (a *acquiringLease) answer(now time.Duration) (done bool) {
-	l := a.l
-	if a.replayed && (l.phase == waiting || l.phase == held) {
-		if done, wait := a.checkReplay(now); done || wait {
+func (w *acquiringLease) answer(now time.Duration) (done bool) {
+	l := w.l
+	if w.replayed && (l.phase == waiting || l.phase == held) {
+		if done, wait := w.checkReplay(now); done || wait {
 			return done
 		}
 	}
 	switch {
 	case l.phase == ended:
-		return a.answerEnded(now)
+		return w.answerEnded(now)
 	case l.phase == held:
-		if a.gone && a.lost() {
-			l.end(a.m, locks.ReasonCancelled, now)
-			return a.fail(cancelled(a.ctx), now)
+		if w.gone && w.lost() {
+			l.end(w.m, locks.ReasonCancelled, now)
+			return w.fail(cancelled(w.ctx), now)
 		}
-		return a.succeed(now)
-	case a.gone:
-		a.giveUpLost(now)
-		return a.fail(cancelled(a.ctx), now)
-	case a.draining:
-		if l.phase == waiting && (l.keyed() || a.req.Async) {
-			return a.succeed(now) // its contender outlives this gateway
+		return w.succeed(now)
+	case w.gone:
+		w.giveUpLost(now)
+		return w.fail(cancelled(w.ctx), now)
+	case w.draining:
+		if l.phase == waiting && (l.keyed() || w.req.Async) {
+			return w.succeed(now) // its contender outlives this gateway
 		}
-		a.giveUpLost(now) // else a successor would grant it the lock
-		return a.fail(a.m.usable(), now)
+		w.giveUpLost(now) // else a successor would grant it the lock
+		return w.fail(w.m.usable(), now)
 	case l.phase == creating, l.phase == ending:
-		if !a.m.stalled(a.begun, now) {
+		if !w.m.stalled(w.begun, now) {
 			return false
 		}
 		if l.phase == creating {
-			a.giveUpLost(now) // it ends as soon as the replica shows it
+			w.giveUpLost(now) // it ends as soon as the replica shows it
 		}
-		return a.fail(outcomeUnknown(), now)
+		return w.fail(outcomeUnknown(), now)
 	}
-	return a.answerWaiting(now)
+	return w.answerWaiting(now)
 }
 
 // checkReplay decides whether the lease's present state may answer a repeated acquire. It loads the lease's record first.
-func (a *acquiringLease) checkReplay(now time.Duration) (done, wait bool) {
-	loaded := a.l.recordState.loaded()
+func (w *acquiringLease) checkReplay(now time.Duration) (done, wait bool) {
+	loaded := w.l.recordState.loaded()
 	switch {
-	case !loaded && a.m.overdue(a.begun, now):
-		return a.fail(unavailable(), now), false
+	case !loaded && w.m.overdue(w.begun, now):
+		return w.fail(unavailable(), now), false
 	case !loaded:
-		a.l.load(a.m)
+		w.l.load(w.m)
 		return false, true
-	case slices.Contains(a.l.releasedNames(), a.req.Hold):
-		return a.fail(holdReleased(a.req.Hold), now), false // a late repeat adds no hold
+	case slices.Contains(w.l.releasedNames(), w.req.Hold):
+		return w.fail(holdReleased(w.req.Hold), now), false // a late repeat adds no hold
 	}
 	return false, false
 }
 
 // answerEnded answers an acquire whose lease has ended.
-func (a *acquiringLease) answerEnded(now time.Duration) (done bool) {
-	l, failure := a.l, a.l.failure()
+func (w *acquiringLease) answerEnded(now time.Duration) (done bool) {
+	l, failure := w.l, w.l.failure()
 	switch {
 	case failure != nil && failure.Code == codeKeyTaken:
-		a.leave(now)
-		a.result, a.err = a.m.replayTaken(a.ctx, a.req)
+		w.leave(now)
+		w.result, w.err = w.replayTaken()
 		return true
-	case failure != nil && failure.Code == locks.CodeNotOwner && a.lost():
-		a.m.port.Submit(&zk.Write{Ops: l.deletions(nil, -1)}, func(zk.Result) {})
-		return a.fail(&locks.Error{Code: locks.CodeNotOwner, RetryAfter: retryAfter,
+	case failure != nil && failure.Code == locks.CodeNotOwner && w.lost():
+		w.m.port.Submit(&zk.Write{Ops: l.deletions(nil, -1)}, func(zk.Result) {})
+		return w.fail(&locks.Error{Code: locks.CodeNotOwner, RetryAfter: retryAfter,
 			Detail: "another gateway has taken over this gateway's leases, and the place in line was given up; repeat the request"}, now)
 	case failure != nil:
-		return a.fail(failure, now)
+		return w.fail(failure, now)
 	case l.reason() == locks.ReasonWaitElapsed:
-		a.leave(now)
-		q, code := a.m.obstacleOf(a.req.Wants(), notGranted(a.req))
+		w.leave(now)
+		q, code := w.obstacle(w.req.Wants(), notGranted(&w.req))
 		if q == nil {
 			q = l.q // the lock was released at this moment
 		}
-		a.err = a.m.heldByOther(a.ctx, a.req, q, code)
+		w.err = w.m.heldByOther(w.ctx, &w.req, q, code)
 		return true
 	case l.reason() == locks.ReasonGatewayLeft && !l.grant.granted() && !l.keyed():
-		return a.fail(unavailable(), now) // its contender was deleted with the session
+		return w.fail(unavailable(), now) // its contender was deleted with the session
 	}
-	return a.fail(endedError(l.reason()).Because(l.words()), now)
+	return w.fail(endedError(l.reason()).Because(l.words()), now)
 }
 
 // answerWaiting answers an acquire whose lease waits in the queue.
-func (a *acquiringLease) answerWaiting(now time.Duration) (done bool) {
-	l, tried := a.l, a.req.Wait == 0 || a.over
+func (w *acquiringLease) answerWaiting(now time.Duration) (done bool) {
+	l, tried := w.l, w.req.Wait == 0 || w.over
 	switch {
-	case !a.replayed && !l.turn() && semaphoreAmong(a.m.replica, a.req.Wants()) != nil:
-		l.end(a.m, locks.ReasonWaitElapsed, now) // the semaphore appeared while the contender was being created
-	case a.req.Async:
-		return a.succeed(now)
+	case !w.replayed && !l.turn() && semaphoreAmong(w.m.replica, w.req.Wants()) != nil:
+		l.end(w.m, locks.ReasonWaitElapsed, now) // the semaphore appeared while the contender was being created
+	case w.req.Async:
+		return w.succeed(now)
 	case l.turn():
 		// The lease is next; the grant waits until the gateway is trusted.
-		if tried && a.m.stalled(a.begun, now) {
-			a.giveUpLost(now)
-			return a.fail(unavailable(), now)
+		if tried && w.m.stalled(w.begun, now) {
+			w.giveUpLost(now)
+			return w.fail(unavailable(), now)
 		}
-		if tried && now-a.begun-max(a.req.Wait, 0) >= answerWithin && l.listeners == 1 {
+		if tried && now-w.begun-max(w.req.Wait, 0) >= answerWithin && l.listeners == 1 {
 			// The gateway cannot list the directory, so it cannot exclude an earlier contender.
-			l.end(a.m, locks.ReasonWaitElapsed, now)
+			l.end(w.m, locks.ReasonWaitElapsed, now)
 		}
 	case tried && l.listeners > 1:
-		return a.succeed(now) // another request of the same client still waits on this lease
+		return w.succeed(now) // another request of the same client still waits on this lease
 	case tried:
-		l.end(a.m, locks.ReasonWaitElapsed, now)
+		l.end(w.m, locks.ReasonWaitElapsed, now)
 	}
 	return false
 }
@@ -433,8 +356,9 @@ func (l *lease) giveUp(m *Manager, reason locks.Reason, now time.Duration) {
 	l.abandoned = true
 }
 
-// replay answers a repeated request whose key is known. The monitor is held, and released while it waits.
-func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *keyEntry) (locks.AcquireResult, error) {
+// replay answers a repeated request whose key is known.
+func (a *acquisition) replay(key *keyEntry) (locks.AcquireResult, error) {
+	m, ctx, req := a.m, a.ctx, &a.req
 	if !hmac.Equal([]byte(key.fingerprint), []byte(record.Fingerprint(req))) { // a notify_url in it may be a secret
 		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",
 			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
@@ -444,7 +368,7 @@ func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *ke
 	case l != nil:
 	case key.endedAt == 0:
 		// The lease runs on another gateway, or is about to be adopted.
-		if err := m.retryAfterSync(ctx, func() *locks.Error {
+		if err := m.request(ctx).retryAfterSync(func() *locks.Error {
 			if l = m.leases.byID[key.lease]; l != nil {
 				return nil
 			}
@@ -460,12 +384,12 @@ func (m *Manager) replay(ctx context.Context, req *locks.AcquireRequest, key *ke
 	default:
 		return locks.AcquireResult{}, endedError(key.reason)
 	}
-	return m.await(ctx, req, l, true)
+	return a.await(l, true)
 }
 
-// replayTaken reads a key that ZooKeeper has and this gateway does not know, and answers the repeated request. The
-// monitor is held, and released while it waits.
-func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (locks.AcquireResult, error) {
+// replayTaken reads a key that ZooKeeper has and this gateway does not know, and answers the repeated request.
+func (a *acquisition) replayTaken() (locks.AcquireResult, error) {
+	m, ctx, req := a.m, a.ctx, &a.req
 	session, hash := m.port.Session(), m.fleet.tokens.Names.Name(req)
 	if session == nil {
 		return locks.AcquireResult{}, unavailable()
@@ -479,5 +403,19 @@ func (m *Manager) replayTaken(ctx context.Context, req *locks.AcquireRequest) (l
 	case entry == nil: // it was just swept: the repeat is a new request
 		return locks.AcquireResult{}, unavailable()
 	}
-	return m.replay(ctx, req, m.learnKey(entry))
+	return a.replay(m.learnKey(entry))
+}
+
+// refuse answers an acquire that exceeds a bound, unless it repeats an older one.
+func (a *acquisition) refuse(refused error) (locks.AcquireResult, error) {
+	if a.key != nil {
+		entry, err := a.olderKey()
+		switch {
+		case err != nil:
+			refused = err
+		case entry != nil:
+			return a.replay(entry)
+		}
+	}
+	return locks.AcquireResult{}, refused
 }

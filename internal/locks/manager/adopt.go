@@ -249,22 +249,3 @@ func (l *lease) checkSlot(m *Manager, s *slot) {
 		})
 	})
 }
-
-func (st *stream) afterSync(m *Manager, now time.Duration) {
-	m.replica.DropNodes() // a gap in the stream may precede this: records are read again
-	m.adoptAll(now)
-	if m.port.Session() == nil {
-		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
-			m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
-				m.evaluate(q, now) // records holders of other gateways
-				return true
-			})
-		}
-	}
-	for _, l := range m.leases.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
-		l.checkUnseen(m)
-	}
-	st.recheck(m)
-	m.considerTakeovers(now)
-	m.settleDeferred(now)
-}

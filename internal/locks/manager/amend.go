@@ -23,12 +23,13 @@ import (
 //
 // If the outcome is lost, amend reads the record and calls missing again. A repeat, also by the client, therefore
 // changes nothing twice.
-func (m *Manager) amend(ctx context.Context, id recipe.LeaseID, missing func(*lease) (func(*record.Record), *locks.Error), written func(*lease)) (amended *lease, err *locks.Error) {
+func (r request) amend(id recipe.LeaseID, missing func(*lease) (func(*record.Record), *locks.Error), written func(*lease)) (amended *lease, err *locks.Error) {
+	m := r.m
 	var (
 		sent, done bool // sent: a write whose outcome is not known
 		refused    error
 	)
-	err = m.withLease(ctx, id, func(l *lease) (bool, *locks.Error) {
+	err = r.withLease(id, func(l *lease) (bool, *locks.Error) {
 		switch amended = l; {
 		case refused != nil:
 			return false, unavailableFor(refused)
@@ -98,7 +99,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 		m.publisher.updated(l)
 	}
 	return locked2(m, func() (locks.Lease, error) {
-		l, err := m.amend(ctx, id, missing, written)
+		l, err := m.request(ctx).amend(id, missing, written)
 		if err != nil {
 			return locks.Lease{}, err
 		}
@@ -153,7 +154,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		return func(r *record.Record) { r.Holds = append(slices.Clip(holds), hold) }, nil
 	}
 	return locked2(m, func() (locks.AcquireResult, error) {
-		l, err := m.amend(ctx, id, missing, m.publisher.updated)
+		l, err := m.request(ctx).amend(id, missing, m.publisher.updated)
 		if err != nil {
 			return locks.AcquireResult{}, err
 		}
@@ -198,14 +199,14 @@ func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token,
 		}, nil
 	}
 	return locked(m, func() error {
-		l, err := m.amend(ctx, bearer, missing, m.publisher.updated)
+		l, err := m.request(ctx).amend(bearer, missing, m.publisher.updated)
 		switch {
-		case err != nil && err.Code == locks.CodeEnded && isLetGo(err.Reason):
+		case err != nil && err.Code == locks.CodeEnded && isRelease(err.Reason):
 			return nil
 		case err != nil:
 			return err
 		case last:
-			return m.letGo(ctx, l)
+			return m.request(ctx).release(l)
 		}
 		return nil
 	})
@@ -226,7 +227,7 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 	return locked2(m, func() (view locks.Lease, err error) {
 		var refused error // of the write that this request began
 		sent := false
-		failed := m.withLease(ctx, named, func(l *lease) (bool, *locks.Error) {
+		failed := m.request(ctx).withLease(named, func(l *lease) (bool, *locks.Error) {
 			switch {
 			case refused != nil:
 				return false, unavailableFor(refused)

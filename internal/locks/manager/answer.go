@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -12,6 +11,22 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
+)
+
+// The monitor, and the parts of a Manager that it guards.
+
+// Bounds.
+const (
+	// answerWithin bounds how long a request waits while ZooKeeper answers no request at all.
+	// The request then fails with CodeUnavailable or CodeOutcomeUnknown.
+	answerWithin = term.AnswerWithin
+	// settleWithin bounds how long a request waits for what ZooKeeper refuses or does not report while it answers
+	// other requests.
+	settleWithin = 5 * time.Second
+	// retryAfter is the Retry-After of answers given while ZooKeeper is unavailable.
+	retryAfter = time.Second
+	keyLife    = 10 * time.Minute // of an idempotency key, after its lease ended
+	endedLife  = time.Hour        // how long the reason and postmortem of an ended lease are kept
 )
 
 // What answers are made of: errors, cursors of lists, and the budget of text.
@@ -163,20 +178,6 @@ func queuePlaceAt(cursor string) (p queuePlace, err error) {
 	return queuePlace{int(w), int(h)}, nil
 }
 
-// Bounds.
-const (
-	// answerWithin bounds how long a request waits while ZooKeeper answers no request at all.
-	// The request then fails with CodeUnavailable or CodeOutcomeUnknown.
-	answerWithin = term.AnswerWithin
-	// settleWithin bounds how long a request waits for what ZooKeeper refuses or does not report while it answers
-	// other requests.
-	settleWithin = 5 * time.Second
-	// retryAfter is the Retry-After of answers given while ZooKeeper is unavailable.
-	retryAfter = time.Second
-	keyLife    = 10 * time.Minute // of an idempotency key, after its lease ended
-	endedLife  = time.Hour        // how long the reason and postmortem of an ended lease are kept
-)
-
 func unavailable() *locks.Error {
 	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
 		Detail: "ZooKeeper cannot be reached or does not confirm this gateway's writes; nothing was done, repeat the request"}
@@ -204,10 +205,6 @@ func endedError(reason locks.Reason) *locks.Error {
 
 func namespaceUnknown(field, ns string) *locks.Error {
 	return &locks.Error{Code: locks.CodeNamespaceUnknown, Field: field, Detail: "there is no namespace " + ns}
-}
-
-func cancelled(ctx context.Context) *locks.Error {
-	return &locks.Error{Code: locks.CodeCancelled, Detail: "the caller went away", Err: context.Cause(ctx)}
 }
 
 func atBound(code locks.Code, after time.Duration, detail string, args ...any) *locks.Error {

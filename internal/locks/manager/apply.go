@@ -15,6 +15,8 @@ import (
 
 // The observer's changes, in ZooKeeper's order.
 
+var _ zk.Sink = (*Manager)(nil)
+
 // Apply takes the observer's changes in ZooKeeper's order. It implements
 // zk.Sink and is called from the observer's goroutine alone.
 func (m *Manager) Apply(changes []zk.Change) {
@@ -32,7 +34,7 @@ func (m *Manager) Apply(changes []zk.Change) {
 				m.publisher.connection()
 			case zk.Synced:
 				m.stream.synced, m.stream.loadedOnce = true, true
-				m.namespaceLoaded(c.Root)
+				m.stream.namespaceLoaded(m, c.Root)
 				m.publisher.connection()
 				m.stream.afterSync(m, now)
 				if m.opt.Outbox != nil {
@@ -59,7 +61,7 @@ func (st *stream) applyNode(m *Manager, c *zk.Change, now time.Duration) {
 		st.applySuccession(m, c, now)
 	case m.opt.Root + zk.NodeNamespaces:
 		m.publisher.node(c, nil)
-		m.applyNamespace(c, now)
+		m.stream.applyNamespace(m, c, now)
 	case string(m.fleet.settings):
 		m.applySettings(c, now)
 	case m.fleet.outboxRoot():

@@ -234,7 +234,7 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	openSession(b, m, &fakeSession{s: s, id: "abcdefghijklm", done: make(chan struct{})})
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
 	q := m.replica.Queue(m.replica.Namespaces[locks.DefaultNamespace], "deploy", 0)
-	l, err := (&acquisition{m: m, wants: []locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, req: &locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"}}).newLease()
+	l, err := (&acquisition{m: m, wants: []locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, req: locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"}}).newLease()
 	if err != nil {
 		b.Fatal(err)
 	}

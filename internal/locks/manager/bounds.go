@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"context"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -98,33 +97,4 @@ func mayAgree(q *quota.Quota, replica *queues.Replica, wants []locks.Want) bool 
 func tooManySettings(q *quota.Quota) *locks.Error {
 	return atBound(locks.CodeTooManySettings, time.Minute, "%d locks have settings, of %d: delete those that are not needed (DELETE /v1/locks/{lock}), then repeat",
 		q.Used(quota.Settings), q.Limit(quota.Settings))
-}
-
-// refuse answers an acquire that exceeds a bound, unless it repeats an older one.
-// The caller holds the monitor; refuse releases it while it waits.
-func (m *Manager) refuse(ctx context.Context, req *locks.AcquireRequest, key *keyEntry, refused error) (locks.AcquireResult, error) {
-	if key != nil {
-		entry, err := m.olderKey(ctx, key)
-		switch {
-		case err != nil:
-			refused = err
-		case entry != nil:
-			return m.replay(ctx, req, entry)
-		}
-	}
-	return locks.AcquireResult{}, refused
-}
-
-// olderKey reads a key that this process does not know from ZooKeeper, before its request is refused.
-// The request may repeat a granted acquire. Nil without an error means that there is no such key.
-// The caller holds the monitor; olderKey releases it while it waits.
-func (m *Manager) olderKey(ctx context.Context, key *keyEntry) (*keyEntry, error) {
-	session := m.port.Session()
-	var entry *keyEntry
-	var err error
-	m.outside(func() { entry, err = m.fleet.readKey(ctx, session, key.hash) })
-	if err != nil || entry == nil {
-		return nil, err
-	}
-	return m.learnKey(entry), nil
 }

@@ -108,7 +108,7 @@ func (m *Manager) leaseToBreak(ctx context.Context, req *locks.BreakRequest, aga
 // endUnderWay waits until the create, downgrade or end of a lease that is under way is done, or was not done: an expiry
 // that comes too late does not save the lease from an administrator. The monitor is held, and released meanwhile.
 func (m *Manager) endUnderWay(ctx context.Context, l *lease) error {
-	err := m.untilDone(ctx, outcomeUnknown, func() (*lease, *locks.Error) {
+	err := m.request(ctx).untilDone(outcomeUnknown, func() (*lease, *locks.Error) {
 		switch {
 		case l.phase == ended && l.failure() != nil:
 			return nil, l.failure()

@@ -117,7 +117,7 @@ func (l *lease) atDeadline(m *Manager, now time.Duration) {
 		l.rareFields.shrinkAt = 0
 		l.writeRecord(m, func(r *record.Record) { r.SetTTL(l.ttl) }, nil)
 	}
-	if m.takeBack(l, now) {
+	if l.takeBack(m, now) {
 		return
 	}
 	switch {
@@ -145,7 +145,7 @@ func (l *lease) atDeadline(m *Manager, now time.Duration) {
 
 // takeBack ends a lease whose holder was asked in vain until force was due. It
 // reports false when that is not yet, or has to be later.
-func (m *Manager) takeBack(l *lease, now time.Duration) bool {
+func (l *lease) takeBack(m *Manager, now time.Duration) bool {
 	at := l.forceAt()
 	if at == 0 || at > now {
 		return false

@@ -14,9 +14,162 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/zk"
 )
+
+// acquisition is one attempt of an acquire. It owns what the attempt has found out about the request. Its methods are
+// called with the monitor held, and release it while they wait.
+type acquisition struct {
+	m     *Manager
+	ctx   context.Context
+	req   locks.AcquireRequest
+	wants []locks.Want // one for each lock
+	key   *keyEntry    // the request's idempotency key: a known one with its lease, a new one, or nil
+}
+
+// prepare finds the request's wants and its key. It refuses a want that contradicts a lock's settings only after a
+// barrier, and only if no older process wrote the key.
+func (a *acquisition) prepare() error {
+	m, req := a.m, &a.req
+	for met := false; ; met = true {
+		if err := m.usable(); err != nil {
+			return err
+		}
+		a.wants = req.Wants()
+		if err := nameable(m.replica, req, a.wants); err != nil {
+			return err
+		}
+		if req.IdempotencyKey != "" {
+			hash := m.fleet.tokens.Names.Name(req)
+			if a.key = m.keys.byHash[hash]; a.key != nil {
+				return nil
+			}
+			a.key = &keyEntry{hash: hash, fingerprint: record.Fingerprint(req)}
+		}
+		wants, wrong := settings.Sized(m.replica, req, a.wants)
+		switch {
+		case wrong == nil:
+			a.wants = wants
+			return nil
+		case met && a.key == nil:
+			return wrong
+		case met:
+			entry, err := a.olderKey()
+			switch {
+			case err != nil:
+				return err
+			case entry != nil:
+				a.key = entry
+				return nil
+			}
+			return wrong
+		}
+		var err error
+		if m.outside(func() { err = m.barrier(a.ctx) }); err != nil {
+			return err
+		}
+	}
+}
+
+// keyBefore looks for an idempotency key that may be older than this process; nil means none.
+// Otherwise the repeat of a granted acquire could be refused because its own lease holds the lock. q stays meanwhile.
+func (a *acquisition) keyBefore(q *queues.Queue) (*keyEntry, error) {
+	if a.key == nil {
+		return nil, nil
+	}
+	q.Polls++
+	older, err := a.olderKey()
+	q.Polls--
+	if err != nil || older != nil {
+		a.m.replica.Forget(q)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return older, nil
+}
+
+// olderKey reads a key that this process does not know from ZooKeeper, before its request is refused.
+// The request may repeat a granted acquire. Nil without an error means that there is no such key.
+func (a *acquisition) olderKey() (*keyEntry, error) {
+	m := a.m
+	session := m.port.Session()
+	var entry *keyEntry
+	var err error
+	m.outside(func() { entry, err = m.fleet.readKey(a.ctx, session, a.key.hash) })
+	if err != nil || entry == nil {
+		return nil, err
+	}
+	return m.learnKey(entry), nil
+}
+
+// nameable refuses locks for which there are no contenders: in a namespace that
+// there is not, in a mode for which its dialect has no name, or asked for twice, by one
+// name or by two namespaces that share a root.
+func nameable(replica *queues.Replica, r *locks.AcquireRequest, wants []locks.Want) error {
+	for i := range wants {
+		space := replica.Namespaces[wants[i].NS]
+		switch {
+		case space == nil:
+			return namespaceUnknown(r.Field(i, "ns"), wants[i].NS)
+		case wants[i].Mode == locks.Semaphore && !space.Naming.Has(recipe.Permit):
+			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has the names of %s locks, and none for a semaphore's permits; use a namespace of the native dialect",
+				space.Name, space.Naming.Dialect()))
+		case wants[i].Mode == locks.Shared && !space.Naming.Has(recipe.Shared):
+			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has no names for shared leases: its dialect has none (shared=)", space.Name))
+		}
+	}
+	if len(wants) < 2 {
+		return nil
+	}
+	paths := make(map[string]int, len(wants))
+	for i := range wants {
+		path := replica.Namespaces[wants[i].NS].Path(wants[i].Lock)
+		if first, twice := paths[path]; twice {
+			return locks.Invalid(r.Field(i, "lock"), fmt.Sprintf("locks[%d] is the same lock: each may be asked for once", first))
+		}
+		paths[path] = i
+	}
+	return nil
+}
+
+// inTheWay is the first queue in which a newcomer would have to wait, nil when
+// there is none.
+func inTheWay(r *queues.Replica, wants []locks.Want) *queues.Queue {
+	for i := range wants {
+		q := r.Namespaces[wants[i].NS].Find(wants[i].Lock)
+		if q == nil {
+			continue
+		}
+		c := contenderOf(&wants[i])
+		if n, _ := q.Limit(); c.Mode == recipe.Permit && c.Limit == 0 {
+			c.Limit = int32(n)
+		}
+		if !q.Contenders.WouldHold(c) {
+			return q
+		}
+	}
+	return nil
+}
+
+// semaphoreAmong is the first of the locks, as far as the replica shows, that is
+// another program's semaphore. No lease joins one: Curator's SemaphoreV2 and Kazoo's
+// Semaphore count every child against its limit, so a waiter would block the holder it waits for.
+func semaphoreAmong(r *queues.Replica, wants []locks.Want) *queues.Queue {
+	for i := range wants {
+		if q := r.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Semaphore() {
+			return q
+		}
+	}
+	return nil
+}
+
+// contenderOf is what stands for the lock in its queue, without its lease.
+func contenderOf(w *locks.Want) *recipe.Contender {
+	return &recipe.Contender{Member: 1, Members: 1, Mode: w.Mode.Recipe(), Permits: int32(w.Permits), Limit: int32(w.Limit)}
+}
 
 // The write by which a lease comes to be.
 
@@ -183,75 +336,9 @@ func (l *lease) created(m *Manager, c *creation, res zk.Result) {
 	l.evaluateAll(m, now)
 }
 
-// contenderOf is what stands for the lock in its queue, without its lease.
-func contenderOf(w *locks.Want) *recipe.Contender {
-	return &recipe.Contender{Member: 1, Members: 1, Mode: w.Mode.Recipe(), Permits: int32(w.Permits), Limit: int32(w.Limit)}
-}
-
-// nameable refuses locks for which there are no contenders: in a namespace that
-// there is not, in a mode for which its dialect has no name, or asked for twice, by one
-// name or by two namespaces that share a root.
-func nameable(replica *queues.Replica, r *locks.AcquireRequest, wants []locks.Want) error {
-	for i := range wants {
-		space := replica.Namespaces[wants[i].NS]
-		switch {
-		case space == nil:
-			return namespaceUnknown(r.Field(i, "ns"), wants[i].NS)
-		case wants[i].Mode == locks.Semaphore && !space.Naming.Has(recipe.Permit):
-			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has the names of %s locks, and none for a semaphore's permits; use a namespace of the native dialect",
-				space.Name, space.Naming.Dialect()))
-		case wants[i].Mode == locks.Shared && !space.Naming.Has(recipe.Shared):
-			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has no names for shared leases: its dialect has none (shared=)", space.Name))
-		}
-	}
-	if len(wants) < 2 {
-		return nil
-	}
-	paths := make(map[string]int, len(wants))
-	for i := range wants {
-		path := replica.Namespaces[wants[i].NS].Path(wants[i].Lock)
-		if first, twice := paths[path]; twice {
-			return locks.Invalid(r.Field(i, "lock"), fmt.Sprintf("locks[%d] is the same lock: each may be asked for once", first))
-		}
-		paths[path] = i
-	}
-	return nil
-}
-
-// inTheWay is the first queue in which a newcomer would have to wait, nil when
-// there is none.
-func inTheWay(r *queues.Replica, wants []locks.Want) *queues.Queue {
-	for i := range wants {
-		q := r.Namespaces[wants[i].NS].Find(wants[i].Lock)
-		if q == nil {
-			continue
-		}
-		c := contenderOf(&wants[i])
-		if n, _ := q.Limit(); c.Mode == recipe.Permit && c.Limit == 0 {
-			c.Limit = int32(n)
-		}
-		if !q.Contenders.WouldHold(c) {
-			return q
-		}
-	}
-	return nil
-}
-
-// semaphoreAmong is the first of the locks, as far as the replica shows, that is
-// another program's semaphore. No lease joins one: Curator's SemaphoreV2 and Kazoo's
-// Semaphore count every child against its limit, so a waiter would block the holder it waits for.
-func semaphoreAmong(r *queues.Replica, wants []locks.Want) *queues.Queue {
-	for i := range wants {
-		if q := r.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Semaphore() {
-			return q
-		}
-	}
-	return nil
-}
-
 // newLease makes the lease that the request wants. Nothing of it is in ZooKeeper yet.
 func (a *acquisition) newLease() (*lease, error) {
-	m, req, wants := a.m, a.req, a.wants
+	m, req, wants := a.m, &a.req, a.wants
 	now := m.clock.Now()
 	id, err := recipe.NewLeaseID(m.fleet.id, recipe.GatewayID(m.port.Session().ID()), rand.Reader)
 	if err != nil {

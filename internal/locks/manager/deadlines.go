@@ -111,6 +111,11 @@ func (t *timers) schedule(l *lease) {
 	}
 }
 
+// How a lease ends: the deletion of its contenders, or the record that closes it, until the outcome is known.
+
+// deleteRetry is the pause before a refused deletion is tried again.
+const deleteRetry = time.Second
+
 // Lock delay. A held lease that has one is over for its client when its end says
 // so, and its contenders stay in their queues for the delay, so that a client that
 // still believes that it holds the lock can finish before the next one begins.

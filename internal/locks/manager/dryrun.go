@@ -12,12 +12,12 @@ import (
 func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
 	req.IdempotencyKey = ""
 	return locked2(m, func() (locks.AcquireResult, error) {
-		a := acquisition{m: m, ctx: ctx, req: &req}
+		a := acquisition{m: m, ctx: ctx, req: req}
 		if err := a.prepare(); err != nil {
 			return locks.AcquireResult{}, err
 		}
 		wants := a.wants
-		if err := m.room(&req, wants, inTheWay(m.replica, wants) != nil); err != nil {
+		if err := m.room(&a.req, wants, inTheWay(m.replica, wants) != nil); err != nil {
 			return locks.AcquireResult{}, err
 		}
 		found := &locks.DryRun{State: locks.Held}

@@ -15,11 +15,6 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// How a lease ends: the deletion of its contenders, or the record that closes it, until the outcome is known.
-
-// deleteRetry is the pause before a refused deletion is tried again.
-const deleteRetry = time.Second
-
 // end submits the deletion of a lease's contenders. From here until the outcome is known the lease is ending: it is
 // never granted, and heartbeats do not succeed.
 func (l *lease) end(m *Manager, reason locks.Reason, now time.Duration) {
@@ -57,7 +52,7 @@ func (l *lease) submitDelete(m *Manager) {
 		l.revive(m, now)
 		return
 	} else if l.forced() && l.forceAt() == 0 {
-		m.reviveForced(l, now) // the revocation was withdrawn while the end waited
+		l.reviveForced(m, now) // the revocation was withdrawn while the end waited
 		return
 	}
 	if _, all := l.gonePart(); all {
@@ -145,7 +140,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 		}
 	case l.forced() && errors.Is(res.Err, zk.ErrBadVersion):
 		// The record was written after it was read, perhaps to withdraw the revocation: force is decided again.
-		m.reviveForced(l, now)
+		l.reviveForced(m, now)
 		l.recordChanged(m)
 	case errors.Is(res.Err, zk.ErrSessionGone):
 		l.setChange(m.leases, changePaused)
@@ -201,7 +196,7 @@ func (l *lease) revive(m *Manager, now time.Duration) {
 }
 
 // reviveForced makes a lease that force was ending what it was before.
-func (m *Manager) reviveForced(l *lease, now time.Duration) {
+func (l *lease) reviveForced(m *Manager, now time.Duration) {
 	l.rareFields.words = ""
 	l.revive(m, now)
 }

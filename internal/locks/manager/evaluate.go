@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/settings"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -39,11 +40,11 @@ func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 		case queues.Evaluate:
 			m.evaluate(q, now)
 		case queues.ReadDir:
-			m.readDir(q)
+			readDir(m.port, m.replica, q)
 		case queues.ReadLimit:
 			m.readLimit(q, d.Limit)
 		case queues.LookSoon:
-			m.lookSoon(q)
+			m.stream.lookSoon(m, q)
 		case queues.SettingsBegin:
 			m.quota.Add(quota.Settings, 1)
 		case queues.SettingsEnd:
@@ -90,14 +91,14 @@ func (m *Manager) evaluateAfter(q *queues.Queue, now time.Duration, listed bool)
 			continue
 		}
 		if !blocked {
-			blocked = m.letIn(q, l, now)
+			blocked = l.letIn(m, q, now)
 		}
 	}
 }
 
 // letIn grants a waiting lease of this gateway when it is next in q and in all its other queues. It reports whether
 // nothing more of this gateway is granted in q for now.
-func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked bool) {
+func (l *lease) letIn(m *Manager, q *queues.Queue, now time.Duration) (blocked bool) {
 	switch {
 	case l.phase != waiting, l.term != m.port.Term():
 		return false
@@ -110,7 +111,7 @@ func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked b
 	switch {
 	case !l.positionKnown():
 		return false
-	case !m.certainToHold(l):
+	case !l.certainToHold(m):
 		return q.Blocked()
 	case !m.trusted():
 		m.replica.Defer(q)
@@ -122,7 +123,7 @@ func (m *Manager) letIn(q *queues.Queue, l *lease, now time.Duration) (blocked b
 
 // certainToHold reports whether the queues show for certain that the lease holds. It requests the listings that are
 // missing; the last of them evaluates again.
-func (m *Manager) certainToHold(l *lease) bool {
+func (l *lease) certainToHold(m *Manager) bool {
 	all := true
 	for s := range l.slots {
 		certain, list := m.replica.Certain(s.q, s.contender)
@@ -296,18 +297,18 @@ func (l *lease) evaluateAll(m *Manager, now time.Duration) {
 
 // lookSoon has a new directory looked at when it stays without a child: one that has had
 // a child, and be it gone again, is no plain ephemeral node.
-func (m *Manager) lookSoon(q *queues.Queue) {
-	if m.stream.unlooked = append(m.stream.unlooked, q); len(m.stream.unlooked) > 1 {
+func (st *stream) lookSoon(m *Manager, q *queues.Queue) {
+	if st.unlooked = append(st.unlooked, q); len(st.unlooked) > 1 {
 		return
 	}
 	time.AfterFunc(lookAfter, func() {
 		m.do(func() {
-			for _, q := range m.stream.unlooked {
+			for _, q := range st.unlooked {
 				if q.NeverUsed() {
 					m.list(q)
 				}
 			}
-			m.stream.unlooked = nil
+			st.unlooked = nil
 		})
 	})
 }
@@ -328,12 +329,12 @@ func (m *Manager) lookSoon(q *queues.Queue) {
 const lookAfter = 21371 * time.Microsecond
 
 // readDir looks at the data of a lock's directory.
-func (m *Manager) readDir(q *queues.Queue) {
-	m.port.Read(q.Path, 0, func(data []byte, stat wire.Stat, err error) {
+func readDir(port *term.Port, r *queues.Replica, q *queues.Queue) {
+	port.Read(q.Path, 0, func(data []byte, stat wire.Stat, err error) {
 		if err != nil || !q.Exists || stat.Ephemeral() {
 			return
 		}
-		m.replica.SetDirData(q, data)
+		r.SetDirData(q, data)
 	})
 }
 

@@ -106,31 +106,6 @@ func (p *publisher) granted(q *queues.Queue, c *recipe.Contender, l *lease) {
 	p.publish(e)
 }
 
-// tellEnded publishes the end of a lease of this gateway, with its reason.
-func (m *Manager) tellEnded(l *lease) {
-	for s := range l.slots {
-		m.tellSlotEnded(l, s, l.reason())
-	}
-}
-
-// tellSlotEnded publishes the end of a lease in one of its queues.
-func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
-	if !m.publisher.enabled() || !s.shown {
-		return
-	}
-	s.shown = false
-	e := m.publisher.slotEvent(endType(reason), l, s)
-	e.Reason, e.Detail = string(reason), l.words()
-	if l.grant.granted() {
-		e.FencingToken = m.fleet.fencingToken(l.czxid)
-	}
-	if reason == locks.ReasonRemoved && m.peerMayExplain() {
-		m.holdEnd(e, l.id(), nil, false) // another gateway may report which client removed it
-		return
-	}
-	m.publisher.publish(e)
-}
-
 // updated publishes that owner, metadata, TTL or holds of a lease of this gateway have changed.
 func (p *publisher) updated(l *lease) {
 	for s := range l.slots {
@@ -175,35 +150,6 @@ func endType(reason locks.Reason) events.Type {
 	return events.LeaseRemoved
 }
 
-// tellRemoved publishes that the replica is about to lose a contender that is not a lease of this gateway. Only the
-// lease's gateway and the gateway that ended it can report the reason: reports.go.
-func (m *Manager) tellRemoved(q *queues.Queue, name string) {
-	if !m.publisher.enabled() {
-		return
-	}
-	c := q.Contenders.Get(name)
-	if c == nil {
-		return
-	}
-	s := m.replica.Observed(c)
-	if s.SuppressEvents {
-		return
-	}
-	e := m.publisher.contenderEvent(events.LeaseRemoved, q, c)
-	e.Reason = string(lossOf(m.members, c))
-	if e.Foreign {
-		e.Reason = string(locks.ReasonRemoved)
-	}
-	var own *cause
-	if v, ok := m.terminations[c]; ok {
-		own = &v
-	}
-	if s.Holds {
-		e.FencingToken = m.fleet.tokenOf(q, c)
-	}
-	m.publishLoss(e, q.Path+"/"+c.Name, c, own)
-}
-
 func (p *publisher) gateway(t events.Type, id recipe.GatewayID) {
 	if p.enabled() {
 		e := p.event(t, "", "")
@@ -227,25 +173,6 @@ func (p *publisher) gatewayLeft(id recipe.GatewayID, deposed bool) {
 
 // reasonDeposed is the reason of a gateway.left event.
 const reasonDeposed = "deposed"
-
-// OutboxDropped publishes that a webhook ("": every webhook) gets no events for n ends since the last such event,
-// because the outbox is full. These are ends of this gateway's leases, not changes read from the tree.
-func (m *Manager) OutboxDropped(webhook string, n int) {
-	m.do(func() {
-		if m.opt.Events == nil {
-			return
-		}
-		e := m.publisher.event(events.WebhookDropped, "", "")
-		e.Webhook, e.Count, e.Detail = webhook, n, "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
-		if webhook != "" {
-			e.Detail = "more waits for this webhook than the outbox has room for: it is not told of these ends; have its receiver take what waits, replay its dead letters, or remove it"
-		}
-		if m.port.Session() != nil {
-			e.Gateway = m.port.Session().ID()
-		}
-		m.opt.Events.Publish(e)
-	})
-}
 
 // session publishes a change of this process's own session, also while it publishes nothing else.
 func (p *publisher) session(t events.Type, session term.Session) {
@@ -373,3 +300,6 @@ func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
 	}
 	return locks.ReasonUnknown
 }
+
+// leaseOrPath is what a report is about: a lease, or the path of another program's contender.
+type leaseOrPath string

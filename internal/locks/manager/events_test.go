@@ -204,7 +204,7 @@ func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
 		before := len(g.tells(leaseTypes...))
 		var id recipe.LeaseID
 		g.m.mu.Lock()
-		l, err := (&acquisition{m: g.m, wants: []locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, req: &locks.AcquireRequest{Lock: "deploy", TTL: time.Minute}}).newLease()
+		l, err := (&acquisition{m: g.m, wants: []locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, req: locks.AcquireRequest{Lock: "deploy", TTL: time.Minute}}).newLease()
 		assert.NoError(t, err)
 		id = l.id()
 		l.finish(g.m, locks.ReasonRemoved, g.m.clock.Now().Boot())

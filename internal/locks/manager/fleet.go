@@ -27,7 +27,7 @@ func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration)
 	switch c.Kind {
 	case zk.NodeAdded:
 		joined := m.members.Register(id)
-		m.readRegistration(id)
+		m.stream.readRegistration(m, id)
 		if joined {
 			m.feedJoined(id, now)
 			m.publisher.gateway(events.GatewayJoined, id)
@@ -53,7 +53,7 @@ func (st *stream) applySuccession(m *Manager, c *zk.Change, now time.Duration) {
 	switch c.Kind {
 	case zk.NodeAdded:
 		m.members.AddEntry(id)
-		m.readSuccession(id)
+		m.stream.readSuccession(m, id)
 		m.abandon(id)
 	case zk.NodeRemoved:
 		m.members.RemoveEntry(id)
@@ -62,7 +62,7 @@ func (st *stream) applySuccession(m *Manager, c *zk.Change, now time.Duration) {
 
 // readSuccession reads which gateway took over. The reply comes after the entry in the stream, so from there on the
 // replica holds everything that the dead gateway wrote. Deadlines count from there.
-func (m *Manager) readSuccession(id recipe.GatewayID) {
+func (st *stream) readSuccession(m *Manager, id recipe.GatewayID) {
 	m.members.BeginReadEntry(id)
 	path := m.opt.Root + "/succession/" + string(id)
 	m.effect(func() {
@@ -80,7 +80,7 @@ func (m *Manager) readSuccession(id recipe.GatewayID) {
 				now := m.clock.Now().Boot()
 				m.members.ReadEntry(id, successor, zxid, now)
 				switch {
-				case !m.stream.synced:
+				case !st.synced:
 				case m.members.Owns(id):
 					m.adoptAll(now)
 					m.deliveries.adopt()
@@ -97,12 +97,12 @@ func (m *Manager) considerTakeovers(now time.Duration) {
 	if !m.trusted() || m.life.draining {
 		return
 	}
-	m.readNamespaces()
+	m.stream.readNamespaces(m)
 	for _, id := range m.members.UnreadRegistrations() {
-		m.readRegistration(id)
+		m.stream.readRegistration(m, id)
 	}
 	for _, id := range m.members.UnreadEntries() {
-		m.readSuccession(id)
+		m.stream.readSuccession(m, id)
 	}
 	if m.replica.KnowsAll() {
 		for _, id := range m.members.Vacant(now) {
@@ -140,7 +140,7 @@ func (m *Manager) tookOver(id recipe.GatewayID, deposed bool, res zk.Result) {
 // So a request at another gateway is routed without a read.
 
 // readRegistration reads the address of a registered gateway.
-func (m *Manager) readRegistration(id recipe.GatewayID) {
+func (st *stream) readRegistration(m *Manager, id recipe.GatewayID) {
 	m.members.BeginReadRegistration(id)
 	path := m.opt.Root + "/gateways/" + string(id)
 	m.effect(func() {
@@ -164,14 +164,14 @@ func (m *Manager) readRegistration(id recipe.GatewayID) {
 
 // applyNamespace applies a change of a namespace's record. A removed record leaves its namespace in place, because
 // the namespace may contain leases.
-func (m *Manager) applyNamespace(c *zk.Change, now time.Duration) {
+func (st *stream) applyNamespace(m *Manager, c *zk.Change, now time.Duration) {
 	switch c.Kind {
 	case zk.NodeAdded, zk.NodeChanged:
 		if !m.replica.Recorded(c.Node) {
 			m.log.Warn("the record of a namespace was written to; what it said first stays in force", "ns", c.Node)
 			return
 		}
-		m.readNamespace(c.Node)
+		st.readNamespace(m, c.Node)
 	case zk.NodeRemoved:
 		if m.replica.Unrecorded(c.Node) {
 			m.considerTakeovers(now)
@@ -182,13 +182,13 @@ func (m *Manager) applyNamespace(c *zk.Change, now time.Duration) {
 }
 
 // readNamespaces reads again the records that could not be read.
-func (m *Manager) readNamespaces() {
+func (st *stream) readNamespaces(m *Manager) {
 	for _, name := range m.replica.Unread() {
-		m.readNamespace(name)
+		st.readNamespace(m, name)
 	}
 }
 
-func (m *Manager) readNamespace(name string) {
+func (st *stream) readNamespace(m *Manager, name string) {
 	loading := m.replica.Loading[name]
 	loading.Reading = true
 	m.effect(func() {
@@ -209,7 +209,7 @@ func (m *Manager) readNamespace(name string) {
 				case known:
 					m.considerTakeovers(m.clock.Now().Boot())
 				default:
-					m.watchNamespace(name, loading)
+					st.watchNamespace(m, name, loading)
 				}
 			})
 		})
@@ -217,8 +217,8 @@ func (m *Manager) readNamespace(name string) {
 }
 
 // watchNamespace starts to watch and read the lock root of a namespace.
-func (m *Manager) watchNamespace(name string, loading *queues.Loading) {
-	if !loading.Watch(m.stream.synced) {
+func (st *stream) watchNamespace(m *Manager, name string, loading *queues.Loading) {
+	if !loading.Watch(st.synced) {
 		return
 	}
 	m.effect(func() {
@@ -230,14 +230,14 @@ func (m *Manager) watchNamespace(name string, loading *queues.Loading) {
 }
 
 // namespaceLoaded records that one root has been read, or, when root is nil, all watched roots.
-func (m *Manager) namespaceLoaded(root *zk.WatchRoot) {
+func (st *stream) namespaceLoaded(m *Manager, root *zk.WatchRoot) {
 	for _, s := range m.replica.Arrived(root) { // afterSync follows
 		m.log.Info("a namespace was added", "ns", s.Name, "root", s.Root, "dialect", s.Naming)
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.replica.Loading)) {
-		m.watchNamespace(name, m.replica.Loading[name])
+		st.watchNamespace(m, name, m.replica.Loading[name])
 	}
-	m.readNamespaces()
+	st.readNamespaces(m)
 }
 
 // guardWatch reads the other gateways' guards, and deposes a gateway whose guard does not change. It owns the round: which
@@ -317,4 +317,23 @@ func (m *Manager) abandon(id recipe.GatewayID) {
 		}
 		m.effect(session.Abandon)
 	}
+}
+
+func (st *stream) afterSync(m *Manager, now time.Duration) {
+	m.replica.DropNodes() // a gap in the stream may precede this: records are read again
+	m.adoptAll(now)
+	if m.port.Session() == nil {
+		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
+			m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
+				m.evaluate(q, now) // records holders of other gateways
+				return true
+			})
+		}
+	}
+	for _, l := range m.leases.inOrder(func(l *lease) bool { return !l.seenWhole() }) {
+		l.checkUnseen(m)
+	}
+	st.recheck(m)
+	m.considerTakeovers(now)
+	m.settleDeferred(now)
 }

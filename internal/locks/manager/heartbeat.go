@@ -35,7 +35,7 @@ func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token st
 	}
 	return locked2(m, func() (beat locks.Heartbeat, err error) {
 		var refused *error // of the write of a longer TTL that this request began
-		failed := m.withLease(ctx, named, func(l *lease) (bool, *locks.Error) {
+		failed := m.request(ctx).withLease(named, func(l *lease) (bool, *locks.Error) {
 			longest := cmp.Or(ttl, l.ttl)
 			switch {
 			case refused != nil && *refused != nil:
@@ -74,7 +74,7 @@ func (m *Manager) Heartbeats(ctx context.Context, p locks.Principal, tokens []st
 		if len(unknown) == 0 {
 			return
 		}
-		behind := m.syncReplica(ctx)
+		behind := m.request(ctx).syncReplica()
 		for _, r := range unknown {
 			if r.Err = behind; behind == nil {
 				m.beatOnce(r)

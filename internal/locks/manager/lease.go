@@ -445,3 +445,19 @@ func (v *revocation) view(now time.Duration) *locks.Revocation {
 	}
 	return r
 }
+
+// telling is what is known of a lease's notify_url.
+type telling struct {
+	url   string
+	given bool       // the lease's client may have been given its token
+	note  noteState  // of its grant
+	term  locks.Term // under which that was submitted
+}
+
+// notifyURL is the address that is told of the lease; "": none.
+func (l *lease) notifyURL() string {
+	if l.rareFields == nil || l.rareFields.telling == nil {
+		return ""
+	}
+	return l.rareFields.telling.url
+}

@@ -108,7 +108,7 @@ func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.
 		l.beaten(m, r, now)
 	}
 	m.leases.weigh(l, 0)
-	m.revoked(l, r.Revoke, r.RevokeRound, now)
+	l.revoked(m, r.Revoke, r.RevokeRound, now)
 }
 
 // learnNoRecord applies what follows from data that is no record, after so many writes since the last that was read. One of
@@ -118,7 +118,7 @@ func (l *lease) learnNoRecord(m *Manager, data []byte, behind int32, assumed boo
 		if !fault.On("written-over") {
 			l.beatenUnread(m, now)
 		}
-		m.withdrawnUnread(l)
+		l.withdrawnUnread(m)
 	}
 	m.leases.weigh(l, 0)
 	l.askedOutside(m, data, now)
@@ -136,7 +136,7 @@ func (l *lease) actOnRecord(m *Manager, now time.Duration) {
 	}
 	m.leases.touch(l)
 	l.touchQueues(m)
-	m.letIn(l.q, l, now) // it alone: what the read tells makes no difference to the others in its queues
+	l.letIn(m, l.q, now) // it alone: what the read tells makes no difference to the others in its queues
 	m.deliveries.grant(l)
 }
 
@@ -401,7 +401,7 @@ func (l *lease) askedOutside(m *Manager, data []byte, now time.Duration) {
 	if !asks || l.phase != waiting && l.phase != held && l.phase != creating {
 		return
 	}
-	m.revoked(l, ask.After(l.revocation().record()), l.revokeRound(), now)
+	l.revoked(m, ask.After(l.revocation().record()), l.revokeRound(), now)
 }
 
 // restore writes back a lease's record that something else stands in the place of.
@@ -428,7 +428,7 @@ func (l *lease) restore(m *Manager) {
 
 // revoked takes over what the lease's record says of a revocation, and tells it
 // in each of its queues.
-func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.Duration) {
+func (l *lease) revoked(m *Manager, r *record.Revocation, round int64, now time.Duration) {
 	was := l.revocation()
 	if round != l.revokeRound() && (r == nil || !fault.On("withdraw-round")) {
 		// What is known here was withdrawn, also when the record has a new revocation by now.
@@ -462,7 +462,7 @@ func (m *Manager) revoked(l *lease, r *record.Revocation, round int64, now time.
 
 // withdrawnUnread forgets a force when the record was overwritten before it was read: what it replaced may have been
 // the withdrawal.
-func (m *Manager) withdrawnUnread(l *lease) {
+func (l *lease) withdrawnUnread(m *Manager) {
 	if v := l.revocation(); v != nil && v.forceAt != 0 {
 		l.rareFields.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason}}
 		m.timers.schedule(l)

@@ -2,9 +2,10 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"sync"
+	"strconv"
 	"time"
 
 	"lockkeeper/internal/events"
@@ -14,14 +15,12 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/locks/record"
-	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
 
-// What a Manager is made of: its options, its state, and the monitor that guards it.
+// What a Manager is made of, and whether it may answer.
 
 // Metrics counts what happens to leases. Implementations must be quick and safe for concurrent use; the manager
 // calls them with its lock held.
@@ -118,68 +117,6 @@ type Manager struct {
 	deliveries   deliveries
 }
 
-// fleet is what all gateways of a layout share. It is immutable once ready is closed.
-type fleet struct {
-	root     string // of the layout in ZooKeeper
-	settings settings.Tree
-	ready    chan struct{} // closed once the layout has been read
-	layout   *layout.Layout
-	id       recipe.FleetID
-	tokens   record.Tokens
-}
-
-// fencingToken converts a czxid to the number that clients see.
-func (f *fleet) fencingToken(czxid int64) int64 {
-	if czxid == 0 {
-		return 0
-	}
-	return f.layout.FenceBase + czxid
-}
-
-// life is the course of the process, from Run to the end of Drain.
-type life struct {
-	ctx      context.Context // ends when Run returns; no errand begins afterwards
-	end      context.CancelFunc
-	errands  sync.WaitGroup // goroutines for which Run waits
-	served   bool           // this gateway has been able to serve requests
-	leaving  bool           // Ready fails, nothing else
-	draining bool
-	drain    chan struct{} // closed when draining begins: open polls end
-}
-
-// requests are the requests that wait here.
-type requests struct {
-	acquiring  int           // acquires that wait for their answer
-	obstructed int           // acquires that wait for plain nodes to go; see obstacle.go
-	written    chan struct{} // a place for each heartbeat that is being written for another gateway
-}
-
-// stream is how far the observer's changes have brought the replica.
-type stream struct {
-	synced         bool            // the replica holds the whole tree
-	loadedOnce     bool            // it did once
-	suppressEvents bool            // a namespace is being read for the first time: its state is not news
-	heard          time.Time       // when the changes being applied arrived; else zero
-	again          []*lease        // to read again when no other read is due; see recheck
-	unlooked       []*queues.Queue // new directories; see lookSoon
-}
-
-// monitor is the one lock of the manager's state. do, locked and locked2 take it, and outside and sleep release it in
-// between; no other code does. A function queues what it may not do under the lock, such as I/O, as an effect. Effects
-// begin in order once the monitor is free.
-type monitor struct {
-	mu      sync.Mutex
-	effects []func()
-	wakes   []chan struct{} // closed when the monitor is free, because their waiters lock it
-}
-
-// do runs f under the lock, then the effects that f queued.
-func (m *monitor) do(f func()) {
-	m.mu.Lock()
-	defer m.unlock()
-	f()
-}
-
 // locked is do with a result.
 func locked[T any](m *Manager, f func() T) T {
 	m.mu.Lock()
@@ -194,53 +131,199 @@ func locked2[T, U any](m *Manager, f func() (T, U)) (T, U) {
 	return f()
 }
 
-// unlock releases the lock and runs the effects.
-func (m *monitor) unlock() {
-	effects, wakes := m.effects, m.wakes
-	m.effects, m.wakes = nil, nil
-	m.mu.Unlock()
-	for _, wake := range wakes {
-		close(wake)
+// Whether this gateway may answer, what it answers otherwise, and which gateway may.
+
+// StillValid reports whether an answer that was decided under the term may be given now: the term's session is the
+// present one, its trust window is open and the replica is current. Adapters call it right before they write such an
+// answer. An answer of a former session must not pass under the window of the next one: another gateway may have owned
+// the lease in between.
+func (m *Manager) StillValid(term locks.Term) bool { return m.port.StillValid(term) }
+
+// Trusted reports whether an answer of this gateway would be valid now.
+func (m *Manager) Trusted() bool { return m.port.Trusted() }
+
+func (m *Manager) trusted() bool { return m.port.Session() != nil && m.stream.synced && m.Trusted() }
+
+// usable returns nil when requests can be served, else the error to answer.
+func (m *Manager) usable() *locks.Error {
+	switch {
+	case m.life.draining:
+		return &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down; repeat the request, another gateway or the restarted one answers"}
+	case m.trusted():
+		return nil
 	}
-	for _, act := range effects {
-		act()
-	}
+	return unavailable()
 }
 
-// outside runs f without the lock: the effects first, then f. What the caller has read under the lock before may have
-// changed afterwards.
-func (m *monitor) outside(f func()) {
-	m.unlock()
-	defer m.mu.Lock()
-	f()
+// stalled reports whether, for answerWithin, ZooKeeper has answered nothing or the gateway was not trusted, while a
+// request has waited since `since`.
+func (m *Manager) stalled(since, now time.Duration) bool {
+	if m.port.Session() == nil {
+		return true
+	}
+	return now-max(since, m.port.Session().LastAnswer().Boot()) >= answerWithin ||
+		!m.trusted() && now-max(since, m.timers.lastTrusted) >= answerWithin
 }
 
-// sleep releases the lock until wake is closed, for at most atMost; its error is CodeCancelled, when ctx has ended.
-func (m *monitor) sleep(ctx context.Context, wake <-chan struct{}, atMost time.Duration) *locks.Error {
-	m.unlock()
-	defer m.mu.Lock()
-	timer := time.NewTimer(atMost)
-	defer timer.Stop()
+// overdue reports whether a request that has waited since then gets the answer that its outcome is unknown.
+func (m *Manager) overdue(since, now time.Duration) bool {
+	return m.stalled(since, now) || now-since >= settleWithin
+}
+
+// Ready returns nil when the replica is loaded, the gateway is not draining, and it is not the only gateway that is not
+// trusted: one that reaches ZooKeeper and yet cannot commit. In a full outage it stays ready and answers 503.
+func (m *Manager) Ready() error {
+	return locked(m, func() error {
+		switch {
+		case m.life.draining, m.life.leaving:
+			return errors.New("shutting down")
+		case !m.stream.loadedOnce:
+			return errors.New("the tree has not been read from ZooKeeper yet")
+		case !m.life.served && !m.trusted():
+			return errors.New("no ZooKeeper session has been opened yet")
+		}
+		m.life.served = true
+		switch {
+		case m.port.Session() == nil:
+			return nil
+		case !m.port.Session().Trusted(m.clock.Now()) && m.port.Session().Connected() && m.stream.synced:
+			return errors.New("not trusted: ZooKeeper is reachable and does not confirm this gateway's writes")
+		}
+		return nil
+	})
+}
+
+// Alive returns nil while the process's loops run.
+func (m *Manager) Alive() error {
+	return locked(m, func() error {
+		select {
+		case <-m.fleet.ready:
+		default:
+			return nil // still connecting to ZooKeeper; the loops have not begun
+		}
+		if since := m.clock.Now().Boot() - m.timers.beat; m.timers.beat != 0 && since > 20*clockTick {
+			return errors.New("the clock loop has stood still for " + strconv.FormatInt(since.Milliseconds(), 10) + " ms")
+		}
+		return nil
+	})
+}
+
+// Nodes gives access to ZooKeeper under the present session.
+func (m *Manager) Nodes() term.Nodes { return m.port.Nodes() }
+
+// needsNewer is the answer about a lease whose contenders have names of a later release. Such a contender keeps its
+// position, counts as exclusive, and is listed. A successor of an earlier release neither changes it nor reports its
+// end. A successor of that later release adopts it, with takeover + promise window + TTL.
+func needsNewer() *locks.Error {
+	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+		Detail: "a later release made this lease, and this gateway, which has taken it over, does not understand it; it stays until a gateway of that release succeeds this one: upgrade this one"}
+}
+
+// RouteOf returns the route to a lease's owner, by the lease's id. It reports false when the owner is not known:
+// a takeover is under way, or has not begun.
+func (m *Manager) RouteOf(lease string) (locks.Route, bool) {
+	return locked2(m, func() (locks.Route, bool) {
+		id, err := recipe.ParseLeaseID(lease)
+		if err != nil || id.Fleet() != m.fleet.id {
+			return locks.Route{}, false
+		}
+		route := m.route(id)
+		if route == nil {
+			return locks.Route{}, false
+		}
+		return *route, true
+	})
+}
+
+// route is the route to a lease's owner, nil when that is not known. The monitor is held.
+func (m *Manager) route(id recipe.LeaseID) *locks.Route {
+	return m.members.Route(id, m.port.LastZxid())
+}
+
+// notOwner is the error for a lease that another gateway owns; the monitor is held.
+func (m *Manager) notOwner(id recipe.LeaseID) *locks.Error {
+	return &locks.Error{Code: locks.CodeNotOwner, RetryAfter: retryAfter, Owner: m.route(id),
+		Detail: "another gateway runs this lease; send the request there"}
+}
+
+// Peers lists the registered gateways as the replica shows them, this one first.
+func (m *Manager) Peers() []locks.Peer {
+	return locked(m, func() []locks.Peer { return m.members.List(m.clock.Now().Boot()) })
+}
+
+// FleetKeys returns the cluster secret's keys, newest first; nil until the layout has been read.
+func (m *Manager) FleetKeys() []layout.TokenKey {
 	select {
-	case <-wake:
-	case <-timer.C:
-	case <-ctx.Done():
-		return cancelled(ctx)
+	case <-m.fleet.ready:
+		return m.fleet.layout.Keys
+	default:
+		return nil
+	}
+}
+
+// Reached waits until the replica holds everything up to that transaction.
+func (m *Manager) Reached(ctx context.Context, zxid int64) error {
+	select {
+	case <-m.fleet.ready:
+	default:
+		return unavailable()
+	}
+	if err := m.port.Watcher.Reached(ctx, zxid); err != nil {
+		e := unavailable()
+		e.Err = err
+		return e
 	}
 	return nil
 }
 
-// effect queues act until the monitor is free.
-func (m *monitor) effect(act func()) { m.effects = append(m.effects, act) }
+// Identity returns the id of the present session and a zxid not before its registration; "" without a session.
+func (m *Manager) Identity() (gateway string, registered int64) {
+	if ref := m.port.Present(); ref != nil {
+		return ref.Session.ID(), ref.Session.LastZxid()
+	}
+	return "", 0
+}
 
-// wake closes the channel when the monitor is free.
-func (m *monitor) wake(ch chan struct{}) { m.wakes = append(m.wakes, ch) }
+// Registered reports whether the replica shows the registration of a gateway.
+func (m *Manager) Registered(gateway string) bool {
+	return locked(m, func() bool {
+		return m.members.Registered(recipe.GatewayID(gateway))
+	})
+}
 
-// outcomes is the monitor as the port to ZooKeeper uses it.
-type outcomes struct{ *monitor }
+// GatewayID returns the id of the present session, or "" without one.
+func (m *Manager) GatewayID() string {
+	if ref := m.port.Present(); ref != nil {
+		return ref.Session.ID()
+	}
+	return ""
+}
 
-func (o outcomes) Do(f func()) { o.do(f) }
+// Delivers reports whether this gateway delivers what is in the outbox about a lease. The gateway that runs the lease, or
+// would run it, delivers; when that one is gone and has no successor, one of the registered gateways.
+func (m *Manager) Delivers(lease string) bool {
+	return locked(m, func() bool {
+		id, err := recipe.ParseLeaseID(lease)
+		if err != nil || m.port.Session() == nil || !m.stream.synced {
+			return false
+		}
+		owner, _ := m.members.OwnerOf(id.Gateway())
+		if self := m.members.Self(); owner == self || m.members.Registered(owner) {
+			return owner == self
+		}
+		return m.members.Appointed(lease)
+	})
+}
 
-func (o outcomes) Effect(f func()) { o.effect(f) }
-
-func (o outcomes) Deliver(res zk.Result, done func(zk.Result)) { o.do(func() { done(res) }) }
+// DeliversFor is Delivers for an entry that a gateway has written about another program's contender.
+func (m *Manager) DeliversFor(gateway, what string) bool {
+	return locked(m, func() bool {
+		if m.port.Session() == nil || !m.stream.synced {
+			return false
+		}
+		if id, self := recipe.GatewayID(gateway), m.members.Self(); id == self || m.members.Registered(id) {
+			return id == self
+		}
+		return m.members.Appointed(what)
+	})
+}

@@ -296,35 +296,6 @@ func (d *deliveries) taken(q *queues.Queue, name string) {
 	d.outbox.Gone(e)
 }
 
-// Delivers reports whether this gateway delivers what is in the outbox about a lease. The gateway that runs the lease, or
-// would run it, delivers; when that one is gone and has no successor, one of the registered gateways.
-func (m *Manager) Delivers(lease string) bool {
-	return locked(m, func() bool {
-		id, err := recipe.ParseLeaseID(lease)
-		if err != nil || m.port.Session() == nil || !m.stream.synced {
-			return false
-		}
-		owner, _ := m.members.OwnerOf(id.Gateway())
-		if self := m.members.Self(); owner == self || m.members.Registered(owner) {
-			return owner == self
-		}
-		return m.members.Appointed(lease)
-	})
-}
-
-// DeliversFor is Delivers for an entry that a gateway has written about another program's contender.
-func (m *Manager) DeliversFor(gateway, what string) bool {
-	return locked(m, func() bool {
-		if m.port.Session() == nil || !m.stream.synced {
-			return false
-		}
-		if id, self := recipe.GatewayID(gateway), m.members.Self(); id == self || m.members.Registered(id) {
-			return id == self
-		}
-		return m.members.Appointed(what)
-	})
-}
-
 // adopt makes the outbox look for entries that this gateway delivers from now on.
 func (d *deliveries) adopt() {
 	if d.outbox != nil && d.port.Session() != nil {
@@ -362,22 +333,6 @@ func (d *deliveries) check(r *locks.AcquireRequest) error {
 		return locks.Invalid(field, err.Error())
 	}
 	return nil
-}
-
-// telling is what is known of a lease's notify_url.
-type telling struct {
-	url   string
-	given bool       // the lease's client may have been given its token
-	note  noteState  // of its grant
-	term  locks.Term // under which that was submitted
-}
-
-// notifyURL is the address that is told of the lease; "": none.
-func (l *lease) notifyURL() string {
-	if l.rareFields == nil || l.rareFields.telling == nil {
-		return ""
-	}
-	return l.rareFields.telling.url
 }
 
 // learnNotify takes the notify_url from the record of a lease that was taken over.

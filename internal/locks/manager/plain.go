@@ -13,7 +13,7 @@ import (
 // directory; stat is nil for what is just a directory.
 func (m *Manager) stands(q *queues.Queue, stat *wire.Stat, now time.Duration, listed bool) {
 	if stat != nil && !stat.Ephemeral() && 0 < stat.DataLength && stat.DataLength <= maxDirData {
-		m.readDir(q)
+		readDir(m.port, m.replica, q)
 	}
 	if q.Replaced(stat) {
 		m.plainGone(q, now)

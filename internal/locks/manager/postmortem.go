@@ -3,6 +3,7 @@ package manager
 import (
 	"time"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
@@ -87,4 +88,58 @@ func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now ti
 			return next
 		})
 	}
+}
+
+// tellEnded publishes the end of a lease of this gateway, with its reason.
+func (m *Manager) tellEnded(l *lease) {
+	for s := range l.slots {
+		m.tellSlotEnded(l, s, l.reason())
+	}
+}
+
+// tellSlotEnded publishes the end of a lease in one of its queues.
+func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
+	if !m.publisher.enabled() || !s.shown {
+		return
+	}
+	s.shown = false
+	e := m.publisher.slotEvent(endType(reason), l, s)
+	e.Reason, e.Detail = string(reason), l.words()
+	if l.grant.granted() {
+		e.FencingToken = m.fleet.fencingToken(l.czxid)
+	}
+	if reason == locks.ReasonRemoved && m.peerMayExplain() {
+		m.holdEnd(e, l.id(), nil, false) // another gateway may report which client removed it
+		return
+	}
+	m.publisher.publish(e)
+}
+
+// tellRemoved publishes that the replica is about to lose a contender that is not a lease of this gateway. Only the
+// lease's gateway and the gateway that ended it can report the reason: reports.go.
+func (m *Manager) tellRemoved(q *queues.Queue, name string) {
+	if !m.publisher.enabled() {
+		return
+	}
+	c := q.Contenders.Get(name)
+	if c == nil {
+		return
+	}
+	s := m.replica.Observed(c)
+	if s.SuppressEvents {
+		return
+	}
+	e := m.publisher.contenderEvent(events.LeaseRemoved, q, c)
+	e.Reason = string(lossOf(m.members, c))
+	if e.Foreign {
+		e.Reason = string(locks.ReasonRemoved)
+	}
+	var own *cause
+	if v, ok := m.terminations[c]; ok {
+		own = &v
+	}
+	if s.Holds {
+		e.FencingToken = m.fleet.tokenOf(q, c)
+	}
+	m.publishLoss(e, q.Path+"/"+c.Name, c, own)
 }

@@ -31,7 +31,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 	view, err := locked2(m, func() (locks.Lease, error) {
 		var l *lease
 		var view locks.Lease
-		err := m.retryAfterSync(ctx, func() (err *locks.Error) {
+		err := m.request(ctx).retryAfterSync(func() (err *locks.Error) {
 			l, view, err = m.lookup(id, req.Token != "")
 			return err
 		})
@@ -74,7 +74,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 // certain waits until a lease can be shown as it is. Its record may say that it has ended, or that its place is kept for
 // less than is assumed.
 func (m *Manager) certain(ctx context.Context, l *lease, req *locks.LeaseRequest) *locks.Error {
-	return m.untilDone(ctx, unavailable, func() (*lease, *locks.Error) {
+	return m.request(ctx).untilDone(unavailable, func() (*lease, *locks.Error) {
 		switch {
 		case l.failure() != nil:
 			return nil, l.failure()
@@ -311,7 +311,7 @@ func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) 
 	}
 	return locked2(m, func() (locks.Postmortem, error) {
 		var found postmortem.End
-		if err := m.retryAfterSync(ctx, func() (err *locks.Error) {
+		if err := m.request(ctx).retryAfterSync(func() (err *locks.Error) {
 			found, err = m.recall(named)
 			return err
 		}); err != nil {

@@ -85,7 +85,7 @@ type releasing struct {
 
 // releasedFor is nil for the end of a lease that has the effect of a release, and for any other the error.
 func releasedFor(ended *locks.Error) error {
-	if ended.Code == locks.CodeEnded && isLetGo(ended.Reason) {
+	if ended.Code == locks.CodeEnded && isRelease(ended.Reason) {
 		return nil
 	}
 	return ended
@@ -108,7 +108,7 @@ func (m *Manager) leaseToRelease(ctx context.Context, id recipe.LeaseID) (*relea
 			return nil, err
 		}
 		if l := m.leases.byID[id]; l != nil {
-			return nil, m.letGo(ctx, l)
+			return nil, m.request(ctx).release(l)
 		}
 		at, found := m.replica.FindLease(id, m.clock.Now().Boot())
 		switch {
@@ -210,11 +210,11 @@ func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token stri
 		return err
 	}
 	return locked(m, func() (failed error) {
-		l, err := m.findOwn(ctx, named)
+		l, err := m.request(ctx).findOwn(named)
 		switch {
 		case err == nil:
-			return m.letGo(ctx, l)
-		case err.Code == locks.CodeEnded && isLetGo(err.Reason):
+			return m.request(ctx).release(l)
+		case err.Code == locks.CodeEnded && isRelease(err.Reason):
 			return nil
 		case m.ownerGone(named):
 			m.outside(func() { failed = m.releaseFor(ctx, named) })
@@ -224,8 +224,14 @@ func (m *Manager) Release(ctx context.Context, p locks.Principal, id, token stri
 	})
 }
 
-// letGo releases a lease and waits until the outcome is known. The monitor is held, and released while it waits.
-func (m *Manager) letGo(ctx context.Context, l *lease) error {
+// isRelease reports whether an end has the effect of a release. An unknown reason counts as one.
+func isRelease(reason locks.Reason) bool {
+	return reason == locks.ReasonReleased || reason == locks.ReasonCancelled || reason == locks.ReasonUnknown
+}
+
+// release releases a lease and waits until the outcome is known. The monitor is held, and released while it waits.
+func (r request) release(l *lease) error {
+	m, ctx := r.m, r.ctx
 	sent := false
 	late := func() *locks.Error {
 		if sent || l.phase == ending {
@@ -233,7 +239,7 @@ func (m *Manager) letGo(ctx context.Context, l *lease) error {
 		}
 		return unavailable()
 	}
-	err := m.untilDone(ctx, late, func() (*lease, *locks.Error) {
+	err := r.untilDone(late, func() (*lease, *locks.Error) {
 		switch l.phase {
 		case waiting, held:
 			switch {

@@ -75,9 +75,6 @@ func newPeerReports(m *Manager) peerReports {
 		members: m.members, replica: m.replica, leases: m.leases, delays: &m.delays, history: &m.history, observedEnds: &m.observedEnds, publisher: &m.publisher}
 }
 
-// leaseOrPath is what a report is about: a lease, or the path of another program's contender.
-type leaseOrPath string
-
 // report is what peers have reported about an end.
 type report struct {
 	ended, sure bool // ended: the lease's gateway reported end; sure: its report is final

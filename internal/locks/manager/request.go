@@ -13,12 +13,22 @@ import (
 
 // How a request finds its lease and waits for it, and what is read from ZooKeeper before it is answered.
 
+// request is one request of a client about leases of this gateway. Its methods are called with the monitor held, and
+// release it while they wait: until the request's context ends, or for as long as an answer may take.
+type request struct {
+	m   *Manager
+	ctx context.Context
+}
+
+func (m *Manager) request(ctx context.Context) request { return request{m, ctx} }
+
 // withLease serves a request on a lease that this gateway runs and whose record it has read: it calls step, and again at
 // each change of the lease, until step is done or fails. A request that has waited too long for ZooKeeper is answered
 // CodeUnavailable. The monitor is held, and released while it waits.
-func (m *Manager) withLease(ctx context.Context, id recipe.LeaseID, step func(*lease) (done bool, err *locks.Error)) *locks.Error {
-	return m.untilDone(ctx, unavailable, func() (*lease, *locks.Error) {
-		l, err := m.findOwn(ctx, id)
+func (r request) withLease(id recipe.LeaseID, step func(*lease) (done bool, err *locks.Error)) *locks.Error {
+	m := r.m
+	return r.untilDone(unavailable, func() (*lease, *locks.Error) {
+		l, err := r.findOwn(id)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +59,8 @@ func (l *lease) recordKnown(m *Manager) (known bool, err *locks.Error) {
 
 // untilDone calls step, and again at each change of the lease that step has returned, until step returns none. A request that
 // has waited too long for ZooKeeper is answered late(). The monitor is held, and released while it waits.
-func (m *Manager) untilDone(ctx context.Context, late func() *locks.Error, step func() (*lease, *locks.Error)) *locks.Error {
+func (r request) untilDone(late func() *locks.Error, step func() (*lease, *locks.Error)) *locks.Error {
+	m, ctx := r.m, r.ctx
 	begun := m.clock.Now().Boot()
 	for {
 		l, err := step()
@@ -66,8 +77,9 @@ func (m *Manager) untilDone(ctx context.Context, late func() *locks.Error, step 
 }
 
 // findOwn finds a lease of this gateway, after a sync of the replica when that does not know of the lease's gateway.
-func (m *Manager) findOwn(ctx context.Context, id recipe.LeaseID) (l *lease, err *locks.Error) {
-	err = m.retryAfterSync(ctx, func() *locks.Error {
+func (r request) findOwn(id recipe.LeaseID) (l *lease, err *locks.Error) {
+	m := r.m
+	err = r.retryAfterSync(func() *locks.Error {
 		l, err = m.owned(id)
 		return err
 	})
@@ -77,10 +89,10 @@ func (m *Manager) findOwn(ctx context.Context, id recipe.LeaseID) (l *lease, err
 // retryAfterSync asks, and once more after a sync of the replica when the lease's gateway is unknown in it. The replica may be
 // as much as a promise window behind, and then it does not know of a gateway that has just started: a client that brings
 // the token of one of its leases must not be told that the lease has ended.
-func (m *Manager) retryAfterSync(ctx context.Context, ask func() *locks.Error) *locks.Error {
+func (r request) retryAfterSync(ask func() *locks.Error) *locks.Error {
 	err := ask()
 	if err != nil && err.UnknownGateway {
-		if err = m.syncReplica(ctx); err == nil {
+		if err = r.syncReplica(); err == nil {
 			err = ask()
 		}
 	}
@@ -89,7 +101,8 @@ func (m *Manager) retryAfterSync(ctx context.Context, ask func() *locks.Error) *
 
 // syncReplica brings the replica up to the moment of the call, within answerWithin: others' heartbeats may wait in the same
 // request. The monitor is held, and released meanwhile.
-func (m *Manager) syncReplica(ctx context.Context) (failed *locks.Error) {
+func (r request) syncReplica() (failed *locks.Error) {
+	m, ctx := r.m, r.ctx
 	m.outside(func() {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
@@ -206,11 +219,6 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 		}
 		return nil
 	})
-}
-
-// isLetGo reports whether an end has the effect of a release. An unknown reason counts as one.
-func isLetGo(reason locks.Reason) bool {
-	return reason == locks.ReasonReleased || reason == locks.ReasonCancelled || reason == locks.ReasonUnknown
 }
 
 // learnKey keeps a key that was read, unless it is already known or another gateway keeps it.

@@ -235,7 +235,7 @@ func (h *holder) apply(ctx context.Context, m *Manager, change record.Revise) {
 func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise) (told *locks.Revocation, revised bool, err error) {
 	m.do(func() {
 		var refused error
-		late := m.untilDone(ctx, outcomeUnknown, func() (*lease, *locks.Error) {
+		late := m.request(ctx).untilDone(outcomeUnknown, func() (*lease, *locks.Error) {
 			switch {
 			case l.phase == ended && l.failure() != nil:
 				return nil, l.failure() // another process has taken it over
@@ -265,7 +265,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise)
 					}
 				}, func(err error) {
 					if refused = err; err == nil {
-						m.revoked(l, next, round, m.clock.Now().Boot())
+						l.revoked(m, next, round, m.clock.Now().Boot())
 					}
 				})
 			}

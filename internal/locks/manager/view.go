@@ -327,8 +327,6 @@ func (a *answers) lockState(q *queues.Queue) locks.LockState {
 	return state
 }
 
-var _ zk.Sink = (*Manager)(nil)
-
 // foreignView is what is shown of another program's contender; i may be nil.
 func foreignView(c *recipe.Contender, i *queues.Node) *locks.Foreign {
 	v := &locks.Foreign{}
