@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"reflect"
 	"strings"
@@ -163,6 +165,35 @@ func TestAnEndedLeaseIsShownWithItsReason(t *testing.T) {
 	if a.Status != 200 || lease.State != api.StateEnded || lease.Reason != api.ReasonExpired || lease.ExpiresInMS != nil || lease.QueueLength != nil {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
+}
+
+func TestAHeartbeatThatWaitsRenewsFirst(t *testing.T) {
+	g := serve(t, func(o *Options) { o.MaxWaiting = 1 })
+	g.fake.change = func(context.Context) (locks.Heartbeat, error) {
+		return locks.Heartbeat{}, &locks.Error{Code: locks.CodeEnded, Reason: locks.ReasonRevoked}
+	}
+	g.expect(t, http.StatusGone, "lease_ended", "POST", "/v1/leases/self/heartbeat?wait=5s", apitest.Token(someToken))
+	want := []string{`heartbeat "" ` + someToken + ` 0s`, `await change "" ` + someToken + ` 5s`}
+	assert.Equal(t, strings.Join(g.asked(), "\n"), strings.Join(want, "\n"), "asked")
+	g.expect(t, http.StatusUnprocessableEntity, "invalid_field", "POST", "/v1/leases/self/heartbeat?wait=6m", apitest.Token(someToken))
+	assert.Equal(t, len(g.asked()), 0, "a refused heartbeat was passed on")
+	g.server.waiting.take()
+	g.expect(t, http.StatusOK, "", "POST", "/v1/leases/self/heartbeat?wait=5s", apitest.Token(someToken)) // renewed, and answered at once
+}
+
+// A gateway that stops while it holds an answer must not keep the renewal from its client's lease.
+func TestAForwardedHeartbeatThatWaitsRenewsFirst(t *testing.T) {
+	asked, _ := member(t, "asked", "secret", func(o *Options) { o.MaxWaiting = 1 })
+	owner, _ := member(t, "owner", "secret")
+	asked.sendsTo("owner", owner.address())
+	asked.expect(t, http.StatusOK, "", "POST", "/v1/leases/self/heartbeat?wait=5s", apitest.Token(someToken))
+	beat := `heartbeat "" ` + someToken + ` 0s`
+	arrives := fmt.Sprintf("arrive %s %d", someID, routeZxid)
+	want := []string{arrives, beat, arrives, beat, `await change "" ` + someToken + ` 5s`}
+	assert.Equal(t, strings.Join(owner.asked(), "\n"), strings.Join(want, "\n"), "asked of the owner")
+	asked.server.waiting.take()
+	asked.expect(t, http.StatusOK, "", "POST", "/v1/leases/self/heartbeat?wait=5s", apitest.Token(someToken))
+	assert.Equal(t, strings.Join(owner.asked(), "\n"), arrives+"\n"+beat, "asked of the owner, without a place to wait")
 }
 
 func TestAHeartbeatRenewsByIdOrByTokenAlone(t *testing.T) {

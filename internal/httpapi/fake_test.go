@@ -53,6 +53,7 @@ type fake struct {
 	lock       func(context.Context, locks.LockRequest) (locks.Lock, error)
 	locks      func(locks.LockFilter) (locks.LockPage, error)
 	breaks     func(locks.BreakRequest) error
+	change     func(ctx context.Context) (locks.Heartbeat, error)
 	beatFor    func(token string) (locks.Heartbeat, error)
 	releaseFor func(token string) error
 	route      func(lease string) (locks.Route, bool)
@@ -255,6 +256,14 @@ func (f *fake) Heartbeat(_ context.Context, _ locks.Principal, id, token string,
 	}
 	f.note("heartbeat %q %s %s", id, token, ttl)
 	return f.heartbeat(id, token, ttl)
+}
+
+func (f *fake) AwaitChange(ctx context.Context, _ locks.Principal, id, token string, wait time.Duration) (locks.Heartbeat, error) {
+	f.note("await change %q %s %s", id, token, wait)
+	if f.change == nil {
+		return f.heartbeat(id, token, 0)
+	}
+	return f.change(ctx)
 }
 
 func (f *fake) Heartbeats(_ context.Context, _ locks.Principal, tokens []string) []locks.HeartbeatResult {

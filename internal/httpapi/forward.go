@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"time"
 
 	"lockkeeper/internal/fleet"
@@ -146,19 +147,29 @@ func (x *exchange) forwarded(to *locks.Route) *fleet.Request {
 		method = http.MethodGet // a seal covers the body, which net/http keeps from the client
 	}
 	q := &fleet.Request{
-		Address: to.Address, Method: method, URI: x.r.URL.RequestURI(), Header: x.r.Header, Waits: x.wait != 0, Timeout: forwardTimeout + x.wait,
+		Address: to.Address, Method: method, URI: x.uri(), Header: x.r.Header, Waits: x.wait != 0, Timeout: forwardTimeout + x.wait,
 		Seal: fleet.Seal{To: to.Gateway, Zxid: to.Zxid, Lease: to.Lease, Request: x.requestID, Client: x.client()},
 	}
 	switch {
 	case x.wait == locks.WaitForever:
 		q.Timeout = 0
 	case isHeartbeat(x.operation):
-		q.Timeout = heartbeatTimeout
+		q.Timeout = heartbeatTimeout + x.wait
 	}
 	if x.bodyRead {
 		q.Body = x.buffer.Bytes()
 	}
 	return q
+}
+
+// uri is the request's as it is sent on: a heartbeat first without its wait, so that nothing delays it.
+func (x *exchange) uri() string {
+	query := x.r.URL.Query()
+	if x.wait != 0 || !isHeartbeat(x.operation) || !query.Has("wait") {
+		return x.r.URL.RequestURI()
+	}
+	query.Del("wait")
+	return (&url.URL{Path: x.r.URL.Path, RawPath: x.r.URL.RawPath, RawQuery: query.Encode()}).RequestURI()
 }
 
 func isHeartbeat(operation string) bool {

@@ -61,7 +61,12 @@ func (l *leases) getLease(x *exchange) error {
 	}
 	lease, err := await(&in.poll, in.Wait, in.Since, func(wait time.Duration, since string) (locks.Lease, error) {
 		in.Wait, in.Since = wait, since
-		return l.locks.Lease(ctx, in.LeaseRequest)
+		looked := time.Since(x.started) // the manager counts Waited from this look
+		lease, err := l.locks.Lease(ctx, in.LeaseRequest)
+		if lease.Waited != nil {
+			lease.Waited = new(*lease.Waited + looked)
+		}
+		return lease, err
 	}, in.reached)
 	end()
 	return show(x, &lease, err)
@@ -89,11 +94,12 @@ func show(x *exchange, lease *locks.Lease, err error) error {
 
 type heartbeatInput struct {
 	bearer
-	ttl time.Duration
+	ttl, wait time.Duration
 }
 
 var heartbeat = operation[heartbeatInput]{body: maxBody, fields: ofBearer(func(h *heartbeatInput) *bearer { return &h.bearer },
 	field[heartbeatInput]{name: "ttl", to: func(h *heartbeatInput) any { return &h.ttl }},
+	field[heartbeatInput]{name: "wait", in: inQuery, zero: true, to: func(h *heartbeatInput) any { return &h.wait }},
 )}
 
 func (l *leases) heartbeat(x *exchange) error {
@@ -101,14 +107,26 @@ func (l *leases) heartbeat(x *exchange) error {
 	if err := decode(x, &heartbeat, &in); err != nil {
 		return err
 	}
+	if err := locks.CheckPollWait(in.wait); err != nil {
+		return err
+	}
 	renewed, err := l.locks.Heartbeat(x.r.Context(), locks.Anonymous, in.id, in.token, in.ttl)
 	x.tell(in.token, err)
 	if to := ownerIn(err); x.s.forwarder.may(x, to) {
+		// Renewed at once; only then the lease's gateway is asked to hold its answer. It may stop meanwhile.
 		answer, failed := x.s.forwarder.ask(x, to)
+		if x.wait = in.wait; failed == nil && x.wait > 0 && answer.Status == http.StatusOK {
+			held, late := x.s.forwarder.ask(x, to)
+			if late == nil || problemOf(late).code != codeTooManyWaiting {
+				answer, failed = held, late
+			}
+		}
 		if failed == nil {
 			return x.s.forwarder.pass(x, answer)
 		}
 		renewed, err = x.s.forwarder.standIn(x, failed, in.token, in.ttl)
+	} else if err == nil && in.wait > 0 {
+		renewed, err = l.awaitChange(x, &in, renewed)
 	}
 	if err != nil {
 		return err
@@ -116,6 +134,16 @@ func (l *leases) heartbeat(x *exchange) error {
 	shape := heartbeatShape(&renewed)
 	x.encode(&shape)
 	return x.confirmed(renewed.Term, http.StatusOK, typeJSON)
+}
+
+// awaitChange holds the answer to a heartbeat that has renewed its lease. It answers at once when too many requests wait.
+func (l *leases) awaitChange(x *exchange, in *heartbeatInput, renewed locks.Heartbeat) (locks.Heartbeat, error) {
+	ctx, end, err := x.takePlace(in.wait)
+	if err != nil {
+		return renewed, nil
+	}
+	defer end()
+	return l.locks.AwaitChange(ctx, locks.Anonymous, in.id, in.token, in.wait)
 }
 
 // tokensInput are secrets in a body.

@@ -24,6 +24,7 @@ type Leases interface {
 	Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error)
 	Leases(ctx context.Context, filter locks.LeaseFilter) (locks.LeasePage, error)
 	Heartbeat(ctx context.Context, p locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error)
+	AwaitChange(ctx context.Context, p locks.Principal, id, token string, wait time.Duration) (locks.Heartbeat, error)
 	Heartbeats(ctx context.Context, p locks.Principal, tokens []string) []locks.HeartbeatResult
 	Release(ctx context.Context, p locks.Principal, id, token string) error
 	ReleaseHold(ctx context.Context, p locks.Principal, id, token, hold string) error

@@ -7,14 +7,14 @@ import (
 )
 
 // Check refuses an invalid question about a lease.
-func (r *LeaseRequest) Check() error { return checkPoll(r.Wait) }
+func (r *LeaseRequest) Check() error { return CheckPollWait(r.Wait) }
 
 // Check fills in the namespace and refuses an invalid question about a lock.
 func (r *LockRequest) Check() error {
 	if err := CheckPlace(&r.NS, &r.Lock); err != nil {
 		return err
 	}
-	if err := checkPoll(r.Wait); err != nil {
+	if err := CheckPollWait(r.Wait); err != nil {
 		return err
 	}
 	return checkPage(r.Limit)
@@ -71,7 +71,8 @@ const stateWords = "state must be waiting or held"
 
 func (s State) living() bool { return s == Waiting || s == Held }
 
-func checkPoll(wait time.Duration) error {
+// CheckPollWait refuses an invalid wait of a long poll.
+func CheckPollWait(wait time.Duration) error {
 	if wait < 0 || wait > MaxPollWait {
 		return Invalid("wait", "wait must be between 0 and "+span(MaxPollWait))
 	}

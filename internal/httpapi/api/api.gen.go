@@ -2340,6 +2340,11 @@ type ForeignFilterParam = bool
 // Example: 1m30s
 type HeartbeatTTLParam = Duration
 
+// HeartbeatWaitParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
+//
+// Example: 1m30s
+type HeartbeatWaitParam = Duration
+
 // HoldParam defines model for HoldParam.
 type HoldParam = Hold
 
@@ -2873,6 +2878,10 @@ type DowngradeParams struct {
 type HeartbeatParams struct {
 	// TTL A new time to live, 1s to 24h. Without it, as it was.
 	TTL *HeartbeatTTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
+
+	// Wait How long to hold the answer, up to 5m, and never longer than a third of the TTL. Heartbeat again when it comes: one loop keeps the
+	// lease and hears of its end in milliseconds.
+	Wait *HeartbeatWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
@@ -3721,6 +3730,8 @@ type ClientInterface interface {
 	//
 	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
 	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
+	// With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
+	// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is not told again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3731,6 +3742,8 @@ type ClientInterface interface {
 	//
 	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
 	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
+	// With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
+	// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is not told again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4607,6 +4620,8 @@ func (c *Client) Downgrade(ctx context.Context, id LeasePathParam, params *Downg
 //
 // A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
 // its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
+// With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
+// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is not told again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4627,6 +4642,8 @@ func (c *Client) HeartbeatWithBody(ctx context.Context, id LeasePathParam, param
 //
 // A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
 // its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
+// With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
+// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is not told again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7243,6 +7260,18 @@ func NewHeartbeatRequestWithBody(server string, id LeasePathParam, params *Heart
 		if params.TTL != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Wait != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -142,6 +142,7 @@ type rare struct {
 	released    []string      // names of holds that were let go. Never changed in place
 	revoke      *revocation   // its holder has been asked to let go
 	revokeRound int64         // how many revocations of it were withdrawn
+	told        notable       // what an answer of AwaitChange has told its client
 	restored    uint8         // how often its data was written back; see load.go
 	words       string        // ending and ended: of the administrator who ended it
 	trace       string        // ending: traceparent of the request that ends it

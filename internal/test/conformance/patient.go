@@ -49,6 +49,10 @@ func (p patient) Heartbeat(ctx context.Context, who locks.Principal, id, token s
 	return insist(ctx, func() (locks.Heartbeat, error) { return p.Service.Heartbeat(ctx, who, id, token, ttl) })
 }
 
+func (p patient) AwaitChange(ctx context.Context, who locks.Principal, id, token string, wait time.Duration) (locks.Heartbeat, error) {
+	return insist(ctx, func() (locks.Heartbeat, error) { return p.Service.AwaitChange(ctx, who, id, token, wait) })
+}
+
 func (p patient) Release(ctx context.Context, who locks.Principal, id, token string) error {
 	return insisted(ctx, func() error { return p.Service.Release(ctx, who, id, token) })
 }

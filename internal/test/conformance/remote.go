@@ -149,6 +149,12 @@ func (r Remote) Heartbeat(ctx context.Context, _ locks.Principal, id, token stri
 	return heartbeat(&h), err
 }
 
+// AwaitChange renews a lease, and holds the answer.
+func (r Remote) AwaitChange(ctx context.Context, _ locks.Principal, id, token string, wait time.Duration) (locks.Heartbeat, error) {
+	h, err := decode[api.Heartbeat](r.Client.Heartbeat(ctx, idOrSelf(id), &api.HeartbeatParams{LeaseToken: token, Wait: new(span(wait))}, api.HeartbeatRequest{}))
+	return heartbeat(&h), err
+}
+
 // Heartbeats renews many leases. A failure of the request is that of each of them.
 func (r Remote) Heartbeats(ctx context.Context, _ locks.Principal, tokens []string) []locks.HeartbeatResult {
 	list, err := decode[api.HeartbeatList](r.Client.HeartbeatMany(ctx, api.HeartbeatsRequest{Tokens: tokens}))

@@ -10,6 +10,38 @@ import (
 )
 
 var revocations = []script{
+	{"a heartbeat that waits is answered when there is something to tell", func(a *actor) {
+		name := a.lock("news")
+		l := a.hold(locks.AcquireRequest{Lock: name, TTL: locks.MaxTTL})
+		told := make(chan error, 1)
+		next := func() (h locks.Heartbeat) {
+			go func() {
+				var err error
+				h, err = a.AwaitChange(a.Context(), locks.Anonymous, l.ID, l.Token, locks.MaxPollWait)
+				told <- err
+			}()
+			a.fine(testkit.Receive(a, patience, told, "a heartbeat is answered"), "heartbeat")
+			return h
+		}
+		a.queue(locks.AcquireRequest{Lock: name})
+		if h := next(); h.State != locks.Held || h.Waiters != 1 || h.Revoke != nil {
+			a.Errorf("with a waiter: %+v", h)
+		}
+		_, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "a release is due"})
+		a.fine(err, "revoke")
+		if h := next(); h.Revoke == nil || h.Revoke.Reason != "a release is due" {
+			a.Errorf("with a revocation: %+v", h)
+		}
+		go func() {
+			_, err := a.AwaitChange(a.Context(), locks.Anonymous, l.ID, l.Token, locks.MaxPollWait)
+			told <- err
+		}()
+		err = a.Break(a.Context(), locks.BreakRequest{ID: l.ID})
+		a.fine(err, "break")
+		if e, ok := errors.AsType[*locks.Error](testkit.Receive(a, patience, told, "a heartbeat of a broken lease is answered")); !ok || e.Code != locks.CodeEnded {
+			a.Errorf("of a broken lease: %v", e)
+		}
+	}},
 	{"a holder that is asked to release learns of it, and may", func(a *actor) {
 		name := a.lock("revoke")
 		l := a.hold(locks.AcquireRequest{Lock: name})

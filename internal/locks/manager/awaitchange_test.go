@@ -1,0 +1,93 @@
+package manager
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
+)
+
+func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second})
+		type told struct {
+			beat  locks.Heartbeat
+			err   error
+			after time.Duration
+		}
+		begin := func(l locks.Lease) <-chan told {
+			answer, sent := make(chan told, 1), time.Now()
+			_, err := g.heartbeat(l)
+			assert.NoError(t, err, "heartbeat")
+			go func() {
+				beat, err := g.m.AwaitChange(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
+				answer <- told{beat, err, time.Since(sent)}
+			}()
+			synctest.Wait()
+			return answer
+		}
+		none := func(answer <-chan told) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case a := <-answer:
+				t.Fatalf("answered without need: %+v", a)
+			default:
+			}
+		}
+		one := func(answer <-chan told) told {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case a := <-answer:
+				return a
+			default:
+			}
+			t.Fatal("no answer")
+			return told{}
+		}
+
+		quiet := <-begin(l)
+		assert.Must(t, quiet.err == nil && quiet.beat.State == locks.Held, "%+v", quiet)
+		if quiet.after < 9*time.Second || quiet.after > 11*time.Second {
+			t.Errorf("answered after %v: a third of the TTL is 10s", quiet.after)
+		}
+
+		waits := begin(l)
+		none(waits)
+		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: true})
+		if a := one(waits); a.err != nil || a.beat.Waiters != 1 {
+			t.Errorf("a waiter: %+v", a)
+		}
+		waits = begin(l)
+		none(waits) // it has been told
+		_, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: "please"})
+		assert.NoError(t, err, "revoke")
+		if a := one(waits); a.err != nil || a.beat.Revoke == nil || a.beat.Revoke.Reason != "please" {
+			t.Errorf("a revocation: %+v", a)
+		}
+		waits = begin(l)
+		none(waits)
+		_, err = g.m.Withdraw(t.Context(), locks.WithdrawRequest{Lock: "deploy"})
+		assert.NoError(t, err, "withdraw")
+		if a := one(waits); a.err != nil || a.beat.Revoke != nil {
+			t.Errorf("no revocation any more: %+v", a)
+		}
+
+		granted := begin(ticket)
+		none(granted)
+		waits = begin(l)
+		none(waits)
+		err = g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Reason: "stuck"})
+		assert.NoError(t, err, "break")
+		if e := wantCode(t, one(waits).err, locks.CodeEnded); e.Reason != locks.ReasonRevoked {
+			t.Errorf("broken: %+v", e)
+		}
+		if a := one(granted); a.err != nil || a.beat.State != locks.Held || a.beat.FencingToken == 0 {
+			t.Errorf("granted: %+v", a)
+		}
+	})
+}
