@@ -139,7 +139,7 @@ func inOrder(parts, got string) error {
 }
 
 // volatile members differ from run to run; only their type is documented.
-var volatile = []string{"lease_id", "token", "znode", "fencing_token", "expires_in_ms", "age_ms", "rev", "request_id", "last_zxid",
+var volatile = []string{"lease_id", "token", "znode", "fencing_token", "expires_in_ms", "waited_ms", "age_ms", "rev", "request_id", "last_zxid",
 	"gateway_id", "fleet_id", "version", "fence_margin_ms", "servers", "session", "retry_after_ms", "highest"}
 
 // sameShape compares an answer with what is documented: the same members, the same values where they do not depend on
