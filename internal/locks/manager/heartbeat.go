@@ -82,7 +82,7 @@ func (m *Manager) AwaitChange(ctx context.Context, p locks.Principal, id, token 
 		return locks.Heartbeat{}, wrong
 	}
 	return locked2(m, func() (locks.Heartbeat, error) {
-		l, err := m.findOwn(ctx, named)
+		l, err := m.request(ctx).findOwn(named)
 		if err != nil {
 			return locks.Heartbeat{}, err
 		}
@@ -111,7 +111,7 @@ func (m *Manager) AwaitChange(ctx context.Context, p locks.Principal, id, token 
 			return locks.Heartbeat{}, cancelled(ctx)
 		}
 		var beat locks.Heartbeat
-		if err := m.withLease(ctx, named, func(l *lease) (bool, *locks.Error) {
+		if err := m.request(ctx).withLease(named, func(l *lease) (bool, *locks.Error) {
 			if n := l.notable(); n != l.known().told {
 				l.rare().told = n
 			}
