@@ -63,8 +63,8 @@ func (l *leases) getLease(x *exchange) error {
 		in.Wait, in.Since = wait, since
 		looked := time.Since(x.started) // the manager counts Waited from this look
 		lease, err := l.locks.Lease(ctx, in.LeaseRequest)
-		if lease.Waited != nil {
-			lease.Waited = new(*lease.Waited + looked)
+		if lease.WaitedKnown {
+			lease.Waited += looked
 		}
 		return lease, err
 	}, in.reached)

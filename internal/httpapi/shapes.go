@@ -39,8 +39,8 @@ func leaseShape(l *locks.Lease) api.Lease {
 		shape.QueueLength = &l.QueueLength
 		shape.ExpiresInMS = new(millis(l.ExpiresIn))
 	}
-	if l.Waited != nil {
-		shape.WaitedMS = new(millis(*l.Waited))
+	if l.WaitedKnown {
+		shape.WaitedMS = new(millis(l.Waited))
 	}
 	return shape
 }

@@ -29,8 +29,8 @@ func shellFailure(c code, status int) *shellLines { return &shellLines{code: c, 
 func shellLease(l *locks.Lease, status int) *shellLines {
 	lines := &shellLines{leaseID: l.ID, token: l.Token, state: string(l.State), notifySecret: l.NotifySecret, status: status,
 		ttl: strconv.FormatInt(millis(l.TTL), 10)}
-	if l.Waited != nil {
-		lines.waited = strconv.FormatInt(millis(*l.Waited), 10)
+	if l.WaitedKnown {
+		lines.waited = strconv.FormatInt(millis(l.Waited), 10)
 	}
 	if l.FencingToken != 0 {
 		lines.fencingToken = strconv.FormatInt(l.FencingToken, 10)

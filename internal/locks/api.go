@@ -158,8 +158,9 @@ type Lease struct {
 	ExpiresIn    time.Duration // until the clock of its state runs out; 0 when ended
 	TTLFrom      time.Duration // State held: when its present TTL began; boot clock
 	// Waited is the time from the arrival of the client's request to TTLFrom. The client holds the lease until it sent
-	// the request + Waited + TTL. It is nil when the TTL began before the request.
-	Waited       *time.Duration
+	// the request + Waited + TTL. WaitedKnown is false when the TTL began before the request.
+	Waited       time.Duration
+	WaitedKnown  bool
 	FailoverSafe bool // the TTL survives the crash of a gateway
 	Owner        string
 	Metadata     string

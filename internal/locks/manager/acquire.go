@@ -36,7 +36,7 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 // stampWaited sets Waited of a lease whose TTL began after its client's request had arrived.
 func stampWaited(l *locks.Lease, arrived time.Duration) {
 	if l.State == locks.Held && l.TTLFrom >= arrived {
-		l.Waited = new(l.TTLFrom - arrived)
+		l.Waited, l.WaitedKnown = l.TTLFrom-arrived, true
 	}
 }
 

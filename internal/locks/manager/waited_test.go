@@ -15,13 +15,13 @@ func TestAGrantTellsWhenItsTTLBegan(t *testing.T) {
 		g := s.gateway(t)
 		promised := func(what string, sent time.Duration, l locks.Lease, waited time.Duration) {
 			t.Helper()
-			assert.Must(t, l.Waited != nil, "%s: it is not told when the TTL began", what)
-			if late := *l.Waited - waited; late < 0 || late > 5*time.Millisecond { // a write takes one millisecond
-				t.Errorf("%s: waited %v, want %v", what, *l.Waited, waited)
+			assert.Must(t, l.WaitedKnown, "%s: it is not told when the TTL began", what)
+			if late := l.Waited - waited; late < 0 || late > 5*time.Millisecond { // a write takes one millisecond
+				t.Errorf("%s: waited %v, want %v", what, l.Waited, waited)
 			}
 			g.m.mu.Lock()
 			defer g.m.mu.Unlock()
-			if until, deadline := sent+*l.Waited+l.TTL, g.m.leases.byID[g.m.mustID(l.ID)].deadline; until > deadline {
+			if until, deadline := sent+l.Waited+l.TTL, g.m.leases.byID[g.m.mustID(l.ID)].deadline; until > deadline {
 				t.Errorf("%s: the client counts until %v, the gateway until %v", what, until, deadline)
 			}
 		}
@@ -50,10 +50,10 @@ func TestAGrantTellsWhenItsTTLBegan(t *testing.T) {
 		time.Sleep(time.Second)
 		look, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: again.ID, Token: again.Token})
 		assert.NoError(t, err, "look")
-		assert.Must(t, look.Waited == nil, "a look renews nothing, and counts a TTL from now: %v", look.Waited)
+		assert.Must(t, !look.WaitedKnown, "a look renews nothing, and counts a TTL from now: %v", look.Waited)
 
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Async: true})
-		assert.Must(t, ticket.Waited == nil, "a ticket has no TTL that has begun")
+		assert.Must(t, !ticket.WaitedKnown, "a ticket has no TTL that has begun")
 		sent = now()
 		done := make(chan locks.Lease, 1)
 		go func() {
