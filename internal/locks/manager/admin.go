@@ -163,16 +163,16 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 			return nil, locks.Changed()
 		}
 		if !d.Exists && !reserved {
-			if !m.quota.Fits(quota.Settings, 1) {
-				return nil, tooManySettings(&m.quota)
+			if !m.leases.quota.Fits(quota.Settings, 1) {
+				return nil, tooManySettings(&m.leases.quota)
 			}
-			m.quota.Add(quota.Settings, 1)
+			m.leases.quota.Add(quota.Settings, 1)
 			reserved = true
 		}
 		return m.fleet.settings.Set(q, d, req.Limit), nil
 	})
 	if reserved { // from here on the replica counts them
-		m.do(func() { m.quota.Add(quota.Settings, -1) })
+		m.do(func() { m.leases.quota.Add(quota.Settings, -1) })
 	}
 	if err != nil {
 		return locks.Lock{}, err

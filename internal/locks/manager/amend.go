@@ -84,7 +84,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 			return nil, locks.Changed() // another request's write came before this one's
 		}
 		tried = true
-		if err := roomForText(&m.quota, as.TextBytes()-int64(l.text)); err != nil {
+		if err := roomForText(&m.leases.quota, as.TextBytes()-int64(l.text)); err != nil {
 			return nil, err
 		}
 		return func(r *record.Record) {
@@ -148,7 +148,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		case len(holds) == 0:
 			holds = []string{record.Unnamed}
 		}
-		if err := roomForText(&m.quota, int64(len(hold))); err != nil {
+		if err := roomForText(&m.leases.quota, int64(len(hold))); err != nil {
 			return nil, err
 		}
 		return func(r *record.Record) { r.Holds = append(slices.Clip(holds), hold) }, nil

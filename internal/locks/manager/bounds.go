@@ -21,13 +21,13 @@ func requestedText(r *locks.AcquireRequest) int64 {
 
 // recountKept recounts leases with their delays, keys and locks.
 func (m *Manager) recountKept() {
-	m.quota.Set(quota.Leases, m.leases.counts.slots+m.delays.slots)
-	m.quota.Set(quota.Keys, len(m.keys.byHash))
+	m.leases.quota.Set(quota.Leases, m.leases.counts.slots+m.delays.slots)
+	m.leases.quota.Set(quota.Keys, len(m.keys.byHash))
 	n := 0
 	for _, space := range m.replica.Namespaces {
 		n += space.Queues.Len()
 	}
-	m.quota.Set(quota.Locks, n)
+	m.leases.quota.Set(quota.Locks, n)
 }
 
 // contendersOf returns how many contenders a lease on these locks has. Some dialects need several for one lock.
@@ -52,7 +52,7 @@ func unknownOf(replica *queues.Replica, wants []locks.Want) (n int64) {
 func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool) *locks.Error {
 	m.recountKept()
 	takes := contendersOf(m.replica, wants)
-	switch q := &m.quota; {
+	switch q := &m.leases.quota; {
 	case !q.Fits(quota.Leases, takes):
 		return atBound(locks.CodeTooManyWaiters, retryAfter, "the leases of this gateway count %d of at most %d, a lease of several locks once for each of them, and this one would count %d: repeat later, or ask another gateway",
 			q.Used(quota.Leases), q.Limit(quota.Leases), takes)
@@ -64,10 +64,10 @@ func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool
 	case req.IdempotencyKey != "" && !q.Fits(quota.Keys, 1):
 		return atBound(locks.CodeTooManyKeys, keysRetryAfter, "this gateway keeps %d idempotency keys, as many as it may, each until %v after its lease has ended: repeat later, leave Idempotency-Key out, or ask another gateway",
 			q.Used(quota.Keys), keyLife)
-	case !mayAgree(&m.quota, m.replica, wants):
+	case !mayAgree(&m.leases.quota, m.replica, wants):
 		return tooManySettings(q)
 	}
-	return roomForText(&m.quota, requestedText(req))
+	return roomForText(&m.leases.quota, requestedText(req))
 }
 
 // roomForText returns nil if the texts of this gateway's leases may grow by so many bytes.

@@ -17,7 +17,7 @@ import (
 // in proportion to all leases and contenders: it is for tests and simulations.
 func (m *Manager) CheckAll() error {
 	return locked(m, func() error {
-		return errors.Join(m.leases.counts.forbidden, m.leases.check(&m.quota, &m.timers.deadlines, m.port.Term()), checkQueues(m.replica, m.leases, &m.quota), checkDelays(&m.delays, m.leases, m.replica), checkBack(&m.back))
+		return errors.Join(m.leases.counts.forbidden, m.leases.check(&m.leases.quota, &m.timers.deadlines, m.port.Term()), checkQueues(m.replica, m.leases, &m.leases.quota), checkDelays(&m.delays, m.leases, m.replica), checkBack(&m.back))
 	})
 }
 

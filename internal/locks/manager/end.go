@@ -43,20 +43,7 @@ func (l *lease) beginEnding(m *Manager, why postmortem.Cause) {
 // submitDelete submits the deletion. An end by time or by force deletes only the version that was read, so a heartbeat
 // or withdrawal that another gateway wrote meanwhile wins. An end that the client requested deletes any version.
 func (l *lease) submitDelete(m *Manager) {
-	if l.replacing() {
-		return // the name to delete is not certain; replaced resumes
-	}
-	if now := m.clock.Now().Boot(); l.timed() && l.deadline > now {
-		// A heartbeat was read after an earlier attempt, or while the end waited. Deleting at the version read with it
-		// would discard the heartbeat.
-		l.revive(m, now)
-		return
-	} else if l.forced() && l.forceAt() == 0 {
-		l.reviveForced(m, now) // the revocation was withdrawn while the end waited
-		return
-	}
-	if _, all := l.gonePart(); all {
-		l.finish(m, l.reason(), m.clock.Now().Boot())
+	if l.endOvertaken(m) {
 		return
 	}
 	n, ready := m.deliveries.end(l)
@@ -102,6 +89,27 @@ func (l *lease) submitDelete(m *Manager) {
 			l.deleted(m, w, closes, res)
 		}
 	})
+}
+
+// endOvertaken reports whether the lease is not to be deleted now, and does what is due instead.
+func (l *lease) endOvertaken(m *Manager) bool {
+	if l.replacing() {
+		return true // the name to delete is not certain; replaced resumes
+	}
+	if now := m.clock.Now().Boot(); l.timed() && l.deadline > now {
+		// A heartbeat was read after an earlier attempt, or while the end waited. Deleting at the version read with it
+		// would discard the heartbeat.
+		l.revive(m, now)
+		return true
+	} else if l.forced() && l.forceAt() == 0 {
+		l.reviveForced(m, now) // the revocation was withdrawn while the end waited
+		return true
+	}
+	if _, all := l.gonePart(); all {
+		l.finish(m, l.reason(), m.clock.Now().Boot())
+		return true
+	}
+	return false
 }
 
 func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {

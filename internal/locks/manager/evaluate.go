@@ -46,9 +46,9 @@ func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 		case queues.LookSoon:
 			m.stream.lookSoon(m, q)
 		case queues.SettingsBegin:
-			m.quota.Add(quota.Settings, 1)
+			m.leases.quota.Add(quota.Settings, 1)
 		case queues.SettingsEnd:
-			m.quota.Add(quota.Settings, -1)
+			m.leases.quota.Add(quota.Settings, -1)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 		l.setGrant(m.leases, grantUnclaimed)
 	}
 	l.extend(m, now, l.clock())
-	m.metrics.LeaseGranted(waited)
+	m.opt.Metrics.LeaseGranted(waited)
 	for s := range l.slots {
 		if s.observed == observedNot {
 			m.granted(s.q, s.contender, l, now)
@@ -250,7 +250,7 @@ func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 			m.publisher.granted(s.q, s.contender, l)
 		}
 		if s.q.FreedAt != 0 {
-			m.metrics.Handover(now - s.q.FreedAt)
+			m.opt.Metrics.Handover(now - s.q.FreedAt)
 			s.q.FreedAt = 0
 		}
 		m.replica.Touch(s.q)
@@ -385,9 +385,9 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 	m.remember(l, now)
 	l.forgetEphemerals(m)
 	if l.grant.granted() {
-		m.metrics.LeaseEnded(string(reason), now-l.since)
+		m.opt.Metrics.LeaseEnded(string(reason), now-l.since)
 	} else {
-		m.metrics.LeaseEnded(string(reason), 0)
+		m.opt.Metrics.LeaseEnded(string(reason), 0)
 	}
 	m.leases.touch(l)
 	l.evaluateAll(m, now)

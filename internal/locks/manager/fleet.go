@@ -122,9 +122,9 @@ func (m *Manager) tookOver(id recipe.GatewayID, deposed bool, res zk.Result) {
 	line := m.members.EndTakeover(id, deposed, res)
 	switch {
 	case res.Outcome == zk.Done:
-		m.metrics.Takeover()
+		m.opt.Metrics.Takeover()
 		if deposed {
-			m.metrics.Deposed()
+			m.opt.Metrics.Deposed()
 		}
 		if line {
 			m.log.Info("took over a gateway's leases", "from", id, "zxid", res.Zxid)

@@ -303,7 +303,7 @@ func (m *Manager) HeartbeatFor(ctx context.Context, p locks.Principal, token str
 			continue
 		}
 		if beat, sure := w.answer(ctx); sure {
-			m.metrics.HeartbeatWritten()
+			m.opt.Metrics.HeartbeatWritten()
 			return beat, nil
 		}
 	}

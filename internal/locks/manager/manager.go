@@ -85,12 +85,11 @@ type Registration struct {
 // Manager maps leases onto contenders; see the package's doc. Create one with
 // New and run it with Run.
 type Manager struct {
-	opt     Options
-	clock   zk.Clock
-	log     *slog.Logger
-	metrics Metrics
-	fleet   fleet
-	port    *term.Port // to ZooKeeper
+	opt   Options
+	clock zk.Clock
+	log   *slog.Logger
+	fleet fleet
+	port  *term.Port // to ZooKeeper
 
 	monitor // guards everything below, and what ZooKeeper's observer and writers report
 
@@ -103,7 +102,6 @@ type Manager struct {
 	delays  delays  // ended leases of this gateway whose places stay
 	orphans orphans // ephemeral leases of gateways that this one has succeeded
 	keys    keys
-	quota   quota.Quota
 
 	replica *queues.Replica
 	members *cluster.Members

@@ -270,7 +270,7 @@ func (m *Manager) Info(context.Context) locks.Info {
 		}
 		info.ZooKeeper.SecretExposed = m.fleet.layout.SecretExposed
 		m.recountKept()
-		info.Bounds = m.quota.States()
+		info.Bounds = m.leases.quota.States()
 		info.OldestWaiter = m.leases.counts.oldest(m.clock.Now().Boot())
 		if m.port.Session() != nil {
 			now := m.clock.Now()

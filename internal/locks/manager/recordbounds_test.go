@@ -101,7 +101,7 @@ func TestALeaseWhoseRecordIsWrittenOverWithALargeOneGoesOn(t *testing.T) {
 			r, ok := record.Parse(s.node(l.Znode).data)
 			assert.That(t, ok && (size <= record.MaxData || r.Owner == "me"), "its record is %+v", r)
 			g.m.mu.Lock()
-			used, most := g.m.quota.Used(quota.MetadataBytes), int64(locks.MaxOwner+locks.MaxMetadata+locks.MaxNotifyURL+locks.MaxHolds*locks.MaxHoldName)
+			used, most := g.m.leases.quota.Used(quota.MetadataBytes), int64(locks.MaxOwner+locks.MaxMetadata+locks.MaxNotifyURL+locks.MaxHolds*locks.MaxHoldName)
 			g.m.mu.Unlock()
 			assert.That(t, used <= most, "%d bytes are counted, of %d that the API accepts", used, most)
 			g.mustRelease(l)

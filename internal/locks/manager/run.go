@@ -40,7 +40,7 @@ func New(opt Options) *Manager {
 		opt.Clock = zk.SystemClock{}
 	}
 	m := &Manager{
-		opt: opt, clock: opt.Clock, log: opt.Logger, metrics: opt.Metrics,
+		opt: opt, clock: opt.Clock, log: opt.Logger,
 		fleet:        fleet{root: opt.Root, settings: settings.Below(opt.Root), ready: make(chan struct{})},
 		life:         life{drain: make(chan struct{})},
 		requests:     requests{written: make(chan struct{}, writtenWindow)},
@@ -49,9 +49,8 @@ func New(opt Options) *Manager {
 		terminations: map[*recipe.Contender]cause{},
 		delays:       newDelays(),
 		orphans:      orphans{},
-		quota:        quota.New(opt.Limits.For(quota.GiB)),
 	}
-	m.leases = newLeaseTable(&m.quota, m.log, m.wake)
+	m.leases = newLeaseTable(quota.New(opt.Limits.For(quota.GiB)), m.log, m.wake)
 	m.members = cluster.New(m.wake)
 	m.replica = queues.New(m.wake)
 	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},

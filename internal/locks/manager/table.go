@@ -25,14 +25,14 @@ type leaseTable struct {
 	byID   map[recipe.LeaseID]*lease
 	counts counts
 	owners names
-	quota  *quota.Quota
+	quota  quota.Quota // what clients store here
 	log    *slog.Logger
 	wake   func(chan struct{}) // closes a channel once the monitor is free
 	rev    uint64              // of the last visible change
 	nonce  string              // makes revs of different processes differ
 }
 
-func newLeaseTable(q *quota.Quota, log *slog.Logger, wake func(chan struct{})) *leaseTable {
+func newLeaseTable(q quota.Quota, log *slog.Logger, wake func(chan struct{})) *leaseTable {
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
 	return &leaseTable{byID: map[recipe.LeaseID]*lease{}, quota: q, log: log, wake: wake, nonce: fmt.Sprintf("%x", nonce)}
