@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"reflect"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -54,85 +53,6 @@ func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token st
 		}
 		return beat, nil
 	})
-}
-
-// notable is what a client that keeps a lease wants to hear of at once.
-type notable struct {
-	waiters bool
-	revoke  *revocation // its identity: a request that is repeated is a new one
-}
-
-// notable is the lease's news now.
-func (l *lease) notable() notable {
-	n := notable{revoke: l.revocation()}
-	for s := range l.slots {
-		n.waiters = n.waiters || l.phase == held && s.q.Contenders.Waiting() > 0
-	}
-	return n
-}
-
-// AwaitChange holds the answer to a heartbeat, which has renewed the lease before, until there is something to tell: the
-// lease has ended or is granted, its holder is asked to release or not any more, or waiters have come to a lock that had none.
-// What an earlier call has told is no news. The answer comes after wait at the latest, and after a third of the TTL.
-//
-// The answer may be passed on only while Trusted.
-func (m *Manager) AwaitChange(ctx context.Context, p locks.Principal, id, token string, wait time.Duration) (locks.Heartbeat, error) {
-	named, wrong := m.fleet.bearer(p, id, token)
-	if wrong != nil {
-		return locks.Heartbeat{}, wrong
-	}
-	return locked2(m, func() (locks.Heartbeat, error) {
-		l, err := m.request(ctx).findOwn(named)
-		if err != nil {
-			return locks.Heartbeat{}, err
-		}
-		l.listeners++
-		defer func() { l.unlisten(m, m.clock.Now().Boot()) }()
-		timer := time.NewTimer(min(wait, l.ttl/3))
-		defer timer.Stop()
-		phase := l.phase
-		for over := false; !over && (l.phase == phase || l.phase == ending); {
-			n, told := l.notable(), l.known().told
-			if n.waiters && !told.waiters || n.revoke != told.revoke {
-				break
-			}
-			if told.waiters && !n.waiters {
-				l.rare().told.waiters = false // the next one is news again
-			}
-			wakes := []<-chan struct{}{m.life.drain, ctx.Done(), l.changed()}
-			for s := range l.slots {
-				if !n.waiters {
-					wakes = append(wakes, s.q.Changed()) // a lease is not told of who comes behind it
-				}
-			}
-			m.outside(func() { over = firstOf(timer.C, wakes) < 2 })
-		}
-		if ctx.Err() != nil {
-			return locks.Heartbeat{}, cancelled(ctx)
-		}
-		var beat locks.Heartbeat
-		if err := m.request(ctx).withLease(named, func(l *lease) (bool, *locks.Error) {
-			if n := l.notable(); n != l.known().told {
-				l.rare().told = n
-			}
-			l.claim(m, m.clock.Now().Boot()) // a client that listens knows of the grant
-			beat = m.answers.heartbeat(l, m.clock.Now().Boot())
-			return true, nil
-		}); err != nil {
-			return locks.Heartbeat{}, err
-		}
-		return beat, nil
-	})
-}
-
-// firstOf waits for a time or for one of several channels, and returns which; -1 is the time.
-func firstOf(timer <-chan time.Time, wakes []<-chan struct{}) int {
-	cases := []reflect.SelectCase{{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(timer)}}
-	for _, wake := range wakes {
-		cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(wake)})
-	}
-	chosen, _, _ := reflect.Select(cases)
-	return chosen - 1
 }
 
 // Heartbeats renews many leases. The answers come in the order of the tokens.
