@@ -33,13 +33,6 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 	return res, err
 }
 
-// stampWaited sets Waited of a lease whose TTL began after its client's request had arrived.
-func stampWaited(l *locks.Lease, arrived time.Duration) {
-	if l.State == locks.Held && l.TTLFrom >= arrived {
-		l.Waited, l.WaitedKnown = l.TTLFrom-arrived, true
-	}
-}
-
 // acquire makes attempts until one is answered.
 func (m *Manager) acquire(ctx context.Context, req locks.AcquireRequest, begun time.Duration) (locks.AcquireResult, error) {
 	if req.Token != "" {

@@ -10,12 +10,9 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/locks/term"
-	"lockkeeper/internal/zk"
 )
 
 // Peer reports: other gateways report how their leases ended, and what their administrators do to leases of other
@@ -42,62 +39,10 @@ const (
 	maxDestructions = 256
 )
 
-// peerReports has what gateways report to each other, and the events that wait for it. The monitor guards it.
-type peerReports struct {
-	notices   notices                        // reports of this gateway
-	reports   map[leaseOrPath]*report        // reports by other gateways about contenders that still exist
-	feeds     map[recipe.GatewayID]*peerFeed // gateways that may send reports
-	feedsWake chan struct{}                  // closed when sources changes; nil while no reader waits
-	back      back                           // delayed events
-
-	destructions int // reports of destroyed locks that wait
-
-	// The manager's, which the reports are about.
-	monitor      *monitor
-	follows      bool // this gateway follows its peers
-	clock        zk.Clock
-	port         *term.Port
-	life         *life
-	timers       *timers
-	fleet        *fleet
-	members      *cluster.Members
-	replica      *queues.Replica
-	leases       *leaseTable
-	delays       *delays
-	history      *postmortem.Log
-	observedEnds *postmortem.Log
-	publisher    *publisher
-}
-
 func newPeerReports(m *Manager) peerReports {
 	return peerReports{reports: map[leaseOrPath]*report{}, feeds: map[recipe.GatewayID]*peerFeed{},
 		monitor: &m.monitor, follows: m.opt.PeerReports, clock: m.clock, port: m.port, life: &m.life, timers: &m.timers, fleet: &m.fleet,
 		members: m.members, replica: m.replica, leases: m.leases, delays: &m.delays, history: &m.history, observedEnds: &m.observedEnds, publisher: &m.publisher}
-}
-
-// report is what peers have reported about an end.
-type report struct {
-	ended, sure bool // ended: the lease's gateway reported end; sure: its report is final
-	end         postmortem.End
-	termination *cause        // the reason that an administrator's gateway reported
-	confirmed   bool          // that gateway confirmed the deletion
-	q           *queues.Queue // the contender's queue when the report arrived; nil: the replica had none
-	name        string
-}
-
-// outcome returns why a lease ended, as far as known; own is what this gateway did to it. w may be nil.
-func (w *report) outcome(own *cause) (locks.Reason, string) {
-	switch {
-	case w != nil && w.sure && w.end.Reason() != locks.ReasonRemoved:
-		return w.end.Reason(), w.end.Words
-	case own != nil:
-		return own.reason, own.words
-	case w != nil && w.termination != nil:
-		return w.termination.reason, w.termination.words
-	case w != nil && w.ended:
-		return w.end.Reason(), w.end.Words
-	}
-	return locks.ReasonUnknown, ""
 }
 
 // Receive applies another gateway's reports in their order. It skips invalid ones: a newer release may have sent them.

@@ -16,18 +16,6 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// Targets: the leases and contenders that an administrator's request ends, and which of them it may end.
-//
-// An administrator decides by what a page or a list has shown. Before the request arrives, the lock may have another
-// holder. So a request can name the contenders that were shown, and then affects no others. If a named contender no
-// longer matches the request's state and filters, the request does nothing and returns CodeHolderChanged.
-
-// ends reports whether an administrator's end has that reason. Others decide how a lease ends: what time ends, for
-// example, a heartbeat may revive.
-func (c *cause) ends() bool {
-	return c.reason == locks.ReasonRevoked || c.reason == locks.ReasonDestroyed
-}
-
 // target is a lease, or another program's contender, that is to be ended.
 type target struct {
 	at      queues.Location // a contender of it

@@ -436,3 +436,10 @@ func (a *answers) postmortem(id recipe.LeaseID, p postmortem.End) locks.Postmort
 	}
 	return v
 }
+
+// stampWaited sets Waited of a lease whose TTL began after its client's request had arrived.
+func stampWaited(l *locks.Lease, arrived time.Duration) {
+	if l.State == locks.Held && l.TTLFrom >= arrived {
+		l.Waited, l.WaitedKnown = l.TTLFrom-arrived, true
+	}
+}
