@@ -13,9 +13,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// The monitor, and the parts of a Manager that it guards.
-
-// Bounds.
+// Bounds of waits, and of what is remembered.
 const (
 	// answerWithin bounds how long a request waits while ZooKeeper answers no request at all.
 	// The request then fails with CodeUnavailable or CodeOutcomeUnknown.

@@ -1,15 +1,21 @@
 package manager
 
 import (
+	"container/heap"
 	"context"
+	"slices"
 	"time"
 
+	"github.com/tidwall/btree"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
 )
 
 // The clock loop: what time ends.
@@ -197,4 +203,231 @@ func (d *delays) end(m *Manager, one *delay, now time.Duration) {
 			})
 		}
 	})
+}
+
+// What is due when: the leases' deadlines, and the lock delays of those that have ended.
+
+const (
+	// clockTick is the longest the clock loop sleeps: how soon it notices that
+	// the gateway may speak again.
+	clockTick = 500 * time.Millisecond
+	// lateWake is how late the loop may wake before the time it slept through
+	// counts as blind: heartbeats may wait unread in their sockets.
+	lateWake = time.Second
+	// blindGrace is what each deadline gets besides the blind time, at most,
+	// so that waiting heartbeats are heard first. It is bounded by the TTL, and
+	// small, so that dead clients still expire on a machine that is often late.
+	blindGrace = 15 * time.Second
+	// loadRetry is how long an adopted lease whose data could not be read yet
+	// is kept before it is looked at again.
+	loadRetry = time.Second
+	// expiryWindow bounds the deletions under way that time decided: when very many leases end together, the line to ZooKeeper stays open for
+	// clients, and no expiry is refused (which would give it a whole TTL more).
+	expiryWindow = 2048
+	expiryPause  = 20 * time.Millisecond
+)
+
+// timers are the leases' deadlines, and what the clock loop remembers between ticks.
+type timers struct {
+	deadlines
+	expiring    int           // deletions of expired or unclaimed leases in flight
+	trusted     bool          // at the last look
+	lastTrusted time.Duration // boot: the last time the gateway could speak
+	expected    time.Duration // boot: when the loop meant to wake
+	beat        time.Duration // boot: when it last turned, for Alive
+	wake        chan struct{} // capacity 1
+}
+
+// deadlines is a heap of leases by due time.
+type deadlines struct{ leaseHeap[byDue] }
+
+// next is the earliest due time.
+func (d *deadlines) next() (due time.Duration, ok bool) {
+	if d.Len() == 0 {
+		return 0, false
+	}
+	return d.leases[0].due, true
+}
+
+// pop removes and returns the earliest lease when it is due.
+func (d *deadlines) pop(now time.Duration) *lease {
+	if due, ok := d.next(); !ok || due > now {
+		return nil
+	}
+	return heap.Pop(d).(*lease)
+}
+
+// byDue orders leases by their due time. Leases that are due at one instant go by their ids, so that the order in which
+// they came does not matter.
+type byDue struct{}
+
+func (byDue) less(a, b *lease) bool { return a.due < b.due || a.due == b.due && a.id() < b.id() }
+
+func (byDue) index(l *lease) *int32 { return &l.heapIndex }
+
+// wakeAt makes the loop look again when something is due earlier than it
+// means to wake.
+func (t *timers) wakeAt(due time.Duration) {
+	if due >= t.expected {
+		return
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default: // a wake-up is pending already
+	}
+}
+
+// schedule puts the lease's next due time into the heap. A heartbeat only moves the deadline; the heap is updated when
+// the earlier time is due.
+func (t *timers) schedule(l *lease) {
+	due := l.deadline
+	if l.shrinkAt() != 0 {
+		due = min(due, l.shrinkAt())
+	}
+	if at := l.forceAt(); at != 0 {
+		due = min(due, at)
+	}
+	switch {
+	case l.phase != waiting && l.phase != held:
+		t.deadlines.remove(l)
+	case l.heapIndex < 0:
+		l.due = due
+		t.deadlines.push(l)
+		t.wakeAt(due)
+	case due < l.due:
+		l.due = due
+		t.deadlines.fix(l)
+		t.wakeAt(due)
+	}
+}
+
+// How a lease ends: the deletion of its contenders, or the record that closes it, until the outcome is known.
+
+// deleteRetry is the pause before a refused deletion is tried again.
+const deleteRetry = time.Second
+
+// Lock delay. A held lease that has one is over for its client when its end says
+// so, and its contenders stay in their queues for the delay, so that a client that
+// still believes that it holds the lock can finish before the next one begins.
+//
+// The end of such a lease is a write of its record: closed. From there on the
+// lease is history (its client is answered 410, its end is told), and a delay
+// keeps its place until it deletes the contenders. A gateway that takes it over
+// reads closed before it does anything, never revives the lease (attack 27), and
+// gives the delay again from when it read it: it may become longer that way, never
+// shorter. While the outcome of that write is not known the lease is ending, and
+// no request is answered with success.
+
+// delay is what is left of a lease whose place stays. Guarded by the monitor.
+type delay struct {
+	id       recipe.LeaseID
+	at       []queues.Location // its contenders that are in the replica
+	reason   locks.Reason
+	owner    string
+	token    int64
+	until    time.Duration // boot
+	deleting bool
+}
+
+// delays are ordered by when they are over.
+type delays struct {
+	byID map[recipe.LeaseID]*delay
+	line *btree.BTreeG[*delay]
+	// slots are the contenders of all of them.
+	slots int
+}
+
+func newDelays() delays {
+	return delays{byID: map[recipe.LeaseID]*delay{}, line: btree.NewBTreeGOptions(func(a, b *delay) bool {
+		return a.until < b.until || a.until == b.until && a.id < b.id
+	}, btree.Options{NoLocks: true})}
+}
+
+// next is when the first of them is over.
+func (d *delays) next() (until time.Duration, ok bool) {
+	if first, ok := d.line.Min(); ok {
+		return first.until, true
+	}
+	return 0, false
+}
+
+// put makes it due at a time.
+func (d *delays) put(one *delay, until time.Duration) {
+	d.line.Delete(one)
+	one.until = until
+	d.line.Set(one)
+}
+
+func (d *delays) drop(one *delay) {
+	d.line.Delete(one)
+	delete(d.byID, one.id)
+	d.slots -= len(one.at)
+}
+
+// leave takes those of its contenders out of a delay that are gone.
+func (d *delays) leave(one *delay, gone func(queues.Location) bool) {
+	before := len(one.at)
+	one.at = slices.DeleteFunc(one.at, gone)
+	d.slots -= before - len(one.at)
+	if len(one.at) == 0 {
+		d.drop(one)
+	}
+}
+
+// removed notes that a contender has been deleted. What a listing lacks may come back: it stays in the delay until its
+// deletion is answered.
+func (d *delays) removed(q *queues.Queue, c *recipe.Contender, listed bool) {
+	if one := d.byID[c.LeaseID]; one != nil && c.Ours && !listed {
+		d.leave(one, func(at queues.Location) bool { return at.Queue.Path == q.Path && at.Contender.Name == c.Name })
+	}
+}
+
+// has reports whether a contender stays for a lock delay, as far as this gateway knows: of another gateway's lease, it
+// knows what it has read.
+func (d *delays) has(t *leaseTable, r *queues.Replica, q *queues.Queue, c *recipe.Contender) bool {
+	if !c.Ours || t.byID[c.LeaseID] != nil {
+		return false
+	}
+	if d.byID[c.LeaseID] != nil {
+		return true
+	}
+	i := r.Record(queues.Location{Queue: q, Contender: c}).Node()
+	return i != nil && i.IsRecord && i.Record.Closed != nil
+}
+
+// orphan is an ephemeral lease of a gateway that this one has succeeded.
+type orphan struct {
+	at    []queues.Location
+	ttl   time.Duration // the longest TTL until the record has been read
+	asked time.Duration // boot; last request of its deletion, 0: none
+}
+
+type orphans map[recipe.LeaseID]*orphan
+
+// add records a contender of an orphan.
+func (o orphans) add(port *term.Port, q *queues.Queue, c *recipe.Contender) {
+	one := o[c.LeaseID]
+	if one == nil {
+		one = &orphan{ttl: locks.MaxTTL}
+		o[c.LeaseID] = one
+		port.Read(q.Path+"/"+c.Name, 0, func(data []byte, _ wire.Stat, err error) {
+			if r, ok := record.Parse(data); err == nil && ok {
+				one.ttl = r.LeaseTTL()
+			}
+		})
+	}
+	if !slices.ContainsFunc(one.at, func(at queues.Location) bool { return at.Contender == c }) {
+		one.at = append(one.at, queues.Location{Queue: q, Contender: c})
+	}
+}
+
+func (o orphans) leave(c *recipe.Contender) {
+	one := o[c.LeaseID]
+	if one == nil {
+		return
+	}
+	one.at = slices.DeleteFunc(one.at, func(at queues.Location) bool { return at.Contender == c })
+	if len(one.at) == 0 {
+		delete(o, c.LeaseID)
+	}
 }

@@ -89,7 +89,7 @@
 //
 // # Plain nodes
 //
-// Another program's ephemeral node at the path of a lock's directory is the lock's holder (plain.go).
+// Another program's ephemeral node at the path of a lock's directory is the lock's holder (obstacle.go).
 // Acquires then wait in memory, in no order (obstacle.go).
 //
 // # Settings
