@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/zkreal"
@@ -106,7 +107,7 @@ func TestWhenTheObserversServerIsCutOffGrantsGoOn(t *testing.T) {
 	t.Logf("granted %v after the cut", time.Since(cut))
 	kept.awaitBeat(t, patience)
 	kept.mustNotHaveLost(t)
-	got, a, err := g.Lease(t.Context(), held.LeaseID)
+	got, a, err := g.Lease(t.Context(), held.LeaseID, apitest.Token(held.Token))
 	expect(t, a, err, http.StatusOK, "")
 	sameLease(t, got, held)
 	e.HealPeers(lonely)
@@ -175,7 +176,7 @@ func TestARollingRestartOfTheEnsembleLosesNothing(t *testing.T) {
 		p.mustNotHaveLost(t)
 	}
 	for _, want := range []api.Lease{held, waiting} {
-		got, a, err := g.Lease(t.Context(), want.LeaseID)
+		got, a, err := g.Lease(t.Context(), want.LeaseID, apitest.Token(want.Token))
 		expect(t, a, err, http.StatusOK, "")
 		sameLease(t, got, want)
 	}

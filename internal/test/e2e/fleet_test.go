@@ -79,7 +79,7 @@ func TestASecondGatewaySendsRequestsToTheOwnerAndTakesOverWhenThatOneIsKilled(t 
 	entries := f.children("/lockkeeper/succession")
 	assert.That(t, len(entries) == 1, "succession: %v", entries)
 	for _, want := range leases {
-		got, a, err := two.Lease(t.Context(), want.LeaseID)
+		got, a, err := two.Lease(t.Context(), want.LeaseID, apitest.Token(want.Token))
 		expect(t, a, err, http.StatusOK, "")
 		sameLease(t, got, want)
 	}

@@ -78,7 +78,7 @@ func TestAMoveToAnotherZooKeeperAndBackLosesNoLeaseAndNoPlace(t *testing.T) {
 			}
 		}
 		for _, want := range []api.Lease{lease, first, second, other} {
-			got, a, err := g.Lease(t.Context(), want.LeaseID)
+			got, a, err := g.Lease(t.Context(), want.LeaseID, apitest.Token(want.Token))
 			expect(t, a, err, http.StatusOK, "")
 			want.FencingToken, want.Znode = got.FencingToken, got.Znode // both are of the new ZooKeeper
 			sameLease(t, got, want)

@@ -83,7 +83,7 @@ func TestInAnOutageRequestsAreRefusedQuicklyAndAfterItEverythingIsStillHeld(t *t
 				p.mustNotHaveLost(t)
 			}
 			for _, want := range []api.Lease{held, waiting} {
-				got, a, err := g.Lease(t.Context(), want.LeaseID)
+				got, a, err := g.Lease(t.Context(), want.LeaseID, apitest.Token(want.Token))
 				expect(t, a, err, http.StatusOK, "")
 				sameLease(t, got, want)
 			}

@@ -80,7 +80,7 @@ func TestAKilledGatewayWithoutZooKeeperGoesOnWithinTwoSeconds(t *testing.T) {
 			t.Errorf("round %d: the heartbeat says %+v, the fencing token was %d", round, beat, lease.FencingToken)
 		}
 		for _, want := range []api.Lease{lease, second, third} {
-			got, a, err := g.Lease(t.Context(), want.LeaseID)
+			got, a, err := g.Lease(t.Context(), want.LeaseID, apitest.Token(want.Token))
 			expect(t, a, err, http.StatusOK, "")
 			sameLease(t, got, want)
 		}
