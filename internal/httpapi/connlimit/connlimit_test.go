@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -293,15 +294,11 @@ func TestAServerKeepsToTheBound(t *testing.T) {
 	assert.MustEqual(t, ask(hijacked, "/hijack"), "HTTP/1.1 101")
 	for round := range 10 { // each takes the place of the one before
 		assert.MustEqual(t, ask(kept, "/"), "HTTP/1.1 200", "round %d", round)
+		awaitIdle(t, limiter)
 		kept = dial()
 	}
 	assert.MustEqual(t, ask(kept, "/hijack"), "HTTP/1.1 101")
-	// The server says that a request is over after its client has read the answer.
-	testkit.Eventually(t, 10*time.Second, func() bool {
-		limiter.mu.Lock()
-		defer limiter.mu.Unlock()
-		return limiter.quiet.idle.first != nil
-	}, "the connection that asked last is idle")
+	awaitIdle(t, limiter)
 	third := dial()
 	assert.MustEqual(t, ask(third, "/hijack"), "HTTP/1.1 101")
 	if got := ask(dial(), "/"); got != strings.Repeat("\x00", 12) {
@@ -309,6 +306,16 @@ func TestAServerKeepsToTheBound(t *testing.T) {
 	}
 	s := limiter.State()
 	assert.That(t, s.RefusedOfOneAddress == 1 && s.Displaced != 0, "%+v", s)
+}
+
+// awaitIdle waits until a connection is idle: the server says that a request is over after its client has read the answer.
+func awaitIdle(t *testing.T, limiter *Limiter) {
+	t.Helper()
+	testkit.Eventually(t, 30*time.Second, func() bool {
+		limiter.mu.Lock()
+		defer limiter.mu.Unlock()
+		return limiter.quiet.idle.first != nil
+	}, "the connection that asked last is idle")
 }
 
 func BenchmarkARequest(b *testing.B) {
@@ -388,14 +395,23 @@ func TestAServerOfHTTP2KeepsToTheBound(t *testing.T) {
 	server.Listener = limiter.Listener(server.Listener)
 	server.Start()
 	defer server.Close()
-	client := func() *http.Client {
+	let := sync.OnceFunc(func() { close(release) })
+	defer let()                         // Close waits for the requests
+	client := func() *http.ClientConn { // one connection, where an http.Client may open several
+		t.Helper()
 		transport := &http.Transport{Protocols: new(http.Protocols)}
 		transport.Protocols.SetUnencryptedHTTP2(true)
-		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport}
+		c, err := transport.NewClientConn(t.Context(), "http", server.Listener.Addr().String())
+		assert.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
 	}
-	get := func(c *http.Client, path string) error {
-		response, err := c.Post(server.URL+path, "text/plain", strings.NewReader("body"))
+	get := func(c *http.ClientConn, path string) error {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, strings.NewReader("body"))
+		if err != nil {
+			return err
+		}
+		response, err := c.RoundTrip(request)
 		if err == nil {
 			_, _ = io.ReadAll(response.Body)
 			response.Body.Close()
@@ -411,10 +427,11 @@ func TestAServerOfHTTP2KeepsToTheBound(t *testing.T) {
 	<-arrived
 	for range 5 { // each takes the place of the one before, and none that of the busy one
 		assert.NoError(t, get(client(), "/"))
+		awaitIdle(t, limiter)
 	}
 	s := limiter.State()
 	assert.That(t, s.Open <= 2, "%+v", s)
-	close(release)
+	let()
 	assert.NoError(t, <-waits)
 	assert.NoError(t, <-waits)
 }
