@@ -21,7 +21,7 @@ func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
 		two, third := s.gateway(t), s.gateway(t)
 		third.m.Leave()
 		third.m.mu.Lock()
-		third.m.life.draining = true // it takes over nobody
+		third.m.life.draining = true // it takes over no gateway
 		third.m.mu.Unlock()
 		dead := string(recipe.LeaseID(l.ID).Gateway())
 		s.mu.Lock()

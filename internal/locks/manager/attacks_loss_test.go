@@ -151,7 +151,7 @@ func TestALostAcquireWithoutAKeyLeavesNothing(t *testing.T) {
 		s.loseReply = nil
 		s.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that nobody can use")
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that no client can use")
 		g.mustHold(deploy())
 	})
 }

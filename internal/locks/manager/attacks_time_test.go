@@ -128,7 +128,7 @@ func TestZooKeeperAwayIsAnsweredWithinASecond(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(5 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonReleased)
-		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders of an acquire that nobody was told of")
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders of an acquire whose answer no client got")
 		g.mustHold(deploy())
 	})
 }

@@ -125,7 +125,7 @@ func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 				if !shown {
 					guard.stat.Version--
 				}
-				assert.That(t, err != nil, "the transaction deposes whom it finds")
+				assert.That(t, err != nil, "the transaction deposes the gateway that it finds")
 				return culprit, err
 			}
 			s.mu.Unlock()

@@ -77,7 +77,7 @@ func TestAnEphemeralLeaseEndsAtHandover(t *testing.T) {
 		for _, e := range one.told() {
 			told = told || e.LeaseID == l.ID && e.Reason == string(locks.ReasonGatewayLeft)
 		}
-		assert.That(t, told, "nobody was told why")
+		assert.That(t, told, "no client was told why")
 	})
 }
 

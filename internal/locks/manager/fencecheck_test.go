@@ -150,7 +150,7 @@ func TestAnOwnerThatIsBehindDoesNotCallATokenCurrent(t *testing.T) {
 		g.w.hold()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: a.Znode, Version: -1})
 		assert.Must(t, g.m.Trusted(), "the fence is closed: the scene shows nothing")
-		assert.Must(t, !g.current(a.FencingToken), "a token is called current whose lease somebody has ended")
+		assert.Must(t, !g.current(a.FencingToken), "a token is called current whose lease has ended")
 		g.w.release()
 		synctest.Wait()
 		g.wantFence(a.FencingToken, fenceEnded, a.FencingToken)

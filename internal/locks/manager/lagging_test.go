@@ -41,7 +41,7 @@ func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T)
 		s.announce(zk.NodeAdded, paths[0]) // the server catches up
 		s.mu.Unlock()
 		time.Sleep(time.Second)
-		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that nobody can use")
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that no client can use")
 		g.mustHold(deploy())
 	})
 }

@@ -85,7 +85,7 @@ func TestEndsWaitUntilItIsKnownWhoWantsToBeTold(t *testing.T) {
 		go func() { released <- g.release(l) }()
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
-		assert.Must(t, len(s.names("/lockkeeper/locks/deploy")) == 1, "ended, and nobody knows who wants to be told")
+		assert.Must(t, len(s.names("/lockkeeper/locks/deploy")) == 1, "ended, and no record says where to deliver the end")
 		_, err := g.heartbeat(l)
 		wantCode(t, err, locks.CodeUnavailable)
 		g.outbox.with(func() { g.outbox.stale = false })
@@ -232,7 +232,7 @@ func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
 		}
 		n := other.outbox.adopted - adopted
 		assert.That(t, n >= 2, "it is looked %d times for what was left: when its gateway is gone, and by the successor", n)
-		assert.That(t, other.m.Delivers(l.ID), "nobody delivers what the dead gateway left")
+		assert.That(t, other.m.Delivers(l.ID), "no gateway delivers what the dead one left")
 	})
 }
 
@@ -448,7 +448,7 @@ func TestAnEndOutlivesItsSession(t *testing.T) {
 			if !slices.Equal(s.outbox(), []string{l.ID}) || len(s.names("/lockkeeper/locks/deploy")) != 0 || len(g.outbox.gone) != 0 {
 				t.Errorf("persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
 			}
-			assert.That(t, g.m.Delivers(l.ID) && g.outbox.adopted >= 2, "persisted %v: nobody looks for it", persisted)
+			assert.That(t, g.m.Delivers(l.ID) && g.outbox.adopted >= 2, "persisted %v: no gateway looks for it", persisted)
 		})
 	}
 }

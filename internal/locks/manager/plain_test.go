@@ -313,7 +313,7 @@ func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		assert.That(t, refused, "nobody removed it")
+		assert.That(t, refused, "no administrator removed it")
 		if names := s.names("/theirs"); len(names) != 0 {
 			t.Errorf("left in the lock root: %v", names)
 		}

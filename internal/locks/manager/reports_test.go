@@ -188,7 +188,7 @@ func TestAnEndIsToldAtMostASecondLateWhenTheReportDoesNotCome(t *testing.T) {
 			}
 		}
 		_, err := two.postmortem(l)
-		assert.That(t, err != nil, "a postmortem of what nobody has told")
+		assert.That(t, err != nil, "a postmortem of an end that no gateway reported")
 		stream.stalled.Store(false)
 		time.Sleep(time.Second)
 		assert.Equal(t, two.mustPostmortem(l).Reason, locks.ReasonReleased, "the word that came late is not remembered")
@@ -206,7 +206,7 @@ func TestNothingIsHeldBackWhereNobodyElseCanKnow(t *testing.T) {
 		wantWords(t, one.tells(endTypes...), "lease.removed removed")
 		two := s.gateway(t)
 		l = two.mustHold(deploy())
-		time.Sleep(connectWithin) // nobody follows it: it has no address that works
+		time.Sleep(connectWithin) // no gateway follows it: it has no address that works
 		two.mustRelease(l)
 		wantWords(t, one.tells(endTypes...), "lease.removed removed", "lease.removed unknown")
 	})
@@ -408,7 +408,7 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 		one.m.mu.Lock()
 		kept := len(one.m.notices.line)
 		one.m.mu.Unlock()
-		assert.That(t, kept <= 0, "%d notices are kept though nobody follows", kept)
+		assert.That(t, kept <= 0, "%d notices are kept though no gateway follows", kept)
 		ids, at := told("")
 		assert.That(t, slices.Equal(ids, want), "%d ends told, want %d", len(ids), len(want))
 		end(3)

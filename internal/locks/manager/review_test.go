@@ -350,7 +350,7 @@ func TestATryIsAnsweredThoughOnlyTheObserverIsAway(t *testing.T) {
 		assert.Must(t, p.finished(), "a try that is not answered within 15 s")
 		g.w.reconnect()
 		time.Sleep(5 * time.Second)
-		assert.That(t, p.err == nil || len(s.names("/lockkeeper/locks/deploy")) == 0, "a contender that nobody can use")
+		assert.That(t, p.err == nil || len(s.names("/lockkeeper/locks/deploy")) == 0, "a contender that no client can use")
 		checkAll(t, s, g)
 	})
 }

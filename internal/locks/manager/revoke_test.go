@@ -53,7 +53,7 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 		for i, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
 			seen := one.look(l)
-			assert.MustEqual(t, one.asked(l), locks.Revocation{}, "nobody has asked, and its holder is told")
+			assert.MustEqual(t, one.asked(l), locks.Revocation{}, "no administrator has asked, and its holder is told")
 			lock, err := one.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
 			assert.NoError(t, err)
 			polled := make(chan *locks.Revocation, 2)

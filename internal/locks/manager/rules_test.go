@@ -263,7 +263,7 @@ func TestAContenderOfOursThatNobodyKnowsIsEnded(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + name.Prefix(),
 			Data: []byte(`{"v":1,"ttl_ms":86400000}`)})
 		time.Sleep(time.Second)
-		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that nobody can use")
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that no client can use")
 		g.mustHold(deploy())
 	})
 }

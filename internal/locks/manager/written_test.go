@@ -24,7 +24,7 @@ func (g *gate) mustBeatFor(l locks.Lease, state locks.State) locks.Heartbeat {
 	g.t.Helper()
 	beat, err := g.beatFor(l)
 	assert.Must(g.t, err == nil && beat.State == state && beat.LeaseID == l.ID, "%+v %v, want %s", beat, err, state)
-	assert.Must(g.t, state != locks.Held || g.m.StillValid(beat.Term), "nobody vouches for it")
+	assert.Must(g.t, state != locks.Held || g.m.StillValid(beat.Term), "no session confirms it")
 	synctest.Wait()
 	return beat
 }
