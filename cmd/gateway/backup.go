@@ -32,7 +32,7 @@ func (backupCommand) Help() string {
   gateway backup --data-dir ./lockkeeper-data --output lockkeeper.backup
 
 The file is checked before it gets its name. It holds the secret of the lease tokens: who can read it can end every lease.
-What a restore brings back, and what it cannot know: docs/backup.md.`
+What a restore brings back, and what it cannot know: docs/operate/backup.md.`
 }
 
 // run makes a copy of the store, from the gateway that has it or, when none
@@ -127,7 +127,7 @@ func (restoreCommand) Help() string {
 
 Leases that the backup has go on with their tokens, also those that ended since; leases given since are unknown. Fencing
 tokens begin above every one that may have been given, so what they protect stays safe. Never start a gateway on the old
-data again. docs/backup.md says it step by step.`
+data again. docs/operate/backup.md says it step by step.`
 }
 
 // run makes a store of a backup.

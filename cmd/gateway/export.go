@@ -31,7 +31,7 @@ func (exportCommand) Help() string {
 Leases, places in the queues, lease tokens and idempotency keys go on with the next gateway on the new ZooKeeper; fencing
 tokens rise. The file holds the secret of the lease tokens: who can read it can end every lease. Nothing is changed where
 it comes from. Keep gateways from starting there again: two ZooKeepers would grant the same locks.
---zk in place of --data-dir exports from there. docs/moving-to-an-ensemble.md goes through it step by step.`
+--zk in place of --data-dir exports from there. docs/operate/moving-to-an-ensemble.md goes through it step by step.`
 }
 
 // run exports from the ZooKeeper or the data directory that the configuration names.

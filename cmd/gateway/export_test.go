@@ -179,7 +179,7 @@ func TestAnExportNeverGoesToATerminal(t *testing.T) {
 
 func TestHelpOfExportAndImportIsEnoughToStart(t *testing.T) {
 	for name, parts := range map[string][]string{
-		"export": {"--data-dir", "--output", "--leave-foreign", "secret", "docs/moving-to-an-ensemble.md", "gateway import --zk"},
+		"export": {"--data-dir", "--output", "--leave-foreign", "secret", "docs/operate/moving-to-an-ensemble.md", "gateway import --zk"},
 		"import": {"--zk", "--input", "--replace-partial", "--root", "interrupted"},
 	} {
 		code, stdout, _ := command(t, name, "--help")

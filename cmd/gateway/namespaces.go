@@ -10,7 +10,7 @@ import (
 
 const (
 	namespaceHint = "for example --namespace python=/app/locks:kazoo; the dialects are native (the default), curator-rw, kazoo, all and custom"
-	customHint    = "for example --namespace 'app=/app/locks:custom exclusive={id}-W- shared={id}-R-'; docs/namespaces.md has the rules"
+	customHint    = "for example --namespace 'app=/app/locks:custom exclusive={id}-W- shared={id}-R-'; docs/operate/namespaces.md has the rules"
 )
 
 // namespaces reads --namespace: NAME=ROOT[:DIALECT]. A colon in the last part of

@@ -8,7 +8,7 @@ type HazardCode string
 // Hazard is a property of a lock that a person should know. A lock has at most one per code and programs.
 type Hazard struct {
 	Code     HazardCode
-	Programs []string // that do not wait, as docs/interop.md names them; nil where none are concerned; immutable
+	Programs []string // that do not wait, as docs/operate/interop.md names them; nil where none are concerned; immutable
 	Detail   string   // what happens, and what to do
 }
 

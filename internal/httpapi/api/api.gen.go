@@ -1211,7 +1211,7 @@ type Event struct {
 	// Path Of `node.*`: path of the znode.
 	Path string `json:"path,omitempty"`
 
-	// Code The kind of hazard. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
 	// locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code,omitempty"`
 
@@ -1221,7 +1221,7 @@ type Event struct {
 	// Detail The text of the request that asked a holder to release, or ended a lease or lock; for a hazard or a full outbox what it means and what to do.
 	Detail string `json:"detail,omitempty"`
 
-	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/interop.md
+	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/operate/interop.md
 	// has their names; new ones may come.
 	//
 	//
@@ -1342,11 +1342,11 @@ type GatewayList struct {
 
 // Hazard Something about a lock that a person should know.
 type Hazard struct {
-	// Code The kind of hazard. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
 	// locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code"`
 
-	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/interop.md
+	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/operate/interop.md
 	// has their names; new ones may come.
 	//
 	//
@@ -1357,11 +1357,11 @@ type Hazard struct {
 	Detail string `json:"detail"`
 }
 
-// HazardCode The kind of hazard. docs/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+// HazardCode The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
 // locks that have each. A lock has at most one hazard with the same code and programs.
 type HazardCode string
 
-// HazardPrograms The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/interop.md
+// HazardPrograms The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/operate/interop.md
 // has their names; new ones may come.
 //
 // Example: ["curator-mutex","kazoo-lock"]

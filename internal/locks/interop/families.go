@@ -8,7 +8,7 @@ import (
 )
 
 // Programs that share a directory wait only for the names that they know. The rules of their sources tell which names
-// those are. docs/interop.md has the rules, and a table of what they amount to.
+// those are. docs/operate/interop.md has the rules, and a table of what they amount to.
 
 // family is a recipe of another program, as far as the names of its contenders tell.
 type family uint8
@@ -39,7 +39,7 @@ const (
 
 // known is what is known of each family.
 var known = [families]struct {
-	id            string // in the API, and in docs/interop.md
+	id            string // in the API, and in docs/operate/interop.md
 	program, kind string // as Recipe tells them
 	says          string // who it is, in a sentence
 	ignores       string // the verb for what it does about contenders that it does not wait for

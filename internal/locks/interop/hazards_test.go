@@ -53,10 +53,10 @@ func lockWith(d *recipe.Naming, names ...string) *queue {
 	return q
 }
 
-// readPage is what docs/interop.md has in its tables with that title of the first column: rows of cells without backquotes,
+// readPage is what docs/operate/interop.md has in its tables with that title of the first column: rows of cells without backquotes,
 // the titles first.
 func readPage(t *testing.T, title string) (rows [][]string) {
-	page, err := os.ReadFile("../../../docs/interop.md")
+	page, err := os.ReadFile("../../../docs/operate/interop.md")
 	assert.NoError(t, err)
 	inside := false
 	for line := range strings.Lines(string(page)) {

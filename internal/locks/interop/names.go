@@ -67,7 +67,7 @@ func Recipe(name string) (program, kind string) {
 			return "kazoo", "read lock"
 		}
 		if strings.Contains(name, "-lock-") {
-			return "kazoo", "named lock" // a Lock with Curator's names: docs/interop.md
+			return "kazoo", "named lock" // a Lock with Curator's names: docs/operate/interop.md
 		}
 		return "kazoo", "lock" // Lock, WriteLock, Election
 	case recipeName.MatchString(name):

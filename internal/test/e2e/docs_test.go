@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,33 +20,29 @@ import (
 // gateway that has just been started with its defaults.
 func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob("../../../docs/*.md")
-	assert.NoError(t, err)
-	for _, page := range append(pages, "../../../README.md") {
-		text, err := os.ReadFile(page)
-		assert.NoError(t, err)
-		list := examples(string(text))
+	for page, text := range documents(t) {
+		list := examples(text)
 		if len(list) == 0 {
-			assert.That(t, filepath.Base(page) != "README.md", "the README has no curl line")
+			assert.That(t, page != "README.md", "the README has no curl line")
 			continue
 		}
-		t.Run(filepath.Base(page), func(t *testing.T) {
+		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			addr, chroot := zkreal.SharedT(t)
 			g := newGateway(t, addr+chroot)
 			g.flags = []string{"--zk=" + g.zk, "--listen=" + g.listen, "--log-format=json"}
-			if filepath.Base(page) == "namespaces.md" {
+			if page == "docs/operate/namespaces.md" {
 				g.flags = append(g.flags, "--namespace=python=/app/locks:kazoo", "--namespace=hosts=/hosts:custom exclusive={id}-W- shared={id}-R-")
 			}
 			var hook *docReceiver
-			if filepath.Base(page) == "webhooks.md" {
+			if page == "docs/webhooks.md" {
 				hook = startDocReceiver(t)
 				g.flags = append(g.flags, "--webhook-allow=127.0.0.1")
 			}
 			g.start()
 			g.awaitServing()
 			addresses := []string{"localhost:8080", g.listen, "127.0.0.1:8080", g.listen}
-			if name := filepath.Base(page); name == "fencing.md" {
+			if page == "docs/guides/fencing-at-a-proxy.md" {
 				addresses = append(addresses, "localhost:8081", startNginx(t, g.listen, newApp(t).listen))
 			}
 			if hook != nil {
@@ -55,7 +52,7 @@ func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 			}
 			ran := runExamples(t, list, addresses...)
 			if hook != nil {
-				hook.check(t, string(text))
+				hook.check(t, text)
 			}
 			for i, r := range ran {
 				if err := r.check(&list[i]); err != nil {
@@ -64,6 +61,24 @@ func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// documents are the README and the pages of docs/, by their paths.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	const root = "../../.."
+	pages := map[string]string{}
+	add := func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		pages[filepath.ToSlash(path[len(root)+1:])] = string(text)
+		return err
+	}
+	assert.NoError(t, filepath.WalkDir(root+"/docs", add))
+	assert.NoError(t, filepath.WalkDir(root+"/README.md", add))
+	return pages
 }
 
 // outcome is what became of one example.

@@ -54,14 +54,14 @@ func (a *app) passed() []string {
 // nginxBlock is the configuration in a page.
 var nginxBlock = regexp.MustCompile("(?s)```nginx\n(.*?)```")
 
-// startNginx runs Debian's nginx with the configuration of docs/fencing.md, between the gateway and what the lock protects,
+// startNginx runs Debian's nginx with the configuration of docs/guides/fencing-at-a-proxy.md, between the gateway and what the lock protects,
 // and tells where it listens.
 func startNginx(t testing.TB, gateway, app string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/fencing.md")
+	page, err := os.ReadFile("../../../docs/guides/fencing-at-a-proxy.md")
 	assert.NoError(t, err)
 	block := nginxBlock.FindSubmatch(page)
-	assert.Must(t, block != nil, "docs/fencing.md has no configuration of nginx")
+	assert.Must(t, block != nil, "docs/guides/fencing-at-a-proxy.md has no configuration of nginx")
 	listen := freeAddr(t)
 	server := string(block[1])
 	for written, there := range map[string]string{"127.0.0.1:8081": listen, "127.0.0.1:8080": gateway, "127.0.0.1:9000": app} {

@@ -53,7 +53,7 @@ systemctl() { kill "$GATEWAY"; wait "$GATEWAY"; GATEWAY=; }
 
 func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 	t.Parallel()
-	const page = "../../../docs/moving-to-an-ensemble.md"
+	const page = "../../../docs/operate/moving-to-an-ensemble.md"
 	text, err := os.ReadFile(page)
 	assert.NoError(t, err)
 	listen := freeAddr(t)

@@ -1,56 +1,53 @@
 package e2e
 
 import (
-	"os"
 	"strings"
 	"testing"
 
 	"lockkeeper/internal/test/assert"
 )
 
-// capabilities are what a library offers, by the headings under which docs/recipes.md has them.
+// capabilities are what a library offers, by the pages of docs/from and the headings under which they have them.
 var capabilities = map[string][]string{
-	"Curator / InterProcessMutex": {"acquire()", "acquire(time, unit)", "acquire() once more", "release()", "isAcquiredInThisProcess()",
+	"curator.md / InterProcessMutex": {"acquire()", "acquire(time, unit)", "acquire() once more", "release()", "isAcquiredInThisProcess()",
 		"isOwnedByCurrentThread()", "getParticipantNodes()", "getLockNodeBytes()", "withProtection()"},
-	"Curator / Revocable": {"makeRevocable(listener)", "makeRevocable(listener, executor)", "attemptRevoke(path)"},
-	"Curator / InterProcessReadWriteLock": {"readLock().acquire()", "readLock().acquire(time, unit)", "writeLock().acquire()", "writeLock().release()", "readLock().release()",
+	"curator.md / Revocable": {"makeRevocable(listener)", "makeRevocable(listener, executor)", "attemptRevoke(path)"},
+	"curator.md / InterProcessReadWriteLock": {"readLock().acquire()", "readLock().acquire(time, unit)", "writeLock().acquire()", "writeLock().release()", "readLock().release()",
 		"downgrade", "readLock().getParticipantNodes()", "writeLock().getParticipantNodes()", "new InterProcessReadWriteLock(client, path, data)"},
-	"Curator / InterProcessSemaphoreV2": {"acquire()", "acquire(3)", "acquire(time, unit)", "acquire(qty, time, unit)", "returnLease(lease)", "returnAll(leases)",
+	"curator.md / InterProcessSemaphoreV2": {"acquire()", "acquire(3)", "acquire(time, unit)", "acquire(qty, time, unit)", "returnLease(lease)", "returnAll(leases)",
 		"Lease.close()", "Lease.getData()", "Lease.getNodeName()", "setNodeData(data)", "getParticipantNodes()", "sharedCount"},
-	"Curator / InterProcessMultiLock": {"new InterProcessMultiLock(client, paths).acquire()", "new InterProcessMultiLock(locks)", "acquire(time, unit)", "release()", "isAcquiredInThisProcess()"},
-	"Curator / LeaderLatch": {"start()", "await()", "await(timeout, unit)", "hasLeadership()", "getState()", "getOurPath()", "getLeader()", "getParticipants()", "getId()",
+	"curator.md / InterProcessMultiLock": {"new InterProcessMultiLock(client, paths).acquire()", "new InterProcessMultiLock(locks)", "acquire(time, unit)", "release()", "isAcquiredInThisProcess()"},
+	"curator.md / LeaderLatch": {"start()", "await()", "await(timeout, unit)", "hasLeadership()", "getState()", "getOurPath()", "getLeader()", "getParticipants()", "getId()",
 		"addListener(listener)", "isLeader()", "notLeader()", "close()"},
-	"HBase / InterProcessLock": {"acquire()", "tryAcquire(-1)", "tryAcquire(timeoutMs)", "release()", "visitLocks(handler)", "handleMetadata(ownerMetadata): told to the blocked"},
-	"HBase / InterProcessReadWriteLock": {"readLock(metadata).acquire()", "writeLock(metadata).acquire()", "readLock(metadata).visitLocks(handler)", "reapExpiredLocks(expireTimeoutMs)",
+	"hbase.md / InterProcessLock": {"acquire()", "tryAcquire(-1)", "tryAcquire(timeoutMs)", "release()", "visitLocks(handler)", "handleMetadata(ownerMetadata): told to the blocked"},
+	"hbase.md / InterProcessReadWriteLock": {"readLock(metadata).acquire()", "writeLock(metadata).acquire()", "readLock(metadata).visitLocks(handler)", "reapExpiredLocks(expireTimeoutMs)",
 		"readLock(metadata).reapAllLocks(): of this type alone", "writeLock(metadata).reapAllLocks()"},
-	"ZooKeeper's recipes / WriteLock":               {"lock()", "unlock()", "isOwner()", "getId()", "LockListener.lockAcquired()", "LockListener.lockReleased()", "setLockListener(listener)", "dump of the nodes"},
-	"ZooKeeper's recipes / Leader election":         {"start(), with a wait after each leader", "getLeaderHostName()", "stop()"},
-	"bigdata / ZLock":                               {"lock()", "lock(timeout, unit)", "unlock()", "unlock() by anyone entitled", "isLockHeld()", "getQueue()", "getLockRequestZNode()", "destroyLock()"},
-	"The locks of the ZooKeeper books / Exclusive":  {"create an ephemeral sequential znode", "watch the znode before", "delete the znode", "a recoverable error", "the simple lock"},
-	"The locks of the ZooKeeper books / Read-write": {"a read lock", "a write lock", "unlock"},
+	"zookeeper-recipes.md / WriteLock":                                  {"lock()", "unlock()", "isOwner()", "getId()", "LockListener.lockAcquired()", "LockListener.lockReleased()", "setLockListener(listener)", "dump of the nodes"},
+	"zookeeper-recipes.md / Leader election":                            {"start(), with a wait after each leader", "getLeaderHostName()", "stop()"},
+	"zookeeper-recipes.md / ZLock of bigdata":                           {"lock()", "lock(timeout, unit)", "unlock()", "unlock() by anyone entitled", "isLockHeld()", "getQueue()", "getLockRequestZNode()", "destroyLock()"},
+	"zookeeper-recipes.md / The exclusive lock of the ZooKeeper books":  {"create an ephemeral sequential znode", "watch the znode before", "delete the znode", "a recoverable error", "the simple lock"},
+	"zookeeper-recipes.md / The read-write lock of the ZooKeeper books": {"a read lock", "a write lock", "unlock"},
 }
 
 // That the lines do what they say is TestTheDocumentedCurlLinesDoWhatThePagesSay.
 func TestEveryCapabilityOfTheOtherLibrariesHasACurlLine(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/recipes.md")
-	assert.NoError(t, err)
-	// What stands in comments right above a command, by its headings.
+	// What stands in comments right above a command, by its page and heading.
 	described := map[string]string{}
-	var library, part, words string
-	for line := range strings.Lines(string(page)) {
-		line = strings.TrimSpace(line)
-		if name, ok := strings.CutPrefix(line, "## "); ok {
-			library = name
-		} else if name, ok := strings.CutPrefix(line, "### "); ok {
-			part = name
-		} else if comment, ok := strings.CutPrefix(line, "# "); ok {
-			words += comment + "\n"
-		} else {
-			if command.MatchString(line) {
-				described[library+" / "+part] += words
+	for name, text := range documents(t) {
+		var part, words string
+		for line := range strings.Lines(text) {
+			line = strings.TrimSpace(line)
+			if heading, ok := strings.CutPrefix(line, "## "); ok {
+				part = heading
+			} else if comment, ok := strings.CutPrefix(line, "# "); ok {
+				words += comment + "\n"
+			} else {
+				if from, ok := strings.CutPrefix(name, "docs/from/"); ok && command.MatchString(line) {
+					described[from+" / "+part] += words
+				}
+				words = ""
 			}
-			words = ""
 		}
 	}
 	for heading, names := range capabilities {

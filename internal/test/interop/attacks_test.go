@@ -276,7 +276,7 @@ func TestNoLeaseStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
 	}
 }
 
-// What docs/interop.md says of programs that meet in one directory without us.
+// What docs/operate/interop.md says of programs that meet in one directory without us.
 func TestOtherProgramsAmongThemselves(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct{ holder, next, what string }{

@@ -1,5 +1,5 @@
 // Package interop has no code but tests: the locks of other programs and the gateway's leases in the same queues, on
-// Debian's ZooKeeper. docs/interop.md is what they verify.
+// Debian's ZooKeeper. docs/operate/interop.md is what they verify.
 //
 // The programs are Curator 5.4 and the WriteLock of ZooKeeper's own recipes (testdata/Worker.java), Kazoo 2.8
 // (testdata/worker.py), and go-zookeeper's Lock (this test binary, started again). HBase cannot run here: the Go program

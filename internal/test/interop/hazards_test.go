@@ -16,10 +16,10 @@ import (
 	"lockkeeper/internal/test/testkit"
 )
 
-// pageTable is a table of docs/interop.md, by its first column's title: each row's cells without backquotes. internal/locks
+// pageTable is a table of docs/operate/interop.md, by its first column's title: each row's cells without backquotes. internal/locks
 // holds these tables against its rules.
 func pageTable(t *testing.T, title string) (rows [][]string) {
-	page, err := os.ReadFile("../../../docs/interop.md")
+	page, err := os.ReadFile("../../../docs/operate/interop.md")
 	assert.NoError(t, err)
 	_, table, _ := strings.Cut(string(page), "| `"+title+"` |")
 	table, _, _ = strings.Cut(table, "\n\n")

@@ -10,7 +10,7 @@ import (
 )
 
 // tablePath is the page whose table these tests verify: each cell is a pair.
-const tablePath = "../../../docs/interop.md"
+const tablePath = "../../../docs/operate/interop.md"
 
 // pair is a namespace's dialect and a mode of ours, a kind of client, and what the table says of the two.
 type pair struct {

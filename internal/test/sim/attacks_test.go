@@ -14,7 +14,7 @@ import (
 )
 
 // Each test makes one interleaving happen which broke an earlier version of the design, makes sure that it did happen, and
-// holds what follows against the promises. docs/robustness.md has the table.
+// holds what follows against the promises. docs/internals/robustness.md has the table.
 
 func TestAttack01AFollowerThatIsCutOffKeepsNoHeartbeatAlive(t *testing.T) {
 	play(t, sessionOutlivesWindow, 2, 2, func(s *scene) {

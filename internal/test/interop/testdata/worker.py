@@ -17,7 +17,7 @@ client = None
 
 
 class NamedLock(Lock):
-    """Kazoo's Lock with the names of Curator's mutex and go-zookeeper's: docs/interop.md."""
+    """Kazoo's Lock with the names of Curator's mutex and go-zookeeper's: docs/operate/interop.md."""
     _NODE_NAME = "-lock-"
     _EXCLUDE_NAMES = ["-lock-"]
 
