@@ -122,7 +122,7 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 // obstacle returns the queue that blocks the wants, or nil, and the error code for it.
 // That is code, or the code of another program's semaphore or mark, which no lease can join.
 func (a *acquisition) obstacle(wants []locks.Want, code locks.Code) (*queues.Queue, locks.Code) {
-	if q := invalidAmong(a.m.replica, wants, a.m.clock.Now().Boot()); q != nil {
+	if q := invalidAmong(a.m.replica, wants, a.m.clock); q != nil {
 		return q, locks.CodeLockInvalid
 	}
 	if q := semaphoreAmong(a.m.replica, wants); q != nil {
@@ -156,7 +156,8 @@ type acquiringLease struct {
 
 // await waits until the lease's state answers the request.
 func (a *acquisition) await(l *lease, replayed bool) (locks.AcquireResult, error) {
-	w := acquiringLease{acquisition: a, l: l, replayed: replayed, begun: a.m.clock.Now().Boot()}
+	now := a.m.clock.Now().Boot()
+	w := acquiringLease{acquisition: a, l: l, replayed: replayed, begun: now}
 	m, ctx, req := a.m, a.ctx, &a.req
 	l.listeners++
 	m.requests.acquiring++
@@ -169,7 +170,7 @@ func (a *acquisition) await(l *lease, replayed bool) (locks.AcquireResult, error
 	stall := time.NewTimer(answerWithin)
 	defer stall.Stop()
 	for {
-		if w.answer(m.clock.Now().Boot()) {
+		if w.answer(now) {
 			return w.result, w.err
 		}
 		if !l.positionKnown() || !l.recordState.loaded() || l.phase == ending || w.over || req.Wait == 0 {
@@ -192,6 +193,7 @@ func (a *acquisition) await(l *lease, replayed bool) (locks.AcquireResult, error
 		if stuck {
 			l.checkUnseen(m)
 		}
+		now = m.clock.Now().Boot()
 	}
 }
 

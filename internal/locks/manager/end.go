@@ -96,13 +96,16 @@ func (l *lease) endOvertaken(m *Manager) bool {
 	if l.replacing() {
 		return true // the name to delete is not certain; replaced resumes
 	}
-	if now := m.clock.Now().Boot(); l.timed() && l.deadline > now {
-		// A heartbeat was read after an earlier attempt, or while the end waited. Deleting at the version read with it
-		// would discard the heartbeat.
-		l.revive(m, now)
-		return true
-	} else if l.forced() && l.forceAt() == 0 {
-		l.reviveForced(m, now) // the revocation was withdrawn while the end waited
+	switch {
+	case l.timed():
+		if now := m.clock.Now().Boot(); l.deadline > now {
+			// A heartbeat was read after an earlier attempt, or while the end waited. Deleting at the version read with it
+			// would discard the heartbeat.
+			l.revive(m, now)
+			return true
+		}
+	case l.forced() && l.forceAt() == 0:
+		l.reviveForced(m, m.clock.Now().Boot()) // the revocation was withdrawn while the end waited
 		return true
 	}
 	if _, all := l.gonePart(); all {

@@ -194,10 +194,10 @@ func (m *Manager) suspect(q *queues.Queue) {
 
 // invalidAmong is the first of the locks that is marked as being destroyed, or is such
 // a marker.
-func invalidAmong(replica *queues.Replica, wants []locks.Want, now time.Duration) *queues.Queue {
+func invalidAmong(replica *queues.Replica, wants []locks.Want, clock zk.Clock) *queues.Queue {
 	for i := range wants {
 		if s := replica.Namespaces[wants[i].NS]; s.Marked(wants[i].Lock) {
-			return replica.Queue(s, wants[i].Lock, now)
+			return replica.Queue(s, wants[i].Lock, clock.Now().Boot())
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"time"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
@@ -61,13 +62,17 @@ func (l *lease) recordKnown(m *Manager) (known bool, err *locks.Error) {
 // has waited too long for ZooKeeper is answered late(). The monitor is held, and released while it waits.
 func (r request) untilDone(late func() *locks.Error, step func() (*lease, *locks.Error)) *locks.Error {
 	m, ctx := r.m, r.ctx
-	begun := m.clock.Now().Boot()
+	begun := time.Duration(0) // boot; most requests are answered by the first step, and read no clock here
 	for {
 		l, err := step()
 		if l == nil || err != nil {
 			return err
 		}
-		if m.overdue(begun, m.clock.Now().Boot()) {
+		now := m.clock.Now().Boot()
+		if begun == 0 {
+			begun = now
+		}
+		if m.overdue(begun, now) {
 			return late()
 		}
 		if err := m.sleep(ctx, l.changed(), answerWithin/4); err != nil {
