@@ -46,12 +46,10 @@ func TestOneClientsCyclesAreCountedAndTimed(t *testing.T) {
 		assert.NoError(t, err)
 		// 19 cycles of 5 ms end within 99 ms; the 20th, which ends at 100, does not count.
 		assert.That(t, s.done == 19 && s.elapsed == 99*time.Millisecond, "%d cycles in %v", s.done, s.elapsed)
-		if got := percentileOf(acquiring, 50)(s); got != 0.003 {
-			t.Errorf("an acquire took %v s", got)
-		}
-		if got := percentileOf(releasing, 99)(s); got != 0.002 {
-			t.Errorf("a release took %v s", got)
-		}
+		got := percentileOf(acquiring, 50)(s)
+		assert.That(t, got == 0.003, "an acquire took %v s", got)
+		got = percentileOf(releasing, 99)(s)
+		assert.That(t, got == 0.002, "a release took %v s", got)
 		assert.That(t, len(s.latency[handing]) == 0, "a hand-over without a next client")
 	})
 }
@@ -79,9 +77,8 @@ func TestTwoHoldersOfOneLockEndTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := cycle(t.Context(), []locker{open{}, open{}}, time.Second, 5*time.Millisecond, true)
 		assert.That(t, errors.Is(err, errOverlap), "the run ended with %v", err)
-		if _, err := cycle(t.Context(), []locker{open{}, open{}}, time.Second, 5*time.Millisecond, false); err != nil {
-			t.Errorf("locks of their own: %v", err)
-		}
+		_, err = cycle(t.Context(), []locker{open{}, open{}}, time.Second, 5*time.Millisecond, false)
+		assert.Nil(t, err, "locks of their own")
 	})
 }
 

@@ -52,9 +52,8 @@ func TestTellingLastsFromTheReleaseUntilTheRequestIsRead(t *testing.T) {
 			t.Errorf("told after %v, the last at %v: %v", took, last, err)
 		}
 		r.begin()
-		if took, _, err := r.allTold(t.Context(), time.Minute); err != nil || len(took) != 0 {
-			t.Errorf("a new turn begins with %v, %v", took, err)
-		}
+		took, _, err = r.allTold(t.Context(), time.Minute)
+		assert.That(t, err == nil && len(took) == 0, "a new turn begins with %v, %v", took, err)
 	})
 }
 

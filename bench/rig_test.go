@@ -76,9 +76,8 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 			t.Errorf("%s still runs", name)
 		}
 	}
-	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
+	left, err := os.ReadDir(parent)
+	assert.That(t, err == nil && len(left) == 0, "left behind: %v, %v", left, err)
 }
 
 func TestARigThatCannotStartSaysWhyAndLeavesNothingBehind(t *testing.T) {
@@ -99,9 +98,8 @@ func TestARigThatCannotStartSaysWhyAndLeavesNothingBehind(t *testing.T) {
 				t.Fatal("it started")
 			}
 			assert.That(t, strings.Contains(err.Error(), c.said), "the error does not tell why: %v", err)
-			if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
-				t.Errorf("left behind: %v, %v", left, err)
-			}
+			left, err := os.ReadDir(parent)
+			assert.That(t, err == nil && len(left) == 0, "left behind: %v, %v", left, err)
 		})
 	}
 }

@@ -53,23 +53,19 @@ func TestTheBetterDirectSideIsCompared(t *testing.T) {
 	}}
 	wait := percentileOf(acquiring, 50)
 	for i, want := range []struct{ rate, wait float64 }{{200, 0.001}, {300, 0.001}, {50, 1}} {
-		if got := r.best(i, rate, true); !slices.Equal(got, []float64{want.rate}) {
-			t.Errorf("scenario %d: rates %v, want %v", i, got, want.rate)
-		}
-		if got := r.best(i, wait, false); !slices.Equal(got, []float64{want.wait}) {
-			t.Errorf("scenario %d: waits %v, want %v", i, got, want.wait)
-		}
+		got := r.best(i, rate, true)
+		assert.That(t, slices.Equal(got, []float64{want.rate}), "scenario %d: rates %v, want %v", i, got, want.rate)
+		got = r.best(i, wait, false)
+		assert.That(t, slices.Equal(got, []float64{want.wait}), "scenario %d: waits %v, want %v", i, got, want.wait)
 	}
 }
 
 func TestCountersAreFoundByTheirWholeName(t *testing.T) {
 	mntr := "zk_version\t3.8.0\nzk_max_fsynctime\t9\nzk_cnt_fsynctime_x\t1\nzk_cnt_fsynctime\t21\n"
-	if got, err := counter(mntr, "zk_cnt_fsynctime"); err != nil || got != 21 {
-		t.Errorf("got %v, %v", got, err)
-	}
-	if _, err := counter(mntr, "zk_packets_received"); err == nil {
-		t.Error("a counter that is not there has a value")
-	}
+	got, err := counter(mntr, "zk_cnt_fsynctime")
+	assert.That(t, err == nil && got == 21, "got %v, %v", got, err)
+	_, err = counter(mntr, "zk_packets_received")
+	assert.That(t, err != nil, "a counter that is not there has a value")
 }
 
 func TestProcessorTimeIsOursAndPartOfTheMachines(t *testing.T) {

@@ -51,23 +51,20 @@ func TestABackupComesThroughASocketThatOnlyItsUserCanOpen(t *testing.T) {
 
 			a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler))
 			assert.NoError(t, err)
-			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-				t.Errorf("the socket is %v %v", info, err)
-			}
+			info, err := os.Stat(path)
+			assert.That(t, err == nil && info.Mode().Perm() == 0o600, "the socket is %v %v", info, err)
 			var got bytes.Buffer
 			assert.Nil(t, copyStore(t.Context(), dir, &got))
-			if _, err := disk.Verify(file(t, "backup", got.String(), 0o600)); err != nil {
-				t.Errorf("what came is no store: %v", err)
-			}
+			_, err = disk.Verify(file(t, "backup", got.String(), 0o600))
+			assert.Nil(t, err, "what came is no store")
 			if answer, err := askAdmin(t.Context(), dir, "/other"); err != nil || answer.StatusCode != http.StatusNotFound {
 				t.Errorf("%+v %v", answer, err)
 			} else {
 				answer.Body.Close()
 			}
 			a.close()
-			if _, err := os.Lstat(path); err == nil {
-				t.Error("the socket was left")
-			}
+			_, err = os.Lstat(path)
+			assert.That(t, err != nil, "the socket was left")
 		})
 	}
 }
@@ -81,9 +78,8 @@ func TestAFileInTheSocketsPlaceIsLeftAlone(t *testing.T) {
 		a.close()
 		t.Error("it was replaced")
 	}
-	if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {
-		t.Errorf("it has %q, %v", data, err)
-	}
+	data, err := os.ReadFile(path)
+	assert.That(t, err == nil && string(data) == "mine", "it has %q, %v", data, err)
 }
 
 func TestABackupOfAStoreThatIsDownSaysSo(t *testing.T) {

@@ -26,12 +26,10 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 	_, err := layout.Open(t.Context(), cfg)
 	assert.NoError(t, err)
 	stopped := filepath.Join(dir, "stopped")
-	if code, _, stderr := command(t, "restore", "--input", file(t, "whole", string(copyOf(t, running)), 0o600), "--data-dir", stopped); code != 0 {
-		t.Fatalf("exit %d:\n%s", code, stderr)
-	}
-	if code, _, stderr := command(t, "backup", "--data-dir", stopped, "--output", backup); code != 0 {
-		t.Fatalf("exit %d:\n%s", code, stderr)
-	}
+	code, _, stderr := command(t, "restore", "--input", file(t, "whole", string(copyOf(t, running)), 0o600), "--data-dir", stopped)
+	assert.Must(t, code == 0, "exit %d:\n%s", code, stderr)
+	code, _, stderr = command(t, "backup", "--data-dir", stopped, "--output", backup)
+	assert.Must(t, code == 0, "exit %d:\n%s", code, stderr)
 	for _, c := range []struct {
 		args string
 		code int
@@ -78,11 +76,9 @@ func TestWhatIsOnAReadOnlyDiskCanBeSaved(t *testing.T) {
 	}
 	var said strings.Builder
 	err := &disk.Error{Path: running, Err: &fs.PathError{Op: "open", Path: running, Err: syscall.EROFS}}
-	if code := report(&said, storeProblem(running, err)); code != exitIO || !strings.Contains(said.String(), "gateway restore takes a copy") {
-		t.Errorf("exit %d: %s", code, said.String())
-	}
+	code := report(&said, storeProblem(running, err))
+	assert.That(t, code == exitIO && strings.Contains(said.String(), "gateway restore takes a copy"), "exit %d: %s", code, said.String())
 	to := filepath.Join(dir, "to")
-	if code, _, stderr := command(t, "restore", "--input", file(t, "lockkeeper.db", string(copyOf(t, running)), 0o600), "--data-dir", to); code != 0 {
-		t.Errorf("exit %d: %s", code, stderr)
-	}
+	code, _, stderr := command(t, "restore", "--input", file(t, "lockkeeper.db", string(copyOf(t, running)), 0o600), "--data-dir", to)
+	assert.That(t, code == 0, "exit %d: %s", code, stderr)
 }

@@ -21,9 +21,8 @@ func oneLease(t *testing.T) (addr string, o *zklayout.Offline) {
 	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true}
 	layout, err := zklayout.Open(t.Context(), cfg)
 	assert.NoError(t, err)
-	if o, err = zklayout.OpenOffline(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	o, err = zklayout.OpenOffline(t.Context(), cfg)
+	assert.NoError(t, err)
 	t.Cleanup(o.Close)
 	put(t, o, "/lockkeeper/locks/deploy")
 	put(t, o, "/lockkeeper/locks/deploy/write-v1.lk"+layout.FleetID+"aaaaaaaaaaaaa"+"bbbbbbbbbbbbbbbb-lock-0000000000")
@@ -50,16 +49,13 @@ func TestAnExportIsAPrivateFileThatReplacesNothing(t *testing.T) {
 	assert.NoError(t, err)
 	code, _, stderr = command(t, "export", "--zk", addr, "--output", path)
 	assert.That(t, code == exitUsage && strings.Contains(stderr, "exists"), "over an existing file: exit %d:\n%s", code, stderr)
-	if second, err := os.ReadFile(path); err != nil || !bytes.Equal(first, second) {
-		t.Errorf("the file was changed: %v", err)
-	}
+	second, err := os.ReadFile(path)
+	assert.That(t, err == nil && bytes.Equal(first, second), "the file was changed: %v", err)
 	// What fails leaves no part of a file behind.
-	if code, _, _ := command(t, "export", "--zk", addr, "--root", "/nowhere", "--output", path+"2"); code != exitConfig {
-		t.Errorf("a root that is not there: exit %d", code)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("left in the directory: %v, %v", left, err)
-	}
+	code, _, _ = command(t, "export", "--zk", addr, "--root", "/nowhere", "--output", path+"2")
+	assert.Equal(t, code, exitConfig, "a root that is not there: exit")
+	left, err := os.ReadDir(dir)
+	assert.That(t, err == nil && len(left) == 1, "left in the directory: %v, %v", left, err)
 }
 
 func TestAnExportGoesThroughAPipeIntoAnImport(t *testing.T) {
@@ -85,9 +81,8 @@ func TestADataDirectoryIsExportedAndImportedLikeAZooKeeper(t *testing.T) {
 		"import --data-dir " + dir + "/data --input " + path,
 		"export --data-dir " + dir + "/data --output " + dir + "/2.export",
 	} {
-		if code, _, stderr := command(t, strings.Fields(args)...); code != 0 {
-			t.Fatalf("%s: exit %d:\n%s", args, code, stderr)
-		}
+		code, _, stderr := command(t, strings.Fields(args)...)
+		assert.Must(t, code == 0, "%s: exit %d:\n%s", args, code, stderr)
 	}
 	below := func(path string) (n int64) {
 		t.Helper()
@@ -99,17 +94,15 @@ func TestADataDirectoryIsExportedAndImportedLikeAZooKeeper(t *testing.T) {
 		assert.NoError(t, json.NewDecoder(bytes.NewReader(data)).Decode(&header))
 		return header.TokensBelow
 	}
-	if first, second := below(path), below(dir+"/2.export"); second <= first {
-		t.Errorf("tokens below %d, then below %d", first, second)
-	}
+	first, second := below(path), below(dir+"/2.export")
+	assert.That(t, second > first, "tokens below %d, then below %d", first, second)
 	code, _, stderr := command(t, "import", "--data-dir", dir+"/data", "--input", path)
 	assert.That(t, code == exitConfig && strings.Contains(stderr, "--data-dir"),
 		"into a directory that is in use: exit %d:\n%s", code, stderr)
 	code, _, stderr = command(t, "export", "--data-dir", dir+"/none")
 	assert.That(t, code == exitUsage && strings.Contains(stderr, "has no store"), "from no directory: exit %d:\n%s", code, stderr)
-	if _, err := os.Stat(dir + "/none"); err == nil {
-		t.Error("the export has made a data directory")
-	}
+	_, err := os.Stat(dir + "/none")
+	assert.That(t, err != nil, "the export has made a data directory")
 }
 
 func TestExportAndImportSayWhatIsWrongAndWhatToDo(t *testing.T) {

@@ -63,20 +63,16 @@ func TestTheHealthCheckTakesTheSettingsOfTheServer(t *testing.T) {
 	healthy := served(t, func(http.ResponseWriter, *http.Request) {})
 	noListener := "127.0.0.1:1"
 	config := file(t, "config.yaml", "listen: "+healthy+"\n", 0o600)
-	if code, _, stderr := command(t, "healthcheck", "--config", config); code != 0 {
-		t.Errorf("with a file: exit %d: %s", code, stderr)
-	}
+	code, _, stderr := command(t, "healthcheck", "--config", config)
+	assert.That(t, code == 0, "with a file: exit %d: %s", code, stderr)
 	t.Setenv("LOCKKEEPER_LISTEN", noListener)
-	if code, _, stderr := command(t, "healthcheck", "--config", config); code != 1 || !strings.Contains(stderr, noListener) {
-		t.Errorf("a variable beats the file: exit %d: %s", code, stderr)
-	}
+	code, _, stderr = command(t, "healthcheck", "--config", config)
+	assert.That(t, code == 1 && strings.Contains(stderr, noListener), "a variable beats the file: exit %d: %s", code, stderr)
 	t.Setenv("LOCKKEEPER_LISTEN", healthy)
-	if code, _, stderr := command(t, "healthcheck"); code != 0 {
-		t.Errorf("with a variable: exit %d: %s", code, stderr)
-	}
-	if code, _, stderr := command(t, "healthcheck", "--listen", noListener); code != 1 {
-		t.Errorf("a flag beats the variable: exit %d: %s", code, stderr)
-	}
+	code, _, stderr = command(t, "healthcheck")
+	assert.That(t, code == 0, "with a variable: exit %d: %s", code, stderr)
+	code, _, stderr = command(t, "healthcheck", "--listen", noListener)
+	assert.That(t, code == 1, "a flag beats the variable: exit %d: %s", code, stderr)
 }
 
 func TestTheHealthCheckAsksWhatEveryGatewayAnswers(t *testing.T) {

@@ -72,7 +72,6 @@ func TestTheMemoryIsKnown(t *testing.T) {
 func TestFilesAreThoseOfTheHardLimit(t *testing.T) {
 	var limit syscall.Rlimit
 	assert.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
-	if got := fileLimit(); got != limit.Max {
-		t.Errorf("%d files, the hard limit is %d", got, limit.Max)
-	}
+	got := fileLimit()
+	assert.That(t, got == limit.Max, "%d files, the hard limit is %d", got, limit.Max)
 }

@@ -124,9 +124,8 @@ func TestThePrintedDataDirectoryIsTheOneInForce(t *testing.T) {
 		}
 		// Nothing in that file excludes anything else: what is wrong is the port alone.
 		again := file(t, "again.yaml", stdout, 0o600)
-		if _, _, stderr := command(t, "--config", again, "--listen", "127.0.0.1:99999"); !strings.Contains(stderr, "invalid port") {
-			t.Errorf("%s: with what it prints a gateway says\n%s", args, stderr)
-		}
+		_, _, stderr = command(t, "--config", again, "--listen", "127.0.0.1:99999")
+		assert.That(t, strings.Contains(stderr, "invalid port"), "%s: with what it prints a gateway says\n%s", args, stderr)
 	}
 }
 
@@ -203,9 +202,8 @@ func TestAFlagBeatsAVariableBeatsTheFile(t *testing.T) {
 	}
 	// What it prints is a configuration file.
 	again := file(t, "again.yaml", stdout, 0o600)
-	if code, second, stderr := command(t, "config", "print", "--config", again); code != 0 || !strings.Contains(second, "session-timeout: 30s") {
-		t.Errorf("exit %d: %s\n%s", code, stderr, second)
-	}
+	code, second, stderr := command(t, "config", "print", "--config", again)
+	assert.That(t, code == 0 && strings.Contains(second, "session-timeout: 30s"), "exit %d: %s\n%s", code, stderr, second)
 }
 
 func TestNamespacesComeFromFlagsVariableAndFile(t *testing.T) {
@@ -224,12 +222,10 @@ func TestNamespacesComeFromFlagsVariableAndFile(t *testing.T) {
 		assert.That(t, second == stdout, "%q: printed\n%s\nand then\n%s", args, stdout, second)
 	}
 	t.Setenv("LOCKKEEPER_NAMESPACE", "python=/app/locks:kazoo,java=/curator,"+custom)
-	if _, stdout, _ := command(t, "config", "print"); !strings.Contains(stdout, want) {
-		t.Errorf("from the variable:\n%s", stdout)
-	}
-	if code, stdout, _ := command(t, "config", "print", "--namespace", "a=/b"); code != 0 || !strings.Contains(stdout, "namespace:\n    - a=/b\n") {
-		t.Errorf("a flag does not beat the variable:\n%s", stdout)
-	}
+	_, stdout, _ := command(t, "config", "print")
+	assert.That(t, strings.Contains(stdout, want), "from the variable:\n%s", stdout)
+	code, stdout, _ := command(t, "config", "print", "--namespace", "a=/b")
+	assert.That(t, code == 0 && strings.Contains(stdout, "namespace:\n    - a=/b\n"), "a flag does not beat the variable:\n%s", stdout)
 }
 
 func TestANamespaceFlagIsReadAsWritten(t *testing.T) {
@@ -285,9 +281,8 @@ func TestHelpNamesEveryFlagAndHowToStart(t *testing.T) {
 		assert.That(t, strings.Contains(stdout, part), "--help does not mention %q", part)
 	}
 	assert.That(t, !strings.Contains(stdout, ",...,..."), "--help shows a list of lists")
-	if code, stdout, _ := command(t, "version"); code != 0 || strings.TrimSpace(stdout) == "" {
-		t.Errorf("version: exit %d, %q", code, stdout)
-	}
+	code, stdout, _ = command(t, "version")
+	assert.That(t, code == 0 && strings.TrimSpace(stdout) != "", "version: exit %d, %q", code, stdout)
 }
 
 func TestD26TheVersionIsAFlagToo(t *testing.T) {
@@ -303,9 +298,7 @@ func TestLogTimesAreUTCWithMilliseconds(t *testing.T) {
 		at := time.Date(2026, 11, 21, 12, 0, 0, 790_000_000, time.FixedZone("east", 3600))
 		assert.NoError(t, handler.Handle(t.Context(), slog.NewRecord(at, slog.LevelInfo, "hello", 0)))
 		m := regexp.MustCompile(pattern).FindStringSubmatch(out.String())
-		if m == nil || m[1] != "2026-11-21T11:00:00.790Z" {
-			t.Errorf("%s: %s", format, out.String())
-		}
+		assert.That(t, m != nil && m[1] == "2026-11-21T11:00:00.790Z", "%s: %s", format, out.String())
 	}
 }
 

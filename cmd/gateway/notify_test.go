@@ -86,19 +86,16 @@ func TestTheWatchdogIsFedWhileTheLoopsTurn(t *testing.T) {
 			}
 			return times
 		}
-		if got := fed(30 * time.Second); got < 27 || got > 31 {
-			t.Errorf("fed %d times in ten lives of the watchdog, while it comes up", got)
-		}
+		got := fed(30 * time.Second)
+		assert.That(t, got >= 27 && got <= 31, "fed %d times in ten lives of the watchdog, while it comes up", got)
 		n.ready.Store(nil)
 		n.leave()
-		if got := fed(30 * time.Second); got < 27 || got > 31 {
-			t.Errorf("fed %d times in ten lives of the watchdog, while it hands over", got)
-		}
+		got = fed(30 * time.Second)
+		assert.That(t, got >= 27 && got <= 31, "fed %d times in ten lives of the watchdog, while it hands over", got)
 		still := errors.New("the clock loop has stood still")
 		n.alive.Store(&still)
-		if got := fed(time.Minute); got != 0 {
-			t.Errorf("fed %d times although the loops stand still", got)
-		}
+		got = fed(time.Minute)
+		assert.That(t, got == 0, "fed %d times although the loops stand still", got)
 	})
 }
 
@@ -124,9 +121,8 @@ func TestTheSocketOfTheServiceManagerIsWrittenTo(t *testing.T) {
 	_ = socket.SetReadDeadline(time.Now().Add(30 * time.Second))
 	buf := make([]byte, 4096)
 	size, err := socket.Read(buf)
-	if got := string(buf[:size]); err != nil || got != "READY=1\nSTATUS=serving" {
-		t.Errorf("%v: %q; %s", err, got, complaints.String())
-	}
+	got := string(buf[:size])
+	assert.That(t, err == nil && got == "READY=1\nSTATUS=serving", "%v: %q; %s", err, got, complaints.String())
 	cancel()
 	<-ended
 }

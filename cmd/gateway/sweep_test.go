@@ -10,9 +10,8 @@ import (
 
 func TestASweepListsWhatItWouldDeleteAndThenDeletesIt(t *testing.T) {
 	addr, o := oneLease(t)
-	if _, err := o.Commit(t.Context(), []zk.Op{{Kind: zk.OpSetData, Path: "/lockkeeper/promise_window", Data: []byte(`{"window":"500ms","largest":"500ms"}`), Version: -1}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := o.Commit(t.Context(), []zk.Op{{Kind: zk.OpSetData, Path: "/lockkeeper/promise_window", Data: []byte(`{"window":"500ms","largest":"500ms"}`), Version: -1}})
+	assert.NoError(t, err)
 	put(t, o, "/lockkeeper/locks/deploy/_c_0123456789abcdef0123456789abcdef-lock-0000000001")
 	left := func() int {
 		names, _, err := o.Children(t.Context(), "/lockkeeper/locks/deploy")
@@ -39,9 +38,8 @@ func TestASweepListsWhatItWouldDeleteAndThenDeletesIt(t *testing.T) {
 		"sweep --data-dir /nowhere/that/exists":   {exitUsage, "has no store"},
 		"sweep --zk " + addr + " --dry-run --all": {exitUsage, "--all"},
 	} {
-		if code, _, stderr := command(t, strings.Fields(args)...); code != want.code || !strings.Contains(stderr, want.says) {
-			t.Errorf("%s: exit %d:\n%s", args, code, stderr)
-		}
+		code, _, stderr := command(t, strings.Fields(args)...)
+		assert.That(t, code == want.code && strings.Contains(stderr, want.says), "%s: exit %d:\n%s", args, code, stderr)
 	}
 }
 
@@ -49,14 +47,12 @@ func TestADataDirectoryIsSweptWithoutWaiting(t *testing.T) {
 	addr, _ := oneLease(t)
 	dir := t.TempDir()
 	for _, args := range []string{"export --zk " + addr + " --output " + dir + "/x.export", "import --data-dir " + dir + "/data --input " + dir + "/x.export"} {
-		if code, _, stderr := command(t, strings.Fields(args)...); code != 0 {
-			t.Fatalf("%s: exit %d:\n%s", args, code, stderr)
-		}
+		code, _, stderr := command(t, strings.Fields(args)...)
+		assert.Must(t, code == 0, "%s: exit %d:\n%s", args, code, stderr)
 	}
 	code, stdout, stderr := command(t, "sweep", "--data-dir", dir+"/data")
 	assert.That(t, code == 0 && strings.Count(stdout, "deleted ") == 1 && !strings.Contains(stderr, "waiting"),
 		"exit %d, stdout %q, stderr:\n%s", code, stdout, stderr)
-	if _, stdout, _ = command(t, "sweep", "--data-dir", dir+"/data"); stdout != "" {
-		t.Errorf("once more: %s", stdout)
-	}
+	_, stdout, _ = command(t, "sweep", "--data-dir", dir+"/data")
+	assert.Equal(t, stdout, "", "once more")
 }

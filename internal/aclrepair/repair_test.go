@@ -62,15 +62,13 @@ func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	all := slices.Concat(closed, left)
 	slices.Sort(all)
 	for _, path := range all {
-		if _, err := stranger.Create(path, nil, 0, gozk.WorldACL(gozk.PermAll)); err != nil {
-			t.Fatalf("creating %s: %v", path, err)
-		}
+		_, err := stranger.Create(path, nil, 0, gozk.WorldACL(gozk.PermAll))
+		assert.NoError(t, err, "creating %s", path)
 	}
 	// One is taken away for good before the fleet has an identity.
 	lost := root + "/locks/lost"
-	if _, err := stranger.Create(lost, nil, 0, gozk.DigestACL(gozk.PermAll, "evil", "x")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = stranger.Create(lost, nil, 0, gozk.DigestACL(gozk.PermAll, "evil", "x"))
+	assert.NoError(t, err)
 
 	if report, err := Run(testContext(t), cfg, made); err != nil || report != (Report{}) {
 		t.Errorf("without an identity: %+v, %v", report, err)
@@ -84,21 +82,17 @@ func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	assert.That(t, err == nil && report == want, "%+v, %v; want %+v", report, err, want)
 	take := gozk.DigestACL(gozk.PermAll, "evil", "x")
 	for _, path := range closed {
-		if _, err := stranger.SetACL(path, take, -1); !errors.Is(err, gozk.ErrNoAuth) {
-			t.Errorf("setACL on %s by a stranger: %v, want NoAuth", path, err)
-		}
+		_, err := stranger.SetACL(path, take, -1)
+		assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL on %s by a stranger: %v, want NoAuth", path, err)
 	}
 	for _, path := range []string{root + "/keys/k", root + "/webhooks/w", root + "/outbox/o"} {
-		if _, _, err := stranger.Get(path); !errors.Is(err, gozk.ErrNoAuth) {
-			t.Errorf("a stranger reads %s: %v", path, err)
-		}
+		_, _, err := stranger.Get(path)
+		assert.That(t, errors.Is(err, gozk.ErrNoAuth), "a stranger reads %s: %v", path, err)
 	}
 	for _, path := range left {
-		if _, err := stranger.SetACL(path, take, -1); err != nil {
-			t.Errorf("the ACL of %s, which is not the fleet's, was changed: %v", path, err)
-		}
+		_, err := stranger.SetACL(path, take, -1)
+		assert.Nil(t, err, "the ACL of %s, which is not the fleet's, was changed", path)
 	}
-	if report, err = Run(testContext(t), cfg, layout); err != nil || report.Closed != 0 {
-		t.Errorf("the second time: %+v, %v", report, err)
-	}
+	report, err = Run(testContext(t), cfg, layout)
+	assert.That(t, err == nil && report.Closed == 0, "the second time: %+v, %v", report, err)
 }

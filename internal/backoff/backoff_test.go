@@ -26,9 +26,8 @@ func TestDelaysDoubleUpToTheLastAndStartAgainAfterAReset(t *testing.T) {
 func TestTheSameSourceGivesTheSameDelays(t *testing.T) {
 	a, b := New(rand.NewPCG(1, 2), time.Second, time.Minute), New(rand.NewPCG(1, 2), time.Second, time.Minute)
 	for range 10 {
-		if one, two := a.NextBackOff(), b.NextBackOff(); one != two {
-			t.Errorf("%v and %v", one, two)
-		}
+		one, two := a.NextBackOff(), b.NextBackOff()
+		assert.That(t, one == two, "%v and %v", one, two)
 	}
 	assert.That(t, New(nil, time.Second, time.Second).NextBackOff() <= 2*time.Second, "the runtime's source exceeds the limit")
 }
@@ -36,9 +35,8 @@ func TestTheSameSourceGivesTheSameDelays(t *testing.T) {
 func TestASleepEndsWithItsTimeOrItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		if err := Sleep(t.Context(), time.Second); err != nil || time.Since(began) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
+		err := Sleep(t.Context(), time.Second)
+		assert.That(t, err == nil && time.Since(began) == time.Second, "%v after %v", err, time.Since(began))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := Sleep(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 2*time.Second {

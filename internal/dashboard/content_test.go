@@ -107,9 +107,8 @@ func TestALocksPageShowsItsQueue(t *testing.T) {
 
 func TestTheDirectoryOfAFreeLock(t *testing.T) {
 	assert.Equal(t, dirOf(&locks.Lock{NS: "default", Name: "a"}, "/lockkeeper"), "/lockkeeper/locks/a")
-	if got := dirOf(&locks.Lock{NS: "team", Name: "a"}, "/lockkeeper"); got != "" {
-		t.Errorf("%q, though only the gateway's record knows the root of another namespace", got)
-	}
+	got := dirOf(&locks.Lock{NS: "team", Name: "a"}, "/lockkeeper")
+	assert.That(t, got == "", "%q, though only the gateway's record knows the root of another namespace", got)
 }
 
 func TestEventsAreShownWithAllTheyTell(t *testing.T) {
@@ -117,15 +116,13 @@ func TestEventsAreShownWithAllTheyTell(t *testing.T) {
 		Dir: "/r/a", Name: evil}
 	want := []templates.Happening{{At: now, Event: "lease.expired", FencingToken: 4, Reason: "expired", Detail: evilShown,
 		Who: templates.Who{Owner: evilShown, LeaseID: "lk1", Foreign: true, Program: "kazoo"}}}
-	if diff := cmp.Diff(want, happeningsOf([]*events.Event{e})); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff(want, happeningsOf([]*events.Event{e}))
+	assert.Equal(t, diff, "")
 	pair := &events.Event{Type: events.LockHazard, Time: now, Hazard: &events.Hazard{Code: "programs_ignore_each_other", Programs: []string{"curator-mutex", "kazoo-lock"}}, Detail: "long"}
 	assert.Equal(t, happeningsOf([]*events.Event{pair})[0].Detail, "programs_ignore_each_other curator-mutex kazoo-lock",
 		"a hazard is shown as")
-	if diff := cmp.Diff([]templates.NodeEvent{{At: now, Event: "lease.expired", Path: "/r/a/" + evilShown}}, nodeEventsOf([]*events.Event{e})); diff != "" {
-		t.Error(diff)
-	}
+	diff = cmp.Diff([]templates.NodeEvent{{At: now, Event: "lease.expired", Path: "/r/a/" + evilShown}}, nodeEventsOf([]*events.Event{e}))
+	assert.Equal(t, diff, "")
 }
 
 func TestTheStatusSaysWhatIsWrong(t *testing.T) {

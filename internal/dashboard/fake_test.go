@@ -15,6 +15,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 )
 
 var started = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
@@ -185,7 +186,6 @@ func ids(html string) []string {
 
 func wantIDs(t *testing.T, html string, want ...string) {
 	t.Helper()
-	if got := ids(html); !slices.Equal(got, want) {
-		t.Errorf("fragments %v, want %v in\n%s", got, want, html)
-	}
+	got := ids(html)
+	assert.That(t, slices.Equal(got, want), "fragments %v, want %v in\n%s", got, want, html)
 }

@@ -40,15 +40,13 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 		{ID: "three", Address: "three:8080", State: "silent", Tone: "warn", Seen: "no write for 12 s"},
 		{ID: "two", State: "writing", Tone: "good"}, {ID: "zero", State: "registered", Tone: "good"},
 	}
-	if diff := cmp.Diff(want, c.gateways.Rows); diff != "" {
-		t.Error(diff)
-	}
+	diff := cmp.Diff(want, c.gateways.Rows)
+	assert.Equal(t, diff, "")
 	servers := []templates.ServerRow{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: "0x500000010", Connections: 4},
 		{Address: "b:2181", Mode: "follower", Zxid: "0x50000000e", Lag: "2 behind when last asked"},
 		{Address: "c:2181", Mode: "follower", Zxid: "0x400000099", Lag: "of an earlier leader"}, {Address: "d:2181", Problem: "It cannot be reached."}}
-	if diff := cmp.Diff(servers, c.gateways.Servers); diff != "" {
-		t.Error(diff)
-	}
+	diff = cmp.Diff(servers, c.gateways.Servers)
+	assert.Equal(t, diff, "")
 	body := r.get(t, "/gateways").Body.String()
 	for _, part := range []string{"this one", "three:8080", "successor of 2", "leader", "It cannot be reached."} {
 		assert.That(t, strings.Contains(body, part), "the page lacks %s", part)

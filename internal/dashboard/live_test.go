@@ -206,9 +206,8 @@ func TestAPageThatSaysSomethingIsClosed(t *testing.T) {
 func TestThePageThatClosesIsGone(t *testing.T) {
 	s := newServer(t)
 	p := s.open(t, overview)
-	if err := p.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(soon)); err != nil {
-		t.Fatal(err)
-	}
+	err := p.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(soon))
+	assert.NoError(t, err)
 	testkit.Eventually(t, soon, func() bool { _, viewers := s.inUse(); return viewers == 0 }, "the viewer is forgotten")
 }
 
@@ -357,9 +356,8 @@ func TestManyViewersComeAndGo(t *testing.T) {
 					return
 				}
 				_ = conn.SetReadDeadline(time.Now().Add(soon))
-				if _, _, err := conn.ReadMessage(); err != nil {
-					t.Errorf("read: %v", err)
-				}
+				_, _, err = conn.ReadMessage()
+				assert.Nil(t, err, "read")
 				s.happen("deploy")
 				_ = conn.Close()
 			}

@@ -107,9 +107,8 @@ func TestTheOverviewAsksForOnePageOfWhatWasAskedFor(t *testing.T) {
 	})
 	c, err := r.read(t.Context(), view{page: pageOverview, ns: "team", query: "a", state: locks.LockHeld, cursor: "n1"}, nil)
 	assert.NoError(t, err)
-	if want := (locks.LockFilter{Principal: locks.Anonymous, NS: "team", Contains: "a", State: locks.LockHeld, Limit: pageSize, Cursor: "n1"}); asked != want {
-		t.Errorf("asked for %+v", asked)
-	}
+	want := (locks.LockFilter{Principal: locks.Anonymous, NS: "team", Contains: "a", State: locks.LockHeld, Limit: pageSize, Cursor: "n1"})
+	assert.That(t, asked == want, "asked for %+v", asked)
 	v := c.overview
 	assert.That(t, v.First == "/?ns=team&q=a&state=held" && v.Next == "/?cursor=n2&ns=team&q=a&state=held",
 		"first %s, next %s", v.First, v.Next)

@@ -64,9 +64,8 @@ func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 				time.Sleep(700 * time.Millisecond) // past the pause, before the tick
 				r.fake.holds("first")
 				r.happen("deploy")
-				if html, after := next(t, topic, time.Minute); after > settle+2*events.WakePause || !strings.Contains(html, "first") {
-					t.Errorf("after %v:\n%s", after, html)
-				}
+				html, after := next(t, topic, time.Minute)
+				assert.That(t, after <= settle+2*events.WakePause && strings.Contains(html, "first"), "after %v:\n%s", after, html)
 				before := r.fake.count(c.asks)
 				const span = 10 * time.Second
 				for i := range int(span / time.Millisecond) {
@@ -232,9 +231,8 @@ func TestViewersAndViewsAreBounded(t *testing.T) {
 		}
 		c, err := r.join(deploy)
 		assert.Nil(t, err, "a third viewer of a view that there is")
-		if _, err := r.join(deploy); !errors.Is(err, errNoRoom) {
-			t.Errorf("a fourth viewer: %v", err)
-		}
+		_, err = r.join(deploy)
+		assert.That(t, errors.Is(err, errNoRoom), "a fourth viewer: %v", err)
 		r.leave(b) // its topic lingers
 		d, err := r.join(other)
 		assert.NoError(t, err, "a lingering topic does not make room")
@@ -391,15 +389,13 @@ func TestPollingSharesWhatATopicRendered(t *testing.T) {
 
 func TestWithoutRunThereIsNothingLive(t *testing.T) {
 	d := New(Options{Locks: newFake(), Events: events.New(events.Options{}), Logger: quiet()})
-	if _, err := d.join(deploy); !errors.Is(err, errNotLive) {
-		t.Errorf("before: %v", err)
-	}
+	_, err := d.join(deploy)
+	assert.That(t, errors.Is(err, errNotLive), "before: %v", err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.Nil(t, d.Run(ctx))
-	if _, err := d.join(deploy); !errors.Is(err, errNotLive) {
-		t.Errorf("after: %v", err)
-	}
+	_, err = d.join(deploy)
+	assert.That(t, errors.Is(err, errNotLive), "after: %v", err)
 }
 
 func TestAResyncBeginsTheHistoryAnew(t *testing.T) {

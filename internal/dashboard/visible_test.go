@@ -61,9 +61,8 @@ func TestDataIsTextOnlyIfItIsText(t *testing.T) {
 		"turned around":     {"\u202ea", `\u{202e}a`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, binary := dataOf([]byte(c.give)); got != c.want || binary != c.binary {
-				t.Errorf("%q, %v", got, binary)
-			}
+			got, binary := dataOf([]byte(c.give))
+			assert.That(t, got == c.want && binary == c.binary, "%q, %v", got, binary)
 		})
 	}
 }

@@ -128,13 +128,11 @@ func TestPermitsAddUp(t *testing.T) {
 	// The lock's own limit is the newest; holders may count on another one.
 	l := queueOf("4/10 4/10 |")
 	l.Limit = 6
-	if p := permitsOf(l, true); p.Limit != 6 || p.Taken != 8 {
-		t.Errorf("%+v", p)
-	}
+	p = permitsOf(l, true)
+	assert.That(t, p.Limit == 6 && p.Taken == 8, "%+v", p)
 	l = queueOf(strings.Repeat("1/100 ", 60) + "| 1/100")
-	if p := permitsOf(l, true); p.Taken != 60 || len(p.Shares) != mostShares {
-		t.Errorf("%d taken, %d parts", p.Taken, len(p.Shares))
-	}
+	p = permitsOf(l, true)
+	assert.That(t, p.Taken == 60 && len(p.Shares) == mostShares, "%d taken, %d parts", p.Taken, len(p.Shares))
 	assert.That(t, permitsOf(l, false).Next == 0, "who is next is not on this page")
 	for _, words := range []string{"x |", "x | 1/4", "s | x", "|"} {
 		assert.That(t, permitsOf(queueOf(words), true) == nil, "%s", words)

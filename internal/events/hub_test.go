@@ -114,9 +114,8 @@ func TestWithoutSubscribersPublishOnlyStores(t *testing.T) {
 	publish(h, 1)
 	assert.That(t, len(h.nudge) == 0, "it woke Run after the last one had left")
 	e := make([]Event, 101)
-	if n := testing.AllocsPerRun(100, func() { h.Publish(&e[0]); e = e[1:] }); n != 0 {
-		t.Errorf("Publish allocates %v times", n)
-	}
+	n := testing.AllocsPerRun(100, func() { h.Publish(&e[0]); e = e[1:] })
+	assert.That(t, n == 0, "Publish allocates %v times", n)
 }
 
 func TestRecentListsTheLastThatTheFilterLetsThroughOldestFirst(t *testing.T) {
@@ -162,9 +161,8 @@ func TestWakeUpsAreAPauseApart(t *testing.T) {
 		expect(t, next(t, s), "1")
 		assert.Equal(t, time.Since(begin), 0, "a lone event took")
 		expect(t, next(t, s), "2 3 4")
-		if took := time.Since(begin); took != WakePause {
-			t.Errorf("the burst came %v after the first event", took)
-		}
+		took := time.Since(begin)
+		assert.That(t, took == WakePause, "the burst came %v after the first event", took)
 		time.Sleep(time.Hour)
 		begin = time.Now()
 		publish(h, 1)
@@ -202,18 +200,15 @@ func TestOnlySoManySubscribeAtATime(t *testing.T) {
 	var m counts
 	h := New(Options{MaxSubscribers: 2, Metrics: &m})
 	a, b := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")
-	if _, err := h.Subscribe(Filter{}, ""); !errors.Is(err, ErrTooManySubscribers) {
-		t.Errorf("the third: %v", err)
-	}
+	_, err := h.Subscribe(Filter{}, "")
+	assert.That(t, errors.Is(err, ErrTooManySubscribers), "the third: %v", err)
 	a.Close()
 	a.Close() // makes no second place free
 	c := subscribe(t, h, Filter{}, "")
-	if _, err := h.Subscribe(Filter{}, ""); !errors.Is(err, ErrTooManySubscribers) {
-		t.Errorf("one more than there is room for: %v", err)
-	}
-	if n := m.subscribers.Load(); n != 2 {
-		t.Errorf("the metrics show %d subscribers", n)
-	}
+	_, err = h.Subscribe(Filter{}, "")
+	assert.That(t, errors.Is(err, ErrTooManySubscribers), "one more than there is room for: %v", err)
+	n := m.subscribers.Load()
+	assert.That(t, n == 2, "the metrics show %d subscribers", n)
 	b.Close()
 	c.Close()
 	if n := m.subscribers.Load(); n != 0 || h.count.Load() != 0 || len(h.subscribers) != 0 {

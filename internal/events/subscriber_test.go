@@ -64,9 +64,8 @@ func TestResumingGoesOnBehindTheIDOrSaysThatItCannot(t *testing.T) {
 					expect(t, next(t, s), c.want)
 				}
 				expect(t, s.Position(), h.id(10))
-				if got := m.dropped.Load(); got != c.dropped {
-					t.Errorf("%d events were counted as dropped, not %d", got, c.dropped)
-				}
+				got := m.dropped.Load()
+				assert.That(t, got == c.dropped, "%d events were counted as dropped, not %d", got, c.dropped)
 				publish(h, 1) // and it goes on from there
 				expect(t, next(t, s), "11")
 				nothing(t, s)
@@ -160,9 +159,8 @@ func TestASubscriberBehindTheRingGetsResyncAndEnds(t *testing.T) {
 			publish(h, c.published)
 			expect(t, next(t, s), c.want)
 			expect(t, s.Position(), h.id(uint64(c.published)))
-			if got := m.dropped.Load(); got != c.dropped {
-				t.Errorf("%d events were counted as dropped, not %d", got, c.dropped)
-			}
+			got := m.dropped.Load()
+			assert.That(t, got == c.dropped, "%d events were counted as dropped, not %d", got, c.dropped)
 			publish(h, 1)
 			if c.dropped == 0 {
 				expect(t, next(t, s), "5")
@@ -228,13 +226,11 @@ func TestTheEndOfTheContextEndsNext(t *testing.T) {
 		s := subscribe(t, h, Filter{}, "")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(cause) })
-		if _, err := s.Next(ctx); err != cause {
-			t.Errorf("while it waited: %v", err)
-		}
+		_, err := s.Next(ctx)
+		assert.Equal(t, err, cause, "while it waited")
 		publish(h, 1)
-		if _, err := s.Next(ctx); err != cause {
-			t.Errorf("though there is something to read: %v", err)
-		}
+		_, err = s.Next(ctx)
+		assert.Equal(t, err, cause, "though there is something to read")
 		expect(t, next(t, s), "1") // nothing is lost by it
 	})
 }
@@ -285,14 +281,12 @@ func TestCloseEndsANextThatWaits(t *testing.T) {
 		s.Close()
 		assert.ErrorIs(t, <-over, ErrClosed, "one that waited")
 		publish(h, 1)
-		if _, err := s.Next(t.Context()); !errors.Is(err, ErrClosed) {
-			t.Errorf("after Close: %v", err)
-		}
+		_, err := s.Next(t.Context())
+		assert.That(t, errors.Is(err, ErrClosed), "after Close: %v", err)
 		never := subscribe(t, h, Filter{}, "")
 		never.Close()
-		if _, err := never.Next(t.Context()); !errors.Is(err, ErrClosed) {
-			t.Errorf("one that was closed before it read: %v", err)
-		}
+		_, err = never.Next(t.Context())
+		assert.That(t, errors.Is(err, ErrClosed), "one that was closed before it read: %v", err)
 	})
 }
 

@@ -114,30 +114,25 @@ func replace(r *http.Request, old, new string) {
 func TestAnotherFleetsSealIsRefused(t *testing.T) {
 	mine := keysOf(t, first)
 	r, body, _ := sealed(keysOf(t, second))
-	if _, err := mine.Open(r, body); !errors.Is(err, ErrSeal) {
-		t.Errorf("by a key of another id: %v", err)
-	}
+	_, err := mine.Open(r, body)
+	assert.That(t, errors.Is(err, ErrSeal), "by a key of another id: %v", err)
 	other := second
 	other.ID = first.ID
 	r, body, _ = sealed(keysOf(t, other))
-	if _, err := mine.Open(r, body); !errors.Is(err, ErrSeal) {
-		t.Errorf("by a key with the same id: %v", err)
-	}
+	_, err = mine.Open(r, body)
+	assert.That(t, errors.Is(err, ErrSeal), "by a key with the same id: %v", err)
 }
 
 func TestAnyKeyOfTheFleetOpensAndTheNewestSeals(t *testing.T) {
 	both := keysOf(t, second, first)
 	r, body, _ := sealed(keysOf(t, first))
-	if s, err := both.Open(r, body); err != nil || s.key != "k1" {
-		t.Errorf("by the older key: %+v %v", s, err)
-	}
+	s, err := both.Open(r, body)
+	assert.That(t, err == nil && s.key == "k1", "by the older key: %+v %v", s, err)
 	r, body, _ = sealed(both)
-	if s, err := both.Open(r, body); err != nil || s.key != "k2" {
-		t.Errorf("by its own: %+v %v", s, err)
-	}
-	if _, err := NewKeys(nil); err == nil {
-		t.Error("a fleet without a key")
-	}
+	s, err = both.Open(r, body)
+	assert.That(t, err == nil && s.key == "k2", "by its own: %+v %v", s, err)
+	_, err = NewKeys(nil)
+	assert.That(t, err != nil, "a fleet without a key")
 }
 
 func TestTheSealOfAnAnswerFitsOneRequestAndOneAnswer(t *testing.T) {

@@ -34,9 +34,8 @@ func TestARequestPassesOnceForEachSender(t *testing.T) {
 		{"one", "a", 0, ErrRepeated}, {"one", "a", 2, ErrRepeated},
 		{"one", "a", windowSize + 3, nil}, {"one", "a", 2, ErrRepeated}, {"one", "a", 3, ErrRepeated}, {"one", "a", windowSize + 2, nil},
 	} {
-		if err := r.take(&Seal{From: c.from, Sender: c.sender, Number: c.number}, anySender); !errors.Is(err, c.err) {
-			t.Errorf("%d: %+v: %v", i, c, err)
-		}
+		err := r.take(&Seal{From: c.from, Sender: c.sender, Number: c.number}, anySender)
+		assert.That(t, errors.Is(err, c.err), "%d: %+v: %v", i, c, err)
 	}
 }
 
@@ -70,9 +69,8 @@ func TestTheSendersThatAreRememberedAreBounded(t *testing.T) {
 		assert.NoError(t, take(name(i), 1))
 	}
 	registered["new"] = true
-	if err := take("new", 1); !errors.Is(err, ErrUnknownSender) || len(r.senders) != maxSenders {
-		t.Fatalf("one too many: %v", err)
-	}
+	err := take("new", 1)
+	assert.Must(t, errors.Is(err, ErrUnknownSender) && len(r.senders) == maxSenders, "one too many: %v", err)
 	delete(registered, name(7))
 	delete(registered, name(9))
 	if err := errors.Join(take(name(7), 2), take("new", 1)); err != nil { // 9 was heard before 7
@@ -237,9 +235,8 @@ func TestAFleetIsKnownByItsLastSession(t *testing.T) {
 		return err
 	}
 	var failed *SendError
-	if err := send(identity{}); !errors.As(err, &failed) || failed.Sent || !errors.Is(err, ErrNoSession) {
-		t.Errorf("before the first session: %v", err)
-	}
+	err := send(identity{})
+	assert.That(t, errors.As(err, &failed) && !failed.Sent && errors.Is(err, ErrNoSession), "before the first session: %v", err)
 	for _, is := range []identity{{"one", 7}, {"one", 9}, {}, {"another", 12}, {}} {
 		assert.NoError(t, send(is))
 	}

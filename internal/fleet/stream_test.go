@@ -60,12 +60,10 @@ func TestALineThatIsChangedLeftOutRepeatedOrAnothersIsRefused(t *testing.T) {
 	}
 	teller, listener = ends()
 	once := line(teller, 0)
-	if _, _, err := listener.Open(once); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := listener.Open(once); !errors.Is(err, ErrSeal) {
-		t.Errorf("a line that is repeated: %v", err)
-	}
+	_, _, err := listener.Open(once)
+	assert.NoError(t, err)
+	_, _, err = listener.Open(once)
+	assert.That(t, errors.Is(err, ErrSeal), "a line that is repeated: %v", err)
 }
 
 // pipes are a network in memory: its connections are known to virtual time.

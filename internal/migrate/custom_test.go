@@ -32,9 +32,8 @@ func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 	}
 	a, sum, err := Export(testContext(t), from, ExportOptions{})
 	assert.Must(t, err == nil && sum.Held == 1 && sum.Waiting == 1, "%+v, %v", sum, err)
-	if _, err := Import(testContext(t), to, throughFile(t, a), ImportOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = Import(testContext(t), to, throughFile(t, a), ImportOptions{})
+	assert.NoError(t, err)
 	names, _, err := openOffline(t, to).Children(testContext(t), "/hosts/x")
 	assert.Must(t, err == nil && len(names) == 2, "%q, %v", names, err)
 	for i, prefix := range want {

@@ -159,9 +159,7 @@ func throughFile(t testing.TB, a *Archive) *Archive {
 	var file bytes.Buffer
 	assert.NoError(t, Write(&file, a))
 	read, err := Read(&file)
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, file.String())
-	}
+	assert.Must(t, err == nil, "%v in\n%s", err, file.String())
 	return read
 }
 

@@ -37,9 +37,8 @@ func sameQueues(t testing.TB, got, want map[string][]string) {
 	t.Helper()
 	assert.That(t, len(got) == len(want) && len(want) != 0, "%d queues, want %d", len(got), len(want))
 	for dir, q := range want {
-		if !slices.Equal(got[dir], q) {
-			t.Errorf("the queue of %s is\n%s\nwant\n%s", dir, strings.Join(got[dir], "\n"), strings.Join(q, "\n"))
-		}
+		assert.That(t, slices.Equal(got[dir], q),
+			"the queue of %s is\n%s\nwant\n%s", dir, strings.Join(got[dir], "\n"), strings.Join(q, "\n"))
 	}
 }
 
@@ -98,16 +97,14 @@ func TestAnImportThatDiesAnywhereLeavesNothingThatAGatewayStartsOn(t *testing.T)
 				}
 				sameQueues(t, queues(t, cfg, a), moved(want, cfg.Root))
 				cfg.CreateRoot = false
-				if _, err := layout.Open(testContext(t), cfg); err != nil {
-					t.Errorf("transaction %d: no gateway starts in the end: %v", n, err)
-				}
+				_, err = layout.Open(testContext(t), cfg)
+				assert.Nil(t, err, "transaction %d: no gateway starts in the end", n)
 				// The next root shares the lock root outside of it.
 				o := openOffline(t, cfg)
 				for path := range tree(t, o, outside) {
 					if strings.Count(path, "/") > strings.Count(outside, "/")+1 {
-						if _, err := o.Commit(testContext(t), []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}); err != nil {
-							t.Fatal(err)
-						}
+						_, err := o.Commit(testContext(t), []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}})
+						assert.NoError(t, err)
 					}
 				}
 			}
@@ -127,9 +124,8 @@ func again(t *testing.T, cfg zk.Config, a *Archive, err error, n int, fault stri
 		_, err = Import(testContext(t), cfg, a, ImportOptions{})
 		wantKind(t, err, KindPartial, "--replace-partial")
 	}
-	if _, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true}); err != nil {
-		t.Fatalf("%s, transaction %d: repeated: %v", fault, n, err)
-	}
+	_, err = Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true})
+	assert.NoError(t, err, "%s, transaction %d: repeated", fault, n)
 }
 
 // moved is what queues in the default root would be called below another.
@@ -312,12 +308,10 @@ func TestClearingLeavesOtherProgramsContendersAlone(t *testing.T) {
 	left := tree(t, o, outside+"/x")
 	assert.That(t, len(left) == 2, "in the lock there is %v", left)
 	other.commit(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000099", Version: -1})
-	if _, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true}); err != nil {
-		t.Fatal(err)
-	}
-	if want, have := queue(t, s.Offline, s.fleet, outside+"/x"), queue(t, o, s.fleet, outside+"/x"); len(want) != 1 || !slices.Equal(have, want) {
-		t.Errorf("outside there is %v, want %v", have, want)
-	}
+	_, err = Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true})
+	assert.NoError(t, err)
+	want, have := queue(t, s.Offline, s.fleet, outside+"/x"), queue(t, o, s.fleet, outside+"/x")
+	assert.That(t, len(want) == 1 && slices.Equal(have, want), "outside there is %v, want %v", have, want)
 }
 
 // A downgraded lease keeps its place by its number; its first czxid is of another

@@ -80,9 +80,8 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			before := tree(t, s.Offline, from.Root)
 			a, sum, err := Export(testContext(t), from, ExportOptions{})
 			assert.NoError(t, err)
-			if want := (Summary{Locks: 8, Held: 9, Waiting: 7, Keys: 1}); !cmp.Equal(sum, want) {
-				t.Errorf("exported %+v, want %+v", sum, want)
-			}
+			want := (Summary{Locks: 8, Held: 9, Waiting: 7, Keys: 1})
+			assert.That(t, cmp.Equal(sum, want), "exported %+v, want %+v", sum, want)
 			assert.That(t, maps.Equal(before, tree(t, s.Offline, from.Root)), "the export has changed something")
 			read := throughFile(t, a)
 			diff := cmp.Diff(a, read)
@@ -116,9 +115,8 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			}
 			for _, lock := range []string{"/locks/a", "/locks/b", "/locks/c", "/locks/r", "/locks/p", "/locks/all", "/more/deep/y"} {
 				want, have := queue(t, s.Offline, s.fleet, from.Root+lock), queue(t, o, s.fleet, to.Root+lock)
-				if len(want) == 0 || !slices.Equal(have, want) {
-					t.Errorf("the queue of %s is\n%s\nwant\n%s", lock, strings.Join(have, "\n"), strings.Join(want, "\n"))
-				}
+				assert.That(t, len(want) != 0 && slices.Equal(have, want),
+					"the queue of %s is\n%s\nwant\n%s", lock, strings.Join(have, "\n"), strings.Join(want, "\n"))
 			}
 			if want, have := queue(t, s.Offline, s.fleet, outside+"/x"), queue(t, o, s.fleet, outside+"/x"); len(want) != 1 || !slices.Equal(have, want) {
 				t.Errorf("outside there is %v, want %v", have, want)
@@ -212,9 +210,8 @@ func TestAnExportRefusesWhileAGatewayIsRegistered(t *testing.T) {
 	_, _, err = Export(testContext(t), cfg, ExportOptions{})
 	wantKind(t, err, KindInUse, "10.1.2.3:8080", session.ID(), "stop every gateway")
 	assert.NoError(t, session.Close(testContext(t)))
-	if _, _, err := Export(testContext(t), cfg, ExportOptions{}); err != nil {
-		t.Error(err)
-	}
+	_, _, err = Export(testContext(t), cfg, ExportOptions{})
+	assert.Nil(t, err)
 	_ = s
 }
 
@@ -272,9 +269,8 @@ func TestTheSecretStaysTheFleets(t *testing.T) {
 		_, _, err := Export(testContext(t), cfg, ExportOptions{})
 		var fatal *zk.FatalError
 		assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindAuth && fatal.Hint != "", "a stranger's export: %v", err)
-		if _, _, err := openOffline(t, cfg).Get(testContext(t), zk.DefaultRoot+zk.NodeSecret); !errors.Is(err, zk.ErrNoAuth) {
-			t.Errorf("a stranger reads the secret: %v", err)
-		}
+		_, _, err = openOffline(t, cfg).Get(testContext(t), zk.DefaultRoot+zk.NodeSecret)
+		assert.That(t, errors.Is(err, zk.ErrNoAuth), "a stranger reads the secret: %v", err)
 	}
 }
 

@@ -162,9 +162,8 @@ func TestALeaseOverSeveralLocksIsMadeInOneTransactionAgain(t *testing.T) {
 			if slices.Contains(groups, b.LeaseID) {
 				first, known := czxids[b.LeaseID]
 				assert.That(t, !known || first == b.czxid, "%s is made in transactions %d and %d", b.LeaseID, first, b.czxid)
-				if czxids[b.LeaseID] = b.czxid; b.Groups != 3 {
-					t.Errorf("%q is one of 3", b.Name)
-				}
+				czxids[b.LeaseID] = b.czxid
+				assert.That(t, b.Groups == 3, "%q is one of 3", b.Name)
 			}
 		}
 		for i := 1; i < len(is); i++ {
@@ -203,9 +202,7 @@ func TestWhatARecordSaysIsCarriedAsItIs(t *testing.T) {
 	for _, c := range s.move().standing("a") {
 		got = append(got, string(c.LeaseID)+" "+c.data)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("the data are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	assert.That(t, slices.Equal(got, want), "the data are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 }
 
 func TestALeaseOverSeveralLocksCountsAsHeldWhenItHasAllOfThem(t *testing.T) {

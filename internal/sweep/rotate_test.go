@@ -96,18 +96,16 @@ func TestALayoutThatOthersMayWriteIsNotRotated(t *testing.T) {
 			}()
 			secret, _, err := conn.Get(zk.DefaultRoot + zk.NodeSecret)
 			assert.NoError(t, err)
-			if _, err := conn.SetACL(path, acl, -1); err != nil {
-				t.Fatal(err)
-			}
+			_, err = conn.SetACL(path, acl, -1)
+			assert.NoError(t, err)
 			s.cfg.Auth = identity
 			_, err = RotateSecret(testContext(t), s.cfg)
 			var fatal *zk.FatalError
 			assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindAuth && strings.Contains(fatal.Hint, "setAcl "+path+" "),
 				"the rotation: %v (%+v), want a hint that names %s", err, fatal, path)
 			assert.NoError(t, conn.AddAuth("digest", []byte(identity.User+":"+identity.Password)))
-			if now, _, err := conn.Get(zk.DefaultRoot + zk.NodeSecret); err != nil || !bytes.Equal(now, secret) {
-				t.Errorf("the secret was replaced (%v)", err)
-			}
+			now, _, err := conn.Get(zk.DefaultRoot + zk.NodeSecret)
+			assert.That(t, err == nil && bytes.Equal(now, secret), "the secret was replaced (%v)", err)
 		})
 	}
 }
@@ -137,9 +135,8 @@ func TestARotationWhoseAnswerWasLostIsRepeated(t *testing.T) {
 			})
 			_, err := RotateSecret(testContext(t), through)
 			wantKind(t, err, KindUnknown, "run it again")
-			if _, err := RotateSecret(testContext(t), s.cfg); err != nil {
-				t.Fatal(err)
-			}
+			_, err = RotateSecret(testContext(t), s.cfg)
+			assert.NoError(t, err)
 			assert.That(t, !s.open().SecretExposed, "the secret is still said to be exposed")
 		})
 	}

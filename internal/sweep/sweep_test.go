@@ -227,9 +227,8 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 			t.Errorf("%s is gone, and was none of the sweep's business", path)
 		}
 	}
-	if again, err := s.sweep(Options{}); err != nil || again.Transactions != 0 {
-		t.Errorf("once more: %v, %+v", err, again)
-	}
+	again, err := s.sweep(Options{})
+	assert.That(t, err == nil && again.Transactions == 0, "once more: %v, %+v", err, again)
 	// A chain goes from its beginning; keys after leases.
 	at := func(part string) int {
 		return slices.IndexFunc(order, func(path string) bool { return strings.Contains(path, part) })
@@ -351,9 +350,8 @@ func TestASweepThatLosesAnAnswerGoesOnWhenItIsRunAgain(t *testing.T) {
 				if n > 1 || err != nil { // the first one is the barrier, which is repeated
 					wantKind(t, err, KindUnknown, "run it again")
 				}
-				if _, err := direct.sweep(Options{}); err != nil {
-					t.Fatal(err)
-				}
+				_, err = direct.sweep(Options{})
+				assert.NoError(t, err)
 				left := slices.Concat(direct.below(direct.lock("deploy")), direct.below(direct.Root()+"/keys"), direct.below(direct.Root()+"/succession"), direct.below(direct.Root()+"/gateways"))
 				assert.That(t, len(left) <= 0, "after %+v there is left: %v", report, left)
 			})
@@ -391,17 +389,14 @@ func TestARegistrationThatCameAndWentIsCounted(t *testing.T) {
 	before := count()
 	one := s.gateway("10.0.0.1:8080")
 	two := s.gateway("10.0.0.2:8080")
-	if got := count(); got != before+2 {
-		t.Errorf("with two gateways: %d after %d", got, before)
-	}
+	got := count()
+	assert.That(t, got == before+2, "with two gateways: %d after %d", got, before)
 	end(t, one)
 	end(t, two)
-	if got := count(); got != before+2 {
-		t.Errorf("when they have gone: %d after %d", got, before)
-	}
+	got = count()
+	assert.That(t, got == before+2, "when they have gone: %d after %d", got, before)
 	s.commit(zk.Op{Kind: zk.OpCreate, Path: s.Root() + zk.NodeGateways + "/sweep-", Sequential: true},
 		zk.Op{Kind: zk.OpDelete, Path: fmt.Sprintf("%s/sweep-%010d", s.Root()+zk.NodeGateways, before+2), Version: -1})
-	if got := count(); got != before+3 {
-		t.Errorf("after a proof: %d after %d", got, before)
-	}
+	got = count()
+	assert.That(t, got == before+3, "after a proof: %d after %d", got, before)
 }

@@ -71,14 +71,12 @@ func TestAfterAnOutageNoMessageWaitsForTheSchedule(t *testing.T) {
 		c.Add(entry(2, "b", s))
 		time.Sleep(time.Until(back) + time.Second)
 		synctest.Wait()
-		if got := r.delivered(s.ID); len(got) != 0 {
-			t.Fatalf("told %q", got)
-		}
+		got := r.delivered(s.ID)
+		assert.Must(t, len(got) == 0, "told %q", got)
 		c.Add(entry(3, "c", s)) // nothing is known of it that would make it wait
 		synctest.Wait()
-		if got := r.delivered(s.ID); len(got) != 3 || got[0] != "c3" {
-			t.Errorf("told %q", got)
-		}
+		got = r.delivered(s.ID)
+		assert.That(t, len(got) == 3 && got[0] == "c3", "told %q", got)
 		for _, a := range c.Attempts(s.ID)[:2] {
 			if a.Try != 4 { // at 0 s, 5 s, 5 min; the one at 35 min met the outage and is not counted
 				t.Errorf("%s was try %d", a.Lock, a.Try)

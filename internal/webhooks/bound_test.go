@@ -75,18 +75,16 @@ func TestDroppedEndsAreReportedOnceAMinute(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if got := told(); len(got) != 2 || time.Since(began) > 2*reportDropsEvery || got[0] < 10 || got[0] > 60 {
-			t.Errorf("told of %v", got)
-		}
+		got := told()
+		assert.That(t, len(got) == 2 && time.Since(began) <= 2*reportDropsEvery && got[0] >= 10 && got[0] <= 60, "told of %v", got)
 		time.Sleep(2 * reportDropsEvery)
 		synctest.Wait()
 		sum := 0
 		for _, n := range told() {
 			sum += n
 		}
-		if got := told(); len(got) != 3 || sum != 900 || b.services[0].Outbox().Dropped != 900 {
-			t.Errorf("told of %v, %d in all", got, sum)
-		}
+		got = told()
+		assert.That(t, len(got) == 3 && sum == 900 && b.services[0].Outbox().Dropped == 900, "told of %v, %d in all", got, sum)
 	})
 }
 

@@ -223,9 +223,8 @@ func TestWhatHasHadItsLastTryIsADeadLetterAndCanBeReplayed(t *testing.T) {
 		dead := c.DeadLetters(s.ID, 10)
 		assert.Must(t, len(dead) == 2 && dead[0].Event.Detail == "poison1" && dead[0].Attempts == len(schedule)+1 && dead[0].Error != "",
 			"dead letters: %+v", dead)
-		if waiting, n := c.Load(); waiting != 0 || n != 2 {
-			t.Errorf("%d wait and %d are dead", waiting, n)
-		}
+		waiting, n := c.Load()
+		assert.That(t, waiting == 0 && n == 2, "%d wait and %d are dead", waiting, n)
 		assert.That(t, k.changed == 2 && len(k.done) == 1, "written down %d times, done %q", k.changed, k.done)
 		broken = false
 		assert.Equal(t, c.Replay(s.ID, dead[0].MessageID), 1, "replayed")
@@ -235,9 +234,8 @@ func TestWhatHasHadItsLastTryIsADeadLetterAndCanBeReplayed(t *testing.T) {
 		assert.That(t, slices.Equal(r.delivered(s.ID), []string{"good3", "poison1", "poison2"}), "told %q", r.delivered(s.ID))
 		assert.That(t, r.seen[len(r.seen)-2].id == dead[0].MessageID, "a replayed message has another id")
 		assert.That(t, len(k.done) == 3, "done: %q", k.done)
-		if _, n := c.Load(); n != 0 {
-			t.Errorf("%d are dead", n)
-		}
+		_, n = c.Load()
+		assert.Equal(t, n, 0, "are dead")
 	})
 }
 
@@ -337,18 +335,16 @@ func TestAReceiverThatAnswers500ForEverGetsDeadLettersForAnyNumberOfLocks(t *tes
 			c.Add(entry(i, fmt.Sprint("lock", i), s))
 		}
 		time.Sleep(3 * 24 * time.Hour)
-		if waiting, dead := c.Load(); dead > 100 || waiting+dead != ends {
-			t.Errorf("after three days %d wait and %d are dead", waiting, dead)
-		}
+		waiting, dead := c.Load()
+		assert.That(t, dead <= 100 && waiting+dead == ends, "after three days %d wait and %d are dead", waiting, dead)
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		late := entry(ends, "late", s)
 		c.Add(late)
 		time.Sleep(12 * time.Hour)
 		synctest.Wait()
-		if waiting, dead := c.Load(); waiting != 1 || dead != ends {
-			t.Errorf("%d wait and %d are dead", waiting, dead)
-		}
+		waiting, dead = c.Load()
+		assert.That(t, waiting == 1 && dead == ends, "%d wait and %d are dead", waiting, dead)
 		list := c.DeadLetters(s.ID, ends)
 		if len(list) != ends || !strings.Contains(list[0].Error, "500") {
 			t.Fatalf("%d dead letters, the first of them %+v", len(list), list[:min(len(list), 1)])
@@ -361,8 +357,7 @@ func TestAReceiverThatAnswers500ForEverGetsDeadLettersForAnyNumberOfLocks(t *tes
 		assert.Equal(t, c.Replay(s.ID, ""), ends, "are replayed")
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if waiting, dead := c.Load(); waiting != 0 || dead != 0 {
-			t.Errorf("in the end %d wait and %d are dead", waiting, dead)
-		}
+		waiting, dead = c.Load()
+		assert.That(t, waiting == 0 && dead == 0, "in the end %d wait and %d are dead", waiting, dead)
 	})
 }

@@ -223,8 +223,6 @@ func TestFewConnectionsAreKeptHoweverManyHostsThereAre(t *testing.T) {
 		assert.MustEqual(t, s.Send(t.Context(), to, testMessage()).Result, Delivered, "attempt")
 	}
 	for deadline := time.Now().Add(30 * time.Second); open.Load() > idleInAll; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are kept after %d messages", open.Load(), hosts)
-		}
+		assert.Must(t, !time.Now().After(deadline), "%d connections are kept after %d messages", open.Load(), hosts)
 	}
 }

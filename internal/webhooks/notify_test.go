@@ -63,9 +63,8 @@ func TestNotifyURLsCannotFillTheOutbox(t *testing.T) {
 		s.bound.mu.Lock()
 		s.bound.now.Entries = s.bound.now.Limit / 2
 		s.bound.mu.Unlock()
-		if ops, _ := s.Notify(endFor("l1", true)); ops != nil {
-			t.Error("half of the outbox is for subscriptions")
-		}
+		ops, _ := s.Notify(endFor("l1", true))
+		assert.That(t, ops == nil, "half of the outbox is for subscriptions")
 		other := endFor("l1", false)
 		other.Events[0].Lock = "other"
 		if ops, entry, _ := s.Ending(true, func() *End { return other }); len(ops) != 1 || !entry.Dropped {
@@ -169,9 +168,8 @@ func TestADeadHostsMessagesAreNotAllLoggedAtOnce(t *testing.T) {
 		assert.Equal(t, strings.Count(text.String(), "lease_id="), linesAMinute, "lines")
 		s.writer.reportGivenUp()
 		s.writer.reportGivenUp()
-		if want := fmt.Sprintf("messages=%d", 1000-linesAMinute); strings.Count(text.String(), want) != 1 || strings.Count(text.String(), "messages=") != 1 {
-			t.Errorf("%s", text.String())
-		}
+		want := fmt.Sprintf("messages=%d", 1000-linesAMinute)
+		assert.That(t, strings.Count(text.String(), want) == 1 && strings.Count(text.String(), "messages=") == 1, "%s", text.String())
 		time.Sleep(time.Minute)
 		text.Reset()
 		many(1)

@@ -151,12 +151,10 @@ func TestWhatAnInternalServiceSaysIsNotReadBack(t *testing.T) {
 	// A receiver on the internet is shown as ever, certificate and all.
 	s := newSender(t, mustAddresses(t, true))
 	s.public = onTheInternet
-	if got := s.Send(t.Context(), &Subscription{URL: plain.URL, Secrets: []Secret{NewSecret()}}, testMessage()); got.Answer != "INSIDE page" || got.Length != len(got.Answer) {
-		t.Errorf("%+v", got)
-	}
-	if got := s.Send(t.Context(), &Subscription{URL: secure.URL, Secrets: []Secret{NewSecret()}}, testMessage()); !strings.HasPrefix(got.Error, "TLS failed: ") || !strings.Contains(got.Error, "certificate") {
-		t.Errorf("%+v", got)
-	}
+	got := s.Send(t.Context(), &Subscription{URL: plain.URL, Secrets: []Secret{NewSecret()}}, testMessage())
+	assert.That(t, got.Answer == "INSIDE page" && got.Length == len(got.Answer), "%+v", got)
+	got = s.Send(t.Context(), &Subscription{URL: secure.URL, Secrets: []Secret{NewSecret()}}, testMessage())
+	assert.That(t, strings.HasPrefix(got.Error, "TLS failed: ") && strings.Contains(got.Error, "certificate"), "%+v", got)
 }
 
 // A connection that is used again goes where it went.

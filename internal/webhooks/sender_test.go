@@ -32,9 +32,8 @@ func TestTheSignatureIsTheSpecificationsOwn(t *testing.T) {
 	h := http.Header{}
 	assert.NoError(t, sign(h, s, m, time.Unix(1614265330, 0)))
 	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-	if got := h.Get("webhook-signature"); got != want {
-		t.Errorf("signed %q, the specification has %q", got, want)
-	}
+	got := h.Get("webhook-signature")
+	assert.That(t, got == want, "signed %q, the specification has %q", got, want)
 	assert.That(t, h.Get("webhook-id") == m.ID && h.Get("webhook-timestamp") == "1614265330", "headers: %v", h)
 }
 
@@ -198,7 +197,6 @@ func TestAProxyIsUsed(t *testing.T) {
 	defer s.Close()
 	a := s.Send(t.Context(), &Subscription{URL: "http://hooks.example.com/x", Secrets: []Secret{NewSecret()}}, testMessage())
 	assert.That(t, a.Result == Delivered && asked.Load() == "http://hooks.example.com/x", "%+v, asked %v", a, asked.Load())
-	if a := s.Send(t.Context(), &Subscription{URL: "http://169.254.169.254/latest", Secrets: []Secret{NewSecret()}}, testMessage()); a.Result != Failed {
-		t.Errorf("the metadata service through the proxy: %+v", a)
-	}
+	a = s.Send(t.Context(), &Subscription{URL: "http://169.254.169.254/latest", Secrets: []Secret{NewSecret()}}, testMessage())
+	assert.That(t, a.Result == Failed, "the metadata service through the proxy: %+v", a)
 }

@@ -18,29 +18,25 @@ func TestASubscriptionLivesInZooKeeper(t *testing.T) {
 		b := newFleet(t, 2)
 		sub := b.subscribe(t, 0, "deploy*")
 		assert.That(t, strings.HasPrefix(sub.Secrets[0].Value, secretPrefix), "no secret")
-		if list := b.services[0].List(); len(list) != 1 || list[0].ID != sub.ID {
-			t.Errorf("where it was made: %+v", list)
-		}
+		list := b.services[0].List()
+		assert.That(t, len(list) == 1 && list[0].ID == sub.ID, "where it was made: %+v", list)
 		b.services[1].Refresh() // what the watch does
 		synctest.Wait()
 		other, err := b.services[1].Get(sub.ID)
 		assert.NoError(t, err)
 		changed, err := b.services[1].Update(t.Context(), sub.ID, other.Version, func(s *Subscription) error { s.Description = "changed"; return nil })
 		assert.That(t, err == nil && changed.Description == "changed" && changed.Version == other.Version+1, "%+v, %v", changed, err)
-		if _, err := b.services[0].Update(t.Context(), sub.ID, other.Version, func(*Subscription) error { return nil }); !errors.Is(err, ErrConflict) {
-			t.Errorf("a change of what was changed meanwhile: %v", err)
-		}
-		if _, err := b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.URL = "ftp://x"; return nil }); err == nil {
-			t.Error("a change to what is wrong")
-		}
+		_, err = b.services[0].Update(t.Context(), sub.ID, other.Version, func(*Subscription) error { return nil })
+		assert.That(t, errors.Is(err, ErrConflict), "a change of what was changed meanwhile: %v", err)
+		_, err = b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.URL = "ftp://x"; return nil })
+		assert.That(t, err != nil, "a change to what is wrong")
 		rotated, fresh, err := b.services[0].Rotate(t.Context(), sub.ID, time.Hour)
 		assert.That(t, err == nil && fresh != sub.Secrets[0] && len(rotated.Secrets) == 2 && rotated.Description == "changed",
 			"%+v, %v", rotated, err)
 		assert.Nil(t, b.services[1].Delete(t.Context(), sub.ID, -1))
 		assert.ErrorIs(t, b.services[0].Delete(t.Context(), sub.ID, -1), ErrNotFound, "a second removal")
-		if list := b.services[0].List(); len(list) != 0 {
-			t.Errorf("left: %+v", list)
-		}
+		list = b.services[0].List()
+		assert.That(t, len(list) == 0, "left: %+v", list)
 	})
 }
 
@@ -236,9 +232,8 @@ func TestChangesWhoseAnswersAreLost(t *testing.T) {
 			list := s.List()
 			assert.Must(t, len(list) == 1 && list[0].ID == sub.ID, "persisted %v: %+v", persisted, list)
 			once()
-			if _, err := s.Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Description += "x"; return nil }); !errors.Is(err, ErrUnknown) {
-				t.Errorf("persisted %v: an update whose answer was lost: %v", persisted, err)
-			}
+			_, err := s.Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Description += "x"; return nil })
+			assert.That(t, errors.Is(err, ErrUnknown), "persisted %v: an update whose answer was lost: %v", persisted, err)
 			once()
 			if err := s.Delete(t.Context(), sub.ID, -1); err != nil || len(s.List()) != 0 {
 				t.Errorf("persisted %v: a removal whose answer was lost: %v, %d left", persisted, err, len(s.List()))

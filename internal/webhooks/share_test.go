@@ -44,9 +44,8 @@ func TestAReceiverThatTakesNothingSilencesNoOther(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if got := len(b.delivered(well.ID)); got != 10*room {
-					t.Errorf("it is told of %d ends of %d", got, 10*room)
-				}
+				got := len(b.delivered(well.ID))
+				assert.That(t, got == 10*room, "it is told of %d ends of %d", got, 10*room)
 				left := len(b.left())
 				assert.That(t, left < room, "%d entries are left, the outbox is full", left)
 			})
@@ -114,9 +113,8 @@ func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 			b.ends(t, fmt.Sprint("again-", i), 1)
 			synctest.Wait()
 		}
-		if got := len(b.delivered(sub.ID)); got != 15 {
-			t.Errorf("delivered %d of 15", got)
-		}
+		got := len(b.delivered(sub.ID))
+		assert.That(t, got == 15, "delivered %d of 15", got)
 		assert.NoError(t, b.services[0].Delete(t.Context(), sub.ID, -1))
 		time.Sleep(2 * countEvery)
 		synctest.Wait()

@@ -25,12 +25,10 @@ func TestASubscriptionIsReadAsItWasWritten(t *testing.T) {
 	s.Version = 7
 	diff := cmp.Diff(s, got)
 	assert.That(t, diff == "", "%v", diff)
-	if _, err := ParseRecord(s.ID, []byte(`{"v":2}`), 0); !errors.Is(err, errNewer) {
-		t.Errorf("a newer record: %v", err)
-	}
-	if _, err := ParseRecord(s.ID, []byte(`{"v":1,"secrets":"whsec_x"`), 0); err == nil || strings.Contains(err.Error(), "whsec") {
-		t.Errorf("a damaged record: %v", err)
-	}
+	_, err = ParseRecord(s.ID, []byte(`{"v":2}`), 0)
+	assert.That(t, errors.Is(err, errNewer), "a newer record: %v", err)
+	_, err = ParseRecord(s.ID, []byte(`{"v":1,"secrets":"whsec_x"`), 0)
+	assert.That(t, err != nil && !strings.Contains(err.Error(), "whsec"), "a damaged record: %v", err)
 	assert.That(t, IsID(s.ID) && !IsID("wh_") && !IsID("wh_AAAAAAAAAAAAAAAA") && !IsID("https://example.com/"), "ids")
 }
 
@@ -82,9 +80,8 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 	diff := cmp.Diff(e, got)
 	assert.That(t, diff == "", "%v", diff)
 	for _, damaged := range []string{`{`, `{"v":2}`, `{"v":1,"notices":[{"to":[0]}]}`, `{"v":1,"dead":[{}]}`, `{"v":1,"subscriptions":["a"],"notices":[{"to":[-1]}]}`} {
-		if _, err := ParseEntry("x", 0, []byte(damaged)); err == nil {
-			t.Errorf("%s was read", damaged)
-		}
+		_, err := ParseEntry("x", 0, []byte(damaged))
+		assert.That(t, err != nil, "%s was read", damaged)
 	}
 	// For good: a gateway of the next release must give the same ones.
 	assert.Equal(t, MessageID("lkabc", &Event{NS: "default", Lock: "deploy"}, "wh_b"), "msg_fii3koaj34hz2yyn3mq5oknwwa", "message ids")
@@ -102,11 +99,9 @@ func TestAMessagesIDFollowsFromWhatItTells(t *testing.T) {
 		"its notify_url": id("lkabc", "default", "deploy", someNotify), "another program's": id(ForeignEntry(7), "default", "deploy", "wh_b")} {
 		assert.That(t, other != whole, "%s has the same id", what)
 	}
-	if end, grant := id("lkabc", "default", "deploy", someNotify), id(GrantEntry("lkabc"), "default", "deploy", someNotify); end == grant {
-		t.Error("a notify_url drops the end as what it has seen: the grant has the same id")
-	}
-	if a, b := id(ForeignEntry(7), "default", "deploy", "wh_b"), id(ForeignEntry(8), "default", "deploy", "wh_b"); a == b {
-		t.Error("two contenders of other programs have one id")
-	}
+	end, grant := id("lkabc", "default", "deploy", someNotify), id(GrantEntry("lkabc"), "default", "deploy", someNotify)
+	assert.That(t, end != grant, "a notify_url drops the end as what it has seen: the grant has the same id")
+	a, b := id(ForeignEntry(7), "default", "deploy", "wh_b"), id(ForeignEntry(8), "default", "deploy", "wh_b")
+	assert.That(t, a != b, "two contenders of other programs have one id")
 	assert.Equal(t, LeaseOf(PartEntry("lkabc", 3)), "lkabc", "a part is about")
 }

@@ -84,12 +84,10 @@ func TestWhatWaitsForASubscriptionThatCannotBeReadWaitsOn(t *testing.T) {
 				b.end(t, 0, "other", "b")
 				back()
 				time.Sleep(time.Minute)
-				if told := b.delivered(sub.ID); (len(told) == 1) != c.all {
-					t.Errorf("told meanwhile: %q", told)
-				}
-				if told := b.delivered(others.ID); (len(told) == 0) != c.all {
-					t.Errorf("others are told of %q", told)
-				}
+				told := b.delivered(sub.ID)
+				assert.That(t, (len(told) == 1) == c.all, "told meanwhile: %q", told)
+				told = b.delivered(others.ID)
+				assert.That(t, (len(told) == 0) == c.all, "others are told of %q", told)
 				b.byHand(func(n map[string]*node) {
 					kept.version++
 					n["/l/webhooks"], n[path], b.hidden = &parent, &kept, nil
@@ -127,16 +125,14 @@ func TestASubscriptionThatCannotBeReadCanBeRemoved(t *testing.T) {
 				done := make(chan struct{})
 				go func() { defer close(done); _ = next.Run(ctx) }()
 				synctest.Wait()
-				if left := b.left(); !slices.Equal(left, []string{"lease"}) || !next.courier.has("lease") {
-					t.Errorf("the outbox holds %q", left)
-				}
+				left := b.left()
+				assert.That(t, slices.Equal(left, []string{"lease"}) && next.courier.has("lease"), "the outbox holds %q", left)
 				_, err := next.Update(ctx, sub.ID, -1, func(*Subscription) error { return nil })
 				assert.That(t, errors.Is(err, ErrNotFound), "changing it: %v", err)
 				assert.Nil(t, remove(b, next, sub.ID), "removing it")
 				synctest.Wait()
-				if left := b.left(); len(left) != 0 || b.nodes[path] != nil || next.courier.has("lease") {
-					t.Errorf("the outbox holds %q", left)
-				}
+				left = b.left()
+				assert.That(t, len(left) == 0 && b.nodes[path] == nil && !next.courier.has("lease"), "the outbox holds %q", left)
 				cancel()
 				<-done
 			})
@@ -226,14 +222,12 @@ func TestASubscriptionWithANewAddressIsNotDisabledForTheOldOne(t *testing.T) {
 		sub = b.subscribe(t, 0, "")
 		b.end(t, 0, "lease", "a")
 		synctest.Wait()
-		if _, err := b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.URL = "https://example.com/moved"; return nil }); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.URL = "https://example.com/moved"; return nil })
+		assert.NoError(t, err)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if now, err := b.services[0].Get(sub.ID); err != nil || !now.Enabled {
-			t.Errorf("%+v, %v", now, err)
-		}
+		now, err := b.services[0].Get(sub.ID)
+		assert.That(t, err == nil && now.Enabled, "%+v, %v", now, err)
 		assert.Slices(t, b.delivered(sub.ID), []string{"lease"}, "told of")
 	})
 }

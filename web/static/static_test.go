@@ -36,9 +36,8 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		onDisk, err := os.ReadFile(filepath.FromSlash(name))
 		assert.NoError(t, err)
-		if r.StatusCode != http.StatusOK || string(body) != string(onDisk) {
-			t.Errorf("%s: status %d, %d bytes, want 200 and %d bytes", urls[name], r.StatusCode, len(body), len(onDisk))
-		}
+		assert.That(t, r.StatusCode == http.StatusOK && string(body) == string(onDisk),
+			"%s: status %d, %d bytes, want 200 and %d bytes", urls[name], r.StatusCode, len(body), len(onDisk))
 		assert.Equal(t, r.Header.Get("Content-Type"), contentType, "%s: content type", name)
 		assert.Equal(t, r.Header.Get("Cache-Control"), "public, max-age=31536000, immutable", "%s: Cache-Control", name)
 		assert.Equal(t, r.Header.Get("X-Content-Type-Options"), "nosniff", "%s: X-Content-Type-Options", name)
@@ -110,9 +109,8 @@ func TestOurScriptsNeedNoEval(t *testing.T) {
 	for _, name := range []string{"actions.js", "app.js", "queue.js", "theme.js"} {
 		content, err := os.ReadFile(name)
 		assert.NoError(t, err)
-		if found := regexp.MustCompile(`\beval\(|new Function|innerHTML|insertAdjacentHTML|document\.write|https?://`).FindString(string(content)); found != "" {
-			t.Errorf("%s has %q", name, found)
-		}
+		found := regexp.MustCompile(`\beval\(|new Function|innerHTML|insertAdjacentHTML|document\.write|https?://`).FindString(string(content))
+		assert.Equal(t, found, "", "%s has", name)
 	}
 }
 

@@ -100,15 +100,13 @@ func TestHoldersAreAskedToReleaseAfterTheDialogHasNamedThem(t *testing.T) {
 	page, _ := browseWith(t, "/lock-readers", api)
 	page.press("[data-act=revoke]")
 	page.shows("#ask-revoke", "Asks 3 holders.", "web-1", "web-2", "web-7", "Ask 3 holders")
-	if _, n := api.last(); n != 0 {
-		t.Fatal("it has asked before it was told to")
-	}
+	_, n := api.last()
+	assert.Must(t, n == 0, "it has asked before it was told to")
 	page.fill("#ask-revoke [name=reason]", "maintenance")
 	page.fill("#ask-revoke [name=force_after]", "soon")
 	page.press("#ask-revoke [data-confirm]")
-	if _, n := api.last(); n != 0 {
-		t.Fatal("a time without a unit was sent")
-	}
+	_, n = api.last()
+	assert.Must(t, n == 0, "a time without a unit was sent")
 	page.fill("#ask-revoke [name=force_after]", " 30s ")
 	api.says(http.StatusConflict, map[string]any{"title": "Conflict", "detail": "the lock is somewhere else"})
 	page.press("#ask-revoke [data-confirm]")
@@ -178,19 +176,16 @@ func TestAReapShowsWhatItEndsFirst(t *testing.T) {
 	page.fill("#ask-reap [name=foreign]", "false")
 	page.press("#ask-reap [data-preview]")
 	page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked")
-	if got := page.text("#ask-reap [data-hits] li"); !strings.Contains(got, "web-1") {
-		t.Errorf("%s comes before who holds", got)
-	}
+	got := page.text("#ask-reap [data-hits] li")
+	assert.That(t, strings.Contains(got, "web-1"), "%s comes before who holds", got)
 	page.shows("#ask-reap", "Ends 2 contenders, 1 of other programs.", "web-1", "holds", "curator", "waiting at 3", "Reap 2 contenders")
-	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"10m"}` {
-		t.Error(got)
-	}
+	got, _ = api.last()
+	assert.Equal(t, got, `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"10m"}`)
 	page.fill("#ask-reap [name=older_than]", "")
 	page.press("#ask-reap [data-preview]")
 	page.until(`!document.querySelector("#ask-reap").hasAttribute("aria-busy")`, "it has looked")
-	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"0s"}` {
-		t.Error(got)
-	}
+	got, _ = api.last()
+	assert.Equal(t, got, `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"0s"}`)
 	page.fill("#ask-reap [name=older_than]", "1m")
 	assert.That(t, eval[bool](page, `document.querySelector("#ask-reap [data-confirm]").disabled`),
 		"another filter, and its contenders have not been shown")
@@ -202,9 +197,8 @@ func TestAReapShowsWhatItEndsFirst(t *testing.T) {
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
 	// Two requests: first those that were shown waiting, then the others. The fake answers both alike.
 	page.shows("#done", "Reaped 2 contenders. Skipped 2: It has ended.")
-	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"foreign":false,"lease_ids":["`+leaseID(1)+`"],"older_than":"1m","reason":"old"}` {
-		t.Error(got)
-	}
+	got, _ = api.last()
+	assert.Equal(t, got, `POST /v1/locks/sample/reap {"foreign":false,"lease_ids":["`+leaseID(1)+`"],"older_than":"1m","reason":"old"}`)
 }
 
 // The answer to an old filter shows nothing, and allows nothing.
@@ -231,24 +225,21 @@ func TestALockIsDestroyedOnlyByItsName(t *testing.T) {
 	page, stop := browseWith(t, "/lock-readers", api)
 	page.press("[data-act=destroy]")
 	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 2 contenders, 1 of other programs.")`, "it says what it ends")
-	if got, _ := api.last(); got != `POST /v1/locks/sample/reap {"dry_run":true,"older_than":"0s"}` {
-		t.Error(got)
-	}
+	got, _ := api.last()
+	assert.Equal(t, got, `POST /v1/locks/sample/reap {"dry_run":true,"older_than":"0s"}`)
 	for _, name := range []string{"", "catalog", "Catalogue"} {
 		page.fill("#ask-destroy [name=typed]", name)
 		page.press("#ask-destroy [data-confirm]")
 	}
-	if got, n := api.last(); n != 1 {
-		t.Fatal("it took the wrong name:", got)
-	}
+	got, n := api.last()
+	assert.Must(t, n == 1, "it took the wrong name: %v", got)
 	page.fill("#ask-destroy [name=typed]", "catalogue")
 	api.says(http.StatusOK, map[string]any{"ended": 9, "foreign": 1})
 	page.press("#ask-destroy [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
 	page.shows("#done", "9 contenders ended, 1 of other programs.")
-	if got, _ := api.last(); got != `POST /v1/locks/sample/destroy {}` {
-		t.Error(got)
-	}
+	got, _ = api.last()
+	assert.Equal(t, got, `POST /v1/locks/sample/destroy {}`)
 
 	page.press("[data-act=destroy]")
 	page.fill("#ask-destroy [name=typed]", "catalogue")
@@ -311,9 +302,8 @@ func TestNoDialogIsWiderThanAPhone(t *testing.T) {
 		if left, right := eval[float64](page, `document.querySelector("dialog[open]").getBoundingClientRect().left`), eval[float64](page, `document.querySelector("dialog[open]").getBoundingClientRect().right`); left < 0 || right > 320 {
 			t.Errorf("%s: from %v to %v", act, left, right)
 		}
-		if wide := eval[bool](page, `document.querySelector("dialog[open]").scrollWidth > document.querySelector("dialog[open]").clientWidth`); wide {
-			t.Errorf("%s: it must be scrolled sideways", act)
-		}
+		wide := eval[bool](page, `document.querySelector("dialog[open]").scrollWidth > document.querySelector("dialog[open]").clientWidth`)
+		assert.That(t, !wide, "%s: it must be scrolled sideways", act)
 		page.press("#ask-" + act + " [data-close]")
 	}
 }

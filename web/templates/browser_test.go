@@ -140,18 +140,15 @@ func TestAClockThatIsSetBackHidesNoOutage(t *testing.T) {
 func TestTheKeyboardPassesALongQueueQuickly(t *testing.T) {
 	page, _ := browse(t, "/lock-shared")
 	const stops = `[...document.querySelectorAll("#queue :is(a, button, [tabindex='0'])")].filter((e) => e.checkVisibility({visibilityProperty: true})).length`
-	if rows, n := eval[int](page, `document.querySelectorAll("#queue [data-row]").length`), eval[int](page, stops); rows < 100 || n > 10 {
-		t.Errorf("%d stops of the Tab key in %d rows", n, rows)
-	}
+	rows, n := eval[int](page, `document.querySelectorAll("#queue [data-row]").length`), eval[int](page, stops)
+	assert.That(t, rows >= 100 && n <= 10, "%d stops of the Tab key in %d rows", n, rows)
 	eval[int](page, `(document.querySelector("#queue .waiter").focus(), 1)`)
 	got := eval[string](page, "document.activeElement.className")
 	assert.That(t, strings.Contains(got, "waiter"), "the focus is on %q", got)
-	if n := eval[int](page, `[...document.activeElement.querySelectorAll("button")].filter((e) => e.checkVisibility({visibilityProperty: true})).length`); n < 2 {
-		t.Errorf("the row with the focus has %d buttons", n)
-	}
-	if n := eval[int](page, `document.querySelectorAll("#queue .waiter[tabindex='0'], #queue .holder[tabindex='0']").length`); n != 2 {
-		t.Errorf("the Tab key comes to %d rows", n)
-	}
+	n = eval[int](page, `[...document.activeElement.querySelectorAll("button")].filter((e) => e.checkVisibility({visibilityProperty: true})).length`)
+	assert.That(t, n >= 2, "the row with the focus has %d buttons", n)
+	n = eval[int](page, `document.querySelectorAll("#queue .waiter[tabindex='0'], #queue .holder[tabindex='0']").length`)
+	assert.That(t, n == 2, "the Tab key comes to %d rows", n)
 }
 
 // What a newer gateway pushes is meant for newer styles and scripts, also when

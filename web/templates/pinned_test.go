@@ -39,9 +39,8 @@ func TestTheDialogStaysWithTheHolderThatItHasShown(t *testing.T) {
 	page.until(`document.querySelector("#ask-revoke [data-confirm]").disabled`, "there is no holder to ask")
 	page.shows("#ask-revoke [role=status]", "alice no longer holds the lock. bob holds it now.")
 	page.press("#ask-revoke [data-confirm]")
-	if got, n := api.last(); n != 0 {
-		t.Fatal("it was sent:", got)
-	}
+	got, n := api.last()
+	assert.Must(t, n == 0, "it was sent: %v", got)
 	page.shows("#ask-revoke [data-instead]", "Ask bob instead…")
 	page.press("#ask-revoke [data-begin]")
 	page.shows("#ask-revoke", "Asks 1 holder.", "Ask bob")
@@ -69,9 +68,8 @@ func TestTheDialogShowsWhatTheGatewayRefuses(t *testing.T) {
 	page.press("#ask-revoke [data-confirm]")
 	page.until(`document.querySelector("#ask-revoke").innerText.includes("Ask bob instead…")`, "it says who holds now")
 	page.shows("#ask-revoke [role=status]", "No holder was asked. alice no longer holds the lock. bob holds it now.")
-	if got, _ := api.last(); !strings.Contains(got, onlyAlice) {
-		t.Error(got)
-	}
+	got, _ := api.last()
+	assert.That(t, strings.Contains(got, onlyAlice), "%v", got)
 	assert.That(t, eval[bool](page, `document.querySelector("#ask-revoke [data-confirm]").disabled`), "alice can be asked once more")
 	eval[bool](page, `htmx.swap({sourceElement: live, target: live, swap: "none", text: document.querySelector("#lock-head").outerHTML}).then(() => true)`)
 	page.press("#ask-revoke [data-begin]")
@@ -79,9 +77,8 @@ func TestTheDialogShowsWhatTheGatewayRefuses(t *testing.T) {
 	api.says(http.StatusConflict, map[string]any{"code": "nothing_to_ask", "detail": "no holder can be asked to let go: why"})
 	page.press("#ask-revoke [data-confirm]")
 	page.until(`document.querySelector("#ask-revoke [data-problem]").textContent.includes("no holder can be asked") || document.querySelector("#ask-revoke [data-problem]").textContent.includes("No holder can be asked")`, "it says why")
-	if got, _ := api.last(); !strings.Contains(got, onlyBob) {
-		t.Error(got)
-	}
+	got, _ = api.last()
+	assert.That(t, strings.Contains(got, onlyBob), "%v", got)
 }
 
 // Of several the others are asked, and those who came are not.

@@ -66,12 +66,10 @@ func TestEveryFragmentIsOneElementThatIsMorphedIntoTheOneWithItsID(t *testing.T)
 			t.Errorf("%s: %d nodes at the top, want one element", id, len(nodes))
 			continue
 		}
-		if got, _ := attr(nodes[0], "id"); got != id {
-			t.Errorf("%s: its root has the id %q", id, got)
-		}
-		if got, _ := attr(nodes[0], "hx-swap-oob"); got != "outerMorph" {
-			t.Errorf("%s: hx-swap-oob is %q", id, got)
-		}
+		got, _ := attr(nodes[0], "id")
+		assert.Equal(t, got, id, "%s: its root has the id", id)
+		got, _ = attr(nodes[0], "hx-swap-oob")
+		assert.Equal(t, got, "outerMorph", "%s: hx-swap-oob", id)
 		for _, e := range elements(nodes[0]) {
 			_, nested := attr(e, "hx-swap-oob")
 			assert.That(t, !nested, "%s: a fragment in a fragment: %s", id, e.Data)
@@ -237,9 +235,7 @@ func TestPagesCanBeUsedWithoutSight(t *testing.T) {
 			_, live := attr(e, "aria-live")
 			assert.That(t, !live, "%s: <%s aria-live>: what ticks must not be read out", path, e.Data)
 		}
-		if count["h1"] != 1 || count["main"] != 1 {
-			t.Errorf("%s: %d h1, %d main, want one each", path, count["h1"], count["main"])
-		}
+		assert.That(t, count["h1"] == 1 && count["main"] == 1, "%s: %d h1, %d main, want one each", path, count["h1"], count["main"])
 	}
 }
 

@@ -79,13 +79,11 @@ func TestTheChamberSaysWhatItIsUsedFor(t *testing.T) {
 // There are no actions on what the page cannot show, and none on the tab of znodes.
 func TestActionsAreThereWhenThereAreContenders(t *testing.T) {
 	v := states(noon)["/lock-readers"]
-	if got := render(LockHeadFragment(v)); strings.Count(got, "data-act=") != 3 {
-		t.Error(got)
-	}
+	got := render(LockHeadFragment(v))
+	assert.That(t, strings.Count(got, "data-act=") == 3, "%v", got)
 	v.Revoke = ""
-	if got := render(LockHeadFragment(v)); strings.Contains(got, `data-act="revoke"`) || !strings.Contains(got, `data-act="destroy"`) {
-		t.Error(got)
-	}
+	got = render(LockHeadFragment(v))
+	assert.That(t, !strings.Contains(got, `data-act="revoke"`) && strings.Contains(got, `data-act="destroy"`), "%v", got)
 	v.Tab = "zookeeper"
 	assert.That(t, !strings.Contains(render(LockPage(v)), "data-act="), "the tab of znodes offers to act")
 	assert.That(t, !strings.Contains(render(QueueFragment(lockSample(noon, 3))), "data-act="),

@@ -57,7 +57,6 @@ func TestEveryGuardHasItsTurn(t *testing.T) {
 		}
 		last = recipe.GatewayID(ids[len(ids)-1])
 	}
-	if len(seen) != many || seen["self"]+seen["succeeded"]+seen["gone"] > 0 {
-		t.Errorf("%d of %d, others: %v", len(seen), many, seen["self"]+seen["succeeded"]+seen["gone"])
-	}
+	assert.That(t, len(seen) == many && seen["self"]+seen["succeeded"]+seen["gone"] <= 0,
+		"%d of %d, others: %v", len(seen), many, seen["self"]+seen["succeeded"]+seen["gone"])
 }

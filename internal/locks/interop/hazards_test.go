@@ -190,9 +190,8 @@ func TestWhichProgramsIgnoreWhichLeasesIsWhatThePageSays(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if got := ignoring(d, mode) &^ setOf(latchFamily, semaphoreFamily); got != want {
-			t.Errorf("%s: ignored by %b, the page says %b", column, got, want)
-		}
+		got := ignoring(d, mode) &^ setOf(latchFamily, semaphoreFamily)
+		assert.That(t, got == want, "%s: ignored by %b, the page says %b", column, got, want)
 	}
 }
 

@@ -23,9 +23,8 @@ func TestHBasesTableLockIsRead(t *testing.T) {
 		t.Errorf("%+v", got.TableLock)
 	}
 	// As HBase's own ZooKeeper client writes it: who it is comes first.
-	if got := decodeHBase(append([]byte("\xff\x00\x00\x00\x0amaster:160"), message...)); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v", got)
-	}
+	got := decodeHBase(append([]byte("\xff\x00\x00\x00\x0amaster:160"), message...))
+	assert.That(t, reflect.DeepEqual(got, want), "%+v", got)
 	for _, wrong := range []string{"", "PBU", "\xff\xff\xff\xff\xff", "\xff\x00\x00\x00\x01", "PBUF\x0a\x0f", "PBUF\xff", "PBUF\x0a\x02\x0a\x05"} {
 		got := decodeHBase([]byte(wrong))
 		assert.That(t, got == nil, "%q is %+v", wrong, got)

@@ -48,9 +48,8 @@ func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
 		two.w.release()
 		assert.NoError(t, <-arrived, "it did not arrive")
 		synctest.Wait()
-		if _, err := two.heartbeat(l); err != nil {
-			t.Errorf("heartbeat: %v", err)
-		}
+		_, err = two.heartbeat(l)
+		assert.Nil(t, err, "heartbeat")
 		// Whoever does not run it never comes to.
 		begun := time.Now()
 		wantCode(t, third.m.Arrive(within(t, time.Second), l.ID, route.Zxid), locks.CodeNotOwner)

@@ -87,9 +87,8 @@ func TestAnExpiredSessionCostsNoLease(t *testing.T) {
 			wantCode(t, err, locks.CodeUnavailable)
 		}
 		time.Sleep(time.Second)
-		if beat, err := g.heartbeat(l); err != nil || beat.FencingToken != l.FencingToken {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := g.heartbeat(l)
+		assert.Must(t, err == nil && beat.FencingToken == l.FencingToken, "%+v %v", beat, err)
 		g.mustRelease(l)
 		<-p.done
 		assert.Must(t, p.err == nil && p.lease.State == locks.Held, "%+v %v", p.lease, p.err)
@@ -208,9 +207,8 @@ func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
 		_, err = one.heartbeat(l)
 		wantCode(t, err, locks.CodeUnavailable)
 		time.Sleep(time.Second)
-		if beat, err := two.heartbeat(l); err != nil || beat.FencingToken != l.FencingToken {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := two.heartbeat(l)
+		assert.Must(t, err == nil && beat.FencingToken == l.FencingToken, "%+v %v", beat, err)
 		again := two.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute, IdempotencyKey: "abcdefghijklmnop"})
 		again.finished()
 		two.mustRelease(l)
@@ -289,9 +287,8 @@ func TestAnAnswerDoesNotPassUnderTheNextSessionsFence(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Must(t, g.m.Trusted(), "the next session is not usable yet")
 		assert.That(t, !g.m.StillValid(beat.Term), "an answer of the former session passes")
-		if again, err := g.heartbeat(l); err != nil || !g.m.StillValid(again.Term) {
-			t.Errorf("%+v %v", again, err)
-		}
+		again, err := g.heartbeat(l)
+		assert.That(t, err == nil && g.m.StillValid(again.Term), "%+v %v", again, err)
 		assert.That(t, !g.m.StillValid(0), "no basis at all passes")
 	})
 }

@@ -116,9 +116,8 @@ func TestAHiddenContenderIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		assert.Must(t, p.finished() && p.err == nil && p.lease.State == locks.Held,
 			"stuck behind a contender that is gone: %+v %v", p.lease, p.err)
-		if lock, _ := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); len(lock.Hazards) != 0 {
-			t.Errorf("hazards %+v", lock.Hazards)
-		}
+		lock, _ = g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+		assert.That(t, len(lock.Hazards) == 0, "hazards %+v", lock.Hazards)
 	})
 }
 
@@ -240,14 +239,12 @@ func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 			}
 			return n
 		}
-		if n := granted(); n != 0 {
-			t.Errorf("it was told %d times that another program's contender holds, which its gateway cannot know", n)
-		}
+		n := granted()
+		assert.That(t, n == 0, "it was told %d times that another program's contender holds, which its gateway cannot know", n)
 		g.w.release()
 		synctest.Wait()
-		if n := granted(); n != 1 {
-			t.Errorf("it was told %d times that another program's contender holds", n)
-		}
+		n = granted()
+		assert.That(t, n == 1, "it was told %d times that another program's contender holds", n)
 		// An end that only a tree read shows counts as well.
 		last := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		second := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})

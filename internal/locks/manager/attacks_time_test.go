@@ -33,15 +33,13 @@ func TestAShorterTTLNeverTakesBackWhatWasPromised(t *testing.T) {
 				t.Fatalf("%v before the promised end the record says %v", time.Until(promised), r.LeaseTTL())
 			}
 			time.Sleep(4 * time.Second)
-			if _, err := g.heartbeat(l); err != nil {
-				t.Fatal(err)
-			}
+			_, err := g.heartbeat(l)
+			assert.NoError(t, err)
 		}
 		for range 3 {
 			time.Sleep(4 * time.Second)
-			if _, err := g.heartbeat(l); err != nil {
-				t.Fatal(err)
-			}
+			_, err := g.heartbeat(l)
+			assert.NoError(t, err)
 		}
 		if r, _ := record.Parse(s.node(l.Znode).data); r.LeaseTTL() != 5*time.Second {
 			t.Errorf("the record still says %v", r.LeaseTTL())
@@ -74,9 +72,8 @@ func TestNothingExpiresWhileTheGatewayIsBlind(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(5 * time.Second) // the next guard write opens the fence
 		g.wantState(l, locks.Held, "")
-		if _, err := g.heartbeat(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err = g.heartbeat(l)
+		assert.NoError(t, err)
 		// A client that is dead still expires: its last promise moved by the
 		// blind time and 15 s at most.
 		time.Sleep(46 * time.Second)

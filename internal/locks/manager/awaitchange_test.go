@@ -52,30 +52,26 @@ func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
 
 		quiet := <-begin(l)
 		assert.Must(t, quiet.err == nil && quiet.beat.State == locks.Held, "%+v", quiet)
-		if quiet.after < 9*time.Second || quiet.after > 11*time.Second {
-			t.Errorf("answered after %v: a third of the TTL is 10s", quiet.after)
-		}
+		assert.That(t, quiet.after >= 9*time.Second && quiet.after <= 11*time.Second,
+			"answered after %v: a third of the TTL is 10s", quiet.after)
 
 		waits := begin(l)
 		none(waits)
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: true})
-		if a := one(waits); a.err != nil || a.beat.Waiters != 1 {
-			t.Errorf("a waiter: %+v", a)
-		}
+		a := one(waits)
+		assert.That(t, a.err == nil && a.beat.Waiters == 1, "a waiter: %+v", a)
 		waits = begin(l)
 		none(waits) // it has been told
 		_, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: "please"})
 		assert.NoError(t, err, "revoke")
-		if a := one(waits); a.err != nil || a.beat.Revoke == nil || a.beat.Revoke.Reason != "please" {
-			t.Errorf("a revocation: %+v", a)
-		}
+		a = one(waits)
+		assert.That(t, a.err == nil && a.beat.Revoke != nil && a.beat.Revoke.Reason == "please", "a revocation: %+v", a)
 		waits = begin(l)
 		none(waits)
 		_, err = g.m.Withdraw(t.Context(), locks.WithdrawRequest{Lock: "deploy"})
 		assert.NoError(t, err, "withdraw")
-		if a := one(waits); a.err != nil || a.beat.Revoke != nil {
-			t.Errorf("no revocation any more: %+v", a)
-		}
+		a = one(waits)
+		assert.That(t, a.err == nil && a.beat.Revoke == nil, "no revocation any more: %+v", a)
 
 		granted := begin(ticket)
 		none(granted)
@@ -83,11 +79,9 @@ func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
 		none(waits)
 		err = g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Reason: "stuck"})
 		assert.NoError(t, err, "break")
-		if e := wantCode(t, one(waits).err, locks.CodeEnded); e.Reason != locks.ReasonRevoked {
-			t.Errorf("broken: %+v", e)
-		}
-		if a := one(granted); a.err != nil || a.beat.State != locks.Held || a.beat.FencingToken == 0 {
-			t.Errorf("granted: %+v", a)
-		}
+		e := wantCode(t, one(waits).err, locks.CodeEnded)
+		assert.That(t, e.Reason == locks.ReasonRevoked, "broken: %+v", e)
+		a = one(granted)
+		assert.That(t, a.err == nil && a.beat.State == locks.Held && a.beat.FencingToken != 0, "granted: %+v", a)
 	})
 }

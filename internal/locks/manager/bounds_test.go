@@ -36,9 +36,8 @@ func (g *gate) wantRefused(code locks.Code, req locks.AcquireRequest) {
 	}
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
-	if n := len(g.m.keys.byHash); n != keys {
-		g.t.Errorf("%s: %d keys in memory, there were %d", code, n, keys)
-	}
+	n := len(g.m.keys.byHash)
+	assert.That(g.t, n == keys, "%s: %d keys in memory, there were %d", code, n, keys)
 	for _, space := range g.m.replica.Namespaces {
 		assert.That(g.t, space.Find(req.Lock) == nil || slices.Contains(before, space.Path(req.Lock)),
 			"%s: the lock is kept in memory", code)
@@ -206,9 +205,8 @@ func TestTheTextsOfLeasesAreBoundedTogether(t *testing.T) {
 		one.wantUsed(quota.MetadataBytes, 91)
 		_, err := one.acquire(locks.AcquireRequest{Lock: "large", Token: large.Token, Hold: "another-name"})
 		wantCode(t, err, locks.CodeTooMuchMetadata)
-		if _, err := one.m.Downgrade(t.Context(), locks.Anonymous, large.ID, large.Token); err != nil {
-			t.Error(err)
-		}
+		_, err = one.m.Downgrade(t.Context(), locks.Anonymous, large.ID, large.Token)
+		assert.Nil(t, err)
 		assert.Nil(t, update(large, strings.Repeat("m", 50)), "a shorter one")
 		one.wantUsed(quota.MetadataBytes, 71)
 		assert.Nil(t, update(small, "0123456789"), "there is room")

@@ -338,9 +338,8 @@ func TestALeaseIsBrokenThatIsDowngradedAtThatMoment(t *testing.T) {
 			return -1, nil
 		}
 		s.mu.Unlock()
-		if err := two.breakLease(l, "stuck"); err != nil || !downgraded {
-			t.Fatal(err)
-		}
+		err := two.breakLease(l, "stuck")
+		assert.Must(t, err == nil && downgraded, "%v", err)
 		assert.Equal(t, s.waiting("deploy"), 0, "contenders are left")
 		if err := two.breakLease(l, "stuck"); err != nil { // repeated
 			t.Error(err)

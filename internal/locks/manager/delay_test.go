@@ -50,9 +50,8 @@ func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
 		_, err := g.heartbeat(l)
 		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired)
 		assert.Equal(t, g.countOf(events.LeaseExpired, l), 1, "events tell of its end")
-		if p := g.mustPostmortem(l); p.Reason != locks.ReasonExpired || !about(p.HeldFor, 10*time.Second) || p.Next != nil {
-			t.Errorf("%+v", p)
-		}
+		p := g.mustPostmortem(l)
+		assert.That(t, p.Reason == locks.ReasonExpired && about(p.HeldFor, 10*time.Second) && p.Next == nil, "%+v", p)
 		for _, gate := range []*gate{g, other} {
 			q := gate.lockState("deploy")
 			if q.State != locks.LockDelayed || len(q.Holders) != 1 || !q.Holders[0].Delayed || q.Holders[0].Reason != locks.ReasonExpired || q.Holders[0].LeaseID != l.ID ||
@@ -62,12 +61,10 @@ func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
 		}
 		q := g.lockState("deploy")
 		assert.That(t, about(q.Holders[0].ExpiresIn, 19*time.Second), "%v are left", q.Holders[0].ExpiresIn)
-		if f, err := g.m.Fence(t.Context(), locks.FenceRequest{Lock: "deploy", Token: l.FencingToken}); err != nil || f.Current || f.Reason != "delayed" && f.Reason != "ended" {
-			t.Errorf("its token: %+v %v", f, err)
-		}
-		if f, err := other.m.Fence(t.Context(), locks.FenceRequest{Lock: "deploy", Token: l.FencingToken}); err != nil || f.Current || f.Reason != "delayed" {
-			t.Errorf("its token: %+v %v", f, err)
-		}
+		f, err := g.m.Fence(t.Context(), locks.FenceRequest{Lock: "deploy", Token: l.FencingToken})
+		assert.That(t, err == nil && !f.Current && (f.Reason == "delayed" || f.Reason == "ended"), "its token: %+v %v", f, err)
+		f, err = other.m.Fence(t.Context(), locks.FenceRequest{Lock: "deploy", Token: l.FencingToken})
+		assert.That(t, err == nil && !f.Current && f.Reason == "delayed", "its token: %+v %v", f, err)
 		checkAll(t, s, g, other)
 		before := time.Now()
 		at := <-next
@@ -75,9 +72,8 @@ func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
 		assert.That(t, took >= 18*time.Second && took <= 20*time.Second, "the next was granted after %v", took)
 		synctest.Wait()
 		assert.Equal(t, g.countOf(events.LeaseExpired, l)+g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
-		if p := g.mustPostmortem(l); p.Next == nil || !about(p.Next.After, testDelay) {
-			t.Errorf("next %+v", p.Next)
-		}
+		p = g.mustPostmortem(l)
+		assert.That(t, p.Next != nil && about(p.Next.After, testDelay), "next %+v", p.Next)
 		checkAll(t, s, g, other)
 	})
 }
@@ -443,9 +439,8 @@ func TestAnAdministratorFreesAPlaceThatStays(t *testing.T) {
 				assert.That(t, took <= time.Second, "granted after %v", took)
 				g.wantState(l, locks.Ended, locks.ReasonExpired)
 				synctest.Wait()
-				if n := g.countOf(events.LeaseExpired, l) + g.countOf(events.LeaseRevoked, l) + g.countOf(events.LeaseRemoved, l); n != 1 {
-					t.Errorf("%d events tell of its end", n)
-				}
+				n := g.countOf(events.LeaseExpired, l) + g.countOf(events.LeaseRevoked, l) + g.countOf(events.LeaseRemoved, l)
+				assert.That(t, n == 1, "%d events tell of its end", n)
 				checkAll(t, s, g)
 			})
 		})

@@ -46,18 +46,16 @@ func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 			t.Errorf("deposed after %v of silence", silent)
 		}
 		synctest.Wait()
-		if beat, err := two.heartbeat(l); err != nil || beat.State != locks.Held {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := two.heartbeat(l)
+		assert.Must(t, err == nil && beat.State == locks.Held, "%+v %v", beat, err)
 		wantWords(t, two.tells(events.GatewayLeft), "gateway.left deposed")
 		wantWords(t, one.tells(events.GatewayLeft), "gateway.left deposed")
 		// Its process goes on under another id, whatever became of the old session.
 		time.Sleep(time.Second)
 		now := one.session()
 		assert.Must(t, now != nil && now.id != old.id && one.m.Trusted(), "the deposed gateway does not serve again")
-		if _, err := one.heartbeat(l); err == nil {
-			t.Error("the deposed gateway confirms a lease that it no longer runs")
-		}
+		_, err = one.heartbeat(l)
+		assert.That(t, err != nil, "the deposed gateway confirms a lease that it no longer runs")
 		two.mustRelease(l)
 		mine := one.mustHold(locks.AcquireRequest{Lock: "other"})
 		one.mustRelease(mine)
@@ -73,16 +71,14 @@ func TestAGatewayThatSeesItsSuccessionSaysNothingMore(t *testing.T) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		old := one.session()
 		one.deafen(old, true)
-		if _, err := one.heartbeat(l); err != nil {
-			t.Fatalf("its fence is open for a while: %v", err)
-		}
+		_, err := one.heartbeat(l)
+		assert.NoError(t, err, "its fence is open for a while")
 		done := make(chan zk.Result, 1)
 		two.session().Takeover(t.Context(), old.id, nil, func(r zk.Result) { done <- r })
 		assert.MustEqual(t, (<-done).Outcome, zk.Done)
 		synctest.Wait()
-		if _, err := one.heartbeat(l); err == nil {
-			t.Error("a deposed gateway that knows it confirms a lease")
-		}
+		_, err = one.heartbeat(l)
+		assert.That(t, err != nil, "a deposed gateway that knows it confirms a lease")
 		time.Sleep(2 * time.Second)
 		now := one.session()
 		assert.That(t, now != nil && now.id != old.id && one.m.Trusted(), "it does not serve under a new id")
@@ -133,9 +129,8 @@ func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 			synctest.Wait()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.nodes["/lockkeeper/gateways/"+old.id] == nil || len(tried) < 2 {
-				t.Fatalf("%d attempts; the gateway is registered: %v", len(tried), s.nodes["/lockkeeper/gateways/"+old.id] != nil)
-			}
+			assert.Must(t, s.nodes["/lockkeeper/gateways/"+old.id] != nil && len(tried) >= 2,
+				"%d attempts; the gateway is registered: %v", len(tried), s.nodes["/lockkeeper/gateways/"+old.id] != nil)
 			for i := range tried[1:] {
 				again := tried[i+1].Sub(tried[i])
 				assert.That(t, again >= cluster.StalledAfter*fakeWindow, "tried again after %v", again)

@@ -122,9 +122,8 @@ func TestALockIsDestroyedInPiecesFromItsTail(t *testing.T) {
 		_, err := g.destroy("")
 		assert.NoError(t, err)
 		pieces := s.deletions("/lockkeeper/locks/deploy")
-		if got := slices.Concat(pieces...); !slices.Equal(got, all) {
-			t.Errorf("not from the tail: %d deleted of %d", len(got), len(all))
-		}
+		got := slices.Concat(pieces...)
+		assert.That(t, slices.Equal(got, all), "not from the tail: %d deleted of %d", len(got), len(all))
 		assert.That(t, len(pieces) >= 3, "%d pieces", len(pieces))
 		for _, p := range pieces {
 			size := len(strings.Join(p, "/lockkeeper/locks/deploy"))
@@ -157,9 +156,8 @@ func TestNewcomersAreDestroyedTooAndNotForEver(t *testing.T) {
 			}
 			e := wantCode(t, err, locks.CodeLockInUse)
 			assert.That(t, answer.Ended == 2+destroyRounds && e.Detail != "", "%+v %v", answer, e)
-			if n := len(g.tells(events.LockDestroyed)); n != 0 {
-				t.Errorf("told %d destructions", n)
-			}
+			n := len(g.tells(events.LockDestroyed))
+			assert.That(t, n == 0, "told %d destructions", n)
 			checkAll(t, s, g, other)
 		})
 	}
@@ -244,9 +242,8 @@ func TestADestructionStopsAtWhatMayNotBeDeleted(t *testing.T) {
 		assert.That(t, strings.Contains(e.Detail, "below its node") && answer.Ended == 0, "%+v %v", answer, e)
 		assert.That(t, s.node(stuck).stat.Czxid != 0 && s.waiting("deploy") == 5, "%d are left", s.waiting("deploy"))
 		g.wantState(holder, locks.Held, "")
-		if _, err := g.heartbeat(holder); err != nil {
-			t.Error(err)
-		}
+		_, err = g.heartbeat(holder)
+		assert.Nil(t, err)
 		checkAll(t, s, g)
 	})
 }
@@ -255,9 +252,8 @@ func TestALockThatNobodyUsesIsDestroyed(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		for range 2 {
-			if answer, err := g.destroy("why"); err != nil || answer != (locks.DestroyAnswer{}) {
-				t.Errorf("%+v %v", answer, err)
-			}
+			answer, err := g.destroy("why")
+			assert.That(t, err == nil && answer == (locks.DestroyAnswer{}), "%+v %v", answer, err)
 		}
 		if _, err := g.m.Configure(t.Context(), locks.SettingsRequest{Lock: "deploy", Limit: 3}); err != nil {
 			t.Fatal(err)

@@ -70,9 +70,8 @@ func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
 						if len(names) > 1 {
 							id += fmt.Sprintf(".m%dof%d", i+1, len(names))
 						}
-						if want := fmt.Sprintf(name, id) + fmt.Sprintf("%010d", i); !strings.Contains(strings.Join(there, " "), want) {
-							t.Errorf("%v lacks %s", there, want)
-						}
+						want := fmt.Sprintf(name, id) + fmt.Sprintf("%010d", i)
+						assert.That(t, strings.Contains(strings.Join(there, " "), want), "%v lacks %s", there, want)
 					}
 					_, foreign := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: dir + "/" + prefix})
 					next := other.begin(req)
@@ -120,9 +119,7 @@ func TestALeaseOfThreeNamesEndsWithAnyOfThem(t *testing.T) {
 					if !alive {
 						time.Sleep(10*time.Second + fakeWindow + 5*time.Second)
 					}
-					if !next.passed() || next.err != nil {
-						t.Fatalf("not passed on: %v; %v", next.err, s.names("/shared/all/deploy"))
-					}
+					assert.Must(t, next.passed() && next.err == nil, "not passed on: %v; %v", next.err, s.names("/shared/all/deploy"))
 					assert.Equal(t, len(s.names("/shared/all/deploy")), 3, "contenders")
 					checkAll(t, s, other)
 				})
@@ -147,9 +144,8 @@ func TestALeaseOfThreeNamesIsDowngraded(t *testing.T) {
 		assert.Must(t, reader.passed() && reader.err == nil, "%v", reader.err)
 		one.crash()
 		time.Sleep(11 * time.Second)
-		if _, err := two.heartbeat(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err = two.heartbeat(l)
+		assert.NoError(t, err)
 		assert.Must(t, !writer.passed(), "a writer beside it")
 		two.mustRelease(l)
 		assert.Must(t, writer.passed() && writer.err == nil, "%v", writer.err)
@@ -210,9 +206,8 @@ func TestALeaseWithAHomeMadeNameIsDowngradedAndTakenOver(t *testing.T) {
 		assert.That(t, strings.Contains(strings.Join(names, " "), "-R-0000000000"), "%v", names)
 		one.crash()
 		time.Sleep(11 * time.Second)
-		if b, err := two.heartbeat(l); err != nil || b.FencingToken != l.FencingToken {
-			t.Fatalf("%+v, %v", b, err)
-		}
+		b, err := two.heartbeat(l)
+		assert.Must(t, err == nil && b.FencingToken == l.FencingToken, "%+v, %v", b, err)
 		assert.Must(t, !writer.passed(), "a writer beside it")
 		two.mustRelease(l)
 		assert.Must(t, writer.passed() && writer.err == nil, "%v", writer.err)
@@ -231,9 +226,8 @@ func TestAHomeMadeRecipeWithoutReadersHasNoSharedLeases(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{NS: "writers", Lock: "a", TTL: time.Minute})
 		_, err := g.downgrade(l)
 		wantCode(t, err, locks.CodeNotExclusive)
-		if b, err := g.heartbeat(l); err != nil || b.State != locks.Held {
-			t.Errorf("%+v, %v", b, err)
-		}
+		b, err := g.heartbeat(l)
+		assert.That(t, err == nil && b.State == locks.Held, "%+v, %v", b, err)
 		checkAll(t, s, g)
 	})
 }

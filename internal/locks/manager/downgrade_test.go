@@ -86,14 +86,12 @@ func TestADowngradeOutlivesItsGateway(t *testing.T) {
 		l := one.mustHold(deploy())
 		writer := two.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: locks.WaitForever})
 		writer.passed()
-		if _, err := one.downgrade(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err := one.downgrade(l)
+		assert.NoError(t, err)
 		one.crash()
 		time.Sleep(11 * time.Second)
-		if _, err := two.heartbeat(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err = two.heartbeat(l)
+		assert.NoError(t, err)
 		v := two.look(l)
 		assert.That(t, v.Mode == locks.Shared && v.FencingToken == l.FencingToken, "%+v", v)
 		assert.Must(t, !writer.passed(), "a writer beside it")
@@ -142,12 +140,10 @@ func TestADowngradeWhoseAnswerIsLost(t *testing.T) {
 					}
 					<-done
 					time.Sleep(5 * time.Second)
-					if _, err := g.downgrade(l); err != nil {
-						t.Fatal(err)
-					}
-					if _, err := g.heartbeat(l); err != nil {
-						t.Fatal(err)
-					}
+					_, err := g.downgrade(l)
+					assert.NoError(t, err)
+					_, err = g.heartbeat(l)
+					assert.NoError(t, err)
 					g.mustHold(locks.AcquireRequest{Lock: "a", Mode: locks.Shared})
 					checkAll(t, s, g)
 					g.mustRelease(l)

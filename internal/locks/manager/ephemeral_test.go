@@ -143,9 +143,8 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 		for time.Since(taken) < fakeWindow+time.Minute-2*time.Second {
 			time.Sleep(time.Second)
 			assert.Must(t, s.node(waits.Znode).owner != "" && s.node(free.Znode).owner != "", "deleted after %v", time.Since(taken))
-			if _, err := two.heartbeat(behind); err != nil {
-				t.Fatal(err)
-			}
+			_, err := two.heartbeat(behind)
+			assert.NoError(t, err)
 			two.wantState(behind, locks.Waiting, "")
 		}
 		time.Sleep(5 * time.Second)
@@ -269,16 +268,14 @@ func TestEphemeralLeasesAreCapped(t *testing.T) {
 		res, err = m.Acquire(t.Context(), locks.AcquireRequest{Lock: fmt.Sprintf("ephemeral-%s-%04d", strings.Repeat("x", 150), len(leases)), Ephemeral: true, TTL: time.Hour})
 		if err == nil {
 			leases = append(leases, res.Lease)
-			if bytes += len(chroot) + len(res.Lease.Znode); bytes > capped {
-				t.Fatalf("%d leases with %d bytes of paths", len(leases), bytes)
-			}
+			bytes += len(chroot) + len(res.Lease.Znode)
+			assert.Must(t, bytes <= capped, "%d leases with %d bytes of paths", len(leases), bytes)
 		}
 	}
 	wantCode(t, err, locks.CodeEphemeralCap)
 	assert.That(t, bytes >= capped*9/10, "refused at %d bytes of paths", bytes)
-	if _, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: "durable", TTL: time.Hour}); err != nil {
-		t.Errorf("a durable lease: %v", err)
-	}
+	_, err = m.Acquire(t.Context(), locks.AcquireRequest{Lock: "durable", TTL: time.Hour})
+	assert.Nil(t, err, "a durable lease")
 	last := leases[len(leases)-1]
 	assert.NoError(t, m.Release(t.Context(), locks.Anonymous, last.ID, last.Token))
 	if _, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: last.Lock, Ephemeral: true, TTL: time.Hour}); err != nil {

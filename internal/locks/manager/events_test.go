@@ -34,9 +34,7 @@ var leaseTypes = []events.Type{events.LeaseQueued, events.LeaseGranted, events.L
 
 func wantWords(t *testing.T, got []string, want ...string) {
 	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("told\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
-	}
+	assert.That(t, slices.Equal(got, want), "told\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 }
 
 func TestEachEndIsToldWithItsReason(t *testing.T) {

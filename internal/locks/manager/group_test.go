@@ -143,9 +143,7 @@ func TestASuccessorEndsWholeWhatHasLostAContender(t *testing.T) {
 		one.crash()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[0].Znode, Version: -1})
 		time.Sleep(10*time.Second + fakeWindow + 5*time.Second)
-		if !w.passed() || w.err != nil {
-			t.Fatalf("not passed on: %v; %v", w.err, s.names("/lockkeeper/locks/b"))
-		}
+		assert.Must(t, w.passed() && w.err == nil, "not passed on: %v; %v", w.err, s.names("/lockkeeper/locks/b"))
 		checkAll(t, s, two)
 	})
 }
@@ -158,12 +156,10 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 		one.crash()
 		time.Sleep(11 * time.Second)
 		for range 3 {
-			if _, err := two.heartbeat(l); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := two.heartbeat(ticket); err != nil {
-				t.Fatal(err)
-			}
+			_, err := two.heartbeat(l)
+			assert.NoError(t, err)
+			_, err = two.heartbeat(ticket)
+			assert.NoError(t, err)
 			v := two.look(l)
 			assert.That(t, v.FencingToken == l.FencingToken && v.Owner == "me" && fmt.Sprint(v.Locks) == fmt.Sprint(l.Locks),
 				"%+v\nwas %+v", v, l)
@@ -380,9 +376,8 @@ func TestASemaphoreAfterALockOfSeveralNamesHasItsOwnLimit(t *testing.T) {
 		g := s.gateway(t)
 		l := g.mustHold(locks.AcquireRequest{TTL: time.Minute, Group: []locks.Want{{NS: "all", Lock: "x"},
 			{Lock: "y", Mode: locks.Semaphore, Limit: 3, Permits: 2}, {Lock: "z", Mode: locks.Semaphore, Limit: 7}}})
-		if y, z := l.Locks[1], l.Locks[2]; y.Limit != 3 || y.Permits != 2 || z.Limit != 7 || z.Permits != 1 {
-			t.Errorf("%+v %+v", y, z)
-		}
+		y, z := l.Locks[1], l.Locks[2]
+		assert.That(t, y.Limit == 3 && y.Permits == 2 && z.Limit == 7 && z.Permits == 1, "%+v %+v", y, z)
 		checkAll(t, s, g)
 	})
 }

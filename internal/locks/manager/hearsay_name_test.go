@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -19,14 +20,12 @@ func TestALongNameOfWhoComesNextHidesNoEnd(t *testing.T) {
 		synctest.Wait()
 		one.mustRelease(l)
 		time.Sleep(time.Second)
-		if p := one.mustPostmortem(l); p.Next == nil {
-			t.Fatalf("at its own gateway nobody comes next: %+v", p)
-		}
+		p := one.mustPostmortem(l)
+		assert.Must(t, p.Next != nil, "at its own gateway nobody comes next: %+v", p)
 		late := s.gateway(t)
 		late.hears(one, time.Millisecond)
 		time.Sleep(time.Second)
-		if p := late.mustPostmortem(l); p.Reason != locks.ReasonReleased || p.TTL == 0 {
-			t.Errorf("another gateway says %+v", p)
-		}
+		p = late.mustPostmortem(l)
+		assert.That(t, p.Reason == locks.ReasonReleased && p.TTL != 0, "another gateway says %+v", p)
 	})
 }

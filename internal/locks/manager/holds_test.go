@@ -58,9 +58,8 @@ func TestALeaseEndsWithItsLastHoldAndEachIsReleasedOnce(t *testing.T) {
 			v := g.mustAddHold(l, "b")
 			assert.That(t, v.State == locks.Held && v.FencingToken == l.FencingToken && slices.Equal(v.Holds, []string{"a", "b"}), "%+v", v)
 		}
-		if r := s.recordOf(l); !slices.Equal(r.Holds, []string{"a", "b"}) {
-			t.Errorf("answered before it was written: %+v", r)
-		}
+		r := s.recordOf(l)
+		assert.That(t, slices.Equal(r.Holds, []string{"a", "b"}), "answered before it was written: %+v", r)
 		g.mustAddHold(l, "c")
 		for range 3 {
 			g.mustReleaseHold(l, "b")

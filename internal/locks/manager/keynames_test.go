@@ -70,9 +70,8 @@ func TestAKeyThatIsAddedToTheFleetChangesNoName(t *testing.T) {
 		wantCode(t, err, locks.CodeNotOwner)
 		names := s.names("/lockkeeper/locks/deploy")
 		assert.That(t, len(names) == 1, "the repeat queued again: %v, %+v", names, again)
-		if again := one.mustAcquire(keyed()); again.ID != first.ID {
-			t.Errorf("the repeat is %s, the first was %s", again.ID, first.ID)
-		}
+		again = one.mustAcquire(keyed())
+		assert.That(t, again.ID == first.ID, "the repeat is %s, the first was %s", again.ID, first.ID)
 	})
 }
 

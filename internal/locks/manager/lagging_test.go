@@ -113,9 +113,8 @@ func TestAForgottenQueueTakesNothingWithIt(t *testing.T) {
 	present := m.replica.Queue(m.replica.Namespaces[locks.DefaultNamespace], "deploy", 0)
 	present.Leases++
 	m.Apply([]zk.Change{{Kind: zk.DirRemoved, Root: root, Dir: dir}})
-	if q := m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"); q != present {
-		t.Errorf("the lock's queue is %p, want %p", q, present)
-	}
+	q := m.replica.Namespaces[locks.DefaultNamespace].Find("deploy")
+	assert.That(t, q == present, "the lock's queue is %p, want %p", q, present)
 }
 
 // state is a copy of the tree as it is, for a server that lags.

@@ -165,29 +165,24 @@ func TestAGrantThatNobodyHeardPassesOnUnclaimed(t *testing.T) {
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		next := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		time.Sleep(20 * time.Second)
-		if _, err := g.heartbeat(next); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := g.heartbeat(ticket); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.heartbeat(next)
+		assert.NoError(t, err)
+		_, err = g.heartbeat(ticket)
+		assert.NoError(t, err)
 		g.mustRelease(holder)
 		synctest.Wait()
-		if lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); err != nil || lock.State != locks.LockUnclaimed {
-			t.Errorf("lock %+v %v", lock, err)
-		}
+		lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+		assert.That(t, err == nil && lock.State == locks.LockUnclaimed, "lock %+v %v", lock, err)
 		time.Sleep(15 * time.Second)
-		if _, err := g.heartbeat(next); err != nil {
-			t.Fatal(err)
-		}
+		_, err = g.heartbeat(next)
+		assert.NoError(t, err)
 		g.wantState(ticket, locks.Held, "")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		g.wantState(ticket, locks.Ended, locks.ReasonUnclaimed)
 		// The first request with its token claims the next one.
-		if beat, err := g.heartbeat(next); err != nil || beat.State != locks.Held || beat.ExpiresIn != time.Hour {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := g.heartbeat(next)
+		assert.Must(t, err == nil && beat.State == locks.Held && beat.ExpiresIn == time.Hour, "%+v %v", beat, err)
 		time.Sleep(50 * time.Minute)
 		g.wantState(next, locks.Held, "")
 	})
@@ -346,9 +341,8 @@ func TestOneReleaseWakesOneWaiterAndNoHerd(t *testing.T) {
 			}
 		}
 		assert.That(t, woken == 1, "one release woke %d of %d waiters", woken, len(polls))
-		if writes := len(s.writes) - written; writes != 1 {
-			t.Errorf("a release and a grant cost %d writes", writes)
-		}
+		writes := len(s.writes) - written
+		assert.That(t, writes == 1, "a release and a grant cost %d writes", writes)
 		for _, done := range polls {
 			<-done // at the end of its wait
 		}

@@ -63,16 +63,14 @@ func TestATakeoverBeginsOnlyWhenEveryRecordedNamespaceHasBeenRead(t *testing.T) 
 		_, err := successor.heartbeat(l)
 		wantCode(t, err, locks.CodeUnavailable)
 		assert.That(t, successor.release(l) != nil, "a release that released nothing was answered with success")
-		if _, err := successor.m.Acquire(t.Context(), locks.AcquireRequest{Lock: "other"}); err != nil {
-			t.Errorf("it serves its own namespaces meanwhile: %v", err)
-		}
+		_, err = successor.m.Acquire(t.Context(), locks.AcquireRequest{Lock: "other"})
+		assert.Nil(t, err, "it serves its own namespaces meanwhile")
 		assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "takeovers were begun by a gateway that does not see what it takes over")
 		unread.Store(false)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if b, err := successor.heartbeat(l); err != nil || b.State != locks.Held {
-			t.Fatalf("%+v, %v", b, err)
-		}
+		b, err := successor.heartbeat(l)
+		assert.Must(t, err == nil && b.State == locks.Held, "%+v, %v", b, err)
 		assert.Equal(t, len(s.names("/lockkeeper/succession")), 1, "takeovers")
 		successor.mustRelease(l)
 		checkAll(t, s, successor)
@@ -186,9 +184,8 @@ func TestTheRecordOfANamespaceThatChangesIsNotFollowed(t *testing.T) {
 		assert.That(t, err == nil && len(list) == 2 && list[1].Root == "/python" && list[1].Problem != "", "%+v, %v", list, err)
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/python","dialect":"kazoo"}`)})
 		synctest.Wait()
-		if list, _ := one.m.Namespaces(t.Context()); list[1].Problem != "" {
-			t.Errorf("%+v", list)
-		}
+		list, _ = one.m.Namespaces(t.Context())
+		assert.That(t, list[1].Problem == "", "%+v", list)
 	})
 }
 

@@ -72,10 +72,8 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 	other := onZooKeeper(t, addr, chroot, func(c *zk.Config) {
 		c.Namespaces = map[string]zk.Namespace{"python": {Root: "/python", Dialect: "kazoo"}}
 	})
-	if list, err := other.Namespaces(t.Context()); err != nil || len(list) != 2 || !list[1].Ready || list[1].Root != "/python" {
-		t.Errorf("%+v, %v", list, err)
-	}
-	if there, _, err := conn.Exists(chroot + "/python"); err != nil || there {
-		t.Errorf("the lock root is there: %t, %v", there, err)
-	}
+	list, err := other.Namespaces(t.Context())
+	assert.That(t, err == nil && len(list) == 2 && list[1].Ready && list[1].Root == "/python", "%+v, %v", list, err)
+	there, _, err := conn.Exists(chroot + "/python")
+	assert.That(t, err == nil && !there, "the lock root is there: %t, %v", there, err)
 }

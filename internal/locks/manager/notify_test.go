@@ -201,9 +201,8 @@ func TestASuccessorTellsTheNotifyURL(t *testing.T) {
 		if len(grants) != 1 || len(ends) != 1 || ends[0].Reason != locks.ReasonExpired || ends[0].Waiting || ends[0].Notify != someURL {
 			t.Errorf("%+v, granted %+v", ends, grants)
 		}
-		if _, ends := told(waits, other); len(ends) != 1 || ends[0].Notify != someURL+"&waits" {
-			t.Errorf("%+v", ends)
-		}
+		_, ends = told(waits, other)
+		assert.That(t, len(ends) == 1 && ends[0].Notify == someURL+"&waits", "%+v", ends)
 		assert.That(t, len(other.outbox.gone) == 0, "otherwise: %+v", other.outbox.gone)
 	})
 }
@@ -254,9 +253,8 @@ func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 					assert.That(t, len(ends) == 1 && ends[0].Notify == someURL && ends[0].Waiting == (l.ID == waits.ID),
 						"%s of %s: %+v", name, of, ends)
 				}
-				if n := len(g.outbox.gone) + len(by.outbox.gone); n != 0 {
-					t.Errorf("%s of %s: told %d times more", name, of, n)
-				}
+				n := len(g.outbox.gone) + len(by.outbox.gone)
+				assert.That(t, n == 0, "%s of %s: told %d times more", name, of, n)
 			})
 		}
 	}
@@ -304,9 +302,8 @@ func TestTheAddressIsShownToTheBearerAndTheSecretToWhoTookTheLease(t *testing.T)
 		assert.That(t, len(secrets) == 1 && secrets[0] == l.NotifySecret, "signed with %q", secrets)
 		looked, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token})
 		assert.That(t, err == nil && looked.NotifyURL == someURL && looked.NotifySecret == "", "its bearer sees %+v %v", looked, err)
-		if looked, err = g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID}); err != nil || looked.NotifyURL != "" || looked.NotifySecret != "" {
-			t.Errorf("everyone sees %+v %v", looked, err)
-		}
+		looked, err = g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID})
+		assert.That(t, err == nil && looked.NotifyURL == "" && looked.NotifySecret == "", "everyone sees %+v %v", looked, err)
 		page, err := g.m.Leases(t.Context(), locks.LeaseFilter{})
 		if err != nil || len(page.Items) != 2 || page.Items[0].NotifyURL+page.Items[1].NotifyURL+page.Items[0].NotifySecret != "" {
 			t.Errorf("the list has %+v %v", page, err)
@@ -357,9 +354,8 @@ func TestARecordKeepsWhatALaterReleaseHasWritten(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		for range 2 {
 			metadata := "changed" + time.Now().String()
-			if _, err := other.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := other.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata})
+			assert.NoError(t, err)
 			var r struct {
 				Later    json.RawMessage `json:"later"`
 				Metadata string          `json:"metadata"`

@@ -47,9 +47,8 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 				}
 				page, err := g.m.Locks(t.Context(), locks.LockFilter{Prefix: name[:1]})
 				assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].Name == name, "listed: %+v, %v", page, err)
-				if e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseQueued), Lock: name}, 9); len(e) != 1 || e[0].Lock != name {
-					t.Errorf("told: %+v", e)
-				}
+				e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseQueued), Lock: name}, 9)
+				assert.That(t, len(e) == 1 && e[0].Lock == name, "told: %+v", e)
 				changed := make(chan locks.Lock, 1)
 				go func() {
 					v, _ := g.m.Lock(t.Context(), locks.LockRequest{Lock: name, Since: v.Rev, Wait: time.Minute})
@@ -62,9 +61,8 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 				}
 				_, err = g.m.Configure(t.Context(), locks.SettingsRequest{Lock: name, Limit: 3})
 				assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "lock", "settings")
-				if _, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: name, Reason: "please"}); err != nil {
-					t.Errorf("revoked: %v", err)
-				}
+				_, err = g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: name, Reason: "please"})
+				assert.Nil(t, err, "revoked")
 				assert.Nil(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: name, Name: base(v.Holders[0].Znode), Reason: "stuck"}),
 					"broken")
 				synctest.Wait()
@@ -78,14 +76,12 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 				assert.That(t, err == nil && len(reaped.Reaped) == 1, "reaped: %+v, %v", reaped, err)
 				s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: path + "/" + foreignNames["go-zk"]})
 				synctest.Wait()
-				if a, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: calls[len(calls)-1], Reason: "over"}); err != nil || a.Ended != 1 {
-					t.Errorf("destroyed: %+v, %v", a, err)
-				}
+				a, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: calls[len(calls)-1], Reason: "over"})
+				assert.That(t, err == nil && a.Ended == 1, "destroyed: %+v, %v", a, err)
 				synctest.Wait()
 				assert.That(t, !slices.Contains(s.names("/lockkeeper/locks"), dir), "the directory is left")
-				if e := g.hub.Recent(events.Filter{Types: events.Types(events.LockDestroyed), Lock: name}, 9); len(e) != 1 {
-					t.Errorf("told: %+v", e)
-				}
+				e = g.hub.Recent(events.Filter{Types: events.Types(events.LockDestroyed), Lock: name}, 9)
+				assert.That(t, len(e) == 1, "told: %+v", e)
 				checkAll(t, s, g)
 			})
 		})

@@ -90,9 +90,8 @@ func TestEndsWaitUntilItIsKnownWhoWantsToBeTold(t *testing.T) {
 		wantCode(t, err, locks.CodeUnavailable)
 		g.outbox.with(func() { g.outbox.stale = false })
 		g.outbox.Look()
-		if err := <-released; err != nil || len(g.notedFor(l)) != 1 {
-			t.Errorf("%v", err)
-		}
+		err = <-released
+		assert.That(t, err == nil && len(g.notedFor(l)) == 1, "%v", err)
 	})
 }
 
@@ -413,9 +412,8 @@ func TestTheEndsOfOtherProgramsAreToldOncePerFleet(t *testing.T) {
 			}
 		}
 		for i := range count {
-			if n := told[fmt.Sprintf("l%d", i)]; n != 1 {
-				t.Errorf("l%d is told %d times", i, n)
-			}
+			n := told[fmt.Sprintf("l%d", i)]
+			assert.That(t, n == 1, "l%d is told %d times", i, n)
 		}
 	})
 }

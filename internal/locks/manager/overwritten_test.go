@@ -122,9 +122,8 @@ func TestARecordIsWrittenBackABoundedNumberOfTimes(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(100 * time.Millisecond)
 			}
-			if n := int(s.node(path).stat.Version-before) - times; n != maxRestores {
-				t.Errorf("written back %d times", n)
-			}
+			n := int(s.node(path).stat.Version-before) - times
+			assert.That(t, n == maxRestores, "written back %d times", n)
 			g.asked(l)
 			time.Sleep(50 * time.Second)
 			g.wantState(l, locks.Held, "")
@@ -159,17 +158,15 @@ func TestALeaseOfThreeNamesIsAskedByAnyOfThem(t *testing.T) {
 				s.overwrite(path, "__REVOKE__")
 				synctest.Wait()
 				time.Sleep(time.Second)
-				if asked := one.asked(l); !strings.Contains(asked.Reason, "__REVOKE__") {
-					t.Errorf("its holder is told %+v", asked)
-				}
+				asked := one.asked(l)
+				assert.That(t, strings.Contains(asked.Reason, "__REVOKE__"), "its holder is told %+v", asked)
 				if r, ok := record.Parse(s.node(path).data); !ok || r.Owner != "me" {
 					t.Errorf("its data is %s", s.node(path).data)
 				}
 				one.crash()
 				time.Sleep(30 * time.Second)
-				if asked := two.asked(l); !strings.Contains(asked.Reason, "__REVOKE__") {
-					t.Errorf("after a takeover its holder is told %+v", asked)
-				}
+				asked = two.asked(l)
+				assert.That(t, strings.Contains(asked.Reason, "__REVOKE__"), "after a takeover its holder is told %+v", asked)
 			})
 		})
 	}
@@ -214,9 +211,8 @@ func TestARevocableHolderOfCuratorsIsAsked(t *testing.T) {
 						}
 					}
 					assert.Equal(t, string(s.node(paths[0]).data), "__REVOKE__", "its data")
-					if n := len(g.tells(events.LeaseRevokeRequested)); n != 1 {
-						t.Errorf("told %d times", n)
-					}
+					n := len(g.tells(events.LeaseRevokeRequested))
+					assert.That(t, n == 1, "told %d times", n)
 					v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
 					assert.That(t, err == nil && len(v.Holders) == 1 && v.Holders[0].Revoke != nil, "%+v, %v", v, err)
 					time.Sleep(time.Minute)

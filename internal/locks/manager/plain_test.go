@@ -62,9 +62,8 @@ func TestAPlainNodeInTheLocksPlaceIsItsHolder(t *testing.T) {
 				page, err := g.m.Locks(t.Context(), locks.LockFilter{})
 				assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].State == locks.LockHeld, "%+v, %v", page, err)
 				s.gone(plainPath)
-				if v := g.lock(); v.State != locks.LockFree || len(v.Holders) != 0 {
-					t.Errorf("when it is gone: %+v", v)
-				}
+				v = g.lock()
+				assert.That(t, v.State == locks.LockFree && len(v.Holders) == 0, "when it is gone: %+v", v)
 				g.mustHold(deploy())
 			})
 		})

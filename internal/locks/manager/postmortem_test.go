@@ -66,9 +66,8 @@ func TestAPostmortemTellsHowALeaseEndedAndWhoCameNext(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		third := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "three"})
-		if p := g.mustPostmortem(second.lease); p.Next == nil || p.Next.LeaseID != third.ID || !about(p.Next.After, 3*time.Second) {
-			t.Errorf("next %+v", p.Next)
-		}
+		p = g.mustPostmortem(second.lease)
+		assert.That(t, p.Next != nil && p.Next.LeaseID == third.ID && about(p.Next.After, 3*time.Second), "next %+v", p.Next)
 		assert.Equal(t, g.mustPostmortem(first).Next.LeaseID, second.lease.ID, "the next of the first has become")
 		time.Sleep(endedLife + time.Minute)
 		_, err := g.postmortem(first)
@@ -87,9 +86,8 @@ func TestWhoCameNextMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
 		third := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "elsewhere", Async: true})
 		one.mustRelease(first)
 		synctest.Wait()
-		if p := one.mustPostmortem(first); p.Next == nil || p.Next.LeaseID != "" || p.Next.FencingToken != zxid {
-			t.Errorf("next %+v", p.Next)
-		}
+		p := one.mustPostmortem(first)
+		assert.That(t, p.Next != nil && p.Next.LeaseID == "" && p.Next.FencingToken == zxid, "next %+v", p.Next)
 		fourth := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: true})
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
 		synctest.Wait()
@@ -99,9 +97,8 @@ func TestWhoCameNextMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
 		two.mustRelease(third)
 		synctest.Wait()
 		one.wantState(fourth, locks.Held, "")
-		if p := two.mustPostmortem(third); p.Next == nil || p.Next.LeaseID != fourth.ID || p.Next.FencingToken == 0 {
-			t.Errorf("next %+v", p.Next)
-		}
+		p = two.mustPostmortem(third)
+		assert.That(t, p.Next != nil && p.Next.LeaseID == fourth.ID && p.Next.FencingToken != 0, "next %+v", p.Next)
 		_, err := one.postmortem(third)
 		wantCode(t, err, locks.CodeNotOwner) // its own gateway knows better
 	})

@@ -80,9 +80,8 @@ func TestAReapEndsWhatMatchesFromTheTail(t *testing.T) {
 					var reaped, deleted []string
 					for _, c := range answer.Reaped {
 						reaped = append(reaped, names[c.Znode])
-						if req.OlderThan > 0 && (!c.AgeKnown || c.Age < req.OlderThan || c.Age > 2*time.Minute) {
-							t.Errorf("%s is shown as %v old", names[c.Znode], c.Age)
-						}
+						assert.That(t, req.OlderThan <= 0 || c.AgeKnown && c.Age >= req.OlderThan && c.Age <= 2*time.Minute,
+							"%s is shown as %v old", names[c.Znode], c.Age)
 					}
 					s.mu.Lock()
 					for _, w := range s.writes[before:] {
@@ -139,9 +138,8 @@ func TestAReapEndsAtMostMaxReapAndSaysSo(t *testing.T) {
 		for range locks.MaxReap + 5 {
 			g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		}
-		if answer := g.mustReap(locks.ReapRequest{}); len(answer.Reaped) != locks.MaxReap || !answer.More {
-			t.Fatalf("%d reaped, more %v", len(answer.Reaped), answer.More)
-		}
+		answer := g.mustReap(locks.ReapRequest{})
+		assert.Must(t, len(answer.Reaped) == locks.MaxReap && answer.More, "%d reaped, more %v", len(answer.Reaped), answer.More)
 		if answer := g.mustReap(locks.ReapRequest{}); len(answer.Reaped) != 5 || answer.More || s.waiting("deploy") != 0 {
 			t.Errorf("then %d reaped, more %v", len(answer.Reaped), answer.More)
 		}

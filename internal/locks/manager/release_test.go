@@ -51,9 +51,8 @@ func TestALeaseIsReleasedInThePlaceOfAnOwnerThatIsDead(t *testing.T) {
 				p := two.mustPostmortem(l)
 				assert.That(t, p.Reason == locks.ReasonReleased && (p.FencingToken == l.FencingToken || len(req.Group) != 0), "%+v", p)
 				time.Sleep(time.Minute) // it is succeeded
-				if n := len(two.tells(events.LeaseReleased)); n != max(1, len(req.Group)) {
-					t.Errorf("told %d times", n)
-				}
+				n := len(two.tells(events.LeaseReleased))
+				assert.That(t, n == max(1, len(req.Group)), "told %d times", n)
 				checkAll(t, s, two)
 			})
 		})
@@ -150,9 +149,8 @@ func TestALockDelayFollowsAReleaseInThePlaceOfTheOwner(t *testing.T) {
 				wait := <-two.patient()
 				after := wait.Sub(released)
 				assert.That(t, after >= testDelay && after <= testDelay+time.Minute, "granted %v later", after)
-				if n := len(two.tells(events.LeaseReleased)); n != 1 {
-					t.Errorf("told %d times", n)
-				}
+				n := len(two.tells(events.LeaseReleased))
+				assert.That(t, n == 1, "told %d times", n)
 			})
 		})
 	}

@@ -63,9 +63,8 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 			assert.That(one.t, err == nil && a.Ended == 1, "%+v %v", a, err)
 			time.Sleep(10 * time.Millisecond)
 			one.wantState(l, locks.Ended, locks.ReasonDestroyed)
-			if n := len(one.tells(events.LockDestroyed)); n != 1 {
-				one.t.Errorf("its destruction is told %d times", n)
-			}
+			n := len(one.tells(events.LockDestroyed))
+			assert.That(one.t, n == 1, "its destruction is told %d times", n)
 		}, "destroyed no more"},
 		"deleted by another program": {func(one, _ *gate) {
 			l := one.mustHold(deploy())
@@ -113,17 +112,15 @@ func TestAPostmortemIsTheSameAtEveryGatewayAndOutlivesTheOneThatRanTheLease(t *t
 		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me"})
 		next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "you", Async: true})
 		time.Sleep(5 * time.Second)
-		if _, err := one.heartbeat(first); err != nil {
-			t.Fatal(err)
-		}
+		_, err := one.heartbeat(first)
+		assert.NoError(t, err)
 		broken := one.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
 		synctest.Wait()
 		assert.NoError(t, two.breakLease(broken, "burnt down"))
 		time.Sleep(25 * time.Second)
 		two.wantState(next, locks.Held, "")
-		if _, err := two.heartbeat(next); err != nil {
-			t.Fatal(err)
-		}
+		_, err = two.heartbeat(next)
+		assert.NoError(t, err)
 		var late *gate
 		same := func(when string) {
 			t.Helper()
@@ -269,12 +266,10 @@ func TestPeerReportsEndNothing(t *testing.T) {
 			told := g.tells(endTypes...)
 			assert.That(t, len(told) <= 0, "told %v", told)
 		}
-		if _, err := one.heartbeat(l); err != nil {
-			t.Errorf("its heartbeat: %v", err)
-		}
-		if _, err := one.postmortem(l); err == nil {
-			t.Error("a postmortem of a lease that lives")
-		}
+		_, err := one.heartbeat(l)
+		assert.Nil(t, err, "its heartbeat")
+		_, err = one.postmortem(l)
+		assert.That(t, err != nil, "a postmortem of a lease that lives")
 		one.mustRelease(l)
 		time.Sleep(2 * time.Second)
 		two.wantState(waiter, locks.Held, "")
@@ -412,13 +407,11 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 		ids, at := told("")
 		assert.That(t, slices.Equal(ids, want), "%d ends told, want %d", len(ids), len(want))
 		end(3)
-		if ids, _ := told(at); !slices.Equal(ids, want[len(want)-3:]) {
-			t.Errorf("told %d ends, want the last three", len(ids))
-		}
+		ids, _ = told(at)
+		assert.That(t, slices.Equal(ids, want[len(want)-3:]), "told %d ends, want the last three", len(ids))
 		for _, lost := range []string{"another." + at, at + ".x", at + ".1.2", "x"} {
-			if ids, _ := told(lost); len(ids) < len(want) {
-				t.Errorf("from %s: told %d ends, want %d", lost, len(ids), len(want))
-			}
+			ids, _ := told(lost)
+			assert.That(t, len(ids) >= len(want), "from %s: told %d ends, want %d", lost, len(ids), len(want))
 		}
 		one.m.mu.Lock()
 		for i := range 3 * maxNotices {
@@ -427,13 +420,11 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 		kept = len(one.m.notices.line)
 		one.m.unlock()
 		assert.That(t, kept <= 2*maxNotices, "%d notices are kept", kept)
-		if ids, _ := told(at); len(ids) != len(want) {
-			t.Errorf("who has fallen behind is told %d ends, want %d", len(ids), len(want))
-		}
+		ids, _ = told(at)
+		assert.Equal(t, len(ids), len(want), "who has fallen behind is told")
 		assert.NoError(t, one.m.Drain(t.Context()))
-		if lines, _, more := one.m.News(at); len(lines) == 0 && more != nil {
-			t.Error("a gateway that is going does not say so")
-		}
+		lines, _, more := one.m.News(at)
+		assert.That(t, len(lines) != 0 || more == nil, "a gateway that is going does not say so")
 	})
 }
 

@@ -163,9 +163,8 @@ func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
 		promised := time.Now().Add(time.Minute)
 		beat(5 * time.Second)
 		for time.Until(promised) > 0 {
-			if ttl := s.recordedTTL(l); ttl != time.Minute {
-				t.Fatalf("%v before the promised end the record says %v", time.Until(promised), ttl)
-			}
+			ttl := s.recordedTTL(l)
+			assert.MustEqual(t, ttl, time.Minute, "%v before the promised end the record says", time.Until(promised))
 			time.Sleep(time.Second)
 			beat(0)
 		}

@@ -52,9 +52,8 @@ func TestAskingChangesNothingElseInARecord(t *testing.T) {
 		path := s.otherLease(t, "deploy", recipe.Exclusive, `{"v":1,"owner":"me","ttl_ms":5000,"enqueued_ms":1763766246123,"x":{"y":[1,2]},"z":9007199254740991}`)
 		g.mustRevoke("why", 0)
 		const want = `{"enqueued_ms":1763766246123,"owner":"me","revoke":{"reason":"why"},"ttl_ms":5000,"v":1,"x":{"y":[1,2]},"z":9007199254740991}`
-		if got := string(s.node(path).data); got != want {
-			t.Errorf("written is\n\t%s\nwant\n\t%s", got, want)
-		}
+		got := string(s.node(path).data)
+		assert.That(t, got == want, "written is\n\t%s\nwant\n\t%s", got, want)
 	})
 }
 

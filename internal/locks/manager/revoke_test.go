@@ -434,9 +434,8 @@ func TestALeaseOfSeveralLocksIsAskedByAnyOfThem(t *testing.T) {
 			synctest.Wait()
 			asked := one.asked(l)
 			assert.That(t, asked.Reason == "why" && asked.Forced, "its holder is told %+v", asked)
-			if n := len(asker.tells(events.LeaseRevokeRequested)) - before; n != 2 {
-				t.Errorf("told %d times", n)
-			}
+			n := len(asker.tells(events.LeaseRevokeRequested)) - before
+			assert.That(t, n == 2, "told %d times", n)
 			time.Sleep(11 * time.Second)
 			one.wantState(l, locks.Ended, locks.ReasonRevoked)
 			assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")

@@ -58,9 +58,8 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 				t.Errorf("%s: the owner is %+v", name, e.Owner)
 			}
 		}
-		if route, ok := one.m.RouteOf(l.ID); !ok || route.Gateway != one.id() {
-			t.Errorf("the owner does not know itself: %+v", route)
-		}
+		route, ok := one.m.RouteOf(l.ID)
+		assert.That(t, ok && route.Gateway == one.id(), "the owner does not know itself: %+v", route)
 		for _, invented := range []string{"", "x", l.ID[:len(l.ID)-1]} {
 			route, ok := two.m.RouteOf(invented)
 			assert.That(t, !ok, "%q is routed to %+v", invented, route)
@@ -69,9 +68,8 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 		assert.NoError(t, err)
 		nobody, err := recipe.NewLeaseID(two.m.fleet.id, stranger, rand.Reader)
 		assert.NoError(t, err)
-		if route, ok := two.m.RouteOf(string(nobody)); ok {
-			t.Errorf("a lease that was invented is routed to %+v", route)
-		}
+		route, ok = two.m.RouteOf(string(nobody))
+		assert.That(t, !ok, "a lease that was invented is routed to %+v", route)
 	})
 }
 

@@ -42,14 +42,12 @@ func TestAFencingTokenKeepsItsValueThroughWritesAndTakeovers(t *testing.T) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		want := int64(1<<40) + s.node(l.Znode).stat.Czxid
 		assert.Must(t, l.FencingToken == want, "token %d, want %d", l.FencingToken, want)
-		if _, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		_, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
+		assert.NoError(t, err)
 		one.crash()
 		time.Sleep(12 * time.Second)
-		if beat, err := two.heartbeat(l); err != nil || beat.FencingToken != l.FencingToken {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := two.heartbeat(l)
+		assert.Must(t, err == nil && beat.FencingToken == l.FencingToken, "%+v %v", beat, err)
 		// At most one contender of a lock travels in one transaction.
 		for _, w := range s.writes {
 			if writeTo("/deploy/write-")(w) && w.Ops[len(w.Ops)-1].Kind == zk.OpCreate && !slices.Equal(w.Queues, []string{"/lockkeeper/locks/deploy"}) {
@@ -68,22 +66,19 @@ func TestLeasesBelongToTheEndOfTheChain(t *testing.T) {
 		two := s.gateway(t)
 		one.crash()
 		time.Sleep(12 * time.Second)
-		if _, err := two.heartbeat(l); err != nil {
-			t.Fatal(err)
-		}
+		_, err := two.heartbeat(l)
+		assert.NoError(t, err)
 		three := s.gateway(t)
 		time.Sleep(2 * time.Minute)
 		two.crash()
 		time.Sleep(2 * time.Minute)
-		if beat, err := three.heartbeat(l); err != nil || beat.FencingToken != l.FencingToken {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := three.heartbeat(l)
+		assert.Must(t, err == nil && beat.FencingToken == l.FencingToken, "%+v %v", beat, err)
 		time.Sleep(2 * time.Minute)
 		assert.MustEqual(t, len(s.names("/lockkeeper/succession")), 2, "entries while a lease needs two")
 		four := s.gateway(t)
-		if _, err := four.heartbeat(l); err == nil || wantCode(t, err, locks.CodeNotOwner) == nil {
-			t.Fatal("not told who runs it")
-		}
+		_, err = four.heartbeat(l)
+		assert.Must(t, err != nil && wantCode(t, err, locks.CodeNotOwner) != nil, "not told who runs it")
 		three.mustRelease(l)
 		time.Sleep(3 * time.Minute)
 		names := s.names("/lockkeeper/succession")
@@ -137,9 +132,8 @@ func TestLeasesOfAFormerSessionWaitForTheTakeover(t *testing.T) {
 		s.set(func() { s.refuse = nil })
 		time.Sleep(2 * time.Second)
 		for _, l := range []locks.Lease{short, queued} {
-			if beat, err := g.heartbeat(l); err != nil || beat.State != locks.Held {
-				t.Fatalf("%+v %v", beat, err)
-			}
+			beat, err := g.heartbeat(l)
+			assert.Must(t, err == nil && beat.State == locks.Held, "%+v %v", beat, err)
 		}
 		checkAll(t, s, g)
 	})
@@ -245,9 +239,8 @@ func TestAnExpiryThatWasLostWithItsSessionIsDecidedAgain(t *testing.T) {
 		g.session().expire()
 		s.set(func() { s.away = false })
 		time.Sleep(5 * time.Second)
-		if beat, err := g.heartbeat(l); err != nil || beat.State != locks.Held {
-			t.Fatalf("%+v %v", beat, err)
-		}
+		beat, err := g.heartbeat(l)
+		assert.Must(t, err == nil && beat.State == locks.Held, "%+v %v", beat, err)
 	})
 }
 

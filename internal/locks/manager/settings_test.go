@@ -64,9 +64,8 @@ func checkPermits(t *testing.T, s *fakeStore, g *gate) {
 	}
 	used := 0
 	for c := range q.Holders() {
-		if used += int(c.Permits); used > int(c.Limit) {
-			t.Errorf("%s holds: %d permits of %d", c.Name, used, c.Limit)
-		}
+		used += int(c.Permits)
+		assert.That(t, used <= int(c.Limit), "%s holds: %d permits of %d", c.Name, used, c.Limit)
 	}
 }
 
@@ -189,9 +188,8 @@ func TestALimitThatWasMadeAnewIsNotExceededThroughALaggingGateway(t *testing.T) 
 				two.w.hold()
 				assert.NoError(t, one.remove())
 				a := one.mustHold(permits(1, 1))
-				if now := s.node(deploySettings + "/limit-1").stat.Version; now != version {
-					t.Fatalf("version %d, was %d: the scene shows nothing", now, version)
-				}
+				now := s.node(deploySettings + "/limit-1").stat.Version
+				assert.Must(t, now == version, "version %d, was %d: the scene shows nothing", now, version)
 				p := two.begin(permits(1, given))
 				time.Sleep(100 * time.Millisecond)
 				checkPermits(t, s, one)
@@ -322,12 +320,10 @@ func TestALimitIsChangedInOneTransactionAndOneOfTwoChangesLasts(t *testing.T) {
 		gates[0].mustConfigure(4)
 		assert.Equal(t, s.written(), before, "a repeat writes: %d, then", before)
 		assert.Slices(t, s.names(deploySettings), []string{"limit-4"})
-		if _, err := gates[0].configure(0); err == nil {
-			t.Error("limit 0")
-		}
-		if _, err := gates[0].configure(locks.MaxLimit + 1); err == nil {
-			t.Error("a limit that is too large")
-		}
+		_, err := gates[0].configure(0)
+		assert.That(t, err != nil, "limit 0")
+		_, err = gates[0].configure(locks.MaxLimit + 1)
+		assert.That(t, err != nil, "a limit that is too large")
 	})
 }
 

@@ -167,9 +167,8 @@ func TestAReleaseInAClosedDirectoryIsAnsweredWithTheReason(t *testing.T) {
 		assert.That(t, strings.Contains(e.Detail, "ACL of the lock's directory") && time.Since(begun) <= 2*time.Second,
 			"%v later: %+v", time.Since(begun), e)
 		_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Async: true})
-		if e := wantCode(t, err, locks.CodeUnavailable); !strings.Contains(e.Detail, "ACL") {
-			t.Errorf("%+v", e)
-		}
+		e = wantCode(t, err, locks.CodeUnavailable)
+		assert.That(t, strings.Contains(e.Detail, "ACL"), "%+v", e)
 		other := g.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Minute})
 		g.mustRelease(other)
 		s.set(func() { s.refuse = nil })

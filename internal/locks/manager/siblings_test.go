@@ -37,9 +37,8 @@ func (g *gate) refused(lock string, code locks.Code) (e *locks.Error) {
 			req.Group = []locks.Want{{Lock: "other"}, {Lock: lock}}
 		}
 		_, err := g.acquire(req)
-		if e = wantCode(g.t, err, code); e == nil {
-			g.t.Errorf("%s: %v", name, err)
-		}
+		e = wantCode(g.t, err, code)
+		assert.That(g.t, e != nil, "%s: %v", name, err)
 	}
 	g.s.mu.Lock()
 	defer g.s.mu.Unlock()
@@ -119,17 +118,15 @@ func TestWhoStandsFirstInALockThatBigdataDestroysIsNotGrantedIt(t *testing.T) {
 		synctest.Wait()
 		s.plain(marker, "")
 		synctest.Wait()
-		if h := g.lock().Hazards; len(h) != 1 || h[0].Code != locks.HazardLockInvalid {
-			t.Errorf("%+v", h)
-		}
+		h := g.lock().Hazards
+		assert.That(t, len(h) == 1 && h[0].Code == locks.HazardLockInvalid, "%+v", h)
 		s.gone(paths[0])
 		time.Sleep(20 * time.Second)
 		assert.Must(t, !waits.finished(), "%+v, %v", waits.lease, waits.err)
 		s.gone(marker)
 		assert.Must(t, waits.finished() && waits.err == nil, "%+v, %v", waits.lease, waits.err)
-		if h := g.lock().Hazards; len(h) != 0 {
-			t.Errorf("%+v", h)
-		}
+		h = g.lock().Hazards
+		assert.That(t, len(h) == 0, "%+v", h)
 	})
 }
 

@@ -154,9 +154,8 @@ func TestAGatewayThatDiedBeforeThisProcessStartedIsTakenOverAmongFewForgedIDs(t 
 		time.Sleep(3 * time.Second)
 		beat, err := two.heartbeat(l)
 		assert.Must(t, err == nil && beat.State == locks.Held, "%+v %v", beat, err)
-		if n := len(s.names("/lockkeeper/succession")); n != cluster.ClaimsBurst {
-			t.Errorf("%d successions of %d ids", n, cluster.ClaimsBurst)
-		}
+		n := len(s.names("/lockkeeper/succession"))
+		assert.That(t, n == cluster.ClaimsBurst, "%d successions of %d ids", n, cluster.ClaimsBurst)
 	})
 }
 
@@ -167,9 +166,8 @@ func TestSuccessionsAreSweptManyAtOnce(t *testing.T) {
 		forged := s.forge('a', 2*cluster.ClaimsBurst)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if n := len(s.names("/lockkeeper/succession")); n != len(forged) {
-			t.Fatalf("%d successions of %d", n, len(forged))
-		}
+		n := len(s.names("/lockkeeper/succession"))
+		assert.Must(t, n == len(forged), "%d successions of %d", n, len(forged))
 		kept := forged[0]
 		s.remove(forged[1:])
 		time.Sleep(3 * time.Second)

@@ -60,12 +60,10 @@ func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
 		if v.Owner != "ci" || v.Metadata != "build 7" || v.TTL != time.Minute || v.ExpiresIn != time.Minute || v.State != locks.Held || v.FencingToken != l.FencingToken {
 			t.Errorf("answered %+v", v)
 		}
-		if v := one.mustUpdate(l, locks.UpdateRequest{Metadata: text("")}); v.Owner != "ci" || v.Metadata != "" || v.TTL != time.Minute {
-			t.Errorf("what is not named stays: %+v", v)
-		}
-		if v := one.mustUpdate(ticket, locks.UpdateRequest{Metadata: text("in line")}); v.State != locks.Waiting || v.Owner != "you" || v.Metadata != "in line" {
-			t.Errorf("a waiting lease: %+v", v)
-		}
+		v = one.mustUpdate(l, locks.UpdateRequest{Metadata: text("")})
+		assert.That(t, v.Owner == "ci" && v.Metadata == "" && v.TTL == time.Minute, "what is not named stays: %+v", v)
+		v = one.mustUpdate(ticket, locks.UpdateRequest{Metadata: text("in line")})
+		assert.That(t, v.State == locks.Waiting && v.Owner == "you" && v.Metadata == "in line", "a waiting lease: %+v", v)
 		synctest.Wait()
 		assert.Equal(t, one.countOf(events.LeaseUpdated, l), 2, "events tell of two updates")
 		one.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Minute})
@@ -75,15 +73,12 @@ func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		beat, err := two.heartbeat(l)
 		assert.Must(t, err == nil && beat.TTL == time.Minute, "%+v %v", beat, err)
-		if v := two.look(l); v.Owner != "ci" || v.Metadata != "" || v.TTL != time.Minute {
-			t.Errorf("the successor has %+v", v)
-		}
-		if v := two.mustUpdate(ticket, locks.UpdateRequest{Owner: text("them")}); v.Owner != "them" || v.Metadata != "in line" {
-			t.Errorf("the successor has %+v", v)
-		}
-		if n := two.countOf(events.LeaseUpdated, l); n != 0 {
-			t.Errorf("the takeover is told as %d updates", n)
-		}
+		v = two.look(l)
+		assert.That(t, v.Owner == "ci" && v.Metadata == "" && v.TTL == time.Minute, "the successor has %+v", v)
+		v = two.mustUpdate(ticket, locks.UpdateRequest{Owner: text("them")})
+		assert.That(t, v.Owner == "them" && v.Metadata == "in line", "the successor has %+v", v)
+		n := two.countOf(events.LeaseUpdated, l)
+		assert.That(t, n == 0, "the takeover is told as %d updates", n)
 		checkAll(t, s, two)
 	})
 }
@@ -94,9 +89,8 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		v := g.mustUpdate(l, locks.UpdateRequest{TTL: 5 * time.Second, Owner: text("me")})
 		assert.Must(t, v.TTL == 5*time.Second && v.ExpiresIn >= 59*time.Second && g.countOf(events.LeaseUpdated, l) == 1, "%+v", v)
-		if r := s.recordOf(l); r.LeaseTTL() != time.Minute || r.Owner != "me" {
-			t.Errorf("the record has come down too early: %+v", r)
-		}
+		r := s.recordOf(l)
+		assert.That(t, r.LeaseTTL() == time.Minute && r.Owner == "me", "the record has come down too early: %+v", r)
 		g.mustUpdate(l, locks.UpdateRequest{Owner: text("you")})
 		assert.Equal(t, s.recordOf(l).LeaseTTL(), time.Minute, "another update has brought the record down")
 		time.Sleep(57 * time.Second)
@@ -106,9 +100,8 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 			assert.NoError(t, err)
 			time.Sleep(4 * time.Second)
 		}
-		if r := s.recordOf(l); r.LeaseTTL() != 5*time.Second || r.Owner != "you" {
-			t.Errorf("the record says %+v", r)
-		}
+		r = s.recordOf(l)
+		assert.That(t, r.LeaseTTL() == 5*time.Second && r.Owner == "you", "the record says %+v", r)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
@@ -201,9 +194,8 @@ func TestAnUpdateThatZooKeeperRefusesChangesNothing(t *testing.T) {
 		wantCode(t, err, locks.CodeUnavailable)
 		v := g.look(l)
 		assert.That(t, v.Owner == "me" && v.TTL == time.Minute && g.countOf(events.LeaseUpdated, l) == 0, "%+v", v)
-		if _, err := g.heartbeat(l); err != nil {
-			t.Error(err)
-		}
+		_, err = g.heartbeat(l)
+		assert.Nil(t, err)
 	})
 }
 
@@ -242,12 +234,10 @@ func TestAnotherHandsWriteBesideOursIsRead(t *testing.T) {
 		}})
 		g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci")})
 		time.Sleep(time.Second)
-		if v := g.look(l); v.Metadata != "of another gateway" || v.Owner != "ci" {
-			t.Errorf("%+v", v)
-		}
-		if v := g.mustUpdate(l, locks.UpdateRequest{Owner: text("me")}); v.Metadata != "of another gateway" || v.Owner != "me" {
-			t.Errorf("%+v", v)
-		}
+		v := g.look(l)
+		assert.That(t, v.Metadata == "of another gateway" && v.Owner == "ci", "%+v", v)
+		v = g.mustUpdate(l, locks.UpdateRequest{Owner: text("me")})
+		assert.That(t, v.Metadata == "of another gateway" && v.Owner == "me", "%+v", v)
 	})
 }
 

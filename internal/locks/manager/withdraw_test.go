@@ -108,9 +108,8 @@ func TestForceDoesNotOvertakeAWithdrawalThatWasWritten(t *testing.T) {
 			time.Sleep(time.Minute)
 			one.wantState(l, locks.Held, "")
 			assert.Equal(t, one.asked(l), locks.Revocation{}, "its holder is told")
-			if n := one.countOf(events.LeaseRevoked, l); n != 0 {
-				t.Errorf("its end is told %d times", n)
-			}
+			n := one.countOf(events.LeaseRevoked, l)
+			assert.That(t, n == 0, "its end is told %d times", n)
 			// And force works again.
 			one.mustRevoke("now", 5*time.Second)
 			time.Sleep(6 * time.Second)

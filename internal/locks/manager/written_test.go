@@ -57,16 +57,14 @@ func TestALeaseLivesOnByHeartbeatsThatOthersWriteDown(t *testing.T) {
 		synctest.Wait()
 		v := one.look(l)
 		assert.That(t, v.State == locks.Held && about(v.ExpiresIn, 30*time.Second) && v.Metadata == "mine", "at its owner: %+v", v)
-		if beat, err := one.heartbeat(l); err != nil || beat.ExpiresIn != 30*time.Second {
-			t.Errorf("%+v %v", beat, err)
-		}
+		beat, err := one.heartbeat(l)
+		assert.That(t, err == nil && beat.ExpiresIn == 30*time.Second, "%+v %v", beat, err)
 		time.Sleep(29 * time.Second)
 		one.wantState(l, locks.Held, "")
 		time.Sleep(2 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonExpired)
-		if _, err := two.beatFor(l); err == nil {
-			t.Error("a heartbeat of a lease that has ended is answered with success")
-		}
+		_, err = two.beatFor(l)
+		assert.That(t, err != nil, "a heartbeat of a lease that has ended is answered with success")
 		checkAll(t, s, one, two, three)
 	})
 }
@@ -78,9 +76,8 @@ func TestAHeartbeatAtTheOwnerIsNotWritten(t *testing.T) {
 		l := g.mustHold(deploy())
 		before := s.writesTo(l.Znode)
 		g.mustBeatFor(l, locks.Held)
-		if n := s.writesTo(l.Znode); n != before {
-			t.Errorf("%d writes", n-before)
-		}
+		n := s.writesTo(l.Znode)
+		assert.That(t, n == before, "%d writes", n-before)
 	})
 }
 
@@ -316,9 +313,8 @@ func TestALeaseThatIsClosedIsNotHeartbeatenByAnybody(t *testing.T) {
 		before := s.writesTo(l.Znode)
 		_, err := two.beatFor(l)
 		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired)
-		if n := s.writesTo(l.Znode); n != before {
-			t.Errorf("%d writes", n-before)
-		}
+		n := s.writesTo(l.Znode)
+		assert.That(t, n == before, "%d writes", n-before)
 	})
 }
 
@@ -419,9 +415,8 @@ func TestWhatOnlyTheOwnerKnowsNobodyElseAnswers(t *testing.T) {
 			before := s.writesTo(l.Znode)
 			beat, err := two.beatFor(l)
 			assert.That(t, err != nil, "%s: %+v", name, beat)
-			if n := s.writesTo(l.Znode); n != before {
-				t.Errorf("%s: %d writes", name, n-before)
-			}
+			n := s.writesTo(l.Znode)
+			assert.That(t, n == before, "%s: %d writes", name, n-before)
 			one.w.release()
 		})
 	}
@@ -449,9 +444,8 @@ func TestALeaseThatHasLostAPartIsNotHeartbeaten(t *testing.T) {
 		one.w.hold()
 		two.w.hold()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[1].Znode, Version: -1})
-		if beat, err := two.beatFor(l); err == nil {
-			t.Errorf("%+v", beat)
-		}
+		beat, err := two.beatFor(l)
+		assert.That(t, err != nil, "%+v", beat)
 		one.w.release()
 		two.w.release()
 		time.Sleep(time.Second)

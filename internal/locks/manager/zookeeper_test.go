@@ -56,9 +56,8 @@ func TestLeasesOnARealZooKeeper(t *testing.T) {
 	assert.Must(t, err == nil && res.Lease.State == locks.Held && res.Lease.FencingToken != 0, "%+v %v", res, err)
 	_, err = m.Acquire(ctx, locks.AcquireRequest{Lock: "deploy"})
 	wantCode(t, err, locks.CodeHeldByOther)
-	if v, err := m.Lease(ctx, locks.LeaseRequest{ID: res.Lease.ID, Verify: true}); err != nil || v.State != locks.Held {
-		t.Fatalf("verify: %+v %v", v, err)
-	}
+	v, err := m.Lease(ctx, locks.LeaseRequest{ID: res.Lease.ID, Verify: true})
+	assert.Must(t, err == nil && v.State == locks.Held, "verify: %+v %v", v, err)
 	assert.NoError(t, m.Release(ctx, locks.Anonymous, res.Lease.ID, res.Lease.Token))
 }
 

@@ -198,9 +198,8 @@ func TestWhatIsCertain(t *testing.T) {
 		t.Run(row.what, func(t *testing.T) {
 			f := newFixture(t)
 			q := row.seen(f)
-			if certain, list := f.r.Certain(q, mine); certain != row.certain || list != row.list {
-				t.Errorf("certain %v, list %v", certain, list)
-			}
+			certain, list := f.r.Certain(q, mine)
+			assert.That(t, certain == row.certain && list == row.list, "certain %v, list %v", certain, list)
 		})
 	}
 }
@@ -212,13 +211,11 @@ func TestAHiddenContenderIsPolled(t *testing.T) {
 	wantKinds(t, "not there", f.r.Hide(q, c.Name))
 	f.r.Add(q, c, true, now)
 	wantKinds(t, "there", f.r.Hide(q, c.Name), HazardBegins)
-	if list := f.r.ToList(); !slices.Equal(list, []*Queue{q}) {
-		t.Errorf("%d queues are listed", len(list))
-	}
+	list := f.r.ToList()
+	assert.That(t, slices.Equal(list, []*Queue{q}), "%d queues are listed", len(list))
 	wantKinds(t, "gone", f.r.Remove(q, c.Name, now), Removed, HazardEnds)
-	if list := f.r.ToList(); len(list) != 0 {
-		t.Errorf("%d queues are listed", len(list))
-	}
+	list = f.r.ToList()
+	assert.Equal(t, len(list), 0, "queues are listed")
 }
 
 // An end that the writer was told of has a second for its event.
@@ -229,9 +226,8 @@ func TestAnEndThatIsNotShownIsPolledTheSecondTime(t *testing.T) {
 	q.Ended(first)
 	f.r.Certain(q, next)
 	for round, want := range []int{0, 1, 1} {
-		if n := len(f.r.ToList()); n != want {
-			t.Errorf("round %d: %d queues are listed", round, n)
-		}
+		n := len(f.r.ToList())
+		assert.That(t, n == want, "round %d: %d queues are listed", round, n)
 	}
 	q.ShowEnd(first.Name)
 	assert.Equal(t, len(f.r.ToList())+f.r.Kept()["polled"], 0, "queues are polled")
@@ -314,13 +310,11 @@ func TestLimitsFollowTheirNodes(t *testing.T) {
 	n, agreed := q.Limit()
 	assert.That(t, n == 3 && !agreed, "limit %d, agreed %v: of two the lower one counts", n, agreed)
 	f.r.SetAgreed(q, 3, true)
-	if _, all := q.Agreed(); all {
-		t.Error("one of them was set")
-	}
+	_, all := q.Agreed()
+	assert.That(t, !all, "one of them was set")
 	tell(zk.NodeRemoved, LimitNode(5))
-	if limits, all := q.Agreed(); !all || !slices.Equal(limits, []int{3}) {
-		t.Errorf("agreed %v, limits %v", all, limits)
-	}
+	limits, all := q.Agreed()
+	assert.That(t, all && slices.Equal(limits, []int{3}), "agreed %v, limits %v", all, limits)
 	wantKinds(t, "gone", tell(zk.DirRemoved, ""), SettingsEnd)
 	assert.That(t, f.space.Find("deploy") == nil, "the queue is kept")
 	assert.That(t, f.r.SettingsOf((&zk.Change{Kind: zk.DirAdded, Dir: &zk.Dir{Path: "/lockkeeper/settings/other,deploy"}}), now) == nil,
@@ -336,21 +330,18 @@ func TestANamespaceIsLoadedInThreeSteps(t *testing.T) {
 		_, err := f.r.Learn("python", "/lockkeeper", []byte(bad))
 		assert.That(t, err != nil, "%s: no error", what)
 	}
-	if known, err := f.r.Learn("python", "/lockkeeper", []byte(record)); known || err != nil {
-		t.Fatal(known, err)
-	}
+	known, err := f.r.Learn("python", "/lockkeeper", []byte(record))
+	assert.Must(t, !known && err == nil, "%v %v", known, err)
 	assert.That(t, !loading.Watch(false) && loading.Watch(true) && !loading.Watch(true), "a synced replica is told of the root once")
 	assert.That(t, !f.r.Recorded("python") && !f.r.Unrecorded("python") && len(f.r.Arrived(&zk.WatchRoot{Path: "/other"})) == 0,
 		"it is loaded without its record, too")
 	whole := f.r.Arrived(&zk.WatchRoot{Path: "/python"})
 	assert.That(t, len(whole) == 1 && whole[0].Whole && f.r.KnowsAll() && f.r.NamespaceAt("/python") == whole[0], "it is whole")
 	f.r.Recorded("python")
-	if known, err := f.r.Learn("python", "/lockkeeper", []byte(record)); !known || err != nil || !f.r.KnowsAll() {
-		t.Error("the same record again is known", err)
-	}
+	known, err = f.r.Learn("python", "/lockkeeper", []byte(record))
+	assert.That(t, known && err == nil && f.r.KnowsAll(), "the same record again is known %v", err)
 	f.r.Recorded("python")
-	if _, err := f.r.Learn("python", "/lockkeeper", []byte(`{"root":"/elsewhere"}`)); err == nil {
-		t.Error("its root has moved")
-	}
+	_, err = f.r.Learn("python", "/lockkeeper", []byte(`{"root":"/elsewhere"}`))
+	assert.That(t, err != nil, "its root has moved")
 	assert.That(t, f.r.Unrecorded("python"), "a record that was not understood is gone")
 }

@@ -26,9 +26,7 @@ func TestDefaultsFollowTheMemory(t *testing.T) {
 		assert.Equal(t, test.set.For(test.memory), test.want, "%s", test.name)
 	}
 	for b, n := range (Limits{}).For(math.MaxInt64) {
-		if n <= 0 {
-			t.Errorf("with all the memory there can be, the bound on %s is %d", Bound(b), n)
-		}
+		assert.That(t, n > 0, "with all the memory there can be, the bound on %s is %d", Bound(b), n)
 	}
 }
 

@@ -28,16 +28,13 @@ func TestAttack9AQueueIsReadInTheOrderInWhichItWasMadeWhereverTheCounterStands(t
 			c, ok := Parse(testFleet, name)
 			assert.That(t, ok && c.Number == int32(start+int64(i)), "%q has the number %d, %v", name, c.Number, ok)
 			made = append(made, name)
-			if c.Name = name; !q.Insert(&c) {
-				t.Fatalf("%q is there twice", name)
-			}
+			c.Name = name
+			assert.Must(t, q.Insert(&c), "%q is there twice", name)
 		}
-		if got := names(q.items()); !slices.Equal(got, made) {
-			t.Errorf("from %d on the queue is\n%q\nmade as\n%q", start, got, made)
-		}
-		if got := names(collect(q)); !slices.Equal(got, made[:1]) {
-			t.Errorf("from %d on %q hold", start, got)
-		}
+		got := names(q.items())
+		assert.That(t, slices.Equal(got, made), "from %d on the queue is\n%q\nmade as\n%q", start, got, made)
+		got = names(collect(q))
+		assert.That(t, slices.Equal(got, made[:1]), "from %d on %q hold", start, got)
 	}
 }
 
@@ -56,9 +53,8 @@ func TestAttack10ALoweredLimitRevokesNoGrantForAnyReader(t *testing.T) {
 			children = append(children, &c)
 		}
 		successor.Reset(children)
-		if got := holding(successor, words); got != "1of3/1 1of3/2" {
-			t.Errorf("to the successor %q hold", got)
-		}
+		got := holding(successor, words)
+		assert.That(t, got == "1of3/1 1of3/2", "to the successor %q hold", got)
 		// The contender with the new limit waits for all before it. The one behind it with
 		// the old limit waits only until there are permits for it.
 		for _, step := range []struct{ leaves, hold string }{

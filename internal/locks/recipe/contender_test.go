@@ -38,9 +38,8 @@ func TestNamesOfEveryModeAndDialect(t *testing.T) {
 		c := test.contender
 		c.LeaseID = testLease
 		assert.Equal(t, c.Format(), test.name, "Format")
-		if got, want := c.Prefix(), test.name[:len(test.name)-len(fmt.Sprintf("%010d", c.Number))]; got != want {
-			t.Errorf("Prefix = %q, want %q", got, want)
-		}
+		got, want := c.Prefix(), test.name[:len(test.name)-len(fmt.Sprintf("%010d", c.Number))]
+		assert.Equal(t, got, want, "Prefix")
 		c.Name, c.Ours, c.Version = test.name, true, 1
 		c.Member, c.Members = max(c.Member, 1), max(c.Members, 1)
 		c.Group, c.Groups = max(c.Group, 1), max(c.Groups, 1)
@@ -238,9 +237,8 @@ func TestModesAreCalledAsInTheAPI(t *testing.T) {
 }
 
 func TestAContenderHas64Bytes(t *testing.T) {
-	if size := unsafe.Sizeof(Contender{}); size != 64 {
-		t.Errorf("a contender has %d bytes", size)
-	}
+	size := unsafe.Sizeof(Contender{})
+	assert.That(t, size == 64, "a contender has %d bytes", size)
 }
 
 // anyContender draws a contender of ours, of any mode and dialect, named.
@@ -287,9 +285,8 @@ func TestParseDoesNotAllocate(t *testing.T) {
 		"v1." + id39 + ".m2of3.f4294967299__rlock__0000000000", "write-v1." + id39 + ".g12of64.f7-lock-0000000005",
 		"_c_c8b0d5e4-1111-4222-8333-123456789abc-lock-0000000001", "notes",
 	} {
-		if n := testing.AllocsPerRun(100, func() { Parse(testFleet, name) }); n != 0 {
-			t.Errorf("Parse(%q) allocates %v times", name, n)
-		}
+		n := testing.AllocsPerRun(100, func() { Parse(testFleet, name) })
+		assert.That(t, n == 0, "Parse(%q) allocates %v times", name, n)
 	}
 }
 
@@ -323,8 +320,7 @@ func FuzzParseName(f *testing.F) {
 		c.Name, c.Ours, c.Version = c.Format(), true, version
 		c.Member, c.Members = max(c.Member, 1), max(c.Members, 1)
 		c.Group, c.Groups = max(c.Group, 1), max(c.Groups, 1)
-		if got, ok := Parse(testFleet, c.Name); !ok || got != c {
-			t.Fatalf("Parse(%q) = %+v, %v; want %+v", c.Name, got, ok, c)
-		}
+		got, ok := Parse(testFleet, c.Name)
+		assert.Must(t, ok && got == c, "Parse(%q) = %+v, %v; want %+v", c.Name, got, ok, c)
 	})
 }

@@ -36,13 +36,11 @@ func TestACustomDialectHasTheNamesThatAreConfigured(t *testing.T) {
 		assert.Equal(t, n.Format(&c), test.name, "Format")
 		c.Name, c.Ours, c.Version = test.name, true, 1
 		c.Member, c.Members, c.Group, c.Groups = 1, 1, max(c.Group, 1), max(c.Groups, 1)
-		if got, ok := n.Parse(testFleet, test.name); !ok || got != c {
-			t.Errorf("Parse(%q) = %+v, %v; want %+v", test.name, got, ok, c)
-		}
+		got, ok := n.Parse(testFleet, test.name)
+		assert.That(t, ok && got == c, "Parse(%q) = %+v, %v; want %+v", test.name, got, ok, c)
 		// In a namespace of another dialect another program made it, or a later release.
-		if got, ok := Parse(testFleet, test.name); !ok || !got.Unknown || got.Mode != Exclusive {
-			t.Errorf("elsewhere %q is %+v, %v", test.name, got, ok)
-		}
+		got, ok = Parse(testFleet, test.name)
+		assert.That(t, ok && got.Unknown && got.Mode == Exclusive, "elsewhere %q is %+v, %v", test.name, got, ok)
 	}
 	got, ok := mustNaming(t, hosts).Parse(testFleet, "read-v1."+id39+"-lock-0000000001")
 	assert.That(t, ok && got.Unknown && got.Mode == Exclusive, "a native name in a custom namespace is %+v, %v", got, ok)
@@ -233,9 +231,8 @@ func checkNaming(t assert.T, n *Naming, c Contender) {
 		assert.Must(t, c.LeaseID.Fleet() == "zzzzzzzz" || ok && !other.Ours && (other.Mode == c.Mode || !n.custom.lookalike()),
 			"with %s another fleet reads %q as %+v", n, name, other)
 		// To those who do not know the dialect it excludes, unless it is shared.
-		if plain, ok := Parse("zzzzzzzz", name); !ok || plain.Mode != Exclusive && plain.Mode != c.Mode {
-			t.Fatalf("with %s %q is %+v elsewhere", n, name, plain)
-		}
+		plain, ok := Parse("zzzzzzzz", name)
+		assert.Must(t, ok && (plain.Mode == Exclusive || plain.Mode == c.Mode), "with %s %q is %+v elsewhere", n, name, plain)
 		assert.Must(t, name[0] == '_' || isLetter(name[0]), "%q sorts before digits", name)
 	}
 }

@@ -144,9 +144,8 @@ func TestWouldHoldIsWhatANewcomerWillSee(t *testing.T) {
 				assert.Equal(t, q.WouldHold(&asked), want, "behind %q %s would hold", test.queue, word)
 				q.Insert(&newcomer)
 				assert.Equal(t, q.Holds(names[word]), want, "behind %q %s holds", test.queue, word)
-				if n := testing.AllocsPerRun(10, func() { q.WouldHold(&asked) }); n != 0 {
-					t.Errorf("the question allocates %v times", n)
-				}
+				n := testing.AllocsPerRun(10, func() { q.WouldHold(&asked) })
+				assert.That(t, n == 0, "the question allocates %v times", n)
 			}
 		}
 	}
@@ -207,9 +206,8 @@ func TestNothingIsGrantedWhileTheNumbersHaveNoOrder(t *testing.T) {
 			}
 		}
 		assert.Must(t, q.Remove(odd.Name) == odd, "cannot remove %q", odd.Name)
-		if held := holding(q, words); held != "r1 r2" {
-			t.Errorf("after %d has gone %q hold", test.number, held)
-		}
+		held := holding(q, words)
+		assert.That(t, held == "r1 r2", "after %d has gone %q hold", test.number, held)
 	}
 }
 

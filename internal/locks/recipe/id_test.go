@@ -27,18 +27,16 @@ func TestALeaseIDNamesItsFleetAndItsGateway(t *testing.T) {
 	assert.NoError(t, err)
 	assert.That(t, id.Fleet() == fleet && id.Gateway() == gateway && len(id) == LeaseIDLen && LeaseIDLen == 39,
 		"lease id %q of fleet %q, gateway %q", id, fleet, gateway)
-	if parsed, err := ParseLeaseID(string(id)); err != nil || parsed != id {
-		t.Errorf("ParseLeaseID(%q) = %q, %v", id, parsed, err)
-	}
+	parsed, err := ParseLeaseID(string(id))
+	assert.That(t, err == nil && parsed == id, "ParseLeaseID(%q) = %q, %v", id, parsed, err)
 	if parsed, err := ParseFleetID(string(fleet)); err != nil || parsed != fleet {
 		t.Errorf("ParseFleetID(%q) = %q, %v", fleet, parsed, err)
 	}
 	if parsed, err := ParseGatewayID(string(gateway)); err != nil || parsed != gateway {
 		t.Errorf("ParseGatewayID(%q) = %q, %v", gateway, parsed, err)
 	}
-	if id := LeaseID("short"); id.Fleet() != "" || id.Gateway() != "" {
-		t.Error("a short id has a fleet or a gateway")
-	}
+	id = LeaseID("short")
+	assert.That(t, id.Fleet() == "" && id.Gateway() == "", "a short id has a fleet or a gateway")
 }
 
 func TestIDsHaveOneSpelling(t *testing.T) {
@@ -76,21 +74,16 @@ func TestIDsHaveOneSpelling(t *testing.T) {
 
 func TestNoIDWithoutRandomness(t *testing.T) {
 	broken := errors.New("entropy pool is on fire")
-	if _, err := NewFleetID(iotest.ErrReader(broken)); !errors.Is(err, broken) {
-		t.Errorf("NewFleetID: %v", err)
-	}
-	if _, err := NewGatewayID(strings.NewReader("1234567")); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("NewGatewayID of seven bytes: %v", err)
-	}
-	if id, err := NewLeaseID(testFleet, testGateway, strings.NewReader("123456789")); !errors.Is(err, io.ErrUnexpectedEOF) || id != "" {
-		t.Errorf("NewLeaseID of nine bytes: %q, %v", id, err)
-	}
-	if _, err := NewLeaseID("fleet", testGateway, rand.Reader); err == nil {
-		t.Error("a lease id of no fleet")
-	}
-	if _, err := NewLeaseID(testFleet, "gateway", rand.Reader); err == nil {
-		t.Error("a lease id of no gateway")
-	}
+	_, err := NewFleetID(iotest.ErrReader(broken))
+	assert.That(t, errors.Is(err, broken), "NewFleetID: %v", err)
+	_, err = NewGatewayID(strings.NewReader("1234567"))
+	assert.That(t, errors.Is(err, io.ErrUnexpectedEOF), "NewGatewayID of seven bytes: %v", err)
+	id, err := NewLeaseID(testFleet, testGateway, strings.NewReader("123456789"))
+	assert.That(t, errors.Is(err, io.ErrUnexpectedEOF) && id == "", "NewLeaseID of nine bytes: %q, %v", id, err)
+	_, err = NewLeaseID("fleet", testGateway, rand.Reader)
+	assert.That(t, err != nil, "a lease id of no fleet")
+	_, err = NewLeaseID(testFleet, "gateway", rand.Reader)
+	assert.That(t, err != nil, "a lease id of no gateway")
 }
 
 func FuzzLeaseID(f *testing.F) {

@@ -24,15 +24,12 @@ func TestALockOfAnotherProgramHasOneName(t *testing.T) {
 		strings.Repeat("a", 300): strings.Repeat("a", 300),
 	} {
 		assert.Equal(t, LockName(dir), name, "LockName(%q)", dir)
-		if got, ok := LockDir(name); !ok || got != dir {
-			t.Errorf("LockDir(%q) = %q, %v, want %q", name, got, ok, dir)
-		}
-		if got, err := ParseLockName(name); err != nil || got != name {
-			t.Errorf("ParseLockName(%q) = %q, %v", name, got, err)
-		}
-		if got, err := ParseLockName(dir); !strings.Contains(dir, "%") && (err != nil || got != name) {
-			t.Errorf("ParseLockName(%q) = %q, %v", dir, got, err)
-		}
+		got, ok := LockDir(name)
+		assert.That(t, ok && got == dir, "LockDir(%q) = %q, %v, want %q", name, got, ok, dir)
+		got, err := ParseLockName(name)
+		assert.That(t, err == nil && got == name, "ParseLockName(%q) = %q, %v", name, got, err)
+		got, err = ParseLockName(dir)
+		assert.That(t, strings.Contains(dir, "%") || err == nil && got == name, "ParseLockName(%q) = %q, %v", dir, got, err)
 	}
 	for s, problem := range map[string]string{
 		"":            "empty",

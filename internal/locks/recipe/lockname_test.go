@@ -49,8 +49,7 @@ func TestEveryByteOfALockNameIsAllowedOrRefused(t *testing.T) {
 	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~@:=+-"
 	for c := range 256 {
 		err := CheckLockName("x" + string([]byte{byte(c)}))
-		if good := strings.IndexByte(allowed, byte(c)) >= 0; good != (err == nil) {
-			t.Errorf("byte %q: %v", byte(c), err)
-		}
+		good := strings.IndexByte(allowed, byte(c)) >= 0
+		assert.That(t, good == (err == nil), "byte %q: %v", byte(c), err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
 
@@ -11,9 +12,8 @@ func TestAWindowThatWasClosedForAMomentIsOpenSinceThen(t *testing.T) {
 	clock := &handClock{}
 	f := &trustSpan{clock: clock, window: 10 * time.Second}
 	at := func(s int) zk.Instant { return zk.At(time.Duration(s)*time.Second, time.Duration(s)*time.Second) }
-	if _, ok := f.since(at(1)); ok {
-		t.Error("open before anything committed")
-	}
+	_, ok := f.since(at(1))
+	assert.That(t, !ok, "open before anything committed")
 	for _, step := range []struct {
 		sent, known int
 		open        time.Duration // as known right then
@@ -28,16 +28,13 @@ func TestAWindowThatWasClosedForAMomentIsOpenSinceThen(t *testing.T) {
 	} {
 		clock.now = at(step.known)
 		f.committed(at(step.sent))
-		if open, _ := f.since(clock.now); open != step.open {
-			t.Errorf("sent at %d and known at %d: open since %v, want %v", step.sent, step.known, open, step.open)
-		}
+		open, _ := f.since(clock.now)
+		assert.That(t, open == step.open, "sent at %d and known at %d: open since %v, want %v", step.sent, step.known, open, step.open)
 	}
-	if _, ok := f.since(at(130)); !ok {
-		t.Error("closed within the window")
-	}
-	if _, ok := f.since(at(131)); ok {
-		t.Error("open after the window")
-	}
+	_, ok = f.since(at(130))
+	assert.That(t, ok, "closed within the window")
+	_, ok = f.since(at(131))
+	assert.That(t, !ok, "open after the window")
 }
 
 type handClock struct{ now zk.Instant }

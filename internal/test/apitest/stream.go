@@ -119,9 +119,8 @@ func (s *Stream) Next() (StreamEvent, error) {
 	if err != nil {
 		return StreamEvent{}, err
 	}
-	if err := s.c.spec.CheckEvent(raw); err != nil {
-		s.c.t.Errorf("an event is not what openapi.yaml says: %v\n%s", err, raw)
-	}
+	err = s.c.spec.CheckEvent(raw)
+	assert.That(s.c.t, err == nil, "an event is not what openapi.yaml says: %v\n%s", err, raw)
 	e := StreamEvent{JSON: raw}
 	if err := json.Unmarshal([]byte(raw), &e.Event); err != nil {
 		return e, err

@@ -80,9 +80,8 @@ func ready(t *testing.T, cmd *exec.Cmd) *Process {
 	w.Close()
 	assert.NoError(t, err)
 	t.Cleanup(p.Kill)
-	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
-		t.Fatalf("%s: %v", cmd, err)
-	}
+	_, err = bufio.NewReader(r).ReadString('\n')
+	assert.NoError(t, err, "%s", cmd)
 	return p
 }
 

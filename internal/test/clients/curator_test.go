@@ -50,16 +50,14 @@ func compileT(t *testing.T, dir string) (classes string) {
 	t.Helper()
 	sources, err := filepath.Glob(filepath.Join(dir, "*.java"))
 	assert.Must(t, err == nil && len(sources) != 0, "no sources in %s: %v", dir, err)
-	if _, err := os.Stat(jars + "curator-recipes.jar"); err != nil {
-		t.Fatalf("%v\nhint: scripts/setup test installs what these tests need", err)
-	}
+	_, err = os.Stat(jars + "curator-recipes.jar")
+	assert.Must(t, err == nil, "%v\nhint: scripts/setup test installs what these tests need", err)
 	classes = t.TempDir()
 	args := append([]string{}, quick...)
 	args = append(args, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none", "-d", classes, "-cp", classPath)
 	ctx, cancel := context.WithTimeout(t.Context(), compileLimit)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, java, append(args, sources...)...).CombinedOutput(); err != nil {
-		t.Fatalf("javac: %v\n%s", err, out)
-	}
+	out, err := exec.CommandContext(ctx, java, append(args, sources...)...).CombinedOutput()
+	assert.Must(t, err == nil, "javac: %v\n%s", err, out)
 	return classes
 }

@@ -14,12 +14,10 @@ func TestVerdictsAreReadFromWhatAProgramPrints(t *testing.T) {
 	p.waiting["good"], p.waiting["bad-one"] = good, bad
 	printed := "scenarios good bad-one\nnot for us\nok good\nfail bad-one \"Traceback\\n  line \\u00e4\"\nok stranger\nend without"
 	for chunk := range strings.SplitSeq(printed, "o") { // it comes in any pieces
-		if _, err := p.Write([]byte(chunk)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.Write([]byte("o")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := p.Write([]byte(chunk))
+		assert.NoError(t, err)
+		_, err = p.Write([]byte("o"))
+		assert.NoError(t, err)
 	}
 	names := testkit.Receive(t, startWithin, p.scenarios, "no list")
 	assert.That(t, len(names) == 2 && names[1] == "bad-one", "scenarios %q", names)

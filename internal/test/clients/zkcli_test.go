@@ -48,9 +48,8 @@ func TestZkCliIsAnsweredTheSameByBothServers(t *testing.T) {
 		addr := s.start(t).Addr()
 		running.Go(func() {
 			var err error
-			if answers[i], err = zkreal.CLI(addr, cliCommands...); err != nil {
-				t.Errorf("%s: %v", s.name, err)
-			}
+			answers[i], err = zkreal.CLI(addr, cliCommands...)
+			assert.Nil(t, err, "%s", s.name)
 		})
 	}
 	running.Wait()

@@ -90,12 +90,10 @@ func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
 
 func TestAComposeFileWithATypingErrorIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "compose.yaml")
-	if err := os.WriteFile(path, []byte(strings.Replace(read(t, "compose.yaml"), "stop_grace_period", "stop_grace_perod", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := project(t, path); err == nil {
-		t.Error("anything is taken")
-	}
+	err := os.WriteFile(path, []byte(strings.Replace(read(t, "compose.yaml"), "stop_grace_period", "stop_grace_perod", 1)), 0o600)
+	assert.NoError(t, err)
+	_, err = project(t, path)
+	assert.That(t, err != nil, "anything is taken")
 }
 
 func value(s types.ServiceConfig, name string) string {

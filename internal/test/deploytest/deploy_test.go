@@ -54,9 +54,7 @@ func accepted(t testing.TB, environment map[string]string, args ...string) strin
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("gateway %s with %v: %v\n%s", strings.Join(args, " "), environment, err, out)
-	}
+	assert.That(t, err == nil, "gateway %s with %v: %v\n%s", strings.Join(args, " "), environment, err, out)
 	// Printing checks each setting, and not whether they go together: starting does. It comes as far as a file that is not there.
 	start := exec.Command(gateway, append(slices.Clone(args), "--zk-auth-file=/nowhere/to/be/found")...)
 	start.Env = cmd.Env

@@ -28,32 +28,26 @@ func TestTheUnitIsWhatSystemdUnderstandsAndTrusts(t *testing.T) {
 		assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 		return tool(t, "systemd-analyze", "verify", "--man=no", path)
 	}
-	if out, err := verify(text); err != nil || strings.TrimSpace(out) != "" {
-		t.Errorf("%v: %s", err, out)
-	}
-	if out, _ := verify(strings.Replace(text, "ProtectHome=yes", "ProtectHouse=yes", 1)); !strings.Contains(out, "ProtectHouse") {
-		t.Errorf("systemd-analyze takes anything: %q", out)
-	}
+	out, err := verify(text)
+	assert.That(t, err == nil && strings.TrimSpace(out) == "", "%v: %s", err, out)
+	out, _ = verify(strings.Replace(text, "ProtectHome=yes", "ProtectHouse=yes", 1))
+	assert.That(t, strings.Contains(out, "ProtectHouse"), "systemd-analyze takes anything: %q", out)
 	// From 0 to 10, times ten. What is left is the network, and what every program may call.
-	if out, err := tool(t, "systemd-analyze", "security", "--offline=true", "--threshold=15", filepath.Join(top, unit)); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	out, err = tool(t, "systemd-analyze", "security", "--offline=true", "--threshold=15", filepath.Join(top, unit))
+	assert.That(t, err == nil, "%v\n%s", err, out)
 	open := filepath.Join(t.TempDir(), "lockkeeper.service")
 	assert.NoError(t, os.WriteFile(open, []byte(strings.Replace(text, "DynamicUser=yes", "", 1)), 0o644))
-	if _, err := tool(t, "systemd-analyze", "security", "--offline=true", "--threshold=15", open); err == nil {
-		t.Error("a service of root's would be let through")
-	}
+	_, err = tool(t, "systemd-analyze", "security", "--offline=true", "--threshold=15", open)
+	assert.That(t, err != nil, "a service of root's would be let through")
 }
 
 func TestTheUnitGivesTheGatewayTheTimeThatItTakes(t *testing.T) {
 	text := read(t, unit)
 	printed := accepted(t, nil, strings.Fields(directive(t, text, "ExecStart"))[1:]...)
-	if stop, takes := duration(t, directive(t, text, "TimeoutStopSec")), duration(t, setting(t, printed, "drain-delay"))+handover(t); stop <= takes {
-		t.Errorf("it is killed after %v, and may take %v to hand over", stop, takes)
-	}
-	if start, takes := duration(t, directive(t, text, "TimeoutStartSec")), duration(t, setting(t, printed, "zk-connect-timeout")); start <= takes {
-		t.Errorf("it is killed after %v, and looks for ZooKeeper for %v", start, takes)
-	}
+	stop, takes := duration(t, directive(t, text, "TimeoutStopSec")), duration(t, setting(t, printed, "drain-delay"))+handover(t)
+	assert.That(t, stop > takes, "it is killed after %v, and may take %v to hand over", stop, takes)
+	start, takes := duration(t, directive(t, text, "TimeoutStartSec")), duration(t, setting(t, printed, "zk-connect-timeout"))
+	assert.That(t, start > takes, "it is killed after %v, and looks for ZooKeeper for %v", start, takes)
 	// Where the gateway keeps everything is below its working directory.
 	if directive(t, text, "Type") != "notify" || directive(t, text, "WorkingDirectory") != "%S/"+directive(t, text, "StateDirectory") {
 		t.Error("it does not say when it serves, or stores its data where it may not write")

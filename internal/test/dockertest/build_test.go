@@ -35,9 +35,8 @@ func TestTheBuildStageMakesAStaticGatewayThatTheHealthCheckFindsAlive(t *testing
 	defer binary.Close()
 	assert.That(t, !slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }),
 		"the binary asks for a dynamic linker, which an image from scratch does not have")
-	if out, err := exec.Command(gateway, "version").CombinedOutput(); err != nil || string(out) != "v1.2.3\n" {
-		t.Errorf("version: %v: %s", err, out)
-	}
+	out, err := exec.Command(gateway, "version").CombinedOutput()
+	assert.That(t, err == nil && string(out) == "v1.2.3\n", "version: %v: %s", err, out)
 
 	// As the image starts it when nothing but ZooKeeper's address is given.
 	var environment []string
@@ -82,9 +81,8 @@ func built(t *testing.T) (*image, string) {
 	build := exec.Command("sh", "-c", strings.Join(i.compile().CmdLine, " "))
 	build.Dir = source
 	build.Env = append(os.Environ(), "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH, "VERSION=v1.2.3")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the build stage's command: %v\n%s", err, out)
-	}
+	out, err := build.CombinedOutput()
+	assert.Must(t, err == nil, "the build stage's command: %v\n%s", err, out)
 	return i, filepath.Join(source, "gateway")
 }
 

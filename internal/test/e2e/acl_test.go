@@ -131,9 +131,8 @@ func TestAStoreThatAnotherClientHasClosedServesAgain(t *testing.T) {
 	stop := runNode(t, node)
 	owner := dialOwn(t, node)
 	for _, path := range everyNode("/lockkeeper/locks/deploy", lease.Znode) {
-		if _, err := owner.SetACL(path, evil, -1); err != nil {
-			t.Fatalf("setACL on %s: %v", path, err)
-		}
+		_, err := owner.SetACL(path, evil, -1)
+		assert.NoError(t, err, "setACL on %s", path)
 	}
 	owner.Close()
 	stop()
@@ -148,12 +147,10 @@ func TestAStoreThatAnotherClientHasClosedServesAgain(t *testing.T) {
 		_, _, err := f.Children("/lockkeeper/locks/deploy")
 		return err
 	}, "the lock's directory is open again")
-	if _, err := f.SetACL("/lockkeeper/locks", evil, -1); !errors.Is(err, zk.ErrNoAuth) {
-		t.Errorf("setACL by a stranger: %v", err)
-	}
-	if _, _, err := f.Get("/lockkeeper/secret"); !errors.Is(err, zk.ErrNoAuth) {
-		t.Errorf("a stranger reads the secret: %v", err)
-	}
+	_, err = f.SetACL("/lockkeeper/locks", evil, -1)
+	assert.That(t, errors.Is(err, zk.ErrNoAuth), "setACL by a stranger: %v", err)
+	_, _, err = f.Get("/lockkeeper/secret")
+	assert.That(t, errors.Is(err, zk.ErrNoAuth), "a stranger reads the secret: %v", err)
 }
 
 func TestNoClientBecomesSuperThroughEmbeddedListen(t *testing.T) {
@@ -189,15 +186,12 @@ func TestALeaseWhoseContenderAnotherClientClosesStillEndsAtItsTTL(t *testing.T) 
 			}
 			return err
 		}, "the lock is held")
-		if _, err := fleet.SetACL(chroot+lease.Znode, zk.WorldACL(zk.PermAll), -1); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stranger.Set(chroot+lease.Znode, []byte("mine"), -1); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stranger.SetACL(chroot+lease.Znode, evil, -1); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fleet.SetACL(chroot+lease.Znode, zk.WorldACL(zk.PermAll), -1)
+		assert.NoError(t, err)
+		_, err = stranger.Set(chroot+lease.Znode, []byte("mine"), -1)
+		assert.NoError(t, err)
+		_, err = stranger.SetACL(chroot+lease.Znode, evil, -1)
+		assert.NoError(t, err)
 		return lease
 	}
 	// The gateway may read between the two requests of the stranger, and then it knows what was written.
@@ -260,9 +254,8 @@ func TestAForgedTokenIsRefusedAfterTheSecretWasRotated(t *testing.T) {
 	mark := len(g.log.String())
 	g.restart()
 	g.awaitServing()
-	if _, _, err := f.Get(chroot + "/lockkeeper/secret"); !errors.Is(err, zk.ErrNoAuth) {
-		t.Errorf("a stranger reads the secret: %v", err)
-	}
+	_, _, err = f.Get(chroot + "/lockkeeper/secret")
+	assert.That(t, errors.Is(err, zk.ErrNoAuth), "a stranger reads the secret: %v", err)
 	if log := g.log.String()[mark:]; !strings.Contains(log, "compromised") || !strings.Contains(log, "gateway secret rotate --offline") {
 		t.Errorf("the log does not say that the secret is compromised:\n%s", log)
 	}
@@ -275,15 +268,13 @@ func TestAForgedTokenIsRefusedAfterTheSecretWasRotated(t *testing.T) {
 		if want {
 			line = "lockkeeper_secret_exposed 1"
 		}
-		if a, err := g.Send(t.Context(), http.MethodGet, "/metrics"); err != nil || !strings.Contains(string(a.Body), line) {
-			t.Errorf("the metrics lack %s (%v)", line, err)
-		}
+		a, err := g.Send(t.Context(), http.MethodGet, "/metrics")
+		assert.That(t, err == nil && strings.Contains(string(a.Body), line), "the metrics lack %s (%v)", line, err)
 	}
 	exposed(true)
 	stolen := g.hold("report", "ttl=1m")
-	if a, err := g.Release(t.Context(), forge(t, secret, stolen.LeaseID)); err != nil || a.Status != http.StatusNoContent {
-		t.Errorf("a forged token before the rotation: %v %+v", err, a)
-	}
+	a, err := g.Release(t.Context(), forge(t, secret, stolen.LeaseID))
+	assert.That(t, err == nil && a.Status == http.StatusNoContent, "a forged token before the rotation: %v %+v", err, a)
 	if code, out := exitCode(t, rotate...); code != 75 || !strings.Contains(out, g.listen) {
 		t.Errorf("while a gateway runs: exit code %d\n%s", code, out)
 	}
@@ -322,13 +313,11 @@ func TestTheSecretOfAnOwnStoreIsRotated(t *testing.T) {
 	g := startStandalone(t)
 	lease := g.hold("deploy", "ttl=5m", apitest.Key("a-fresh-random-key-of-mine"))
 	rotate := []string{"secret", "rotate", "--offline", "--data-dir=" + g.dataDir}
-	if code, out := exitCode(t, rotate...); code != 75 {
-		t.Errorf("while the gateway runs: exit code %d\n%s", code, out)
-	}
+	code, out := exitCode(t, rotate...)
+	assert.That(t, code == 75, "while the gateway runs: exit code %d\n%s", code, out)
 	g.terminate()
-	if code, out := exitCode(t, rotate...); code != 0 {
-		t.Fatalf("exit code %d\n%s", code, out)
-	}
+	code, out = exitCode(t, rotate...)
+	assert.Must(t, code == 0, "exit code %d\n%s", code, out)
 	g.restart()
 	g.awaitServing()
 	_, a, err := g.Heartbeat(t.Context(), lease.Token)

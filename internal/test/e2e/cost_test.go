@@ -111,9 +111,7 @@ func TestAnAcquireAndAReleaseAreTwoWritesAndNoRead(t *testing.T) {
 	want := func(what string, writes int) {
 		t.Helper()
 		did, guards, reads := c.take()
-		if len(did) != writes {
-			t.Errorf("%s: %d write transactions instead of %d:\n%s", what, len(did), writes, strings.Join(did, "\n"))
-		}
+		assert.That(t, len(did) == writes, "%s: %d write transactions instead of %d:\n%s", what, len(did), writes, strings.Join(did, "\n"))
 		// A read of each round would be thirty. One or two belong to the sweeper, or to a replica that was late.
 		assert.That(t, len(reads) <= rounds/10, "%s: reads: %v", what, reads)
 		// The guard is written by itself only when nothing else has committed for a third of the window.
@@ -183,9 +181,8 @@ func TestTwoHundredClientsOnOneLockNeverOverlapAndTheirFencingTokensRise(t *test
 				return
 			}
 			sent := time.Now()
-			if a, err := g.Release(t.Context(), lease.Token); err != nil || a.Status != http.StatusNoContent {
-				t.Errorf("client %d: %v %+v", i, err, a)
-			}
+			a, err = g.Release(t.Context(), lease.Token)
+			assert.That(t, err == nil && a.Status == http.StatusNoContent, "client %d: %v %+v", i, err, a)
 			mu.Lock()
 			defer mu.Unlock()
 			spans = append(spans, span{heard, sent, lease.FencingToken})

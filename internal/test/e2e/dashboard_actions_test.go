@@ -99,9 +99,8 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.fill("#ask-reap [name=owner]", "nightly")
 	page.press("#ask-reap [data-preview]")
 	page.says("#ask-reap", "Ends 2 contenders.", "nightly", "waiting at 1")
-	if n := eval[int](page, `document.querySelectorAll("#queue .waiter").length`); n != 4 {
-		t.Errorf("a look has ended a contender: %d wait", n)
-	}
+	n := eval[int](page, `document.querySelectorAll("#queue .waiter").length`)
+	assert.That(t, n == 4, "a look has ended a contender: %d wait", n)
 	page.press("#ask-reap [data-confirm]")
 	page.says("#done", "Reaped 2 contenders.")
 	page.until(`document.querySelectorAll("#queue .waiter").length === 2`, "they are gone")

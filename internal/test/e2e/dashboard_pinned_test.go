@@ -49,9 +49,8 @@ func TestAnotherHolderIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 				assert.That(t, !eval[bool](page, `!document.querySelector("#ask-revoke [data-confirm]").disabled`), "the button is armed")
 				page.resize(phone, "dark")
 				page.shot("revoke-holder-changed-" + fmt.Sprint(push))
-				if beat := g.beat(bob.Token, api.StateHeld); beat.RevokeRequested != nil {
-					t.Fatalf("bob is asked: %+v", beat.RevokeRequested)
-				}
+				beat := g.beat(bob.Token, api.StateHeld)
+				assert.Must(t, beat.RevokeRequested == nil, "bob is asked: %+v", beat.RevokeRequested)
 				page.press("#ask-revoke [data-begin]")
 				page.press("#ask-revoke [data-confirm]")
 				page.says("#done", "Asked bob to release.")

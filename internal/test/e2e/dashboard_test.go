@@ -133,14 +133,12 @@ func TestTheZooKeeperTabShowsTheZnodesOfOtherPrograms(t *testing.T) {
 	nodes := openPage(t, g, "/locks/deploy?tab=zookeeper")
 	queue := openPage(t, g, "/locks/deploy")
 	dir := chroot + "/lockkeeper/locks/deploy"
-	if out, err := zkreal.CLI(addr, "create -s "+dir+"/theirs-lock- data"); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := zkreal.CLI(addr, "create -s "+dir+"/theirs-lock- data")
+	assert.Must(t, err == nil, "%v\n%s", err, out)
 	nodes.until(`/created[\s\S]*theirs-lock-0000000001/.test(document.querySelector("#nodes").innerText)`, "the created znode")
 	queue.until(`document.querySelector("#queue .waiters .is-foreign, #queue .waiters li")?.innerText.includes("theirs-lock-0000000001")`, "the foreign contender stands in line")
-	if out, err := zkreal.CLI(addr, "set "+dir+"/theirs-lock-0000000001 other", "delete "+dir+"/theirs-lock-0000000001"); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err = zkreal.CLI(addr, "set "+dir+"/theirs-lock-0000000001 other", "delete "+dir+"/theirs-lock-0000000001")
+	assert.Must(t, err == nil, "%v\n%s", err, out)
 	nodes.until(`/deleted[\s\S]*theirs-lock-0000000001[\s\S]*changed[\s\S]*theirs-lock-0000000001[\s\S]*created/.test(document.querySelector("#nodes").innerText)`, "all of them, the newest first")
 	queue.until(`!document.querySelector("#queue").innerText.includes("theirs")`, "the foreign contender is gone")
 }
@@ -387,17 +385,15 @@ func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
 		page.visit(g.url() + path)
 		page.until(`document.querySelector("main").innerText.includes(`+quoted(says)+`)`, path+" has the text")
 		page.expectOutage(false)
-		if n := eval[int](page, `document.querySelectorAll("main script, main img, main svg[onload], main b, main [onerror], main [onmouseover], main [onclick]").length`); n != 0 {
-			t.Errorf("%s: %d elements were made of text", path, n)
-		}
+		n := eval[int](page, `document.querySelectorAll("main script, main img, main svg[onload], main b, main [onerror], main [onmouseover], main [onclick]").length`)
+		assert.That(t, n == 0, "%s: %d elements were made of text", path, n)
 		away := eval[[]string](page, `[...document.querySelectorAll("[href], [src], [action]")].map((e) => e.href || e.src || e.action).filter((to) => new URL(to, location).origin !== location.origin)`)
 		assert.That(t, len(away) <= 0, "%s: leads to %q", path, away)
 		if got := eval[*int](page, "window.evil ?? null"); got != nil {
 			t.Errorf("%s: script number %d has run", path, *got)
 		}
-		if raw := eval[bool](page, `/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)`); raw {
-			t.Errorf("%s: control or direction characters are shown as they are", path)
-		}
+		raw := eval[bool](page, `/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)`)
+		assert.That(t, !raw, "%s: control or direction characters are shown as they are", path)
 	}
 }
 

@@ -68,9 +68,8 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#act-hook-edit")
 	page.until(`document.querySelector("#ask-hook-edit [name=description]").value === "the board"`, "it is there as it is")
 	page.says("#ask-hook-edit [data-names]", "Authorization", "X-Team")
-	if a, err := g.Send(t.Context(), "PATCH", "/v1/webhooks/"+id, apitest.JSON(`{"locks":"deploy*"}`)); err != nil || a.Status != 200 {
-		t.Fatal(err, a)
-	}
+	a, err := g.Send(t.Context(), "PATCH", "/v1/webhooks/"+id, apitest.JSON(`{"locks":"deploy*"}`))
+	assert.Must(t, err == nil && a.Status == 200, "%v %v", err, a)
 	page.fill("#ask-hook-edit [name=description]", "the new board")
 	page.resize(phone, "dark")
 	page.expectOutage(true)
@@ -160,9 +159,8 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 		page.shot("webhooks-" + look)
 		page.accessible("webhooks, " + look)
 	})
-	if a, err := g.Send(t.Context(), "GET", "/v1/webhooks/"+id); err != nil || a.Status != 404 {
-		t.Error(err, a)
-	}
+	a, err = g.Send(t.Context(), "GET", "/v1/webhooks/"+id)
+	assert.That(t, err == nil && a.Status == 404, "%v %v", err, a)
 }
 
 // showInLooks takes pictures and checks the page in each look.

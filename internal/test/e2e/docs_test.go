@@ -137,9 +137,8 @@ func runExamples(t *testing.T, list []example, addresses ...string) []outcome {
 	cmd.Stdin = strings.NewReader(strings.NewReplacer(replaced...).Replace(script.String()))
 	var out, complaints strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &complaints
-	if err := cmd.Run(); err != nil {
-		t.Errorf("bash: %v\n%s", err, complaints.String())
-	}
+	err := cmd.Run()
+	assert.That(t, err == nil, "bash: %v\n%s", err, complaints.String())
 	outcomes := make([]outcome, len(list))
 	for i, part := range sections(out.String(), mark) {
 		outcomes[i].out = strings.TrimSpace(part) + "\n"

@@ -124,9 +124,8 @@ func TestAStreamIsResumedOrTellsToLookAnew(t *testing.T) {
 	stream, a, err := g.Events(t.Context(), apitest.Query("lock=deploy"))
 	assert.Must(t, err == nil && stream != nil, "%v %v", err, a)
 	lease := g.hold("deploy", "ttl=1m")
-	if e, err := stream.Next(); err != nil || e.Type != "lease.queued" {
-		t.Fatalf("%v %s", err, e.JSON)
-	}
+	e, err := stream.Next()
+	assert.Must(t, err == nil && e.Type == "lease.queued", "%v %s", err, e.JSON)
 	position := stream.Position
 	stream.Close()
 	g.letGo(lease.Token)
@@ -144,9 +143,8 @@ func TestAStreamIsResumedOrTellsToLookAnew(t *testing.T) {
 	anew := follow(t, g, func() (*apitest.Stream, *apitest.Answer, error) {
 		return g.Socket(t.Context(), apitest.Query("since="+position))
 	})
-	if e := <-anew; e.Type != "resync" || e.Reason == "" {
-		t.Errorf("after a restart: %s", e.JSON)
-	}
+	e = <-anew
+	assert.That(t, e.Type == "resync" && e.Reason != "", "after a restart: %s", e.JSON)
 }
 
 func TestStreamsEndWhenTheGatewayIsStopped(t *testing.T) {
@@ -169,9 +167,8 @@ func TestStreamsEndWhenTheGatewayIsStopped(t *testing.T) {
 	}
 	g.terminate() // fails when it takes too long
 	for range 2 {
-		if err := <-ended; !strings.Contains(err.Error(), "EOF") && !strings.Contains(err.Error(), "1001") {
-			t.Errorf("a stream ended with %v", err)
-		}
+		err := <-ended
+		assert.That(t, strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "1001"), "a stream ended with %v", err)
 	}
 }
 

@@ -223,9 +223,8 @@ func TestExamplesAreFoundInAPage(t *testing.T) {
 		{line: 27, command: `eval "$(curl -s localhost:8080/env)"`, curl: true},
 		{line: 28, command: "curl -d '{\n\"ttl\": \"10s\"}' localhost:8080/y", curl: true, result: "{\"the\":\"result\"}\n"},
 	}
-	if got := examples(page); !slices.Equal(got, want) {
-		t.Errorf("found\n%+v\nwant\n%+v", got, want)
-	}
+	got := examples(page)
+	assert.That(t, slices.Equal(got, want), "found\n%+v\nwant\n%+v", got, want)
 	assert.That(t, examples("```sh\nX=1\nmake\n```\n") == nil, "a page without curl")
 }
 

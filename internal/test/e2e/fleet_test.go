@@ -73,9 +73,8 @@ func TestASecondGatewaySendsRequestsToTheOwnerAndTakesOverWhenThatOneIsKilled(t 
 	}, "the other gateway answers for all leases")
 	t.Logf("taken over after %v", time.Since(began))
 	writes, _, _ := c.take()
-	if len(writes) != 1 || !strings.Contains(writes[0], "/succession/") {
-		t.Errorf("the takeover of %d leases cost %d writes:\n%s", len(leases), len(writes), strings.Join(writes, "\n"))
-	}
+	assert.That(t, len(writes) == 1 && strings.Contains(writes[0], "/succession/"),
+		"the takeover of %d leases cost %d writes:\n%s", len(leases), len(writes), strings.Join(writes, "\n"))
 	entries := f.children("/lockkeeper/succession")
 	assert.That(t, len(entries) == 1, "succession: %v", entries)
 	for _, want := range leases {
@@ -156,17 +155,14 @@ func TestWithAnIdentityNoOtherClientReadsSecretsOrJoinsTheFleet(t *testing.T) {
 	}
 	assert.That(t, len(unreadable) == 2, "keys: %v", unreadable)
 	for _, path := range unreadable {
-		if _, _, err := f.Get(chroot + path); err != zk.ErrNoAuth {
-			t.Errorf("a stranger reads %s: %v", path, err)
-		}
+		_, _, err := f.Get(chroot + path)
+		assert.Equal(t, err, zk.ErrNoAuth, "a stranger reads %s", path)
 	}
 	for _, path := range []string{"/lockkeeper", "/lockkeeper/version", "/lockkeeper/guards", "/lockkeeper/gateways", "/lockkeeper/succession", "/lockkeeper/fence_base"} {
-		if _, _, err := f.Get(chroot + path); err != nil {
-			t.Errorf("a stranger may look at %s: %v", path, err)
-		}
-		if _, err := f.Set(chroot+path, []byte("x"), -1); err != zk.ErrNoAuth {
-			t.Errorf("a stranger writes %s: %v", path, err)
-		}
+		_, _, err := f.Get(chroot + path)
+		assert.Nil(t, err, "a stranger may look at %s", path)
+		_, err = f.Set(chroot+path, []byte("x"), -1)
+		assert.Equal(t, err, zk.ErrNoAuth, "a stranger writes %s", path)
 	}
 	for _, path := range []string{"/lockkeeper/guards", "/lockkeeper/gateways"} {
 		for _, id := range f.children(path) {

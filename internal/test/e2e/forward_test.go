@@ -68,9 +68,8 @@ func TestAnyGatewayOfThreeAnswersForALease(t *testing.T) {
 	}()
 	a, err = three.Send(t.Context(), http.MethodPatch, "/v1/leases/self", token, apitest.JSON(`{"metadata":"changed"}`))
 	expect(t, a, err, http.StatusOK, "")
-	if a := <-polled; a == nil || a.Status != http.StatusOK {
-		t.Errorf("the poll: %+v", a)
-	}
+	a = <-polled
+	assert.That(t, a != nil && a.Status == http.StatusOK, "the poll: %+v", a)
 	// A repeat of the acquire, another hold, and its end.
 	again, a, err := two.Acquire(t.Context(), "deploy", apitest.Query("ttl=1m&owner=me&hold=a"), apitest.Key("a-fresh-random-key-0001"))
 	expect(t, a, err, http.StatusOK, "")

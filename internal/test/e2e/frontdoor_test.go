@@ -41,16 +41,13 @@ func TestFrontDoor(t *testing.T) {
 		a := ask("GET", "/v1/leases/"+first.LeaseID+"?wait=50ms&until=ended") // it is not over in time
 		assert.That(t, a.Status == 200 && strings.Contains(string(a.Body), `"state":"held"`), "%s", a.Body)
 		ask("DELETE", "/v1/leases/self", apitest.Token(first.Token))
-		if a := <-granted; a == nil || !strings.Contains(string(a.Body), `"state":"held"`) {
-			t.Errorf("%+v", a)
-		}
+		a = <-granted
+		assert.That(t, a != nil && strings.Contains(string(a.Body), `"state":"held"`), "%+v", a)
 		ask("DELETE", "/v1/leases/self", apitest.Token(next.Token))
-		if a := ask("GET", "/v1/locks/d5?wait=50s&until=free"); !strings.Contains(string(a.Body), `"state":"free"`) {
-			t.Errorf("%s", a.Body)
-		}
-		if a := ask("GET", "/v1/leases/"+first.LeaseID+"?wait=50s&until=ended"); !strings.Contains(string(a.Body), `"state":"ended"`) {
-			t.Errorf("%s", a.Body)
-		}
+		a = ask("GET", "/v1/locks/d5?wait=50s&until=free")
+		assert.That(t, strings.Contains(string(a.Body), `"state":"free"`), "%s", a.Body)
+		a = ask("GET", "/v1/leases/"+first.LeaseID+"?wait=50s&until=ended")
+		assert.That(t, strings.Contains(string(a.Body), `"state":"ended"`), "%s", a.Body)
 	})
 	t.Run("D10 a lock delay is no holder, and its rest is told", func(t *testing.T) {
 		lease := g.hold("d10", "ttl=1m&lock_delay=50s&lock_delay_on=always")
@@ -130,12 +127,10 @@ func TestFrontDoor(t *testing.T) {
 			for _, l := range post[api.LockList](g, "GET", "/v1/locks?prefix=sort-&"+query, http.StatusOK, "").Items {
 				names = append(names, l.Lock)
 			}
-			if got := strings.Join(names, " "); got != want {
-				t.Errorf("%s: %s, want %s", query, got, want)
-			}
+			got := strings.Join(names, " ")
+			assert.Equal(t, got, want, "%s", query)
 		}
-		if a := ask("GET", "/v1/locks?sort=waiters"); a.Code() != "invalid_field" {
-			t.Errorf("%s", a.Body)
-		}
+		a := ask("GET", "/v1/locks?sort=waiters")
+		assert.That(t, a.Code() == "invalid_field", "%s", a.Body)
 	})
 }

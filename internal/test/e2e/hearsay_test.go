@@ -127,16 +127,14 @@ func TestBothGatewaysTellTheSameStoryAndTheOwnersClientIsToldWhy(t *testing.T) {
 	told(l, "revoked", "now")
 	add(l, "lease.revoked", "revoked", "now")
 	l = hold("ttl=1m&owner=me")
-	if out, err := zkreal.CLI(addr, "delete "+chroot+l.Znode); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := zkreal.CLI(addr, "delete "+chroot+l.Znode)
+	assert.Must(t, err == nil, "%v\n%s", err, out)
 	add(l, "lease.removed", "removed", "")
 	for i, stream := range streams {
 		got, _ := storyOf(t, stream, l.LeaseID)
 		got = slices.DeleteFunc(got, func(s string) bool { return strings.HasPrefix(s, "lease.revoke_requested") })
-		if !slices.Equal(got, want) {
-			t.Errorf("gateway %d tells\n\t%s\nwant\n\t%s", i+1, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
-		}
+		assert.That(t, slices.Equal(got, want),
+			"gateway %d tells\n\t%s\nwant\n\t%s", i+1, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 	// A dashboard is made of the same events, and shows them in words.
 	for _, g := range []*gateway{one, two} {

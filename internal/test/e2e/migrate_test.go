@@ -24,9 +24,7 @@ import (
 func must(t testing.TB, args ...string) string {
 	t.Helper()
 	code, out := exitCode(t, args...)
-	if code != 0 {
-		t.Fatalf("gateway %s: exit %d\n%s", strings.Join(args, " "), code, out)
-	}
+	assert.Must(t, code == 0, "gateway %s: exit %d\n%s", strings.Join(args, " "), code, out)
 	return out
 }
 
@@ -179,9 +177,8 @@ func TestAnImportThatIsKilledLeavesNothingThatAGatewayStartsOn(t *testing.T) {
 		killed.Kill()
 		code, out := exitCode(t, "--zk="+g.zk, "--root="+root, "--listen="+freeAddr(t))
 		assert.That(t, code == 78 && strings.Contains(out, "--replace-partial"), "a gateway that starts there: exit %d\n%s", code, out)
-		if code, out = exitCode(t, "import", "--zk="+g.zk, "--root="+root, "--input="+file); code != 1 || !strings.Contains(out, "--replace-partial") {
-			t.Errorf("the import repeated as it was: exit %d\n%s", code, out)
-		}
+		code, out = exitCode(t, "import", "--zk="+g.zk, "--root="+root, "--input="+file)
+		assert.That(t, code == 1 && strings.Contains(out, "--replace-partial"), "the import repeated as it was: exit %d\n%s", code, out)
 		must(t, "import", "--zk="+g.zk, "--root="+root, "--input="+file, "--replace-partial")
 		p.Heal() // what was under way arrives now
 		testkit.Eventually(t, patience, func() bool { return p.Connections() == 0 }, "it has arrived")

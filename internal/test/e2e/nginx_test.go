@@ -59,9 +59,8 @@ func TestThroughNginxWaitsAndSocketsPassAndAGatewayMayGo(t *testing.T) {
 	}
 	hidden, err := http.Get(front.url() + "/metrics")
 	assert.NoError(t, err)
-	if _ = hidden.Body.Close(); hidden.StatusCode != http.StatusNotFound {
-		t.Errorf("metrics are answered with %d", hidden.StatusCode)
-	}
+	_ = hidden.Body.Close()
+	assert.Equal(t, hidden.StatusCode, http.StatusNotFound, "metrics are answered with")
 
 	// One is killed without a word. Heartbeats come to the other one, which can say 503 for a moment, and nginx never says
 	// that no gateway has answered.

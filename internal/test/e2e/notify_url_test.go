@@ -105,12 +105,10 @@ func TestANotifyURLIsToldOfItsLeaseAlsoByASuccessor(t *testing.T) {
 			return err
 		}, "the successor runs the lease")
 	}
-	if body := to.await(t, ticket, "lease.released"); strings.Contains(body, `"waiting"`) {
-		t.Errorf("%s", body)
-	}
-	if body := to.await(t, behind, "lease.cancelled"); !strings.Contains(body, `"waiting":true`) || strings.Contains(body, "fencing_token") {
-		t.Errorf("%s", body)
-	}
+	body := to.await(t, ticket, "lease.released")
+	assert.That(t, !strings.Contains(body, `"waiting"`), "%s", body)
+	body = to.await(t, behind, "lease.cancelled")
+	assert.That(t, strings.Contains(body, `"waiting":true`) && !strings.Contains(body, "fencing_token"), "%s", body)
 	for _, g := range gates {
 		assert.That(t, !strings.Contains(g.log.String(), "hunter2") && !strings.Contains(g.log.String(), "whsec_"),
 			"the log says who is told, or with what secret")

@@ -61,18 +61,15 @@ func TestALockThatAnotherProgramCalledAsItLikedIsShownAndEnded(t *testing.T) {
 	a, err = g.Send(t.Context(), "POST", "/v1/locks/"+url.PathEscape(name)+"/contenders/"+contender+"/break", apitest.JSON(`{"reason":"stuck"}`))
 	expect(t, a, err, http.StatusNoContent, "")
 	nextOf(t, told, "lease.revoked")
-	if left := theirs.children(dir); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	left := theirs.children(dir)
+	assert.That(t, len(left) <= 0, "left: %q", left)
 	a, err = g.Send(t.Context(), "DELETE", "/v1/locks/"+url.PathEscape(name))
 	expect(t, a, err, http.StatusNoContent, "")
-	if left := theirs.children("/lockkeeper/locks"); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	left = theirs.children("/lockkeeper/locks")
+	assert.That(t, len(left) <= 0, "left: %q", left)
 	// Names that are no text cannot be.
 	for _, bad := range []string{"a\xff", "\U0001F512", "a\x01"} {
-		if _, err := theirs.Create(chroot+"/lockkeeper/locks/"+bad, nil, 0, zk.WorldACL(zk.PermAll)); err == nil {
-			t.Errorf("ZooKeeper has a node %q", bad)
-		}
+		_, err := theirs.Create(chroot+"/lockkeeper/locks/"+bad, nil, 0, zk.WorldACL(zk.PermAll))
+		assert.That(t, err != nil, "ZooKeeper has a node %q", bad)
 	}
 }

@@ -176,9 +176,8 @@ func TestTheLogHasOneLineForEachRequestAndNoSecret(t *testing.T) {
 			t.Errorf("a line that is no JSON: %v\n%s", err, line)
 			continue
 		}
-		if at, err := time.Parse("2006-01-02T15:04:05.000Z", entry.Time); err != nil || time.Since(at) > time.Hour {
-			t.Errorf("time %q", entry.Time)
-		}
+		at, err := time.Parse("2006-01-02T15:04:05.000Z", entry.Time)
+		assert.That(t, err == nil && time.Since(at) <= time.Hour, "time %q", entry.Time)
 		if entry.Msg != "request" {
 			continue
 		}
@@ -268,12 +267,10 @@ func TestErrorsAtTheStartHaveAnExitCodeAndAHint(t *testing.T) {
 		assert.That(t, code == c.code && errors == 1 && hints == 1,
 			"%s: exit code %d, want %d; %d errors, %d hints\n%s", name, code, c.code, errors, hints, out)
 	}
-	if code, out := exitCode(t, "--help"); code != 0 || !strings.Contains(out, "--promise-window") {
-		t.Errorf("--help: %d\n%s", code, out)
-	}
-	if code, out := exitCode(t, "version"); code != 0 || out == "" {
-		t.Errorf("version: %d\n%s", code, out)
-	}
+	code, out := exitCode(t, "--help")
+	assert.That(t, code == 0 && strings.Contains(out, "--promise-window"), "--help: %d\n%s", code, out)
+	code, out = exitCode(t, "version")
+	assert.That(t, code == 0 && out != "", "version: %d\n%s", code, out)
 }
 
 // Until ZooKeeper is there the gateway is alive, not ready, and answers.

@@ -119,9 +119,8 @@ func TestTheDashboardAndTheAlertsAskForWhatGatewaysExpose(t *testing.T) {
 			Rules []struct{ Alert, Expr string }
 		}
 	}
-	if text, err = os.ReadFile("../../../deploy/prometheus/alerts.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	text, err = os.ReadFile("../../../deploy/prometheus/alerts.yaml")
+	assert.NoError(t, err)
 	assert.NoError(t, yaml.Unmarshal(text, &alerts))
 	queries := map[string]string{} // by where they are
 	ids := map[int]bool{}

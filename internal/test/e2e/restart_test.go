@@ -168,9 +168,8 @@ func TestARepeatWithTheSameKeyFindsWhatAKilledGatewayDid(t *testing.T) {
 			}, "the repeat is answered")
 			assert.That(t, lease.State == api.StateHeld && lease.Token != "" && lease.FencingToken != 0, "the repeat got %+v", lease)
 			g.beat(lease.Token, api.StateHeld)
-			if names := f.children("/lockkeeper/locks/between"); len(names) != 1 {
-				t.Errorf("queued more than once: %v", names)
-			}
+			names := f.children("/lockkeeper/locks/between")
+			assert.That(t, len(names) == 1, "queued more than once: %v", names)
 			again, a, err := g.Acquire(t.Context(), "between", apitest.Query("ttl=1m&owner=me&wait=20s"), key)
 			expect(t, a, err, http.StatusOK, "")
 			assert.That(t, a.Header.Get("Idempotency-Replayed") == "true" && again.LeaseID == lease.LeaseID && again.Token == lease.Token,
@@ -180,9 +179,8 @@ func TestARepeatWithTheSameKeyFindsWhatAKilledGatewayDid(t *testing.T) {
 			g.letGo(lease.Token)
 			_, a, err = g.Acquire(t.Context(), "between", apitest.Query("ttl=1m&owner=me"), key)
 			expect(t, a, err, http.StatusGone, "lease_ended")
-			if names := f.children("/lockkeeper/locks/between"); len(names) != 0 {
-				t.Errorf("left behind: %v", names)
-			}
+			names = f.children("/lockkeeper/locks/between")
+			assert.That(t, len(names) == 0, "left behind: %v", names)
 		})
 	}
 }

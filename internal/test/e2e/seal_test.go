@@ -142,9 +142,8 @@ func TestThroughNginxNoSealPasses(t *testing.T) {
 		t.Errorf("with the lease's token, a client's heartbeat: answered %d %s", status, body)
 	}
 	beat = regexp.MustCompile(`(?m)^Host: .*\r$`).ReplaceAll(beat, []byte("Host: evil.example\r"))
-	if status, body := testkit.SendRaw(t, front.listen, beat); status != http.StatusMisdirectedRequest {
-		t.Errorf("for another host: answered %d %s", status, body)
-	}
+	status, body := testkit.SendRaw(t, front.listen, beat)
+	assert.That(t, status == http.StatusMisdirectedRequest, "for another host: answered %d %s", status, body)
 	testkit.Eventually(t, patience, func() bool { return len(tap.Requests("GET "+fleet.StreamPath)) > 0 }, "a stream is captured")
 	stream := tap.Requests("GET " + fleet.StreamPath)[0]
 	for _, path := range []string{fleet.StreamPath, "/internal/", "/internal/v1/x", "//internal/v1/ends", "/%69nternal/v1/ends", "/x/../internal/v1/ends"} {

@@ -39,12 +39,10 @@ func TestTheFleetsKeysAreReplacedByHand(t *testing.T) {
 		t.Helper()
 		g.terminate()
 		secret.Keys = keys
-		if data, err = json.Marshal(secret); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Set(chroot+"/lockkeeper/secret", data, -1); err != nil {
-			t.Fatal(err)
-		}
+		data, err = json.Marshal(secret)
+		assert.NoError(t, err)
+		_, err := f.Set(chroot+"/lockkeeper/secret", data, -1)
+		assert.NoError(t, err)
 		g.restart()
 		g.awaitServing()
 	}

@@ -117,9 +117,8 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 			{acquire + `" || echo ' false')" || exit 75; [ $LEASE_STATE-$LEASE_STATUS = held-201 ]`, 0},
 			{"set -e; " + acquire + `&async=true" || echo ' false')" || exit 75; [ $LEASE_STATE-$LEASE_STATUS = waiting-202 ]`, 0},
 		} {
-			if exit, out, left := scripted(t, shell, g.url(), c.script); exit != c.want || len(left) != 0 {
-				t.Errorf("%s: %s\nexit %d, left %q: %s", shell, c.script, exit, left, out)
-			}
+			exit, out, left := scripted(t, shell, g.url(), c.script)
+			assert.That(t, exit == c.want && len(left) == 0, "%s: %s\nexit %d, left %q: %s", shell, c.script, exit, left, out)
 		}
 	}
 }

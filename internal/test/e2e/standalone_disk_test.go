@@ -155,9 +155,8 @@ func TestAStoreThatIsFoundDamagedWhenThereIsRoomAgainEndsTheGateway(t *testing.T
 	g.done = true
 	empty()
 	testkit.Closed(t, patience, g.proc.Done(), "the gateway ends")
-	if err := g.proc.Wait(); err == nil || !strings.Contains(err.Error(), "74") {
-		t.Errorf("the gateway ended with %v", err)
-	}
+	err = g.proc.Wait()
+	assert.That(t, err != nil && strings.Contains(err.Error(), "74"), "the gateway ended with %v", err)
 	said := g.log.String()
 	assert.That(t, strings.Contains(said, "damaged") && strings.Contains(said, "gateway restore"), "it does not say why, or what to do")
 }
@@ -187,9 +186,8 @@ func TestABackupUnderLoadIsRestoredElsewhereWithItsLeases(t *testing.T) {
 	if info, err := os.Stat(backup); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the backup is %v %v", info, err)
 	}
-	if code, said := exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+backup); code != 64 {
-		t.Errorf("a backup over another one: exit code %d\n%s", code, said)
-	}
+	code, said = exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+backup)
+	assert.That(t, code == 64, "a backup over another one: exit code %d\n%s", code, said)
 	stop()
 	load.Wait()
 	later := g.hold("later", "ttl=5m")
@@ -197,17 +195,14 @@ func TestABackupUnderLoadIsRestoredElsewhereWithItsLeases(t *testing.T) {
 	before := highest()
 	g.terminate()
 	atRest := filepath.Join(files, "at-rest")
-	if code, said := exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+atRest); code != 0 {
-		t.Errorf("backup of a store that is not in use: exit code %d\n%s", code, said)
-	}
+	code, said = exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+atRest)
+	assert.That(t, code == 0, "backup of a store that is not in use: exit code %d\n%s", code, said)
 
 	elsewhere := filepath.Join(files, "elsewhere")
-	if code, said := exitCode(t, "restore", "--input="+backup, "--data-dir="+elsewhere); code != 0 {
-		t.Fatalf("restore: exit code %d\n%s", code, said)
-	}
-	if code, said := exitCode(t, "restore", "--input="+backup, "--data-dir="+elsewhere); code != 64 {
-		t.Errorf("a restore over a store: exit code %d\n%s", code, said)
-	}
+	code, said = exitCode(t, "restore", "--input="+backup, "--data-dir="+elsewhere)
+	assert.Must(t, code == 0, "restore: exit code %d\n%s", code, said)
+	code, said = exitCode(t, "restore", "--input="+backup, "--data-dir="+elsewhere)
+	assert.That(t, code == 64, "a restore over a store: exit code %d\n%s", code, said)
 	restored := startStandalone(t, "--data-dir="+elsewhere)
 	if beat := restored.firstBeat(lease.Token); beat.State != api.StateHeld || beat.FencingToken <= before {
 		t.Errorf("the lease is %+v; the fencing token %d was given before", beat, before)

@@ -51,9 +51,8 @@ func TestASweepLetsOtherProgramsGoOnWhenTheFleetIsGone(t *testing.T) {
 		t.Fatalf("the other program has the lock: %v", err)
 	default:
 	}
-	if out := must(t, "sweep", "--zk="+at); strings.Count(out, "deleted /") != 4 || !strings.Contains(out, "the longest TTL is 1h") {
-		t.Errorf("the sweep says\n%s", out)
-	}
+	out = must(t, "sweep", "--zk="+at)
+	assert.That(t, strings.Count(out, "deleted /") == 4 && strings.Contains(out, "the longest TTL is 1h"), "the sweep says\n%s", out)
 	assert.Nil(t, <-locked, "the other program's lock")
 	for path, want := range map[string]int{"/lockkeeper/locks/deploy": 1, "/lockkeeper/locks/report": 0, "/lockkeeper/keys": 0, "/lockkeeper/gateways": 0, "/lockkeeper/namespaces": 1} {
 		names := f.children(path)

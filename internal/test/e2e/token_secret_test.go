@@ -65,9 +65,8 @@ func (g *gateway) get(path string) (body, header string) {
 	assert.NoError(g.t, err)
 	defer a.Body.Close()
 	var text, head strings.Builder
-	if _, err := io.Copy(&text, a.Body); err != nil {
-		g.t.Fatal(err)
-	}
+	_, err = io.Copy(&text, a.Body)
+	assert.NoError(g.t, err)
 	_ = a.Header.Write(&head)
 	return text.String(), head.String()
 }

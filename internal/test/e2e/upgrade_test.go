@@ -27,9 +27,8 @@ func TestALayoutOfALaterReleaseSaysWhichReleasesMayStillUseIt(t *testing.T) {
 	g.terminate()
 	g.restart()
 	g.beatUntil(held.Token, api.StateHeld)
-	if data, _, err := f.Get(chroot + "/lockkeeper/version"); err != nil || !strings.Contains(string(data), `"layout":7`) {
-		t.Errorf("the record was written back: %s, %v", data, err)
-	}
+	data, _, err := f.Get(chroot + "/lockkeeper/version")
+	assert.That(t, err == nil && strings.Contains(string(data), `"layout":7`), "the record was written back: %s, %v", data, err)
 
 	record(`{"layout":8,"oldest_reader":2}`)
 	g.beatUntil(held.Token, api.StateHeld) // one that runs goes on; raising it needs the others stopped before

@@ -77,9 +77,8 @@ func (r *docReceiver) check(t *testing.T, page string) {
 			"%s is not in the message or not on the page: %s", part, body)
 	}
 	testkit.Eventually(t, patience, func() bool { return r.find("lease.granted") != nil }, "the notify_url is told of the grant")
-	if body := string(r.find("lease.granted").body); !strings.Contains(body, `"lock":"report"`) {
-		t.Errorf("%s", body)
-	}
+	body = string(r.find("lease.granted").body)
+	assert.That(t, strings.Contains(body, `"lock":"report"`), "%s", body)
 	for _, name := range []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
 		assert.That(t, r.find("webhook.test").header.Get(name) != "", "the test has no %s", name)
 	}
@@ -95,9 +94,8 @@ func TestTheDocumentedReceiverTakesWhatIsGenuineAndNothingElse(t *testing.T) {
 	listen, dir := freeAddr(t), t.TempDir()
 	program, file := filepath.Join(dir, "receiver"), filepath.Join(dir, "main.go")
 	assert.NoError(t, os.WriteFile(file, bytes.ReplaceAll(source[1], []byte("localhost:9000"), []byte(listen)), 0o600))
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, file).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, file).CombinedOutput()
+	assert.Must(t, err == nil, "%v\n%s", err, out)
 	g := startStandalone(t, "--webhook-allow=127.0.0.1")
 	var hook api.Webhook
 	answer := func(want int, into any, method, path string, options ...apitest.Option) {

@@ -112,9 +112,8 @@ func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
 		lease, _, err := g.Lease(t.Context(), look.LeaseID, apitest.Query("wait=1m&since="+look.Rev))
 		answers <- polled{lease, time.Now(), err}
 	}()
-	if out, err = zkreal.CLI(addr, "delete "+chroot+lease.Znode); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err = zkreal.CLI(addr, "delete "+chroot+lease.Znode)
+	assert.Must(t, err == nil, "%v\n%s", err, out)
 	deleted := time.Now() // zkCli took some time to end after the deletion
 	got := <-answers
 	assert.That(t, got.err == nil && got.lease.State == api.StateEnded && got.lease.Reason == api.ReasonRemoved,
@@ -162,9 +161,8 @@ func TestGoZooKeepersLockAndTheGatewayExcludeEachOther(t *testing.T) {
 	var counter, inside atomic.Int64
 	// Read, let others run, write: two who are inside at once lose a count.
 	critical := func(who string) {
-		if n := inside.Add(1); n != 1 {
-			t.Errorf("%s enters and %d are inside", who, n)
-		}
+		n := inside.Add(1)
+		assert.That(t, n == 1, "%s enters and %d are inside", who, n)
 		seen := counter.Load()
 		for range 10 {
 			runtime.Gosched()
@@ -206,9 +204,8 @@ func TestGoZooKeepersLockAndTheGatewayExcludeEachOther(t *testing.T) {
 		}
 	})
 	both.Wait()
-	if got := counter.Load(); got != 2*rounds {
-		t.Errorf("%d of %d critical sections counted", got, 2*rounds)
-	}
+	got := counter.Load()
+	assert.That(t, got == 2*rounds, "%d of %d critical sections counted", got, 2*rounds)
 }
 
 // Many foreign creates around ours: a predecessor that the gateway has not seen yet must be waited for too.

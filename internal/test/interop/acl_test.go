@@ -60,9 +60,8 @@ func TestAContenderThatMayNotBeReadIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 			}
 			assert.NoError(t, theirs.end())
 			assert.NoError(t, testkit.Receive(t, patience, ours.held, "our turn"))
-			if l := w.awaitQueue(t, "kazoo", "deploy", 0); len(l.Hazards) != 0 {
-				t.Errorf("hazards are left: %+v", l.Hazards)
-			}
+			l = w.awaitQueue(t, "kazoo", "deploy", 0)
+			assert.That(t, len(l.Hazards) == 0, "hazards are left: %+v", l.Hazards)
 			assert.NoError(t, ours.end())
 			if !c.hidden {
 				return

@@ -75,9 +75,8 @@ func TestASuccessorEndsItsFleetsLeasesAlone(t *testing.T) {
 		w           *world
 		lock, query string
 	}{{w, "ours", "ttl=5s"}, {w, "theirs", "ttl=5s&async=true"}, {other, "fleet", "ttl=5s"}} {
-		if _, err := a.w.acquire(t.Context(), "kazoo", a.lock, a.query); err != nil {
-			t.Fatal(err)
-		}
+		_, err := a.w.acquire(t.Context(), "kazoo", a.lock, a.query)
+		assert.NoError(t, err)
 	}
 	foreign := w.names("kazoo", "fleet")
 	other.proc.Kill()
@@ -91,16 +90,13 @@ func TestASuccessorEndsItsFleetsLeasesAlone(t *testing.T) {
 		r := (*refusal)(nil)
 		assert.That(t, errors.As(err, &r) && r.status == http.StatusConflict, "%s: %v", lock, err)
 	}
-	if now := w.names("kazoo", "fleet"); !slices.Equal(now, foreign) {
-		t.Errorf("of the other fleet's %q, %q is left", foreign, now)
-	}
+	now := w.names("kazoo", "fleet")
+	assert.That(t, slices.Equal(now, foreign), "of the other fleet's %q, %q is left", foreign, now)
 	assert.NoError(t, kazoo.stop("orphan"))
-	if _, err := await(kazoo, lines, "done", patience); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.acquire(t.Context(), "kazoo", "theirs", "ttl=5s&wait=30s"); err != nil {
-		t.Error(err)
-	}
+	_, err = await(kazoo, lines, "done", patience)
+	assert.NoError(t, err)
+	_, err = w.acquire(t.Context(), "kazoo", "theirs", "ttl=5s&wait=30s")
+	assert.Nil(t, err)
 	other.startGateway() // ends it in good order, with the test
 }
 
@@ -217,17 +213,14 @@ func TestALeaseOfThreeContendersEndsWholeWhenOneIsReaped(t *testing.T) {
 					assert.NoError(t, w.conn.Delete(w.dir("all", lock)+"/"+name, -1))
 				}
 			}
-			if _, err := await(p, lines, "held", patience); err != nil {
-				t.Fatal(err)
-			}
+			_, err = await(p, lines, "held", patience)
+			assert.NoError(t, err)
 			testkit.Eventually(t, patience, func() bool { return len(w.names("all", lock)) == 1 }, "the rest of the lease is gone")
-			if a, err := w.Release(t.Context(), lease.Token); err != nil || a.Status != http.StatusGone {
-				t.Errorf("%+v, %v", a, err)
-			}
+			a, err := w.Release(t.Context(), lease.Token)
+			assert.That(t, err == nil && a.Status == http.StatusGone, "%+v, %v", a, err)
 			assert.NoError(t, p.stop(lock))
-			if _, err := await(p, lines, "done", patience); err != nil {
-				t.Error(err)
-			}
+			_, err = await(p, lines, "done", patience)
+			assert.Nil(t, err)
 		})
 	}
 }

@@ -107,22 +107,19 @@ func TestKazoosReadLockDeadlocksWithAWriterBehindIt(t *testing.T) {
 			}
 		}
 		w.awaitWatch(t, p, ours) // the reader waits for who is behind it
-		if l, _, err := w.Lease(t.Context(), second.LeaseID); err != nil || l.State != "waiting" {
-			t.Errorf("%+v, %v", l, err)
-		}
+		l, _, err := w.Lease(t.Context(), second.LeaseID)
+		assert.That(t, err == nil && l.State == "waiting", "%+v, %v", l, err)
 		select {
 		case s := <-lines:
 			t.Errorf("%+v", s)
 		default:
 		}
 		assert.NoError(t, w.release(t.Context(), second))
-		if _, err := await(reader, lines, "held", patience); err != nil {
-			t.Errorf("the writer has given up: %v", err)
-		}
+		_, err = await(reader, lines, "held", patience)
+		assert.Nil(t, err, "the writer has given up")
 		assert.Nil(t, reader.stop(job))
-		if _, err := await(reader, lines, "done", patience); err != nil {
-			t.Error(err)
-		}
+		_, err = await(reader, lines, "done", patience)
+		assert.Nil(t, err)
 	})
 }
 

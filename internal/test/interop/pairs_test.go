@@ -95,9 +95,8 @@ func (w *world) contest(t *testing.T, p pair, pause time.Duration) *contest {
 	w.mkdir("/"+p.ns+"/"+p.lock(), nil)
 	c := &contest{w: w, p: p, program: w.program(t, p.kind), pause: pause, job: p.ns + "-" + p.lock()}
 	var err error
-	if c.counter, err = newCounter(filepath.Join(t.TempDir(), "counter")); err != nil {
-		t.Fatal(err)
-	}
+	c.counter, err = newCounter(filepath.Join(t.TempDir(), "counter"))
+	assert.NoError(t, err)
 	c.ctx, c.stop = context.WithCancel(t.Context())
 	c.theirs, err = c.program.start("loop", c.job, p.kind, w.dir(p.ns, p.lock()), c.counter.path, fmt.Sprint(pause.Microseconds()))
 	assert.NoError(t, err)
@@ -203,15 +202,13 @@ func (w *world) together(t *testing.T, p pair, more func() error) {
 	program, job := w.program(t, p.kind), "hold-"+p.ns+"-"+p.lock()
 	lines, err := program.start("hold", job, p.kind, w.dir(p.ns, p.lock()))
 	assert.NoError(t, err)
-	if _, err := await(program, lines, "held", patience); err != nil {
-		t.Errorf("beside ours: %v", err)
-	}
+	_, err = await(program, lines, "held", patience)
+	assert.Nil(t, err, "beside ours")
 	assert.Nil(t, w.release(t.Context(), lease))
 	assert.Nil(t, more(), "beside theirs")
 	assert.Nil(t, program.stop(job))
-	if _, err := await(program, lines, "done", patience); err != nil {
-		t.Error(err)
-	}
+	_, err = await(program, lines, "done", patience)
+	assert.Nil(t, err)
 }
 
 // What the table does not promise is not merely untested. Ours waits for theirs all the same.

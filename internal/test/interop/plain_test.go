@@ -101,9 +101,8 @@ func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 	assert.NoError(t, testkit.Receive(t, patience, next, "the plain client's turn"))
 	a, err := w.Send(t.Context(), http.MethodPost, "/v1/locks/plain/contenders/plain/break?ns=native")
 	assert.Must(t, err == nil && a.Status == http.StatusNoContent, "break: %+v, %v", a, err)
-	if there, _, err := w.conn.Exists(theirs.path); err != nil || there {
-		t.Errorf("it is there after it was broken, %v", err)
-	}
+	there, _, err := w.conn.Exists(theirs.path)
+	assert.That(t, err == nil && !there, "it is there after it was broken, %v", err)
 }
 
 // requests is the number of acquires that wait at the gateway.
@@ -166,9 +165,8 @@ func TestPlainNodesAndLeasesExcludeEachOther(t *testing.T) {
 		testkit.EventuallyNil(t, patience, func() (err error) {
 			lease, err = w.acquire(t.Context(), "native", "contest", "ttl=60s&wait=60s")
 			// A node that comes and goes at each attempt to create the contender: nothing was done, and clients repeat.
-			if r := (*refusal)(nil); errors.As(err, &r) && r.status != http.StatusServiceUnavailable {
-				t.Fatal(err)
-			}
+			r := (*refusal)(nil)
+			assert.Must(t, !errors.As(err, &r) || r.status == http.StatusServiceUnavailable, "%v", err)
 			return err
 		}, "a lease is granted")
 		section(&ours)

@@ -66,9 +66,8 @@ func TestARevokedLeaseKeepsItsTimeAndItsHoldsWhenItsGatewayDies(t *testing.T) {
 				if b, a, err := w.Heartbeat(t.Context(), lease.Token); err != nil || a.Status != http.StatusOK || b.RevokeRequested == nil {
 					t.Fatalf("a heartbeat after takeover + window + TTL: %+v, %v", a, err)
 				}
-				if a, err := w.Release(t.Context(), lease.Token); err != nil || a.Status != http.StatusNoContent {
-					t.Fatalf("%+v, %v", a, err)
-				}
+				a, err := w.Release(t.Context(), lease.Token)
+				assert.Must(t, err == nil && a.Status == http.StatusNoContent, "%+v, %v", a, err)
 				return
 			}
 			var holds []string
@@ -80,9 +79,8 @@ func TestARevokedLeaseKeepsItsTimeAndItsHoldsWhenItsGatewayDies(t *testing.T) {
 			}
 			release := func(hold string) {
 				t.Helper()
-				if a, err := w.Send(t.Context(), http.MethodDelete, "/v1/leases/self?hold="+hold, token); err != nil || a.Status != http.StatusNoContent {
-					t.Fatalf("%s: %+v, %v", hold, a, err)
-				}
+				a, err := w.Send(t.Context(), http.MethodDelete, "/v1/leases/self?hold="+hold, token)
+				assert.Must(t, err == nil && a.Status == http.StatusNoContent, "%s: %+v, %v", hold, a, err)
 			}
 			release("inner")
 			if b, a, err := w.Heartbeat(t.Context(), lease.Token); err != nil || a.Status != http.StatusOK || b.State != "held" || b.RevokeRequested == nil {

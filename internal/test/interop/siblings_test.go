@@ -49,15 +49,13 @@ func TestNoLeaseStandsInTheWayOfKazoosSemaphore(t *testing.T) {
 		jobs[job] = lines
 	}
 	held := func(job string) {
-		if _, err := await(p, jobs[job], "held", patience); err != nil {
-			t.Fatalf("%s: %v", job, err)
-		}
+		_, err := await(p, jobs[job], "held", patience)
+		assert.NoError(t, err, "%s", job)
 	}
 	end := func(job string) {
 		assert.NoError(t, p.stop(job))
-		if _, err := await(p, jobs[job], "done", patience); err != nil {
-			t.Fatal(err)
-		}
+		_, err := await(p, jobs[job], "done", patience)
+		assert.NoError(t, err)
 	}
 	start("one")
 	held("one")
@@ -74,9 +72,8 @@ func TestNoLeaseStandsInTheWayOfKazoosSemaphore(t *testing.T) {
 	start("three")
 	w.eventually(t, "pool-__lock__", "who waits for a lease", func(l api.Lock) bool { return len(l.Holders) == 1 })
 	list, _, err := w.Locks(t.Context(), apitest.Query("ns=native"))
-	if names := lockNames(list); err != nil || !slices.Equal(names, []string{"pool"}) {
-		t.Errorf("listed are %v, %v", names, err)
-	}
+	names := lockNames(list)
+	assert.That(t, err == nil && slices.Equal(names, []string{"pool"}), "listed are %v, %v", names, err)
 	w.wantRefusals(t, "pool", "foreign_semaphore")
 	end("one")
 	held("three")
@@ -84,9 +81,8 @@ func TestNoLeaseStandsInTheWayOfKazoosSemaphore(t *testing.T) {
 	end("three")
 	w.eventually(t, "pool", "that it is free", func(l api.Lock) bool { return l.State == "free" })
 	w.wantRefusals(t, "pool", "foreign_semaphore") // Kazoo keeps its limit there
-	if names := w.names("native", "pool"); len(names) != 0 {
-		t.Errorf("left are %v", names)
-	}
+	names = w.names("native", "pool")
+	assert.That(t, len(names) == 0, "left are %v", names)
 }
 
 func lockNames(list api.LockList) (names []string) {
@@ -111,9 +107,8 @@ func TestALockThatBigdataDestroysIsNotJoined(t *testing.T) {
 	assert.NoError(t, w.conn.Delete(w.dir("native", "doomed")+"/"+w.names("native", "doomed")[0], -1))
 	// Only then: a release that is quicker than the event finds what it wants, and is answered so.
 	w.eventually(t, "doomed", "that it has no holder", func(l api.Lock) bool { return len(l.Holders) == 0 })
-	if a, err := w.Release(t.Context(), lease.Token); err != nil || a.Status != http.StatusGone {
-		t.Errorf("%+v, %v", a, err)
-	}
+	a, err := w.Release(t.Context(), lease.Token)
+	assert.That(t, err == nil && a.Status == http.StatusGone, "%+v, %v", a, err)
 	assert.NoError(t, w.conn.Delete(w.dir("native", "doomed"), -1))
 	assert.NoError(t, marker.unlock())
 	testkit.EventuallyNil(t, patience, func() error {

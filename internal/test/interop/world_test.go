@@ -188,9 +188,8 @@ func (w *world) startGateway() {
 	cmd := exec.Command(built.gateway, w.flags...)
 	cmd.Stdout, cmd.Stderr = w.log, w.log
 	var err error
-	if w.proc, err = childproc.Start(cmd); err != nil {
-		w.t.Fatal(err)
-	}
+	w.proc, err = childproc.Start(cmd)
+	assert.NoError(w.t, err)
 	testkit.EventuallyNil(w.t, startWithin, func() error {
 		if w.proc.Ended() {
 			w.t.Fatalf("the gateway ended: %v\n%s", w.proc.Wait(), w.log.tail())

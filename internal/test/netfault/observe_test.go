@@ -71,12 +71,10 @@ func session(t *testing.T, addr string) net.Conn {
 	assert.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	if _, err := conn.Write(frameOf(0, 0, 0, 0)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readFrame(conn); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Write(frameOf(0, 0, 0, 0))
+	assert.NoError(t, err)
+	_, err = readFrame(conn)
+	assert.NoError(t, err)
 	return conn
 }
 

@@ -279,16 +279,14 @@ func TestAPatientProxyWaitsForATargetThatIsAboutToListen(t *testing.T) {
 	l.Close()
 	c := dial(t, NewT(t, addr, WithPatience(patience)).Addr())
 	c.expectSilence()
-	if l, err = net.Listen("tcp", addr); err != nil {
-		t.Fatal(err)
-	}
+	l, err = net.Listen("tcp", addr)
+	assert.NoError(t, err)
 	defer l.Close()
 	conn, err := l.Accept()
 	assert.NoError(t, err)
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "here\n"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(conn, "here\n")
+	assert.NoError(t, err)
 	c.expect("here")
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"lockkeeper/internal/test/assert"
 )
 
 // BuiltFrom tells go test what the program of a package of this module is built from. Call it wherever a test starts a program that
@@ -25,9 +27,8 @@ func BuiltFrom(t testing.TB, pkg string) {
 		}
 		return err
 	}))
-	if err := look.(func() error)(); err != nil {
-		t.Fatalf("%v", err)
-	}
+	err := look.(func() error)()
+	assert.NoError(t, err)
 }
 
 // seen has a func() error for each package: once in a process is enough.

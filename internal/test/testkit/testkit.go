@@ -43,18 +43,15 @@ func EventuallyNil(t testing.TB, within time.Duration, try func() error, format 
 		err := try()
 		return err == nil, err
 	})
-	if last != nil {
-		t.Fatalf("not within %v: %s: %v", within, fmt.Sprintf(format, args...), last)
-	}
+	assert.NoError(t, last, "not within %v: %s", within, fmt.Sprintf(format, args...))
 }
 
 // Never watches for the whole of during that cond stays false. It costs that time whenever it passes, so keep it short,
 // and prefer an event after which the thing can no longer happen.
 func Never(t testing.TB, during time.Duration, cond func() bool, format string, args ...any) {
 	t.Helper()
-	if err := poll(during, func() (bool, error) { return cond(), errNotYet }); err == nil {
-		t.Fatalf("must not happen: %s", fmt.Sprintf(format, args...))
-	}
+	err := poll(during, func() (bool, error) { return cond(), errNotYet })
+	assert.Must(t, err != nil, "must not happen: %s", fmt.Sprintf(format, args...))
 }
 
 // poll tries at once, then at every tick, and a last time when the time is up. It returns nil once try says done, else
@@ -87,9 +84,7 @@ func Receive[T any](t testing.TB, within time.Duration, ch <-chan T, format stri
 	defer deadline.Stop()
 	select {
 	case v, ok := <-ch:
-		if !ok {
-			t.Fatalf("closed while waiting: %s", fmt.Sprintf(format, args...))
-		}
+		assert.Must(t, ok, "closed while waiting: %s", fmt.Sprintf(format, args...))
 		return v
 	case <-deadline.C:
 		t.Fatalf("not within %v: %s", within, fmt.Sprintf(format, args...))

@@ -122,9 +122,8 @@ func SendRaw(t testing.TB, target string, request []byte) (status int, body stri
 	assert.NoError(t, err)
 	defer nc.Close()
 	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := nc.Write(request); err != nil {
-		t.Fatal(err)
-	}
+	_, err = nc.Write(request)
+	assert.NoError(t, err)
 	response, err := http.ReadResponse(bufio.NewReader(nc), nil)
 	assert.NoError(t, err)
 	defer response.Body.Close()

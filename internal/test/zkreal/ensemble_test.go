@@ -43,33 +43,27 @@ func TestAFollowerThatIsCutOffServesReadsWhileTheOthersGoOn(t *testing.T) {
 	assert.Must(t, leader >= 0 && len(followers) == 2, "leader %d, followers %v", leader, followers)
 	deaf, well := followers[0], followers[1]
 	atDeaf, atWell := connect(t, e.Addr(deaf), 30*time.Second), connect(t, e.Addr(well), 30*time.Second)
-	if _, err := atWell.Create("/before", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := atDeaf.Sync("/"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := atWell.Create("/before", nil, 0, zk.WorldACL(zk.PermAll))
+	assert.NoError(t, err)
+	_, err = atDeaf.Sync("/")
+	assert.NoError(t, err)
 
 	e.DelayPeers(leader, 100*time.Millisecond)
 	began := time.Now()
-	if _, err := atWell.Create("/slow", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = atWell.Create("/slow", nil, 0, zk.WorldACL(zk.PermAll))
+	assert.NoError(t, err)
 	if took := time.Since(began); took < 200*time.Millisecond { // there and back again
 		t.Errorf("with a leader that is 100ms away a follower's write took %v", took)
 	}
 	e.DelayPeers(leader, 0)
 
 	e.CutPeers(deaf)
-	if _, err := atWell.Create("/after", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Fatalf("the majority does not go on: %v", err)
-	}
-	if there, _, err := atDeaf.Exists("/before"); err != nil || !there {
-		t.Errorf("the follower that is cut off does not serve: %v, %v", there, err)
-	}
-	if there, _, err := atDeaf.Exists("/after"); err != nil || there {
-		t.Errorf("the follower that is cut off knows what it cannot: %v, %v", there, err)
-	}
+	_, err = atWell.Create("/after", nil, 0, zk.WorldACL(zk.PermAll))
+	assert.NoError(t, err, "the majority does not go on")
+	there, _, err := atDeaf.Exists("/before")
+	assert.That(t, err == nil && there, "the follower that is cut off does not serve: %v, %v", there, err)
+	there, _, err = atDeaf.Exists("/after")
+	assert.That(t, err == nil && !there, "the follower that is cut off knows what it cannot: %v, %v", there, err)
 	assert.Equal(t, e.Servers()[deaf].Mode(), "follower", "the follower has noticed already: mode")
 
 	testkit.Eventually(t, patience, func() bool { return e.Servers()[deaf].Mode() == "" }, "the follower notices")
@@ -180,14 +174,12 @@ func TestWritesFailOrPersistAsTheProxyIsTold(t *testing.T) {
 			path = "/persisted"
 		}
 		conn := connect(t, p.Addr(), 10*time.Second)
-		if _, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); err == nil {
-			t.Fatalf("%s: the client got an answer", name)
-		}
+		_, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
+		assert.Must(t, err != nil, "%s: the client got an answer", name)
 		testkit.Closed(t, patience, c.fault.Fired(), "%s: the fault strikes", name)
 		testkit.Eventually(t, patience, func() bool { return conn.State() == zk.StateHasSession }, "%s: the client is back", name)
-		if there, _, err := conn.Exists(path); err != nil || there != c.persisted {
-			t.Errorf("%s: the node is there: %v, %v", name, there, err)
-		}
+		there, _, err := conn.Exists(path)
+		assert.That(t, err == nil && there == c.persisted, "%s: the node is there: %v, %v", name, there, err)
 	}
 	counts := counter.Counts()
 	assert.That(t, counts.Writes() == 2 && counts.Reads() == 2 && counts[netfault.OpConnect] == 4, "on the wire: %v", fmt.Sprint(counts))

@@ -38,16 +38,14 @@ func TestAServerServesAndStops(t *testing.T) {
 	testkit.NoLeaks(t)
 	s := StartT(t)
 	assert.MustEqual(t, s.Mode(), "standalone", "mode")
-	if answer, err := s.FourLetter("ruok"); err != nil || answer != "imok" {
-		t.Errorf("ruok: %q, %v", answer, err)
-	}
+	answer, err := s.FourLetter("ruok")
+	assert.That(t, err == nil && answer == "imok", "ruok: %q, %v", answer, err)
 	assert.That(t, strings.Contains(s.Log(), "tickTime 500 ms"), "the log does not say what it runs with:\n%s", s.Log())
 	dir := s.Dir()
 	s.Close()
 	assert.That(t, s.PID() == 0, "still running after Close")
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the temporary directory is still there: %v", err)
-	}
+	_, err = os.Stat(dir)
+	assert.That(t, errors.Is(err, os.ErrNotExist), "the temporary directory is still there: %v", err)
 }
 
 func TestDataSurvivesStopKillAndRestart(t *testing.T) {
@@ -72,9 +70,8 @@ func TestAFrozenServerAcceptsAndSaysNothingUntilThawed(t *testing.T) {
 	conn, err := net.Dial("tcp", s.Addr())
 	assert.NoError(t, err, "a frozen server's port still accepts")
 	defer conn.Close()
-	if _, err := conn.Write([]byte("ruok")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Write([]byte("ruok"))
+	assert.NoError(t, err)
 	assert.NoError(t, conn.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
 	answer := make([]byte, 4)
 	if n, err := conn.Read(answer); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -82,9 +79,8 @@ func TestAFrozenServerAcceptsAndSaysNothingUntilThawed(t *testing.T) {
 	}
 	s.Thaw()
 	assert.NoError(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
-	if _, err := conn.Read(answer); err != nil || string(answer) != "imok" {
-		t.Fatalf("after Thaw: %q, %v", answer, err)
-	}
+	_, err = conn.Read(answer)
+	assert.Must(t, err == nil && string(answer) == "imok", "after Thaw: %q, %v", answer, err)
 }
 
 func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
@@ -122,9 +118,8 @@ func TestStartSaysWhyItDoesNotServe(t *testing.T) {
 	defer l.Close()
 	_, err = Start(WithPort(l.Addr().(*net.TCPAddr).Port))
 	assert.That(t, errors.Is(err, errPortTaken), "taken port: %v", err)
-	if _, err := Start(WithConfig("tickTime", "soon")); err == nil || !strings.Contains(err.Error(), "soon") {
-		t.Errorf("bad configuration: want the log's words, got %v", err)
-	}
+	_, err = Start(WithConfig("tickTime", "soon"))
+	assert.That(t, err != nil && strings.Contains(err.Error(), "soon"), "bad configuration: want the log's words, got %v", err)
 }
 
 func TestSharedGivesEachTestAnEmptyChrootOfItsOwn(t *testing.T) {
@@ -140,7 +135,6 @@ func TestCLIRunsCommandsInOrderAndReportsRefusals(t *testing.T) {
 	assert.NoError(t, err)
 	want := "Created " + chroot + "/a\nhello\nNode does not exist: " + chroot + "/nope\n[a]\n"
 	assert.That(t, out == want, "got  %q\nwant %q", out, want)
-	if _, err := CLI("127.0.0.1:not-a-port", "ls /"); err == nil {
-		t.Error("no error without a server")
-	}
+	_, err = CLI("127.0.0.1:not-a-port", "ls /")
+	assert.That(t, err != nil, "no error without a server")
 }

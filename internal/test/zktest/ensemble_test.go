@@ -142,16 +142,13 @@ func TestAFollowerThatIsCutOffGoesOnAnsweringWhileTheLeaderExpires(t *testing.T)
 		}
 		assert.That(t, !other.has("/mine"), "the leader has not expired the session")
 		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/b", ACL: everyone})
-		if h, _, err := c.receive(2 * time.Second); err == nil {
-			t.Errorf("a write was answered: %+v", h)
-		}
+		h, _, err := c.receive(2 * time.Second)
+		assert.That(t, err != nil, "a write was answered: %+v", h)
 		time.Sleep(10 * time.Second)
-		if _, _, err := c.receive(time.Second); err == nil {
-			t.Error("it serves beyond the sync limit")
-		}
-		if _, err := connect(t, e, "c", zktest.FollowerName(1), nil); err == nil {
-			t.Error("it accepts beyond the sync limit")
-		}
+		_, _, err = c.receive(time.Second)
+		assert.That(t, err != nil, "it serves beyond the sync limit")
+		_, err = connect(t, e, "c", zktest.FollowerName(1), nil)
+		assert.That(t, err != nil, "it accepts beyond the sync limit")
 		e.Follower(1).Heal()
 		time.Sleep(time.Second)
 		again := mustConnect(t, e, "c", zktest.FollowerName(1))
@@ -166,9 +163,8 @@ func TestEventsAndRepliesKeepTheirOrderAtAFollower(t *testing.T) {
 		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
 		h, _, err := c.receive(time.Second)
 		assert.Must(t, err == nil && h.Xid == wire.XidWatcherEvent, "first came %+v, %v, want the event", h, err)
-		if h, _, err = c.receive(time.Second); err != nil || h.Xid != c.xid {
-			t.Fatalf("then came %+v, %v, want the reply", h, err)
-		}
+		h, _, err = c.receive(time.Second)
+		assert.Must(t, err == nil && h.Xid == c.xid, "then came %+v, %v, want the reply", h, err)
 	})
 }
 
@@ -236,13 +232,11 @@ func TestAStalledConnectionLosesNothing(t *testing.T) {
 		l := e.Network.Links("c", zktest.LeaderName)[0]
 		l.StallReplies()
 		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
-		if h, _, err := c.receive(time.Second); err == nil {
-			t.Errorf("answered %+v", h)
-		}
+		h, _, err := c.receive(time.Second)
+		assert.That(t, err != nil, "answered %+v", h)
 		l.Resume()
-		if h, _, err := c.receive(time.Second); err != nil || h.Err != wire.OK {
-			t.Errorf("not answered: %+v, %v", h, err)
-		}
+		h, _, err = c.receive(time.Second)
+		assert.That(t, err == nil && h.Err == wire.OK, "not answered: %+v, %v", h, err)
 	})
 }
 
@@ -295,9 +289,8 @@ func history(t *testing.T, seed uint64) string {
 func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	first := history(t, 1)
 	for range 20 {
-		if again := history(t, 1); again != first {
-			t.Fatalf("another history:\n%s\nafter\n%s", again, first)
-		}
+		again := history(t, 1)
+		assert.Must(t, again == first, "another history:\n%s\nafter\n%s", again, first)
 	}
 	assert.That(t, history(t, 2) != first, "another seed gives the same history")
 }
@@ -306,18 +299,15 @@ func TestADeadlineAndAContextEndWaiting(t *testing.T) {
 	bubble(t, zktest.Config{}, func(t *testing.T, e *zktest.Ensemble) {
 		c := mustConnect(t, e, "c", zktest.LeaderName)
 		began := time.Now()
-		if _, _, err := c.receive(3 * time.Second); err == nil || time.Since(began) != 3*time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
+		_, _, err := c.receive(3 * time.Second)
+		assert.That(t, err != nil && time.Since(began) == 3*time.Second, "%v after %v", err, time.Since(began))
 		e.Network.Part("c", zktest.LeaderName)
-		if _, err := connect(t, e, "c", zktest.LeaderName, nil); err == nil {
-			t.Error("connected with a server that is kept away")
-		}
+		_, err = connect(t, e, "c", zktest.LeaderName, nil)
+		assert.That(t, err != nil, "connected with a server that is kept away")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := e.Dialer("d")(ctx, "tcp", zktest.LeaderName); err == nil {
-			t.Error("dialed with a context that is over")
-		}
+		_, err = e.Dialer("d")(ctx, "tcp", zktest.LeaderName)
+		assert.That(t, err != nil, "dialed with a context that is over")
 	})
 }
 

@@ -44,14 +44,12 @@ func TestALocalSessionReadsWhatIsOlderThanItself(t *testing.T) {
 func TestALocalSessionSeesWhatHappensAndAsksTheLeaderWhereItMust(t *testing.T) {
 	bubble(t, zktest.Config{Followers: 1, LocalSessions: true}, func(t *testing.T, e *zktest.Ensemble) {
 		c := mustConnectReading(t, e, "c", zktest.FollowerName(1))
-		if n := len(e.Network.Links(zktest.FollowerName(1), zktest.LeaderName)); n != 0 {
-			t.Errorf("the leader knows of it, by %d connections", n)
-		}
+		n := len(e.Network.Links(zktest.FollowerName(1), zktest.LeaderName))
+		assert.That(t, n == 0, "the leader knows of it, by %d connections", n)
 		c.must(wire.OpAddWatch, &wire.AddWatchRequest{Path: "/", Mode: 1})
 		mustConnect(t, e, "writer", zktest.LeaderName).create("/a", 0)
-		if h, _, err := c.receive(time.Second); err != nil || h.Xid != wire.XidWatcherEvent {
-			t.Errorf("instead of an event came %+v, %v", h, err)
-		}
+		h, _, err := c.receive(time.Second)
+		assert.That(t, err == nil && h.Xid == wire.XidWatcherEvent, "instead of an event came %+v, %v", h, err)
 		e.Follower(1).Lag(zktest.Delay{Min: time.Second, Max: time.Second})
 		c.must(wire.OpSync, &wire.PathRecord{Path: "/"})
 		c.must(wire.OpGetEphemerals, &wire.PathRecord{Path: "/"})
@@ -63,16 +61,13 @@ func TestALocalSessionSeesWhatHappensAndAsksTheLeaderWhereItMust(t *testing.T) {
 			}
 		}
 		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/b", ACL: everyone})
-		if h, _, err := c.receive(10 * time.Second); err != nil || h.Xid != wire.XidWatcherEvent {
-			t.Errorf("first came %+v, %v, want the event", h, err)
-		}
-		if h, _, err := c.receive(10 * time.Second); err != nil || h.Xid != c.xid || h.Err != wire.OK {
-			t.Errorf("then came %+v, %v, want the reply", h, err)
-		}
+		h, _, err = c.receive(10 * time.Second)
+		assert.That(t, err == nil && h.Xid == wire.XidWatcherEvent, "first came %+v, %v, want the event", h, err)
+		h, _, err = c.receive(10 * time.Second)
+		assert.That(t, err == nil && h.Xid == c.xid && h.Err == wire.OK, "then came %+v, %v, want the reply", h, err)
 		c.must(wire.OpCloseSession, nil)
-		if _, _, err := c.receive(time.Second); err == nil {
-			t.Error("its connection is open after its end")
-		}
+		_, _, err = c.receive(time.Second)
+		assert.That(t, err != nil, "its connection is open after its end")
 	})
 }
 
@@ -102,8 +97,7 @@ func TestALocalSessionEndsWithSilenceItsFollowersServiceOrTheLeader(t *testing.T
 		c = mustConnectReading(t, e, "c", zktest.FollowerName(1))
 		e.KillLeader()
 		ends(c, 0, time.Second, "no leader")
-		if _, err := connectReading(t, e, "c", zktest.FollowerName(1), 0); err == nil {
-			t.Error("without a leader a follower begins a session")
-		}
+		_, err := connectReading(t, e, "c", zktest.FollowerName(1), 0)
+		assert.That(t, err != nil, "without a leader a follower begins a session")
 	})
 }

@@ -47,9 +47,8 @@ func TestAThousandHalfOpenConnectionsDisturbNoClientAndAreClosed(t *testing.T) {
 		nc, err := net.Dial("tcp", s.Addr())
 		assert.NoError(t, err)
 		defer nc.Close()
-		if _, err := nc.Write(beginnings[i%len(beginnings)]); err != nil {
-			t.Fatal(err)
-		}
+		_, err = nc.Write(beginnings[i%len(beginnings)])
+		assert.NoError(t, err)
 		half = append(half, nc)
 		if i%100 == 0 {
 			other.ping()

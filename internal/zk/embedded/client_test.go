@@ -76,12 +76,10 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 		}
 		_, stat, changed, err := conn.GetW("/a")
 		assert.Must(t, err == nil && stat.DataLength == 3, "%+v, %v", stat, err)
-		if _, err := conn.Set("/a", []byte("two"), stat.Version+1); err != gozk.ErrBadVersion {
-			t.Errorf("set at a wrong version: %v", err)
-		}
-		if _, err := conn.Set("/a", []byte("two"), stat.Version); err != nil {
-			t.Fatal(err)
-		}
+		_, err = conn.Set("/a", []byte("two"), stat.Version+1)
+		assert.Equal(t, err, gozk.ErrBadVersion, "set at a wrong version")
+		_, err = conn.Set("/a", []byte("two"), stat.Version)
+		assert.NoError(t, err)
 		e := testkit.Receive(t, patience, changed, "the watch")
 		assert.That(t, e.Type == gozk.EventNodeDataChanged && e.Path == "/a", "event %+v", e)
 		var made []string
@@ -96,9 +94,8 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 		assert.That(t, err == nil && slices.Equal(children, made), "children %v, made %v, %v", children, made, err)
 		results, err := conn.Multi(&gozk.CheckVersionRequest{Path: "/a", Version: 1}, &gozk.CreateRequest{Path: "/b", Acl: open}, &gozk.DeleteRequest{Path: "/nope", Version: -1})
 		assert.That(t, err == gozk.ErrNoNode && len(results) == 3, "a multi that fails: %v, %v", results, err)
-		if there, _, err := conn.Exists("/b"); err != nil || there {
-			t.Errorf("a multi was half done: %v, %v", there, err)
-		}
+		there, _, err := conn.Exists("/b")
+		assert.That(t, err == nil && !there, "a multi was half done: %v, %v", there, err)
 
 		// It finds its session again, with its ephemeral nodes, after its connection or the server was lost.
 		id := conn.SessionID()
@@ -107,9 +104,8 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 		s.RestartT(t)
 		awaitState(t, events, gozk.StateHasSession)
 		assert.That(t, conn.SessionID() == id, "session 0x%x, was 0x%x", conn.SessionID(), id)
-		if children, _, err := conn.Children("/a"); err != nil || len(children) != 3 {
-			t.Errorf("children after the restart: %v, %v", children, err)
-		}
+		children, _, err = conn.Children("/a")
+		assert.That(t, err == nil && len(children) == 3, "children after the restart: %v, %v", children, err)
 	})
 }
 

@@ -86,12 +86,10 @@ func TestARemoteConnectionCannotTakeALocalSessionNorTheOtherWayRound(t *testing.
 	s, _ := running(t, embedded.NewMemoryStorage(), true)
 	_, local := shake(t, s.ServeLocal, 0, nil)
 	_, remote := shake(t, s.ServeConn, 0, nil)
-	if _, taken := shake(t, s.ServeConn, local.SessionID, local.Passwd); taken.SessionID != 0 {
-		t.Error("a remote connection took a local session over")
-	}
-	if _, taken := shake(t, s.ServeLocal, remote.SessionID, remote.Passwd); taken.SessionID != 0 {
-		t.Error("a local connection took a remote session over")
-	}
+	_, taken := shake(t, s.ServeConn, local.SessionID, local.Passwd)
+	assert.That(t, taken.SessionID == 0, "a remote connection took a local session over")
+	_, taken = shake(t, s.ServeLocal, remote.SessionID, remote.Passwd)
+	assert.That(t, taken.SessionID == 0, "a local connection took a remote session over")
 	_, back := shake(t, s.ServeLocal, local.SessionID, local.Passwd)
 	assert.That(t, back.SessionID == local.SessionID, "the local session did not survive the attempt")
 }
@@ -103,12 +101,10 @@ func TestRemoteConnectionsCannotKeepTheProcessOut(t *testing.T) {
 		_, reply := shake(t, s.ServeConn, 0, nil)
 		assert.Must(t, reply != nil, "refused below the bound")
 	}
-	if _, reply := shake(t, s.ServeConn, 0, nil); reply != nil {
-		t.Error("a remote connection above the bound was served")
-	}
-	if _, reply := shake(t, s.ServeLocal, 0, nil); reply == nil {
-		t.Error("the process's own connection was refused")
-	}
+	_, reply := shake(t, s.ServeConn, 0, nil)
+	assert.That(t, reply == nil, "a remote connection above the bound was served")
+	_, reply = shake(t, s.ServeLocal, 0, nil)
+	assert.That(t, reply != nil, "the process's own connection was refused")
 }
 
 func TestALocalConnectionPassesEveryACLAndARemoteOneDoesNot(t *testing.T) {
@@ -122,9 +118,8 @@ func TestALocalConnectionPassesEveryACLAndARemoteOneDoesNot(t *testing.T) {
 	}
 	remote, _ := shake(t, s.ServeConn, 0, nil)
 	local, _ := shake(t, s.ServeLocal, 0, nil)
-	if got := ask(remote, wire.OpCreate, &wire.CreateRequest{Path: "/closed", ACL: []wire.ACL{{Scheme: "world", ID: "anyone"}}}); got != wire.OK {
-		t.Fatal(got)
-	}
+	got := ask(remote, wire.OpCreate, &wire.CreateRequest{Path: "/closed", ACL: []wire.ACL{{Scheme: "world", ID: "anyone"}}})
+	assert.MustEqual(t, got, wire.OK)
 	assert.Equal(t, ask(remote, wire.OpGetData, &wire.ReadRequest{Path: "/closed"}), wire.ErrNoAuth, "a remote connection")
 	assert.Equal(t, ask(local, wire.OpGetData, &wire.ReadRequest{Path: "/closed"}), wire.OK, "the process's own connection")
 	assert.Equal(t, ask(remote, wire.OpAuth, &wire.AuthRequest{Scheme: "super", Auth: []byte("super:admin")}), wire.ErrAuthFailed,

@@ -88,9 +88,8 @@ func transcript(t *testing.T, addr string, hello, rest []byte) string {
 	nc, err := net.Dial("tcp", addr)
 	assert.NoError(t, err)
 	defer nc.Close()
-	if _, err := nc.Write(hello); err != nil {
-		t.Fatal(err)
-	}
+	_, err = nc.Write(hello)
+	assert.NoError(t, err)
 	var said strings.Builder
 	frames := wire.NewFrameReader(nc, 1<<20)
 	for i := 0; ; i++ {

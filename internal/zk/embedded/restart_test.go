@@ -52,14 +52,12 @@ func TestDataSessionsAndZxidsSurviveARestart(t *testing.T) {
 					"data %q, owner 0x%x", data.Data, data.Stat.EphemeralOwner)
 				assert.That(t, g.Zxid == zxid, "zxid %d, was %d", g.Zxid, zxid)
 				assert.That(t, !back.exists("/kept/lost"), "a closed session's node is back")
-				if _, reply, err := gone.again(s, timeout); err != nil || reply.SessionID != 0 {
-					t.Errorf("a closed session was answered with %+v, %v", reply, err)
-				}
+				_, reply, err = gone.again(s, timeout)
+				assert.That(t, err == nil && reply.SessionID == 0, "a closed session was answered with %+v, %v", reply, err)
 				fresh := openRaw(t, s, timeout)
 				assert.That(t, fresh.ID != owner.ID && fresh.ID != gone.ID, "the id 0x%x was given twice", fresh.ID)
-				if g := fresh.must(wire.OpSync, &wire.PathRecord{Path: "/"}); g.Zxid != zxid+1 {
-					t.Errorf("zxid %d, want %d", g.Zxid, zxid+1)
-				}
+				g = fresh.must(wire.OpSync, &wire.PathRecord{Path: "/"})
+				assert.Equal(t, g.Zxid, zxid+1, "zxid")
 			}, how.with...)
 		})
 	}

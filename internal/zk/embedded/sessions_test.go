@@ -118,9 +118,8 @@ func TestASessionThatWasHeardOfLongAgoEndsAllTheSame(t *testing.T) {
 	if ended := table.due(5_499); len(ended) != 0 {
 		t.Errorf("%v ended between ticks", ids(ended))
 	}
-	if got := ids(table.due(5_500)); !slices.Equal(got, []int64{known.id, fresh.id}) {
-		t.Errorf("ended %v at the next tick, want %v", got, []int64{known.id, fresh.id})
-	}
+	got := ids(table.due(5_500))
+	assert.That(t, slices.Equal(got, []int64{known.id, fresh.id}), "ended %v at the next tick, want %v", got, []int64{known.id, fresh.id})
 	if table.due(120_000); len(table.byID)+len(table.buckets) != 0 {
 		t.Errorf("left for ever: %d sessions", len(table.byID))
 	}

@@ -178,12 +178,10 @@ func TestAFailingStoreEndsTheServerWithoutATraceOnTheWire(t *testing.T) {
 
 func TestAServerDoesNotStartWithLessThanItHad(t *testing.T) {
 	damaged := errors.New("checksum")
-	if _, err := embedded.New(embedded.Config{Storage: brokenStore{newSlowStore(), damaged}}); !errors.Is(err, damaged) {
-		t.Errorf("load failed, and New said %v", err)
-	}
-	if _, err := embedded.New(embedded.Config{}); err == nil {
-		t.Error("started without a storage")
-	}
+	_, err := embedded.New(embedded.Config{Storage: brokenStore{newSlowStore(), damaged}})
+	assert.That(t, errors.Is(err, damaged), "load failed, and New said %v", err)
+	_, err = embedded.New(embedded.Config{})
+	assert.That(t, err != nil, "started without a storage")
 }
 
 type brokenStore struct {

@@ -40,15 +40,13 @@ func TestFourLetterWordsAreAnsweredAsByTheRealServer(t *testing.T) {
 		t.Helper()
 		theirs, err := real.FourLetter(word)
 		assert.NoError(t, err)
-		if ours, err = s.FourLetter(word); err != nil {
-			t.Fatal(err)
-		}
+		ours, err = s.FourLetter(word)
+		assert.NoError(t, err)
 		return theirs, ours
 	}
 	for _, word := range []string{"ruok", "isro", "srvr"} {
-		if theirs, ours := ask(word); shape(theirs) != shape(ours) {
-			t.Errorf("%s: theirs\n%s\nours\n%s", word, theirs, ours)
-		}
+		theirs, ours := ask(word)
+		assert.That(t, shape(theirs) == shape(ours), "%s: theirs\n%s\nours\n%s", word, theirs, ours)
 	}
 	// stat has one line for each connection.
 	var theirs, ours string
@@ -57,12 +55,10 @@ func TestFourLetterWordsAreAnsweredAsByTheRealServer(t *testing.T) {
 		return strings.Count(ours, "queued=") == 2
 	})
 	client := regexp.MustCompile(`(?m)^ /INT.INT.INT.INT:INT\[INT\]\(queued=INT,recved=INT,sent=INT\)\n|^ /FLOAT.FLOAT:INT\[INT\]\(queued=INT,recved=INT,sent=INT\)\n`)
-	if a, b := client.ReplaceAllString(shape(theirs), ""), client.ReplaceAllString(shape(ours), ""); a != b {
-		t.Errorf("stat: theirs\n%s\nours\n%s", theirs, ours)
-	}
-	if n := strings.Count(ours, "queued="); n != 2 {
-		t.Errorf("stat tells of %d connections, want 2:\n%s", n, ours)
-	}
+	a, b := client.ReplaceAllString(shape(theirs), ""), client.ReplaceAllString(shape(ours), "")
+	assert.That(t, a == b, "stat: theirs\n%s\nours\n%s", theirs, ours)
+	n := strings.Count(ours, "queued=")
+	assert.That(t, n == 2, "stat tells of %d connections, want 2:\n%s", n, ours)
 	// Every line of ours is one of theirs, with a number of the same kind.
 	for _, word := range []string{"mntr", "conf", "envi"} {
 		theirs, ours := ask(word)

@@ -76,8 +76,7 @@ func TestServersAreAskedNowAndThenHoweverManyLook(t *testing.T) {
 		list := e.Get(t.Context())
 		assert.Must(t, len(list) == 1 && list[0].Mode == "leader", "%+v", list)
 	}
-	if n := asked.Load(); n != 1 {
-		t.Errorf("asked %d times", n)
-	}
+	n := asked.Load()
+	assert.That(t, n == 1, "asked %d times", n)
 	assert.That(t, (&Status{}).Get(t.Context()) == nil, "servers that were never asked for are listed")
 }

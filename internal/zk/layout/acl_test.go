@@ -43,9 +43,8 @@ func TestARootMadeWithoutAnIdentityIsClosedByTheFirstStartWithOne(t *testing.T) 
 		said.Reset()
 		assert.That(t, opened(t, cfg).SecretExposed && strings.Contains(said.String(), "gateway secret rotate --offline"),
 			"start %d does not say that the secret is compromised: %s", start, said.String())
-		if closed := strings.Contains(said.String(), "/lockkeeper/secret /"); closed != (start == 0) {
-			t.Errorf("start %d closes the secret: %v: %s", start, closed, said.String())
-		}
+		closed := strings.Contains(said.String(), "/lockkeeper/secret /")
+		assert.That(t, closed == (start == 0), "start %d closes the secret: %v: %s", start, closed, said.String())
 	}
 	p := fixture.NewProbe(t, cfg)
 	for name, who := range layoutNodes() {

@@ -40,9 +40,8 @@ func TestAnImportThatBeginsWhileAGatewayCreatesTheLayoutKeepsItFromCompleting(t 
 	defer offline.Close()
 	o := opener{ctx: fixture.Context(t), cfg: &cfg, c: offline.c}
 	fixture.MustBeFatal(t, "creating", o.createMissing(), zk.KindImportUnfinished)
-	if stat, err := o.exists(&cfg, zk.DefaultRoot+zk.NodeVersion); err != nil || stat != nil {
-		t.Errorf("the version: %+v, %v", stat, err)
-	}
+	stat, err := o.exists(&cfg, zk.DefaultRoot+zk.NodeVersion)
+	assert.That(t, err == nil && stat == nil, "the version: %+v, %v", stat, err)
 }
 
 func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
@@ -75,14 +74,12 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 	}
 	culprit, err := o.Commit(ctx, []zk.Op{{Kind: zk.OpCheck, Path: zk.DefaultRoot}, {Kind: zk.OpCreate, Path: zk.DefaultRoot + zk.NodeLocks}})
 	assert.That(t, culprit == 1 && errors.Is(err, zk.ErrNodeExists), "culprit %d, %v", culprit, err)
-	if _, err := o.Commit(ctx, []zk.Op{{Kind: zk.OpSetData, Path: zk.DefaultRoot, Data: make([]byte, conn.MaxTransaction)}}); !errors.Is(err, zk.ErrTooLarge) {
-		t.Errorf("a transaction that is too large: %v", err)
-	}
+	_, err = o.Commit(ctx, []zk.Op{{Kind: zk.OpSetData, Path: zk.DefaultRoot, Data: make([]byte, conn.MaxTransaction)}})
+	assert.That(t, errors.Is(err, zk.ErrTooLarge), "a transaction that is too large: %v", err)
 	before, err := o.Barrier(ctx)
 	assert.NoError(t, err)
 	stat, err := o.Exists(ctx, zk.DefaultRoot)
 	assert.That(t, err == nil && before > stat.Czxid, "barrier %d after %+v, %v", before, stat, err)
-	if after, err := o.Barrier(ctx); err != nil || after <= before {
-		t.Errorf("barriers %d and %d, %v", before, after, err)
-	}
+	after, err := o.Barrier(ctx)
+	assert.That(t, err == nil && after > before, "barriers %d and %d, %v", before, after, err)
 }

@@ -29,9 +29,8 @@ func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
 	}
 	want := []string{"fence_base", "gateways", "guards", "keys", "locks", "namespaces", "outbox", "promise_window",
 		"secret", "settings", "succession", "version", "webhooks"}
-	if got := fixture.NewProbe(t, cfg).Children(zk.DefaultRoot); !slices.Equal(got, want) {
-		t.Errorf("%v is below the root, want %v", got, want)
-	}
+	got := fixture.NewProbe(t, cfg).Children(zk.DefaultRoot)
+	assert.That(t, slices.Equal(got, want), "%v is below the root, want %v", got, want)
 	cfg.CreateRoot = false
 	second := opened(t, cfg)
 	assert.That(t, reflect.DeepEqual(first, second), "found %+v, made %+v", second, first)
@@ -62,9 +61,8 @@ func TestGatewaysThatCreateTheLayoutAtOnceFindTheSame(t *testing.T) {
 	for i := range layouts {
 		running.Go(func() {
 			var err error
-			if layouts[i], err = Open(fixture.Context(t), cfg); err != nil {
-				t.Error(err)
-			}
+			layouts[i], err = Open(fixture.Context(t), cfg)
+			assert.Nil(t, err)
 		})
 	}
 	running.Wait()
@@ -161,9 +159,8 @@ func TestTheSecretSurvivesItsRecord(t *testing.T) {
 	data, err := json.Marshal(made)
 	assert.NoError(t, err)
 	var read secretRecord
-	if err := json.Unmarshal(data, &read); err != nil || !reflect.DeepEqual(read, made) {
-		t.Errorf("%v: read %+v, made %+v", err, read, made)
-	}
+	err = json.Unmarshal(data, &read)
+	assert.That(t, err == nil && reflect.DeepEqual(read, made), "%v: read %+v, made %+v", err, read, made)
 	other, _ := newSecret()
 	assert.That(t, other.FleetID != made.FleetID, "two fleets have one id")
 }
@@ -182,9 +179,8 @@ func TestARenewedSecretKeepsIDAndNames(t *testing.T) {
 		data, err := json.Marshal(c.secret)
 		assert.NoError(t, err)
 		for range 2 { // renewed once more
-			if data, err = RenewSecret(data); err != nil {
-				t.Fatal(err)
-			}
+			data, err = RenewSecret(data)
+			assert.NoError(t, err)
 			id, keys, err := ParseSecret(data)
 			names, nameErr := parseNameKey(data)
 			assert.That(t, err == nil && nameErr == nil && id == made.FleetID && len(keys) == 1 && bytes.Equal(names, c.names),

@@ -125,15 +125,13 @@ func (c *fakeConn) handle(frame []byte) {
 	case wire.OpAddWatch:
 		var a wire.AddWatchRequest
 		a.Decode(d)
-		if r.path = a.Path; a.Mode != wire.WatchRecursive {
-			c.zk.t.Errorf("watch mode %d", a.Mode)
-		}
+		r.path = a.Path
+		assert.Equal(c.zk.t, a.Mode, wire.WatchRecursive, "watch mode")
 	case wire.OpGetChildren2, wire.OpGetData:
 		var a wire.ReadRequest
 		a.Decode(d)
-		if r.path = a.Path; a.Watch {
-			c.zk.t.Errorf("%v leaves a watch", r)
-		}
+		r.path = a.Path
+		assert.That(c.zk.t, !a.Watch, "%v leaves a watch", r)
 	case wire.OpSync:
 		var a wire.PathRecord
 		a.Decode(d)

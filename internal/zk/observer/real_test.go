@@ -66,9 +66,8 @@ func TestReplicaFollowsARealTree(t *testing.T) {
 	m := newMirror()
 	o := startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2}, zk.WatchRoot{Path: "/gateways", Depth: 1})
 	m.awaitSynced(t, 1)
-	if want, got := "/gateways: g1\n/locks/a: "+first[len("/locks/a/"):]+"\n", m.tree(); got != want {
-		t.Fatalf("the tree read gave\n%swant\n%s", got, want)
-	}
+	want, got := "/gateways: g1\n/locks/a: "+first[len("/locks/a/"):]+"\n", m.tree()
+	assert.Must(t, got == want, "the tree read gave\n%swant\n%s", got, want)
 	assert.That(t, m.created["/locks/a"] == 1, "one child was created in /locks/a, told %d", m.created["/locks/a"])
 
 	second := f.createSeq("/locks/a/x-")
@@ -85,9 +84,8 @@ func TestReplicaFollowsARealTree(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	assert.NoError(t, o.Reached(ctx, last.Mzxid))
-	if want, got := "/gateways: \n/locks/a: "+second[len("/locks/a/"):]+"\n", m.tree(); got != want {
-		t.Fatalf("after the events\n%swant\n%s", got, want)
-	}
+	want, got = "/gateways: \n/locks/a: "+second[len("/locks/a/"):]+"\n", m.tree()
+	assert.Must(t, got == want, "after the events\n%swant\n%s", got, want)
 	for _, line := range []string{"DirAdded /locks/b", "NodeAdded /locks/b y", "NodeChanged /locks/b y", "NodeRemoved /locks/b y", "DirRemoved /locks/b"} {
 		assert.That(t, m.count(line) == 1, "%q was told %d times", line, m.count(line))
 	}
@@ -128,9 +126,8 @@ func TestGetIsAnsweredAfterWhatPrecedesItInTheStream(t *testing.T) {
 	if a := get("/locks/a/n"); a.err != nil || a.data != "x" || !a.seen || a.stat.Czxid == 0 || a.zxid < a.stat.Czxid {
 		t.Errorf("answer %+v: the creation must have been told before", a)
 	}
-	if a := get("/locks/a/none"); !errors.Is(a.err, zk.ErrNoNode) {
-		t.Errorf("answer %+v for a node that is not there", a)
-	}
+	a := get("/locks/a/none")
+	assert.That(t, errors.Is(a.err, zk.ErrNoNode), "answer %+v for a node that is not there", a)
 	m.checkAll(t)
 }
 
@@ -171,9 +168,8 @@ func TestARootAddedLaterIsReadAndSyncedByItself(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return m.has("Synced /other") }, "the new root is synced")
 	assert.Equal(t, m.tree(), "/other/d: n\n", "tree")
 	m.checkAll(t)
-	if n := m.count("Synced"); n != 1 {
-		t.Errorf("Synced for all roots was told %d times", n)
-	}
+	n := m.count("Synced")
+	assert.That(t, n == 1, "Synced for all roots was told %d times", n)
 }
 
 func TestReachedWaitsForAFutureTransaction(t *testing.T) {
@@ -227,9 +223,8 @@ func TestManyDirectoriesAreReadThroughTheWindow(t *testing.T) {
 	m := newMirror()
 	startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
 	m.awaitSynced(t, 1)
-	if want, got := f.tree("/locks"), m.tree(); got != want {
-		t.Errorf("trees differ: %d bytes, want %d", len(got), len(want))
-	}
+	want, got := f.tree("/locks"), m.tree()
+	assert.That(t, got == want, "trees differ: %d bytes, want %d", len(got), len(want))
 	m.checkAll(t)
 }
 

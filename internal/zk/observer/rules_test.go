@@ -156,9 +156,8 @@ func TestTheReplicaIsCurrentWhenTheSinkHearsThatItIsSynced(t *testing.T) {
 	play(t, func(s *stage) {
 		s.m.onApply = func(changes []zk.Change) {
 			if changes[0].Kind == zk.Synced {
-				if heard = true; !s.current() {
-					t.Error("what the tree read has proven does not count yet")
-				}
+				heard = true
+				assert.That(t, s.current(), "what the tree read has proven does not count yet")
 			}
 		}
 		s.zk.intercept = func(_ *fakeConn, r fakeRequest) bool {

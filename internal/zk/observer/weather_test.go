@@ -158,9 +158,8 @@ func TestTheReplicaSurvivesReconnectsInTheMiddleOfWrites(t *testing.T) {
 	}
 	reach(t, o, c.zxid)
 	m.checkAll(t)
-	if got, want := m.tree(), f.tree("/locks"); got != want {
-		t.Errorf("the replica is\n%sthe tree is\n%s", got, want)
-	}
+	got, want := m.tree(), f.tree("/locks")
+	assert.That(t, got == want, "the replica is\n%sthe tree is\n%s", got, want)
 	assert.That(t, m.losses >= cuts, "the connection was lost %d times", m.losses)
 }
 
@@ -320,9 +319,8 @@ func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 	if late := lastOnCut.Sub(began); late > cfg.PromiseWindow+200*time.Millisecond {
 		t.Errorf("current for %v on a server that is cut off, window %v", late, cfg.PromiseWindow)
 	}
-	if mode := e.Servers()[cut].Mode(); mode != "follower" {
-		t.Errorf("the cut-off server is %q now: it was not tested that it is left while it serves", mode)
-	}
+	mode := e.Servers()[cut].Mode()
+	assert.That(t, mode == "follower", "the cut-off server is %q now: it was not tested that it is left while it serves", mode)
 	assert.That(t, strings.Contains(m.tree(), "unseen"), "tree %s", m.tree())
 
 	// It still serves, but what we have seen since it has not: never back.

@@ -148,24 +148,19 @@ func TestReadsEndWithTheirContextAndWithTheConnection(t *testing.T) {
 	proxy.Stall()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	if _, _, err := s.Get(ctx, zk.DefaultRoot); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Get of a silent server: %v, want the deadline", err)
-	}
+	_, _, err := s.Get(ctx, zk.DefaultRoot)
+	assert.That(t, errors.Is(err, context.DeadlineExceeded), "Get of a silent server: %v, want the deadline", err)
 	proxy.Cut()
 	fixture.Eventually(t, "the loss is noticed", func() bool { return !s.Connected() })
-	if _, _, err := s.Children(fixture.Context(t), zk.DefaultRoot); !errors.Is(err, zk.ErrUnavailable) {
-		t.Errorf("Children without a connection: %v, want ErrUnavailable", err)
-	}
+	_, _, err = s.Children(fixture.Context(t), zk.DefaultRoot)
+	assert.That(t, errors.Is(err, zk.ErrUnavailable), "Children without a connection: %v, want ErrUnavailable", err)
 	assert.That(t, s.State() == "suspended", "state %q, want suspended", s.State())
 	proxy.Heal()
 	fixture.Eventually(t, "the connection is back", s.Connected)
-	if _, err := s.Exists(fixture.Context(t), zk.DefaultRoot); err != nil {
-		t.Errorf("Exists: %v", err)
-	}
-	if _, _, err := s.Get(fixture.Context(t), zk.DefaultRoot+"/nothing"); !errors.Is(err, zk.ErrNoNode) {
-		t.Errorf("Get of nothing: %v, want ErrNoNode", err)
-	}
-	if stat, err := s.Exists(fixture.Context(t), zk.DefaultRoot+"/nothing"); err != nil || stat != nil {
-		t.Errorf("Exists of nothing: %v, %v", stat, err)
-	}
+	_, err = s.Exists(fixture.Context(t), zk.DefaultRoot)
+	assert.Nil(t, err, "Exists")
+	_, _, err = s.Get(fixture.Context(t), zk.DefaultRoot+"/nothing")
+	assert.That(t, errors.Is(err, zk.ErrNoNode), "Get of nothing: %v, want ErrNoNode", err)
+	stat, err := s.Exists(fixture.Context(t), zk.DefaultRoot+"/nothing")
+	assert.That(t, err == nil && stat == nil, "Exists of nothing: %v, %v", stat, err)
 }

@@ -119,9 +119,8 @@ func TestALateTransactionFailsOnceTheEpochWasBumped(t *testing.T) {
 	// The connection is lost, the gateway bumps its epoch, looks, finds nothing.
 	r := fixture.Await(t, result)
 	assert.Must(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrNotApplied), "%+v, want NotDone(ErrNotApplied)", r)
-	if got := p.Children(dir); len(got) != 0 {
-		t.Fatalf("%v is there", got)
-	}
+	got := p.Children(dir)
+	assert.Must(t, len(got) == 0, "%v is there", got)
 	// Its client asks again, and only now the first attempt arrives.
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-again-", Sequential: true}))
 	answer := replyTo(proxy, late.xid())
@@ -129,9 +128,8 @@ func TestALateTransactionFailsOnceTheEpochWasBumped(t *testing.T) {
 	if got := fixture.Await(t, answer); !says(got, badVersion) {
 		t.Fatalf("the late transaction was answered %q, want BadVersion in it", got)
 	}
-	if got := p.Children(dir); len(got) != 1 || !strings.HasPrefix(got[0], "write-again-") {
-		t.Fatalf("%v is there, want the second attempt alone", got)
-	}
+	got = p.Children(dir)
+	assert.Must(t, len(got) == 1 && strings.HasPrefix(got[0], "write-again-"), "%v is there, want the second attempt alone", got)
 }
 
 func TestARepeatedBumpWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) {
@@ -154,9 +152,8 @@ func TestARepeatedBumpWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) 
 	assert.Must(t, says(got, badVersion), "the first bump was answered %q, want BadVersion in it", got)
 	counter := proxy.CountOps()
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/next"}))
-	if n := fixture.Multis(counter); n != 1 {
-		t.Errorf("the next write took %d transactions, want 1", n)
-	}
+	n := fixture.Multis(counter)
+	assert.That(t, n == 1, "the next write took %d transactions, want 1", n)
 	assert.Equal(t, p.Stat(s.registration).Version, 1, "the epoch")
 }
 

@@ -50,9 +50,8 @@ func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 	s, stalled := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
 	p := fixture.NewProbe(t, cfg)
 	polled := lookAt(t, s, stalled.ID())
-	if _, err := stalled.Barrier(fixture.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := stalled.Barrier(fixture.Context(t))
+	assert.NoError(t, err)
 	for _, stale := range []zk.Guard{polled, {}} {
 		r := depose(t, s, stalled.ID(), stale)
 		want := zk.ErrBadVersion
@@ -61,18 +60,16 @@ func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 		}
 		assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, want) && r.Culprit != 0, "polled %+v: %+v, want %v", stale, r, want)
 	}
-	if _, err := stalled.Barrier(fixture.Context(t)); err != nil {
-		t.Fatalf("the gateway that has written does not write any more: %v", err)
-	}
+	_, err = stalled.Barrier(fixture.Context(t))
+	assert.NoError(t, err, "the gateway that has written does not write any more")
 	mustBeDone(t, depose(t, s, stalled.ID(), lookAt(t, s, stalled.ID())))
 	assert.Equal(t, write(t, stalled, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}).Outcome, zk.NotDone,
 		"the deposed gateway writes")
 	fixture.Await(t, stalled.Done())
 	assert.That(t, errors.Is(stalled.Err(), zk.ErrDeposed) && !stalled.TrustWindow().Open(stalled.cfg.Clock.Now()),
 		"its session says %v, its trust window is open: %v", stalled.Err(), stalled.TrustWindow().Open(stalled.cfg.Clock.Now()))
-	if data, err := p.Get(zk.DefaultRoot + "/succession/" + stalled.ID()); err != nil || data != s.ID() {
-		t.Errorf("the succession says %q, %v", data, err)
-	}
+	data, err := p.Get(zk.DefaultRoot + "/succession/" + stalled.ID())
+	assert.That(t, err == nil && data == s.ID(), "the succession says %q, %v", data, err)
 }
 
 // A registration without a guard is that of a gateway that cannot write.
@@ -88,12 +85,10 @@ func TestAGatewayWithoutAGuardIsDeposedWhileItHasNone(t *testing.T) {
 
 // To ZooKeeper version -1 is any version.
 func TestNoGatewayIsDeposedAtTheVersionThatMeansAny(t *testing.T) {
-	if ops, err := endGuard(&zk.Guard{There: true, Version: -1}, "/guards/x"); err == nil {
-		t.Errorf("%v", ops)
-	}
-	if ops, err := endGuard(&zk.Guard{There: true, Version: -2}, "/guards/x"); err != nil || len(ops) != 1 || ops[0].Version != -2 {
-		t.Errorf("%v %v", ops, err)
-	}
+	ops, err := endGuard(&zk.Guard{There: true, Version: -1}, "/guards/x")
+	assert.That(t, err != nil, "%v", ops)
+	ops, err = endGuard(&zk.Guard{There: true, Version: -2}, "/guards/x")
+	assert.That(t, err == nil && len(ops) == 1 && ops[0].Version == -2, "%v %v", ops, err)
 }
 
 // Nothing answers its writes, so it hears of its deposition by the succession

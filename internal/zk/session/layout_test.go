@@ -19,9 +19,8 @@ func TestASessionDoesNotRegisterUnderALayoutThatHasChanged(t *testing.T) {
 		data, err := p.Get(zk.DefaultRoot + node)
 		assert.NoError(t, err)
 		p.Set(zk.DefaultRoot+node, data)
-		if _, err := Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil); !errors.Is(err, zk.ErrBadVersion) {
-			t.Errorf("%s changed: %v, want ErrBadVersion", node, err)
-		}
+		_, err = Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil)
+		assert.That(t, errors.Is(err, zk.ErrBadVersion), "%s changed: %v, want ErrBadVersion", node, err)
 		assert.That(t, p.Stat(zk.DefaultRoot+"/gateways/"+fixture.GatewayID(1)) == nil, "it has registered")
 		openSession(t, cfg, openLayout(t, cfg), 2)
 	}

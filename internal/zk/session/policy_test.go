@@ -63,9 +63,8 @@ func meetInWrite(t *testing.T, row conn.Rule, how fixture.Try) {
 	}
 	if how != fixture.First {
 		how.Lose(proxy, fixture.About("/n"))
-		if r := write(t, s, op); r.Outcome != zk.NotDone || !errors.Is(r.Err, zk.ErrNotApplied) {
-			t.Fatalf("lost: %+v, want NotDone(ErrNotApplied)", r)
-		}
+		r := write(t, s, op)
+		assert.Must(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrNotApplied), "lost: %+v, want NotDone(ErrNotApplied)", r)
 	}
 	r := write(t, s, op)
 	want := zk.NotDone
@@ -162,9 +161,8 @@ func meetRegistering(t *testing.T, row conn.Rule, how fixture.Try) {
 		fixture.Await(t, c.Over())
 		s := &Session{facts: facts{cfg: &cfg, conn: c, registration: zk.DefaultRoot + "/gateways/" + id, guard: zk.DefaultRoot + "/guards/" + id}}
 		how.Lose(proxy, fixture.About("/gateways/"))
-		if _, err := s.register(fixture.Context(t), layout); !errors.Is(err, zk.ErrSessionGone) {
-			t.Errorf("registering: %v, want ErrSessionGone", err)
-		}
+		_, err = s.register(fixture.Context(t), layout)
+		assert.That(t, errors.Is(err, zk.ErrSessionGone), "registering: %v, want ErrSessionGone", err)
 		return
 	}
 	how.Lose(proxy, fixture.About("/gateways/"))

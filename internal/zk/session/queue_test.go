@@ -26,9 +26,8 @@ func TestAWriteOfSeveralQueuesWaitsUntilItIsTheFirstInEach(t *testing.T) {
 		q.push(it)
 	}
 	for i, want := range [][]*item{{firstA, firstB, other}, {secondB}, {both}, {behindA}} {
-		if got := q.take(maxBatchOps, conn.MaxTransaction); !slices.Equal(got, want) {
-			t.Errorf("transaction %d has %d writes, want %d others", i, len(got), len(want))
-		}
+		got := q.take(maxBatchOps, conn.MaxTransaction)
+		assert.That(t, slices.Equal(got, want), "transaction %d has %d writes, want %d others", i, len(got), len(want))
 	}
 	assert.That(t, q.empty() && len(q.waiting) == 0, "%d are left in line, %d queues", len(q.line), len(q.waiting))
 }

@@ -82,9 +82,8 @@ func TestAGatewayThatWritesMeanwhileIsNotTakenOver(t *testing.T) {
 	proxy.Heal()
 	r := fixture.Await(t, results)
 	assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, zk.ErrBadVersion), "%+v, want NotDone(ErrBadVersion)", r)
-	if _, err := alive.Barrier(fixture.Context(t)); err != nil {
-		t.Errorf("the living gateway no longer writes: %v", err)
-	}
+	_, err := alive.Barrier(fixture.Context(t))
+	assert.Nil(t, err, "the living gateway no longer writes")
 }
 
 func TestATakeoverIsDecidedAgainWhenTheDeadGatewaysNodesComeOrGoMeanwhile(t *testing.T) {

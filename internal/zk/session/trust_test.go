@@ -48,9 +48,8 @@ func TestAnOlderTransactionNeverMovesTheTrustWindowBack(t *testing.T) {
 	newer, older := zk.At(20*time.Second, 20*time.Second), zk.At(15*time.Second, 15*time.Second)
 	f.committed(2, newer, 2)
 	f.committed(1, older, 1)
-	if got, want := f.TrustedUntil(), newer.Add(10*time.Second); got != want {
-		t.Errorf("trusted until %v, want %v", got, want)
-	}
+	got, want := f.TrustedUntil(), newer.Add(10*time.Second)
+	assert.Equal(t, got, want, "trusted until")
 }
 
 func TestATrustWindowThatWasClosedForGoodIsNotOpenedByACommit(t *testing.T) {
@@ -93,9 +92,8 @@ func TestNeitherReadsNorRefusalsMoveTheTrustWindow(t *testing.T) {
 	assert.MustEqual(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot}).Outcome, zk.NotDone)
 	_, err := s.Exists(fixture.Context(t), zk.DefaultRoot)
 	assert.NoError(t, err)
-	if got, want := s.TrustWindow().Margin(clock.Now()), 6*time.Second; got != want {
-		t.Errorf("margin %v, want %v", got, want)
-	}
+	got, want := s.TrustWindow().Margin(clock.Now()), 6*time.Second
+	assert.Equal(t, got, want, "margin")
 	assert.Equal(t, s.LastAnswer(), clock.Now(), "the last answer was at")
 }
 
@@ -112,9 +110,8 @@ func TestTheWindowStartsWhenATransactionIsSentAndNotWhenItIsAnswered(t *testing.
 	proxy.Heal()
 	r := mustBeDone(t, fixture.Await(t, result))
 	assert.That(t, r.SentAt == sent, "sent at %v, want %v", r.SentAt, sent)
-	if got, want := s.TrustWindow().Margin(clock.Now()), 7*time.Second; got != want {
-		t.Errorf("margin %v, want %v", got, want)
-	}
+	got, want := s.TrustWindow().Margin(clock.Now()), 7*time.Second
+	assert.Equal(t, got, want, "margin")
 }
 
 // An idle gateway's trust window stays open through guard-only writes, and a gateway

@@ -46,9 +46,8 @@ func TestALoneWriteGoesAtOnceAndConcurrentOnesShareTransactions(t *testing.T) {
 	}
 	lone := mustBeDone(t, fixture.Await(t, submit(t, s, create(0))))
 	mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpDelete, Path: lone.Paths[0]}))
-	if c := counter.Take(); c[netfault.OpMulti] != 2 || c.Reads() != 0 {
-		t.Errorf("a lone acquire and release took %v, want two transactions and no read", c)
-	}
+	c := counter.Take()
+	assert.That(t, c[netfault.OpMulti] == 2 && c.Reads() == 0, "a lone acquire and release took %v, want two transactions and no read", c)
 	// While some are under way the rest is collected.
 	proxy.SetDelay(netfault.Replies, 20*time.Millisecond)
 	var running sync.WaitGroup
@@ -129,9 +128,8 @@ func TestTheGuardsMzxidIsTheCzxidOfWhatWasCreated(t *testing.T) {
 	dir := fixture.LocksDir(t, p, "l")
 	for range 3 { // also after the directory was made anew
 		r := mustBeDone(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}))
-		if czxid, mzxid := p.Stat(r.Paths[0]).Czxid, p.Stat(s.guard).Mzxid; czxid != r.Zxid || mzxid != r.Zxid {
-			t.Errorf("czxid %#x, the guard's mzxid %#x, the answer's %#x", czxid, mzxid, r.Zxid)
-		}
+		czxid, mzxid := p.Stat(r.Paths[0]).Czxid, p.Stat(s.guard).Mzxid
+		assert.That(t, czxid == r.Zxid && mzxid == r.Zxid, "czxid %#x, the guard's mzxid %#x, the answer's %#x", czxid, mzxid, r.Zxid)
 		p.Delete(r.Paths[0])
 		p.Delete(dir)
 		p.Create(dir, "")

@@ -59,21 +59,18 @@ func TestAStoreThatIsGoneIsWaitedForAndNoOtherIsServedInItsPlace(t *testing.T) {
 
 	fails.Store(true)
 	assert.NoError(t, os.Rename(dir, away))
-	if _, err := c.Create("/b", nil, 0, world); err == nil {
-		t.Fatal("acknowledged what was not stored")
-	}
+	_, err = c.Create("/b", nil, 0, world)
+	assert.Must(t, err != nil, "acknowledged what was not stored")
 	fails.Store(false)
 	anotherTry()
-	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the directory was made: %v", err)
-	}
+	_, err = os.Lstat(dir)
+	assert.That(t, errors.Is(err, fs.ErrNotExist), "the directory was made: %v", err)
 	other, err := disk.Open(disk.Config{Dir: dir})
 	assert.NoError(t, err)
 	assert.NoError(t, other.Close())
 	anotherTry()
-	if n := p.log.count("the store is gone: requests are refused"); n != 1 {
-		t.Errorf("logged %d times, want once", n)
-	}
+	n := p.log.count("the store is gone: requests are refused")
+	assert.That(t, n == 1, "logged %d times, want once", n)
 
 	assert.NoError(t, errors.Join(os.Rename(dir, dir+"-other"), os.Rename(away, dir)))
 	testkit.Eventually(t, patience, func() bool { return p.Err() == nil }, "the store is served again")

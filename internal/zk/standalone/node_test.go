@@ -241,9 +241,8 @@ func TestAFullDiskIsWaitedForAndNothingAcknowledgedIsLost(t *testing.T) {
 			}
 			nc, err := net.Dial("tcp", p.Addr().String())
 			assert.NoError(t, err)
-			if _, err := nc.Read(make([]byte, 1)); err == nil {
-				t.Error("a connection from outside was served")
-			}
+			_, err = nc.Read(make([]byte, 1))
+			assert.That(t, err != nil, "a connection from outside was served")
 			nc.Close()
 
 			d.set(func() { d.full = nil })
@@ -255,9 +254,8 @@ func TestAFullDiskIsWaitedForAndNothingAcknowledgedIsLost(t *testing.T) {
 			assert.That(t, exists(t, again, "/lost") == persisted, "the unanswered write is there: %v", !persisted)
 			create(t, ours, "/more", gozk.FlagEphemeral)
 			assert.That(t, ours.SessionID() == session, "the gateway's session did not live on")
-			if n, m := p.log.count("cannot be written: requests are refused"), p.log.count("can be written again"); n != 1 || m != 1 {
-				t.Errorf("logged %d and %d times, want once each", n, m)
-			}
+			n, m := p.log.count("cannot be written: requests are refused"), p.log.count("can be written again")
+			assert.That(t, n == 1 && m == 1, "logged %d and %d times, want once each", n, m)
 			for _, c := range []*gozk.Conn{ours, theirs, again} {
 				c.Close()
 			}
@@ -293,15 +291,13 @@ func TestANodeThatIsDownEndsWhenItIsTold(t *testing.T) {
 	c := p.client(t)
 	create(t, c, "/a", 0)
 	d.set(func() { d.full = errors.New("full") })
-	if _, err := c.Create("/b", nil, 0, world); err == nil {
-		t.Fatal("acknowledged what was not stored")
-	}
+	_, err := c.Create("/b", nil, 0, world)
+	assert.Must(t, err != nil, "acknowledged what was not stored")
 	testkit.Eventually(t, patience, func() bool { return p.Err() != nil }, "the node is down")
 	c.Close()
 	p.stop(t)
-	if _, err := p.Dial(t.Context(), "", ""); !errors.Is(err, ErrDown) {
-		t.Errorf("dialing after the end says %v", err)
-	}
+	_, err = p.Dial(t.Context(), "", "")
+	assert.That(t, errors.Is(err, ErrDown), "dialing after the end says %v", err)
 }
 
 func TestWhatWouldFailTheSameWayAgainIsFinal(t *testing.T) {
@@ -313,14 +309,12 @@ func TestWhatWouldFailTheSameWayAgainIsFinal(t *testing.T) {
 			c := p.client(t)
 			create(t, c, "/a", 0)
 			d.set(func() { d.full, d.broken = errors.New("full"), &disk.Error{Kind: kind} })
-			if _, err := c.Create("/b", nil, 0, world); err == nil {
-				t.Fatal("acknowledged what was not stored")
-			}
+			_, err := c.Create("/b", nil, 0, world)
+			assert.Must(t, err != nil, "acknowledged what was not stored")
 			assert.ErrorIs(t, testkit.Receive(t, patience, p.ended, "the node ends"), kind, "the node ended with")
 			c.Close()
-			if _, err := Open(Config{Dir: "x", open: d.store}); !errors.Is(err, kind) {
-				t.Errorf("opening says %v", err)
-			}
+			_, err = Open(Config{Dir: "x", open: d.store})
+			assert.That(t, errors.Is(err, kind), "opening says %v", err)
 		})
 	}
 }
@@ -355,8 +349,7 @@ func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NoError(t, err)
 	defer taken.Close()
-	if _, err := Open(Config{Dir: "x", Listen: taken.Addr().String(), open: d.store}); err == nil {
-		t.Error("listens where another does")
-	}
+	_, err = Open(Config{Dir: "x", Listen: taken.Addr().String(), open: d.store})
+	assert.That(t, err != nil, "listens where another does")
 	assert.That(t, !d.open, "the store was left open")
 }

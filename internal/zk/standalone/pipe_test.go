@@ -103,12 +103,10 @@ func TestClosingEitherEndEndsEverything(t *testing.T) {
 	a.Close()
 	assert.Equal(t, <-reading, io.EOF, "reading from a closed end")
 	assert.Equal(t, <-writing, io.ErrClosedPipe, "writing to a closed end")
-	if _, err := a.Read(make([]byte, 1)); err != io.ErrClosedPipe {
-		t.Errorf("reading on the closed end: %v", err)
-	}
-	if _, err := a.Write([]byte("x")); err != io.ErrClosedPipe {
-		t.Errorf("writing on the closed end: %v", err)
-	}
+	_, err := a.Read(make([]byte, 1))
+	assert.Equal(t, err, io.ErrClosedPipe, "reading on the closed end")
+	_, err = a.Write([]byte("x"))
+	assert.Equal(t, err, io.ErrClosedPipe, "writing on the closed end")
 	assert.Equal(t, a.SetDeadline(time.Now()), io.ErrClosedPipe, "a deadline on the closed end")
 	a.Close()
 	b.Close()

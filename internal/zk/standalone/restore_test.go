@@ -24,9 +24,8 @@ func stored(t *testing.T, dir string) *process {
 	t.Helper()
 	p := &process{log: new(journal), ended: make(chan error, 1)}
 	var err error
-	if p.Node, err = Open(Config{Dir: dir}); err != nil {
-		t.Fatal(err)
-	}
+	p.Node, err = Open(Config{Dir: dir})
+	assert.NoError(t, err)
 	ctx, end := context.WithCancel(context.Background())
 	p.end = end
 	go func() { p.ended <- p.Run(ctx) }()
@@ -45,9 +44,8 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 	backup := filepath.Join(t.TempDir(), "backup")
 	f, err := os.OpenFile(backup, os.O_CREATE|os.O_WRONLY, 0o600)
 	assert.NoError(t, err)
-	if _, err := p.Backup(t.Context(), f); err != nil {
-		t.Fatal(err)
-	}
+	_, err = p.Backup(t.Context(), f)
+	assert.NoError(t, err)
 	f.Close()
 	create(t, c, "/later", 0)
 	c.Close()
@@ -115,22 +113,18 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	// Two at a time would mix what they write.
 	other, err := lockDir(empty)
 	assert.NoError(t, err)
-	if _, err := Restore(whole, empty, zk.DefaultRoot, time.Now()); !errors.Is(err, ErrUnderWay) {
-		t.Errorf("while another restore works there: %v", err)
-	}
+	_, err = Restore(whole, empty, zk.DefaultRoot, time.Now())
+	assert.That(t, errors.Is(err, ErrUnderWay), "while another restore works there: %v", err)
 	other.Close()
-	if _, err := Restore(whole, empty, zk.DefaultRoot, time.Now()); err != nil {
-		t.Error(err)
-	}
-	if left, err := os.ReadDir(empty); err != nil || len(left) != 1 || left[0].Name() != disk.FileName {
-		t.Errorf("there are %v %v", left, err)
-	}
+	_, err = Restore(whole, empty, zk.DefaultRoot, time.Now())
+	assert.Nil(t, err)
+	left, err := os.ReadDir(empty)
+	assert.That(t, err == nil && len(left) == 1 && left[0].Name() == disk.FileName, "there are %v %v", left, err)
 	// What one left that died at the very end is cleared by the gateway.
 	assert.NoError(t, os.Mkdir(filepath.Join(empty, unfinished), 0o700))
 	n, err := Open(Config{Dir: empty})
 	assert.NoError(t, err)
 	assert.Nil(t, n.Close())
-	if _, err := os.Lstat(filepath.Join(empty, unfinished)); err == nil {
-		t.Error("what a restore left stays")
-	}
+	_, err = os.Lstat(filepath.Join(empty, unfinished))
+	assert.That(t, err != nil, "what a restore left stays")
 }

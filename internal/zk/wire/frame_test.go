@@ -97,13 +97,11 @@ func TestFramesOutsideTheLimitEndTheStream(t *testing.T) {
 		stream, _ := frames(5)
 		stream = AppendInt(stream, n)
 		f := NewFrameReader(bytes.NewReader(stream), 100)
-		if _, err := f.Burst(nil); err != nil {
-			t.Fatalf("the good frame before length %d: %v", n, err)
-		}
+		_, err := f.Burst(nil)
+		assert.NoError(t, err, "the good frame before length %d", n)
 		assert.That(t, f.Buffered(), "length %d: the failure is at hand, yet Next is said to block", n)
-		if _, err := f.Next(); !errors.Is(err, ErrFrameTooLarge) {
-			t.Errorf("length %d: %v", n, err)
-		}
+		_, err = f.Next()
+		assert.That(t, errors.Is(err, ErrFrameTooLarge), "length %d: %v", n, err)
 	}
 }
 

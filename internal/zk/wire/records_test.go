@@ -160,9 +160,8 @@ func TestKnownBytes(t *testing.T) {
 		{"event", &WatcherEvent{EventCreated, StateSyncConnected, "/a"}, "00000001 00000003 00000002 2f61"},
 		{"add watch", &AddWatchRequest{"/a", WatchRecursive}, "00000002 2f61 00000001"},
 	} {
-		if got, want := hex.EncodeToString(c.r.AppendTo(nil)), strings.ReplaceAll(c.hex, " ", ""); got != want {
-			t.Errorf("%s:\n got %s\nwant %s", c.name, got, want)
-		}
+		got, want := hex.EncodeToString(c.r.AppendTo(nil)), strings.ReplaceAll(c.hex, " ", "")
+		assert.That(t, got == want, "%s:\n got %s\nwant %s", c.name, got, want)
 	}
 }
 

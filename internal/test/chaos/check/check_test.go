@@ -247,8 +247,7 @@ func TestTheCheckerKnowsNothingOfTheGateway(t *testing.T) {
 	pkg, err := build.ImportDir(".", 0)
 	assert.NoError(t, err)
 	for _, path := range pkg.Imports {
-		if std, err := build.Import(path, ".", build.FindOnly); err != nil || !std.Goroot {
-			t.Errorf("it imports %s", path)
-		}
+		std, err := build.Import(path, ".", build.FindOnly)
+		assert.That(t, err == nil && std.Goroot, "it imports %s", path)
 	}
 }

@@ -22,9 +22,8 @@ func restored(t *testing.T, b []byte) (Summary, *rig) {
 	assert.NoError(t, os.WriteFile(path, b, 0o600))
 	sum, err := Verify(path)
 	assert.NoError(t, err)
-	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, b) {
-		t.Errorf("verifying has changed the file: %v", err)
-	}
+	after, err := os.ReadFile(path)
+	assert.That(t, err == nil && bytes.Equal(after, b), "verifying has changed the file: %v", err)
 	return sum, newRigIn(t, Config{Dir: dir})
 }
 
@@ -87,9 +86,8 @@ func TestABackupIsOneMomentWhileAppendsGoOn(t *testing.T) {
 	snapshots := ch.snapshots
 	sum, other := restored(t, copied.Bytes())
 	assert.That(t, sum.LastZxid == at, "the copy is of transaction %d, and was begun at %d", sum.LastZxid, at)
-	if _, err := load(other.Store); err != nil {
-		t.Error(err)
-	}
+	_, err = load(other.Store)
+	assert.Nil(t, err)
 	assert.That(t, ch.last >= at+600 && snapshots >= 2, "appended up to %d with %d snapshots meanwhile", ch.last, snapshots)
 }
 
@@ -126,9 +124,8 @@ func TestABackupEndsWithItsContextOrItsWriter(t *testing.T) {
 		return len(p), nil
 	}))
 	assert.That(t, errors.Is(err, context.Canceled), "cancelled, and %v", err)
-	if _, err := r.Backup(t.Context(), writerFunc(func([]byte) (int, error) { return 0, io.ErrClosedPipe })); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("the writer has failed, and %v", err)
-	}
+	_, err = r.Backup(t.Context(), writerFunc(func([]byte) (int, error) { return 0, io.ErrClosedPipe }))
+	assert.That(t, errors.Is(err, io.ErrClosedPipe), "the writer has failed, and %v", err)
 	r.add(1, 1)
 	r.reopen()
 }
@@ -144,16 +141,14 @@ func TestVerifyFindsWhatOpenFindsAndMore(t *testing.T) {
 	}
 	assert.Nil(t, check(b))
 	assert.ErrorIs(t, check(b[:len(b)-pageSize]), ErrDamaged, "cut off")
-	if _, err := Verify(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
+	_, err := Verify(filepath.Join(t.TempDir(), "none"))
+	assert.That(t, errors.Is(err, os.ErrNotExist), "no file: %v", err)
 	// A transaction that cannot be read, though its checksum is right.
 	r := newRig(t)
 	bad := txn(1, 10)
 	bad.Ops[0].Kind = 77
 	assert.NoError(t, r.Append(embedded.Batch{Txns: append(txns(0, 0, 0), bad)}))
 	r.Store.Close()
-	if _, err := Verify(r.path); !errors.Is(err, ErrDamaged) {
-		t.Errorf("a transaction of an unknown kind: %v", err)
-	}
+	_, err = Verify(r.path)
+	assert.That(t, errors.Is(err, ErrDamaged), "a transaction of an unknown kind: %v", err)
 }

@@ -307,9 +307,8 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 	err = r.commit(&p, func(tx *bolt.Tx) error { return tx.Bucket(log).Put(logKey(6, 0), foreign) })
 	assert.NoError(t, err)
 	r.Store.Close()
-	if _, err := Open(r.config); !errors.Is(err, ErrDamaged) {
-		t.Errorf("opened with %v", err)
-	}
+	_, err = Open(r.config)
+	assert.That(t, errors.Is(err, ErrDamaged), "opened with %v", err)
 }
 
 func TestDamageIsSaidWithItsPlaceAndWhatToDo(t *testing.T) {

@@ -19,9 +19,8 @@ func TestASecondOpenerIsToldWhatToDo(t *testing.T) {
 	assert.That(t, errors.Is(err, ErrLocked) && strings.Contains(err.Error(), r.config.Dir) && strings.Contains(err.Error(), "--data-dir"),
 		"opened twice: %v", err)
 	r.add(1, 1)
-	if _, err := Verify(r.path); !errors.Is(err, ErrLocked) {
-		t.Errorf("verified while it is open: %v", err)
-	}
+	_, err = Verify(r.path)
+	assert.That(t, errors.Is(err, ErrLocked), "verified while it is open: %v", err)
 	r.reopen()
 }
 
@@ -184,9 +183,8 @@ func TestAStoreOfANewerReleaseIsRefusedUnlessItAllowsUs(t *testing.T) {
 			r.Store.Close()
 			_, err = Open(r.config)
 			assert.That(t, errors.Is(err, c.want) && strings.Contains(err.Error(), "reads format 5"), "opened with %v", err)
-			if _, err := Verify(r.path); !errors.Is(err, c.want) {
-				t.Errorf("verified with %v", err)
-			}
+			_, err = Verify(r.path)
+			assert.That(t, errors.Is(err, c.want), "verified with %v", err)
 		})
 	}
 }

@@ -31,9 +31,8 @@ func TestAServerGoesOnWhereItsStoreEnds(t *testing.T) {
 				assert.NoError(t, err)
 				live(t, server.Addr(), life*each, each)
 				server.Close()
-				if snapshot = store.progress.Whole.Zxid; name == "log" && snapshot != 0 {
-					t.Error("a snapshot was not due")
-				}
+				snapshot = store.progress.Whole.Zxid
+				assert.That(t, name != "log" || snapshot == 0, "a snapshot was not due")
 				assert.NoError(t, store.Close())
 			}
 			assert.That(t, name != "snapshots" || snapshot != 0, "no snapshot became whole")
@@ -50,9 +49,8 @@ func live(t *testing.T, addr string, before, more int) {
 	assert.NoError(t, err)
 	defer conn.Close()
 	if before == 0 {
-		if _, err := conn.Create("/n", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := conn.Create("/n", nil, 0, zk.WorldACL(zk.PermAll))
+		assert.NoError(t, err)
 	}
 	names, _, err := conn.Children("/n")
 	assert.Must(t, err == nil && len(names) == before, "%d nodes are there, of %d: %v", len(names), before, err)
@@ -60,9 +58,8 @@ func live(t *testing.T, addr string, before, more int) {
 	for i := range before + more {
 		path := fmt.Sprintf("/n/c-%010d", i)
 		if i >= before {
-			if made, err := conn.Create("/n/c-", []byte(path), zk.FlagSequence, zk.WorldACL(zk.PermAll)); err != nil || made != path {
-				t.Fatal(made, err)
-			}
+			made, err := conn.Create("/n/c-", []byte(path), zk.FlagSequence, zk.WorldACL(zk.PermAll))
+			assert.Must(t, err == nil && made == path, "%v %v", made, err)
 		}
 		data, stat, err := conn.Get(path)
 		assert.Must(t, err == nil && string(data) == path && stat.Czxid > last,

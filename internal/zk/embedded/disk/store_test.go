@@ -169,13 +169,11 @@ func TestAnAppendThatFailedIsTheLastOne(t *testing.T) {
 				return full
 			}
 			b := embedded.Batch{Txns: txns(r.last(), 2, 10)}
-			if err := r.Append(b); !errors.Is(err, full) {
-				t.Fatal(err)
-			}
+			err := r.Append(b)
+			assert.Must(t, errors.Is(err, full), "%v", err)
 			r.update = update
-			if err := r.Append(b); !errors.Is(err, full) {
-				t.Fatalf("appended after a failure: %v", err)
-			}
+			err = r.Append(b)
+			assert.Must(t, errors.Is(err, full), "appended after a failure: %v", err)
 			if persisted {
 				r.model.append(b)
 			}

@@ -27,9 +27,8 @@ func TestAuthMeansTheCreatorsIdentities(t *testing.T) {
 		{Perms: wire.PermAll, Scheme: "auth", ID: "whatever"}, {Perms: wire.PermRead, Scheme: "world", ID: "anyone"}, {Perms: wire.PermRead, Scheme: "world", ID: "anyone"},
 	}})
 	want := []wire.ACL{{Perms: 31, Scheme: "digest", ID: bobsDigest}, {Perms: 31, Scheme: "digest", ID: "al:E2WgW72KiEUG4R7vIVBkt6SPXyA="}, {Perms: wire.PermRead, Scheme: "world", ID: "anyone"}}
-	if got := c.must(wire.OpGetACL, &wire.PathRecord{Path: "/a"}).Body.(*wire.ACLReply).ACL; !slices.Equal(got, want) {
-		t.Errorf("got %v\nwant %v", got, want)
-	}
+	got := c.must(wire.OpGetACL, &wire.PathRecord{Path: "/a"}).Body.(*wire.ACLReply).ACL
+	assert.That(t, slices.Equal(got, want), "got %v\nwant %v", got, want)
 	// A list that is known already must not be taken for the list of another client.
 	other := c.rig.client(2)
 	other.login("eve")
@@ -86,9 +85,8 @@ func TestTheSuperUserPassesEveryACLAndNoRequestMakesOne(t *testing.T) {
 	other.must(wire.OpGetData, &wire.ReadRequest{Path: "/a"})
 	// "auth" does not count it, and no ACL can name it.
 	for _, acl := range []wire.ACL{{Perms: wire.PermAll, Scheme: "auth"}, {Perms: wire.PermAll, Scheme: "super"}} {
-		if got := owner.do(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: []wire.ACL{acl}, Version: -1}).Header.Err; got != wire.ErrInvalidACL {
-			t.Errorf("%v: %v, want InvalidACL", acl, got)
-		}
+		got := owner.do(wire.OpSetACL, &wire.SetACLRequest{Path: "/a", ACL: []wire.ACL{acl}, Version: -1}).Header.Err
+		assert.Equal(t, got, wire.ErrInvalidACL, "%v", acl)
 	}
 	for _, secret := range []string{"", "super", "super:", "super:admin", ":"} {
 		for _, scheme := range []string{"super", "world", "auth", "SUPER"} {

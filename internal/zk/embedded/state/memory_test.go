@@ -38,12 +38,10 @@ func liveHeap() uint64 {
 }
 
 func TestLocksTakeLittleMemory(t *testing.T) {
-	if size := unsafe.Sizeof(node{}); size > 128 {
-		t.Errorf("a node is %d bytes long, above the size class of 128", size)
-	}
-	if size := unsafe.Sizeof(children{}); size > 16 {
-		t.Errorf("the children of a node are %d bytes long, above the size class of 16", size)
-	}
+	size := unsafe.Sizeof(node{})
+	assert.That(t, size <= 128, "a node is %d bytes long, above the size class of 128", size)
+	size = unsafe.Sizeof(children{})
+	assert.That(t, size <= 16, "the children of a node are %d bytes long, above the size class of 16", size)
 	const locks = 20_000
 	before := liveHeap()
 	r := lockkeeperTree(t, locks)

@@ -26,13 +26,11 @@ func TestAFailedMultiTellsWhichOperationFailed(t *testing.T) {
 		{Op: wire.OpError}, {Op: wire.OpError}, {Op: wire.OpError}, {Op: wire.OpError, Err: wire.ErrNodeExists},
 		{Op: wire.OpError, Err: wire.ErrRuntimeInconsistency}, {Op: wire.OpError, Err: wire.ErrRuntimeInconsistency},
 	}
-	if diff := cmp.Diff(want, r.Body.(*wire.MultiReply).Results); diff != "" || r.Header.Err != wire.OK {
-		t.Errorf("header %v, -want +got\n%s", r.Header.Err, diff)
-	}
+	diff := cmp.Diff(want, r.Body.(*wire.MultiReply).Results)
+	assert.That(t, diff == "" && r.Header.Err == wire.OK, "header %v, -want +got\n%s", r.Header.Err, diff)
 	assert.That(t, r.Txn != nil && r.Txn.Err == wire.ErrNodeExists && len(r.Txn.Ops) == 0, "%+v", r.Txn)
-	if diff := cmp.Diff(before, strings.Replace(dump(c.s), "zxid 3 ", "zxid 2 ", 1)); diff != "" {
-		t.Errorf("it left something: -before +after\n%s", diff)
-	}
+	diff = cmp.Diff(before, strings.Replace(dump(c.s), "zxid 3 ", "zxid 2 ", 1))
+	assert.Equal(t, diff, "", "it left something: -before +after")
 }
 
 func TestAMultiThatCannotBeReadUsesUpAZxid(t *testing.T) {

@@ -72,9 +72,8 @@ func TestASnapshotFromTheTimeOfHashTablesIsRestored(t *testing.T) {
 	}
 	const session = 1<<56 | 5
 	c := r.client(session)
-	if got, want := c.childrenOf("/big"), []string{"last", "n0", "n12", "n16", "n20", "n24", "n28", "n32", "n36", "n4", "n8"}; !slices.Equal(got, want) {
-		t.Errorf("children %q, want %q", got, want)
-	}
+	got, want := c.childrenOf("/big"), []string{"last", "n0", "n12", "n16", "n20", "n24", "n28", "n32", "n36", "n4", "n8"}
+	assert.That(t, slices.Equal(got, want), "children %q, want %q", got, want)
 	if got, want := c.stat("/big"), (wire.Stat{Czxid: 3, Mzxid: 3, Pzxid: 81, Ctime: 1_000_000, Mtime: 1_000_000, Cversion: 71, NumChildren: 11}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -118,12 +118,10 @@ func TestASnapshotIsTheStateAsItWasWhenItWasBegun(t *testing.T) {
 			sn := &snapshots{t: t, random: rand.New(rand.NewPCG(seed, 2))}
 			undisturbed := wander(t, seed, 500)
 			disturbed := wander(t, seed, 500, sn.between)
-			if diff := cmp.Diff(undisturbed.said.String(), disturbed.said.String()); diff != "" {
-				t.Errorf("replies and events: -without snapshots +from one restored state to the next\n%s", diff)
-			}
-			if diff := cmp.Diff(dump(undisturbed.s), dump(disturbed.s)); diff != "" {
-				t.Errorf("-without snapshots +from one restored state to the next\n%s", diff)
-			}
+			diff := cmp.Diff(undisturbed.said.String(), disturbed.said.String())
+			assert.Equal(t, diff, "", "replies and events: -without snapshots +from one restored state to the next")
+			diff = cmp.Diff(dump(undisturbed.s), dump(disturbed.s))
+			assert.Equal(t, diff, "", "-without snapshots +from one restored state to the next")
 			taken += sn.done
 		})
 	}
@@ -273,9 +271,8 @@ func TestASnapshotIsRefusedThatIsNotWhole(t *testing.T) {
 	newer := slices.Clone(p.pieces)
 	newer[0] = slices.Clone(newer[0])
 	newer[0][len(snapshotMagic)]++
-	if _, err := restore(newer); err == nil || !strings.Contains(err.Error(), "version 2") {
-		t.Errorf("a version of the future: %v", err)
-	}
+	_, err := restore(newer)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "version 2"), "a version of the future: %v", err)
 	r := NewRestorer(Config{})
 	_ = r.Add(nil)
 	assert.That(t, r.Add(p.pieces[0]) != nil, "went on after an error")

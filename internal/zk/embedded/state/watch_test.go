@@ -44,11 +44,9 @@ func TestWatchesAreCounted(t *testing.T) {
 	a.watch(wire.OpExists, "/x")
 	b.watch(wire.OpExists, "/x")
 	b.addWatch("/y", wire.WatchPersistent)
-	if c := r.s.Counts(); c.Watches != 4 || c.DataWatches != 3 || c.WatchedPaths != 2 || c.Watchers != 2 || c.Conns != 2 {
-		t.Errorf("%+v", c)
-	}
+	c := r.s.Counts()
+	assert.That(t, c.Watches == 4 && c.DataWatches == 3 && c.WatchedPaths == 2 && c.Watchers == 2 && c.Conns == 2, "%+v", c)
 	a.create("/x", 0)
-	if c := r.s.Counts(); c.Watches != 2 || c.Watchers != 1 {
-		t.Errorf("%+v", c)
-	}
+	c = r.s.Counts()
+	assert.That(t, c.Watches == 2 && c.Watchers == 1, "%+v", c)
 }
