@@ -42,8 +42,7 @@ func (f *fair) Unlock(context.Context) error {
 
 func TestOneClientsCyclesAreCountedAndTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := cycle(t.Context(), []locker{newFair(3*time.Millisecond, 2*time.Millisecond)}, 99*time.Millisecond, 0, false)
-		assert.NoError(t, err)
+		s := assert.Value(cycle(t.Context(), []locker{newFair(3*time.Millisecond, 2*time.Millisecond)}, 99*time.Millisecond, 0, false))(t)
 		// 19 cycles of 5 ms end within 99 ms; the 20th, which ends at 100, does not count.
 		assert.That(t, s.done == 19 && s.elapsed == 99*time.Millisecond, "%d cycles in %v", s.done, s.elapsed)
 		got := percentileOf(acquiring, 50)(s)
@@ -57,8 +56,7 @@ func TestOneClientsCyclesAreCountedAndTimed(t *testing.T) {
 func TestAHandOverLastsFromTheReleaseToTheNextGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := newFair(time.Millisecond, 2*time.Millisecond)
-		s, err := cycle(t.Context(), []locker{lock, lock}, 200*time.Millisecond, 5*time.Millisecond, true)
-		assert.NoError(t, err)
+		s := assert.Value(cycle(t.Context(), []locker{lock, lock}, 200*time.Millisecond, 5*time.Millisecond, true))(t)
 		for _, took := range s.latency[handing] {
 			assert.Must(t, took == 2*time.Millisecond, "a hand-over took %v", took)
 		}

@@ -24,8 +24,7 @@ func TestTheResultStandsBetweenTheMarksAndNothingElseChanges(t *testing.T) {
 	}
 	write("before\n" + beginMark + "\nold\n" + endMark + "\nafter\n")
 	assert.NoError(t, replaceIn(path, "new\n"))
-	got, err := os.ReadFile(path)
-	assert.NoError(t, err)
+	got := assert.Value(os.ReadFile(path))(t)
 	assert.That(t, string(got) == ("before\n"+beginMark+"\nnew\n"+endMark+"\nafter\n"), "the file is\n%s", got)
 	for _, text := range []string{"", "no marks", beginMark + "\nno end", endMark + "\n" + beginMark + "\n"} {
 		write(text)

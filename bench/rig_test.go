@@ -20,15 +20,13 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
 	testkit.NoLeaks(t)
 	parent := t.TempDir()
-	r, err := newRig(t.Context(), parent)
-	assert.NoError(t, err)
+	r := assert.Value(newRig(t.Context(), parent))(t)
 	defer r.close()
 	scenarios := plan()
 	for i := range scenarios {
 		scenarios[i].sides = scenarios[i].sides[:min(2, len(scenarios[i].sides))]
 	}
-	res, err := r.measure(t.Context(), scenarios, time.Now().Add(closingTakes+8*time.Second), 1)
-	assert.NoError(t, err)
+	res := assert.Value(r.measure(t.Context(), scenarios, time.Now().Add(closingTakes+8*time.Second), 1))(t)
 	for i, s := range scenarios {
 		for _, side := range s.sides {
 			samples := res.samples[slot{i, side.name}]
@@ -36,8 +34,7 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 		}
 	}
 	h := longEnough(t, 200*time.Millisecond, func(turn time.Duration) (*hooks, string) {
-		h, err := r.webhooks(t.Context(), turn, 1)
-		assert.NoError(t, err)
+		h := assert.Value(r.webhooks(t.Context(), turn, 1))(t)
 		for i := range hookLines {
 			if with, without := h.with[i][0], h.without[i][0]; without.done == 0 || with.done == 0 || len(with.latency[telling]) < with.done {
 				return h, fmt.Sprintf("webhooks, line %d: %d cycles, and %d with %d told", i, without.done, with.done, len(with.latency[telling]))
@@ -45,18 +42,15 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 		}
 		return h, ""
 	})
-	w, err := r.watch(t.Context(), crowds(20), time.Second, 1)
-	assert.NoError(t, err)
+	w := assert.Value(r.watch(t.Context(), crowds(20), time.Second, 1))(t)
 	for i, c := range w.crowds {
 		turn := w.turns[i][0]
 		assert.That(t, turn.done != 0 && (turn.delivered > 0) == (c.size > 0 && c.query(0) == ""),
 			"%s: %d cycles, %.0f events a second", c.name, turn.done, turn.delivered)
 	}
-	o, err := r.crowdedOverview(t.Context(), 200, 3)
-	assert.NoError(t, err)
+	o := assert.Value(r.crowdedOverview(t.Context(), 200, 3))(t)
 	own := longEnough(t, 100*time.Millisecond, func(turn time.Duration) (*ownStore, string) {
-		own, err := r.ownStore(t.Context(), turn, 1, 200)
-		assert.NoError(t, err)
+		own := assert.Value(r.ownStore(t.Context(), turn, 1, 200))(t)
 		for i := range ownLines {
 			if len(own.embedded[i]) != 1 || len(own.debian[i]) != 1 || own.embedded[i][0].done == 0 {
 				return own, fmt.Sprintf("line %d: %+v, %+v", i, own.embedded[i], own.debian[i])

@@ -21,8 +21,7 @@ import (
 // node runs a store of its own in dir until the test ends.
 func node(t *testing.T, dir string) *standalone.Node {
 	t.Helper()
-	n, err := standalone.Open(standalone.Config{Dir: dir})
-	assert.NoError(t, err)
+	n := assert.Value(standalone.Open(standalone.Config{Dir: dir}))(t)
 	ctx, end := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx) }()
@@ -43,14 +42,12 @@ func TestABackupComesThroughASocketThatOnlyItsUserCanOpen(t *testing.T) {
 			// What a process left that was killed.
 			stale, done, err := socketAddress(dir)
 			assert.NoError(t, err)
-			l, err := net.Listen("unix", stale)
-			assert.NoError(t, err)
+			l := assert.Value(net.Listen("unix", stale))(t)
 			l.(*net.UnixListener).SetUnlinkOnClose(false)
 			l.Close()
 			done()
 
-			a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler))
-			assert.NoError(t, err)
+			a := assert.Value(openAdmin(dir, n, slog.New(slog.DiscardHandler)))(t)
 			info, err := os.Stat(path)
 			assert.That(t, err == nil && info.Mode().Perm() == 0o600, "the socket is %v %v", info, err)
 			var got bytes.Buffer
@@ -85,10 +82,8 @@ func TestAFileInTheSocketsPlaceIsLeftAlone(t *testing.T) {
 func TestABackupOfAStoreThatIsDownSaysSo(t *testing.T) {
 	testkit.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "data")
-	n, err := standalone.Open(standalone.Config{Dir: dir})
-	assert.NoError(t, err)
-	a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler))
-	assert.NoError(t, err)
+	n := assert.Value(standalone.Open(standalone.Config{Dir: dir}))(t)
+	a := assert.Value(openAdmin(dir, n, slog.New(slog.DiscardHandler)))(t)
 	defer a.close()
 	assert.NoError(t, n.Close())
 	var said bytes.Buffer

@@ -23,8 +23,7 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 	own := &ownStore{node: node(t, running)}
 	cfg := zk.Config{Servers: []string{embeddedServer}, CreateRoot: true}
 	own.reach(&cfg)
-	_, err := layout.Open(t.Context(), cfg)
-	assert.NoError(t, err)
+	assert.Value(layout.Open(t.Context(), cfg))(t)
 	stopped := filepath.Join(dir, "stopped")
 	code, _, stderr := command(t, "restore", "--input", file(t, "whole", string(copyOf(t, running)), 0o600), "--data-dir", stopped)
 	assert.Must(t, code == 0, "exit %d:\n%s", code, stderr)

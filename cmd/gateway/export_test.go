@@ -19,10 +19,8 @@ import (
 func oneLease(t *testing.T) (addr string, o *zklayout.Offline) {
 	t.Helper()
 	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true}
-	layout, err := zklayout.Open(t.Context(), cfg)
-	assert.NoError(t, err)
-	o, err = zklayout.OpenOffline(t.Context(), cfg)
-	assert.NoError(t, err)
+	layout := assert.Value(zklayout.Open(t.Context(), cfg))(t)
+	o = assert.Value(zklayout.OpenOffline(t.Context(), cfg))(t)
 	t.Cleanup(o.Close)
 	put(t, o, "/lockkeeper/locks/deploy")
 	put(t, o, "/lockkeeper/locks/deploy/write-v1.lk"+layout.FleetID+"aaaaaaaaaaaaa"+"bbbbbbbbbbbbbbbb-lock-0000000000")
@@ -31,8 +29,7 @@ func oneLease(t *testing.T) (addr string, o *zklayout.Offline) {
 
 func put(t *testing.T, o *zklayout.Offline, path string) {
 	t.Helper()
-	_, err := o.Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: path, Data: []byte(`{"v":1}`)}})
-	assert.NoError(t, err)
+	assert.Value(o.Commit(t.Context(), []zk.Op{{Kind: zk.OpCreate, Path: path, Data: []byte(`{"v":1}`)}}))(t)
 }
 
 func TestAnExportIsAPrivateFileThatReplacesNothing(t *testing.T) {
@@ -45,8 +42,7 @@ func TestAnExportIsAPrivateFileThatReplacesNothing(t *testing.T) {
 	}
 	info, err := os.Stat(path)
 	assert.That(t, err == nil && info.Mode() == 0o600, "%v, mode %v", err, info.Mode())
-	first, err := os.ReadFile(path)
-	assert.NoError(t, err)
+	first := assert.Value(os.ReadFile(path))(t)
 	code, _, stderr = command(t, "export", "--zk", addr, "--output", path)
 	assert.That(t, code == exitUsage && strings.Contains(stderr, "exists"), "over an existing file: exit %d:\n%s", code, stderr)
 	second, err := os.ReadFile(path)
@@ -86,8 +82,7 @@ func TestADataDirectoryIsExportedAndImportedLikeAZooKeeper(t *testing.T) {
 	}
 	below := func(path string) (n int64) {
 		t.Helper()
-		data, err := os.ReadFile(path)
-		assert.NoError(t, err)
+		data := assert.Value(os.ReadFile(path))(t)
 		var header struct {
 			TokensBelow int64 `json:"tokens_below"`
 		}

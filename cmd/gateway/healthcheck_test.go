@@ -20,8 +20,7 @@ func served(t *testing.T, answer http.HandlerFunc) string {
 }
 
 func TestTheHealthCheckSaysWhatIsWrong(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	closed := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed.Close()
 	healthy := served(t, func(http.ResponseWriter, *http.Request) {})
 	for name, c := range map[string]struct {
@@ -92,8 +91,7 @@ func TestAGatewayThatListensEverywhereIsAskedOnLoopback(t *testing.T) {
 		assert.That(t, got == want && err == nil, "%s: asked at %s (%v), want %s", listen, got, err, want)
 	}
 	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
-		listener, err := net.Listen("tcp", listen)
-		assert.NoError(t, err)
+		listener := assert.Value(net.Listen("tcp", listen))(t)
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		server.Listener.Close()
 		server.Listener = listener

@@ -106,8 +106,7 @@ func TestWithoutASocketNothingIsNotified(t *testing.T) {
 
 func TestTheSocketOfTheServiceManagerIsWrittenTo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	assert.NoError(t, err)
+	socket := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	defer socket.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", "3000000")

@@ -31,17 +31,14 @@ func testContext(t testing.TB) context.Context {
 // contender is the name of a contender of the fleet.
 func contender(t *testing.T, fleet string, number int) string {
 	t.Helper()
-	gateway, err := recipe.NewGatewayID(rand.Reader)
-	assert.NoError(t, err)
-	id, err := recipe.NewLeaseID(recipe.FleetID(fleet), gateway, rand.Reader)
-	assert.NoError(t, err)
+	gateway := assert.Value(recipe.NewGatewayID(rand.Reader))(t)
+	id := assert.Value(recipe.NewLeaseID(recipe.FleetID(fleet), gateway, rand.Reader))(t)
 	return fmt.Sprintf("write-v1.%s-lock-%010d", id, number)
 }
 
 func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true, Namespaces: map[string]zk.Namespace{"shared": {Root: "/shared"}}}
-	made, err := layout.Open(testContext(t), cfg)
-	assert.NoError(t, err)
+	made := assert.Value(layout.Open(testContext(t), cfg))(t)
 	stranger, events, err := gozk.Connect(cfg.Servers, 10*time.Second, gozk.WithLogInfo(false))
 	assert.NoError(t, err)
 	defer stranger.Close()
@@ -62,20 +59,17 @@ func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	all := slices.Concat(closed, left)
 	slices.Sort(all)
 	for _, path := range all {
-		_, err := stranger.Create(path, nil, 0, gozk.WorldACL(gozk.PermAll))
-		assert.NoError(t, err, "creating %s", path)
+		assert.Value(stranger.Create(path, nil, 0, gozk.WorldACL(gozk.PermAll)))(t, "creating %s", path)
 	}
 	// One is taken away for good before the fleet has an identity.
 	lost := root + "/locks/lost"
-	_, err = stranger.Create(lost, nil, 0, gozk.DigestACL(gozk.PermAll, "evil", "x"))
-	assert.NoError(t, err)
+	assert.Value(stranger.Create(lost, nil, 0, gozk.DigestACL(gozk.PermAll, "evil", "x")))(t)
 
 	if report, err := Run(testContext(t), cfg, made); err != nil || report != (Report{}) {
 		t.Errorf("without an identity: %+v, %v", report, err)
 	}
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}
-	layout, err := layout.Open(testContext(t), cfg)
-	assert.NoError(t, err)
+	layout := assert.Value(layout.Open(testContext(t), cfg))(t)
 	report, err := Run(testContext(t), cfg, layout)
 	// The records of the namespaces are the layout's, and were closed with it.
 	want := (Report{Checked: len(closed) + 2 + 1, Closed: len(closed), Refused: 1})

@@ -33,8 +33,7 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 		return []ensemble.Server{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: 0x500000010, Connections: 4}, {Address: "b:2181", Mode: "follower", Zxid: 0x50000000e},
 			{Address: "c:2181", Mode: "follower", Zxid: 0x400000099}, {Address: "d:2181", Problem: "it cannot be reached"}}
 	}
-	c, err := r.read(t.Context(), view{page: pageGateways, ns: "default"}, nil)
-	assert.NoError(t, err)
+	c := assert.Value(r.read(t.Context(), view{page: pageGateways, ns: "default"}, nil))(t)
 	want := []templates.GatewayRow{
 		{ID: "one", Self: true, Address: "one:8080", Version: "1.0", Started: started, Leases: 3, Succeeded: 2, State: "serving", Tone: "good"},
 		{ID: "three", Address: "three:8080", State: "silent", Tone: "warn", Seen: "no write for 12 s"},

@@ -89,8 +89,7 @@ func (p *page) read() (string, error) {
 func (p *page) until(want string) (html string, messages int) {
 	p.t.Helper()
 	for {
-		html, err := p.read()
-		assert.NoError(p.t, err, "waiting for %q", want)
+		html := assert.Value(p.read())(p.t, "waiting for %q", want)
 		if messages++; strings.Contains(html, want) {
 			return html, messages
 		}
@@ -120,8 +119,7 @@ func TestASocketFirstBringsThePageUpToDate(t *testing.T) {
 	}{
 		{overview, []string{"status", "locks"}}, {deploy, []string{"status", "lock-head", "queue", "history"}}, {nodes, []string{"status", "lock-head", "nodes"}},
 	} {
-		html, err := s.open(t, c.view).read()
-		assert.NoError(t, err)
+		html := assert.Value(s.open(t, c.view).read())(t)
 		wantIDs(t, html, c.want...)
 		assert.That(t, strings.HasPrefix(html, "<") && !strings.Contains(html, "<html"), "not fragments:\n%s", html)
 	}
@@ -376,10 +374,8 @@ func TestALateViewerGetsThePresentClock(t *testing.T) {
 		synctest.Wait()
 		snap := topic.latest.Load()
 		assert.Must(t, snap.seq == 1, "seq %d", snap.seq)
-		got, err := snap.message(t.Context(), 0)
-		assert.NoError(t, err)
-		want, err := renderStatus(t.Context(), snap.status, time.Now())
-		assert.NoError(t, err)
+		got := assert.Value(snap.message(t.Context(), 0))(t)
+		want := assert.Value(renderStatus(t.Context(), snap.status, time.Now()))(t)
 		assert.That(t, strings.HasPrefix(string(got), string(want)), "got\n%s\nwant first\n%s", got, want)
 	})
 }

@@ -27,8 +27,7 @@ var (
 func (r *rig) watch(t *testing.T, v view) *topic {
 	t.Helper()
 	synctest.Wait()
-	topic, err := r.join(v)
-	assert.NoError(t, err)
+	topic := assert.Value(r.join(v))(t)
 	t.Cleanup(func() { r.leave(topic) })
 	synctest.Wait()
 	assert.Must(t, topic.latest.Load().seq != 0, "nothing was rendered")
@@ -145,8 +144,7 @@ func TestOnlyFragmentsThatChangedAreSent(t *testing.T) {
 		r := newRig(t)
 		r.fake.holds("me")
 		topic := r.watch(t, deploy)
-		all, err := topic.latest.Load().message(t.Context(), 0)
-		assert.NoError(t, err)
+		all := assert.Value(topic.latest.Load().message(t.Context(), 0))(t)
 		wantIDs(t, string(all), "status", "lock-head", "queue", "history")
 
 		r.happen("deploy") // the history shows it, the queue is what it was
@@ -201,8 +199,7 @@ func TestATopicEndsSomeTimeAfterItsLastViewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		synctest.Wait()
-		first, err := r.join(deploy)
-		assert.NoError(t, err)
+		first := assert.Value(r.join(deploy))(t)
 		time.Sleep(time.Minute)
 		r.leave(first)
 		time.Sleep(linger / 2)
@@ -234,8 +231,7 @@ func TestViewersAndViewsAreBounded(t *testing.T) {
 		_, err = r.join(deploy)
 		assert.That(t, errors.Is(err, errNoRoom), "a fourth viewer: %v", err)
 		r.leave(b) // its topic lingers
-		d, err := r.join(other)
-		assert.NoError(t, err, "a lingering topic does not make room")
+		d := assert.Value(r.join(other))(t, "a lingering topic does not make room")
 		for _, left := range []*topic{a, c, d} {
 			r.leave(left)
 		}
@@ -310,8 +306,7 @@ func TestWithoutASubscriptionATopicStillLooks(t *testing.T) {
 	for _, v := range []view{deploy, overview} {
 		synctest.Test(t, func(t *testing.T) {
 			hub := events.New(events.Options{MaxSubscribers: 1})
-			other, err := hub.Subscribe(events.Filter{}, "")
-			assert.NoError(t, err)
+			other := assert.Value(hub.Subscribe(events.Filter{}, ""))(t)
 			r := newRig(t, func(o *Options) { o.Events = hub })
 			topic := r.watch(t, v)
 			r.fake.holds("quietly")
@@ -339,8 +334,7 @@ func TestAnExpensiveViewIsLookedAtLessOften(t *testing.T) {
 			v := overview
 			v.query = fmt.Sprint(i)
 			synctest.Wait()
-			topic, err := r.join(v)
-			assert.NoError(t, err)
+			topic := assert.Value(r.join(v))(t)
 			defer r.leave(topic)
 		}
 		time.Sleep(10 * time.Second)
@@ -402,8 +396,7 @@ func TestAResyncBeginsTheHistoryAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: "missed"})
-		sub, err := r.hub.Subscribe(filterOf(deploy), "an id of another process")
-		assert.NoError(t, err)
+		sub := assert.Value(r.hub.Subscribe(filterOf(deploy), "an id of another process"))(t)
 		f := feed{hub: r.hub, filter: filterOf(deploy), keeper: keeping(deploy), sub: sub}
 		defer func() { f.close() }()
 		assert.That(t, f.wait(t.Context(), tick) && len(f.keeper.events) == 1 && f.keeper.events[0].Owner == "missed",

@@ -48,8 +48,7 @@ func publish(h *Hub, n int) {
 
 func subscribe(t *testing.T, h *Hub, f Filter, after string) *Subscriber {
 	t.Helper()
-	s, err := h.Subscribe(f, after)
-	assert.NoError(t, err)
+	s := assert.Value(h.Subscribe(f, after))(t)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -70,8 +69,7 @@ func locks(batch []*Event) string {
 // next is what the next batch is about.
 func next(t *testing.T, s *Subscriber) string {
 	t.Helper()
-	batch, err := s.Next(t.Context())
-	assert.NoError(t, err, "Next")
+	batch := assert.Value(s.Next(t.Context()))(t, "Next")
 	return locks(batch)
 }
 
@@ -185,8 +183,7 @@ func TestABusySubscriberGetsBurstsToo(t *testing.T) {
 		}()
 		batches := 0
 		for read := 0; read < 1000; batches++ {
-			batch, err := s.Next(t.Context())
-			assert.NoError(t, err)
+			batch := assert.Value(s.Next(t.Context()))(t)
 			read += len(batch)
 			time.Sleep(150 * time.Microsecond)
 		}

@@ -323,8 +323,7 @@ func TestASubscriberThatComesWithTheFirstEventMissesNoWakeUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h, stop := running(t, Options{Ring: 8})
 			go publish(h, 1)
-			s, err := h.Subscribe(Filter{}, "")
-			assert.NoError(t, err)
+			s := assert.Value(h.Subscribe(Filter{}, ""))(t)
 			defer s.Close()
 			if s.Position() == h.id(0) {
 				expect(t, next(t, s), "1")

@@ -22,8 +22,7 @@ func TestTheShippedGatewayHasNoFailPoints(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "lockkeeper/cmd/gateway").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	program, err := os.ReadFile(path)
-	assert.NoError(t, err)
+	program := assert.Value(os.ReadFile(path))(t)
 	looked := 0
 	for _, name := range Names {
 		if !strings.Contains(name, "-") {

@@ -17,8 +17,7 @@ import (
 )
 
 func keysOf(t assert.T, secret ...layout.TokenKey) *Keys {
-	k, err := NewKeys(secret)
-	assert.NoError(t, err)
+	k := assert.Value(NewKeys(secret))(t)
 	return k
 }
 
@@ -44,8 +43,7 @@ func sealed(keys *Keys) (*http.Request, []byte, *Seal) {
 func TestASealOpensWithAllItsFields(t *testing.T) {
 	keys := keysOf(t, first)
 	r, body, s := sealed(keys)
-	got, err := keys.Open(r, body)
-	assert.NoError(t, err)
+	got := assert.Value(keys.Open(r, body))(t)
 	if got.From != s.From || got.To != s.To || got.Sender != s.Sender || got.Number != s.Number || got.Registered != 41 || got.Zxid != 42 || got.Lease != "abc" || got.Request != s.Request || got.Client != s.Client {
 		t.Errorf("it says %+v", got)
 	}
@@ -138,8 +136,7 @@ func TestAnyKeyOfTheFleetOpensAndTheNewestSeals(t *testing.T) {
 func TestTheSealOfAnAnswerFitsOneRequestAndOneAnswer(t *testing.T) {
 	keys := keysOf(t, second, first)
 	r, body, _ := sealed(keysOf(t, first)) // the sender's newest is the older one here
-	asked, err := keys.Open(r, body)
-	assert.NoError(t, err)
+	asked := assert.Value(keys.Open(r, body))(t)
 	header := func() http.Header {
 		h := http.Header{"Date": {"now"}}
 		for _, name := range answered {
@@ -161,8 +158,7 @@ func TestTheSealOfAnAnswerFitsOneRequestAndOneAnswer(t *testing.T) {
 	assert.That(t, keys.OpenAnswer(asked, 200, header(), []byte("{} ")) != nil, "the body was changed")
 	assert.That(t, keys.OpenAnswer(asked, 200, http.Header{}, []byte("{}")) != nil, "there is no seal")
 	again, body, _ := sealed(keys)
-	other, err := keys.Open(again, body)
-	assert.NoError(t, err)
+	other := assert.Value(keys.Open(again, body))(t)
 	assert.That(t, keys.OpenAnswer(other, 200, header(), []byte("{}")) != nil,
 		"it is the answer to the same request, which was sent before")
 }

@@ -26,8 +26,7 @@ func TestALineThatIsChangedLeftOutRepeatedOrAnothersIsRefused(t *testing.T) {
 	keys := keysOf(t, first)
 	ends := func() (teller, listener *Lines) {
 		r, body, sent := sealed(keys)
-		got, err := keys.Open(r, body)
-		assert.NoError(t, err)
+		got := assert.Value(keys.Open(r, body))(t)
 		return keys.Lines(got), keys.Lines(sent)
 	}
 	line := func(l *Lines, n int) []byte {

@@ -17,8 +17,7 @@ func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 	from.Root, to.Root = "/lockkeeper", "/lockkeeper"
 	s := newSite(t, from)
 	const record = `{"root":"/hosts","dialect":"custom exclusive={id}-W- shared={id}-R- foreign-shared=-R-$"}`
-	naming, err := recipe.ParseNaming("custom exclusive={id}-W- shared={id}-R-")
-	assert.NoError(t, err)
+	naming := assert.Value(recipe.ParseNaming("custom exclusive={id}-W- shared={id}-R-"))(t)
 	s.put(s.cfg.Root+"/namespaces/hosts", record)
 	s.put("/hosts", "")
 	s.put("/hosts/x", "")
@@ -32,8 +31,7 @@ func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 	}
 	a, sum, err := Export(testContext(t), from, ExportOptions{})
 	assert.Must(t, err == nil && sum.Held == 1 && sum.Waiting == 1, "%+v, %v", sum, err)
-	_, err = Import(testContext(t), to, throughFile(t, a), ImportOptions{})
-	assert.NoError(t, err)
+	assert.Value(Import(testContext(t), to, throughFile(t, a), ImportOptions{}))(t)
 	names, _, err := openOffline(t, to).Children(testContext(t), "/hosts/x")
 	assert.Must(t, err == nil && len(names) == 2, "%q, %v", names, err)
 	for i, prefix := range want {

@@ -50,8 +50,7 @@ type site struct {
 
 func openOffline(t testing.TB, cfg zk.Config) *layout.Offline {
 	t.Helper()
-	o, err := layout.OpenOffline(testContext(t), cfg)
-	assert.NoError(t, err)
+	o := assert.Value(layout.OpenOffline(testContext(t), cfg))(t)
 	t.Cleanup(o.Close)
 	return o
 }
@@ -59,8 +58,7 @@ func openOffline(t testing.TB, cfg zk.Config) *layout.Offline {
 // newSite creates a Lockkeeper root.
 func newSite(t testing.TB, cfg zk.Config) *site {
 	t.Helper()
-	layout, err := layout.Open(testContext(t), cfg)
-	assert.NoError(t, err)
+	layout := assert.Value(layout.Open(testContext(t), cfg))(t)
 	return &site{Offline: openOffline(t, cfg), t: t, cfg: cfg, fleet: recipe.FleetID(layout.FleetID)}
 }
 
@@ -77,10 +75,8 @@ func (s *site) commit(ops ...zk.Op) {
 
 func newLease(t rapid.TB, fleet recipe.FleetID) recipe.LeaseID {
 	t.Helper()
-	gateway, err := recipe.NewGatewayID(rand.Reader)
-	assert.NoError(t, err)
-	id, err := recipe.NewLeaseID(fleet, gateway, rand.Reader)
-	assert.NoError(t, err)
+	gateway := assert.Value(recipe.NewGatewayID(rand.Reader))(t)
+	id := assert.Value(recipe.NewLeaseID(fleet, gateway, rand.Reader))(t)
 	return id
 }
 
@@ -165,8 +161,7 @@ func throughFile(t testing.TB, a *Archive) *Archive {
 
 func importInto(t testing.TB, cfg zk.Config, a *Archive) {
 	t.Helper()
-	_, err := Import(testContext(t), cfg, a, ImportOptions{})
-	assert.NoError(t, err)
+	assert.Value(Import(testContext(t), cfg, a, ImportOptions{}))(t)
 }
 
 // wantKind checks that an error says what is in the way, and all the words.

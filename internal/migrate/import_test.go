@@ -21,8 +21,7 @@ import (
 func queues(t testing.TB, cfg zk.Config, a *Archive) map[string][]string {
 	t.Helper()
 	o := openOffline(t, cfg)
-	c, err := a.understand(o.Root())
-	assert.NoError(t, err)
+	c := assert.Value(a.understand(o.Root()))(t)
 	all := map[string][]string{}
 	for i := range c.contenders {
 		dir := c.contenders[i].dir
@@ -103,8 +102,7 @@ func TestAnImportThatDiesAnywhereLeavesNothingThatAGatewayStartsOn(t *testing.T)
 				o := openOffline(t, cfg)
 				for path := range tree(t, o, outside) {
 					if strings.Count(path, "/") > strings.Count(outside, "/")+1 {
-						_, err := o.Commit(testContext(t), []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}})
-						assert.NoError(t, err)
+						assert.Value(o.Commit(testContext(t), []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}))(t)
 					}
 				}
 			}
@@ -124,8 +122,7 @@ func again(t *testing.T, cfg zk.Config, a *Archive, err error, n int, fault stri
 		_, err = Import(testContext(t), cfg, a, ImportOptions{})
 		wantKind(t, err, KindPartial, "--replace-partial")
 	}
-	_, err = Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true})
-	assert.NoError(t, err, "%s, transaction %d: repeated", fault, n)
+	assert.Value(Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true}))(t, "%s, transaction %d: repeated", fault, n)
 }
 
 // moved is what queues in the default root would be called below another.
@@ -308,8 +305,7 @@ func TestClearingLeavesOtherProgramsContendersAlone(t *testing.T) {
 	left := tree(t, o, outside+"/x")
 	assert.That(t, len(left) == 2, "in the lock there is %v", left)
 	other.commit(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000099", Version: -1})
-	_, err = Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true})
-	assert.NoError(t, err)
+	assert.Value(Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true}))(t)
 	want, have := queue(t, s.Offline, s.fleet, outside+"/x"), queue(t, o, s.fleet, outside+"/x")
 	assert.That(t, len(want) == 1 && slices.Equal(have, want), "outside there is %v, want %v", have, want)
 }

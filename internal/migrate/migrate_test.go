@@ -54,8 +54,7 @@ func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
 	all := recipe.Contender{LeaseID: newLease(t, s.fleet)}
 	var ops []zk.Op
 	s.put(s.lock("all"), "")
-	naming, err := recipe.ParseNaming("all")
-	assert.NoError(t, err)
+	naming := assert.Value(recipe.ParseNaming("all"))(t)
 	for _, c := range naming.Contenders(all) {
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: s.lock("all") + "/" + c.Prefix(), Sequential: true, Data: []byte(`{}`)})
 	}
@@ -86,8 +85,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			read := throughFile(t, a)
 			diff := cmp.Diff(a, read)
 			assert.That(t, diff == "", "the file says (-exported +read):\n%s", diff)
-			got, err := Import(testContext(t), to, read, ImportOptions{})
-			assert.NoError(t, err)
+			got := assert.Value(Import(testContext(t), to, read, ImportOptions{}))(t)
 			assert.That(t, cmp.Equal(got, sum), "imported %+v, exported %+v", got, sum)
 
 			o := openOffline(t, to)
@@ -98,8 +96,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 				case strings.HasPrefix(rest, zk.NodeLocks+"/"), strings.HasPrefix(rest, "/more/deep/"):
 					continue // queues, below
 				case rest == zk.NodeSecret: // open to all clients without an identity
-					marked, err := layout.MarkSecret([]byte(data), true, true)
-					assert.NoError(t, err)
+					marked := assert.Value(layout.MarkSecret([]byte(data), true, true))(t)
 					data = string(marked)
 				case rest == zk.NodeFenceBase:
 					data = fmt.Sprint(a.TokensBelow)
@@ -125,8 +122,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			assert.That(t, !there, "the import's node is still there")
 			// A gateway starts there.
 			to.CreateRoot = false
-			layout, err := layout.Open(testContext(t), to)
-			assert.NoError(t, err)
+			layout := assert.Value(layout.Open(testContext(t), to))(t)
 			assert.That(t, layout.FenceBase == a.TokensBelow && layout.FleetID == string(s.fleet), "the layout is %+v", layout)
 			openSession(t, to, layout)
 		})
@@ -135,8 +131,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 
 func openSession(t testing.TB, cfg zk.Config, layout *layout.Layout) *session.Session {
 	t.Helper()
-	session, err := session.Open(testContext(t), cfg, layout, "gatewayaaaaaa", []byte(`{"address":"10.1.2.3:8080"}`))
-	assert.NoError(t, err)
+	session := assert.Value(session.Open(testContext(t), cfg, layout, "gatewayaaaaaa", []byte(`{"address":"10.1.2.3:8080"}`)))(t)
 	t.Cleanup(func() {
 		_ = session.Close(testContext(t))
 		<-session.Done()
@@ -151,8 +146,7 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 	seen := map[string]bool{}
 	look := func(s *site) {
 		t.Helper()
-		layout, err := layout.Open(testContext(t), s.cfg)
-		assert.NoError(t, err)
+		layout := assert.Value(layout.Open(testContext(t), s.cfg))(t)
 		least := int64(0)
 		given := greatest
 		for path := range tree(t, s.Offline, s.lock("a")) {
@@ -183,10 +177,8 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 		gone := s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("gone"))
 		names, _, err := s.Children(testContext(t), s.lock("gone"))
 		assert.Must(t, err == nil && len(names) == 1 && strings.Contains(names[0], string(gone)), "%v %v", names, err)
-		stat, err := s.Exists(testContext(t), s.lock("gone")+"/"+names[0])
-		assert.NoError(t, err)
-		layout, err := layout.Open(testContext(t), cfg)
-		assert.NoError(t, err)
+		stat := assert.Value(s.Exists(testContext(t), s.lock("gone")+"/"+names[0]))(t)
+		layout := assert.Value(layout.Open(testContext(t), cfg))(t)
 		greatest = max(greatest, layout.FenceBase+stat.Czxid)
 		s.commit(zk.Op{Kind: zk.OpDelete, Path: s.lock("gone") + "/" + names[0], Version: -1}, zk.Op{Kind: zk.OpDelete, Path: s.lock("gone"), Version: -1})
 		a := export(t, cfg)
@@ -279,8 +271,7 @@ func TestAnImportedSecretIsAsExposedAsTheExportedOneWas(t *testing.T) {
 	identity := &zk.DigestAuth{User: "fleet", Password: "one"}
 	open := func(t *testing.T, cfg zk.Config) *layout.Layout {
 		t.Helper()
-		layout, err := layout.Open(testContext(t), cfg)
-		assert.NoError(t, err)
+		layout := assert.Value(layout.Open(testContext(t), cfg))(t)
 		return layout
 	}
 	for name, c := range map[string]struct {

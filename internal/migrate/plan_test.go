@@ -16,10 +16,8 @@ import (
 )
 
 func planned(t rapid.TB, a *Archive, root string, limit int) (*content, []step) {
-	c, err := a.understand(root)
-	assert.NoError(t, err)
-	steps, err := c.plan(root, nil, func(op *zk.Op) int { return len(op.Path) + len(op.Data) }, limit)
-	assert.NoError(t, err)
+	c := assert.Value(a.understand(root))(t)
+	steps := assert.Value(c.plan(root, nil, func(op *zk.Op) int { return len(op.Path) + len(op.Data) }, limit))(t)
 	return c, steps
 }
 

@@ -58,8 +58,7 @@ func (s *site) move() *site {
 
 func (s *site) base() int64 {
 	s.t.Helper()
-	layout, err := layout.Open(testContext(s.t), s.cfg)
-	assert.NoError(s.t, err)
+	layout := assert.Value(layout.Open(testContext(s.t), s.cfg))(s.t)
 	return layout.FenceBase
 }
 

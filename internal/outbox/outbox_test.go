@@ -83,8 +83,7 @@ func newMember(t *testing.T, server *embeddedtest.Server) *member {
 
 func newMemberOf(t *testing.T, server *embeddedtest.Server, room int, hub *events.Hub) *member {
 	t.Helper()
-	addresses, err := webhooks.NewAddresses(true, nil)
-	assert.NoError(t, err)
+	addresses := assert.Value(webhooks.NewAddresses(true, nil))(t)
 	cfg := zk.Config{Servers: []string{server.Addr()}, Root: "/lockkeeper", SessionTimeout: time.Second, PromiseWindow: 2 * time.Second, CreateRoot: true}
 	box := &Box{}
 	m := &member{Manager: manager.New(manager.Options{Store: &term.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box, Events: hub})}
@@ -117,8 +116,7 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 	server := embeddedtest.RunT(t)
 	receiver := newAudience(t)
 	first, second := newMember(t, server), newMember(t, server)
-	sub, err := first.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Locks: "deploy*", Enabled: true})
-	assert.NoError(t, err)
+	sub := assert.Value(first.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Locks: "deploy*", Enabled: true}))(t)
 	first.cycle(t, "deploy-1")
 	second.cycle(t, "deploy-2") // with or without the watch's event
 	second.cycle(t, "other")
@@ -175,8 +173,7 @@ func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsAnEvent(t *testing.T) {
 	receiver.set(true)
 	hub := events.New(events.Options{})
 	m := newMemberOf(t, server, 2, hub)
-	_, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Enabled: true})
-	assert.NoError(t, err)
+	assert.Value(m.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Enabled: true}))(t)
 	for i := range 5 {
 		m.cycle(t, fmt.Sprint("lock-", i)) // fails the test when the release fails
 	}
@@ -211,10 +208,8 @@ func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
 	dead.set(true)
 	hub := events.New(events.Options{})
 	m := newMemberOf(t, server, 10, hub)
-	left, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: dead.URL, Enabled: true})
-	assert.NoError(t, err)
-	_, err = m.hooks.Create(t.Context(), &webhooks.Subscription{URL: well.URL, Enabled: true})
-	assert.NoError(t, err)
+	left := assert.Value(m.hooks.Create(t.Context(), &webhooks.Subscription{URL: dead.URL, Enabled: true}))(t)
+	assert.Value(m.hooks.Create(t.Context(), &webhooks.Subscription{URL: well.URL, Enabled: true}))(t)
 	const ends = 30
 	for i := range ends {
 		lock := fmt.Sprint("lock-", i)

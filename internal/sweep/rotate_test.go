@@ -19,8 +19,7 @@ import (
 
 func (s *site) open() *layout.Layout {
 	s.t.Helper()
-	layout, err := layout.Open(testContext(s.t), s.cfg)
-	assert.NoError(s.t, err)
+	layout := assert.Value(layout.Open(testContext(s.t), s.cfg))(s.t)
 	return layout
 }
 
@@ -38,8 +37,7 @@ func TestARotationReplacesTheKeysAndKeepsTheFleet(t *testing.T) {
 	s := exposed(t)
 	before := s.layout
 	assert.Must(t, before.SecretExposed, "the secret is not said to be exposed")
-	done, err := RotateSecret(testContext(t), s.cfg)
-	assert.NoError(t, err)
+	done := assert.Value(RotateSecret(testContext(t), s.cfg))(t)
 	after := s.open()
 	if after.SecretExposed || after.FleetID != before.FleetID || len(after.Keys) != 1 || string(after.Keys[0].Key) == string(before.Keys[0].Key) {
 		t.Errorf("exposed %v, fleet %s, before %s, %d keys", after.SecretExposed, after.FleetID, before.FleetID, len(after.Keys))
@@ -96,8 +94,7 @@ func TestALayoutThatOthersMayWriteIsNotRotated(t *testing.T) {
 			}()
 			secret, _, err := conn.Get(zk.DefaultRoot + zk.NodeSecret)
 			assert.NoError(t, err)
-			_, err = conn.SetACL(path, acl, -1)
-			assert.NoError(t, err)
+			assert.Value(conn.SetACL(path, acl, -1))(t)
 			s.cfg.Auth = identity
 			_, err = RotateSecret(testContext(t), s.cfg)
 			var fatal *zk.FatalError
@@ -135,8 +132,7 @@ func TestARotationWhoseAnswerWasLostIsRepeated(t *testing.T) {
 			})
 			_, err := RotateSecret(testContext(t), through)
 			wantKind(t, err, KindUnknown, "run it again")
-			_, err = RotateSecret(testContext(t), s.cfg)
-			assert.NoError(t, err)
+			assert.Value(RotateSecret(testContext(t), s.cfg))(t)
 			assert.That(t, !s.open().SecretExposed, "the secret is still said to be exposed")
 		})
 	}

@@ -52,10 +52,8 @@ func newSite(t testing.TB, namespaces map[string]zk.Namespace) *site {
 
 func siteOn(t testing.TB, cfg zk.Config) *site {
 	t.Helper()
-	layout, err := zklayout.Open(testContext(t), cfg)
-	assert.NoError(t, err)
-	o, err := zklayout.OpenOffline(testContext(t), cfg)
-	assert.NoError(t, err)
+	layout := assert.Value(zklayout.Open(testContext(t), cfg))(t)
+	o := assert.Value(zklayout.OpenOffline(testContext(t), cfg))(t)
 	t.Cleanup(o.Close)
 	return &site{Offline: o, t: t, cfg: cfg, layout: layout}
 }
@@ -108,20 +106,16 @@ func (s *site) enqueue(dirs ...string) recipe.LeaseID {
 
 func leaseOf(t testing.TB, fleet string) recipe.LeaseID {
 	t.Helper()
-	gateway, err := recipe.NewGatewayID(rand.Reader)
-	assert.NoError(t, err)
-	id, err := recipe.NewLeaseID(recipe.FleetID(fleet), gateway, rand.Reader)
-	assert.NoError(t, err)
+	gateway := assert.Value(recipe.NewGatewayID(rand.Reader))(t)
+	id := assert.Value(recipe.NewLeaseID(recipe.FleetID(fleet), gateway, rand.Reader))(t)
 	return id
 }
 
 // gateway registers a gateway.
 func (s *site) gateway(address string) *session.Session {
 	s.t.Helper()
-	id, err := recipe.NewGatewayID(rand.Reader)
-	assert.NoError(s.t, err)
-	session, err := session.Open(testContext(s.t), s.cfg, s.layout, string(id), fmt.Appendf(nil, `{"address":%q}`, address))
-	assert.NoError(s.t, err)
+	id := assert.Value(recipe.NewGatewayID(rand.Reader))(s.t)
+	session := assert.Value(session.Open(testContext(s.t), s.cfg, s.layout, string(id), fmt.Appendf(nil, `{"address":%q}`, address)))(s.t)
 	s.t.Cleanup(func() { end(s.t, session) })
 	return session
 }
@@ -199,16 +193,14 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 	}
 	before := everything()
 	var listed []string
-	report, err := s.sweep(Options{DryRun: true, Deleted: func(path string) { listed = append(listed, path) }})
-	assert.NoError(t, err)
+	report := assert.Value(s.sweep(Options{DryRun: true, Deleted: func(path string) { listed = append(listed, path) }}))(t)
 	if after := everything(); !slices.Equal(before, after) {
 		t.Errorf("a dry run changed\n%v into\n%v", before, after)
 	}
 	assert.That(t, s.waited == 0 && report.Transactions == 0, "a dry run waited %v and made %d transactions", s.waited, report.Transactions)
 
 	var order []string
-	real, err := s.sweep(Options{Deleted: func(path string) { order = append(order, path) }})
-	assert.NoError(t, err)
+	real := assert.Value(s.sweep(Options{Deleted: func(path string) { order = append(order, path) }}))(t)
 	assert.That(t, s.waited == zk.DefaultPromiseWindow, "it let %v pass, and a gateway may speak for %v", s.waited, zk.DefaultPromiseWindow)
 	assert.That(t, slices.Equal(slices.Sorted(slices.Values(listed)), slices.Sorted(slices.Values(order))),
 		"the dry run listed\n%v and then went\n%v", listed, order)
@@ -350,8 +342,7 @@ func TestASweepThatLosesAnAnswerGoesOnWhenItIsRunAgain(t *testing.T) {
 				if n > 1 || err != nil { // the first one is the barrier, which is repeated
 					wantKind(t, err, KindUnknown, "run it again")
 				}
-				_, err = direct.sweep(Options{})
-				assert.NoError(t, err)
+				assert.Value(direct.sweep(Options{}))(t)
 				left := slices.Concat(direct.below(direct.lock("deploy")), direct.below(direct.Root()+"/keys"), direct.below(direct.Root()+"/succession"), direct.below(direct.Root()+"/gateways"))
 				assert.That(t, len(left) <= 0, "after %+v there is left: %v", report, left)
 			})
@@ -371,8 +362,7 @@ func TestWhatOthersDoToALeaseMeanwhileIsNoObstacle(t *testing.T) {
 		s.put(paths[2]+"/child", "")
 	}}
 	s.put(s.Root()+"/keys/aaaa", "{}")
-	report, err := s.sweep(opt)
-	assert.NoError(t, err)
+	report := assert.Value(s.sweep(opt))(t)
 	if left := s.below(s.lock("deploy")); len(left) != 2 || !slices.Equal(report.Kept, paths[2:]) || report.Leases != 1 || report.Keys != 0 {
 		t.Errorf("left: %v, report %+v", left, report)
 	}

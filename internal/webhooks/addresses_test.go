@@ -16,8 +16,7 @@ import (
 
 func mustAddresses(t *testing.T, private bool, allow ...string) *Addresses {
 	t.Helper()
-	a, err := NewAddresses(private, allow)
-	assert.NoError(t, err)
+	a := assert.Value(NewAddresses(private, allow))(t)
 	return a
 }
 

@@ -26,8 +26,7 @@ func onTheInternet(netip.AddrPort) bool { return true }
 // resolve makes a name server on loopback this process's, which knows these names and no others. "" as address: the server fails.
 func resolve(t *testing.T, names map[string]string) (server string) {
 	t.Helper()
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	assert.NoError(t, err)
+	conn := assert.Value(net.ListenPacket("udp4", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -112,8 +111,7 @@ func TestTheLogHasTheAddressThatClientsDoNotSee(t *testing.T) {
 
 // No attempt shows what is inside one's own network, also where the operator allows messages to it.
 func TestWhatAnInternalServiceSaysIsNotReadBack(t *testing.T) {
-	banner, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	banner := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer banner.Close()
 	go func() {
 		for {
@@ -125,8 +123,7 @@ func TestWhatAnInternalServiceSaysIsNotReadBack(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	closed := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed.Close()
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "INSIDE page") }))
 	defer plain.Close()
@@ -174,8 +171,7 @@ func TestClientsDoNotSeeTheProxy(t *testing.T) {
 		w.WriteHeader(http.StatusBadGateway)
 		_, _ = io.WriteString(w, "db.corp: 10.1.2.3 refused")
 	}))
-	u, err := url.Parse(proxy.URL)
-	assert.NoError(t, err)
+	u := assert.Value(url.Parse(proxy.URL))(t)
 	s := NewSender(SenderOptions{Addresses: mustAddresses(t, false), Proxy: u})
 	defer s.Close()
 	s.public = onTheInternet

@@ -56,8 +56,7 @@ func verify(secret string, h http.Header, body []byte) bool {
 
 func everywhere(t *testing.T) *Addresses {
 	t.Helper()
-	a, err := NewAddresses(true, nil)
-	assert.NoError(t, err)
+	a := assert.Value(NewAddresses(true, nil))(t)
 	return a
 }
 
@@ -96,8 +95,7 @@ func TestAReceiverCanVerifyWhatItIsSent(t *testing.T) {
 		t.Errorf("body: %s", body)
 	}
 	for _, secret := range []Secret{sub.Secrets[0], old} {
-		hook, err := standardwebhooks.NewWebhook(secret.Value)
-		assert.NoError(t, err)
+		hook := assert.Value(standardwebhooks.NewWebhook(secret.Value))(t)
 		assert.Nil(t, hook.Verify(body, h), "the library says")
 		assert.That(t, verify(secret.Value, h, body), "the specification says no")
 	}
@@ -154,8 +152,7 @@ func TestAnswersAndWhatTheyMean(t *testing.T) {
 }
 
 func TestAReceiverThatHangsIsGivenUp(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	go func() {
 		for {
@@ -189,10 +186,8 @@ func TestAProxyIsUsed(t *testing.T) {
 	var asked atomic.Value
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked.Store(r.URL.String()) }))
 	defer proxy.Close()
-	u, err := url.Parse(proxy.URL)
-	assert.NoError(t, err)
-	public, err := NewAddresses(false, nil)
-	assert.NoError(t, err)
+	u := assert.Value(url.Parse(proxy.URL))(t)
+	public := assert.Value(NewAddresses(false, nil))(t)
 	s := NewSender(SenderOptions{Addresses: public, Proxy: u})
 	defer s.Close()
 	a := s.Send(t.Context(), &Subscription{URL: "http://hooks.example.com/x", Secrets: []Secret{NewSecret()}}, testMessage())

@@ -22,8 +22,7 @@ func TestASubscriptionLivesInZooKeeper(t *testing.T) {
 		assert.That(t, len(list) == 1 && list[0].ID == sub.ID, "where it was made: %+v", list)
 		b.services[1].Refresh() // what the watch does
 		synctest.Wait()
-		other, err := b.services[1].Get(sub.ID)
-		assert.NoError(t, err)
+		other := assert.Value(b.services[1].Get(sub.ID))(t)
 		changed, err := b.services[1].Update(t.Context(), sub.ID, other.Version, func(s *Subscription) error { s.Description = "changed"; return nil })
 		assert.That(t, err == nil && changed.Description == "changed" && changed.Version == other.Version+1, "%+v, %v", changed, err)
 		_, err = b.services[0].Update(t.Context(), sub.ID, other.Version, func(*Subscription) error { return nil })

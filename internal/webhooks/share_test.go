@@ -161,8 +161,7 @@ func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 		b.ends(t, "a-", 5)
 		check("waiting")
 		disable := func(enabled bool) {
-			_, err := b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Enabled = enabled; return nil })
-			assert.NoError(t, err)
+			assert.Value(b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Enabled = enabled; return nil }))(t)
 		}
 		disable(false)
 		time.Sleep(time.Minute)

@@ -75,8 +75,7 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 	e := entry(3, "a", s)
 	e.TraceParent = "x"
 	e.Dead = []Dead{{Notice: 0, Subscription: 0, At: time.UnixMilli(5).UTC(), Attempts: 10, Error: "500"}}
-	got, err := ParseEntry(e.Name, e.Order, e.Data())
-	assert.NoError(t, err)
+	got := assert.Value(ParseEntry(e.Name, e.Order, e.Data()))(t)
 	diff := cmp.Diff(e, got)
 	assert.That(t, diff == "", "%v", diff)
 	for _, damaged := range []string{`{`, `{"v":2}`, `{"v":1,"notices":[{"to":[0]}]}`, `{"v":1,"dead":[{}]}`, `{"v":1,"subscriptions":["a"],"notices":[{"to":[-1]}]}`} {

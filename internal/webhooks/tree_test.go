@@ -203,8 +203,7 @@ func (b *bench) end(t *testing.T, i int, lease, lock string) *Entry {
 
 func (b *bench) subscribe(t *testing.T, i int, locks string) *Subscription {
 	t.Helper()
-	sub, err := b.services[i].Create(t.Context(), &Subscription{URL: "https://example.com/hook", Locks: locks, Enabled: true})
-	assert.NoError(t, err)
+	sub := assert.Value(b.services[i].Create(t.Context(), &Subscription{URL: "https://example.com/hook", Locks: locks, Enabled: true}))(t)
 	return sub
 }
 

@@ -34,8 +34,7 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	for name, contentType := range want {
 		r := get(t, http.MethodGet, urls[name])
 		body, _ := io.ReadAll(r.Body)
-		onDisk, err := os.ReadFile(filepath.FromSlash(name))
-		assert.NoError(t, err)
+		onDisk := assert.Value(os.ReadFile(filepath.FromSlash(name)))(t)
 		assert.That(t, r.StatusCode == http.StatusOK && string(body) == string(onDisk),
 			"%s: status %d, %d bytes, want 200 and %d bytes", urls[name], r.StatusCode, len(body), len(onDisk))
 		assert.Equal(t, r.Header.Get("Content-Type"), contentType, "%s: content type", name)
@@ -81,17 +80,14 @@ func TestAnyChangeOfAnyFileChangesEveryURL(t *testing.T) {
 }
 
 func TestVendoredFilesAreWhatTheReadmeSays(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	assert.NoError(t, err)
+	readme := assert.Value(os.ReadFile("README.md"))(t)
 	listed := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(vendor/[^`]+)` .*`([0-9a-f]{64})` \\|$").FindAllStringSubmatch(string(readme), -1) {
 		listed[m[1]] = m[2]
 	}
-	entries, err := filepath.Glob("vendor/*")
-	assert.NoError(t, err)
+	entries := assert.Value(filepath.Glob("vendor/*"))(t)
 	for _, name := range entries {
-		content, err := os.ReadFile(name)
-		assert.NoError(t, err)
+		content := assert.Value(os.ReadFile(name))(t)
 		sum := sha256.Sum256(content)
 		if got := hex.EncodeToString(sum[:]); got != listed[filepath.ToSlash(name)] {
 			t.Errorf("%s: sha256 %s, README.md says %q", name, got, listed[filepath.ToSlash(name)])
@@ -107,15 +103,13 @@ func TestVendoredFilesAreWhatTheReadmeSays(t *testing.T) {
 // page would stand still.
 func TestOurScriptsNeedNoEval(t *testing.T) {
 	for _, name := range []string{"actions.js", "app.js", "queue.js", "theme.js"} {
-		content, err := os.ReadFile(name)
-		assert.NoError(t, err)
+		content := assert.Value(os.ReadFile(name))(t)
 		found := regexp.MustCompile(`\beval\(|new Function|innerHTML|insertAdjacentHTML|document\.write|https?://`).FindString(string(content))
 		assert.Equal(t, found, "", "%s has", name)
 	}
 }
 
 func TestStylesAskNoOtherHost(t *testing.T) {
-	content, err := os.ReadFile("app.css")
-	assert.NoError(t, err)
+	content := assert.Value(os.ReadFile("app.css"))(t)
 	assert.Equal(t, regexp.MustCompile(`url\(|@import|https?:|//`).FindString(string(content)), "", "app.css has")
 }

@@ -74,8 +74,7 @@ func run[T any](b *browser, action chromedp.Action[T]) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	v, err := chromedp.Run(ctx, action)
-	assert.NoError(b.t, err)
+	v := assert.Value(chromedp.Run(ctx, action))(b.t)
 	return v
 }
 

@@ -23,8 +23,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // parse is a whole page as a browser sees it.
 func parse(t *testing.T, page string) *html.Node {
 	t.Helper()
-	root, err := html.Parse(strings.NewReader(page))
-	assert.NoError(t, err)
+	root := assert.Value(html.Parse(strings.NewReader(page)))(t)
 	return root
 }
 
@@ -60,8 +59,7 @@ func text(n *html.Node) string {
 func TestEveryFragmentIsOneElementThatIsMorphedIntoTheOneWithItsID(t *testing.T) {
 	for id, c := range fragments(noon) {
 		body := &html.Node{Type: html.ElementNode, Data: "body", DataAtom: atom.Body}
-		nodes, err := html.ParseFragment(strings.NewReader(render(c)), body)
-		assert.NoError(t, err)
+		nodes := assert.Value(html.ParseFragment(strings.NewReader(render(c)), body))(t)
 		if len(nodes) != 1 || nodes[0].Type != html.ElementNode {
 			t.Errorf("%s: %d nodes at the top, want one element", id, len(nodes))
 			continue

@@ -56,8 +56,7 @@ func lockWith(d *recipe.Naming, names ...string) *queue {
 // readPage is what docs/operate/interop.md has in its tables with that title of the first column: rows of cells without backquotes,
 // the titles first.
 func readPage(t *testing.T, title string) (rows [][]string) {
-	page, err := os.ReadFile("../../../docs/operate/interop.md")
-	assert.NoError(t, err)
+	page := assert.Value(os.ReadFile("../../../docs/operate/interop.md"))(t)
 	inside := false
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(strings.ReplaceAll(line, "`", "")), "|"), "|")
@@ -119,8 +118,7 @@ func hazardKey(code string, programs []string) string {
 // Only what may be another program's with the same names is a hazard beside that.
 func TestLeasesThatAProgramIgnoresAreAHazardWhileBothAreThere(t *testing.T) {
 	for _, name := range []string{"native", "curator-rw", "kazoo", "all", "custom exclusive={id}-W- shared={id}-R-"} {
-		d, err := recipe.ParseNaming(name)
-		assert.NoError(t, err)
+		d := assert.Value(recipe.ParseNaming(name))(t)
 		for _, mode := range []recipe.Mode{recipe.Exclusive, recipe.Shared} {
 			ours := namesOf(d, mode)
 			for f := unknownFamily + 1; f < families; f++ {
@@ -220,8 +218,7 @@ func TestEveryHazardIsInTheCatalogueOnce(t *testing.T) {
 
 // Where a program waits for exclusive leases and not for shared ones, the hazard says so; with both there it stays that one.
 func TestAProgramThatIgnoresSharedLeasesAloneIsSuchAHazard(t *testing.T) {
-	d, err := recipe.ParseNaming("custom exclusive={id}-lock- shared={id}-R-")
-	assert.NoError(t, err)
+	d := assert.Value(recipe.ParseNaming("custom exclusive={id}-lock- shared={id}-R-"))(t)
 	for _, ours := range [][]string{namesOf(d, recipe.Shared), append(namesOf(d, recipe.Shared), namesOf(d, recipe.Exclusive)...)} {
 		q := lockOfOurs(d, ours, mutexFamily.prefix()+"0000000009")
 		if list := q.addHazards(); len(list) != 1 || list[0].Code != locks.HazardIgnoresLeases || !strings.Contains(list[0].Detail, "does not wait for shared leases") {
@@ -231,7 +228,6 @@ func TestAProgramThatIgnoresSharedLeasesAloneIsSuchAHazard(t *testing.T) {
 }
 
 func native(t *testing.T) *recipe.Naming {
-	n, err := recipe.ParseNaming("native")
-	assert.NoError(t, err)
+	n := assert.Value(recipe.ParseNaming("native"))(t)
 	return n
 }

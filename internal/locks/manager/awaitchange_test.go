@@ -20,8 +20,7 @@ func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
 		}
 		begin := func(l locks.Lease) <-chan told {
 			answer, sent := make(chan told, 1), time.Now()
-			_, err := g.heartbeat(l)
-			assert.NoError(t, err, "heartbeat")
+			assert.Value(g.heartbeat(l))(t, "heartbeat")
 			go func() {
 				beat, err := g.m.AwaitChange(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
 				answer <- told{beat, err, time.Since(sent)}
@@ -62,14 +61,12 @@ func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
 		assert.That(t, a.err == nil && a.beat.Waiters == 1, "a waiter: %+v", a)
 		waits = begin(l)
 		none(waits) // it has been told
-		_, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: "please"})
-		assert.NoError(t, err, "revoke")
+		assert.Value(g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: "please"}))(t, "revoke")
 		a = one(waits)
 		assert.That(t, a.err == nil && a.beat.Revoke != nil && a.beat.Revoke.Reason == "please", "a revocation: %+v", a)
 		waits = begin(l)
 		none(waits)
-		_, err = g.m.Withdraw(t.Context(), locks.WithdrawRequest{Lock: "deploy"})
-		assert.NoError(t, err, "withdraw")
+		assert.Value(g.m.Withdraw(t.Context(), locks.WithdrawRequest{Lock: "deploy"}))(t, "withdraw")
 		a = one(waits)
 		assert.That(t, a.err == nil && a.beat.Revoke == nil, "no revocation any more: %+v", a)
 
@@ -77,8 +74,7 @@ func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
 		none(granted)
 		waits = begin(l)
 		none(waits)
-		err = g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Reason: "stuck"})
-		assert.NoError(t, err, "break")
+		assert.NoError(t, g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Reason: "stuck"}), "break")
 		e := wantCode(t, one(waits).err, locks.CodeEnded)
 		assert.That(t, e.Reason == locks.ReasonRevoked, "broken: %+v", e)
 		a = one(granted)

@@ -358,8 +358,7 @@ func TestManyIdleLocksAreSweptQuickly(t *testing.T) {
 		g := s.gateway(t)
 		const count = 4000
 		for i := range count {
-			l, err := g.acquire(onLock(fmt.Sprint("once-", i)))
-			assert.NoError(t, err)
+			l := assert.Value(g.acquire(onLock(fmt.Sprint("once-", i))))(t)
 			assert.NoError(t, g.release(l))
 		}
 		time.Sleep(idleLock + 50*time.Second)
@@ -388,8 +387,7 @@ func TestASweepWaitsForWhatItHasAskedFor(t *testing.T) {
 		g := s.gateway(t)
 		const count = 1000
 		for i := range count {
-			l, err := g.acquire(onLock(fmt.Sprint("once-", i)))
-			assert.NoError(t, err)
+			l := assert.Value(g.acquire(onLock(fmt.Sprint("once-", i))))(t)
 			assert.NoError(t, g.release(l))
 		}
 		asked := 0

@@ -34,8 +34,7 @@ func (g *gate) patient() <-chan time.Time {
 func (g *gate) lockState(lock string) locks.Lock {
 	g.t.Helper()
 	synctest.Wait()
-	q, err := g.m.Lock(g.t.Context(), locks.LockRequest{Lock: lock})
-	assert.NoError(g.t, err)
+	q := assert.Value(g.m.Lock(g.t.Context(), locks.LockRequest{Lock: lock}))(g.t)
 	return q
 }
 
@@ -468,8 +467,7 @@ func TestADestroyedLockKeepsNoPlace(t *testing.T) {
 			l := g.mustHold(delaying(""))
 			time.Sleep(11 * time.Second)
 			assert.MustEqual(t, g.lockState("deploy").State, locks.LockDelayed)
-			_, err := by.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "enough"})
-			assert.NoError(t, err)
+			assert.Value(by.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "enough"}))(t)
 			for _, gate := range []*gate{g, other} {
 				assert.Equal(t, gate.lockState("deploy").State, locks.LockFree)
 			}

@@ -75,8 +75,7 @@ func TestTwentyThousandContendersAreDestroyedAndOthersGoOn(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() bool {
 		return m.Info(t.Context()).Contenders == contenders && watching.Info(t.Context()).Contenders == contenders
 	}, "all stand in line")
-	other, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: "other", TTL: time.Minute})
-	assert.NoError(t, err)
+	other := assert.Value(m.Acquire(t.Context(), locks.AcquireRequest{Lock: "other", TTL: time.Minute}))(t)
 	largest.Store(0)
 	done := make(chan struct{})
 	var others sync.WaitGroup

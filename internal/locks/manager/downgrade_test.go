@@ -32,8 +32,7 @@ func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 				writers := []*pending{one.begin(write), two.begin(write)}
 				assert.Must(t, !writers[0].passed() && !reader.passed(), "granted beside an exclusive lease")
 				for range 2 { // repeated: the lease as it is
-					v, err := one.downgrade(l)
-					assert.NoError(t, err)
+					v := assert.Value(one.downgrade(l))(t)
 					assert.That(t, v.FencingToken == l.FencingToken && v.State == locks.Held && v.Owner == "me" && v.Metadata == "m",
 						"%+v", v)
 					mode := v.Mode
@@ -46,8 +45,7 @@ func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 				assert.That(t, reader.lease.FencingToken > l.FencingToken, "tokens fall")
 				assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside readers")
 				checkAll(t, s, one, two)
-				_, err := one.heartbeat(l)
-				assert.NoError(t, err)
+				assert.Value(one.heartbeat(l))(t)
 				two.mustRelease(reader.lease)
 				assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside the downgraded lease")
 				one.mustRelease(l)
@@ -86,12 +84,10 @@ func TestADowngradeOutlivesItsGateway(t *testing.T) {
 		l := one.mustHold(deploy())
 		writer := two.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: locks.WaitForever})
 		writer.passed()
-		_, err := one.downgrade(l)
-		assert.NoError(t, err)
+		assert.Value(one.downgrade(l))(t)
 		one.crash()
 		time.Sleep(11 * time.Second)
-		_, err = two.heartbeat(l)
-		assert.NoError(t, err)
+		assert.Value(two.heartbeat(l))(t)
 		v := two.look(l)
 		assert.That(t, v.Mode == locks.Shared && v.FencingToken == l.FencingToken, "%+v", v)
 		assert.Must(t, !writer.passed(), "a writer beside it")
@@ -140,10 +136,8 @@ func TestADowngradeWhoseAnswerIsLost(t *testing.T) {
 					}
 					<-done
 					time.Sleep(5 * time.Second)
-					_, err := g.downgrade(l)
-					assert.NoError(t, err)
-					_, err = g.heartbeat(l)
-					assert.NoError(t, err)
+					assert.Value(g.downgrade(l))(t)
+					assert.Value(g.heartbeat(l))(t)
 					g.mustHold(locks.AcquireRequest{Lock: "a", Mode: locks.Shared})
 					checkAll(t, s, g)
 					g.mustRelease(l)

@@ -24,8 +24,7 @@ func TestWhatZkCliDoesIsTold(t *testing.T) {
 	hub := events.New(events.Options{})
 	cfg := zk.Config{Servers: strings.Split(addr, ","), Chroot: chroot, Root: "/lockkeeper", SessionTimeout: 4 * time.Second, CreateRoot: true}
 	m := runOnZooKeeper(t, Options{Store: &term.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Events: hub})
-	res, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
-	assert.NoError(t, err)
+	res := assert.Value(m.Acquire(t.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"}))(t)
 	const foreign = "/lockkeeper/locks/deploy/x-72057594037927936-0000000001"
 	if out, err := zkreal.CLI(addr, "create -s "+chroot+"/lockkeeper/locks/deploy/x-72057594037927936-",
 		"delete "+chroot+res.Lease.Znode, "delete "+chroot+foreign); err != nil {

@@ -103,8 +103,7 @@ type fakeNode struct {
 const fakeWindow = 10 * time.Second
 
 func newFakeStore(t testing.TB) *fakeStore {
-	fleet, err := recipe.NewFleetID(zeroes{})
-	assert.NoError(t, err)
+	fleet := assert.Value(recipe.NewFleetID(zeroes{}))(t)
 	s := &fakeStore{t: t, clock: &jumpClock{Clock: zk.NewGoClock()}, nodes: map[string]*fakeNode{}, sessions: map[string]*fakeSession{}, zxid: 1000,
 		layout: &layout.Layout{FleetID: string(fleet), Keys: []layout.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}},
 			PromiseWindow: fakeWindow, LargestWindow: fakeWindow, Namespaces: map[string]zk.Namespace{"default": {Root: "/lockkeeper/locks"}}}}

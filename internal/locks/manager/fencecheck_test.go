@@ -351,8 +351,7 @@ func TestATokenOfSeveralLocksIsCurrentInNoneOfThemOnceItHasEnded(t *testing.T) {
 		ask := func(g *gate) map[string]bool {
 			current := map[string]bool{}
 			for _, lock := range []string{"b", "a"} {
-				f, err := g.m.Fence(t.Context(), locks.FenceRequest{Lock: lock, Token: l.FencingToken})
-				assert.NoError(t, err)
+				f := assert.Value(g.m.Fence(t.Context(), locks.FenceRequest{Lock: lock, Token: l.FencingToken}))(t)
 				current[lock] = f.Current
 			}
 			return current

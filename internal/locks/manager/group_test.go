@@ -59,8 +59,7 @@ func TestAGroupIsGrantedWhenItIsFirstInAllItsQueues(t *testing.T) {
 		}
 		checkAll(t, s, g)
 		assert.Must(t, !next.passed(), "b was granted twice")
-		_, err := g.heartbeat(l)
-		assert.NoError(t, err)
+		assert.Value(g.heartbeat(l))(t)
 		writes := len(s.writes)
 		g.mustRelease(l)
 		assert.That(t, len(s.writes) == writes+1, "released in %d transactions", len(s.writes)-writes)
@@ -156,10 +155,8 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 		one.crash()
 		time.Sleep(11 * time.Second)
 		for range 3 {
-			_, err := two.heartbeat(l)
-			assert.NoError(t, err)
-			_, err = two.heartbeat(ticket)
-			assert.NoError(t, err)
+			assert.Value(two.heartbeat(l))(t)
+			assert.Value(two.heartbeat(ticket))(t)
 			v := two.look(l)
 			assert.That(t, v.FencingToken == l.FencingToken && v.Owner == "me" && fmt.Sprint(v.Locks) == fmt.Sprint(l.Locks),
 				"%+v\nwas %+v", v, l)
@@ -329,8 +326,7 @@ func TestTheLargestGroupFitsATransaction(t *testing.T) {
 			req.Group = append(req.Group, locks.Want{Lock: strings.Repeat("x", 198) + fmt.Sprintf("%02d", i)})
 		}
 		l := g.mustHold(req)
-		_, err := g.downgrade(l)
-		assert.NoError(t, err)
+		assert.Value(g.downgrade(l))(t)
 		g.mustRelease(l)
 		for _, w := range s.writes {
 			size := 0
@@ -351,8 +347,7 @@ func TestAGroupThatWaitsHoldsNothing(t *testing.T) {
 		p := gates[0].begin(both(locks.WaitForever))
 		p.passed()
 		for _, g := range gates {
-			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "a"})
-			assert.NoError(t, err)
+			v := assert.Value(g.m.Lock(t.Context(), locks.LockRequest{Lock: "a"}))(t)
 			if v.State != locks.LockQueued || len(v.Holders) != 0 || v.QueueLength != 1 || len(v.Waiters) != 1 || v.Waiters[0].Position != 1 ||
 				!slices.Equal(v.Waiters[0].Group, []string{"b"}) {
 				t.Errorf("%+v", v)

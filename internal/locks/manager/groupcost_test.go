@@ -93,8 +93,7 @@ func TestGroupsThatWaitAreAskedOnceForAnEvent(t *testing.T) {
 		wantAtMost(t, "an event, at another gateway", asked, groups, 6)
 		asked = two.questions(func() {
 			for range 2 {
-				_, err := two.m.Locks(t.Context(), locks.LockFilter{Limit: locks.MaxPage})
-				assert.NoError(t, err)
+				assert.Value(two.m.Locks(t.Context(), locks.LockFilter{Limit: locks.MaxPage}))(t)
 			}
 		})
 		wantAtMost(t, "two lists", asked, groups*groupWidth, 6)

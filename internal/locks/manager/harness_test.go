@@ -114,8 +114,7 @@ func (g *gate) acquire(req locks.AcquireRequest) (locks.Lease, error) {
 // next meets what the test is about, and not what follows from the answer before it.
 func (g *gate) mustAcquire(req locks.AcquireRequest) locks.Lease {
 	g.t.Helper()
-	l, err := g.acquire(req)
-	assert.NoError(g.t, err, "acquire %+v", req)
+	l := assert.Value(g.acquire(req))(g.t, "acquire %+v", req)
 	synctest.Wait()
 	return l
 }
@@ -143,8 +142,7 @@ func (g *gate) mustRelease(l locks.Lease) {
 
 func (g *gate) look(l locks.Lease) locks.Lease {
 	g.t.Helper()
-	v, err := g.m.Lease(g.t.Context(), locks.LeaseRequest{ID: l.ID})
-	assert.NoError(g.t, err, "look at %s", l.ID)
+	v := assert.Value(g.m.Lease(g.t.Context(), locks.LeaseRequest{ID: l.ID}))(g.t, "look at %s", l.ID)
 	return v
 }
 

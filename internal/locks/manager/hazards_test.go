@@ -33,8 +33,7 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 			t.Helper()
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
-			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-			assert.NoError(t, err)
+			v := assert.Value(g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}))(t)
 			var got []string
 			codes := map[locks.HazardCode]bool{}
 			for _, h := range v.Hazards {

@@ -23,8 +23,7 @@ func (g *gate) addHold(l locks.Lease, hold string) (locks.Lease, error) {
 
 func (g *gate) mustAddHold(l locks.Lease, hold string) locks.Lease {
 	g.t.Helper()
-	v, err := g.addHold(l, hold)
-	assert.NoError(g.t, err, "hold %s", hold)
+	v := assert.Value(g.addHold(l, hold))(g.t, "hold %s", hold)
 	synctest.Wait()
 	return v
 }

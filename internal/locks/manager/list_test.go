@@ -61,8 +61,7 @@ func (l *listed) set(name string, state locks.LockState) {
 func (l *listed) all(t assert.T, f locks.LockFilter) []string {
 	var names []string
 	for {
-		page, err := l.m.Locks(context.Background(), f)
-		assert.NoError(t, err, "%+v", f)
+		page := assert.Value(l.m.Locks(context.Background(), f))(t, "%+v", f)
 		for _, lock := range page.Items {
 			names = append(names, lock.Name)
 		}

@@ -33,8 +33,7 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 	}
 	add := func(path, data string, flags int32) string {
 		t.Helper()
-		made, err := conn.Create(chroot+path, []byte(data), flags, world)
-		assert.NoError(t, err, "creating %s", path)
+		made := assert.Value(conn.Create(chroot+path, []byte(data), flags, world))(t, "creating %s", path)
 		return made
 	}
 	python := func() locks.NamespaceInfo {

@@ -39,8 +39,7 @@ func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
 		}
 		look := func() locks.Lock {
 			t.Helper()
-			q, err := old.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Limit: 10})
-			assert.NoError(t, err)
+			q := assert.Value(old.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Limit: 10}))(t)
 			return q
 		}
 		if q := look(); len(q.Holders) != 1 || !strings.HasSuffix(q.Holders[0].Znode, name) || q.State != locks.LockHeld || q.Holders[0].Foreign != nil {

@@ -39,8 +39,7 @@ func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherHandEndsTheLease(t *testing
 				time.Sleep(5 * time.Second)
 			}
 			synctest.Wait()
-			_, err := g.heartbeat(l)
-			assert.NoError(t, err, "%s is lost", lost)
+			assert.Value(g.heartbeat(l))(t, "%s is lost", lost)
 			s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
 			synctest.Wait()
 			if gone := g.outbox.gone; len(gone) != 1 || gone[0].LeaseID != l.ID || gone[0].Reason != locks.ReasonRemoved || gone[0].Notify != someURL {

@@ -354,8 +354,7 @@ func TestARecordKeepsWhatALaterReleaseHasWritten(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		for range 2 {
 			metadata := "changed" + time.Now().String()
-			_, err := other.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata})
-			assert.NoError(t, err)
+			assert.Value(other.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata}))(t)
 			var r struct {
 				Later    json.RawMessage `json:"later"`
 				Metadata string          `json:"metadata"`

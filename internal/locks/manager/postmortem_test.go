@@ -21,8 +21,7 @@ func (g *gate) postmortem(l locks.Lease) (locks.Postmortem, error) {
 
 func (g *gate) mustPostmortem(l locks.Lease) locks.Postmortem {
 	g.t.Helper()
-	p, err := g.postmortem(l)
-	assert.NoError(g.t, err, "postmortem")
+	p := assert.Value(g.postmortem(l))(g.t, "postmortem")
 	return p
 }
 

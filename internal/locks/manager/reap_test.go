@@ -17,8 +17,7 @@ import (
 func (g *gate) mustReap(req locks.ReapRequest) locks.ReapAnswer {
 	g.t.Helper()
 	req.Lock = "deploy"
-	answer, err := g.m.Reap(g.t.Context(), req)
-	assert.NoError(g.t, err, "reap")
+	answer := assert.Value(g.m.Reap(g.t.Context(), req))(g.t, "reap")
 	synctest.Wait()
 	return answer
 }

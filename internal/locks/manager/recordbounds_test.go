@@ -63,8 +63,7 @@ func TestWhatAnswersSayOfOtherContendersIsBounded(t *testing.T) {
 			s.otherLease(t, "deploy", recipe.Exclusive, hostile(200<<10))
 			s.otherLease(t, "deploy", recipe.Exclusive, `{"v":1,"ttl_ms":1000,"closed":{"reason":"`+strings.Repeat("`", 100<<10)+`"}}`)
 		}
-		lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Limit: locks.MaxPage})
-		assert.NoError(t, err)
+		lock := assert.Value(g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Limit: locks.MaxPage}))(t)
 		list := append(lock.Holders, lock.Waiters...)
 		assert.Must(t, len(list) == 3*each, "%d contenders", len(list))
 		told := 0

@@ -113,8 +113,7 @@ func TestAHolderWhoseContenderIsReadLateIsNotUnclaimed(t *testing.T) {
 		assert.Must(t, reads.Load() != 0, "not taken over")
 		two.wantState(l, locks.Held, "")
 		time.Sleep(20 * time.Minute)
-		_, err := two.heartbeat(l)
-		assert.NoError(t, err, "a lease of an hour ended after 20 minutes")
+		assert.Value(two.heartbeat(l))(t, "a lease of an hour ended after 20 minutes")
 	})
 }
 
@@ -139,8 +138,7 @@ func TestASuccessionWhoseReadWasLostIsReadAgain(t *testing.T) {
 		h.hooks.Store(&hooks{})
 		two.w.reconnect()
 		time.Sleep(5 * time.Second)
-		_, err := two.heartbeat(l)
-		assert.NoError(t, err, "never adopted")
+		assert.Value(two.heartbeat(l))(t, "never adopted")
 	})
 }
 
@@ -153,8 +151,7 @@ func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		beat := func(ttl time.Duration) {
 			t.Helper()
-			_, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, ttl)
-			assert.NoError(t, err)
+			assert.Value(g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, ttl))(t)
 		}
 		time.Sleep(time.Second)
 		beat(5 * time.Second)
@@ -484,7 +481,6 @@ func TestASessionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 			t.Fatalf("the gateway ended: %v", err)
 		default:
 		}
-		_, err := g.heartbeat(l)
-		assert.NoError(t, err)
+		assert.Value(g.heartbeat(l))(t)
 	})
 }

@@ -62,11 +62,9 @@ func TestAskingChangesNothingElseInARecord(t *testing.T) {
 func (s *fakeStore) otherLease(t *testing.T, lock string, mode recipe.Mode, data string) string {
 	t.Helper()
 	const other = "/lockkeeper/gateways/"
-	id, err := recipe.NewGatewayID(rand.Reader)
-	assert.NoError(t, err)
+	id := assert.Value(recipe.NewGatewayID(rand.Reader))(t)
 	fleet, _ := recipe.ParseFleetID(s.layout.FleetID)
-	lease, err := recipe.NewLeaseID(fleet, id, rand.Reader)
-	assert.NoError(t, err)
+	lease := assert.Value(recipe.NewLeaseID(fleet, id, rand.Reader))(t)
 	s.foreign(zk.Op{Kind: zk.OpCreate, Path: other + string(id)})
 	c := recipe.Contender{LeaseID: lease, Mode: mode}
 	_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock + "/" + c.Prefix(), Sequential: true, Data: []byte(data)})
@@ -132,8 +130,7 @@ func TestARevocationBehindAnOwnWriteIsFound(t *testing.T) {
 				time.Sleep(100 * time.Millisecond) // its event comes before this write's answer
 			}
 		}})
-		_, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Hour)
-		assert.NoError(t, err)
+		assert.Value(one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Hour))(t)
 		asked := one.asked(l)
 		assert.That(t, once.Load() && asked.Reason == "why" && asked.Forced, "its holder is told %+v", asked)
 	})

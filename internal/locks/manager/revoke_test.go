@@ -20,8 +20,7 @@ func (g *gate) revoke(reason string, force time.Duration) (locks.RevokeAnswer, e
 
 func (g *gate) mustRevoke(reason string, force time.Duration) locks.RevokeAnswer {
 	g.t.Helper()
-	answer, err := g.revoke(reason, force)
-	assert.NoError(g.t, err, "revoke")
+	answer := assert.Value(g.revoke(reason, force))(g.t, "revoke")
 	synctest.Wait()
 	return answer
 }
@@ -39,8 +38,7 @@ func (g *gate) asksNone(words string) *locks.Error {
 // asked is what the holder of a lease is told with its heartbeat.
 func (g *gate) asked(l locks.Lease) locks.Revocation {
 	g.t.Helper()
-	h, err := g.heartbeat(l)
-	assert.NoError(g.t, err, "heartbeat")
+	h := assert.Value(g.heartbeat(l))(g.t, "heartbeat")
 	if h.Revoke == nil {
 		return locks.Revocation{}
 	}
@@ -54,8 +52,7 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
 			seen := one.look(l)
 			assert.MustEqual(t, one.asked(l), locks.Revocation{}, "no administrator has asked, and its holder is told")
-			lock, err := one.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-			assert.NoError(t, err)
+			lock := assert.Value(one.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}))(t)
 			polled := make(chan *locks.Revocation, 2)
 			go func() {
 				v, _ := one.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Wait: time.Minute, Since: seen.Rev})

@@ -64,10 +64,8 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 			route, ok := two.m.RouteOf(invented)
 			assert.That(t, !ok, "%q is routed to %+v", invented, route)
 		}
-		stranger, err := recipe.NewGatewayID(rand.Reader)
-		assert.NoError(t, err)
-		nobody, err := recipe.NewLeaseID(two.m.fleet.id, stranger, rand.Reader)
-		assert.NoError(t, err)
+		stranger := assert.Value(recipe.NewGatewayID(rand.Reader))(t)
+		nobody := assert.Value(recipe.NewLeaseID(two.m.fleet.id, stranger, rand.Reader))(t)
 		route, ok = two.m.RouteOf(string(nobody))
 		assert.That(t, !ok, "a lease that was invented is routed to %+v", route)
 	})

@@ -42,8 +42,7 @@ func TestAFencingTokenKeepsItsValueThroughWritesAndTakeovers(t *testing.T) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		want := int64(1<<40) + s.node(l.Znode).stat.Czxid
 		assert.Must(t, l.FencingToken == want, "token %d, want %d", l.FencingToken, want)
-		_, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
-		assert.NoError(t, err)
+		assert.Value(one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute))(t)
 		one.crash()
 		time.Sleep(12 * time.Second)
 		beat, err := two.heartbeat(l)
@@ -66,8 +65,7 @@ func TestLeasesBelongToTheEndOfTheChain(t *testing.T) {
 		two := s.gateway(t)
 		one.crash()
 		time.Sleep(12 * time.Second)
-		_, err := two.heartbeat(l)
-		assert.NoError(t, err)
+		assert.Value(two.heartbeat(l))(t)
 		three := s.gateway(t)
 		time.Sleep(2 * time.Minute)
 		two.crash()
@@ -94,8 +92,7 @@ func TestAGatewayWithoutLeasesIsNotSucceeded(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		id, err := recipe.NewGatewayID(rand.Reader)
 		assert.NoError(t, err)
-		invented, err := recipe.NewLeaseID(two.m.fleet.id, id, rand.Reader)
-		assert.NoError(t, err)
+		invented := assert.Value(recipe.NewLeaseID(two.m.fleet.id, id, rand.Reader))(t)
 		_, err = two.m.Lease(t.Context(), locks.LeaseRequest{ID: string(invented)})
 		wantCode(t, err, locks.CodeNotFound)
 		time.Sleep(5 * time.Second)
@@ -199,8 +196,7 @@ func TestALateWakeExpiresNothingBeforeHeartbeatsAreHeard(t *testing.T) {
 		s.clock.(*jumpClock).jump(5 * time.Second)
 		assert.Must(t, g.m.Trusted(), "the fence is closed: that is another test")
 		time.Sleep(time.Second)
-		_, err := g.heartbeat(l)
-		assert.NoError(t, err)
+		assert.Value(g.heartbeat(l))(t)
 	})
 }
 
@@ -219,8 +215,7 @@ func TestNothingExpiresDuringAHandover(t *testing.T) {
 		s.set(func() { s.loseReply = nil })
 		assert.Must(t, s.node(l.Znode).stat.Czxid != 0, "expired while its heartbeats were refused")
 		time.Sleep(2 * time.Second)
-		_, err := two.heartbeat(l)
-		assert.NoError(t, err)
+		assert.Value(two.heartbeat(l))(t)
 	})
 }
 
@@ -250,8 +245,7 @@ func TestAContenderOfOursThatNobodyKnowsIsEnded(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		g := s.gateway(t)
 		g.mustRelease(g.mustHold(deploy()))
-		id, err := recipe.NewLeaseID(g.m.fleet.id, recipe.GatewayID(g.session().ID()), rand.Reader)
-		assert.NoError(t, err)
+		id := assert.Value(recipe.NewLeaseID(g.m.fleet.id, recipe.GatewayID(g.session().ID()), rand.Reader))(t)
 		name := recipe.Contender{LeaseID: id, Mode: recipe.Exclusive}
 		s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + name.Prefix(),
 			Data: []byte(`{"v":1,"ttl_ms":86400000}`)})

@@ -40,8 +40,7 @@ func (g *gate) remove() error { return g.m.Remove(g.t.Context(), locks.Anonymous
 
 func (g *gate) lock() locks.Lock {
 	g.t.Helper()
-	lock, err := g.m.Lock(g.t.Context(), locks.LockRequest{Lock: "deploy", Consistent: true})
-	assert.NoError(g.t, err)
+	lock := assert.Value(g.m.Lock(g.t.Context(), locks.LockRequest{Lock: "deploy", Consistent: true}))(g.t)
 	return lock
 }
 
@@ -149,8 +148,7 @@ func TestALoweredLimitTakesNoPermitBackAlsoAfterATakeover(t *testing.T) {
 		two.crash()
 		for range 90 {
 			time.Sleep(time.Second)
-			_, err := one.heartbeat(c)
-			assert.NoError(t, err)
+			assert.Value(one.heartbeat(c))(t)
 		}
 		one.wantState(a, locks.Held, "")
 		one.wantState(b, locks.Held, "")

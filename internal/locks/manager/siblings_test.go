@@ -52,8 +52,7 @@ func (g *gate) refused(lock string, code locks.Code) (e *locks.Error) {
 
 func (g *gate) listed(state locks.LockState) (names []string) {
 	g.t.Helper()
-	page, err := g.m.Locks(g.t.Context(), locks.LockFilter{State: state})
-	assert.NoError(g.t, err)
+	page := assert.Value(g.m.Locks(g.t.Context(), locks.LockFilter{State: state}))(g.t)
 	for _, l := range page.Items {
 		names = append(names, l.Name)
 	}

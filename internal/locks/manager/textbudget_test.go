@@ -18,8 +18,7 @@ const largest = maxText + maxText/4
 // fits demands that an answer is not larger than it may be.
 func fits(t *testing.T, what string, answer any) {
 	t.Helper()
-	encoded, err := json.Marshal(answer)
-	assert.NoError(t, err)
+	encoded := assert.Value(json.Marshal(answer))(t)
 	assert.That(t, len(encoded) <= 2*largest, "%s has %d bytes", what, len(encoded))
 }
 
@@ -46,8 +45,7 @@ func TestAListOfLocksIsBoundedByItsText(t *testing.T) {
 		}
 		var names []string
 		for cursor, pages := "", 0; ; pages++ {
-			page, err := g.m.Locks(t.Context(), locks.LockFilter{Limit: locks.MaxPage, Cursor: cursor})
-			assert.NoError(t, err)
+			page := assert.Value(g.m.Locks(t.Context(), locks.LockFilter{Limit: locks.MaxPage, Cursor: cursor}))(t)
 			fits(t, "a page of locks", page)
 			for i := range page.Items {
 				l := &page.Items[i]
@@ -70,8 +68,7 @@ func TestAListOfLeasesIsBoundedByItsText(t *testing.T) {
 		want := g.crowd("deploy", 600)
 		var ids []string
 		for cursor := ""; ; {
-			page, err := g.m.Leases(t.Context(), locks.LeaseFilter{Limit: locks.MaxPage, Cursor: cursor})
-			assert.NoError(t, err)
+			page := assert.Value(g.m.Leases(t.Context(), locks.LeaseFilter{Limit: locks.MaxPage, Cursor: cursor}))(t)
 			fits(t, "a page of leases", page)
 			for i := range page.Items {
 				ids = append(ids, page.Items[i].ID)
@@ -88,8 +85,7 @@ func TestAListOfLeasesIsBoundedByItsText(t *testing.T) {
 func (g *gate) walk(lock string, limit int) (holders, waiters []string, pages int) {
 	g.t.Helper()
 	for cursor := ""; ; {
-		l, err := g.m.Lock(g.t.Context(), locks.LockRequest{Lock: lock, Limit: limit, Cursor: cursor})
-		assert.NoError(g.t, err)
+		l := assert.Value(g.m.Lock(g.t.Context(), locks.LockRequest{Lock: lock, Limit: limit, Cursor: cursor}))(g.t)
 		fits(g.t, "a page of a queue", l)
 		assert.Must(g.t, len(l.Holders) <= limit && len(l.Waiters) <= limit,
 			"a page of %d shows %d holders and %d waiters", limit, len(l.Holders), len(l.Waiters))
@@ -153,8 +149,7 @@ func TestAnswersWithoutPagesLeaveMetadataOut(t *testing.T) {
 			}
 		}
 		whole("a revocation", g.mustRevoke("maintenance", 0).Asked)
-		withdrawn, err := g.m.Withdraw(t.Context(), locks.WithdrawRequest{Lock: "deploy"})
-		assert.NoError(t, err)
+		withdrawn := assert.Value(g.m.Withdraw(t.Context(), locks.WithdrawRequest{Lock: "deploy"}))(t)
 		whole("a withdrawal", withdrawn.Withdrawn)
 		whole("a dry reap", g.mustReap(locks.ReapRequest{Lock: "deploy", DryRun: true}).Reaped)
 		l, err := g.m.Configure(t.Context(), locks.SettingsRequest{Lock: "deploy", Limit: 2})

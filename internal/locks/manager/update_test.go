@@ -21,8 +21,7 @@ func (g *gate) update(l locks.Lease, change locks.UpdateRequest) (locks.Lease, e
 
 func (g *gate) mustUpdate(l locks.Lease, change locks.UpdateRequest) locks.Lease {
 	g.t.Helper()
-	v, err := g.update(l, change)
-	assert.NoError(g.t, err, "update %+v", change)
+	v := assert.Value(g.update(l, change))(g.t, "update %+v", change)
 	synctest.Wait()
 	return v
 }
@@ -96,8 +95,7 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 		time.Sleep(57 * time.Second)
 		g.wantState(l, locks.Held, "")
 		for range 3 {
-			_, err := g.heartbeat(l)
-			assert.NoError(t, err)
+			assert.Value(g.heartbeat(l))(t)
 			time.Sleep(4 * time.Second)
 		}
 		r = s.recordOf(l)

@@ -47,8 +47,7 @@ func TestAGrantTellsWhenItsTTLBegan(t *testing.T) {
 		promised("a hold", sent, held, 0)
 
 		time.Sleep(time.Second)
-		look, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: again.ID, Token: again.Token})
-		assert.NoError(t, err, "look")
+		look := assert.Value(g.m.Lease(t.Context(), locks.LeaseRequest{ID: again.ID, Token: again.Token}))(t, "look")
 		assert.Must(t, !look.WaitedKnown, "a look renews nothing, and counts a TTL from now: %v", look.Waited)
 
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Async: true})

@@ -29,8 +29,7 @@ func newFixture(t *testing.T) *fixture {
 		f.woken++
 		close(ch)
 	})
-	s, err := NamespaceOf("default", zk.Namespace{Root: "/locks"})
-	assert.NoError(t, err)
+	s := assert.Value(NamespaceOf("default", zk.Namespace{Root: "/locks"}))(t)
 	s.Whole = true
 	f.space, f.r.Namespaces["default"] = s, s
 	t.Cleanup(func() {

@@ -28,8 +28,7 @@ func TestEachWaiterKnowsWhatItWaitsFor(t *testing.T) {
 			case "x":
 			default:
 				c.Mode = Permit
-				_, err := fmt.Sscanf(word, "%d/%d", &c.Permits, &c.Limit)
-				assert.NoError(t, err)
+				assert.Value(fmt.Sscanf(word, "%d/%d", &c.Permits, &c.Limit))(t)
 			}
 			q.Insert(c)
 		}

@@ -68,11 +68,9 @@ func awkward(t *testing.T) (ids []LeaseID) {
 		"234567abcdefghij", "2222222222222222", "aaaaaaaaaaaalock", "aaaaaaaaaaalease", "aaaaaaaaaaalatch",
 		"aaaaaaaaaaawrite", "aaaaaaaaaaaaread", "aaaaaaaaaapermit", "aaaalocklocklock",
 	} {
-		random, err := encoding.DecodeString(spelled)
-		assert.NoError(t, err)
+		random := assert.Value(encoding.DecodeString(spelled))(t)
 		for _, fleet := range []FleetID{testFleet, "writeaaa"} {
-			id, err := NewLeaseID(fleet, "readaaaaalock", bytes.NewReader(random))
-			assert.NoError(t, err)
+			id := assert.Value(NewLeaseID(fleet, "readaaaaalock", bytes.NewReader(random)))(t)
 			ids = append(ids, id)
 		}
 	}

@@ -14,8 +14,7 @@ const hosts = "custom exclusive={id}-W- shared={id}-R-"
 
 func mustNaming(t testing.TB, s string) *Naming {
 	t.Helper()
-	n, err := ParseNaming(s)
-	assert.NoError(t, err, "%s", s)
+	n := assert.Value(ParseNaming(s))(t, "%s", s)
 	return n
 }
 
@@ -188,18 +187,15 @@ func TestEverySoundTemplateIsAcceptedAndReadsItsOwnNames(t *testing.T) {
 		if rapid.Bool().Draw(t, "shared") {
 			s += " shared=" + drawSound(t, "shared", `[RS]`)
 		}
-		n, err := ParseNaming(s)
-		assert.NoError(t, err, "%s", s)
+		n := assert.Value(ParseNaming(s))(t, "%s", s)
 		checkNaming(t, n, drawLease(t))
 	})
 }
 
 // drawLease is a contender of any kind, without its form.
 func drawLease(t *rapid.T) Contender {
-	gateway, err := NewGatewayID(strings.NewReader(rapid.StringN(8, 8, 32).Draw(t, "gateway") + "12345678"))
-	assert.NoError(t, err)
-	id, err := NewLeaseID(testFleet, gateway, strings.NewReader(rapid.StringN(10, 10, 40).Draw(t, "random")+"1234567890"))
-	assert.NoError(t, err)
+	gateway := assert.Value(NewGatewayID(strings.NewReader(rapid.StringN(8, 8, 32).Draw(t, "gateway") + "12345678")))(t)
+	id := assert.Value(NewLeaseID(testFleet, gateway, strings.NewReader(rapid.StringN(10, 10, 40).Draw(t, "random")+"1234567890")))(t)
 	c := Contender{LeaseID: id, Ephemeral: rapid.Bool().Draw(t, "ephemeral"), Group: 1, Groups: 1,
 		Mode:   rapid.SampledFrom([]Mode{Exclusive, Shared}).Draw(t, "mode"),
 		Number: rapid.OneOf(rapid.Int32(), rapid.SampledFrom([]int32{0, 5, -1, 999999999, 1000000000, -999999999, -1000000000, 2147483647, -2147483648})).Draw(t, "number")}

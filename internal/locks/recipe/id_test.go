@@ -19,12 +19,9 @@ const (
 )
 
 func TestALeaseIDNamesItsFleetAndItsGateway(t *testing.T) {
-	fleet, err := NewFleetID(rand.Reader)
-	assert.NoError(t, err)
-	gateway, err := NewGatewayID(rand.Reader)
-	assert.NoError(t, err)
-	id, err := NewLeaseID(fleet, gateway, rand.Reader)
-	assert.NoError(t, err)
+	fleet := assert.Value(NewFleetID(rand.Reader))(t)
+	gateway := assert.Value(NewGatewayID(rand.Reader))(t)
+	id := assert.Value(NewLeaseID(fleet, gateway, rand.Reader))(t)
 	assert.That(t, id.Fleet() == fleet && id.Gateway() == gateway && len(id) == LeaseIDLen && LeaseIDLen == 39,
 		"lease id %q of fleet %q, gateway %q", id, fleet, gateway)
 	parsed, err := ParseLeaseID(string(id))

@@ -17,8 +17,7 @@ func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 func TestATokenHasOneSpellingAndOneLease(t *testing.T) {
 	fleet, _ := recipe.NewFleetID(zeroes{})
 	gateway, _ := recipe.NewGatewayID(zeroes{})
-	id, err := recipe.NewLeaseID(fleet, gateway, zeroes{})
-	assert.NoError(t, err)
+	id := assert.Value(recipe.NewLeaseID(fleet, gateway, zeroes{}))(t)
 	old := NewTokens([]layout.TokenKey{{ID: "k1", Key: []byte("one key")}}, nil)
 	both := NewTokens([]layout.TokenKey{{ID: "k2", Key: []byte("a newer key")}, {ID: "k1", Key: []byte("one key")}}, nil)
 	token := old.Make(id)

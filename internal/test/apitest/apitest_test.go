@@ -62,8 +62,7 @@ func judge(t *testing.T, method, path string, r reply) []string {
 	}))
 	defer server.Close()
 	rec := &recorder{TB: t}
-	_, err := New(rec, server.URL).Send(t.Context(), method, path)
-	assert.NoError(t, err)
+	assert.Value(New(rec, server.URL).Send(t.Context(), method, path))(t)
 	return rec.errors
 }
 

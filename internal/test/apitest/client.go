@@ -26,8 +26,7 @@ type Client struct {
 // connections are closed when the test ends.
 func New(t testing.TB, base string) *Client {
 	t.Helper()
-	spec, err := Load()
-	assert.NoError(t, err)
+	spec := assert.Value(Load())(t)
 	transport := &http.Transport{MaxIdleConnsPerHost: 256}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &Client{t: t, base: strings.TrimSuffix(base, "/"), http: &http.Client{
@@ -38,8 +37,7 @@ func New(t testing.TB, base string) *Client {
 
 // API is the generated client; what it receives is judged like everything else.
 func (c *Client) API() *api.Client {
-	generated, err := api.NewClient(c.base, api.WithHTTPClient(doer{c}))
-	assert.NoError(c.t, err)
+	generated := assert.Value(api.NewClient(c.base, api.WithHTTPClient(doer{c})))(c.t)
 	return generated
 }
 

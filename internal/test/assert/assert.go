@@ -1,5 +1,5 @@
 // Package assert says in one line each what a test requires. That, Equal, Slices, Nil and ErrorIs report a failure and let the
-// test go on; Must, MustEqual, MustSlices and NoError end it. Only the goroutine of a test may call those.
+// test go on; Must, MustEqual, MustSlices, NoError and Value end it. Only the goroutine of a test may call those.
 package assert
 
 import (
@@ -59,6 +59,16 @@ func MustSlices[V comparable](t T, got, want []V, about ...any) {
 func NoError(t T, err error, about ...any) {
 	t.Helper()
 	Must(t, err == nil, "%s%v", note(about), err)
+}
+
+// Value is the value of a call that must succeed, as in body := assert.Value(os.ReadFile(path))(t): it ends the test as NoError
+// does when err is not nil.
+func Value[V any](v V, err error) func(t T, about ...any) V {
+	return func(t T, about ...any) V {
+		t.Helper()
+		NoError(t, err, about...)
+		return v
+	}
 }
 
 // Nil reports err when it is not nil.

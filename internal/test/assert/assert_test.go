@@ -31,6 +31,8 @@ func TestAFailureIsReportedWithItsMessage(t *testing.T) {
 		{func(t T) { MustSlices(t, []int{1}, []int{2}) }, report{fatal: "got [1], want [2]"}},
 		{func(t T) { NoError(t, nil) }, report{}},
 		{func(t T) { NoError(t, errors.New("gone"), "drain") }, report{fatal: "drain: gone"}},
+		{func(t T) { Equal(t, Value(7, nil)(t), 7) }, report{}},
+		{func(t T) { Value(7, errors.New("gone"))(t, "read %s", "x") }, report{fatal: "read x: gone"}},
 		{func(t T) { Nil(t, nil) }, report{}},
 		{func(t T) { Nil(t, errors.New("gone"), "on %d", 7) }, report{said: "on 7: gone"}},
 		{func(t T) { ErrorIs(t, fmt.Errorf("a: %w", io.EOF), io.EOF) }, report{}},

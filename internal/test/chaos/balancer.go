@@ -25,8 +25,7 @@ type balancer struct {
 
 func startBalancer(t testing.TB, backends []string) *balancer {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	b := &balancer{listener: l, backends: backends, open: make(map[net.Conn]struct{})}
 	b.running.Go(b.accept)
 	t.Cleanup(b.close)

@@ -101,8 +101,7 @@ func TestAHistoryThatWasKeptIsJudgedAgain(t *testing.T) {
 			Listings: []check.Listing{{Lock: "lock", Sent: 5e9, Done: 6e9, Contenders: []check.Contender{{LeaseID: "l", Attempt: "a", Holds: true}}}}}
 		assert.NoError(t, write(filepath.Join(dir, "history.jsonl"), was, nil))
 	}
-	h, err := read(filepath.Join(dir, "history.jsonl"))
-	assert.NoError(t, err)
+	h := assert.Value(read(filepath.Join(dir, "history.jsonl")))(t)
 	found := check.Check(&h, check.Times{Session: sessionTimeout, Window: promiseWindow})
 	if *again == "" {
 		assert.That(t, len(found) == 1 && found[0].Rule == "shortened" && len(h.Spans) == 1 && len(h.Listings) == 1,

@@ -68,13 +68,11 @@ func startNginx(t testing.TB, backends []string) string {
 			t.Fatalf("%v\nhint: scripts/setup test installs what these tests need", err)
 		}
 	}
-	log, err := os.Create(filepath.Join(dir, "log"))
-	assert.NoError(t, err)
+	log := assert.Value(os.Create(filepath.Join(dir, "log")))(t)
 	defer log.Close() // nginx has its own descriptor
 	cmd := exec.Command(path, "-p", dir, "-e", "stderr", "-c", config)
 	cmd.Stdout, cmd.Stderr = log, log
-	proc, err := childproc.Start(cmd)
-	assert.NoError(t, err)
+	proc := assert.Value(childproc.Start(cmd))(t)
 	t.Cleanup(func() {
 		proc.Stop(10 * time.Second) // it waits for no client: SIGTERM is its quick way
 		if t.Failed() {

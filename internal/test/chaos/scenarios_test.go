@@ -315,8 +315,7 @@ func allDown(t *testing.T, w *World) {
 	defer stop()
 	elapse(t, 2*time.Second)
 	span := check.Span{Kind: "all servers down", From: w.now()}
-	mend, err := w.killServers(0, 1, 2)
-	assert.NoError(t, err)
+	mend := assert.Value(w.killServers(0, 1, 2))(t)
 	elapse(t, outage)
 	ctx, cancel := context.WithTimeout(t.Context(), recovery)
 	defer cancel()

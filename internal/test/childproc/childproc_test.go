@@ -80,19 +80,16 @@ func ready(t *testing.T, cmd *exec.Cmd) *Process {
 	w.Close()
 	assert.NoError(t, err)
 	t.Cleanup(p.Kill)
-	_, err = bufio.NewReader(r).ReadString('\n')
-	assert.NoError(t, err, "%s", cmd)
+	assert.Value(bufio.NewReader(r).ReadString('\n'))(t, "%s", cmd)
 	return p
 }
 
 func TestAChildDiesWithItsParent(t *testing.T) {
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), "CHILDPROC_PARENT=1")
-	out, err := parent.StdoutPipe()
-	assert.NoError(t, err)
+	out := assert.Value(parent.StdoutPipe())(t)
 	assert.NoError(t, parent.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	assert.NoError(t, err)
+	line := assert.Value(bufio.NewReader(out).ReadString('\n'))(t)
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
 	assert.Must(t, err == nil, "the parent said %q", line)
 	assert.Must(t, alive(pid), "the child does not run")

@@ -14,10 +14,8 @@ func TestVerdictsAreReadFromWhatAProgramPrints(t *testing.T) {
 	p.waiting["good"], p.waiting["bad-one"] = good, bad
 	printed := "scenarios good bad-one\nnot for us\nok good\nfail bad-one \"Traceback\\n  line \\u00e4\"\nok stranger\nend without"
 	for chunk := range strings.SplitSeq(printed, "o") { // it comes in any pieces
-		_, err := p.Write([]byte(chunk))
-		assert.NoError(t, err)
-		_, err = p.Write([]byte("o"))
-		assert.NoError(t, err)
+		assert.Value(p.Write([]byte(chunk)))(t)
+		assert.Value(p.Write([]byte("o")))(t)
 	}
 	names := testkit.Receive(t, startWithin, p.scenarios, "no list")
 	assert.That(t, len(names) == 2 && names[1] == "bad-one", "scenarios %q", names)
@@ -29,8 +27,7 @@ func TestVerdictsAreReadFromWhatAProgramPrints(t *testing.T) {
 func TestOnlyTheEndOfALogIsKept(t *testing.T) {
 	var l tail
 	for range 10 {
-		_, err := l.Write([]byte(strings.Repeat("x", keptOutput/4) + "y"))
-		assert.NoError(t, err)
+		assert.Value(l.Write([]byte(strings.Repeat("x", keptOutput/4) + "y")))(t)
 	}
 	s := l.String()
 	assert.That(t, len(s) == keptOutput && strings.HasSuffix(s, "y"), "%d bytes are kept, want the last %d", len(s), keptOutput)

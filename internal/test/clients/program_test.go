@@ -82,8 +82,7 @@ func (p *program) run(t *testing.T, name string) {
 	p.mu.Lock()
 	p.waiting[name] = verdicts
 	p.mu.Unlock()
-	_, err := p.stdin.WriteString(name + "\n")
-	assert.NoError(t, err, "the program is not there")
+	assert.Value(p.stdin.WriteString(name+"\n"))(t, "the program is not there")
 	select {
 	case v := <-verdicts:
 		assert.That(t, v.trace == "", "%v", v.trace)

@@ -17,8 +17,7 @@ import (
 // answers with the proxy's address, then obeys lines (see obey) with "ok" or with what is wrong, and the proxy ends with it.
 func weatherT(t *testing.T, s server) (control string) {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	var (
 		mu      sync.Mutex
 		conns   []net.Conn

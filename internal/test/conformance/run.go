@@ -65,8 +65,7 @@ func (a *actor) acquire(req locks.AcquireRequest) (locks.AcquireResult, error) {
 // hold acquires what must be free.
 func (a *actor) hold(req locks.AcquireRequest) locks.Lease {
 	a.Helper()
-	res, err := a.acquire(req)
-	assert.NoError(a, err, "acquire %+v", req)
+	res := assert.Value(a.acquire(req))(a, "acquire %+v", req)
 	if l := res.Lease; l.State != locks.Held || l.Token == "" || l.FencingToken == 0 || res.Replayed || res.HoldAdded {
 		a.Fatalf("acquire %+v: %+v", req, res)
 	}
@@ -77,8 +76,7 @@ func (a *actor) hold(req locks.AcquireRequest) locks.Lease {
 func (a *actor) queue(req locks.AcquireRequest) locks.Lease {
 	a.Helper()
 	req.Async = true
-	res, err := a.acquire(req)
-	assert.NoError(a, err, "queue %+v", req)
+	res := assert.Value(a.acquire(req))(a, "queue %+v", req)
 	if l := res.Lease; l.State != locks.Waiting || l.Token == "" || l.FencingToken != 0 || l.Position == 0 && len(l.Locks) == 0 {
 		a.Fatalf("queue %+v: %+v", req, l)
 	}
@@ -161,8 +159,7 @@ func (a *actor) ended(l locks.Lease, reason locks.Reason) {
 	a.Helper()
 	now := a.look(locks.Lease{ID: l.ID})
 	for ctx := a.Context(); now.State != locks.Ended; {
-		next, err := a.Lease(ctx, locks.LeaseRequest{ID: l.ID, Wait: patience, Since: now.Rev})
-		assert.NoError(a, err, "poll until it has ended")
+		next := assert.Value(a.Lease(ctx, locks.LeaseRequest{ID: l.ID, Wait: patience, Since: now.Rev}))(a, "poll until it has ended")
 		assert.Must(a, next.Rev != now.Rev, "it does not end: %+v", next)
 		now = next
 	}

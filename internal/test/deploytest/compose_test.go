@@ -23,8 +23,7 @@ func project(t testing.TB, file string) (*types.Project, error) {
 }
 
 func TestTheComposeFileIsAFleetOnAnEnsemble(t *testing.T) {
-	p, err := project(t, filepath.Join(top, "compose.yaml"))
-	assert.NoError(t, err)
+	p := assert.Value(project(t, filepath.Join(top, "compose.yaml")))(t)
 	var zookeepers, gateways []types.ServiceConfig
 	for _, s := range p.Services {
 		switch {

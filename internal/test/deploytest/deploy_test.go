@@ -26,8 +26,7 @@ func TestMain(m *testing.M) { os.Exit(testkit.RunPrograms(m, &gateway)) }
 
 func read(t testing.TB, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(top, path))
-	assert.NoError(t, err)
+	data := assert.Value(os.ReadFile(filepath.Join(top, path)))(t)
 	return string(data)
 }
 
@@ -74,8 +73,7 @@ func setting(t testing.TB, printed, name string) string {
 
 func duration(t testing.TB, s string) time.Duration {
 	t.Helper()
-	d, err := time.ParseDuration(strings.ReplaceAll(s, "min", "m"))
-	assert.NoError(t, err)
+	d := assert.Value(time.ParseDuration(strings.ReplaceAll(s, "min", "m")))(t)
 	return d
 }
 
@@ -84,7 +82,6 @@ func handover(t testing.TB) time.Duration {
 	t.Helper()
 	m := regexp.MustCompile(`shutdownWithin = (\d+) \* time\.Second`).FindStringSubmatch(read(t, "cmd/gateway/gateway.go"))
 	assert.Must(t, m != nil, "cmd/gateway does not say how long it takes to leave")
-	n, err := strconv.Atoi(m[1])
-	assert.NoError(t, err)
+	n := assert.Value(strconv.Atoi(m[1]))(t)
 	return time.Duration(n) * time.Second
 }

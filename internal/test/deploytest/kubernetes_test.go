@@ -65,8 +65,7 @@ func decode(text string) (o objects, err error) {
 }
 
 func TestTheManifestsAreWhatKubernetesUnderstands(t *testing.T) {
-	o, err := decode(read(t, manifests))
-	assert.NoError(t, err)
+	o := assert.Value(decode(read(t, manifests)))(t)
 	pod := o.deployment.Spec.Template
 	labels := pod.Labels
 	for what, selector := range map[string]map[string]string{"Deployment": o.deployment.Spec.Selector.MatchLabels, "Service": o.service.Spec.Selector,
@@ -115,8 +114,7 @@ func TestTheManifestsAreWhatKubernetesUnderstands(t *testing.T) {
 }
 
 func TestTheGatewayTakesTheSettingsOfTheManifestsAndHasTheTimeToLeave(t *testing.T) {
-	o, err := decode(read(t, manifests))
-	assert.NoError(t, err)
+	o := assert.Value(decode(read(t, manifests)))(t)
 	spec := o.deployment.Spec.Template.Spec
 	c := spec.Containers[0]
 	assert.Must(t, len(c.EnvFrom) == 1 && c.EnvFrom[0].ConfigMapRef.Name == o.settings.Name, "settings come from %+v", c.EnvFrom)
@@ -175,8 +173,7 @@ func TestAManifestWithATypingErrorIsRefused(t *testing.T) {
 
 // The manifests show an ensemble with an identity, and the gateway can read its file.
 func TestTheFleetHasAnIdentityTowardZooKeeper(t *testing.T) {
-	o, err := decode(read(t, manifests))
-	assert.NoError(t, err)
+	o := assert.Value(decode(read(t, manifests)))(t)
 	spec := o.deployment.Spec.Template.Spec
 	at := slices.IndexFunc(spec.Containers[0].Env, func(e core.EnvVar) bool { return e.Name == "LOCKKEEPER_ZK_AUTH_FILE" })
 	if at < 0 || len(spec.Volumes) != 1 || len(spec.Containers[0].VolumeMounts) != 1 || spec.Volumes[0].Name != spec.Containers[0].VolumeMounts[0].Name {

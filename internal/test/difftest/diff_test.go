@@ -24,8 +24,7 @@ func TestRandomScenarios(t *testing.T) {
 		to = fullSeeds
 	}
 	if seed := os.Getenv("LOCKKEEPER_SEED"); seed != "" {
-		n, err := strconv.ParseUint(seed, 10, 64)
-		assert.NoError(t, err)
+		n := assert.Value(strconv.ParseUint(seed, 10, 64))(t)
 		from, to = n, n
 	}
 	steps, differ, began := 0, 0, time.Now()

@@ -30,8 +30,7 @@ func TestTheBuildStageMakesAStaticGatewayThatTheHealthCheckFindsAlive(t *testing
 	}
 	i, gateway := built(t)
 
-	binary, err := elf.Open(gateway)
-	assert.NoError(t, err)
+	binary := assert.Value(elf.Open(gateway))(t)
 	defer binary.Close()
 	assert.That(t, !slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }),
 		"the binary asks for a dynamic linker, which an image from scratch does not have")
@@ -66,14 +65,12 @@ func TestTheBuildStageMakesAStaticGatewayThatTheHealthCheckFindsAlive(t *testing
 // built runs the build stage's command and returns the path of the gateway.
 func built(t *testing.T) (*image, string) {
 	t.Helper()
-	i, err := read(repository(t))
-	assert.NoError(t, err)
+	i := assert.Value(read(repository(t)))(t)
 	names, err := i.let()
 	assert.Must(t, err == nil && len(names) >= 20, "the build's context has %d files (%v)", len(names), err)
 	source := t.TempDir()
 	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(top, name))
-		assert.NoError(t, err)
+		data := assert.Value(os.ReadFile(filepath.Join(top, name)))(t)
 		to := filepath.Join(source, name)
 		assert.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
 		assert.NoError(t, os.WriteFile(to, data, 0o644))
@@ -92,13 +89,11 @@ var listening = regexp.MustCompile(`msg=listening address=(\S+)`)
 func started(t *testing.T, gateway string) (address string, stop func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
-	log, err := os.Create(path)
-	assert.NoError(t, err)
+	log := assert.Value(os.Create(path))(t)
 	defer log.Close()
 	cmd := exec.Command(gateway, "--zk", "127.0.0.1:1")
 	cmd.Env, cmd.Stderr = []string{"LOCKKEEPER_LISTEN=127.0.0.1:0"}, log
-	process, err := childproc.Start(cmd)
-	assert.NoError(t, err)
+	process := assert.Value(childproc.Start(cmd))(t)
 	stop = func() { process.Stop(20 * time.Second) }
 	t.Cleanup(stop)
 	testkit.Eventually(t, 30*time.Second, func() bool {

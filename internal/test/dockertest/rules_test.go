@@ -19,8 +19,7 @@ const (
 func repository(t *testing.T) Context {
 	t.Helper()
 	read := func(name string) []byte {
-		data, err := os.ReadFile(top + "/" + name)
-		assert.NoError(t, err)
+		data := assert.Value(os.ReadFile(top + "/" + name))(t)
 		return data
 	}
 	return Context{Dockerfile: read("Dockerfile"), Ignore: read(".dockerignore"), GoMod: read("go.mod"), Files: os.DirFS(top)}
@@ -28,8 +27,7 @@ func repository(t *testing.T) Context {
 
 func TestTheDockerfileKeepsTheRules(t *testing.T) {
 	t.Parallel()
-	found, err := Check(repository(t))
-	assert.NoError(t, err)
+	found := assert.Value(Check(repository(t)))(t)
 	for _, v := range found {
 		t.Error(v)
 	}
@@ -107,8 +105,7 @@ func TestEachRuleIsCheckedAndExplained(t *testing.T) {
 			}
 			assert.Must(t, bytes.Contains(*changed, []byte(c.from)), "nothing reads %q: the test has to follow the file", c.from)
 			*changed = bytes.ReplaceAll(*changed, []byte(c.from), []byte(c.to))
-			found, err := Check(context)
-			assert.NoError(t, err)
+			found := assert.Value(Check(context))(t)
 			for _, v := range found {
 				if strings.Contains(v.String(), c.reason) {
 					return

@@ -131,8 +131,7 @@ func TestAStoreThatAnotherClientHasClosedServesAgain(t *testing.T) {
 	stop := runNode(t, node)
 	owner := dialOwn(t, node)
 	for _, path := range everyNode("/lockkeeper/locks/deploy", lease.Znode) {
-		_, err := owner.SetACL(path, evil, -1)
-		assert.NoError(t, err, "setACL on %s", path)
+		assert.Value(owner.SetACL(path, evil, -1))(t, "setACL on %s", path)
 	}
 	owner.Close()
 	stop()
@@ -186,12 +185,9 @@ func TestALeaseWhoseContenderAnotherClientClosesStillEndsAtItsTTL(t *testing.T) 
 			}
 			return err
 		}, "the lock is held")
-		_, err := fleet.SetACL(chroot+lease.Znode, zk.WorldACL(zk.PermAll), -1)
-		assert.NoError(t, err)
-		_, err = stranger.Set(chroot+lease.Znode, []byte("mine"), -1)
-		assert.NoError(t, err)
-		_, err = stranger.SetACL(chroot+lease.Znode, evil, -1)
-		assert.NoError(t, err)
+		assert.Value(fleet.SetACL(chroot+lease.Znode, zk.WorldACL(zk.PermAll), -1))(t)
+		assert.Value(stranger.Set(chroot+lease.Znode, []byte("mine"), -1))(t)
+		assert.Value(stranger.SetACL(chroot+lease.Znode, evil, -1))(t)
 		return lease
 	}
 	// The gateway may read between the two requests of the stranger, and then it knows what was written.
@@ -355,8 +351,7 @@ func TestAnEntryThatAnotherClientWroteInOurNameRefusesTheStart(t *testing.T) {
 	acl := append(zk.WorldACL(zk.PermRead), zk.ACL{Perms: zk.PermAll &^ zk.PermAdmin, Scheme: "digest", ID: "fleet:x"})
 	acl = append(acl, evil...)
 	path := chroot + "/lockkeeper/fence_base"
-	_, err := f.SetACL(path, acl, -1)
-	assert.NoError(t, err)
+	assert.Value(f.SetACL(path, acl, -1))(t)
 	for _, command := range [][]string{{"--listen=" + freeAddr(t)}, {"secret", "rotate", "--offline"}} {
 		code, out := exitCode(t, append(command, "--zk="+addr+chroot, "--zk-auth-file="+file)...)
 		assert.That(t, code == 78 && strings.Contains(out, "hint: have ZooKeeper's super user run: setAcl "+path+" "),

@@ -33,8 +33,7 @@ func flood(t *testing.T, to string, n int, header string, from ...string) {
 	t.Helper()
 	for _, address := range from {
 		for range n {
-			c, err := dialFrom(address, to)
-			assert.NoError(t, err)
+			c := assert.Value(dialFrom(address, to))(t)
 			t.Cleanup(func() { c.Close() })
 			_, _ = io.WriteString(c, header) // the gateway may have closed it already
 		}
@@ -108,8 +107,7 @@ func TestARefusalBeforeTheBodyClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	g := startStandalone(t)
 	for _, name := range []string{"another host", "an unknown path", "another method", "a seal"} {
-		c, err := dialFrom("127.0.0.2", g.listen)
-		assert.NoError(t, err)
+		c := assert.Value(dialFrom("127.0.0.2", g.listen))(t)
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(bodyPatience))
 		fmt.Fprint(c, bodiless[name])
@@ -118,8 +116,7 @@ func TestARefusalBeforeTheBodyClosesTheConnection(t *testing.T) {
 	}
 	for range 20 {
 		body := strings.Repeat("x", 250_000)
-		response, err := http.DefaultClient.Do(jsonPost(t, g.url()+"/nothing", body, ""))
-		assert.NoError(t, err)
+		response := assert.Value(http.DefaultClient.Do(jsonPost(t, g.url()+"/nothing", body, "")))(t)
 		if response.Body.Close(); response.StatusCode != http.StatusNotFound {
 			t.Error(response.Status)
 		}

@@ -29,8 +29,7 @@ func plainBinary(t testing.TB) string {
 	if !testkit.Race {
 		return binary(t)
 	}
-	path, err := testkit.BuildGateway(t.TempDir(), false)
-	assert.NoError(t, err)
+	path := assert.Value(testkit.BuildGateway(t.TempDir(), false))(t)
 	return path
 }
 
@@ -88,8 +87,7 @@ func memoryGroup(t testing.TB, limit int64) (dir string, ok bool) {
 // resident is how much memory the process has now, and has had at most.
 func (g *gateway) resident() (now, most int64) {
 	g.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.proc.PID()))
-	assert.NoError(g.t, err)
+	status := assert.Value(os.ReadFile(fmt.Sprintf("/proc/%d/status", g.proc.PID())))(g.t)
 	kB := func(name string) int64 {
 		m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
 		assert.Must(g.t, m != nil, "no %s in\n%s", name, status)
@@ -283,8 +281,7 @@ func keepOpen(t testing.TB, addr string, n int) *kept {
 	k := &kept{}
 	t.Cleanup(k.close)
 	for i := range n {
-		c, err := net.DialTimeout("tcp", addr, 10*time.Second)
-		assert.NoError(t, err, "connection %d", i)
+		c := assert.Value(net.DialTimeout("tcp", addr, 10*time.Second))(t, "connection %d", i)
 		k.conns = append(k.conns, c)
 		assert.NoError(t, askOnce(c), "connection %d", i)
 	}
@@ -351,8 +348,7 @@ func TestIdleConnectionsAreClosedInFavorOfNewOnes(t *testing.T) {
 	assert.That(t, info.Limits.MaxConnections == 192 && info.Limits.MaxConnectionsPerAddress == 144, "%+v", info.Limits)
 	// Connections that never ask anything are quiet, too.
 	for i := range 300 {
-		c, err := net.Dial("tcp", g.listen)
-		assert.NoError(t, err, "connection %d", i)
+		c := assert.Value(net.Dial("tcp", g.listen))(t, "connection %d", i)
 		defer c.Close()
 	}
 	eventually(t, patience, func() error { return g.status(http.MethodGet, "/healthz", http.StatusOK) }, "a newcomer beside 300 mute connections is served")
@@ -376,8 +372,7 @@ func TestTenThousandIdleConnectionsLeaveAGatewayServing(t *testing.T) {
 	crowd := keepOpen(t, g.listen, connections)
 	t.Logf("%d connections in %v, %d of them are open", connections, time.Since(began).Round(time.Millisecond), crowd.alive())
 	for range 20 {
-		c, err := net.Dial("tcp", g.listen)
-		assert.NoError(t, err)
+		c := assert.Value(net.Dial("tcp", g.listen))(t)
 		assert.Nil(t, askOnce(c), "a newcomer")
 		c.Close()
 	}

@@ -186,8 +186,7 @@ func (x *attacker) happened(a attack, base, name, read string, requests []logged
 // frames reports whether a frame of the page shows what is at base.
 func (x *attacker) frames(base string) bool {
 	x.t.Helper()
-	tree, err := chromedp.Call(x.ctx, page.GetFrameTree, cdp.Empty{})
-	assert.NoError(x.t, err, "the page's frames")
+	tree := assert.Value(chromedp.Call(x.ctx, page.GetFrameTree, cdp.Empty{}))(x.t, "the page's frames")
 	for _, f := range tree.FrameTree.ChildFrames {
 		if strings.HasPrefix(f.Frame.URL, base+"/") && f.Frame.UnreachableURL == "" {
 			return true
@@ -199,8 +198,7 @@ func (x *attacker) frames(base string) bool {
 // unguarded is the gateway at an address of its own, with its guard taken out: what the browser tells of its pages is
 // left out, and every answer may be read and framed. Through it each attack has to succeed.
 func unguarded(t *testing.T, g *gateway) (base string) {
-	to, err := url.Parse(g.url())
-	assert.NoError(t, err)
+	to := assert.Value(url.Parse(g.url()))(t)
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)

@@ -47,8 +47,7 @@ var (
 // openBrowser opens a tab that shows nothing yet. It ends with the test.
 func openBrowser(t testing.TB, base string) *tab {
 	t.Helper()
-	address, err := url.Parse(base)
-	assert.NoError(t, err)
+	address := assert.Value(url.Parse(base))(t)
 	b := newTab(t, browsertest.Tab)
 	b.host = address.Host
 	b.listen()
@@ -107,8 +106,7 @@ func (b *tab) listen() {
 			b.allow(e.URL)
 		}
 	})
-	_, err := chromedp.Call(b.ctx, network.Enable, network.EnableParams{})
-	assert.NoError(b.t, err, "watching requests")
+	assert.Value(chromedp.Call(b.ctx, network.Enable, network.EnableParams{}))(b.t, "watching requests")
 }
 
 // allow complains of a request to another host.
@@ -182,8 +180,7 @@ func do[T any](b *tab, what string, action chromedp.Action[T]) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	v, err := chromedp.Run(ctx, action)
-	assert.NoError(b.t, err, "%s", what)
+	v := assert.Value(chromedp.Run(ctx, action))(b.t, "%s", what)
 	return v
 }
 

@@ -185,8 +185,7 @@ func TestAPageSaysThatZooKeeperIsAway(t *testing.T) {
 // through puts a proxy between the browser and a gateway. hold sees each request first, and says whether it has answered it.
 func through(t *testing.T, g *gateway, hold func(w http.ResponseWriter, r *http.Request) bool) *httptest.Server {
 	t.Helper()
-	behind, err := url.Parse(g.url())
-	assert.NoError(t, err)
+	behind := assert.Value(url.Parse(g.url()))(t)
 	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(behind)
 		r.Out.Host = r.In.Host // as a proxy for a browser must: the origin is compared with it
@@ -356,8 +355,7 @@ func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
 	f.put("/lockkeeper/locks/"+dir+"/stray <b onclick=window.evil=8>", nil)
 	f.put("/lockkeeper/locks/"+dir+"/x-lock-", []byte(evil))
 	send := func(path string, body any) *apitest.Answer {
-		text, err := json.Marshal(body)
-		assert.NoError(t, err)
+		text := assert.Value(json.Marshal(body))(t)
 		a, err := g.Send(t.Context(), http.MethodPost, path, apitest.JSON(string(text)))
 		assert.Must(t, err == nil && a.Status < 300, "%s: %v %d %s", path, err, a.Status, a.Body)
 		return a
@@ -448,8 +446,7 @@ func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
 	f := newForeign(t, addr, chroot)
 	fillForShow(t, g, f)
 	for _, path := range []string{"/app/locks/odd", "/app/locks/odd/stray"} {
-		_, err := f.Create(f.chroot+path, nil, 0, zk.WorldACL(zk.PermAll))
-		assert.NoError(t, err)
+		assert.Value(f.Create(f.chroot+path, nil, 0, zk.WorldACL(zk.PermAll)))(t)
 	}
 	b := openPage(t, g, "/")
 	for _, path := range []string{"/", "/namespaces", "/gateways", "/?ns=python&state=hazard", "/locks/odd?ns=python", "/?q=nothing-has-this-name", "/locks/billing:close-month", "/locks/billing:close-month?tab=zookeeper", "/locks/unused", "/locks/no%20such%20name"} {

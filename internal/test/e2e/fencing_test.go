@@ -58,8 +58,7 @@ var nginxBlock = regexp.MustCompile("(?s)```nginx\n(.*?)```")
 // and tells where it listens.
 func startNginx(t testing.TB, gateway, app string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/guides/fencing-at-a-proxy.md")
-	assert.NoError(t, err)
+	page := assert.Value(os.ReadFile("../../../docs/guides/fencing-at-a-proxy.md"))(t)
 	block := nginxBlock.FindSubmatch(page)
 	assert.Must(t, block != nil, "docs/guides/fencing-at-a-proxy.md has no configuration of nginx")
 	listen := freeAddr(t)
@@ -94,8 +93,7 @@ func runNginx(t testing.TB, listen, server string) {
 	log := &journal{}
 	cmd := exec.Command(path, "-p", dir, "-e", "stderr", "-c", config)
 	cmd.Stdout, cmd.Stderr = log, log
-	proc, err := childproc.Start(cmd)
-	assert.NoError(t, err)
+	proc := assert.Value(childproc.Start(cmd))(t)
 	t.Cleanup(func() {
 		assert.That(t, !proc.Stop(patience), "nginx did not end when it was asked to")
 		if t.Failed() {
@@ -127,8 +125,7 @@ func sendThrough(t testing.TB, listen, token, body string) (status int, header h
 	request.Header.Set("Sec-Fetch-Site", "cross-site")
 	request.Header.Set("Lockkeeper-Lock", "another")
 	client := http.Client{Timeout: patience}
-	response, err := client.Do(request)
-	assert.NoError(t, err)
+	response := assert.Value(client.Do(request))(t)
 	defer response.Body.Close()
 	_, _ = io.Copy(io.Discard, response.Body)
 	return response.StatusCode, response.Header

@@ -176,11 +176,9 @@ func TestInventedLeasesLeadNowhere(t *testing.T) {
 	genuine := recipe.LeaseID(lease.LeaseID)
 	var invented []string
 	for range 5 {
-		stranger, err := recipe.NewGatewayID(rand.Reader)
-		assert.NoError(t, err)
+		stranger := assert.Value(recipe.NewGatewayID(rand.Reader))(t)
 		for _, gateway := range []recipe.GatewayID{stranger, genuine.Gateway()} {
-			id, err := recipe.NewLeaseID(genuine.Fleet(), gateway, rand.Reader)
-			assert.NoError(t, err)
+			id := assert.Value(recipe.NewLeaseID(genuine.Fleet(), gateway, rand.Reader))(t)
 			invented = append(invented, string(id))
 		}
 	}

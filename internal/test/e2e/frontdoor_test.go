@@ -18,8 +18,7 @@ func TestFrontDoor(t *testing.T) {
 	g := startStandalone(t)
 	ask := func(method, path string, options ...apitest.Option) *apitest.Answer {
 		t.Helper()
-		a, err := g.Send(t.Context(), method, path, options...)
-		assert.NoError(t, err)
+		a := assert.Value(g.Send(t.Context(), method, path, options...))(t)
 		return a
 	}
 

@@ -83,8 +83,7 @@ func (g *gateway) command() *exec.Cmd {
 // start starts the process and returns at once.
 func (g *gateway) start() {
 	g.t.Helper()
-	proc, err := childproc.Start(g.command())
-	assert.NoError(g.t, err, "the gateway")
+	proc := assert.Value(childproc.Start(g.command()))(g.t, "the gateway")
 	g.proc, g.done = proc, false
 }
 

@@ -25,14 +25,12 @@ func TestTheAddressOfMetricsHasTheMainOnesGuards(t *testing.T) {
 		{"/v1/locks", "", "", "", http.StatusNotFound},
 		{"/", "", "", "", http.StatusNotFound},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+c.path, nil)
-		assert.NoError(t, err)
+		r := assert.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+c.path, nil))(t)
 		r.Host = c.host
 		if c.header != "" {
 			r.Header.Set(c.header, c.value)
 		}
-		a, err := http.DefaultTransport.RoundTrip(r)
-		assert.NoError(t, err)
+		a := assert.Value(http.DefaultTransport.RoundTrip(r))(t)
 		a.Body.Close()
 		assert.That(t, a.StatusCode == c.status, "%s of host %q with %s: %d, want %d", c.path, c.host, c.header, a.StatusCode, c.status)
 	}

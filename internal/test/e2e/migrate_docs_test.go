@@ -54,8 +54,7 @@ systemctl() { kill "$GATEWAY"; wait "$GATEWAY"; GATEWAY=; }
 func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	const page = "../../../docs/operate/moving-to-an-ensemble.md"
-	text, err := os.ReadFile(page)
-	assert.NoError(t, err)
+	text := assert.Value(os.ReadFile(page))(t)
 	listen := freeAddr(t)
 	z := zkreal.StartT(t, zkreal.Real(), zkreal.WithoutFsync())
 	var script strings.Builder

@@ -191,15 +191,13 @@ func TestAnImportThatIsKilledLeavesNothingThatAGatewayStartsOn(t *testing.T) {
 func TestASecondCtrlCEndsACommandThatWaits(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(binary(t), "import", "--data-dir="+filepath.Join(t.TempDir(), "data"))
-	in, err := cmd.StdinPipe()
-	assert.NoError(t, err)
+	in := assert.Value(cmd.StdinPipe())(t)
 	defer in.Close()
 	// A shell starts its background jobs with SIGINT ignored, and they their children.
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, syscall.SIGINT)
 	defer signal.Stop(interrupts)
-	p, err := childproc.Start(cmd)
-	assert.NoError(t, err)
+	p := assert.Value(childproc.Start(cmd))(t)
 	defer p.Kill()
 	if _, err := in.Write(make([]byte, 1<<20)); err != nil { // more than a pipe holds: it reads
 		t.Fatal(err)

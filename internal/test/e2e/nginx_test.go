@@ -22,8 +22,7 @@ import (
 // behindNginx is the gateways as compose.yaml's clients see them: through nginx, with the configuration in deploy/.
 func behindNginx(t testing.TB, gateways ...*gateway) *gateway {
 	t.Helper()
-	text, err := os.ReadFile("../../../deploy/nginx/lockkeeper.conf")
-	assert.NoError(t, err)
+	text := assert.Value(os.ReadFile("../../../deploy/nginx/lockkeeper.conf"))(t)
 	listen := freeAddr(t)
 	server := strings.Replace(string(text), "listen 8080;", "listen "+listen+";", 1)
 	for i, g := range gateways {
@@ -57,8 +56,7 @@ func TestThroughNginxWaitsAndSocketsPassAndAGatewayMayGo(t *testing.T) {
 		assert.NoError(t, err, "the socket")
 		heard = strings.Contains(string(message), "lease.granted")
 	}
-	hidden, err := http.Get(front.url() + "/metrics")
-	assert.NoError(t, err)
+	hidden := assert.Value(http.Get(front.url() + "/metrics"))(t)
 	_ = hidden.Body.Close()
 	assert.Equal(t, hidden.StatusCode, http.StatusNotFound, "metrics are answered with")
 

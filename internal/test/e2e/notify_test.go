@@ -15,8 +15,7 @@ import (
 // As a unit with Type=notify and WatchdogSec runs it. The test is the service manager.
 func TestAServiceManagerIsToldWhenTheGatewayServesThatItTurnsAndWhenItLeaves(t *testing.T) {
 	t.Parallel()
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})
-	assert.NoError(t, err)
+	socket := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}))(t)
 	defer socket.Close()
 	addr, chroot := zkreal.SharedT(t)
 	network := netfault.NewT(t, addr)
@@ -27,8 +26,7 @@ func TestAServiceManagerIsToldWhenTheGatewayServesThatItTurnsAndWhenItLeaves(t *
 		t.Helper()
 		_ = socket.SetReadDeadline(time.Now().Add(patience))
 		buf := make([]byte, 4096)
-		n, err := socket.Read(buf)
-		assert.NoError(t, err, "nothing is told")
+		n := assert.Value(socket.Read(buf))(t, "nothing is told")
 		return string(buf[:n])
 	}
 	until := func(what string) (before []string) {

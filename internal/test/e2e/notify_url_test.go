@@ -43,8 +43,7 @@ func newInbox(t *testing.T) *inbox {
 // await returns when a lease's message of a type has come, which its secret has to have signed.
 func (b *inbox) await(t *testing.T, lease api.Lease, kind string) string {
 	t.Helper()
-	hook, err := standardwebhooks.NewWebhook(lease.NotifySecret)
-	assert.NoError(t, err)
+	hook := assert.Value(standardwebhooks.NewWebhook(lease.NotifySecret))(t)
 	var body string
 	eventually(t, patience, func() error {
 		b.mu.Lock()
@@ -63,10 +62,8 @@ func (b *inbox) await(t *testing.T, lease api.Lease, kind string) string {
 // shownAt is what every client sees there.
 func shownAt(t *testing.T, at string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
-	assert.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	assert.NoError(t, err)
+	req := assert.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil))(t)
+	resp := assert.Value(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	assert.Must(t, err == nil && resp.StatusCode == http.StatusOK, "%s: %d %v", at, resp.StatusCode, err)

@@ -47,8 +47,7 @@ func TestALockThatAnotherProgramCalledAsItLikedIsShownAndEnded(t *testing.T) {
 		"/locks/my%2520lock%2520%25C3%25BC": {name, "10.0.3.17", "/v1/locks/my%2520lock%2520%25C3%25BC/contenders/"},
 		"/locks/my%20lock%20%C3%BC":         {name, "10.0.3.17"},
 	} {
-		res, err := http.Get(g.url() + path)
-		assert.NoError(t, err)
+		res := assert.Value(http.Get(g.url() + path))(t)
 		page, err := io.ReadAll(res.Body)
 		res.Body.Close()
 		assert.NoError(t, err)

@@ -26,8 +26,7 @@ import (
 func startPrometheus(t testing.TB, gateways ...*gateway) (address string) {
 	t.Helper()
 	dir, listen := t.TempDir(), freeAddr(t)
-	rules, err := filepath.Abs("../../../deploy/prometheus/alerts.yaml")
-	assert.NoError(t, err)
+	rules := assert.Value(filepath.Abs("../../../deploy/prometheus/alerts.yaml"))(t)
 	var targets []string
 	for _, g := range gateways {
 		targets = append(targets, g.listen)
@@ -45,8 +44,7 @@ func startPrometheus(t testing.TB, gateways ...*gateway) (address string) {
 	log := &journal{}
 	cmd := exec.Command(path, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+listen, "--log.level=warn")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	proc, err := childproc.Start(cmd)
-	assert.NoError(t, err)
+	proc := assert.Value(childproc.Start(cmd))(t)
 	t.Cleanup(func() {
 		proc.Stop(patience)
 		if t.Failed() {
@@ -111,16 +109,14 @@ func TestTheDashboardAndTheAlertsAskForWhatGatewaysExpose(t *testing.T) {
 			Targets []struct{ Expr string }
 		}
 	}
-	text, err := os.ReadFile("../../../deploy/grafana/dashboard.json")
-	assert.NoError(t, err)
+	text := assert.Value(os.ReadFile("../../../deploy/grafana/dashboard.json"))(t)
 	assert.NoError(t, json.Unmarshal(text, &dashboard))
 	var alerts struct {
 		Groups []struct {
 			Rules []struct{ Alert, Expr string }
 		}
 	}
-	text, err = os.ReadFile("../../../deploy/prometheus/alerts.yaml")
-	assert.NoError(t, err)
+	text = assert.Value(os.ReadFile("../../../deploy/prometheus/alerts.yaml"))(t)
 	assert.NoError(t, yaml.Unmarshal(text, &alerts))
 	queries := map[string]string{} // by where they are
 	ids := map[int]bool{}

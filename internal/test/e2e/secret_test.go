@@ -41,8 +41,7 @@ func TestTheFleetsKeysAreReplacedByHand(t *testing.T) {
 		secret.Keys = keys
 		data, err = json.Marshal(secret)
 		assert.NoError(t, err)
-		_, err := f.Set(chroot+"/lockkeeper/secret", data, -1)
-		assert.NoError(t, err)
+		assert.Value(f.Set(chroot+"/lockkeeper/secret", data, -1))(t)
 		g.restart()
 		g.awaitServing()
 	}

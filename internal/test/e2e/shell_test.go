@@ -26,8 +26,7 @@ func scripted(t *testing.T, shell, base, script string) (exit int, out string, l
 	text, err := cmd.CombinedOutput()
 	_, exited := err.(*exec.ExitError)
 	assert.Must(t, err == nil || exited, "%s: %v (scripts/setup test installs it)", shell, err)
-	left, err = filepath.Glob(filepath.Join(dir, "*"))
-	assert.NoError(t, err)
+	left = assert.Value(filepath.Glob(filepath.Join(dir, "*")))(t)
 	return cmd.ProcessState.ExitCode(), string(text), left
 }
 
@@ -56,8 +55,7 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 	} {
 		dir := "/lockkeeper/locks/" + lock
 		theirs.put(dir, nil)
-		_, err := theirs.Create(dir+"/"+c.node, []byte(c.data), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
-		assert.NoError(t, err)
+		assert.Value(theirs.Create(dir+"/"+c.node, []byte(c.data), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll)))(t)
 		g.awaitLock(patience, lock, 1, 0)
 		taken = append(taken, lock)
 	}

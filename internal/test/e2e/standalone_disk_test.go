@@ -39,8 +39,7 @@ func smallDisk(t *testing.T, size string) string {
 func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
-	f, err := os.Create(path)
-	assert.NoError(t, err)
+	f := assert.Value(os.Create(path))(t)
 	defer f.Close()
 	for size := 64 << 10; size > 0; {
 		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
@@ -220,8 +219,7 @@ func TestABackupUnderLoadIsRestoredElsewhereWithItsLeases(t *testing.T) {
 // The README, from top to bottom, with the kill that it asks for in the middle.
 func TestTheReadmeGoesOnAfterKill9(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../README.md")
-	assert.NoError(t, err)
+	text := assert.Value(os.ReadFile("../../../README.md"))(t)
 	list := examples(string(text))
 	handed := t.TempDir()
 	before, _, _ := strings.Cut(string(text), "\nkill -9 ")

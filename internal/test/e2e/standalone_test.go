@@ -120,8 +120,7 @@ func TestADamagedStoreIsRefused(t *testing.T) {
 	g.hold("deploy", "ttl=1m")
 	g.terminate()
 	path := filepath.Join(g.dataDir, "lockkeeper.db")
-	data, err := os.ReadFile(path)
-	assert.NoError(t, err)
+	data := assert.Value(os.ReadFile(path))(t)
 	at := strings.Index(string(data), "/lockkeeper/locks/deploy")
 	assert.Must(t, at >= 0, "the lock is not in the store")
 	for i := range data { // every copy of that page

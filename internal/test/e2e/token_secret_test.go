@@ -61,12 +61,10 @@ func TestATokenIsShownToItsClientAlone(t *testing.T) {
 // get is any page or answer, as it comes.
 func (g *gateway) get(path string) (body, header string) {
 	g.t.Helper()
-	a, err := http.Get(g.url() + path)
-	assert.NoError(g.t, err)
+	a := assert.Value(http.Get(g.url() + path))(g.t)
 	defer a.Body.Close()
 	var text, head strings.Builder
-	_, err = io.Copy(&text, a.Body)
-	assert.NoError(g.t, err)
+	assert.Value(io.Copy(&text, a.Body))(g.t)
 	_ = a.Header.Write(&head)
 	return text.String(), head.String()
 }

@@ -20,8 +20,7 @@ func TestALayoutOfALaterReleaseSaysWhichReleasesMayStillUseIt(t *testing.T) {
 	f := newForeign(t, addr, chroot)
 	record := func(data string) {
 		t.Helper()
-		_, err := f.Set(chroot+"/lockkeeper/version", []byte(data), -1)
-		assert.NoError(t, err)
+		assert.Value(f.Set(chroot+"/lockkeeper/version", []byte(data), -1))(t)
 	}
 	record(`{"layout":7,"oldest_reader":1,"of_a_later_release":true}`)
 	g.terminate()

@@ -87,8 +87,7 @@ func (r *docReceiver) check(t *testing.T, page string) {
 // The program of docs/webhooks.md is built and started, subscribed, and told.
 func TestTheDocumentedReceiverTakesWhatIsGenuineAndNothingElse(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/webhooks.md")
-	assert.NoError(t, err)
+	page := assert.Value(os.ReadFile("../../../docs/webhooks.md"))(t)
 	source := goBlock.FindSubmatch(page)
 	assert.Must(t, source != nil, "the page has no Go program")
 	listen, dir := freeAddr(t), t.TempDir()
@@ -109,8 +108,7 @@ func TestTheDocumentedReceiverTakesWhatIsGenuineAndNothingElse(t *testing.T) {
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), "WEBHOOK_SECRET="+hook.Secret)
 	cmd.Stdout, cmd.Stderr = told, told
-	proc, err := childproc.Start(cmd)
-	assert.NoError(t, err)
+	proc := assert.Value(childproc.Start(cmd))(t)
 	t.Cleanup(proc.Kill)
 	testkit.Eventually(t, patience, func() bool {
 		conn, err := net.Dial("tcp", listen)

@@ -60,8 +60,7 @@ func (f *foreign) put(path string, data []byte) {
 	if strings.HasSuffix(path, "-lock-") {
 		flags = zk.FlagEphemeral | zk.FlagSequence
 	}
-	_, err := f.Create(f.chroot+path, data, flags, zk.WorldACL(zk.PermAll))
-	assert.NoError(f.t, err, "creating %s", path)
+	assert.Value(f.Create(f.chroot+path, data, flags, zk.WorldACL(zk.PermAll)))(f.t, "creating %s", path)
 }
 
 func (f *foreign) remove(path string) {
@@ -78,8 +77,7 @@ func TestZkCliShowsTheContenderAndDeletingItThereEndsTheLease(t *testing.T) {
 	g.awaitLock(patience, "deploy", 1, 1)
 
 	dir := chroot + "/lockkeeper/locks/deploy"
-	out, err := zkreal.CLI(addr, "ls "+dir, "get "+chroot+lease.Znode, "stat "+chroot+lease.Znode)
-	assert.NoError(t, err)
+	out := assert.Value(zkreal.CLI(addr, "ls "+dir, "get "+chroot+lease.Znode, "stat "+chroot+lease.Znode))(t)
 	name := "write-v1." + lease.LeaseID + "-lock-0000000000"
 	assert.That(t, lease.Znode == "/lockkeeper/locks/deploy/"+name && strings.Contains(out, name), "zkCli does not show %s:\n%s", name, out)
 	assert.That(t, strings.Contains(out, "ephemeralOwner = 0x0\n"), "the contender is not persistent:\n%s", out)

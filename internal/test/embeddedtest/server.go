@@ -61,8 +61,7 @@ func (alwaysDue) SnapshotDue() bool { return true }
 // RunT runs a server for one test and ends it with the test.
 func RunT(t testing.TB, opts ...Option) *Server {
 	t.Helper()
-	s, err := Start(opts...)
-	assert.NoError(t, err, "embeddedtest")
+	s := assert.Value(Start(opts...))(t, "embeddedtest")
 	t.Cleanup(s.Close)
 	return s
 }

@@ -75,8 +75,7 @@ func TestASuccessorEndsItsFleetsLeasesAlone(t *testing.T) {
 		w           *world
 		lock, query string
 	}{{w, "ours", "ttl=5s"}, {w, "theirs", "ttl=5s&async=true"}, {other, "fleet", "ttl=5s"}} {
-		_, err := a.w.acquire(t.Context(), "kazoo", a.lock, a.query)
-		assert.NoError(t, err)
+		assert.Value(a.w.acquire(t.Context(), "kazoo", a.lock, a.query))(t)
 	}
 	foreign := w.names("kazoo", "fleet")
 	other.proc.Kill()
@@ -93,8 +92,7 @@ func TestASuccessorEndsItsFleetsLeasesAlone(t *testing.T) {
 	now := w.names("kazoo", "fleet")
 	assert.That(t, slices.Equal(now, foreign), "of the other fleet's %q, %q is left", foreign, now)
 	assert.NoError(t, kazoo.stop("orphan"))
-	_, err = await(kazoo, lines, "done", patience)
-	assert.NoError(t, err)
+	assert.Value(await(kazoo, lines, "done", patience))(t)
 	_, err = w.acquire(t.Context(), "kazoo", "theirs", "ttl=5s&wait=30s")
 	assert.Nil(t, err)
 	other.startGateway() // ends it in good order, with the test
@@ -174,8 +172,7 @@ func (w *world) ourTurn(t *testing.T, ns, lock string) turn {
 func (w *world) theirTurn(t *testing.T, kind, ns, lock string) turn {
 	t.Helper()
 	p, job, held := w.program(t, kind), lock+"-"+kind, make(chan error, 1)
-	lines, err := p.start("hold", job, kind, w.dir(ns, lock))
-	assert.NoError(t, err)
+	lines := assert.Value(p.start("hold", job, kind, w.dir(ns, lock)))(t)
 	go func() {
 		_, err := await(p, lines, "held", patience)
 		held <- err
@@ -197,11 +194,9 @@ func TestALeaseOfThreeContendersEndsWholeWhenOneIsReaped(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			lock := "reaped-" + kind
 			w.mkdir("/all/"+lock, nil)
-			lease, err := w.acquire(t.Context(), "all", lock, "ttl=60s")
-			assert.NoError(t, err)
+			lease := assert.Value(w.acquire(t.Context(), "all", lock, "ttl=60s"))(t)
 			p := w.program(t, kind)
-			lines, err := p.start("hold", lock, kind, w.dir("all", lock))
-			assert.NoError(t, err)
+			lines := assert.Value(p.start("hold", lock, kind, w.dir("all", lock)))(t)
 			testkit.Eventually(t, patience, func() bool { return len(w.names("all", lock)) == 4 }, "%s is queued", kind)
 			select {
 			case s := <-lines:
@@ -213,8 +208,7 @@ func TestALeaseOfThreeContendersEndsWholeWhenOneIsReaped(t *testing.T) {
 					assert.NoError(t, w.conn.Delete(w.dir("all", lock)+"/"+name, -1))
 				}
 			}
-			_, err = await(p, lines, "held", patience)
-			assert.NoError(t, err)
+			assert.Value(await(p, lines, "held", patience))(t)
 			testkit.Eventually(t, patience, func() bool { return len(w.names("all", lock)) == 1 }, "the rest of the lease is gone")
 			a, err := w.Release(t.Context(), lease.Token)
 			assert.That(t, err == nil && a.Status == http.StatusGone, "%+v, %v", a, err)
@@ -235,16 +229,14 @@ func TestNoLeaseStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
 	p := w.program(t, kind)
 	jobs := make(map[string]<-chan said)
 	for i, job := range []string{"holder", "waiter"} {
-		lines, err := p.start("hold", job, kind, semaphore)
-		assert.NoError(t, err)
+		lines := assert.Value(p.start("hold", job, kind, semaphore))(t)
 		jobs[job] = lines
 		testkit.Eventually(t, patience, func() bool {
 			names, _, err := w.conn.Children(semaphore + "/leases")
 			return err == nil && len(names) == i+1
 		}, "the %s is there", job)
 	}
-	_, err := await(p, jobs["holder"], "held", patience)
-	assert.NoError(t, err)
+	assert.Value(await(p, jobs["holder"], "held", patience))(t)
 	testkit.EventuallyNil(t, patience, func() error {
 		l, _, err := w.Lock(t.Context(), "leases", apitest.Query("ns="+ns))
 		if err == nil && len(l.Holders)+len(l.Waiters) != 2 {
@@ -260,12 +252,10 @@ func TestNoLeaseStandsInTheWayOfCuratorsSemaphore(t *testing.T) {
 	}
 	for _, job := range []string{"holder", "waiter"} {
 		if job == "waiter" {
-			_, err := await(p, jobs[job], "held", patience)
-			assert.NoError(t, err, "the next one")
+			assert.Value(await(p, jobs[job], "held", patience))(t, "the next one")
 		}
 		assert.NoError(t, p.stop(job))
-		_, err := await(p, jobs[job], "done", patience)
-		assert.NoError(t, err)
+		assert.Value(await(p, jobs[job], "done", patience))(t)
 	}
 }
 

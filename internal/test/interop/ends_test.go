@@ -88,17 +88,14 @@ func TestKazoosReadLockDeadlocksWithAWriterBehindIt(t *testing.T) {
 	pairs := withWord(t, "deadlocks")
 	each(t, pairs, func(t *testing.T, p pair) {
 		w.mkdir("/"+p.ns+"/"+p.lock(), nil)
-		first, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s")
-		assert.NoError(t, err)
+		first := assert.Value(w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s"))(t)
 		// One at a time they do exclude each other.
 		reader := w.program(t, p.kind)
 		job := "reader-" + p.ns
-		lines, err := reader.start("hold", job, p.kind, w.dir(p.ns, p.lock()))
-		assert.NoError(t, err)
+		lines := assert.Value(reader.start("hold", job, p.kind, w.dir(p.ns, p.lock())))(t)
 		w.awaitWatch(t, p, w.names(p.ns, p.lock()))
 		// Ours is behind it, and then the first is gone.
-		second, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s&async=true")
-		assert.NoError(t, err)
+		second := assert.Value(w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s&async=true"))(t)
 		assert.NoError(t, w.release(t.Context(), first))
 		var ours []string
 		for _, name := range w.names(p.ns, p.lock()) {
@@ -127,8 +124,7 @@ func TestKazoosReadLockDeadlocksWithKazoosWriteLock(t *testing.T) {
 	w := newWorld(t)
 	p := pair{ns: "kazoo", mode: "kazoo", kind: "alone"}
 	w.mkdir("/kazoo/"+p.lock(), nil)
-	first, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s")
-	assert.NoError(t, err)
+	first := assert.Value(w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s"))(t)
 	var queued []string
 	join := func(kind string) (turn, string) {
 		before := w.names(p.ns, p.lock())

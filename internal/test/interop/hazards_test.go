@@ -19,8 +19,7 @@ import (
 // pageTable is a table of docs/operate/interop.md, by its first column's title: each row's cells without backquotes. internal/locks
 // holds these tables against its rules.
 func pageTable(t *testing.T, title string) (rows [][]string) {
-	page, err := os.ReadFile("../../../docs/operate/interop.md")
-	assert.NoError(t, err)
+	page := assert.Value(os.ReadFile("../../../docs/operate/interop.md"))(t)
 	_, table, _ := strings.Cut(string(page), "| `"+title+"` |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	for i, line := range strings.Split(table, "\n") {
@@ -129,14 +128,12 @@ func TestEveryHazardIsShownCountedAndTold(t *testing.T) {
 		w.mkdir("/"+ns+"/"+lock, nil)
 		var there []string
 		create := func(conn *zk.Conn, path string, flags int32, acl []zk.ACL) {
-			path, err := conn.Create(path, nil, flags, acl)
-			assert.NoError(t, err)
+			path = assert.Value(conn.Create(path, nil, flags, acl))(t)
 			there = append(there, path)
 		}
 		end := func() error { return nil }
 		if c.ours != "" {
-			lease, err := w.acquire(t.Context(), ns, lock, "ttl=60s&mode="+c.ours)
-			assert.NoError(t, err, "%s", code)
+			lease := assert.Value(w.acquire(t.Context(), ns, lock, "ttl=60s&mode="+c.ours))(t, "%s", code)
 			end = func() error { return w.release(t.Context(), lease) }
 		}
 		for _, program := range c.theirs {

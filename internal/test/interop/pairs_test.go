@@ -95,8 +95,7 @@ func (w *world) contest(t *testing.T, p pair, pause time.Duration) *contest {
 	w.mkdir("/"+p.ns+"/"+p.lock(), nil)
 	c := &contest{w: w, p: p, program: w.program(t, p.kind), pause: pause, job: p.ns + "-" + p.lock()}
 	var err error
-	c.counter, err = newCounter(filepath.Join(t.TempDir(), "counter"))
-	assert.NoError(t, err)
+	c.counter = assert.Value(newCounter(filepath.Join(t.TempDir(), "counter")))(t)
 	c.ctx, c.stop = context.WithCancel(t.Context())
 	c.theirs, err = c.program.start("loop", c.job, p.kind, w.dir(p.ns, p.lock()), c.counter.path, fmt.Sprint(pause.Microseconds()))
 	assert.NoError(t, err)
@@ -200,8 +199,7 @@ func (w *world) together(t *testing.T, p pair, more func() error) {
 	lease, err := w.acquire(t.Context(), p.ns, p.lock(), "ttl=60s&mode="+p.mode)
 	assert.NoError(t, err)
 	program, job := w.program(t, p.kind), "hold-"+p.ns+"-"+p.lock()
-	lines, err := program.start("hold", job, p.kind, w.dir(p.ns, p.lock()))
-	assert.NoError(t, err)
+	lines := assert.Value(program.start("hold", job, p.kind, w.dir(p.ns, p.lock())))(t)
 	_, err = await(program, lines, "held", patience)
 	assert.Nil(t, err, "beside ours")
 	assert.Nil(t, w.release(t.Context(), lease))

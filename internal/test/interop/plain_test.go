@@ -108,12 +108,10 @@ func TestAPlainNodeInTheLocksPlaceIsShownAndWaitedFor(t *testing.T) {
 // requests is the number of acquires that wait at the gateway.
 func (w *world) requests(t *testing.T) int {
 	t.Helper()
-	a, err := w.Send(t.Context(), http.MethodGet, "/metrics")
-	assert.NoError(t, err)
+	a := assert.Value(w.Send(t.Context(), http.MethodGet, "/metrics"))(t)
 	for line := range strings.Lines(string(a.Body)) {
 		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "lockkeeper_http_waiting_requests "); ok {
-			waiting, err := strconv.Atoi(n)
-			assert.NoError(t, err)
+			waiting := assert.Value(strconv.Atoi(n))(t)
 			return waiting
 		}
 	}

@@ -44,18 +44,15 @@ func TestNoLeaseStandsInTheWayOfKazoosSemaphore(t *testing.T) {
 	p := w.program(t, kind)
 	jobs := map[string]<-chan said{}
 	start := func(job string) {
-		lines, err := p.start("hold", job, kind, w.dir("native", "pool"))
-		assert.NoError(t, err)
+		lines := assert.Value(p.start("hold", job, kind, w.dir("native", "pool")))(t)
 		jobs[job] = lines
 	}
 	held := func(job string) {
-		_, err := await(p, jobs[job], "held", patience)
-		assert.NoError(t, err, "%s", job)
+		assert.Value(await(p, jobs[job], "held", patience))(t, "%s", job)
 	}
 	end := func(job string) {
 		assert.NoError(t, p.stop(job))
-		_, err := await(p, jobs[job], "done", patience)
-		assert.NoError(t, err)
+		assert.Value(await(p, jobs[job], "done", patience))(t)
 	}
 	start("one")
 	held("one")
@@ -95,8 +92,7 @@ func lockNames(list api.LockList) (names []string) {
 // The marker by which bigdata's ZLock destroys a lock, as its source makes it.
 func TestALockThatBigdataDestroysIsNotJoined(t *testing.T) {
 	w := newWorld(t)
-	lease, err := w.acquire(t.Context(), "native", "doomed", "ttl=60s")
-	assert.NoError(t, err)
+	lease := assert.Value(w.acquire(t.Context(), "native", "doomed", "ttl=60s"))(t)
 	marker := plainLock{w.conn, w.dir("native", "doomed_INVALID")}
 	assert.NoError(t, marker.lock(t.Context()))
 	w.eventually(t, "doomed", "the hazard", func(l api.Lock) bool { return len(l.Hazards) == 1 && l.Hazards[0].Code == "lock_invalid" })
@@ -137,8 +133,7 @@ func TestTheQueuesOfLeaderLatchAndLeaderSelectorAreWatchedAndJoined(t *testing.T
 			theirs := w.theirTurn(t, c.kind, "native", lock)
 			assert.NoError(t, testkit.Receive(t, patience, theirs.held, "%s leads", c.kind))
 			for {
-				e, err := stream.Next()
-				assert.NoError(t, err)
+				e := assert.Value(stream.Next())(t)
 				if e.Type == "lease.granted" && e.Foreign != nil {
 					break
 				}

@@ -28,8 +28,7 @@ func (p pair) lock() string { return p.mode + "-" + p.kind }
 // or a dialect and a mode: "all, shared".
 func readTable(t testing.TB) (pairs []pair) {
 	t.Helper()
-	page, err := os.ReadFile(tablePath)
-	assert.NoError(t, err)
+	page := assert.Value(os.ReadFile(tablePath))(t)
 	var columns []string
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")

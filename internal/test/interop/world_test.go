@@ -80,8 +80,7 @@ var programs = map[string]func(t testing.TB) []string{
 		return []string{python, "-B", "-E", "-s", "testdata/worker.py"}
 	},
 	"go": func(t testing.TB) []string {
-		self, err := os.Executable()
-		assert.NoError(t, err)
+		self := assert.Value(os.Executable())(t)
 		return []string{self}
 	},
 }
@@ -89,8 +88,7 @@ var programs = map[string]func(t testing.TB) []string{
 // lookAt lets go test see what only another program reads: it would repeat a result from its cache though that has changed.
 func lookAt(t testing.TB, path string) {
 	t.Helper()
-	_, err := os.Stat(path)
-	assert.NoError(t, err)
+	assert.Value(os.Stat(path))(t)
 }
 
 // programFor is the program that a kind of client lives in.
@@ -187,9 +185,7 @@ func (w *world) startGateway() {
 	testkit.BuiltFrom(w.t, "lockkeeper/cmd/gateway")
 	cmd := exec.Command(built.gateway, w.flags...)
 	cmd.Stdout, cmd.Stderr = w.log, w.log
-	var err error
-	w.proc, err = childproc.Start(cmd)
-	assert.NoError(w.t, err)
+	w.proc = assert.Value(childproc.Start(cmd))(w.t)
 	testkit.EventuallyNil(w.t, startWithin, func() error {
 		if w.proc.Ended() {
 			w.t.Fatalf("the gateway ended: %v\n%s", w.proc.Wait(), w.log.tail())
@@ -222,8 +218,7 @@ func freeAddr(t testing.TB) string { return testkit.FreeAddr(t) }
 // mkdir creates a persistent node below the world's root.
 func (w *world) mkdir(path string, data []byte) {
 	w.t.Helper()
-	_, err := w.conn.Create(w.root+path, data, 0, zk.WorldACL(zk.PermAll))
-	assert.NoError(w.t, err, "create %s", path)
+	assert.Value(w.conn.Create(w.root+path, data, 0, zk.WorldACL(zk.PermAll)))(w.t, "create %s", path)
 }
 
 // names are the contenders of a lock.

@@ -15,8 +15,7 @@ import (
 // frameServer answers the handshake and then every request with a bare reply head, and reports the xids it executed.
 func frameServer(t *testing.T) (addr string, executed chan int32) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	executed = make(chan int32, 100)
 	go func() {
@@ -67,27 +66,22 @@ func readFrame(r io.Reader) ([]byte, error) {
 // session is a connection that has shaken hands.
 func session(t *testing.T, addr string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	assert.NoError(t, err)
+	conn := assert.Value(net.Dial("tcp", addr))(t)
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	_, err = conn.Write(frameOf(0, 0, 0, 0))
-	assert.NoError(t, err)
-	_, err = readFrame(conn)
-	assert.NoError(t, err)
+	assert.Value(conn.Write(frameOf(0, 0, 0, 0)))(t)
+	assert.Value(readFrame(conn))(t)
 	return conn
 }
 
 func request(t *testing.T, conn net.Conn, xid uint32, op Op) {
 	t.Helper()
-	_, err := conn.Write(frameOf(xid, uint32(op)))
-	assert.NoError(t, err)
+	assert.Value(conn.Write(frameOf(xid, uint32(op))))(t)
 }
 
 func reply(t *testing.T, conn net.Conn) int32 {
 	t.Helper()
-	body, err := readFrame(conn)
-	assert.NoError(t, err)
+	body := assert.Value(readFrame(conn))(t)
 	return int32(binary.BigEndian.Uint32(body))
 }
 

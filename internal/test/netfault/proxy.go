@@ -98,8 +98,7 @@ func New(target string, opts ...Option) (*Proxy, error) {
 // NewT is New for one test, which closes the proxy when it ends.
 func NewT(t testing.TB, target string, opts ...Option) *Proxy {
 	t.Helper()
-	p, err := New(target, opts...)
-	assert.NoError(t, err)
+	p := assert.Value(New(target, opts...))(t)
 	t.Cleanup(p.Close)
 	return p
 }

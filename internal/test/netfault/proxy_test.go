@@ -26,8 +26,7 @@ type lineServer struct {
 
 func newLineServer(t *testing.T) *lineServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := &lineServer{addr: l.Addr().String(), received: make(chan string, 100), ended: make(chan struct{}, 100)}
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -58,16 +57,14 @@ type lineClient struct {
 
 func dial(t *testing.T, addr string) *lineClient {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	assert.NoError(t, err)
+	conn := assert.Value(net.Dial("tcp", addr))(t)
 	t.Cleanup(func() { conn.Close() })
 	return &lineClient{t, conn, bufio.NewReader(conn)}
 }
 
 func (c *lineClient) send(line string) {
 	c.t.Helper()
-	_, err := io.WriteString(c.conn, line+"\n")
-	assert.NoError(c.t, err)
+	assert.Value(io.WriteString(c.conn, line+"\n"))(c.t)
 }
 
 func (c *lineClient) expect(line string) {
@@ -229,13 +226,11 @@ func TestRequestsThatWereHeldReachTheServerAfterTheirClientIsGone(t *testing.T) 
 
 func TestRequestsThatAreHeldSurviveRepliesToAClientThatIsGone(t *testing.T) {
 	testkit.NoLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	p := NewT(t, l.Addr().String())
 	c := dial(t, p.Addr())
-	conn, err := l.Accept()
-	assert.NoError(t, err)
+	conn := assert.Value(l.Accept())(t)
 	defer conn.Close()
 	p.StallRequests()
 	c.send("late")
@@ -273,20 +268,16 @@ func TestATargetThatDoesNotListenLooksRefused(t *testing.T) {
 
 func TestAPatientProxyWaitsForATargetThatIsAboutToListen(t *testing.T) {
 	testkit.NoLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	addr := l.Addr().String()
 	l.Close()
 	c := dial(t, NewT(t, addr, WithPatience(patience)).Addr())
 	c.expectSilence()
-	l, err = net.Listen("tcp", addr)
-	assert.NoError(t, err)
+	l = assert.Value(net.Listen("tcp", addr))(t)
 	defer l.Close()
-	conn, err := l.Accept()
-	assert.NoError(t, err)
+	conn := assert.Value(l.Accept())(t)
 	defer conn.Close()
-	_, err = io.WriteString(conn, "here\n")
-	assert.NoError(t, err)
+	assert.Value(io.WriteString(conn, "here\n"))(t)
 	c.expect("here")
 }
 
@@ -301,12 +292,10 @@ func TestCloseEndsEverythingAlsoWhileStalled(t *testing.T) {
 
 func TestAServerThatEndsIsSeenByTheClient(t *testing.T) {
 	testkit.NoLeaks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	c := dial(t, NewT(t, l.Addr().String()).Addr())
-	conn, err := l.Accept()
-	assert.NoError(t, err)
+	conn := assert.Value(l.Accept())(t)
 	conn.Close()
 	c.expectEnd()
 }

@@ -20,8 +20,7 @@ func (s *scene) subscribeAt(g *gateway) string {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	sub, err := g.hooks.Create(ctx, &webhooks.Subscription{URL: "http://receiver.example/a", Enabled: true})
-	assert.NoError(s, err)
+	sub := assert.Value(g.hooks.Create(ctx, &webhooks.Subscription{URL: "http://receiver.example/a", Enabled: true}))(s)
 	return sub.ID
 }
 

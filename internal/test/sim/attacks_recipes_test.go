@@ -292,11 +292,9 @@ func TestAttack28ALargeQueueIsDestroyedInPieces(t *testing.T) {
 		c, bystander := s.client(s.start(0)), s.client(s.gateways.at(0))
 		l := s.take(bystander, "b", "held", "ttl", "5s")
 		c.release(s.take(c, "a", "held", "ttl", "5s")) // the directory is there
-		other, err := s.openSession("other", zktest.LeaderName)
-		assert.NoError(s, err)
+		other := assert.Value(s.openSession("other", zktest.LeaderName))(s)
 		for range many {
-			path, err := other.create(lockRoot+"/a/"+strings.Repeat("x", 1000)+"-lock-", "", wire.FlagSequential)
-			assert.NoError(s, err)
+			path := assert.Value(other.create(lockRoot+"/a/"+strings.Repeat("x", 1000)+"-lock-", "", wire.FlagSequential))(s)
 			s.exemptions.excuse(path)
 		}
 		other.close()

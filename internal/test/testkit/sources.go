@@ -27,8 +27,7 @@ func BuiltFrom(t testing.TB, pkg string) {
 		}
 		return err
 	}))
-	err := look.(func() error)()
-	assert.NoError(t, err)
+	assert.NoError(t, look.(func() error)())
 }
 
 // seen has a func() error for each package: once in a process is enough.

@@ -11,10 +11,8 @@ import (
 )
 
 func TestAProgramIsBuiltFromThisModulesSourcesOfAllItsParts(t *testing.T) {
-	paths, err := sources("lockkeeper/cmd/gateway")
-	assert.NoError(t, err)
-	top, err := filepath.Abs("../../..")
-	assert.NoError(t, err)
+	paths := assert.Value(sources("lockkeeper/cmd/gateway"))(t)
+	top := assert.Value(filepath.Abs("../../.."))(t)
 	for _, want := range []string{"go.mod", "go.sum", "cmd/gateway", "cmd/gateway/main.go", "internal/locks/manager/manager.go", "internal/zk/wire",
 		"web/static", "web/static/vendor", "web/static/app.css"} {
 		assert.That(t, slices.Contains(paths, filepath.Join(top, want)), "%s is not among them", want)

@@ -30,8 +30,7 @@ type Wiretap struct {
 // Tap listens on loopback and passes everything on to target until the test ends.
 func Tap(t testing.TB, target string) *Wiretap {
 	t.Helper()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	assert.NoError(t, err)
+	listener := assert.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	w := &Wiretap{listener: listener, target: target}
 	w.running.Go(w.accept)
 	t.Cleanup(func() {
@@ -118,14 +117,11 @@ func (w *Wiretap) Requests(text string) (found [][]byte) {
 func SendRaw(t testing.TB, target string, request []byte) (status int, body string) {
 	t.Helper()
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: 10 * time.Second}
-	nc, err := from.Dial("tcp", target)
-	assert.NoError(t, err)
+	nc := assert.Value(from.Dial("tcp", target))(t)
 	defer nc.Close()
 	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
-	_, err = nc.Write(request)
-	assert.NoError(t, err)
-	response, err := http.ReadResponse(bufio.NewReader(nc), nil)
-	assert.NoError(t, err)
+	assert.Value(nc.Write(request))(t)
+	response := assert.Value(http.ReadResponse(bufio.NewReader(nc), nil))(t)
 	defer response.Body.Close()
 	_ = nc.SetReadDeadline(time.Now().Add(5 * time.Second)) // a stream has no end
 	text, err := io.ReadAll(response.Body)

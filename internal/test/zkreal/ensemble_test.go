@@ -43,23 +43,19 @@ func TestAFollowerThatIsCutOffServesReadsWhileTheOthersGoOn(t *testing.T) {
 	assert.Must(t, leader >= 0 && len(followers) == 2, "leader %d, followers %v", leader, followers)
 	deaf, well := followers[0], followers[1]
 	atDeaf, atWell := connect(t, e.Addr(deaf), 30*time.Second), connect(t, e.Addr(well), 30*time.Second)
-	_, err := atWell.Create("/before", nil, 0, zk.WorldACL(zk.PermAll))
-	assert.NoError(t, err)
-	_, err = atDeaf.Sync("/")
-	assert.NoError(t, err)
+	assert.Value(atWell.Create("/before", nil, 0, zk.WorldACL(zk.PermAll)))(t)
+	assert.Value(atDeaf.Sync("/"))(t)
 
 	e.DelayPeers(leader, 100*time.Millisecond)
 	began := time.Now()
-	_, err = atWell.Create("/slow", nil, 0, zk.WorldACL(zk.PermAll))
-	assert.NoError(t, err)
+	assert.Value(atWell.Create("/slow", nil, 0, zk.WorldACL(zk.PermAll)))(t)
 	if took := time.Since(began); took < 200*time.Millisecond { // there and back again
 		t.Errorf("with a leader that is 100ms away a follower's write took %v", took)
 	}
 	e.DelayPeers(leader, 0)
 
 	e.CutPeers(deaf)
-	_, err = atWell.Create("/after", nil, 0, zk.WorldACL(zk.PermAll))
-	assert.NoError(t, err, "the majority does not go on")
+	assert.Value(atWell.Create("/after", nil, 0, zk.WorldACL(zk.PermAll)))(t, "the majority does not go on")
 	there, _, err := atDeaf.Exists("/before")
 	assert.That(t, err == nil && there, "the follower that is cut off does not serve: %v, %v", there, err)
 	there, _, err = atDeaf.Exists("/after")
@@ -122,15 +118,13 @@ func (e *Ensemble) callsToPeerPorts(t *testing.T) map[string]bool {
 		for _, line := range m.server.peers {
 			if own, ok := strings.CutPrefix(line, fmt.Sprintf("server.%d=127.0.0.1:", i+1)); ok {
 				for port := range strings.SplitSeq(own, ":") {
-					n, err := strconv.ParseInt(port, 10, 64)
-					assert.NoError(t, err)
+					n := assert.Value(strconv.ParseInt(port, 10, 64))(t)
 					ports[n] = true
 				}
 			}
 		}
 	}
-	fds, err := os.ReadDir("/proc/self/fd")
-	assert.NoError(t, err)
+	fds := assert.Value(os.ReadDir("/proc/self/fd"))(t)
 	ours := make(map[string]bool)
 	for _, fd := range fds {
 		if link, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil {

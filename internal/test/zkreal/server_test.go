@@ -70,8 +70,7 @@ func TestAFrozenServerAcceptsAndSaysNothingUntilThawed(t *testing.T) {
 	conn, err := net.Dial("tcp", s.Addr())
 	assert.NoError(t, err, "a frozen server's port still accepts")
 	defer conn.Close()
-	_, err = conn.Write([]byte("ruok"))
-	assert.NoError(t, err)
+	assert.Value(conn.Write([]byte("ruok")))(t)
 	assert.NoError(t, conn.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
 	answer := make([]byte, 4)
 	if n, err := conn.Read(answer); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -86,12 +85,10 @@ func TestAFrozenServerAcceptsAndSaysNothingUntilThawed(t *testing.T) {
 func TestAServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "ZKREAL_CHILD="+t.TempDir())
-	out, err := cmd.StdoutPipe()
-	assert.NoError(t, err)
+	out := assert.Value(cmd.StdoutPipe())(t)
 	assert.NoError(t, cmd.Start())
 	line := make([]byte, 4096)
-	n, err := out.Read(line)
-	assert.NoError(t, err)
+	n := assert.Value(out.Read(line))(t)
 	pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(line[:n]), "pid")))
 	if err != nil {
 		t.Fatalf("the child said %q", line[:n])

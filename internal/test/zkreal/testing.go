@@ -15,8 +15,7 @@ import (
 func StartT(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	notShort(t, opts)
-	s, err := Start(opts...)
-	assert.NoError(t, err, "zkreal")
+	s := assert.Value(Start(opts...))(t, "zkreal")
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of ZooKeeper's log (%s):\n%s", s.Addr(), s.LogTail(40))

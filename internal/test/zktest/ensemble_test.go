@@ -322,8 +322,7 @@ func TestAConnectionThatIsClosedWhileItStandsStillEndsWhenItBreaks(t *testing.T)
 			ended <- err
 			nc.Close()
 		})
-		nc, err := n.Dial("client", "server")
-		assert.NoError(t, err)
+		nc := assert.Value(n.Dial("client", "server"))(t)
 		link := n.Links("client", "server")[0]
 		link.Stall()
 		nc.Close()

@@ -20,8 +20,7 @@ var errTestOver = fmt.Errorf("%w: the test is over", zk.ErrSessionGone)
 
 func TestEventsThatComeBeforeTheConstructorReturnsAreNotDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := zk.Config{Servers: []string{"127.0.0.1:1"}}.WithDefaults()
-		assert.NoError(t, err)
+		cfg := assert.Value(zk.Config{Servers: []string{"127.0.0.1:1"}}.WithDefaults())(t)
 		c := newConn(&cfg, func() {})
 		defer c.cancel()
 		handled := false
@@ -62,10 +61,8 @@ func TestAnImpossibleFrameEndsTheConnectionAndNotTheProcess(t *testing.T) {
 					_, _ = conn.Write(append(frame, make([]byte, 100)...))
 				}
 			})
-			cfg, err := zk.Config{Servers: []string{addr}}.WithDefaults()
-			assert.NoError(t, err)
-			c, err := Open(fixture.Context(t), &cfg, func() {})
-			assert.NoError(t, err)
+			cfg := assert.Value(zk.Config{Servers: []string{addr}}.WithDefaults())(t)
+			c := assert.Value(Open(fixture.Context(t), &cfg, func() {}))(t)
 			fixture.Await(t, connections)
 			fixture.Await(t, connections) // it has hung up and tries again
 			c.End(errTestOver)

@@ -51,10 +51,8 @@ func TestEveryRowOfThePolicy(t *testing.T) {
 // dialed is a connection of ours that ends with the test.
 func dialed(t *testing.T, cfg zk.Config) *Conn {
 	t.Helper()
-	cfg, err := cfg.WithDefaults()
-	assert.NoError(t, err)
-	c, err := Open(fixture.Context(t), &cfg, func() {})
-	assert.NoError(t, err, "connecting")
+	cfg = assert.Value(cfg.WithDefaults())(t)
+	c := assert.Value(Open(fixture.Context(t), &cfg, func() {}))(t, "connecting")
 	t.Cleanup(func() {
 		c.End(errTestOver)
 		fixture.Await(t, c.closed)
@@ -197,8 +195,7 @@ func meetAuth(t *testing.T, row Rule, how fixture.Try) {
 		}
 		_, _ = conn.Write(fixture.AuthRefusal())
 	})
-	cfg, err := zk.Config{Servers: []string{addr}, Auth: &zk.DigestAuth{User: "u", Password: "p"}}.WithDefaults()
-	assert.NoError(t, err)
+	cfg := assert.Value(zk.Config{Servers: []string{addr}, Auth: &zk.DigestAuth{User: "u", Password: "p"}}.WithDefaults())(t)
 	c, err := Open(fixture.Context(t), &cfg, func() {})
 	if err == nil {
 		fixture.Await(t, c.Over())

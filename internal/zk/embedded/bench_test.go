@@ -33,8 +33,7 @@ var benchDirs atomic.Int64
 func benchmarkTransactions(b *testing.B, addr string, clients int) {
 	var all []*benchClient
 	for range clients {
-		c, err := newBenchClient(addr, fmt.Sprintf("/bench-%d", benchDirs.Add(1)))
-		assert.NoError(b, err)
+		c := assert.Value(newBenchClient(addr, fmt.Sprintf("/bench-%d", benchDirs.Add(1))))(b)
 		defer c.nc.Close()
 		all = append(all, c)
 	}

@@ -24,12 +24,10 @@ import (
 // metric reads a number from the answer to mntr.
 func metric(t testing.TB, s *embeddedtest.Server, name string) int {
 	t.Helper()
-	answer, err := s.FourLetter("mntr")
-	assert.NoError(t, err)
+	answer := assert.Value(s.FourLetter("mntr"))(t)
 	for line := range strings.Lines(answer) {
 		if rest, ok := strings.CutPrefix(line, "zk_"+name+"\t"); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(rest))
-			assert.NoError(t, err)
+			n := assert.Value(strconv.Atoi(strings.TrimSpace(rest)))(t)
 			return n
 		}
 	}
@@ -44,11 +42,9 @@ func TestAThousandHalfOpenConnectionsDisturbNoClientAndAreClosed(t *testing.T) {
 	beginnings := [][]byte{nil, {0}, {0, 0, 0, 44}, append([]byte{0, 0, 0, 44}, make([]byte, 43)...), {0, 0xf, 0xff, 0xff, 1}, []byte("ruo")}
 	var half []net.Conn
 	for i := range 1000 {
-		nc, err := net.Dial("tcp", s.Addr())
-		assert.NoError(t, err)
+		nc := assert.Value(net.Dial("tcp", s.Addr()))(t)
 		defer nc.Close()
-		_, err = nc.Write(beginnings[i%len(beginnings)])
-		assert.NoError(t, err)
+		assert.Value(nc.Write(beginnings[i%len(beginnings)]))(t)
 		half = append(half, nc)
 		if i%100 == 0 {
 			other.ping()

@@ -112,8 +112,7 @@ func TestALocalConnectionPassesEveryACLAndARemoteOneDoesNot(t *testing.T) {
 	s, _ := running(t, embedded.NewMemoryStorage(), true)
 	ask := func(c *rawzk.Client, op wire.Op, body wire.Record) wire.ErrCode {
 		t.Helper()
-		f, err := c.Call(op, body, nil)
-		assert.NoError(t, err)
+		f := assert.Value(c.Call(op, body, nil))(t)
 		return f.Err
 	}
 	remote, _ := shake(t, s.ServeConn, 0, nil)

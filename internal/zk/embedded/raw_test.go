@@ -26,8 +26,7 @@ type raw struct {
 
 func dialRaw(t testing.TB, s *embeddedtest.Server) *raw {
 	t.Helper()
-	nc, err := s.Dial(context.Background(), "tcp", s.Addr())
-	assert.NoError(t, err)
+	nc := assert.Value(s.Dial(context.Background(), "tcp", s.Addr()))(t)
 	t.Cleanup(func() { nc.Close() })
 	return &raw{rawzk.New(nc, patience), t}
 }
@@ -60,8 +59,7 @@ func (r *raw) ended(why string) {
 
 func (r *raw) receive() rawzk.Frame {
 	r.t.Helper()
-	f, err := r.Receive()
-	assert.NoError(r.t, err, "receive")
+	f := assert.Value(r.Receive())(r.t, "receive")
 	return f
 }
 
@@ -79,15 +77,13 @@ func (r *raw) event() (e wire.WatcherEvent) {
 // send sends a request and does not wait.
 func (r *raw) send(op wire.Op, body wire.Record) {
 	r.t.Helper()
-	_, err := r.Send(op, body)
-	assert.NoError(r.t, err, "send")
+	assert.Value(r.Send(op, body))(r.t, "send")
 }
 
 // call sends a request and returns its reply, which must be the next frame.
 func (r *raw) call(op wire.Op, body wire.Record) rawzk.Frame {
 	r.t.Helper()
-	f, err := r.Call(op, body, nil)
-	assert.NoError(r.t, err)
+	f := assert.Value(r.Call(op, body, nil))(r.t)
 	return f
 }
 

@@ -85,11 +85,9 @@ func TestCreateSessionAsARequestEndsTheConnectionAlone(t *testing.T) {
 // zxids. A last request of its own tells whether the connection is still open, however long the server takes.
 func transcript(t *testing.T, addr string, hello, rest []byte) string {
 	t.Helper()
-	nc, err := net.Dial("tcp", addr)
-	assert.NoError(t, err)
+	nc := assert.Value(net.Dial("tcp", addr))(t)
 	defer nc.Close()
-	_, err = nc.Write(hello)
-	assert.NoError(t, err)
+	assert.Value(nc.Write(hello))(t)
 	var said strings.Builder
 	frames := wire.NewFrameReader(nc, 1<<20)
 	for i := 0; ; i++ {

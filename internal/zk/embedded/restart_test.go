@@ -124,8 +124,7 @@ func TestAServerThatStopsInGoodOrderAnswersWhatHasReachedIt(t *testing.T) {
 }
 
 func TestAServerRunsOnce(t *testing.T) {
-	s, err := embedded.New(embedded.Config{Storage: embedded.NewMemoryStorage()})
-	assert.NoError(t, err)
+	s := assert.Value(embedded.New(embedded.Config{Storage: embedded.NewMemoryStorage()}))(t)
 	s.Close()
 	s.Close()
 	assert.ErrorIs(t, s.Run(t.Context()), embedded.ErrClosed, "run after close")

@@ -22,8 +22,7 @@ func TestARealServerSaysWhatItIs(t *testing.T) {
 
 // listening answers each connection with the same words.
 func listening(t *testing.T, words string) (address string, asked *atomic.Int32) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	asked = &atomic.Int32{}
 	go func() {
@@ -47,8 +46,7 @@ func listening(t *testing.T, words string) (address string, asked *atomic.Int32)
 
 func TestAServerThatSaysNothingIsShownWithWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.NoError(t, err)
+	closed := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed.Close()
 	not, _ := listening(t, "srvr is not executed because it is not in the whitelist.\n")
 	away, _ := listening(t, "This ZooKeeper instance is not currently serving requests\n")

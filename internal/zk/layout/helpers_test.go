@@ -11,7 +11,6 @@ import (
 // opened is the layout at a root.
 func opened(t testing.TB, cfg zk.Config) *Layout {
 	t.Helper()
-	layout, err := Open(fixture.Context(t), cfg)
-	assert.NoError(t, err, "OpenLayout")
+	layout := assert.Value(Open(fixture.Context(t), cfg))(t, "OpenLayout")
 	return layout
 }

@@ -33,10 +33,8 @@ func TestAnImportThatBeginsWhileAGatewayCreatesTheLayoutKeepsItFromCompleting(t 
 	p := fixture.NewProbe(t, cfg)
 	p.Create(zk.DefaultRoot, "")
 	p.Create(zk.DefaultRoot+zk.NodeImport, "")
-	cfg, err := cfg.WithDefaults()
-	assert.NoError(t, err)
-	offline, err := OpenOffline(fixture.Context(t), cfg)
-	assert.NoError(t, err)
+	cfg = assert.Value(cfg.WithDefaults())(t)
+	offline := assert.Value(OpenOffline(fixture.Context(t), cfg))(t)
 	defer offline.Close()
 	o := opener{ctx: fixture.Context(t), cfg: &cfg, c: offline.c}
 	fixture.MustBeFatal(t, "creating", o.createMissing(), zk.KindImportUnfinished)
@@ -49,8 +47,7 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "secret"}
 	cfg.Chroot += "/apps"
 	ctx := fixture.Context(t)
-	o, err := OpenOffline(ctx, cfg)
-	assert.NoError(t, err)
+	o := assert.Value(OpenOffline(ctx, cfg))(t)
 	defer o.Close()
 	assert.NoError(t, o.CreateAncestors(ctx, zk.DefaultRoot))
 	paths := []string{"", zk.NodeLocks, zk.NodeLocks + "/a", zk.NodeSecret, zk.NodeNamespaces, zk.NodeNamespaces + "/x",
@@ -76,8 +73,7 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 	assert.That(t, culprit == 1 && errors.Is(err, zk.ErrNodeExists), "culprit %d, %v", culprit, err)
 	_, err = o.Commit(ctx, []zk.Op{{Kind: zk.OpSetData, Path: zk.DefaultRoot, Data: make([]byte, conn.MaxTransaction)}})
 	assert.That(t, errors.Is(err, zk.ErrTooLarge), "a transaction that is too large: %v", err)
-	before, err := o.Barrier(ctx)
-	assert.NoError(t, err)
+	before := assert.Value(o.Barrier(ctx))(t)
 	stat, err := o.Exists(ctx, zk.DefaultRoot)
 	assert.That(t, err == nil && before > stat.Czxid, "barrier %d after %+v, %v", before, stat, err)
 	after, err := o.Barrier(ctx)

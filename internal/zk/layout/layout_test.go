@@ -156,8 +156,7 @@ func TestANewerLayoutThatWeCanReadIsAccepted(t *testing.T) {
 func TestTheSecretSurvivesItsRecord(t *testing.T) {
 	made, err := newSecret()
 	assert.NoError(t, err)
-	data, err := json.Marshal(made)
-	assert.NoError(t, err)
+	data := assert.Value(json.Marshal(made))(t)
 	var read secretRecord
 	err = json.Unmarshal(data, &read)
 	assert.That(t, err == nil && reflect.DeepEqual(read, made), "%v: read %+v, made %+v", err, read, made)
@@ -167,8 +166,7 @@ func TestTheSecretSurvivesItsRecord(t *testing.T) {
 
 // What a rotation keeps is the fleet's id and the names of idempotency keys, also of a secret that was made without a key for them.
 func TestARenewedSecretKeepsIDAndNames(t *testing.T) {
-	made, err := newSecret()
-	assert.NoError(t, err)
+	made := assert.Value(newSecret())(t)
 	older := made
 	older.Keys = append([]TokenKey{{ID: "aaaa", Key: []byte("in front")}}, made.Keys...)
 	older.NameKey = nil
@@ -176,11 +174,9 @@ func TestARenewedSecretKeepsIDAndNames(t *testing.T) {
 		secret secretRecord
 		names  []byte
 	}{"with a name key": {made, made.NameKey}, "without": {older, made.Keys[0].Key}} {
-		data, err := json.Marshal(c.secret)
-		assert.NoError(t, err)
+		data := assert.Value(json.Marshal(c.secret))(t)
 		for range 2 { // renewed once more
-			data, err = RenewSecret(data)
-			assert.NoError(t, err)
+			data = assert.Value(RenewSecret(data))(t)
 			id, keys, err := ParseSecret(data)
 			names, nameErr := parseNameKey(data)
 			assert.That(t, err == nil && nameErr == nil && id == made.FleetID && len(keys) == 1 && bytes.Equal(names, c.names),

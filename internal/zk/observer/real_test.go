@@ -31,8 +31,7 @@ func newForeign(t testing.TB, addr, chroot string) *foreign {
 
 func (f *foreign) createSeq(path string) string {
 	f.t.Helper()
-	name, err := f.Lib.Create(f.Full(path), nil, gozk.FlagSequence, gozk.WorldACL(gozk.PermAll))
-	assert.NoError(f.t, err, "creating %s", path)
+	name := assert.Value(f.Lib.Create(f.Full(path), nil, gozk.FlagSequence, gozk.WorldACL(gozk.PermAll)))(f.t, "creating %s", path)
 	return name[len(f.Full("")):]
 }
 
@@ -217,8 +216,7 @@ func TestManyDirectoriesAreReadThroughTheWindow(t *testing.T) {
 				&gozk.CreateRequest{Path: dir, Acl: gozk.WorldACL(gozk.PermAll)},
 				&gozk.CreateRequest{Path: dir + "/n", Acl: gozk.WorldACL(gozk.PermAll)})
 		}
-		_, err := f.Lib.Multi(ops...)
-		assert.NoError(t, err)
+		assert.Value(f.Lib.Multi(ops...))(t)
 	}
 	m := newMirror()
 	startObserver(t, realConfig(addr, chroot), m, nil, zk.WatchRoot{Path: "/locks", Depth: 2})
@@ -234,10 +232,8 @@ func TestAnIdleWriterKeepsTheReplicaCurrent(t *testing.T) {
 	cfg := fixture.Config(t)
 	testkit.NoLeaks(t)
 	cfg.PromiseWindow = 2 * time.Second
-	layout, err := layout.Open(fixture.Context(t), cfg)
-	assert.NoError(t, err)
-	writer, err := session.Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil)
-	assert.NoError(t, err)
+	layout := assert.Value(layout.Open(fixture.Context(t), cfg))(t)
+	writer := assert.Value(session.Open(fixture.Context(t), cfg, layout, fixture.GatewayID(1), nil))(t)
 	m := newMirror()
 	o := startObserver(t, cfg, m, writer.LastZxid, zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}, zk.WatchRoot{Path: "/lockkeeper/gateways", Depth: 1})
 	writer.TrustWindow().OnCommit(o.Freshness().Committed)

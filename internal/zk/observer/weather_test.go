@@ -47,8 +47,7 @@ func (c *churn) transaction() {
 		ops = append(ops, c.op())
 	}
 	ops = append(ops, &gozk.SetDataRequest{Path: c.f.Full(c.root), Version: -1})
-	results, err := c.f.Lib.Multi(ops...)
-	assert.NoError(c.f.t, err, "churn")
+	results := assert.Value(c.f.Lib.Multi(ops...))(c.f.t, "churn")
 	c.zxid = results[len(results)-1].Stat.Mzxid
 }
 
@@ -180,8 +179,7 @@ func TestHiddenNodesSendNeitherEventAndAreShownByAListing(t *testing.T) {
 
 	hide := func(path string) {
 		t.Helper()
-		_, err := f.Lib.Create(chroot+path, nil, 0, gozk.DigestACL(gozk.PermAll, "fleet", "secret"))
-		assert.NoError(t, err)
+		assert.Value(f.Lib.Create(chroot+path, nil, 0, gozk.DigestACL(gozk.PermAll, "fleet", "secret")))(t)
 	}
 	hide("/locks/a/hidden")
 	reach(t, ob, f.Set("/locks/a", "y").Mzxid)

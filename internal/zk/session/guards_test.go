@@ -50,8 +50,7 @@ func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 	s, stalled := openSession(t, cfg, layout, 1), openSession(t, cfg, layout, 2)
 	p := fixture.NewProbe(t, cfg)
 	polled := lookAt(t, s, stalled.ID())
-	_, err := stalled.Barrier(fixture.Context(t))
-	assert.NoError(t, err)
+	assert.Value(stalled.Barrier(fixture.Context(t)))(t)
 	for _, stale := range []zk.Guard{polled, {}} {
 		r := depose(t, s, stalled.ID(), stale)
 		want := zk.ErrBadVersion
@@ -60,8 +59,7 @@ func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 		}
 		assert.That(t, r.Outcome == zk.NotDone && errors.Is(r.Err, want) && r.Culprit != 0, "polled %+v: %+v, want %v", stale, r, want)
 	}
-	_, err = stalled.Barrier(fixture.Context(t))
-	assert.NoError(t, err, "the gateway that has written does not write any more")
+	assert.Value(stalled.Barrier(fixture.Context(t)))(t, "the gateway that has written does not write any more")
 	mustBeDone(t, depose(t, s, stalled.ID(), lookAt(t, s, stalled.ID())))
 	assert.Equal(t, write(t, stalled, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + "/locks/zombie"}).Outcome, zk.NotDone,
 		"the deposed gateway writes")

@@ -14,15 +14,13 @@ import (
 
 func openLayout(t testing.TB, cfg zk.Config) *layout.Layout {
 	t.Helper()
-	layout, err := layout.Open(fixture.Context(t), cfg)
-	assert.NoError(t, err, "OpenLayout")
+	layout := assert.Value(layout.Open(fixture.Context(t), cfg))(t, "OpenLayout")
 	return layout
 }
 
 func openSession(t testing.TB, cfg zk.Config, layout *layout.Layout, n int) *Session {
 	t.Helper()
-	s, err := Open(fixture.Context(t), cfg, layout, fixture.GatewayID(n), []byte("here"))
-	assert.NoError(t, err, "OpenSession")
+	s := assert.Value(Open(fixture.Context(t), cfg, layout, fixture.GatewayID(n), []byte("here")))(t, "OpenSession")
 	t.Cleanup(func() { closeSession(t, s) })
 	return s
 }

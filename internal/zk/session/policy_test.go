@@ -155,8 +155,7 @@ func meetRegistering(t *testing.T, row conn.Rule, how fixture.Try) {
 		through.Dial = a.Dial
 		cfg, err := through.WithDefaults()
 		assert.NoError(t, err)
-		c, err := conn.Open(fixture.Context(t), &cfg, func() {})
-		assert.NoError(t, err)
+		c := assert.Value(conn.Open(fixture.Context(t), &cfg, func() {}))(t)
 		a.Strike(t)
 		fixture.Await(t, c.Over())
 		s := &Session{facts: facts{cfg: &cfg, conn: c, registration: zk.DefaultRoot + "/gateways/" + id, guard: zk.DefaultRoot + "/guards/" + id}}

@@ -78,8 +78,7 @@ func TestASessionsTrustWindowRunsOnTheInjectedClock(t *testing.T) {
 	assert.Must(t, s.TrustWindow().Open(clock.Now()), "it is closed right after the session was opened")
 	clock.Advance(0, zk.DefaultPromiseWindow) // the machine slept: only the wall clock shows it
 	assert.That(t, !s.TrustWindow().Open(clock.Now()), "it is open after a window of wall time")
-	_, err := s.Barrier(fixture.Context(t))
-	assert.NoError(t, err)
+	assert.Value(s.Barrier(fixture.Context(t)))(t)
 	assert.Equal(t, s.TrustWindow().Margin(clock.Now()), zk.DefaultPromiseWindow, "after a commit its margin")
 }
 
@@ -90,8 +89,7 @@ func TestNeitherReadsNorRefusalsMoveTheTrustWindow(t *testing.T) {
 	s := openSession(t, cfg, openLayout(t, cfg), 1)
 	clock.Advance(4*time.Second, 4*time.Second) // of ten; a third of the real ones is far away
 	assert.MustEqual(t, write(t, s, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot}).Outcome, zk.NotDone)
-	_, err := s.Exists(fixture.Context(t), zk.DefaultRoot)
-	assert.NoError(t, err)
+	assert.Value(s.Exists(fixture.Context(t), zk.DefaultRoot))(t)
 	got, want := s.TrustWindow().Margin(clock.Now()), 6*time.Second
 	assert.Equal(t, got, want, "margin")
 	assert.Equal(t, s.LastAnswer(), clock.Now(), "the last answer was at")
@@ -201,8 +199,7 @@ func TestAnsweredPingsDoNotKeepTheTrustWindowOpen(t *testing.T) {
 	idle := cfg
 	idle.SessionTimeout = 30 * time.Second
 	bystander := fixture.NewProbe(t, idle)
-	_, err := s.Barrier(fixture.Context(t))
-	assert.NoError(t, err)
+	assert.Value(s.Barrier(fixture.Context(t)))(t)
 	ensemble.CutPeers(follower)
 	cut := zk.SystemClock{}.Now()   // what commits was sent before
 	pings := make(chan struct{}, 1) // answered on the session's own connection

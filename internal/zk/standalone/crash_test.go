@@ -31,8 +31,7 @@ func TestServerToBeKilled(t *testing.T) {
 	if dir == "" {
 		t.Skip("run by another test, in a process of its own")
 	}
-	n, err := Open(Config{Dir: dir, Listen: "127.0.0.1:0"})
-	assert.NoError(t, err)
+	n := assert.Value(Open(Config{Dir: dir, Listen: "127.0.0.1:0"}))(t)
 	fmt.Printf("listening %s\n", n.Addr())
 	_ = n.Run(context.Background()) // until it is killed
 }
@@ -42,10 +41,8 @@ func serveToBeKilled(t *testing.T, dir string) (*childproc.Process, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestServerToBeKilled$", "-test.timeout", "10m")
 	cmd.Env = append(os.Environ(), crashDir+"="+dir)
-	out, err := cmd.StdoutPipe()
-	assert.NoError(t, err)
-	p, err := childproc.Start(cmd)
-	assert.NoError(t, err)
+	out := assert.Value(cmd.StdoutPipe())(t)
+	p := assert.Value(childproc.Start(cmd))(t)
 	t.Cleanup(p.Kill)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -148,8 +145,7 @@ func TestKilledUnderLoadNothingAcknowledgedIsLost(t *testing.T) {
 	pairs := 0
 	for round := range rounds {
 		p, addr := serveToBeKilled(t, dir)
-		l, err := rawzk.Dial(addr, patience, 10*time.Second)
-		assert.NoError(t, err)
+		l := assert.Value(rawzk.Dial(addr, patience, 10*time.Second))(t)
 		for _, w := range writers {
 			if round > 0 {
 				assert.NoError(t, w.check(l), "round %d", round)

@@ -19,14 +19,11 @@ func TestNoOutsideClientIsServedBeforeItIsAdmitted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &process{log: new(journal), ended: make(chan error, 1)}
 			var err error
-			p.Node, err = Open(Config{Dir: dir, Listen: "127.0.0.1:0", Hold: true})
-			assert.NoError(t, err)
+			p.Node = assert.Value(Open(Config{Dir: dir, Listen: "127.0.0.1:0", Hold: true}))(t)
 			p.end = p.run()
-			early, err := net.Dial("tcp", p.Addr().String())
-			assert.NoError(t, err)
+			early := assert.Value(net.Dial("tcp", p.Addr().String()))(t)
 			defer early.Close()
-			_, err = early.Write([]byte("ruok"))
-			assert.NoError(t, err)
+			assert.Value(early.Write([]byte("ruok")))(t)
 			ours := p.client(t)
 			create(t, ours, "/"+name, 0) // the process itself is served
 			assert.NoError(t, early.SetReadDeadline(time.Now().Add(100*time.Millisecond)))

@@ -130,9 +130,7 @@ type process struct {
 func start(t *testing.T, d *platter, listen string) *process {
 	t.Helper()
 	p := &process{log: new(journal), ended: make(chan error, 1)}
-	var err error
-	p.Node, err = Open(Config{Dir: "x", Listen: listen, Logger: slog.New(slog.NewTextHandler(p.log, nil)), open: d.store})
-	assert.NoError(t, err)
+	p.Node = assert.Value(Open(Config{Dir: "x", Listen: listen, Logger: slog.New(slog.NewTextHandler(p.log, nil)), open: d.store}))(t)
 	p.end = p.run()
 	return p
 }
@@ -184,8 +182,7 @@ var world = gozk.WorldACL(gozk.PermAll)
 
 func create(t *testing.T, c *gozk.Conn, path string, flags int32) {
 	t.Helper()
-	_, err := c.Create(path, nil, flags, world)
-	assert.NoError(t, err, "creating %s", path)
+	assert.Value(c.Create(path, nil, flags, world))(t, "creating %s", path)
 }
 
 func exists(t *testing.T, c *gozk.Conn, path string) bool {
@@ -330,8 +327,7 @@ func TestABackupEndsWithTheStoreThatItReads(t *testing.T) {
 		w.CloseWithError(err)
 		done <- err
 	}()
-	_, err := r.Read(make([]byte, 1))
-	assert.NoError(t, err)
+	assert.Value(r.Read(make([]byte, 1)))(t)
 	go func() { _, _ = io.Copy(io.Discard, r) }() // until Backup ends
 	p.stop(t)
 	assert.ErrorIs(t, testkit.Receive(t, patience, done, "the backup ends"), context.Canceled, "the backup ended with")
@@ -341,8 +337,7 @@ func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
 	testkit.NoLeaks(t)
 	d := newPlatter()
 	for range 2 {
-		n, err := Open(Config{Dir: "x", Listen: "127.0.0.1:0", open: d.store})
-		assert.NoError(t, err)
+		n := assert.Value(Open(Config{Dir: "x", Listen: "127.0.0.1:0", open: d.store}))(t)
 		assert.Nil(t, n.Close())
 		assert.ErrorIs(t, n.Run(t.Context()), ErrDown, "running it says")
 	}

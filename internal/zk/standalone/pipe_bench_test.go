@@ -33,13 +33,10 @@ func BenchmarkWays(b *testing.B) {
 		return ends[0], ends[1]
 	}
 	loopback := func(b *testing.B) (net.Conn, net.Conn) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		assert.NoError(b, err)
+		l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(b)
 		defer l.Close()
-		client, err := net.Dial("tcp", l.Addr().String())
-		assert.NoError(b, err)
-		server, err := l.Accept()
-		assert.NoError(b, err)
+		client := assert.Value(net.Dial("tcp", l.Addr().String()))(b)
+		server := assert.Value(l.Accept())(b)
 		return client, server
 	}
 	for _, way := range []struct {
@@ -53,8 +50,7 @@ func BenchmarkWays(b *testing.B) {
 	} {
 		for _, clients := range []int{1, 16, 256} {
 			b.Run(fmt.Sprintf("way=%s/clients=%d", way.name, clients), func(b *testing.B) {
-				server, err := embedded.New(embedded.Config{Storage: embedded.NewMemoryStorage()})
-				assert.NoError(b, err)
+				server := assert.Value(embedded.New(embedded.Config{Storage: embedded.NewMemoryStorage()}))(b)
 				var running sync.WaitGroup
 				running.Go(func() { _ = server.Run(context.Background()) }) // ends by Close
 				dial := func(context.Context, string, string) (net.Conn, error) {
@@ -74,10 +70,8 @@ func BenchmarkWays(b *testing.B) {
 func cycles(b *testing.B, dial func(context.Context, string, string) (net.Conn, error), clients int) {
 	b.Helper()
 	cfg := zk.Config{Servers: []string{"embedded:2181"}, Dial: dial, CreateRoot: true}
-	layout, err := layout.Open(b.Context(), cfg)
-	assert.NoError(b, err)
-	s, err := session.Open(b.Context(), cfg, layout, "abcdefghijklm", nil)
-	assert.NoError(b, err)
+	layout := assert.Value(layout.Open(b.Context(), cfg))(b)
+	s := assert.Value(session.Open(b.Context(), cfg, layout, "abcdefghijklm", nil))(b)
 	do := func(dir string, ops ...zk.Op) zk.Result {
 		result := make(chan zk.Result, 1)
 		if err := s.Submit(&zk.Write{Queues: []string{dir}, Ops: ops, Done: func(r zk.Result) { result <- r }}); err != nil {

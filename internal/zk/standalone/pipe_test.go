@@ -49,8 +49,7 @@ func TestWhatIsWrittenArrivesInOrderHoweverItIsCut(t *testing.T) {
 func TestReadsTakeTogetherWhatWasWrittenOneAfterTheOther(t *testing.T) {
 	a, b := newPipe()
 	for range 3 {
-		_, err := a.Write([]byte("xyz"))
-		assert.NoError(t, err)
+		assert.Value(a.Write([]byte("xyz")))(t)
 	}
 	p := make([]byte, 100)
 	n, err := b.Read(p)

@@ -23,9 +23,7 @@ import (
 func stored(t *testing.T, dir string) *process {
 	t.Helper()
 	p := &process{log: new(journal), ended: make(chan error, 1)}
-	var err error
-	p.Node, err = Open(Config{Dir: dir})
-	assert.NoError(t, err)
+	p.Node = assert.Value(Open(Config{Dir: dir}))(t)
 	ctx, end := context.WithCancel(context.Background())
 	p.end = end
 	go func() { p.ended <- p.Run(ctx) }()
@@ -36,16 +34,13 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 	testkit.NoLeaks(t)
 	p := stored(t, filepath.Join(t.TempDir(), "data"))
 	cfg := zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true}
-	before, err := layout.Open(t.Context(), cfg)
-	assert.NoError(t, err)
+	before := assert.Value(layout.Open(t.Context(), cfg))(t)
 	c := p.client(t)
 	create(t, c, "/gone", gozk.FlagEphemeral)
 	create(t, c, "/kept", 0)
 	backup := filepath.Join(t.TempDir(), "backup")
-	f, err := os.OpenFile(backup, os.O_CREATE|os.O_WRONLY, 0o600)
-	assert.NoError(t, err)
-	_, err = p.Backup(t.Context(), f)
-	assert.NoError(t, err)
+	f := assert.Value(os.OpenFile(backup, os.O_CREATE|os.O_WRONLY, 0o600))(t)
+	assert.Value(p.Backup(t.Context(), f))(t)
 	f.Close()
 	create(t, c, "/later", 0)
 	c.Close()
@@ -53,17 +48,14 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 
 	dir := filepath.Join(t.TempDir(), "new", "data")
 	const age = time.Hour
-	done, err := Restore(backup, dir, zk.DefaultRoot, time.Now().Add(age))
-	assert.NoError(t, err)
+	done := assert.Value(Restore(backup, dir, zk.DefaultRoot, time.Now().Add(age)))(t)
 	assert.That(t, done.SessionsEnd == 1, "ended %d sessions", done.SessionsEnd)
-	again, err := Restore(backup, dir+"-again", zk.DefaultRoot, time.Now().Add(age+time.Millisecond))
-	assert.NoError(t, err)
+	again := assert.Value(Restore(backup, dir+"-again", zk.DefaultRoot, time.Now().Add(age+time.Millisecond)))(t)
 	assert.That(t, again.FenceBase > done.FenceBase+1000,
 		"the same backup again, a millisecond later: %d, after %d", again.FenceBase, done.FenceBase)
 	p = stored(t, dir)
 	cfg.Dial = p.Dial
-	after, err := layout.Open(t.Context(), cfg)
-	assert.NoError(t, err)
+	after := assert.Value(layout.Open(t.Context(), cfg))(t)
 	if least := before.FenceBase + 1<<40 + int64(age/time.Second)<<20; after.FenceBase < least || after.FenceBase != done.FenceBase {
 		t.Errorf("the fence base is %d, was told as %d, and has to be %d", after.FenceBase, done.FenceBase, least)
 	}
@@ -122,8 +114,7 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	assert.That(t, err == nil && len(left) == 1 && left[0].Name() == disk.FileName, "there are %v %v", left, err)
 	// What one left that died at the very end is cleared by the gateway.
 	assert.NoError(t, os.Mkdir(filepath.Join(empty, unfinished), 0o700))
-	n, err := Open(Config{Dir: empty})
-	assert.NoError(t, err)
+	n := assert.Value(Open(Config{Dir: empty}))(t)
 	assert.Nil(t, n.Close())
 	_, err = os.Lstat(filepath.Join(empty, unfinished))
 	assert.That(t, err != nil, "what a restore left stays")

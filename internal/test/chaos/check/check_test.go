@@ -244,8 +244,7 @@ func TestAViolationNamesTheLeases(t *testing.T) {
 }
 
 func TestTheCheckerKnowsNothingOfTheGateway(t *testing.T) {
-	pkg, err := build.ImportDir(".", 0)
-	assert.NoError(t, err)
+	pkg := assert.Value(build.ImportDir(".", 0))(t)
 	for _, path := range pkg.Imports {
 		std, err := build.Import(path, ".", build.FindOnly)
 		assert.That(t, err == nil && std.Goroot, "it imports %s", path)

@@ -164,7 +164,6 @@ func scenarios(ctx context.Context, t *testing.T, f found, program, named string
 
 func root(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs("../../../..")
-	assert.NoError(t, err)
+	path := assert.Value(filepath.Abs("../../../.."))(t)
 	return path
 }

@@ -60,8 +60,7 @@ func TestTheDocumentHasTheTable(t *testing.T) {
 		want += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", m.Name, strings.Join(slices.Compact(places), ", "), m.Without, m.noticed(), m.Shows)
 	}
 	name := filepath.Join(root(t), "docs/internals/fail-points.md")
-	document, err := os.ReadFile(name)
-	assert.NoError(t, err)
+	document := assert.Value(os.ReadFile(name))(t)
 	before, _, found := strings.Cut(string(document), "| fail point |")
 	assert.Must(t, found, "docs/internals/fail-points.md must have a table of fail points at its end")
 	if string(document) == before+want {
@@ -104,8 +103,7 @@ func pointsIn(t *testing.T, dir string) map[string][]string {
 					if point == "" {
 						t.Errorf("%s: the name of a fail point must be a literal", files.Position(call.Pos()))
 					} else {
-						pkg, err := filepath.Rel(dir, filepath.Dir(path))
-						assert.NoError(t, err)
+						pkg := assert.Value(filepath.Rel(dir, filepath.Dir(path)))(t)
 						points[point] = append(points[point], filepath.ToSlash(pkg))
 					}
 				}

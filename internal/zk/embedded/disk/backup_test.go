@@ -20,8 +20,7 @@ func restored(t *testing.T, b []byte) (Summary, *rig) {
 	dir := shm(t)
 	path := filepath.Join(dir, FileName)
 	assert.NoError(t, os.WriteFile(path, b, 0o600))
-	sum, err := Verify(path)
-	assert.NoError(t, err)
+	sum := assert.Value(Verify(path))(t)
 	after, err := os.ReadFile(path)
 	assert.That(t, err == nil && bytes.Equal(after, b), "verifying has changed the file: %v", err)
 	return sum, newRigIn(t, Config{Dir: dir})
@@ -60,8 +59,7 @@ func TestTheFirstCommitOfARestoredStoreKeepsTheLastMetaPage(t *testing.T) {
 		if _, err := r.Backup(t.Context(), &copied); err != nil {
 			t.Fatal(err)
 		}
-		im, err := openImage(bytes.NewReader(copied.Bytes()), int64(copied.Len()))
-		assert.NoError(t, err)
+		im := assert.Value(openImage(bytes.NewReader(copied.Bytes()), int64(copied.Len())))(t)
 		m, err := im.readMeta(im.meta.tx % 2)
 		assert.That(t, err == nil && m.tx == im.meta.tx,
 			"the newest meta page, of transaction %d, is not in its place: %+v, %v", im.meta.tx, m, err)

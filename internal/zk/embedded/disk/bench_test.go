@@ -46,8 +46,7 @@ func BenchmarkAppend(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("fsync/txns=%d", n), func(b *testing.B) {
-			f, err := os.Create(filepath.Join(b.TempDir(), "f"))
-			assert.NoError(b, err)
+			f := assert.Value(os.Create(filepath.Join(b.TempDir(), "f")))(b)
 			defer f.Close()
 			var buf batchBuffer
 			data := buf.encode(leases(0, n))

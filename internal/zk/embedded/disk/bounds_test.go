@@ -140,8 +140,7 @@ func mapped(t testing.TB, path string) (n int64) {
 		case len(f) > 1 && bytes.Contains(f[0], []byte("-")):
 			in = bytes.HasSuffix(bytes.TrimSpace(line), []byte(path))
 		case in && len(f) > 1 && string(f[0]) == "Rss:":
-			kb, err := strconv.ParseInt(string(f[1]), 10, 64)
-			assert.NoError(t, err)
+			kb := assert.Value(strconv.ParseInt(string(f[1]), 10, 64))(t)
 			n += kb << 10
 		}
 	}

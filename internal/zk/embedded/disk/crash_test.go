@@ -40,8 +40,7 @@ func TestMain(m *testing.M) {
 // child is the command for one, run by what stands before it, if anything.
 func child(t *testing.T, name, dir string, before ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	assert.NoError(t, err)
+	self := assert.Value(os.Executable())(t)
 	argv := append(before, self)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), childEnv+"="+name+":"+dir)
@@ -80,12 +79,10 @@ func TestWhatWasAcknowledgedSurvivesKill9(t *testing.T) {
 	var lastSnapshot int64
 	for range times(25, 300) {
 		cmd := child(t, "append", dir)
-		out, err := cmd.StdoutPipe()
-		assert.NoError(t, err)
+		out := assert.Value(cmd.StdoutPipe())(t)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		p, err := childproc.Start(cmd)
-		assert.NoError(t, err)
+		p := assert.Value(childproc.Start(cmd))(t)
 		before := acknowledged
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {

@@ -39,10 +39,8 @@ func patient(t *testing.T) (*model, []byte) {
 // bytes are what the store uses of its file.
 func (r *rig) bytes() []byte {
 	r.Helper()
-	b, err := os.ReadFile(r.path)
-	assert.NoError(r, err)
-	im, err := openImage(bytes.NewReader(b), int64(len(b)))
-	assert.NoError(r, err)
+	b := assert.Value(os.ReadFile(r.path))(r)
+	im := assert.Value(openImage(bytes.NewReader(b), int64(len(b))))(r)
 	return b[:im.meta.pages*pageSize]
 }
 
@@ -168,8 +166,7 @@ func TestAMetaPageThatIsBrokenIsNotPassedOver(t *testing.T) {
 // TestEveryByteOfTheRecordsIsWatched: they are a small part of a file, which random places rarely hit.
 func TestEveryByteOfTheRecordsIsWatched(t *testing.T) {
 	m, b := patient(t)
-	im, err := openImage(bytes.NewReader(b), int64(len(b)))
-	assert.NoError(t, err)
+	im := assert.Value(openImage(bytes.NewReader(b), int64(len(b))))(t)
 	w := newWard(t, m)
 	for at := int(im.meta.root) * pageSize; at < int(im.meta.root+1)*pageSize; at += times(3, 1) {
 		hurt := bytes.Clone(b)
@@ -269,8 +266,7 @@ func TestWritesThatWereLostAreNoticed(t *testing.T) {
 		for id := range 2 {
 			hurt := bytes.Clone(history[n])
 			copy(hurt[id*pageSize:], pageOf(history[n-2], id))
-			newest, err := openImage(bytes.NewReader(hurt), int64(len(hurt)))
-			assert.NoError(t, err)
+			newest := assert.Value(openImage(bytes.NewReader(hurt), int64(len(hurt))))(t)
 			w.model = &models[n]
 			if was, _ := openImage(bytes.NewReader(history[n]), int64(len(history[n]))); newest.meta.tx != was.meta.tx {
 				w.model = &models[n-1]
@@ -304,8 +300,7 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 	})
 	assert.Must(t, err == nil && foreign != nil, "%v", err)
 	p := r.progress
-	err = r.commit(&p, func(tx *bolt.Tx) error { return tx.Bucket(log).Put(logKey(6, 0), foreign) })
-	assert.NoError(t, err)
+	assert.NoError(t, r.commit(&p, func(tx *bolt.Tx) error { return tx.Bucket(log).Put(logKey(6, 0), foreign) }))
 	r.Store.Close()
 	_, err = Open(r.config)
 	assert.That(t, errors.Is(err, ErrDamaged), "opened with %v", err)
@@ -329,12 +324,10 @@ func TestDamageIsSaidWithItsPlaceAndWhatToDo(t *testing.T) {
 
 func FuzzAnyFileIsReadOrRefused(f *testing.F) {
 	dir := f.TempDir()
-	s, err := Open(Config{Dir: dir})
-	assert.NoError(f, err)
+	s := assert.Value(Open(Config{Dir: dir}))(f)
 	assert.NoError(f, s.Append(embedded.Batch{Txns: txns(0, 20, 500), Piece: &embedded.Piece{First: true, Data: make([]byte, 3000)}}))
 	s.Close()
-	b, err := os.ReadFile(s.path)
-	assert.NoError(f, err)
+	b := assert.Value(os.ReadFile(s.path))(f)
 	whole := b[:16*pageSize]
 	f.Add(uint16(0), uint16(16), []byte{7}, uint16(3), uint16(0), []byte{0xff})
 	// Patches, not files: mutating 64 kB takes far longer than reading them.

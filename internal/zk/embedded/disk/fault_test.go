@@ -154,10 +154,8 @@ func TestEveryWriteAndSyncMayFail(t *testing.T) {
 				for i := range done {
 					m.append(faultBatch(i, &m))
 				}
-				s, err := Open(Config{Dir: dir})
-				assert.NoError(t, err, "%s %d", call, n)
-				got, err := load(s)
-				assert.NoError(t, err)
+				s := assert.Value(Open(Config{Dir: dir}))(t, "%s %d", call, n)
+				got := assert.Value(load(s))(t)
 				if err := m.differs(got); err != nil {
 					// Failed, but persisted?
 					more := m

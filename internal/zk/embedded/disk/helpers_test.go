@@ -76,8 +76,7 @@ func newRigIn(t testing.TB, config Config) *rig {
 
 func (r *rig) open() {
 	r.Helper()
-	s, err := Open(r.config)
-	assert.NoError(r, err)
+	s := assert.Value(Open(r.config))(r)
 	r.Store = s
 }
 
@@ -138,8 +137,7 @@ func (r *rig) piece(zxid int64, i, size, each int, last bool) {
 // check compares what Load gives with the model.
 func (r *rig) check() {
 	r.Helper()
-	got, err := load(r.Store)
-	assert.NoError(r, err)
+	got := assert.Value(load(r.Store))(r)
 	assert.NoError(r, r.model.differs(got))
 }
 

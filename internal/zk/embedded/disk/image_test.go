@@ -21,8 +21,7 @@ func TestTheReaderSeesWhatBboltSees(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		path := filepath.Join(shm(t), "any.db")
-		db, err := bolt.Open(path, 0o600, &bolt.Options{PageSize: pageSize, NoFreelistSync: true})
-		assert.NoError(t, err)
+		db := assert.Value(bolt.Open(path, 0o600, &bolt.Options{PageSize: pageSize, NoFreelistSync: true}))(t)
 		defer db.Close()
 		longest := []int{10, 200, 3_000, 20_000}[seed%4]
 		for range 12 {
@@ -71,8 +70,7 @@ func readerSees(t *testing.T, path string) (all []string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	assert.NoError(t, err)
-	im, err := openImage(bytes.NewReader(b), int64(len(b)))
-	assert.NoError(t, err)
+	im := assert.Value(openImage(bytes.NewReader(b), int64(len(b))))(t)
 	var names, values [][]byte
 	err = im.root(func(e entry) error {
 		names, values = append(names, bytes.Clone(e.key)), append(values, bytes.Clone(e.value))

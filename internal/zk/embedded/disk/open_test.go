@@ -85,8 +85,7 @@ func TestWhatIsNoStoreIsRefused(t *testing.T) {
 		r := newRig(t)
 		r.add(10, 100)
 		r.Store.Close()
-		b, err := os.ReadFile(r.path)
-		assert.NoError(t, err)
+		b := assert.Value(os.ReadFile(r.path))(t)
 		return b
 	}
 	for name, c := range map[string]struct {
@@ -178,8 +177,7 @@ func TestAStoreOfANewerReleaseIsRefusedUnlessItAllowsUs(t *testing.T) {
 				return
 			}
 			// What else a newer release does is not known: its other records do not matter.
-			err = r.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketRecords).Delete(keyProgress) })
-			assert.NoError(t, err)
+			assert.NoError(t, r.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketRecords).Delete(keyProgress) }))
 			r.Store.Close()
 			_, err = Open(r.config)
 			assert.That(t, errors.Is(err, c.want) && strings.Contains(err.Error(), "reads format 5"), "opened with %v", err)

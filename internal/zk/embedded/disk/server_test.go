@@ -24,11 +24,9 @@ func TestAServerGoesOnWhereItsStoreEnds(t *testing.T) {
 			const lives, each = 4, 25
 			snapshot := int64(0)
 			for life := range lives {
-				store, err := Open(Config{Dir: dir})
-				assert.NoError(t, err)
+				store := assert.Value(Open(Config{Dir: dir}))(t)
 				storage := func(c *embedded.Config) { c.Storage = store }
-				server, err := embeddedtest.Start(append([]embeddedtest.Option{embeddedtest.With(storage)}, options...)...)
-				assert.NoError(t, err)
+				server := assert.Value(embeddedtest.Start(append([]embeddedtest.Option{embeddedtest.With(storage)}, options...)...))(t)
 				live(t, server.Addr(), life*each, each)
 				server.Close()
 				snapshot = store.progress.Whole.Zxid
@@ -49,8 +47,7 @@ func live(t *testing.T, addr string, before, more int) {
 	assert.NoError(t, err)
 	defer conn.Close()
 	if before == 0 {
-		_, err := conn.Create("/n", nil, 0, zk.WorldACL(zk.PermAll))
-		assert.NoError(t, err)
+		assert.Value(conn.Create("/n", nil, 0, zk.WorldACL(zk.PermAll)))(t)
 	}
 	names, _, err := conn.Children("/n")
 	assert.Must(t, err == nil && len(names) == before, "%d nodes are there, of %d: %v", len(names), before, err)

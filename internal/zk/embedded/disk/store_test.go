@@ -81,10 +81,8 @@ func TestASnapshotMayBeBegunAgain(t *testing.T) {
 
 func (r *rig) contents() *contents {
 	r.Helper()
-	info, err := r.file.Stat()
-	assert.NoError(r, err)
-	c, err := readContents(r.file, info.Size())
-	assert.NoError(r, err)
+	info := assert.Value(r.file.Stat())(r)
+	c := assert.Value(readContents(r.file, info.Size()))(r)
 	return c
 }
 
@@ -127,8 +125,7 @@ func TestPagesAreNeverLongerThanOne(t *testing.T) {
 			r.snapshot(3, rng.IntN(40_000), 1)
 		}
 	}
-	b, err := os.ReadFile(r.path)
-	assert.NoError(t, err)
+	b := assert.Value(os.ReadFile(r.path))(t)
 	for id := uint64(2); id < r.contents().image.meta.pages; id++ {
 		if p := b[id*pageSize:]; native.Uint32(p[12:]) != 0 {
 			t.Fatalf("page %d of kind %#x overflows into %d more", id, native.Uint16(p[8:]), native.Uint32(p[12:]))

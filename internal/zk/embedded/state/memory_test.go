@@ -50,8 +50,7 @@ func TestLocksTakeLittleMemory(t *testing.T) {
 	assert.That(t, perLock <= 580, "%.0f bytes for each lock with a holder, want 100,000 of them in less than 60 MB", perLock)
 	pieces := take(r.s, 1<<20).pieces
 	before = liveHeap()
-	restored, err := restore(pieces)
-	assert.NoError(t, err)
+	restored := assert.Value(restore(pieces))(t)
 	again := float64(liveHeap()-before) / locks
 	assert.That(t, again <= perLock+10, "%.0f bytes once it is restored, had %.0f", again, perLock)
 	runtime.KeepAlive(r)

@@ -61,10 +61,8 @@ func TestASessionsNodesAreListedAndGoInTheOrderOfTheirCreation(t *testing.T) {
 // The snapshot was written by a State that listed children and sessions' nodes in the order of Java's hash tables. It has
 // places among siblings, the most children of each node, the most nodes of each session, and a quota's counts.
 func TestASnapshotFromTheTimeOfHashTablesIsRestored(t *testing.T) {
-	b, err := os.ReadFile("testdata/snapshot-with-peaks")
-	assert.NoError(t, err)
-	s, err := restore(separated(b))
-	assert.NoError(t, err)
+	b := assert.Value(os.ReadFile("testdata/snapshot-with-peaks"))(t)
+	s := assert.Value(restore(separated(b)))(t)
 	check(t, s)
 	r := &rig{t: t, s: s, now: 2_000_000}
 	for range s.LastZxid() {

@@ -20,8 +20,7 @@ func TestTheSequenceCounterOverflowsAsInZooKeeper(t *testing.T) {
 	dir := t.TempDir()
 	writeLog(t, filepath.Join(dir, "data", "version-2"), 1<<31-3)
 	server := zkreal.StartT(t, zkreal.WithDir(dir), zkreal.WithoutFsync(), zkreal.WithJVMFlag("-Dzookeeper.snapshot.trust.empty=true"))
-	theirs, err := rawzk.Dial(server.Addr(), 30*time.Second, 30*time.Second)
-	assert.NoError(t, err)
+	theirs := assert.Value(rawzk.Dial(server.Addr(), 30*time.Second, 30*time.Second))(t)
 	defer theirs.Conn.Close()
 	ours := newRig(t).client(1)
 	ours.create("/d", 0)
@@ -33,8 +32,7 @@ func TestTheSequenceCounterOverflowsAsInZooKeeper(t *testing.T) {
 		op   wire.Op
 		body wire.Record
 	}{{wire.OpCreate, one}, {wire.OpCreate, one}, {wire.OpCreate, one}, {wire.OpCreate, one}, {wire.OpCreate, creation("/d/plain", 0)}, {wire.OpMulti, two}, {wire.OpMulti, two}} {
-		their, err := theirs.Call(request.op, request.body, nil)
-		assert.NoError(t, err)
+		their := assert.Value(theirs.Call(request.op, request.body, nil))(t)
 		reply := ours.do(request.op, request.body)
 		var body []byte
 		if reply.Body != nil {

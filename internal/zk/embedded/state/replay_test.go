@@ -126,8 +126,7 @@ func TestAReplayedLogGivesTheSameState(t *testing.T) {
 		r := wander(t, seed, 400)
 		replica := New(Config{})
 		for _, txn := range r.txns {
-			again, err := DecodeTxn(txn.AppendTo(nil))
-			assert.NoError(t, err, "seed %d: %+v", seed, txn)
+			again := assert.Value(DecodeTxn(txn.AppendTo(nil)))(t, "seed %d: %+v", seed, txn)
 			diff := cmp.Diff(txn, again, cmp.Comparer(func(a, b []TxnOp) bool { return len(a) == len(b) && (len(a) == 0 || cmp.Equal(a, b)) }))
 			assert.Must(t, diff == "", "seed %d: -written +read\n%s", seed, diff)
 			assert.NoError(t, replica.Apply(again), "seed %d", seed)

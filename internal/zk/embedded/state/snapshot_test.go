@@ -57,8 +57,7 @@ func restore(pieces [][]byte) (*State, error) {
 // restoredT restores the snapshot, which must be the state as it was.
 func (p *taking) restoredT(t testing.TB) *State {
 	t.Helper()
-	s, err := restore(p.pieces)
-	assert.NoError(t, err)
+	s := assert.Value(restore(p.pieces))(t)
 	diff := cmp.Diff(p.want, dump(s))
 	assert.Must(t, diff == "", "-was +restored\n%s", diff)
 	check(t, s)
@@ -289,8 +288,7 @@ func TestRecordsThatDoNotFitAreRefused(t *testing.T) {
 		piece, _ := r.s.BeginSnapshot().Next(nil, 1<<20)
 		return [][]byte{piece}
 	}
-	_, err := restore(whole(func(*State) {}))
-	assert.NoError(t, err)
+	assert.Value(restore(whole(func(*State) {})))(t)
 	for name, c := range map[string]struct {
 		change func(s *State)
 		says   string
