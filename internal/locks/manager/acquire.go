@@ -173,7 +173,7 @@ func (a *acquisition) await(l *lease, replayed bool) (locks.AcquireResult, error
 		if w.answer(now) {
 			return w.result, w.err
 		}
-		if !l.positionKnown() || !l.recordState.loaded() || l.phase == ending || w.over || req.Wait == 0 {
+		if !l.positionKnown() || !l.Record().Loaded() || l.Ending() || w.over || req.Wait == 0 {
 			stall.Reset(answerWithin/4 + 1)
 		}
 		wake, stuck := l.changed(), false
@@ -213,7 +213,7 @@ func (w *acquiringLease) fail(err error, now time.Duration) (done bool) {
 func (w *acquiringLease) succeed(now time.Duration) (done bool) {
 	w.leave(now)
 	w.l.claim(w.m, now) // a client with the token knows of the grant
-	if w.replayed && w.l.phase == held {
+	if w.replayed && w.l.Held() {
 		w.l.renew(w.m, now) // its client counts the TTL from this request
 	}
 	view := w.m.answers.own(w.l)
@@ -238,15 +238,15 @@ func (w *acquiringLease) giveUpLost(now time.Duration) {
 // answer reports whether the acquire can be answered now. If so, it sets result or err and calls leave.
 func (w *acquiringLease) answer(now time.Duration) (done bool) {
 	l := w.l
-	if w.replayed && (l.phase == waiting || l.phase == held) {
+	if w.replayed && l.Settled() {
 		if done, wait := w.checkReplay(now); done || wait {
 			return done
 		}
 	}
 	switch {
-	case l.phase == ended:
+	case l.Ended():
 		return w.answerEnded(now)
-	case l.phase == held:
+	case l.Held():
 		if w.gone && w.lost() {
 			l.end(w.m, locks.ReasonCancelled, now)
 			return w.fail(cancelled(w.ctx), now)
@@ -256,16 +256,16 @@ func (w *acquiringLease) answer(now time.Duration) (done bool) {
 		w.giveUpLost(now)
 		return w.fail(cancelled(w.ctx), now)
 	case w.draining:
-		if l.phase == waiting && (l.keyed() || w.req.Async) {
+		if l.Waiting() && (l.keyed() || w.req.Async) {
 			return w.succeed(now) // its contender outlives this gateway
 		}
 		w.giveUpLost(now) // else a successor would grant it the lock
 		return w.fail(w.m.usable(), now)
-	case l.phase == creating, l.phase == ending:
+	case l.Creating(), l.Ending():
 		if !w.m.stalled(w.begun, now) {
 			return false
 		}
-		if l.phase == creating {
+		if l.Creating() {
 			w.giveUpLost(now) // it ends as soon as the replica shows it
 		}
 		return w.fail(outcomeUnknown(), now)
@@ -275,7 +275,7 @@ func (w *acquiringLease) answer(now time.Duration) (done bool) {
 
 // checkReplay decides whether the lease's present state may answer a repeated acquire. It loads the lease's record first.
 func (w *acquiringLease) checkReplay(now time.Duration) (done, wait bool) {
-	loaded := w.l.recordState.loaded()
+	loaded := w.l.Record().Loaded()
 	switch {
 	case !loaded && w.m.overdue(w.begun, now):
 		return w.fail(unavailable(), now), false
@@ -310,7 +310,7 @@ func (w *acquiringLease) answerEnded(now time.Duration) (done bool) {
 		}
 		w.err = w.m.heldByOther(w.ctx, &w.req, q, code)
 		return true
-	case l.reason() == locks.ReasonGatewayLeft && !l.grant.granted() && !l.keyed():
+	case l.reason() == locks.ReasonGatewayLeft && !l.Grant().Granted() && !l.keyed():
 		return w.fail(unavailable(), now) // its contender was deleted with the session
 	}
 	return w.fail(endedError(l.reason()).Because(l.words()), now)
@@ -344,7 +344,7 @@ func (w *acquiringLease) answerWaiting(now time.Duration) (done bool) {
 
 // giveUp ends a lease that no client wants, now or as soon as the gateway knows that its contender exists.
 func (l *lease) giveUp(m *Manager, reason locks.Reason, now time.Duration) {
-	if l.phase == waiting || l.phase == held {
+	if l.Settled() {
 		l.end(m, reason, now)
 		return
 	}

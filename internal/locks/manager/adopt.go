@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk/wire"
@@ -62,7 +63,7 @@ func (m *Manager) disown(now time.Duration) {
 			continue
 		}
 		delete(m.keys.byHash, l.key())
-		m.leases.setPhase(l, ended)
+		m.leases.setPhase(l, lifecycle.Ended)
 		l.rare().failure = m.notOwner(l.id())
 		m.timers.deadlines.remove(l)
 		delete(m.leases.byID, l.id())
@@ -102,11 +103,11 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 		}
 	default:
 		s := l.slotAt(q, c)
-		if s == nil || s.presence.gone() || s.presence.seen() && s.name() != c.Name {
+		if s == nil || s.presence.Gone() || s.presence.Seen() && s.name() != c.Name {
 			return false // another program made up the name, or it is a replacement's
 		}
 		s.contender = c
-		s.setPresence(m.leases, l, slotSeen)
+		s.presence.Set(m.leases, &l.State, lifecycle.Seen)
 		if !l.seenWhole() {
 			return false // the others follow; else endAbsent
 		}
@@ -123,13 +124,13 @@ func (t *leaseTable) newAdopted(r *queues.Replica, q *queues.Queue, c *recipe.Co
 			return nil
 		}
 	}
-	l := &lease{heapIndex: -1, ttl: locks.MaxTTL, recorded: locks.MaxTTL, since: now, phase: waiting, abandoned: own}
+	l := &lease{heapIndex: -1, ttl: locks.MaxTTL, recorded: locks.MaxTTL, since: now, State: lifecycle.New(lifecycle.Waiting, lifecycle.RecordUnread), abandoned: own}
 	if len(list) > 1 {
 		l.rare().rest = make([]slot, len(list)-1)
 	}
 	i := 0
 	for s := range l.slots {
-		s.q, s.contender, s.presence = list[i].Queue, list[i].Contender, slotSeen
+		s.q, s.contender, s.presence = list[i].Queue, list[i].Contender, lifecycle.Seen
 		noted := r.Observed(s.contender)
 		s.setObservation(noted)
 		s.shown = !noted.SuppressEvents
@@ -147,17 +148,17 @@ func (t *leaseTable) newAdopted(r *queues.Replica, q *queues.Queue, c *recipe.Co
 // clock begins anew.
 func (l *lease) adopt(m *Manager, now time.Duration) {
 	l.term = m.port.Term()
-	l.staleRecord(m.leases) // what was under way was so under the former term
-	l.unreadRecord(m.leases)
-	l.forgetChange(m.leases)
+	l.StaleRecord(m.leases) // what was under way was so under the former term
+	l.UnreadRecord(m.leases)
+	l.ForgetChange(m.leases)
 	l.grace = m.members.TakenAt(l.id().Gateway()) + m.fleet.layout.LargestWindow
 	if fault.On("window") {
 		l.grace -= m.fleet.layout.LargestWindow
 	}
-	switch l.phase {
-	case creating:
-		m.leases.setPhase(l, waiting)
-	case ending:
+	switch l.Phase() {
+	case lifecycle.Creating:
+		m.leases.setPhase(l, lifecycle.Waiting)
+	case lifecycle.Ending:
 		// No client was told that the end happened. An expiry is decided
 		// again; an end that a client asked for goes on.
 		if byTime(l.reason()) {
@@ -166,10 +167,10 @@ func (l *lease) adopt(m *Manager, now time.Duration) {
 			l.resubmitDelete(m)
 		}
 	}
-	if l.phase == held {
-		l.setGrant(m.leases, grantClaimed)
+	if l.Held() {
+		l.SetGrant(m.leases, lifecycle.GrantClaimed)
 		l.extend(m, now, l.ttl)
-	} else if l.phase == waiting {
+	} else if l.Waiting() {
 		l.extend(m, now, l.waitingClock())
 	}
 	m.leases.touch(l)
@@ -189,7 +190,7 @@ func (st *stream) recheck(m *Manager) {
 	for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
 		m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
 			for _, c := range q.Contenders.All() {
-				if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.recordState.loaded() {
+				if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.Record().Loaded() {
 					st.again = append(st.again, l)
 				}
 			}
@@ -207,13 +208,13 @@ func (st *stream) recheckNext(m *Manager) {
 		if st.again = st.again[1:]; len(st.again) == 0 {
 			st.again = nil
 		}
-		if l.phase == ended || !l.recordState.loaded() || l.term != m.port.Term() {
+		if l.Ended() || !l.Record().Loaded() || l.term != m.port.Term() {
 			continue
 		}
 		term, path := l.term, l.path()
 		m.port.Read(path, 0, func(data []byte, stat wire.Stat, err error) {
 			switch {
-			case err != nil || l.term != term || l.path() != path || !l.recordState.loaded() || l.phase == ended || stat.Version <= l.dataVersion():
+			case err != nil || l.term != term || l.path() != path || !l.Record().Loaded() || l.Ended() || stat.Version <= l.dataVersion():
 			default:
 				l.loaded(m, term, data, stat, nil)
 			}
@@ -226,11 +227,11 @@ func (st *stream) recheckNext(m *Manager) {
 // Another program may have deleted it while the observer had no connection: then
 // no event and no listing ever names it.
 func (l *lease) checkUnseen(m *Manager) {
-	if l.czxid == 0 || l.phase == ending || l.phase == ended || m.port.Session() == nil || l.term != m.port.Term() {
+	if l.czxid == 0 || l.Ending() || l.Ended() || m.port.Session() == nil || l.term != m.port.Term() {
 		return
 	}
 	for s := range l.slots {
-		if !s.presence.seen() && s.name() != "" {
+		if !s.presence.Seen() && s.name() != "" {
 			l.checkSlot(m, s)
 		}
 	}
@@ -241,8 +242,8 @@ func (l *lease) checkSlot(m *Manager, s *slot) {
 	m.effect(func() {
 		m.port.Watcher.Get(path, func(_ []byte, _ wire.Stat, zxid int64, err error) {
 			m.do(func() {
-				if l.term == term && !s.presence.seen() && s.path() == path && l.phase != ending && l.phase != ended && isNoNode(err) && zxid >= l.visibleFrom() {
-					s.setPresence(m.leases, l, slotGone)
+				if l.term == term && !s.presence.Seen() && s.path() == path && !l.Ending() && !l.Ended() && isNoNode(err) && zxid >= l.visibleFrom() {
+					s.presence.Set(m.leases, &l.State, lifecycle.Gone)
 					l.lost(m, m.clock.Now().Boot())
 				}
 			})

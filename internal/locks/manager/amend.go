@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -231,7 +232,7 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 			switch {
 			case refused != nil:
 				return false, unavailableFor(refused)
-			case l.phase != held:
+			case !l.Held():
 				return false, &locks.Error{Code: locks.CodeNotHeld, Detail: "only a held lease can be downgraded; this one waits: release it and acquire with mode=shared"}
 			case !l.any(recipe.Exclusive) && !l.any(recipe.Shared):
 				return false, &locks.Error{Code: locks.CodeNotExclusive, Detail: "a semaphore's permits cannot be downgraded to shared"}
@@ -261,8 +262,8 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 func (l *lease) replace(m *Manager, refused *error) {
 	now := m.clock.Now().Boot()
 	l.claim(m, now)
-	l.setChange(m.leases, changeReplacing)
-	l.setRecord(m.leases, recordWriting)
+	l.SetChange(m.leases, lifecycle.ChangeReplacing)
+	l.SetRecord(m.leases, lifecycle.RecordWriting)
 	var creates, deletes []zk.Op
 	for s := range l.slots {
 		if s.contender.Mode != recipe.Exclusive {
@@ -286,16 +287,13 @@ func (l *lease) replace(m *Manager, refused *error) {
 		if l.term != term {
 			return // adoption finds the contenders that exist
 		}
-		contested := l.recordState == recordContested
-		if l.recordState.writing() {
-			l.setRecord(m.leases, recordCurrent)
-		}
+		contested := l.EndWrite(m.leases)
 		switch {
-		case l.phase == ended:
+		case l.Ended():
 		case res.Outcome == zk.Done: // at the version that was seen, so no other gateway has written it
 			l.rare().visibleFrom = res.Zxid
 		case res.Outcome == zk.Unknown:
-			l.staleRecord(m.leases)
+			l.StaleRecord(m.leases)
 			if l.replacing() {
 				l.resolve(m)
 			} else {
@@ -303,9 +301,9 @@ func (l *lease) replace(m *Manager, refused *error) {
 			}
 		default:
 			if contested || errors.Is(res.Err, zk.ErrBadVersion) {
-				l.staleRecord(m.leases)
+				l.StaleRecord(m.leases)
 			}
-			if l.recordState.loaded() {
+			if l.Record().Loaded() {
 				*refused = res.Err
 			}
 			l.replaced(m)
@@ -331,7 +329,7 @@ func (l *lease) succeeded(m *Manager, s *slot, next *recipe.Contender) {
 // replacedWhole ends a downgrade when no slot is left to replace. A slot whose contender is gone does not count;
 // otherwise the rest of the lease would never end.
 func (l *lease) replacedWhole(m *Manager) {
-	if l.every(func(s *slot) bool { return s.presence.gone() || s.contender.Mode != recipe.Exclusive }) {
+	if l.every(func(s *slot) bool { return s.presence.Gone() || s.contender.Mode != recipe.Exclusive }) {
 		l.replaced(m)
 	}
 }

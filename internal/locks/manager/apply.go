@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -127,9 +128,9 @@ func (st *stream) applyAdded(m *Manager, q *queues.Queue, c *zk.Change, now time
 	case l == nil:
 		m.adoptIfOwned(q, contender, now)
 	default:
-		if s := l.slotAt(q, contender); s != nil && s.presence == slotUnseen {
+		if s := l.slotAt(q, contender); s != nil && s.presence == lifecycle.Unseen {
 			s.contender = contender
-			s.setPresence(m.leases, l, slotSeen)
+			s.presence.Set(m.leases, &l.State, lifecycle.Seen)
 			m.leases.counts.recount(l)
 			if s == &l.slot {
 				m.leases.byID[l.id()] = l // under the id as it stands in the name: one string in memory, not two
@@ -146,7 +147,7 @@ func (st *stream) applyAdded(m *Manager, q *queues.Queue, c *zk.Change, now time
 func (t *leaseTable) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Contender {
 	if parsed.Ours && !parsed.Unknown {
 		if l := t.byID[parsed.LeaseID]; l != nil {
-			if s := l.slotAt(q, parsed); s != nil && s.presence == slotUnseen && (s.name() == "" || s.name() == parsed.Name) {
+			if s := l.slotAt(q, parsed); s != nil && s.presence == lifecycle.Unseen && (s.name() == "" || s.name() == parsed.Name) {
 				*s.contender = *parsed
 				return s.contender
 			}
@@ -204,22 +205,22 @@ func (st *stream) applyRemoved(m *Manager, q *queues.Queue, c *zk.Change, now ti
 // replica. A deleted event always counts. Absence from a listing counts only
 // when the listing is not older than the contender: a lagging server may not show it yet.
 func (l *lease) lostContender(m *Manager, s *slot, c *zk.Change, now time.Duration) {
-	if c.Listed && (l.phase == creating && l.czxid == 0 || c.Zxid < l.visibleFrom()) && !fault.On("absence") {
-		s.hide(m.leases, l)
+	if c.Listed && (l.Creating() && l.czxid == 0 || c.Zxid < l.visibleFrom()) && !fault.On("absence") {
+		s.presence.Hide(m.leases, &l.State)
 		return // the reply or the takeover decides
 	}
-	s.setPresence(m.leases, l, slotGone)
+	s.presence.Set(m.leases, &l.State, lifecycle.Gone)
 	if l.replacing() {
 		l.replacedWhole(m)
 	}
 	if l.width() > 1 { // the next lease there is granted before the rest of this one has ended
 		reason := l.lossReason(m)
-		if l.phase == ending {
+		if l.Ending() {
 			reason = l.reason()
 		}
 		m.tellSlotEnded(l, s, reason)
 	}
-	if _, all := l.gonePart(); all || l.phase != ending && (l.phase != creating || l.czxid != 0) {
+	if _, all := l.gonePart(); all || !l.Ending() && (!l.Creating() || l.czxid != 0) {
 		l.lost(m, now) // if it is ending, the event came before the reply to our delete
 	}
 }
@@ -267,12 +268,12 @@ func (m *Manager) applySettings(c *zk.Change, now time.Duration) {
 // its record: a Curator client asks whichever of the names it knows.
 func (l *lease) changedLabel(m *Manager, q *queues.Queue, c *recipe.Contender) {
 	s := l.slotAt(q, c)
-	if s == nil || s.name() != c.Name || s.presence.gone() {
+	if s == nil || s.name() != c.Name || s.presence.Gone() {
 		return
 	}
 	term, path := l.term, s.path()
 	m.port.Read(path, 0, func(data []byte, stat wire.Stat, err error) {
-		if _, ours := record.Parse(data); err != nil || ours || l.term != term || l.phase != waiting && l.phase != held || l.rare().restored >= maxRestores {
+		if _, ours := record.Parse(data); err != nil || ours || l.term != term || !l.Settled() || l.rare().restored >= maxRestores {
 			return
 		}
 		l.rareFields.restored++
@@ -290,7 +291,7 @@ func (l *lease) changedLabel(m *Manager, q *queues.Queue, c *recipe.Contender) {
 				return // it has ended, or ZooKeeper is away: the data still says it
 			}
 			m.do(func() {
-				if l.term == term && (l.phase == waiting || l.phase == held) {
+				if l.term == term && l.Settled() {
 					m.port.Submit(label, func(zk.Result) {})
 				}
 			})

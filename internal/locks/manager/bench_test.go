@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -246,7 +247,8 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.stream.heard = at
-		l.shown, l.why, l.grant = false, postmortem.CauseOf(locks.ReasonReleased), grantClaimed
+		l.shown, l.why, l.State = false, postmortem.CauseOf(locks.ReasonReleased), lifecycle.New(lifecycle.Held, lifecycle.RecordCurrent)
+		l.SetGrant(m.leases, lifecycle.GrantClaimed)
 		l.setObservation(queues.Observed{})
 		m.publisher.node(&zk.Change{Kind: zk.NodeAdded, Root: root, Dir: dir, Node: c.Name}, q)
 		if appeared(m.leases, &m.history, m.replica, q, c) {

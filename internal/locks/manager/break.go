@@ -110,9 +110,9 @@ func (m *Manager) leaseToBreak(ctx context.Context, req *locks.BreakRequest, aga
 func (m *Manager) endUnderWay(ctx context.Context, l *lease) error {
 	err := m.request(ctx).untilDone(outcomeUnknown, func() (*lease, *locks.Error) {
 		switch {
-		case l.phase == ended && l.failure() != nil:
+		case l.Ended() && l.failure() != nil:
 			return nil, l.failure()
-		case l.phase == ended, (l.phase == waiting || l.phase == held) && !l.replacing() && l.term == m.port.Term():
+		case l.Ended(), l.Settled() && !l.replacing() && l.term == m.port.Term():
 			return nil, nil
 		}
 		return l, nil

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/tidwall/btree"
+
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -101,7 +103,7 @@ func (t *timers) soonest(m *Manager, sleep, now time.Duration) time.Duration {
 func (t *timers) forgive(m *Manager, now, blind time.Duration) {
 	m.log.Info("deadlines moved: heartbeats could not be heard", "blind_ms", blind.Milliseconds(), "leases", len(m.leases.byID))
 	for _, l := range m.leases.byID {
-		if l.phase == waiting || l.phase == held {
+		if l.Settled() {
 			// Never further than a heartbeat would: where one blind interval follows
 			// the other, dead clients expire all the same.
 			moved := l.deadline + blind + min(l.ttl, blindGrace)
@@ -117,7 +119,7 @@ func (t *timers) forgive(m *Manager, now, blind time.Duration) {
 func (l *lease) atDeadline(m *Manager, now time.Duration) {
 	switch {
 	case l.shrinkAt() == 0 || l.shrinkAt() > now || l.deadline <= now:
-	case l.term != m.port.Term() || !l.recordState.loaded() || l.rewriting():
+	case l.term != m.port.Term() || !l.Record().Loaded() || l.rewriting():
 		l.rareFields.shrinkAt = now + loadRetry
 	default:
 		l.rareFields.shrinkAt = 0
@@ -131,15 +133,15 @@ func (l *lease) atDeadline(m *Manager, now time.Duration) {
 	case l.term != m.port.Term():
 		// Its session is gone; the takeover sets a new deadline.
 		l.deadline = now + clockTick
-	case l.phase == waiting && l.listeners > 0:
+	case l.Waiting() && l.listeners > 0:
 		l.deadline = now + l.waitingClock()
-	case l.recordState != recordCurrent:
+	case l.Record() != lifecycle.RecordCurrent:
 		// Closed, held longer, ...: what the data says is read before the end.
 		l.load(m)
 		l.deadline = now + loadRetry
-	case l.phase == held && l.grant == grantUnclaimed && fault.On("unclaimed-ends"):
+	case l.Held() && l.Grant() == lifecycle.GrantUnclaimed && fault.On("unclaimed-ends"):
 		l.deadline = now + clockTick
-	case l.phase == held && l.grant == grantUnclaimed:
+	case l.Held() && l.Grant() == lifecycle.GrantUnclaimed:
 		l.end(m, locks.ReasonUnclaimed, now)
 		return
 	default:
@@ -156,7 +158,7 @@ func (l *lease) takeBack(m *Manager, now time.Duration) bool {
 	if at == 0 || at > now {
 		return false
 	}
-	if l.term != m.port.Term() || l.recordState != recordCurrent {
+	if l.term != m.port.Term() || l.Record() != lifecycle.RecordCurrent {
 		// Its takeover comes first, and what its record says.
 		l.load(m)
 		l.rareFields.revoke.forceAt = now + loadRetry
@@ -288,7 +290,7 @@ func (t *timers) schedule(l *lease) {
 		due = min(due, at)
 	}
 	switch {
-	case l.phase != waiting && l.phase != held:
+	case !l.Settled():
 		t.deadlines.remove(l)
 	case l.heapIndex < 0:
 		l.due = due

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -259,7 +260,7 @@ func (l *lease) create(m *Manager, key *keyEntry, req *locks.AcquireRequest, att
 	}
 	c := l.compose(m, key, found)
 	m.port.Submit(&c.write, func(res zk.Result) {
-		if l.phase == ended {
+		if l.Ended() {
 			return // removed, or settled by a takeover, before the reply came
 		}
 		again := attempt < createAttempts+l.width()
@@ -271,7 +272,7 @@ func (l *lease) create(m *Manager, key *keyEntry, req *locks.AcquireRequest, att
 		switch {
 		case res.Outcome == zk.Done:
 			l.created(m, c, res)
-		case res.Outcome == zk.Unknown && l.phase != creating:
+		case res.Outcome == zk.Unknown && !l.Creating():
 			// The contender's event came first and has told what became of it.
 		case res.Outcome == zk.Unknown:
 			l.resolve(m)
@@ -316,15 +317,15 @@ func (l *lease) created(m *Manager, c *creation, res zk.Result) {
 	for s := range l.slots {
 		if path := res.Paths[c.places[i]]; path != "" {
 			s.named(path[len(s.q.Path)+1:])
-			if fault.On("created-event") && !s.presence.seen() {
+			if fault.On("created-event") && !s.presence.Seen() {
 				*s.contender, _ = recipe.Parse(m.fleet.id, s.name())
-				s.setPresence(m.leases, l, slotSeen)
+				s.presence.Set(m.leases, &l.State, lifecycle.Seen)
 				m.addContender(s.q, s.contender, false, now)
 			}
 		} else {
 			// The answer was lost, the create did commit, and the contender has
 			// been deleted since: there is no name to return.
-			s.delete(m.leases, l)
+			s.presence.Delete(m.leases, &l.State)
 		}
 		i++
 	}
@@ -345,7 +346,7 @@ func (a *acquisition) newLease() (*lease, error) {
 		return nil, fmt.Errorf("making a lease id: %w", err)
 	}
 	l := &lease{
-		phase: creating, ttl: req.TTL, recorded: req.TTL, term: m.port.Term(), recordState: recordCurrent,
+		State: lifecycle.New(lifecycle.Creating, lifecycle.RecordCurrent), ttl: req.TTL, recorded: req.TTL, term: m.port.Term(),
 		owner:    m.leases.owners.one(cmp.Or(req.Owner, req.Client)),
 		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
@@ -447,7 +448,7 @@ func (l *lease) redecide(m *Manager, key *keyEntry, req *locks.AcquireRequest, a
 			err := m.barrier(context.Background())
 			m.do(func() {
 				switch {
-				case l.phase != creating || l.term != term || m.port.Term() != term:
+				case !l.Creating() || l.term != term || m.port.Term() != term:
 					return // a takeover settles it, or has
 				case err != nil, l.abandoned:
 					l.rare().failure = unavailableFor(err)

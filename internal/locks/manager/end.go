@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
@@ -18,7 +19,7 @@ import (
 // end submits the deletion of a lease's contenders. From here until the outcome is known the lease is ending: it is
 // never granted, and heartbeats do not succeed.
 func (l *lease) end(m *Manager, reason locks.Reason, now time.Duration) {
-	if l.phase == ending || l.phase == ended {
+	if l.Ending() || l.Ended() {
 		return
 	}
 	l.endFor(m, postmortem.CauseOf(reason))
@@ -31,10 +32,10 @@ func (l *lease) endFor(m *Manager, why postmortem.Cause) {
 }
 
 func (l *lease) beginEnding(m *Manager, why postmortem.Cause) {
-	if l.access != accessFull {
-		l.setAccess(m.leases, accessRefused) // the ACL may have been restored
+	if l.Access() != lifecycle.AccessFull {
+		l.SetAccess(m.leases, lifecycle.AccessRefused) // the ACL may have been restored
 	}
-	m.leases.setPhase(l, ending)
+	m.leases.setPhase(l, lifecycle.Ending)
 	l.why = why
 	m.timers.deadlines.remove(l)
 	m.leases.touch(l)
@@ -67,12 +68,12 @@ func (l *lease) submitDelete(m *Manager) {
 		w.Ops = l.deletions(n.ops, version)
 	}
 	if len(n.ops) > 0 {
-		l.noteHandedOver(m.leases)
+		l.NoteHandedOver(m.leases)
 	}
 	if closes {
-		l.setChange(m.leases, changeClosing)
+		l.SetChange(m.leases, lifecycle.ChangeClosing)
 	} else {
-		l.setChange(m.leases, changeDeleting)
+		l.SetChange(m.leases, lifecycle.ChangeDeleting)
 	}
 	m.port.Submit(w, func(res zk.Result) {
 		if timed {
@@ -82,7 +83,7 @@ func (l *lease) submitDelete(m *Manager) {
 		switch {
 		case l.term != term: // adoption has decided anew
 		case n.culprit(res):
-			if l.phase == ending {
+			if l.Ending() {
 				l.resubmitDelete(m)
 			}
 		default:
@@ -116,7 +117,7 @@ func (l *lease) endOvertaken(m *Manager) bool {
 }
 
 func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
-	if l.phase != ending {
+	if !l.Ending() {
 		return
 	}
 	now := m.clock.Now().Boot()
@@ -134,10 +135,10 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 		if timed || m.contested(l) {
 			l.why = postmortem.CauseOf(m.removedBy(l)) // another client deleted it first
 		}
-		l.setChange(m.leases, changePaused)
+		l.SetChange(m.leases, lifecycle.ChangePaused)
 		for s := range l.slots {
 			if res.Culprit < 0 || s.path() == w.Ops[res.Culprit].Path {
-				s.delete(m.leases, l)
+				s.presence.Delete(m.leases, &l.State)
 			}
 		}
 		l.lost(m, now)
@@ -154,7 +155,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 		l.reviveForced(m, now)
 		l.recordChanged(m)
 	case errors.Is(res.Err, zk.ErrSessionGone):
-		l.setChange(m.leases, changePaused)
+		l.SetChange(m.leases, lifecycle.ChangePaused)
 		m.leases.touch(l) // resumes under the next session
 	case errors.Is(res.Err, zk.ErrNotApplied):
 		l.resubmitDelete(m)
@@ -170,11 +171,11 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 
 // pauseEnd retries a refused end after deleteRetry.
 func (l *lease) pauseEnd(m *Manager) {
-	l.setChange(m.leases, changePaused)
+	l.SetChange(m.leases, lifecycle.ChangePaused)
 	term := l.term
 	time.AfterFunc(deleteRetry, func() {
 		m.do(func() {
-			if l.phase == ending && l.term == term {
+			if l.Ending() && l.term == term {
 				l.resubmitDelete(m)
 			}
 		})
@@ -184,7 +185,7 @@ func (l *lease) pauseEnd(m *Manager) {
 // resubmitDelete continues an end that a client requested.
 func (l *lease) resubmitDelete(m *Manager) {
 	if m.port.Session() == nil || l.term != m.port.Term() {
-		l.setChange(m.leases, changePaused)
+		l.SetChange(m.leases, lifecycle.ChangePaused)
 		return // adoption resumes it
 	}
 	l.submitDelete(m)
@@ -197,7 +198,7 @@ func (l *lease) revive(m *Manager, now time.Duration) {
 		return
 	}
 	l.unend(m)
-	if l.phase == held {
+	if l.Held() {
 		l.extend(m, now, l.ttl)
 	} else {
 		l.extend(m, now, l.waitingClock())
@@ -214,28 +215,26 @@ func (l *lease) reviveForced(m *Manager, now time.Duration) {
 
 // unend returns an ending lease to the phase that its grant implies.
 func (l *lease) unend(m *Manager) {
-	if l.grant.granted() {
-		m.leases.setPhase(l, held)
+	if l.Grant().Granted() {
+		m.leases.setPhase(l, lifecycle.Held)
 	} else {
-		m.leases.setPhase(l, waiting)
+		m.leases.setPhase(l, lifecycle.Waiting)
 	}
 	l.why = 0
-	if l.endNote == noteSubmitted {
-		l.setNote(m.leases, noteNone)
-	}
+	l.NoteTakenBack(m.leases)
 }
 
 // lost ends a lease that has lost a contender: whole.
 func (l *lease) lost(m *Manager, now time.Duration) {
 	_, all := l.gonePart()
 	switch {
-	case all && m.contested(l) && l.change == changeDeleting:
+	case all && m.contested(l) && l.Change() == lifecycle.ChangeDeleting:
 		return // the reply to the deletion tells which of the two was done
-	case all && l.phase == ending:
+	case all && l.Ending():
 		l.finish(m, l.reason(), now)
 	case all:
 		l.finish(m, l.lossReason(m), now)
-	case l.phase == ending:
+	case l.Ending():
 		l.resubmitDelete(m)
 	case !fault.On("group-whole"):
 		l.end(m, l.lossReason(m), now)
@@ -244,19 +243,19 @@ func (l *lease) lost(m *Manager, now time.Duration) {
 
 // contested reports whether a lease is ending by time, and another gateway has announced that it ends it.
 func (m *Manager) contested(l *lease) bool {
-	return l.phase == ending && byTime(l.reason()) && m.orderedByPeer(leaseOrPath(l.id())) != nil
+	return l.Ending() && byTime(l.reason()) && m.orderedByPeer(leaseOrPath(l.id())) != nil
 }
 
 // holdUp has an end wait until it is known who wants to be told.
 func (l *lease) holdUp(m *Manager) {
-	l.setChange(m.leases, changeHeldUp)
+	l.SetChange(m.leases, lifecycle.ChangeHeldUp)
 	if !byTime(l.reason()) {
 		return
 	}
 	term := l.term
 	time.AfterFunc(settleWithin, func() {
 		m.do(func() {
-			if l.change == changeHeldUp && l.term == term && term == m.port.Term() {
+			if l.Change() == lifecycle.ChangeHeldUp && l.term == term && term == m.port.Term() {
 				l.revive(m, m.clock.Now().Boot())
 			}
 		})
@@ -273,7 +272,7 @@ func (m *Manager) OutboxChanged() {
 		if m.leases.counts.heldUp == 0 {
 			return
 		}
-		for _, l := range m.leases.inOrder(func(l *lease) bool { return l.change == changeHeldUp }) {
+		for _, l := range m.leases.inOrder(func(l *lease) bool { return l.Change() == lifecycle.ChangeHeldUp }) {
 			l.resubmitDelete(m)
 		}
 	})
@@ -282,7 +281,7 @@ func (m *Manager) OutboxChanged() {
 // closes reports whether the lease that ends keeps its place: it was held, its
 // end is one that its lock delay follows, and it has all its contenders.
 func (l *lease) closes() bool {
-	if l.lockDelay() == 0 || l.grant == grantNone || l.access >= accessNoWrite || fault.On("closed-first") {
+	if l.lockDelay() == 0 || l.Grant() == lifecycle.GrantNone || l.Access() >= lifecycle.AccessNoWrite || fault.On("closed-first") {
 		return false
 	}
 	if some, _ := l.gonePart(); some {
@@ -310,10 +309,10 @@ func (l *lease) closing(m *Manager, version int32) []zk.Op {
 // closed makes a lease ended of which it is certain that its record says so, and
 // begins its delay.
 func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
-	if !l.grant.granted() && reason != locks.ReasonCancelled {
-		l.setGrant(m.leases, grantClaimed)
+	if !l.Grant().Granted() && reason != locks.ReasonCancelled {
+		l.SetGrant(m.leases, lifecycle.GrantClaimed)
 	}
-	l.noteHandedOver(m.leases) // the gateway that closed it has noted that
+	l.NoteHandedOver(m.leases) // the gateway that closed it has noted that
 	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fleet.fencingToken(l.czxid)}
 	l.conclude(m, reason, now, true)
 	for s := range l.slots {
@@ -356,10 +355,10 @@ func (l *lease) notClosed(m *Manager, now time.Duration) {
 
 // shutOut records that ZooKeeper refuses access to a lease's contender, and logs it the first time.
 func (l *lease) shutOut(m *Manager, what string) {
-	if l.access != accessFull {
+	if l.Access() != lifecycle.AccessFull {
 		return
 	}
-	l.setAccess(m.leases, accessRefused)
+	l.SetAccess(m.leases, lifecycle.AccessRefused)
 	m.log.Warn("an ACL shuts this gateway out of a lease's contender", "doing", what, "lease_id", l.id(), "lock", l.q.Name(), "znode", l.path(),
 		"hint", "restore the ACL of the node, or of the lock's directory; ZooKeeper's super user can")
 }
@@ -371,16 +370,16 @@ func (l *lease) endRefused(m *Manager, err error, closes bool) bool {
 	}
 	l.shutOut(m, "ending")
 	if closes {
-		l.setAccess(m.leases, accessNoWrite)
+		l.SetAccess(m.leases, lifecycle.AccessNoWrite)
 	} else {
-		l.setAccess(m.leases, accessNoDelete)
+		l.SetAccess(m.leases, lifecycle.AccessNoDelete)
 	}
 	return true
 }
 
 // refusedEnd is the answer to a release that ZooKeeper refuses for good; nil when it may still be done.
 func (l *lease) refusedEnd() *locks.Error {
-	if l.access != accessNoDelete {
+	if l.Access() != lifecycle.AccessNoDelete {
 		return nil
 	}
 	return &locks.Error{Code: locks.CodeUnavailable, Err: zk.ErrNoAuth,
@@ -401,13 +400,13 @@ func (l *lease) resolve(m *Manager) {
 	m.leases.touch(l)
 	session, term := m.port.Session(), m.port.Term()
 	if session == nil || l.term != term {
-		if l.phase == ending && !l.replacing() {
-			l.setChange(m.leases, changePaused)
+		if l.Ending() && !l.replacing() {
+			l.SetChange(m.leases, lifecycle.ChangePaused)
 		}
 		return // the session is gone: adoption settles it
 	}
 	if !l.replacing() {
-		l.setChange(m.leases, changeVerifying)
+		l.SetChange(m.leases, lifecycle.ChangeVerifying)
 	}
 	m.effect(func() {
 		go func() { // ends when the session does, at the latest
@@ -419,7 +418,7 @@ func (l *lease) resolve(m *Manager) {
 				}
 			}
 			m.do(func() {
-				if m.port.Term() == term && m.port.Session() == session && l.term == term && (l.change == changeVerifying || l.replacing()) {
+				if m.port.Term() == term && m.port.Session() == session && l.term == term && (l.Change() == lifecycle.ChangeVerifying || l.replacing()) {
 					l.resolved(m)
 				}
 			})
@@ -437,25 +436,25 @@ func caughtUp(port *term.Port, session term.Session) bool {
 func (l *lease) resolved(m *Manager) {
 	now := m.clock.Now().Boot()
 	switch {
-	case !l.seenWhole() && (l.phase == creating || l.phase == ending):
+	case !l.seenWhole() && (l.Creating() || l.Ending()):
 		l.endAbsent(m, now)
 	case l.replacing():
 		l.replaced(m) // the replica shows whether it was done
-	case l.phase == creating:
-		l.staleRecord(m.leases)
+	case l.Creating():
+		l.StaleRecord(m.leases)
 		l.load(m) // its czxid places it
-	case l.phase == ending && l.closes():
+	case l.Ending() && l.closes():
 		// Whether it has ended is in its record, which this read brings.
-		if l.recordState.reading() {
-			l.setChange(m.leases, changeRereading)
+		if l.Record().Reading() {
+			l.SetChange(m.leases, lifecycle.ChangeRereading)
 		} else {
-			l.setChange(m.leases, changeReading)
+			l.SetChange(m.leases, lifecycle.ChangeReading)
 		}
-		l.staleRecord(m.leases)
+		l.StaleRecord(m.leases)
 		l.load(m)
-	case l.phase == ending && byTime(l.reason()):
+	case l.Ending() && byTime(l.reason()):
 		l.revive(m, now)
-	case l.phase == ending:
+	case l.Ending():
 		l.submitDelete(m)
 	}
 }
@@ -465,7 +464,7 @@ func (l *lease) resolved(m *Manager) {
 func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
 	ops := append(make([]zk.Op, 0, len(before)+l.width()), before...)
 	for s := range l.slots {
-		if s.presence.gone() || s.name() == "" {
+		if s.presence.Gone() || s.name() == "" {
 			continue
 		}
 		v := int32(-1)

@@ -6,6 +6,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
@@ -100,7 +101,7 @@ func (m *Manager) evaluateAfter(q *queues.Queue, now time.Duration, listed bool)
 // nothing more of this gateway is granted in q for now.
 func (l *lease) letIn(m *Manager, q *queues.Queue, now time.Duration) (blocked bool) {
 	switch {
-	case l.phase != waiting, l.term != m.port.Term():
+	case !l.Waiting(), l.term != m.port.Term():
 		return false
 	case !l.positionKnown() && !l.asksWhetherAcknowledged(m):
 		return false // being next would have no effect
@@ -207,14 +208,14 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 // that it did not hold then.
 func (l *lease) mayBeAcknowledged(m *Manager, now time.Duration) {
 	if l.asksWhetherAcknowledged(m) {
-		l.setGrant(m.leases, grantAcknowledged)
+		l.SetGrant(m.leases, lifecycle.GrantAcknowledged)
 		l.extend(m, now, l.ttl)
 	}
 }
 
 // asksWhetherAcknowledged reports whether mayBeAcknowledged has something to find out.
 func (l *lease) asksWhetherAcknowledged(m *Manager) bool {
-	return l.grace != 0 && l.grant == grantNone && m.timers.lastTrusted < l.grace+m.fleet.layout.PromiseWindow
+	return l.grace != 0 && l.Grant() == lifecycle.GrantNone && m.timers.lastTrusted < l.grace+m.fleet.layout.PromiseWindow
 }
 
 // extend moves the deadline to now + span, never back, and never before the end of a former owner's promises.
@@ -232,13 +233,13 @@ func (l *lease) extend(m *Manager, now, span time.Duration) {
 // replica is trusted.
 func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 	waited := now - l.since
-	m.leases.setPhase(l, held)
+	m.leases.setPhase(l, lifecycle.Held)
 	l.since = now
-	acknowledged := l.grant == grantAcknowledged
+	acknowledged := l.Grant() == lifecycle.GrantAcknowledged
 	if l.listeners > 0 || acknowledged || fault.On("unclaimed-counts") {
-		l.setGrant(m.leases, grantClaimed)
+		l.SetGrant(m.leases, lifecycle.GrantClaimed)
 	} else {
-		l.setGrant(m.leases, grantUnclaimed)
+		l.SetGrant(m.leases, lifecycle.GrantUnclaimed)
 	}
 	l.extend(m, now, l.clock())
 	m.opt.Metrics.LeaseGranted(waited)
@@ -261,8 +262,8 @@ func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 
 // claim records that the client knows of its grant.
 func (l *lease) claim(m *Manager, now time.Duration) {
-	if l.phase == held && l.grant == grantUnclaimed {
-		l.setGrant(m.leases, grantClaimed)
+	if l.Held() && l.Grant() == lifecycle.GrantUnclaimed {
+		l.SetGrant(m.leases, lifecycle.GrantClaimed)
 		l.extend(m, now, l.ttl)
 		m.leases.touch(l)
 		l.touchQueues(m)
@@ -273,10 +274,10 @@ func (l *lease) claim(m *Manager, now time.Duration) {
 // for its clock from here on.
 func (l *lease) unlisten(m *Manager, now time.Duration) {
 	l.listeners--
-	if l.listeners == 0 && l.phase.waits() {
+	if l.listeners == 0 && l.Phase().Waits() {
 		m.leases.makeTicket(l)
 	}
-	if l.phase == waiting {
+	if l.Waiting() {
 		l.extend(m, now, l.waitingClock())
 	}
 }
@@ -355,10 +356,10 @@ func (l *lease) finish(m *Manager, reason locks.Reason, now time.Duration) {
 
 // conclude makes a lease ended. Its contenders are gone, or stay for its lock delay.
 func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, stay bool) {
-	if l.phase == ended {
+	if l.Ended() {
 		return
 	}
-	m.leases.setPhase(l, ended)
+	m.leases.setPhase(l, lifecycle.Ended)
 	l.why = postmortem.CauseOf(reason)
 	m.tellEnded(l) // before the next grant
 	m.timers.deadlines.remove(l)
@@ -366,25 +367,25 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 	for s := range l.slots {
 		s.q.Leases--
 		if stay {
-			if s.presence.seen() { // the end is published: the later deletion publishes nothing
-				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: l.grant.granted(), SinceBefore: s.observed == observedLate, SuppressEvents: true})
+			if s.presence.Seen() { // the end is published: the later deletion publishes nothing
+				m.replica.Observe(s.contender, queues.Observed{Since: s.seenAt, Holds: l.Grant().Granted(), SinceBefore: s.observed == observedLate, SuppressEvents: true})
 			}
 			continue
 		}
-		if s.presence.seen() && !fault.On("early-end") {
+		if s.presence.Seen() && !fault.On("early-end") {
 			s.q.Ended(s.contender)
 		}
 		if s.name() != "" {
 			m.removeContender(s.q, s.name(), now)
 		}
-		if l.access != accessFull && s.presence.seen() {
+		if l.Access() != lifecycle.AccessFull && s.presence.Seen() {
 			m.awaitUntold(s.q)
 		}
 	}
 	m.deliveries.gone(l)
 	m.remember(l, now)
 	l.forgetEphemerals(m)
-	if l.grant.granted() {
+	if l.Grant().Granted() {
 		m.opt.Metrics.LeaseEnded(string(reason), now-l.since)
 	} else {
 		m.opt.Metrics.LeaseEnded(string(reason), 0)

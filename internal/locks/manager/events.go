@@ -115,11 +115,11 @@ func (p *publisher) updated(l *lease) {
 
 // slotUpdated publishes a change of a lease in one of its queues.
 func (p *publisher) slotUpdated(l *lease, s *slot) {
-	if !p.enabled() || !s.shown || l.phase == ended {
+	if !p.enabled() || !s.shown || l.Ended() {
 		return
 	}
 	e := p.slotEvent(events.LeaseUpdated, l, s)
-	if l.grant.granted() {
+	if l.Grant().Granted() {
 		e.FencingToken = p.fleet.fencingToken(l.czxid)
 	}
 	p.publish(e)
@@ -309,6 +309,13 @@ type leaseOrPath string
 // An administrator decides by what a page or a list has shown. Before the request arrives, the lock may have another
 // holder. So a request can name the contenders that were shown, and then affects no others. If a named contender no
 // longer matches the request's state and filters, the request does nothing and returns CodeHolderChanged.
+
+// cause is why an administrator ends something.
+type cause struct {
+	reason locks.Reason
+	words  string
+	trace  string // traceparent of the request
+}
 
 // ends reports whether an administrator's end has that reason. Others decide how a lease ends: what time ends, for
 // example, a heartbeat may revive.

@@ -143,7 +143,7 @@ func (a *answers) find(q *queues.Queue, czxid int64) finding {
 		switch {
 		case known && first == czxid:
 			bearer = c
-		case known, l != nil && l.phase == creating: // no client has its token yet
+		case known, l != nil && l.Creating(): // no client has its token yet
 		case l != nil:
 			f.load = append(f.load, l)
 			f.busy = l
@@ -220,12 +220,12 @@ func (a *answers) bearer(q *queues.Queue, c *recipe.Contender, so finding) findi
 		f.reason = fenceDelayed
 	case l == nil:
 		f.current = true
-	case l.term != a.port.Term(), l.phase == ending:
+	case l.term != a.port.Term(), l.Ending():
 		f.busy = l // it moves to another session or ends, and either may fail
-	case !l.recordState.loaded():
+	case !l.Record().Loaded():
 		f.load = append(f.load, l)
 		f.busy = l // its record may end it
-	case l.phase == held:
+	case l.Held():
 		f.current = true
 	case l.turn():
 		f.busy = l // its grant is under way, or the gateway that ran it before granted it
@@ -235,7 +235,7 @@ func (a *answers) bearer(q *queues.Queue, c *recipe.Contender, so finding) findi
 	return f
 }
 
-func (l *lease) wasGranted() bool { return l.phase != ended && l.grant.granted() }
+func (l *lease) wasGranted() bool { return !l.Ended() && l.Grant().Granted() }
 
 func (a *answers) holdsByName(q *queues.Queue, c *recipe.Contender) bool {
 	if c.Ours && !c.Unknown {

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/assert"
@@ -170,7 +171,7 @@ func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 		g.checkCounts()
 		g.m.mu.Lock()
 		for id, l := range g.m.leases.byID {
-			if l.phase != held_ {
+			if l.Phase() != held_ {
 				continue
 			}
 			for slot := range l.slots {
@@ -191,7 +192,7 @@ func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 	}
 }
 
-const held_ = held
+const held_ = lifecycle.Held
 
 func mustNumber(t *testing.T, name string) int32 {
 	n, ok := recipe.Number(name)

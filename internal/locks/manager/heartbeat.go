@@ -147,7 +147,7 @@ func (l *lease) retime(m *Manager, ttl time.Duration) {
 
 // renew moves the deadline as a sign of life of the lease's client does.
 func (l *lease) renew(m *Manager, now time.Duration) {
-	if l.phase == held {
+	if l.Held() {
 		l.claim(m, now)
 		l.extend(m, now, l.ttl)
 	} else {

@@ -1,6 +1,8 @@
 package manager
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"lockkeeper/internal/events"
@@ -228,4 +230,31 @@ func (pr *peerReports) releaseDue(now time.Duration) {
 // releaseAll publishes all events when the manager stops.
 func (pr *peerReports) releaseAll() {
 	pr.monitor.do(func() { pr.releaseDue(1<<63 - 1) })
+}
+
+// checkBack returns what is wrong with the counts of the delayed events.
+func checkBack(b *back) (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	n, waiting := 0, 0
+	for dir, list := range b.locks {
+		n += len(list)
+		if len(list) == 0 || list[0].about == "" {
+			fail("%s: what is held back waits for nothing", dir)
+		}
+		for _, h := range list {
+			if h.about != "" {
+				waiting++
+			}
+		}
+	}
+	if n != b.n {
+		fail("%d events are held back; counted %d", n, b.n)
+	}
+	for _, list := range b.waiting {
+		waiting -= len(list)
+	}
+	if waiting != 0 {
+		fail("%d events wait for a word that will not find them", waiting)
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -23,15 +24,9 @@ const (
 type lease struct {
 	slot // the first slot; most leases have only one
 
-	// State.
-	phase       phase
-	recordState recordState
-	grant       grantState
-	change      change
-	endNote     noteState
-	access      accessState
-	why         postmortem.Cause // ending and ended: the reason
-	kind        kind             // counted as this kind
+	lifecycle.State
+	why  postmortem.Cause // ending and ended: the reason
+	kind kind             // counted as this kind
 
 	// Clock, and the contender's data.
 	abandoned bool       // no client can use it: it is ended once it is known
@@ -72,11 +67,21 @@ type slot struct {
 	// been seen there. Before that it has the lease's id and what was asked for, and
 	// a name once the reply tells. Its strings are the replica's.
 	contender *recipe.Contender
-	seenAt    time.Duration // Observed.Since
-	presence  presence      // of the contender
-	observed  observed      // whether it was seen to hold
-	shown     bool          // it has been there: the lease's end will be told
+	seenAt    time.Duration      // Observed.Since
+	presence  lifecycle.Presence // of the contender
+	observed  observed           // whether it was seen to hold
+	shown     bool               // it has been there: the lease's end will be told
 }
+
+// observed is whether a slot's contender was seen to hold. It follows its lease's grant, or what the replica showed before the
+// lease was taken over.
+type observed uint8
+
+const (
+	observedNot  observed = iota
+	observedHeld          // from seenAt on
+	observedLate          // from seenAt on, and perhaps before
+)
 
 // name is the contender's name; "" until the reply or the event tells.
 func (s *slot) name() string { return s.contender.Name }
@@ -244,21 +249,21 @@ func (l *lease) on(ns, lock string) bool {
 // seenWhole reports whether every slot's contender is in the replica.
 func (l *lease) seenWhole() bool {
 	if l.width() == 1 {
-		return l.presence.seen()
+		return l.presence.Seen()
 	}
-	return l.every(func(s *slot) bool { return s.presence.seen() })
+	return l.every(func(s *slot) bool { return s.presence.Seen() })
 }
 
 // seenAny reports whether some slot's contender is in the replica.
-func (l *lease) seenAny() bool { return !l.every(func(s *slot) bool { return !s.presence.seen() }) }
+func (l *lease) seenAny() bool { return !l.every(func(s *slot) bool { return !s.presence.Seen() }) }
 
 // gonePart reports whether some slot's contender is certain to be gone, and
 // whether all are.
 func (l *lease) gonePart() (some, all bool) {
 	all = true
 	for s := range l.slots {
-		some = some || s.presence.gone()
-		all = all && s.presence.gone()
+		some = some || s.presence.Gone()
+		all = all && s.presence.Gone()
 	}
 	return some, all
 }
@@ -308,11 +313,11 @@ func (l *lease) forced() bool {
 }
 
 // replacing reports whether a downgrade is under way.
-func (l *lease) replacing() bool { return l.change == changeReplacing }
+func (l *lease) replacing() bool { return l.Change() == lifecycle.ChangeReplacing }
 
 // rewriting reports whether a write of the record, or its replacement under another name, is in flight.
 // Until its outcome is known, the gateway writes nothing else to the record.
-func (l *lease) rewriting() bool { return l.recordState.writing() || l.replacing() }
+func (l *lease) rewriting() bool { return l.Record().Writing() || l.replacing() }
 
 func (l *lease) ephemeral() bool { return l.contender.Ephemeral }
 
@@ -330,9 +335,9 @@ func (l *lease) changed() <-chan struct{} {
 // clock returns how long the lease lives after its client's last request, in its present phase.
 func (l *lease) clock() time.Duration {
 	switch {
-	case l.phase == waiting:
+	case l.Waiting():
 		return l.waitingClock()
-	case l.phase == held && l.grant == grantUnclaimed:
+	case l.Held() && l.Grant() == lifecycle.GrantUnclaimed:
 		return min(l.ttl, unclaimedClock)
 	}
 	return l.ttl
@@ -450,9 +455,9 @@ func (v *revocation) view(now time.Duration) *locks.Revocation {
 // telling is what is known of a lease's notify_url.
 type telling struct {
 	url   string
-	given bool       // the lease's client may have been given its token
-	note  noteState  // of its grant
-	term  locks.Term // under which that was submitted
+	given bool           // the lease's client may have been given its token
+	note  lifecycle.Note // of its grant
+	term  locks.Term     // under which that was submitted
 }
 
 // notifyURL is the address that is told of the lease; "": none.

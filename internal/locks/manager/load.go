@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -17,10 +18,10 @@ import (
 
 // load reads an adopted lease's contender: its czxid, and what its data tells.
 func (l *lease) load(m *Manager) {
-	if l.name() == "" || l.phase == ended {
+	if l.name() == "" || l.Ended() {
 		return
 	}
-	if !l.beginRead(m.leases) {
+	if !l.BeginRead(m.leases) {
 		return
 	}
 	term := l.term
@@ -31,21 +32,21 @@ func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat,
 	if l.term != term {
 		return // read again since
 	}
-	if l.recordState.writing() { // it was read ahead of others, too
-		l.setRecord(m.leases, recordContested)
+	if l.Record().Writing() { // it was read ahead of others, too
+		l.SetRecord(m.leases, lifecycle.RecordContested)
 		return
 	}
 	if errors.Is(err, zk.ErrNoAuth) {
 		l.hidden(m, term)
 		return
 	}
-	assumed := l.recordState.assumed()
-	l.unreadRecord(m.leases)
+	assumed := l.Record().Assumed()
+	l.UnreadRecord(m.leases)
 	now := m.clock.Now().Boot()
-	if l.change.fate() && l.readAgain(m, term, err) {
+	if l.Change().Fate() && l.readAgain(m, term, err) {
 		return
 	}
-	if l.phase == ended || term != m.port.Term() {
+	if l.Ended() || term != m.port.Term() {
 		return
 	}
 	if err != nil {
@@ -60,7 +61,7 @@ func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat,
 		// which is on its way, has it read again.
 		return
 	}
-	l.setRecord(m.leases, recordCurrent)
+	l.SetRecord(m.leases, lifecycle.RecordCurrent)
 	l.czxid = stat.Czxid
 	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
 		l.czxid, l.rare().visibleFrom = first, stat.Czxid
@@ -99,7 +100,7 @@ func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.
 		l.learnNotify(r)
 		l.ttl = l.recorded
 		l.deadline = max(now, l.grace) + l.waitingClock()
-		if l.grant != grantNone {
+		if l.Grant() != lifecycle.GrantNone {
 			l.deadline = max(now, l.grace) + l.ttl
 		}
 		m.timers.schedule(l)
@@ -126,11 +127,11 @@ func (l *lease) learnNoRecord(m *Manager, data []byte, behind int32, assumed boo
 
 // actOnRecord goes on with a lease whose record is current.
 func (l *lease) actOnRecord(m *Manager, now time.Duration) {
-	if l.change.fate() {
+	if l.Change().Fate() {
 		l.notClosed(m, now)
 	}
 	l.place(m, now)
-	if l.abandoned && (l.phase == waiting || l.phase == held) {
+	if l.abandoned && l.Settled() {
 		l.end(m, locks.ReasonCancelled, now)
 		return
 	}
@@ -142,10 +143,10 @@ func (l *lease) actOnRecord(m *Manager, now time.Duration) {
 
 // place makes a created lease a waiting one once its position is certain.
 func (l *lease) place(m *Manager, now time.Duration) {
-	if l.phase != creating || !l.positionKnown() {
+	if !l.Creating() || !l.positionKnown() {
 		return
 	}
-	m.leases.setPhase(l, waiting)
+	m.leases.setPhase(l, lifecycle.Waiting)
 	l.extend(m, now, l.waitingClock())
 	m.leases.touch(l)
 	if l.abandoned {
@@ -156,11 +157,11 @@ func (l *lease) place(m *Manager, now time.Duration) {
 // recordChanged notes that the contender's data was changed. The record is read, at the latest when a write of this gateway has
 // been answered.
 func (l *lease) recordChanged(m *Manager) {
-	if l.recordState.writing() {
-		l.setRecord(m.leases, recordContested)
+	if l.Record().Writing() {
+		l.SetRecord(m.leases, lifecycle.RecordContested)
 		return
 	}
-	l.staleRecord(m.leases)
+	l.StaleRecord(m.leases)
 	l.load(m)
 }
 
@@ -169,21 +170,21 @@ func (l *lease) recordChanged(m *Manager) {
 func (l *lease) readAgain(m *Manager, term locks.Term, err error) bool {
 	switch {
 	case l.term != m.port.Term():
-		l.setChange(m.leases, changePaused)
+		l.SetChange(m.leases, lifecycle.ChangePaused)
 		return false
 	case errors.Is(err, zk.ErrNoNode):
 		return false // its deleted event follows
 	case err != nil:
 		time.AfterFunc(deleteRetry, func() {
 			m.do(func() {
-				if l.change.fate() && l.term == term && term == m.port.Term() {
+				if l.Change().Fate() && l.term == term && term == m.port.Term() {
 					l.load(m)
 				}
 			})
 		})
 		return true
-	case l.change == changeRereading:
-		l.setChange(m.leases, changeReading)
+	case l.Change() == lifecycle.ChangeRereading:
+		l.SetChange(m.leases, lifecycle.ChangeReading)
 		l.load(m)
 		return true
 	}
@@ -194,12 +195,12 @@ func (l *lease) readAgain(m *Manager, term locks.Term, err error) bool {
 func (l *lease) hidden(m *Manager, term locks.Term) {
 	l.shutOut(m, "reading")
 	session, path := m.port.Session(), l.path()
-	if session == nil || l.phase == ended || l.term != m.port.Term() {
-		l.unreadRecord(m.leases)
+	if session == nil || l.Ended() || l.term != m.port.Term() {
+		l.UnreadRecord(m.leases)
 		return
 	}
 	m.applyDeltas(m.replica.Hide(l.q, l.name()), m.clock.Now().Boot())
-	l.beginRead(m.leases)
+	l.BeginRead(m.leases)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()
@@ -208,7 +209,7 @@ func (l *lease) hidden(m *Manager, term locks.Term) {
 			switch {
 			case l.term != term:
 			case err != nil || stat == nil:
-				l.unreadRecord(m.leases) // the clock asks again; a listing tells that the node is gone
+				l.UnreadRecord(m.leases) // the clock asks again; a listing tells that the node is gone
 			default:
 				l.loadedHidden(m, term, *stat)
 			}
@@ -218,10 +219,10 @@ func (l *lease) hidden(m *Manager, term locks.Term) {
 
 // loadedHidden is loaded for a record of which only the node's stat is known.
 func (l *lease) loadedHidden(m *Manager, term locks.Term, stat wire.Stat) {
-	moved := !l.recordState.assumed() && stat.Czxid == l.visibleFrom() && stat.Version > l.dataVersion()
-	if l.change == changeReading && moved {
+	moved := !l.Record().Assumed() && stat.Czxid == l.visibleFrom() && stat.Version > l.dataVersion()
+	if l.Change() == lifecycle.ChangeReading && moved {
 		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
-		l.setRecord(m.leases, recordCurrent)
+		l.SetRecord(m.leases, lifecycle.RecordCurrent)
 		l.setDataVersion(stat.Version)
 		l.closed(m, l.reason(), m.clock.Now().Boot())
 		return
@@ -240,19 +241,16 @@ func (l *lease) writeRecord(m *Manager, change func(*record.Record), then func(e
 	before, term := l.recorded, l.term
 	r := l.contents(before)
 	change(&r)
-	l.setRecord(m.leases, recordWriting)
+	l.SetRecord(m.leases, lifecycle.RecordWriting)
 	l.rare().outgoing = before
 	l.recorded = min(before, r.LeaseTTL())
 	m.leases.weigh(l, r.TextBytes())
 	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: l.dataVersion()}}}
 	m.port.Submit(w, func(res zk.Result) {
-		if l.phase == ended || l.term != term {
+		if l.Ended() || l.term != term {
 			return // adoption reads it again
 		}
-		contested := l.recordState == recordContested
-		if l.recordState.writing() {
-			l.setRecord(m.leases, recordCurrent)
-		}
+		contested := l.EndWrite(m.leases)
 		switch {
 		case res.Outcome == zk.Done:
 			l.setDataVersion(res.Versions[0])
@@ -278,7 +276,7 @@ func (l *lease) writeRecord(m *Manager, change func(*record.Record), then func(e
 		}
 		if contested {
 			// One of the events may be that of this write, and another that of another writer.
-			l.staleRecord(m.leases)
+			l.StaleRecord(m.leases)
 			l.load(m)
 		}
 		m.leases.touch(l)
@@ -290,8 +288,8 @@ func (l *lease) replaced(m *Manager) {
 	if !l.replacing() {
 		return
 	}
-	l.setChange(m.leases, changeNone)
-	if l.phase == ending {
+	l.SetChange(m.leases, lifecycle.ChangeNone)
+	if l.Ending() {
 		l.resubmitDelete(m)
 	} else {
 		l.load(m)
@@ -303,20 +301,20 @@ func (l *lease) replaced(m *Manager) {
 func (l *lease) endAbsent(m *Manager, now time.Duration) {
 	if l.seenAny() {
 		l.term = m.port.Term()
-		l.forgetChange(m.leases)
+		l.ForgetChange(m.leases)
 		for s := range l.slots {
-			if !s.presence.seen() {
-				s.setPresence(m.leases, l, slotGone)
+			if !s.presence.Seen() {
+				s.presence.Set(m.leases, &l.State, lifecycle.Gone)
 			}
 		}
 		l.lost(m, now)
 		return
 	}
-	switch l.phase {
-	case creating:
+	switch l.Phase() {
+	case lifecycle.Creating:
 		l.rare().failure = unavailable()
 		l.dropCreate(m, m.keys.byHash[l.key()], now)
-	case ending:
+	case lifecycle.Ending:
 		l.finish(m, l.reason(), now)
 	default:
 		l.finish(m, l.lossReason(m), now)
@@ -337,26 +335,26 @@ func (l *lease) beaten(m *Manager, r record.Record, now time.Duration) {
 // read: there may have been beats in what it replaced, and the TTL that they promised is
 // the one that stood in the record then.
 func (l *lease) beatenUnread(m *Manager, now time.Duration) {
-	l.acknowledge(m.leases)
+	l.Acknowledge(m.leases)
 	l.renewAcknowledged(m, max(l.recorded, l.rare().outgoing), now)
 }
 
 func (l *lease) renewAcknowledged(m *Manager, ttl, now time.Duration) {
 	l.beat = now
 	switch {
-	case l.phase == held:
+	case l.Held():
 		l.claim(m, now)
 		l.extend(m, now, ttl)
-	case l.phase == waiting && l.grant == grantAcknowledged:
+	case l.Waiting() && l.Grant() == lifecycle.GrantAcknowledged:
 		l.extend(m, now, ttl)
-	case l.phase == waiting:
+	case l.Waiting():
 		l.extend(m, now, min(ttl, waitingClock))
-	case l.phase == ending && l.replacing() && byTime(l.reason()):
+	case l.Ending() && l.replacing() && byTime(l.reason()):
 		// Its deletion has not been handed over, and would name the version that was read now.
 		l.revive(m, now)
 		l.extend(m, now, ttl)
-	case l.phase == ending: // by time, or it makes no difference: its deletion comes too late, or is not sent again, and revives it
-		if l.grant == grantNone {
+	case l.Ending(): // by time, or it makes no difference: its deletion comes too late, or is not sent again, and revives it
+		if l.Grant() == lifecycle.GrantNone {
 			ttl = min(ttl, waitingClock)
 		}
 		l.deadline = max(l.deadline, max(now, l.grace)+ttl)
@@ -398,7 +396,7 @@ func asksOutside(data []byte) (ask record.Revocation, asks bool) {
 // askedOutside notes what another program wrote over a lease's record.
 func (l *lease) askedOutside(m *Manager, data []byte, now time.Duration) {
 	ask, asks := asksOutside(data)
-	if !asks || l.phase != waiting && l.phase != held && l.phase != creating {
+	if !asks || !l.Settled() && !l.Creating() {
 		return
 	}
 	l.revoked(m, ask.After(l.revocation().record()), l.revokeRound(), now)
@@ -407,11 +405,11 @@ func (l *lease) askedOutside(m *Manager, data []byte, now time.Duration) {
 // restore writes back a lease's record that something else stands in the place of.
 func (l *lease) restore(m *Manager) {
 	switch {
-	case l.phase != waiting && l.phase != held, l.term != m.port.Term(), !l.recordState.loaded():
+	case !l.Settled(), l.term != m.port.Term(), !l.Record().Loaded():
 		return
 	case l.rewriting():
-		if l.recordState.writing() {
-			l.setRecord(m.leases, recordContested) // read again after it
+		if l.Record().Writing() {
+			l.SetRecord(m.leases, lifecycle.RecordContested) // read again after it
 		}
 		return
 	case l.rare().restored >= maxRestores:
@@ -421,7 +419,7 @@ func (l *lease) restore(m *Manager) {
 	m.log.Info("another program wrote over a lease's record; it is written back", "lease_id", l.id(), "lock", l.q.Name())
 	l.writeRecord(m, func(*record.Record) {}, func(err error) {
 		if err != nil {
-			l.staleRecord(m.leases) // read, and tried again, before it is acted upon
+			l.StaleRecord(m.leases) // read, and tried again, before it is acted upon
 		}
 	})
 }

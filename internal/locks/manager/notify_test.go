@@ -277,7 +277,7 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 		synctest.Wait()
 		other.m.mu.Lock()
 		taken := other.m.leases.byID[recipe.LeaseID(l.ID)]
-		assert.That(t, taken != nil && taken.recordState.assumed(), "it is not taken over, or is read: nothing is shown")
+		assert.That(t, taken != nil && taken.Record().Assumed(), "it is not taken over, or is read: nothing is shown")
 		other.m.mu.Unlock()
 		broken := make(chan error, 1)
 		go func() { broken <- other.m.Break(t.Context(), locks.BreakRequest{ID: l.ID}) }()

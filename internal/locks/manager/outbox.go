@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -136,8 +137,8 @@ func (n noting) culprit(res zk.Result) bool {
 // end returns the outbox's part of the end of a lease; not ready: the end has to wait.
 func (d *deliveries) end(l *lease) (n noting, ready bool) {
 	switch {
-	case d.outbox == nil || l.endNote == noteDone:
-	case l.grant != grantNone:
+	case d.outbox == nil || l.Note() == lifecycle.NoteDone:
+	case l.Grant() != lifecycle.GrantNone:
 		n.ops, n.entry, ready = d.outbox.Ending(l.notifyURL() != "", func() *Ending { return d.ending(l) })
 		return n, ready
 	case l.tellsWaiting():
@@ -149,7 +150,7 @@ func (d *deliveries) end(l *lease) (n noting, ready bool) {
 // ending describes a lease of this gateway that ends.
 func (d *deliveries) ending(l *lease) *Ending {
 	e := d.endingOf(l.id(), l.reason(), l.words())
-	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.grant == grantNone
+	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.trace(), l.notifyURL(), l.Grant() == lifecycle.GrantNone
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
 			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: d.fleet.fencingToken(l.czxid)})
@@ -212,17 +213,15 @@ func (d *deliveries) ended(l *lease, n noting, res zk.Result) {
 	}
 	d.outbox.Ended(n.entry, n.ops, res)
 	if res.Outcome == zk.NotDone || res.Outcome == zk.Conflict {
-		if l.endNote == noteSubmitted {
-			l.setNote(d.leases, noteNone)
-		}
-		if l.phase == ended {
+		l.NoteTakenBack(d.leases)
+		if l.Ended() {
 			d.gone(l) // another client deleted its contender
 		}
 	}
 	if n.culprit(res) {
 		// It is in the outbox already, or cannot be: the lock is released all the same.
 		d.log.Warn("a lease's end is not noted for webhooks once more", "lease_id", l.id(), "err", res.Err)
-		l.setNote(d.leases, noteDone)
+		l.SetNote(d.leases, lifecycle.NoteDone)
 	}
 }
 
@@ -236,13 +235,13 @@ func (d *deliveries) changed() <-chan struct{} {
 
 // gone reports the end of a lease of this gateway that none of its transactions had.
 func (d *deliveries) gone(l *lease) {
-	if d.outbox == nil || l.grant == grantNone && !l.tellsWaiting() || l.endNote != noteNone || l.phase != ended {
+	if d.outbox == nil || l.Grant() == lifecycle.GrantNone && !l.tellsWaiting() || l.Note() != lifecycle.NoteNone || !l.Ended() {
 		return
 	}
 	if d.ordered(leaseOrPath(l.id())) != nil && !fault.On("hooks-termination") {
 		return // the gateway whose administrator ended it has written the entry
 	}
-	l.setNote(d.leases, noteSubmitted) // once
+	l.SetNote(d.leases, lifecycle.NoteSubmitted) // once
 	d.outbox.Gone(d.ending(l))
 }
 
@@ -353,21 +352,21 @@ func (l *lease) tellsWaiting() bool {
 
 // grant writes into the outbox that a lease was granted, for its notify_url.
 func (d *deliveries) grant(l *lease) {
-	if d.outbox == nil || l.phase != held || l.term != d.port.Term() || d.port.Session() == nil || l.notifyURL() == "" {
+	if d.outbox == nil || !l.Held() || l.term != d.port.Term() || d.port.Session() == nil || l.notifyURL() == "" {
 		return
 	}
 	to := l.rareFields.telling
-	if to.note == noteDone || to.note == noteSubmitted && to.term == l.term {
+	if to.note == lifecycle.NoteDone || to.note == lifecycle.NoteSubmitted && to.term == l.term {
 		return
 	}
 	e := d.ending(l)
 	e.Granted, e.Reason = true, ""
 	ops, entry := d.outbox.Notify(e)
 	if ops == nil {
-		to.note = noteDone // the outbox is full
+		to.note = lifecycle.NoteDone // the outbox is full
 		return
 	}
-	to.note, to.term = noteSubmitted, l.term
+	to.note, to.term = lifecycle.NoteSubmitted, l.term
 	term := l.term
 	version := int32(-1)
 	if l.lockDelay() > 0 {
@@ -376,16 +375,16 @@ func (d *deliveries) grant(l *lease) {
 	w := &zk.Write{Ops: append([]zk.Op{{Kind: zk.OpCheck, Path: l.path(), Version: version}}, ops...)}
 	d.port.Submit(w, func(res zk.Result) {
 		d.outbox.Ended(entry, w.Ops, res)
-		if to.note == noteSubmitted && to.term == term {
-			to.note = noteNone
+		if to.note == lifecycle.NoteSubmitted && to.term == term {
+			to.note = lifecycle.NoteNone
 		}
 		switch {
 		case res.Outcome == zk.Done, errors.Is(res.Err, zk.ErrNodeExists):
-			to.note = noteDone
+			to.note = lifecycle.NoteDone
 			return
 		case errors.Is(res.Err, zk.ErrNoAuth), errors.Is(res.Err, zk.ErrNoNode) && res.Culprit > 0:
 			d.log.Warn("a lease's grant cannot be noted for its notify_url", "lease_id", l.id(), "err", res.Err)
-			to.note = noteDone
+			to.note = lifecycle.NoteDone
 			return
 		}
 		// Lost, or refused for now. Where its contender is gone, so is the lease in a moment; where it was replaced, it has

@@ -25,7 +25,7 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 	if l.beat != 0 {
 		p.Beat = max(now-l.beat, 1)
 	}
-	if l.grant.granted() {
+	if l.Grant().Granted() {
 		p.FencingToken = m.fleet.fencingToken(l.czxid)
 		since := l.since
 		if s := l.observation(); s.Holds {
@@ -105,7 +105,7 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
 	s.shown = false
 	e := m.publisher.slotEvent(endType(reason), l, s)
 	e.Reason, e.Detail = string(reason), l.words()
-	if l.grant.granted() {
+	if l.Grant().Granted() {
 		e.FencingToken = m.fleet.fencingToken(l.czxid)
 	}
 	if reason == locks.ReasonRemoved && m.peerMayExplain() {

@@ -62,7 +62,7 @@ func (d *schedule) checkExclusion() {
 		var held []string
 		g.m.mu.Lock()
 		for _, l := range g.m.leases.byID {
-			if l.phase == held_ {
+			if l.Phase() == held_ {
 				held = append(held, l.path())
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -82,7 +83,7 @@ type notable struct {
 func (l *lease) notable() notable {
 	n := notable{revoke: l.revocation()}
 	for s := range l.slots {
-		n.waiters = n.waiters || l.phase == held && s.q.Contenders.Waiting() > 0
+		n.waiters = n.waiters || l.Held() && s.q.Contenders.Waiting() > 0
 	}
 	return n
 }
@@ -106,8 +107,8 @@ func (m *Manager) AwaitChange(ctx context.Context, p locks.Principal, id, token 
 		defer func() { l.unlisten(m, m.clock.Now().Boot()) }()
 		timer := time.NewTimer(min(wait, l.ttl/3))
 		defer timer.Stop()
-		phase := l.phase
-		for over := false; !over && (l.phase == phase || l.phase == ending); {
+		phase := l.Phase()
+		for over := false; !over && (l.Phase() == phase || l.Ending()); {
 			n, told := l.notable(), l.known().told
 			if n.waiters && !told.waiters || n.revoke != told.revoke {
 				break
@@ -158,9 +159,9 @@ func (m *Manager) certain(ctx context.Context, l *lease, req *locks.LeaseRequest
 		switch {
 		case l.failure() != nil:
 			return nil, l.failure()
-		case req.Verify && l.phase == ending:
+		case req.Verify && l.Ending():
 			return nil, unavailable() // its end is on its way: neither can be said
-		case l.recordState.loaded(), !req.Verify && req.Token == "", l.phase != held && (l.phase != waiting || !l.recordState.assumed()):
+		case l.Record().Loaded(), !req.Verify && req.Token == "", !l.Held() && (!l.Waiting() || !l.Record().Assumed()):
 			return nil, nil
 		}
 		l.load(m)
@@ -234,10 +235,10 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		var matching []*lease
 		for _, l := range m.leases.byID {
 			state := locks.Waiting
-			if l.grant.granted() {
+			if l.Grant().Granted() {
 				state = locks.Held
 			}
-			if l.phase != creating && string(l.id()) > from && (f.NS == "" || l.q.Namespace.Name == f.NS) &&
+			if !l.Creating() && string(l.id()) > from && (f.NS == "" || l.q.Namespace.Name == f.NS) &&
 				(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
 				matching = append(matching, l)
 			}
@@ -337,12 +338,12 @@ func (m *Manager) Info(context.Context) locks.Info {
 			return info
 		}
 		info.Locks, info.Contenders = m.replica.Counts.Locks, m.replica.Counts.Contenders
-		info.Leases[locks.Waiting] = m.leases.counts.in(creating) + m.leases.counts.in(waiting)
-		info.Leases[locks.Held] = m.leases.counts.in(held)
+		info.Leases[locks.Waiting] = m.leases.counts.in(lifecycle.Creating) + m.leases.counts.in(lifecycle.Waiting)
+		info.Leases[locks.Held] = m.leases.counts.in(lifecycle.Held)
 		info.Kinds = make(map[locks.LeaseKind]int, 2*kinds)
 		for k := range kinds {
-			info.Kinds[locks.LeaseKind{State: locks.Waiting, Mode: k.mode()}] = m.leases.counts.phases[creating][k] + m.leases.counts.phases[waiting][k]
-			info.Kinds[locks.LeaseKind{State: locks.Held, Mode: k.mode()}] = m.leases.counts.phases[held][k]
+			info.Kinds[locks.LeaseKind{State: locks.Waiting, Mode: k.mode()}] = m.leases.counts.phases[lifecycle.Creating][k] + m.leases.counts.phases[lifecycle.Waiting][k]
+			info.Kinds[locks.LeaseKind{State: locks.Held, Mode: k.mode()}] = m.leases.counts.phases[lifecycle.Held][k]
 		}
 		info.Hazards, info.HazardousLocks = make(map[locks.HazardCode]int, locks.NumHazards), m.replica.Counts.Hazardous
 		for i, code := range locks.HazardCodes() {

@@ -195,10 +195,10 @@ func (m *Manager) candidate(at queues.Location, req *locks.ReapRequest) *candida
 	l, s := m.leases.slotOf(q, c)
 	switch {
 	case s != nil:
-		if found.l = l; l.phase != waiting && l.phase != held {
+		if found.l = l; !l.Settled() {
 			return nil
 		}
-		if l.phase == held {
+		if l.Held() {
 			found.state = locks.Held
 		}
 	case c.Ours && !c.Unknown && m.replica.LeaseHolds(q, c), (!c.Ours || c.Unknown) && q.Contenders.Holds(c.Name):

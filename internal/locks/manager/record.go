@@ -97,7 +97,7 @@ func (l *lease) learnMore(data []byte) {
 func (l *lease) acknowledgedElsewhere(t *leaseTable, r record.Record) {
 	if r.Told {
 		l.rare().acknowledgedByPeer = true
-		l.acknowledge(t)
+		l.Acknowledge(t)
 	}
 }
 

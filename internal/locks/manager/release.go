@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/term"
@@ -234,26 +235,26 @@ func (r request) release(l *lease) error {
 	m, ctx := r.m, r.ctx
 	sent := false
 	late := func() *locks.Error {
-		if sent || l.phase == ending {
+		if sent || l.Ending() {
 			return outcomeUnknown()
 		}
 		return unavailable()
 	}
 	err := r.untilDone(late, func() (*lease, *locks.Error) {
-		switch l.phase {
-		case waiting, held:
+		switch l.Phase() {
+		case lifecycle.Waiting, lifecycle.Held:
 			switch {
 			case m.life.draining:
 				return nil, m.usable()
 			case l.term != m.port.Term() || m.port.Session() == nil:
 				return nil, unavailable()
-			case !l.recordState.loaded():
+			case !l.Record().Loaded():
 				// The record of a lease that was taken over is read first: it may show an end or a lock delay.
 				l.load(m)
 				return l, nil
 			}
 			reason := locks.ReasonReleased
-			if l.phase == waiting && l.grant == grantNone {
+			if l.Waiting() && l.Grant() == lifecycle.GrantNone {
 				reason = locks.ReasonCancelled
 			}
 			if trace := locks.TraceParentOf(ctx); trace != "" {
@@ -261,14 +262,14 @@ func (r request) release(l *lease) error {
 			}
 			sent = true
 			l.end(m, reason, m.clock.Now().Boot())
-			if l.phase == ending && m.port.Session() == nil {
+			if l.Ending() && m.port.Session() == nil {
 				return nil, outcomeUnknown()
 			}
-		case creating:
+		case lifecycle.Creating:
 			return nil, unavailable()
-		case ending:
+		case lifecycle.Ending:
 			return l, l.refusedEnd()
-		case ended:
+		case lifecycle.Ended:
 			reason := l.reason()
 			switch {
 			case l.failure() != nil:

@@ -125,7 +125,7 @@ func (pr *peerReports) receive(n *endReport) {
 			return
 		}
 		w.termination, w.confirmed = &v, w.confirmed || n.Kind == noticeConfirmed
-		if l := pr.leases.byID[n.Lease]; l != nil && l.phase == ending && l.reason() == locks.ReasonRemoved {
+		if l := pr.leases.byID[n.Lease]; l != nil && l.Ending() && l.reason() == locks.ReasonRemoved {
 			l.rare().words, l.why = n.Words, postmortem.CauseOf(n.Reason) // one of its contenders is gone
 		}
 		pr.explained(n.Lease, w)

@@ -49,9 +49,9 @@ func (l *lease) recordKnown(m *Manager) (known bool, err *locks.Error) {
 	switch err := m.usable(); {
 	case err != nil:
 		return false, err
-	case l.phase == creating, l.phase == ending, l.term != m.port.Term():
+	case l.Creating(), l.Ending(), l.term != m.port.Term():
 		return false, unavailable()
-	case (!l.recordState.loaded() || l.czxid == 0) && !fault.On("read-first"):
+	case (!l.Record().Loaded() || l.czxid == 0) && !fault.On("read-first"):
 		l.load(m)
 		return false, nil
 	}
@@ -261,7 +261,7 @@ func (m *Manager) describe(ctx context.Context, q *queues.Queue, contenders []*r
 	for _, c := range contenders {
 		l := m.leases.leaseOf(q, c)
 		_, hidden := q.Extras().Hidden[c.Name]
-		known := l != nil && (l.czxid != 0 || l.phase == creating) // its own create's reply tells the rest
+		known := l != nil && (l.czxid != 0 || l.Creating()) // its own create's reply tells the rest
 		if q.Node(c.Name) == nil && !hidden && !known {
 			missing = append(missing, c.Name)
 		}

@@ -169,7 +169,7 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown,
 // isOver reports whether a contender's lease is known to end, or to have ended and left its place.
 func (m *Manager) isOver(q *queues.Queue, c *recipe.Contender) bool {
 	l := m.leases.leaseOf(q, c)
-	return m.delays.has(m.leases, m.replica, q, c) || l != nil && (l.phase == ending || l.phase == ended)
+	return m.delays.has(m.leases, m.replica, q, c) || l != nil && (l.Ending() || l.Ended())
 }
 
 // askedOf is the revocation of a contender as far as this gateway knows; for another program's only whether it has one.
@@ -237,16 +237,16 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise)
 		var refused error
 		late := m.request(ctx).untilDone(outcomeUnknown, func() (*lease, *locks.Error) {
 			switch {
-			case l.phase == ended && l.failure() != nil:
+			case l.Ended() && l.failure() != nil:
 				return nil, l.failure() // another process has taken it over
-			case l.phase == ended:
+			case l.Ended():
 				err = zk.ErrNoNode
 				return nil, nil
 			case refused != nil:
 				err = refused
 				return nil, nil
-			case l.term != m.port.Term() || l.phase == creating || l.phase == ending:
-			case !l.recordState.loaded():
+			case l.term != m.port.Term() || l.Creating() || l.Ending():
+			case !l.Record().Loaded():
 				l.load(m)
 			case !l.rewriting():
 				was, round := l.revocation().record(), l.revokeRound()

@@ -156,7 +156,7 @@ func (m *Manager) sessionEnded(session term.Session) {
 	for _, l := range m.leases.byID {
 		m.members.AddFormer(l.id().Gateway())
 	}
-	for _, l := range m.leases.inOrder(func(l *lease) bool { return l.phase == creating || l.phase == ending }) {
+	for _, l := range m.leases.inOrder(func(l *lease) bool { return l.Creating() || l.Ending() }) {
 		m.leases.touch(l)
 	}
 }
@@ -219,7 +219,7 @@ func (m *Manager) endEphemerals(now time.Duration) {
 	for _, l := range m.leases.inOrder((*lease).ephemeral) {
 		switch {
 		case l.term != m.port.Term():
-		case l.phase == creating:
+		case l.Creating():
 			l.abandoned = true
 		default:
 			l.end(m, locks.ReasonGatewayLeft, now)

@@ -4,14 +4,18 @@ import (
 	"cmp"
 	"container/heap"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
@@ -94,151 +98,44 @@ func (t *leaseTable) copied(q *queues.Queue, c *recipe.Contender) bool {
 	return l != nil && s == nil
 }
 
-// move makes a transition. One that the table does not have is a mistake in this program: CheckAll returns the first.
-func move[S ~uint8](t *leaseTable, l *lease, of string, rows table, at *S, to S) {
-	if *at == to {
-		return
-	}
-	if !rows[*at].next.has(uint8(to)) {
-		err := fmt.Errorf("lease %s: the %s went from %s to %s", l.id(), of, rows[*at].name, rows[to].name)
-		t.log.Error("a lease's state made a transition that there is not", "err", err)
-		if t.counts.forbidden == nil {
-			t.counts.forbidden = err
+// Forbidden logs a transition that a lease's tables do not have, a defect of this program. CheckAll returns the first.
+func (t *leaseTable) Forbidden(of *lifecycle.State, err error) {
+	for id, l := range t.byID {
+		if &l.State == of {
+			err = fmt.Errorf("lease %s: %w", id, err)
 		}
 	}
-	*at = to
-}
-
-func (l *lease) setRecord(t *leaseTable, to recordState) {
-	move(t, l, "record", recordTable, &l.recordState, to)
-}
-
-func (l *lease) setGrant(t *leaseTable, to grantState) {
-	move(t, l, "grant", grantTable, &l.grant, to)
-}
-
-func (l *lease) setNote(t *leaseTable, to noteState) {
-	move(t, l, "note of the end", noteTable, &l.endNote, to)
-}
-
-func (l *lease) setAccess(t *leaseTable, to accessState) {
-	move(t, l, "access", accessTable, &l.access, to)
-}
-
-func (s *slot) setPresence(t *leaseTable, l *lease, to presence) {
-	move(t, l, "presence of a contender", presenceTable, &s.presence, to)
-}
-
-// hide notes that the replica does not show the slot's contender any more, which does not prove that it is gone.
-func (s *slot) hide(t *leaseTable, l *lease) {
-	switch s.presence {
-	case slotSeen:
-		s.setPresence(t, l, slotUnseen)
-	case slotDeleted:
-		s.setPresence(t, l, slotGone)
+	t.log.Error("a lease's state made a transition that there is not", "err", err)
+	if t.counts.forbidden == nil {
+		t.counts.forbidden = err
 	}
 }
 
-// delete notes that the slot's contender is gone for certain, which the replica may not show yet.
-func (s *slot) delete(t *leaseTable, l *lease) {
-	switch s.presence {
-	case slotUnseen:
-		s.setPresence(t, l, slotGone)
-	case slotSeen:
-		s.setPresence(t, l, slotDeleted)
-	}
-}
+// HeldUp counts the ends that wait for the outbox.
+func (t *leaseTable) HeldUp(by int) { t.counts.heldUp += by }
 
-// setChange also counts the ends that wait for the outbox.
-func (l *lease) setChange(t *leaseTable, to change) {
-	if l.change == changeHeldUp {
-		t.counts.heldUp--
-	}
-	move(t, l, "change", changeTable, &l.change, to)
-	if to == changeHeldUp {
-		t.counts.heldUp++
-	}
-}
-
-// setPhase also counts the lease under its new phase (ended leases are not counted), and ends what was under way: a downgrade
-// goes on while the lease lives.
-func (t *leaseTable) setPhase(l *lease, to phase) {
-	from := l.phase
-	t.countTicket(l, from.waits(), to.waits())
-	if from != ended {
+// setPhase makes a transition of a lease's phase and counts the lease under its new phase. Ended leases are not counted.
+func (t *leaseTable) setPhase(l *lease, to lifecycle.Phase) {
+	from := l.Phase()
+	t.countTicket(l, from.Waits(), to.Waits())
+	if from != lifecycle.Ended {
 		t.counts.phases[from][l.kind]--
 	}
-	move(t, l, "phase", phaseTable, &l.phase, to)
-	if to != ended {
+	l.Enter(t, to)
+	if to != lifecycle.Ended {
 		t.counts.phases[to][l.kind]++
-	} else if from != ended {
+	} else if from != lifecycle.Ended {
 		t.counts.slots -= l.width()
 		t.quota.Add(quota.MetadataBytes, -int64(l.text))
 		l.text = 0
 	}
 	t.counts.stand(l)
-	if to == ended || to != ending && l.change != changeReplacing {
-		l.setChange(t, changeNone)
-	}
-}
-
-// staleRecord has the record read before it is acted upon.
-func (l *lease) staleRecord(t *leaseTable) {
-	if l.recordState.loaded() {
-		l.setRecord(t, recordStale)
-	}
-}
-
-// beginRead reports whether the record is to be read and no read was under way.
-func (l *lease) beginRead(t *leaseTable) bool {
-	switch l.recordState {
-	case recordUnread:
-		l.setRecord(t, recordReading)
-	case recordStale:
-		l.setRecord(t, recordRereading)
-	default:
-		return false
-	}
-	return true
-}
-
-// unreadRecord ends a read that did not tell the record.
-func (l *lease) unreadRecord(t *leaseTable) {
-	switch l.recordState {
-	case recordReading:
-		l.setRecord(t, recordUnread)
-	case recordRereading:
-		l.setRecord(t, recordStale)
-	}
-}
-
-// forgetChange forgets what was under way under the former term: the replica shows what became of it.
-func (l *lease) forgetChange(t *leaseTable) {
-	if l.phase == ending && !l.replacing() {
-		l.setChange(t, changePaused)
-	} else {
-		l.setChange(t, changeNone)
-	}
-}
-
-// acknowledge notes that the lease's client may have been told that it holds.
-func (l *lease) acknowledge(t *leaseTable) {
-	if l.grant == grantNone {
-		l.setGrant(t, grantAcknowledged)
-	}
-}
-
-// noteHandedOver notes that a transaction that may be done has the note of the lease's end.
-func (l *lease) noteHandedOver(t *leaseTable) {
-	if l.endNote == noteNone {
-		l.setNote(t, noteSubmitted)
-	}
 }
 
 // weigh counts the texts of a lease at their present size, or at the size that a pending write gives them.
 // l.text is always the size that has been counted.
 func (t *leaseTable) weigh(l *lease, atLeast int64) {
-	if l.phase == ended {
+	if l.Ended() {
 		return // its texts no longer count
 	}
 	n := max(l.textBytes(), atLeast)
@@ -268,7 +165,7 @@ func lengths(texts []string) (n int) {
 func (t *leaseTable) makeTicket(l *lease) {
 	if !l.ticket {
 		l.ticket = true
-		t.countTicket(l, false, l.phase.waits())
+		t.countTicket(l, false, l.Phase().Waits())
 	}
 }
 
@@ -286,11 +183,27 @@ func (t *leaseTable) countTicket(l *lease, waited, waits bool) {
 // counts is what Info says of numbers, kept as things change: asking costs
 // nothing that grows. Guarded by the monitor.
 type counts struct {
-	phases    [ended][kinds]int  // leases of this gateway, by phase and kind
-	slots     int                // of the leases of this gateway
-	line      leaseHeap[bySince] // leases that are creating or waiting, the oldest first
-	heldUp    int                // ends that wait for the outbox
-	forbidden error              // the first transition of a lease that its table does not have; see state.go
+	phases    [lifecycle.Ended][kinds]int // leases of this gateway, by phase and kind
+	slots     int                         // of the leases of this gateway
+	line      leaseHeap[bySince]          // leases that are creating or waiting, the oldest first
+	heldUp    int                         // ends that wait for the outbox
+	forbidden error                       // the first transition of a lease that its table does not have
+}
+
+// kind is what a lease is counted as: the mode of its one lock, or several.
+type kind uint8
+
+// The first kinds are the numbers of recipe.Mode.
+const (
+	several kind = kind(recipe.Modes)
+	kinds        = several + 1
+)
+
+func (k kind) mode() locks.Mode {
+	if k == several {
+		return locks.Several
+	}
+	return locks.ModeOf(recipe.Mode(k))
 }
 
 func kindOf(l *lease) kind {
@@ -302,15 +215,15 @@ func kindOf(l *lease) kind {
 
 // recount is called when a lease's first contender is another one.
 func (c *counts) recount(l *lease) {
-	if l.phase != ended {
-		c.phases[l.phase][l.kind]--
-		c.phases[l.phase][kindOf(l)]++
+	if !l.Ended() {
+		c.phases[l.Phase()][l.kind]--
+		c.phases[l.Phase()][kindOf(l)]++
 	}
 	l.kind = kindOf(l)
 }
 
 // in is how many leases are in a phase.
-func (c *counts) in(p phase) (n int) {
+func (c *counts) in(p lifecycle.Phase) (n int) {
 	for _, of := range c.phases[p] {
 		n += of
 	}
@@ -320,7 +233,7 @@ func (c *counts) in(p phase) (n int) {
 // enter counts a lease that this gateway has begun to own.
 func (c *counts) enter(l *lease) {
 	l.kind = kindOf(l)
-	c.phases[l.phase][l.kind]++
+	c.phases[l.Phase()][l.kind]++
 	c.slots += l.width()
 	l.lineIndex = -1
 	c.stand(l)
@@ -328,7 +241,7 @@ func (c *counts) enter(l *lease) {
 
 // stand puts a lease into the line of those that wait, or takes it out, by its phase.
 func (c *counts) stand(l *lease) {
-	switch waits := l.phase.waits(); {
+	switch waits := l.Phase().Waits(); {
 	case waits && l.lineIndex < 0:
 		c.line.push(l)
 	case !waits:
@@ -417,13 +330,157 @@ func (n *names) one(name string) string {
 	return *place
 }
 
-// checkState returns what is wrong with the combination of a lease's enums.
-func (l *lease) checkState() error {
-	allowed := combinations[l.phase]
-	if allowed.record.has(uint8(l.recordState)) && allowed.grant.has(uint8(l.grant)) && allowed.change.has(uint8(l.change)) && allowed.access.has(uint8(l.access)) &&
-		(!l.change.fate() || !l.recordState.loaded()) {
-		return nil
+// CheckAll recomputes what the manager keeps as things change, and returns everything that is not true: leases that have
+// ended and are kept, or have no clock, or are not where the heap of deadlines says; delays of leases that live, or that
+// never end; two holders of one lock; counts, and the line of those that wait. It holds the lock meanwhile and takes time
+// in proportion to all leases and contenders: it is for tests and simulations.
+func (m *Manager) CheckAll() error {
+	return locked(m, func() error {
+		return errors.Join(m.leases.counts.forbidden, m.leases.check(&m.leases.quota, &m.timers.deadlines, m.port.Term()), checkQueues(m.replica, m.leases, &m.leases.quota), checkDelays(&m.delays, m.leases, m.replica), checkBack(&m.back))
+	})
+}
+
+// leaseCounts are the counts of the lease table, made from its leases.
+type leaseCounts struct {
+	phases               [lifecycle.Ended][kinds]int
+	waits, heldUp, slots int
+	tickets, texts       int64
+	holders              map[string]*slot // by queue
+	err                  error
+}
+
+func (n *leaseCounts) fail(format string, args ...any) {
+	n.err = errors.Join(n.err, fmt.Errorf(format, args...))
+}
+
+// check checks each lease, and compares their counts with those that were kept.
+func (t *leaseTable) check(q *quota.Quota, clocks *deadlines, present locks.Term) error {
+	n := leaseCounts{holders: map[string]*slot{}}
+	for id, l := range t.byID {
+		if l.Ended() {
+			n.fail("lease %s has ended and is kept", id)
+			continue
+		}
+		n.add(l)
+		n.checkPlaces(l, t, clocks, present)
 	}
-	return fmt.Errorf("lease %s is %s, with its record %s, its grant %s, the change %s and access %s", l.id(), phaseTable[l.phase].name,
-		recordTable[l.recordState].name, grantTable[l.grant].name, changeTable[l.change].name, accessTable[l.access].name)
+	if q.Used(quota.Tickets) != n.tickets || q.Used(quota.MetadataBytes) != n.texts {
+		n.fail("%d tickets, %d bytes of texts; counted %d, %d", n.tickets, n.texts, q.Used(quota.Tickets), q.Used(quota.MetadataBytes))
+	}
+	if n.heldUp != t.counts.heldUp {
+		n.fail("%d ends wait for the outbox; counted %d", n.heldUp, t.counts.heldUp)
+	}
+	if !reflect.ValueOf(noRare).IsZero() {
+		n.fail("the rare fields of leases that have none were written")
+	}
+	if n.slots != t.counts.slots {
+		n.fail("the leases have %d slots; counted %d", n.slots, t.counts.slots)
+	}
+	if n.phases != t.counts.phases || n.waits != t.counts.line.Len() {
+		n.fail("leases by phase are %v, %d in line; counted %v, %d", n.phases, n.waits, t.counts.phases, t.counts.line.Len())
+	}
+	return n.err
+}
+
+// add counts a lease, and checks its state and its texts.
+func (n *leaseCounts) add(l *lease) {
+	id := l.id()
+	n.phases[l.Phase()][l.kind]++
+	if wrong := l.Check(); wrong != nil {
+		n.fail("lease %s: %w", id, wrong)
+	}
+	n.slots += l.width()
+	if l.Change() == lifecycle.ChangeHeldUp {
+		n.heldUp++
+	}
+	if n.texts += int64(l.text); int64(l.text) != l.textBytes() && l.Record() == lifecycle.RecordCurrent {
+		n.fail("the texts of lease %s are counted as %d bytes and are %d", id, l.text, l.textBytes())
+	}
+	if l.ticket && l.Phase().Waits() {
+		n.tickets++
+	}
+	if l.kind != kindOf(l) {
+		n.fail("lease %s is counted as %s and is %s", id, l.kind.mode(), kindOf(l).mode())
+	}
+}
+
+// checkPlaces checks where a lease stands: among the holders of its locks, in the heap of deadlines, and among those that
+// wait.
+func (n *leaseCounts) checkPlaces(l *lease, t *leaseTable, clocks *deadlines, present locks.Term) {
+	id := l.id()
+	if l.Held() {
+		for s := range l.slots {
+			other := n.holders[s.q.Path]
+			if other != nil && other.contender.LeaseID != id && (other.contender.Mode != s.contender.Mode || s.contender.Mode == recipe.Exclusive) {
+				n.fail("%s is held by %s and %s", s.q.Path, other.name(), s.name())
+			}
+			n.holders[s.q.Path] = s
+		}
+	}
+	if l.heapIndex >= 0 && clocks.leases[l.heapIndex] != l {
+		n.fail("lease %s is not where the heap says", id)
+	}
+	if l.Settled() && l.term == present && l.heapIndex < 0 {
+		n.fail("lease %s (%d) has no clock", id, l.Phase())
+	}
+	if !l.Phase().Waits() {
+		return
+	}
+	n.waits++
+	if line := &t.counts.line; l.lineIndex < 0 || int(l.lineIndex) >= line.Len() || line.leases[l.lineIndex] != l {
+		n.fail("lease %s waits, and is not in the line", id)
+	} else if line.leases[0].since > l.since {
+		n.fail("lease %s is older than the oldest", id)
+	}
+}
+
+func checkQueues(replica *queues.Replica, leases *leaseTable, kept *quota.Quota) (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	settings := int64(0)
+	for s := range replica.All {
+		s.Queues.Scan(func(q *queues.Queue) bool {
+			if q.HasSettingsDir() {
+				settings++
+			}
+			for _, c := range q.Contenders.All() {
+				if _, s := leases.slotOf(q, c); s != nil && replica.Observed(c) != (queues.Observed{}) {
+					fail("%s: it is observed, and a lease's of this gateway", c.Name)
+				}
+			}
+			return true
+		})
+	}
+	if kept.Used(quota.Settings) < settings { // there are more while settings are on their way
+		fail("%d locks have settings; counted %d", settings, kept.Used(quota.Settings))
+	}
+	return errors.Join(err, replica.Check())
+}
+
+func checkDelays(kept *delays, leases *leaseTable, replica *queues.Replica) (err error) {
+	fail := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	slots := 0
+	for id, d := range kept.byID {
+		slots += len(d.at)
+		if leases.byID[id] != nil {
+			fail("lease %s lives, and its place stays for its lock delay", id)
+		}
+		if _, ok := kept.line.Get(d); !ok || d.id != id {
+			fail("the lock delay of %s never ends", id)
+		}
+		if len(d.at) == 0 {
+			fail("the lock delay of %s keeps no place", id)
+		}
+		for _, at := range d.at {
+			if c := at.Queue.Contenders.Get(at.Contender.Name); c != nil && !replica.Observed(c).SuppressEvents {
+				fail("%s: the end of its lease would be told twice", c.Name)
+			}
+		}
+	}
+	if slots != kept.slots {
+		fail("the lock delays keep %d places; counted %d", slots, kept.slots)
+	}
+	if len(kept.byID) != kept.line.Len() {
+		fail("%d lock delays, %d in line", len(kept.byID), kept.line.Len())
+	}
+	return err
 }

@@ -96,7 +96,7 @@ func distinct(q *queues.Queue) func(yield func(*recipe.Contender) bool) {
 
 // unread reports whether the record of a lease of this gateway is still to be read: it has just been taken over.
 func (d *deliveries) unread(l *lease) bool {
-	return l.term == d.port.Term() && l.recordState.assumed() && (l.phase == waiting || l.phase == held)
+	return l.term == d.port.Term() && l.Record().Assumed() && l.Settled()
 }
 
 // readTargets reads the records of targets, a bounded number at a time. Only the record tells whether the lease has ended

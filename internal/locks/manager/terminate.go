@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/zk"
@@ -83,7 +84,7 @@ func (m *Manager) terminateAll(ctx context.Context, c cause, targets []*target, 
 // does no harm.
 func (m *Manager) leaveTargets(targets []*target, stopped bool) {
 	for _, t := range targets {
-		if !t.begun || t.l.phase != ending {
+		if !t.begun || !t.l.Ending() {
 			continue
 		}
 		if some, _ := t.l.gonePart(); stopped && !some {
@@ -155,11 +156,11 @@ func (m *Manager) nextBatch(c cause, targets []*target) (batch []*target, w *zk.
 			t.begun = true
 			t.l.rare().words, t.l.rareFields.trace = c.words, c.trace
 			t.l.beginEnding(m, postmortem.CauseOf(c.reason))
-			t.l.setChange(m.leases, changeDeleting)
+			t.l.SetChange(m.leases, lifecycle.ChangeDeleting)
 		}
 		m.terminating(t.parts, t.why(c)) // before it is handed over: the event may come before the answer
 		if t.l != nil && t.noting.ops != nil {
-			t.l.noteHandedOver(m.leases)
+			t.l.NoteHandedOver(m.leases)
 		}
 	}
 	return batch, w, true
@@ -199,9 +200,9 @@ func (m *Manager) remaining(c cause, t *target) bool {
 func (m *Manager) remainingOwn(c cause, t *target) bool {
 	l := t.l
 	switch {
-	case l.phase == ended && t.begun && l.reason() == c.reason:
+	case l.Ended() && t.begun && l.reason() == c.reason:
 		t.over = true // the deletion's event came before the write's answer
-	case l.phase == ended, !t.begun && l.phase != waiting && l.phase != held:
+	case l.Ended(), !t.begun && !l.Settled():
 		t.over, t.err = true, errEnded
 	case l.replacing():
 		// A downgrade is under way: the names are not certain, and the end waits for it.
@@ -281,7 +282,7 @@ func (m *Manager) terminated(c cause, batch []*target, zxid int64) {
 		switch {
 		case t.l == nil:
 			m.rememberTermination(t, t.why(c))
-		case t.l.phase == ending:
+		case t.l.Ending():
 			t.l.finish(m, c.reason, m.clock.Now().Boot())
 		}
 	}
@@ -332,7 +333,7 @@ func (m *Manager) partGone(t *target, path string) {
 	}
 	for s := range t.l.slots {
 		if s.path() == path {
-			s.delete(m.leases, t.l)
+			s.presence.Delete(m.leases, &t.l.State)
 		}
 	}
 	if _, all := t.l.gonePart(); all {

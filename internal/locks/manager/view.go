@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -59,27 +60,27 @@ func (a *answers) lease(l *lease) locks.Lease {
 		v.QueueLength = max(v.QueueLength, s.q.Contenders.Waiting())
 	}
 	v.Revoke = l.revocation().view(now)
-	switch l.phase {
-	case creating, waiting:
+	switch l.Phase() {
+	case lifecycle.Creating, lifecycle.Waiting:
 		for s := range l.slots {
 			v.Position = max(v.Position, position(s))
 		}
 		v.Position = max(v.Position, 1) // its turn has come: it is the next
 		v.ExpiresIn = l.expiresIn(now)
-	case held:
+	case lifecycle.Held:
 		v.State, v.FencingToken, v.ExpiresIn = locks.Held, a.fleet.fencingToken(l.czxid), l.expiresIn(now)
 		v.TTLFrom = min(l.deadline-l.ttl, now)
-	case ending:
-		if l.grant.granted() {
+	case lifecycle.Ending:
+		if l.Grant().Granted() {
 			v.State, v.FencingToken = locks.Held, a.fleet.fencingToken(l.czxid)
 		}
-	case ended:
+	case lifecycle.Ended:
 		v.State, v.Reason = locks.Ended, l.reason()
-		if l.grant.granted() {
+		if l.Grant().Granted() {
 			v.FencingToken = a.fleet.fencingToken(l.czxid)
 		}
 	}
-	if l.phase != ended {
+	if !l.Ended() {
 		v.Warning = a.warning(l)
 	}
 	if l.contender.Groups > 1 {
@@ -119,7 +120,7 @@ func (a *answers) slots(l *lease, v *locks.Lease) []locks.LeaseLock {
 // knows nothing of that, and gives what it reads in the contender.
 func (l *lease) expiresIn(now time.Duration) time.Duration {
 	span := l.recorded
-	if l.phase != held {
+	if !l.Held() {
 		span = min(span, waitingClock)
 	}
 	span = min(l.deadline-now, span)
@@ -132,7 +133,7 @@ func (l *lease) expiresIn(now time.Duration) time.Duration {
 // position is the slot's place among those who wait in its queue, from 1; 0
 // when nothing stands before it there.
 func position(s *slot) int {
-	if s.name() == "" || !s.presence.seen() {
+	if s.name() == "" || !s.presence.Seen() {
 		return s.q.Contenders.Waiting() + 1
 	}
 	position, _ := s.q.Contenders.Position(s.name())
@@ -142,7 +143,7 @@ func position(s *slot) int {
 func (a *answers) heartbeat(l *lease, now time.Duration) locks.Heartbeat {
 	h := locks.Heartbeat{LeaseID: string(l.id()), State: locks.Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Term: a.termOf(l),
 		Revoke: l.revocation().view(now)}
-	if l.phase == held {
+	if l.Held() {
 		h.State, h.FencingToken = locks.Held, a.fleet.fencingToken(l.czxid)
 		for s := range l.slots {
 			h.Waiters = max(h.Waiters, s.q.Contenders.Waiting())
@@ -184,13 +185,13 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 			if age, known := l.age(time.Duration(v.At.UnixNano())); known {
 				v.Age, v.AgeKnown = age, true
 			}
-			if l.phase == waiting || l.phase == held {
+			if l.Settled() {
 				v.ExpiresIn = l.expiresIn(now.Boot())
 			}
-			if l.term == a.port.Term() && !l.recordState.assumed() {
+			if l.term == a.port.Term() && !l.Record().Assumed() {
 				v.Clock = l.clock()
 			}
-			v.Unclaimed = l.phase == held && l.grant == grantUnclaimed
+			v.Unclaimed = l.Held() && l.Grant() == lifecycle.GrantUnclaimed
 			v.Revoke = l.revocation().view(now.Boot())
 		}
 	} else {
@@ -312,13 +313,13 @@ func (a *answers) lockState(q *queues.Queue) locks.LockState {
 		switch {
 		case c.Ours && !c.Unknown && !a.replica.LeaseHolds(q, c):
 			continue // its lease waits for another lock
-		case c.Ours && l != nil && l.phase == held && l.grant == grantUnclaimed:
+		case c.Ours && l != nil && l.Held() && l.Grant() == lifecycle.GrantUnclaimed:
 			return locks.LockUnclaimed
 		case l == nil && a.delays.has(a.leases, a.replica, q, c):
 			if state == locks.LockQueued {
 				state = locks.LockDelayed
 			}
-		case c.Ours && l != nil && l.phase == waiting && l.term == a.port.Term():
+		case c.Ours && l != nil && l.Waiting() && l.term == a.port.Term():
 			continue // its grant is under way
 		default:
 			state = locks.LockHeld

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
@@ -374,7 +375,7 @@ func TestAHeartbeatThatIsReadWhileAnEndWaitsForADowngradeRevivesTheLease(t *test
 		time.Sleep(29 * time.Second)
 		one.m.mu.Lock()
 		own := one.m.leases.byID[one.m.mustID(l.ID)]
-		own.setChange(one.m.leases, changeReplacing)
+		own.SetChange(one.m.leases, lifecycle.ChangeReplacing)
 		own.end(one.m, locks.ReasonExpired, one.m.clock.Now().Boot())
 		one.m.unlock()
 		two.mustBeatFor(l, locks.Held)

@@ -3,7 +3,7 @@
 // Imports point one way:
 //
 //	cmd  >  httpapi, dashboard, outbox  >  locks/manager, webhooks, fleet, migrate, sweep, aclrepair
-//	  >  offline, zk, events  >  locks  >  zk/wire, locks/recipe, locks/quota, metrics, web  >  fault
+//	  >  offline, zk, events  >  locks  >  zk/wire, locks/recipe, locks/quota, locks/lifecycle, metrics, web  >  fault
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
 // zk/wire and locks/recipe are parts of their own, at the bottom, and so is the package at the top of the module, which only
@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/locks/term", "internal/locks/cluster", "internal/offline"},
 	{"internal/zk", "internal/events"},
 	{"internal/locks"},
-	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/quota", "internal/metrics", "web", "lockkeeper"},
+	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/quota", "internal/locks/lifecycle", "internal/metrics", "web", "lockkeeper"},
 	{"internal/fault", "internal/backoff"},
 }
 
@@ -62,7 +62,10 @@ var zkParts = map[string][]string{
 	"internal/zk/ensemble": {},
 }
 
-// pure is all that locks/recipe may import: nothing here opens, listens, waits or tells the time. (fmt is for errors; io is
+// purePackages are the queue rules, and the transitions of a lease's state.
+var purePackages = []string{"internal/locks/recipe", "internal/locks/lifecycle"}
+
+// pure is all that purePackages may import: nothing here opens, listens, waits or tells the time. (fmt is for errors; io is
 // for the interface of a source of randomness that is given; fault is a constant in what is shipped.)
 var pure = []string{
 	"bytes", "cmp", "encoding/base32", "encoding/binary", "encoding/hex", "errors", "fmt", "io", "iter", "maps", "math", "math/bits", "net/url",
@@ -108,8 +111,8 @@ func refuse(pkg, imp string, ours bool) string {
 	switch {
 	case in(imp, zooKeeperClient) && pkg != "internal/zk/conn":
 		return "only internal/zk/conn may import go-zookeeper: its traps (silent new sessions, lost events, blind retries) are closed there, once"
-	case pkg == "internal/locks/recipe" && !slices.Contains(pure, imp):
-		return "queue rules are pure functions: no input, output, clock or other package of ours (the list of what is allowed: internal/test/deptest/rules.go)"
+	case slices.Contains(purePackages, pkg) && !slices.Contains(pure, imp):
+		return "its rules are pure functions: no input, output, clock or other package of ours (the list of what is allowed: internal/test/deptest/rules.go)"
 	case !ours:
 		return ""
 	case imp == "internal/locks/term" && pkg != "internal/locks/manager" && !in(pkg, "cmd"):
