@@ -2,7 +2,7 @@ package fault
 
 // Names are the fail points, in the order of the alphabet. The linker drops them from programs without the build tag.
 var Names = []string{
-	"absence", "behind", "blind-time", "closed-first", "closed-read", "created-event", "creates-first",
+	"absence", "behind", "blind-time", "closed-first", "closed-read", "closed-restored", "created-event", "creates-first",
 	"depose-blind", "depose-polled", "downgrade-token", "early-end", "end-report", "ephemeral", "epoch-bump",
 	"epoch-check", "fence-memory", "fleet", "force-record", "force-withdrawn", "freshness", "gap", "group-turn",
 	"group-whole", "guard", "guard-writes", "held-order", "holds-named", "hooks-after", "hooks-check",

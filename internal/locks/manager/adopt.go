@@ -184,6 +184,7 @@ func (l *lease) adopt(m *Manager, now time.Duration) {
 // that was seen, so that nothing is swallowed.
 func (st *stream) recheck(m *Manager) {
 	st.again = nil
+	m.delays.restoreAll(m)
 	if m.port.Session() == nil {
 		return // the adoption by the next session reads them all
 	}

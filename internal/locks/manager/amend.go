@@ -189,7 +189,7 @@ func (m *Manager) ReleaseHold(ctx context.Context, p locks.Principal, id, token,
 		case slices.Contains(l.releasedNames(), hold) && !fault.On("holds-named"):
 			return nil, nil
 		case at < 0:
-			return nil, locks.Invalid("hold", "this lease has no hold of that name; a release without hold ends the lease")
+			return nil, locks.Invalid("hold", "this lease has no hold of that name, or another program has written over its record; a release without hold ends the lease")
 		case len(holds) == 1:
 			last = true // the lease's end deletes its record in the same write
 			return nil, nil

@@ -239,6 +239,9 @@ func (st *stream) applyChanged(m *Manager, q *queues.Queue, c *zk.Change) {
 		if l != nil && l.term == m.port.Term() {
 			l.changedLabel(m, q, &contender)
 		}
+		if one := m.delays.byID[contender.LeaseID]; one != nil && one.path == q.NodeOf(contender.Name) {
+			one.restore(m)
+		}
 	default:
 		l.recordChanged(m)
 	}

@@ -317,7 +317,8 @@ const deleteRetry = time.Second
 // keeps its place until it deletes the contenders. A gateway that takes it over
 // reads closed before it does anything, never revives the lease (attack 27), and
 // gives the delay again from when it read it: it may become longer that way, never
-// shorter. While the outcome of that write is not known the lease is ending, and
+// shorter. So a record that another program has written over is written back.
+// While the outcome of the closing write is not known the lease is ending, and
 // no request is answered with success.
 
 // delay is what is left of a lease whose place stays. Guarded by the monitor.
@@ -329,6 +330,9 @@ type delay struct {
 	token    int64
 	until    time.Duration // boot
 	deleting bool
+	path     string // of the contender with the record
+	record   []byte // what a successor must find there
+	restored uint8  // how often it was written back
 }
 
 // delays are ordered by when they are over.
@@ -382,6 +386,52 @@ func (d *delays) removed(q *queues.Queue, c *recipe.Contender, listed bool) {
 	if one := d.byID[c.LeaseID]; one != nil && c.Ours && !listed {
 		d.leave(one, func(at queues.Location) bool { return at.Queue.Path == q.Path && at.Contender.Name == c.Name })
 	}
+}
+
+// restore reads the record of a lease whose place stays, and writes it back when another program has written over it:
+// without closed in it a successor would take the lease for a living one. It does so maxRestores times.
+func (one *delay) restore(m *Manager) {
+	if fault.On("closed-restored") {
+		return
+	}
+	over := func() bool {
+		return m.delays.byID[one.id] != one || one.restored >= maxRestores || m.members.Elsewhere(one.id.Gateway())
+	}
+	again := func() {
+		time.AfterFunc(loadRetry, func() {
+			m.do(func() {
+				if !over() {
+					one.restore(m)
+				}
+			})
+		})
+	}
+	m.port.Read(one.path, 0, func(data []byte, stat wire.Stat, err error) {
+		if _, ok := record.Parse(data); ok || err != nil || over() {
+			return
+		}
+		if m.port.Session() == nil || !m.members.Owns(one.id.Gateway()) {
+			again() // the next session takes it over
+			return
+		}
+		w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: one.path, Data: one.record, Version: stat.Version}}}
+		m.port.Submit(w, func(res zk.Result) {
+			switch {
+			case res.Outcome == zk.Done:
+				one.restored++
+			case !isNoNode(res.Err):
+				again()
+			}
+		})
+	})
+}
+
+// restoreAll looks at the records of all of them: the stream may have missed what was written.
+func (d *delays) restoreAll(m *Manager) {
+	d.line.Scan(func(one *delay) bool {
+		one.restore(m)
+		return true
+	})
 }
 
 // has reports whether a contender stays for a lock delay, as far as this gateway knows: of another gateway's lease, it

@@ -182,6 +182,89 @@ func TestASuccessorNeverRevivesALeaseThatIsClosed(t *testing.T) {
 	})
 }
 
+// Another program writes over the record of a place that is kept, and the gateway dies later.
+func TestTheRecordOfAPlaceThatStaysIsWrittenBack(t *testing.T) {
+	type faulty func(s *fakeStore, hit func(*zk.Write) bool)
+	faults := map[string]faulty{
+		"none": func(*fakeStore, func(*zk.Write) bool) {},
+		"refused": func(s *fakeStore, hit func(*zk.Write) bool) {
+			s.refuse = func(w *zk.Write) (int, error) {
+				if hit(w) {
+					return -1, zk.ErrNotApplied
+				}
+				return -1, nil
+			}
+		},
+		"lost":               func(s *fakeStore, hit func(*zk.Write) bool) { s.vague, s.drop = hit, true },
+		"lost but persisted": func(s *fakeStore, hit func(*zk.Write) bool) { s.vague = hit },
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			scene(t, func(t *testing.T, s *fakeStore) {
+				one := s.gateway(t)
+				l := one.mustHold(delaying(locks.DelayAlways))
+				one.mustRelease(l)
+				once := false
+				s.mu.Lock()
+				fault(s, func(w *zk.Write) bool {
+					hit := !once && writeTo(l.Znode)(w)
+					once = once || hit
+					return hit
+				})
+				s.mu.Unlock()
+				s.overwrite(l.Znode, "__REVOKE__")
+				synctest.Wait()
+				time.Sleep(3 * time.Second)
+				r := s.recordOf(l)
+				assert.Must(t, r.Closed != nil && r.Closed.Reason == locks.ReasonReleased && r.DelayAfter(locks.ReasonReleased) == testDelay && r.Owner == "me", "%+v", r)
+				one.crash()
+				two := s.gateway(t)
+				time.Sleep(12 * time.Second)
+				two.wantState(l, locks.Ended, locks.ReasonReleased)
+				assert.Equal(t, two.lockState("deploy").State, locks.LockDelayed)
+				checkAll(t, s, two)
+			})
+		})
+	}
+}
+
+// What was written while the gateway had no connection is found when it has one again.
+func TestTheRecordOfAPlaceThatStaysIsLookedAtAfterAGap(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		l := g.mustHold(delaying(locks.DelayAlways))
+		g.mustRelease(l)
+		synctest.Wait()
+		g.w.disconnect()
+		s.overwrite(l.Znode, "__REVOKE__")
+		time.Sleep(time.Second)
+		g.w.reconnect()
+		time.Sleep(time.Second)
+		assert.That(t, s.recordOf(l).Closed != nil, "the record is %s", s.node(l.Znode).data)
+		checkAll(t, s, g)
+	})
+}
+
+// Another program writes over the record while the answer to the closing write is on its way.
+func TestARecordThatIsOverwrittenRightAfterTheEndIsWrittenBack(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		g := h.gateway(t)
+		l := g.mustHold(delaying(locks.DelayAlways))
+		h.hooks.Store(&hooks{result: func(w *zk.Write, _ *zk.Result) {
+			if writeTo(l.Znode)(w) {
+				h.hooks.Store(&hooks{})
+				s.overwrite(l.Znode, "__REVOKE__")
+				time.Sleep(10 * time.Millisecond)
+			}
+		}})
+		g.mustRelease(l)
+		time.Sleep(2 * time.Second)
+		assert.That(t, s.recordOf(l).Closed != nil, "the record is %s", s.node(l.Znode).data)
+		checkAll(t, s, g)
+	})
+}
+
 // Attack 35: a closed lease is heartbeaten before its record has been read.
 func TestNothingIsPromisedToALeaseWhoseRecordHasNotBeenRead(t *testing.T) {
 	for _, other := range []bool{false, true} {

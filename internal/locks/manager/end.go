@@ -313,7 +313,8 @@ func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 		l.SetGrant(m.leases, lifecycle.GrantClaimed)
 	}
 	l.NoteHandedOver(m.leases) // the gateway that closed it has noted that
-	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fleet.fencingToken(l.czxid)}
+	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fleet.fencingToken(l.czxid), path: l.path(), record: l.kept(m, reason)}
+	read := l.Record() == lifecycle.RecordCurrent
 	l.conclude(m, reason, now, true)
 	for s := range l.slots {
 		if c := s.q.Contenders.Get(s.name()); c != nil {
@@ -328,6 +329,20 @@ func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 	m.delays.slots += len(d.at)
 	m.delays.put(d, now+l.contents(l.recorded).DelayAfter(reason)) // 0: another gateway has released it
 	m.timers.wakeAt(d.until)
+	if !read {
+		d.restore(m) // another program may have written meanwhile
+	}
+}
+
+// kept is the record of a lease that has ended, with what a successor needs of it.
+func (l *lease) kept(m *Manager, reason locks.Reason) []byte {
+	r := record.Record{Version: record.Version, Owner: l.owner, Enqueued: l.enqueued.Milliseconds(), LockDelay: l.lockDelay().Milliseconds(),
+		Closed: &record.Closed{Reason: reason, At: m.clock.Now().Wall().Milliseconds()}}
+	if rare := l.rareFields; rare != nil {
+		r.LockDelayOn, r.More = rare.lockDelayOn, rare.more
+	}
+	r.SetTTL(l.recorded)
+	return r.Encode()
 }
 
 // notClosed goes on with a lease whose end was lost before it was written.

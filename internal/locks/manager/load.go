@@ -405,6 +405,9 @@ func (l *lease) askedOutside(m *Manager, data []byte, now time.Duration) {
 // restore writes back a lease's record that something else stands in the place of.
 func (l *lease) restore(m *Manager) {
 	switch {
+	case l.Phase() == lifecycle.Ending:
+		l.StaleRecord(m.leases) // read again when the end's outcome is known
+		return
 	case !l.Settled(), l.term != m.port.Term(), !l.Record().Loaded():
 		return
 	case l.rewriting():

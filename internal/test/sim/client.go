@@ -410,6 +410,8 @@ func (c *client) release(l *lease) {
 			c.sleep(100*time.Millisecond + c.below(300*time.Millisecond))
 		case a.status == http.StatusNoContent, a.status == http.StatusGone, a.status == http.StatusNotFound:
 			return
+		case a.status == http.StatusUnprocessableEntity && query.Has("hold") && c.w.overwritten(l.id):
+			query.Del("hold") // its holds are unknown since the request was sent first
 		default:
 			c.undocumented("a release", a)
 			return

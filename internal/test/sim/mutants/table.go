@@ -58,6 +58,7 @@ var Table = []Mutant{
 	{Name: "withdraw-round", Without: "a revocation after a withdrawal goes on with the old force", Scenario: "Attack53", Shows: "force that was withdrawn has ended the lease"},
 	{Name: "closed-first", Without: "a lease with a lock delay ends like any other", Seed: 2, Shows: "its place does not stay for the lock delay"},
 	{Name: "closed-read", Without: "a successor does not look whether a record says closed", Scenario: "Attack27", Shows: "a lease that has expired is alive"},
+	{Name: "closed-restored", Without: "the record of a place that is kept is not written back when another program has written over it", Scenario: "Attack56", Shows: "a lease that has expired is alive"},
 	{Name: "read-first", Without: "a lease that was taken over is heartbeaten before its record was read", Scenario: "Attack35", Shows: "a lease that has expired is alive"},
 	{Name: "ephemeral", Without: "a successor runs ephemeral leases, too", Scenario: "Attack51", Shows: "the successor runs it"},
 	{Name: "tail-batches", Without: "a queue that is destroyed goes from its head", Seed: 8, Shows: "an event tells of a holder that never was"},
