@@ -162,6 +162,8 @@ func TestAttack51ASuccessorDoesNotRunAnEphemeralLease(t *testing.T) {
 		c, next := s.client(old), s.client(two)
 		l := s.take(c, "a", "held", "ttl", "10s", "ephemeral", "true")
 		n := s.take(next, "a", "waiting", "ttl", "30s", "async", "true")
+		l.fencing = s.beat(c, l).FencingToken
+		time.Sleep(s.window + slack) // a gateway's replica shows by now that it holds
 		links := s.linksToZooKeeper(old)
 		s.administer(func(admin *session) {
 			for _, link := range links {
@@ -171,6 +173,8 @@ func TestAttack51ASuccessorDoesNotRunAnEphemeralLease(t *testing.T) {
 		})
 		s.within(2*time.Second, "it is succeeded", s.takenOver)
 		assert.Must(s, s.there(l), "its contender has gone with its registration")
+		f := s.fence(next, "a", l.fencing)
+		assert.That(s, f.status == http.StatusOK && !f.Current && f.Reason == "ended", "its fencing token: %d %s", f.status, f.raw)
 		c.at = two
 		for began := time.Now(); time.Since(began) < s.window; time.Sleep(100 * time.Millisecond) {
 			a := s.beat(c, l)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"net/http"
+	"net/url"
 	"testing"
 	"time"
 
@@ -34,5 +35,33 @@ func TestAttack56ALeaseThatHasEndedStaysSoWhenItsRecordIsOverwritten(t *testing.
 		assert.Must(s, s.takenOver() && s.there(l), "its place is not kept by a successor")
 		s.within(30*time.Second, "the delay is over", func() bool { return s.beat(next, n).State == "held" })
 		next.release(n)
+	})
+}
+
+// The owner is dead when another program writes over the record: which holds the lease had is not known any more. A client that
+// releases its last hold by its name, over and over, is refused, and releases the lease plainly.
+func TestAttack57AHoldThatIsNotKnownAnyMoreIsNotReleasedByItsName(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		c := s.client(one)
+		l := s.take(c, "a", "held", "ttl", "30s", "hold", "outer")
+		l.reentrant, l.holds = true, []string{"outer"}
+		kept := s.take(c, "b", "held", "ttl", "30s", "hold", "outer")
+		s.die(one)
+		c.at = two
+		go func() {
+			time.Sleep(500 * time.Millisecond) // the release has been sent
+			s.administer(func(admin *session) {
+				for _, path := range []string{l.path, kept.path} {
+					assert.NoError(s, admin.set(path, "__REVOKE__"))
+				}
+			})
+		}()
+		c.release(l)
+		assert.Must(s, s.takenOver() && !s.there(l), "the lease has not ended")
+		a, err := c.do(5*time.Second, http.MethodDelete, "/v1/leases/self", url.Values{"hold": {"outer"}}, kept.header())
+		assert.That(s, err == nil && a.status == http.StatusUnprocessableEntity, "the release of a hold is answered %d %s, %v", a.status, a.raw, err)
+		assert.That(s, s.there(kept), "a hold that is not known has ended the lease")
+		c.release(kept)
 	})
 }

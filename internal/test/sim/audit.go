@@ -27,6 +27,7 @@ type audit struct {
 	// Gateways by their sessions and by their registrations: each has its name in its registration.
 	sessions   map[int64]string
 	registered []registration
+	left       map[int64]time.Time    // when the registrations of sessions were deleted
 	stalled    map[string]func() bool // those that certainly get no replies from ZooKeeper
 	stolen     []string               // contenders of others that a gateway has deleted
 	unseen     []string               // those that it has deleted though it cannot know what was in them
@@ -39,7 +40,7 @@ type audit struct {
 func newAudit(trace func(string, ...any)) *audit {
 	return &audit{live: make(map[string][]*contender), paths: make(map[string]*contender), lease: make(map[string][]*contender),
 		noted: make(map[string]int64), hooked: make(map[string]int64),
-		nodes: make(map[string]struct{}), sessions: make(map[int64]string),
+		nodes: make(map[string]struct{}), sessions: make(map[int64]string), left: make(map[int64]time.Time),
 		stalled: make(map[string]func() bool), trace: trace}
 }
 
@@ -57,7 +58,7 @@ func (a *audit) commit(txn *state.Txn) {
 		if _, rest, ok := strings.Cut(string(op.Data), `"address":"`); ok && strings.HasPrefix(op.Path, "/lockkeeper/gateways/") {
 			name, _, _ := strings.Cut(rest, ":") // and its port
 			a.sessions[txn.Session] = name
-			a.registered = append(a.registered, registration{op.Path, name})
+			a.registered = append(a.registered, registration{op.Path, name, txn.Session})
 		}
 		if lock, ok := lockOf(op.Path); ok {
 			touched = append(touched, lock)
@@ -69,7 +70,7 @@ func (a *audit) commit(txn *state.Txn) {
 		switch {
 		case op.Kind == state.TxnDelete:
 			delete(a.nodes, op.Path)
-			a.registered = slices.DeleteFunc(a.registered, func(r registration) bool { return r.path == op.Path })
+			a.deregistered(op.Path)
 			if ok {
 				touched = append(touched, lock)
 				a.deleted(txn, op, lock)
@@ -198,7 +199,30 @@ func (a *audit) stall(gateway string, certain func() bool) {
 }
 
 // registration is that of a gateway's session.
-type registration struct{ path, gateway string }
+type registration struct {
+	path, gateway string
+	session       int64
+}
+
+// deregistered notes that a registration has been deleted, by its gateway or by a successor.
+func (a *audit) deregistered(path string) {
+	a.registered = slices.DeleteFunc(a.registered, func(r registration) bool {
+		if r.path == path {
+			a.left[r.session] = time.Now()
+		}
+		return r.path == path
+	})
+}
+
+// orphaned is when the gateway that has made an ephemeral contender was taken over; zero for any other contender.
+func (a *audit) orphaned(c *contender) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !c.ephemeral {
+		return time.Time{}
+	}
+	return a.left[c.by]
+}
 
 // registration is the path of a gateway's newest registration, "" when it has none.
 func (a *audit) registration(gateway string) string {

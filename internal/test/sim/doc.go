@@ -33,7 +33,7 @@
 //   - fencing: the token of a later holder is not greater than those of all that it conflicts with before, or a lease's token
 //     changes (5);
 //   - fence: a token is said to be current whose lease had ended before the question was sent, or never held; or one is refused
-//     whose lease holds (5);
+//     whose lease holds (5), unless it is ephemeral and its gateway has been taken over;
 //   - doubles: one attempt has two leases, or one key (6);
 //   - holds: a named hold that was answered is lost, or one that was let go is back; the same for metadata (6);
 //   - limit: a contender was enqueued under a limit that was not in force;

@@ -175,7 +175,9 @@ func (w *world) judgeFence(lock string, token int64, a answer) {
 		}
 		return
 	}
+	orphaned := w.audit.orphaned(c)
 	switch over := c.ended(); {
+	case !a.Current && !orphaned.IsZero() && orphaned.Before(a.received): // no gateway can make it hold again
 	case a.Current && (c.held.IsZero() || c.held.After(a.received)):
 		w.violate("fence: %d is current for %s, which did not hold", token, c.path)
 	case a.Current && !over.IsZero() && over.Before(a.sent):
