@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,97 +17,121 @@ import (
 type example struct {
 	line    int
 	command string
-	curl    bool   // it sends a request; otherwise it sets a variable
-	status  int    // documented, 0 when it is not: any success
-	result  string // documented answer, "" when there is none
+	curl    bool   // it sends a request
+	status  int    // 0: any success
 	shows   string // parts that the answer has, in this order, with an ellipsis between them
+	result  string // the documented answer, "" when there is none
+	file    string // the command is the content of this file, which the reader saves
 }
 
 var (
-	fence      = regexp.MustCompile("^\\s*(```+|~~~+)\\s*([A-Za-z0-9_+-]*)")
-	command    = regexp.MustCompile(`^(curl\s|eval "\$\(curl\s|[A-Za-z_][A-Za-z0-9_]*=)`)
-	sendsCurl  = regexp.MustCompile(`(^|\$\()curl\s`)
-	inComment  = regexp.MustCompile(`\s#.*\b([1-5][0-9][0-9])\b`)
-	statusLine = regexp.MustCompile(`^HTTP/[0-9.]+ ([1-5][0-9][0-9])`)
+	fence     = regexp.MustCompile("^\\s*(```+|~~~+)\\s*([A-Za-z0-9_+-]*)")
+	sendsCurl = regexp.MustCompile(`(^|\$\(|[;&|]\s*|\s)curl\s+-`)
+	saved     = regexp.MustCompile(`^<!-- file (\S+) -->$`)
+	expected  = regexp.MustCompile(`^([1-5][0-9][0-9])?\s*(.*)$`)
 )
 
-// examples finds the commands of a page in its fenced shell blocks: lines that begin with curl, and those that set
-// variables for them. Lines of an answer may follow a command in its block, or be the next block when that is JSON; a
-// status may stand in a comment behind the command or in a line HTTP/1.1 201, and parts of the answer in a comment below it
-// that begins with an arrow.
-func examples(page string) []example {
-	var (
-		found   []example
-		closing string // of the block that is open
-		lang    string
-		answers = -1 // the example to which a result would belong
-	)
-	lines := strings.Split(page, "\n")
-	for i := 0; i < len(lines); i++ {
-		line := strings.TrimSpace(lines[i])
-		if m := fence.FindStringSubmatch(lines[i]); m != nil {
-			switch {
-			case closing == "":
-				closing, lang = m[1], m[2]
-				if lang != "json" && !isShell(lang) {
-					answers = -1
-				}
-			case strings.HasPrefix(m[1], closing):
-				closing = ""
-				if lang == "json" {
-					answers = -1
-				}
-			}
+// examples finds the commands of a page: the lines of its blocks of shell (sh). A comment behind the block
+//
+//	<!-- answers
+//	201 "state":"held"
+//	409 "code":"held_by_other" … "owner":"me"
+//	-->
+//
+// has a line for each request of it (for each command, where no request is among them): a status, and parts of the answer in
+// their order. A request without a line is answered with success. A block of JSON right behind it is the answer to its last request. A comment <!-- file NAME --> before a block says that the reader saves the block under that name.
+func examples(page string) (found []example, err error) {
+	list := strings.Split(page, "\n")
+	first, file := 0, "" // the first example of the last block
+	for i := 0; i < len(list); i++ {
+		if m := saved.FindStringSubmatch(list[i]); m != nil {
+			file = m[1]
 			continue
 		}
-		switch {
-		case closing == "":
-		case lang == "json":
-			if answers >= 0 {
-				found[answers].result += lines[i] + "\n"
+		if list[i] == "<!-- answers" {
+			end := i + 1 + slices.Index(list[i+1:], "-->")
+			if err := answered(found[first:], list[i+1:end]); err != nil {
+				return nil, fmt.Errorf("line %d: %w", i+1, err)
 			}
-		case !isShell(lang):
-		case command.MatchString(strings.TrimPrefix(line, "$ ")):
-			e := example{line: i + 1, command: strings.TrimPrefix(line, "$ ")}
-			for i+1 < len(lines) && unfinished(e.command) {
-				i++
-				e.command += "\n" + strings.TrimPrefix(strings.TrimSpace(lines[i]), "> ")
-			}
-			e.curl = sendsCurl.MatchString(e.command)
-			if m := inComment.FindStringSubmatch(e.command); m != nil {
-				_, _ = fmt.Sscan(m[1], &e.status) // three digits
-			}
-			found = append(found, e)
-			answers = -1
-			if e.curl {
-				answers = len(found) - 1
-			}
-		case answers >= 0 && strings.HasPrefix(line, "# → "):
-			found[answers].shows = strings.TrimPrefix(line, "# → ")
-		case answers < 0 || line == "" || strings.HasPrefix(line, "#"):
-		default:
-			if m := statusLine.FindStringSubmatch(line); m != nil {
-				_, _ = fmt.Sscan(m[1], &found[answers].status)
-			} else if strings.HasPrefix(line, "{") || found[answers].result != "" {
-				found[answers].result += lines[i] + "\n"
-			}
+			i = end
+			continue
 		}
+		m := fence.FindStringSubmatch(list[i])
+		if m == nil {
+			continue
+		}
+		begin := i + 1
+		for i = begin; i < len(list) && strings.TrimSpace(list[i]) != m[1]; i++ {
+		}
+		if m[2] != "json" {
+			first = len(found)
+		}
+		switch block := list[begin:min(i, len(list))]; {
+		case m[2] == "json":
+			// The answer to the last request of the block before.
+			if first < len(found) && found[len(found)-1].curl {
+				found[len(found)-1].result = strings.Join(block, "\n")
+			}
+		case file != "":
+			found = append(found, example{line: begin + 1, command: strings.Join(block, "\n") + "\n", file: file})
+		case m[2] == "sh":
+			if found, err = commands(found, block, begin+1); err != nil {
+				return nil, err
+			}
+		case slices.ContainsFunc(block, func(line string) bool { return sendsCurl.MatchString(line) && m[2] != "yaml" }):
+			return nil, fmt.Errorf("line %d: a block with a request must be one of sh, so that a test runs it", begin)
+		}
+		file = ""
 	}
-	if !slices.ContainsFunc(found, func(e example) bool { return e.curl }) {
-		return nil
-	}
-	return found
+	return found, nil
 }
 
-func isShell(lang string) bool {
-	return slices.Contains([]string{"", "sh", "shell", "bash", "console"}, lang)
+// commands adds those of a block. A command ends where bash takes it for complete.
+func commands(found []example, block []string, line int) ([]example, error) {
+	for i := 0; i < len(block); i++ {
+		if text := strings.TrimSpace(block[i]); text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		e := example{line: line + i, command: block[i]}
+		for !complete(e.command) {
+			if i++; i == len(block) {
+				return nil, fmt.Errorf("line %d: the command does not end in its block", e.line)
+			}
+			e.command += "\n" + block[i]
+		}
+		e.curl = sendsCurl.MatchString(e.command)
+		found = append(found, e)
+	}
+	return found, nil
 }
 
-// unfinished: the command goes on in the next line, after a backslash or inside quotes.
+var compound = regexp.MustCompile(`(?m)^\s*(if|while|until|for|case|\w+\(\))\b|<<|\{$`)
+
+func complete(command string) bool {
+	if strings.HasSuffix(command, `\`) || unfinished(command) {
+		return false
+	}
+	return !compound.MatchString(command) || exec.Command("bash", "-n", "-c", command).Run() == nil
+}
+
+// answered gives the requests of a block what the lines of the comment behind it say.
+func answered(block []example, lines []string) error {
+	requests := slices.ContainsFunc(block, func(e example) bool { return e.curl })
+	for _, line := range lines {
+		at := slices.IndexFunc(block, func(e example) bool { return e.curl || !requests })
+		if at < 0 {
+			return fmt.Errorf("the block has no command for %q", line)
+		}
+		m := expected.FindStringSubmatch(line)
+		_, _ = fmt.Sscan(m[1], &block[at].status) // three digits, or none
+		block[at].shows = m[2]
+		block = block[at+1:]
+	}
+	return nil
+}
+
+// unfinished: the command goes on in the next line, inside quotes.
 func unfinished(command string) bool {
-	if strings.HasSuffix(command, `\`) {
-		return true
-	}
 	var quote rune
 	escaped := false
 	for _, r := range command {
@@ -208,24 +233,33 @@ func TestExamplesAreFoundInAPage(t *testing.T) {
 	t.Parallel()
 	page := strings.Join([]string{
 		"# A page", "curl outside", "```", "make run   # not an example", "```",
-		"```sh", "curl -s localhost:8080/v1/info   # 200", "```", "The answer:", "```json", `{"a":1,`, ` "b":"x"}`, "```",
-		"```console", "$ TOKEN=abc", "$ curl -s \\", ">   localhost:8080/x", "HTTP/1.1 409 Conflict", `{"code":"held_by_other"}`, "```",
-		"```", "curl -s localhost:8080/z", "# → \"a\":1 … \"b\"", "# a remark", "```",
-		"~~~bash", `eval "$(curl -s localhost:8080/env)"`, "curl -d '{", `"ttl": "10s"}' localhost:8080/y`, "echo done", "~~~",
-		"```json", `{"the":"result"}`, "```",
+		"```sh", "# a remark", "curl -s localhost:8080/v1/info", "TOKEN=abc", "curl -s \\", "  localhost:8080/x", "```",
+		"<!-- answers", "200", `409 "a":1 … "b"`, "-->", "",
+		"<!-- file job.sh -->", "```bash", "curl -s localhost:8080/y", "```", "",
+		"```sh", "if curl -s localhost:8080/z", "then", "  sh job.sh", "fi", `eval "$(curl -s localhost:8080/env)"`, "curl -d '{", `"ttl": "10s"}' localhost:8080/y`, "```",
+		"<!-- answers", "", `"held"`, "-->", "```json", `{"the":"result"}`, "```",
 		"```go", "curl := 1", "```",
 	}, "\n")
 	want := []example{
-		{line: 7, command: "curl -s localhost:8080/v1/info   # 200", curl: true, status: 200, result: "{\"a\":1,\n \"b\":\"x\"}\n"},
-		{line: 15, command: "TOKEN=abc"},
-		{line: 16, command: "curl -s \\\n  localhost:8080/x", curl: true, status: 409, result: "{\"code\":\"held_by_other\"}\n"},
-		{line: 22, command: "curl -s localhost:8080/z", curl: true, shows: `"a":1 … "b"`},
-		{line: 27, command: `eval "$(curl -s localhost:8080/env)"`, curl: true},
-		{line: 28, command: "curl -d '{\n\"ttl\": \"10s\"}' localhost:8080/y", curl: true, result: "{\"the\":\"result\"}\n"},
+		{line: 8, command: "curl -s localhost:8080/v1/info", curl: true, status: 200},
+		{line: 9, command: "TOKEN=abc"},
+		{line: 10, command: "curl -s \\\n  localhost:8080/x", curl: true, status: 409, shows: `"a":1 … "b"`},
+		{line: 20, command: "curl -s localhost:8080/y\n", file: "job.sh"},
+		{line: 24, command: "if curl -s localhost:8080/z\nthen\n  sh job.sh\nfi", curl: true},
+		{line: 28, command: `eval "$(curl -s localhost:8080/env)"`, curl: true, shows: `"held"`},
+		{line: 29, command: "curl -d '{\n\"ttl\": \"10s\"}' localhost:8080/y", curl: true, result: `{"the":"result"}`},
 	}
-	got := examples(page)
-	assert.That(t, slices.Equal(got, want), "found\n%+v\nwant\n%+v", got, want)
-	assert.That(t, examples("```sh\nX=1\nmake\n```\n") == nil, "a page without curl")
+	got, err := examples(page)
+	assert.That(t, err == nil && slices.Equal(got, want), "%v: found\n%+v\nwant\n%+v", err, got, want)
+	for name, page := range map[string]string{
+		"a request in a block that is not run":     "```\ncurl -s localhost:8080/\n```\n",
+		"a request in a block of another language": "```console\n$ curl -s localhost:8080/\n```\n",
+		"an answer without a request":              "```sh\nX=1\n```\n<!-- answers\n200\n200\n-->\n",
+		"a command without an end":                 "```sh\nif true; then\n```\n",
+	} {
+		_, err := examples(page)
+		assert.That(t, err != nil, "%s must be refused", name)
+	}
 }
 
 func TestDocumentedAnswersAreCompared(t *testing.T) {

@@ -14,28 +14,6 @@ import (
 	"lockkeeper/internal/test/zkreal"
 )
 
-// lines are all commands in the shell blocks of a page.
-func lines(page string) []example {
-	var found []example
-	open := false
-	list := strings.Split(page, "\n")
-	for i := 0; i < len(list); i++ {
-		if m := fence.FindStringSubmatch(list[i]); m != nil {
-			open = !open && m[2] == "sh"
-			continue
-		}
-		if line := strings.TrimSpace(list[i]); open && line != "" && !strings.HasPrefix(line, "#") {
-			e := example{line: i + 1, command: line}
-			for i+1 < len(list) && unfinished(e.command) {
-				i++
-				e.command += "\n" + list[i]
-			}
-			found = append(found, e)
-		}
-	}
-	return found
-}
-
 // surroundings make the page's commands mean the gateway under test: what serves goes
 // into the background, as a service manager would have it, and a status that is no
 // success ends the script.
@@ -59,7 +37,8 @@ func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 	z := zkreal.StartT(t, zkreal.Real(), zkreal.WithoutFsync())
 	var script strings.Builder
 	script.WriteString(surroundings + "gateway --data-dir ./lockkeeper-data\n")
-	commands := lines(string(text))
+	commands, err := examples(string(text))
+	assert.NoError(t, err)
 	assert.That(t, len(commands) >= 10, "only %d commands", len(commands))
 	for _, e := range commands {
 		fmt.Fprintf(&script, "printf '\\n@line %d\\n' >&2\n%s\n", e.line, e.command)

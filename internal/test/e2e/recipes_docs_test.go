@@ -43,7 +43,7 @@ func TestEveryCapabilityOfTheOtherLibrariesHasACurlLine(t *testing.T) {
 			} else if comment, ok := strings.CutPrefix(line, "# "); ok {
 				words += comment + "\n"
 			} else {
-				if from, ok := strings.CutPrefix(name, "docs/from/"); ok && command.MatchString(line) {
+				if from, ok := strings.CutPrefix(name, "docs/from/"); ok && (sendsCurl.MatchString(line) || strings.HasPrefix(line, "KEY=")) {
 					described[from+" / "+part] += words
 				}
 				words = ""

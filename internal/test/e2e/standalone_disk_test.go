@@ -220,11 +220,11 @@ func TestABackupUnderLoadIsRestoredElsewhereWithItsLeases(t *testing.T) {
 func TestTheReadmeGoesOnAfterKill9(t *testing.T) {
 	t.Parallel()
 	text := assert.Value(os.ReadFile("../../../README.md"))(t)
-	list := examples(string(text))
+	list := assert.Value(examples(string(text)))(t)
 	handed := t.TempDir()
-	before, _, _ := strings.Cut(string(text), "\nkill -9 ")
-	at := slices.IndexFunc(list, func(e example) bool { return e.line > strings.Count(before, "\n")+2 })
-	assert.Must(t, at > 0, "no kill -9 with an example behind it in the README")
+	before, _, _ := strings.Cut(string(text), "\n<!-- restart -->\n")
+	at := slices.IndexFunc(list, func(e example) bool { return e.line > strings.Count(before, "\n") })
+	assert.Must(t, at > 0, "no restart with an example behind it in the README")
 	// The reader's part in between, as a command that waits until the test has done it.
 	kill := example{command: fmt.Sprintf("touch '%[1]s/kill'; until [ -e '%[1]s/back' ]; do sleep 0.05; done", handed)}
 	list = append(list[:at:at], append([]example{kill}, list[at:]...)...)
