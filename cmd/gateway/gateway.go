@@ -111,7 +111,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		Limits:       g.limits.quota,
 	})
 	log := g.log.With("part", "webhooks")
-	g.hooks = box.Connect(g.manager, webhooks.Options{Root: g.zk.Root, Addresses: addresses, Metrics: g.metrics, Logger: log,
+	g.hooks = box.Connect(g.manager, g.hub, webhooks.Options{Root: g.zk.Root, Addresses: addresses, Metrics: g.metrics, Logger: log,
 		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: log})})
 	return nil
 }

@@ -59,6 +59,10 @@ func webhookRow(w *api.Webhook) templates.WebhookRow {
 		if d.LastDropped != nil {
 			row.LastDropped = *d.LastDropped
 		}
+		row.Lost = d.BestEffortLost
+		if d.LastBestEffortLost != nil {
+			row.LastLost = *d.LastBestEffortLost
+		}
 		if d.FailingSince != nil {
 			row.Failing = *d.FailingSince
 		}

@@ -25,12 +25,14 @@ const (
 	WebhookDeadLetters = 50
 )
 
+var webhookTypes = templates.WebhookTypes{Durable: webhooks.Durable, BestEffort: webhooks.BestEffort}
+
 func (d *Dashboard) readWebhooks(ctx context.Context, page templates.Page) (content, error) {
 	if d.opt.Webhooks == nil {
 		return content{webhooks: &templates.Webhooks{Page: page, Problem: noWebhooks().detail}}, noWebhooks()
 	}
 	shown, err := d.opt.Webhooks.List(ctx)
-	shown.Page, shown.Types = page, webhooks.Types
+	shown.Page, shown.Types = page, webhookTypes
 	if err != nil {
 		shown.Problem = webhookProblem(err)
 		return content{webhooks: &shown}, known(err)
@@ -47,7 +49,7 @@ func (d *Dashboard) readWebhook(ctx context.Context, v view, page templates.Page
 		return content{webhook: &templates.Webhook{Page: page, Problem: noWebhooks().detail}}, noWebhooks()
 	}
 	shown, err := d.opt.Webhooks.One(ctx, v.lock)
-	shown.Page, shown.ID, shown.List, shown.API, shown.Types = page, v.lock, webhooksPath, "/v1/webhooks/"+url.PathEscape(v.lock), webhooks.Types
+	shown.Page, shown.ID, shown.List, shown.API, shown.Types = page, v.lock, webhooksPath, "/v1/webhooks/"+url.PathEscape(v.lock), webhookTypes
 	switch {
 	case errors.Is(err, webhooks.ErrNotFound):
 		shown.Gone = true

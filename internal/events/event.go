@@ -62,6 +62,7 @@ func (t Type) IsNode() bool { return t == NodeCreated || t == NodeChanged || t =
 type Event struct {
 	Type         Type
 	Foreign      bool      // the contender is another program's
+	Here         bool      // the gateway of this hub runs the lease: of a fleet it alone publishes the event so
 	Time         time.Time // UTC, when the gateway learnt of it, which may be before it was published; set by Publish when it is zero
 	NS, Lock     string
 	LeaseID      string // "" for what is no lease of this program
@@ -72,7 +73,7 @@ type Event struct {
 	Reason       string
 	Detail       string  // the reason given by the caller that asked for it or ended it; of a hazard or a full outbox what it means, and what to do
 	Hazard       *Hazard // of a lock; nil for other types
-	Count        int     // of ends that are not delivered for lack of room
+	Count        int     // of messages that are not delivered for lack of room
 	Webhook      string  // that does not get them; "": none does
 	Gateway      string  // the gateway id that runs the lease, that joined or left, or that could not note an end
 

@@ -25,6 +25,9 @@ func webhookShape(s *webhooks.Subscription) api.Webhook {
 	if len(s.Secrets) > 1 && time.Now().Before(s.Secrets[1].Until) {
 		shape.OldSecretUntil = new(s.Secrets[1].Until.UTC())
 	}
+	durable, bestEffort := s.Deliveries()
+	typed := func(name *string) api.WebhookEventType { return api.WebhookEventType(*name) }
+	shape.Delivery = api.WebhookDelivery{Durable: each(durable, typed), BestEffort: each(bestEffort, typed)}
 	return shape
 }
 

@@ -13,7 +13,7 @@ import (
 	"lockkeeper/internal/webhooks"
 )
 
-// Each gateway delivers the ends of its own leases, so each knows a part of what became of a webhook's messages. The gateway
+// Each gateway delivers what it has to tell of its own leases, so each knows a part of what became of a webhook's messages. The gateway
 // that a client asks asks the others, all at the same time, and puts the answers together; what another gateway asks is
 // answered from here alone. A gateway that cannot be reached is named, and what it knows is missing.
 
@@ -50,12 +50,15 @@ func (h *hooks) deliveries(ctx context.Context, a asker) (map[string]*api.Webhoo
 		sum.Waiting += d.Waiting
 		sum.DeadLetters += d.DeadLetters
 		sum.Dropped += d.Dropped
+		sum.BestEffortLost += d.BestEffortLost
+		latest(&sum.LastBestEffortLost, d.LastBestEffortLost)
 		latest(&sum.LastDropped, d.LastDropped)
 		earliest(&sum.FailingSince, d.FailingSince)
 	}
 	for id, status := range h.subscriptions.Statuses() {
 		add(id, &api.WebhookDeliveries{Waiting: status.Waiting, DeadLetters: status.Dead, Dropped: status.Dropped,
-			LastDropped: moment(status.LastDropped), FailingSince: moment(status.Failing)})
+			LastDropped: moment(status.LastDropped), FailingSince: moment(status.Failing),
+			BestEffortLost: status.BestEffortLost, LastBestEffortLost: moment(status.LastBestEffortLost)})
 	}
 	own := h.subscriptions.Outbox()
 	outbox := api.WebhookOutbox{Entries: own.Entries, Limit: own.Limit, Dropped: own.Dropped, LastDropped: moment(own.LastDropped)}

@@ -31,7 +31,7 @@ func TestAWebhookIsMadeLookedAtChangedAndRemoved(t *testing.T) {
 		for _, secret := range []string{made.Secret, "secret", "s3cr3t"} {
 			assert.That(t, !strings.Contains(string(a.Body), secret), "%s shows %s: %s", path, secret, a.Body)
 		}
-		if !strings.Contains(string(a.Body), `"headers":["Authorization"]`) || !strings.Contains(string(a.Body), `"events":["lease.expired","lease.released"],"locks":"deploy:*","description":"for me","enabled":true`) ||
+		if !strings.Contains(string(a.Body), `"headers":["Authorization"]`) || !strings.Contains(string(a.Body), `"events":["lease.expired","lease.released"],"delivery":{"durable":["lease.expired","lease.released"],"best_effort":[]},"locks":"deploy:*","description":"for me","enabled":true`) ||
 			!strings.Contains(string(a.Body), `"deliveries":{"waiting":0,"dead_letters":0}`) {
 			t.Errorf("%s: %s", path, a.Body)
 		}
@@ -97,7 +97,7 @@ func TestEachWrongFieldOfAWebhookIsNamed(t *testing.T) {
 		{"POST", "/v1/webhooks", `{"URL":"http://example.com"}`, "unknown_field", "URL"},
 		{"POST", "/v1/webhooks", `{"url":"http://a.example","url":"http://b.example"}`, "repeated_field", "url"},
 		{"POST", "/v1/webhooks?url=http://a.example", `{"url":"http://b.example"}`, "repeated_field", "url"},
-		{"POST", "/v1/webhooks", `{"url":"http://a.example","events":["lease.granted"]}`, "invalid_field", "events"},
+		{"POST", "/v1/webhooks", `{"url":"http://a.example","events":["node.created"]}`, "invalid_field", "events"},
 		{"POST", "/v1/webhooks", `{"url":"http://a.example","events":"lease.released"}`, "invalid_field", "events"},
 		{"POST", "/v1/webhooks?events=lease.lost", `{"url":"http://a.example"}`, "invalid_field", "events"},
 		{"POST", "/v1/webhooks", `{"url":"http://a.example","ns":"a?"}`, "invalid_field", "ns"},

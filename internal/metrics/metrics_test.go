@@ -40,6 +40,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m.WebhookDead(4)
 	m.OutboxEntries(9)
 	m.WebhookDropped()
+	m.BestEffortLost("no_room")
 	m.NotifyGivenUp()
 	m.ZKOperation("write", "done", time.Millisecond)
 	m.ZKBatch(16)
@@ -70,6 +71,8 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_webhook_dead_letters 4`,
 		`lockkeeper_outbox_entries 9`,
 		`lockkeeper_webhook_dropped_total 1`,
+		`lockkeeper_webhook_best_effort_lost_total{why="no_room"} 1`,
+		`lockkeeper_webhook_best_effort_lost_total{why="given_up"} 0`,
 		`lockkeeper_zk_op_seconds_count{op="write",outcome="done"} 1`,
 		`lockkeeper_zk_batch_size_bucket{le="16"} 1`,
 		`lockkeeper_events_dropped_total 8`,

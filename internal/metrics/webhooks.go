@@ -9,6 +9,7 @@ type webhookCollectors struct {
 	dead       prometheus.Gauge
 	dropped    prometheus.Counter
 	givenUp    prometheus.Counter
+	lost       *prometheus.CounterVec
 }
 
 func newWebhookCollectors(registry *prometheus.Registry) webhookCollectors {
@@ -23,11 +24,16 @@ func newWebhookCollectors(registry *prometheus.Registry) webhookCollectors {
 			Help: "Ends that are not delivered to all their webhooks: one has more waiting than its share of the outbox, or the outbox is full."}),
 		givenUp: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "notify_given_up_total",
 			Help: "Messages to a lease's notify_url that had their last try. There are no dead letters of them."}),
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "webhook_best_effort_lost_total",
+			Help: "Best-effort messages that are not delivered, by why: no_room (too many wait), given_up (the last try failed, or five minutes were over)."}, []string{"why"}),
 	}
 	for _, result := range []string{"delivered", "failed", "gone"} {
 		c.deliveries.WithLabelValues(result)
 	}
-	registry.MustRegister(c.deliveries, c.outbox, c.dead, c.dropped, c.givenUp)
+	for _, why := range []string{"no_room", "given_up"} {
+		c.lost.WithLabelValues(why)
+	}
+	registry.MustRegister(c.deliveries, c.outbox, c.dead, c.dropped, c.givenUp, c.lost)
 	return c
 }
 
@@ -45,3 +51,6 @@ func (m *Metrics) WebhookDropped() { m.webhooks.dropped.Inc() }
 
 // NotifyGivenUp counts a message to a notify_url that had its last try.
 func (m *Metrics) NotifyGivenUp() { m.webhooks.givenUp.Inc() }
+
+// BestEffortLost counts a best-effort message that is not delivered: no_room or given_up.
+func (m *Metrics) BestEffortLost(why string) { m.webhooks.lost.WithLabelValues(why).Inc() }

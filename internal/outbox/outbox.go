@@ -1,7 +1,7 @@
 // Package outbox ties the lock manager to the webhooks: neither knows the other.
 //
 // A Box is the manager's Outbox: it translates each call for the webhooks. It keeps
-// nothing, owns no goroutine, and returns at once.
+// nothing, owns no goroutine, and returns at once. A feed translates events for them.
 package outbox
 
 import (
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/webhooks"
@@ -21,8 +22,11 @@ import (
 type Box struct{ service *webhooks.Service }
 
 // Connect makes the service of a manager whose Outbox is this box. It sets the options that
-// depend on the manager.
-func (o *Box) Connect(m *manager.Manager, options webhooks.Options) *webhooks.Service {
+// depend on the manager. hub is where the manager publishes; nil: nothing is delivered as best effort.
+func (o *Box) Connect(m *manager.Manager, hub *events.Hub, options webhooks.Options) *webhooks.Service {
+	if hub != nil {
+		options.Feed = newFeed(hub, m)
+	}
 	options.Store = m.Nodes()
 	options.Mine = func(entry string) bool {
 		lease := webhooks.LeaseOf(entry)

@@ -87,7 +87,7 @@ func newMemberOf(t *testing.T, server *embeddedtest.Server, room int, hub *event
 	cfg := zk.Config{Servers: []string{server.Addr()}, Root: "/lockkeeper", SessionTimeout: time.Second, PromiseWindow: 2 * time.Second, CreateRoot: true}
 	box := &Box{}
 	m := &member{Manager: manager.New(manager.Options{Store: &term.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout, Outbox: box, Events: hub})}
-	m.hooks = box.Connect(m.Manager, webhooks.Options{Root: cfg.Root, MaxEntries: room, Addresses: addresses, Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"})})
+	m.hooks = box.Connect(m.Manager, hub, webhooks.Options{Root: cfg.Root, MaxEntries: room, Addresses: addresses, Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"})})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -249,7 +249,7 @@ func TestEveryReasonHasAType(t *testing.T) {
 		locks.ReasonUnclaimed: webhooks.Unclaimed, locks.ReasonRevoked: webhooks.Revoked, locks.ReasonDestroyed: webhooks.Destroyed,
 		locks.ReasonRemoved: webhooks.Removed, locks.ReasonGatewayLeft: webhooks.Removed, locks.ReasonUnknown: webhooks.Removed} {
 		got := typeOf(&manager.Ending{Reason: reason})
-		assert.That(t, got == want && slices.Contains(webhooks.Types, got), "%s is told as %s", reason, got)
+		assert.That(t, got == want && slices.Contains(webhooks.Durable, got), "%s is told as %s", reason, got)
 	}
 }
 

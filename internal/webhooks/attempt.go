@@ -2,6 +2,8 @@ package webhooks
 
 import (
 	"container/heap"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,8 +25,12 @@ func (c *Courier) sendDue(r *receiver) {
 	if r.failures >= pauseAfter {
 		limit = 1 // the probe
 	}
-	for len(r.idle) > 0 && r.sending < limit && !r.until.After(now) && !r.idle[0].due.After(now) && c.hosts.place(r) {
-		ln := heap.Pop(&r.idle).(*lane)
+	for r.sending < limit && !r.until.After(now) {
+		idle := r.first(now)
+		if idle == nil || !c.hosts.place(r) {
+			break
+		}
+		ln := heap.Pop(idle).(*lane)
 		ln.sending = true
 		r.sending++
 		d := ln.queue[0]
@@ -32,10 +38,10 @@ func (c *Courier) sendDue(r *receiver) {
 		to, m, try := c.target(d), d.message(), d.tries
 		c.busy.Go(func() { c.attempt(r, ln, d, to, m, try) })
 	}
-	if len(r.idle) == 0 || r.sending >= limit || r.queued {
+	at, waits := r.due()
+	if !waits || r.sending >= limit || r.queued {
 		return // the end of an attempt calls sendDue again
 	}
-	at := r.idle[0].due
 	if r.until.After(at) {
 		at = r.until
 	}
@@ -144,8 +150,8 @@ func (c *Courier) failed(r *receiver, ln *lane, d *delivery, a *Attempt, now tim
 		d.outage = r.failures >= pauseAfter
 		r.outage = r.outage || d.outage
 	}
-	wait, again := delay(d.tries, c.opt.Random)
-	if !again || fault.On("hooks-tries") {
+	wait, again := delay(d.schedule(), d.tries, c.opt.Random)
+	if !again || d.late(now.Add(max(wait, a.RetryAfter))) || fault.On("hooks-tries") {
 		ln.queue = ln.queue[1:]
 		ln.due = now
 		c.end(d, a.Error)
@@ -156,19 +162,20 @@ func (c *Courier) failed(r *receiver, ln *lane, d *delivery, a *Attempt, now tim
 		r.until = now.Add(max(pause(r.failures, c.opt.Random), a.RetryAfter))
 	}
 	if now.Sub(r.failing) > giveUpAfter {
-		c.giveUp(r, now.Add(-giveUpAfter), "no message was delivered for "+giveUpAfter.String()+": "+a.Error)
+		before := now.Add(-giveUpAfter)
+		c.giveUp(r, maps.Values(r.lanes), func(d *delivery) bool { return d.since.Before(before) }, "no message was delivered for "+giveUpAfter.String()+": "+a.Error)
 	}
 }
 
-// giveUp makes dead letters of the deliveries that have waited since before that time. A receiver that accepts nothing
+// giveUp ends the deliveries in lanes of a receiver that are too old: they become dead letters. A receiver that accepts nothing
 // gets one message at a time and may have a lane for each of very many locks: not each of them comes to its last try.
-func (c *Courier) giveUp(r *receiver, before time.Time, why string) {
-	for _, ln := range r.lanes {
+func (c *Courier) giveUp(r *receiver, lanes iter.Seq[*lane], tooOld func(*delivery) bool, why string) {
+	for ln := range lanes {
 		if ln.sending {
 			continue
 		}
 		ln.queue = slices.DeleteFunc(ln.queue, func(d *delivery) bool {
-			old := d.since.Before(before)
+			old := tooOld(d)
 			if old {
 				c.end(d, why)
 			}

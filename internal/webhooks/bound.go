@@ -151,7 +151,11 @@ func (s *Service) reportDrops(last bool) {
 			s.log.Error("webhooks: ends are not delivered to a webhook: it has more waiting than its share of the outbox", "webhook", id, "dropped", unreported[id], "entries", now.Entries, "limit", now.Limit)
 		}
 		if s.opt.Dropped != nil {
-			s.opt.Dropped(id, unreported[id])
+			detail := "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
+			if id != "" {
+				detail = "more waits for this webhook than the outbox has room for: it is not told of these ends; have its receiver take what waits, replay its dead letters, or remove it"
+			}
+			s.opt.Dropped(id, unreported[id], detail)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func full(t *testing.T, room int) (b *bench, sub *Subscription, told func() []in
 		list []int
 	)
 	b = newFleetOf(t, 1, func(o *Options) {
-		o.MaxEntries, o.Dropped = room, func(_ string, n int) { mu.Lock(); defer mu.Unlock(); list = append(list, n) }
+		o.MaxEntries, o.Dropped = room, func(_ string, n int, _ string) { mu.Lock(); defer mu.Unlock(); list = append(list, n) }
 	})
 	sub = b.subscribe(t, 0, "")
 	return b, sub, func() []int { mu.Lock(); defer mu.Unlock(); return slices.Clone(list) }

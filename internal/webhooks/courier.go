@@ -37,6 +37,8 @@ type Metrics interface {
 	WebhookAttempt(result string)
 	WebhookDead(n int)
 	NotifyGivenUp()
+	// BestEffortLost: a best-effort message is not delivered. why is LostNoRoom or LostGivenUp.
+	BestEffortLost(why string)
 }
 
 // CourierOptions configure a Courier.
@@ -67,6 +69,7 @@ type Courier struct {
 	shares        shares // has a lock of its own
 	open          int    // messages that are neither delivered nor dead
 	dead          int
+	bestEffort    bestEffort
 }
 
 // outgoing is an entry with messages that are open (neither delivered nor dead), or dead.
@@ -74,6 +77,8 @@ type outgoing struct {
 	*Entry
 	open     int
 	messages []int32 // open or dead, of each of its subscriptions
+
+	bestEffort bool // it is not in the outbox, and not among Courier.entries
 }
 
 // NewCourier makes a courier that has nothing to do. Close it.
@@ -82,7 +87,8 @@ func NewCourier(o CourierOptions) *Courier {
 		o.Random = randomBelow
 	}
 	c := &Courier{opt: o, shares: shares{of: map[string]int{}}, room: make(chan struct{}, attemptsAtOnce),
-		subscriptions: map[string]*Subscription{}, receivers: map[string]*receiver{}, entries: map[string]*outgoing{}}
+		subscriptions: map[string]*Subscription{}, receivers: map[string]*receiver{}, entries: map[string]*outgoing{},
+		bestEffort: bestEffort{of: map[string]*bestEffortOf{}}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -128,6 +134,7 @@ func (c *Courier) Subscriptions(list []*Subscription) {
 	for _, out := range c.entries {
 		c.prune(out)
 	}
+	c.bestEffort.forget(fresh)
 }
 
 // empty ends what waits in a receiver's lanes: as dead letters when there is a reason, else forgotten.
@@ -211,7 +218,7 @@ func (c *Courier) enqueue(out *outgoing, notice, to int) *receiver {
 	}
 	ln.queue = slices.Insert(ln.queue, i, d)
 	if !ln.sending && ln.index < 0 {
-		heap.Push(&r.idle, ln)
+		heap.Push(r.idleOf(ln), ln)
 	}
 	return r
 }
@@ -247,6 +254,10 @@ func (c *Courier) end(d *delivery, why string) {
 		if c.opt.Metrics != nil {
 			c.opt.Metrics.NotifyGivenUp()
 		}
+		why = ""
+	}
+	if why != "" && d.out.bestEffort {
+		c.lose(d.subscription, LostGivenUp)
 		why = ""
 	}
 	if why != "" {

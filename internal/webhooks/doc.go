@@ -1,4 +1,4 @@
-// Package webhooks delivers to other systems that a lock was released:
+// Package webhooks delivers to other systems that a lock was released, and as best effort what else happens:
 // subscriptions, the outbox, and delivery.
 //
 // # What it promises
@@ -37,6 +37,11 @@
 // derived from the fleet's. Its receiver gets the grant, too, in an entry of its own. Each lease has lanes of its
 // own; receivers are counted by host, and hosts have places of their own (receiver.go). After the last try a message is given up,
 // without a dead letter. notify_urls may have half of the outbox, so that clients that take locks cannot keep subscriptions out.
+//
+// # Best effort
+//
+// What is no end (a grant, a queueing, a hazard) is in no transaction and in no entry: a Feed brings it, and it waits in the courier's
+// memory, bounded, for some minutes (besteffort.go). It is lost with the gateway. It never makes an end wait.
 //
 // # Addresses that it refuses
 //

@@ -26,6 +26,8 @@ type Event struct {
 	FencingToken int64     `json:"fencing_token,omitempty"`
 	Reason       string    `json:"reason,omitempty"`
 	Detail       string    `json:"detail,omitempty"`
+	Code         string    `json:"code,omitempty"`     // of a hazard
+	Programs     []string  `json:"programs,omitempty"` // of a hazard
 	Gateway      string    `json:"gateway,omitempty"`
 	Waiting      bool      `json:"waiting,omitempty"` // it never held; delivered only to its notify_url
 }

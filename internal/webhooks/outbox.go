@@ -41,6 +41,7 @@ func ForeignEntry(czxid int64) string { return foreignPrefix + strconv.FormatInt
 const (
 	grantSuffix   = "-granted"
 	foreignPrefix = "f-"
+	notKeptPrefix = "e-" // of a best-effort event, which has no entry
 )
 
 // LeaseOf is the lease that an entry is about; "" for another program's contender.
@@ -54,7 +55,7 @@ func LeaseOf(entry string) string {
 
 // wholeOf is the entry of the whole lease where an entry is about a part of it.
 func wholeOf(entry string) string {
-	if strings.HasPrefix(entry, foreignPrefix) || strings.HasSuffix(entry, grantSuffix) {
+	if strings.HasPrefix(entry, foreignPrefix) || strings.HasPrefix(entry, notKeptPrefix) || strings.HasSuffix(entry, grantSuffix) {
 		return entry
 	}
 	return LeaseOf(entry)

@@ -29,11 +29,14 @@ func (d *delivery) message() *Message {
 }
 
 // laneKey names a lane: a lock, and for a notify_url the lease. Two leases of one lock may have receivers
-// of different clients: neither waits for the other's.
-type laneKey struct{ ns, lock, lease string }
+// of different clients: neither waits for the other's. Nor does an end wait for a best-effort message.
+type laneKey struct {
+	ns, lock, lease string
+	bestEffort      bool
+}
 
 func (d *delivery) lane() laneKey {
-	key := laneKey{ns: d.event().NS, lock: d.event().Lock}
+	key := laneKey{ns: d.event().NS, lock: d.event().Lock, bestEffort: d.out.bestEffort}
 	if isNotify(d.subscription) {
 		key.lease = LeaseOf(d.out.Name)
 	}
@@ -46,7 +49,7 @@ type lane struct {
 	queue   []*delivery
 	due     time.Time // of the first of them
 	sending bool
-	index   int // in receiver.idle; -1 while it is not there
+	index   int // in receiver.idle or idleBestEffort; -1 while it is not there
 }
 
 // lanes is a heap: the first due first; of lanes due at once the one whose head happened first.
@@ -71,18 +74,20 @@ func (h *lanes) Pop() any {
 
 // receiver is where messages go: a subscription, or the host of notify_urls. Courier.mu guards it.
 type receiver struct {
-	id       string
-	lanes    map[laneKey]*lane
-	idle     lanes // the lanes that are not being sent
-	sending  int
-	failures int  // one after the other
-	outage   bool // deliveries may have theirs set
-	until    time.Time
-	timer    *time.Timer
-	attempts []Attempt // the newest last; of a subscription
-	failing  time.Time // since when attempts have failed without one success; zero: the last one succeeded
-	queued   bool      // a host: it is in the queue of hosts
-	isNext   bool      // a host: the next place is its own
+	id      string
+	lanes   map[laneKey]*lane
+	idle    lanes // the lanes that are not being sent
+	sending int
+
+	idleBestEffort lanes // as idle, with best-effort messages
+	failures       int   // one after the other
+	outage         bool  // deliveries may have theirs set
+	until          time.Time
+	timer          *time.Timer
+	attempts       []Attempt // the newest last; of a subscription
+	failing        time.Time // since when attempts have failed without one success; zero: the last one succeeded
+	queued         bool      // a host: it is in the queue of hosts
+	isNext         bool      // a host: the next place is its own
 }
 
 func (r *receiver) stopTimer() {
@@ -99,19 +104,48 @@ func (r *receiver) remember(a Attempt) {
 	}
 }
 
+// idleOf is where a lane is while it is not being sent.
+func (r *receiver) idleOf(ln *lane) *lanes {
+	if ln.key.bestEffort {
+		return &r.idleBestEffort
+	}
+	return &r.idle
+}
+
+// first is the heap with the lane to send next: an end goes before all that is best effort. nil: no lane is due.
+func (r *receiver) first(now time.Time) *lanes {
+	for _, idle := range []*lanes{&r.idle, &r.idleBestEffort} {
+		if len(*idle) > 0 && !(*idle)[0].due.After(now) {
+			return idle
+		}
+	}
+	return nil
+}
+
+// due is when the first lane is due; false when none waits.
+func (r *receiver) due() (at time.Time, waits bool) {
+	for _, idle := range []lanes{r.idle, r.idleBestEffort} {
+		if len(idle) > 0 && (!waits || idle[0].due.Before(at)) {
+			at, waits = idle[0].due, true
+		}
+	}
+	return at, waits
+}
+
 // replace puts a lane where its head belongs in the heap, and drops an empty one.
 func (r *receiver) replace(ln *lane) {
+	idle := r.idleOf(ln)
 	switch {
 	case ln.sending:
 	case len(ln.queue) == 0:
 		if ln.index >= 0 {
-			heap.Remove(&r.idle, ln.index)
+			heap.Remove(idle, ln.index)
 		}
 		delete(r.lanes, ln.key)
 	case ln.index < 0:
-		heap.Push(&r.idle, ln)
+		heap.Push(idle, ln)
 	default:
-		heap.Fix(&r.idle, ln.index)
+		heap.Fix(idle, ln.index)
 	}
 }
 
@@ -121,17 +155,19 @@ func (r *receiver) recover(now time.Time) {
 	if !r.outage {
 		return
 	}
-	moved := false
 	r.outage = false
-	for _, ln := range r.idle {
-		if d := ln.queue[0]; d.outage {
-			d.outage = false
-			d.tries = max(d.tries-1, 1)
-			ln.due, moved = now, true
+	for _, idle := range []*lanes{&r.idle, &r.idleBestEffort} {
+		moved := false
+		for _, ln := range *idle {
+			if d := ln.queue[0]; d.outage {
+				d.outage = false
+				d.tries = max(d.tries-1, 1)
+				ln.due, moved = now, true
+			}
 		}
-	}
-	if moved {
-		heap.Init(&r.idle)
+		if moved {
+			heap.Init(idle)
+		}
 	}
 }
 

@@ -290,7 +290,7 @@ func (r *registry) Update(ctx context.Context, id string, version int32, change 
 		if err := change(&changed); err != nil {
 			return nil, err
 		}
-		if err := changed.Normalize(r.addresses); err != nil {
+		if err := changed.Normalize(r.addresses, old.Events...); err != nil {
 			return nil, err
 		}
 		changed.Version = old.Version + 1

@@ -22,13 +22,16 @@ var giveUpAfter = func() (all time.Duration) {
 // maxRetryAfter bounds what a receiver may ask for.
 const maxRetryAfter = 24 * time.Hour
 
+// bestEffortSchedule is that of a best-effort message, which waits in memory alone: four tries in some three minutes.
+var bestEffortSchedule = [...]time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute}
+
 // delay is how long to wait after so many tries; ok is false after the last one.
 // A fifth at most is added at random, so that messages that failed together are not repeated together.
-func delay(tries int, random func(n int64) int64) (d time.Duration, ok bool) {
-	if tries < 1 || tries > len(schedule) {
+func delay(steps []time.Duration, tries int, random func(n int64) int64) (d time.Duration, ok bool) {
+	if tries < 1 || tries > len(steps) {
 		return 0, false
 	}
-	d = schedule[tries-1]
+	d = steps[tries-1]
 	return d + time.Duration(random(int64(d/5))), true
 }
 

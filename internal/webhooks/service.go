@@ -58,9 +58,11 @@ type Options struct {
 	// Changed is called when another set of subscriptions is in force: ends that
 	// waited for it are decided again.
 	Changed func()
-	// Dropped is called with how many ends got no entry for a subscription since the last call, because it has more waiting than its
-	// share of the outbox; "": for no subscription, because the outbox is full. nil: it is not called.
-	Dropped func(subscription string, n int)
+	// Dropped is called with how many messages to a subscription ("": to all of them) found no room since the last call. detail says
+	// which, and what to do. nil: it is not called.
+	Dropped func(subscription string, n int, detail string)
+	// Feed brings the events that are delivered as best effort; nil: there are none.
+	Feed Feed
 	// MaxEntries is how many entries the outbox has at most; 0: the constant.
 	MaxEntries int
 	Secrets    func(*Entry) []Secret // see CourierOptions
@@ -76,12 +78,21 @@ type ServiceMetrics interface {
 	WebhookDropped()
 }
 
+// Feed is where best-effort events come from.
+type Feed interface {
+	// Want says whether any subscription wants such events. It returns at once.
+	Want(bool)
+	// Run gives events to the service, with Tell, until ctx ends.
+	Run(ctx context.Context, s *Service)
+}
+
 // Service ties subscriptions, the outbox and their delivery to ZooKeeper.
 type Service struct {
 	*registry
 	opt     Options
 	courier *Courier
 	bound   bound
+	noRoom  noRoom
 	writer  *writer
 	adopt   chan struct{} // one place: the outbox is to be searched
 }
@@ -123,12 +134,16 @@ func (s *Service) Run(ctx context.Context) error {
 	all.Go(func() { s.loop(ctx, s.adopt, adoptEvery, s.adoptAll) })
 	all.Go(func() { s.loop(ctx, s.writer.wake, 0, s.writer.flush) })
 	all.Go(func() { s.loop(ctx, nil, countEvery, s.count) })
+	if s.opt.Feed != nil {
+		all.Go(func() { s.opt.Feed.Run(ctx, s) })
+	}
 	s.Refresh()
 	s.Adopt()
 	<-ctx.Done()
 	s.courier.Close()
 	all.Wait()
 	s.reportDrops(true)
+	s.reportNoRoom(true)
 	return nil
 }
 
@@ -170,11 +185,16 @@ func (s *Service) apply(taken *snapshot) {
 	if sender, ok := s.opt.Transport.(*Sender); ok {
 		sender.Keep(taken.subscriptions)
 	}
+	if s.opt.Feed != nil {
+		s.opt.Feed.Want(slices.ContainsFunc(taken.subscriptions, (*Subscription).wantsBestEffort))
+	}
 }
 
 // count reads how many entries there are, and reports those that found no room.
 func (s *Service) count(ctx context.Context) error {
 	s.reportDrops(false)
+	s.reportNoRoom(false)
+	s.courier.expire()
 	s.writer.reportGivenUp()
 	if stat, err := s.store.Exists(ctx, s.writer.path); err == nil && stat != nil {
 		s.bound.count(func(int) int { return int(stat.NumChildren) })

@@ -39,7 +39,11 @@ func (p *shares) above(n int) (list []string) {
 // occupy notes one message more of a subscription that waits or is dead in the entry; vacate, one fewer.
 // notify_urls have half of the outbox together and are not counted.
 func (c *Courier) occupy(out *outgoing, to int) {
-	if isNotify(out.Subscriptions[to]) {
+	switch {
+	case out.bestEffort:
+		c.bestEffort.wait(out.Subscriptions[to], 1)
+		return
+	case isNotify(out.Subscriptions[to]):
 		return
 	}
 	if out.messages == nil {
@@ -51,7 +55,11 @@ func (c *Courier) occupy(out *outgoing, to int) {
 }
 
 func (c *Courier) vacate(out *outgoing, to int) {
-	if isNotify(out.Subscriptions[to]) {
+	switch {
+	case out.bestEffort:
+		c.bestEffort.wait(out.Subscriptions[to], -1)
+		return
+	case isNotify(out.Subscriptions[to]):
 		return
 	}
 	if out.messages[to]--; out.messages[to] == 0 {

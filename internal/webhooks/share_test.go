@@ -86,7 +86,7 @@ func TestReceiversThatFailOneAfterTheOtherLeaveRoom(t *testing.T) {
 func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := map[string]int{}
-		b := newFleetOf(t, 1, func(o *Options) { o.MaxEntries, o.Dropped = 10, func(id string, n int) { told[id] += n } })
+		b := newFleetOf(t, 1, func(o *Options) { o.MaxEntries, o.Dropped = 10, func(id string, n int, _ string) { told[id] += n } })
 		sub := b.subscribe(t, 0, "")
 		other := b.subscribe(t, 0, "other")
 		b.answering(func() { b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed} } })

@@ -10,6 +10,9 @@ type Status struct {
 
 	Dropped     int       // ends without an entry for it, for lack of room, since this gateway began
 	LastDropped time.Time // zero: none was
+
+	BestEffortLost     int       // best-effort messages that were not delivered, since this gateway began
+	LastBestEffortLost time.Time // zero: none was
 }
 
 // Statuses are those of all subscriptions that have any.
@@ -25,6 +28,11 @@ func (c *Courier) Statuses() map[string]Status {
 		for _, ln := range r.lanes {
 			s.Waiting += len(ln.queue)
 		}
+		all[id] = s
+	}
+	for id, of := range c.bestEffort.of {
+		s := all[id]
+		s.BestEffortLost, s.LastBestEffortLost = of.lost, of.lastLost
 		all[id] = s
 	}
 	for _, out := range c.entries {

@@ -39,8 +39,9 @@ const (
 	idPrefix       = "wh_"
 )
 
-// The types of messages: every way in which a lock is released.
+// The types of messages.
 const (
+	// Every way in which a lock is released.
 	Released  = "lease.released"  // by its client
 	Expired   = "lease.expired"   // its client stopped heartbeating
 	Cancelled = "lease.cancelled" // its client went away as it was granted
@@ -48,20 +49,32 @@ const (
 	Revoked   = "lease.revoked"   // by an administrator
 	Removed   = "lease.removed"   // its contender is gone by another hand, or its program's session is over
 	Destroyed = "lock.destroyed"  // with its queue
-	// Granted is delivered only to the notify_url of a lease.
-	Granted = "lease.granted"
+
+	// What else happens to leases and locks. Granted goes to the notify_url of a lease, too.
+	Queued          = "lease.queued"
+	Granted         = "lease.granted"
+	Updated         = "lease.updated"
+	RevokeRequested = "lease.revoke_requested"
+	RevokeWithdrawn = "lease.revoke_withdrawn"
+	HazardAppeared  = "lock.hazard"
+	HazardCleared   = "lock.hazard_cleared"
+
 	// Test is what the test of a subscription sends.
 	Test = "webhook.test"
 )
 
-// Types are those that can be subscribed to, and what a subscription that names none gets.
-var Types = []string{Released, Expired, Cancelled, Unclaimed, Revoked, Removed, Destroyed}
+// Durable are the ends: the transaction that ends a lease writes them into the outbox. A subscription that names no types gets them.
+// BestEffort are the types that a subscription gets only when it names them: memory alone holds their messages.
+var (
+	Durable    = []string{Released, Expired, Cancelled, Unclaimed, Revoked, Removed, Destroyed}
+	BestEffort = []string{Queued, Granted, Updated, RevokeRequested, RevokeWithdrawn, HazardAppeared, HazardCleared}
+)
 
 // Subscription is a record in ZooKeeper: a receiver and the ends that are delivered to it.
 type Subscription struct {
 	ID          string
 	URL         string
-	Events      []string // of Types, sorted; none: all of them
+	Events      []string // of Durable and BestEffort, sorted; none: all that are Durable
 	NS          string   // glob; "": every namespace
 	Locks       string   // glob; "": every lock
 	Description string
@@ -133,16 +146,16 @@ func (s *Subscription) Rotate(now time.Time, overlap time.Duration) Secret {
 }
 
 // Normalize checks a subscription, and brings it into the one form in which it
-// is kept. An error is a *FieldError.
-func (s *Subscription) Normalize(allowed *Addresses) error {
+// is kept. An error is a *FieldError. Types that its record had before may be a later release's: they stay.
+func (s *Subscription) Normalize(allowed *Addresses, before ...string) error {
 	if err := checkURL(s.URL, allowed); err != nil {
 		return err
 	}
 	slices.Sort(s.Events)
 	s.Events = slices.Compact(s.Events)
 	for _, event := range s.Events {
-		if !slices.Contains(Types, event) {
-			return wrong("events", "there is no event type %q; types are %s", event, strings.Join(Types, ", "))
+		if types := slices.Concat(Durable, BestEffort); !slices.Contains(types, event) && !slices.Contains(before, event) {
+			return wrong("events", "there is no event type %q; types are %s", event, strings.Join(types, ", "))
 		}
 	}
 	if err := checkGlob("ns", s.NS); err != nil {
@@ -264,9 +277,33 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// Wants reports whether such an end is delivered to the subscription.
+// Wants reports whether such an event is delivered to the subscription.
 func (s *Subscription) Wants(event, ns, lock string) bool {
-	return s.Enabled && (len(s.Events) == 0 || slices.Contains(s.Events, event)) && match(cmp.Or(s.NS, "*"), ns) && match(cmp.Or(s.Locks, "*"), lock)
+	named := slices.Contains(s.Events, event) || len(s.Events) == 0 && slices.Contains(Durable, event)
+	return s.Enabled && named && match(cmp.Or(s.NS, "*"), ns) && match(cmp.Or(s.Locks, "*"), lock)
+}
+
+// Deliveries are the subscription's types by how they are delivered. A later release's type is in neither list.
+func (s *Subscription) Deliveries() (durable, bestEffort []string) {
+	durable, bestEffort = []string{}, []string{}
+	for _, event := range s.Events {
+		switch {
+		case slices.Contains(Durable, event):
+			durable = append(durable, event)
+		case slices.Contains(BestEffort, event):
+			bestEffort = append(bestEffort, event)
+		}
+	}
+	if len(s.Events) == 0 {
+		durable = slices.Sorted(slices.Values(Durable))
+	}
+	return durable, bestEffort
+}
+
+// wantsBestEffort reports whether any best-effort event may go to the subscription.
+func (s *Subscription) wantsBestEffort() bool {
+	_, bestEffort := s.Deliveries()
+	return s.Enabled && len(bestEffort) > 0
 }
 
 // signing are the secrets that sign at a moment.

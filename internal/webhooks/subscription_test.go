@@ -38,7 +38,7 @@ func TestWhatIsWrongWithASubscriptionIsNamed(t *testing.T) {
 		many["X-"+strings.Repeat("a", i+1)] = "b"
 	}
 	for field, list := range map[string][]Subscription{
-		"events":      {{Events: []string{"lease.queued"}}, {Events: []string{Granted}}, {Events: []string{""}}},
+		"events":      {{Events: []string{"lease.taken"}}, {Events: []string{Test}}, {Events: []string{""}}},
 		"ns":          {{NS: "a?"}, {NS: strings.Repeat("*", maxStars+1)}, {NS: strings.Repeat("a", MaxGlob+1)}},
 		"locks":       {{Locks: "a/b"}, {Locks: "[a]"}, {Locks: "a\x00"}},
 		"description": {{Description: strings.Repeat("a", MaxDescription+1)}, {Description: "a\nb"}},

@@ -90,6 +90,8 @@
         for (const name of ["locks", "ns", "description", "ca"]) form[name].value = answer[name] ?? "";
         form.url.placeholder = answer.url; // its path is secret: empty keeps it
         for (const box of $$("[name=events]", form)) box.checked = answer.events.includes(box.value);
+        const offered = [...$$("[name=events]", form)].map((box) => box.value);
+        form.later = answer.events.filter((type) => !offered.includes(type)); // types of a later release stay
         $("[data-names]", form).replaceChildren(...answer.headers.map(keptHeader));
         $("[data-kept]", form).hidden = answer.headers.length === 0;
         $("details", form).open = answer.headers.length > 0 || Boolean(answer.ca);
@@ -154,7 +156,7 @@
 
   const hookIn = (form) => ({
     url: form.url.value.trim(), locks: form.locks.value.trim(), ns: form.ns.value.trim(), description: form.description.value, ca: form.ca.value.trim(),
-    events: [...$$("[name=events]:checked", form)].map((box) => box.value),
+    events: [...(form.later ?? []), ...[...$$("[name=events]:checked", form)].map((box) => box.value)],
   });
 
   const changes = (before, now) => Object.fromEntries(Object.entries(now).filter(([name, value]) => String(value) !== String(before[name])));

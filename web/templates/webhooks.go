@@ -20,6 +20,8 @@ type WebhookRow struct {
 	Dead        int       // messages that had their last try
 	Dropped     int       // ends that are not delivered to it for lack of room in the outbox
 	LastDropped time.Time // zero: there was none
+	Lost        int       // best-effort messages that were not delivered
+	LastLost    time.Time // zero: there was none
 }
 
 // Webhooks is the list of them. Its fragment: "webhooks".
@@ -27,10 +29,13 @@ type Webhooks struct {
 	Page
 	Rows      []WebhookRow
 	Unreached []string // gateways whose part is missing
-	Types     []string // that can be subscribed to
+	Types     WebhookTypes
 	Outbox    WebhookOutbox
 	Problem   string // as in Overview
 }
+
+// WebhookTypes are the types that can be subscribed to, by how they are delivered.
+type WebhookTypes struct{ Durable, BestEffort []string }
 
 // WebhookOutbox is how full the outbox is. Ends that find no room are not delivered.
 type WebhookOutbox struct {
@@ -66,9 +71,9 @@ type Webhook struct {
 	Attempts       []WebhookAttempt
 	DeadLetters    []WebhookDeadLetter
 	Unreached      []string
-	Types          []string // that can be subscribed to
-	Gone           bool     // it was removed while the page was open
-	Problem        string   // as in Overview
+	Types          WebhookTypes
+	Gone           bool   // it was removed while the page was open
+	Problem        string // as in Overview
 }
 
 // WebhookAttempt is one attempt.
@@ -131,6 +136,14 @@ var typeMeans = map[string]string{
 	"lease.revoked":   "ended by an administrator",
 	"lease.removed":   "its znode was deleted",
 	"lock.destroyed":  "with its whole queue",
+
+	"lease.queued":           "a client waits for a lock",
+	"lease.granted":          "a client holds a lock",
+	"lease.updated":          "its owner, metadata, TTL, holds or mode changed",
+	"lease.revoke_requested": "its holder was asked to release it",
+	"lease.revoke_withdrawn": "that request was withdrawn",
+	"lock.hazard":            "something is wrong with a lock",
+	"lock.hazard_cleared":    "that is over",
 }
 
 // errorID is where a dialog says what is wrong with a field.

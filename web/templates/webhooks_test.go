@@ -10,13 +10,16 @@ import (
 	"lockkeeper/internal/test/testkit"
 )
 
-var webhookTypes = []string{"lease.released", "lease.expired", "lease.cancelled", "lease.unclaimed", "lease.revoked", "lease.removed", "lock.destroyed"}
+var webhookTypes = WebhookTypes{
+	Durable:    []string{"lease.released", "lease.expired", "lease.cancelled", "lease.unclaimed", "lease.revoked", "lease.removed", "lock.destroyed"},
+	BestEffort: []string{"lease.queued", "lease.granted", "lease.updated", "lease.revoke_requested", "lease.revoke_withdrawn", "lock.hazard", "lock.hazard_cleared"},
+}
 
 func webhooksSample(now time.Time) Webhooks {
 	return Webhooks{Page: page(now, "Webhooks · Lockkeeper"), Types: webhookTypes, Unreached: []string{"6umd6vlxihgyo"}, Rows: []WebhookRow{
 		{ID: "wh_aaaabbbbccccdddd", URL: "/webhook", Target: "https://hooks.example.com/lockkeeper/production?team=platform", Description: "tells the deployment board", Enabled: true},
 		{ID: "wh_eeeeffffgggghhhh", URL: "/webhook", Target: "http://10.1.14.7:8080/hook", Events: []string{"lease.expired", "lease.revoked"}, Locks: "billing:*", NS: "default", Enabled: true,
-			Failing: now.Add(-42 * time.Minute), Waiting: 1312, Dead: 4},
+			Failing: now.Add(-42 * time.Minute), Waiting: 1312, Dead: 4, Lost: 27, LastLost: now.Add(-3 * time.Minute)},
 		{ID: "wh_iiiijjjjkkkkllll", URL: "/webhook", Target: "https://gone.example.com/", Disabled: "The receiver answered 410: it wants no more messages.", Dead: 17},
 		{ID: "wh_mmmmnnnnoooopppp", URL: "/webhook", Target: "https://staging.example.com/locks"},
 	}}
@@ -48,11 +51,11 @@ func webhookSample(now time.Time) Webhook {
 
 func evilWebhooks(p Page) Webhooks {
 	row := WebhookRow{ID: hostile, URL: "/webhook", Target: hostile, Description: hostile, Events: []string{hostile}, NS: hostile, Locks: hostile, Disabled: hostile}
-	return Webhooks{Page: p, Rows: []WebhookRow{row}, Types: []string{hostile}, Unreached: []string{hostile}}
+	return Webhooks{Page: p, Rows: []WebhookRow{row}, Types: WebhookTypes{[]string{hostile}, []string{hostile}}, Unreached: []string{hostile}}
 }
 
 func evilWebhook(p Page) Webhook {
-	return Webhook{Page: p, WebhookRow: evilWebhooks(p).Rows[0], List: "/webhooks", API: "/v1/webhooks/x", Types: []string{hostile}, Headers: []string{hostile}, Unreached: []string{hostile},
+	return Webhook{Page: p, WebhookRow: evilWebhooks(p).Rows[0], List: "/webhooks", API: "/v1/webhooks/x", Types: WebhookTypes{[]string{hostile}, []string{hostile}}, Headers: []string{hostile}, Unreached: []string{hostile},
 		Attempts:    []WebhookAttempt{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Error: hostile, Answer: hostile, Gateway: hostile}},
 		DeadLetters: []WebhookDeadLetter{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Owner: hostile, Error: hostile, Gateway: hostile}}}
 }

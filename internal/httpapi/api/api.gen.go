@@ -582,13 +582,20 @@ func (e WebhookAttemptResult) Valid() bool {
 
 // Defines values for WebhookEventType.
 const (
-	WebhookEventTypeLeaseCancelled WebhookEventType = "lease.cancelled"
-	WebhookEventTypeLeaseExpired   WebhookEventType = "lease.expired"
-	WebhookEventTypeLeaseReleased  WebhookEventType = "lease.released"
-	WebhookEventTypeLeaseRemoved   WebhookEventType = "lease.removed"
-	WebhookEventTypeLeaseRevoked   WebhookEventType = "lease.revoked"
-	WebhookEventTypeLeaseUnclaimed WebhookEventType = "lease.unclaimed"
-	WebhookEventTypeLockDestroyed  WebhookEventType = "lock.destroyed"
+	WebhookEventTypeLeaseCancelled       WebhookEventType = "lease.cancelled"
+	WebhookEventTypeLeaseExpired         WebhookEventType = "lease.expired"
+	WebhookEventTypeLeaseGranted         WebhookEventType = "lease.granted"
+	WebhookEventTypeLeaseQueued          WebhookEventType = "lease.queued"
+	WebhookEventTypeLeaseReleased        WebhookEventType = "lease.released"
+	WebhookEventTypeLeaseRemoved         WebhookEventType = "lease.removed"
+	WebhookEventTypeLeaseRevokeRequested WebhookEventType = "lease.revoke_requested"
+	WebhookEventTypeLeaseRevokeWithdrawn WebhookEventType = "lease.revoke_withdrawn"
+	WebhookEventTypeLeaseRevoked         WebhookEventType = "lease.revoked"
+	WebhookEventTypeLeaseUnclaimed       WebhookEventType = "lease.unclaimed"
+	WebhookEventTypeLeaseUpdated         WebhookEventType = "lease.updated"
+	WebhookEventTypeLockDestroyed        WebhookEventType = "lock.destroyed"
+	WebhookEventTypeLockHazard           WebhookEventType = "lock.hazard"
+	WebhookEventTypeLockHazardCleared    WebhookEventType = "lock.hazard_cleared"
 )
 
 // Valid indicates whether the value is a known member of the WebhookEventType enum.
@@ -598,15 +605,29 @@ func (e WebhookEventType) Valid() bool {
 		return true
 	case WebhookEventTypeLeaseExpired:
 		return true
+	case WebhookEventTypeLeaseGranted:
+		return true
+	case WebhookEventTypeLeaseQueued:
+		return true
 	case WebhookEventTypeLeaseReleased:
 		return true
 	case WebhookEventTypeLeaseRemoved:
+		return true
+	case WebhookEventTypeLeaseRevokeRequested:
+		return true
+	case WebhookEventTypeLeaseRevokeWithdrawn:
 		return true
 	case WebhookEventTypeLeaseRevoked:
 		return true
 	case WebhookEventTypeLeaseUnclaimed:
 		return true
+	case WebhookEventTypeLeaseUpdated:
+		return true
 	case WebhookEventTypeLockDestroyed:
+		return true
+	case WebhookEventTypeLockHazard:
+		return true
+	case WebhookEventTypeLockHazardCleared:
 		return true
 	default:
 		return false
@@ -1182,7 +1203,7 @@ type Event struct {
 	// withdrawn. `lock.destroyed`: every contender of its queue was ended. `lock.hazard`: a lock has a new hazard (`code`
 	// and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for
 	// each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`, or
-	// without one to any; `count` is their number since the last such event, which comes at most once a minute, from the
+	// without one to any, or best-effort messages had no room; `count` is their number since the last such event, which comes at most once a minute, from the
 	// `gateway` that could not write them. `node.*` are the znodes themselves, sent only on request. New types may come.
 	Type EventType `json:"type"`
 	NS   Namespace `json:"ns,omitempty"`
@@ -1215,7 +1236,7 @@ type Event struct {
 	// locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code,omitempty"`
 
-	// Count Of `webhook.dropped`: how many ends.
+	// Count Of `webhook.dropped`: how many messages.
 	Count int `json:"count,omitempty"`
 
 	// Detail The text of the request that asked a holder to release, or ended a lease or lock; for a hazard or a full outbox what it means and what to do.
@@ -1250,7 +1271,7 @@ type EventList struct {
 // withdrawn. `lock.destroyed`: every contender of its queue was ended. `lock.hazard`: a lock has a new hazard (`code`
 // and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for
 // each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`, or
-// without one to any; `count` is their number since the last such event, which comes at most once a minute, from the
+// without one to any, or best-effort messages had no room; `count` is their number since the last such event, which comes at most once a minute, from the
 // `gateway` that could not write them. `node.*` are the znodes themselves, sent only on request. New types may come.
 type EventType string
 
@@ -1994,7 +2015,7 @@ type WantedLock struct {
 	Permits Permits     `json:"permits,omitempty"`
 }
 
-// Webhook A receiver, and the events for it. Empty `events` are all types.
+// Webhook A receiver, and the events for it. Empty `events` are all that are durable.
 type Webhook struct {
 	ID WebhookID `json:"id"`
 
@@ -2011,6 +2032,9 @@ type Webhook struct {
 	// OldSecretUntil Until when messages are signed with the secret before, too.
 	OldSecretUntil *time.Time `json:"old_secret_until,omitempty"`
 	Events         []string   `json:"events"`
+
+	// Delivery The webhook's types by how they are delivered. See `WebhookEventType`.
+	Delivery WebhookDelivery `json:"delivery"`
 
 	// NS A name in which `*` stands for any characters. All, where it is left out or empty.
 	//
@@ -2102,9 +2126,22 @@ type WebhookDeliveries struct {
 	// LastDropped When the last one was. Left out when none was.
 	LastDropped *time.Time `json:"last_dropped,omitempty"`
 
+	// BestEffortLost Best-effort messages to it that were not delivered, each gateway counting since it was started: there was no room for
+	// them, or they had their last try. Left out when there are none.
+	BestEffortLost int `json:"best_effort_lost,omitempty"`
+
+	// LastBestEffortLost When the last one was. Left out when none was.
+	LastBestEffortLost *time.Time `json:"last_best_effort_lost,omitempty"`
+
 	// FailingSince Since when no try has succeeded. Left out while the last one did.
 	FailingSince *time.Time         `json:"failing_since,omitempty"`
 	Unreached    []UnreachedGateway `json:"unreached,omitempty"`
+}
+
+// WebhookDelivery The webhook's types by how they are delivered. See `WebhookEventType`.
+type WebhookDelivery struct {
+	Durable    []WebhookEventType `json:"durable"`
+	BestEffort []WebhookEventType `json:"best_effort"`
 }
 
 // WebhookDescription defines model for WebhookDescription.
@@ -2128,13 +2165,27 @@ type WebhookEvent struct {
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	Reason       string       `json:"reason,omitempty"`
 	Detail       string       `json:"detail,omitempty"`
-	Gateway      string       `json:"gateway,omitempty"`
+
+	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
+	// locks that have each. A lock has at most one hazard with the same code and programs.
+	Code HazardCode `json:"code,omitempty"`
+
+	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/operate/interop.md
+	// has their names; new ones may come.
+	//
+	//
+	// Example: ["curator-mutex","kazoo-lock"]
+	Programs HazardPrograms `json:"programs,omitempty"`
+	Gateway  string         `json:"gateway,omitempty"`
 
 	// Waiting It ended while it waited. Sent to its `notify_url` alone.
 	Waiting bool `json:"waiting,omitempty"`
 }
 
-// WebhookEventType A way in which a lease ends.
+// WebhookEventType The ways in which a lease ends are durable: the message is written together with the end, and is delivered at least once.
+// `lease.granted`, `lease.queued`, `lease.revoke_requested`, `lease.revoke_withdrawn`, `lease.updated`, `lock.hazard` and
+// `lock.hazard_cleared` are best effort: the message waits in the memory of one gateway, is tried four times in some three
+// minutes, and is lost with the gateway.
 type WebhookEventType string
 
 // WebhookGlob A name in which `*` stands for any characters. All, where it is left out or empty.
@@ -3999,26 +4050,28 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/webhooks (the `ListWebhooks` operationId).
 	ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateWebhookWithBody Subscribe to the ends of leases.
+	// CreateWebhookWithBody Subscribe to the ends of leases, and to other events.
 	//
 	// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
 	// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
 	// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
 	// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-	// list: a repeat makes another webhook. Without `enabled` it is enabled.
+	// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are sent
+	// when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/webhooks (the `CreateWebhook` operationId).
 	CreateWebhookWithBody(ctx context.Context, params *CreateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateWebhook Subscribe to the ends of leases.
+	// CreateWebhook Subscribe to the ends of leases, and to other events.
 	//
 	// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
 	// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
 	// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
 	// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-	// list: a repeat makes another webhook. Without `enabled` it is enabled.
+	// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are sent
+	// when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5119,13 +5172,14 @@ func (c *Client) ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// CreateWebhookWithBody Subscribe to the ends of leases.
+// CreateWebhookWithBody Subscribe to the ends of leases, and to other events.
 //
 // From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
 // docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
 // as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
 // holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-// list: a repeat makes another webhook. Without `enabled` it is enabled.
+// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are sent
+// when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5142,13 +5196,14 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhoo
 	return c.Client.Do(req)
 }
 
-// CreateWebhook Subscribe to the ends of leases.
+// CreateWebhook Subscribe to the ends of leases, and to other events.
 //
 // From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
 // docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
 // as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
 // holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-// list: a repeat makes another webhook. Without `enabled` it is enabled.
+// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are sent
+// when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
 //
 // Takes a body of the `application/json` content type.
 //

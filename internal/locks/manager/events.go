@@ -204,7 +204,7 @@ func (p *publisher) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
 	e := p.event(t, s.q.Path, s.name())
 	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.Namespace.Name, s.q.Name(), string(l.id()), l.owner, string(locks.ModeOf(s.contender.Mode))
 	if l.term == p.port.Term() && p.port.Session() != nil {
-		e.Gateway = p.port.Session().ID()
+		e.Gateway, e.Here = p.port.Session().ID(), true
 	} else {
 		e.Gateway = p.runner(l.id())
 	}
@@ -265,7 +265,7 @@ func (p *publisher) hazard(t events.Type, q *queues.Queue, h *interop.Hazard) {
 func (p *publisher) revokeRequested(at queues.Location, words string) {
 	if p.enabled() {
 		e := p.contenderEvent(events.LeaseRevokeRequested, at.Queue, at.Contender)
-		e.Detail = words
+		e.Detail, e.Here = words, e.Here || e.Foreign // no other gateway sees that another program's holder was asked
 		p.publish(e)
 	}
 }

@@ -227,18 +227,15 @@ func (m *Manager) endEphemerals(now time.Duration) {
 	}
 }
 
-// OutboxDropped publishes that a webhook ("": every webhook) gets no events for n ends since the last such event,
-// because the outbox is full. These are ends of this gateway's leases, not changes read from the tree.
-func (m *Manager) OutboxDropped(webhook string, n int) {
+// OutboxDropped publishes that n messages to a webhook ("": to every webhook) found no room since the last such event.
+// detail says which messages, and what to do. They are this gateway's, not changes read from the tree.
+func (m *Manager) OutboxDropped(webhook string, n int, detail string) {
 	m.do(func() {
 		if m.opt.Events == nil {
 			return
 		}
 		e := m.publisher.event(events.WebhookDropped, "", "")
-		e.Webhook, e.Count, e.Detail = webhook, n, "the outbox is full: these ends are told to no webhook; have receivers take what waits, or remove their webhooks"
-		if webhook != "" {
-			e.Detail = "more waits for this webhook than the outbox has room for: it is not told of these ends; have its receiver take what waits, replay its dead letters, or remove it"
-		}
+		e.Webhook, e.Count, e.Detail = webhook, n, detail
 		if m.port.Session() != nil {
 			e.Gateway = m.port.Session().ID()
 		}

@@ -111,7 +111,7 @@ func (w *world) startGateway(number int) *gateway {
 	httpapi.Configure(g.server)
 	w.zk.Network.Serve(g.name, g.listen.take)
 	if w.plan.Hooks > 0 {
-		g.hooks = box.Connect(g.manager, g.hookOptions())
+		g.hooks = box.Connect(g.manager, g.hub, g.hookOptions())
 	}
 	g.run()
 	w.gateways.add(number, g)

@@ -1,0 +1,148 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/webhooks"
+	"lockkeeper/internal/zk"
+)
+
+// readers counts the subscribers of a hub.
+type readers struct{ atomic.Int64 }
+
+func (r *readers) Subscribers(delta int) { r.Add(int64(delta)) }
+func (r *readers) EventsDropped(uint64)  {}
+
+// newTeller is a member whose hub runs.
+func newTeller(t *testing.T, server *embeddedtest.Server) (*member, *readers) {
+	t.Helper()
+	of := &readers{}
+	hub := events.New(events.Options{Metrics: of})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = hub.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return newMemberOf(t, server, 0, hub), of
+}
+
+// all are the types of a lock's messages, repeats too.
+func (r *audience) all(lock string) (types []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.messages {
+		if e.Lock == lock {
+			types = append(types, e.Type)
+		}
+	}
+	return types
+}
+
+func TestTheTypesThatAreToldAreTheHubs(t *testing.T) {
+	for _, name := range webhooks.BestEffort {
+		set, err := events.ParseTypes(name)
+		assert.That(t, err == nil && set&bestEffort == set, "%s is not read from the hub: %v", name, err)
+	}
+	n := 0
+	for kind := events.LeaseQueued; kind <= events.NodeDeleted; kind++ {
+		if bestEffort.Has(kind) {
+			n++
+		}
+	}
+	assert.Equal(t, n, len(webhooks.BestEffort), "types read from the hub")
+	for _, name := range webhooks.Durable {
+		set, err := events.ParseTypes(name)
+		assert.That(t, err == nil && set&bestEffort == events.Types(), "%s is told twice: %v", name, err)
+	}
+}
+
+func TestTheHubIsReadOnlyWhileAWebhookWantsIt(t *testing.T) {
+	t.Parallel()
+	server := embeddedtest.RunT(t)
+	m, of := newTeller(t, server)
+	sub, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: "http://127.0.0.1:1/", Enabled: true})
+	assert.NoError(t, err)
+	assert.Equal(t, of.Load(), 0, "read for ends alone")
+	_, err = m.hooks.Update(t.Context(), sub.ID, -1, func(s *webhooks.Subscription) error { s.Events = []string{webhooks.Granted}; return nil })
+	assert.NoError(t, err)
+	assert.Equal(t, of.Load(), 1, "read for grants")
+	assert.NoError(t, m.hooks.Delete(t.Context(), sub.ID, -1))
+	assert.Equal(t, of.Load(), 0, "read when the webhook is removed")
+}
+
+func TestEachEventIsToldOnceByTheGatewayThatOwnsIt(t *testing.T) {
+	t.Parallel()
+	server := embeddedtest.RunT(t)
+	receiver := newAudience(t)
+	one, _ := newTeller(t, server)
+	other, _ := newTeller(t, server)
+	_, err := one.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Enabled: true, Events: slices.Concat(webhooks.Durable, webhooks.BestEffort)})
+	assert.NoError(t, err)
+	testkit.Eventually(t, 20*time.Second, func() bool { return len(other.hooks.List()) == 1 }, "the other gateway knows the webhook")
+
+	holder, err := one.Acquire(t.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "a"})
+	assert.NoError(t, err)
+	ticket, err := other.Acquire(t.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "b", Async: true})
+	assert.NoError(t, err)
+	testkit.Eventually(t, 20*time.Second, func() bool {
+		l, err := one.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+		return err == nil && l.QueueLength == 1
+	}, "it waits")
+	_, err = other.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: "please"}) // of a lease that one runs
+	assert.NoError(t, err)
+	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("deploy"), webhooks.RevokeRequested) }, "the request is told")
+	assert.NoError(t, one.Release(t.Context(), locks.Anonymous, holder.Lease.ID, holder.Lease.Token))
+	testkit.Eventually(t, 20*time.Second, func() bool { return len(receiver.all("deploy")) >= 6 }, "all is told: %q", receiver.all("deploy"))
+	assert.NoError(t, other.Release(t.Context(), locks.Anonymous, ticket.Lease.ID, ticket.Lease.Token))
+	testkit.Eventually(t, 20*time.Second, func() bool { return len(receiver.all("deploy")) >= 7 }, "the last end is told")
+
+	// Programs that do not wait for each other: a hazard, which both gateways publish.
+	for _, path := range []string{"/locks/odd", "/locks/odd/_c_3d7c1a26-8a2c-4a59-a1c5-8f8b6f3d4a11-lock-", "/locks/odd/0123456789abcdef0123456789abcdef__lock__"} {
+		op := zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper" + path}
+		if strings.Count(path, "/") > 2 {
+			op.Sequential = true
+		}
+		res := one.Nodes().Commit(t.Context(), []zk.Op{op})
+		assert.Equal(t, res.Outcome, zk.Done, "create %s: %v", path, res.Err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("odd"), webhooks.HazardAppeared) }, "the hazard is told")
+	_, err = one.Acquire(t.Context(), locks.AcquireRequest{Lock: "last", TTL: time.Minute})
+	assert.NoError(t, err)
+	_, err = other.Acquire(t.Context(), locks.AcquireRequest{Lock: "last-of-other", TTL: time.Minute})
+	assert.NoError(t, err)
+	testkit.Eventually(t, 20*time.Second, func() bool { return len(receiver.all("last")) == 2 && len(receiver.all("last-of-other")) == 2 }, "what comes later is told")
+
+	got := receiver.all("deploy")
+	slices.Sort(got)
+	assert.Slices(t, got, []string{webhooks.Granted, webhooks.Granted, webhooks.Queued, webhooks.Queued, webhooks.Released, webhooks.Released, webhooks.RevokeRequested}, "told")
+	count := map[string]int{}
+	for _, kind := range receiver.all("odd") {
+		count[kind]++
+	}
+	assert.That(t, count[webhooks.HazardAppeared] >= 1 && count[webhooks.Queued] == 2, "%v", count)
+	receiver.mu.Lock()
+	defer receiver.mu.Unlock()
+	hazards := map[string]int{}
+	for _, e := range receiver.messages {
+		switch {
+		case e.Type == webhooks.HazardAppeared:
+			hazards[e.Code+" "+strings.Join(e.Programs, " ")]++
+			assert.That(t, e.Code != "" && e.Detail != "", "%+v", e)
+		case e.Type == webhooks.Granted && e.LeaseID != "":
+			assert.That(t, e.FencingToken != 0 && e.Gateway != "" && e.Mode != "", "%+v", e)
+		}
+	}
+	for hazard, n := range hazards {
+		assert.Equal(t, n, 1, "the hazard %s is told", hazard)
+	}
+}
