@@ -93,12 +93,13 @@ func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now ti
 // tellEnded publishes the end of a lease of this gateway, with its reason.
 func (m *Manager) tellEnded(l *lease) {
 	for s := range l.slots {
-		m.tellSlotEnded(l, s, l.reason())
+		m.tellSlotEnded(l, s, l.reason(), false)
 	}
+	m.tellDelayed(l)
 }
 
-// tellSlotEnded publishes the end of a lease in one of its queues.
-func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
+// tellSlotEnded publishes the end of a lease in one of its queues. unsure: its reason is known when the lease has ended.
+func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason, unsure bool) {
 	if !m.publisher.enabled() || !s.shown {
 		return
 	}
@@ -108,11 +109,22 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason) {
 	if l.Grant().Granted() {
 		e.FencingToken = m.fleet.fencingToken(l.czxid)
 	}
-	if reason == locks.ReasonRemoved && m.peerMayExplain() {
+	if unsure || reason == locks.ReasonRemoved && m.peerMayExplain() {
 		m.holdEnd(e, l.id(), nil, false) // another gateway may report which client removed it
 		return
 	}
 	m.publisher.publish(e)
+}
+
+// tellDelayed publishes the ends of a lease's slots that were delayed until the lease has ended.
+func (m *Manager) tellDelayed(l *lease) {
+	if l.reason() == locks.ReasonRemoved || !m.back.waits(l.id()) {
+		return
+	}
+	for _, h := range m.back.waiting[l.id()] {
+		h.own = &cause{reason: l.reason(), words: l.words()}
+	}
+	m.releaseOf(l.id())
 }
 
 // tellRemoved publishes that the replica is about to lose a contender that is not a lease of this gateway. Only the

@@ -65,3 +65,25 @@ func TestAttack57AHoldThatIsNotKnownAnyMoreIsNotReleasedByItsName(t *testing.T) 
 		c.release(kept)
 	})
 }
+
+// Another gateway's administrator ends a lease of two locks right before its owner does. The owner sees that deletion before
+// its own one is answered.
+func TestAttack58WhichEndOfALeaseOfSeveralLocksCameFirstIsToldAlikeOfEachLock(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		owner, other := s.start(0), s.start(1)
+		c, admin := s.client(owner), s.client(other)
+		l := s.several(c, "held", []wish{{"a", claim{mode: exclusive}}, {"b", claim{mode: exclusive}}}, "ttl", "3s")
+		time.Sleep(2800 * time.Millisecond)
+		observer, writer := s.observer(owner), s.writer(owner)
+		observer.StallReplies()
+		writer.StallReplies()
+		admin.terminate(intervention{lock: "a"}, "/v1/locks/a/reap", url.Values{"older_than": {"1s"}})
+		assert.Must(s, !s.there(l), "the administrator's gateway has not ended the lease")
+		time.Sleep(400 * time.Millisecond) // the owner's deletion is on its way
+		observer.Resume()
+		time.Sleep(10 * time.Millisecond)
+		writer.Resume()
+		time.Sleep(time.Second)
+		assert.Equal(s, s.beat(c, l).Reason, "revoked")
+	})
+}
