@@ -15,8 +15,7 @@ import (
 // Attack 46: a request is sent on to a gateway that has taken its owner over and
 // has not seen it yet. It waits until its replica has come there, and then knows the lease.
 func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(keyed())
 		two, third := s.gateway(t), s.gateway(t)
 		third.m.Leave()
@@ -60,8 +59,7 @@ func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
 // Arriving needs no more than a look where the lease is at home, and an id that was
 // made up arrives nowhere but at the gateway that it names.
 func TestArriving(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(keyed())
 		invented := l.ID[:len(l.ID)-1] + "q"
 		if l.ID == invented {

@@ -16,8 +16,7 @@ import (
 // with id, token, fencing token, owner, metadata and place, and the first
 // deadline is takeover + W + TTL.
 func TestARestartedGatewayGoesOnWithItsLeases(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 40 * time.Second, Owner: "me", Metadata: "m"})
 		ticket := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 40 * time.Second, Async: true})
 		key := locks.AcquireRequest{Lock: "keyed", TTL: 40 * time.Second, IdempotencyKey: "abcdefghijklmnop"}
@@ -72,16 +71,12 @@ func withToken(l locks.Lease, token string) locks.Lease { l.Token = token; retur
 // The session expires under a living process: it goes on under a new gateway
 // id, open requests included.
 func TestAnExpiredSessionCostsNoLease(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
 		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
 		p.finished()
 		time.Sleep(time.Second)
-		g.m.mu.Lock()
-		session := g.m.port.Session().(*fakeSession)
-		g.m.mu.Unlock()
-		session.expire()
+		g.session().expire()
 		if _, err := g.heartbeat(l); err != nil { // the promise window is still good
 			wantCode(t, err, locks.CodeUnavailable)
 		}
@@ -100,8 +95,7 @@ func TestAnExpiredSessionCostsNoLease(t *testing.T) {
 func TestALostAcquireIsFoundByItsKey(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(deploy()))
 				req := deploy()
 				req.IdempotencyKey = "abcdefghijklmnop"
@@ -114,13 +108,8 @@ func TestALostAcquireIsFoundByItsKey(t *testing.T) {
 				s.mu.Unlock()
 				_, err := g.acquire(req)
 				wantCode(t, err, locks.CodeOutcomeUnknown)
-				g.m.mu.Lock()
-				session := g.m.port.Session().(*fakeSession)
-				g.m.mu.Unlock()
-				session.expire()
-				s.mu.Lock()
-				s.away, s.loseReply = false, nil
-				s.mu.Unlock()
+				g.session().expire()
+				s.set(func() { s.away, s.loseReply = false, nil })
 				time.Sleep(5 * time.Second)
 				l := g.mustHold(req)
 				assert.MustEqual(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders")
@@ -133,21 +122,13 @@ func TestALostAcquireIsFoundByItsKey(t *testing.T) {
 
 // The same without a key: nobody can ever use the lease, so it must not stay.
 func TestALostAcquireWithoutAKeyLeavesNothing(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
-		s.mu.Lock()
-		s.loseReply = writeTo("/deploy/write-")
-		s.mu.Unlock()
+		s.set(func() { s.loseReply = writeTo("/deploy/write-") })
 		_, err := g.acquire(deploy())
 		wantCode(t, err, locks.CodeOutcomeUnknown)
-		g.m.mu.Lock()
-		session := g.m.port.Session().(*fakeSession)
-		g.m.mu.Unlock()
-		session.expire()
-		s.mu.Lock()
-		s.loseReply = nil
-		s.mu.Unlock()
+		g.session().expire()
+		s.set(func() { s.loseReply = nil })
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders that no client can use")
 		g.mustHold(deploy())
@@ -159,8 +140,7 @@ func TestALostAcquireWithoutAKeyLeavesNothing(t *testing.T) {
 func TestALostReleaseIsCarriedOut(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(deploy())
 				s.mu.Lock()
 				if persisted {
@@ -173,13 +153,8 @@ func TestALostReleaseIsCarriedOut(t *testing.T) {
 				if err := g.release(l); !persisted || err != nil {
 					wantCode(t, err, locks.CodeOutcomeUnknown)
 				}
-				g.m.mu.Lock()
-				session := g.m.port.Session().(*fakeSession)
-				g.m.mu.Unlock()
-				session.expire()
-				s.mu.Lock()
-				s.away, s.loseReply = false, nil
-				s.mu.Unlock()
+				g.session().expire()
+				s.set(func() { s.away, s.loseReply = false, nil })
 				time.Sleep(5 * time.Second)
 				g.wantState(l, locks.Ended, locks.ReasonReleased)
 				g.mustRelease(l)
@@ -192,8 +167,7 @@ func TestALostReleaseIsCarriedOut(t *testing.T) {
 // SIGTERM: the registration goes in the last transaction, requests are
 // answered 503, and the successor begins at once.
 func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		_, err := two.heartbeat(l)
 		wantCode(t, err, locks.CodeNotOwner)
@@ -224,18 +198,13 @@ func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
 func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(deploy()))
 				unknown := func(path string) {
-					s.mu.Lock()
-					s.vague, s.drop = writeTo(path), !persisted
-					s.mu.Unlock()
+					s.set(func() { s.vague, s.drop = writeTo(path), !persisted })
 				}
 				known := func() {
-					s.mu.Lock()
-					s.vague = nil
-					s.mu.Unlock()
+					s.set(func() { s.vague = nil })
 				}
 				unknown("/deploy/write-")
 				p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
@@ -274,15 +243,11 @@ func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
 // next session is there already, with its fence open. Rule: an answer stands on
 // the session under which it was decided.
 func TestAnAnswerDoesNotPassUnderTheNextSessionsFence(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
 		beat, err := g.heartbeat(l)
 		assert.Must(t, err == nil && g.m.StillValid(beat.Term) && g.m.StillValid(l.Term), "%+v %v", beat, err)
-		g.m.mu.Lock()
-		session := g.m.port.Session().(*fakeSession)
-		g.m.mu.Unlock()
-		session.expire()
+		g.session().expire()
 		time.Sleep(time.Second)
 		assert.Must(t, g.m.Trusted(), "the next session is not usable yet")
 		assert.That(t, !g.m.StillValid(beat.Term), "an answer of the former session passes")

@@ -26,8 +26,7 @@ func (s *fakeStore) foreignContender() string {
 // create overtakes the news of it. Rule: granted only after our own created
 // event, before which everything earlier has been seen.
 func TestAnUnseenPredecessorIsNotOvertaken(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy())) // the directory exists
 		g.w.hold()
 		other := s.foreignContender()
@@ -51,8 +50,7 @@ func TestAnUnseenPredecessorIsNotOvertaken(t *testing.T) {
 func TestATreeReadFromThePastRemovesNothing(t *testing.T) {
 	for _, state := range []locks.State{locks.Held, locks.Waiting} {
 		t.Run(string(state), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(deploy()))
 				var holder locks.Lease
 				if state == locks.Waiting {
@@ -68,15 +66,11 @@ func TestATreeReadFromThePastRemovesNothing(t *testing.T) {
 				assert.Must(t, l.State == state, "state %s", l.State)
 				g.w.disconnect()
 				synctest.Wait()
-				s.mu.Lock()
-				g.w.connect(past, pastZxid)
-				s.mu.Unlock()
+				s.set(func() { g.w.connect(past, pastZxid) })
 				synctest.Wait()
 				g.wantState(l, state, "")
 				// The server catches up: the created event comes after all.
-				s.mu.Lock()
-				s.announce(zk.NodeAdded, l.Znode)
-				s.mu.Unlock()
+				s.set(func() { s.announce(zk.NodeAdded, l.Znode) })
 				synctest.Wait()
 				if state == locks.Waiting {
 					g.mustRelease(holder)
@@ -137,8 +131,7 @@ func TestAListingSettlesAMissingNumber(t *testing.T) {
 // The client repeats its acquire at another gateway while the first one's
 // create is on its way. Rule: the key's node is in the same transaction.
 func TestTheSameKeyAtTwoGatewaysQueuesOnce(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		one.mustRelease(one.mustHold(deploy()))
 		synctest.Wait()
 		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute, IdempotencyKey: "abcdefghijklmnop"}
@@ -164,8 +157,7 @@ func TestTheSameKeyAtTwoGatewaysQueuesOnce(t *testing.T) {
 func TestAWaiterThatNeverStoodFirstIsNotGranted(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		t.Run(map[bool]string{false: "the holder's delete commits", true: "it meets nothing"}[both], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 				waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 				g.w.hold()
@@ -191,8 +183,7 @@ func TestAWaiterThatNeverStoodFirstIsNotGranted(t *testing.T) {
 // The same of another program's contender, which comes and goes while the lease
 // before it is held: nobody is told that it held.
 func TestAContenderThatNeverStoodFirstIsNotToldOf(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.w.hold()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: s.foreignContender(), Version: -1})
@@ -206,8 +197,7 @@ func TestAContenderThatNeverStoodFirstIsNotToldOf(t *testing.T) {
 // What the rule above costs: the next one in line, and other programs, hold
 // once the observer has heard of the end, and somebody new is granted as ever.
 func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		g.w.hold()

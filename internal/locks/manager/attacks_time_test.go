@@ -17,8 +17,7 @@ import (
 // dies. Rule: a deadline never moves back, and the shorter TTL is written only
 // when the old deadline has passed.
 func TestAShorterTTLNeverTakesBackWhatWasPromised(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		beat, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
 		assert.Must(t, err == nil && beat.TTL == time.Minute && beat.ExpiresIn == time.Minute, "%+v %v", beat, err)
@@ -52,12 +51,9 @@ func TestAShorterTTLNeverTakesBackWhatWasPromised(t *testing.T) {
 // fence is closed, and when it opens every deadline has moved by the blind time
 // and a little more, so that heartbeats that wait are heard first.
 func TestNothingExpiresWhileTheGatewayIsBlind(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+		s.set(func() { s.away = true })
 		time.Sleep(9 * time.Second)
 		if _, err := g.heartbeat(l); err != nil {
 			t.Fatalf("the fence is open: %v", err)
@@ -65,9 +61,7 @@ func TestNothingExpiresWhileTheGatewayIsBlind(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		_, err := g.heartbeat(l)
 		assert.That(t, wantCode(t, err, locks.CodeUnavailable).RetryAfter != 0, "no Retry-After")
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+		s.set(func() { s.away = false })
 		time.Sleep(5 * time.Second) // the next guard write opens the fence
 		g.wantState(l, locks.Held, "")
 		assert.Value(g.heartbeat(l))(t)
@@ -82,8 +76,7 @@ func TestNothingExpiresWhileTheGatewayIsBlind(t *testing.T) {
 // The same, right after the start: ZooKeeper goes away before the clock loop has
 // looked for the first time.
 func TestNothingExpiresWhenTheGatewayGoesBlindInItsFirstMoment(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
 		g.w.disconnect()
 		time.Sleep(5 * time.Minute)
@@ -97,12 +90,9 @@ func TestNothingExpiresWhenTheGatewayGoesBlindInItsFirstMoment(t *testing.T) {
 // An acquire or a release meets a ZooKeeper that is away: answered within a
 // second, nothing hangs.
 func TestZooKeeperAwayIsAnsweredWithinASecond(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+		s.set(func() { s.away = true })
 		began := time.Now()
 		_, err := g.acquire(deploy())
 		wantCode(t, err, locks.CodeOutcomeUnknown)
@@ -116,9 +106,7 @@ func TestZooKeeperAwayIsAnsweredWithinASecond(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		_, err = g.acquire(deploy())
 		wantCode(t, err, locks.CodeUnavailable)
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+		s.set(func() { s.away = false })
 		time.Sleep(5 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonReleased)
 		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders of an acquire whose answer no client got")
@@ -129,8 +117,7 @@ func TestZooKeeperAwayIsAnsweredWithinASecond(t *testing.T) {
 // A machine so loaded that it wakes late once a minute. Rule: a late wake moves
 // deadlines by the blind time and at most 15 s, so dead clients still expire.
 func TestDeadClientsExpireOnAMachineThatIsOftenLate(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 3 * time.Minute})
 		began := time.Now()
 		for range 12 {
@@ -155,8 +142,7 @@ func TestDeadClientsExpireOnAMachineThatIsOftenLate(t *testing.T) {
 // The owner was stopped for longer than the TTL: its timers are due before the
 // heartbeats in its sockets are read. Rule: as above.
 func TestAStoppedOwnerHearsHeartbeatsBeforeItExpiresAnything(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		time.Sleep(8 * time.Second)
 		s.clock.(*jumpClock).jump(9 * time.Second) // the process stood still
@@ -170,8 +156,7 @@ func TestAStoppedOwnerHearsHeartbeatsBeforeItExpiresAnything(t *testing.T) {
 // into it. Rule: the delete names the version that was seen, and "not done"
 // makes the lease held again.
 func TestAnExpiryThatMeetsANewerVersionMakesTheLeaseHeldAgain(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
 		time.Sleep(29999 * time.Millisecond)
 		g.w.hold() // the news of the write comes late
@@ -196,17 +181,12 @@ func TestAnExpiryThatMeetsANewerVersionMakesTheLeaseHeldAgain(t *testing.T) {
 // gateway's own affair: a successor gives what the contender tells, so no more
 // than that is promised.
 func TestNoMoreIsPromisedThanASuccessorGives(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		held := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		waiting := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Async: true})
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+		s.set(func() { s.away = true })
 		time.Sleep(15 * time.Second)
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+		s.set(func() { s.away = false })
 		time.Sleep(4 * time.Second) // the next guard write opens the fence
 		for _, l := range []locks.Lease{held, waiting} {
 			v, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID})
@@ -218,8 +198,7 @@ func TestNoMoreIsPromisedThanASuccessorGives(t *testing.T) {
 // Where one blind interval follows the other, what is owed for each does not
 // add up: a dead client's lease ends soon after the last.
 func TestBlindIntervalsInARowDoNotKeepADeadClientsLease(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second})
 		for range 20 {
 			g.w.disconnect()

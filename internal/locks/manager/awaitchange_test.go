@@ -10,8 +10,7 @@ import (
 )
 
 func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second})
 		type told struct {
 			beat  locks.Heartbeat

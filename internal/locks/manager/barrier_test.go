@@ -65,9 +65,7 @@ func (c *crosser) over() bool {
 // A transaction that may have been sent before a question proves nothing about
 // it. Rule: whoever comes after the transaction was handed over waits for the next.
 func TestWhoComesAfterTheTransactionWasHandedOverWaitsForTheNext(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		toll := h.toll()
 		first := g.cross()
 		first.over()
@@ -88,9 +86,7 @@ func TestWhoComesAfterTheTransactionWasHandedOverWaitsForTheNext(t *testing.T) {
 
 // One for all who wait, however many there are, and none for nobody.
 func TestAThousandQuestionsAtOnceCostTwoTransactions(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		var handed atomic.Int32
 		h.hooks.Store(&hooks{barrier: func(context.Context) error { handed.Add(1); return nil }})
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -109,9 +105,7 @@ func TestAThousandQuestionsAtOnceCostTwoTransactions(t *testing.T) {
 
 // While the observer is behind, barriers wait for it; their number is bounded.
 func TestBarriersThatWaitForTheObserverAreBounded(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		var handed atomic.Int32
 		h.hooks.Store(&hooks{barrier: func(context.Context) error { handed.Add(1); return nil }})
 		g.w.hold()
@@ -131,9 +125,7 @@ func TestBarriersThatWaitForTheObserverAreBounded(t *testing.T) {
 
 // Who goes away takes nobody along; when all have gone, so does the barrier.
 func TestACallerWhoGoesAwayEndsNobodyElsesBarrier(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		toll := h.toll()
 		first := g.cross()
 		first.over()
@@ -154,9 +146,7 @@ func TestACallerWhoGoesAwayEndsNobodyElsesBarrier(t *testing.T) {
 // A barrier that is never answered ends, by its bound or with ZooKeeper's
 // silence, and leaves nothing behind (the scene's end would hang).
 func TestABarrierThatIsNeverAnsweredEnds(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		h.toll()
 		began := time.Now()
 		first := g.cross()
@@ -173,12 +163,8 @@ func TestABarrierThatIsNeverAnsweredEnds(t *testing.T) {
 
 // The session ends while some wait for its barrier and others for the next.
 func TestABarrierEndsWithItsSession(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
+		s.set(func() { s.away = true })
 		first := g.cross()
 		first.over()
 		second := g.cross()
@@ -192,9 +178,7 @@ func TestABarrierEndsWithItsSession(t *testing.T) {
 		<-second.done
 		wantCode(t, first.err, locks.CodeUnavailable)
 		wantCode(t, second.err, locks.CodeUnavailable)
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+		s.set(func() { s.away = false })
 		time.Sleep(time.Second)
 		if third := g.cross(); g.m.Trusted() {
 			<-third.done

@@ -172,8 +172,7 @@ func TestTicketsLeavePlacesForThoseThatWaitInPerson(t *testing.T) {
 }
 
 func TestALeaseWhoseClientWentAwayIsATicketUntilItEnds(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(onLock("busy"))
 		waiting := g.begin(locks.AcquireRequest{Lock: "busy", TTL: time.Hour, Wait: time.Hour, IdempotencyKey: "abcdefghijklmnop"})
 		synctest.Wait()
@@ -211,13 +210,9 @@ func TestTheTextsOfLeasesAreBoundedTogether(t *testing.T) {
 		one.wantUsed(quota.MetadataBytes, 71)
 		assert.Nil(t, update(small, "0123456789"), "there is room")
 		// A write that is not done counts no longer than it is under way.
-		s.mu.Lock()
-		s.refuse = func(*zk.Write) (int, error) { return 0, zk.ErrNoAuth }
-		s.mu.Unlock()
+		s.set(func() { s.refuse = func(*zk.Write) (int, error) { return 0, zk.ErrNoAuth } })
 		assert.That(t, update(small, strings.Repeat("m", 29)) != nil, "it was written")
-		s.mu.Lock()
-		s.refuse = nil
-		s.mu.Unlock()
+		s.set(func() { s.refuse = nil })
 		one.wantUsed(quota.MetadataBytes, 81)
 		one.crash()
 		time.Sleep(20 * time.Second)
@@ -354,8 +349,7 @@ func TestLocksThatNobodyUsesAreBoundedToo(t *testing.T) {
 // A client that takes and releases very many locks, each once, leaves a directory of each. They go faster the more there are.
 func TestManyIdleLocksAreSweptQuickly(t *testing.T) {
 	testkit.NotShort(t, "4,000 locks")
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		const count = 4000
 		for i := range count {
 			l := assert.Value(g.acquire(onLock(fmt.Sprint("once-", i))))(t)
@@ -383,8 +377,7 @@ func TestANotifyURLCountsAlsoAfterATakeover(t *testing.T) {
 
 // Where ZooKeeper answers no removal, sweeps do not pile more up behind those that acquires would have to wait for.
 func TestASweepWaitsForWhatItHasAskedFor(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		const count = 1000
 		for i := range count {
 			l := assert.Value(g.acquire(onLock(fmt.Sprint("once-", i))))(t)

@@ -28,8 +28,7 @@ func (g *gate) breakNamed(name string) error {
 }
 
 func TestABrokenLeaseEndsWithTheAdministratorsWords(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		next := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -51,8 +50,7 @@ func TestABrokenLeaseEndsWithTheAdministratorsWords(t *testing.T) {
 }
 
 func TestALeaseOfAnotherGatewayIsBroken(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, req := range []locks.AcquireRequest{
 			{Lock: "deploy", TTL: time.Hour},
 			{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}},
@@ -77,8 +75,7 @@ func TestALeaseOfAnotherGatewayIsBroken(t *testing.T) {
 }
 
 func TestALeaseThatHasEndedOtherwiseCannotBeBroken(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		one.mustRelease(l)
 		synctest.Wait()
@@ -97,8 +94,7 @@ func TestALeaseThatHasEndedOtherwiseCannotBeBroken(t *testing.T) {
 }
 
 func TestAForeignContenderIsBrokenByItsName(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		for _, name := range []string{"_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-", "x-144115188075855872-", "a b%2Fc?ü\"\\-", "-"} {
 			_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + name, Sequential: true, Data: []byte("1")})
@@ -118,8 +114,7 @@ func TestAForeignContenderIsBrokenByItsName(t *testing.T) {
 }
 
 func TestALeaseIsBrokenByTheNameOfItsContenderToo(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, g := range []*gate{one, two} {
 			l := one.mustHold(deploy())
 			synctest.Wait()
@@ -132,8 +127,7 @@ func TestALeaseIsBrokenByTheNameOfItsContenderToo(t *testing.T) {
 // Who writes its node between the look and the end is looked at again: the
 // version that is deleted is one that was seen.
 func TestAForeignContenderThatIsWrittenMeanwhileIsLookedAtAgain(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		foreign := s.foreignContender()
 		synctest.Wait()
@@ -156,8 +150,7 @@ func TestAForeignContenderThatIsWrittenMeanwhileIsLookedAtAgain(t *testing.T) {
 
 func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
 	for err, want := range map[error]string{zk.ErrNoAuth: "ACL", zk.ErrNotEmpty: "below its node"} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			g := s.gateway(t)
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 			g.mustRelease(g.mustHold(deploy()))
 			foreign := s.foreignContender()
 			other := s.otherLease(t, "deploy", 0, `{"v":1,"ttl_ms":5000}`)
@@ -173,9 +166,7 @@ func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
 				e := wantCode(t, g.breakNamed(path.Base(p)), locks.CodeUnavailable)
 				assert.That(t, strings.Contains(e.Detail, want) && e.RetryAfter == 0, "%+v", e)
 			}
-			s.mu.Lock()
-			s.refuse = nil
-			s.mu.Unlock()
+			s.set(func() { s.refuse = nil })
 			s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1})
 			synctest.Wait()
 			if e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1); len(e) != 0 {
@@ -189,8 +180,7 @@ func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
 func TestABreakWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
 		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				group := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}})
 				own := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 				foreign := s.foreignContender()
@@ -222,8 +212,7 @@ func TestABreakWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 
 // One of a lease's contenders is gone already: the others go.
 func TestWhatIsLeftOfALeaseIsBroken(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}})
 		synctest.Wait()
 		one.w.hold() // its gateway is slow
@@ -244,9 +233,7 @@ func TestWhatIsLeftOfALeaseIsBroken(t *testing.T) {
 
 // An expiry that is not done does not save a lease from being broken.
 func TestALeaseThatIsExpiringIsBrokenWhenItLives(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second})
 		h.hooks.Store(&hooks{result: func(w *zk.Write, res *zk.Result) {
 			if res.Err != nil {
@@ -283,8 +270,7 @@ func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
 	for name, end := range ends {
 		for _, over := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", over: ", over), func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					one, two := s.gateway(t), s.gateway(t)
+				withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 					for _, g := range []*gate{one, two} {
 						l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second, LockDelay: time.Hour})
 						synctest.Wait()
@@ -307,8 +293,7 @@ func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
 
 // Force is no end by an administrator: who still believes to hold the lock gets the delay.
 func TestForceIsFollowedByTheLockDelay(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, LockDelay: time.Minute})
 		g.mustRevoke("why", 5*time.Second)
 		time.Sleep(6 * time.Second)
@@ -321,8 +306,7 @@ func TestForceIsFollowedByTheLockDelay(t *testing.T) {
 
 // The replica showed the name that the lease had before its downgrade.
 func TestALeaseIsBrokenThatIsDowngradedAtThatMoment(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		own := one.leases()[l.Znode]
 		next := *own.contender

@@ -15,8 +15,7 @@ import (
 // A program that writes into a queue can give its contender the name of a lease that stands elsewhere. The contender is
 // shown as another program's, its fencing token is its own, and what is done to it is not done to the lease.
 func TestAContenderWithACopiedLeaseIDIsNotTheLease(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me", Metadata: "mine"})
 		const other = "/lockkeeper/locks/other"
 		prefix := strings.TrimRight(path.Base(l.Znode), "0123456789")

@@ -9,8 +9,7 @@ import (
 )
 
 func TestLeasesAreCountedByStateAndMode(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		counts := func(step string, want map[locks.LeaseKind]int) {
 			t.Helper()
 			for kind, n := range g.m.Info(t.Context()).Kinds {

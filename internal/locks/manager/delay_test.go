@@ -39,8 +39,7 @@ func (g *gate) lockState(lock string) locks.Lock {
 }
 
 func TestAnExpiredLeaseKeepsItsPlaceForItsLockDelay(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g, other := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		l := g.mustHold(delaying(""))
 		assert.That(t, l.LockDelay == testDelay && l.LockDelayOn == locks.DelayOnExpiry, "%+v", l)
 		next := g.patient()
@@ -100,8 +99,7 @@ func TestWhichEndsALockDelayFollows(t *testing.T) {
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(delaying(c.on))
 				next := g.patient()
 				c.end(g, l)
@@ -116,8 +114,7 @@ func TestWhichEndsALockDelayFollows(t *testing.T) {
 }
 
 func TestALeaseThatOnlyWaitedKeepsNoPlace(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		first := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		req := delaying(locks.DelayAlways)
 		req.Async = true
@@ -137,8 +134,7 @@ func TestALeaseThatOnlyWaitedKeepsNoPlace(t *testing.T) {
 }
 
 func TestAnUnclaimedGrantKeepsItsPlace(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		first := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		req := delaying(locks.DelayOnExpiry)
 		req.Async = true
@@ -155,8 +151,7 @@ func TestAnUnclaimedGrantKeepsItsPlace(t *testing.T) {
 // Attack 27: a lease with a lock delay expires, then its owner dies. The
 // successor must not revive it, and gives the delay again.
 func TestASuccessorNeverRevivesALeaseThatIsClosed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(delaying(""))
 		time.Sleep(11 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonExpired)
@@ -291,9 +286,7 @@ func TestNothingIsPromisedToALeaseWhoseRecordHasNotBeenRead(t *testing.T) {
 				if other {
 					g.crash()
 					g = h.gateway(t)
-					s.mu.Lock()
-					s.loseReply = nil
-					s.mu.Unlock()
+					s.set(func() { s.loseReply = nil })
 					time.Sleep(12 * time.Second)
 				} else {
 					g.w.release()
@@ -325,8 +318,7 @@ func TestAnEndWhoseWriteWasLostKeepsItsPlace(t *testing.T) {
 	for _, end := range []string{"expired", "released"} {
 		for _, way := range waysToLose {
 			t.Run(end+", "+way.name, func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					g := s.gateway(t)
+				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 					l := g.mustHold(delaying(locks.DelayAlways))
 					next := g.patient()
 					time.Sleep(9 * time.Second)
@@ -370,8 +362,7 @@ func TestAnEndWhoseWriteWasLostKeepsItsPlace(t *testing.T) {
 }
 
 func TestAPlaceThatAnotherProgramDeletesIsFree(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(delaying(""))
 		next := g.patient()
 		time.Sleep(11 * time.Second)
@@ -387,8 +378,7 @@ func TestAPlaceThatAnotherProgramDeletesIsFree(t *testing.T) {
 
 // A listing of a server that lags lacks the contender, and then it is back.
 func TestAPlaceThatAListingLackedIsStillFreedInTheEnd(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(delaying(""))
 		time.Sleep(11 * time.Second)
 		q := g.lockState("deploy")
@@ -410,8 +400,7 @@ func TestAPlaceThatAListingLackedIsStillFreedInTheEnd(t *testing.T) {
 }
 
 func TestALeaseOfSeveralLocksKeepsAllItsPlaces(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: 10 * time.Second, LockDelay: testDelay})
 		time.Sleep(11 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonExpired)
@@ -433,8 +422,7 @@ func TestALeaseOfSeveralLocksKeepsAllItsPlaces(t *testing.T) {
 
 // The session is lost while a place stays: it goes on staying, and goes in the end.
 func TestAPlaceStaysAcrossALostSession(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(delaying(""))
 		next := g.patient()
 		time.Sleep(11 * time.Second)
@@ -449,8 +437,7 @@ func TestAPlaceStaysAcrossALostSession(t *testing.T) {
 }
 
 func TestALockDelayIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, c := range []struct {
 			delay time.Duration
 			on    locks.DelayOn
@@ -467,9 +454,7 @@ func TestALockDelayIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 // no connection at that moment. A tree read tells names, not data, so the record
 // is read before the lease goes on.
 func TestAnEndThatOnlyTheRecordTellsOfIsNotTakenBack(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(delaying(""))
 		hit := false
 		s.mu.Lock()
@@ -506,8 +491,7 @@ func TestAnEndThatOnlyTheRecordTellsOfIsNotTakenBack(t *testing.T) {
 func TestAnAdministratorFreesAPlaceThatStays(t *testing.T) {
 	for _, byName := range []bool{false, true} {
 		t.Run(map[bool]string{false: "by the lease", true: "by the contender"}[byName], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(delaying(""))
 				next := g.patient()
 				time.Sleep(11 * time.Second)
@@ -531,8 +515,7 @@ func TestAnAdministratorFreesAPlaceThatStays(t *testing.T) {
 
 // A break ends the lease and keeps no place.
 func TestWhatAnAdministratorBreaksKeepsNoPlace(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(delaying(locks.DelayAlways))
 		next := g.patient()
 		before := time.Now()
@@ -544,8 +527,7 @@ func TestWhatAnAdministratorBreaksKeepsNoPlace(t *testing.T) {
 }
 
 func TestADestroyedLockKeepsNoPlace(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g, other := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		for _, by := range []*gate{g, other} {
 			l := g.mustHold(delaying(""))
 			time.Sleep(11 * time.Second)

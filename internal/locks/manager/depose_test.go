@@ -30,8 +30,7 @@ func (s *fakeStore) registered(id string) bool {
 // Attack 22. Rule: a registered gateway whose guard has not moved for 3 W is
 // succeeded, and its leases go on elsewhere.
 func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second})
 		old := one.session()
 		one.deafen(old, true)
@@ -66,8 +65,7 @@ func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 // The writer is told nothing. Rule: the fence closes for good when the gateway
 // sees its own succession.
 func TestAGatewayThatSeesItsSuccessionSaysNothingMore(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		old := one.session()
 		one.deafen(old, true)
@@ -87,8 +85,7 @@ func TestAGatewayThatSeesItsSuccessionSaysNothingMore(t *testing.T) {
 
 // Rule: the bare writes of an idle gateway move its guard.
 func TestAnIdleGatewayIsNotDeposed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		ids := []string{one.session().id, two.session().id}
 		time.Sleep(time.Hour)
 		for _, id := range ids {
@@ -103,8 +100,7 @@ func TestAnIdleGatewayIsNotDeposed(t *testing.T) {
 // the 3 W begin again, also where the looks go on showing what is old.
 func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 	for _, shown := range []bool{true, false} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			one := s.gateway(t)
+		withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 			s.gateway(t)
 			old := one.session()
 			one.deafen(old, true)
@@ -142,18 +138,13 @@ func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 // ZooKeeper was away, and everybody's guard stood still. Rule: only time counts in which
 // one's own fence was open.
 func TestNobodyIsDeposedForTheTimeInWhichZooKeeperWasAway(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		slow := one.session()
 		time.Sleep(5 * time.Second)
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+		s.set(func() { s.away = true })
 		time.Sleep(10 * fakeWindow)
 		one.deafen(slow, true) // it is longer in coming back than the other
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+		s.set(func() { s.away = false })
 		time.Sleep(2 * fakeWindow)
 		assert.Must(t, two.m.Trusted(), "the other one is not back")
 		assert.Must(t, s.registered(slow.id), "deposed for what was ZooKeeper's doing")
@@ -166,8 +157,7 @@ func TestNobodyIsDeposedForTheTimeInWhichZooKeeperWasAway(t *testing.T) {
 // This process stood still. The looks before and after find the same guard, if the
 // other gateway was as unlucky.
 func TestABlindIntervalOfOnesOwnBeginsTheWaitAnew(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		other := one.session()
 		one.deafen(other, true)
 		time.Sleep(fakeWindow)

@@ -45,8 +45,7 @@ func (s *fakeStore) deletions(dir string) (pieces [][]string) {
 // waiters} one by one. Rule: from the tail of the queue to its head, so that
 // whoever watches, here or on another gateway, grants nothing on the way.
 func TestNobodyIsGrantedWhileALockIsDestroyed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		var leases []locks.Lease
 		add := func(g *gate, req locks.AcquireRequest) {
 			req.TTL, req.Async = time.Hour, true
@@ -112,8 +111,7 @@ func (s *fakeStore) left(dir string) (numbers []string) {
 }
 
 func TestALockIsDestroyedInPiecesFromItsTail(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for range 1200 {
 			g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		}
@@ -133,8 +131,7 @@ func TestALockIsDestroyedInPiecesFromItsTail(t *testing.T) {
 
 func TestNewcomersAreDestroyedTooAndNotForEver(t *testing.T) {
 	for _, rounds := range []int{2, 100} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			g, other := s.gateway(t), s.gateway(t)
+		withGateways(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 			for range 3 {
 				g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 			}
@@ -165,8 +162,7 @@ func TestNewcomersAreDestroyedTooAndNotForEver(t *testing.T) {
 func TestAPieceWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
 		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				var leases []locks.Lease
 				for i := range 8 {
 					leases = append(leases, []*gate{one, two}[i%2].mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}))
@@ -197,8 +193,7 @@ func TestAPieceWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 }
 
 func TestWhoLeavesMeanwhileDoesNotStopADestruction(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		var paths []string
 		for i := range 12 {
 			l := []*gate{one, two}[i%2].mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -227,8 +222,7 @@ func TestWhoLeavesMeanwhileDoesNotStopADestruction(t *testing.T) {
 // Nothing nearer to the head is ended when something cannot be: nobody is let in
 // by a destruction that fails.
 func TestADestructionStopsAtWhatMayNotBeDeleted(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		for range 3 {
 			s.otherLease(t, "deploy", 0, `{"v":1,"ttl_ms":5000}`)
@@ -248,8 +242,7 @@ func TestADestructionStopsAtWhatMayNotBeDeleted(t *testing.T) {
 }
 
 func TestALockThatNobodyUsesIsDestroyed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for range 2 {
 			answer, err := g.destroy("why")
 			assert.That(t, err == nil && answer == (locks.DestroyAnswer{}), "%+v %v", answer, err)
@@ -269,8 +262,7 @@ func TestALockThatNobodyUsesIsDestroyed(t *testing.T) {
 
 // The caller goes away half way: what is ending ends all the same.
 func TestADestructionThatIsGivenUpLeavesNothingEnding(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		var leases []locks.Lease
 		for range 4 {
 			leases = append(leases, g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}))

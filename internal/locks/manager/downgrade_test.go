@@ -22,8 +22,7 @@ func (g *gate) downgrade(l locks.Lease) (locks.Lease, error) {
 func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	for _, group := range [][]locks.Want{{{Lock: "a"}}, {{Lock: "a"}, {Lock: "b"}, {Lock: "c", Mode: locks.Shared}}} {
 		t.Run(fmt.Sprint(len(group)), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				l := one.mustHold(locks.AcquireRequest{TTL: time.Minute, Group: group, Owner: "me", Metadata: "m"})
 				read := locks.AcquireRequest{Lock: "a", Mode: locks.Shared, TTL: time.Minute, Wait: locks.WaitForever}
 				write := locks.AcquireRequest{Lock: "a", TTL: time.Minute, Wait: locks.WaitForever}
@@ -79,8 +78,7 @@ func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 }
 
 func TestADowngradeOutlivesItsGateway(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		writer := two.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: locks.WaitForever})
 		writer.passed()
@@ -104,21 +102,16 @@ func TestADowngradeWhoseAnswerIsLost(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		for _, let := range []bool{false, true} {
 			t.Run(fmt.Sprint("persisted ", persisted, " released ", let), func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					g := s.gateway(t)
+				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 					l := g.mustHold(both(0))
-					s.mu.Lock()
-					s.vague, s.drop = writeTo("/read-v1"), !persisted
-					s.mu.Unlock()
+					s.set(func() { s.vague, s.drop = writeTo("/read-v1"), !persisted })
 					done := make(chan error, 1)
 					go func() {
 						_, err := g.downgrade(l)
 						done <- err
 					}()
 					time.Sleep(20 * time.Millisecond)
-					s.mu.Lock()
-					s.vague = nil
-					s.mu.Unlock()
+					s.set(func() { s.vague = nil })
 					if let {
 						for i := 0; ; i++ {
 							err := g.release(l)
@@ -150,8 +143,7 @@ func TestADowngradeWhoseAnswerIsLost(t *testing.T) {
 
 // What another gateway wrote into the contender meanwhile is not lost with it.
 func TestADowngradeKeepsWhatWasWrittenMeanwhile(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
 		g.w.hold()
 		r, _ := record.Parse(s.node(l.Znode).data)
@@ -172,8 +164,7 @@ func TestADowngradeKeepsWhatWasWrittenMeanwhile(t *testing.T) {
 }
 
 func TestWhatCannotBeDowngraded(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(deploy())
 		waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true})
 		time.Sleep(20 * time.Millisecond)
@@ -191,8 +182,7 @@ func TestWhatCannotBeDowngraded(t *testing.T) {
 // The name to delete is not certain while a downgrade is under way.
 func TestALeaseThatIsReleasedWhileItIsDowngradedLeavesNothing(t *testing.T) {
 	for _, held := range []bool{false, true} { // the stream stands still meanwhile
-		scene(t, func(t *testing.T, s *fakeStore) {
-			g := s.gateway(t)
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 			l := g.mustHold(both(0))
 			if held {
 				g.w.hold()
@@ -228,8 +218,7 @@ func TestALeaseThatLosesAContenderWhileItIsDowngradedEndsWhole(t *testing.T) {
 	}
 	for _, lock := range []string{"a", "b"} {
 		t.Run("its replacement, in a gap of the stream, "+lock, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(both(0))
 				go func() { _, _ = g.downgrade(l) }()
 				synctest.Wait()
@@ -244,8 +233,7 @@ func TestALeaseThatLosesAContenderWhileItIsDowngradedEndsWhole(t *testing.T) {
 	}
 	for _, let := range []bool{false, true} {
 		t.Run(fmt.Sprint("before its session ends, released ", let), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(both(0))
 				s.mu.Lock()
 				s.loseReply = writeTo("/read-v1")

@@ -37,8 +37,7 @@ func (g *gate) wantDry(req locks.AcquireRequest, state locks.State, queue int, h
 }
 
 func TestADryRunTellsWhatAnAcquireWouldFind(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, g, two *gate) {
 		g.wantDry(deploy(), locks.Held, 0)
 		names := s.names("/lockkeeper/locks")
 		assert.That(t, len(names) == 0, "locks: %v", names)
@@ -61,8 +60,7 @@ func TestADryRunTellsWhatAnAcquireWouldFind(t *testing.T) {
 }
 
 func TestADryRunOfASemaphoreCountsItsPermits(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.wantDry(dryRun(permits(3, 3)), locks.Held, 0)
 		left := s.names("/lockkeeper/settings")
 		assert.That(t, len(left) == 0, "settings: %v", left)
@@ -77,8 +75,7 @@ func dryRun(r locks.AcquireRequest) locks.AcquireRequest { r.Async = false; retu
 
 // What an acquire would be refused for, a dry run is.
 func TestADryRunIsRefusedWhatAnAcquireIsRefused(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustConfigure(3)
 		for field, req := range map[string]locks.AcquireRequest{
 			"lock":          {Lock: "a/b"},
@@ -100,9 +97,7 @@ func TestADryRunIsRefusedWhatAnAcquireIsRefused(t *testing.T) {
 		}
 		_, err := g.dry(permits(1, 4))
 		assert.Equal(t, wantCode(t, err, locks.CodeSettingsDiffer).Limit, 3)
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+		s.set(func() { s.away = true })
 		time.Sleep(fakeWindow + time.Second)
 		_, err = g.dry(deploy())
 		wantCode(t, err, locks.CodeUnavailable)
@@ -111,8 +106,7 @@ func TestADryRunIsRefusedWhatAnAcquireIsRefused(t *testing.T) {
 
 // A dry run says nothing of a key's own lease: it is another request.
 func TestADryRunDoesNotReplay(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, IdempotencyKey: "abcdefghijklmnop"}
 		a := g.mustHold(req)
 		g.wantDry(req, locks.Waiting, 0, a.ID)

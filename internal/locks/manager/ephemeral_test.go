@@ -20,8 +20,7 @@ func ephemeral() locks.AcquireRequest {
 }
 
 func TestAnEphemeralLeaseGoesWithItsGatewaysSession(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(ephemeral())
 		assert.That(t, l.Ephemeral && !l.FailoverSafe && l.Warning != "" && l.ExpiresIn != 0 && strings.Contains(l.Znode, ".e-lock-"),
 			"%+v", l)
@@ -52,8 +51,7 @@ func TestAnEphemeralLeaseGoesWithItsGatewaysSession(t *testing.T) {
 }
 
 func TestAnEphemeralLeaseEndsAtHandover(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(ephemeral())
 		durable := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		ends := map[string]int64{}
@@ -86,8 +84,7 @@ func TestAnEphemeralLeaseEndsAtHandover(t *testing.T) {
 func TestAPlaceInLineThatWentWithTheSessionIsNotAnEndedLease(t *testing.T) {
 	for _, keyed := range []bool{false, true} {
 		t.Run(fmt.Sprint("key=", keyed), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 				req := ephemeral()
 				req.Wait = time.Hour
@@ -116,8 +113,7 @@ func (p *pending) wait() error { <-p.done; return p.err }
 // Rule: a successor never runs an ephemeral lease, and deletes one that is still
 // there at takeover + promise window + TTL, not before.
 func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		holder := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		req := ephemeral()
 		req.Async = true
@@ -160,16 +156,13 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 // ZooKeeper has ended a session that looks alive from here. Rule: a node that goes
 // after the registration went with it.
 func TestAnEphemeralLeaseWhoseGatewayIsNoLongerRegisteredWasNotRemoved(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(ephemeral())
 		session := g.session()
 		if s.zxidNow()%2 == 0 { // see closeSession: the registration goes first
 			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/else"})
 		}
-		s.mu.Lock()
-		s.closeSession(session.id)
-		s.mu.Unlock()
+		s.set(func() { s.closeSession(session.id) })
 		synctest.Wait()
 		g.wantState(l, locks.Ended, locks.ReasonGatewayLeft)
 	})
@@ -184,8 +177,7 @@ func (s *fakeStore) zxidNow() int64 {
 // A deletion by somebody else is not taken for the session's end, and frees the
 // session's count.
 func TestAnEphemeralLeaseThatSomebodyDeletesIsRemovedAndNoLongerCounts(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(ephemeral())
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
 		synctest.Wait()
@@ -198,8 +190,7 @@ func TestAnEphemeralLeaseThatSomebodyDeletesIsRemovedAndNoLongerCounts(t *testin
 }
 
 func TestWhatAnEphemeralLeaseCannotHaveIsRefusedByName(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, change := range []func(*locks.AcquireRequest){
 			func(r *locks.AcquireRequest) { r.LockDelay = time.Second },
 			func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = time.Second, locks.DelayAlways },
@@ -226,8 +217,7 @@ func TestATTLThatDoesNotRideOverACrashIsWarnedOf(t *testing.T) {
 
 // All contenders of a group are ephemeral, and they end as one.
 func TestAnEphemeralGroupEndsWhole(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b", Mode: locks.Shared}, {Lock: "c", Mode: locks.Semaphore, Limit: 2}}, Ephemeral: true, TTL: time.Minute})
 		for _, k := range l.Locks {
 			assert.That(t, s.node(k.Znode).owner != "", "%s is not ephemeral", k.Znode)
@@ -241,8 +231,7 @@ func TestAnEphemeralGroupEndsWhole(t *testing.T) {
 
 // A downgrade's replacement goes with the session, too.
 func TestADowngradedEphemeralLeaseStaysEphemeral(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(ephemeral())
 		d, err := g.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token)
 		assert.Must(t, err == nil && s.node(d.Znode).owner != "" && d.Znode != l.Znode && d.Ephemeral, "%+v %v", d, err)

@@ -62,8 +62,7 @@ func TestEachEndIsToldWithItsReason(t *testing.T) {
 			"lease.cancelled cancelled", "lease.queued", "lease.released released", "lease.granted", "lease.unclaimed unclaimed"}},
 	} {
 		t.Run(test.want[len(test.want)-1], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				test.end(g)
 				wantWords(t, g.tells(leaseTypes...), test.want...)
 			})
@@ -72,8 +71,7 @@ func TestEachEndIsToldWithItsReason(t *testing.T) {
 }
 
 func TestAnEventSaysWhoseLeaseItIs(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
 		g.mustRelease(l)
 		synctest.Wait()
@@ -93,8 +91,7 @@ func TestAnEventSaysWhoseLeaseItIs(t *testing.T) {
 }
 
 func TestAnotherGatewayAndAnotherProgramAreToldOf(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
 		foreign := s.foreignContender()
 		one.mustRelease(l)
@@ -115,8 +112,7 @@ func TestAnotherGatewayAndAnotherProgramAreToldOf(t *testing.T) {
 }
 
 func TestTheFirstTreeReadIsNotToldAndALaterOnesDifferencesAre(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		old := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, old *gate) {
 		l := old.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		foreign := s.foreignContender()
 		g := s.gateway(t)
@@ -141,8 +137,7 @@ func TestTheFirstTreeReadIsNotToldAndALaterOnesDifferencesAre(t *testing.T) {
 }
 
 func TestATakeoverTellsNothingTwice(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		held := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		waiter := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true, IdempotencyKey: "abcdefghijklmnop"})
 		one.crash()
@@ -156,8 +151,7 @@ func TestATakeoverTellsNothingTwice(t *testing.T) {
 }
 
 func TestASessionThatEndsTellsNothingTwice(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		first := g.m.Info(t.Context()).GatewayID
 		s.mu.Lock()
@@ -175,17 +169,12 @@ func TestASessionThatEndsTellsNothingTwice(t *testing.T) {
 }
 
 func TestALostConnectionIsToldWithinATickAndADrainIsNoExpiry(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		s.set(func() { s.away = true })
 		time.Sleep(clockTick + time.Millisecond)
 		connection := []events.Type{events.ZooKeeperConnected, events.ZooKeeperSuspended, events.ZooKeeperExpired}
 		wantWords(t, g.tells(connection...), "zookeeper.connected", "zookeeper.suspended")
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+		s.set(func() { s.away = false })
 		time.Sleep(clockTick + time.Millisecond)
 		assert.NoError(t, g.m.Drain(t.Context()))
 		time.Sleep(time.Minute)
@@ -196,8 +185,7 @@ func TestALostConnectionIsToldWithinATickAndADrainIsNoExpiry(t *testing.T) {
 // The create is done, the contender is deleted by another program before the
 // observer comes to it, and the lease has ended when its created event arrives.
 func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		before := len(g.tells(leaseTypes...))
 		var id recipe.LeaseID
@@ -219,16 +207,13 @@ func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
 // An adopted lease that was released before it was read, and a listing that
 // lacks it: its end is told before the grant that it makes possible.
 func TestALeaseThatAListingLacksWhileItEndsIsToldBeforeTheNextGrant(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		next := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: locks.WaitForever})
 		time.Sleep(10 * time.Millisecond)
 		g.w.disconnect()
 		synctest.Wait()
-		s.mu.Lock()
-		s.loseReply = writeTo(l.Znode)
-		s.mu.Unlock()
+		s.set(func() { s.loseReply = writeTo(l.Znode) })
 		go func() { _ = g.release(l) }()
 		time.Sleep(10 * time.Millisecond)
 		g.w.reconnect()
@@ -239,8 +224,7 @@ func TestALeaseThatAListingLacksWhileItEndsIsToldBeforeTheNextGrant(t *testing.T
 }
 
 func TestHoldersShowSinceWhenTheyHold(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		foreign := s.foreignContender()
 		time.Sleep(time.Minute)
@@ -277,8 +261,7 @@ func TestHoldersShowSinceWhenTheyHold(t *testing.T) {
 }
 
 func TestTheOldestWaiterIsTheOneThatCameFirst(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		var waiters []*pending
 		for range 3 {
@@ -339,8 +322,7 @@ func TestAnAdoptedLeaseThatWasNeverReadEndsWhenAListingLacksIt(t *testing.T) {
 // A waiter's turn comes while its gateway has no session, and another gateway
 // is quicker to take it over: the former one tells the grant nevertheless.
 func TestAWaiterWhoseTurnComesBetweenTwoSessionsIsToldAsGranted(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		holder := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		waiter := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true, IdempotencyKey: "abcdefghijklmnop"})
 		one.session().expire()
@@ -355,8 +337,7 @@ func TestAWaiterWhoseTurnComesBetweenTwoSessionsIsToldAsGranted(t *testing.T) {
 }
 
 func TestAForeignContenderThatFindsTheLockFreeIsGrantedAtOnce(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		synctest.Wait()
 		before := len(g.tells(leaseTypes...))
@@ -370,8 +351,7 @@ func TestAForeignContenderThatFindsTheLockFreeIsGrantedAtOnce(t *testing.T) {
 // All are gone when the observer is back. Nobody has held but the first, in
 // whatever order the listing's differences come.
 func TestWhoIsGoneWithTheOneBeforeIsNotToldToHold(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		gone := []string{g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour}).Znode}
 		for i := range 8 {
 			_, paths := g.s.foreign(zk.Op{Kind: zk.OpCreate, Path: fmt.Sprintf("/lockkeeper/locks/deploy/%d-lock-", i), Sequential: true})
@@ -390,8 +370,7 @@ func TestWhoIsGoneWithTheOneBeforeIsNotToldToHold(t *testing.T) {
 // The watch is set before the tree is read, so an event may tell of a contender
 // when the one before it has not been read yet.
 func TestWhoIsSeenWhileTheTreeIsReadIsNotToldToHoldBeforeItIs(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		contender := func() string {
 			_, paths := g.s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/x-lock-", Sequential: true})

@@ -120,6 +120,18 @@ func notingScene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
 	})
 }
 
+// withOutbox is a notingScene with one gateway.
+func withOutbox(t *testing.T, f func(t *testing.T, s *fakeStore, g *gate)) {
+	t.Helper()
+	notingScene(t, func(t *testing.T, s *fakeStore) { f(t, s, s.notingGateway(t)) })
+}
+
+// withOutboxes is a notingScene with two gateways.
+func withOutboxes(t *testing.T, f func(t *testing.T, s *fakeStore, one, two *gate)) {
+	t.Helper()
+	notingScene(t, func(t *testing.T, s *fakeStore) { f(t, s, s.notingGateway(t), s.notingGateway(t)) })
+}
+
 // started waits until the outbox knows.
 func (s *fakeStore) notingGateway(t *testing.T) *gate {
 	g := s.gateway(t)

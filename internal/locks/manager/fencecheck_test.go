@@ -30,8 +30,7 @@ func (g *gate) wantFence(token int64, reason string, highest int64) {
 }
 
 func TestAFencingTokenIsCurrentWhileItsLeaseIsHeld(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		both := func(token int64, reason string, highest int64) {
 			t.Helper()
 			one.wantFence(token, reason, highest)
@@ -59,8 +58,7 @@ func TestAFencingTokenIsCurrentWhileItsLeaseIsHeld(t *testing.T) {
 // Attack 18. Rule: "current" is said after a transaction that was sent after the
 // question, in a replica that has come to it.
 func TestALaggingGatewayDoesNotCallATokenCurrentWhoseSuccessorWrites(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		assert.Must(t, two.current(a.FencingToken), "not current")
 		two.w.hold()
@@ -78,8 +76,7 @@ func TestALaggingGatewayDoesNotCallATokenCurrentWhoseSuccessorWrites(t *testing.
 // gateway that has not seen it. Rule: a token above what the replica has come to
 // needs the barrier.
 func TestATokenThatIsNewToAGatewayIsNotRefusedFromMemory(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		two.mustRelease(a)
 		synctest.Wait()
@@ -106,8 +103,7 @@ func TestATokenThatIsNewToAGatewayIsNotRefusedFromMemory(t *testing.T) {
 // The same for one who waited when the gateway last looked, and holds by now: by
 // the word of another gateway, or of the one that has deposed this one.
 func TestAHolderWhoWaitedAMomentAgoIsNotRefusedFromMemory(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		b := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		token := s.node(b.Znode).stat.Czxid
@@ -125,15 +121,11 @@ func TestAHolderWhoWaitedAMomentAgoIsNotRefusedFromMemory(t *testing.T) {
 // Attack 36. Rule: as above. The owner has been deposed, has not noticed, and
 // within its promise window may otherwise speak.
 func TestAnOwnerThatIsDeposedDoesNotCallATokenCurrent(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		a := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		assert.Must(t, g.current(a.FencingToken), "not current")
 		g.w.hold()
-		g.m.mu.Lock()
-		session := g.m.port.Session().(*fakeSession)
-		g.m.mu.Unlock()
-		session.depose()
+		g.session().depose()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: a.Znode, Version: -1}) // its successor ends the lease
 		assert.Must(t, g.m.Trusted(), "the fence is closed: the scene shows nothing")
 		assert.Must(t, !g.current(a.FencingToken), "a token is called current whose lease has ended")
@@ -144,8 +136,7 @@ func TestAnOwnerThatIsDeposedDoesNotCallATokenCurrent(t *testing.T) {
 
 // Attack 36, its other half: the owner's session is fine, its replica is behind.
 func TestAnOwnerThatIsBehindDoesNotCallATokenCurrent(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		a := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.w.hold()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: a.Znode, Version: -1})
@@ -160,15 +151,11 @@ func TestAnOwnerThatIsBehindDoesNotCallATokenCurrent(t *testing.T) {
 // Rule: an answer stands on the session of its barrier. It came in time; when it
 // is written the gateway may speak no more, or is another one.
 func TestACurrentTokenIsPassedOnOnlyWhileTheAnswerIsVouchedFor(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		a := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		answer, err := g.fence(a.FencingToken)
 		assert.Must(t, err == nil && answer.Current && g.m.StillValid(answer.Term), "%+v %v", answer, err)
-		g.m.mu.Lock()
-		session := g.m.port.Session().(*fakeSession)
-		g.m.mu.Unlock()
-		session.expire()
+		g.session().expire()
 		time.Sleep(time.Second)
 		assert.Must(t, g.m.Trusted(), "no new session")
 		assert.That(t, !g.m.StillValid(answer.Term), "an answer of the former session is vouched for")
@@ -181,8 +168,7 @@ func TestACurrentTokenIsPassedOnOnlyWhileTheAnswerIsVouchedFor(t *testing.T) {
 func TestALeaseThatIsEndingIsNotCalledCurrent(t *testing.T) {
 	for _, done := range []bool{true, false} {
 		t.Run(map[bool]string{true: "and ends", false: "and does not"}[done], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				a := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 				release := make(chan struct{})
 				s.mu.Lock()
@@ -220,8 +206,7 @@ func TestALeaseThatIsEndingIsNotCalledCurrent(t *testing.T) {
 
 // A holder that another program put there has a token, too: its czxid, which is read.
 func TestAnotherProgramsHolderHasACurrentToken(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		path := s.foreignContender()
 		synctest.Wait()
@@ -234,13 +219,10 @@ func TestAnotherProgramsHolderHasACurrentToken(t *testing.T) {
 
 // A holder whose contender may not be read has a token that nobody can tell.
 func TestATokenThatCannotBeReadIsNotGuessed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		synctest.Wait()
-		s.mu.Lock()
-		s.hidden = func(path string) bool { return path == foreignName+"0000000001" }
-		s.mu.Unlock()
+		s.set(func() { s.hidden = func(path string) bool { return path == foreignName+"0000000001" } })
 		path := s.foreignContender()
 		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: time.Minute}) // makes the gateway list the directory
 		time.Sleep(time.Second)
@@ -252,8 +234,7 @@ func TestATokenThatCannotBeReadIsNotGuessed(t *testing.T) {
 }
 
 func TestAFenceCheckRefusesWhatIsNoToken(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, req := range []locks.FenceRequest{{Lock: "deploy"}, {Lock: "deploy", Token: -1}, {Lock: "a/b", Token: 1}, {Lock: "deploy", NS: "elsewhere", Token: 1}} {
 			_, err := g.m.Fence(t.Context(), req)
 			var e *locks.Error
@@ -267,8 +248,7 @@ func TestAFenceCheckRefusesWhatIsNoToken(t *testing.T) {
 // whose contender was written to since it was read is not taken for gone because
 // a later one is known.
 func TestEachOfThoseWhoShareALockHasACurrentToken(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		_, first := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/read-", Sequential: true})
 		_, second := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/read-", Sequential: true})
@@ -287,8 +267,7 @@ func TestEachOfThoseWhoShareALockHasACurrentToken(t *testing.T) {
 // A lease of several locks has one token in all of them, and it is current in none
 // before it is granted in each.
 func TestAGroupsTokenIsCurrentWhenItHoldsAllItsLocks(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		other := one.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
 		group := one.mustAcquire(locks.AcquireRequest{Group: []locks.Want{{Lock: "deploy"}, {Lock: "other"}}, TTL: time.Hour, Async: true})
 		token := s.node(group.Locks[0].Znode).stat.Czxid
@@ -307,8 +286,7 @@ func TestAGroupsTokenIsCurrentWhenItHoldsAllItsLocks(t *testing.T) {
 // The writer was told of a holder's end before the replica shows it. Rule: who
 // stands behind is neither a holder nor one who waits until it does.
 func TestWhoStandsBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		b := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		token := s.node(b.Znode).stat.Czxid
@@ -327,8 +305,7 @@ func TestWhoStandsBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) {
 // Nobody is told of a record that was written while the observer was away, and a
 // tree read lists names.
 func TestATokenIsNotCurrentWhoseLeaseEndedInAGap(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, LockDelay: time.Minute, LockDelayOn: locks.DelayAlways})
 		assert.Must(t, two.current(a.FencingToken), "not current")
 		two.w.disconnect()
@@ -343,8 +320,7 @@ func TestATokenIsNotCurrentWhoseLeaseEndedInAGap(t *testing.T) {
 
 // Of a lease of several locks the end is in the first one's contender alone.
 func TestATokenOfSeveralLocksIsCurrentInNoneOfThemOnceItHasEnded(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		req := both(0)
 		req.LockDelay, req.LockDelayOn = time.Minute, locks.DelayAlways
 		l := one.mustHold(req)

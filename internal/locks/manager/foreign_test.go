@@ -39,8 +39,7 @@ func TestWhatIsKnownOfAnotherProgramsContender(t *testing.T) {
 		{curator + "lock-", "\xff\xfe", "curator", "mutex", ""},
 	} {
 		t.Run(test.prefix+" "+test.data, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(deploy()))
 				s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: true, Path: "/lockkeeper/locks/deploy/" + test.prefix, Data: []byte(test.data)})
 				synctest.Wait()

@@ -80,8 +80,7 @@ func TestWhoIsGrantedTheLockWhileAnotherGatewayEndsHimIsNotedAsAHolder(t *testin
 
 func TestWhoStandsBehindSomebodyWhoMayNotBeLookedAtCanBeEnded(t *testing.T) {
 	for _, name := range []string{"a break", "a reap"} {
-		notingScene(t, func(t *testing.T, s *fakeStore) {
-			g, by := s.notingGateway(t), s.notingGateway(t)
+		withOutboxes(t, func(t *testing.T, s *fakeStore, g, by *gate) {
 			g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 			waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour, Owner: "me", NotifyURL: someURL})
 			refused := 0

@@ -41,8 +41,7 @@ func (s *fakeStore) waiting(names ...string) (n int) {
 }
 
 func TestAGroupIsGrantedWhenItIsFirstInAllItsQueues(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		a, b := g.mustHold(alone_("a")), g.mustHold(alone_("b"))
 		p := g.begin(both(locks.WaitForever))
 		assert.Must(t, !p.passed(), "granted while both are held")
@@ -78,8 +77,7 @@ func TestAGroupIsGrantedWhenItIsFirstInAllItsQueues(t *testing.T) {
 }
 
 func TestAGroupThatIsTriedTakesAllOrNothing(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		b := g.mustHold(alone_("b"))
 		_, err := g.acquire(both(0))
 		e := wantCode(t, err, locks.CodeHeldByOther)
@@ -113,8 +111,7 @@ func TestTheSameLockTwiceIsRefusedByName(t *testing.T) {
 func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 	for _, lock := range []string{"a", "b"} {
 		t.Run(lock, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(both(0))
 				waits := []*pending{g.begin(locks.AcquireRequest{Lock: "a", Wait: locks.WaitForever}), g.begin(locks.AcquireRequest{Lock: "b", Wait: locks.WaitForever})}
 				time.Sleep(20 * time.Millisecond)
@@ -134,8 +131,7 @@ func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 
 // The same while nobody looks: the gateway that ran the lease is dead.
 func TestASuccessorEndsWholeWhatHasLostAContender(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(both(0))
 		w := two.begin(locks.AcquireRequest{Lock: "b", Wait: locks.WaitForever})
 		time.Sleep(20 * time.Millisecond)
@@ -148,8 +144,7 @@ func TestASuccessorEndsWholeWhatHasLostAContender(t *testing.T) {
 }
 
 func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{TTL: time.Minute, Owner: "me", Group: []locks.Want{{Lock: "a"}, {Lock: "b", Mode: locks.Shared}, {Lock: "c"}}})
 		ticket := one.mustAcquire(locks.AcquireRequest{TTL: time.Minute, Async: true, Group: []locks.Want{{Lock: "c"}, {Lock: "d"}}})
 		one.crash()
@@ -161,10 +156,7 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 			assert.That(t, v.FencingToken == l.FencingToken && v.Owner == "me" && fmt.Sprint(v.Locks) == fmt.Sprint(l.Locks),
 				"%+v\nwas %+v", v, l)
 			checkAll(t, s, two)
-			two.m.mu.Lock()
-			session := two.m.port.Session().(*fakeSession)
-			two.m.mu.Unlock()
-			session.expire()
+			two.session().expire()
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 		}
@@ -183,20 +175,15 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 func TestAGroupWhoseCreateIsLostIsThereOnceOrNotAtAll(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(fmt.Sprint("persisted ", persisted), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(both(0)))
 				req := both(0)
 				req.IdempotencyKey = "abcdefghijklmnop"
-				s.mu.Lock()
-				s.vague, s.drop = writeTo("/locks/a/"), !persisted
-				s.mu.Unlock()
+				s.set(func() { s.vague, s.drop = writeTo("/locks/a/"), !persisted })
 				p := g.begin(req)
 				p.passed()
 				time.Sleep(2 * time.Second)
-				s.mu.Lock()
-				s.vague = nil
-				s.mu.Unlock()
+				s.set(func() { s.vague = nil })
 				assert.Must(t, p.passed(), "not answered")
 				time.Sleep(5 * time.Second)
 				l, err := g.acquire(req)
@@ -219,8 +206,7 @@ func TestAGroupWhoseCreateIsLostIsThereOnceOrNotAtAll(t *testing.T) {
 
 // Directories come and go under a group's create.
 func TestAGroupFindsItsDirectoriesSweptOrMade(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(both(0)))
 		g.w.hold()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/a", Version: -1})
@@ -235,8 +221,7 @@ func TestAGroupFindsItsDirectoriesSweptOrMade(t *testing.T) {
 }
 
 func TestReadersHoldTogetherAndWritersAlone(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		read := locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second, Mode: locks.Shared}
 		first, second := one.mustHold(read), two.mustHold(read)
 		assert.That(t, first.Mode == locks.Shared && first.FencingToken < second.FencingToken, "%+v, %+v", first, second)
@@ -319,8 +304,7 @@ func TestGroupsNeverDeadlock(t *testing.T) {
 // The largest that there can be: the most locks, with the longest names and
 // metadata that takes six bytes a character in the record, and a downgrade of all.
 func TestTheLargestGroupFitsATransaction(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		req := locks.AcquireRequest{TTL: time.Minute, Metadata: strings.Repeat("<", locks.MaxMetadata), Owner: strings.Repeat("<", locks.MaxOwner)}
 		for i := range locks.MaxGroup {
 			req.Group = append(req.Group, locks.Want{Lock: strings.Repeat("x", 198) + fmt.Sprintf("%02d", i)})
@@ -380,8 +364,7 @@ func TestASemaphoreAfterALockOfSeveralNamesHasItsOwnLimit(t *testing.T) {
 // To a gateway that ends what stands before another one's group, the group holds when the replica shows the end in all of its
 // queues, and not sooner: what the writer was told may be taken together with what is not shown yet.
 func TestAnotherGatewaysGroupHoldsOnlyWhenAllEndsBeforeItAreShown(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first, second := one.mustHold(locks.AcquireRequest{Lock: "a", TTL: time.Hour}), one.mustHold(locks.AcquireRequest{Lock: "c", TTL: time.Hour})
 		group := two.begin(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "c"}}, TTL: time.Hour, Wait: locks.WaitForever})
 		time.Sleep(100 * time.Millisecond)

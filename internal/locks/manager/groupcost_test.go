@@ -55,8 +55,7 @@ func TestTheCostOfAdoptingGroupsGrowsWithTheirContendersAlone(t *testing.T) {
 	testkit.NotShort(t, "80 groups")
 	for _, groups := range []int{20, 80} {
 		t.Run(fmt.Sprint(groups), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 				var leases []locks.Lease
 				for range groups {
 					leases = append(leases, one.mustHold(sharedGroup()))
@@ -78,8 +77,7 @@ func TestTheCostOfAdoptingGroupsGrowsWithTheirContendersAlone(t *testing.T) {
 
 func TestGroupsThatWaitAreAskedOnceForAnEvent(t *testing.T) {
 	const groups = 30
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		holder := one.mustHold(alone_("last"))
 		for range groups {
 			one.mustAcquire(sharedGroup(locks.Want{Lock: "last"}))
@@ -105,8 +103,7 @@ func TestGroupsThatWaitAreAskedOnceForAnEvent(t *testing.T) {
 
 func TestAViewAsksOnceForEachLeaseOfSeveralLocks(t *testing.T) {
 	const groups = 30
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for range groups {
 			g.mustHold(sharedGroup())
 		}

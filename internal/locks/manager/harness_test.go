@@ -46,6 +46,18 @@ func scene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
 	})
 }
 
+// withGateway is a scene with one gateway.
+func withGateway(t *testing.T, f func(t *testing.T, s *fakeStore, g *gate)) {
+	t.Helper()
+	scene(t, func(t *testing.T, s *fakeStore) { f(t, s, s.gateway(t)) })
+}
+
+// withGateways is a scene with two gateways.
+func withGateways(t *testing.T, f func(t *testing.T, s *fakeStore, one, two *gate)) {
+	t.Helper()
+	scene(t, func(t *testing.T, s *fakeStore) { f(t, s, s.gateway(t), s.gateway(t)) })
+}
+
 // gateway starts a manager and waits until it is usable.
 func (s *fakeStore) gateway(t *testing.T) *gate {
 	t.Helper()

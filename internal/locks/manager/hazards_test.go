@@ -27,8 +27,7 @@ func hazardKey(code string, programs []string) string {
 
 // A hazard is told when it appears and when it is over, each once, whatever else happens in the queue.
 func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		hazards := func(step string, want ...string) {
 			t.Helper()
 			time.Sleep(100 * time.Millisecond)
@@ -110,8 +109,7 @@ func TestAHazardThatWasThereBeforeIsCountedAndNotTold(t *testing.T) {
 
 // A contender in the place of a lock: the lock root is itself a lock.
 func TestAContenderInALockRootIsAHazard(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, prefix := range interop.Prefixes() {
 			_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/" + prefix})
 			synctest.Wait()
@@ -127,8 +125,7 @@ func TestAContenderInALockRootIsAHazard(t *testing.T) {
 
 // A list of locks with hazards has unused locks too.
 func TestLocksWithHazardsAreListed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, lock := range []string{"odd", "used"} {
 			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock}, zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock + "/stray"})
 		}

@@ -48,9 +48,7 @@ func (w lost) disarm(s *fakeStore, g *gate) {
 	if w.session {
 		g.expireSession()
 	}
-	s.mu.Lock()
-	s.away, s.loseReply, s.vague = false, nil, nil
-	s.mu.Unlock()
+	s.set(func() { s.away, s.loseReply, s.vague = false, nil, nil })
 	time.Sleep(5 * time.Second)
 }
 
@@ -72,8 +70,7 @@ func (g *gate) expireSession() {
 func TestARepeatedReleaseOfAHoldLetsGoOfOneLevel(t *testing.T) {
 	for _, way := range waysToLose {
 		t.Run(way.name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(reentrant("outer"))
 				g.mustAddHold(l, "middle")
 				g.mustAddHold(l, "inner")
@@ -99,9 +96,7 @@ func TestARepeatedReleaseOfAHoldLetsGoOfOneLevel(t *testing.T) {
 // The observer's server is behind the writer's: the event of an earlier write comes when a later one has been answered, and the
 // read that it makes shows what was before that.
 func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(reentrant("a"))
 		g.mustAddHold(l, "b")
 		g.mustAddHold(l, "c")
@@ -120,9 +115,7 @@ func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
 		}
 		// It has caught up.
 		h.hooks.Store(&hooks{})
-		s.mu.Lock()
-		s.announce(zk.NodeChanged, l.Znode)
-		s.mu.Unlock()
+		s.set(func() { s.announce(zk.NodeChanged, l.Znode) })
 		synctest.Wait()
 		_, err := g.addHold(l, "b")
 		wantCode(t, err, locks.CodeHoldReleased)
@@ -134,8 +127,7 @@ func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
 func TestAHoldWhoseAnswerWasLostIsAddedOnce(t *testing.T) {
 	for _, way := range waysToLose {
 		t.Run(way.name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(reentrant("outer"))
 				way.arm(s, l)
 				if _, err := g.addHold(l, "inner"); way.session {
@@ -157,8 +149,7 @@ func TestAHoldWhoseAnswerWasLostIsAddedOnce(t *testing.T) {
 func TestTheLastHoldsReleaseWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 	for _, way := range waysToLose {
 		t.Run(way.name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(reentrant("outer"))
 				g.mustAddHold(l, "inner")
 				g.mustReleaseHold(l, "inner")
@@ -178,9 +169,7 @@ func TestTheLastHoldsReleaseWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 // The release of a hold was lost with the session, and was done. Nothing is said
 // under the next session before the record has been read.
 func TestARepeatedAcquireIsAnsweredAfterTheRecordWasRead(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		req := reentrant("a")
 		req.IdempotencyKey = "abcdefghijklmnop"
 		l := g.mustHold(req)
@@ -208,9 +197,7 @@ func TestARepeatedAcquireIsAnsweredAfterTheRecordWasRead(t *testing.T) {
 // The TTL in the record is made shorter, the answer is lost, and the observer's
 // server is behind: it shows the longer one, which a successor would not find.
 func TestARecordWhoseWriteWasLostIsReadFromAServerThatHasComeSoFar(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		long, short := time.Minute, 10*time.Second
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: long})
 		beat := func(ttl time.Duration) error {

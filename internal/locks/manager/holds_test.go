@@ -49,8 +49,7 @@ func reentrant(hold string) locks.AcquireRequest {
 }
 
 func TestALeaseEndsWithItsLastHoldAndEachIsReleasedOnce(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(reentrant("a"))
 		assert.That(t, slices.Equal(l.Holds, []string{"a"}), "%+v", l)
 		for range 2 { // a repeat adds nothing
@@ -84,8 +83,7 @@ func TestALeaseEndsWithItsLastHoldAndEachIsReleasedOnce(t *testing.T) {
 }
 
 func TestAPlainReleaseEndsAllHolds(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(reentrant("a"))
 		g.mustAddHold(l, "b")
 		g.mustRelease(l)
@@ -98,8 +96,7 @@ func TestAPlainReleaseEndsAllHolds(t *testing.T) {
 
 // A lease that was acquired without a name has a hold that no name lets go of.
 func TestANestedHoldDoesNotEndALeaseThatWasAcquiredWithoutOne(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 40 * time.Second})
 		v := one.mustAddHold(l, "inner")
 		assert.That(t, slices.Equal(v.Holds, []string{"inner"}), "%+v", v)
@@ -117,8 +114,7 @@ func TestANestedHoldDoesNotEndALeaseThatWasAcquiredWithoutOne(t *testing.T) {
 }
 
 func TestHoldsOutliveTheirGateway(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(reentrant("a"))
 		one.mustAddHold(l, "b")
 		one.mustAddHold(l, "c")
@@ -140,8 +136,7 @@ func TestHoldsOutliveTheirGateway(t *testing.T) {
 // Another program has written over the record and the owner has died: no gateway
 // knows the holds. Only a plain release ends the lease.
 func TestUnknownHoldsEndWithAPlainRelease(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(reentrant("a"))
 		one.crash()
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: []byte("__REVOKE__"), Version: -1})
@@ -158,8 +153,7 @@ func TestUnknownHoldsEndWithAPlainRelease(t *testing.T) {
 
 // A group's holds and changes are in the record of its first lock's contender.
 func TestALeaseOfSeveralLocksHasHoldsAndIsUpdatedAsOne(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: 40 * time.Second, Hold: "outer"})
 		res, err := one.m.Acquire(t.Context(), locks.AcquireRequest{Lock: "b", Token: l.Token, Hold: "inner"})
 		assert.Must(t, err == nil && res.HoldAdded && slices.Equal(res.Lease.Holds, []string{"outer", "inner"}), "%+v %v", res, err)
@@ -180,8 +174,7 @@ func TestALeaseOfSeveralLocksHasHoldsAndIsUpdatedAsOne(t *testing.T) {
 }
 
 func TestAWaitingLeaseHasHoldsToo(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		first := g.mustHold(deploy())
 		req := reentrant("a")
 		req.Async = true
@@ -202,8 +195,7 @@ func TestAWaitingLeaseHasHoldsToo(t *testing.T) {
 }
 
 func TestAHoldIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(reentrant("a"))
 		refused := func(field string, change func(*locks.AcquireRequest)) {
 			t.Helper()
@@ -244,8 +236,7 @@ func TestAHoldIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 
 // Names that were let go count: a lease has had at most MaxHolds.
 func TestALeaseHasABoundedNumberOfHoldsInItsLife(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(reentrant("hold-0"))
 		for i := 1; i < locks.MaxHolds; i++ {
 			g.mustAddHold(l, fmt.Sprint("hold-", i))
@@ -260,8 +251,7 @@ func TestALeaseHasABoundedNumberOfHoldsInItsLife(t *testing.T) {
 }
 
 func TestARepeatedAcquireKnowsItsHold(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		req := reentrant("a")
 		req.IdempotencyKey = "abcdefghijklmnop"
 		l := one.mustHold(req)
@@ -304,8 +294,7 @@ func TestWhatAnAcquireAsksForIsInItsFingerprint(t *testing.T) {
 // A downgrade makes the record anew under another name: holds and changes go with
 // it, and those that come at the same moment are not lost.
 func TestADowngradeKeepsHoldsAndUpdates(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(reentrant("a"))
 		g.mustAddHold(l, "b")
 		g.mustReleaseHold(l, "a")

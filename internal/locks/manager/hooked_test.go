@@ -121,6 +121,15 @@ func (w *hookedWatcher) Current(now zk.Instant) bool {
 	return !w.h.hooks.Load().stale && w.fakeWatcher.Current(now)
 }
 
+// withHooks is a scene with one gateway on a hooked store.
+func withHooks(t *testing.T, f func(t *testing.T, s *fakeStore, h *hookedStore, g *gate)) {
+	t.Helper()
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		f(t, s, h, h.gateway(t))
+	})
+}
+
 // gateway starts a manager on the hooked store.
 func (h *hookedStore) gateway(t *testing.T) *gate {
 	t.Helper()

@@ -17,9 +17,7 @@ import (
 // the contender, which is there nevertheless and comes back. It must not block the
 // queue because it is taken for one whose deletion is known.
 func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		id := assert.Value(recipe.NewLeaseID(g.m.fleet.id, recipe.GatewayID(g.m.Info(t.Context()).GatewayID), rand.Reader))(t)
 		synctest.Wait()
@@ -31,9 +29,7 @@ func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T)
 		synctest.Wait()
 		g.w.disconnect()
 		synctest.Wait()
-		s.mu.Lock()
-		g.w.connect(past, pastZxid)
-		s.mu.Unlock()
+		s.set(func() { g.w.connect(past, pastZxid) })
 		synctest.Wait()
 		h.hooks.Store(&hooks{})
 		s.mu.Lock()
@@ -48,8 +44,7 @@ func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T)
 // A lease that was taken over says so when it is shown again by a server that
 // has caught up: when it began to hold nobody here saw.
 func TestHowLongALeaseHoldsIsNotForgottenWhenATreeLacksItForAMoment(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		two := s.gateway(t)
 		one.crash()
@@ -64,9 +59,9 @@ func TestHowLongALeaseHoldsIsNotForgottenWhenATreeLacksItForAMoment(t *testing.T
 		two.wantState(l, locks.Held, "")
 		two.w.disconnect()
 		synctest.Wait()
-		s.mu.Lock()
-		two.w.connect(map[string]*fakeNode{"/lockkeeper/locks/deploy": s.nodes["/lockkeeper/locks/deploy"]}, 1)
-		s.mu.Unlock()
+		s.set(func() {
+			two.w.connect(map[string]*fakeNode{"/lockkeeper/locks/deploy": s.nodes["/lockkeeper/locks/deploy"]}, 1)
+		})
 		synctest.Wait()
 		two.w.reconnect()
 		synctest.Wait()
@@ -79,8 +74,7 @@ func TestHowLongALeaseHoldsIsNotForgottenWhenATreeLacksItForAMoment(t *testing.T
 // A holder that came to hold while nobody watched may have held since then,
 // also when the listing that shows it ends a lease of ours first.
 func TestAHolderThatATreeReadShowsMayHaveHeldBefore(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		s.foreignContender()
 		synctest.Wait()

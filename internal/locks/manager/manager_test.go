@@ -15,8 +15,7 @@ func deploy() locks.AcquireRequest {
 }
 
 func TestAFreeLockIsGrantedWithItsCzxidAsFencingToken(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second, Owner: "me", Metadata: "build 7"})
 		names := s.names("/lockkeeper/locks/deploy")
 		assert.Must(t, len(names) == 1 && l.Znode == "/lockkeeper/locks/deploy/"+names[0], "znode %s, directory %v", l.Znode, names)
@@ -30,8 +29,7 @@ func TestAFreeLockIsGrantedWithItsCzxidAsFencingToken(t *testing.T) {
 }
 
 func TestTryOnAHeldLockNamesTheHolderAndWritesNothing(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "alice", Metadata: "v1"})
 		time.Sleep(5 * time.Second)
 		before := len(s.writes)
@@ -46,8 +44,7 @@ func TestTryOnAHeldLockNamesTheHolderAndWritesNothing(t *testing.T) {
 }
 
 func TestWaitersAreGrantedInOrder(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		first := g.mustHold(deploy())
 		var queue []*pending
 		for range 3 {
@@ -71,8 +68,7 @@ func TestWaitersAreGrantedInOrder(t *testing.T) {
 }
 
 func TestWaitElapsesIntoARefusalAndLeavesTheQueue(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(deploy())
 		req := deploy()
 		req.Wait = 3 * time.Second
@@ -91,8 +87,7 @@ func TestWaitElapsesIntoARefusalAndLeavesTheQueue(t *testing.T) {
 }
 
 func TestALeaseExpiresAtItsTTLAndHeartbeatsMoveIt(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
 		for range 5 {
 			time.Sleep(20 * time.Second)
@@ -114,8 +109,7 @@ func TestALeaseExpiresAtItsTTLAndHeartbeatsMoveIt(t *testing.T) {
 }
 
 func TestAnAsyncTicketKeepsItsPlaceWhilePolledAndIsGranted(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		if ticket.State != locks.Waiting || ticket.Position != 1 || ticket.QueueLength != 1 || ticket.ExpiresIn != 30*time.Second {
@@ -141,8 +135,7 @@ func TestAnAsyncTicketKeepsItsPlaceWhilePolledAndIsGranted(t *testing.T) {
 }
 
 func TestAWaiterWithoutASignOfLifeLeavesAfterThirtySeconds(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Async: true})
 		time.Sleep(29 * time.Second)
@@ -158,8 +151,7 @@ func TestAWaiterWithoutASignOfLifeLeavesAfterThirtySeconds(t *testing.T) {
 }
 
 func TestAGrantThatNobodyHeardPassesOnUnclaimed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(deploy())
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		next := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -185,8 +177,7 @@ func TestAGrantThatNobodyHeardPassesOnUnclaimed(t *testing.T) {
 }
 
 func TestABlockingAcquireWhoseClientLeavesIsCancelled(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Wait: locks.WaitForever})
 		assert.Must(t, !p.finished(), "%v", p.err)
@@ -204,8 +195,7 @@ func TestABlockingAcquireWhoseClientLeavesIsCancelled(t *testing.T) {
 }
 
 func TestABlockingAcquireWithAKeyKeepsItsPlaceWhenItsClientLeaves(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: locks.WaitForever, IdempotencyKey: "abcdefghijklmnop"}
 		p := g.begin(req)
@@ -225,8 +215,7 @@ func TestABlockingAcquireWithAKeyKeepsItsPlaceWhenItsClientLeaves(t *testing.T) 
 }
 
 func TestARepeatWithTheSameKeyFindsTheSameLease(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		req := deploy()
 		req.IdempotencyKey = "abcdefghijklmnop"
 		first := g.mustHold(req)
@@ -255,8 +244,7 @@ func TestARepeatWithTheSameKeyFindsTheSameLease(t *testing.T) {
 }
 
 func TestAContenderThatSomebodyDeletesEndsItsLease(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: time.Minute})
 		p.finished()
@@ -270,8 +258,7 @@ func TestAContenderThatSomebodyDeletesEndsItsLease(t *testing.T) {
 }
 
 func TestIdleLockDirectoriesAreSwept(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		held := g.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
 		time.Sleep(idleLock + 3*sweepEvery)
@@ -284,8 +271,7 @@ func TestIdleLockDirectoriesAreSwept(t *testing.T) {
 }
 
 func TestListsAndQueuesComeFromMemory(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, name := range []string{"a1", "a2", "b1"} {
 			g.mustHold(locks.AcquireRequest{Lock: name, TTL: time.Hour, Owner: "owner of " + name})
 		}
@@ -311,8 +297,7 @@ func TestListsAndQueuesComeFromMemory(t *testing.T) {
 }
 
 func TestOneReleaseWakesOneWaiterAndNoHerd(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		var polls []chan struct{}
 		for range 50 {
@@ -346,8 +331,7 @@ func TestOneReleaseWakesOneWaiterAndNoHerd(t *testing.T) {
 }
 
 func TestAPollOnALockThatNobodyUsesWaits(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		look := func(since string, wait time.Duration) locks.Lock {
 			t.Helper()
 			lock := assert.Value(g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Since: since, Wait: wait}))(t)
@@ -372,8 +356,7 @@ func TestAPollOnALockThatNobodyUsesWaits(t *testing.T) {
 }
 
 func TestALeaseThatWasNeverHeldHasNoFencingToken(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(deploy())
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		g.mustRelease(ticket)
@@ -385,8 +368,7 @@ func TestALeaseThatWasNeverHeldHasNoFencingToken(t *testing.T) {
 }
 
 func TestACursorBelongsToItsList(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, name := range []string{"a", "b", "c"} {
 			g.mustHold(locks.AcquireRequest{Lock: name, TTL: time.Hour})
 			g.mustAcquire(locks.AcquireRequest{Lock: "a", TTL: time.Hour, Async: true})

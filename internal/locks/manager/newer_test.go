@@ -22,8 +22,7 @@ func (s *fakeStore) fromLater(lock string, id string) (name string) {
 // exclusive, whatever it is, and shown; its clock is none of the earlier one's business, also
 // when that one takes over the gateway that it came from.
 func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		upgraded, old := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, upgraded, old *gate) {
 		first := upgraded.mustHold(deploy())
 		later := recipe.LeaseID(string(first.ID)[:len(first.ID)-3] + "777")
 		name := s.fromLater("deploy", string(later))
@@ -79,8 +78,7 @@ func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
 
 // The key of such a lease stays as long as the lease does, or a repeat of its acquire would queue twice.
 func TestTheKeyOfALeaseOfALaterReleaseStaysWithIt(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		upgraded, old := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, upgraded, old *gate) {
 		first := upgraded.mustHold(keyed())
 		later := string(first.ID)[:len(first.ID)-3] + "777"
 		s.fromLater("deploy", later)

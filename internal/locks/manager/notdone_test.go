@@ -13,8 +13,7 @@ import (
 
 func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherHandEndsTheLease(t *testing.T) {
 	for _, lost := range []string{"the answer", "the session"} {
-		notingScene(t, func(t *testing.T, s *fakeStore) {
-			g := s.notingGateway(t)
+		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second, NotifyURL: someURL})
 			s.mu.Lock()
 			if lost == "the answer" {
@@ -31,9 +30,7 @@ func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherHandEndsTheLease(t *testing
 			session := s.sessions[g.m.GatewayID()]
 			s.mu.Unlock()
 			time.Sleep(10*time.Second + 500*time.Millisecond) // it expires, and nobody knows whether it has
-			s.mu.Lock()
-			s.vague, s.drop, s.loseReply, s.refuse = nil, false, nil, nil
-			s.mu.Unlock()
+			s.set(func() { s.vague, s.drop, s.loseReply, s.refuse = nil, false, nil, nil })
 			if lost == "the session" {
 				session.expire()
 				time.Sleep(5 * time.Second)

@@ -156,8 +156,7 @@ func TestTheGrantOfALeaseThatIsWrittenMeanwhileIsNoted(t *testing.T) {
 
 func TestWhoFreesAPlaceThatStaysForItsDelayTellsNoSecondEnd(t *testing.T) {
 	for _, name := range []string{"a break", "a reap", "a destruction"} {
-		notingScene(t, func(t *testing.T, s *fakeStore) {
-			g, by := s.notingGateway(t), s.notingGateway(t)
+		withOutboxes(t, func(t *testing.T, s *fakeStore, g, by *gate) {
 			req := delaying(locks.DelayAlways)
 			req.LockDelay, req.NotifyURL = time.Hour, someURL
 			l := g.mustHold(req)

@@ -47,8 +47,7 @@ func TestTheNotifyURLSurvivesEveryWriteOfItsRecord(t *testing.T) {
 		},
 	} {
 		for _, group := range []bool{false, true} {
-			notingScene(t, func(t *testing.T, s *fakeStore) {
-				g, other := s.notingGateway(t), s.notingGateway(t)
+			withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 				req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, NotifyURL: address, IdempotencyKey: strings.Repeat("k", 16), LockDelay: time.Second}
 				if group {
 					if name == "a revocation" || name == "another program" || name == "a hold" {

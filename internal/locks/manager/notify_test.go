@@ -33,8 +33,7 @@ func told(l locks.Lease, gates ...*gate) (grants, ends []*Ending) {
 }
 
 func TestTheEndOfALeaseThatWaitedIsNotedForItsNotifyURLInItsTransaction(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute, Owner: "me", NotifyURL: someURL})
 		other := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute, NotifyURL: someURL})
@@ -53,8 +52,7 @@ func TestTheEndOfALeaseThatWaitedIsNotedForItsNotifyURLInItsTransaction(t *testi
 }
 
 func TestAPlaceInLineThatNobodyWasGivenTellsNothing(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: 5 * time.Second, NotifyURL: someURL})
 		wantCode(t, err, locks.CodeWaitElapsed)
@@ -83,18 +81,13 @@ func TestAGrantIsNotedBeforeTheEndWhicheverFaults(t *testing.T) {
 			}
 		},
 	} {
-		notingScene(t, func(t *testing.T, s *fakeStore) {
-			g := s.notingGateway(t)
+		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 			first := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 			l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour, NotifyURL: someURL})
-			s.mu.Lock()
-			fault(s)
-			s.mu.Unlock()
+			s.set(func() { fault(s) })
 			g.mustRelease(first)
 			time.Sleep(100 * time.Millisecond)
-			s.mu.Lock()
-			s.vague, s.refuse, s.drop = nil, nil, false
-			s.mu.Unlock()
+			s.set(func() { s.vague, s.refuse, s.drop = nil, nil, false })
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			g.wantState(l, locks.Held, "")
@@ -120,15 +113,10 @@ func TestAGrantIsNotedBeforeTheEndWhicheverFaults(t *testing.T) {
 }
 
 func TestAGrantThatIsLateNeverComesBehindTheEnd(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
-		s.mu.Lock()
-		s.vague, s.drop = writeTo("-granted"), true
-		s.mu.Unlock()
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
+		s.set(func() { s.vague, s.drop = writeTo("-granted"), true })
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
-		s.mu.Lock()
-		s.vague, s.drop = nil, false
-		s.mu.Unlock()
+		s.set(func() { s.vague, s.drop = nil, false })
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -140,8 +128,7 @@ func TestAGrantThatIsLateNeverComesBehindTheEnd(t *testing.T) {
 
 func TestAGrantThatWasLostWithItsSessionIsNotedUnderTheNextOne(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
-		notingScene(t, func(t *testing.T, s *fakeStore) {
-			g := s.notingGateway(t)
+		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 			s.mu.Lock()
 			s.loseReply = writeTo("-granted")
 			if !persisted {
@@ -169,8 +156,7 @@ func TestAGrantThatWasLostWithItsSessionIsNotedUnderTheNextOne(t *testing.T) {
 }
 
 func TestWhatAnotherHandTakesFromTheLineIsTold(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute, NotifyURL: someURL})
 		g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute})
@@ -189,8 +175,7 @@ func TestWhatAnotherHandTakesFromTheLineIsTold(t *testing.T) {
 }
 
 func TestASuccessorTellsTheNotifyURL(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g, other := s.notingGateway(t), s.notingGateway(t)
+	withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		held := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, NotifyURL: someURL})
 		waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: 2 * time.Minute, NotifyURL: someURL + "&waits"})
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + held.ID + "-granted", Version: -1}) // it is told
@@ -291,8 +276,7 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 }
 
 func TestTheAddressIsShownToTheBearerAndTheSecretToWhoTookTheLease(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		req := locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour, NotifyURL: someURL, IdempotencyKey: strings.Repeat("k", 16)}
 		l, again, other := g.mustHold(req), g.mustHold(req), g.mustHold(locks.AcquireRequest{Lock: "c", TTL: time.Hour, NotifyURL: someURL})
 		if l.NotifyURL != someURL || !strings.HasPrefix(l.NotifySecret, "whsec_") || again.ID != l.ID || again.NotifySecret != l.NotifySecret || other.NotifySecret == l.NotifySecret {
@@ -315,8 +299,7 @@ func TestTheAddressIsShownToTheBearerAndTheSecretToWhoTookTheLease(t *testing.T)
 }
 
 func TestAnAddressThatCannotBeToldIsRefused(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for name, req := range map[string]locks.AcquireRequest{
 			"inside":             {Lock: "deploy", NotifyURL: "https://inside.example.com/"},
 			"inside, if it were": {Lock: "deploy", NotifyURL: "https://inside.example.com/", DryRun: true},
@@ -344,8 +327,7 @@ func TestWhatSomebodyPutsIntoARecordIsTakenForNothingButAnAddress(t *testing.T) 
 }
 
 func TestARecordKeepsWhatALaterReleaseHasWritten(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g, other := s.notingGateway(t), s.notingGateway(t)
+	withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
 		path := "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0]
 		data := string(s.node(path).data)

@@ -121,8 +121,7 @@ func TestLocksWithAnyNameAreListedInPagesAndFound(t *testing.T) {
 
 // What was named before it came to be is the same lock afterwards.
 func TestALockWithAnyNameIsWatchedBeforeItIsThere(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		seen := make(chan locks.Lock, 1)
 		v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "my lock"})
 		assert.Must(t, err == nil && v.State == locks.LockFree && v.Name == "my%20lock", "%+v, %v", v, err)

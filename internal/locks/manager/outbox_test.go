@@ -16,8 +16,7 @@ import (
 )
 
 func TestTheEndOfAHeldLeaseAndItsNoteAreOneTransaction(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
 		waiter := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: 10 * time.Second})
 		waiter.finished()
@@ -59,8 +58,7 @@ func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testin
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			notingScene(t, func(t *testing.T, s *fakeStore) {
-				g := s.notingGateway(t)
+			withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 				s.subscribe()
 				assert.Must(t, s.node("/lockkeeper/outbox/"+l.ID).data == nil, "noted already")
@@ -77,8 +75,7 @@ func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testin
 }
 
 func TestEndsWaitUntilItIsKnownWhoWantsToBeTold(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true })
 		released := make(chan error, 1)
@@ -96,8 +93,7 @@ func TestEndsWaitUntilItIsKnownWhoWantsToBeTold(t *testing.T) {
 }
 
 func TestAnExpiryThatWaitsForTooLongIsNone(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true })
 		time.Sleep(10*time.Second + settleWithin + time.Second)
@@ -113,8 +109,7 @@ func TestAnExpiryThatWaitsForTooLongIsNone(t *testing.T) {
 }
 
 func TestAnExpiryAtAnotherVersionLeavesNoNote(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		time.Sleep(9900 * time.Millisecond)
 		g.w.hold() // it does not see what is written
@@ -134,19 +129,14 @@ func TestAnExpiryAtAnotherVersionLeavesNoNote(t *testing.T) {
 
 func TestAnEndWhoseAnswerIsLostIsNotedOnce(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
-		notingScene(t, func(t *testing.T, s *fakeStore) {
-			g := s.notingGateway(t)
+		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 			adopted := g.outbox.adopted
-			s.mu.Lock()
-			s.vague, s.drop = writeTo("/outbox/"), !persisted
-			s.mu.Unlock()
+			s.set(func() { s.vague, s.drop = writeTo("/outbox/"), !persisted })
 			released := make(chan error, 1)
 			go func() { released <- g.release(l) }()
 			time.Sleep(100 * time.Millisecond)
-			s.mu.Lock()
-			s.vague = nil
-			s.mu.Unlock()
+			s.set(func() { s.vague = nil })
 			assert.Nil(t, <-released)
 			synctest.Wait()
 			assert.That(t, len(s.outbox()) == 1 && len(s.names("/lockkeeper/locks/deploy")) == 0 && len(g.outbox.gone) == 0,
@@ -192,8 +182,7 @@ func TestAnEndThatDoesNotFitBesideItsNoteGoesWithoutOne(t *testing.T) {
 			return other.m.Break(other.t.Context(), locks.BreakRequest{ID: l.ID})
 		},
 	} {
-		notingScene(t, func(t *testing.T, s *fakeStore) {
-			g, other := s.notingGateway(t), s.notingGateway(t)
+		withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 			for _, each := range []*gate{g, other} {
 				each.outbox.with(func() { each.outbox.verbose = true })
@@ -205,8 +194,7 @@ func TestAnEndThatDoesNotFitBesideItsNoteGoesWithoutOne(t *testing.T) {
 }
 
 func TestALockDelayIsNotedWhenItBegins(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(delaying(locks.DelayAlways))
 		g.mustRelease(l)
 		assert.That(t, len(s.outbox()) == 1 && len(s.names("/lockkeeper/locks/deploy")) == 1, "outbox %q", s.outbox())
@@ -218,8 +206,7 @@ func TestALockDelayIsNotedWhenItBegins(t *testing.T) {
 }
 
 func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g, other := s.notingGateway(t), s.notingGateway(t)
+	withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		l := g.mustHold(delaying(locks.DelayAlways))
 		g.mustRelease(l)
 		adopted := other.outbox.adopted
@@ -263,8 +250,7 @@ func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
 
 // Who sees one lock of an ephemeral lease go does not know whose it is to tell of the others.
 func TestEachLockOfAnEphemeralLeaseIsToldByItselfWhenItsGatewayDies(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		dead := s.notingGateway(t)
+	withOutbox(t, func(t *testing.T, s *fakeStore, dead *gate) {
 		others := []*gate{s.notingGateway(t), s.notingGateway(t), s.notingGateway(t)}
 		l := dead.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}, Ephemeral: true, TTL: time.Hour})
 		synctest.Wait()
@@ -306,8 +292,7 @@ func TestTheNoteSaysOfWhichTraceTheEndIsAPart(t *testing.T) {
 		},
 		"an expiry": func(context.Context, *gate, locks.Lease) error { time.Sleep(2 * time.Minute); return nil },
 	} {
-		notingScene(t, func(t *testing.T, s *fakeStore) {
-			owner, other := s.notingGateway(t), s.notingGateway(t)
+		withOutboxes(t, func(t *testing.T, s *fakeStore, owner, other *gate) {
 			for _, by := range []*gate{owner, other} {
 				if by == other && (strings.HasSuffix(name, "release") || strings.HasSuffix(name, "hold")) {
 					continue // requests with its token go to its gateway
@@ -327,8 +312,7 @@ func TestTheNoteSaysOfWhichTraceTheEndIsAPart(t *testing.T) {
 }
 
 func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g, other := s.notingGateway(t), s.notingGateway(t)
+	withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		var want []string
 		for i := range 3 {
 			of := []*gate{g, other}[i%2]
@@ -346,8 +330,7 @@ func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {
 }
 
 func TestWhatAnotherHandEndsIsToldByItsGateway(t *testing.T) {
-	notingScene(t, func(t *testing.T, s *fakeStore) {
-		g, other := s.notingGateway(t), s.notingGateway(t)
+	withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
 		synctest.Wait()
@@ -419,8 +402,7 @@ func TestTheEndsOfOtherProgramsAreToldOncePerFleet(t *testing.T) {
 
 func TestAnEndOutlivesItsSession(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
-		notingScene(t, func(t *testing.T, s *fakeStore) {
-			g := s.notingGateway(t)
+		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 			s.mu.Lock()
 			s.loseReply = writeTo("/outbox/")

@@ -38,8 +38,7 @@ func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
 	for _, data := range []string{"__REVOKE__", "unlock", "gibberish", ""} {
 		for name, fault := range faults {
 			t.Run(fmt.Sprintf("%q %s", data, name), func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					g := s.gateway(t)
+				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 					l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me", Metadata: "build 7", Hold: "outer"})
 					once := false
 					s.mu.Lock()
@@ -77,8 +76,7 @@ func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
 // Its owner dies before it could write the record back: a successor finds only the
 // other program's words.
 func TestAnOverwrittenRecordIsARevocationForTheSuccessorToo(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 5 * time.Second, Owner: "me"})
 		s.mu.Lock()
 		s.refuse = func(w *zk.Write) (int, error) {
@@ -91,9 +89,7 @@ func TestAnOverwrittenRecordIsARevocationForTheSuccessorToo(t *testing.T) {
 		s.overwrite(l.Znode, "__REVOKE__")
 		synctest.Wait()
 		one.crash()
-		s.mu.Lock()
-		s.refuse = nil
-		s.mu.Unlock()
+		s.set(func() { s.refuse = nil })
 		time.Sleep(time.Hour) // far beyond its TTL, which nobody knows
 		asked := two.asked(l)
 		assert.That(t, strings.Contains(asked.Reason, "__REVOKE__"), "its holder is told %+v", asked)
@@ -190,8 +186,7 @@ func TestARevocableHolderOfCuratorsIsAsked(t *testing.T) {
 			},
 		} {
 			t.Run(base+" "+name, func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					g := s.gateway(t)
+				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 					g.mustRelease(g.mustHold(deploy()))
 					_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true,
 						Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-" + base})
@@ -232,8 +227,7 @@ func TestOtherProgramsHoldersAreNotWrittenTo(t *testing.T) {
 		"_c_12345678-1234-1234-1234-123456789abc-latch-": "", "_c_12345678-1234-1234-1234-123456789abc-lease-": "", "host-": "",
 	} {
 		t.Run(prefix, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(deploy()))
 				_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + prefix, Data: []byte(data)})
 				synctest.Wait()

@@ -101,3 +101,9 @@ func fleetScene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
 		f(t, s)
 	})
 }
+
+// withPeers is a fleetScene with two gateways.
+func withPeers(t *testing.T, f func(t *testing.T, s *fakeStore, one, two *gate)) {
+	t.Helper()
+	fleetScene(t, func(t *testing.T, s *fakeStore) { f(t, s, s.gateway(t), s.gateway(t)) })
+}

@@ -21,9 +21,7 @@ const plainPath = "/lockkeeper/locks/deploy"
 
 // plain does what a program does that locks with an ephemeral node in the lock's place.
 func (s *fakeStore) plain(path, data string) (czxid int64) {
-	s.mu.Lock()
-	s.by = ""
-	s.mu.Unlock()
+	s.set(func() { s.by = "" })
 	czxid, _ = s.foreign(zk.Op{Kind: zk.OpCreate, Ephemeral: true, Path: path, Data: []byte(data)})
 	return czxid
 }
@@ -71,8 +69,7 @@ func TestAPlainNodeInTheLocksPlaceIsItsHolder(t *testing.T) {
 }
 
 func TestAPlainNodeIsToldLikeAnyContender(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		s.plain(plainPath, "")
 		time.Sleep(time.Second)
 		s.gone(plainPath)
@@ -104,8 +101,7 @@ func (g *gate) grantedOneByOne(waiters []*pending) {
 
 // The rule that is attacked: the lock is not granted while the plain node is there.
 func TestAcquiresThatWaitForAPlainNodeAreGrantedOnceItIsGone(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		s.plain(plainPath, "")
 		time.Sleep(time.Second)
 		var waiters []*pending
@@ -141,8 +137,7 @@ func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
 			"wait":      {Wait: 3 * time.Second},
 		} {
 			t.Run(name, func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					g := s.gateway(t)
+				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 					if !known {
 						g.w.hold() // what is created now is news to the replica
 					}
@@ -182,8 +177,7 @@ func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
 }
 
 func TestATryThatCannotFindOutWhatStandsThereIsNotKeptWaiting(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.w.hold()
 		s.plain(plainPath, "")
 		begun := time.Now()
@@ -198,8 +192,7 @@ func TestATryThatCannotFindOutWhatStandsThereIsNotKeptWaiting(t *testing.T) {
 
 // The node comes between our look and our create, again and again.
 func TestAnAcquireThatFindsAnotherPlainNodeGoesOnWaiting(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		s.plain(plainPath, "")
 		time.Sleep(time.Second)
 		var waiters []*pending
@@ -234,8 +227,7 @@ func TestAnAcquireThatFindsAnotherPlainNodeGoesOnWaiting(t *testing.T) {
 }
 
 func TestWaitingForAPlainNodeEndsWithWaitCallerAndDrain(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		s.plain(plainPath, "")
 		time.Sleep(time.Second)
 		req := deploy()
@@ -261,8 +253,7 @@ func TestWaitingForAPlainNodeEndsWithWaitCallerAndDrain(t *testing.T) {
 
 // A lock whose directory was swept by one gateway is taken by a plain node at once; another gateway's sweep is on its way.
 func TestASweepThatComesLateDoesNotDeleteAPlainNode(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		taken := false
 		s.mu.Lock()
@@ -328,8 +319,7 @@ func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
 }
 
 func TestAPlainNodeThatIsNewIsLookedAtForWhoeverAsksForThePresent(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		s.plain(plainPath, "")
 		begun := time.Now()
 		v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy", Consistent: true})
@@ -343,8 +333,7 @@ func TestAPlainNodeThatIsNewIsLookedAtForWhoeverAsksForThePresent(t *testing.T) 
 }
 
 func TestBreakingAPlainNodeByTheLocksPath(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		s.plain(plainPath, "")
 		time.Sleep(time.Second)
 		req := deploy()
@@ -366,8 +355,7 @@ func TestBreakingAPlainNodeByTheLocksPath(t *testing.T) {
 
 // While the replica does not look the directory is replaced by a plain node, and that by another one.
 func TestWhatStandsInTheLocksPlaceIsLookedAtAgainAfterAGap(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		var czxid int64
 		for range 2 {
@@ -408,10 +396,7 @@ func TestALookAtANewPlainNodeMayOutliveTheSession(t *testing.T) {
 		synctest.Wait()
 		store.before = func(path string) {
 			if path == plainPath {
-				g.m.mu.Lock()
-				session := g.m.port.Session().(*fakeSession)
-				g.m.mu.Unlock()
-				session.expire()
+				g.session().expire()
 				time.Sleep(10 * time.Millisecond)
 			}
 		}
@@ -446,24 +431,19 @@ func (w *slowReader) Get(path string, reply func([]byte, wire.Stat, int64, error
 }
 
 func TestATryThatWaitsForALookIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.w.hold()
 		s.plain(plainPath, "")
 		try := g.begin(deploy())
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		assert.Must(t, g.m.requests.obstructed == 1, "it does not wait")
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+		s.set(func() { s.away = true })
 		s.clock.(*jumpClock).jump(2 * fakeWindow)
 		g.w.release()
 		time.Sleep(answerWithin)
 		assert.That(t, try.finished(), "it waits for ZooKeeper to come back")
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+		s.set(func() { s.away = false })
 		<-try.done
 		wantCode(t, try.err, locks.CodeUnavailable)
 		assert.That(t, g.m.requests.obstructed == 0, "%d wait", g.m.requests.obstructed)
@@ -471,8 +451,7 @@ func TestATryThatWaitsForALookIsAnsweredAlsoWhenZooKeeperGoesAway(t *testing.T) 
 }
 
 func TestALockInWhosePlaceAPlainNodeHasJustComeIsInUse(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		s.plain(plainPath, "")
 		wantCode(t, g.m.Remove(t.Context(), locks.Anonymous, "", "deploy"), locks.CodeLockInUse)
 		assert.That(t, s.node(plainPath).stat.EphemeralOwner != 0, "the node is gone")

@@ -29,8 +29,7 @@ func (g *gate) mustPostmortem(l locks.Lease) locks.Postmortem {
 func about(is, want time.Duration) bool { return (is - want).Abs() < 100*time.Millisecond }
 
 func TestAPostmortemTellsHowALeaseEndedAndWhoCameNext(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		first := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "one"})
 		if p, err := g.postmortem(first); err == nil {
 			t.Errorf("of a lease that lives: %+v", p)
@@ -77,8 +76,7 @@ func TestAPostmortemTellsHowALeaseEndedAndWhoCameNext(t *testing.T) {
 }
 
 func TestWhoCameNextMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		zxid, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-", Sequential: true})
 		synctest.Wait()
@@ -106,8 +104,7 @@ func TestWhoCameNextMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
 // A gateway that did not run a lease has seen it go, and says so when the one
 // that did is there no more.
 func TestAPostmortemByAWitnessSaysWhatWasSeen(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
 		synctest.Wait()
 		if _, err := two.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); err != nil { // a client reads the lock
@@ -130,8 +127,7 @@ func TestAPostmortemByAWitnessSaysWhatWasSeen(t *testing.T) {
 }
 
 func TestWhoNeverHeldHasNoNext(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		first := g.mustHold(deploy())
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true})
 		time.Sleep(7 * time.Second)

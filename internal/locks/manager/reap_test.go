@@ -113,8 +113,7 @@ func (g *gate) keepAll() {
 
 // The waiters go before the holder: none of them is let in on the way.
 func TestNobodyIsGrantedByAReapWhoIsReapedHimself(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		var leases []locks.Lease
 		for i := range 40 {
 			g := []*gate{one, two}[i%2]
@@ -132,8 +131,7 @@ func TestNobodyIsGrantedByAReapWhoIsReapedHimself(t *testing.T) {
 }
 
 func TestAReapEndsAtMostMaxReapAndSaysSo(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for range locks.MaxReap + 5 {
 			g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		}
@@ -147,8 +145,7 @@ func TestAReapEndsAtMostMaxReapAndSaysSo(t *testing.T) {
 
 // What is written between the look and the end may match no longer.
 func TestAReapHitsOnlyWhatItHasLookedAt(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		changed := s.foreignContender()
 		other := s.otherLease(t, "deploy", 0, `{"v":1,"owner":"me","ttl_ms":3600000}`)
@@ -190,8 +187,7 @@ func TestAHiddenContenderIsReapedByItsAge(t *testing.T) {
 }
 
 func TestAReapIsRefusedWhereItMakesNoSense(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for field, req := range map[string]locks.ReapRequest{
 			"lock": {}, "older_than": {Lock: "deploy", OlderThan: -1}, "mode": {Lock: "deploy", Mode: "x"}, "state": {Lock: "deploy", State: locks.Ended},
 			"owner": {Lock: "deploy", Owner: strings.Repeat("x", locks.MaxOwner+1)}, "reason": {Lock: "deploy", Reason: "\x00"},

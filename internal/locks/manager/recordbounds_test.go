@@ -54,8 +54,7 @@ func wantBounded(t testing.TB, what string, owner, metadata string, holds []stri
 
 // Contenders that claim to be other gateways' leases, in this program's format.
 func TestWhatAnswersSayOfOtherContendersIsBounded(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		const each = 20
 		for range each {
@@ -81,8 +80,7 @@ func TestWhatAnswersSayOfOtherContendersIsBounded(t *testing.T) {
 // A ticket's record is written over in this program's format.
 func TestALeaseWhoseRecordIsWrittenOverWithALargeOneGoesOn(t *testing.T) {
 	for _, size := range []int{8 << 10, 900 << 10} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			g := s.gateway(t)
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me", Metadata: "build 7"})
 			s.overwrite(l.Znode, hostile(size))
 			synctest.Wait()
@@ -115,8 +113,7 @@ func TestNoOtherGatewayMakesARecordLargerThanItsOwnerReads(t *testing.T) {
 	assert.Must(t, ok, "it is no record")
 	_, _, refused := beatenRecord(data, true)
 	assert.That(t, refused != nil && refused.Code == locks.CodeUnavailable, "a beat was counted up: %v", refused)
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		path := s.otherLease(t, "deploy", recipe.Exclusive, string(data))
 		_, err := g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", NS: locks.DefaultNamespace, Reason: "why"})
@@ -189,8 +186,7 @@ func TestEveryTimeOfARecordIsWithinItsBounds(t *testing.T) {
 
 // What a held lease was promised stands though its record says that it is for ever.
 func TestAnEndlessTTLIsTheLongest(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		one.crash()
 		s.overwrite(l.Znode, `{"v":1,"ttl_ms":9223372036854775807,"lock_delay_ms":9300000000000,"lock_delay_on":"always"}`)

@@ -35,8 +35,7 @@ var releasedRequests = map[string]locks.AcquireRequest{
 func TestALeaseIsReleasedInThePlaceOfAnOwnerThatIsDead(t *testing.T) {
 	for name, req := range releasedRequests {
 		t.Run(name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				l := one.mustHold(req)
 				next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 				one.crash()
@@ -63,8 +62,7 @@ func TestALeaseIsReleasedInThePlaceOfAnOwnerThatIsDead(t *testing.T) {
 func TestAnOwnerThatIsOnlyCutOffLearnsThatItsLeaseWasReleased(t *testing.T) {
 	for name, req := range releasedRequests {
 		t.Run(name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				l := one.mustHold(req)
 				waits := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 				next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -87,8 +85,7 @@ func TestAnOwnerThatIsOnlyCutOffLearnsThatItsLeaseWasReleased(t *testing.T) {
 func TestAReleaseWhoseClosingWriteIsLostIsDoneOnce(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
 		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				l := one.mustHold(deploy())
 				one.crash()
 				lost := 0
@@ -112,8 +109,7 @@ func TestAReleaseWhoseClosingWriteIsLostIsDoneOnce(t *testing.T) {
 
 // What the owner wrote since the record was read is read first: here that it expired.
 func TestAReleaseDoesNotOverwriteWhatTheOwnerWrote(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 5 * time.Second, LockDelay: time.Hour})
 		tries := 0
 		s.mu.Lock()
@@ -135,8 +131,7 @@ func TestAReleaseDoesNotOverwriteWhatTheOwnerWrote(t *testing.T) {
 func TestALockDelayFollowsAReleaseInThePlaceOfTheOwner(t *testing.T) {
 	for _, dead := range []bool{true, false} {
 		t.Run(fmt.Sprintf("dead %v", dead), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				l := one.mustHold(delaying(locks.DelayAlways))
 				if dead {
 					one.crash()
@@ -157,8 +152,7 @@ func TestALockDelayFollowsAReleaseInThePlaceOfTheOwner(t *testing.T) {
 }
 
 func TestWhatCannotBeReleasedInThePlaceOfTheOwner(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		forged := l
 		forged.Token = l.Token[:len(l.Token)-1] + "x"
@@ -179,8 +173,7 @@ func TestWhatCannotBeReleasedInThePlaceOfTheOwner(t *testing.T) {
 
 // No gateway has taken over yet, and none knows how the lease stands but by its record.
 func TestAReleaseIsServedBeforeTheTakeover(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		s.mu.Lock()
 		s.refuse = func(w *zk.Write) (int, error) {

@@ -106,8 +106,7 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 }
 
 func TestAPostmortemIsTheSameAtEveryGatewayAndOutlivesTheOneThatRanTheLease(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		talk(one, two)
 		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me"})
 		next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "you", Async: true})
@@ -153,8 +152,7 @@ func TestAPostmortemIsTheSameAtEveryGatewayAndOutlivesTheOneThatRanTheLease(t *t
 }
 
 func TestAnEndIsToldAtMostASecondLateWhenTheReportDoesNotCome(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		stream := two.hears(one, time.Millisecond)
 		l := one.mustHold(deploy())
 		waiter := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -208,8 +206,7 @@ func TestNothingIsHeldBackWhereNobodyElseCanKnow(t *testing.T) {
 }
 
 func TestWhatIsHeldBackIsBounded(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		two.hears(one, time.Millisecond).stalled.Store(true)
 		one.mustRelease(one.mustHold(deploy()))
 		for range maxHeldOfLock / 2 {
@@ -237,8 +234,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 
 // A peer report explains an end: it grants, ends and keeps no lease.
 func TestPeerReportsEndNothing(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		talk(one, two)
 		l := one.mustHold(deploy())
 		waiter := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -278,8 +274,7 @@ func TestPeerReportsEndNothing(t *testing.T) {
 }
 
 func TestAnEndThatWasAnnouncedAndNotDoneExplainsNothing(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		talk(one, two)
 		l := one.mustHold(deploy())
 		synctest.Wait()
@@ -304,8 +299,7 @@ func TestAnEndThatWasAnnouncedAndNotDoneExplainsNothing(t *testing.T) {
 
 // The report comes before the replica shows the contender.
 func TestAReportThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		talk(one, two)
 		gone := make(chan struct{})
 		two.w.insert(func() { <-gone })
@@ -326,8 +320,7 @@ func TestAReportThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 // The report finds the contender that a downgrade is about to replace; it is about the replacement.
 func TestAReportAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerContender(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Second} { // with a delay its place stays
-		fleetScene(t, func(t *testing.T, s *fakeStore) {
-			one, two := s.gateway(t), s.gateway(t)
+		withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 			talk(one, two)
 			req := deploy()
 			if delay > 0 {
@@ -353,8 +346,7 @@ func TestAReportAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerConten
 }
 
 func TestAnotherProgramsContenderIsToldAsTakenBackByAll(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		talk(one, two)
 		one.mustRelease(one.mustHold(deploy()))
 		time.Sleep(time.Second)
@@ -427,8 +419,7 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 
 // An end by time may be taken back; that of a lease that has lost a part may not.
 func TestPeerReportsDoNotDecideHowAnEndIsMade(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour})
 		s.mu.Lock()
 		s.refuse = func(w *zk.Write) (int, error) {
@@ -451,8 +442,7 @@ func TestPeerReportsDoNotDecideHowAnEndIsMade(t *testing.T) {
 }
 
 func TestNothingIsToldAfterAManagerHasStopped(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		one.mustRelease(one.mustHold(deploy()))
 		late := [][]byte{[]byte(`{"kind":"destroyed","ns":"default","lock":"deploy","words":"w","zxid":999999}`)}
 		destroyed := func() (n int) {

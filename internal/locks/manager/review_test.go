@@ -52,8 +52,7 @@ func answered[T any](t *testing.T, what string, within time.Duration, f func() T
 // The session expires, and another gateway is quicker to take over. Rule: the
 // former owner says whose it is, and its open requests do not hang.
 func TestALeaseThatAnotherGatewayTookOverIsGivenUp(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		two := s.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: locks.WaitForever, IdempotencyKey: "abcdefghijklmnop"}
@@ -94,8 +93,7 @@ func TestALeaseThatAnotherGatewayTookOverIsGivenUp(t *testing.T) {
 // A successor reads a contender long after the takeover. Rule: who held at that
 // moment may have been told to its client and counts as claimed.
 func TestAHolderWhoseContenderIsReadLateIsNotUnclaimed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		began := time.Now()
 		var reads atomic.Int32
 		h := s.hooked()
@@ -119,8 +117,7 @@ func TestAHolderWhoseContenderIsReadLateIsNotUnclaimed(t *testing.T) {
 
 // Rule: an entry that was not read is read as soon as that is possible.
 func TestASuccessionWhoseReadWasLostIsReadAgain(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		h := s.hooked()
 		two := h.gateway(t)
@@ -146,8 +143,7 @@ func TestASuccessionWhoseReadWasLostIsReadAgain(t *testing.T) {
 // under the longer TTL; a promise that was made in between moves that point in
 // time too.
 func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		beat := func(ttl time.Duration) {
 			t.Helper()
@@ -176,8 +172,7 @@ func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
 // A heartbeat with a longer TTL comes while the record is being set to a shorter
 // one. Rule: a longer TTL is durable before it is answered.
 func TestALongerTTLIsNotAnsweredWhileAShorterOneIsBeingWritten(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		if _, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 40*time.Second); err != nil {
 			t.Fatal(err)
@@ -210,8 +205,7 @@ func TestALongerTTLOfUnknownFateIsNotAnswered(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		for _, ends := range []bool{false, true} {
 			t.Run(fmt.Sprintf("persisted=%v,sessionEnds=%v", persisted, ends), func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					g := s.gateway(t)
+				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 					l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 					switch {
 					case !ends:
@@ -243,8 +237,7 @@ func TestALongerTTLOfUnknownFateIsNotAnswered(t *testing.T) {
 // ZooKeeper refuses the write of a longer TTL. Rule: the heartbeat that asked
 // is answered, and not with a write after the other.
 func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		var tries atomic.Int32
 		s.set(func() {
@@ -270,8 +263,7 @@ func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
 func TestARefusedReleaseIsNotTriedInATightLoop(t *testing.T) {
 	for _, why := range []error{zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrQueueFull} {
 		t.Run(why.Error(), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 				var tries atomic.Int32
 				s.set(func() {
@@ -298,8 +290,7 @@ func TestARefusedReleaseIsNotTriedInATightLoop(t *testing.T) {
 // A contender is created and deleted while the observer is away. Rule: a tree that
 // has come past the czxid without it tells that it is gone.
 func TestAContenderThatCameAndWentUnseenEndsItsLease(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		g.w.hold()
 		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: 3 * time.Second})
@@ -324,8 +315,7 @@ func TestAContenderThatCameAndWentUnseenEndsItsLease(t *testing.T) {
 // The writer is fine, the observer cannot come back. Rule: an
 // acquire is answered when its wait is over, and a moment.
 func TestATryIsAnsweredThoughOnlyTheObserverIsAway(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -354,8 +344,7 @@ func TestATryIsAnsweredThoughOnlyTheObserverIsAway(t *testing.T) {
 // Verify while a release is under way. Rule: held means held after the
 // question; what is being ended is not known.
 func TestVerifyDoesNotSayHeldOfALeaseThatIsBeingReleased(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		s.set(func() { s.loseReply = writeTo(l.Znode) })
 		g.w.hold() // the news of the deletion comes late as well
@@ -374,8 +363,7 @@ func TestVerifyDoesNotSayHeldOfALeaseThatIsBeingReleased(t *testing.T) {
 // A blocking acquire without a key meets a handover. Rule: nobody will
 // ever use its lease, so it leaves the queue with the request.
 func TestAHandoverLeavesNoPlaceInLineThatNobodyCanUse(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		p := one.begin(locks.AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Wait: locks.WaitForever})
 		p.finished()
@@ -392,8 +380,7 @@ func TestAHandoverLeavesNoPlaceInLineThatNobodyCanUse(t *testing.T) {
 // A key is used at a gateway that does not own its lease. Rule: what is
 // remembered of it there does not outlive the key.
 func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, IdempotencyKey: "abcdefghijklmnop"}
 		l := one.mustHold(req)
 		_, err := two.acquire(req)
@@ -412,8 +399,7 @@ func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
 // A keyed repeat is answered held. Rule: whoever has the token, or is the
 // one that is given it, claims the grant.
 func TestARepeatThatIsToldHeldClaimsTheGrant(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: locks.WaitForever, IdempotencyKey: "abcdefghijklmnop"}
 		p := g.begin(req)
@@ -433,9 +419,7 @@ func TestARepeatThatIsToldHeldClaimsTheGrant(t *testing.T) {
 // A lost create did commit, and its node was deleted before anybody
 // could look: there is no name to tell. Rule: its lease has ended.
 func TestACreateWhoseContenderIsGoneAgainEndsItsLease(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		g.w.hold()
 		h.hooks.Store(&hooks{result: func(w *zk.Write, res *zk.Result) {
@@ -458,9 +442,7 @@ func TestACreateWhoseContenderIsGoneAgainEndsItsLease(t *testing.T) {
 // ZooKeeper cannot be reached when the next session is opened. Rule: it is
 // tried again; a gateway does not end over it.
 func TestASessionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		failures := 3
 		h.hooks.Store(&hooks{open: func() error {

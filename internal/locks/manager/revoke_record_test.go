@@ -46,8 +46,7 @@ func TestTwoGatewaysThatAskAtOnceBothCount(t *testing.T) {
 
 // What this release does not know in a record stays when it asks the holder.
 func TestAskingChangesNothingElseInARecord(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		path := s.otherLease(t, "deploy", recipe.Exclusive, `{"v":1,"owner":"me","ttl_ms":5000,"enqueued_ms":1763766246123,"x":{"y":[1,2]},"z":9007199254740991}`)
 		g.mustRevoke("why", 0)
@@ -73,8 +72,7 @@ func (s *fakeStore) otherLease(t *testing.T, lock string, mode recipe.Mode, data
 }
 
 func TestAllHoldersAreAskedAndEachAtMostMaxReapAtATime(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		var paths []string
 		for range locks.MaxReap + 7 {
@@ -100,8 +98,7 @@ func TestAllHoldersAreAskedAndEachAtMostMaxReapAtATime(t *testing.T) {
 // A tree read lists names. What was written while the observer had no connection
 // is found all the same.
 func TestARevocationThatTheStreamHasMissedIsFound(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		one.w.disconnect()
 		synctest.Wait()

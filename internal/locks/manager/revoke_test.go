@@ -46,8 +46,7 @@ func (g *gate) asked(l locks.Lease) locks.Revocation {
 }
 
 func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for i, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
 			seen := one.look(l)
@@ -87,8 +86,7 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 }
 
 func TestALockThatNobodyHoldsHasNobodyToAsk(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		e := g.asksNone("no lease holds the lock")
 		assert.That(t, len(e.Holders) == 0, "%+v", e)
 		g.m.mu.Lock()
@@ -98,8 +96,7 @@ func TestALockThatNobodyHoldsHasNobodyToAsk(t *testing.T) {
 }
 
 func TestAWaiterIsNotAsked(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		answer := g.mustRevoke("why", 10*time.Second)
@@ -112,8 +109,7 @@ func TestAWaiterIsNotAsked(t *testing.T) {
 }
 
 func TestForceEndsTheLeaseOfAHolderThatDoesNotLetGo(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 			asker.mustRevoke("the node goes down", 20*time.Second)
@@ -140,8 +136,7 @@ func TestForceEndsTheLeaseOfAHolderThatDoesNotLetGo(t *testing.T) {
 }
 
 func TestAskedAgainTheLastWordsAndTheEarliestForceCount(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 			want := func(reason string, forced bool, in time.Duration) {
@@ -171,8 +166,7 @@ func TestAskedAgainTheLastWordsAndTheEarliestForceCount(t *testing.T) {
 }
 
 func TestForceSurvivesATakeoverAndCountsAnew(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		one.mustRevoke("the node goes down", time.Minute)
 		time.Sleep(40 * time.Second)
@@ -190,8 +184,7 @@ func TestForceSurvivesATakeoverAndCountsAnew(t *testing.T) {
 }
 
 func TestForceSurvivesTheSessionOfItsGateway(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.mustRevoke("the node goes down", 5*time.Second)
 		id := g.m.Info(t.Context()).GatewayID
@@ -207,19 +200,14 @@ func TestForceSurvivesTheSessionOfItsGateway(t *testing.T) {
 // Nothing ends while the gateway may not speak; force that came due meanwhile
 // ends the lease right afterwards, however long it lasted.
 func TestForceWaitsForTheFenceAndNoLonger(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.mustRevoke("the node goes down", 15*time.Second)
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+		s.set(func() { s.away = true })
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		assert.Must(t, s.node(l.Znode).stat.Czxid != 0, "ended while ZooKeeper was away")
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+		s.set(func() { s.away = false })
 		time.Sleep(5 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonRevoked)
 	})
@@ -229,8 +217,7 @@ func TestForceWaitsForTheFenceAndNoLonger(t *testing.T) {
 // gateway nobody must have been told.
 func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			g := s.gateway(t)
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 			s.mu.Lock()
 			s.refuse = func(w *zk.Write) (int, error) {
@@ -248,8 +235,7 @@ func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 	})
 	for _, persisted := range []bool{true, false} {
 		t.Run(fmt.Sprintf("lost, persisted %v", persisted), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				for _, asker := range []*gate{one, two} {
 					l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 					once := false
@@ -277,8 +263,7 @@ func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 }
 
 func TestALeaseThatEndsMeanwhileIsNotAsked(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 			gone := false
@@ -300,8 +285,7 @@ func TestALeaseThatEndsMeanwhileIsNotAsked(t *testing.T) {
 }
 
 func TestAnotherProgramsHolderCannotBeAsked(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		foreign := s.foreignContender()
 		synctest.Wait()
@@ -314,8 +298,7 @@ func TestAnotherProgramsHolderCannotBeAsked(t *testing.T) {
 }
 
 func TestARevocationIsRefusedWhereItMakesNoSense(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, test := range []struct {
 			req   locks.RevokeRequest
 			code  locks.Code
@@ -332,9 +315,7 @@ func TestARevocationIsRefusedWhereItMakesNoSense(t *testing.T) {
 			e := wantCode(t, err, test.code)
 			assert.That(t, e.Field == test.field, "%+v: %v", test.req, e)
 		}
-		s.mu.Lock()
-		s.away = true
-		s.mu.Unlock()
+		s.set(func() { s.away = true })
 		_, err := g.revoke("why", 0)
 		wantCode(t, err, locks.CodeUnavailable)
 	})
@@ -343,8 +324,7 @@ func TestARevocationIsRefusedWhereItMakesNoSense(t *testing.T) {
 // An earlier force is not taken back by a later question without one, nor for the
 // gateway that takes the lease over.
 func TestAnEarlierForceStaysInTheRecord(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		for i, asker := range []*gate{one, two} {
 			asker.mustRevoke(fmt.Sprint("soon ", i), time.Minute)
@@ -359,9 +339,7 @@ func TestAnEarlierForceStaysInTheRecord(t *testing.T) {
 
 // The event of a write may come before its answer.
 func TestALongPollIsWokenWhenTheRevocationIsKnown(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		h.hooks.Store(&hooks{result: func(*zk.Write, *zk.Result) { time.Sleep(100 * time.Millisecond) }})
 		polled := make(chan time.Duration, 2)
@@ -394,9 +372,7 @@ func TestALongPollIsWokenWhenTheRevocationIsKnown(t *testing.T) {
 
 // What a record says is read before its lease is ended: it may be another's by now.
 func TestForceReadsTheRecordFirst(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.mustRevoke("why", 5*time.Second)
 		h.hooks.Store(&hooks{get: func(path string) error {
@@ -421,8 +397,7 @@ func TestForceReadsTheRecordFirst(t *testing.T) {
 // The record of a lease over several locks stands in the first of them; asked for
 // any of them, it ends in all.
 func TestALeaseOfSeveralLocksIsAskedByAnyOfThem(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}})
 			before := len(asker.tells(events.LeaseRevokeRequested))

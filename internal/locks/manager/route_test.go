@@ -47,8 +47,7 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 		},
 		"repeat": func(g *gate, l locks.Lease) error { _, err := g.acquire(keyed()); return err },
 	}
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		synctest.Wait()
 		l := one.mustHold(keyed())
 		synctest.Wait()
@@ -74,8 +73,7 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 // The gateway that was asked knows of a takeover that the successor itself may
 // not have seen yet: what it sends along must lie behind the succession's entry.
 func TestTheWayToASuccessorLeadsBehindItsTakeover(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(keyed())
 		third := s.gateway(t)
 		// The third one writes nothing from here on, nor can it take over.
@@ -101,8 +99,7 @@ func TestTheWayToASuccessorLeadsBehindItsTakeover(t *testing.T) {
 }
 
 func TestPeersAreTheRegisteredGatewaysThisOneFirst(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(keyed())
 		dead := one.id()
 		one.crash()
@@ -133,8 +130,7 @@ func TestPeersAreTheRegisteredGatewaysThisOneFirst(t *testing.T) {
 
 // Where a gateway is to be found is asked again when the answer was lost.
 func TestARegistrationWhoseReadingFailedIsReadAgain(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		hooked, asked := s.hooked(), atomic.Int32{}
 		hooked.hooks.Store(&hooks{get: func(path string) error {
 			if path == "/lockkeeper/gateways/"+one.id() && asked.Add(1) <= 3 {
@@ -152,8 +148,7 @@ func TestARegistrationWhoseReadingFailedIsReadAgain(t *testing.T) {
 
 // What a gateway says of itself to others: they know it once they have come as far as it says.
 func TestAGatewayIsRegisteredFromItsOwnZxidOnUntilItsSessionEnds(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		two := s.gateway(t)
 		synctest.Wait()
 		id, zxid := two.m.Identity()

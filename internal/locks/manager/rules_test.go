@@ -59,8 +59,7 @@ func TestAFencingTokenKeepsItsValueThroughWritesAndTakeovers(t *testing.T) {
 // X is succeeded by Y, Y by Z: the leases of X are Z's, and the entries stay
 // while one of them lives.
 func TestLeasesBelongToTheEndOfTheChain(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Minute})
 		two := s.gateway(t)
 		one.crash()
@@ -86,8 +85,7 @@ func TestLeasesBelongToTheEndOfTheChain(t *testing.T) {
 
 // A gateway that leaves no contender is nobody's business.
 func TestAGatewayWithoutLeasesIsNotSucceeded(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		one.crash()
 		time.Sleep(20 * time.Second)
 		id, err := recipe.NewGatewayID(rand.Reader)
@@ -104,8 +102,7 @@ func TestAGatewayWithoutLeasesIsNotSucceeded(t *testing.T) {
 // The next session is there, with its fence open, and cannot take the former
 // one's leases over yet. Nothing is said or done about them until it has.
 func TestLeasesOfAFormerSessionWaitForTheTakeover(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		foreign := s.foreignAt("/lockkeeper/locks/queued")
 		short := g.mustHold(locks.AcquireRequest{Lock: "short", TTL: 10 * time.Second})
 		queued := g.mustAcquire(locks.AcquireRequest{Lock: "queued", TTL: time.Minute, Async: true})
@@ -144,9 +141,7 @@ func (s *fakeStore) foreignAt(dir string) string {
 
 // The way is free while the replica is not fit to act upon. The grant waits.
 func TestNothingIsGrantedFromAReplicaThatIsNotCurrent(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		foreign := s.foreignAt("/lockkeeper/locks/deploy")
 		l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: true})
 		h.hooks.Store(&hooks{stale: true})
@@ -164,8 +159,7 @@ func TestNothingIsGrantedFromAReplicaThatIsNotCurrent(t *testing.T) {
 // Verify and consistent reads are true after the question, also on a gateway
 // whose stream is behind.
 func TestVerifyAndConsistentReadsSeeWhatWasAcknowledgedBefore(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		g.w.hold()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
@@ -189,8 +183,7 @@ func TestVerifyAndConsistentReadsSeeWhatWasAcknowledgedBefore(t *testing.T) {
 // The loop woke late though the fence stayed open: heartbeats that waited are
 // heard before anything expires.
 func TestALateWakeExpiresNothingBeforeHeartbeatsAreHeard(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		time.Sleep(8 * time.Second)
 		s.clock.(*jumpClock).jump(5 * time.Second)
@@ -203,8 +196,7 @@ func TestALateWakeExpiresNothingBeforeHeartbeatsAreHeard(t *testing.T) {
 // Clocks stop before the first heartbeat is refused: nothing expires while a
 // handover waits for the writes under way.
 func TestNothingExpiresDuringAHandover(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		slow := one.mustHold(locks.AcquireRequest{Lock: "slow", TTL: 10 * time.Minute})
 		time.Sleep(8 * time.Second)
@@ -222,8 +214,7 @@ func TestNothingExpiresDuringAHandover(t *testing.T) {
 // An expiry was lost with its session. It is decided again: the lease is held,
 // with what a takeover gives it.
 func TestAnExpiryThatWasLostWithItsSessionIsDecidedAgain(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		time.Sleep(9 * time.Second)
 		s.set(func() { s.vague, s.drop = writeTo(l.Znode), true })
@@ -242,8 +233,7 @@ func TestAnExpiryThatWasLostWithItsSessionIsDecidedAgain(t *testing.T) {
 // A contender with this session's id that no request of ours knows (a create
 // that was given up for lost and committed after all) is ended.
 func TestAContenderOfOursThatNobodyKnowsIsEnded(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		id := assert.Value(recipe.NewLeaseID(g.m.fleet.id, recipe.GatewayID(g.session().ID()), rand.Reader))(t)
 		name := recipe.Contender{LeaseID: id, Mode: recipe.Exclusive}
@@ -257,8 +247,7 @@ func TestAContenderOfOursThatNobodyKnowsIsEnded(t *testing.T) {
 
 // The lock's directory came or went, and the replica has not heard of it.
 func TestADirectoryThatComesOrGoesFailsNoAcquire(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		synctest.Wait()
 		g.w.hold()
@@ -280,8 +269,7 @@ func TestADirectoryThatComesOrGoesFailsNoAcquire(t *testing.T) {
 
 // One key, used for two locks, by two principals, and with another owner.
 func TestAKeyIsOfOnePrincipalAndOneLock(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		req := locks.AcquireRequest{Lock: "a", TTL: time.Minute, Owner: "me", IdempotencyKey: "abcdefghijklmnop"}
 		first := g.mustHold(req)
 		other := req
@@ -301,8 +289,7 @@ func TestAKeyIsOfOnePrincipalAndOneLock(t *testing.T) {
 // Another gateway joins and acquires with a key; a scan by one that has not
 // heard of it yet leaves the key alone.
 func TestAScanLeavesTheKeysOfANewcomerAlone(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		one.w.hold()
 		two := s.gateway(t)
 		two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, IdempotencyKey: "abcdefghijklmnop"})
@@ -321,8 +308,7 @@ func TestAScanLeavesTheKeysOfANewcomerAlone(t *testing.T) {
 
 // A token that was not made with the fleet's secret opens nothing.
 func TestAForgedTokenIsRefused(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
 		other := g.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Minute})
 		forged := record.NewTokens([]layout.TokenKey{{ID: "k1", Key: []byte("another secret!!")}}, nil).Make(recipe.LeaseID(l.ID))
@@ -336,8 +322,7 @@ func TestAForgedTokenIsRefused(t *testing.T) {
 // Very many leases end together: the line to ZooKeeper stays open for clients,
 // and the other expiries come when the first ones are done.
 func TestExpiriesLeaveTheLineToZooKeeperOpen(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		crowd := func(n int) {
 			g.m.mu.Lock()
@@ -356,8 +341,7 @@ func TestExpiriesLeaveTheLineToZooKeeperOpen(t *testing.T) {
 // A waiting lease keeps its place for its clock from the end of the poll, not
 // from some moment while it was open.
 func TestAPlaceIsKeptForItsClockFromTheEndOfAPoll(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		_, err := g.m.Lease(t.Context(), locks.LeaseRequest{ID: ticket.ID, Token: ticket.Token, Wait: 50 * time.Second, Since: ticket.Rev})
@@ -373,8 +357,7 @@ func TestAPlaceIsKeptForItsClockFromTheEndOfAPoll(t *testing.T) {
 // A gateway that has succeeded another one dies before it has swept the entry,
 // and leaves no contender: somebody else sweeps what it left.
 func TestASuccessionWhoseEndIsGoneIsSweptByOthers(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		two := s.gateway(t)
 		one.crash()

@@ -27,8 +27,7 @@ func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 		"group":     {Group: []locks.Want{{Lock: "other"}, {Lock: "deploy"}}, Wait: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(deploy()))
 				_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: semaphoreName})
 				synctest.Wait()
@@ -60,8 +59,7 @@ func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 // The semaphore's holder comes while our create is on its way.
 func TestWhoHasJoinedAnotherProgramsSemaphoreUnawaresLeavesIt(t *testing.T) {
 	for _, async := range []bool{false, true} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			g := s.gateway(t)
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 			g.mustRelease(g.mustHold(deploy()))
 			var once atomic.Bool
 			s.mu.Lock()
@@ -87,8 +85,7 @@ func TestWhoHasJoinedAnotherProgramsSemaphoreUnawaresLeavesIt(t *testing.T) {
 
 // A repeat finds the lease that it made before, as ever.
 func TestARepeatFindsItsLeaseBesideAnotherProgramsSemaphore(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(keyed())
 		s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lease-"})
 		synctest.Wait()

@@ -69,8 +69,7 @@ func checkPermits(t *testing.T, s *fakeStore, g *gate) {
 }
 
 func TestTheFirstAcquireOfASemaphoreAgreesOnItsLimit(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		_, err := one.acquire(permits(1, 0))
 		assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "limit", "field")
 		a := one.mustHold(permits(2, 3))
@@ -94,8 +93,7 @@ func TestTheFirstAcquireOfASemaphoreAgreesOnItsLimit(t *testing.T) {
 func TestWhatWasAgreedGoesWithTheIdleLockAndWhatWasSetStays(t *testing.T) {
 	for _, set := range []bool{false, true} {
 		t.Run(map[bool]string{false: "agreed", true: "set"}[set], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				a := g.mustHold(permits(1, 3))
 				if set {
 					g.mustConfigure(3)
@@ -137,8 +135,7 @@ func TestAgreedSettingsOfALockWithoutADirectoryAreSwept(t *testing.T) {
 
 // Attack 10. Rule: the limit is in the contender's name, as it was when it came.
 func TestALoweredLimitTakesNoPermitBackAlsoAfterATakeover(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		one.mustConfigure(3)
 		a := one.mustHold(permits(1, 0))
 		b := two.mustHold(permits(1, 0))
@@ -171,8 +168,7 @@ func TestALoweredLimitTakesNoPermitBackAlsoAfterATakeover(t *testing.T) {
 func TestALimitThatWasMadeAnewIsNotExceededThroughALaggingGateway(t *testing.T) {
 	for _, given := range []int{3, 0} {
 		t.Run(fmt.Sprint("limit=", given), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				two.mustRelease(two.mustHold(permits(1, 3)))
 				synctest.Wait()
 				version := s.node(deploySettings + "/limit-3").stat.Version
@@ -209,8 +205,7 @@ func TestALimitThatWasMadeAnewIsNotExceededThroughALaggingGateway(t *testing.T) 
 // The replica may be behind: nobody is refused for what it shows before it has
 // come up to the present. Rule: sized again after a barrier.
 func TestNobodyIsRefusedForALimitThatIsNoMore(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		one.mustConfigure(3)
 		synctest.Wait()
 		two.w.hold()
@@ -228,8 +223,7 @@ func TestNobodyIsRefusedForALimitThatIsNoMore(t *testing.T) {
 func TestTwoWhoAgreeAtOnceAgreeOnOneLimit(t *testing.T) {
 	for _, limits := range [][2]int{{3, 3}, {3, 4}} {
 		t.Run(fmt.Sprint(limits), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				p, q := one.begin(permits(1, limits[0])), two.begin(permits(1, limits[1]))
 				<-p.done
 				<-q.done
@@ -251,8 +245,7 @@ func TestTwoWhoAgreeAtOnceAgreeOnOneLimit(t *testing.T) {
 // Somebody else empties or fills the settings between decision and transaction,
 // each time anew: the acquire comes to an end, and nothing of it stays behind.
 func TestAnAcquireWhoseLimitNeverStandsStillGivesUp(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustConfigure(3)
 		s.mu.Lock()
 		s.refuse = func(w *zk.Write) (int, error) {
@@ -277,8 +270,7 @@ func TestAnAcquireWhoseLimitNeverStandsStillGivesUp(t *testing.T) {
 func TestAnEmptySettingsDirectoryIsFilledAnew(t *testing.T) {
 	for _, by := range []string{"acquire", "configure"} {
 		t.Run(by, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				s.foreign(zk.Op{Kind: zk.OpCreate, Path: deploySettings})
 				synctest.Wait()
 				if by == "acquire" {
@@ -342,8 +334,7 @@ func (s *fakeStore) written() (n int) {
 func TestASweepDoesNotTakeALimitThatHasBeenSetSince(t *testing.T) {
 	for _, how := range []string{"set", "removed and set"} {
 		t.Run(how, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				two.mustRelease(two.mustHold(permits(1, 3)))
 				synctest.Wait()
 				two.w.hold()
@@ -369,8 +360,7 @@ func TestASweepDoesNotTakeALimitThatHasBeenSetSince(t *testing.T) {
 
 // A sweep does not take settings from under somebody who has just come.
 func TestASweepDoesNotTakeTheSettingsOfALockThatIsInUseAgain(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		two.mustRelease(two.mustHold(permits(1, 3)))
 		synctest.Wait()
 		two.w.hold()
@@ -387,8 +377,7 @@ func TestASweepDoesNotTakeTheSettingsOfALockThatIsInUseAgain(t *testing.T) {
 }
 
 func TestALockIsRemovedWithItsSettingsUnlessItIsInUse(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		assert.Nil(t, one.remove(), "a lock that never was")
 		one.mustConfigure(2)
 		a := one.mustHold(permits(1, 0))
@@ -420,8 +409,7 @@ func TestALockIsRemovedWithItsSettingsUnlessItIsInUse(t *testing.T) {
 func TestALockThatIsTakenAtThisMomentIsNotRemoved(t *testing.T) {
 	for _, directory := range []bool{true, false} {
 		t.Run(fmt.Sprint("directory=", directory), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one, two := s.gateway(t), s.gateway(t)
+			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 				one.mustConfigure(2)
 				if directory {
 					one.mustRelease(one.mustHold(permits(1, 0)))
@@ -455,17 +443,12 @@ func TestALockThatIsTakenAtThisMomentIsNotRemoved(t *testing.T) {
 func TestAChangeOfSettingsWhoseAnswerIsLostIsUnknownAndMayBeRepeated(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustConfigure(3)
-				s.mu.Lock()
-				s.vague, s.drop = writeTo("/limit-5"), !persisted
-				s.mu.Unlock()
+				s.set(func() { s.vague, s.drop = writeTo("/limit-5"), !persisted })
 				_, err := g.configure(5)
 				wantCode(t, err, locks.CodeOutcomeUnknown)
-				s.mu.Lock()
-				s.vague = nil
-				s.mu.Unlock()
+				s.set(func() { s.vague = nil })
 				g.wantLimit(map[bool]int{false: 3, true: 5}[persisted], false)
 				g.mustConfigure(5)
 			})
@@ -475,8 +458,7 @@ func TestAChangeOfSettingsWhoseAnswerIsLostIsUnknownAndMayBeRepeated(t *testing.
 
 // A repeat with its key finds its lease, whatever the lock's limit has become.
 func TestAKeyedRepeatIsNotRefusedForALimitThatHasChanged(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		req := permits(1, 3)
 		req.IdempotencyKey = "abcdefghijklmnop"
 		a := one.mustHold(req)
@@ -489,8 +471,7 @@ func TestAKeyedRepeatIsNotRefusedForALimitThatHasChanged(t *testing.T) {
 
 // A group's semaphores each have their own limit.
 func TestAGroupCarriesTheLimitOfEachOfItsSemaphores(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustConfigure(2)
 		group := func(second int) locks.AcquireRequest {
 			return locks.AcquireRequest{TTL: time.Hour, Async: true, Group: []locks.Want{{Lock: "deploy", Mode: locks.Semaphore, Permits: 2},

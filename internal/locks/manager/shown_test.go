@@ -24,8 +24,7 @@ func (g *gate) revokeShown(force time.Duration, leases ...locks.Lease) (locks.Re
 
 // The holder changes between the look and the click: who holds now has not been seen.
 func TestWhoHoldsNowIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, asker := range []*gate{one, two} {
 			alice := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "alice"})
 			bob := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "bob", Async: true})
@@ -45,8 +44,7 @@ func TestWhoHoldsNowIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 
 // A revocation stays with its lease. The next holder is another one.
 func TestTheForceOfARevocationDoesNotMoveToTheNextHolder(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, asker := range []*gate{one, two} {
 			alice := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 			bob := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -66,8 +64,7 @@ func TestTheForceOfARevocationDoesNotMoveToTheNextHolder(t *testing.T) {
 }
 
 func TestOnlyTheHoldersThatWereShownAreAsked(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		var readers []locks.Lease
 		for _, g := range []*gate{one, two, one} {
 			readers = append(readers, g.mustHold(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, TTL: time.Hour}))
@@ -89,8 +86,7 @@ func TestOnlyTheHoldersThatWereShownAreAsked(t *testing.T) {
 
 // A lease that stands first here and waits for another lock of its group is shown as a waiter.
 func TestAGroupThatWaitsForItsOtherLockIsNotAsked(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(locks.AcquireRequest{Lock: "b", TTL: time.Hour})
 		group := g.mustAcquire(locks.AcquireRequest{TTL: time.Hour, Async: true, Group: []locks.Want{{Lock: "deploy"}, {Lock: "b"}}})
 		g.asksNone("no lease holds the lock")
@@ -101,8 +97,7 @@ func TestAGroupThatWaitsForItsOtherLockIsNotAsked(t *testing.T) {
 }
 
 func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		wait := func(g *gate, owner string) locks.Lease {
 			l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: owner, Async: true})
 			synctest.Wait()
@@ -146,8 +141,7 @@ func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
 }
 
 func TestWhatWasShownIsRefusedWhereItMakesNoSense(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		many := make([]string, locks.MaxReap+1)
 		for i := range many {

@@ -47,8 +47,7 @@ func soon(t *testing.T, granted <-chan time.Time) time.Time {
 }
 
 func TestALeaseWhoseContenderIsClosedIsHeldOnAndStillEndsAtItsTTL(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		s.shut(t, l.Znode)
 		synctest.Wait()
@@ -69,8 +68,7 @@ func TestALeaseWhoseContenderIsClosedIsHeldOnAndStillEndsAtItsTTL(t *testing.T) 
 }
 
 func TestALeaseWhoseContenderIsClosedIsReleased(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		s.shut(t, l.Znode)
 		g.mustRelease(l)
@@ -80,8 +78,7 @@ func TestALeaseWhoseContenderIsClosedIsReleased(t *testing.T) {
 
 // What the record said is not known to a successor: it takes the longest TTL, and the client may release the lease.
 func TestASuccessorKeepsALeaseWhoseContenderIsClosed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		s.shut(t, l.Znode)
 		g.crash()
@@ -95,8 +92,7 @@ func TestASuccessorKeepsALeaseWhoseContenderIsClosed(t *testing.T) {
 
 // ZooKeeper sends no event about a node that may not be read.
 func TestTheEndOfAClosedContenderIsNoticed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		s.shut(t, l.Znode)
 		synctest.Wait()
@@ -109,8 +105,7 @@ func TestTheEndOfAClosedContenderIsNoticed(t *testing.T) {
 
 // A heartbeat that another gateway wrote before the record was hidden may have promised a whole TTL.
 func TestAHiddenWriteExtendsTheLeaseByOneTTL(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		next := g.patient()
 		begun := time.Now()
@@ -124,8 +119,7 @@ func TestAHiddenWriteExtendsTheLeaseByOneTTL(t *testing.T) {
 // Only the record is refused, so the contender can be deleted: the lease ends, without the delay.
 func TestALockDelayThatCannotBeWrittenDoesNotKeepTheLeaseFromEnding(t *testing.T) {
 	for _, on := range []locks.DelayOn{locks.DelayOnExpiry, locks.DelayAlways} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			g := s.gateway(t)
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 			l := g.mustHold(delaying(on))
 			s.refuseWrites(func(op *zk.Op) bool { return op.Kind == zk.OpSetData && op.Path == l.Znode })
 			if on == locks.DelayAlways {
@@ -143,8 +137,7 @@ func TestALockDelayThatCannotBeWrittenDoesNotKeepTheLeaseFromEnding(t *testing.T
 
 // An end whose write was lost, of a record that is hidden by then: the lease stays ended.
 func TestAnEndThatMayBeInAHiddenRecordIsNotTakenBack(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(delaying(locks.DelayOnExpiry))
 		s.set(func() {
 			s.vague = writeTo(l.Znode)
@@ -158,8 +151,7 @@ func TestAnEndThatMayBeInAHiddenRecordIsNotTakenBack(t *testing.T) {
 }
 
 func TestAReleaseInAClosedDirectoryIsAnsweredWithTheReason(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		s.refuseWrites(func(op *zk.Op) bool { return strings.HasPrefix(op.Path, g.m.opt.Root+"/locks/deploy/") })
 		begun := time.Now()
@@ -179,8 +171,7 @@ func TestAReleaseInAClosedDirectoryIsAnsweredWithTheReason(t *testing.T) {
 
 // The node is closed after it was read, so the gateway does not know. The event of its deletion never comes.
 func TestAWaiterBehindAContenderThatWasClosedUnnoticedIsGranted(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		next := g.patient()
 		s.set(func() { s.hidden = func(p string) bool { return p == l.Znode } })

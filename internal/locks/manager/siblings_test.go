@@ -71,9 +71,7 @@ func TestALockThatBigdataDestroysIsNeitherJoinedNorGranted(t *testing.T) {
 						g = s.gateway(t)
 						g.mustRelease(g.mustHold(deploy()))
 					}
-					s.mu.Lock()
-					s.by = ""
-					s.mu.Unlock()
+					s.set(func() { s.by = "" })
 					s.foreign(zk.Op{Kind: zk.OpCreate, Ephemeral: ephemeral, Path: marker})
 					if started == "before" {
 						g = s.gateway(t)
@@ -131,8 +129,7 @@ func TestWhoStandsFirstInALockThatBigdataDestroysIsNotGrantedIt(t *testing.T) {
 
 // A lock of ours may be called like a marker.
 func TestALockOfOursIsNoMarker(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy_INVALID", TTL: time.Minute})
 		g.mustRelease(g.mustHold(deploy()))
 		g.mustRelease(l)
@@ -193,8 +190,7 @@ func TestNoLeaseJoinsKazoosSemaphore(t *testing.T) {
 // Whose data is something else is an idle lock.
 func TestADataNodeIsAnIdleLock(t *testing.T) {
 	for _, data := range []string{"hello", "0", "-3", " 3", "3.5", "99999999999", strings.Repeat("3", 200)} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			g := s.gateway(t)
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 			s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath, Data: []byte(data)})
 			time.Sleep(time.Second)
 			g.w.disconnect()

@@ -29,8 +29,7 @@ func TestALeaseOfAGatewayThatTheReplicaHasNotHeardOfHasNotEnded(t *testing.T) {
 	}
 	for name, ask := range ask {
 		t.Run(name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				old := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, old *gate) {
 				old.w.hold()
 				young := s.gateway(t)
 				l := young.mustHold(keyed())
@@ -55,8 +54,7 @@ func keyed() locks.AcquireRequest {
 
 // A token of a gateway that is long gone is still told that its lease has ended.
 func TestALeaseOfAGatewayThatNobodyRemembersHasEnded(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		young := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, young *gate) {
 		l := young.mustHold(deploy())
 		young.mustRelease(l)
 		young.crash()

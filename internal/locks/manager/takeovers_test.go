@@ -144,8 +144,7 @@ func TestForgedGatewayIDsDelayNoTakeover(t *testing.T) {
 
 // A gateway that died before this process started is an unknown id, too. Rule: few of those are taken over at once.
 func TestAGatewayThatDiedBeforeThisProcessStartedIsTakenOverAmongFewForgedIDs(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 		one.crash()
 		time.Sleep(11 * time.Second)

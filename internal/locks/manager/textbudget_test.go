@@ -33,8 +33,7 @@ func (g *gate) crowd(lock string, n int) (ids []string) {
 }
 
 func TestAListOfLocksIsBoundedByItsText(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		var group []locks.Want
 		for i := range locks.MaxGroup {
 			group = append(group, locks.Want{Lock: fmt.Sprintf("g%02d", i), Mode: locks.Shared})
@@ -63,8 +62,7 @@ func TestAListOfLocksIsBoundedByItsText(t *testing.T) {
 }
 
 func TestAListOfLeasesIsBoundedByItsText(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		want := g.crowd("deploy", 600)
 		var ids []string
 		for cursor := ""; ; {
@@ -104,8 +102,7 @@ func (g *gate) walk(lock string, limit int) (holders, waiters []string, pages in
 }
 
 func TestAQueueIsBoundedByItsTextAndItsPagesHaveAllHoldersAndWaiters(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		want := g.crowd("deploy", 600)
 		var line []string
 		for range 5 {
@@ -125,8 +122,7 @@ func TestAQueueIsBoundedByItsTextAndItsPagesHaveAllHoldersAndWaiters(t *testing.
 }
 
 func TestHoldersThatFitOnAPageAreOnEachPage(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.crowd("deploy", 2)
 		for range 5 {
 			g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -138,8 +134,7 @@ func TestHoldersThatFitOnAPageAreOnEachPage(t *testing.T) {
 }
 
 func TestAnswersWithoutPagesLeaveMetadataOut(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		want := g.crowd("deploy", 600)
 		whole := func(what string, list []locks.Contender) {
 			t.Helper()

@@ -15,8 +15,7 @@ import (
 // told that its place is kept for so long: the record may say less, and the clock goes by that as soon as it is read.
 func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.T) {
 	const ttl = 4 * time.Second
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: ttl, Async: true})
 		one.crash()
@@ -59,8 +58,7 @@ func TestAPlaceThatIsFreedUnreadEndsNoLeaseASecondTime(t *testing.T) {
 		"a group":          {group: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			notingScene(t, func(t *testing.T, s *fakeStore) {
-				one := s.notingGateway(t)
+			withOutbox(t, func(t *testing.T, s *fakeStore, one *gate) {
 				h := s.hooked()
 				two := h.gateway(t)
 				req := delaying("")

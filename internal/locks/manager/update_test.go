@@ -49,8 +49,7 @@ func (g *gate) countOf(t events.Type, l locks.Lease) (n int) {
 func text(s string) *string { return &s }
 
 func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me", Metadata: "m"})
 		ticket := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, Owner: "you"})
 		v := one.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), Metadata: text("build 7"), TTL: time.Minute})
@@ -83,8 +82,7 @@ func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
 }
 
 func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		v := g.mustUpdate(l, locks.UpdateRequest{TTL: 5 * time.Second, Owner: text("me")})
 		assert.Must(t, v.TTL == 5*time.Second && v.ExpiresIn >= 59*time.Second && g.countOf(events.LeaseUpdated, l) == 1, "%+v", v)
@@ -111,8 +109,7 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 func TestAnUpdateWhoseFateIsLostIsFoundOutAndDoneOnce(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
 				s.mu.Lock()
 				once := true
@@ -143,8 +140,7 @@ func TestAnUpdateWhoseFateIsLostIsFoundOutAndDoneOnce(t *testing.T) {
 func TestAnUpdateThatIsLostWithTheSessionIsOutcomeUnknown(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				g := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
 				s.mu.Lock()
 				if persisted {
@@ -155,13 +151,8 @@ func TestAnUpdateThatIsLostWithTheSessionIsOutcomeUnknown(t *testing.T) {
 				s.mu.Unlock()
 				_, err := g.update(l, locks.UpdateRequest{Owner: text("ci")})
 				wantCode(t, err, locks.CodeOutcomeUnknown)
-				g.m.mu.Lock()
-				session := g.m.port.Session().(*fakeSession)
-				g.m.mu.Unlock()
-				session.expire()
-				s.mu.Lock()
-				s.away, s.loseReply = false, nil
-				s.mu.Unlock()
+				g.session().expire()
+				s.set(func() { s.away, s.loseReply = false, nil })
 				time.Sleep(5 * time.Second)
 				owner := "me"
 				if persisted {
@@ -177,8 +168,7 @@ func TestAnUpdateThatIsLostWithTheSessionIsOutcomeUnknown(t *testing.T) {
 }
 
 func TestAnUpdateThatZooKeeperRefusesChangesNothing(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
 		s.mu.Lock()
 		s.refuse = func(w *zk.Write) (int, error) {
@@ -198,8 +188,7 @@ func TestAnUpdateThatZooKeeperRefusesChangesNothing(t *testing.T) {
 }
 
 func TestTwoUpdatesAtOnceAreBothThere(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy"})
 		errs := make(chan error, 3)
 		for _, change := range []locks.UpdateRequest{{Owner: text("ci")}, {Metadata: text("m")}, {TTL: time.Minute}} {
@@ -216,9 +205,7 @@ func TestTwoUpdatesAtOnceAreBothThere(t *testing.T) {
 // Somebody else writes the contender right after our write, and both events come
 // before the answer to ours. What the other one wrote must not be passed over.
 func TestAnotherHandsWriteBesideOursIsRead(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		var done atomic.Bool
 		h.hooks.Store(&hooks{result: func(w *zk.Write, _ *zk.Result) {
@@ -240,8 +227,7 @@ func TestAnotherHandsWriteBesideOursIsRead(t *testing.T) {
 }
 
 func TestAnUpdateIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy"})
 		for _, c := range []struct {
 			change locks.UpdateRequest
@@ -271,8 +257,7 @@ func TestAnUpdateIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 
 // The first request with its token claims a grant that nobody listened to.
 func TestAnUpdateClaimsAGrant(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy"})
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		g.mustRelease(l)

@@ -11,8 +11,7 @@ import (
 
 // A client holds its lease until it sent the request + Waited + TTL. So no answer may promise more than the gateway's own deadline.
 func TestAGrantTellsWhenItsTTLBegan(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		promised := func(what string, sent time.Duration, l locks.Lease, waited time.Duration) {
 			t.Helper()
 			assert.Must(t, l.WaitedKnown, "%s: it is not told when the TTL began", what)

@@ -12,8 +12,7 @@ import (
 
 // The index of all contenders is kept only while lookups use it.
 func TestTheIndexOfLeasesIsDroppedWhenItIsUnused(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		indexed := func() bool {
 			two.m.mu.Lock()
@@ -39,8 +38,7 @@ func TestTheIndexOfLeasesIsDroppedWhenItIsUnused(t *testing.T) {
 
 // Also of a lease that was downgraded, and of one of several contenders.
 func TestWhereLeasesAreIsKnownWhateverTheirContenders(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		plain := one.mustHold(locks.AcquireRequest{Lock: "plain", TTL: time.Hour})
 		synctest.Wait()
 		two.mustBeatFor(plain, locks.Held)

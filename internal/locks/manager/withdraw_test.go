@@ -27,8 +27,7 @@ func (g *gate) mustWithdraw(want int) locks.WithdrawAnswer {
 }
 
 func TestAWithdrawnRevocationForcesNobody(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for i, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me", Metadata: "build 7"})
 			asker.mustRevoke("the node goes down", 20*time.Second)
@@ -64,8 +63,7 @@ func TestNothingOfAWithdrawnRevocationGoesOnInTheNext(t *testing.T) {
 	for name, force := range map[string]time.Duration{"none": 0, "later": 60 * time.Second, "the same": 20 * time.Second} {
 		for _, held := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					one, two := s.gateway(t), s.gateway(t)
+				withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 					l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 					two.mustRevoke("why", 20*time.Second)
 					time.Sleep(5 * time.Second)
@@ -95,8 +93,7 @@ func TestNothingOfAWithdrawnRevocationGoesOnInTheNext(t *testing.T) {
 // Its owner has not heard of the withdrawal when force is due: what was written first wins.
 func TestForceDoesNotOvertakeAWithdrawalThatWasWritten(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Hour} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			one, two := s.gateway(t), s.gateway(t)
+		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, LockDelay: delay})
 			one.mustRevoke("why", 5*time.Second)
 			one.w.hold()
@@ -120,8 +117,7 @@ func TestForceDoesNotOvertakeAWithdrawalThatWasWritten(t *testing.T) {
 
 // Another write of the record while force is due takes nothing back.
 func TestForceGoesOnWhenTheRecordWasWrittenMeanwhile(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		one.mustRevoke("why", 5*time.Second)
 		one.w.hold()
@@ -137,8 +133,7 @@ func TestForceGoesOnWhenTheRecordWasWrittenMeanwhile(t *testing.T) {
 }
 
 func TestAWithdrawalSurvivesATakeover(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		one.mustRevoke("why", 30*time.Second)
 		one.mustWithdraw(1)
@@ -158,8 +153,7 @@ func TestAWithdrawalSurvivesATakeover(t *testing.T) {
 
 func TestAWithdrawalWhoseAnswerIsLostIsTold(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			one, two := s.gateway(t), s.gateway(t)
+		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 			for _, asker := range []*gate{one, two} {
 				l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 				asker.mustRevoke("why", 20*time.Second)
@@ -186,8 +180,7 @@ func TestAWithdrawalWhoseAnswerIsLostIsTold(t *testing.T) {
 
 // A withdrawal that another program has written over, unread, may have been there: force is forgotten.
 func TestForceIsForgottenWhenAWithdrawalMayHaveBeenOverwritten(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		one.mustRevoke("why", 20*time.Second)
 		one.w.hold()
@@ -203,8 +196,7 @@ func TestForceIsForgottenWhenAWithdrawalMayHaveBeenOverwritten(t *testing.T) {
 }
 
 func TestWhatIsNamedAloneIsWithdrawn(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		kept := one.mustHold(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, TTL: time.Hour})
 		forced := two.mustHold(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, TTL: time.Hour})
 		one.mustRevoke("why", 20*time.Second)
@@ -222,8 +214,7 @@ func TestWhatIsNamedAloneIsWithdrawn(t *testing.T) {
 }
 
 func TestCuratorsHolderCannotBeToldThatItIsNotAskedAnyMore(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lock-"})
 		synctest.Wait()

@@ -12,8 +12,7 @@ import (
 
 // bigdata's rule: while the marker is there nobody is granted the lock.
 func TestNobodyIsToldByAnotherGatewayToHoldALockThatIsMarkedAsInvalid(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(deploy())
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		s.plain(plainPath+queues.InvalidSuffix, "")
@@ -34,9 +33,7 @@ func TestNobodyIsToldByAnotherGatewayToHoldALockThatIsMarkedAsInvalid(t *testing
 func TestALeaseWhoseExpiryCameTooLateHasAllThatTheHeartbeatPromised(t *testing.T) {
 	for name, told := range map[string]bool{"held, with a shorter TTL by now": false, "told to hold, and waiting": true} {
 		t.Run(name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				h := s.hooked()
-				one := h.gateway(t)
+			withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, one *gate) {
 				l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 				first, state := l, locks.Held
 				if told {
@@ -80,9 +77,7 @@ func TestALeaseWhoseExpiryCameTooLateHasAllThatTheHeartbeatPromised(t *testing.T
 // An end that others want to be told of is decided anew when they have become more. A heartbeat that was read meanwhile
 // is not swallowed by the version that came with it.
 func TestAnExpiryThatIsSentAgainDoesNotSwallowAHeartbeat(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		one := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		beaten := false
 		s.mu.Lock()
@@ -114,9 +109,7 @@ func TestAnExpiryThatIsSentAgainDoesNotSwallowAHeartbeat(t *testing.T) {
 
 // A lease ends whole: what has lost a part is not held again by a heartbeat.
 func TestALeaseThatHasLostAPartWhileItExpiredIsNotRevivedByAHeartbeat(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		one := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour})
 		first, second := l.Locks[0].Znode, l.Locks[1].Znode
 		beaten, lost := false, false

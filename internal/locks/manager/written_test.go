@@ -72,8 +72,7 @@ func TestALeaseLivesOnByHeartbeatsThatOthersWriteDown(t *testing.T) {
 
 // At the gateway that runs it nothing is written.
 func TestAHeartbeatAtTheOwnerIsNotWritten(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
 		before := s.writesTo(l.Znode)
 		g.mustBeatFor(l, locks.Held)
@@ -87,8 +86,7 @@ func TestAHeartbeatAtTheOwnerIsNotWritten(t *testing.T) {
 // held again.
 func TestAnExpiryLosesAgainstAHeartbeatThatWasWrittenBefore(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Minute} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			one, two := s.gateway(t), s.gateway(t)
+		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second, LockDelay: delay})
 			time.Sleep(29 * time.Second)
 			one.w.hold()
@@ -110,8 +108,7 @@ func TestAnExpiryLosesAgainstAHeartbeatThatWasWrittenBefore(t *testing.T) {
 // program has written over the heartbeat before its owner read it: what the owner
 // reads is newer than what it knew by two writes.
 func TestAHeartbeatThatWasWrittenOverIsNotSwallowed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		time.Sleep(29 * time.Second)
 		one.w.hold()
@@ -128,8 +125,7 @@ func TestAHeartbeatThatWasWrittenOverIsNotSwallowed(t *testing.T) {
 // The same while the owner shortens the TTL in the record: what was promised is the
 // longer one.
 func TestAHeartbeatThatWasWrittenOverPromisedTheLongestTTL(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		assert.Value(one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 20*time.Second))(t)
 		for range 5 {
@@ -151,8 +147,7 @@ func TestAHeartbeatThatWasWrittenOverPromisedTheLongestTTL(t *testing.T) {
 // A shorter TTL is in force at the owner, and the record has the longer one still. Rule:
 // the record does not come down before what was promised under it is over.
 func TestAShorterTTLWaitsForAHeartbeatThatWasWrittenDown(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		assert.Value(one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 5*time.Second))(t)
 		time.Sleep(50 * time.Second)
@@ -169,8 +164,7 @@ func TestAShorterTTLWaitsForAHeartbeatThatWasWrittenDown(t *testing.T) {
 // Attack 31 and 33: the owner has not made the grant of which another gateway told.
 // Rule: it counts as claimed.
 func TestAGrantThatAnotherGatewayToldOfIsClaimed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(deploy())
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		one.w.hold()
@@ -187,8 +181,7 @@ func TestAGrantThatAnotherGatewayToldOfIsClaimed(t *testing.T) {
 
 // The owner may not grant anything for now, and reads the record meanwhile.
 func TestAGrantThatComesLaterThanTheWordOfItIsClaimed(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		session := one.session()
@@ -232,8 +225,7 @@ func (s *fakeStore) there(path string) bool {
 // The gateway that writes does not know yet that another one has taken the lease over.
 // Rule: whoever runs the lease is sent the change.
 func TestAHeartbeatThatIsWrittenAfterATakeoverReachesTheSuccessor(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		one.crash()
 		time.Sleep(15 * time.Second) // taken over
@@ -255,8 +247,7 @@ func TestAHeartbeatThatIsWrittenAfterATakeoverReachesTheSuccessor(t *testing.T) 
 
 // A waiting lease keeps its place, and nothing is said of a grant that was not.
 func TestAWaitingLeaseKeepsItsPlaceByHeartbeatsThatAreWrittenDown(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		before := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -281,8 +272,7 @@ func TestAWaitingLeaseKeepsItsPlaceByHeartbeatsThatAreWrittenDown(t *testing.T) 
 // The replica here is behind: the owner has granted the lease, and told its client. Rule:
 // who was told that it holds is never told that it waits.
 func TestNobodyWhoHoldsIsToldByAGatewayThatIsBehindThatItWaits(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(deploy())
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		synctest.Wait()
@@ -302,8 +292,7 @@ func TestNobodyWhoHoldsIsToldByAGatewayThatIsBehindThatItWaits(t *testing.T) {
 
 // Attack 35. Rule: the record is read before the first success.
 func TestALeaseThatIsClosedIsNotHeartbeatenByAnybody(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(delaying(""))
 		time.Sleep(11 * time.Second)
 		before := s.writesTo(l.Znode)
@@ -317,8 +306,7 @@ func TestALeaseThatIsClosedIsNotHeartbeatenByAnybody(t *testing.T) {
 // Its owner closes the lease between the look and the write. Rule: it is written at the
 // version that was read, and read again.
 func TestALeaseThatIsClosedMeanwhileIsNotHeartbeaten(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(delaying(""))
 		synctest.Wait()
 		closing := s.recordOf(l)
@@ -341,13 +329,10 @@ func TestALeaseThatIsClosedMeanwhileIsNotHeartbeaten(t *testing.T) {
 // A number before it was handed out and never seen: it may be that of a contender that may
 // not be read. Rule: nobody is told to hold before a listing has settled it.
 func TestNobodyIsToldToHoldBehindANumberThatNobodyHasSeen(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		synctest.Wait()
-		s.mu.Lock()
-		s.nodes["/lockkeeper/locks/deploy"].creates++
-		s.mu.Unlock()
+		s.set(func() { s.nodes["/lockkeeper/locks/deploy"].creates++ })
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		one.mustRelease(first)
 		synctest.Wait()
@@ -369,8 +354,7 @@ func TestNobodyIsToldToHoldBehindANumberThatNobodyHasSeen(t *testing.T) {
 // A downgrade of unknown fate holds up an end that time has decided, and a beat is read
 // meanwhile. Rule: the deletion must not name the version that was read then.
 func TestAHeartbeatThatIsReadWhileAnEndWaitsForADowngradeRevivesTheLease(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		time.Sleep(29 * time.Second)
 		one.m.mu.Lock()
@@ -404,8 +388,7 @@ func TestWhatOnlyTheOwnerKnowsNobodyElseAnswers(t *testing.T) {
 			return l
 		},
 	} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			one, two := s.gateway(t), s.gateway(t)
+		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 			l := prepare(s, one)
 			synctest.Wait()
 			before := s.writesTo(l.Znode)
@@ -419,8 +402,7 @@ func TestWhatOnlyTheOwnerKnowsNobodyElseAnswers(t *testing.T) {
 }
 
 func TestAQuestionWithoutForceIsPassedOn(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		one.mustRevoke("please", 0)
 		beat := two.mustBeatFor(l, locks.Held)
@@ -430,8 +412,7 @@ func TestAQuestionWithoutForceIsPassedOn(t *testing.T) {
 
 // A lease that has lost one of its contenders is ending.
 func TestALeaseThatHasLostAPartIsNotHeartbeaten(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Minute})
 		synctest.Wait()
 		if beat := two.mustBeatFor(l, locks.Held); beat.FencingToken == 0 || beat.FencingToken != l.Locks[0].FencingToken {
@@ -452,8 +433,7 @@ func TestALeaseThatHasLostAPartIsNotHeartbeaten(t *testing.T) {
 // A downgrade and a heartbeat meet: the contender that is replaced has a beat that its
 // owner has not read. Rule: the replacement is at the version that was seen.
 func TestADowngradeReadsAHeartbeatFirst(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		time.Sleep(29 * time.Second)
 		one.w.hold()
@@ -488,18 +468,13 @@ func TestABeatLeavesTheRecordAsItIs(t *testing.T) {
 // success, and both may be repeated.
 func TestAHeartbeatWhoseWriteIsLostMayBeRepeated(t *testing.T) {
 	for _, drop := range []bool{true, false} {
-		scene(t, func(t *testing.T, s *fakeStore) {
-			one, two := s.gateway(t), s.gateway(t)
+		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 			l := one.mustHold(deploy())
 			time.Sleep(29 * time.Second)
-			s.mu.Lock()
-			s.vague, s.drop = writeTo(l.Znode), drop
-			s.mu.Unlock()
+			s.set(func() { s.vague, s.drop = writeTo(l.Znode), drop })
 			_, err := two.beatFor(l)
 			wantCode(t, err, locks.CodeOutcomeUnknown)
-			s.mu.Lock()
-			s.vague = nil
-			s.mu.Unlock()
+			s.set(func() { s.vague = nil })
 			two.mustBeatFor(l, locks.Held)
 			time.Sleep(29 * time.Second)
 			one.wantState(l, locks.Held, "")
@@ -509,8 +484,7 @@ func TestAHeartbeatWhoseWriteIsLostMayBeRepeated(t *testing.T) {
 
 // Too many at a time wait for their place, and then are told to repeat.
 func TestHeartbeatsThatAreWrittenDownAreBounded(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		for range writtenWindow {
 			two.m.requests.written <- struct{}{}
@@ -530,8 +504,7 @@ func TestHeartbeatsThatAreWrittenDownAreBounded(t *testing.T) {
 }
 
 func TestAForgedTokenIsNotWrittenDown(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one, two := s.gateway(t), s.gateway(t)
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		l.Token = l.Token[:len(l.Token)-2] + "xx"
 		_, err := two.beatFor(l)
