@@ -93,31 +93,23 @@ func TestAnExpiredSessionCostsNoLease(t *testing.T) {
 // The reply to a create is lost with the session: once not applied, once
 // applied. The repeat with the same key finds out, and nothing queues twice.
 func TestALostAcquireIsFoundByItsKey(t *testing.T) {
-	for _, persisted := range []bool{false, true} {
-		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				g.mustRelease(g.mustHold(deploy()))
-				req := deploy()
-				req.IdempotencyKey = "abcdefghijklmnop"
-				s.mu.Lock()
-				if persisted {
-					s.loseReply = writeTo("/deploy/write-")
-				} else {
-					s.away = true
-				}
-				s.mu.Unlock()
-				_, err := g.acquire(req)
-				wantCode(t, err, locks.CodeOutcomeUnknown)
-				g.session().expire()
-				s.set(func() { s.away, s.loseReply = false, nil })
-				time.Sleep(5 * time.Second)
-				l := g.mustHold(req)
-				assert.MustEqual(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders")
-				g.mustRelease(l)
-				checkAll(t, s, g)
-			})
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+			g.mustRelease(g.mustHold(deploy()))
+			req := deploy()
+			req.IdempotencyKey = "abcdefghijklmnop"
+			s.set(func() { s.lose(persisted, writeTo("/deploy/write-")) })
+			_, err := g.acquire(req)
+			wantCode(t, err, locks.CodeOutcomeUnknown)
+			g.session().expire()
+			s.set(func() { s.away, s.loseReply = false, nil })
+			time.Sleep(5 * time.Second)
+			l := g.mustHold(req)
+			assert.MustEqual(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders")
+			g.mustRelease(l)
+			checkAll(t, s, g)
 		})
-	}
+	})
 }
 
 // The same without a key: nobody can ever use the lease, so it must not stay.
@@ -138,30 +130,22 @@ func TestALostAcquireWithoutAKeyLeavesNothing(t *testing.T) {
 // The reply to a release is lost with the session. What the client asked for
 // goes on, and the repeat is answered as done.
 func TestALostReleaseIsCarriedOut(t *testing.T) {
-	for _, persisted := range []bool{false, true} {
-		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(deploy())
-				s.mu.Lock()
-				if persisted {
-					s.loseReply = writeTo(l.Znode)
-				} else {
-					s.away = true
-				}
-				s.mu.Unlock()
-				// Where it persisted, the deleted event tells before the reply would.
-				if err := g.release(l); !persisted || err != nil {
-					wantCode(t, err, locks.CodeOutcomeUnknown)
-				}
-				g.session().expire()
-				s.set(func() { s.away, s.loseReply = false, nil })
-				time.Sleep(5 * time.Second)
-				g.wantState(l, locks.Ended, locks.ReasonReleased)
-				g.mustRelease(l)
-				g.mustHold(deploy())
-			})
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(deploy())
+			s.set(func() { s.lose(persisted, writeTo(l.Znode)) })
+			// Where it persisted, the deleted event tells before the reply would.
+			if err := g.release(l); !persisted || err != nil {
+				wantCode(t, err, locks.CodeOutcomeUnknown)
+			}
+			g.session().expire()
+			s.set(func() { s.away, s.loseReply = false, nil })
+			time.Sleep(5 * time.Second)
+			g.wantState(l, locks.Ended, locks.ReasonReleased)
+			g.mustRelease(l)
+			g.mustHold(deploy())
 		})
-	}
+	})
 }
 
 // SIGTERM: the registration goes in the last transaction, requests are
@@ -196,47 +180,45 @@ func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
 // program touched what it left. Nothing of it can commit any more, so the
 // replica tells.
 func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
-	for _, persisted := range []bool{false, true} {
-		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				g.mustRelease(g.mustHold(deploy()))
-				unknown := func(path string) {
-					s.set(func() { s.vague, s.drop = writeTo(path), !persisted })
-				}
-				known := func() {
-					s.set(func() { s.vague = nil })
-				}
-				unknown("/deploy/write-")
-				p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
-				time.Sleep(time.Second)
-				known()
-				assert.Must(t, p.finished(), "no answer")
-				if !persisted {
-					wantCode(t, p.err, locks.CodeUnavailable)
-					p.lease = g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
-				} else if p.err != nil || p.lease.FencingToken != s.node(p.lease.Znode).stat.Czxid {
-					t.Fatalf("%+v %v", p.lease, p.err)
-				}
-				unknown("/deploy/write-")
-				released := make(chan error, 1)
-				go func() { released <- g.release(p.lease) }()
-				time.Sleep(100 * time.Millisecond)
-				known()
-				err := <-released
-				assert.Must(t, err == nil || !persisted, "%v", err)
-				time.Sleep(5 * time.Second)
-				g.wantState(p.lease, locks.Ended, locks.ReasonReleased)
-				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
-				unknown("/deploy/write-")
-				time.Sleep(61 * time.Second)
-				known()
-				time.Sleep(2 * time.Minute)
-				synctest.Wait()
-				assert.MustEqual(t, g.look(l).State, locks.Ended, "an expiry whose outcome is unknown")
-				checkAll(t, s, g)
-			})
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+			g.mustRelease(g.mustHold(deploy()))
+			unknown := func(path string) {
+				s.set(func() { s.vague, s.drop = writeTo(path), !persisted })
+			}
+			known := func() {
+				s.set(func() { s.vague = nil })
+			}
+			unknown("/deploy/write-")
+			p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
+			time.Sleep(time.Second)
+			known()
+			assert.Must(t, p.finished(), "no answer")
+			if !persisted {
+				wantCode(t, p.err, locks.CodeUnavailable)
+				p.lease = g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			} else if p.err != nil || p.lease.FencingToken != s.node(p.lease.Znode).stat.Czxid {
+				t.Fatalf("%+v %v", p.lease, p.err)
+			}
+			unknown("/deploy/write-")
+			released := make(chan error, 1)
+			go func() { released <- g.release(p.lease) }()
+			time.Sleep(100 * time.Millisecond)
+			known()
+			err := <-released
+			assert.Must(t, err == nil || !persisted, "%v", err)
+			time.Sleep(5 * time.Second)
+			g.wantState(p.lease, locks.Ended, locks.ReasonReleased)
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			unknown("/deploy/write-")
+			time.Sleep(61 * time.Second)
+			known()
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			assert.MustEqual(t, g.look(l).State, locks.Ended, "an expiry whose outcome is unknown")
+			checkAll(t, s, g)
 		})
-	}
+	})
 }
 
 // A success that was decided under one session is about to be written when the

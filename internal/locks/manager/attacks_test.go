@@ -266,12 +266,7 @@ func TestAReleaseWaitsForTheRecordOfALeaseThatWasTakenOver(t *testing.T) {
 					g.wantState(l, locks.Ended, locks.ReasonExpired)
 				}
 				g.crash()
-				h.hooks.Store(&hooks{get: func(path string) error {
-					if path == l.Znode {
-						return zk.ErrUnavailable
-					}
-					return nil
-				}})
+				h.failReads(l.Znode)
 				g = h.gateway(t)
 				time.Sleep(12 * time.Second)
 				wantCode(t, g.release(l), locks.CodeUnavailable)

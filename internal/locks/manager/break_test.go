@@ -132,17 +132,14 @@ func TestAForeignContenderThatIsWrittenMeanwhileIsLookedAtAgain(t *testing.T) {
 		foreign := s.foreignContender()
 		synctest.Wait()
 		looked, seen := 0, int32(-2)
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
+		s.beforeWrites(func(w *zk.Write) {
 			if len(w.Ops) == 1 && w.Ops[0].Path == foreign {
 				if looked++; looked < 3 {
 					s.tx([]zk.Op{{Kind: zk.OpSetData, Path: foreign, Version: -1}})
 				}
 				seen = w.Ops[0].Version
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		err := g.breakNamed(path.Base(foreign))
 		assert.That(t, err == nil && looked == 3 && seen == 2, "%v after %d looks, deleted at version %d", err, looked, seen)
 	})
@@ -154,14 +151,7 @@ func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
 			g.mustRelease(g.mustHold(deploy()))
 			foreign := s.foreignContender()
 			other := s.otherLease(t, "deploy", 0, `{"v":1,"ttl_ms":5000}`)
-			s.mu.Lock()
-			s.refuse = func(w *zk.Write) (int, error) {
-				if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete {
-					return 0, err
-				}
-				return -1, nil
-			}
-			s.mu.Unlock()
+			s.set(func() { s.refuse = refusing(begins(zk.OpDelete), 0, err) })
 			for _, p := range []string{foreign, other} {
 				e := wantCode(t, g.breakNamed(path.Base(p)), locks.CodeUnavailable)
 				assert.That(t, strings.Contains(e.Detail, want) && e.RetryAfter == 0, "%+v", e)
@@ -178,36 +168,34 @@ func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
 
 // A break whose answer is lost is looked for, and submitted again if it was not done.
 func TestABreakWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
-	for _, persisted := range []bool{true, false} {
-		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				group := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}})
-				own := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-				foreign := s.foreignContender()
-				synctest.Wait()
-				once := map[string]bool{}
-				s.mu.Lock()
-				s.drop = !persisted
-				s.vague = func(w *zk.Write) bool {
-					if len(w.Ops) == 0 || w.Ops[0].Kind != zk.OpDelete || once[w.Ops[0].Path] {
-						return false
-					}
-					once[w.Ops[0].Path] = true
-					return true
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+			group := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}})
+			own := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			foreign := s.foreignContender()
+			synctest.Wait()
+			once := map[string]bool{}
+			s.mu.Lock()
+			s.drop = !persisted
+			s.vague = func(w *zk.Write) bool {
+				if len(w.Ops) == 0 || w.Ops[0].Kind != zk.OpDelete || once[w.Ops[0].Path] {
+					return false
 				}
-				s.mu.Unlock()
-				assert.Nil(t, two.breakLease(group, "why"))
-				assert.Nil(t, two.breakLease(own, "why"))
-				err := two.breakNamed(path.Base(foreign))
-				assert.That(t, err == nil || persisted && strings.Contains(err.Error(), "contender_not_found"), "%v", err)
-				n := s.waiting("deploy", "a", "b")
-				assert.That(t, n == 0 && len(once) >= 3, "%d contenders are left, %d answers were lost", n, len(once))
-				for _, l := range []locks.Lease{group, own} {
-					two.wantState(l, locks.Ended, locks.ReasonRevoked)
-				}
-			})
+				once[w.Ops[0].Path] = true
+				return true
+			}
+			s.mu.Unlock()
+			assert.Nil(t, two.breakLease(group, "why"))
+			assert.Nil(t, two.breakLease(own, "why"))
+			err := two.breakNamed(path.Base(foreign))
+			assert.That(t, err == nil || persisted && strings.Contains(err.Error(), "contender_not_found"), "%v", err)
+			n := s.waiting("deploy", "a", "b")
+			assert.That(t, n == 0 && len(once) >= 3, "%d contenders are left, %d answers were lost", n, len(once))
+			for _, l := range []locks.Lease{group, own} {
+				two.wantState(l, locks.Ended, locks.ReasonRevoked)
+			}
 		})
-	}
+	})
 }
 
 // One of a lease's contenders is gone already: the others go.
@@ -216,14 +204,11 @@ func TestWhatIsLeftOfALeaseIsBroken(t *testing.T) {
 		l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}})
 		synctest.Wait()
 		one.w.hold() // its gateway is slow
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
+		s.beforeWrites(func(w *zk.Write) {
 			if len(w.Ops) == 3 && w.Ops[0].Kind == zk.OpDelete {
 				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: w.Ops[1].Path, Version: -1}})
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		assert.Nil(t, two.breakLease(l, "why"))
 		assert.Equal(t, s.waiting("a", "b", "c"), 0, "contenders are left")
 		one.w.release()
@@ -312,16 +297,13 @@ func TestALeaseIsBrokenThatIsDowngradedAtThatMoment(t *testing.T) {
 		next := *own.contender
 		next.Mode, next.FirstCzxid = recipe.Shared, own.czxid
 		downgraded := false
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
+		s.beforeWrites(func(w *zk.Write) {
 			if !downgraded && len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete {
 				downgraded = true
 				s.tx([]zk.Op{{Kind: zk.OpCreate, Path: own.q.Path + "/" + next.Format(), Data: own.record(own.ttl)},
 					{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		err := two.breakLease(l, "stuck")
 		assert.Must(t, err == nil && downgraded, "%v", err)
 		assert.Equal(t, s.waiting("deploy"), 0, "contenders are left")

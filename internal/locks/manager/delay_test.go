@@ -277,12 +277,7 @@ func TestNothingIsPromisedToALeaseWhoseRecordHasNotBeenRead(t *testing.T) {
 				g.w.hold()
 				time.Sleep(2 * time.Second)
 				assert.Must(t, s.recordOf(l).Closed != nil, "it was not closed")
-				h.hooks.Store(&hooks{get: func(path string) error {
-					if path == l.Znode {
-						return zk.ErrUnavailable
-					}
-					return nil
-				}})
+				h.failReads(l.Znode)
 				if other {
 					g.crash()
 					g = h.gateway(t)
@@ -468,12 +463,7 @@ func TestAnEndThatOnlyTheRecordTellsOfIsNotTakenBack(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(10*time.Second + 10*time.Millisecond)
 		assert.Must(t, s.recordOf(l).Closed != nil, "it was not closed")
-		h.hooks.Store(&hooks{get: func(path string) error {
-			if path == l.Znode {
-				return zk.ErrUnavailable
-			}
-			return nil
-		}})
+		h.failReads(l.Znode)
 		g.w.disconnect()
 		g.w.reconnect()
 		time.AfterFunc(3*time.Second, func() { h.hooks.Store(&hooks{}) })

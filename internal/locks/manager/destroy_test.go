@@ -136,15 +136,12 @@ func TestNewcomersAreDestroyedTooAndNotForEver(t *testing.T) {
 				g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 			}
 			came := 0
-			s.mu.Lock()
-			s.refuse = func(w *zk.Write) (int, error) {
+			s.beforeWrites(func(w *zk.Write) {
 				if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete && strings.HasPrefix(w.Ops[0].Path, "/lockkeeper/locks/deploy/") && came < rounds {
 					came++
 					s.tx([]zk.Op{{Kind: zk.OpCreate, Path: foreignName, Sequential: true}})
 				}
-				return -1, nil
-			}
-			s.mu.Unlock()
+			})
 			answer, err := g.destroy("")
 			if rounds == 2 {
 				assert.That(t, err == nil && answer.Ended == 5 && answer.Foreign == 2 && s.waiting("deploy") == 0, "%+v %v", answer, err)
@@ -160,36 +157,34 @@ func TestNewcomersAreDestroyedTooAndNotForEver(t *testing.T) {
 }
 
 func TestAPieceWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
-	for _, persisted := range []bool{true, false} {
-		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				var leases []locks.Lease
-				for i := range 8 {
-					leases = append(leases, []*gate{one, two}[i%2].mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}))
-					synctest.Wait()
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+			var leases []locks.Lease
+			for i := range 8 {
+				leases = append(leases, []*gate{one, two}[i%2].mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}))
+				synctest.Wait()
+			}
+			lost := 0
+			s.mu.Lock()
+			s.drop = !persisted
+			s.vague = func(w *zk.Write) bool {
+				hit := len(w.Ops) == 8 && lost < 2
+				if hit {
+					lost++
 				}
-				lost := 0
-				s.mu.Lock()
-				s.drop = !persisted
-				s.vague = func(w *zk.Write) bool {
-					hit := len(w.Ops) == 8 && lost < 2
-					if hit {
-						lost++
-					}
-					return hit
-				}
-				s.mu.Unlock()
-				_, err := one.destroy("why")
-				assert.Must(t, err == nil && lost != 0, "%v, %d lost", err, lost)
-				for _, l := range leases[:1] {
-					one.wantState(l, locks.Ended, locks.ReasonDestroyed)
-				}
-				assert.That(t, s.node("/lockkeeper/locks/deploy").stat.Czxid == 0, "something is left of it")
-				assert.Equal(t, len(two.tells(events.LeaseGranted)), 1, "grants")
-				checkAll(t, s, one, two)
-			})
+				return hit
+			}
+			s.mu.Unlock()
+			_, err := one.destroy("why")
+			assert.Must(t, err == nil && lost != 0, "%v, %d lost", err, lost)
+			for _, l := range leases[:1] {
+				one.wantState(l, locks.Ended, locks.ReasonDestroyed)
+			}
+			assert.That(t, s.node("/lockkeeper/locks/deploy").stat.Czxid == 0, "something is left of it")
+			assert.Equal(t, len(two.tells(events.LeaseGranted)), 1, "grants")
+			checkAll(t, s, one, two)
 		})
-	}
+	})
 }
 
 func TestWhoLeavesMeanwhileDoesNotStopADestruction(t *testing.T) {
@@ -201,17 +196,14 @@ func TestWhoLeavesMeanwhileDoesNotStopADestruction(t *testing.T) {
 			paths = append(paths, l.Znode, s.foreignContender())
 		}
 		gone := 0
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
+		s.beforeWrites(func(w *zk.Write) {
 			if len(w.Ops) > 1 && w.Ops[0].Kind == zk.OpDelete && gone < 12 {
 				gone += 3
 				for _, p := range paths[gone : gone+3] {
 					s.tx([]zk.Op{{Kind: zk.OpDelete, Path: p, Version: -1}})
 				}
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		answer, err := one.destroy("")
 		assert.That(t, err == nil && answer.Ended <= 24 && answer.Ended >= 12, "%+v %v", answer, err)
 		assert.That(t, s.node("/lockkeeper/locks/deploy").stat.Czxid == 0, "something is left of it")

@@ -237,12 +237,7 @@ func TestALeaseThatLosesAContenderWhileItIsDowngradedEndsWhole(t *testing.T) {
 				l := g.mustHold(both(0))
 				s.mu.Lock()
 				s.loseReply = writeTo("/read-v1")
-				s.refuse = func(w *zk.Write) (int, error) {
-					if writeTo("/read-v1")(w) {
-						return 0, zk.ErrNoNode
-					}
-					return -1, nil
-				}
+				s.refuse = refusing(writeTo("/read-v1"), 0, zk.ErrNoNode)
 				s.mu.Unlock()
 				go func() { _, _ = g.downgrade(l) }()
 				time.Sleep(5 * time.Millisecond)

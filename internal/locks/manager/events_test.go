@@ -297,12 +297,7 @@ func TestAnAdoptedLeaseThatWasNeverReadEndsWhenAListingLacksIt(t *testing.T) {
 		one, two := s.gateway(t), h.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		foreign := s.foreignContender()
-		h.hooks.Store(&hooks{get: func(path string) error {
-			if path == l.Znode {
-				return zk.ErrUnavailable
-			}
-			return nil
-		}})
+		h.failReads(l.Znode)
 		one.crash()
 		time.Sleep(25 * time.Second)
 		v := two.look(l)

@@ -196,6 +196,9 @@ func (f *fakeSession) run(w *zk.Write) {
 	lose := f.s.loseReply != nil && f.s.loseReply(w)
 	var err error
 	culprit := -1
+	if f.s.meanwhile != nil {
+		f.s.meanwhile(w)
+	}
 	if f.s.refuse != nil {
 		culprit, err = f.s.refuse(w)
 	}

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -39,6 +40,7 @@ type fakeStore struct {
 	away      bool                         // nothing is answered; requests wait until it is back
 	loseReply func(*zk.Write) bool         // committed, and the outcome stays unknown to the writer until resolve
 	refuse    func(*zk.Write) (int, error) // definite failure with the culprit's index
+	meanwhile func(*zk.Write)              // what another program does before the write is applied
 	vague     func(*zk.Write) bool         // the outcome is unknown for good, and the session lives on
 	drop      bool                         // with vague: it was not applied
 	hidden    func(path string) bool       // contenders that may not be read
@@ -213,6 +215,26 @@ func (s *fakeStore) tx(ops []zk.Op) (zxid int64, paths []string, versions []int3
 		}
 	}
 	return zxid, paths, versions, -1, nil
+}
+
+// beforeWrites sets what another program does before each write is applied. f runs under s.mu.
+func (s *fakeStore) beforeWrites(f func(*zk.Write)) { s.set(func() { s.meanwhile = f }) }
+
+// lose loses the answers of the writes that hit does when they persist, and all answers when they do not; s.mu is held.
+func (s *fakeStore) lose(persisted bool, hit func(*zk.Write) bool) {
+	if persisted {
+		s.loseReply = hit
+	} else {
+		s.away = true
+	}
+}
+
+// loseAlone loses the answers of the writes that hit does, and of no other, whether they persist or not; s.mu is held.
+func (s *fakeStore) loseAlone(persisted bool, hit func(*zk.Write) bool) {
+	s.loseReply = hit
+	if !persisted {
+		s.refuse = refusing(hit, -1, errors.New("lost"))
+	}
 }
 
 // node is a copy of a node.

@@ -173,35 +173,33 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 
 // The create of a group in pairs: failed, and failed but persisted.
 func TestAGroupWhoseCreateIsLostIsThereOnceOrNotAtAll(t *testing.T) {
-	for _, persisted := range []bool{false, true} {
-		t.Run(fmt.Sprint("persisted ", persisted), func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				g.mustRelease(g.mustHold(both(0)))
-				req := both(0)
-				req.IdempotencyKey = "abcdefghijklmnop"
-				s.set(func() { s.vague, s.drop = writeTo("/locks/a/"), !persisted })
-				p := g.begin(req)
-				p.passed()
-				time.Sleep(2 * time.Second)
-				s.set(func() { s.vague = nil })
-				assert.Must(t, p.passed(), "not answered")
-				time.Sleep(5 * time.Second)
-				l, err := g.acquire(req)
-				for range 5 {
-					if err == nil {
-						break
-					}
-					time.Sleep(time.Second)
-					l, err = g.acquire(req)
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+			g.mustRelease(g.mustHold(both(0)))
+			req := both(0)
+			req.IdempotencyKey = "abcdefghijklmnop"
+			s.set(func() { s.vague, s.drop = writeTo("/locks/a/"), !persisted })
+			p := g.begin(req)
+			p.passed()
+			time.Sleep(2 * time.Second)
+			s.set(func() { s.vague = nil })
+			assert.Must(t, p.passed(), "not answered")
+			time.Sleep(5 * time.Second)
+			l, err := g.acquire(req)
+			for range 5 {
+				if err == nil {
+					break
 				}
-				assert.Must(t, err == nil && l.State == locks.Held, "%+v, %v", l, err)
-				assert.Equal(t, s.waiting("a", "b"), 2, "contenders")
-				g.mustRelease(l)
-				assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
-				checkAll(t, s, g)
-			})
+				time.Sleep(time.Second)
+				l, err = g.acquire(req)
+			}
+			assert.Must(t, err == nil && l.State == locks.Held, "%+v, %v", l, err)
+			assert.Equal(t, s.waiting("a", "b"), 2, "contenders")
+			g.mustRelease(l)
+			assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
+			checkAll(t, s, g)
 		})
-	}
+	})
 }
 
 // Directories come and go under a group's create.

@@ -82,9 +82,7 @@ func (s *fakeStore) gatewayOn(t *testing.T, store term.Store) *gate {
 	g.cancel = cancel
 	go func() { g.stopped <- g.m.Run(ctx) }()
 	synctest.Wait()
-	s.mu.Lock()
-	g.w = s.watchers[len(s.watchers)-1]
-	s.mu.Unlock()
+	s.set(func() { g.w = s.watchers[len(s.watchers)-1] })
 	t.Cleanup(g.stop)
 	return g
 }
@@ -102,9 +100,7 @@ func (g *gate) stop() {
 // crash ends the process: nothing is handed over, and ZooKeeper finds out when
 // the session times out.
 func (g *gate) crash() {
-	g.m.mu.Lock()
-	session := g.m.port.Session().(*fakeSession)
-	g.m.mu.Unlock()
+	session := g.session()
 	session.s.mu.Lock()
 	session.crashed = true
 	g.w.connected = false
@@ -250,6 +246,41 @@ func writeTo(sub string) func(*zk.Write) bool {
 			}
 		}
 		return false
+	}
+}
+
+// rewrites is a write of one node's data alone.
+func rewrites(w *zk.Write) bool { return len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData }
+
+// begins hits the writes whose first operation is of that kind.
+func begins(kind zk.OpKind) func(*zk.Write) bool {
+	return func(w *zk.Write) bool { return len(w.Ops) > 0 && w.Ops[0].Kind == kind }
+}
+
+// once hits the first of the writes that hit does; the test fails when none came. The store's mutex guards it.
+func once(t testing.TB, hit func(*zk.Write) bool) func(*zk.Write) bool {
+	done := false
+	t.Cleanup(func() { assert.That(t, done, "the fault met no write") })
+	return func(w *zk.Write) bool {
+		now := !done && hit(w)
+		done = done || now
+		return now
+	}
+}
+
+// faultTwice runs the test of a lost answer twice: the write failed, and it failed but persisted.
+func faultTwice(t *testing.T, f func(t *testing.T, persisted bool)) {
+	t.Run("failed", func(t *testing.T) { f(t, false) })
+	t.Run("failed but persisted", func(t *testing.T) { f(t, true) })
+}
+
+// refusing is a refusal of the writes that hit does, with the culprit's index.
+func refusing(hit func(*zk.Write) bool, culprit int, err error) func(*zk.Write) (int, error) {
+	return func(w *zk.Write) (int, error) {
+		if hit(w) {
+			return culprit, err
+		}
+		return -1, nil
 	}
 }
 

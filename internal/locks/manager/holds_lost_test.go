@@ -30,13 +30,7 @@ func (w lost) arm(s *fakeStore, l locks.Lease) {
 	defer s.mu.Unlock()
 	switch {
 	case !w.session:
-		once := true
-		s.drop = !w.persisted
-		s.vague = func(w *zk.Write) bool {
-			hit := once && writeTo(l.Znode)(w)
-			once = once && !hit
-			return hit
-		}
+		s.vague, s.drop = once(s.t, writeTo(l.Znode)), !w.persisted
 	case w.persisted:
 		s.loseReply = writeTo(l.Znode)
 	default:
@@ -178,12 +172,7 @@ func TestARepeatedAcquireIsAnsweredAfterTheRecordWasRead(t *testing.T) {
 		way.arm(s, l)
 		g.w.hold() // the news comes late
 		wantCode(t, g.releaseHold(l, "a"), locks.CodeOutcomeUnknown)
-		h.hooks.Store(&hooks{get: func(path string) error {
-			if path == l.Znode {
-				return zk.ErrUnavailable
-			}
-			return nil
-		}})
+		h.failReads(l.Znode)
 		g.w.release()
 		way.disarm(s, g)
 		_, err := g.acquire(req)

@@ -36,6 +36,16 @@ func (s *fakeStore) hooked() *hookedStore {
 	return h
 }
 
+// failReads fails the observer's reads of the paths that contain part.
+func (h *hookedStore) failReads(part string) {
+	h.hooks.Store(&hooks{get: func(path string) error {
+		if strings.Contains(path, part) {
+			return zk.ErrUnavailable
+		}
+		return nil
+	}})
+}
+
 func (h *hookedStore) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) term.Watcher {
 	return &hookedWatcher{h.fakeStore.Watch(roots, sink, writerZxid).(*fakeWatcher), h}
 }

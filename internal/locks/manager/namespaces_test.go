@@ -3,7 +3,6 @@ package manager
 import (
 	"errors"
 	"maps"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -153,12 +152,7 @@ func TestAnEntryIsNotSweptWhileANamespaceIsBeingRead(t *testing.T) {
 		dead.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Second})
 		dead.crash()
 		time.Sleep(10*time.Second + time.Millisecond) // just taken over
-		h.hooks.Store(&hooks{get: func(path string) error {
-			if strings.HasPrefix(path, "/lockkeeper/namespaces/") {
-				return zk.ErrUnavailable
-			}
-			return nil
-		}})
+		h.failReads("/lockkeeper/namespaces/")
 		s.addPython()
 		time.Sleep(2 * time.Minute) // the lease has expired, and nobody has its gateway's id
 		assert.Equal(t, len(s.names("/lockkeeper/succession")), 1, "entries")

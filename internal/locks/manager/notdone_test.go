@@ -20,12 +20,7 @@ func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherHandEndsTheLease(t *testing
 				s.vague, s.drop = writeTo(l.Znode), true
 			} else {
 				s.loseReply = writeTo(l.Znode)
-				s.refuse = func(w *zk.Write) (int, error) {
-					if writeTo(l.Znode)(w) {
-						return -1, errors.New("lost")
-					}
-					return -1, nil
-				}
+				s.refuse = refusing(writeTo(l.Znode), -1, errors.New("lost"))
 			}
 			session := s.sessions[g.m.GatewayID()]
 			s.mu.Unlock()

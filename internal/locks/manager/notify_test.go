@@ -73,12 +73,7 @@ func TestAGrantIsNotedBeforeTheEndWhicheverFaults(t *testing.T) {
 		"failed":           func(s *fakeStore) { s.vague, s.drop = writeTo("-granted"), true },
 		"failed, and done": func(s *fakeStore) { s.vague = writeTo("-granted") },
 		"refused for now": func(s *fakeStore) {
-			s.refuse = func(w *zk.Write) (int, error) {
-				if writeTo("-granted")(w) {
-					return -1, zk.ErrNotApplied
-				}
-				return -1, nil
-			}
+			s.refuse = refusing(writeTo("-granted"), -1, zk.ErrNotApplied)
 		},
 	} {
 		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
@@ -129,17 +124,7 @@ func TestAGrantThatIsLateNeverComesBehindTheEnd(t *testing.T) {
 func TestAGrantThatWasLostWithItsSessionIsNotedUnderTheNextOne(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
 		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
-			s.mu.Lock()
-			s.loseReply = writeTo("-granted")
-			if !persisted {
-				s.refuse = func(w *zk.Write) (int, error) {
-					if writeTo("-granted")(w) {
-						return -1, errors.New("lost")
-					}
-					return -1, nil
-				}
-			}
-			s.mu.Unlock()
+			s.set(func() { s.loseAlone(persisted, writeTo("-granted")) })
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
 			time.Sleep(100 * time.Millisecond)
 			s.mu.Lock()
@@ -251,12 +236,7 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 		g, other := s.notingGateway(t), h.gateway(t)
 		time.Sleep(time.Second)
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
-		h.hooks.Store(&hooks{get: func(path string) error {
-			if strings.Contains(path, "-lock-") {
-				return zk.ErrUnavailable
-			}
-			return nil
-		}})
+		h.failReads("-lock-")
 		g.crash()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()

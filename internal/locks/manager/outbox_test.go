@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -404,17 +403,7 @@ func TestAnEndOutlivesItsSession(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
 		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
-			s.mu.Lock()
-			s.loseReply = writeTo("/outbox/")
-			if !persisted {
-				s.refuse = func(w *zk.Write) (int, error) {
-					if writeTo("/outbox/")(w) {
-						return -1, errors.New("lost")
-					}
-					return -1, nil
-				}
-			}
-			s.mu.Unlock()
+			s.set(func() { s.loseAlone(persisted, writeTo("/outbox/")) })
 			go func() { _ = g.release(l) }()
 			time.Sleep(100 * time.Millisecond)
 			s.mu.Lock()

@@ -22,32 +22,18 @@ func (s *fakeStore) overwrite(path, data string) {
 // a lease: it is told, and no write that fails, or fails and is done all the same,
 // costs the record.
 func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
-	faults := map[string]func(s *fakeStore, hit func(*zk.Write) bool){
-		"none": func(*fakeStore, func(*zk.Write) bool) {},
-		"refused": func(s *fakeStore, hit func(*zk.Write) bool) {
-			s.refuse = func(w *zk.Write) (int, error) {
-				if hit(w) {
-					return -1, zk.ErrNotApplied
-				}
-				return -1, nil
-			}
-		},
-		"lost":               func(s *fakeStore, hit func(*zk.Write) bool) { s.vague, s.drop = hit, true },
-		"lost but persisted": func(s *fakeStore, hit func(*zk.Write) bool) { s.vague = hit },
+	faults := map[string]func(s *fakeStore){
+		"none":               func(*fakeStore) {},
+		"refused":            func(s *fakeStore) { s.refuse = refusing(once(s.t, rewrites), -1, zk.ErrNotApplied) },
+		"lost":               func(s *fakeStore) { s.vague, s.drop = once(s.t, rewrites), true },
+		"lost but persisted": func(s *fakeStore) { s.vague = once(s.t, rewrites) },
 	}
 	for _, data := range []string{"__REVOKE__", "unlock", "gibberish", ""} {
 		for name, fault := range faults {
 			t.Run(fmt.Sprintf("%q %s", data, name), func(t *testing.T) {
 				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 					l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me", Metadata: "build 7", Hold: "outer"})
-					once := false
-					s.mu.Lock()
-					fault(s, func(w *zk.Write) bool {
-						hit := !once && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData
-						once = once || hit
-						return hit
-					})
-					s.mu.Unlock()
+					s.set(func() { fault(s) })
 					s.overwrite(l.Znode, data)
 					synctest.Wait()
 					time.Sleep(time.Second)
@@ -78,14 +64,7 @@ func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
 func TestAnOverwrittenRecordIsARevocationForTheSuccessorToo(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 5 * time.Second, Owner: "me"})
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
-			if len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData {
-				return -1, zk.ErrNotApplied
-			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		s.set(func() { s.refuse = refusing(rewrites, -1, zk.ErrNotApplied) })
 		s.overwrite(l.Znode, "__REVOKE__")
 		synctest.Wait()
 		one.crash()
@@ -172,16 +151,16 @@ func TestALeaseOfThreeNamesIsAskedByAnyOfThem(t *testing.T) {
 // write, and whoever else writes at the same time.
 func TestARevocableHolderOfCuratorsIsAsked(t *testing.T) {
 	for _, base := range []string{"lock-", "__WRIT__", "__READ__"} {
-		for name, fault := range map[string]func(s *fakeStore, hit func(*zk.Write) bool){
-			"none":               func(*fakeStore, func(*zk.Write) bool) {},
-			"lost":               func(s *fakeStore, hit func(*zk.Write) bool) { s.vague, s.drop = hit, true },
-			"lost but persisted": func(s *fakeStore, hit func(*zk.Write) bool) { s.vague = hit },
-			"written meanwhile": func(s *fakeStore, hit func(*zk.Write) bool) {
-				s.refuse = func(w *zk.Write) (int, error) {
+		for name, fault := range map[string]func(s *fakeStore){
+			"none":               func(*fakeStore) {},
+			"lost":               func(s *fakeStore) { s.vague, s.drop = once(s.t, rewrites), true },
+			"lost but persisted": func(s *fakeStore) { s.vague = once(s.t, rewrites) },
+			"written meanwhile": func(s *fakeStore) {
+				hit := once(s.t, rewrites)
+				s.meanwhile = func(w *zk.Write) {
 					if hit(w) {
 						s.tx([]zk.Op{{Kind: zk.OpSetData, Path: w.Ops[0].Path, Version: -1}})
 					}
-					return -1, nil
 				}
 			},
 		} {
@@ -191,14 +170,7 @@ func TestARevocableHolderOfCuratorsIsAsked(t *testing.T) {
 					_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true,
 						Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-" + base})
 					synctest.Wait()
-					once := false
-					s.mu.Lock()
-					fault(s, func(w *zk.Write) bool {
-						hit := !once && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData
-						once = once || hit
-						return hit
-					})
-					s.mu.Unlock()
+					s.set(func() { fault(s) })
 					for range 2 {
 						answer := g.mustRevoke("why", time.Second)
 						if len(answer.Asked) != 1 || len(answer.Not) != 0 || answer.Asked[0].Revoke == nil || answer.Asked[0].Revoke.Forced {

@@ -203,16 +203,13 @@ func TestAnAcquireThatFindsAnotherPlainNodeGoesOnWaiting(t *testing.T) {
 			synctest.Wait()
 		}
 		again := 4
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
+		s.beforeWrites(func(w *zk.Write) {
 			if again > 0 && len(w.Ops) > 0 && w.Ops[len(w.Ops)-1].Kind == zk.OpCreate && s.nodes[plainPath] == nil {
 				again--
 				s.by = ""
 				s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath}})
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		for again > 0 {
 			s.gone(plainPath)
 			time.Sleep(time.Second)
@@ -256,17 +253,14 @@ func TestASweepThatComesLateDoesNotDeleteAPlainNode(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		taken := false
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
+		s.beforeWrites(func(w *zk.Write) {
 			if len(w.Ops) > 0 && w.Ops[len(w.Ops)-1].Kind == zk.OpDelete && w.Ops[len(w.Ops)-1].Path == plainPath && !taken {
 				taken = true
 				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: plainPath, Version: -1}})
 				s.by = ""
 				s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath}})
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		assert.That(t, taken && s.node(plainPath).stat.EphemeralOwner != 0, "taken: %v; in the lock's place: %+v", taken, s.node(plainPath))

@@ -151,15 +151,12 @@ func TestAReapHitsOnlyWhatItHasLookedAt(t *testing.T) {
 		other := s.otherLease(t, "deploy", 0, `{"v":1,"owner":"me","ttl_ms":3600000}`)
 		gone := s.foreignContender()
 		synctest.Wait()
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
+		s.beforeWrites(func(w *zk.Write) {
 			if len(w.Ops) == 3 && w.Ops[0].Kind == zk.OpDelete {
 				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: changed, Version: -1}, {Kind: zk.OpSetData, Path: other, Version: -1},
 					{Kind: zk.OpDelete, Path: gone, Version: -1}})
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		answer := g.mustReap(locks.ReapRequest{})
 		if len(answer.Reaped) != 0 || len(answer.Not) != 2 || answer.Not[0].Contender.Znode != other || answer.Not[1].Contender.Znode != changed {
 			t.Errorf("%+v", answer)

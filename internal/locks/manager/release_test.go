@@ -83,28 +83,17 @@ func TestAnOwnerThatIsOnlyCutOffLearnsThatItsLeaseWasReleased(t *testing.T) {
 }
 
 func TestAReleaseWhoseClosingWriteIsLostIsDoneOnce(t *testing.T) {
-	for _, persisted := range []bool{true, false} {
-		t.Run(fmt.Sprintf("persisted %v", persisted), func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				l := one.mustHold(deploy())
-				one.crash()
-				lost := 0
-				s.mu.Lock()
-				s.drop = !persisted
-				s.vague = func(w *zk.Write) bool {
-					if lost > 0 || len(w.Ops) == 0 || w.Ops[0].Kind != zk.OpSetData || w.Ops[0].Path != l.Znode {
-						return false
-					}
-					lost++
-					return true
-				}
-				s.mu.Unlock()
-				two.mustReleaseFor(l)
-				assert.That(t, lost == 1 && s.waiting("deploy") == 0, "%d lost, %d contenders are left", lost, s.waiting("deploy"))
-				checkAll(t, s, two)
-			})
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+			l := one.mustHold(deploy())
+			one.crash()
+			closes := func(w *zk.Write) bool { return begins(zk.OpSetData)(w) && w.Ops[0].Path == l.Znode }
+			s.set(func() { s.vague, s.drop = once(t, closes), !persisted })
+			two.mustReleaseFor(l)
+			assert.Equal(t, s.waiting("deploy"), 0, "contenders that are left")
+			checkAll(t, s, two)
 		})
-	}
+	})
 }
 
 // What the owner wrote since the record was read is read first: here that it expired.
@@ -112,15 +101,12 @@ func TestAReleaseDoesNotOverwriteWhatTheOwnerWrote(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 5 * time.Second, LockDelay: time.Hour})
 		tries := 0
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
+		s.beforeWrites(func(w *zk.Write) {
 			if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && tries == 0 {
 				tries++
 				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Version: -1, Data: []byte(`{"v":1,"ttl_ms":5000,"lock_delay_ms":3600000,"closed":{"reason":"expired","at_ms":1}}`)}})
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		e := wantCode(t, two.releaseFor(l), locks.CodeEnded)
 		assert.That(t, e.Reason == locks.ReasonExpired && tries == 1 && s.waiting("deploy") == 1,
 			"%+v after %d tries, %d contenders", e, tries, s.waiting("deploy"))
@@ -175,14 +161,7 @@ func TestWhatCannotBeReleasedInThePlaceOfTheOwner(t *testing.T) {
 func TestAReleaseIsServedBeforeTheTakeover(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
-			if writeTo("/lockkeeper/succession/")(w) {
-				return 0, zk.ErrBadVersion
-			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		s.set(func() { s.refuse = refusing(writeTo("/lockkeeper/succession/"), 0, zk.ErrBadVersion) })
 		one.crash()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()

@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -121,12 +120,7 @@ func TestASuccessionWhoseReadWasLostIsReadAgain(t *testing.T) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		h := s.hooked()
 		two := h.gateway(t)
-		h.hooks.Store(&hooks{get: func(path string) error {
-			if strings.Contains(path, "/succession/") {
-				return zk.ErrUnavailable
-			}
-			return nil
-		}})
+		h.failReads("/succession/")
 		one.crash()
 		time.Sleep(12 * time.Second)
 		assert.Must(t, len(s.names("/lockkeeper/succession")) == 1, "no takeover")

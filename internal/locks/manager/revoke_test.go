@@ -233,33 +233,23 @@ func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 			g.wantState(l, locks.Held, "")
 		})
 	})
-	for _, persisted := range []bool{true, false} {
-		t.Run(fmt.Sprintf("lost, persisted %v", persisted), func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				for _, asker := range []*gate{one, two} {
-					l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-					once := false
-					s.mu.Lock()
-					s.drop = !persisted
-					s.vague = func(w *zk.Write) bool {
-						hit := !once && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData
-						once = once || hit
-						return hit
-					}
-					s.mu.Unlock()
-					answer := asker.mustRevoke("why", time.Minute)
-					assert.Must(t, len(answer.Asked) == 1, "%+v", answer)
-					r, _ := record.Parse(s.node(l.Znode).data)
-					assert.That(t, r.Revoke != nil && *r.Revoke == (record.Revocation{Reason: "why", Force: 60_000}),
-						"written is %+v", r.Revoke)
-					asked := one.asked(l)
-					assert.That(t, asked.Reason == "why" && asked.Forced, "its holder is told %+v", asked)
-					one.mustRelease(l)
-					synctest.Wait()
-				}
-			})
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+			for _, asker := range []*gate{one, two} {
+				l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+				s.set(func() { s.vague, s.drop = once(t, rewrites), !persisted })
+				answer := asker.mustRevoke("why", time.Minute)
+				assert.Must(t, len(answer.Asked) == 1, "%+v", answer)
+				r, _ := record.Parse(s.node(l.Znode).data)
+				assert.That(t, r.Revoke != nil && *r.Revoke == (record.Revocation{Reason: "why", Force: 60_000}),
+					"written is %+v", r.Revoke)
+				asked := one.asked(l)
+				assert.That(t, asked.Reason == "why" && asked.Forced, "its holder is told %+v", asked)
+				one.mustRelease(l)
+				synctest.Wait()
+			}
 		})
-	}
+	})
 }
 
 func TestALeaseThatEndsMeanwhileIsNotAsked(t *testing.T) {
@@ -267,15 +257,12 @@ func TestALeaseThatEndsMeanwhileIsNotAsked(t *testing.T) {
 		for _, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 			gone := false
-			s.mu.Lock()
-			s.refuse = func(w *zk.Write) (int, error) {
+			s.beforeWrites(func(w *zk.Write) {
 				if !gone && len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData {
 					gone = true
 					s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
 				}
-				return -1, nil
-			}
-			s.mu.Unlock()
+			})
 			if asker.asksNone("no lease holds the lock"); !gone {
 				t.Error("the lease is still there")
 			}
@@ -375,12 +362,7 @@ func TestForceReadsTheRecordFirst(t *testing.T) {
 	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.mustRevoke("why", 5*time.Second)
-		h.hooks.Store(&hooks{get: func(path string) error {
-			if path == l.Znode {
-				return zk.ErrUnavailable
-			}
-			return nil
-		}})
+		h.failReads(l.Znode)
 		id := g.m.Info(t.Context()).GatewayID
 		s.mu.Lock()
 		session := s.sessions[id]

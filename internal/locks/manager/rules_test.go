@@ -107,12 +107,7 @@ func TestLeasesOfAFormerSessionWaitForTheTakeover(t *testing.T) {
 		short := g.mustHold(locks.AcquireRequest{Lock: "short", TTL: 10 * time.Second})
 		queued := g.mustAcquire(locks.AcquireRequest{Lock: "queued", TTL: time.Minute, Async: true})
 		s.set(func() {
-			s.refuse = func(w *zk.Write) (int, error) {
-				if writeTo("/succession/")(w) {
-					return -1, zk.ErrUnavailable
-				}
-				return -1, nil
-			}
+			s.refuse = refusing(writeTo("/succession/"), -1, zk.ErrUnavailable)
 		})
 		g.session().expire()
 		time.Sleep(time.Second)

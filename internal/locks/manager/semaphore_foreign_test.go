@@ -62,14 +62,11 @@ func TestWhoHasJoinedAnotherProgramsSemaphoreUnawaresLeavesIt(t *testing.T) {
 		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 			g.mustRelease(g.mustHold(deploy()))
 			var once atomic.Bool
-			s.mu.Lock()
-			s.refuse = func(w *zk.Write) (int, error) {
+			s.beforeWrites(func(w *zk.Write) {
 				if w.Ops[len(w.Ops)-1].Kind == zk.OpCreate && !once.Swap(true) {
 					s.tx([]zk.Op{{Kind: zk.OpCreate, Sequential: true, Path: semaphoreName}})
 				}
-				return -1, nil
-			}
-			s.mu.Unlock()
+			})
 			req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: async}
 			if !async {
 				req.Wait = time.Hour

@@ -441,19 +441,17 @@ func TestALockThatIsTakenAtThisMomentIsNotRemoved(t *testing.T) {
 
 // Failed, and failed but persisted: a change whose answer is lost with the session.
 func TestAChangeOfSettingsWhoseAnswerIsLostIsUnknownAndMayBeRepeated(t *testing.T) {
-	for _, persisted := range []bool{false, true} {
-		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				g.mustConfigure(3)
-				s.set(func() { s.vague, s.drop = writeTo("/limit-5"), !persisted })
-				_, err := g.configure(5)
-				wantCode(t, err, locks.CodeOutcomeUnknown)
-				s.set(func() { s.vague = nil })
-				g.wantLimit(map[bool]int{false: 3, true: 5}[persisted], false)
-				g.mustConfigure(5)
-			})
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+			g.mustConfigure(3)
+			s.set(func() { s.vague, s.drop = writeTo("/limit-5"), !persisted })
+			_, err := g.configure(5)
+			wantCode(t, err, locks.CodeOutcomeUnknown)
+			s.set(func() { s.vague = nil })
+			g.wantLimit(map[bool]int{false: 3, true: 5}[persisted], false)
+			g.mustConfigure(5)
 		})
-	}
+	})
 }
 
 // A repeat with its key finds its lease, whatever the lock's limit has become.

@@ -20,12 +20,7 @@ func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: ttl, Async: true})
 		one.crash()
 		h := s.hooked()
-		h.hooks.Store(&hooks{get: func(path string) error {
-			if path == l.Znode {
-				return zk.ErrUnavailable
-			}
-			return nil
-		}})
+		h.failReads(l.Znode)
 		two := h.gateway(t)
 		time.Sleep(11 * time.Second) // taken over
 		asked := time.Now()

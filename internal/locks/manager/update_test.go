@@ -107,77 +107,52 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 // The answer to the write is lost while the session lives on: the record tells
 // what became of it, and the client is told the truth.
 func TestAnUpdateWhoseFateIsLostIsFoundOutAndDoneOnce(t *testing.T) {
-	for _, persisted := range []bool{false, true} {
-		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
-				s.mu.Lock()
-				once := true
-				s.drop = !persisted
-				s.vague = func(w *zk.Write) bool {
-					hit := once && writeTo(l.Znode)(w)
-					once = once && !hit
-					return hit
-				}
-				s.mu.Unlock()
-				v := g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Minute})
-				assert.That(t, v.Owner == "ci" && v.TTL == time.Minute, "%+v", v)
-				if n := s.node(l.Znode); n.stat.Version != 1 || s.recordOf(l).Owner != "ci" || s.recordOf(l).LeaseTTL() != time.Minute {
-					t.Errorf("written %d times: %s", n.stat.Version, n.data)
-				}
-				if n := g.countOf(events.LeaseUpdated, l); n < 1 || n > 2 { // found in the record, and the TTL taken up
-					t.Errorf("%d events", n)
-				}
-				time.Sleep(55 * time.Second)
-				g.wantState(l, locks.Held, "")
-				checkAll(t, s, g)
-			})
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+			s.set(func() { s.vague, s.drop = once(t, writeTo(l.Znode)), !persisted })
+			v := g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Minute})
+			assert.That(t, v.Owner == "ci" && v.TTL == time.Minute, "%+v", v)
+			if n := s.node(l.Znode); n.stat.Version != 1 || s.recordOf(l).Owner != "ci" || s.recordOf(l).LeaseTTL() != time.Minute {
+				t.Errorf("written %d times: %s", n.stat.Version, n.data)
+			}
+			if n := g.countOf(events.LeaseUpdated, l); n < 1 || n > 2 { // found in the record, and the TTL taken up
+				t.Errorf("%d events", n)
+			}
+			time.Sleep(55 * time.Second)
+			g.wantState(l, locks.Held, "")
+			checkAll(t, s, g)
 		})
-	}
+	})
 }
 
 // The answer is lost with the session.
 func TestAnUpdateThatIsLostWithTheSessionIsOutcomeUnknown(t *testing.T) {
-	for _, persisted := range []bool{false, true} {
-		t.Run(map[bool]string{false: "failed", true: "failed but persisted"}[persisted], func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
-				s.mu.Lock()
-				if persisted {
-					s.loseReply = writeTo(l.Znode)
-				} else {
-					s.away = true
-				}
-				s.mu.Unlock()
-				_, err := g.update(l, locks.UpdateRequest{Owner: text("ci")})
-				wantCode(t, err, locks.CodeOutcomeUnknown)
-				g.session().expire()
-				s.set(func() { s.away, s.loseReply = false, nil })
-				time.Sleep(5 * time.Second)
-				owner := "me"
-				if persisted {
-					owner = "ci"
-				}
-				v := g.look(l)
-				assert.That(t, v.Owner == owner && s.recordOf(l).Owner == owner, "%q, recorded %q", v.Owner, s.recordOf(l).Owner)
-				assert.Equal(t, g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci")}).Owner, "ci")
-				checkAll(t, s, g)
-			})
+	faultTwice(t, func(t *testing.T, persisted bool) {
+		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
+			s.set(func() { s.lose(persisted, writeTo(l.Znode)) })
+			_, err := g.update(l, locks.UpdateRequest{Owner: text("ci")})
+			wantCode(t, err, locks.CodeOutcomeUnknown)
+			g.session().expire()
+			s.set(func() { s.away, s.loseReply = false, nil })
+			time.Sleep(5 * time.Second)
+			owner := "me"
+			if persisted {
+				owner = "ci"
+			}
+			v := g.look(l)
+			assert.That(t, v.Owner == owner && s.recordOf(l).Owner == owner, "%q, recorded %q", v.Owner, s.recordOf(l).Owner)
+			assert.Equal(t, g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci")}).Owner, "ci")
+			checkAll(t, s, g)
 		})
-	}
+	})
 }
 
 func TestAnUpdateThatZooKeeperRefusesChangesNothing(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
-			if writeTo(l.Znode)(w) {
-				return 0, zk.ErrNoAuth
-			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		s.set(func() { s.refuse = refusing(writeTo(l.Znode), 0, zk.ErrNoAuth) })
 		_, err := g.update(l, locks.UpdateRequest{Owner: text("ci"), TTL: time.Hour})
 		wantCode(t, err, locks.CodeUnavailable)
 		v := g.look(l)

@@ -113,16 +113,13 @@ func TestALeaseThatHasLostAPartWhileItExpiredIsNotRevivedByAHeartbeat(t *testing
 		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour})
 		first, second := l.Locks[0].Znode, l.Locks[1].Znode
 		beaten, lost := false, false
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
+		s.beforeWrites(func(w *zk.Write) {
 			if !beaten && writeTo(first)(w) {
 				beaten = true
 				data, _, _ := beatenRecord(s.nodes[first].data, true)
 				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: first, Data: data, Version: 0}})
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
 			if res.Err != nil && !lost {
 				lost = true

@@ -311,14 +311,11 @@ func TestALeaseThatIsClosedMeanwhileIsNotHeartbeaten(t *testing.T) {
 		synctest.Wait()
 		closing := s.recordOf(l)
 		closing.Closed = &record.Closed{Reason: locks.ReasonExpired}
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
-			if s.refuse = nil; writeTo(l.Znode)(w) {
+		s.beforeWrites(func(w *zk.Write) {
+			if s.meanwhile = nil; writeTo(l.Znode)(w) {
 				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Data: closing.Encode(), Version: -1}})
 			}
-			return -1, nil
-		}
-		s.mu.Unlock()
+		})
 		_, err := two.beatFor(l)
 		wantCode(t, err, locks.CodeEnded)
 		r := s.recordOf(l)
