@@ -65,7 +65,6 @@ func TestATreeReadFromThePastRemovesNothing(t *testing.T) {
 				l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 				assert.Must(t, l.State == state, "state %s", l.State)
 				g.w.disconnect()
-				synctest.Wait()
 				s.set(func() { g.w.connect(past, pastZxid) })
 				synctest.Wait()
 				g.wantState(l, state, "")
@@ -74,7 +73,6 @@ func TestATreeReadFromThePastRemovesNothing(t *testing.T) {
 				synctest.Wait()
 				if state == locks.Waiting {
 					g.mustRelease(holder)
-					synctest.Wait()
 					g.wantState(l, locks.Held, "")
 				}
 				// And a listing that is new enough does count.
@@ -83,7 +81,6 @@ func TestATreeReadFromThePastRemovesNothing(t *testing.T) {
 				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
 				s.mu.Unlock()
 				g.w.reconnect()
-				synctest.Wait()
 				g.wantState(l, locks.Ended, locks.ReasonRemoved)
 			})
 		})
@@ -133,7 +130,6 @@ func TestAListingSettlesAMissingNumber(t *testing.T) {
 func TestTheSameKeyAtTwoGatewaysQueuesOnce(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		one.mustRelease(one.mustHold(deploy()))
-		synctest.Wait()
 		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute, IdempotencyKey: "abcdefghijklmnop"}
 		p, q := one.begin(req), two.begin(req)
 		time.Sleep(100 * time.Millisecond)
@@ -172,9 +168,7 @@ func TestAWaiterThatNeverStoodFirstIsNotGranted(t *testing.T) {
 				beat, err := g.heartbeat(waiter)
 				assert.Must(t, err == nil && beat.State == locks.Waiting, "a waiter that is gone is told %+v, %v", beat, err)
 				g.w.release()
-				synctest.Wait()
 				g.wantState(waiter, locks.Ended, locks.ReasonRemoved)
-				checkAll(t, s, g)
 			})
 		})
 	}
@@ -202,10 +196,8 @@ func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 		waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		g.w.hold()
 		g.mustRelease(holder)
-		synctest.Wait()
 		g.wantState(waiter, locks.Waiting, "")
 		g.w.release()
-		synctest.Wait()
 		g.wantState(waiter, locks.Held, "")
 		g.w.hold()
 		g.mustRelease(waiter)
@@ -220,7 +212,6 @@ func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 		synctest.Wait()
 		g.w.hold()
 		g.mustRelease(next.lease)
-		synctest.Wait()
 		granted := func() (n int) {
 			for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted)}, ring) {
 				if e.Path() == other {
@@ -232,22 +223,17 @@ func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 		n := granted()
 		assert.That(t, n == 0, "it was told %d times that another program's contender holds, which its gateway cannot know", n)
 		g.w.release()
-		synctest.Wait()
 		n = granted()
 		assert.That(t, n == 1, "it was told %d times that another program's contender holds", n)
 		// An end that only a tree read shows counts as well.
 		last := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		second := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-		s.foreign(zk.Op{Kind: zk.OpDelete, Path: other, Version: -1})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: other, Version: -1})
 		g.wantState(last, locks.Held, "")
 		g.w.disconnect()
-		synctest.Wait()
 		g.mustRelease(last)
 		g.w.reconnect()
-		synctest.Wait()
 		g.wantState(second, locks.Held, "")
-		checkAll(t, s, g)
 	})
 }
 
@@ -279,7 +265,6 @@ func TestAReleaseWaitsForTheRecordOfALeaseThatWasTakenOver(t *testing.T) {
 					g.wantState(l, locks.Ended, locks.ReasonReleased)
 				}
 				assert.Equal(t, g.lockState("deploy").State, locks.LockDelayed)
-				checkAll(t, s, g)
 			})
 		})
 	}

@@ -41,8 +41,7 @@ func TestAShorterTTLNeverTakesBackWhatWasPromised(t *testing.T) {
 		if r, _ := record.Parse(s.node(l.Znode).data); r.LeaseTTL() != 5*time.Second {
 			t.Errorf("the record still says %v", r.LeaseTTL())
 		}
-		time.Sleep(6 * time.Second)
-		synctest.Wait()
+		pass(6 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
 	})
 }
@@ -67,8 +66,7 @@ func TestNothingExpiresWhileTheGatewayIsBlind(t *testing.T) {
 		assert.Value(g.heartbeat(l))(t)
 		// A client that is dead still expires: its last promise moved by the
 		// blind time and 15 s at most.
-		time.Sleep(46 * time.Second)
-		synctest.Wait()
+		pass(46 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
 	})
 }
@@ -164,15 +162,12 @@ func TestAnExpiryThatMeetsANewerVersionMakesTheLeaseHeldAgain(t *testing.T) {
 		n := s.nodes[l.Znode]
 		s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Data: n.data, Version: -1}})
 		s.mu.Unlock()
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		g.w.release()
-		synctest.Wait()
 		g.wantState(l, locks.Held, "")
 		beat, err := g.heartbeat(l)
 		assert.Must(t, err == nil && beat.ExpiresIn == 30*time.Second, "%+v %v", beat, err)
-		time.Sleep(31 * time.Second)
-		synctest.Wait()
+		pass(31 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
 	})
 }
@@ -207,8 +202,7 @@ func TestBlindIntervalsInARowDoNotKeepADeadClientsLease(t *testing.T) {
 			time.Sleep(4 * time.Second)
 		}
 		g.wantState(l, locks.Held, "")
-		time.Sleep(31 * time.Second)
-		synctest.Wait()
+		pass(31 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
 	})
 }

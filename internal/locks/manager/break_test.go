@@ -45,7 +45,6 @@ func TestABrokenLeaseEndsWithTheAdministratorsWords(t *testing.T) {
 			assert.Nil(t, g.breakLease(l, "again"), "broken again")
 		}
 		g.wantState(next, locks.Held, "")
-		checkAll(t, s, g)
 	})
 }
 
@@ -56,7 +55,6 @@ func TestALeaseOfAnotherGatewayIsBroken(t *testing.T) {
 			{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}},
 		} {
 			l := one.mustHold(req)
-			synctest.Wait()
 			writes := len(s.writes)
 			assert.NoError(t, two.breakLease(l, "its host burnt down"))
 			assert.Equal(t, s.waiting("deploy", "a", "b", "c"), 0, "contenders are left")
@@ -70,7 +68,6 @@ func TestALeaseOfAnotherGatewayIsBroken(t *testing.T) {
 			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Detail == "its host burnt down", "told %+v", e)
 			assert.Nil(t, two.breakLease(l, "again"), "broken again")
 		}
-		checkAll(t, s, one, two)
 	})
 }
 
@@ -78,7 +75,6 @@ func TestALeaseThatHasEndedOtherwiseCannotBeBroken(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		one.mustRelease(l)
-		synctest.Wait()
 		assert.Equal(t, wantCode(t, one.breakLease(l, ""), locks.CodeEnded).Reason, locks.ReasonReleased)
 		wantCode(t, two.breakLease(l, ""), locks.CodeNotFound)
 		for _, id := range []string{"nonsense", strings.Repeat("a", len(l.ID)), ""} {
@@ -100,7 +96,6 @@ func TestAForeignContenderIsBrokenByItsName(t *testing.T) {
 			_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + name, Sequential: true, Data: []byte("1")})
 			s.foreign(zk.Op{Kind: zk.OpSetData, Path: paths[0], Data: []byte("2"), Version: -1})
 			waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-			synctest.Wait()
 			if err := g.breakNamed(path.Base(paths[0])); err != nil {
 				t.Fatalf("%s: %v", paths[0], err)
 			}
@@ -117,7 +112,6 @@ func TestALeaseIsBrokenByTheNameOfItsContenderToo(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, g := range []*gate{one, two} {
 			l := one.mustHold(deploy())
-			synctest.Wait()
 			assert.NoError(t, g.breakNamed(path.Base(l.Znode)))
 			assert.Equal(t, one.look(l).State, locks.Ended)
 		}
@@ -157,8 +151,7 @@ func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
 				assert.That(t, strings.Contains(e.Detail, want) && e.RetryAfter == 0, "%+v", e)
 			}
 			s.set(func() { s.refuse = nil })
-			s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1})
-			synctest.Wait()
+			s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1})
 			if e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1); len(e) != 0 {
 				t.Errorf("told %+v of what was not broken", e[0])
 			}
@@ -202,7 +195,6 @@ func TestABreakWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 func TestWhatIsLeftOfALeaseIsBroken(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}})
-		synctest.Wait()
 		one.w.hold() // its gateway is slow
 		s.beforeWrites(func(w *zk.Write) {
 			if len(w.Ops) == 3 && w.Ops[0].Kind == zk.OpDelete {
@@ -212,7 +204,6 @@ func TestWhatIsLeftOfALeaseIsBroken(t *testing.T) {
 		assert.Nil(t, two.breakLease(l, "why"))
 		assert.Equal(t, s.waiting("a", "b", "c"), 0, "contenders are left")
 		one.w.release()
-		synctest.Wait()
 	})
 }
 
@@ -258,7 +249,6 @@ func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
 				withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 					for _, g := range []*gate{one, two} {
 						l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second, LockDelay: time.Hour})
-						synctest.Wait()
 						if over {
 							time.Sleep(5 * time.Second)
 							one.wantState(l, locks.Ended, locks.ReasonExpired)
@@ -310,6 +300,5 @@ func TestALeaseIsBrokenThatIsDowngradedAtThatMoment(t *testing.T) {
 		if err := two.breakLease(l, "stuck"); err != nil { // repeated
 			t.Error(err)
 		}
-		checkAll(t, s, one, two)
 	})
 }

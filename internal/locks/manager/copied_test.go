@@ -19,8 +19,7 @@ func TestAContenderWithACopiedLeaseIDIsNotTheLease(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me", Metadata: "mine"})
 		const other = "/lockkeeper/locks/other"
 		prefix := strings.TrimRight(path.Base(l.Znode), "0123456789")
-		_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: other}, zk.Op{Kind: zk.OpCreate, Path: other + "/" + prefix, Sequential: true, Data: []byte("theirs")})
-		synctest.Wait()
+		_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: other}, zk.Op{Kind: zk.OpCreate, Path: other + "/" + prefix, Sequential: true, Data: []byte("theirs")})
 		time.Sleep(time.Second)
 		look := func(lock string) locks.Contender {
 			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: lock})

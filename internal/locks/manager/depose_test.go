@@ -58,7 +58,6 @@ func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 		two.mustRelease(l)
 		mine := one.mustHold(locks.AcquireRequest{Lock: "other"})
 		one.mustRelease(mine)
-		checkAll(t, s, one, two)
 	})
 }
 
@@ -121,8 +120,7 @@ func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 				return culprit, err
 			}
 			s.mu.Unlock()
-			time.Sleep(10 * fakeWindow)
-			synctest.Wait()
+			pass(10 * fakeWindow)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			assert.Must(t, s.nodes["/lockkeeper/gateways/"+old.id] != nil && len(tried) >= 2,

@@ -88,7 +88,6 @@ func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
 					assert.Must(t, !next.passed(), "granted beside another program's")
 					s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign[0], Version: -1})
 					assert.Must(t, next.passed() && next.err == nil, "%v", next.err)
-					checkAll(t, s, g, other)
 				})
 			})
 		}
@@ -121,7 +120,6 @@ func TestALeaseOfThreeNamesEndsWithAnyOfThem(t *testing.T) {
 					}
 					assert.Must(t, next.passed() && next.err == nil, "not passed on: %v; %v", next.err, s.names("/shared/all/deploy"))
 					assert.Equal(t, len(s.names("/shared/all/deploy")), 3, "contenders")
-					checkAll(t, s, other)
 				})
 			})
 		}
@@ -147,7 +145,6 @@ func TestALeaseOfThreeNamesIsDowngraded(t *testing.T) {
 		assert.Must(t, !writer.passed(), "a writer beside it")
 		two.mustRelease(l)
 		assert.Must(t, writer.passed() && writer.err == nil, "%v", writer.err)
-		checkAll(t, s, two)
 	})
 }
 
@@ -185,7 +182,6 @@ func TestReadersOfAHomeMadeRecipeShareWithOurs(t *testing.T) {
 			}
 		}
 		assert.Must(t, last.passed() && last.err == nil, "%v", last.err)
-		checkAll(t, s, g, other)
 	})
 }
 
@@ -209,7 +205,6 @@ func TestALeaseWithAHomeMadeNameIsDowngradedAndTakenOver(t *testing.T) {
 		assert.Must(t, !writer.passed(), "a writer beside it")
 		two.mustRelease(l)
 		assert.Must(t, writer.passed() && writer.err == nil, "%v", writer.err)
-		checkAll(t, s, two)
 	})
 }
 
@@ -226,7 +221,6 @@ func TestAHomeMadeRecipeWithoutReadersHasNoSharedLeases(t *testing.T) {
 		wantCode(t, err, locks.CodeNotExclusive)
 		b, err := g.heartbeat(l)
 		assert.That(t, err == nil && b.State == locks.Held, "%+v, %v", b, err)
-		checkAll(t, s, g)
 	})
 }
 

@@ -46,7 +46,6 @@ func TestADryRunTellsWhatAnAcquireWouldFind(t *testing.T) {
 		g.wantDry(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared}, locks.Held, 0)
 		g.wantDry(locks.AcquireRequest{Lock: "deploy"}, locks.Waiting, 0, a.ID)
 		g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-		synctest.Wait()
 		two.wantDry(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared}, locks.Waiting, 1, a.ID) // behind a writer who waits
 		if found, _ := two.dry(locks.AcquireRequest{Lock: "deploy"}); found.Holders[0].Owner != "a" || found.Holders[0].FencingToken != a.FencingToken {
 			t.Errorf("the other gateway's holder: %+v", found.Holders[0])
@@ -55,7 +54,6 @@ func TestADryRunTellsWhatAnAcquireWouldFind(t *testing.T) {
 		g.wantDry(locks.AcquireRequest{Group: []locks.Want{{Lock: "free"}, {Lock: "other"}}}, locks.Waiting, 0, b.ID)
 		g.wantDry(locks.AcquireRequest{Group: []locks.Want{{Lock: "other"}, {Lock: "deploy"}}}, locks.Waiting, 1, b.ID, a.ID)
 		g.wantDry(locks.AcquireRequest{Group: []locks.Want{{Lock: "free"}, {Lock: "free2"}}}, locks.Held, 0)
-		checkAll(t, s, g, two)
 	})
 }
 

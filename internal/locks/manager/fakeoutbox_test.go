@@ -135,8 +135,7 @@ func withOutboxes(t *testing.T, f func(t *testing.T, s *fakeStore, one, two *gat
 // started waits until the outbox knows.
 func (s *fakeStore) notingGateway(t *testing.T) *gate {
 	g := s.gateway(t)
-	time.Sleep(time.Second)
-	synctest.Wait()
+	pass(time.Second)
 	return g
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks/quota"
@@ -33,6 +34,7 @@ type fakeStore struct {
 	nodes    map[string]*fakeNode
 	sessions map[string]*fakeSession
 	watchers []*fakeWatcher
+	gates    []*gate
 	writes   []*zk.Write // committed, in order
 	by       string      // id of the session whose operations are applied
 
@@ -275,6 +277,13 @@ func (s *fakeStore) foreign(ops ...zk.Op) (int64, []string) {
 	defer s.mu.Unlock()
 	zxid, paths, _, _, err := s.tx(ops)
 	assert.NoError(s.t, err, "foreign %v", ops)
+	return zxid, paths
+}
+
+// foreignSeen is foreign, and returns when all gateways that are connected have seen it.
+func (s *fakeStore) foreignSeen(ops ...zk.Op) (int64, []string) {
+	zxid, paths := s.foreign(ops...)
+	synctest.Wait()
 	return zxid, paths
 }
 

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks/term"
@@ -92,7 +93,13 @@ func (w *fakeWatcher) hold() {
 	w.s.mu.Unlock()
 }
 
+// release lets the stream go on, and returns when what it held has been seen.
 func (w *fakeWatcher) release() {
+	w.releaseSoon()
+	synctest.Wait()
+}
+
+func (w *fakeWatcher) releaseSoon() {
 	w.s.mu.Lock()
 	w.held = false
 	w.push(func() {})
@@ -206,19 +213,19 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 
 // disconnect ends the connection: nothing is current until reconnect.
 func (w *fakeWatcher) disconnect() {
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
-	w.connected = false
-	w.push(func() {
-		w.note(func() { w.synced = false })
-		w.sink.Apply([]zk.Change{{Kind: zk.Lost}})
+	w.s.set(func() {
+		w.connected = false
+		w.push(func() {
+			w.note(func() { w.synced = false })
+			w.sink.Apply([]zk.Change{{Kind: zk.Lost}})
+		})
 	})
+	synctest.Wait()
 }
 
 func (w *fakeWatcher) reconnect() {
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
-	w.connect(w.s.nodes, w.s.zxid)
+	w.s.set(func() { w.connect(w.s.nodes, w.s.zxid) })
+	synctest.Wait()
 }
 
 // reconnectToThePast connects to a server that lags as far as the observer lets

@@ -45,11 +45,9 @@ func TestAFencingTokenIsCurrentWhileItsLeaseIsHeld(t *testing.T) {
 		waits := s.node(b.Znode).stat.Czxid
 		two.wantFence(waits, fenceWaiting, a.FencingToken)
 		one.mustRelease(a)
-		synctest.Wait()
 		both(waits, "", waits)
 		both(a.FencingToken, fenceSuperseded, waits)
 		two.mustRelease(b)
-		synctest.Wait()
 		two.wantFence(waits, fenceEnded, waits)
 		one.wantFence(a.FencingToken, fenceEnded, a.FencingToken) // one never ran the other lease
 	})
@@ -66,7 +64,6 @@ func TestALaggingGatewayDoesNotCallATokenCurrentWhoseSuccessorWrites(t *testing.
 		b := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		assert.Must(t, !two.current(a.FencingToken), "a token is called current whose successor is writing")
 		two.w.release()
-		synctest.Wait()
 		two.wantFence(a.FencingToken, fenceSuperseded, b.FencingToken)
 		two.wantFence(b.FencingToken, "", b.FencingToken)
 	})
@@ -79,7 +76,6 @@ func TestATokenThatIsNewToAGatewayIsNotRefusedFromMemory(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		two.mustRelease(a)
-		synctest.Wait()
 		two.w.hold()
 		b := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		answered := make(chan locks.FenceAnswer, 1)
@@ -110,7 +106,6 @@ func TestAHolderWhoWaitedAMomentAgoIsNotRefusedFromMemory(t *testing.T) {
 		two.wantFence(token, fenceWaiting, a.FencingToken)
 		two.w.hold()
 		one.mustRelease(a)
-		synctest.Wait()
 		one.wantState(b, locks.Held, "")
 		answer, err := two.fence(token)
 		assert.Must(t, err != nil || answer.Current, "the holder's token is refused: %+v", answer)
@@ -143,7 +138,6 @@ func TestAnOwnerThatIsBehindDoesNotCallATokenCurrent(t *testing.T) {
 		assert.Must(t, g.m.Trusted(), "the fence is closed: the scene shows nothing")
 		assert.Must(t, !g.current(a.FencingToken), "a token is called current whose lease has ended")
 		g.w.release()
-		synctest.Wait()
 		g.wantFence(a.FencingToken, fenceEnded, a.FencingToken)
 	})
 }
@@ -221,7 +215,6 @@ func TestAnotherProgramsHolderHasACurrentToken(t *testing.T) {
 func TestATokenThatCannotBeReadIsNotGuessed(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
-		synctest.Wait()
 		s.set(func() { s.hidden = func(path string) bool { return path == foreignName+"0000000001" } })
 		path := s.foreignContender()
 		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: time.Minute}) // makes the gateway list the directory
@@ -256,8 +249,7 @@ func TestEachOfThoseWhoShareALockHasACurrentToken(t *testing.T) {
 		one, two := s.node(first[0]).stat.Czxid, s.node(second[0]).stat.Czxid
 		g.wantFence(one, "", two)
 		g.wantFence(two, "", two)
-		s.foreign(zk.Op{Kind: zk.OpSetData, Path: first[0], Data: []byte("still here"), Version: -1})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: first[0], Data: []byte("still here"), Version: -1})
 		g.wantFence(one, "", two)
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: first[0], Version: -1})
 		g.wantFence(one, fenceSuperseded, two)
@@ -274,7 +266,6 @@ func TestAGroupsTokenIsCurrentWhenItHoldsAllItsLocks(t *testing.T) {
 		one.wantFence(token, fenceWaiting, 0)
 		two.wantFence(token, fenceWaiting, 0)
 		one.mustRelease(other)
-		synctest.Wait()
 		one.wantState(group, locks.Held, "")
 		one.wantFence(token, "", token)
 		two.wantFence(token, "", token)
@@ -309,10 +300,8 @@ func TestATokenIsNotCurrentWhoseLeaseEndedInAGap(t *testing.T) {
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, LockDelay: time.Minute, LockDelayOn: locks.DelayAlways})
 		assert.Must(t, two.current(a.FencingToken), "not current")
 		two.w.disconnect()
-		synctest.Wait()
 		one.mustRelease(a)
 		two.w.reconnect()
-		synctest.Wait()
 		assert.That(t, !two.current(a.FencingToken), "current, and its client let go")
 		two.wantFence(a.FencingToken, fenceDelayed, a.FencingToken)
 	})

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -41,8 +40,7 @@ func TestWhatIsKnownOfAnotherProgramsContender(t *testing.T) {
 		t.Run(test.prefix+" "+test.data, func(t *testing.T) {
 			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(deploy()))
-				s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: true, Path: "/lockkeeper/locks/deploy/" + test.prefix, Data: []byte(test.data)})
-				synctest.Wait()
+				s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: true, Path: "/lockkeeper/locks/deploy/" + test.prefix, Data: []byte(test.data)})
 				time.Sleep(90 * time.Second)
 				v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
 				assert.Must(t, err == nil && len(v.Holders) == 1, "%+v, %v", v, err)

@@ -69,8 +69,7 @@ func TestWhoIsGrantedTheLockWhileAnotherGatewayEndsHimIsNotedAsAHolder(t *testin
 				g.wantState(waits, locks.Held, "")
 				close(granted)
 				err := <-done
-				time.Sleep(5 * time.Second)
-				synctest.Wait()
+				pass(5 * time.Second)
 				_, ends := told(waits, g, by)
 				assert.That(t, err == nil && len(ends) == 1 && !ends[0].Waiting, "%s, %s: %v, told %+v", name, how, err, ends)
 			})

@@ -86,7 +86,6 @@ func TestAGroupThatIsTriedTakesAllOrNothing(t *testing.T) {
 		wantCode(t, err, locks.CodeWaitElapsed)
 		assert.Equal(t, s.waiting("a", "b"), 1, "contenders, want that of b alone")
 		g.mustHold(alone_("a"))
-		checkAll(t, s, g)
 	})
 }
 
@@ -123,7 +122,6 @@ func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 				g.wantState(l, locks.Ended, locks.ReasonRemoved)
 				_, err := g.heartbeat(l)
 				assert.That(t, err != nil, "a heartbeat was answered")
-				checkAll(t, s, g)
 			})
 		})
 	}
@@ -139,7 +137,6 @@ func TestASuccessorEndsWholeWhatHasLostAContender(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[0].Znode, Version: -1})
 		time.Sleep(10*time.Second + fakeWindow + 5*time.Second)
 		assert.Must(t, w.passed() && w.err == nil, "not passed on: %v; %v", w.err, s.names("/lockkeeper/locks/b"))
-		checkAll(t, s, two)
 	})
 }
 
@@ -157,17 +154,14 @@ func TestAGroupOutlivesItsGatewayAndItsSession(t *testing.T) {
 				"%+v\nwas %+v", v, l)
 			checkAll(t, s, two)
 			two.session().expire()
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
+			pass(5 * time.Second)
 		}
 		w := two.look(ticket)
 		assert.That(t, w.State == locks.Waiting && w.Position == 1 && w.Locks[1].Position == 0, "ticket %+v", w)
 		two.mustRelease(l)
-		synctest.Wait()
 		two.wantState(ticket, locks.Held, "")
 		two.mustRelease(ticket)
 		assert.Equal(t, s.waiting("a", "b", "c", "d"), 0, "contenders are left")
-		checkAll(t, s, two)
 	})
 }
 
@@ -197,7 +191,6 @@ func TestAGroupWhoseCreateIsLostIsThereOnceOrNotAtAll(t *testing.T) {
 			assert.Equal(t, s.waiting("a", "b"), 2, "contenders")
 			g.mustRelease(l)
 			assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
-			checkAll(t, s, g)
 		})
 	})
 }
@@ -214,7 +207,6 @@ func TestAGroupFindsItsDirectoriesSweptOrMade(t *testing.T) {
 		g.w.release()
 		assert.Must(t, p.passed() && p.err == nil, "%v", p.err)
 		g.mustRelease(p.lease)
-		checkAll(t, s, g)
 	})
 }
 
@@ -243,7 +235,6 @@ func TestReadersHoldTogetherAndWritersAlone(t *testing.T) {
 		for _, p := range late {
 			assert.Must(t, p.passed() && p.err == nil, "%v", p.err)
 		}
-		checkAll(t, s, one, two)
 	})
 }
 
@@ -317,7 +308,6 @@ func TestTheLargestGroupFitsATransaction(t *testing.T) {
 			}
 			assert.That(t, size <= 200<<10, "a transaction of %d bytes", size)
 		}
-		checkAll(t, s, g)
 	})
 }
 
@@ -355,7 +345,6 @@ func TestASemaphoreAfterALockOfSeveralNamesHasItsOwnLimit(t *testing.T) {
 			{Lock: "y", Mode: locks.Semaphore, Limit: 3, Permits: 2}, {Lock: "z", Mode: locks.Semaphore, Limit: 7}}})
 		y, z := l.Locks[1], l.Locks[2]
 		assert.That(t, y.Limit == 3 && y.Permits == 2 && z.Limit == 7 && z.Permits == 1, "%+v %+v", y, z)
-		checkAll(t, s, g)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,13 +37,17 @@ type gate struct {
 // checked over all of it.
 const ring = 1 << 16
 
-// scene runs a test in virtual time with a fake store.
+// scene runs a test in virtual time with a fake store, and checks all gateways that run at its end.
 func scene(t *testing.T, f func(t *testing.T, s *fakeStore)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		// Runs last: what was under way when the gateways stopped comes to its end.
 		t.Cleanup(func() { time.Sleep(time.Minute) })
-		f(t, newFakeStore(t))
+		s := newFakeStore(t)
+		f(t, s)
+		if !t.Failed() {
+			checkAll(t, s, s.gates...)
+		}
 	})
 }
 
@@ -56,6 +61,12 @@ func withGateway(t *testing.T, f func(t *testing.T, s *fakeStore, g *gate)) {
 func withGateways(t *testing.T, f func(t *testing.T, s *fakeStore, one, two *gate)) {
 	t.Helper()
 	scene(t, func(t *testing.T, s *fakeStore) { f(t, s, s.gateway(t), s.gateway(t)) })
+}
+
+// pass lets time go by, and what is due then happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // gateway starts a manager and waits until it is usable.
@@ -84,12 +95,14 @@ func (s *fakeStore) gatewayOn(t *testing.T, store term.Store) *gate {
 	synctest.Wait()
 	s.set(func() { g.w = s.watchers[len(s.watchers)-1] })
 	t.Cleanup(g.stop)
+	s.gates = append(s.gates, g)
 	return g
 }
 
 // stop ends the gateway. Whatever the test was about, what was told must have
 // been lawful, and what is counted must be true.
 func (g *gate) stop() {
+	g.s.gates = slices.DeleteFunc(g.s.gates, func(o *gate) bool { return o == g })
 	g.cancel()
 	<-g.stopped
 	g.checkCounts()

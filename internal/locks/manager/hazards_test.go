@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/events"
@@ -30,8 +29,7 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		hazards := func(step string, want ...string) {
 			t.Helper()
-			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
+			pass(100 * time.Millisecond)
 			v := assert.Value(g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}))(t)
 			var got []string
 			codes := map[locks.HazardCode]bool{}
@@ -111,14 +109,11 @@ func TestAHazardThatWasThereBeforeIsCountedAndNotTold(t *testing.T) {
 func TestAContenderInALockRootIsAHazard(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, prefix := range interop.Prefixes() {
-			_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/" + prefix})
-			synctest.Wait()
+			_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/" + prefix})
 			assert.Equal(t, g.m.Info(t.Context()).Hazards[locks.HazardMisplaced], 1, "%s", prefix)
-			s.foreign(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
-			synctest.Wait()
+			s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
 		}
-		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/job-0000000001"})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/job-0000000001"})
 		assert.Equal(t, g.m.Info(t.Context()).HazardousLocks, 0)
 	})
 }

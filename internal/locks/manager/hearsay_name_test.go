@@ -3,7 +3,6 @@ package manager
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -16,8 +15,7 @@ func TestALongNameOfWhoComesNextHidesNoEnd(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one := s.gateway(t)
 		l := one.mustHold(deploy())
-		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + strings.Repeat("x", 2*maxReportedName) + "-lock-", Sequential: true})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + strings.Repeat("x", 2*maxReportedName) + "-lock-", Sequential: true})
 		one.mustRelease(l)
 		time.Sleep(time.Second)
 		p := one.mustPostmortem(l)

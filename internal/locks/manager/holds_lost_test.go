@@ -81,7 +81,6 @@ func TestARepeatedReleaseOfAHoldLetsGoOfOneLevel(t *testing.T) {
 				}
 				r := s.recordOf(l)
 				assert.That(t, slices.Equal(r.Released, []string{"inner"}) && slices.Equal(r.Holds, []string{"outer", "middle"}), "%+v", r)
-				checkAll(t, s, g)
 			})
 		})
 	}
@@ -94,7 +93,6 @@ func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
 		l := g.mustHold(reentrant("a"))
 		g.mustAddHold(l, "b")
 		g.mustAddHold(l, "c")
-		synctest.Wait()
 		s.mu.Lock()
 		before := *s.nodes[l.Znode]
 		s.mu.Unlock()
@@ -103,7 +101,6 @@ func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
 		g.mustReleaseHold(l, "b")
 		h.hooks.Store(&hooks{past: past})
 		g.w.release()
-		synctest.Wait()
 		if _, err := g.addHold(l, "b"); err == nil {
 			t.Error("a hold that was let go is taken again")
 		}
@@ -114,7 +111,6 @@ func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
 		_, err := g.addHold(l, "b")
 		wantCode(t, err, locks.CodeHoldReleased)
 		g.wantHolds(l, "a", "c")
-		checkAll(t, s, g)
 	})
 }
 
@@ -134,7 +130,6 @@ func TestAHoldWhoseAnswerWasLostIsAddedOnce(t *testing.T) {
 				g.wantHolds(l, "outer", "inner")
 				g.mustReleaseHold(l, "inner")
 				g.wantHolds(l, "outer")
-				checkAll(t, s, g)
 			})
 		})
 	}
@@ -154,7 +149,6 @@ func TestTheLastHoldsReleaseWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 				g.mustReleaseHold(l, "inner")
 				g.wantState(l, locks.Ended, locks.ReasonReleased)
 				g.mustHold(deploy())
-				checkAll(t, s, g)
 			})
 		})
 	}
@@ -220,6 +214,5 @@ func TestARecordWhoseWriteWasLostIsReadFromAServerThatHasComeSoFar(t *testing.T)
 		}
 		assert.That(t, recorded() == long, "the record has %v", recorded())
 		g.wantState(l, locks.Held, "")
-		checkAll(t, s, g)
 	})
 }

@@ -75,10 +75,8 @@ func TestALeaseEndsWithItsLastHoldAndEachIsReleasedOnce(t *testing.T) {
 		g.wantState(l, locks.Ended, locks.ReasonReleased)
 		g.mustReleaseHold(l, "c")
 		g.mustReleaseHold(l, "a")
-		synctest.Wait()
 		assert.Equal(t, g.countOf(events.LeaseUpdated, l), 4, "events of two holds added and two let go")
 		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders are left")
-		checkAll(t, s, g)
 	})
 }
 
@@ -169,7 +167,6 @@ func TestALeaseOfSeveralLocksHasHoldsAndIsUpdatedAsOne(t *testing.T) {
 		assert.That(t, v.Owner == "ci" && v.TTL == time.Minute && slices.Equal(v.Holds, []string{"inner"}), "%+v", v)
 		two.mustReleaseHold(l, "inner")
 		two.wantState(l, locks.Ended, locks.ReasonReleased)
-		checkAll(t, s, two)
 	})
 }
 
@@ -183,7 +180,6 @@ func TestAWaitingLeaseHasHoldsToo(t *testing.T) {
 		assert.That(t, v.State == locks.Waiting && v.Position == 1, "%+v", v)
 		g.mustReleaseHold(ticket, "a")
 		g.mustRelease(first)
-		synctest.Wait()
 		g.wantHolds(ticket, "b")
 		if q, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); err != nil || len(q.Holders) != 1 || !slices.Equal(q.Holders[0].Holds, []string{"b"}) {
 			t.Errorf("the queue shows %+v %v", q, err)
@@ -309,6 +305,5 @@ func TestADowngradeKeepsHoldsAndUpdates(t *testing.T) {
 		assert.That(t, v.Mode == locks.Shared && v.Owner == "ci" && slices.Equal(v.Holds, []string{"b", "c"}), "%+v", v)
 		r := s.recordOf(v)
 		assert.That(t, r.Owner == "ci" && slices.Equal(r.Holds, []string{"b", "c"}) && slices.Equal(r.Released, []string{"a"}), "%+v", r)
-		checkAll(t, s, g)
 	})
 }

@@ -66,13 +66,11 @@ func TestATakeoverBeginsOnlyWhenEveryRecordedNamespaceHasBeenRead(t *testing.T) 
 		assert.Nil(t, err, "it serves its own namespaces meanwhile")
 		assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "takeovers were begun by a gateway that does not see what it takes over")
 		unread.Store(false)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		pass(2 * time.Second)
 		b, err := successor.heartbeat(l)
 		assert.Must(t, err == nil && b.State == locks.Held, "%+v, %v", b, err)
 		assert.Equal(t, len(s.names("/lockkeeper/succession")), 1, "takeovers")
 		successor.mustRelease(l)
-		checkAll(t, s, successor)
 	})
 }
 
@@ -109,7 +107,6 @@ func TestANamespaceThatIsAddedIsServedByGatewaysThatRun(t *testing.T) {
 				assert.Must(t, !p.passed(), "granted beside another program's")
 				s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/python/deploy/" + s.names("/python/deploy")[0], Version: -1})
 				assert.Must(t, p.passed() && p.err == nil, "%v", p.err)
-				checkAll(t, s, one)
 			})
 		})
 	}
@@ -148,7 +145,8 @@ func TestANamespaceThatCannotBeReadKeepsAGatewayFromTakingOver(t *testing.T) {
 func TestAnEntryIsNotSweptWhileANamespaceIsBeingRead(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		h := s.withNamespaces()
-		one, dead := h.gateway(t), s.gateway(t)
+		h.gateway(t)
+		dead := s.gateway(t)
 		dead.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Second})
 		dead.crash()
 		time.Sleep(10*time.Second + time.Millisecond) // just taken over
@@ -159,7 +157,6 @@ func TestAnEntryIsNotSweptWhileANamespaceIsBeingRead(t *testing.T) {
 		h.hooks.Store(&hooks{})
 		time.Sleep(time.Minute)
 		assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "entries")
-		checkAll(t, s, one)
 	})
 }
 
@@ -169,15 +166,13 @@ func TestTheRecordOfANamespaceThatChangesIsNotFollowed(t *testing.T) {
 		s.addPython()
 		one := h.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{NS: "python", Lock: "deploy", TTL: time.Minute})
-		s.foreign(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/elsewhere","dialect":"kazoo"}`)})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/elsewhere","dialect":"kazoo"}`)})
 		if _, err := one.heartbeat(l); err != nil {
 			t.Error(err)
 		}
 		list, err := one.m.Namespaces(t.Context())
 		assert.That(t, err == nil && len(list) == 2 && list[1].Root == "/python" && list[1].Problem != "", "%+v, %v", list, err)
-		s.foreign(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/python","dialect":"kazoo"}`)})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/python","dialect":"kazoo"}`)})
 		list, _ = one.m.Namespaces(t.Context())
 		assert.That(t, list[1].Problem == "", "%+v", list)
 	})

@@ -32,8 +32,7 @@ func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherHandEndsTheLease(t *testing
 			}
 			synctest.Wait()
 			assert.Value(g.heartbeat(l))(t, "%s is lost", lost)
-			s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
-			synctest.Wait()
+			s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
 			if gone := g.outbox.gone; len(gone) != 1 || gone[0].LeaseID != l.ID || gone[0].Reason != locks.ReasonRemoved || gone[0].Notify != someURL {
 				t.Errorf("%s is lost: told %+v", lost, gone)
 			}

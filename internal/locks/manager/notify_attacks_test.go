@@ -120,8 +120,7 @@ func TestAGrantThatIsOvertakenByTheEndIsNotNotedThoughThePlaceStays(t *testing.T
 		l := g.mustHold(req)
 		g.mustRelease(l)
 		close(overtaken)
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
+		pass(5 * time.Second)
 		grants, ends := told(l, g)
 		assert.That(t, len(grants) == 0 && len(ends) == 1, "granted %+v, ended %+v", grants, ends)
 		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders: nothing is shown")
@@ -147,8 +146,7 @@ func TestTheGrantOfALeaseThatIsWrittenMeanwhileIsNoted(t *testing.T) {
 		assert.Value(g.m.Update(t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata}))(t)
 		h.hooks.Store(&hooks{})
 		close(late)
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
+		pass(5 * time.Second)
 		grants, _ := told(l, g)
 		assert.That(t, len(grants) == 1, "granted %+v", grants)
 	})
@@ -163,8 +161,7 @@ func TestWhoFreesAPlaceThatStaysForItsDelayTellsNoSecondEnd(t *testing.T) {
 			g.mustRelease(l)
 			s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + l.ID, Version: -1}) // it is told
 			assert.NoError(t, administration[name](by, l), "%s", name)
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
+			pass(5 * time.Second)
 			if _, ends := told(l, by); len(ends) != 0 || len(by.outbox.gone)+len(g.outbox.gone) != 0 || len(s.names("/lockkeeper/locks/deploy")) != 0 {
 				t.Errorf("%s: told once more: %+v, %+v, %+v", name, ends, by.outbox.gone, g.outbox.gone)
 			}

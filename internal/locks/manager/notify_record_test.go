@@ -3,7 +3,6 @@ package manager
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -59,13 +58,11 @@ func TestTheNotifyURLSurvivesEveryWriteOfItsRecord(t *testing.T) {
 				assert.NoError(t, write(s, g, other, l), "%s", name)
 				time.Sleep(time.Second)
 				g.crash()
-				time.Sleep(30 * time.Second)
-				synctest.Wait()
+				pass(30 * time.Second)
 				again, err := other.acquire(req)
 				assert.That(t, err == nil && again.ID == l.ID && again.NotifyURL == address && again.NotifySecret == l.NotifySecret,
 					"after %s, group %v, a repeat: %v, of %s with %d bytes of address", name, group, err, again.ID, len(again.NotifyURL))
-				time.Sleep(10 * time.Minute)
-				synctest.Wait()
+				pass(10 * time.Minute)
 				if _, ends := told(l, g, other); len(ends) != 1 || ends[0].Notify != address || ends[0].Reason != locks.ReasonExpired || ends[0].Waiting {
 					t.Errorf("after %s, group %v: told %d times", name, group, len(ends))
 				}

@@ -83,8 +83,7 @@ func TestAGrantIsNotedBeforeTheEndWhicheverFaults(t *testing.T) {
 			g.mustRelease(first)
 			time.Sleep(100 * time.Millisecond)
 			s.set(func() { s.vague, s.refuse, s.drop = nil, nil, false })
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
+			pass(5 * time.Second)
 			g.wantState(l, locks.Held, "")
 			if names := s.outbox(); !slices.Contains(names, l.ID+"-granted") {
 				t.Errorf("%s: outbox %q", name, names)
@@ -96,8 +95,7 @@ func TestAGrantIsNotedBeforeTheEndWhicheverFaults(t *testing.T) {
 			_, _ = g.heartbeat(l)
 			time.Sleep(10 * time.Second)
 			g.mustRelease(l)
-			time.Sleep(time.Minute)
-			synctest.Wait()
+			pass(time.Minute)
 			if names := s.outbox(); !slices.Equal(names, []string{first.ID, l.ID}) && !slices.Equal(names, []string{l.ID, first.ID}) {
 				t.Errorf("%s: outbox %q", name, names)
 			}
@@ -113,8 +111,7 @@ func TestAGrantThatIsLateNeverComesBehindTheEnd(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
 		s.set(func() { s.vague, s.drop = nil, false })
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		if names := s.outbox(); len(names) != 0 || len(g.outbox.gone) != 1 || g.outbox.gone[0].Notify != someURL || g.outbox.gone[0].LeaseID != l.ID {
 			t.Errorf("outbox %q, told %+v", names, g.outbox.gone)
 		}
@@ -132,8 +129,7 @@ func TestAGrantThatWasLostWithItsSessionIsNotedUnderTheNextOne(t *testing.T) {
 			session := s.sessions[g.m.GatewayID()]
 			s.mu.Unlock()
 			session.expire()
-			time.Sleep(time.Minute)
-			synctest.Wait()
+			pass(time.Minute)
 			assert.Slices(t, s.outbox(), []string{l.ID + "-granted"}, "persisted %v: outbox", persisted)
 			g.wantState(l, locks.Held, "")
 		})
@@ -165,8 +161,7 @@ func TestASuccessorTellsTheNotifyURL(t *testing.T) {
 		waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: 2 * time.Minute, NotifyURL: someURL + "&waits"})
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + held.ID + "-granted", Version: -1}) // it is told
 		g.crash()
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
+		pass(10 * time.Minute)
 		grants, ends := told(held, other)
 		if len(grants) != 1 || len(ends) != 1 || ends[0].Reason != locks.ReasonExpired || ends[0].Waiting || ends[0].Notify != someURL {
 			t.Errorf("%+v, granted %+v", ends, grants)
@@ -200,7 +195,6 @@ func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 				}
 				held := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
 				waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour, NotifyURL: someURL})
-				synctest.Wait()
 				if by != g {
 					g.w.hold() // the word is quicker than its watch
 				}
@@ -213,7 +207,6 @@ func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 				synctest.Wait()
 				if by != g {
 					g.w.release()
-					synctest.Wait()
 				}
 				for _, l := range []locks.Lease{waits, held} {
 					_, ends := told(l, g, by)
@@ -238,8 +231,7 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, NotifyURL: someURL})
 		h.failReads("-lock-")
 		g.crash()
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
+		pass(20 * time.Second)
 		other.m.mu.Lock()
 		taken := other.m.leases.byID[recipe.LeaseID(l.ID)]
 		assert.That(t, taken != nil && taken.Record().Assumed(), "it is not taken over, or is read: nothing is shown")

@@ -79,8 +79,7 @@ func TestEndsWaitUntilItIsKnownWhoWantsToBeTold(t *testing.T) {
 		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true })
 		released := make(chan error, 1)
 		go func() { released <- g.release(l) }()
-		time.Sleep(500 * time.Millisecond)
-		synctest.Wait()
+		pass(500 * time.Millisecond)
 		assert.Must(t, len(s.names("/lockkeeper/locks/deploy")) == 1, "ended, and no record says where to deliver the end")
 		_, err := g.heartbeat(l)
 		wantCode(t, err, locks.CodeUnavailable)
@@ -95,8 +94,7 @@ func TestAnExpiryThatWaitsForTooLongIsNone(t *testing.T) {
 	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
 		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true })
-		time.Sleep(10*time.Second + settleWithin + time.Second)
-		synctest.Wait()
+		pass(10*time.Second + settleWithin + time.Second)
 		g.wantState(l, locks.Held, "")
 		_, err := g.heartbeat(l)
 		assert.Nil(t, err)
@@ -114,8 +112,7 @@ func TestAnExpiryAtAnotherVersionLeavesNoNote(t *testing.T) {
 		g.w.hold() // it does not see what is written
 		path := "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0]
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: path, Data: s.node(path).data, Version: -1})
-		time.Sleep(200 * time.Millisecond)
-		synctest.Wait()
+		pass(200 * time.Millisecond)
 		assert.Must(t, len(g.outbox.results) != 0, "no expiry was tried: nothing is shown")
 		assert.That(t, len(s.outbox()) == 0 && len(s.names("/lockkeeper/locks/deploy")) == 1,
 			"outbox %q: a lease that goes on is told to have ended", s.outbox())
@@ -197,8 +194,7 @@ func TestALockDelayIsNotedWhenItBegins(t *testing.T) {
 		l := g.mustHold(delaying(locks.DelayAlways))
 		g.mustRelease(l)
 		assert.That(t, len(s.outbox()) == 1 && len(s.names("/lockkeeper/locks/deploy")) == 1, "outbox %q", s.outbox())
-		time.Sleep(testDelay + time.Second)
-		synctest.Wait()
+		pass(testDelay + time.Second)
 		assert.That(t, len(g.outbox.results) == 1 && len(g.outbox.gone) == 0 && len(s.names("/lockkeeper/locks/deploy")) == 0,
 			"told %+v, %+v", g.outbox.results, g.outbox.gone)
 	})
@@ -210,8 +206,7 @@ func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
 		g.mustRelease(l)
 		adopted := other.outbox.adopted
 		g.crash()
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
+		pass(5 * time.Minute)
 		if len(s.names("/lockkeeper/locks/deploy")) != 0 || len(s.outbox()) != 1 || len(other.outbox.gone)+len(other.outbox.noted) != 0 {
 			t.Errorf("outbox %q, told %+v %+v", s.outbox(), other.outbox.gone, other.outbox.noted)
 		}
@@ -228,7 +223,6 @@ func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
 		talk(g, other)
 		held := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour})
-		synctest.Wait()
 		s.subscribe()
 		g.w.hold() // the word is quicker than its watch
 		for _, l := range []locks.Lease{waits, held} {
@@ -236,7 +230,6 @@ func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
 		}
 		synctest.Wait()
 		g.w.release()
-		synctest.Wait()
 		if len(g.outbox.gone) != 0 {
 			t.Errorf("the gateway that ran it tells the end as well: %+v", g.outbox.gone[0])
 		}
@@ -252,10 +245,8 @@ func TestEachLockOfAnEphemeralLeaseIsToldByItselfWhenItsGatewayDies(t *testing.T
 	withOutbox(t, func(t *testing.T, s *fakeStore, dead *gate) {
 		others := []*gate{s.notingGateway(t), s.notingGateway(t), s.notingGateway(t)}
 		l := dead.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}, Ephemeral: true, TTL: time.Hour})
-		synctest.Wait()
 		dead.crash()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		told := map[string]int{}
 		for _, g := range others {
 			for _, e := range g.outbox.gone {
@@ -297,7 +288,6 @@ func TestTheNoteSaysOfWhichTraceTheEndIsAPart(t *testing.T) {
 					continue // requests with its token go to its gateway
 				}
 				l := owner.mustHold(locks.AcquireRequest{Lock: "deploy", Hold: "h", TTL: time.Minute})
-				synctest.Wait()
 				assert.NoError(t, end(locks.WithTraceParent(t.Context(), trace), by, l), "%s", name)
 				synctest.Wait()
 				e, want := append(owner.notedFor(l), other.notedFor(l)...), trace
@@ -331,8 +321,7 @@ func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {
 func TestWhatAnotherHandEndsIsToldByItsGateway(t *testing.T) {
 	withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
 		if len(g.outbox.gone) != 1 || g.outbox.gone[0].LeaseID != l.ID || g.outbox.gone[0].Reason != locks.ReasonRemoved || len(other.outbox.gone) != 0 {
 			t.Errorf("%+v, the other one %+v", g.outbox.gone, other.outbox.gone)
 		}
@@ -342,14 +331,12 @@ func TestWhatAnotherHandEndsIsToldByItsGateway(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})
 		g.mustRelease(l)
 		g.w.release()
-		synctest.Wait()
 		// Or it is seen to go before the answer says that it was not the client's release that did it.
 		late := g.mustHold(locks.AcquireRequest{Lock: "late", TTL: time.Hour})
 		go func() { _ = g.release(late) }()
 		synctest.Wait()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/late/" + s.names("/lockkeeper/locks/late")[0], Version: -1})
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		if n := len(g.outbox.gone); n != 3 || g.outbox.gone[2].LeaseID != late.ID {
 			t.Errorf("%d: %+v", n, g.outbox.gone)
 			return
@@ -372,8 +359,7 @@ func TestTheEndsOfOtherProgramsAreToldOncePerFleet(t *testing.T) {
 				births[paths[0]] = zxid
 			}
 		}
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		for i := range count {
 			dir := fmt.Sprintf("/lockkeeper/locks/l%d", i)
 			for _, name := range slices.Backward(s.names(dir)) { // who waits goes first
@@ -411,8 +397,7 @@ func TestAnEndOutlivesItsSession(t *testing.T) {
 			session := s.sessions[g.m.GatewayID()]
 			s.mu.Unlock()
 			session.expire()
-			time.Sleep(time.Minute)
-			synctest.Wait()
+			pass(time.Minute)
 			if !slices.Equal(s.outbox(), []string{l.ID}) || len(s.names("/lockkeeper/locks/deploy")) != 0 || len(g.outbox.gone) != 0 {
 				t.Errorf("persisted %v: outbox %q, told otherwise %+v", persisted, s.outbox(), g.outbox.gone)
 			}

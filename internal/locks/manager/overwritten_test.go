@@ -201,8 +201,7 @@ func TestOtherProgramsHoldersAreNotWrittenTo(t *testing.T) {
 		t.Run(prefix, func(t *testing.T) {
 			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(deploy()))
-				_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + prefix, Data: []byte(data)})
-				synctest.Wait()
+				_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + prefix, Data: []byte(data)})
 				g.asksNone("break")
 				n := s.node(paths[0])
 				assert.That(t, n.stat.Version == 0 && string(n.data) == data, "it was written to: %q", n.data)

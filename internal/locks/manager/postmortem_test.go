@@ -82,17 +82,14 @@ func TestWhoCameNextMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
 		synctest.Wait()
 		third := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "elsewhere", Async: true})
 		one.mustRelease(first)
-		synctest.Wait()
 		p := one.mustPostmortem(first)
 		assert.That(t, p.Next != nil && p.Next.LeaseID == "" && p.Next.FencingToken == zxid, "next %+v", p.Next)
 		fourth := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: true})
-		s.foreign(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
 		if _, err := two.heartbeat(third); err != nil {
 			t.Fatal(err)
 		}
 		two.mustRelease(third)
-		synctest.Wait()
 		one.wantState(fourth, locks.Held, "")
 		p = two.mustPostmortem(third)
 		assert.That(t, p.Next != nil && p.Next.LeaseID == fourth.ID && p.Next.FencingToken != 0, "next %+v", p.Next)
@@ -106,13 +103,11 @@ func TestWhoCameNextMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
 func TestAPostmortemByAWitnessSaysWhatWasSeen(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})
-		synctest.Wait()
 		if _, err := two.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"}); err != nil { // a client reads the lock
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
 		one.mustRelease(l)
-		synctest.Wait()
 		next := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		one.crash()
 		time.Sleep(15 * time.Second)

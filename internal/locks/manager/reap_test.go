@@ -118,7 +118,6 @@ func TestNobodyIsGrantedByAReapWhoIsReapedHimself(t *testing.T) {
 		for i := range 40 {
 			g := []*gate{one, two}[i%2]
 			leases = append(leases, g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}))
-			synctest.Wait()
 		}
 		answer := two.mustReap(locks.ReapRequest{Reason: "a test"})
 		assert.Must(t, len(answer.Reaped) == len(leases) && len(answer.Not) == 0, "%d reaped, %d not", len(answer.Reaped), len(answer.Not))
@@ -126,7 +125,6 @@ func TestNobodyIsGrantedByAReapWhoIsReapedHimself(t *testing.T) {
 			assert.Equal(t, len(g.tells(events.LeaseGranted)), 1, "grants are told")
 		}
 		two.wantState(leases[1], locks.Ended, locks.ReasonRevoked)
-		checkAll(t, s, one, two)
 	})
 }
 

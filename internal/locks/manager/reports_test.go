@@ -43,7 +43,6 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 		}, "revoked burnt down"},
 		"broken by another gateway": {func(one, two *gate) {
 			l := one.mustHold(deploy())
-			synctest.Wait()
 			assert.Nil(one.t, two.breakLease(l, "burnt down"))
 			time.Sleep(10 * time.Millisecond)
 			_, err := one.heartbeat(l)
@@ -52,13 +51,11 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 		}, "revoked burnt down"},
 		"reaped by another gateway": {func(one, two *gate) {
 			one.mustHold(deploy())
-			synctest.Wait()
 			a, err := two.m.Reap(two.t.Context(), locks.ReapRequest{Lock: "deploy", Reason: "old"})
 			assert.That(one.t, err == nil && len(a.Reaped) == 1, "%+v %v", a, err)
 		}, "revoked old"},
 		"destroyed by another gateway": {func(one, two *gate) {
 			l := one.mustHold(deploy())
-			synctest.Wait()
 			a, err := two.m.Destroy(two.t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "no more"})
 			assert.That(one.t, err == nil && a.Ended == 1, "%+v %v", a, err)
 			time.Sleep(10 * time.Millisecond)
@@ -68,7 +65,6 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 		}, "destroyed no more"},
 		"deleted by another program": {func(one, _ *gate) {
 			l := one.mustHold(deploy())
-			synctest.Wait()
 			one.s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
 		}, "removed"},
 		"expired with a lock delay": {func(one, two *gate) {
@@ -80,7 +76,6 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 		}, "expired"},
 		"several locks": {func(one, two *gate) {
 			l := one.mustHold(locks.AcquireRequest{TTL: time.Hour, Group: []locks.Want{{Lock: "deploy"}, {Lock: "other"}}})
-			synctest.Wait()
 			assert.Nil(one.t, two.breakLease(l, "burnt down"))
 			time.Sleep(10 * time.Millisecond)
 			wantSameStory(one.t, "other", one, two)
@@ -99,7 +94,6 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 				wantSameStory(t, "deploy", one, two, three)
 				told := one.reasons("deploy")
 				assert.That(t, slices.Contains(told, test.want), "told %q, want %q", told, test.want)
-				checkAll(t, s, one, two, three)
 			})
 		})
 	}
@@ -113,7 +107,6 @@ func TestAPostmortemIsTheSameAtEveryGatewayAndOutlivesTheOneThatRanTheLease(t *t
 		time.Sleep(5 * time.Second)
 		assert.Value(one.heartbeat(first))(t)
 		broken := one.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
-		synctest.Wait()
 		assert.NoError(t, two.breakLease(broken, "burnt down"))
 		time.Sleep(25 * time.Second)
 		two.wantState(next, locks.Held, "")
@@ -156,11 +149,9 @@ func TestAnEndIsToldAtMostASecondLateWhenTheReportDoesNotCome(t *testing.T) {
 		stream := two.hears(one, time.Millisecond)
 		l := one.mustHold(deploy())
 		waiter := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-		synctest.Wait()
 		before := len(two.story("deploy"))
 		stream.stalled.Store(true)
 		one.mustRelease(l)
-		synctest.Wait()
 		ended := time.Now()
 		two.wantState(waiter, locks.Held, "") // nothing but the telling waits
 		other := two.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
@@ -238,7 +229,6 @@ func TestPeerReportsEndNothing(t *testing.T) {
 		talk(one, two)
 		l := one.mustHold(deploy())
 		waiter := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-		synctest.Wait()
 		name := base(l.Znode)
 		for _, kind := range []noticeKind{noticeTermination, noticeConfirmed, noticeEnded, noticeDestroyed, noticeWithdrawn, "future"} {
 			for _, id := range []string{l.ID, waiter.ID, "", "nonsense"} {
@@ -277,7 +267,6 @@ func TestAnEndThatWasAnnouncedAndNotDoneExplainsNothing(t *testing.T) {
 	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		talk(one, two)
 		l := one.mustHold(deploy())
-		synctest.Wait()
 		s.set(func() {
 			s.refuse = func(w *zk.Write) (int, error) {
 				if len(w.Ops) > 0 && w.Ops[0].Path == l.Znode {
@@ -327,7 +316,6 @@ func TestAReportAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerConten
 				req.LockDelay, req.LockDelayOn = delay, locks.DelayAlways
 			}
 			l := one.mustHold(req)
-			synctest.Wait()
 			gone := make(chan struct{})
 			two.w.insert(func() { <-gone })
 			assert.Value(one.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token))(t)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -85,7 +84,6 @@ func TestALeaseThatAnotherGatewayTookOverIsGivenUp(t *testing.T) {
 		one.m.mu.Lock()
 		assert.Equal(t, len(one.m.leases.byID), 0, "leases of another gateway")
 		one.m.mu.Unlock()
-		checkAll(t, s, one, two)
 	})
 }
 
@@ -125,7 +123,6 @@ func TestASuccessionWhoseReadWasLostIsReadAgain(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		assert.Must(t, len(s.names("/lockkeeper/succession")) == 1, "no takeover")
 		two.w.disconnect()
-		synctest.Wait()
 		h.hooks.Store(&hooks{})
 		two.w.reconnect()
 		time.Sleep(5 * time.Second)
@@ -294,7 +291,6 @@ func TestAContenderThatCameAndWentUnseenEndsItsLease(t *testing.T) {
 		s.set(func() { g.w.steps = nil }) // what was on its way is lost with the connection
 		g.w.disconnect()
 		g.w.release()
-		synctest.Wait()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + names[0], Version: -1})
 		g.w.reconnect()
 		time.Sleep(8 * time.Second)
@@ -331,7 +327,6 @@ func TestATryIsAnsweredThoughOnlyTheObserverIsAway(t *testing.T) {
 		g.w.reconnect()
 		time.Sleep(5 * time.Second)
 		assert.That(t, p.err == nil || len(s.names("/lockkeeper/locks/deploy")) == 0, "a contender that no client can use")
-		checkAll(t, s, g)
 	})
 }
 

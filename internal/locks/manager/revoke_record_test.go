@@ -66,8 +66,7 @@ func (s *fakeStore) otherLease(t *testing.T, lock string, mode recipe.Mode, data
 	lease := assert.Value(recipe.NewLeaseID(fleet, id, rand.Reader))(t)
 	s.foreign(zk.Op{Kind: zk.OpCreate, Path: other + string(id)})
 	c := recipe.Contender{LeaseID: lease, Mode: mode}
-	_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock + "/" + c.Prefix(), Sequential: true, Data: []byte(data)})
-	synctest.Wait()
+	_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/" + lock + "/" + c.Prefix(), Sequential: true, Data: []byte(data)})
 	return paths[0]
 }
 
@@ -101,7 +100,6 @@ func TestARevocationThatTheStreamHasMissedIsFound(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		one.w.disconnect()
-		synctest.Wait()
 		two.mustRevoke("the node goes down", 20*time.Second)
 		if one.w.reconnect(); true {
 			synctest.Wait()

@@ -80,7 +80,6 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 			time.Sleep(30 * time.Minute)
 			one.wantState(l, locks.Held, "") // asking alone ends nothing
 			one.mustRelease(l)
-			synctest.Wait()
 		}
 	})
 }
@@ -160,7 +159,6 @@ func TestAskedAgainTheLastWordsAndTheEarliestForceCount(t *testing.T) {
 			asker.mustRevoke("now", 30*time.Second)
 			want("now", true, 30*time.Second)
 			one.mustRelease(l)
-			synctest.Wait()
 		}
 	})
 }
@@ -204,8 +202,7 @@ func TestForceWaitsForTheFenceAndNoLonger(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.mustRevoke("the node goes down", 15*time.Second)
 		s.set(func() { s.away = true })
-		time.Sleep(30 * time.Second)
-		synctest.Wait()
+		pass(30 * time.Second)
 		assert.Must(t, s.node(l.Znode).stat.Czxid != 0, "ended while ZooKeeper was away")
 		s.set(func() { s.away = false })
 		time.Sleep(5 * time.Second)
@@ -246,7 +243,6 @@ func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 				asked := one.asked(l)
 				assert.That(t, asked.Reason == "why" && asked.Forced, "its holder is told %+v", asked)
 				one.mustRelease(l)
-				synctest.Wait()
 			}
 		})
 	})

@@ -50,7 +50,6 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		synctest.Wait()
 		l := one.mustHold(keyed())
-		synctest.Wait()
 		for name, ask := range ask {
 			e := wantCode(t, ask(two, l), locks.CodeNotOwner)
 			if e.Owner == nil || e.Owner.Gateway != one.id() || e.Owner.Address != "gateway-1:8080" || e.Owner.Lease != l.ID || e.Owner.Zxid == 0 {
@@ -82,8 +81,7 @@ func TestTheWayToASuccessorLeadsBehindItsTakeover(t *testing.T) {
 		third.m.life.draining = true
 		written := third.m.port.Session().LastZxid()
 		third.m.mu.Unlock()
-		time.Sleep(11 * time.Second)
-		synctest.Wait()
+		pass(11 * time.Second)
 		third.m.mu.Lock()
 		third.m.life.draining = false
 		entered := third.m.members.SeenUpTo(recipe.LeaseID(l.ID).Gateway(), 0)
@@ -104,8 +102,7 @@ func TestPeersAreTheRegisteredGatewaysThisOneFirst(t *testing.T) {
 		dead := one.id()
 		one.crash()
 		two, three := s.gateway(t), s.gateway(t)
-		time.Sleep(11 * time.Second)
-		synctest.Wait()
+		pass(11 * time.Second)
 		heir, other := two, three
 		if route, ok := two.m.RouteOf(l.ID); !ok {
 			t.Fatal("nobody has taken over")
@@ -157,8 +154,7 @@ func TestAGatewayIsRegisteredFromItsOwnZxidOnUntilItsSessionEnds(t *testing.T) {
 		assert.That(t, err == nil && one.m.Registered(id) && one.m.Registered(one.id()), "it is not registered: %v", err)
 		assert.That(t, !one.m.Registered("") && !one.m.Registered("mnopqrstuvwxy"), "a stranger is registered")
 		two.crash()
-		time.Sleep(11 * time.Second)
-		synctest.Wait()
+		pass(11 * time.Second)
 		assert.That(t, !one.m.Registered(id), "it is registered although its session has ended")
 		gone, _ := two.m.Identity()
 		assert.That(t, gone == "", "without a session it is %q", gone)

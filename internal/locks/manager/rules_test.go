@@ -124,7 +124,6 @@ func TestLeasesOfAFormerSessionWaitForTheTakeover(t *testing.T) {
 			beat, err := g.heartbeat(l)
 			assert.Must(t, err == nil && beat.State == locks.Held, "%+v %v", beat, err)
 		}
-		checkAll(t, s, g)
 	})
 }
 
@@ -244,7 +243,6 @@ func TestAContenderOfOursThatNobodyKnowsIsEnded(t *testing.T) {
 func TestADirectoryThatComesOrGoesFailsNoAcquire(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
-		synctest.Wait()
 		g.w.hold()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy", Version: -1})
 		s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/other"})
@@ -258,7 +256,6 @@ func TestADirectoryThatComesOrGoesFailsNoAcquire(t *testing.T) {
 		for _, w := range s.writes {
 			assert.That(t, len(w.Ops) <= 1 || w.Ops[0].Path != "/lockkeeper/locks/other" || w.Alone, "it could fail a bystander")
 		}
-		checkAll(t, s, g)
 	})
 }
 
@@ -293,7 +290,6 @@ func TestAScanLeavesTheKeysOfANewcomerAlone(t *testing.T) {
 		scan.scanKeys(ctx)
 		cancel()
 		one.w.release()
-		synctest.Wait()
 		scan.scanKeys(t.Context())
 		one.m.mu.Lock()
 		defer one.m.mu.Unlock()
@@ -343,8 +339,7 @@ func TestAPlaceIsKeptForItsClockFromTheEndOfAPoll(t *testing.T) {
 		assert.NoError(t, err)
 		time.Sleep(waitingClock - time.Second)
 		g.wantState(ticket, locks.Waiting, "")
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		pass(2 * time.Second)
 		g.wantState(ticket, locks.Ended, locks.ReasonExpired)
 	})
 }
@@ -361,10 +356,9 @@ func TestASuccessionWhoseEndIsGoneIsSweptByOthers(t *testing.T) {
 		}
 		two.crash()
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
-		three := s.gateway(t)
+		s.gateway(t)
 		time.Sleep(time.Minute)
 		left := s.names("/lockkeeper/succession")
 		assert.That(t, len(left) <= 0, "left: %v", left)
-		checkAll(t, s, three)
 	})
 }

@@ -29,8 +29,7 @@ func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 				g.mustRelease(g.mustHold(deploy()))
-				_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: semaphoreName})
-				synctest.Wait()
+				_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: semaphoreName})
 				writes := len(s.writes)
 				if req.TTL = time.Minute; req.Group == nil {
 					req.Lock = "deploy"
@@ -47,8 +46,7 @@ func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 				if err != nil || v.State != locks.LockHeld || len(v.Holders) != 1 || v.Holders[0].Mode != locks.Semaphore || v.Holders[0].Foreign.Kind != "semaphore" {
 					t.Errorf("%+v, %v", v, err)
 				}
-				s.foreign(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
-				synctest.Wait()
+				s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
 				req.Wait, req.Async = 0, false
 				g.mustHold(req)
 			})
@@ -84,8 +82,7 @@ func TestWhoHasJoinedAnotherProgramsSemaphoreUnawaresLeavesIt(t *testing.T) {
 func TestARepeatFindsItsLeaseBesideAnotherProgramsSemaphore(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(keyed())
-		s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lease-"})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lease-"})
 		again := one.mustHold(keyed())
 		assert.That(t, again.ID == l.ID, "%s, not %s", again.ID, l.ID)
 		_, err := two.acquire(keyed())

@@ -29,7 +29,6 @@ func TestWhoHoldsNowIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 			alice := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "alice"})
 			bob := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "bob", Async: true})
 			one.mustRelease(alice)
-			synctest.Wait()
 			_, err := asker.revokeShown(time.Second, alice)
 			e := wantCode(t, err, locks.CodeHolderChanged)
 			assert.That(t, len(e.Holders) == 1 && e.Holders[0].LeaseID == bob.ID && e.Holders[0].Owner == "bob", "told are %+v", e.Holders)
@@ -37,7 +36,6 @@ func TestWhoHoldsNowIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			one.wantState(bob, locks.Held, "")
 			one.mustRelease(bob)
-			synctest.Wait()
 		}
 	})
 }
@@ -52,13 +50,11 @@ func TestTheForceOfARevocationDoesNotMoveToTheNextHolder(t *testing.T) {
 			assert.Must(t, err == nil && len(answer.Asked) == 1 && answer.Asked[0].LeaseID == alice.ID, "%+v, %v", answer, err)
 			synctest.Wait()
 			one.mustRelease(alice)
-			synctest.Wait()
 			assert.Equal(t, one.asked(bob), locks.Revocation{}, "bob is told")
 			time.Sleep(time.Minute)
 			one.wantState(bob, locks.Held, "")
 			assert.Equal(t, one.asked(bob), locks.Revocation{}, "bob is told")
 			one.mustRelease(bob)
-			synctest.Wait()
 		}
 	})
 }
@@ -100,7 +96,6 @@ func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		wait := func(g *gate, owner string) locks.Lease {
 			l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: owner, Async: true})
-			synctest.Wait()
 			return l
 		}
 		alice := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "alice"})
@@ -130,7 +125,6 @@ func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
 		// ci-2 was shown waiting, and holds now; ci-3 was shown with it.
 		req.Shown = locks.Shown{LeaseIDs: idsOf(later[0], later[1])}
 		one.mustRelease(alice)
-		synctest.Wait()
 		_, err = two.m.Reap(t.Context(), req)
 		e := wantCode(t, err, locks.CodeHolderChanged)
 		assert.That(t, len(e.Holders) == 1 && e.Holders[0].LeaseID == later[0].ID, "told are %+v", e.Holders)

@@ -80,8 +80,7 @@ func TestALockThatBigdataDestroysIsNeitherJoinedNorGranted(t *testing.T) {
 					g.refused("deploy", locks.CodeLockInvalid)
 					g.refused("deploy_INVALID", locks.CodeLockInvalid)
 					if started == "before" {
-						s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath})
-						synctest.Wait()
+						s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: plainPath})
 						h := g.lock().Hazards
 						assert.That(t, len(h) == 1 && h[0].Code == locks.HazardLockInvalid, "%+v", h)
 					}
@@ -107,8 +106,7 @@ func TestWhoStandsFirstInALockThatBigdataDestroysIsNotGrantedIt(t *testing.T) {
 		const marker = plainPath + "_INVALID"
 		g := s.gateway(t)
 		g.mustRelease(g.mustHold(deploy()))
-		_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: plainPath + "/lock"})
-		synctest.Wait()
+		_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: plainPath + "/lock"})
 		req := deploy()
 		req.Wait = locks.WaitForever
 		waits := g.begin(req)

@@ -39,7 +39,7 @@ func TestALeaseOfAGatewayThatTheReplicaHasNotHeardOfHasNotEnded(t *testing.T) {
 				assert.That(t, took <= 2*time.Second, "answered after %v", took)
 				go func() {
 					time.Sleep(100 * time.Millisecond)
-					old.w.release()
+					old.w.releaseSoon()
 				}()
 				wantCode(t, ask(old, l), locks.CodeNotOwner)
 				young.wantState(l, locks.Held, "")

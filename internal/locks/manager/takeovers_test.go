@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -161,10 +160,9 @@ func TestAGatewayThatDiedBeforeThisProcessStartedIsTakenOverAmongFewForgedIDs(t 
 // Rule: a succession goes when no contender has the id and no other entry names it, hundreds in a second.
 func TestSuccessionsAreSweptManyAtOnce(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gatewayOn(t, narrow{s})
+		s.gatewayOn(t, narrow{s})
 		forged := s.forge('a', 2*cluster.ClaimsBurst)
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		pass(10 * time.Second)
 		n := len(s.names("/lockkeeper/succession"))
 		assert.Must(t, n == len(forged), "%d successions of %d", n, len(forged))
 		kept := forged[0]
@@ -172,6 +170,5 @@ func TestSuccessionsAreSweptManyAtOnce(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		left := s.names("/lockkeeper/succession")
 		assert.That(t, len(left) == 1 && strings.Contains(kept, left[0]), "left: %v; %s has a contender", left, kept)
-		checkAll(t, s, g)
 	})
 }

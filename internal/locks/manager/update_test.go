@@ -77,7 +77,6 @@ func TestAnUpdateIsWrittenBeforeItIsAnsweredAndATakeoverKeepsIt(t *testing.T) {
 		assert.That(t, v.Owner == "them" && v.Metadata == "in line", "the successor has %+v", v)
 		n := two.countOf(events.LeaseUpdated, l)
 		assert.That(t, n == 0, "the takeover is told as %d updates", n)
-		checkAll(t, s, two)
 	})
 }
 
@@ -98,8 +97,7 @@ func TestAnUpdateWithAShorterTTLMovesNoDeadlineBack(t *testing.T) {
 		}
 		r = s.recordOf(l)
 		assert.That(t, r.LeaseTTL() == 5*time.Second && r.Owner == "you", "the record says %+v", r)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
+		pass(2 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
 	})
 }
@@ -121,7 +119,6 @@ func TestAnUpdateWhoseFateIsLostIsFoundOutAndDoneOnce(t *testing.T) {
 			}
 			time.Sleep(55 * time.Second)
 			g.wantState(l, locks.Held, "")
-			checkAll(t, s, g)
 		})
 	})
 }
@@ -144,7 +141,6 @@ func TestAnUpdateThatIsLostWithTheSessionIsOutcomeUnknown(t *testing.T) {
 			v := g.look(l)
 			assert.That(t, v.Owner == owner && s.recordOf(l).Owner == owner, "%q, recorded %q", v.Owner, s.recordOf(l).Owner)
 			assert.Equal(t, g.mustUpdate(l, locks.UpdateRequest{Owner: text("ci")}).Owner, "ci")
-			checkAll(t, s, g)
 		})
 	})
 }
@@ -236,7 +232,6 @@ func TestAnUpdateClaimsAGrant(t *testing.T) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy"})
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		g.mustRelease(l)
-		synctest.Wait()
 		g.mustUpdate(ticket, locks.UpdateRequest{Metadata: text("here")})
 		time.Sleep(40 * time.Second)
 		g.wantState(ticket, locks.Held, "")

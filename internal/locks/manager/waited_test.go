@@ -2,7 +2,6 @@ package manager
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -60,7 +59,6 @@ func TestAGrantTellsWhenItsTTLBegan(t *testing.T) {
 		}()
 		time.Sleep(2 * time.Second)
 		g.mustRelease(again)
-		synctest.Wait()
 		promised("a poll", sent, <-done, 2*time.Second)
 	})
 }

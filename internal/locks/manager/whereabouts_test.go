@@ -25,7 +25,6 @@ func TestTheIndexOfLeasesIsDroppedWhenItIsUnused(t *testing.T) {
 		later := one.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
 		gone := one.mustHold(locks.AcquireRequest{Lock: "third", TTL: time.Hour})
 		one.mustRelease(gone)
-		synctest.Wait()
 		two.mustBeatFor(later, locks.Held)
 		_, err := two.beatFor(gone)
 		assert.That(t, err != nil, "a lease that was released is heartbeaten")
@@ -40,7 +39,6 @@ func TestTheIndexOfLeasesIsDroppedWhenItIsUnused(t *testing.T) {
 func TestWhereLeasesAreIsKnownWhateverTheirContenders(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		plain := one.mustHold(locks.AcquireRequest{Lock: "plain", TTL: time.Hour})
-		synctest.Wait()
 		two.mustBeatFor(plain, locks.Held)
 		lowered := one.mustHold(locks.AcquireRequest{Lock: "lowered", TTL: time.Hour})
 		group := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour})

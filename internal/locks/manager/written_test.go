@@ -66,7 +66,6 @@ func TestALeaseLivesOnByHeartbeatsThatOthersWriteDown(t *testing.T) {
 		one.wantState(l, locks.Ended, locks.ReasonExpired)
 		_, err = two.beatFor(l)
 		assert.That(t, err != nil, "a heartbeat of a lease that has ended is answered with success")
-		checkAll(t, s, one, two, three)
 	})
 }
 
@@ -93,7 +92,6 @@ func TestAnExpiryLosesAgainstAHeartbeatThatWasWrittenBefore(t *testing.T) {
 			two.mustBeatFor(l, locks.Held)
 			time.Sleep(2 * time.Second) // its owner has it expire, in vain
 			one.w.release()
-			synctest.Wait()
 			one.wantState(l, locks.Held, "")
 			time.Sleep(27 * time.Second)
 			one.wantState(l, locks.Held, "")
@@ -168,14 +166,12 @@ func TestAGrantThatAnotherGatewayToldOfIsClaimed(t *testing.T) {
 		first := one.mustHold(deploy())
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		one.w.hold()
-		s.foreign(zk.Op{Kind: zk.OpDelete, Path: first.Znode, Version: -1})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: first.Znode, Version: -1})
 		two.mustBeatFor(l, locks.Held)
 		time.Sleep(5 * time.Second)
 		one.w.release()
 		time.Sleep(10 * time.Minute)
 		one.wantState(l, locks.Held, "")
-		checkAll(t, s, one, two)
 	})
 }
 
@@ -187,8 +183,7 @@ func TestAGrantThatComesLaterThanTheWordOfItIsClaimed(t *testing.T) {
 		session := one.session()
 		one.deafen(session, true)
 		time.Sleep(fakeWindow + time.Second)
-		s.foreign(zk.Op{Kind: zk.OpDelete, Path: first.Znode, Version: -1})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: first.Znode, Version: -1})
 		two.mustBeatFor(l, locks.Held)
 		time.Sleep(time.Second)
 		v := one.look(l)
@@ -205,8 +200,7 @@ func TestASuccessorKnowsOfWhatAnotherGatewayTold(t *testing.T) {
 		one, two, three := s.gateway(t), s.gateway(t), s.gateway(t)
 		first := one.mustHold(deploy())
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Minute, Async: true})
-		s.foreign(zk.Op{Kind: zk.OpDelete, Path: first.Znode, Version: -1})
-		synctest.Wait()
+		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: first.Znode, Version: -1})
 		one.crash()
 		time.Sleep(time.Second)
 		two.mustBeatFor(l, locks.Held)
@@ -234,7 +228,6 @@ func TestAHeartbeatThatIsWrittenAfterATakeoverReachesTheSuccessor(t *testing.T) 
 		three.w.hold()
 		for range 6 {
 			three.w.release()
-			synctest.Wait()
 			three.w.hold()
 			time.Sleep(9 * time.Second)
 			three.mustBeatFor(l, locks.Held)
@@ -260,7 +253,6 @@ func TestAWaitingLeaseKeepsItsPlaceByHeartbeatsThatAreWrittenDown(t *testing.T) 
 		r := s.recordOf(l)
 		assert.That(t, !r.Told && r.Beats == 5, "%+v", r)
 		one.mustRelease(first)
-		synctest.Wait()
 		two.mustBeatFor(before, locks.Held)
 		two.mustBeatFor(l, locks.Waiting)
 		time.Sleep(31 * time.Second)
@@ -275,17 +267,14 @@ func TestNobodyWhoHoldsIsToldByAGatewayThatIsBehindThatItWaits(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(deploy())
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-		synctest.Wait()
 		two.w.hold()
 		one.mustRelease(first)
-		synctest.Wait()
 		if beat, err := one.heartbeat(l); err != nil || beat.State != locks.Held {
 			t.Fatalf("%+v %v", beat, err)
 		}
 		beat, err := two.beatFor(l)
 		assert.That(t, err != nil, "%+v", beat)
 		two.w.release()
-		synctest.Wait()
 		two.mustBeatFor(l, locks.Held)
 	})
 }
@@ -308,7 +297,6 @@ func TestALeaseThatIsClosedIsNotHeartbeatenByAnybody(t *testing.T) {
 func TestALeaseThatIsClosedMeanwhileIsNotHeartbeaten(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(delaying(""))
-		synctest.Wait()
 		closing := s.recordOf(l)
 		closing.Closed = &record.Closed{Reason: locks.ReasonExpired}
 		s.beforeWrites(func(w *zk.Write) {
@@ -328,11 +316,9 @@ func TestALeaseThatIsClosedMeanwhileIsNotHeartbeaten(t *testing.T) {
 func TestNobodyIsToldToHoldBehindANumberThatNobodyHasSeen(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-		synctest.Wait()
 		s.set(func() { s.nodes["/lockkeeper/locks/deploy"].creates++ })
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		one.mustRelease(first)
-		synctest.Wait()
 		two.m.mu.Lock()
 		q := two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy")
 		q.BeginListing() // one is under way, and does not come back
@@ -411,7 +397,6 @@ func TestAQuestionWithoutForceIsPassedOn(t *testing.T) {
 func TestALeaseThatHasLostAPartIsNotHeartbeaten(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Minute})
-		synctest.Wait()
 		if beat := two.mustBeatFor(l, locks.Held); beat.FencingToken == 0 || beat.FencingToken != l.Locks[0].FencingToken {
 			t.Errorf("%+v, want the token %d", beat, l.Locks[0].FencingToken)
 		}
