@@ -42,7 +42,7 @@ func (p *webhookPages) One(ctx context.Context, id string) (v templates.Webhook,
 	for i := range attempts.Items {
 		a := &attempts.Items[i]
 		v.Attempts = append(v.Attempts, templates.WebhookAttempt{At: a.Time, Message: a.MessageID, Type: a.Type, NS: a.NS, Lock: a.Lock, Number: a.Try,
-			Delivered: a.Result == api.WebhookAttemptResultDelivered, Status: a.Status, Error: a.Error, Answer: a.Answer, AnswerBytes: a.AnswerBytes, Took: time.Duration(a.TookMS) * time.Millisecond, Gateway: a.GatewayID})
+			Delivered: a.Result == api.Delivered, Status: a.Status, Error: a.Error, Answer: a.Answer, AnswerBytes: a.AnswerBytes, Took: time.Duration(a.TookMS) * time.Millisecond, Gateway: a.GatewayID})
 	}
 	for i := range dead.Items {
 		d := &dead.Items[i]

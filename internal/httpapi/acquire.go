@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 )
@@ -33,7 +34,6 @@ var commonFields = []field[acquireInput]{
 	{name: "ephemeral", to: func(a *acquireInput) any { return &a.Ephemeral }},
 	{name: "hold", to: func(a *acquireInput) any { return &a.Hold }},
 	{name: "notify_url", to: func(a *acquireInput) any { return &a.NotifyURL }},
-	{name: "dry_run", to: func(a *acquireInput) any { return &a.DryRun }},
 	{name: "format", in: inQuery, to: func(a *acquireInput) any { return oneOf{&a.format, []string{"json", "env"}} }}, // no part of what is asked for
 }
 
@@ -144,9 +144,6 @@ func (l *leases) queue(x *exchange, in *acquireInput) error {
 	if in.format == "" && prefersText(x.r.Header) {
 		in.format = "env"
 	}
-	if in.format == "env" && in.DryRun {
-		return invalid("dry_run", "a dry run is answered in JSON only: leave out format=env, and prefer application/json in Accept")
-	}
 	ctx, end, err := x.takePlace(in.Wait)
 	if err != nil {
 		return err
@@ -163,8 +160,9 @@ func (l *leases) queue(x *exchange, in *acquireInput) error {
 		return problemOf(err) // at another gateway it would be a new request: its place here is given up
 	case err != nil:
 		return err
-	case result.DryRun != nil:
-		return x.answer(dryRunShape(result.DryRun))
+	case lease.State == locks.Ended:
+		// A client would go on: a success is a lease that holds, or waits.
+		return &problem{code: code(locks.CodeEnded), reason: lease.Reason, detail: "the lease has ended; acquire the lock anew, with a fresh idempotency key"}
 	}
 	x.line.lease = lease.ID
 	if in.Wait > 0 && lease.State == locks.Waiting && x.s.drained.Err() != nil {
@@ -190,23 +188,36 @@ func acquired(x *exchange, result *locks.AcquireResult, env bool) error {
 		status = http.StatusAccepted
 	}
 	contentType := typeJSON
-	switch {
-	case env && lease.State == locks.Ended:
-		// A script would go on: a success is a lease that holds, or waits.
-		return &problem{code: code(locks.CodeEnded), reason: lease.Reason, detail: "the lease has ended; acquire the lock anew, with a fresh idempotency key"}
-	case env:
+	if env {
 		contentType = typeText
 		if asked := status; x.encodeShell(shellLease(lease, status)) != asked {
 			return x.send(http.StatusInternalServerError, contentType)
 		}
-	default:
+	} else {
 		shape := leaseShape(lease)
 		x.encode(&shape)
 	}
-	if lease.State == locks.Ended {
-		return x.send(status, contentType)
-	}
 	return x.confirmed(lease.Term, status, contentType) // a client that waits counts on its place
+}
+
+var previewAcquire = operation[locks.AcquireRequest]{fields: ofLock(
+	func(a *locks.AcquireRequest) *string { return &a.Lock }, func(a *locks.AcquireRequest) *string { return &a.NS },
+	field[locks.AcquireRequest]{name: "mode", to: func(a *locks.AcquireRequest) any { return &a.Mode }},
+	field[locks.AcquireRequest]{name: "limit", to: func(a *locks.AcquireRequest) any { return &a.Limit }},
+	field[locks.AcquireRequest]{name: "permits", to: func(a *locks.AcquireRequest) any { return &a.Permits }},
+)}
+
+// previewAcquire answers with what an acquire would find. Nothing is done.
+func (l *leases) previewAcquire(x *exchange) error {
+	req := locks.AcquireRequest{Principal: locks.Anonymous, DryRun: true}
+	if err := decode(x, &previewAcquire, &req); err != nil {
+		return err
+	}
+	found, err := l.locks.Acquire(x.r.Context(), req)
+	if err != nil {
+		return err
+	}
+	return x.answer(&api.Preview{State: api.LivingState(found.DryRun.State), QueueLength: found.DryRun.QueueLength, Holders: contenders(found.DryRun.Holders)})
 }
 
 // acquireResult is the label of an acquire in the metrics.
@@ -218,8 +229,6 @@ func acquireResult(result *locks.AcquireResult, err error) string {
 		return "replayed"
 	case result.HoldAdded:
 		return "hold_added"
-	case result.DryRun != nil:
-		return "dry_run"
 	default:
 		return string(result.Lease.State)
 	}

@@ -328,7 +328,7 @@ func TestTheGatewayTellsAboutItself(t *testing.T) {
 	if err != nil || info.Version != "test" || info.Leases.Held != 2 || info.Locks != 3 || info.Contenders != 5 || info.Limits.MaxStreams != DefaultMaxStreams || info.Limits.MaxTTLMS != 86_400_000 || info.Zookeeper.LastZxid != "0x100000002" {
 		t.Errorf("%v %+v", err, info)
 	}
-	if a := g.send(t, "GET", "/openapi.yaml"); !strings.HasPrefix(string(a.Body), "openapi: 3.0.3") {
+	if a := g.send(t, "GET", "/openapi.yaml"); !strings.HasPrefix(string(a.Body), "openapi: 3.1.0") {
 		t.Errorf("%.60s", a.Body)
 	}
 	a := g.send(t, "GET", "/metrics")
@@ -376,7 +376,7 @@ func TestHealthAndReadinessAreDifferentQuestions(t *testing.T) {
 func TestTheGeneratedClientSpeaksTheSameLanguage(t *testing.T) {
 	g := serve(t)
 	client := g.client.API()
-	response, err := client.Acquire(g.ctx, "a@b:c=d+e~f", &api.AcquireParams{TTL: new("10s"), IdempotencyKey: new(someKey)}, api.AcquireRequest{Owner: "me"})
+	response, err := client.Acquire(g.ctx, "a@b:c=d+e~f", &api.AcquireParams{IdempotencyKey: new(someKey)}, api.AcquireRequest{TTL: "10s", Owner: "me"})
 	assert.NoError(t, err)
 	var lease api.Lease
 	if err := json.NewDecoder(response.Body).Decode(&lease); err != nil || response.StatusCode != 201 || lease.Lock != "a@b:c=d+e~f" || lease.Owner != "me" {

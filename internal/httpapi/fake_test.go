@@ -105,7 +105,14 @@ func newFake() *fake {
 	f := &fake{}
 	f.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
 		l := held()
-		l.Lock, l.NS, l.Owner, l.Metadata, l.TTL = req.Lock, req.NS, req.Owner, req.Metadata, req.TTL
+		l.Lock, l.NS = req.Lock, req.NS
+		switch {
+		case req.DryRun:
+			return locks.AcquireResult{DryRun: &locks.DryRun{State: locks.Waiting, QueueLength: 1, Holders: queue().Holders}}, nil
+		case req.Group != nil:
+			l = several()
+		}
+		l.Owner, l.Metadata, l.TTL = req.Owner, req.Metadata, req.TTL
 		return locks.AcquireResult{Lease: l}, nil
 	}
 	f.lease = func(context.Context, locks.LeaseRequest) (locks.Lease, error) {

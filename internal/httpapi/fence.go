@@ -89,10 +89,3 @@ func (f *fences) checkFence(x *exchange) error {
 	h[headerNamespace] = []string{req.NS}
 	return x.done(nil)
 }
-
-// The same for proxies that ask with the method of the request.
-
-func (f *fences) checkFencePost(x *exchange) error   { return f.checkFence(x) }
-func (f *fences) checkFencePut(x *exchange) error    { return f.checkFence(x) }
-func (f *fences) checkFencePatch(x *exchange) error  { return f.checkFence(x) }
-func (f *fences) checkFenceDelete(x *exchange) error { return f.checkFence(x) }

@@ -21,7 +21,7 @@ func FuzzAcquire(f *testing.F) {
 	f.Add("a@b:c", "wait=forever", `{"owner":"x","metadata":"{}"}`)
 	f.Add("deploy", "&&=&ttl", `{"ttl":30,"ttl":"x"}`)
 	f.Add("deploy", "%zz=%ff", "{\"\xff\":[{}]}")
-	f.Add("deploy", "mode=semaphore&limit=5&permits=2&lock_delay=1m&lock_delay_on=always", `{"hold":"a","ephemeral":true,"dry_run":false}`)
+	f.Add("deploy", "mode=semaphore&limit=5&permits=2&lock_delay=1m&lock_delay_on=always", `{"hold":"a","ephemeral":true}`)
 	f.Add("deploy", "limit=05&permits=1e3", `{"limit":1.0,"permits":"7"}`)
 	f.Add("a/b", "", `{"wait":"1h","async":true,"mode":"exclusive","ns":"n"} `)
 	f.Fuzz(func(t *testing.T, lock, query, body string) {

@@ -148,7 +148,7 @@ func TestEveryAnswerWithWordsOfOthersIsInertJSON(t *testing.T) {
 		return p, nil
 	}
 	f.namespaces = []locks.NamespaceInfo{{Name: words, Problem: words}}
-	for _, request := range []string{"GET /v1/locks/deploy", "GET /v1/locks", "GET /v1/leases", "GET /v1/leases/" + someID, "POST " + aLock, "POST " + aLock + "?dry_run=true", "POST /v1/leases/self/heartbeat",
+	for _, request := range []string{"GET /v1/locks/deploy", "GET /v1/locks", "GET /v1/leases", "GET /v1/leases/" + someID, "POST " + aLock, "GET /v1/locks/deploy/preview", "POST /v1/leases/self/heartbeat",
 		"POST /v1/heartbeats", "POST /v1/locks/deploy/revoke", "POST /v1/locks/deploy/reap?older_than=0s", "GET /v1/leases/" + someID + "/postmortem", "GET /v1/namespaces"} {
 		method, path, _ := strings.Cut(request, " ")
 		body := ""
@@ -156,7 +156,7 @@ func TestEveryAnswerWithWordsOfOthersIsInertJSON(t *testing.T) {
 			body = `{"tokens":["a"]}`
 		}
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
-		if path != aLock && !strings.Contains(path, "dry_run") {
+		if path != aLock {
 			r.Header.Set("Lease-Token", someToken)
 		}
 		if body != "" {

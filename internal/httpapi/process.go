@@ -20,6 +20,15 @@ type process struct {
 	connections connlimit.Limits // as Options has it
 }
 
+// documents are the paths that the specification names and does not list: browsers and scrapers read them.
+func documents() []route {
+	return []route{
+		{operation: "Metrics", method: http.MethodGet, pattern: "/metrics", handle: (*handlers).metrics, bare: true},
+		{operation: "GetOpenAPI", method: http.MethodGet, pattern: "/openapi.yaml", handle: (*handlers).getOpenAPI, bare: true},
+		{operation: "GetProblem", method: http.MethodGet, pattern: problemPath + "{code}", handle: (*handlers).getProblem},
+	}
+}
+
 var statusOK = api.Status{Status: "ok"}
 
 func (p *process) getInfo(x *exchange) error {

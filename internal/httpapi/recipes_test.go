@@ -35,7 +35,7 @@ func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
 		{path, opt(apitest.JSON(`{"permits":3,"limit":1048576,"mode":"semaphore"}`)), with(one, func(r *locks.AcquireRequest) { r.Mode, r.Limit, r.Permits = locks.Semaphore, 1<<20, 3 })},
 		{path + "?lock_delay=15s", nil, with(one, func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = 15*time.Second, locks.DelayOnExpiry })},
 		{path, opt(apitest.JSON(`{"lock_delay":"1h","lock_delay_on":"always"}`)), with(one, func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = time.Hour, locks.DelayAlways })},
-		{path + "?ephemeral=true&dry_run=true", nil, with(one, func(r *locks.AcquireRequest) { r.Ephemeral, r.DryRun = true, true })},
+		{path + "?ephemeral=true", nil, with(one, func(r *locks.AcquireRequest) { r.Ephemeral = true })},
 		{path + "?notify_url=https://example.com/a%3Fb%3Dc", nil, with(one, func(r *locks.AcquireRequest) { r.NotifyURL = "https://example.com/a?b=c" })},
 		{path, opt(apitest.JSON(`{"notify_url":"https://example.com/"}`)), with(one, func(r *locks.AcquireRequest) { r.NotifyURL = "https://example.com/" })},
 		{group + "?locks=only", opt(apitest.JSON(`{"notify_url":"https://example.com/"}`)), with(more, func(r *locks.AcquireRequest) {
@@ -69,6 +69,9 @@ func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
 		var got locks.AcquireRequest
 		g.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
 			got = req
+			if req.Group != nil {
+				return locks.AcquireResult{Lease: several()}, nil
+			}
 			return locks.AcquireResult{Lease: held()}, nil
 		}
 		a := g.send(t, "POST", c.path, c.options...)
@@ -149,20 +152,17 @@ func TestAHoldIsReleasedByItsName(t *testing.T) {
 	assert.That(t, reflect.DeepEqual(got, want), "asked %q", got)
 }
 
-func TestADryRunCreatesNothingAndShowsTheHoldersInTheWay(t *testing.T) {
+func TestAPreviewCreatesNothingAndShowsTheHoldersInTheWay(t *testing.T) {
 	g := serve(t)
 	g.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
-		assert.That(t, req.DryRun, "the manager does not know that nothing is to be done")
+		want := locks.AcquireRequest{Principal: locks.Anonymous, NS: "other", Lock: "deploy", TTL: locks.DefaultTTL, Mode: locks.Semaphore, Limit: 3, Permits: 2, DryRun: true}
+		assert.That(t, reflect.DeepEqual(req, want), "the manager is asked %+v", req)
 		return locks.AcquireResult{DryRun: &locks.DryRun{State: locks.Waiting, QueueLength: 3, Holders: queue().Holders}}, nil
 	}
-	for _, path := range []string{"/v1/locks/deploy/leases?dry_run=true", "/v1/leases?locks=a&dry_run=true&format=json"} {
-		a := g.send(t, "POST", path)
-		if want := `{"dry_run":true,"state":"waiting","queue_length":3,"holders":[{"lease_id":"` + someID; a.Status != 200 || a.Header.Get("Location") != "" || !strings.HasPrefix(string(a.Body), want) {
-			t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
-		}
-	}
-	assert.That(t, strings.Contains(string(g.send(t, "GET", "/metrics").Body), `acquire_seconds_count{result="dry_run"} 2`),
-		"the metrics do not tell of dry runs")
+	a := g.send(t, "GET", "/v1/locks/deploy/preview?ns=other&mode=semaphore&limit=3&permits=2")
+	want := `{"state":"waiting","queue_length":3,"holders":[{"lease_id":"` + someID
+	assert.That(t, a.Status == 200 && a.Header.Get("Location") == "" && strings.HasPrefix(string(a.Body), want), "%d %v %s", a.Status, a.Header, a.Body)
+	g.expect(t, 422, "unknown_field", "POST", "/v1/locks/deploy/leases?dry_run=true")
 }
 
 func TestALeaseTellsEverythingThatItIs(t *testing.T) {

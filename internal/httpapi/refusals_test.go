@@ -2,10 +2,13 @@ package httpapi
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
 
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
@@ -176,7 +179,8 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a lock delay on something else", "POST", acquire + "?lock_delay=1s&lock_delay_on=release", nil, 422, "invalid_field", "lock_delay_on"},
 		{"ends without a delay", "POST", acquire + "?lock_delay_on=always", nil, 422, "invalid_field", "lock_delay_on"},
 		{"ephemeral as a word", "POST", acquire + "?ephemeral=yes", nil, 422, "invalid_field", "ephemeral"},
-		{"a dry run as a word", "POST", acquire + "?dry_run=1", nil, 422, "invalid_field", "dry_run"},
+		{"a dry run", "POST", acquire + "?dry_run=true", nil, 422, "unknown_field", "dry_run"},
+		{"a preview with a body", "GET", "/v1/locks/deploy/preview", opt(apitest.JSON(`{"mode":"shared"}`)), 400, "malformed_request", ""},
 		{"an empty hold", "POST", acquire + "?hold=", nil, 422, "invalid_field", "hold"},
 		{"a long hold", "POST", acquire + "?hold=" + strings.Repeat("h", 65), nil, 422, "invalid_field", "hold"},
 		{"a hold with a blank", "POST", acquire + "?hold=a+b", nil, 422, "invalid_field", "hold"},
@@ -191,7 +195,6 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a token without a hold", "POST", acquire, opt(tok), 422, "invalid_field", "hold"},
 		{"a token with a time to live", "POST", acquire + "?hold=a&ttl=30s", opt(tok), 422, "invalid_field", "ttl"},
 		{"a token with a mode", "POST", acquire, opt(tok, apitest.JSON(`{"mode":"exclusive","hold":"a"}`)), 422, "invalid_field", "mode"},
-		{"a token with a dry run", "POST", acquire + "?dry_run=true&hold=a", opt(tok), 422, "invalid_field", "dry_run"},
 		{"a token with a key", "POST", acquire + "?hold=a", opt(tok, apitest.Key(someKey)), 422, "invalid_field", "Idempotency-Key"},
 		{"two tokens of a hold", "POST", acquire + "?hold=a", opt(twice("Lease-Token", someToken)), 422, "repeated_field", "Lease-Token"},
 		{"an empty hold of a release", "DELETE", self + "?hold=", opt(tok), 422, "invalid_field", "hold"},
@@ -366,8 +369,7 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 		"Heartbeat": &heartbeat, "HeartbeatMany": &heartbeatMany, "ListLeases": &listLeases,
 		"BreakLease": &breakLease, "BreakContender": &breakContender, "ConfigureLock": &configureLock, "RemoveLock": &removeLock,
 		"Revoke": &revoke, "WithdrawRevocation": &withdrawRevocation, "Reap": &reap, "Destroy": &destroy,
-		"GetFence": &getFence, "CheckFence": &checkFence, "CheckFencePost": &checkFence, "CheckFencePut": &checkFence,
-		"CheckFencePatch": &checkFence, "CheckFenceDelete": &checkFence,
+		"GetFence": &getFence, "CheckFence": &checkFence, "PreviewAcquire": &previewAcquire,
 		"ListLocks": &listLocks, "GetLock": &getLock, "GetHistory": &getHistory, "WatchEvents": &watchEvents, "WatchEventsSocket": &watchSocket,
 		"CreateWebhook": &createWebhook, "UpdateWebhook": &updateWebhook, "RotateWebhook": &rotateWebhook, "ReplayWebhook": &replayWebhook,
 		"ListWebhookAttempts": &aPage, "ListWebhookDeadLetters": &aPage,
@@ -381,10 +383,9 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 				}
 			}
 			if operation.RequestBody != nil {
-				for name := range operation.RequestBody.Value.Content["application/json"].Schema.Value.Properties {
-					if !slices.Contains(want, name) {
-						want = append(want, name)
-					}
+				schema := operation.RequestBody.Value.Content["application/json"].Schema.Value
+				for _, part := range append(schema.AllOf, &openapi3.SchemaRef{Value: schema}) {
+					want = slices.AppendSeq(want, maps.Keys(part.Value.Properties))
 				}
 			}
 			var got []string

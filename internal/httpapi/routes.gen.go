@@ -8,15 +8,8 @@ package httpapi
 func routeTable() []route {
 	return []route{
 		{operation: "Healthz", method: "GET", pattern: "/healthz", handle: (*handlers).healthz, bare: true},
-		{operation: "Metrics", method: "GET", pattern: "/metrics", handle: (*handlers).metrics, bare: true},
-		{operation: "GetOpenAPI", method: "GET", pattern: "/openapi.yaml", handle: (*handlers).getOpenAPI, bare: true},
-		{operation: "GetProblem", method: "GET", pattern: "/problems/{code}", handle: (*handlers).getProblem},
 		{operation: "Readyz", method: "GET", pattern: "/readyz", handle: (*handlers).readyz, bare: true},
-		{operation: "CheckFenceDelete", method: "DELETE", pattern: "/v1/check-fence", handle: (*handlers).checkFenceDelete},
 		{operation: "CheckFence", method: "GET", pattern: "/v1/check-fence", handle: (*handlers).checkFence},
-		{operation: "CheckFencePatch", method: "PATCH", pattern: "/v1/check-fence", handle: (*handlers).checkFencePatch},
-		{operation: "CheckFencePost", method: "POST", pattern: "/v1/check-fence", handle: (*handlers).checkFencePost},
-		{operation: "CheckFencePut", method: "PUT", pattern: "/v1/check-fence", handle: (*handlers).checkFencePut},
 		{operation: "WatchEvents", method: "GET", pattern: "/v1/events", handle: (*handlers).watchEvents},
 		{operation: "WatchEventsSocket", method: "GET", pattern: "/v1/events/ws", handle: (*handlers).watchEventsSocket},
 		{operation: "ListGateways", method: "GET", pattern: "/v1/gateways", handle: (*handlers).listGateways, bare: true},
@@ -40,6 +33,7 @@ func routeTable() []route {
 		{operation: "GetFence", method: "GET", pattern: "/v1/locks/{lock}/fence", handle: (*handlers).getFence},
 		{operation: "GetHistory", method: "GET", pattern: "/v1/locks/{lock}/history", handle: (*handlers).getHistory},
 		{operation: "Acquire", method: "POST", pattern: "/v1/locks/{lock}/leases", handle: (*handlers).acquire},
+		{operation: "PreviewAcquire", method: "GET", pattern: "/v1/locks/{lock}/preview", handle: (*handlers).previewAcquire},
 		{operation: "Reap", method: "POST", pattern: "/v1/locks/{lock}/reap", handle: (*handlers).reap},
 		{operation: "WithdrawRevocation", method: "DELETE", pattern: "/v1/locks/{lock}/revoke", handle: (*handlers).withdrawRevocation},
 		{operation: "Revoke", method: "POST", pattern: "/v1/locks/{lock}/revoke", handle: (*handlers).revoke},

@@ -27,6 +27,12 @@ func TestTheRoutesAndTheSpecificationAgree(t *testing.T) {
 			}
 		}
 	}
+	for _, r := range documents() {
+		specified["GET "+r.pattern], specified["HEAD "+r.pattern] = r.operation, r.operation
+	}
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+		specified[method+" /v1/check-fence"] = "CheckFence" // as its description says
+	}
 	operations := maps.Clone(specified)
 	err = chi.Walk(New(Options{Locks: newFake()}).router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		pattern = strings.Replace(pattern, "/leases/self", "/leases/{id}", 1) // a path of its own for the same
@@ -48,7 +54,7 @@ func TestHeadWorksWhereverGetDoes(t *testing.T) {
 	_, with := withWebhooks(t, newShelf())
 	g := serve(t, with)
 	hook := read[api.Webhook](t, g.send(t, "POST", "/v1/webhooks?url=http://127.0.0.1:9/")).ID
-	for _, r := range routeTable() {
+	for _, r := range append(routeTable(), documents()...) {
 		if r.method != http.MethodGet || strings.HasPrefix(r.pattern, "/v1/events") { // streams: events_test.go
 			continue
 		}

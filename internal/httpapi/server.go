@@ -115,7 +115,7 @@ func New(o Options) *Server {
 	if o.ServeMetrics || o.OnlyMetrics {
 		s.exposition = s.metrics.Handler()
 	}
-	for _, route := range routeTable() {
+	for _, route := range append(routeTable(), documents()...) {
 		if !o.OnlyMetrics || route.operation == "Metrics" {
 			s.mount(route)
 		}
@@ -177,11 +177,17 @@ func (s *Server) mount(route route) {
 			x.fail(err)
 		}
 	}
+	methods := []string{route.method}
+	switch {
+	case route.operation == "CheckFence": // a proxy asks with the method of the request that it has got
+		methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+	case route.method == http.MethodGet:
+		methods = append(methods, http.MethodHead)
+	}
 	// A path of its own for self spares every heartbeat what the router allocates for a parameter.
 	for _, pattern := range slices.Compact([]string{route.pattern, strings.Replace(route.pattern, "/leases/{id}", "/leases/self", 1)}) {
-		s.router.MethodFunc(route.method, pattern, handler)
-		if route.method == http.MethodGet {
-			s.router.MethodFunc(http.MethodHead, pattern, handler)
+		for _, method := range methods {
+			s.router.MethodFunc(method, pattern, handler)
 		}
 	}
 }

@@ -5,10 +5,6 @@ import (
 	"lockkeeper/internal/locks"
 )
 
-func dryRunShape(d *locks.DryRun) *api.DryRun {
-	return &api.DryRun{DryRun: true, State: api.LivingState(d.State), QueueLength: d.QueueLength, Holders: contenders(d.Holders)}
-}
-
 func fenceShape(f *locks.FenceAnswer) api.Fence {
 	shape := api.Fence{Current: f.Current, Highest: f.Highest}
 	if !f.Current {

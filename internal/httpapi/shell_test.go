@@ -71,8 +71,6 @@ func layers() []layer {
 		{what: "a semicolon", method: "POST", path: aLock, query: "ttl=5s;owner=me", status: 422, code: "invalid_field"},
 		{what: "a lock's name", method: "POST", path: "/v1/locks/%24(id)/leases", status: 422, code: "invalid_field"},
 		{what: "no locks", method: "POST", path: severalLocks, status: 422, code: "invalid_field"},
-		{what: "a dry run", method: "POST", path: aLock, query: "dry_run=true", status: 422, code: "invalid_field"},
-		{what: "a dry run of several", method: "POST", path: severalLocks, query: "locks=a&dry_run=true", status: 422, code: "invalid_field"},
 		{what: "a large body", method: "POST", path: aLock, status: 413, code: "body_too_large", options: opt(apitest.JSON(strings.Repeat(" ", maxBody+1)))},
 		{what: "a form", method: "POST", path: aLock, status: 415, code: "unsupported_media_type", options: opt(apitest.Body("ttl=5s"))},
 		{what: "another host", method: "POST", path: aLock, status: 421, code: "host_not_allowed", options: opt(host("evil.example"))},

@@ -37,21 +37,6 @@ func (e AcquireMode) Valid() bool {
 	}
 }
 
-// Defines values for DryRunDryRun.
-const (
-	True DryRunDryRun = true
-)
-
-// Valid indicates whether the value is a known member of the DryRunDryRun enum.
-func (e DryRunDryRun) Valid() bool {
-	switch e {
-	case True:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for EventType.
 const (
 	EventTypeGatewayJoined        EventType = "gateway.joined"
@@ -561,19 +546,19 @@ func (e StatusStatus) Valid() bool {
 
 // Defines values for WebhookAttemptResult.
 const (
-	WebhookAttemptResultDelivered WebhookAttemptResult = "delivered"
-	WebhookAttemptResultFailed    WebhookAttemptResult = "failed"
-	WebhookAttemptResultGone      WebhookAttemptResult = "gone"
+	Delivered WebhookAttemptResult = "delivered"
+	Failed    WebhookAttemptResult = "failed"
+	Gone      WebhookAttemptResult = "gone"
 )
 
 // Valid indicates whether the value is a known member of the WebhookAttemptResult enum.
 func (e WebhookAttemptResult) Valid() bool {
 	switch e {
-	case WebhookAttemptResultDelivered:
+	case Delivered:
 		return true
-	case WebhookAttemptResultFailed:
+	case Failed:
 		return true
-	case WebhookAttemptResultGone:
+	case Gone:
 		return true
 	default:
 		return false
@@ -673,45 +658,6 @@ func (e AcquireFormatParam) Valid() bool {
 	}
 }
 
-// Defines values for EventFormatParam.
-const (
-	EventFormatParamJsonl EventFormatParam = "jsonl"
-	EventFormatParamSse   EventFormatParam = "sse"
-)
-
-// Valid indicates whether the value is a known member of the EventFormatParam enum.
-func (e EventFormatParam) Valid() bool {
-	switch e {
-	case EventFormatParamJsonl:
-		return true
-	case EventFormatParamSse:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for LeaseUntilParam.
-const (
-	LeaseUntilParamChanged LeaseUntilParam = "changed"
-	LeaseUntilParamEnded   LeaseUntilParam = "ended"
-	LeaseUntilParamGranted LeaseUntilParam = "granted"
-)
-
-// Valid indicates whether the value is a known member of the LeaseUntilParam enum.
-func (e LeaseUntilParam) Valid() bool {
-	switch e {
-	case LeaseUntilParamChanged:
-		return true
-	case LeaseUntilParamEnded:
-		return true
-	case LeaseUntilParamGranted:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for LockFormatParam.
 const (
 	LockFormatParamJSON LockFormatParam = "json"
@@ -730,84 +676,18 @@ func (e LockFormatParam) Valid() bool {
 	}
 }
 
-// Defines values for LockSortParam.
-const (
-	LockSortParamMinusHeld    LockSortParam = "-held"
-	LockSortParamMinusWait    LockSortParam = "-wait"
-	LockSortParamMinusWaiters LockSortParam = "-waiters"
-)
-
-// Valid indicates whether the value is a known member of the LockSortParam enum.
-func (e LockSortParam) Valid() bool {
-	switch e {
-	case LockSortParamMinusHeld:
-		return true
-	case LockSortParamMinusWait:
-		return true
-	case LockSortParamMinusWaiters:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for LockStateFilterParam.
-const (
-	LockStateFilterParamDelayed   LockStateFilterParam = "delayed"
-	LockStateFilterParamFree      LockStateFilterParam = "free"
-	LockStateFilterParamHeld      LockStateFilterParam = "held"
-	LockStateFilterParamQueued    LockStateFilterParam = "queued"
-	LockStateFilterParamUnclaimed LockStateFilterParam = "unclaimed"
-)
-
-// Valid indicates whether the value is a known member of the LockStateFilterParam enum.
-func (e LockStateFilterParam) Valid() bool {
-	switch e {
-	case LockStateFilterParamDelayed:
-		return true
-	case LockStateFilterParamFree:
-		return true
-	case LockStateFilterParamHeld:
-		return true
-	case LockStateFilterParamQueued:
-		return true
-	case LockStateFilterParamUnclaimed:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for LockUntilParam.
-const (
-	LockUntilParamChanged LockUntilParam = "changed"
-	LockUntilParamFree    LockUntilParam = "free"
-)
-
-// Valid indicates whether the value is a known member of the LockUntilParam enum.
-func (e LockUntilParam) Valid() bool {
-	switch e {
-	case LockUntilParamChanged:
-		return true
-	case LockUntilParamFree:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for WatchEventsParamsFormat.
 const (
-	WatchEventsParamsFormatJsonl WatchEventsParamsFormat = "jsonl"
-	WatchEventsParamsFormatSse   WatchEventsParamsFormat = "sse"
+	Jsonl WatchEventsParamsFormat = "jsonl"
+	Sse   WatchEventsParamsFormat = "sse"
 )
 
 // Valid indicates whether the value is a known member of the WatchEventsParamsFormat enum.
 func (e WatchEventsParamsFormat) Valid() bool {
 	switch e {
-	case WatchEventsParamsFormatJsonl:
+	case Jsonl:
 		return true
-	case WatchEventsParamsFormatSse:
+	case Sse:
 		return true
 	default:
 		return false
@@ -882,19 +762,19 @@ func (e ListLocksParamsState) Valid() bool {
 
 // Defines values for ListLocksParamsSort.
 const (
-	ListLocksParamsSortMinusHeld    ListLocksParamsSort = "-held"
-	ListLocksParamsSortMinusWait    ListLocksParamsSort = "-wait"
-	ListLocksParamsSortMinusWaiters ListLocksParamsSort = "-waiters"
+	MinusHeld    ListLocksParamsSort = "-held"
+	MinusWait    ListLocksParamsSort = "-wait"
+	MinusWaiters ListLocksParamsSort = "-waiters"
 )
 
 // Valid indicates whether the value is a known member of the ListLocksParamsSort enum.
 func (e ListLocksParamsSort) Valid() bool {
 	switch e {
-	case ListLocksParamsSortMinusHeld:
+	case MinusHeld:
 		return true
-	case ListLocksParamsSortMinusWait:
+	case MinusWait:
 		return true
-	case ListLocksParamsSortMinusWaiters:
+	case MinusWaiters:
 		return true
 	default:
 		return false
@@ -973,85 +853,157 @@ func (e AcquireParamsFormat) Valid() bool {
 	}
 }
 
-// AcquireMode defines model for AcquireMode.
+// AcquireFields What an acquire of one lock and of several have in common.
+type AcquireFields struct {
+	// Async Answer at once, with a ticket that waits. No lease can queue behind another program's ephemeral node in the place of the lock's directory: 409 `held_by_other`.
+	Async bool `json:"async,omitempty"`
+
+	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an estimate.
+	Ephemeral bool `json:"ephemeral,omitempty"`
+
+	// Hold The name of a hold. One that was released cannot be taken again (409 `hold_released`), so a late repeat takes
+	// nothing.
+	Hold Hold `json:"hold,omitempty"`
+
+	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client
+	// that still believes that it holds the lock can finish.
+	//
+	//
+	// Examples: 1m30s
+	LockDelay Duration `json:"lock_delay,omitempty"`
+
+	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released).
+	LockDelayOn LockDelayOn `json:"lock_delay_on,omitempty"`
+
+	// Metadata Any text without control characters but line breaks and tabs, up to 4096 bytes, or a JSON object, which is kept as
+	// its text without spaces. Every client can read it.
+	Metadata GivenMetadata `json:"metadata,omitempty"`
+
+	// NotifyURL An http:// or https:// address without a user and a password, which gets a message when the lease is granted and
+	// when it ends, from any gateway that runs it then. The answer has the `notify_secret` that signs. It does not go with
+	// `ephemeral`.
+	NotifyURL NotifyURL `json:"notify_url,omitempty"`
+
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+	// takes the client's address.
+	Owner Owner `json:"owner,omitempty"`
+
+	// TTL Time to live, a duration of 1s to 24h.
+	TTL TTL `json:"ttl,omitempty"`
+
+	// Wait How long to wait in the queue: a duration of up to 24h, or `forever`. `0s` (or `0`) tries. Does not go with `async`.
+	Wait AcquireWait `json:"wait,omitempty"`
+}
+
+// AcquireMode How the lock is held.
 type AcquireMode string
 
 // AcquireRequest defines model for AcquireRequest.
 type AcquireRequest struct {
-	Async     bool    `json:"async,omitempty"`
-	DryRun    bool    `json:"dry_run,omitempty"`
-	Ephemeral bool    `json:"ephemeral,omitempty"`
-	Hold      Hold    `json:"hold,omitempty"`
-	Limit     Permits `json:"limit,omitempty"`
+	// Async Answer at once, with a ticket that waits. No lease can queue behind another program's ephemeral node in the place of the lock's directory: 409 `held_by_other`.
+	Async bool `json:"async,omitempty"`
 
-	// LockDelay A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an estimate.
+	Ephemeral bool `json:"ephemeral,omitempty"`
+
+	// Hold The name of a hold. One that was released cannot be taken again (409 `hold_released`), so a late repeat takes
+	// nothing.
+	Hold Hold `json:"hold,omitempty"`
+
+	// Limit How many permits the lock has. An acquire of a lock without settings agrees on it; without, the lock's own
+	// is taken. One that differs from it is 409 `settings_differ`.
+	Limit Permits `json:"limit,omitempty"`
+
+	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client
+	// that still believes that it holds the lock can finish.
 	//
-	// Example: 1m30s
-	LockDelay   Duration    `json:"lock_delay,omitempty"`
+	//
+	// Examples: 1m30s
+	LockDelay Duration `json:"lock_delay,omitempty"`
+
+	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released).
 	LockDelayOn LockDelayOn `json:"lock_delay_on,omitempty"`
-	Metadata    Metadata    `json:"metadata,omitempty"`
-	Mode        AcquireMode `json:"mode,omitempty"`
 
-	// NotifyURL An http:// or https:// address without a user and a password.
+	// Metadata Any text without control characters but line breaks and tabs, up to 4096 bytes, or a JSON object, which is kept as
+	// its text without spaces. Every client can read it.
+	Metadata GivenMetadata `json:"metadata,omitempty"`
+
+	// Mode How the lock is held.
+	Mode AcquireMode `json:"mode,omitempty"`
+
+	// NotifyURL An http:// or https:// address without a user and a password, which gets a message when the lease is granted and
+	// when it ends, from any gateway that runs it then. The answer has the `notify_secret` that signs. It does not go with
+	// `ephemeral`.
 	NotifyURL NotifyURL `json:"notify_url,omitempty"`
-	NS        Namespace `json:"ns,omitempty"`
-	Owner     Owner     `json:"owner,omitempty"`
-	Permits   Permits   `json:"permits,omitempty"`
 
-	// TTL A span with a unit, 1s to 24h.
-	//
-	// Example: 1m30s
+	// NS Without it `default`.
+	NS Namespace `json:"ns,omitempty"`
+
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+	// takes the client's address.
+	Owner Owner `json:"owner,omitempty"`
+
+	// Permits How many permits a semaphore lease takes; 1 when not given. More than the limit is 422.
+	Permits Permits `json:"permits,omitempty"`
+
+	// TTL Time to live, a duration of 1s to 24h.
 	TTL TTL `json:"ttl,omitempty"`
 
-	// Wait A span with a unit, up to 24h, or `forever`.
-	//
-	// Example: 30s
+	// Wait How long to wait in the queue: a duration of up to 24h, or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 	Wait AcquireWait `json:"wait,omitempty"`
 }
 
 // AcquireSeveralRequest defines model for AcquireSeveralRequest.
 type AcquireSeveralRequest struct {
-	Async     bool `json:"async,omitempty"`
-	DryRun    bool `json:"dry_run,omitempty"`
+	// Async Answer at once, with a ticket that waits. No lease can queue behind another program's ephemeral node in the place of the lock's directory: 409 `held_by_other`.
+	Async bool `json:"async,omitempty"`
+
+	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an estimate.
 	Ephemeral bool `json:"ephemeral,omitempty"`
-	Hold      Hold `json:"hold,omitempty"`
 
-	// LockDelay A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	// Hold The name of a hold. One that was released cannot be taken again (409 `hold_released`), so a late repeat takes
+	// nothing.
+	Hold Hold `json:"hold,omitempty"`
+
+	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client
+	// that still believes that it holds the lock can finish.
 	//
-	// Example: 1m30s
-	LockDelay   Duration     `json:"lock_delay,omitempty"`
-	LockDelayOn LockDelayOn  `json:"lock_delay_on,omitempty"`
-	Locks       []WantedLock `json:"locks,omitempty"`
-	Metadata    Metadata     `json:"metadata,omitempty"`
+	//
+	// Examples: 1m30s
+	LockDelay Duration `json:"lock_delay,omitempty"`
 
-	// NotifyURL An http:// or https:// address without a user and a password.
+	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released).
+	LockDelayOn LockDelayOn `json:"lock_delay_on,omitempty"`
+
+	// Locks In the query the names of exclusive locks of the default namespace: `locks=a,b`. None twice.
+	Locks []WantedLock `json:"locks"`
+
+	// Metadata Any text without control characters but line breaks and tabs, up to 4096 bytes, or a JSON object, which is kept as
+	// its text without spaces. Every client can read it.
+	Metadata GivenMetadata `json:"metadata,omitempty"`
+
+	// NotifyURL An http:// or https:// address without a user and a password, which gets a message when the lease is granted and
+	// when it ends, from any gateway that runs it then. The answer has the `notify_secret` that signs. It does not go with
+	// `ephemeral`.
 	NotifyURL NotifyURL `json:"notify_url,omitempty"`
-	Owner     Owner     `json:"owner,omitempty"`
 
-	// TTL A span with a unit, 1s to 24h.
-	//
-	// Example: 1m30s
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+	// takes the client's address.
+	Owner Owner `json:"owner,omitempty"`
+
+	// TTL Time to live, a duration of 1s to 24h.
 	TTL TTL `json:"ttl,omitempty"`
 
-	// Wait A span with a unit, up to 24h, or `forever`.
-	//
-	// Example: 30s
+	// Wait How long to wait in the queue: a duration of up to 24h, or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 	Wait AcquireWait `json:"wait,omitempty"`
 }
 
-// AcquireWait A span with a unit, up to 24h, or `forever`.
-//
-// Example: 30s
+// AcquireWait How long to wait in the queue: a duration of up to 24h, or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 type AcquireWait = string
-
-// BreakContenderRequest defines model for BreakContenderRequest.
-type BreakContenderRequest struct {
-	NS     Namespace  `json:"ns,omitempty"`
-	Reason ReasonText `json:"reason,omitempty"`
-}
 
 // BreakRequest defines model for BreakRequest.
 type BreakRequest struct {
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
 	Reason ReasonText `json:"reason,omitempty"`
 }
 
@@ -1061,9 +1013,12 @@ type Contender struct {
 
 	// Foreign A contender that another program created.
 	Foreign *Foreign `json:"foreign,omitempty"`
-	Owner   Owner    `json:"owner,omitempty"`
-	Mode    Mode     `json:"mode"`
-	Permits int      `json:"permits,omitempty"`
+
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+	// takes the client's address.
+	Owner   Owner `json:"owner,omitempty"`
+	Mode    Mode  `json:"mode"`
+	Permits int   `json:"permits,omitempty"`
 
 	// Limit What was in force when it came.
 	Limit int `json:"limit,omitempty"`
@@ -1079,8 +1034,8 @@ type Contender struct {
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
-	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
-	// whose gateway's session ended), or `unknown`.
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
@@ -1091,9 +1046,11 @@ type Contender struct {
 	HeldMS int64 `json:"held_ms,omitempty"`
 
 	// HeldLonger It held already when this gateway first looked; `held_ms` counts from there.
-	HeldLonger  bool     `json:"held_longer,omitempty"`
-	ExpiresInMS int64    `json:"expires_in_ms,omitempty"`
-	Metadata    Metadata `json:"metadata,omitempty"`
+	HeldLonger  bool  `json:"held_longer,omitempty"`
+	ExpiresInMS int64 `json:"expires_in_ms,omitempty"`
+
+	// Metadata A text that came with the lease.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Holds The named holds of a reentrant lease.
 	Holds []Hold `json:"holds,omitempty"`
@@ -1113,17 +1070,17 @@ type Contender struct {
 type CustomNames struct {
 	// Exclusive The names of exclusive leases: `{id}` stands for the id with all that a name carries, and the number follows.
 	//
-	// Example: {id}-W-
+	// Examples: {id}-W-
 	Exclusive string `json:"exclusive"`
 
 	// ForeignShared A regular expression (RE2) for the names of other programs, without the number, that are shared. All others are exclusive.
 	//
-	// Example: -R-$
+	// Examples: -R-$
 	ForeignShared string `json:"foreign_shared,omitempty"`
 
 	// Shared Those of shared leases. Left out where there are none.
 	//
-	// Example: {id}-R-
+	// Examples: {id}-R-
 	Shared string `json:"shared,omitempty"`
 }
 
@@ -1161,31 +1118,19 @@ type DestroyAnswer struct {
 	Foreign int `json:"foreign"`
 }
 
-// DestroyRequest defines model for DestroyRequest.
-type DestroyRequest struct {
-	NS     Namespace  `json:"ns,omitempty"`
+// Duration A span of time with a unit, in the syntax of Go's `time.ParseDuration`.
+//
+// Examples: 1m30s
+type Duration = string
+
+// EndRequest defines model for EndRequest.
+type EndRequest struct {
+	// NS Without it `default`.
+	NS Namespace `json:"ns,omitempty"`
+
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
 	Reason ReasonText `json:"reason,omitempty"`
 }
-
-// DryRun What an acquire would find now.
-type DryRun struct {
-	DryRun DryRunDryRun `json:"dry_run"`
-	State  LivingState  `json:"state"`
-
-	// QueueLength How many wait already, in the longest of the queues.
-	QueueLength int `json:"queue_length"`
-
-	// Holders The holders in the way.
-	Holders []Contender `json:"holders"`
-}
-
-// DryRunDryRun defines model for DryRun.DryRun.
-type DryRunDryRun bool
-
-// Duration A span with a unit, in the syntax of Go's `time.ParseDuration`.
-//
-// Example: 1m30s
-type Duration = string
 
 // Event One thing that happened.
 type Event struct {
@@ -1194,7 +1139,8 @@ type Event struct {
 
 	// Time When the gateway learnt of it; the event may come up to a second later. RFC 3339 in UTC, with microseconds.
 	//
-	// Example: 2026-11-21T09:30:00.123456Z
+	//
+	// Examples: 2026-11-21T09:30:00.123456Z
 	Time string `json:"time"`
 
 	// Type `lease.*` is about contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
@@ -1202,11 +1148,14 @@ type Event struct {
 	// changed. `lease.revoke_requested`: its holder was asked to release it; `lease.revoke_withdrawn`: the request was
 	// withdrawn. `lock.destroyed`: every contender of its queue was ended. `lock.hazard`: a lock has a new hazard (`code`
 	// and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for
-	// each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`, or
-	// without one to any, or best-effort messages had no room; `count` is their number since the last such event, which comes at most once a minute, from the
-	// `gateway` that could not write them. `node.*` are the znodes themselves, sent only on request. New types may come.
+	// each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`,
+	// or without one to any, or best-effort messages had no room; `count` is their number since the last such event, which
+	// comes at most once a minute, from the `gateway` that could not write them. `node.*` are the znodes themselves, sent
+	// only on request. New types may come.
 	Type EventType `json:"type"`
-	NS   Namespace `json:"ns,omitempty"`
+
+	// NS Without it `default`.
+	NS Namespace `json:"ns,omitempty"`
 
 	// Lock Its name. Other programs give locks any name.
 	Lock    string  `json:"lock,omitempty"`
@@ -1232,8 +1181,8 @@ type Event struct {
 	// Path Of `node.*`: path of the znode.
 	Path string `json:"path,omitempty"`
 
-	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
-	// locks that have each. A lock has at most one hazard with the same code and programs.
+	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards`
+	// counts the locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code,omitempty"`
 
 	// Count Of `webhook.dropped`: how many messages.
@@ -1242,11 +1191,11 @@ type Event struct {
 	// Detail The text of the request that asked a holder to release, or ended a lease or lock; for a hazard or a full outbox what it means and what to do.
 	Detail string `json:"detail,omitempty"`
 
-	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/operate/interop.md
-	// has their names; new ones may come.
+	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`.
+	// docs/operate/interop.md has their names; new ones may come.
 	//
 	//
-	// Example: ["curator-mutex","kazoo-lock"]
+	// Examples: ["curator-mutex","kazoo-lock"]
 	Programs HazardPrograms `json:"programs,omitempty"`
 	Webhook  WebhookID      `json:"webhook,omitempty"`
 }
@@ -1270,9 +1219,10 @@ type EventList struct {
 // changed. `lease.revoke_requested`: its holder was asked to release it; `lease.revoke_withdrawn`: the request was
 // withdrawn. `lock.destroyed`: every contender of its queue was ended. `lock.hazard`: a lock has a new hazard (`code`
 // and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for
-// each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`, or
-// without one to any, or best-effort messages had no room; `count` is their number since the last such event, which comes at most once a minute, from the
-// `gateway` that could not write them. `node.*` are the znodes themselves, sent only on request. New types may come.
+// each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`,
+// or without one to any, or best-effort messages had no room; `count` is their number since the last such event, which
+// comes at most once a minute, from the `gateway` that could not write them. `node.*` are the znodes themselves, sent
+// only on request. New types may come.
 type EventType string
 
 // Fence defines model for Fence.
@@ -1299,7 +1249,9 @@ type Foreign struct {
 	// Program The program, as far as the name shows it: curator, kazoo, hbase, go-zookeeper, zookeeper-writelock.
 	Program string `json:"program,omitempty"`
 
-	// Kind Its recipe, as far as the name shows it: lock, mutex, write lock, read lock, semaphore, leader latch; `ephemeral node`: it is in the place of the lock's directory, and no contender can queue behind it; `copied lease id`: it has the id of another lease, as the gateway of that lease knows.
+	// Kind Its recipe, as far as the name shows it: lock, mutex, write lock, read lock, semaphore, leader latch; `ephemeral
+	// node`: it is in the place of the lock's directory, and no contender can queue behind it; `copied lease id`: it
+	// has the id of another lease, as the gateway of that lease knows.
 	Kind string `json:"kind,omitempty"`
 
 	// Session The ZooKeeper session that it lives with.
@@ -1361,31 +1313,38 @@ type GatewayList struct {
 	Items []GatewayInfo `json:"items"`
 }
 
+// GivenMetadata Any text without control characters but line breaks and tabs, up to 4096 bytes, or a JSON object, which is kept as
+// its text without spaces. Every client can read it.
+type GivenMetadata = string
+
+// Grant A lease that is held.
+type Grant = Lease
+
 // Hazard Something about a lock that a person should know.
 type Hazard struct {
-	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
-	// locks that have each. A lock has at most one hazard with the same code and programs.
+	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards`
+	// counts the locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code"`
 
-	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/operate/interop.md
-	// has their names; new ones may come.
+	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`.
+	// docs/operate/interop.md has their names; new ones may come.
 	//
 	//
-	// Example: ["curator-mutex","kazoo-lock"]
+	// Examples: ["curator-mutex","kazoo-lock"]
 	Programs HazardPrograms `json:"programs,omitempty"`
 
 	// Detail What happens, and what to do.
 	Detail string `json:"detail"`
 }
 
-// HazardCode The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
-// locks that have each. A lock has at most one hazard with the same code and programs.
+// HazardCode The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards`
+// counts the locks that have each. A lock has at most one hazard with the same code and programs.
 type HazardCode string
 
-// HazardPrograms The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/operate/interop.md
-// has their names; new ones may come.
+// HazardPrograms The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`.
+// docs/operate/interop.md has their names; new ones may come.
 //
-// Example: ["curator-mutex","kazoo-lock"]
+// Examples: ["curator-mutex","kazoo-lock"]
 type HazardPrograms = []string
 
 // Heartbeat defines model for Heartbeat.
@@ -1434,9 +1393,9 @@ type HeartbeatList struct {
 
 // HeartbeatRequest defines model for HeartbeatRequest.
 type HeartbeatRequest struct {
-	// TTL A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	// TTL A new time to live, 1s to 24h. Without it, as it was.
 	//
-	// Example: 1m30s
+	// Examples: 1m30s
 	TTL Duration `json:"ttl,omitempty"`
 }
 
@@ -1445,7 +1404,8 @@ type HeartbeatsRequest struct {
 	Tokens []string `json:"tokens"`
 }
 
-// Hold defines model for Hold.
+// Hold The name of a hold. One that was released cannot be taken again (409 `hold_released`), so a late repeat takes
+// nothing.
 type Hold = string
 
 // Info defines model for Info.
@@ -1477,14 +1437,16 @@ type Info struct {
 // InfoMode Whether ZooKeeper is servers of its own or part of this gateway, which then keeps everything itself.
 type InfoMode string
 
-// Lease A lease of several locks has `locks` in place of `lock`, `ns`, `mode` and `znode`.
+// Lease A lease as it is. One of several locks has `locks` in place of `lock`, `ns`, `mode` and `znode`.
 type Lease struct {
 	LeaseID LeaseID    `json:"lease_id"`
 	Token   LeaseToken `json:"token,omitempty"`
 
 	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
-	Lock LockName  `json:"lock,omitempty"`
-	NS   Namespace `json:"ns,omitempty"`
+	Lock LockName `json:"lock,omitempty"`
+
+	// NS Without it `default`.
+	NS Namespace `json:"ns,omitempty"`
 
 	// Locks In the order of the request.
 	Locks   []LeaseLock `json:"locks,omitempty"`
@@ -1495,8 +1457,8 @@ type Lease struct {
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
-	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
-	// whose gateway's session ended), or `unknown`.
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
 	// Position Place among the waiters.
@@ -1511,13 +1473,20 @@ type Lease struct {
 	ExpiresInMS  *int64       `json:"expires_in_ms,omitempty"`
 
 	// FailoverSafe Whether the time to live rides over the crash of a gateway.
-	FailoverSafe bool     `json:"failover_safe"`
-	Owner        Owner    `json:"owner,omitempty"`
-	Metadata     Metadata `json:"metadata,omitempty"`
+	FailoverSafe bool `json:"failover_safe"`
+
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+	// takes the client's address.
+	Owner Owner `json:"owner,omitempty"`
+
+	// Metadata A text that came with the lease.
+	Metadata Metadata `json:"metadata,omitempty"`
 
 	// Holds The named holds of a reentrant lease, in the order in which they were taken.
-	Holds       []Hold      `json:"holds,omitempty"`
-	LockDelayMS int64       `json:"lock_delay_ms,omitempty"`
+	Holds       []Hold `json:"holds,omitempty"`
+	LockDelayMS int64  `json:"lock_delay_ms,omitempty"`
+
+	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released).
 	LockDelayOn LockDelayOn `json:"lock_delay_on,omitempty"`
 
 	// Ephemeral Ends with its gateway's session; `expires_in_ms` is an estimate.
@@ -1541,8 +1510,9 @@ type Lease struct {
 	// NotifyURL Receives the lease's messages. Shown to clients that send the lease's token.
 	NotifyURL string `json:"notify_url,omitempty"`
 
-	// WaitedMS From the arrival of this request to the beginning of the TTL. You hold the lease until you sent the request + `waited_ms` +
-	// `ttl_ms`, by a clock that does not stop while the machine sleeps. Left out when the TTL began before this request.
+	// WaitedMS From the arrival of this request to the beginning of the TTL. You hold the lease until you sent the request +
+	// `waited_ms` + `ttl_ms`, by a clock that does not stop while the machine sleeps. Left out when the TTL began
+	// before this request.
 	WaitedMS *int64 `json:"waited_ms,omitempty"`
 }
 
@@ -1552,17 +1522,10 @@ type LeaseCounts struct {
 	Waiting int `json:"waiting"`
 }
 
-// LeaseEnv A lease as lines for a shell. `NOTIFY_SECRET` is empty without `notify_url`, `FENCING_TOKEN` while the lease waits.
-type LeaseEnv = string
-
-// LeaseEnvFailure A problem as lines for a shell, with `format=env` in the query, or when an acquire prefers `text/plain`. The
-// lease's lines are empty, so that no earlier lease stays in the shell's variables.
-type LeaseEnvFailure = string
-
 // LeaseID defines model for LeaseID.
 type LeaseID = string
 
-// LeaseIDs defines model for LeaseIDs.
+// LeaseIDs Only these leases. At most 1000, `znodes` included.
 type LeaseIDs = []string
 
 // LeaseList defines model for LeaseList.
@@ -1575,7 +1538,9 @@ type LeaseList struct {
 // LeaseLock One lock of a lease of several.
 type LeaseLock struct {
 	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
-	Lock    LockName  `json:"lock"`
+	Lock LockName `json:"lock"`
+
+	// NS Without it `default`.
 	NS      Namespace `json:"ns"`
 	Mode    Mode      `json:"mode"`
 	Permits Permits   `json:"permits,omitempty"`
@@ -1614,7 +1579,8 @@ type Limits struct {
 	// MaxIdempotencyKeys Keys that this gateway keeps. Beyond it acquires with a new `Idempotency-Key` are 429 `too_many_keys`.
 	MaxIdempotencyKeys int `json:"max_idempotency_keys"`
 
-	// MaxLeases Leases that this gateway runs. A lease of several locks counts once for each of them, and once for each name where the dialect gives a lock several. Beyond it acquires are 429 `too_many_leases`.
+	// MaxLeases Leases that this gateway runs. A lease of several locks counts once for each of them, and once for each name
+	// where the dialect gives a lock several. Beyond it acquires are 429 `too_many_leases`.
 	MaxLeases int `json:"max_leases"`
 
 	// MaxLimit Permits of a lock.
@@ -1656,12 +1622,14 @@ type LivingState string
 // Lock defines model for Lock.
 type Lock struct {
 	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
-	Lock LockName  `json:"lock"`
-	NS   Namespace `json:"ns"`
+	Lock LockName `json:"lock"`
+
+	// NS Without it `default`.
+	NS Namespace `json:"ns"`
 
 	// State `free`: without holders and waiters. `held`. `unclaimed`: granted, and no request of the client has come since.
-	// `queued`: with waiters and without holders; a grant is under way, or a lease of several locks waits for another
-	// one. `delayed`: its last holder has ended, and its lock delay runs.
+	// `queued`: with waiters and without holders; a grant is under way, or a lease of several locks waits for another one.
+	// `delayed`: its last holder has ended, and its lock delay runs.
 	State LockState `json:"state"`
 
 	// Holders A page of them. In a list of locks, and in the answer to `PUT`, at most the first 16.
@@ -1685,7 +1653,7 @@ type Lock struct {
 	HolderCount int `json:"holder_count,omitempty"`
 }
 
-// LockDelayOn defines model for LockDelayOn.
+// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released).
 type LockDelayOn string
 
 // LockList defines model for LockList.
@@ -1698,20 +1666,20 @@ type LockList struct {
 type LockName = string
 
 // LockState `free`: without holders and waiters. `held`. `unclaimed`: granted, and no request of the client has come since.
-// `queued`: with waiters and without holders; a grant is under way, or a lease of several locks waits for another
-// one. `delayed`: its last holder has ended, and its lock delay runs.
+// `queued`: with waiters and without holders; a grant is under way, or a lease of several locks waits for another one.
+// `delayed`: its last holder has ended, and its lock delay runs.
 type LockState string
 
 // MessageID The `webhook-id` of a message, the same each time it is sent.
 type MessageID = string
 
-// Metadata defines model for Metadata.
+// Metadata A text that came with the lease.
 type Metadata = string
 
 // Mode defines model for Mode.
 type Mode string
 
-// Namespace defines model for Namespace.
+// Namespace Without it `default`.
 type Namespace = string
 
 // NamespaceInfo defines model for NamespaceInfo.
@@ -1724,7 +1692,9 @@ type NamespaceInfo struct {
 
 	// Names What was configured for the dialect `custom`.
 	Names *CustomNames `json:"names,omitempty"`
-	NS    Namespace    `json:"ns"`
+
+	// NS Without it `default`.
+	NS Namespace `json:"ns"`
 
 	// Problem Why this gateway cannot use it. Until that is cured it takes over the leases of no other gateway.
 	Problem string `json:"problem,omitempty"`
@@ -1747,15 +1717,16 @@ type NamespaceList struct {
 // NewLockName The name of a lock that can be taken.
 type NewLockName = string
 
-// NotifyURL An http:// or https:// address without a user and a password.
+// NotifyURL An http:// or https:// address without a user and a password, which gets a message when the lease is granted and
+// when it ends, from any gateway that runs it then. The answer has the `notify_secret` that signs. It does not go with
+// `ephemeral`.
 type NotifyURL = string
 
-// Overlap A span with a unit, 0s to 168h.
-//
-// Example: 48h
+// Overlap How long the secret before goes on signing: a duration of 0s to 168h.
 type Overlap = string
 
-// Owner defines model for Owner.
+// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+// takes the client's address.
 type Owner = string
 
 // Permits defines model for Permits.
@@ -1766,15 +1737,20 @@ type Postmortem struct {
 	LeaseID LeaseID `json:"lease_id"`
 
 	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
-	Lock  LockName  `json:"lock"`
-	NS    Namespace `json:"ns"`
-	Mode  Mode      `json:"mode"`
-	Owner Owner     `json:"owner,omitempty"`
+	Lock LockName `json:"lock"`
+
+	// NS Without it `default`.
+	NS   Namespace `json:"ns"`
+	Mode Mode      `json:"mode"`
+
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+	// takes the client's address.
+	Owner Owner `json:"owner,omitempty"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
-	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
-	// whose gateway's session ended), or `unknown`.
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason"`
 
 	// Detail The text of the request that ended it.
@@ -1801,6 +1777,18 @@ type Postmortem struct {
 	Next *Successor `json:"next,omitempty"`
 }
 
+// Preview What an acquire would find now.
+type Preview struct {
+	// State Of the lease: whether it would be held at once.
+	State LivingState `json:"state"`
+
+	// QueueLength How many wait already.
+	QueueLength int `json:"queue_length"`
+
+	// Holders The holders in the way.
+	Holders []Contender `json:"holders"`
+}
+
 // Problem RFC 9457.
 type Problem struct {
 	// Type A page of the gateway: cause, what to do, an example.
@@ -1808,7 +1796,18 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 
-	// Code Stable. New ones may come.
+	// Code Stable; new ones may come. `/problems/{code}` explains each. By status: 400: `malformed_request`. 403:
+	// `lease_token_missing`, `lease_token_wrong`, `fencing_token_needed`, `fencing_token_stale`, `fleet_seal_refused`,
+	// `cross_origin`. 404: `route_not_found`, `lease_not_found`, `namespace_unknown`, `contender_not_found`,
+	// `webhook_not_found`. 405: `method_not_allowed`. 408: `cancelled`. 409: `held_by_other`, `lock_delayed`,
+	// `foreign_semaphore`, `lock_invalid`, `wait_elapsed`, `settings_differ`, `lock_in_use`, `hold_released`,
+	// `holder_changed`, `nothing_to_ask`, `lease_not_held`, `lease_not_exclusive`, `too_many_webhooks`. 410:
+	// `lease_ended`. 412: `precondition_failed`. 413: `body_too_large`. 415: `unsupported_media_type`. 421:
+	// `host_not_allowed`. 422: `invalid_field`, `duration_needs_unit`, `unknown_field`, `repeated_field`,
+	// `idempotency_key_reused`. 426: `upgrade_required`. 429: `too_many_leases`, `too_many_tickets`, `too_many_keys`,
+	// `too_many_locks`, `too_many_settings`, `too_much_metadata`, `too_many_ephemeral`, `too_many_waiting`,
+	// `too_many_streams`, `too_many_answers`. 500: `internal`. 503: `zookeeper_unavailable`, `outcome_unknown`,
+	// `owned_by_other_gateway`, `owner_unreachable`, `draining`, `not_ready`, `not_alive`.
 	Code ProblemCode `json:"code"`
 
 	// Detail What happened here and what to do next.
@@ -1819,8 +1818,8 @@ type Problem struct {
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
-	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
-	// whose gateway's session ended), or `unknown`.
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
 	// Limit Of `settings_differ`: the limit in force.
@@ -1832,7 +1831,18 @@ type Problem struct {
 	RequestID    string      `json:"request_id,omitempty"`
 }
 
-// ProblemCode Stable. New ones may come.
+// ProblemCode Stable; new ones may come. `/problems/{code}` explains each. By status: 400: `malformed_request`. 403:
+// `lease_token_missing`, `lease_token_wrong`, `fencing_token_needed`, `fencing_token_stale`, `fleet_seal_refused`,
+// `cross_origin`. 404: `route_not_found`, `lease_not_found`, `namespace_unknown`, `contender_not_found`,
+// `webhook_not_found`. 405: `method_not_allowed`. 408: `cancelled`. 409: `held_by_other`, `lock_delayed`,
+// `foreign_semaphore`, `lock_invalid`, `wait_elapsed`, `settings_differ`, `lock_in_use`, `hold_released`,
+// `holder_changed`, `nothing_to_ask`, `lease_not_held`, `lease_not_exclusive`, `too_many_webhooks`. 410:
+// `lease_ended`. 412: `precondition_failed`. 413: `body_too_large`. 415: `unsupported_media_type`. 421:
+// `host_not_allowed`. 422: `invalid_field`, `duration_needs_unit`, `unknown_field`, `repeated_field`,
+// `idempotency_key_reused`. 426: `upgrade_required`. 429: `too_many_leases`, `too_many_tickets`, `too_many_keys`,
+// `too_many_locks`, `too_many_settings`, `too_much_metadata`, `too_many_ephemeral`, `too_many_waiting`,
+// `too_many_streams`, `too_many_answers`. 500: `internal`. 503: `zookeeper_unavailable`, `outcome_unknown`,
+// `owned_by_other_gateway`, `owner_unreachable`, `draining`, `not_ready`, `not_alive`.
 type ProblemCode string
 
 // ReapAnswer defines model for ReapAnswer.
@@ -1846,36 +1856,53 @@ type ReapAnswer struct {
 	More bool `json:"more"`
 }
 
-// ReapRequest `older_than` has to be given, here or in the query, unless `lease_ids` or `znodes` is.
+// ReapRequest defines model for ReapRequest.
 type ReapRequest struct {
-	DryRun   bool      `json:"dry_run,omitempty"`
-	Foreign  *bool     `json:"foreign,omitempty"`
-	LeaseIDs LeaseIDs  `json:"lease_ids,omitempty"`
-	Mode     Mode      `json:"mode,omitempty"`
-	NS       Namespace `json:"ns,omitempty"`
+	// DryRun End nothing, and list what would be ended.
+	DryRun bool `json:"dry_run,omitempty"`
 
-	// OlderThan A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	// Foreign `true`: only other programs' contenders, `false`: only leases. Without it both.
+	Foreign *bool `json:"foreign,omitempty"`
+
+	// LeaseIDs Only these leases. At most 1000, `znodes` included.
+	LeaseIDs LeaseIDs `json:"lease_ids,omitempty"`
+
+	// Mode Only contenders of this mode.
+	Mode Mode `json:"mode,omitempty"`
+
+	// NS Without it `default`.
+	NS Namespace `json:"ns,omitempty"`
+
+	// OlderThan How old a contender has to be, up to 87600h. `0s` is every one. It has to be given, unless `lease_ids` or `znodes` is.
 	//
-	// Example: 1m30s
-	OlderThan Duration    `json:"older_than,omitempty"`
-	Owner     string      `json:"owner,omitempty"`
-	Reason    ReasonText  `json:"reason,omitempty"`
-	State     LivingState `json:"state,omitempty"`
-	Znodes    Znodes      `json:"znodes,omitempty"`
+	// Examples: 1m30s
+	OlderThan Duration `json:"older_than,omitempty"`
+
+	// Owner Only contenders of exactly this owner.
+	Owner string `json:"owner,omitempty"`
+
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
+	Reason ReasonText `json:"reason,omitempty"`
+
+	// State Only contenders that wait, or that hold.
+	State LivingState `json:"state,omitempty"`
+
+	// Znodes Only the contenders with these znodes, as a contender's `znode` has it.
+	Znodes Znodes `json:"znodes,omitempty"`
 }
 
 // Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 // because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
-// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue, `gateway_left` (an ephemeral lease
-// whose gateway's session ended), or `unknown`.
+// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
+// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
 type Reason string
 
-// ReasonText defines model for ReasonText.
+// ReasonText A text for the affected clients, up to 256 bytes, no control characters.
 type ReasonText = string
 
 // ReplayRequest defines model for ReplayRequest.
 type ReplayRequest struct {
-	// MessageID The `webhook-id` of a message, the same each time it is sent.
+	// MessageID The one to send. Without it all.
 	MessageID MessageID `json:"message_id,omitempty"`
 }
 
@@ -1899,14 +1926,22 @@ type RevokeAnswer struct {
 
 // RevokeRequest defines model for RevokeRequest.
 type RevokeRequest struct {
-	// ForceAfter A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	// ForceAfter End the leases that have not been released by then, 1ms to 24h. Without it no lease is ended by force.
 	//
-	// Example: 1m30s
-	ForceAfter Duration   `json:"force_after,omitempty"`
-	LeaseIDs   LeaseIDs   `json:"lease_ids,omitempty"`
-	NS         Namespace  `json:"ns,omitempty"`
-	Reason     ReasonText `json:"reason,omitempty"`
-	Znodes     Znodes     `json:"znodes,omitempty"`
+	// Examples: 1m30s
+	ForceAfter Duration `json:"force_after,omitempty"`
+
+	// LeaseIDs Only these leases. At most 1000, `znodes` included.
+	LeaseIDs LeaseIDs `json:"lease_ids,omitempty"`
+
+	// NS Without it `default`.
+	NS Namespace `json:"ns,omitempty"`
+
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
+	Reason ReasonText `json:"reason,omitempty"`
+
+	// Znodes Only the contenders with these znodes, as a contender's `znode` has it.
+	Znodes Znodes `json:"znodes,omitempty"`
 }
 
 // RevokeRequested Its holder was asked to release it.
@@ -1920,9 +1955,7 @@ type RevokeRequested struct {
 
 // RotateRequest defines model for RotateRequest.
 type RotateRequest struct {
-	// Overlap A span with a unit, 0s to 168h.
-	//
-	// Example: 48h
+	// Overlap How long the secret before goes on signing: a duration of 0s to 168h.
 	Overlap Overlap `json:"overlap,omitempty"`
 }
 
@@ -1934,10 +1967,13 @@ type Settings struct {
 	Agreed bool `json:"agreed,omitempty"`
 }
 
-// SettingsRequest `limit` has to be given, here or in the query.
+// SettingsRequest defines model for SettingsRequest.
 type SettingsRequest struct {
-	Limit Permits   `json:"limit,omitempty"`
-	NS    Namespace `json:"ns,omitempty"`
+	// Limit How many permits the lock has.
+	Limit Permits `json:"limit"`
+
+	// NS Without it `default`.
+	NS Namespace `json:"ns,omitempty"`
 }
 
 // State defines model for State.
@@ -1955,16 +1991,17 @@ type StatusStatus string
 type Successor struct {
 	// LeaseID Left out for another program's contender.
 	LeaseID string `json:"lease_id,omitempty"`
-	Owner   Owner  `json:"owner,omitempty"`
+
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+	// takes the client's address.
+	Owner Owner `json:"owner,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	AfterMS      int64        `json:"after_ms"`
 }
 
-// TTL A span with a unit, 1s to 24h.
-//
-// Example: 1m30s
+// TTL Time to live, a duration of 1s to 24h.
 type TTL = string
 
 // TableLock HBase's.
@@ -1979,6 +2016,9 @@ type TableLock struct {
 	Table   string `json:"table,omitempty"`
 	Thread  int64  `json:"thread,omitempty"`
 }
+
+// Ticket A lease that waits.
+type Ticket = Lease
 
 // Unreached A contender to which it could not be done, and why.
 type Unreached struct {
@@ -1995,12 +2035,12 @@ type UnreachedGateway struct {
 
 // UpdateRequest defines model for UpdateRequest.
 type UpdateRequest struct {
-	Metadata *Metadata `json:"metadata,omitempty"`
-	Owner    *Owner    `json:"owner,omitempty"`
+	Metadata *string `json:"metadata,omitempty"`
+	Owner    *string `json:"owner,omitempty"`
 
-	// TTL A span with a unit, in the syntax of Go's `time.ParseDuration`.
+	// TTL A new time to live, 1s to 24h.
 	//
-	// Example: 1m30s
+	// Examples: 1m30s
 	TTL Duration `json:"ttl,omitempty"`
 }
 
@@ -2009,21 +2049,25 @@ type WantedLock struct {
 	Limit Permits `json:"limit,omitempty"`
 
 	// Lock The name of a lock that can be taken.
-	Lock    NewLockName `json:"lock"`
-	Mode    AcquireMode `json:"mode,omitempty"`
-	NS      Namespace   `json:"ns,omitempty"`
-	Permits Permits     `json:"permits,omitempty"`
+	Lock NewLockName `json:"lock"`
+
+	// Mode How the lock is held.
+	Mode AcquireMode `json:"mode,omitempty"`
+
+	// NS Without it `default`.
+	NS      Namespace `json:"ns,omitempty"`
+	Permits Permits   `json:"permits,omitempty"`
 }
 
 // Webhook A receiver, and the events for it. Empty `events` are all that are durable.
 type Webhook struct {
 	ID WebhookID `json:"id"`
 
-	// URL Where messages go, without path and query, which may be secret: `https://host/...`. Whole where there is neither, and in the
-	// answer to the request that has set it.
+	// URL Where messages go, without path and query, which may be secret: `https://host/...`. Whole where there is
+	// neither, and in the answer to the request that has set it.
 	//
 	//
-	// Example: https://example.com/...
+	// Examples: https://example.com/...
 	URL string `json:"url"`
 
 	// Secret What messages are signed with: in the answer that made it, and nowhere else.
@@ -2036,15 +2080,13 @@ type Webhook struct {
 	// Delivery The webhook's types by how they are delivered. See `WebhookEventType`.
 	Delivery WebhookDelivery `json:"delivery"`
 
-	// NS A name in which `*` stands for any characters. All, where it is left out or empty.
-	//
-	// Example: deploy:*
+	// NS A name in which `*` stands for any characters. Without it, or empty, all.
 	NS WebhookGlob `json:"ns,omitempty"`
 
-	// Locks A name in which `*` stands for any characters. All, where it is left out or empty.
-	//
-	// Example: deploy:*
-	Locks       WebhookGlob        `json:"locks,omitempty"`
+	// Locks A name in which `*` stands for any characters. Without it, or empty, all.
+	Locks WebhookGlob `json:"locks,omitempty"`
+
+	// Description For human readers.
 	Description WebhookDescription `json:"description,omitempty"`
 	Enabled     bool               `json:"enabled"`
 
@@ -2054,7 +2096,7 @@ type Webhook struct {
 	// Headers The names of those that are sent along.
 	Headers []string `json:"headers"`
 
-	// Ca Certificates in PEM.
+	// Ca Certificates in PEM that the receiver's has to be signed by. Without it the system's.
 	Ca      WebhookCA `json:"ca,omitempty"`
 	Created time.Time `json:"created"`
 
@@ -2083,8 +2125,7 @@ type WebhookAttempt struct {
 	// Status What the receiver answered. Left out where it did not.
 	Status int `json:"status,omitempty"`
 
-	// Error What went wrong. It names no address: a name that does not resolve has the same text as one that resolves to a refused address.
-	// The gateway's log has the details.
+	// Error What went wrong. It names no address: a name that does not resolve has the same text as one that resolves to a refused address. The gateway's log has the details.
 	Error string `json:"error,omitempty"`
 
 	// Answer The first bytes of the answer. Left out where the receiver is not at an address of the internet, or behind `--webhook-proxy`.
@@ -2110,7 +2151,7 @@ type WebhookAttemptList struct {
 	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
 
-// WebhookCA Certificates in PEM.
+// WebhookCA Certificates in PEM that the receiver's has to be signed by. Without it the system's.
 type WebhookCA = string
 
 // WebhookDeliveries What is known of its deliveries, at all gateways that could be asked. Not in answers to changes.
@@ -2126,8 +2167,8 @@ type WebhookDeliveries struct {
 	// LastDropped When the last one was. Left out when none was.
 	LastDropped *time.Time `json:"last_dropped,omitempty"`
 
-	// BestEffortLost Best-effort messages to it that were not delivered, each gateway counting since it was started: there was no room for
-	// them, or they had their last try. Left out when there are none.
+	// BestEffortLost Best-effort messages to it that were not delivered, each gateway counting since it was started: there was no
+	// room for them, or they had their last try. Left out when there are none.
 	BestEffortLost int `json:"best_effort_lost,omitempty"`
 
 	// LastBestEffortLost When the last one was. Left out when none was.
@@ -2144,7 +2185,7 @@ type WebhookDelivery struct {
 	BestEffort []WebhookEventType `json:"best_effort"`
 }
 
-// WebhookDescription defines model for WebhookDescription.
+// WebhookDescription For human readers.
 type WebhookDescription = string
 
 // WebhookEvent The content of a message.
@@ -2166,15 +2207,15 @@ type WebhookEvent struct {
 	Reason       string       `json:"reason,omitempty"`
 	Detail       string       `json:"detail,omitempty"`
 
-	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards` counts the
-	// locks that have each. A lock has at most one hazard with the same code and programs.
+	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards`
+	// counts the locks that have each. A lock has at most one hazard with the same code and programs.
 	Code HazardCode `json:"code,omitempty"`
 
-	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`. docs/operate/interop.md
-	// has their names; new ones may come.
+	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`.
+	// docs/operate/interop.md has their names; new ones may come.
 	//
 	//
-	// Example: ["curator-mutex","kazoo-lock"]
+	// Examples: ["curator-mutex","kazoo-lock"]
 	Programs HazardPrograms `json:"programs,omitempty"`
 	Gateway  string         `json:"gateway,omitempty"`
 
@@ -2182,15 +2223,13 @@ type WebhookEvent struct {
 	Waiting bool `json:"waiting,omitempty"`
 }
 
-// WebhookEventType The ways in which a lease ends are durable: the message is written together with the end, and is delivered at least once.
-// `lease.granted`, `lease.queued`, `lease.revoke_requested`, `lease.revoke_withdrawn`, `lease.updated`, `lock.hazard` and
-// `lock.hazard_cleared` are best effort: the message waits in the memory of one gateway, is tried four times in some three
-// minutes, and is lost with the gateway.
+// WebhookEventType The ways in which a lease ends are durable: the message is written together with the end, and is delivered at least
+// once. `lease.granted`, `lease.queued`, `lease.revoke_requested`, `lease.revoke_withdrawn`, `lease.updated`,
+// `lock.hazard` and `lock.hazard_cleared` are best effort: the message waits in the memory of one gateway, is tried
+// four times in some three minutes, and is lost with the gateway.
 type WebhookEventType string
 
-// WebhookGlob A name in which `*` stands for any characters. All, where it is left out or empty.
-//
-// Example: deploy:*
+// WebhookGlob A name in which `*` stands for any characters. Without it, or empty, all.
 type WebhookGlob = string
 
 // WebhookID defines model for WebhookID.
@@ -2200,16 +2239,26 @@ type WebhookID = string
 type WebhookList struct {
 	Items []Webhook `json:"items"`
 
-	// Outbox How full the outbox is. If more messages wait for a webhook than there is room left, no events are delivered to it for
-	// new ends until its receiver takes the waiting ones. At the limit no events are delivered to any webhook for new ends.
-	// Leases end as always.
+	// Outbox How full the outbox is. If more messages wait for a webhook than there is room left, no events are delivered to it
+	// for new ends until its receiver takes the waiting ones. At the limit no events are delivered to any webhook for new
+	// ends. Leases end as always.
 	Outbox    WebhookOutbox      `json:"outbox"`
 	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
 
-// WebhookOutbox How full the outbox is. If more messages wait for a webhook than there is room left, no events are delivered to it for
-// new ends until its receiver takes the waiting ones. At the limit no events are delivered to any webhook for new ends.
-// Leases end as always.
+// WebhookMessage defines model for WebhookMessage.
+type WebhookMessage struct {
+	// Data The content of a message.
+	Data      WebhookEvent `json:"data"`
+	Timestamp time.Time    `json:"timestamp"`
+
+	// Type A `WebhookEventType`, `webhook.test`, or `lease.granted` to a `notify_url`.
+	Type string `json:"type"`
+}
+
+// WebhookOutbox How full the outbox is. If more messages wait for a webhook than there is room left, no events are delivered to it
+// for new ends until its receiver takes the waiting ones. At the limit no events are delivered to any webhook for new
+// ends. Leases end as always.
 type WebhookOutbox struct {
 	// Entries Ends of leases with messages that are not delivered, of the whole fleet, some seconds old.
 	Entries int `json:"entries"`
@@ -2224,61 +2273,59 @@ type WebhookOutbox struct {
 
 // WebhookPatch defines model for WebhookPatch.
 type WebhookPatch struct {
-	// Ca Certificates in PEM.
-	Ca          WebhookCA          `json:"ca,omitempty"`
+	// Ca Certificates in PEM that the receiver's has to be signed by. Without it the system's.
+	Ca WebhookCA `json:"ca,omitempty"`
+
+	// Description For human readers.
 	Description WebhookDescription `json:"description,omitempty"`
-	Enabled     *bool              `json:"enabled,omitempty"`
-	Events      []WebhookEventType `json:"events,omitempty"`
+
+	// Enabled Whether deliveries are enabled. Ends that come while they are disabled are not kept for it.
+	Enabled *bool `json:"enabled,omitempty"`
+
+	// Events Types; none are all. In the query with commas between.
+	Events []WebhookEventType `json:"events,omitempty"`
 
 	// Headers Each that is named is set, or removed where it is null. The others stay.
-	Headers map[string]*string `json:"headers,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
 
-	// Locks A name in which `*` stands for any characters. All, where it is left out or empty.
-	//
-	// Example: deploy:*
+	// Locks Names of locks.
 	Locks WebhookGlob `json:"locks,omitempty"`
 
-	// NS A name in which `*` stands for any characters. All, where it is left out or empty.
-	//
-	// Example: deploy:*
+	// NS Namespaces.
 	NS WebhookGlob `json:"ns,omitempty"`
 
 	// URL http:// or https://, without a user.
-	//
-	// Example: https://example.com/hooks/locks
 	URL WebhookURL `json:"url,omitempty"`
 }
 
-// WebhookRequest `url` has to be given, here or in the query.
+// WebhookRequest defines model for WebhookRequest.
 type WebhookRequest struct {
-	// Ca Certificates in PEM.
-	Ca          WebhookCA          `json:"ca,omitempty"`
+	// Ca Certificates in PEM that the receiver's has to be signed by. Without it the system's.
+	Ca WebhookCA `json:"ca,omitempty"`
+
+	// Description For human readers.
 	Description WebhookDescription `json:"description,omitempty"`
-	Enabled     *bool              `json:"enabled,omitempty"`
-	Events      []WebhookEventType `json:"events,omitempty"`
+
+	// Enabled Whether deliveries are enabled. Ends that come while they are disabled are not kept for it.
+	Enabled *bool `json:"enabled,omitempty"`
+
+	// Events Types; none are all. In the query with commas between.
+	Events []WebhookEventType `json:"events,omitempty"`
 
 	// Headers Sent with each message, 2 KiB in all. Their values are not shown again.
 	Headers map[string]string `json:"headers,omitempty"`
 
-	// Locks A name in which `*` stands for any characters. All, where it is left out or empty.
-	//
-	// Example: deploy:*
+	// Locks Names of locks.
 	Locks WebhookGlob `json:"locks,omitempty"`
 
-	// NS A name in which `*` stands for any characters. All, where it is left out or empty.
-	//
-	// Example: deploy:*
+	// NS Namespaces.
 	NS WebhookGlob `json:"ns,omitempty"`
 
 	// URL http:// or https://, without a user.
-	//
-	// Example: https://example.com/hooks/locks
-	URL WebhookURL `json:"url,omitempty"`
+	URL WebhookURL `json:"url"`
 }
 
 // WebhookURL http:// or https://, without a user.
-//
-// Example: https://example.com/hooks/locks
 type WebhookURL = string
 
 // WithdrawAnswer defines model for WithdrawAnswer.
@@ -2289,7 +2336,7 @@ type WithdrawAnswer struct {
 	Withdrawn []Contender `json:"withdrawn"`
 }
 
-// Znodes defines model for Znodes.
+// Znodes Only the contenders with these znodes, as a contender's `znode` has it.
 type Znodes = []string
 
 // ZooKeeperInfo defines model for ZooKeeperInfo.
@@ -2316,39 +2363,13 @@ type ZooKeeperInfoState string
 // AcquireFormatParam defines model for AcquireFormatParam.
 type AcquireFormatParam string
 
-// AcquireWaitParam A span with a unit, up to 24h, or `forever`.
-//
-// Example: 30s
-type AcquireWaitParam = AcquireWait
-
-// AsyncParam defines model for AsyncParam.
-type AsyncParam = bool
-
-// ConsistentParam defines model for ConsistentParam.
-type ConsistentParam = bool
-
-// ContainsParam defines model for ContainsParam.
-type ContainsParam = string
-
-// ContenderPathParam defines model for ContenderPathParam.
-type ContenderPathParam = string
-
 // CursorParam defines model for CursorParam.
 type CursorParam = string
-
-// DryRunParam defines model for DryRunParam.
-type DryRunParam = bool
-
-// EphemeralParam defines model for EphemeralParam.
-type EphemeralParam = bool
-
-// EventFormatParam defines model for EventFormatParam.
-type EventFormatParam string
 
 // EventLockParam defines model for EventLockParam.
 type EventLockParam = string
 
-// EventNamespaceParam defines model for EventNamespaceParam.
+// EventNamespaceParam Without it `default`.
 type EventNamespaceParam = Namespace
 
 // EventOwnerParam defines model for EventOwnerParam.
@@ -2360,48 +2381,6 @@ type EventSinceParam = EventID
 // EventTypeParam defines model for EventTypeParam.
 type EventTypeParam = string
 
-// FenceLockHeaderParam The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
-type FenceLockHeaderParam = LockName
-
-// FenceLockParam The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
-type FenceLockParam = LockName
-
-// FenceNamespaceHeaderParam defines model for FenceNamespaceHeaderParam.
-type FenceNamespaceHeaderParam = Namespace
-
-// FencingTokenHeader Rises from each holder of the lock to the next. Give it to what the lock protects.
-type FencingTokenHeader = FencingToken
-
-// FenceTokenParam Rises from each holder of the lock to the next. Give it to what the lock protects.
-type FenceTokenParam = FencingToken
-
-// FencingTokenParam Rises from each holder of the lock to the next. Give it to what the lock protects.
-type FencingTokenParam = FencingToken
-
-// ForceAfterParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
-//
-// Example: 1m30s
-type ForceAfterParam = Duration
-
-// ForeignFilterParam defines model for ForeignFilterParam.
-type ForeignFilterParam = bool
-
-// HeartbeatTTLParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
-//
-// Example: 1m30s
-type HeartbeatTTLParam = Duration
-
-// HeartbeatWaitParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
-//
-// Example: 1m30s
-type HeartbeatWaitParam = Duration
-
-// HoldParam defines model for HoldParam.
-type HoldParam = Hold
-
-// HoldReleaseParam defines model for HoldReleaseParam.
-type HoldReleaseParam = Hold
-
 // IdempotencyKeyParam defines model for IdempotencyKeyParam.
 type IdempotencyKeyParam = string
 
@@ -2411,17 +2390,8 @@ type IfMatchParam = string
 // IfNoneMatchParam defines model for IfNoneMatchParam.
 type IfNoneMatchParam = string
 
-// LastEventIDParam Opaque. Names an event's place in the order of one gateway process.
-type LastEventIDParam = EventID
-
 // LeasePathParam defines model for LeasePathParam.
 type LeasePathParam = LeaseID
-
-// LeaseStateFilterParam defines model for LeaseStateFilterParam.
-type LeaseStateFilterParam = LivingState
-
-// LeaseTokenHoldParam defines model for LeaseTokenHoldParam.
-type LeaseTokenHoldParam = LeaseToken
 
 // LeaseTokenOptionalParam defines model for LeaseTokenOptionalParam.
 type LeaseTokenOptionalParam = LeaseToken
@@ -2429,19 +2399,8 @@ type LeaseTokenOptionalParam = LeaseToken
 // LeaseTokenParam defines model for LeaseTokenParam.
 type LeaseTokenParam = LeaseToken
 
-// LeaseUntilParam defines model for LeaseUntilParam.
-type LeaseUntilParam string
-
 // LimitParam defines model for LimitParam.
 type LimitParam = int
-
-// LockDelayOnParam defines model for LockDelayOnParam.
-type LockDelayOnParam = LockDelayOn
-
-// LockDelayParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
-//
-// Example: 1m30s
-type LockDelayParam = Duration
 
 // LockFormatParam defines model for LockFormatParam.
 type LockFormatParam string
@@ -2449,279 +2408,39 @@ type LockFormatParam string
 // LockPathParam The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 type LockPathParam = LockName
 
-// LockSortParam defines model for LockSortParam.
-type LockSortParam string
-
-// LockStateFilterParam defines model for LockStateFilterParam.
-type LockStateFilterParam string
-
-// LockUntilParam defines model for LockUntilParam.
-type LockUntilParam string
-
-// LocksParam defines model for LocksParam.
-type LocksParam = []NewLockName
-
-// MessageIDParam The `webhook-id` of a message, the same each time it is sent.
-type MessageIDParam = MessageID
-
-// MetadataParam defines model for MetadataParam.
-type MetadataParam = Metadata
-
-// ModeParam defines model for ModeParam.
-type ModeParam = AcquireMode
-
-// NamespaceParam defines model for NamespaceParam.
+// NamespaceParam Without it `default`.
 type NamespaceParam = Namespace
 
-// NotifyURLParam An http:// or https:// address without a user and a password.
-type NotifyURLParam = NotifyURL
-
-// OlderThanParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
+// PollWaitParam A span of time with a unit, in the syntax of Go's `time.ParseDuration`.
 //
-// Example: 1m30s
-type OlderThanParam = Duration
-
-// OverlapParam A span with a unit, 0s to 168h.
-//
-// Example: 48h
-type OverlapParam = Overlap
-
-// OwnerFilterParam defines model for OwnerFilterParam.
-type OwnerFilterParam = Owner
-
-// OwnerParam defines model for OwnerParam.
-type OwnerParam = Owner
-
-// PermitLimitParam defines model for PermitLimitParam.
-type PermitLimitParam = Permits
-
-// PermitsParam defines model for PermitsParam.
-type PermitsParam = Permits
-
-// PollWaitParam A span with a unit, in the syntax of Go's `time.ParseDuration`.
-//
-// Example: 1m30s
+// Examples: 1m30s
 type PollWaitParam = Duration
-
-// PrefixParam defines model for PrefixParam.
-type PrefixParam = string
-
-// ProblemPathParam Stable. New ones may come.
-type ProblemPathParam = ProblemCode
-
-// ReapDryRunParam defines model for ReapDryRunParam.
-type ReapDryRunParam = bool
-
-// ReapModeParam defines model for ReapModeParam.
-type ReapModeParam = Mode
-
-// ReapOwnerParam defines model for ReapOwnerParam.
-type ReapOwnerParam = string
-
-// ReapStateParam defines model for ReapStateParam.
-type ReapStateParam = LivingState
-
-// ReasonParam defines model for ReasonParam.
-type ReasonParam = ReasonText
 
 // SinceParam defines model for SinceParam.
 type SinceParam = string
 
-// TTLParam A span with a unit, 1s to 24h.
-//
-// Example: 1m30s
-type TTLParam = TTL
-
-// VerifyParam defines model for VerifyParam.
-type VerifyParam = bool
-
-// WebhookCAParam Certificates in PEM.
-type WebhookCAParam = WebhookCA
-
-// WebhookDescriptionParam defines model for WebhookDescriptionParam.
-type WebhookDescriptionParam = WebhookDescription
-
-// WebhookEnabledParam defines model for WebhookEnabledParam.
-type WebhookEnabledParam = bool
-
-// WebhookEventsParam defines model for WebhookEventsParam.
-type WebhookEventsParam = []WebhookEventType
-
-// WebhookLocksParam A name in which `*` stands for any characters. All, where it is left out or empty.
-//
-// Example: deploy:*
-type WebhookLocksParam = WebhookGlob
-
-// WebhookNSParam A name in which `*` stands for any characters. All, where it is left out or empty.
-//
-// Example: deploy:*
-type WebhookNSParam = WebhookGlob
-
 // WebhookPathParam defines model for WebhookPathParam.
 type WebhookPathParam = WebhookID
-
-// WebhookURLParam http:// or https://, without a user.
-//
-// Example: https://example.com/hooks/locks
-type WebhookURLParam = WebhookURL
-
-// ZnodesParam defines model for ZnodesParam.
-type ZnodesParam = Znodes
-
-// BadRequest RFC 9457.
-type BadRequest = Problem
-
-// ClientGone RFC 9457.
-type ClientGone = Problem
-
-// Conflict RFC 9457.
-type Conflict = Problem
-
-// Forbidden RFC 9457.
-type Forbidden = Problem
-
-// Gone RFC 9457.
-type Gone = Problem
-
-// Internal RFC 9457.
-type Internal = Problem
-
-// InvalidField RFC 9457.
-type InvalidField = Problem
-
-// MisdirectedRequest RFC 9457.
-type MisdirectedRequest = Problem
-
-// NotFound RFC 9457.
-type NotFound = Problem
-
-// Precondition RFC 9457.
-type Precondition = Problem
-
-// TooLarge RFC 9457.
-type TooLarge = Problem
-
-// TooMany RFC 9457.
-type TooMany = Problem
-
-// Unavailable RFC 9457.
-type Unavailable = Problem
-
-// UnsupportedMediaType RFC 9457.
-type UnsupportedMediaType = Problem
-
-// UpgradeRequired RFC 9457.
-type UpgradeRequired = Problem
-
-// GetProblemParams defines parameters for GetProblem.
-type GetProblemParams struct {
-	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
-	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
-}
-
-// CheckFenceDeleteParams defines parameters for CheckFenceDelete.
-type CheckFenceDeleteParams struct {
-	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
-	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
-
-	// NS Namespace. `default` when not given.
-	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// FencingToken The fencing token. Here or in `Fencing-Token`.
-	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
-
-	// LockkeeperLock As `lock`.
-	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
-
-	// LockkeeperNamespace As `ns`.
-	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
-
-	// FencingTokenHeader As `fencing_token`.
-	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
-}
 
 // CheckFenceParams defines parameters for CheckFence.
 type CheckFenceParams struct {
 	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
-	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
+	Lock *LockName `form:"lock,omitempty" json:"lock,omitempty"`
 
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
 	// FencingToken The fencing token. Here or in `Fencing-Token`.
-	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
+	FencingToken *FencingToken `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
 
 	// LockkeeperLock As `lock`.
-	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
+	LockkeeperLock *LockName `json:"Lockkeeper-Lock,omitempty"`
 
 	// LockkeeperNamespace As `ns`.
-	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
+	LockkeeperNamespace *Namespace `json:"Lockkeeper-Namespace,omitempty"`
 
 	// FencingTokenHeader As `fencing_token`.
-	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
-}
-
-// CheckFencePatchParams defines parameters for CheckFencePatch.
-type CheckFencePatchParams struct {
-	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
-	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
-
-	// NS Namespace. `default` when not given.
-	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// FencingToken The fencing token. Here or in `Fencing-Token`.
-	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
-
-	// LockkeeperLock As `lock`.
-	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
-
-	// LockkeeperNamespace As `ns`.
-	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
-
-	// FencingTokenHeader As `fencing_token`.
-	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
-}
-
-// CheckFencePostParams defines parameters for CheckFencePost.
-type CheckFencePostParams struct {
-	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
-	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
-
-	// NS Namespace. `default` when not given.
-	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// FencingToken The fencing token. Here or in `Fencing-Token`.
-	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
-
-	// LockkeeperLock As `lock`.
-	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
-
-	// LockkeeperNamespace As `ns`.
-	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
-
-	// FencingTokenHeader As `fencing_token`.
-	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
-}
-
-// CheckFencePutParams defines parameters for CheckFencePut.
-type CheckFencePutParams struct {
-	// Lock Name of the lock. Here or in `Lockkeeper-Lock`.
-	Lock *FenceLockParam `form:"lock,omitempty" json:"lock,omitempty"`
-
-	// NS Namespace. `default` when not given.
-	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// FencingToken The fencing token. Here or in `Fencing-Token`.
-	FencingToken *FenceTokenParam `form:"fencing_token,omitempty" json:"fencing_token,omitempty"`
-
-	// LockkeeperLock As `lock`.
-	LockkeeperLock *FenceLockHeaderParam `json:"Lockkeeper-Lock,omitempty"`
-
-	// LockkeeperNamespace As `ns`.
-	LockkeeperNamespace *FenceNamespaceHeaderParam `json:"Lockkeeper-Namespace,omitempty"`
-
-	// FencingTokenHeader As `fencing_token`.
-	FencingTokenHeader *FencingTokenHeader `json:"Fencing-Token,omitempty"`
+	FencingTokenHeader *FencingToken `json:"Fencing-Token,omitempty"`
 }
 
 // WatchEventsParams defines parameters for WatchEvents.
@@ -2729,12 +2448,12 @@ type WatchEventsParams struct {
 	// NS Only events of this namespace.
 	NS *EventNamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]` for
-	// one of a range. Names are as in `lock`: `my%20lock`.
+	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]`
+	// for one of a range. Names are as in `lock`: `my%20lock`.
 	Lock *EventLockParam `form:"lock,omitempty" json:"lock,omitempty"`
 
-	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything but
-	// `node.*`. `resync` is always sent.
+	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything
+	// but `node.*`. `resync` is always sent.
 	Type *EventTypeParam `form:"type,omitempty" json:"type,omitempty"`
 
 	// Owner Only events of leases with exactly this owner.
@@ -2747,7 +2466,7 @@ type WatchEventsParams struct {
 	Format *WatchEventsParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
 	// LastEventID As `since`, and takes precedence over it. Browsers send it when they reconnect.
-	LastEventID *LastEventIDParam `json:"Last-Event-ID,omitempty"`
+	LastEventID *EventID `json:"Last-Event-ID,omitempty"`
 }
 
 // WatchEventsParamsFormat defines parameters for WatchEvents.
@@ -2758,12 +2477,12 @@ type WatchEventsSocketParams struct {
 	// NS Only events of this namespace.
 	NS *EventNamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]` for
-	// one of a range. Names are as in `lock`: `my%20lock`.
+	// Lock Only events of this lock, or of those that the pattern matches: `*` stands for any characters, `?` for one, `[a-z]`
+	// for one of a range. Names are as in `lock`: `my%20lock`.
 	Lock *EventLockParam `form:"lock,omitempty" json:"lock,omitempty"`
 
-	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything but
-	// `node.*`. `resync` is always sent.
+	// Type Types and families of types, separated by commas: `lease.granted,node.*`; `*` is every type. Without it everything
+	// but `node.*`. `resync` is always sent.
 	Type *EventTypeParam `form:"type,omitempty" json:"type,omitempty"`
 
 	// Owner Only events of leases with exactly this owner.
@@ -2779,10 +2498,10 @@ type ListLeasesParams struct {
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
 	// Owner Only leases of this owner.
-	Owner *OwnerFilterParam `form:"owner,omitempty" json:"owner,omitempty"`
+	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
 
 	// State Only leases in this state.
-	State *LeaseStateFilterParam `form:"state,omitempty" json:"state,omitempty"`
+	State *LivingState `form:"state,omitempty" json:"state,omitempty"`
 
 	// Limit Items on a page.
 	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
@@ -2790,63 +2509,23 @@ type ListLeasesParams struct {
 	// Cursor The `next_cursor` of the page before.
 	Cursor *CursorParam `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
+	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may
+	// differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
 // AcquireSeveralParams defines parameters for AcquireSeveral.
 type AcquireSeveralParams struct {
-	// Locks Names of 1 to 64 exclusive locks of the default namespace, none twice.
-	Locks *LocksParam `form:"locks,omitempty" json:"locks,omitempty"`
-
-	// TTL Time to live, 1s to 24h.
-	TTL *TTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
-
-	// Wait How long to stand in line, up to 24h or `forever`. `0s` (or `0`) tries. Does not go with `async`.
-	Wait *AcquireWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
-
-	// Async Answer at once, with a ticket that waits. Where another program's ephemeral node is in the place of the lock's directory no lease can queue behind it: 409 `held_by_other`.
-	Async *AsyncParam `form:"async,omitempty" json:"async,omitempty"`
-
-	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one takes the client's address.
-	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
-
-	// Metadata Any text, up to 4096 bytes, no control characters. Every client can read it.
-	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
-
-	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client that
-	// still believes that it holds the lock can finish.
-	LockDelay *LockDelayParam `form:"lock_delay,omitempty" json:"lock_delay,omitempty"`
-
-	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released). Goes with
-	// `lock_delay`.
-	LockDelayOn *LockDelayOnParam `form:"lock_delay_on,omitempty" json:"lock_delay_on,omitempty"`
-
-	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an
-	// estimate.
-	Ephemeral *EphemeralParam `form:"ephemeral,omitempty" json:"ephemeral,omitempty"`
-
-	// Hold A name for this hold of a reentrant lease, up to 64 visible ASCII characters. One that was released cannot be taken
-	// again (409 `hold_released`), so a late repeat takes nothing.
-	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
-
-	// NotifyURL An address that gets a message when the lease is granted and when it ends, from any gateway that runs it then: a
-	// webhook that goes with its lease. The answer has the `notify_secret` that signs. It is checked as a webhook's `url` is, and does not go
-	// with `ephemeral`.
-	NotifyURL *NotifyURLParam `form:"notify_url,omitempty" json:"notify_url,omitempty"`
-
-	// DryRun Do nothing, and show what would happen.
-	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
-
-	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are `LEASE_ID`,
-	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
-	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they have no value, and the values need no
-	// quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`, and the last line is the command `false`,
-	// so that `eval` fails. A waiting ticket (202) is no failure. Not with `dry_run`, which is answered in JSON only.
+	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are
+	// `LEASE_ID`, `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`,
+	// `NOTIFY_SECRET`, `LEASE_ERROR` and `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they
+	// have no value, and the values need no quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`,
+	// and the last line is the command `false`, so that `eval` fails. A waiting ticket (202) is no failure. Not with
+	// `dry_run`, which is answered in JSON only.
 	Format *AcquireSeveralParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IdempotencyKey Makes the request safe to repeat: it queues once, on any gateway. One fresh random key for each attempt to do
-	// the job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
+	// IdempotencyKey Makes the request safe to repeat: it queues once, on any gateway. One fresh random key for each attempt to do the
+	// job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
 	// or a date that others can guess. It lives until ten minutes after the lease ended. The same request again answers
 	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
 	IdempotencyKey *IdempotencyKeyParam `json:"Idempotency-Key,omitempty"`
@@ -2863,7 +2542,7 @@ type AcquireSeveral200JSONResponseBody struct {
 // ReleaseParams defines parameters for Release.
 type ReleaseParams struct {
 	// Hold Release this hold alone.
-	Hold *HoldReleaseParam `form:"hold,omitempty" json:"hold,omitempty"`
+	Hold *Hold `form:"hold,omitempty" json:"hold,omitempty"`
 
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
@@ -2871,24 +2550,26 @@ type ReleaseParams struct {
 
 // GetLeaseParams defines parameters for GetLease.
 type GetLeaseParams struct {
-	// Wait How long to wait, up to 5m, for a change from `since` or for what `until` says; needs one of them. Proxies tend to cut at 60 seconds.
+	// Wait How long to wait, up to 5m, for a change from `since` or for what `until` says; needs one of them. Proxies tend to
+	// cut at 60 seconds.
 	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Until What `wait` waits for: `granted`, `ended`, or `changed` (from `since`, or from the state at the time of the request). A lease
-	// that ended answers `granted`, too. The answer comes at once when it is so already, and shows the present state when the
-	// wait is over.
+	// Until What `wait` waits for: `granted`, `ended`, or `changed` (from `since`, or from the state at the time of the
+	// request). A lease that ended answers `granted`, too. The answer comes at once when it is so already, and shows
+	// the present state when the wait is over.
 	Until *GetLeaseParamsUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// Since The `rev` that is known already. One that the gateway does not know counts as different.
 	Since *SinceParam `form:"since,omitempty" json:"since,omitempty"`
 
 	// Verify Ask ZooKeeper.
-	Verify *VerifyParam `form:"verify,omitempty" json:"verify,omitempty"`
+	Verify *bool `form:"verify,omitempty" json:"verify,omitempty"`
 
 	// LeaseToken The secret that came with the lease. A request without it keeps nothing alive. `self` needs it.
 	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
+	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may
+	// differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -2897,26 +2578,12 @@ type GetLeaseParamsUntil string
 
 // UpdateLeaseParams defines parameters for UpdateLease.
 type UpdateLeaseParams struct {
-	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one takes the client's address.
-	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
-
-	// Metadata Any text, up to 4096 bytes, no control characters. Every client can read it.
-	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
-
-	// TTL A new time to live, 1s to 24h. Without it, as it was.
-	TTL *HeartbeatTTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
-
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
 
-	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or a lease is that of one gateway process; after another one has answered, look again.
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or
+	// a lease is that of one gateway process; after another one has answered, look again.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
-}
-
-// BreakLeaseParams defines parameters for BreakLease.
-type BreakLeaseParams struct {
-	// Reason A text for the affected clients, up to 256 bytes, no control characters.
-	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
 }
 
 // DowngradeParams defines parameters for Downgrade.
@@ -2927,12 +2594,9 @@ type DowngradeParams struct {
 
 // HeartbeatParams defines parameters for Heartbeat.
 type HeartbeatParams struct {
-	// TTL A new time to live, 1s to 24h. Without it, as it was.
-	TTL *HeartbeatTTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
-
-	// Wait How long to hold the answer, up to 5m, and never longer than a third of the TTL. Heartbeat again when it comes: one loop keeps the
-	// lease and hears of its end in milliseconds.
-	Wait *HeartbeatWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
+	// Wait How long to hold the answer, up to 5m, and never longer than a third of the TTL. Heartbeat again when it comes:
+	// one loop keeps the lease and hears of its end in milliseconds.
+	Wait *Duration `form:"wait,omitempty" json:"wait,omitempty"`
 
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
@@ -2950,16 +2614,17 @@ type ListLocksParams struct {
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
 	// Prefix Only locks whose names, or directories, begin with this.
-	Prefix *PrefixParam `form:"prefix,omitempty" json:"prefix,omitempty"`
+	Prefix *string `form:"prefix,omitempty" json:"prefix,omitempty"`
 
 	// Contains Only locks whose names, or directories, contain this.
-	Contains *ContainsParam `form:"contains,omitempty" json:"contains,omitempty"`
+	Contains *string `form:"contains,omitempty" json:"contains,omitempty"`
 
 	// State Only locks in this state.
 	State *ListLocksParamsState `form:"state,omitempty" json:"state,omitempty"`
 
-	// Sort Shows one page, `limit` locks long, of those with the most waiters (`-waiters`), held for the longest time (`-held`), or
-	// whose first waiter has waited for the longest time (`-wait`), as far as this gateway has seen. Does not go with `cursor`.
+	// Sort Shows one page, `limit` locks long, of those with the most waiters (`-waiters`), held for the longest time
+	// (`-held`), or whose first waiter has waited for the longest time (`-wait`), as far as this gateway has seen.
+	// Does not go with `cursor`.
 	Sort *ListLocksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
 	// Limit Items on a page.
@@ -2971,7 +2636,8 @@ type ListLocksParams struct {
 	// Format `text` answers a table for human readers in place of JSON.
 	Format *ListLocksParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
+	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may
+	// differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -2995,19 +2661,20 @@ type GetLockParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// Wait How long to wait, up to 5m, for a change from `since` or for what `until` says; needs one of them. Proxies tend to cut at 60 seconds.
+	// Wait How long to wait, up to 5m, for a change from `since` or for what `until` says; needs one of them. Proxies tend to
+	// cut at 60 seconds.
 	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Until What `wait` waits for: `free` (no lease holds the lock, waits for it or delays it), or `changed` (from `since`, or from the
-	// state at the time of the request). The answer comes at once when it is so already, and shows the present state when the
-	// wait is over.
+	// Until What `wait` waits for: `free` (no lease holds the lock, waits for it or delays it), or `changed` (from `since`,
+	// or from the state at the time of the request). The answer comes at once when it is so already, and shows the
+	// present state when the wait is over.
 	Until *GetLockParamsUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// Since The `rev` that is known already. One that the gateway does not know counts as different.
 	Since *SinceParam `form:"since,omitempty" json:"since,omitempty"`
 
 	// Consistent Show everything that was acknowledged before the question.
-	Consistent *ConsistentParam `form:"consistent,omitempty" json:"consistent,omitempty"`
+	Consistent *bool `form:"consistent,omitempty" json:"consistent,omitempty"`
 
 	// Limit Items on a page.
 	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
@@ -3018,7 +2685,8 @@ type GetLockParams struct {
 	// Format `text` answers a table for human readers in place of JSON.
 	Format *GetLockParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
+	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may
+	// differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -3030,33 +2698,9 @@ type GetLockParamsFormat string
 
 // ConfigureLockParams defines parameters for ConfigureLock.
 type ConfigureLockParams struct {
-	// NS Namespace. `default` when not given.
-	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// Limit How many permits the lock has, 1 to 1048576. An acquire of a lock without settings agrees on it; without, the lock's own
-	// is taken. One that differs from it is 409 `settings_differ`.
-	Limit *PermitLimitParam `form:"limit,omitempty" json:"limit,omitempty"`
-
-	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or a lease is that of one gateway process; after another one has answered, look again.
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or
+	// a lease is that of one gateway process; after another one has answered, look again.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
-}
-
-// BreakContenderParams defines parameters for BreakContender.
-type BreakContenderParams struct {
-	// NS Namespace. `default` when not given.
-	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// Reason A text for the affected clients, up to 256 bytes, no control characters.
-	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
-}
-
-// DestroyParams defines parameters for Destroy.
-type DestroyParams struct {
-	// NS Namespace. `default` when not given.
-	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// Reason A text for the affected clients, up to 256 bytes, no control characters.
-	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
 }
 
 // GetFenceParams defines parameters for GetFence.
@@ -3065,7 +2709,7 @@ type GetFenceParams struct {
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
 	// FencingToken The fencing token.
-	FencingToken FencingTokenParam `form:"fencing_token" json:"fencing_token"`
+	FencingToken FencingToken `form:"fencing_token" json:"fencing_token"`
 }
 
 // GetHistoryParams defines parameters for GetHistory.
@@ -3079,73 +2723,22 @@ type GetHistoryParams struct {
 
 // AcquireParams defines parameters for Acquire.
 type AcquireParams struct {
-	// TTL Time to live, 1s to 24h.
-	TTL *TTLParam `form:"ttl,omitempty" json:"ttl,omitempty"`
-
-	// Wait How long to stand in line, up to 24h or `forever`. `0s` (or `0`) tries. Does not go with `async`.
-	Wait *AcquireWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
-
-	// Async Answer at once, with a ticket that waits. Where another program's ephemeral node is in the place of the lock's directory no lease can queue behind it: 409 `held_by_other`.
-	Async *AsyncParam `form:"async,omitempty" json:"async,omitempty"`
-
-	// Mode How the lock is held.
-	Mode *ModeParam `form:"mode,omitempty" json:"mode,omitempty"`
-
-	// Limit How many permits the lock has, 1 to 1048576. An acquire of a lock without settings agrees on it; without, the lock's own
-	// is taken. One that differs from it is 409 `settings_differ`.
-	Limit *PermitLimitParam `form:"limit,omitempty" json:"limit,omitempty"`
-
-	// Permits How many permits a semaphore lease takes; 1 when not given. More than the limit is 422.
-	Permits *PermitsParam `form:"permits,omitempty" json:"permits,omitempty"`
-
-	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one takes the client's address.
-	Owner *OwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
-
-	// Metadata Any text, up to 4096 bytes, no control characters. Every client can read it.
-	Metadata *MetadataParam `form:"metadata,omitempty" json:"metadata,omitempty"`
-
-	// NS Namespace. `default` when not given.
-	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client that
-	// still believes that it holds the lock can finish.
-	LockDelay *LockDelayParam `form:"lock_delay,omitempty" json:"lock_delay,omitempty"`
-
-	// LockDelayOn Which ends the delay follows: `expiry` (also unclaimed, and revoked by force), or `always` (also released). Goes with
-	// `lock_delay`.
-	LockDelayOn *LockDelayOnParam `form:"lock_delay_on,omitempty" json:"lock_delay_on,omitempty"`
-
-	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an
-	// estimate.
-	Ephemeral *EphemeralParam `form:"ephemeral,omitempty" json:"ephemeral,omitempty"`
-
-	// Hold A name for this hold of a reentrant lease, up to 64 visible ASCII characters. One that was released cannot be taken
-	// again (409 `hold_released`), so a late repeat takes nothing.
-	Hold *HoldParam `form:"hold,omitempty" json:"hold,omitempty"`
-
-	// NotifyURL An address that gets a message when the lease is granted and when it ends, from any gateway that runs it then: a
-	// webhook that goes with its lease. The answer has the `notify_secret` that signs. It is checked as a webhook's `url` is, and does not go
-	// with `ephemeral`.
-	NotifyURL *NotifyURLParam `form:"notify_url,omitempty" json:"notify_url,omitempty"`
-
-	// DryRun Do nothing, and show what would happen.
-	DryRun *DryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
-
-	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are `LEASE_ID`,
-	// `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` and
-	// `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they have no value, and the values need no
-	// quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`, and the last line is the command `false`,
-	// so that `eval` fails. A waiting ticket (202) is no failure. Not with `dry_run`, which is answered in JSON only.
+	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are
+	// `LEASE_ID`, `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`,
+	// `NOTIFY_SECRET`, `LEASE_ERROR` and `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they
+	// have no value, and the values need no quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`,
+	// and the last line is the command `false`, so that `eval` fails. A waiting ticket (202) is no failure. Not with
+	// `dry_run`, which is answered in JSON only.
 	Format *AcquireParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IdempotencyKey Makes the request safe to repeat: it queues once, on any gateway. One fresh random key for each attempt to do
-	// the job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
+	// IdempotencyKey Makes the request safe to repeat: it queues once, on any gateway. One fresh random key for each attempt to do the
+	// job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
 	// or a date that others can guess. It lives until ten minutes after the lease ended. The same request again answers
 	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
 	IdempotencyKey *IdempotencyKeyParam `json:"Idempotency-Key,omitempty"`
 
 	// LeaseToken The token of a lease that gets one hold more. Needs `hold`.
-	LeaseToken *LeaseTokenHoldParam `json:"Lease-Token,omitempty"`
+	LeaseToken *LeaseToken `json:"Lease-Token,omitempty"`
 }
 
 // AcquireParamsFormat defines parameters for Acquire.
@@ -3156,37 +2749,19 @@ type Acquire200JSONResponseBody struct {
 	union json.RawMessage
 }
 
-// ReapParams defines parameters for Reap.
-type ReapParams struct {
+// PreviewAcquireParams defines parameters for PreviewAcquire.
+type PreviewAcquireParams struct {
 	// NS Namespace. `default` when not given.
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
-	// OlderThan How old a contender has to be, up to 87600h. `0s` is every one. It has to be given, unless `lease_ids` or `znodes` is.
-	OlderThan *OlderThanParam `form:"older_than,omitempty" json:"older_than,omitempty"`
+	// Mode How the lock is to be held.
+	Mode *AcquireMode `form:"mode,omitempty" json:"mode,omitempty"`
 
-	// Mode Only contenders of this mode.
-	Mode *ReapModeParam `form:"mode,omitempty" json:"mode,omitempty"`
+	// Limit As for an acquire.
+	Limit *Permits `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// State Only contenders that wait, or that hold.
-	State *ReapStateParam `form:"state,omitempty" json:"state,omitempty"`
-
-	// Owner Only contenders of exactly this owner.
-	Owner *ReapOwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
-
-	// Foreign `true`: only other programs' contenders, `false`: only leases. Without it both.
-	Foreign *ForeignFilterParam `form:"foreign,omitempty" json:"foreign,omitempty"`
-
-	// LeaseIDs Only these leases, with commas between. In the body an array. At most 1000, `znodes` included.
-	LeaseIDs *LeaseIDs `form:"lease_ids,omitempty" json:"lease_ids,omitempty"`
-
-	// Znodes Only the contenders with these znodes, as a contender's `znode` has it, with commas between. In the body an array.
-	Znodes *ZnodesParam `form:"znodes,omitempty" json:"znodes,omitempty"`
-
-	// DryRun End nothing, and list what would be ended.
-	DryRun *ReapDryRunParam `form:"dry_run,omitempty" json:"dry_run,omitempty"`
-
-	// Reason A text for the affected clients, up to 256 bytes, no control characters.
-	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
+	// Permits As for an acquire.
+	Permits *Permits `form:"permits,omitempty" json:"permits,omitempty"`
 }
 
 // WithdrawRevocationParams defines parameters for WithdrawRevocation.
@@ -3197,82 +2772,22 @@ type WithdrawRevocationParams struct {
 	// LeaseIDs Only these leases, with commas between. In the body an array. At most 1000, `znodes` included.
 	LeaseIDs *LeaseIDs `form:"lease_ids,omitempty" json:"lease_ids,omitempty"`
 
-	// Znodes Only the contenders with these znodes, as a contender's `znode` has it, with commas between. In the body an array.
-	Znodes *ZnodesParam `form:"znodes,omitempty" json:"znodes,omitempty"`
-}
-
-// RevokeParams defines parameters for Revoke.
-type RevokeParams struct {
-	// NS Namespace. `default` when not given.
-	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// Reason A text for the affected clients, up to 256 bytes, no control characters.
-	Reason *ReasonParam `form:"reason,omitempty" json:"reason,omitempty"`
-
-	// ForceAfter End the leases that have not been released by then, 1ms to 24h. Without it no lease is ended by force.
-	ForceAfter *ForceAfterParam `form:"force_after,omitempty" json:"force_after,omitempty"`
-
-	// LeaseIDs Only these leases, with commas between. In the body an array. At most 1000, `znodes` included.
-	LeaseIDs *LeaseIDs `form:"lease_ids,omitempty" json:"lease_ids,omitempty"`
-
-	// Znodes Only the contenders with these znodes, as a contender's `znode` has it, with commas between. In the body an array.
-	Znodes *ZnodesParam `form:"znodes,omitempty" json:"znodes,omitempty"`
-}
-
-// CreateWebhookParams defines parameters for CreateWebhook.
-type CreateWebhookParams struct {
-	// URL Where to. May be in the body instead, as all that follow may.
-	URL *WebhookURLParam `form:"url,omitempty" json:"url,omitempty"`
-
-	// Events Types, with commas between. In the body an array.
-	Events *WebhookEventsParam `form:"events,omitempty" json:"events,omitempty"`
-
-	// NS Namespaces.
-	NS *WebhookNSParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// Locks Names of locks.
-	Locks *WebhookLocksParam `form:"locks,omitempty" json:"locks,omitempty"`
-
-	// Description For human readers.
-	Description *WebhookDescriptionParam `form:"description,omitempty" json:"description,omitempty"`
-
-	// Enabled Whether deliveries are enabled. Ends that come while they are disabled are not kept for it.
-	Enabled *WebhookEnabledParam `form:"enabled,omitempty" json:"enabled,omitempty"`
-
-	// Ca Certificates in PEM that the receiver's has to be signed by. The system's where none are given.
-	Ca *WebhookCAParam `form:"ca,omitempty" json:"ca,omitempty"`
+	// Znodes Only the contenders with these znodes, as a contender's `znode` has it, with commas between. In the body an
+	// array.
+	Znodes *Znodes `form:"znodes,omitempty" json:"znodes,omitempty"`
 }
 
 // DeleteWebhookParams defines parameters for DeleteWebhook.
 type DeleteWebhookParams struct {
-	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or a lease is that of one gateway process; after another one has answered, look again.
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or
+	// a lease is that of one gateway process; after another one has answered, look again.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
 // UpdateWebhookParams defines parameters for UpdateWebhook.
 type UpdateWebhookParams struct {
-	// URL Where to. May be in the body instead, as all that follow may.
-	URL *WebhookURLParam `form:"url,omitempty" json:"url,omitempty"`
-
-	// Events Types, with commas between. In the body an array.
-	Events *WebhookEventsParam `form:"events,omitempty" json:"events,omitempty"`
-
-	// NS Namespaces.
-	NS *WebhookNSParam `form:"ns,omitempty" json:"ns,omitempty"`
-
-	// Locks Names of locks.
-	Locks *WebhookLocksParam `form:"locks,omitempty" json:"locks,omitempty"`
-
-	// Description For human readers.
-	Description *WebhookDescriptionParam `form:"description,omitempty" json:"description,omitempty"`
-
-	// Enabled Whether deliveries are enabled. Ends that come while they are disabled are not kept for it.
-	Enabled *WebhookEnabledParam `form:"enabled,omitempty" json:"enabled,omitempty"`
-
-	// Ca Certificates in PEM that the receiver's has to be signed by. The system's where none are given.
-	Ca *WebhookCAParam `form:"ca,omitempty" json:"ca,omitempty"`
-
-	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or a lease is that of one gateway process; after another one has answered, look again.
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or
+	// a lease is that of one gateway process; after another one has answered, look again.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
@@ -3286,18 +2801,6 @@ type ListWebhookAttemptsParams struct {
 type ListWebhookDeadLettersParams struct {
 	// Limit Items on a page.
 	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
-}
-
-// ReplayWebhookParams defines parameters for ReplayWebhook.
-type ReplayWebhookParams struct {
-	// MessageID The one to send. All, where it is left out. May be in the body instead.
-	MessageID *MessageIDParam `form:"message_id,omitempty" json:"message_id,omitempty"`
-}
-
-// RotateWebhookParams defines parameters for RotateWebhook.
-type RotateWebhookParams struct {
-	// Overlap How long the secret before goes on signing, 0s to 168h. May be in the body instead.
-	Overlap *OverlapParam `form:"overlap,omitempty" json:"overlap,omitempty"`
 }
 
 // HeartbeatManyJSONRequestBody defines body for HeartbeatMany for application/json ContentType.
@@ -3319,10 +2822,10 @@ type HeartbeatJSONRequestBody = HeartbeatRequest
 type ConfigureLockJSONRequestBody = SettingsRequest
 
 // BreakContenderJSONRequestBody defines body for BreakContender for application/json ContentType.
-type BreakContenderJSONRequestBody = BreakContenderRequest
+type BreakContenderJSONRequestBody = EndRequest
 
 // DestroyJSONRequestBody defines body for Destroy for application/json ContentType.
-type DestroyJSONRequestBody = DestroyRequest
+type DestroyJSONRequestBody = EndRequest
 
 // AcquireJSONRequestBody defines body for Acquire for application/json ContentType.
 type AcquireJSONRequestBody = AcquireRequest
@@ -3345,22 +2848,22 @@ type ReplayWebhookJSONRequestBody = ReplayRequest
 // RotateWebhookJSONRequestBody defines body for RotateWebhook for application/json ContentType.
 type RotateWebhookJSONRequestBody = RotateRequest
 
-// AsLease returns the union data inside the AcquireSeveral200JSONResponseBody as a Lease
-func (t AcquireSeveral200JSONResponseBody) AsLease() (Lease, error) {
-	var body Lease
+// AsGrant returns the union data inside the AcquireSeveral200JSONResponseBody as a Grant
+func (t AcquireSeveral200JSONResponseBody) AsGrant() (Grant, error) {
+	var body Grant
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromLease overwrites any union data inside the AcquireSeveral200JSONResponseBody as the provided Lease
-func (t *AcquireSeveral200JSONResponseBody) FromLease(v Lease) error {
+// FromGrant overwrites any union data inside the AcquireSeveral200JSONResponseBody as the provided Grant
+func (t *AcquireSeveral200JSONResponseBody) FromGrant(v Grant) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeLease performs a merge with any union data inside the AcquireSeveral200JSONResponseBody, using the provided Lease
-func (t *AcquireSeveral200JSONResponseBody) MergeLease(v Lease) error {
+// MergeGrant performs a merge with any union data inside the AcquireSeveral200JSONResponseBody, using the provided Grant
+func (t *AcquireSeveral200JSONResponseBody) MergeGrant(v Grant) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -3371,22 +2874,22 @@ func (t *AcquireSeveral200JSONResponseBody) MergeLease(v Lease) error {
 	return err
 }
 
-// AsDryRun returns the union data inside the AcquireSeveral200JSONResponseBody as a DryRun
-func (t AcquireSeveral200JSONResponseBody) AsDryRun() (DryRun, error) {
-	var body DryRun
+// AsTicket returns the union data inside the AcquireSeveral200JSONResponseBody as a Ticket
+func (t AcquireSeveral200JSONResponseBody) AsTicket() (Ticket, error) {
+	var body Ticket
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromDryRun overwrites any union data inside the AcquireSeveral200JSONResponseBody as the provided DryRun
-func (t *AcquireSeveral200JSONResponseBody) FromDryRun(v DryRun) error {
+// FromTicket overwrites any union data inside the AcquireSeveral200JSONResponseBody as the provided Ticket
+func (t *AcquireSeveral200JSONResponseBody) FromTicket(v Ticket) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeDryRun performs a merge with any union data inside the AcquireSeveral200JSONResponseBody, using the provided DryRun
-func (t *AcquireSeveral200JSONResponseBody) MergeDryRun(v DryRun) error {
+// MergeTicket performs a merge with any union data inside the AcquireSeveral200JSONResponseBody, using the provided Ticket
+func (t *AcquireSeveral200JSONResponseBody) MergeTicket(v Ticket) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -3407,22 +2910,22 @@ func (t *AcquireSeveral200JSONResponseBody) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// AsLease returns the union data inside the Acquire200JSONResponseBody as a Lease
-func (t Acquire200JSONResponseBody) AsLease() (Lease, error) {
-	var body Lease
+// AsGrant returns the union data inside the Acquire200JSONResponseBody as a Grant
+func (t Acquire200JSONResponseBody) AsGrant() (Grant, error) {
+	var body Grant
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromLease overwrites any union data inside the Acquire200JSONResponseBody as the provided Lease
-func (t *Acquire200JSONResponseBody) FromLease(v Lease) error {
+// FromGrant overwrites any union data inside the Acquire200JSONResponseBody as the provided Grant
+func (t *Acquire200JSONResponseBody) FromGrant(v Grant) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeLease performs a merge with any union data inside the Acquire200JSONResponseBody, using the provided Lease
-func (t *Acquire200JSONResponseBody) MergeLease(v Lease) error {
+// MergeGrant performs a merge with any union data inside the Acquire200JSONResponseBody, using the provided Grant
+func (t *Acquire200JSONResponseBody) MergeGrant(v Grant) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -3433,22 +2936,22 @@ func (t *Acquire200JSONResponseBody) MergeLease(v Lease) error {
 	return err
 }
 
-// AsDryRun returns the union data inside the Acquire200JSONResponseBody as a DryRun
-func (t Acquire200JSONResponseBody) AsDryRun() (DryRun, error) {
-	var body DryRun
+// AsTicket returns the union data inside the Acquire200JSONResponseBody as a Ticket
+func (t Acquire200JSONResponseBody) AsTicket() (Ticket, error) {
+	var body Ticket
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromDryRun overwrites any union data inside the Acquire200JSONResponseBody as the provided DryRun
-func (t *Acquire200JSONResponseBody) FromDryRun(v DryRun) error {
+// FromTicket overwrites any union data inside the Acquire200JSONResponseBody as the provided Ticket
+func (t *Acquire200JSONResponseBody) FromTicket(v Ticket) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeDryRun performs a merge with any union data inside the Acquire200JSONResponseBody, using the provided DryRun
-func (t *Acquire200JSONResponseBody) MergeDryRun(v DryRun) error {
+// MergeTicket performs a merge with any union data inside the Acquire200JSONResponseBody, using the provided Ticket
+func (t *Acquire200JSONResponseBody) MergeTicket(v Ticket) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -3550,77 +3053,32 @@ type ClientInterface interface {
 	// Corresponds with GET /healthz (the `Healthz` operationId).
 	Healthz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Metrics Metrics for Prometheus.
-	//
-	// Corresponds with GET /metrics (the `Metrics` operationId).
-	Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetOpenAPI This document.
-	//
-	// Corresponds with GET /openapi.yaml (the `GetOpenAPI` operationId).
-	GetOpenAPI(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetProblem Explain a problem.
-	//
-	// The page that the `type` of a problem leads to, in HTML for `Accept: text/html`, else in text.
-	//
-	// Corresponds with GET /problems/{code} (the `GetProblem` operationId).
-	GetProblem(ctx context.Context, code ProblemPathParam, params *GetProblemParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// Readyz Should requests be sent here?
 	//
-	// Green once the queues have been read, until the gateway drains; red when this gateway alone is cut off from ZooKeeper.
-	// When ZooKeeper is away for all gateways it stays green, and requests get 503 with `Retry-After`.
+	// Green once the queues have been read, until the gateway drains; red when this gateway alone is cut off from
+	// ZooKeeper. When ZooKeeper is away for all gateways it stays green, and requests get 503 with `Retry-After`.
 	//
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CheckFenceDelete Forward-auth by fencing token, for proxies that ask with the method DELETE.
-	//
-	// See `GET`.
-	//
-	// Corresponds with DELETE /v1/check-fence (the `CheckFenceDelete` operationId).
-	CheckFenceDelete(ctx context.Context, params *CheckFenceDeleteParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// CheckFence Forward-auth by fencing token.
 	//
-	// A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204 when the
-	// fencing token is current, with lock, namespace and token in headers that the proxy may pass on; 403 when it is not, or
-	// when there is none; 503 when the gateway cannot know. Lock, namespace and token come from the query or from the
-	// request's headers. The proxy sets the query, and a header that contradicts it is refused: name the lock there, or a
-	// client with a token of one lock passes where another is asked for.
+	// A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204
+	// when the fencing token is current, with lock, namespace and token in headers that the proxy may pass on; 403 when it
+	// is not, or when there is none; 503 when the gateway cannot know. Lock, namespace and token come from the query or
+	// from the request's headers. The proxy sets the query, and a header that contradicts it is refused: name the lock
+	// there, or a client with a token of one lock passes where another is asked for.
 	//
 	// The method is the proxied request's; a body is ignored.
 	//
 	// Corresponds with GET /v1/check-fence (the `CheckFence` operationId).
 	CheckFence(ctx context.Context, params *CheckFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CheckFencePatch Forward-auth by fencing token, for proxies that ask with the method PATCH.
-	//
-	// See `GET`.
-	//
-	// Corresponds with PATCH /v1/check-fence (the `CheckFencePatch` operationId).
-	CheckFencePatch(ctx context.Context, params *CheckFencePatchParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// CheckFencePost Forward-auth by fencing token, for proxies that ask with the method POST.
-	//
-	// See `GET`.
-	//
-	// Corresponds with POST /v1/check-fence (the `CheckFencePost` operationId).
-	CheckFencePost(ctx context.Context, params *CheckFencePostParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// CheckFencePut Forward-auth by fencing token, for proxies that ask with the method PUT.
-	//
-	// See `GET`.
-	//
-	// Corresponds with PUT /v1/check-fence (the `CheckFencePut` operationId).
-	CheckFencePut(ctx context.Context, params *CheckFencePutParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// WatchEvents Watch what happens, as server-sent events or JSON lines.
 	//
 	// A stream without an end: one event after another, in one order, none left out that the filter lets through. It is
-	// server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that prefers
-	// `application/jsonl` or `application/x-ndjson`. Every 15 seconds the gateway sends a comment with the present
+	// server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that
+	// prefers `application/jsonl` or `application/x-ndjson`. Every 15 seconds the gateway sends a comment with the present
 	// position as `id`, or an empty line.
 	//
 	// To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. If
@@ -3649,7 +3107,8 @@ type ClientInterface interface {
 
 	// HeartbeatManyWithBody Renew many leases.
 	//
-	// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256 KiB.
+	// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256
+	// KiB.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3658,7 +3117,8 @@ type ClientInterface interface {
 
 	// HeartbeatMany Renew many leases.
 	//
-	// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256 KiB.
+	// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256
+	// KiB.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3680,13 +3140,9 @@ type ClientInterface interface {
 
 	// AcquireSeveralWithBody Acquire several locks at once.
 	//
-	// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it
-	// is released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in
-	// any order of the names.
-	//
-	// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
-	// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
-	// of the body instead. They mean what they mean for one lock. A hold is added at any of its locks, as to a lease of one.
+	// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it is
+	// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in any
+	// order of the names. A hold is added at any of its locks, as to a lease of one.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3695,13 +3151,9 @@ type ClientInterface interface {
 
 	// AcquireSeveral Acquire several locks at once.
 	//
-	// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it
-	// is released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in
-	// any order of the names.
-	//
-	// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
-	// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
-	// of the body instead. They mean what they mean for one lock. A hold is added at any of its locks, as to a lease of one.
+	// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it is
+	// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in any
+	// order of the names. A hold is added at any of its locks, as to a lease of one.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3710,9 +3162,9 @@ type ClientInterface interface {
 
 	// Release Release a lease, or leave the queue.
 	//
-	// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-	// the reason. With `hold` that hold alone is released, and the lease with its last one; without, the lease with all
-	// its holds.
+	// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410
+	// with the reason. With `hold` that hold alone is released, and the lease with its last one; without, the lease with
+	// all its holds.
 	//
 	// Corresponds with DELETE /v1/leases/{id} (the `Release` operationId).
 	Release(ctx context.Context, id LeasePathParam, params *ReleaseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3721,8 +3173,8 @@ type ClientInterface interface {
 	//
 	// Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 	// when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
-	// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503.
-	// A lease that ended is shown with its reason for an hour, while there is room.
+	// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A lease that ended is
+	// shown with its reason for an hour, while there is room.
 	//
 	// Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 	GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3751,28 +3203,28 @@ type ClientInterface interface {
 
 	// BreakLeaseWithBody End a lease.
 	//
-	// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing
-	// tokens keep safe what the lock protects. No lock delay follows. `self` is no id here.
+	// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens
+	// keep safe what the lock protects. No lock delay follows. `self` is no id here.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/leases/{id}/break (the `BreakLease` operationId).
-	BreakLeaseWithBody(ctx context.Context, id LeasePathParam, params *BreakLeaseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	BreakLeaseWithBody(ctx context.Context, id LeasePathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// BreakLease End a lease.
 	//
-	// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing
-	// tokens keep safe what the lock protects. No lock delay follows. `self` is no id here.
+	// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens
+	// keep safe what the lock protects. No lock delay follows. `self` is no id here.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/leases/{id}/break (the `BreakLease` operationId).
-	BreakLease(ctx context.Context, id LeasePathParam, params *BreakLeaseParams, body BreakLeaseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	BreakLease(ctx context.Context, id LeasePathParam, body BreakLeaseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Downgrade Turn an exclusive lease into a shared one.
 	//
-	// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come in.
-	// Its fencing token stays. Repeated: the lease as it is.
+	// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come
+	// in. Its fencing token stays. Repeated: the lease as it is.
 	//
 	// Corresponds with POST /v1/leases/{id}/downgrade (the `Downgrade` operationId).
 	Downgrade(ctx context.Context, id LeasePathParam, params *DowngradeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3780,9 +3232,10 @@ type ClientInterface interface {
 	// HeartbeatWithBody Renew a lease.
 	//
 	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
-	// With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
-	// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is not told again.
+	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed. With `wait` the
+	// lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
+	// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is
+	// not told again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3792,9 +3245,10 @@ type ClientInterface interface {
 	// Heartbeat Renew a lease.
 	//
 	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
-	// With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
-	// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is not told again.
+	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed. With `wait` the
+	// lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
+	// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is
+	// not told again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3804,8 +3258,8 @@ type ClientInterface interface {
 	// GetPostmortem Why a lease ended.
 	//
 	// Why it ended, how long it waited and held, when its last heartbeat came, and the next holder of the lock. The
-	// gateway that ran the lease keeps it for an hour, while there is room, and so do the gateways that have its
-	// report, as a rule the whole fleet. So it survives a gateway that dies. A lease that has not ended is 404.
+	// gateway that ran the lease keeps it for an hour, while there is room, and so do the gateways that have its report,
+	// as a rule the whole fleet. So it survives a gateway that dies. A lease that has not ended is 404.
 	//
 	// Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
 	GetPostmortem(ctx context.Context, id LeasePathParam, params *GetPostmortemParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3834,8 +3288,8 @@ type ClientInterface interface {
 	// that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
 	// before the request. A text table for `Accept: text/plain` or `format=text`.
 	//
-	// A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on with
-	// both. Holders that all fit on one page are on each page; else each page has the next ones.
+	// A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on
+	// with both. Holders that all fit on one page are on each page; else each page has the next ones.
 	//
 	// Corresponds with GET /v1/locks/{lock} (the `GetLock` operationId).
 	GetLock(ctx context.Context, lock LockPathParam, params *GetLockParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3862,51 +3316,49 @@ type ClientInterface interface {
 
 	// BreakContenderWithBody End one contender, of any program.
 	//
-	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a
-	// lease, although its client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay
-	// follows.
+	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, although its
+	// client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay follows.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/contenders/{name}/break (the `BreakContender` operationId).
-	BreakContenderWithBody(ctx context.Context, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	BreakContenderWithBody(ctx context.Context, lock LockPathParam, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// BreakContender End one contender, of any program.
 	//
-	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a
-	// lease, although its client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay
-	// follows.
+	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, although its
+	// client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay follows.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/contenders/{name}/break (the `BreakContender` operationId).
-	BreakContender(ctx context.Context, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, body BreakContenderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	BreakContender(ctx context.Context, lock LockPathParam, name string, body BreakContenderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DestroyWithBody End every contender of a queue, and the lock.
 	//
-	// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock
-	// meanwhile; then the lock and its settings. Leases end with reason `destroyed`.
+	// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock meanwhile;
+	// then the lock and its settings. Leases end with reason `destroyed`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
-	DestroyWithBody(ctx context.Context, lock LockPathParam, params *DestroyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DestroyWithBody(ctx context.Context, lock LockPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Destroy End every contender of a queue, and the lock.
 	//
-	// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock
-	// meanwhile; then the lock and its settings. Leases end with reason `destroyed`.
+	// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock meanwhile;
+	// then the lock and its settings. Leases end with reason `destroyed`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
-	Destroy(ctx context.Context, lock LockPathParam, params *DestroyParams, body DestroyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	Destroy(ctx context.Context, lock LockPathParam, body DestroyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetFence Is a fencing token still current?
 	//
-	// `current` is true only if it was true after the request arrived and the gateway is trusted; else 503. A token that is
-	// not current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the tokens of
-	// simultaneous holders differ, and each is current.
+	// `current` is true only if it was true after the request arrived and the gateway is trusted; else 503. A token that
+	// is not current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the
+	// tokens of simultaneous holders differ, and each is current.
 	//
 	// Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
 	GetFence(ctx context.Context, lock LockPathParam, params *GetFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3922,17 +3374,14 @@ type ClientInterface interface {
 	// AcquireWithBody Acquire a lock.
 	//
 	// Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
-	// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the request
-	// has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is
-	// polled or heartbeaten at least every min(ttl, 30s).
+	// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the
+	// request has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as
+	// it is polled or heartbeaten at least every min(ttl, 30s).
 	//
-	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
-	// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
-	// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. The gateway sends
-	// messages to `notify_url` when the lease is granted and when it ends. `dry_run` shows what would happen.
-	//
-	// Every query parameter except `format` may be a member of the JSON body instead.
+	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`,
+	// and waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`,
+	// the same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold`
+	// and `format`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3942,110 +3391,119 @@ type ClientInterface interface {
 	// Acquire Acquire a lock.
 	//
 	// Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
-	// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the request
-	// has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is
-	// polled or heartbeaten at least every min(ttl, 30s).
+	// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the
+	// request has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as
+	// it is polled or heartbeaten at least every min(ttl, 30s).
 	//
-	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
-	// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
-	// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-	// `format`. `lock_delay` keeps the lock for a while after the lease has ended. The gateway sends
-	// messages to `notify_url` when the lease is granted and when it ends. `dry_run` shows what would happen.
-	//
-	// Every query parameter except `format` may be a member of the JSON body instead.
+	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`,
+	// and waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`,
+	// the same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold`
+	// and `format`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/leases (the `Acquire` operationId).
 	Acquire(ctx context.Context, lock LockPathParam, params *AcquireParams, body AcquireJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// PreviewAcquire See what an acquire would find.
+	//
+	// Whether the lock would be held at once, and which holders are in the way. Nothing is done: the next acquire of
+	// another client can change it.
+	//
+	// Corresponds with GET /v1/locks/{lock}/preview (the `PreviewAcquire` operationId).
+	PreviewAcquire(ctx context.Context, lock LockPathParam, params *PreviewAcquireParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReapWithBody End old contenders of a queue.
 	//
-	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
-	// reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there are others.
+	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases
+	// end with reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there
+	// are others.
 	//
-	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
-	// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
-	// be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with the `holders`. One that ends after
-	// that, before its turn, is in `unreached`.
+	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same
+	// filters, and no other contender is touched. When one of those named is not in the queue, or does not match the
+	// filters any more (it was to be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with
+	// the `holders`. One that ends after that, before its turn, is in `unreached`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
-	ReapWithBody(ctx context.Context, lock LockPathParam, params *ReapParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ReapWithBody(ctx context.Context, lock LockPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Reap End old contenders of a queue.
 	//
-	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
-	// reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there are others.
+	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases
+	// end with reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there
+	// are others.
 	//
-	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
-	// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
-	// be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with the `holders`. One that ends after
-	// that, before its turn, is in `unreached`.
+	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same
+	// filters, and no other contender is touched. When one of those named is not in the queue, or does not match the
+	// filters any more (it was to be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with
+	// the `holders`. One that ends after that, before its turn, is in `unreached`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
-	Reap(ctx context.Context, lock LockPathParam, params *ReapParams, body ReapJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	Reap(ctx context.Context, lock LockPathParam, body ReapJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// WithdrawRevocation Withdraw the request to release the lock.
 	//
 	// The request is over, and force ends no lease of the holders: the answers to heartbeats and long polls have no
 	// `revoke_requested`, and there are `lease.revoke_withdrawn` events. Only holders that had been asked are in
-	// `withdrawn`, so a repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in
-	// `unreached`. So is a holder of Curator's that was asked, because the gateway cannot withdraw that.
+	// `withdrawn`, so a repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in `unreached`.
+	// So is a holder of Curator's that was asked, because the gateway cannot withdraw that.
 	//
-	// With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is 409
-	// `holder_changed` with the `holders`.
+	// With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is
+	// 409 `holder_changed` with the `holders`.
 	//
 	// Corresponds with DELETE /v1/locks/{lock}/revoke (the `WithdrawRevocation` operationId).
 	WithdrawRevocation(ctx context.Context, lock LockPathParam, params *WithdrawRevocationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RevokeWithBody Ask the holders to release the lock.
 	//
-	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
-	// the `reason`. With `force_after`, the leases that have not been released by then end with reason `revoked`.
-	// Contenders that could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's
-	// `Revoker` asks it, if it is revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+	// The holders learn of it in the answers to their heartbeats, in long polls and from events
+	// (`lease.revoke_requested`), with the `reason`. With `force_after`, the leases that have not been released by then
+	// end with reason `revoked`. Contenders that could not be asked are in `unreached`, with why. A holder that is
+	// Curator's is asked as Curator's `Revoker` asks it, if it is revocable; it learns neither the reason nor of force.
+	// When no holder can be asked, the answer is 409 `nothing_to_ask`.
 	//
-	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
-	// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
+	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No
+	// other contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
 	// `holder_changed` with the `holders`. `DELETE` withdraws the request.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
-	RevokeWithBody(ctx context.Context, lock LockPathParam, params *RevokeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	RevokeWithBody(ctx context.Context, lock LockPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Revoke Ask the holders to release the lock.
 	//
-	// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
-	// the `reason`. With `force_after`, the leases that have not been released by then end with reason `revoked`.
-	// Contenders that could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's
-	// `Revoker` asks it, if it is revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+	// The holders learn of it in the answers to their heartbeats, in long polls and from events
+	// (`lease.revoke_requested`), with the `reason`. With `force_after`, the leases that have not been released by then
+	// end with reason `revoked`. Contenders that could not be asked are in `unreached`, with why. A holder that is
+	// Curator's is asked as Curator's `Revoker` asks it, if it is revocable; it learns neither the reason nor of force.
+	// When no holder can be asked, the answer is 409 `nothing_to_ask`.
 	//
-	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
-	// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
+	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No
+	// other contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
 	// `holder_changed` with the `holders`. `DELETE` withdraws the request.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
-	Revoke(ctx context.Context, lock LockPathParam, params *RevokeParams, body RevokeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	Revoke(ctx context.Context, lock LockPathParam, body RevokeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListNamespaces The namespaces of the fleet.
 	//
-	// What is recorded in ZooKeeper, for all gateways, in order of the names. A namespace is added with `--namespace` when a gateway
-	// starts; gateways that run pick it up.
+	// What is recorded in ZooKeeper, for all gateways, in order of the names. A namespace is added with `--namespace` when
+	// a gateway starts; gateways that run pick it up.
 	//
 	// Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
 	ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWebhooks The webhooks.
 	//
-	// All of them, the oldest first, with what is known of their deliveries at all gateways. No answer but those that make one shows a
-	// secret, and none the value of a header.
+	// All of them, the oldest first, with what is known of their deliveries at all gateways. No answer but those that make
+	// one shows a secret, and none the value of a header.
 	//
 	// Corresponds with GET /v1/webhooks (the `ListWebhooks` operationId).
 	ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4056,13 +3514,13 @@ type ClientInterface interface {
 	// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
 	// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
 	// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-	// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are sent
-	// when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
+	// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are
+	// sent when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/webhooks (the `CreateWebhook` operationId).
-	CreateWebhookWithBody(ctx context.Context, params *CreateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateWebhookWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateWebhook Subscribe to the ends of leases, and to other events.
 	//
@@ -4070,13 +3528,13 @@ type ClientInterface interface {
 	// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
 	// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
 	// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-	// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are sent
-	// when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
+	// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are
+	// sent when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/webhooks (the `CreateWebhook` operationId).
-	CreateWebhook(ctx context.Context, params *CreateWebhookParams, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateWebhook(ctx context.Context, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteWebhook Remove a webhook.
 	//
@@ -4130,46 +3588,48 @@ type ClientInterface interface {
 
 	// ReplayWebhookWithBody Send dead letters once more.
 	//
-	// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The webhook has to be enabled.
+	// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The
+	// webhook has to be enabled.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/webhooks/{id}/replay (the `ReplayWebhook` operationId).
-	ReplayWebhookWithBody(ctx context.Context, id WebhookPathParam, params *ReplayWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ReplayWebhookWithBody(ctx context.Context, id WebhookPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReplayWebhook Send dead letters once more.
 	//
-	// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The webhook has to be enabled.
+	// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The
+	// webhook has to be enabled.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/webhooks/{id}/replay (the `ReplayWebhook` operationId).
-	ReplayWebhook(ctx context.Context, id WebhookPathParam, params *ReplayWebhookParams, body ReplayWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ReplayWebhook(ctx context.Context, id WebhookPathParam, body ReplayWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateWebhookWithBody Give a webhook a new secret.
 	//
-	// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at once. Each repeat makes
-	// a new secret.
+	// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at
+	// once. Each repeat makes a new secret.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/webhooks/{id}/rotate (the `RotateWebhook` operationId).
-	RotateWebhookWithBody(ctx context.Context, id WebhookPathParam, params *RotateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	RotateWebhookWithBody(ctx context.Context, id WebhookPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateWebhook Give a webhook a new secret.
 	//
-	// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at once. Each repeat makes
-	// a new secret.
+	// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at
+	// once. Each repeat makes a new secret.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/webhooks/{id}/rotate (the `RotateWebhook` operationId).
-	RotateWebhook(ctx context.Context, id WebhookPathParam, params *RotateWebhookParams, body RotateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	RotateWebhook(ctx context.Context, id WebhookPathParam, body RotateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// TestWebhook Send a test message.
 	//
-	// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The answer has the
-	// receiver's answer; it is 200 also when that was a failure.
+	// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The
+	// answer has the receiver's answer; it is 200 also when that was a failure.
 	//
 	// Corresponds with POST /v1/webhooks/{id}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4192,57 +3652,10 @@ func (c *Client) Healthz(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 	return c.Client.Do(req)
 }
 
-// Metrics Metrics for Prometheus.
-//
-// Corresponds with GET /metrics (the `Metrics` operationId).
-func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewMetricsRequest(c.Server)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetOpenAPI This document.
-//
-// Corresponds with GET /openapi.yaml (the `GetOpenAPI` operationId).
-func (c *Client) GetOpenAPI(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetOpenAPIRequest(c.Server)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetProblem Explain a problem.
-//
-// The page that the `type` of a problem leads to, in HTML for `Accept: text/html`, else in text.
-//
-// Corresponds with GET /problems/{code} (the `GetProblem` operationId).
-func (c *Client) GetProblem(ctx context.Context, code ProblemPathParam, params *GetProblemParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetProblemRequest(c.Server, code, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // Readyz Should requests be sent here?
 //
-// Green once the queues have been read, until the gateway drains; red when this gateway alone is cut off from ZooKeeper.
-// When ZooKeeper is away for all gateways it stays green, and requests get 503 with `Retry-After`.
+// Green once the queues have been read, until the gateway drains; red when this gateway alone is cut off from
+// ZooKeeper. When ZooKeeper is away for all gateways it stays green, and requests get 503 with `Retry-After`.
 //
 // Corresponds with GET /readyz (the `Readyz` operationId).
 func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4257,30 +3670,13 @@ func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 	return c.Client.Do(req)
 }
 
-// CheckFenceDelete Forward-auth by fencing token, for proxies that ask with the method DELETE.
-//
-// See `GET`.
-//
-// Corresponds with DELETE /v1/check-fence (the `CheckFenceDelete` operationId).
-func (c *Client) CheckFenceDelete(ctx context.Context, params *CheckFenceDeleteParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCheckFenceDeleteRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // CheckFence Forward-auth by fencing token.
 //
-// A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204 when the
-// fencing token is current, with lock, namespace and token in headers that the proxy may pass on; 403 when it is not, or
-// when there is none; 503 when the gateway cannot know. Lock, namespace and token come from the query or from the
-// request's headers. The proxy sets the query, and a header that contradicts it is refused: name the lock there, or a
-// client with a token of one lock passes where another is asked for.
+// A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204
+// when the fencing token is current, with lock, namespace and token in headers that the proxy may pass on; 403 when it
+// is not, or when there is none; 503 when the gateway cannot know. Lock, namespace and token come from the query or
+// from the request's headers. The proxy sets the query, and a header that contradicts it is refused: name the lock
+// there, or a client with a token of one lock passes where another is asked for.
 //
 // The method is the proxied request's; a body is ignored.
 //
@@ -4297,62 +3693,11 @@ func (c *Client) CheckFence(ctx context.Context, params *CheckFenceParams, reqEd
 	return c.Client.Do(req)
 }
 
-// CheckFencePatch Forward-auth by fencing token, for proxies that ask with the method PATCH.
-//
-// See `GET`.
-//
-// Corresponds with PATCH /v1/check-fence (the `CheckFencePatch` operationId).
-func (c *Client) CheckFencePatch(ctx context.Context, params *CheckFencePatchParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCheckFencePatchRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// CheckFencePost Forward-auth by fencing token, for proxies that ask with the method POST.
-//
-// See `GET`.
-//
-// Corresponds with POST /v1/check-fence (the `CheckFencePost` operationId).
-func (c *Client) CheckFencePost(ctx context.Context, params *CheckFencePostParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCheckFencePostRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// CheckFencePut Forward-auth by fencing token, for proxies that ask with the method PUT.
-//
-// See `GET`.
-//
-// Corresponds with PUT /v1/check-fence (the `CheckFencePut` operationId).
-func (c *Client) CheckFencePut(ctx context.Context, params *CheckFencePutParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCheckFencePutRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // WatchEvents Watch what happens, as server-sent events or JSON lines.
 //
 // A stream without an end: one event after another, in one order, none left out that the filter lets through. It is
-// server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that prefers
-// `application/jsonl` or `application/x-ndjson`. Every 15 seconds the gateway sends a comment with the present
+// server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that
+// prefers `application/jsonl` or `application/x-ndjson`. Every 15 seconds the gateway sends a comment with the present
 // position as `id`, or an empty line.
 //
 // To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. If
@@ -4411,7 +3756,8 @@ func (c *Client) ListGateways(ctx context.Context, reqEditors ...RequestEditorFn
 
 // HeartbeatManyWithBody Renew many leases.
 //
-// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256 KiB.
+// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256
+// KiB.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4430,7 +3776,8 @@ func (c *Client) HeartbeatManyWithBody(ctx context.Context, contentType string, 
 
 // HeartbeatMany Renew many leases.
 //
-// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256 KiB.
+// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256
+// KiB.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4482,13 +3829,9 @@ func (c *Client) ListLeases(ctx context.Context, params *ListLeasesParams, reqEd
 
 // AcquireSeveralWithBody Acquire several locks at once.
 //
-// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it
-// is released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in
-// any order of the names.
-//
-// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
-// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
-// of the body instead. They mean what they mean for one lock. A hold is added at any of its locks, as to a lease of one.
+// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it is
+// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in any
+// order of the names. A hold is added at any of its locks, as to a lease of one.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4507,13 +3850,9 @@ func (c *Client) AcquireSeveralWithBody(ctx context.Context, params *AcquireSeve
 
 // AcquireSeveral Acquire several locks at once.
 //
-// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it
-// is released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in
-// any order of the names.
-//
-// `locks` in the body has an object for each lock, with a mode of its own; in the query it is the names of exclusive locks
-// of the default namespace, separated by commas: `locks=a,b`. Every other query parameter except `format` may be a member
-// of the body instead. They mean what they mean for one lock. A hold is added at any of its locks, as to a lease of one.
+// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it is
+// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in any
+// order of the names. A hold is added at any of its locks, as to a lease of one.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4532,9 +3871,9 @@ func (c *Client) AcquireSeveral(ctx context.Context, params *AcquireSeveralParam
 
 // Release Release a lease, or leave the queue.
 //
-// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410 with
-// the reason. With `hold` that hold alone is released, and the lease with its last one; without, the lease with all
-// its holds.
+// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410
+// with the reason. With `hold` that hold alone is released, and the lease with its last one; without, the lease with
+// all its holds.
 //
 // Corresponds with DELETE /v1/leases/{id} (the `Release` operationId).
 func (c *Client) Release(ctx context.Context, id LeasePathParam, params *ReleaseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4553,8 +3892,8 @@ func (c *Client) Release(ctx context.Context, id LeasePathParam, params *Release
 //
 // Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 // when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
-// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503.
-// A lease that ended is shown with its reason for an hour, while there is room.
+// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A lease that ended is
+// shown with its reason for an hour, while there is room.
 //
 // Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 func (c *Client) GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4613,14 +3952,14 @@ func (c *Client) UpdateLease(ctx context.Context, id LeasePathParam, params *Upd
 
 // BreakLeaseWithBody End a lease.
 //
-// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing
-// tokens keep safe what the lock protects. No lock delay follows. `self` is no id here.
+// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens
+// keep safe what the lock protects. No lock delay follows. `self` is no id here.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/leases/{id}/break (the `BreakLease` operationId).
-func (c *Client) BreakLeaseWithBody(ctx context.Context, id LeasePathParam, params *BreakLeaseParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewBreakLeaseRequestWithBody(c.Server, id, params, contentType, body)
+func (c *Client) BreakLeaseWithBody(ctx context.Context, id LeasePathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBreakLeaseRequestWithBody(c.Server, id, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4633,14 +3972,14 @@ func (c *Client) BreakLeaseWithBody(ctx context.Context, id LeasePathParam, para
 
 // BreakLease End a lease.
 //
-// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing
-// tokens keep safe what the lock protects. No lock delay follows. `self` is no id here.
+// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens
+// keep safe what the lock protects. No lock delay follows. `self` is no id here.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/leases/{id}/break (the `BreakLease` operationId).
-func (c *Client) BreakLease(ctx context.Context, id LeasePathParam, params *BreakLeaseParams, body BreakLeaseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewBreakLeaseRequest(c.Server, id, params, body)
+func (c *Client) BreakLease(ctx context.Context, id LeasePathParam, body BreakLeaseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBreakLeaseRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4653,8 +3992,8 @@ func (c *Client) BreakLease(ctx context.Context, id LeasePathParam, params *Brea
 
 // Downgrade Turn an exclusive lease into a shared one.
 //
-// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come in.
-// Its fencing token stays. Repeated: the lease as it is.
+// An exclusive lease becomes a shared one, each of a lease's locks; no writer comes in between, readers behind it come
+// in. Its fencing token stays. Repeated: the lease as it is.
 //
 // Corresponds with POST /v1/leases/{id}/downgrade (the `Downgrade` operationId).
 func (c *Client) Downgrade(ctx context.Context, id LeasePathParam, params *DowngradeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4672,9 +4011,10 @@ func (c *Client) Downgrade(ctx context.Context, id LeasePathParam, params *Downg
 // HeartbeatWithBody Renew a lease.
 //
 // A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
-// With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
-// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is not told again.
+// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed. With `wait` the
+// lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
+// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is
+// not told again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4694,9 +4034,10 @@ func (c *Client) HeartbeatWithBody(ctx context.Context, id LeasePathParam, param
 // Heartbeat Renew a lease.
 //
 // A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed.
-// With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
-// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is not told again.
+// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed. With `wait` the
+// lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
+// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is
+// not told again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4716,8 +4057,8 @@ func (c *Client) Heartbeat(ctx context.Context, id LeasePathParam, params *Heart
 // GetPostmortem Why a lease ended.
 //
 // Why it ended, how long it waited and held, when its last heartbeat came, and the next holder of the lock. The
-// gateway that ran the lease keeps it for an hour, while there is room, and so do the gateways that have its
-// report, as a rule the whole fleet. So it survives a gateway that dies. A lease that has not ended is 404.
+// gateway that ran the lease keeps it for an hour, while there is room, and so do the gateways that have its report,
+// as a rule the whole fleet. So it survives a gateway that dies. A lease that has not ended is 404.
 //
 // Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
 func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, params *GetPostmortemParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4776,8 +4117,8 @@ func (c *Client) RemoveLock(ctx context.Context, lock LockPathParam, params *Rem
 // that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
 // before the request. A text table for `Accept: text/plain` or `format=text`.
 //
-// A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on with
-// both. Holders that all fit on one page are on each page; else each page has the next ones.
+// A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on
+// with both. Holders that all fit on one page are on each page; else each page has the next ones.
 //
 // Corresponds with GET /v1/locks/{lock} (the `GetLock` operationId).
 func (c *Client) GetLock(ctx context.Context, lock LockPathParam, params *GetLockParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4834,15 +4175,14 @@ func (c *Client) ConfigureLock(ctx context.Context, lock LockPathParam, params *
 
 // BreakContenderWithBody End one contender, of any program.
 //
-// For administrators: the contender with this znode ends now, with reason `revoked` if it is a
-// lease, although its client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay
-// follows.
+// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, although its
+// client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay follows.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/locks/{lock}/contenders/{name}/break (the `BreakContender` operationId).
-func (c *Client) BreakContenderWithBody(ctx context.Context, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewBreakContenderRequestWithBody(c.Server, lock, name, params, contentType, body)
+func (c *Client) BreakContenderWithBody(ctx context.Context, lock LockPathParam, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBreakContenderRequestWithBody(c.Server, lock, name, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4855,15 +4195,14 @@ func (c *Client) BreakContenderWithBody(ctx context.Context, lock LockPathParam,
 
 // BreakContender End one contender, of any program.
 //
-// For administrators: the contender with this znode ends now, with reason `revoked` if it is a
-// lease, although its client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay
-// follows.
+// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, although its
+// client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay follows.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/locks/{lock}/contenders/{name}/break (the `BreakContender` operationId).
-func (c *Client) BreakContender(ctx context.Context, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, body BreakContenderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewBreakContenderRequest(c.Server, lock, name, params, body)
+func (c *Client) BreakContender(ctx context.Context, lock LockPathParam, name string, body BreakContenderJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBreakContenderRequest(c.Server, lock, name, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4876,14 +4215,14 @@ func (c *Client) BreakContender(ctx context.Context, lock LockPathParam, name Co
 
 // DestroyWithBody End every contender of a queue, and the lock.
 //
-// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock
-// meanwhile; then the lock and its settings. Leases end with reason `destroyed`.
+// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock meanwhile;
+// then the lock and its settings. Leases end with reason `destroyed`.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
-func (c *Client) DestroyWithBody(ctx context.Context, lock LockPathParam, params *DestroyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDestroyRequestWithBody(c.Server, lock, params, contentType, body)
+func (c *Client) DestroyWithBody(ctx context.Context, lock LockPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDestroyRequestWithBody(c.Server, lock, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4896,14 +4235,14 @@ func (c *Client) DestroyWithBody(ctx context.Context, lock LockPathParam, params
 
 // Destroy End every contender of a queue, and the lock.
 //
-// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock
-// meanwhile; then the lock and its settings. Leases end with reason `destroyed`.
+// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock meanwhile;
+// then the lock and its settings. Leases end with reason `destroyed`.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
-func (c *Client) Destroy(ctx context.Context, lock LockPathParam, params *DestroyParams, body DestroyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDestroyRequest(c.Server, lock, params, body)
+func (c *Client) Destroy(ctx context.Context, lock LockPathParam, body DestroyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDestroyRequest(c.Server, lock, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4916,9 +4255,9 @@ func (c *Client) Destroy(ctx context.Context, lock LockPathParam, params *Destro
 
 // GetFence Is a fencing token still current?
 //
-// `current` is true only if it was true after the request arrived and the gateway is trusted; else 503. A token that is
-// not current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the tokens of
-// simultaneous holders differ, and each is current.
+// `current` is true only if it was true after the request arrived and the gateway is trusted; else 503. A token that
+// is not current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the
+// tokens of simultaneous holders differ, and each is current.
 //
 // Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
 func (c *Client) GetFence(ctx context.Context, lock LockPathParam, params *GetFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4954,17 +4293,14 @@ func (c *Client) GetHistory(ctx context.Context, lock LockPathParam, params *Get
 // AcquireWithBody Acquire a lock.
 //
 // Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
-// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the request
-// has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is
-// polled or heartbeaten at least every min(ttl, 30s).
+// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the
+// request has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as
+// it is polled or heartbeaten at least every min(ttl, 30s).
 //
-// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
-// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
-// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-// `format`. `lock_delay` keeps the lock for a while after the lease has ended. The gateway sends
-// messages to `notify_url` when the lease is granted and when it ends. `dry_run` shows what would happen.
-//
-// Every query parameter except `format` may be a member of the JSON body instead.
+// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`,
+// and waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`,
+// the same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold`
+// and `format`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4984,17 +4320,14 @@ func (c *Client) AcquireWithBody(ctx context.Context, lock LockPathParam, params
 // Acquire Acquire a lock.
 //
 // Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
-// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the request
-// has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is
-// polled or heartbeaten at least every min(ttl, 30s).
+// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the
+// request has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as
+// it is polled or heartbeaten at least every min(ttl, 30s).
 //
-// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`, and
-// waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`, the
-// same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold` and
-// `format`. `lock_delay` keeps the lock for a while after the lease has ended. The gateway sends
-// messages to `notify_url` when the lease is granted and when it ends. `dry_run` shows what would happen.
-//
-// Every query parameter except `format` may be a member of the JSON body instead.
+// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`,
+// and waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`,
+// the same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold`
+// and `format`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5011,21 +4344,40 @@ func (c *Client) Acquire(ctx context.Context, lock LockPathParam, params *Acquir
 	return c.Client.Do(req)
 }
 
+// PreviewAcquire See what an acquire would find.
+//
+// Whether the lock would be held at once, and which holders are in the way. Nothing is done: the next acquire of
+// another client can change it.
+//
+// Corresponds with GET /v1/locks/{lock}/preview (the `PreviewAcquire` operationId).
+func (c *Client) PreviewAcquire(ctx context.Context, lock LockPathParam, params *PreviewAcquireParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPreviewAcquireRequest(c.Server, lock, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReapWithBody End old contenders of a queue.
 //
-// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
-// reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there are others.
+// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases
+// end with reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there
+// are others.
 //
-// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
-// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
-// be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with the `holders`. One that ends after
-// that, before its turn, is in `unreached`.
+// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same
+// filters, and no other contender is touched. When one of those named is not in the queue, or does not match the
+// filters any more (it was to be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with
+// the `holders`. One that ends after that, before its turn, is in `unreached`.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
-func (c *Client) ReapWithBody(ctx context.Context, lock LockPathParam, params *ReapParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewReapRequestWithBody(c.Server, lock, params, contentType, body)
+func (c *Client) ReapWithBody(ctx context.Context, lock LockPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReapRequestWithBody(c.Server, lock, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5038,19 +4390,20 @@ func (c *Client) ReapWithBody(ctx context.Context, lock LockPathParam, params *R
 
 // Reap End old contenders of a queue.
 //
-// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases end with
-// reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there are others.
+// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases
+// end with reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there
+// are others.
 //
-// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same filters, and no
-// other contender is touched. When one of those named is not in the queue, or does not match the filters any more (it was to
-// be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with the `holders`. One that ends after
-// that, before its turn, is in `unreached`.
+// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same
+// filters, and no other contender is touched. When one of those named is not in the queue, or does not match the
+// filters any more (it was to be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with
+// the `holders`. One that ends after that, before its turn, is in `unreached`.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/locks/{lock}/reap (the `Reap` operationId).
-func (c *Client) Reap(ctx context.Context, lock LockPathParam, params *ReapParams, body ReapJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewReapRequest(c.Server, lock, params, body)
+func (c *Client) Reap(ctx context.Context, lock LockPathParam, body ReapJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReapRequest(c.Server, lock, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5065,11 +4418,11 @@ func (c *Client) Reap(ctx context.Context, lock LockPathParam, params *ReapParam
 //
 // The request is over, and force ends no lease of the holders: the answers to heartbeats and long polls have no
 // `revoke_requested`, and there are `lease.revoke_withdrawn` events. Only holders that had been asked are in
-// `withdrawn`, so a repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in
-// `unreached`. So is a holder of Curator's that was asked, because the gateway cannot withdraw that.
+// `withdrawn`, so a repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in `unreached`.
+// So is a holder of Curator's that was asked, because the gateway cannot withdraw that.
 //
-// With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is 409
-// `holder_changed` with the `holders`.
+// With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is
+// 409 `holder_changed` with the `holders`.
 //
 // Corresponds with DELETE /v1/locks/{lock}/revoke (the `WithdrawRevocation` operationId).
 func (c *Client) WithdrawRevocation(ctx context.Context, lock LockPathParam, params *WithdrawRevocationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5086,20 +4439,21 @@ func (c *Client) WithdrawRevocation(ctx context.Context, lock LockPathParam, par
 
 // RevokeWithBody Ask the holders to release the lock.
 //
-// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
-// the `reason`. With `force_after`, the leases that have not been released by then end with reason `revoked`.
-// Contenders that could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's
-// `Revoker` asks it, if it is revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+// The holders learn of it in the answers to their heartbeats, in long polls and from events
+// (`lease.revoke_requested`), with the `reason`. With `force_after`, the leases that have not been released by then
+// end with reason `revoked`. Contenders that could not be asked are in `unreached`, with why. A holder that is
+// Curator's is asked as Curator's `Revoker` asks it, if it is revocable; it learns neither the reason nor of force.
+// When no holder can be asked, the answer is 409 `nothing_to_ask`.
 //
-// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
-// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
+// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No
+// other contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
 // `holder_changed` with the `holders`. `DELETE` withdraws the request.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
-func (c *Client) RevokeWithBody(ctx context.Context, lock LockPathParam, params *RevokeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewRevokeRequestWithBody(c.Server, lock, params, contentType, body)
+func (c *Client) RevokeWithBody(ctx context.Context, lock LockPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeRequestWithBody(c.Server, lock, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5112,20 +4466,21 @@ func (c *Client) RevokeWithBody(ctx context.Context, lock LockPathParam, params 
 
 // Revoke Ask the holders to release the lock.
 //
-// The holders learn of it in the answers to their heartbeats, in long polls and from events (`lease.revoke_requested`), with
-// the `reason`. With `force_after`, the leases that have not been released by then end with reason `revoked`.
-// Contenders that could not be asked are in `unreached`, with why. A holder that is Curator's is asked as Curator's
-// `Revoker` asks it, if it is revocable; it learns neither the reason nor of force. When no holder can be asked, the answer is 409 `nothing_to_ask`.
+// The holders learn of it in the answers to their heartbeats, in long polls and from events
+// (`lease.revoke_requested`), with the `reason`. With `force_after`, the leases that have not been released by then
+// end with reason `revoked`. Contenders that could not be asked are in `unreached`, with why. A holder that is
+// Curator's is asked as Curator's `Revoker` asks it, if it is revocable; it learns neither the reason nor of force.
+// When no holder can be asked, the answer is 409 `nothing_to_ask`.
 //
-// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No other
-// contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
+// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No
+// other contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
 // `holder_changed` with the `holders`. `DELETE` withdraws the request.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/locks/{lock}/revoke (the `Revoke` operationId).
-func (c *Client) Revoke(ctx context.Context, lock LockPathParam, params *RevokeParams, body RevokeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewRevokeRequest(c.Server, lock, params, body)
+func (c *Client) Revoke(ctx context.Context, lock LockPathParam, body RevokeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeRequest(c.Server, lock, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5138,8 +4493,8 @@ func (c *Client) Revoke(ctx context.Context, lock LockPathParam, params *RevokeP
 
 // ListNamespaces The namespaces of the fleet.
 //
-// What is recorded in ZooKeeper, for all gateways, in order of the names. A namespace is added with `--namespace` when a gateway
-// starts; gateways that run pick it up.
+// What is recorded in ZooKeeper, for all gateways, in order of the names. A namespace is added with `--namespace` when
+// a gateway starts; gateways that run pick it up.
 //
 // Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
 func (c *Client) ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5156,8 +4511,8 @@ func (c *Client) ListNamespaces(ctx context.Context, reqEditors ...RequestEditor
 
 // ListWebhooks The webhooks.
 //
-// All of them, the oldest first, with what is known of their deliveries at all gateways. No answer but those that make one shows a
-// secret, and none the value of a header.
+// All of them, the oldest first, with what is known of their deliveries at all gateways. No answer but those that make
+// one shows a secret, and none the value of a header.
 //
 // Corresponds with GET /v1/webhooks (the `ListWebhooks` operationId).
 func (c *Client) ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5178,14 +4533,14 @@ func (c *Client) ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn
 // docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
 // as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
 // holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are sent
-// when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
+// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are
+// sent when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/webhooks (the `CreateWebhook` operationId).
-func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateWebhookRequestWithBody(c.Server, params, contentType, body)
+func (c *Client) CreateWebhookWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateWebhookRequestWithBody(c.Server, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5202,14 +4557,14 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhoo
 // docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
 // as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
 // holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are sent
-// when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
+// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are
+// sent when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/webhooks (the `CreateWebhook` operationId).
-func (c *Client) CreateWebhook(ctx context.Context, params *CreateWebhookParams, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateWebhookRequest(c.Server, params, body)
+func (c *Client) CreateWebhook(ctx context.Context, body CreateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateWebhookRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5332,13 +4687,14 @@ func (c *Client) ListWebhookDeadLetters(ctx context.Context, id WebhookPathParam
 
 // ReplayWebhookWithBody Send dead letters once more.
 //
-// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The webhook has to be enabled.
+// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The
+// webhook has to be enabled.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/webhooks/{id}/replay (the `ReplayWebhook` operationId).
-func (c *Client) ReplayWebhookWithBody(ctx context.Context, id WebhookPathParam, params *ReplayWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewReplayWebhookRequestWithBody(c.Server, id, params, contentType, body)
+func (c *Client) ReplayWebhookWithBody(ctx context.Context, id WebhookPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayWebhookRequestWithBody(c.Server, id, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5351,13 +4707,14 @@ func (c *Client) ReplayWebhookWithBody(ctx context.Context, id WebhookPathParam,
 
 // ReplayWebhook Send dead letters once more.
 //
-// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The webhook has to be enabled.
+// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The
+// webhook has to be enabled.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/webhooks/{id}/replay (the `ReplayWebhook` operationId).
-func (c *Client) ReplayWebhook(ctx context.Context, id WebhookPathParam, params *ReplayWebhookParams, body ReplayWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewReplayWebhookRequest(c.Server, id, params, body)
+func (c *Client) ReplayWebhook(ctx context.Context, id WebhookPathParam, body ReplayWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplayWebhookRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5370,14 +4727,14 @@ func (c *Client) ReplayWebhook(ctx context.Context, id WebhookPathParam, params 
 
 // RotateWebhookWithBody Give a webhook a new secret.
 //
-// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at once. Each repeat makes
-// a new secret.
+// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at
+// once. Each repeat makes a new secret.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/webhooks/{id}/rotate (the `RotateWebhook` operationId).
-func (c *Client) RotateWebhookWithBody(ctx context.Context, id WebhookPathParam, params *RotateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewRotateWebhookRequestWithBody(c.Server, id, params, contentType, body)
+func (c *Client) RotateWebhookWithBody(ctx context.Context, id WebhookPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateWebhookRequestWithBody(c.Server, id, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5390,14 +4747,14 @@ func (c *Client) RotateWebhookWithBody(ctx context.Context, id WebhookPathParam,
 
 // RotateWebhook Give a webhook a new secret.
 //
-// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at once. Each repeat makes
-// a new secret.
+// For `overlap` messages are signed with both, the new one first. A secret that was in its overlap already ends at
+// once. Each repeat makes a new secret.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/webhooks/{id}/rotate (the `RotateWebhook` operationId).
-func (c *Client) RotateWebhook(ctx context.Context, id WebhookPathParam, params *RotateWebhookParams, body RotateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewRotateWebhookRequest(c.Server, id, params, body)
+func (c *Client) RotateWebhook(ctx context.Context, id WebhookPathParam, body RotateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateWebhookRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5410,8 +4767,8 @@ func (c *Client) RotateWebhook(ctx context.Context, id WebhookPathParam, params 
 
 // TestWebhook Send a test message.
 //
-// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The answer has the
-// receiver's answer; it is 200 also when that was a failure.
+// At once, from the gateway that is asked, once, also when the webhook is disabled: `type` is `webhook.test`. The
+// answer has the receiver's answer; it is 200 also when that was a failure.
 //
 // Corresponds with POST /v1/webhooks/{id}/test (the `TestWebhook` operationId).
 func (c *Client) TestWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5453,109 +4810,6 @@ func NewHealthzRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
-// NewMetricsRequest constructs an http.Request for the Metrics method
-func NewMetricsRequest(server string) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/metrics")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewGetOpenAPIRequest constructs an http.Request for the GetOpenAPI method
-func NewGetOpenAPIRequest(server string) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/openapi.yaml")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewGetProblemRequest constructs an http.Request for the GetProblem method
-func NewGetProblemRequest(server string, code ProblemPathParam, params *GetProblemParams) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "code", code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/problems/%s", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		if params.IfNoneMatch != nil {
-			var headerParam0 string
-
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("If-None-Match", headerParam0)
-		}
-
-	}
-
-	return req, nil
-}
-
 // NewReadyzRequest constructs an http.Request for the Readyz method
 func NewReadyzRequest(server string) (*http.Request, error) {
 	var err error
@@ -5578,121 +4832,6 @@ func NewReadyzRequest(server string) (*http.Request, error) {
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
-	}
-
-	return req, nil
-}
-
-// NewCheckFenceDeleteRequest constructs an http.Request for the CheckFenceDelete method
-func NewCheckFenceDeleteRequest(server string, params *CheckFenceDeleteParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/check-fence")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Lock != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.FencingToken != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", *params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		if params.LockkeeperLock != nil {
-			var headerParam0 string
-
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Lock", *params.LockkeeperLock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Lockkeeper-Lock", headerParam0)
-		}
-
-		if params.LockkeeperNamespace != nil {
-			var headerParam1 string
-
-			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Namespace", *params.LockkeeperNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Lockkeeper-Namespace", headerParam1)
-		}
-
-		if params.FencingTokenHeader != nil {
-			var headerParam2 string
-
-			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Fencing-Token", *params.FencingTokenHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Fencing-Token", headerParam2)
-		}
-
 	}
 
 	return req, nil
@@ -5769,351 +4908,6 @@ func NewCheckFenceRequest(server string, params *CheckFenceParams) (*http.Reques
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		if params.LockkeeperLock != nil {
-			var headerParam0 string
-
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Lock", *params.LockkeeperLock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Lockkeeper-Lock", headerParam0)
-		}
-
-		if params.LockkeeperNamespace != nil {
-			var headerParam1 string
-
-			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Namespace", *params.LockkeeperNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Lockkeeper-Namespace", headerParam1)
-		}
-
-		if params.FencingTokenHeader != nil {
-			var headerParam2 string
-
-			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Fencing-Token", *params.FencingTokenHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Fencing-Token", headerParam2)
-		}
-
-	}
-
-	return req, nil
-}
-
-// NewCheckFencePatchRequest constructs an http.Request for the CheckFencePatch method
-func NewCheckFencePatchRequest(server string, params *CheckFencePatchParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/check-fence")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Lock != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.FencingToken != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", *params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		if params.LockkeeperLock != nil {
-			var headerParam0 string
-
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Lock", *params.LockkeeperLock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Lockkeeper-Lock", headerParam0)
-		}
-
-		if params.LockkeeperNamespace != nil {
-			var headerParam1 string
-
-			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Namespace", *params.LockkeeperNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Lockkeeper-Namespace", headerParam1)
-		}
-
-		if params.FencingTokenHeader != nil {
-			var headerParam2 string
-
-			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Fencing-Token", *params.FencingTokenHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Fencing-Token", headerParam2)
-		}
-
-	}
-
-	return req, nil
-}
-
-// NewCheckFencePostRequest constructs an http.Request for the CheckFencePost method
-func NewCheckFencePostRequest(server string, params *CheckFencePostParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/check-fence")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Lock != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.FencingToken != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", *params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		if params.LockkeeperLock != nil {
-			var headerParam0 string
-
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Lock", *params.LockkeeperLock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Lockkeeper-Lock", headerParam0)
-		}
-
-		if params.LockkeeperNamespace != nil {
-			var headerParam1 string
-
-			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Lockkeeper-Namespace", *params.LockkeeperNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Lockkeeper-Namespace", headerParam1)
-		}
-
-		if params.FencingTokenHeader != nil {
-			var headerParam2 string
-
-			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Fencing-Token", *params.FencingTokenHeader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "integer", Format: "int64"})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Fencing-Token", headerParam2)
-		}
-
-	}
-
-	return req, nil
-}
-
-// NewCheckFencePutRequest constructs an http.Request for the CheckFencePut method
-func NewCheckFencePutRequest(server string, params *CheckFencePutParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/check-fence")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Lock != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.FencingToken != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fencing_token", *params.FencingToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodPut, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -6639,150 +5433,6 @@ func NewAcquireSeveralRequestWithBody(server string, params *AcquireSeveralParam
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if params.Locks != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "locks", *params.Locks, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.TTL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Wait != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Async != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "async", *params.Async, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Owner != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Metadata != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", *params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.LockDelay != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock_delay", *params.LockDelay, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.LockDelayOn != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock_delay_on", *params.LockDelayOn, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Ephemeral != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ephemeral", *params.Ephemeral, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Hold != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.NotifyURL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "notify_url", *params.NotifyURL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.DryRun != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
 		if params.Format != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", *params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -7060,57 +5710,6 @@ func NewUpdateLeaseRequestWithBody(server string, id LeasePathParam, params *Upd
 		return nil, err
 	}
 
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Owner != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Metadata != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", *params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.TTL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
 	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -7146,18 +5745,18 @@ func NewUpdateLeaseRequestWithBody(server string, id LeasePathParam, params *Upd
 }
 
 // NewBreakLeaseRequest calls the generic BreakLease builder with application/json body
-func NewBreakLeaseRequest(server string, id LeasePathParam, params *BreakLeaseParams, body BreakLeaseJSONRequestBody) (*http.Request, error) {
+func NewBreakLeaseRequest(server string, id LeasePathParam, body BreakLeaseJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewBreakLeaseRequestWithBody(server, id, params, "application/json", bodyReader)
+	return NewBreakLeaseRequestWithBody(server, id, "application/json", bodyReader)
 }
 
 // NewBreakLeaseRequestWithBody constructs an http.Request for the BreakLease method, with any body, and a specified content type
-func NewBreakLeaseRequestWithBody(server string, id LeasePathParam, params *BreakLeaseParams, contentType string, body io.Reader) (*http.Request, error) {
+func NewBreakLeaseRequestWithBody(server string, id LeasePathParam, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -7180,33 +5779,6 @@ func NewBreakLeaseRequestWithBody(server string, id LeasePathParam, params *Brea
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Reason != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -7311,18 +5883,6 @@ func NewHeartbeatRequestWithBody(server string, id LeasePathParam, params *Heart
 		// styled parameters, preserving literal commas as delimiters
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
-
-		if params.TTL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
 
 		if params.Wait != nil {
 
@@ -7825,45 +6385,6 @@ func NewConfigureLockRequestWithBody(server string, lock LockPathParam, params *
 		return nil, err
 	}
 
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Limit != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
 	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -7890,18 +6411,18 @@ func NewConfigureLockRequestWithBody(server string, lock LockPathParam, params *
 }
 
 // NewBreakContenderRequest calls the generic BreakContender builder with application/json body
-func NewBreakContenderRequest(server string, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, body BreakContenderJSONRequestBody) (*http.Request, error) {
+func NewBreakContenderRequest(server string, lock LockPathParam, name string, body BreakContenderJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewBreakContenderRequestWithBody(server, lock, name, params, "application/json", bodyReader)
+	return NewBreakContenderRequestWithBody(server, lock, name, "application/json", bodyReader)
 }
 
 // NewBreakContenderRequestWithBody constructs an http.Request for the BreakContender method, with any body, and a specified content type
-func NewBreakContenderRequestWithBody(server string, lock LockPathParam, name ContenderPathParam, params *BreakContenderParams, contentType string, body io.Reader) (*http.Request, error) {
+func NewBreakContenderRequestWithBody(server string, lock LockPathParam, name string, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -7933,45 +6454,6 @@ func NewBreakContenderRequestWithBody(server string, lock LockPathParam, name Co
 		return nil, err
 	}
 
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Reason != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -7983,18 +6465,18 @@ func NewBreakContenderRequestWithBody(server string, lock LockPathParam, name Co
 }
 
 // NewDestroyRequest calls the generic Destroy builder with application/json body
-func NewDestroyRequest(server string, lock LockPathParam, params *DestroyParams, body DestroyJSONRequestBody) (*http.Request, error) {
+func NewDestroyRequest(server string, lock LockPathParam, body DestroyJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewDestroyRequestWithBody(server, lock, params, "application/json", bodyReader)
+	return NewDestroyRequestWithBody(server, lock, "application/json", bodyReader)
 }
 
 // NewDestroyRequestWithBody constructs an http.Request for the Destroy method, with any body, and a specified content type
-func NewDestroyRequestWithBody(server string, lock LockPathParam, params *DestroyParams, contentType string, body io.Reader) (*http.Request, error) {
+func NewDestroyRequestWithBody(server string, lock LockPathParam, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8017,45 +6499,6 @@ func NewDestroyRequestWithBody(server string, lock LockPathParam, params *Destro
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Reason != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -8256,186 +6699,6 @@ func NewAcquireRequestWithBody(server string, lock LockPathParam, params *Acquir
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if params.TTL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ttl", *params.TTL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Wait != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Async != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "async", *params.Async, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Mode != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mode", *params.Mode, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Limit != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Permits != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "permits", *params.Permits, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Owner != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Metadata != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", *params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.LockDelay != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock_delay", *params.LockDelay, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.LockDelayOn != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock_delay_on", *params.LockDelayOn, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Ephemeral != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ephemeral", *params.Ephemeral, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Hold != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.NotifyURL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "notify_url", *params.NotifyURL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.DryRun != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
 		if params.Format != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", *params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -8490,19 +6753,8 @@ func NewAcquireRequestWithBody(server string, lock LockPathParam, params *Acquir
 	return req, nil
 }
 
-// NewReapRequest calls the generic Reap builder with application/json body
-func NewReapRequest(server string, lock LockPathParam, params *ReapParams, body ReapJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewReapRequestWithBody(server, lock, params, "application/json", bodyReader)
-}
-
-// NewReapRequestWithBody constructs an http.Request for the Reap method, with any body, and a specified content type
-func NewReapRequestWithBody(server string, lock LockPathParam, params *ReapParams, contentType string, body io.Reader) (*http.Request, error) {
+// NewPreviewAcquireRequest constructs an http.Request for the PreviewAcquire method
+func NewPreviewAcquireRequest(server string, lock LockPathParam, params *PreviewAcquireParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8517,7 +6769,7 @@ func NewReapRequestWithBody(server string, lock LockPathParam, params *ReapParam
 		return nil, err
 	}
 
-	operationPath := fmt.Sprintf("/v1/locks/%s/reap", pathParam0)
+	operationPath := fmt.Sprintf("/v1/locks/%s/preview", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -8548,18 +6800,6 @@ func NewReapRequestWithBody(server string, lock LockPathParam, params *ReapParam
 
 		}
 
-		if params.OlderThan != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "older_than", *params.OlderThan, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
 		if params.Mode != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mode", *params.Mode, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -8572,9 +6812,9 @@ func NewReapRequestWithBody(server string, lock LockPathParam, params *ReapParam
 
 		}
 
-		if params.State != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -8584,69 +6824,9 @@ func NewReapRequestWithBody(server string, lock LockPathParam, params *ReapParam
 
 		}
 
-		if params.Owner != nil {
+		if params.Permits != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Foreign != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "foreign", *params.Foreign, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.LeaseIDs != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "lease_ids", *params.LeaseIDs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Znodes != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "znodes", *params.Znodes, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.DryRun != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Reason != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "permits", *params.Permits, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -8660,6 +6840,51 @@ func NewReapRequestWithBody(server string, lock LockPathParam, params *ReapParam
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReapRequest calls the generic Reap builder with application/json body
+func NewReapRequest(server string, lock LockPathParam, body ReapJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReapRequestWithBody(server, lock, "application/json", bodyReader)
+}
+
+// NewReapRequestWithBody constructs an http.Request for the Reap method, with any body, and a specified content type
+func NewReapRequestWithBody(server string, lock LockPathParam, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/reap", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -8758,18 +6983,18 @@ func NewWithdrawRevocationRequest(server string, lock LockPathParam, params *Wit
 }
 
 // NewRevokeRequest calls the generic Revoke builder with application/json body
-func NewRevokeRequest(server string, lock LockPathParam, params *RevokeParams, body RevokeJSONRequestBody) (*http.Request, error) {
+func NewRevokeRequest(server string, lock LockPathParam, body RevokeJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewRevokeRequestWithBody(server, lock, params, "application/json", bodyReader)
+	return NewRevokeRequestWithBody(server, lock, "application/json", bodyReader)
 }
 
 // NewRevokeRequestWithBody constructs an http.Request for the Revoke method, with any body, and a specified content type
-func NewRevokeRequestWithBody(server string, lock LockPathParam, params *RevokeParams, contentType string, body io.Reader) (*http.Request, error) {
+func NewRevokeRequestWithBody(server string, lock LockPathParam, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8792,81 +7017,6 @@ func NewRevokeRequestWithBody(server string, lock LockPathParam, params *RevokeP
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Reason != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.ForceAfter != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force_after", *params.ForceAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.LeaseIDs != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "lease_ids", *params.LeaseIDs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Znodes != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "znodes", *params.Znodes, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -8934,18 +7084,18 @@ func NewListWebhooksRequest(server string) (*http.Request, error) {
 }
 
 // NewCreateWebhookRequest calls the generic CreateWebhook builder with application/json body
-func NewCreateWebhookRequest(server string, params *CreateWebhookParams, body CreateWebhookJSONRequestBody) (*http.Request, error) {
+func NewCreateWebhookRequest(server string, body CreateWebhookJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewCreateWebhookRequestWithBody(server, params, "application/json", bodyReader)
+	return NewCreateWebhookRequestWithBody(server, "application/json", bodyReader)
 }
 
 // NewCreateWebhookRequestWithBody constructs an http.Request for the CreateWebhook method, with any body, and a specified content type
-func NewCreateWebhookRequestWithBody(server string, params *CreateWebhookParams, contentType string, body io.Reader) (*http.Request, error) {
+func NewCreateWebhookRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -8961,105 +7111,6 @@ func NewCreateWebhookRequestWithBody(server string, params *CreateWebhookParams,
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.URL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "url", *params.URL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Events != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "events", *params.Events, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Locks != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "locks", *params.Locks, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Description != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "description", *params.Description, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Enabled != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "enabled", *params.Enabled, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Ca != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ca", *params.Ca, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -9190,105 +7241,6 @@ func NewUpdateWebhookRequestWithBody(server string, id WebhookPathParam, params 
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.URL != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "url", *params.URL, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Events != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "events", *params.Events, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.NS != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Locks != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "locks", *params.Locks, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Description != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "description", *params.Description, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Enabled != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "enabled", *params.Enabled, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if params.Ca != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ca", *params.Ca, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
@@ -9439,18 +7391,18 @@ func NewListWebhookDeadLettersRequest(server string, id WebhookPathParam, params
 }
 
 // NewReplayWebhookRequest calls the generic ReplayWebhook builder with application/json body
-func NewReplayWebhookRequest(server string, id WebhookPathParam, params *ReplayWebhookParams, body ReplayWebhookJSONRequestBody) (*http.Request, error) {
+func NewReplayWebhookRequest(server string, id WebhookPathParam, body ReplayWebhookJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewReplayWebhookRequestWithBody(server, id, params, "application/json", bodyReader)
+	return NewReplayWebhookRequestWithBody(server, id, "application/json", bodyReader)
 }
 
 // NewReplayWebhookRequestWithBody constructs an http.Request for the ReplayWebhook method, with any body, and a specified content type
-func NewReplayWebhookRequestWithBody(server string, id WebhookPathParam, params *ReplayWebhookParams, contentType string, body io.Reader) (*http.Request, error) {
+func NewReplayWebhookRequestWithBody(server string, id WebhookPathParam, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -9475,33 +7427,6 @@ func NewReplayWebhookRequestWithBody(server string, id WebhookPathParam, params 
 		return nil, err
 	}
 
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.MessageID != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "message_id", *params.MessageID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -9513,18 +7438,18 @@ func NewReplayWebhookRequestWithBody(server string, id WebhookPathParam, params 
 }
 
 // NewRotateWebhookRequest calls the generic RotateWebhook builder with application/json body
-func NewRotateWebhookRequest(server string, id WebhookPathParam, params *RotateWebhookParams, body RotateWebhookJSONRequestBody) (*http.Request, error) {
+func NewRotateWebhookRequest(server string, id WebhookPathParam, body RotateWebhookJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewRotateWebhookRequestWithBody(server, id, params, "application/json", bodyReader)
+	return NewRotateWebhookRequestWithBody(server, id, "application/json", bodyReader)
 }
 
 // NewRotateWebhookRequestWithBody constructs an http.Request for the RotateWebhook method, with any body, and a specified content type
-func NewRotateWebhookRequestWithBody(server string, id WebhookPathParam, params *RotateWebhookParams, contentType string, body io.Reader) (*http.Request, error) {
+func NewRotateWebhookRequestWithBody(server string, id WebhookPathParam, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -9547,33 +7472,6 @@ func NewRotateWebhookRequestWithBody(server string, id WebhookPathParam, params 
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Overlap != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "overlap", *params.Overlap, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)

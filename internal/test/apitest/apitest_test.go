@@ -31,17 +31,19 @@ type reply struct {
 }
 
 const (
-	requestID = "0123456789abcdef"
-	lease     = `{"lease_id":"a1","lock":"deploy","ns":"default","mode":"exclusive","state":"held","ttl_ms":1,"failover_safe":true,"rev":"1"}`
+	anID  = "0123456789abcdef"
+	lease = `{"lease_id":"a1","lock":"deploy","ns":"default","mode":"exclusive","state":"held","ttl_ms":1,"failover_safe":true,"rev":"1"}`
 )
 
+var grant = `{"token":"lk1.a.b.c","fencing_token":1,"expires_in_ms":1,` + lease[1:]
+
 func problemBody(status int, code, rest string) string {
-	return fmt.Sprintf(`{"type":"/problems/%s","title":"t","status":%d,"code":"%s","request_id":"%s"%s}`, code, status, code, requestID, rest)
+	return fmt.Sprintf(`{"type":"/problems/%s","title":"t","status":%d,"code":"%s","request_id":"%s"%s}`, code, status, code, anID, rest)
 }
 
 // good is a request's right answer; each row of the test below spoils one.
 func good(status int, contentType, body string, more ...string) reply {
-	r := reply{status, map[string]string{"Lockkeeper-Request-Id": requestID, "Cache-Control": "no-store", "Content-Type": contentType,
+	r := reply{status, map[string]string{"Lockkeeper-Request-Id": anID, "Cache-Control": "no-store", "Content-Type": contentType,
 		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}, body}
 	for i := 0; i < len(more); i += 2 {
 		r.header[more[i]] = more[i+1]
@@ -76,8 +78,8 @@ func TestAnswersOfTheSpecificationPass(t *testing.T) {
 		method, path string
 		reply        reply
 	}{
-		{"POST", created, good(201, "application/json", lease, "Location", "/v1/leases/a1")},
-		{"POST", created, good(201, "text/plain; charset=utf-8", "LEASE_ID=a\nLEASE_TOKEN=b.-_\nFENCING_TOKEN=\nLEASE_STATE=waiting\nLEASE_TTL_MS=1\nLEASE_WAITED_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n", "Location", "/v1/leases/a1")},
+		{"POST", created, good(201, "application/json", grant, "Location", "/v1/leases/a1")},
+		{"POST", created + "?format=env", good(201, "text/plain; charset=utf-8", "LEASE_ID=a\nLEASE_TOKEN=b.-_\nFENCING_TOKEN=\nLEASE_STATE=waiting\nLEASE_TTL_MS=1\nLEASE_WAITED_MS=\nNOTIFY_SECRET=\nLEASE_ERROR=\nLEASE_STATUS=201\n", "Location", "/v1/leases/a1")},
 		{"POST", created + "?format=env", good(409, "text/plain; charset=utf-8", shellBody("held_by_other", 409), "Retry-After", "2")},
 		{"GET", "/nothing?format=env", good(404, "text/plain; charset=utf-8", shellBody("route_not_found", 404))},
 		{"POST", created, good(409, "application/problem+json", problemBody(409, "held_by_other", `,"holders":[],"retry_after_ms":1001`), "Retry-After", "2")},
@@ -101,11 +103,16 @@ func TestAnAnswerThatTheSpecificationDoesNotHaveFailsTheTest(t *testing.T) {
 		reply        reply
 	}{
 		"a status that is not listed":          {"POST", acquire, good(418, "application/problem+json", problemBody(418, "internal", ""))},
-		"a status of another operation":        {"GET", "/v1/leases/self", good(201, "application/json", lease, "ETag", `"1"`)},
-		"a member that no schema names":        {"POST", acquire, good(201, "application/json", strings.Replace(lease, "{", `{"surprise":1,`, 1), at...)},
-		"a member that is missing":             {"POST", acquire, good(201, "application/json", strings.Replace(lease, `"ttl_ms":1,`, "", 1), at...)},
-		"a member of another type":             {"POST", acquire, good(201, "application/json", strings.Replace(lease, `"ttl_ms":1`, `"ttl_ms":"1"`, 1), at...)},
-		"a state that is not listed":           {"POST", acquire, good(201, "application/json", strings.Replace(lease, `"held"`, `"gone"`, 1), at...)},
+		"a status of another operation":        {"GET", "/v1/leases/self", good(201, "application/json", grant, "ETag", `"1"`)},
+		"a member that no schema names":        {"POST", acquire, good(201, "application/json", strings.Replace(grant, "{", `{"surprise":1,`, 1), at...)},
+		"a member that is missing":             {"POST", acquire, good(201, "application/json", strings.Replace(grant, `"ttl_ms":1,`, "", 1), at...)},
+		"a member of another type":             {"POST", acquire, good(201, "application/json", strings.Replace(grant, `"ttl_ms":1`, `"ttl_ms":"1"`, 1), at...)},
+		"a grant without its token":            {"POST", acquire, good(201, "application/json", lease, at...)},
+		"a ticket that holds":                  {"POST", acquire, good(202, "application/json", grant, at...)},
+		"text that was not asked for":          {"GET", "/v1/locks/a", good(200, "text/plain", "a", "ETag", `"1"`)},
+		"a code with another code's status":    {"POST", acquire, good(410, "application/problem+json", problemBody(410, "held_by_other", ""))},
+		"a conflict of a look":                 {"GET", "/v1/locks/a", good(409, "application/problem+json", problemBody(409, "held_by_other", ""))},
+		"a state that is not listed":           {"POST", acquire, good(201, "application/json", strings.Replace(grant, `"held"`, `"gone"`, 1), at...)},
 		"a nested member that no schema has":   {"GET", "/v1/locks/a", good(200, "application/json", `{"lock":"a","ns":"default","state":"held","holders":[{"znode":"/z","mode":"exclusive","token":"x"}],"queue_length":0}`, "ETag", `"1"`)},
 		"a content type that is not listed":    {"POST", acquire, good(201, "text/html", lease, at...)},
 		"a problem where a shell asked":        {"POST", acquire + "?format=env", good(409, "application/problem+json", problemBody(409, "held_by_other", `,"holders":[],"retry_after_ms":1001`), "Retry-After", "2")},

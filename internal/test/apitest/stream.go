@@ -213,9 +213,5 @@ func (s *Stream) agree(fields map[string]string) error {
 
 // CheckEvent holds the JSON of an event against the specification.
 func (s *Spec) CheckEvent(raw string) error {
-	var value any
-	if err := json.Unmarshal([]byte(raw), &value); err != nil {
-		return err
-	}
-	return s.Doc.Components.Schemas["Event"].Value.VisitJSON(value)
+	return s.judgeJSON("/components/schemas/Event", []byte(raw))
 }

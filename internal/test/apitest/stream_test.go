@@ -16,7 +16,7 @@ func read(t *testing.T, contentType, body string) (n int, complaints []string, e
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
 		h.Set("Content-Type", contentType)
-		h.Set("Lockkeeper-Request-Id", requestID)
+		h.Set("Lockkeeper-Request-Id", anID)
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no")
 		h.Set("X-Content-Type-Options", "nosniff")

@@ -83,12 +83,15 @@ func span(d time.Duration) string {
 
 // Acquire asks for one lock or several, or adds a hold.
 func (r Remote) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+	if req.DryRun {
+		return r.preview(ctx, req)
+	}
 	var got reply
 	var err error
 	if req.Group != nil {
 		body := api.AcquireSeveralRequest{
 			TTL: span(req.TTL), Wait: span(req.Wait), Async: req.Async, Owner: req.Owner, Metadata: req.Metadata, Hold: req.Hold,
-			LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral, DryRun: req.DryRun,
+			LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral,
 		}
 		for _, w := range req.Group {
 			body.Locks = append(body.Locks, api.WantedLock{Lock: w.Lock, NS: w.NS, Mode: api.AcquireMode(w.Mode), Limit: w.Limit, Permits: w.Permits})
@@ -98,21 +101,39 @@ func (r Remote) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.Ac
 		got, err = read(r.Client.Acquire(ctx, req.Lock, &api.AcquireParams{IdempotencyKey: given(req.IdempotencyKey), LeaseToken: given(req.Token)},
 			api.AcquireRequest{
 				TTL: span(req.TTL), Wait: span(req.Wait), Async: req.Async, Owner: req.Owner, Metadata: req.Metadata, Hold: req.Hold,
-				LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral, DryRun: req.DryRun,
+				LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral,
 				NS: req.NS, Mode: api.AcquireMode(req.Mode), Limit: req.Limit, Permits: req.Permits,
 			}))
 	}
 	if err != nil {
 		return locks.AcquireResult{}, err
 	}
-	if req.DryRun {
-		var d api.DryRun
-		err := strict(got.body, &d)
-		return locks.AcquireResult{DryRun: &locks.DryRun{State: locks.State(d.State), QueueLength: d.QueueLength, Holders: contenders(d.Holders)}}, err
-	}
 	var l api.Lease
 	err = strict(got.body, &l)
 	return locks.AcquireResult{Lease: lease(&l), Replayed: got.header.Get("Idempotency-Replayed") == "true", HoldAdded: req.Token != ""}, err
+}
+
+// preview asks about one lock after another.
+func (r Remote) preview(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+	wants := req.Group
+	if wants == nil {
+		wants = []locks.Want{{Lock: req.Lock, NS: req.NS, Mode: req.Mode, Limit: req.Limit, Permits: req.Permits}}
+	}
+	found := &locks.DryRun{State: locks.Held}
+	for _, w := range wants {
+		p, err := decode[api.Preview](r.Client.PreviewAcquire(ctx, w.Lock, &api.PreviewAcquireParams{
+			NS: given(w.NS), Mode: given(api.AcquireMode(w.Mode)), Limit: given(w.Limit), Permits: given(w.Permits),
+		}))
+		if err != nil {
+			return locks.AcquireResult{}, err
+		}
+		if p.State == api.LivingStateWaiting {
+			found.State = locks.Waiting
+		}
+		found.QueueLength = max(found.QueueLength, p.QueueLength)
+		found.Holders = append(found.Holders, contenders(p.Holders)...)
+	}
+	return locks.AcquireResult{DryRun: found}, nil
 }
 
 // idOrSelf is the id in a path: without one the token names the lease.
@@ -241,7 +262,7 @@ func (r Remote) Remove(ctx context.Context, _ locks.Principal, ns, lock string) 
 
 // Revoke asks holders to let go.
 func (r Remote) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
-	a, err := decode[api.RevokeAnswer](r.Client.Revoke(ctx, req.Lock, &api.RevokeParams{},
+	a, err := decode[api.RevokeAnswer](r.Client.Revoke(ctx, req.Lock,
 		api.RevokeRequest{NS: req.NS, Reason: req.Reason, ForceAfter: span(req.ForceAfter), LeaseIDs: req.Shown.LeaseIDs, Znodes: req.Shown.Znodes}))
 	return locks.RevokeAnswer{Asked: contenders(a.Asked), Not: each(a.Unreached, unreached), More: a.More}, err
 }
@@ -262,16 +283,16 @@ func (r Remote) Withdraw(ctx context.Context, req locks.WithdrawRequest) (locks.
 // Break ends one contender.
 func (r Remote) Break(ctx context.Context, req locks.BreakRequest) (err error) {
 	if req.ID != "" {
-		_, err = read(r.Client.BreakLease(ctx, req.ID, &api.BreakLeaseParams{}, api.BreakRequest{Reason: req.Reason}))
+		_, err = read(r.Client.BreakLease(ctx, req.ID, api.BreakRequest{Reason: req.Reason}))
 	} else {
-		_, err = read(r.Client.BreakContender(ctx, req.Lock, req.Name, &api.BreakContenderParams{}, api.BreakContenderRequest{NS: req.NS, Reason: req.Reason}))
+		_, err = read(r.Client.BreakContender(ctx, req.Lock, req.Name, api.EndRequest{NS: req.NS, Reason: req.Reason}))
 	}
 	return err
 }
 
 // Reap ends what is old.
 func (r Remote) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
-	a, err := decode[api.ReapAnswer](r.Client.Reap(ctx, req.Lock, &api.ReapParams{}, api.ReapRequest{
+	a, err := decode[api.ReapAnswer](r.Client.Reap(ctx, req.Lock, api.ReapRequest{
 		NS: req.NS, OlderThan: req.OlderThan.String(), Mode: api.Mode(req.Mode), State: api.LivingState(req.State), Owner: req.Owner,
 		Foreign: req.Foreign, LeaseIDs: req.Shown.LeaseIDs, Znodes: req.Shown.Znodes, DryRun: req.DryRun, Reason: req.Reason,
 	}))
@@ -280,7 +301,7 @@ func (r Remote) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnsw
 
 // Destroy ends every contender of a queue.
 func (r Remote) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
-	a, err := decode[api.DestroyAnswer](r.Client.Destroy(ctx, req.Lock, &api.DestroyParams{}, api.DestroyRequest{NS: req.NS, Reason: req.Reason}))
+	a, err := decode[api.DestroyAnswer](r.Client.Destroy(ctx, req.Lock, api.EndRequest{NS: req.NS, Reason: req.Reason}))
 	return locks.DestroyAnswer{Ended: a.Ended, Foreign: a.Foreign}, err
 }
 

@@ -66,7 +66,7 @@ func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 			}{
 				{`"$B/v1/locks/` + lock + `/leases?ttl=30s&owner=cron&format=env"`, "held_by_other 409"},
 				{`"$B/v1/locks/` + lock + `/leases?ttl=30s&owner=cron&wait=1s&format=env"`, "wait_elapsed 409"},
-				{`"$B/v1/locks/` + lock + `/leases?dry_run=true&format=env"`, "invalid_field 422"},
+				{`"$B/v1/locks/` + lock + `/leases?dry_run=true&format=env"`, "unknown_field 422"},
 				{`-H 'Accept: text/plain' "$B/v1/locks/` + lock + `/leases"`, "held_by_other 409"},
 			} {
 				all := lock == "report" || lock == "latch"
