@@ -337,8 +337,6 @@ func (l *lease) replacedWhole(m *Manager) {
 // inherited does the same for a contender that is not a lease of this gateway.
 func (m *Manager) inherited(q *queues.Queue, c, next *recipe.Contender) {
 	m.replica.Inherit(c, next)
-	if w := m.reports[leaseOrPath(c.LeaseID)]; w != nil && w.q == q && w.name == c.Name {
-		w.name = strings.Clone(next.Name) // its gateway has already reported the end, which is that of the replacement
-	}
+	m.reports.Replaced(q, c, next)
 	m.publisher.replaced(q, next)
 }

@@ -113,7 +113,7 @@ func (st *stream) applyAdded(m *Manager, q *queues.Queue, c *zk.Change, now time
 	contender := m.leases.entry(q, &parsed)
 	m.addContender(q, contender, c.Listed, now)
 	if contender.Ours {
-		m.reappeared(q, contender) // a lagging server did not show it
+		m.reports.Reappeared(q, contender) // a lagging server did not show it
 	}
 	if !contender.Ours || contender.Unknown {
 		if c.Listed {
@@ -194,7 +194,7 @@ func (st *stream) applyRemoved(m *Manager, q *queues.Queue, c *zk.Change, now ti
 	q.ShowEnd(contender.Name)
 	m.delays.removed(q, &contender, c.Listed)
 	m.removeContender(q, contender.Name, now)
-	m.reportGone(q, &contender)
+	m.reports.Gone(q, &contender)
 	m.passOn(q, now)
 	if !c.Listed {
 		m.evaluate(q, now)

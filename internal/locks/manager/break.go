@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/zk"
 )
 
@@ -27,7 +28,7 @@ func (m *Manager) Break(ctx context.Context, req locks.BreakRequest) error {
 	if req.ID != "" {
 		find = m.leaseToBreak
 	}
-	c := cause{locks.ReasonRevoked, req.Reason, locks.TraceParentOf(ctx)}
+	c := reports.Cause{Reason: locks.ReasonRevoked, Words: req.Reason, Trace: locks.TraceParentOf(ctx)}
 	last := error(nil)
 	for range adminAttempts {
 		t, err := find(ctx, &req, last != nil)
@@ -43,7 +44,7 @@ func (m *Manager) Break(ctx context.Context, req locks.BreakRequest) error {
 
 // terminate ends one target. again is errEnded or zk.ErrBadVersion when it is not what the caller has seen: it may have
 // been written, or have another name after a downgrade. After success the replica shows the end. The monitor is free.
-func (m *Manager) terminate(ctx context.Context, c cause, t *target) (again, err error) {
+func (m *Manager) terminate(ctx context.Context, c reports.Cause, t *target) (again, err error) {
 	targets := []*target{t}
 	if err := m.readTargets(ctx, targets); err != nil {
 		return nil, err
@@ -201,7 +202,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 	if err := locks.CheckPlace(&req.NS, &req.Lock); err != nil {
 		return answer, err
 	}
-	c := cause{locks.ReasonDestroyed, req.Reason, locks.TraceParentOf(ctx)}
+	c := reports.Cause{Reason: locks.ReasonDestroyed, Words: req.Reason, Trace: locks.TraceParentOf(ctx)}
 	for range destroyRounds {
 		again, err := m.destroyAll(ctx, &req, c, &answer)
 		switch {
@@ -227,7 +228,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 
 // destroyAll ends the contenders that are in the queue now, and counts them. again: one was written since it was read,
 // and everything before it in the queue is still there.
-func (m *Manager) destroyAll(ctx context.Context, req *locks.DestroyRequest, c cause, answer *locks.DestroyAnswer) (again bool, err error) {
+func (m *Manager) destroyAll(ctx context.Context, req *locks.DestroyRequest, c reports.Cause, answer *locks.DestroyAnswer) (again bool, err error) {
 	targets, err := locked2(m, func() (targets []*target, err error) {
 		q, err := m.lockAt(ctx, req.NS, req.Lock)
 		if err != nil {
@@ -273,6 +274,6 @@ func (m *Manager) destroyed(req *locks.DestroyRequest) {
 		if ns == "" {
 			ns = locks.DefaultNamespace
 		}
-		m.tell(notice{kind: noticeDestroyed, lock: postmortem.Place{NS: ns, Lock: req.Lock}, why: cause{reason: locks.ReasonDestroyed, words: req.Reason}, zxid: m.port.LastZxid()})
+		m.reports.Tell(reports.Notice{Kind: reports.Destroyed, Lock: postmortem.Place{NS: ns, Lock: req.Lock}, Why: reports.Cause{Reason: locks.ReasonDestroyed, Words: req.Reason}, Zxid: m.port.LastZxid()})
 	})
 }

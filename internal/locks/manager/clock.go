@@ -49,7 +49,7 @@ func (t *timers) tick(m *Manager, now time.Duration) time.Duration {
 	late := now - c.expected
 	c.beat = now
 	m.publisher.connection()
-	m.releaseDue(now)
+	m.reports.ReleaseDue(now)
 	if !m.trusted() {
 		c.trusted = false
 		return t.soonest(m, clockTick, now)
@@ -92,7 +92,7 @@ func (t *timers) tick(m *Manager, now time.Duration) time.Duration {
 
 // soonest is how long to sleep so that no event is held back for too long.
 func (t *timers) soonest(m *Manager, sleep, now time.Duration) time.Duration {
-	if next, ok := m.back.next(); ok {
+	if next, ok := m.reports.Next(); ok {
 		return min(sleep, max(next-now, 0))
 	}
 	return sleep

@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
@@ -344,7 +345,7 @@ func TestAnEndWhoseWriteWasLostKeepsItsPlace(t *testing.T) {
 						t.Errorf("the next was granted %v after the end", took)
 					}
 					synctest.Wait()
-					assert.Equal(t, g.countOf(endType(reason), l)+g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
+					assert.Equal(t, g.countOf(reports.EndType(reason), l)+g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
 				})
 			})
 		}

@@ -69,8 +69,7 @@
 // promises. events.go publishes them with the monitor held; queues.Observed records what was published of a contender.
 //
 // The gateway that ran a lease, and the one whose administrator ended it, know why it ended. They send the reason
-// to the other gateways (feed.go), which delay their event for at most a second to wait for it (heldback.go).
-// A peer's report only explains what the replica has shown; it changes no state (reports.go).
+// to the other gateways, which delay their event for at most a second to wait for it (package reports).
 //
 // # Notifications
 //

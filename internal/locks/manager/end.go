@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
@@ -133,7 +134,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 		l.resubmitDelete(m) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if timed || m.contested(l) {
-			l.why = postmortem.CauseOf(m.removedBy(l)) // another client deleted it first
+			l.why = postmortem.CauseOf(l.removedBy(m)) // another client deleted it first
 		}
 		l.SetChange(m.leases, lifecycle.ChangePaused)
 		for s := range l.slots {
@@ -243,7 +244,7 @@ func (l *lease) lost(m *Manager, now time.Duration) {
 
 // contested reports whether a lease is ending by time, and another gateway has announced that it ends it.
 func (m *Manager) contested(l *lease) bool {
-	return l.Ending() && byTime(l.reason()) && m.orderedByPeer(leaseOrPath(l.id())) != nil
+	return l.Ending() && byTime(l.reason()) && m.reports.Ordered(reports.LeaseOrPath(l.id())) != nil
 }
 
 // holdUp has an end wait until it is known who wants to be told.

@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk/wire"
@@ -429,7 +430,7 @@ func (l *lease) lossReason(m *Manager) locks.Reason {
 	if l.ephemeral() && !lives {
 		return locks.ReasonGatewayLeft
 	}
-	return m.removedBy(l)
+	return l.removedBy(m)
 }
 
 // awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted.
@@ -437,4 +438,15 @@ func (l *lease) lossReason(m *Manager) locks.Reason {
 func (m *Manager) awaitUntold(q *queues.Queue) {
 	m.replica.Poll(q)
 	m.list(q)
+}
+
+// removedBy returns why a contender of the lease is gone that this gateway did not delete. The reason is what another
+// gateway's administrator announced, else ReasonRemoved.
+func (l *lease) removedBy(m *Manager) locks.Reason {
+	why := m.reports.Ordered(reports.LeaseOrPath(l.id()))
+	if why == nil {
+		return locks.ReasonRemoved
+	}
+	l.rare().words = why.Words
+	return why.Reason
 }

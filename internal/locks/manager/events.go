@@ -7,6 +7,7 @@ import (
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
@@ -38,14 +39,7 @@ type publisher struct {
 	replica *queues.Replica
 	members *cluster.Members
 	port    *term.Port
-	behind  func(*events.Event) bool // delays an event behind earlier ones of its lock: Manager.holdBehind
-}
-
-// publish publishes an event about a lock, after the delayed events of that lock.
-func (p *publisher) publish(e *events.Event) {
-	if !p.behind(e) {
-		p.hub.Publish(e)
-	}
+	reports *reports.Exchange
 }
 
 // enabled reports whether events are published now: not before the first read is complete, and not while suppressed.
@@ -86,7 +80,7 @@ func (p *publisher) node(c *zk.Change, q *queues.Queue) {
 // queued publishes that the replica shows a contender for the first time.
 func (p *publisher) queued(q *queues.Queue, c *recipe.Contender) {
 	if p.enabled() {
-		p.publish(p.contenderEvent(events.LeaseQueued, q, c))
+		p.reports.Publish(p.contenderEvent(events.LeaseQueued, q, c))
 	}
 }
 
@@ -103,7 +97,7 @@ func (p *publisher) granted(q *queues.Queue, c *recipe.Contender, l *lease) {
 		e = p.contenderEvent(events.LeaseGranted, q, c)
 		e.FencingToken = p.fleet.tokenOf(q, c)
 	}
-	p.publish(e)
+	p.reports.Publish(e)
 }
 
 // updated publishes that owner, metadata, TTL or holds of a lease of this gateway have changed.
@@ -122,7 +116,7 @@ func (p *publisher) slotUpdated(l *lease, s *slot) {
 	if l.Grant().Granted() {
 		e.FencingToken = p.fleet.fencingToken(l.czxid)
 	}
-	p.publish(e)
+	p.reports.Publish(e)
 }
 
 // replaced publishes a downgrade by another gateway.
@@ -130,24 +124,8 @@ func (p *publisher) replaced(q *queues.Queue, next *recipe.Contender) {
 	if s := p.replica.Observed(next); p.enabled() && !s.SuppressEvents {
 		e := p.contenderEvent(events.LeaseUpdated, q, next)
 		e.FencingToken = p.fleet.tokenOf(q, next)
-		p.publish(e)
+		p.reports.Publish(e)
 	}
-}
-
-func endType(reason locks.Reason) events.Type {
-	switch reason {
-	case locks.ReasonReleased:
-		return events.LeaseReleased
-	case locks.ReasonExpired:
-		return events.LeaseExpired
-	case locks.ReasonCancelled, locks.ReasonWaitElapsed:
-		return events.LeaseCancelled
-	case locks.ReasonUnclaimed:
-		return events.LeaseUnclaimed
-	case locks.ReasonRevoked, locks.ReasonDestroyed:
-		return events.LeaseRevoked
-	}
-	return events.LeaseRemoved
 }
 
 func (p *publisher) gateway(t events.Type, id recipe.GatewayID) {
@@ -266,7 +244,7 @@ func (p *publisher) revokeRequested(at queues.Location, words string) {
 	if p.enabled() {
 		e := p.contenderEvent(events.LeaseRevokeRequested, at.Queue, at.Contender)
 		e.Detail, e.Here = words, e.Here || e.Foreign // no other gateway sees that another program's holder was asked
-		p.publish(e)
+		p.reports.Publish(e)
 	}
 }
 
@@ -276,7 +254,7 @@ func (p *publisher) withdrawn(parts []queues.Location) {
 		return
 	}
 	for _, at := range parts {
-		p.publish(p.contenderEvent(events.LeaseRevokeWithdrawn, at.Queue, at.Contender))
+		p.reports.Publish(p.contenderEvent(events.LeaseRevokeWithdrawn, at.Queue, at.Contender))
 	}
 }
 
@@ -289,7 +267,7 @@ func (p *publisher) destroyed(req *locks.DestroyRequest) {
 	if s := p.replica.Namespaces[ns]; s != nil && p.enabled() {
 		e := p.event(events.LockDestroyed, s.Path(req.Lock), "")
 		e.NS, e.Lock, e.Detail = ns, req.Lock, req.Reason
-		p.publish(e)
+		p.reports.Publish(e)
 	}
 }
 
@@ -299,26 +277,4 @@ func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
 		return locks.ReasonGatewayLeft
 	}
 	return locks.ReasonUnknown
-}
-
-// leaseOrPath is what a report is about: a lease, or the path of another program's contender.
-type leaseOrPath string
-
-// Targets: the leases and contenders that an administrator's request ends, and which of them it may end.
-//
-// An administrator decides by what a page or a list has shown. Before the request arrives, the lock may have another
-// holder. So a request can name the contenders that were shown, and then affects no others. If a named contender no
-// longer matches the request's state and filters, the request does nothing and returns CodeHolderChanged.
-
-// cause is why an administrator ends something.
-type cause struct {
-	reason locks.Reason
-	words  string
-	trace  string // traceparent of the request
-}
-
-// ends reports whether an administrator's end has that reason. Others decide how a lease ends: what time ends, for
-// example, a heartbeat may revive.
-func (c *cause) ends() bool {
-	return c.reason == locks.ReasonRevoked || c.reason == locks.ReasonDestroyed
 }

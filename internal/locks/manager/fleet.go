@@ -9,9 +9,11 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -29,7 +31,7 @@ func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration)
 		joined := m.members.Register(id)
 		m.stream.readRegistration(m, id)
 		if joined {
-			m.feedJoined(id, now)
+			m.reports.Joined(id, now)
 			m.publisher.gateway(events.GatewayJoined, id)
 		}
 	case zk.NodeRemoved:
@@ -37,7 +39,7 @@ func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration)
 			m.publisher.gatewayLeft(id, deposed)
 		}
 		m.abandon(id)
-		m.feedLeft(id)
+		m.reports.Left(id)
 		if !fault.On("hooks-gone") {
 			m.deliveries.adopt() // any gateway may now adopt its outbox
 		}
@@ -155,7 +157,7 @@ func (st *stream) readRegistration(m *Manager, id recipe.GatewayID) {
 					about = &cluster.About{Address: r.Address, Version: r.Version, Started: time.UnixMilli(r.Started).UTC()}
 				}
 				if m.members.ReadRegistration(id, about) {
-					m.feedsChanged()
+					m.reports.PeersChanged()
 				}
 			})
 		})
@@ -337,3 +339,63 @@ func (st *stream) afterSync(m *Manager, now time.Duration) {
 	m.considerTakeovers(now)
 	m.settleDeferred(now)
 }
+
+// News returns the reports after a place that an earlier call returned, "" for all that are remembered; at is the place
+// after them. Without lines there are none now, and more is closed when there may be. more is nil when no more follow,
+// because this gateway stops.
+func (m *Manager) News(since string) (lines [][]byte, at string, more <-chan struct{}) {
+	var list []reports.Report
+	m.do(func() { list, at, more = m.reports.Since(since, m.clock.Now()) })
+	return reports.Encode(list), at, more
+}
+
+// Receive applies another gateway's reports in their order. It skips invalid ones: a newer release may have sent them.
+func (m *Manager) Receive(from string, lines [][]byte) {
+	list := reports.Decode(lines)
+	m.do(func() {
+		for _, r := range m.reports.Receive(recipe.GatewayID(from), m.fleet.id, list, m.clock.Now()) {
+			m.receiveDestroyed(r)
+		}
+	})
+}
+
+// receiveDestroyed publishes that another gateway destroyed a lock, once the replica has lost the lock's contenders.
+func (m *Manager) receiveDestroyed(r reports.Report) {
+	req := locks.DestroyRequest{NS: r.NS, Lock: r.Lock, Reason: r.Words}
+	switch {
+	case m.life.ctx.Err() != nil:
+		return
+	case m.life.destructions == maxDestructions:
+		m.publisher.destroyed(&req)
+		return
+	}
+	m.life.destructions++
+	m.life.errands.Add(1)
+	m.effect(func() {
+		go func() { // for at most destroyWithin; Run waits for it
+			defer m.life.errands.Done()
+			ctx, cancel := context.WithTimeout(m.life.ctx, destroyWithin)
+			defer cancel()
+			_ = m.port.Watcher.Reached(ctx, r.Zxid) // it is published in any case
+			m.do(func() {
+				m.life.destructions--
+				m.publisher.destroyed(&req)
+			})
+		}()
+	})
+}
+
+// Following sets whether another gateway's feed is followed now.
+func (m *Manager) Following(gateway string, followed bool) {
+	m.do(func() { m.reports.Follow(recipe.GatewayID(gateway), followed, m.clock.Now().Boot()) })
+}
+
+// PeersChanged returns a channel that is closed when a gateway registers or leaves, or its address becomes known.
+func (m *Manager) PeersChanged() <-chan struct{} { return locked(m, m.reports.AwaitPeers) }
+
+const (
+	// destroyWithin is how long a report of a destroyed lock waits for the replica.
+	destroyWithin = time.Second
+	// maxDestructions bounds the reports of destroyed locks that wait; further ones are published at once.
+	maxDestructions = 256
+)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
@@ -15,7 +16,7 @@ func TestALongNameOfWhoComesNextHidesNoEnd(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one := s.gateway(t)
 		l := one.mustHold(deploy())
-		s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + strings.Repeat("x", 2*maxReportedName) + "-lock-", Sequential: true})
+		s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/" + strings.Repeat("x", 2*reports.MaxName) + "-lock-", Sequential: true})
 		one.mustRelease(l)
 		time.Sleep(time.Second)
 		p := one.mustPostmortem(l)

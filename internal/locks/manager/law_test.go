@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/test/assert"
 )
 
@@ -185,7 +186,7 @@ func (g *gate) checkLaw() {
 				continue
 			case f.ended:
 				fail("told twice")
-			case e.Type != endType(locks.Reason(e.Reason)):
+			case e.Type != reports.EndType(locks.Reason(e.Reason)):
 				fail("the type is not the reason's")
 			case (e.Type == events.LeaseReleased || e.Type == events.LeaseUnclaimed) && !f.granted:
 				fail("it was never granted")

@@ -15,6 +15,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
@@ -107,9 +108,9 @@ type Manager struct {
 	members *cluster.Members
 
 	history      postmortem.Log
-	observedEnds postmortem.Log              // observed ends of other gateways' leases
-	terminations map[*recipe.Contender]cause // of other owners' contenders that an administrator ends here
-	peerReports                              // from other gateways
+	observedEnds postmortem.Log                      // observed ends of other gateways' leases
+	terminations map[*recipe.Contender]reports.Cause // of other owners' contenders that an administrator ends here
+	reports      *reports.Exchange                   // with other gateways
 	answers      answers
 	publisher    publisher
 	deliveries   deliveries

@@ -122,13 +122,14 @@ func (f *fleet) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *lo
 
 // life is the course of the process, from Run to the end of Drain.
 type life struct {
-	ctx      context.Context // ends when Run returns; no errand begins afterwards
-	end      context.CancelFunc
-	errands  sync.WaitGroup // goroutines for which Run waits
-	served   bool           // this gateway has been able to serve requests
-	leaving  bool           // Ready fails, nothing else
-	draining bool
-	drain    chan struct{} // closed when draining begins: open polls end
+	ctx          context.Context // ends when Run returns; no errand begins afterwards
+	end          context.CancelFunc
+	errands      sync.WaitGroup // goroutines for which Run waits
+	destructions int            // reports of destroyed locks that wait; see receiveDestroyed
+	served       bool           // this gateway has been able to serve requests
+	leaving      bool           // Ready fails, nothing else
+	draining     bool
+	drain        chan struct{} // closed when draining begins: open polls end
 }
 
 // requests are the requests that wait here.

@@ -18,6 +18,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
@@ -110,8 +111,8 @@ type deliveries struct {
 	replica      *queues.Replica
 	members      *cluster.Members
 	answers      *answers
-	terminations map[*recipe.Contender]cause
-	ordered      func(leaseOrPath) *cause // the end that an administrator of another gateway ordered; nil: none
+	terminations map[*recipe.Contender]reports.Cause
+	reports      *reports.Exchange
 	port         *term.Port
 	clock        zk.Clock
 	log          *slog.Logger
@@ -169,7 +170,7 @@ func (d *deliveries) endingOf(id recipe.LeaseID, reason locks.Reason, words stri
 
 // endTaken returns the outbox's part of the end of contenders that this gateway does not run and whose lease held, or has
 // a notify_url. unnoted: it is in the outbox already.
-func (d *deliveries) endTaken(parts []queues.Location, v cause, notify string, unnoted bool) (n noting, ready bool) {
+func (d *deliveries) endTaken(parts []queues.Location, v reports.Cause, notify string, unnoted bool) (n noting, ready bool) {
 	if d.outbox == nil || unnoted {
 		return n, true
 	}
@@ -185,8 +186,8 @@ func (d *deliveries) endTaken(parts []queues.Location, v cause, notify string, u
 		}
 	}
 	describe := func() *Ending {
-		e := d.endingOf(parts[0].Contender.LeaseID, v.reason, v.words)
-		e.Trace, e.Notify, e.Waiting = v.trace, notify, !held
+		e := d.endingOf(parts[0].Contender.LeaseID, v.Reason, v.Words)
+		e.Trace, e.Notify, e.Waiting = v.Trace, notify, !held
 		for _, p := range parts {
 			if p.Contender.Member > 1 {
 				continue
@@ -238,7 +239,7 @@ func (d *deliveries) gone(l *lease) {
 	if d.outbox == nil || l.Grant() == lifecycle.GrantNone && !l.tellsWaiting() || l.Note() != lifecycle.NoteNone || !l.Ended() {
 		return
 	}
-	if d.ordered(leaseOrPath(l.id())) != nil && !fault.On("hooks-termination") {
+	if d.reports.Ordered(reports.LeaseOrPath(l.id())) != nil && !fault.On("hooks-termination") {
 		return // the gateway whose administrator ended it has written the entry
 	}
 	l.SetNote(d.leases, lifecycle.NoteSubmitted) // once
@@ -280,9 +281,9 @@ func (d *deliveries) taken(q *queues.Queue, name string) {
 		}
 	}
 	if v, ok := d.terminations[c]; ok {
-		e.Reason, e.Words, e.Trace = v.reason, v.words, v.trace
-	} else if v := d.ordered(leaseOrPath(q.Path + "/" + name)); v != nil {
-		e.Reason, e.Words = v.reason, v.words
+		e.Reason, e.Words, e.Trace = v.Reason, v.Words, v.Trace
+	} else if v := d.reports.Ordered(reports.LeaseOrPath(q.Path + "/" + name)); v != nil {
+		e.Reason, e.Words = v.Reason, v.Words
 	}
 	p := EndingPart{NS: q.Namespace.Name, Lock: q.Name(), Znode: q.Path + "/" + name, Mode: locks.ModeOf(c.Mode), FencingToken: d.fleet.tokenOf(q, c)}
 	if foreign {

@@ -8,13 +8,11 @@ import (
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/reports"
 )
 
-// Postmortems: what is remembered of an ended lease, for an hour. The gateway that
-// ran it knows why it ended, and tells the others (feed.go). A gateway that has not been
-// told has seen the contender go. It answers with reason unknown when no gateway knows more.
-// An entry takes some 450 bytes (less than 470), and each of the two memories has at most
-// maxHistory of them.
+// Ends: what is remembered of an ended lease for an hour (package postmortem), published, and reported to the other gateways
+// (package reports). An entry takes less than 470 bytes, and each of the two memories has at most postmortem.MaxEnds.
 
 // remember keeps what became of a lease for those who ask later.
 func (m *Manager) remember(l *lease, now time.Duration) {
@@ -35,8 +33,8 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 		p.Waited = max(p.Waited-p.Held, 0)
 	}
 	m.history.Add(l.id(), p)
-	m.tell(notice{kind: noticeEnded, lease: l.id(), at: queues.Location{Queue: l.q, Contender: l.contender}})
-	m.reportGone(l.q, l.contender)
+	m.reports.Tell(reports.Notice{Kind: reports.Ended, Lease: l.id(), At: queues.Location{Queue: l.q, Contender: l.contender}})
+	m.reports.Gone(l.q, l.contender)
 	if k := m.keys.byHash[l.key()]; k != nil {
 		m.keys.end(k, l.reason(), now)
 	}
@@ -62,15 +60,7 @@ func (m *Manager) observeEnd(q *queues.Queue, name string, now time.Duration) {
 		p.FencingToken, p.Held = m.fleet.tokenOf(q, c), max(now-s.Since, 1)
 		p.Waited = max(p.Waited-p.Held, 0)
 	}
-	if w := m.reports[leaseOrPath(c.LeaseID)]; w != nil {
-		if w.ended {
-			p = w.end // first-hand
-		}
-		if reason, words := w.outcome(nil); reason != locks.ReasonUnknown {
-			p.Why, p.Words = postmortem.CauseOf(reason), words
-		}
-	}
-	m.observedEnds.Add(c.LeaseID, p)
+	m.observedEnds.Add(c.LeaseID, m.reports.Revise(c.LeaseID, p))
 }
 
 // granted notes for those who held the lock before that this contender holds
@@ -104,31 +94,27 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason, unsure b
 		return
 	}
 	s.shown = false
-	e := m.publisher.slotEvent(endType(reason), l, s)
+	e := m.publisher.slotEvent(reports.EndType(reason), l, s)
 	e.Reason, e.Detail = string(reason), l.words()
 	if l.Grant().Granted() {
 		e.FencingToken = m.fleet.fencingToken(l.czxid)
 	}
-	if unsure || reason == locks.ReasonRemoved && m.peerMayExplain() {
-		m.holdEnd(e, l.id(), nil, false) // another gateway may report which client removed it
+	if now := m.clock.Now().Boot(); unsure || reason == locks.ReasonRemoved && m.reports.PeerMayExplain(now) {
+		m.reports.Delay(e, l.id(), nil, false, now) // another gateway may report which client removed it
 		return
 	}
-	m.publisher.publish(e)
+	m.reports.Publish(e)
 }
 
 // tellDelayed publishes the ends of a lease's slots that were delayed until the lease has ended.
 func (m *Manager) tellDelayed(l *lease) {
-	if l.reason() == locks.ReasonRemoved || !m.back.waits(l.id()) {
-		return
+	if l.reason() != locks.ReasonRemoved {
+		m.reports.Explain(l.id(), reports.Cause{Reason: l.reason(), Words: l.words()})
 	}
-	for _, h := range m.back.waiting[l.id()] {
-		h.own = &cause{reason: l.reason(), words: l.words()}
-	}
-	m.releaseOf(l.id())
 }
 
 // tellRemoved publishes that the replica is about to lose a contender that is not a lease of this gateway. Only the
-// lease's gateway and the gateway that ended it can report the reason: reports.go.
+// lease's gateway and the gateway that ended it can report the reason.
 func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 	if !m.publisher.enabled() {
 		return
@@ -146,12 +132,12 @@ func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 	if e.Foreign {
 		e.Reason = string(locks.ReasonRemoved)
 	}
-	var own *cause
+	var own *reports.Cause
 	if v, ok := m.terminations[c]; ok {
 		own = &v
 	}
 	if s.Holds {
 		e.FencingToken = m.fleet.tokenOf(q, c)
 	}
-	m.publishLoss(e, q.Path+"/"+c.Name, c, own)
+	m.reports.Lost(e, q.Path+"/"+c.Name, c, own, m.clock.Now().Boot())
 }

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -148,7 +149,7 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 	if err := m.readTargets(ctx, targets); err != nil {
 		return locks.ReapAnswer{}, err
 	}
-	failed := m.terminateAll(ctx, cause{locks.ReasonRevoked, req.Reason, locks.TraceParentOf(ctx)}, targets, false)
+	failed := m.terminateAll(ctx, reports.Cause{Reason: locks.ReasonRevoked, Words: req.Reason, Trace: locks.TraceParentOf(ctx)}, targets, false)
 	return locked2(m, func() (locks.ReapAnswer, error) {
 		for i, c := range matching {
 			switch t := targets[i]; {

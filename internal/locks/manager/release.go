@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
@@ -68,7 +69,7 @@ func (m *Manager) releaseFor(ctx context.Context, id recipe.LeaseID) error {
 		if !r.stays {
 			m.freePlace(ctx, r)
 		}
-		return releasedFor(endedError(r.why.reason))
+		return releasedFor(endedError(r.why.Reason))
 	}
 	return outcomeUnknown()
 }
@@ -80,7 +81,7 @@ type releasing struct {
 	t       *target
 	session term.Session
 	held    bool // the replica shows it
-	why     cause
+	why     reports.Cause
 	stays   bool // its place stays for its lock delay
 }
 
@@ -122,7 +123,7 @@ func (m *Manager) leaseToRelease(ctx context.Context, id recipe.LeaseID) (*relea
 			if err := m.mayMiss(id); err != nil {
 				return nil, err
 			}
-			return nil, releasedFor(m.reportedGone(id))
+			return nil, releasedFor(reportedGone(&m.observedEnds, id))
 		}
 		parts := wholeOf(m.replica, at)
 		if parts == nil || at.Contender.Unknown || !at.Queue.Namespace.Whole {
@@ -132,9 +133,9 @@ func (m *Manager) leaseToRelease(ctx context.Context, id recipe.LeaseID) (*relea
 		if !sure {
 			return nil, unavailable()
 		}
-		c := cause{reason: locks.ReasonCancelled, trace: locks.TraceParentOf(ctx)}
+		c := reports.Cause{Reason: locks.ReasonCancelled, Trace: locks.TraceParentOf(ctx)}
 		if held {
-			c.reason = locks.ReasonReleased
+			c.Reason = locks.ReasonReleased
 		}
 		return &releasing{m: m, id: id, t: &target{at: at, version: -1}, session: m.port.Session(), held: held, why: c}, nil
 	})
@@ -160,9 +161,9 @@ func (r *releasing) read(ctx context.Context) (found bool, err error) {
 	r.t.learn(known, stat)
 	r.m.do(func() { r.t.at.Queue.SetNode(r.t.at.Contender.Name, data, stat) }) // for its postmortem
 	if known.Closed != nil {
-		r.why.reason = known.Closed.Reason
+		r.why.Reason = known.Closed.Reason
 	} else {
-		closed, err := json.Marshal(record.Closed{Reason: r.why.reason, At: r.m.clock.Now().Wall().Milliseconds()})
+		closed, err := json.Marshal(record.Closed{Reason: r.why.Reason, At: r.m.clock.Now().Wall().Milliseconds()})
 		if err != nil {
 			panic("encoding an end: " + err.Error()) // a string and a number
 		}
@@ -171,7 +172,7 @@ func (r *releasing) read(ctx context.Context) (found bool, err error) {
 			return false, noRecordToClose()
 		}
 	}
-	r.stays = known.DelayAfter(r.why.reason) > 0
+	r.stays = known.DelayAfter(r.why.Reason) > 0
 	return true, nil
 }
 
@@ -198,7 +199,7 @@ func (m *Manager) freePlace(ctx context.Context, r *releasing) {
 	if gone {
 		return
 	}
-	if _, err := m.terminate(ctx, r.why, &target{at: at, version: -1, looked: true, ended: r.why.reason}); err != nil {
+	if _, err := m.terminate(ctx, r.why, &target{at: at, version: -1, looked: true, ended: r.why.Reason}); err != nil {
 		m.log.Warn("the place of a lease that was released for another gateway could not be freed", "lease_id", r.id, "err", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
@@ -160,7 +161,7 @@ func TestAnEndIsToldAtMostASecondLateWhenTheReportDoesNotCome(t *testing.T) {
 		}
 		two.mustRelease(other)
 		third := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-		time.Sleep(time.Until(ended.Add(holdBack - time.Millisecond)))
+		time.Sleep(time.Until(ended.Add(reports.HoldBack - time.Millisecond)))
 		if told := two.story("deploy"); len(told) != before {
 			t.Errorf("told too early: %v", told[before:])
 		}
@@ -190,7 +191,7 @@ func TestNothingIsHeldBackWhereNobodyElseCanKnow(t *testing.T) {
 		wantWords(t, one.tells(endTypes...), "lease.removed removed")
 		two := s.gateway(t)
 		l = two.mustHold(deploy())
-		time.Sleep(connectWithin) // no gateway follows it: it has no address that works
+		time.Sleep(reports.ConnectWithin) // no gateway follows it: it has no address that works
 		two.mustRelease(l)
 		wantWords(t, one.tells(endTypes...), "lease.removed removed", "lease.removed unknown")
 	})
@@ -200,26 +201,24 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		two.hears(one, time.Millisecond).stalled.Store(true)
 		one.mustRelease(one.mustHold(deploy()))
-		for range maxHeldOfLock / 2 {
+		for range reports.MaxDelayedOfLock / 2 {
 			one.mustRelease(one.mustAcquire(deploy()))
 		}
 		told := two.reasons("deploy")
-		assert.That(t, len(told) >= maxHeldOfLock/4, "%d ends are told at the bound of a lock", len(told))
-		for i := range maxHeld/3 + 100 {
+		assert.That(t, len(told) >= reports.MaxDelayedOfLock/4, "%d ends are told at the bound of a lock", len(told))
+		for i := range reports.MaxDelayed/3 + 100 {
 			one.mustRelease(one.mustHold(locks.AcquireRequest{Lock: fmt.Sprint("lock-", i), TTL: time.Minute}))
 		}
 		synctest.Wait()
 		two.m.mu.Lock()
-		n := two.m.back.n
+		n := two.m.reports.Size().Delayed
 		two.m.mu.Unlock()
-		assert.That(t, n <= maxHeld, "%d events are held back", n)
+		assert.That(t, n <= reports.MaxDelayed, "%d events are held back", n)
 		checkAll(t, s, two)
 		time.Sleep(2 * time.Second)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		if two.m.back.n != 0 || len(two.m.back.line) != 0 || len(two.m.back.waiting) != 0 || len(two.m.back.locks) != 0 || len(two.m.reports) != 0 {
-			t.Errorf("%d events are still held back, %+v", two.m.back.n, two.m.back)
-		}
+		assert.Equal(t, two.m.reports.Size(), reports.Sizes{}, "is still kept")
 	})
 }
 
@@ -230,7 +229,7 @@ func TestPeerReportsEndNothing(t *testing.T) {
 		l := one.mustHold(deploy())
 		waiter := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		name := base(l.Znode)
-		for _, kind := range []noticeKind{noticeTermination, noticeConfirmed, noticeEnded, noticeDestroyed, noticeWithdrawn, "future"} {
+		for _, kind := range []reports.Kind{reports.Termination, reports.Confirmed, reports.Ended, reports.Destroyed, reports.Withdrawn, "future"} {
 			for _, id := range []string{l.ID, waiter.ID, "", "nonsense"} {
 				for _, g := range []*gate{one, two} {
 					from := map[*gate]*gate{one: two, two: one}[g]
@@ -302,7 +301,7 @@ func TestAReportThatComesBeforeTheContenderWaitsForItsEnd(t *testing.T) {
 		assert.Equal(t, two.mustPostmortem(l).Reason, locks.ReasonReleased)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		assert.That(t, len(two.m.reports) == 0, "reports are kept: %v", two.m.reports)
+		assert.Equal(t, two.m.reports.Size().Reports, 0, "reports are kept")
 	})
 }
 
@@ -328,7 +327,7 @@ func TestAReportAboutALeaseThatHasJustBeenDowngradedIsNotLostWithItsFormerConten
 			assert.That(t, slices.Contains(told, "released"), "told %q", told)
 			two.m.mu.Lock()
 			defer two.m.mu.Unlock()
-			assert.That(t, len(two.m.reports) == 0, "reports are kept: %v", two.m.reports)
+			assert.Equal(t, two.m.reports.Size().Reports, 0, "reports are kept")
 		})
 	}
 }
@@ -376,9 +375,9 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 				want = append(want, l.ID)
 			}
 		}
-		end(3 * feedBatch)
+		end(3 * reports.FeedBatch)
 		one.m.mu.Lock()
-		kept := len(one.m.notices.line)
+		kept := one.m.reports.Size().Notices
 		one.m.mu.Unlock()
 		assert.That(t, kept <= 0, "%d notices are kept though no gateway follows", kept)
 		ids, at := told("")
@@ -391,12 +390,12 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 			assert.That(t, len(ids) >= len(want), "from %s: told %d ends, want %d", lost, len(ids), len(want))
 		}
 		one.m.mu.Lock()
-		for i := range 3 * maxNotices {
-			one.m.tell(notice{kind: noticeEnded, lease: recipe.LeaseID(fmt.Sprint("forgotten", i))})
+		for i := range 3 * reports.MaxNotices {
+			one.m.reports.Tell(reports.Notice{Kind: reports.Ended, Lease: recipe.LeaseID(fmt.Sprint("forgotten", i))})
 		}
-		kept = len(one.m.notices.line)
+		kept = one.m.reports.Size().Notices
 		one.m.unlock()
-		assert.That(t, kept <= 2*maxNotices, "%d notices are kept", kept)
+		assert.That(t, kept <= 2*reports.MaxNotices, "%d notices are kept", kept)
 		ids, _ = told(at)
 		assert.Equal(t, len(ids), len(want), "who has fallen behind is told")
 		assert.NoError(t, one.m.Drain(t.Context()))
@@ -464,7 +463,7 @@ func TestAnExpiryThatCameAfterATerminationIsToldAsThat(t *testing.T) {
 				time.Sleep(100 * time.Millisecond) // the event comes before it is known
 			}
 		}})
-		one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"revoked","words":"stuck"}`, noticeTermination, l.ID, base(l.Znode))})
+		one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"revoked","words":"stuck"}`, reports.Termination, l.ID, base(l.Znode))})
 		s.mu.Lock()
 		s.refuse = func(w *zk.Write) (int, error) {
 			if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && w.Ops[0].Version >= 0 {
@@ -493,7 +492,7 @@ func TestWhichEndOfALeaseOfSeveralLocksCameFirstIsToldInEachOfThem(t *testing.T)
 						time.Sleep(100 * time.Millisecond) // the events come before it is known
 					}
 				}})
-				one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"a","name":%q,"reason":"revoked","words":"stuck"}`, noticeTermination, l.ID, base(l.Locks[0].Znode))})
+				one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"a","name":%q,"reason":"revoked","words":"stuck"}`, reports.Termination, l.ID, base(l.Locks[0].Znode))})
 				if first == locks.ReasonRevoked {
 					s.mu.Lock()
 					s.refuse = func(w *zk.Write) (int, error) {

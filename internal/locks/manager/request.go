@@ -6,6 +6,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/term"
@@ -178,13 +179,13 @@ func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	case m.replica.HasNewer(id) && !away:
 		return needsNewer()
 	case owner == m.members.Self():
-		return m.reportedGone(id)
+		return reportedGone(&m.observedEnds, id)
 	case away:
 		return m.notOwner(id)
 	case m.members.Contenders(owner) > 0, m.members.Contenders(id.Gateway()) > 0:
 		return unavailable() // its gateway is gone; its takeover is under way
 	}
-	gone := m.reportedGone(id)
+	gone := reportedGone(&m.observedEnds, id)
 	gone.UnknownGateway = !m.members.IsOwn(id.Gateway()) && m.members.Get(id.Gateway()) == nil
 	return gone
 }
@@ -334,4 +335,13 @@ func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q 
 	}
 	m.replica.Leave(q)
 	return e
+}
+
+// reportedGone is the answer about a lease that no longer exists, whose gateway is gone or was taken over by this one. It
+// has the reason when that gateway reported it.
+func reportedGone(observed *postmortem.Log, id recipe.LeaseID) *locks.Error {
+	if p, ok := observed.Get(id); ok && p.Reported {
+		return endedError(p.Reason()).Because(p.Words)
+	}
+	return endedError(locks.ReasonUnknown)
 }

@@ -16,10 +16,12 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
@@ -46,7 +48,7 @@ func New(opt Options) *Manager {
 		requests:     requests{written: make(chan struct{}, writtenWindow)},
 		timers:       timers{wake: make(chan struct{}, 1)},
 		keys:         keys{byHash: map[string]*keyEntry{}},
-		terminations: map[*recipe.Contender]cause{},
+		terminations: map[*recipe.Contender]reports.Cause{},
 		delays:       newDelays(),
 		orphans:      orphans{},
 	}
@@ -59,11 +61,12 @@ func New(opt Options) *Manager {
 	m.answers = answers{fleet: &m.fleet, replica: m.replica, leases: m.leases, delays: &m.delays, orphans: m.orphans,
 		history: &m.history, port: m.port, clock: m.clock, failoverTTL: opt.SessionTimeout + 5*time.Second}
 	m.answers.shortTTL = shortTTLWarning(m.answers.failoverTTL)
-	m.peerReports = newPeerReports(m)
 	m.publisher = publisher{hub: opt.Events, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
-		port: m.port, behind: m.holdBehind}
+		port: m.port}
+	m.reports = newReports(m)
+	m.publisher.reports = m.reports
 	m.deliveries = deliveries{outbox: opt.Outbox, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
-		answers: &m.answers, terminations: m.terminations, ordered: m.orderedByPeer, port: m.port, clock: m.clock, log: m.log, do: m.do}
+		answers: &m.answers, terminations: m.terminations, reports: m.reports, port: m.port, clock: m.clock, log: m.log, do: m.do}
 	return m
 }
 
@@ -90,7 +93,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	err = group.Wait()
 	m.do(func() { m.life.end() })
 	m.life.errands.Wait()
-	m.releaseAll()
+	m.do(m.reports.ReleaseAll)
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		return nil
 	}
@@ -183,12 +186,7 @@ func (m *Manager) Drain(ctx context.Context) error {
 	if !begun {
 		return nil
 	}
-	defer func() {
-		m.do(func() {
-			m.notices.over = true
-			m.wakeFollowers()
-		})
-	}()
+	defer m.do(m.reports.Close)
 	if session == nil {
 		return nil
 	}
@@ -241,4 +239,29 @@ func (m *Manager) OutboxDropped(webhook string, n int, detail string) {
 		}
 		m.opt.Events.Publish(e)
 	})
+}
+
+func newReports(m *Manager) *reports.Exchange {
+	return reports.New(reports.Options{Follows: m.opt.PeerReports, Nonce: m.leases.nonce, Members: m.members, Replica: m.replica, History: &m.history, Observed: &m.observedEnds,
+		Lives: func(id recipe.LeaseID) bool { return m.leases.byID[id] != nil },
+		Stays: func(id recipe.LeaseID) bool { return m.delays.byID[id] != nil },
+		Terminated: func(id recipe.LeaseID, why reports.Cause) {
+			if l := m.leases.byID[id]; l != nil && l.Ending() && l.reason() == locks.ReasonRemoved {
+				l.rare().words, l.why = why.Words, postmortem.CauseOf(why.Reason)
+			}
+		},
+		Shared: m.leases.owners.one,
+		Event: func(t events.Type, q *queues.Queue, c *recipe.Contender) *events.Event {
+			if !m.publisher.enabled() {
+				return nil
+			}
+			return m.publisher.contenderEvent(t, q, c)
+		},
+		Publish: func(e *events.Event) { m.publisher.hub.Publish(e) },
+		Stamp: func(e *events.Event) {
+			if e.Time.IsZero() {
+				e.Time = time.Unix(0, int64(m.clock.Now().Wall())).UTC()
+			}
+		},
+		Wake: m.wake, WakeAt: m.timers.wakeAt})
 }

@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -43,9 +44,9 @@ var errEnded = errors.New("it has ended")
 
 // why returns the reason for a target's end. A lease that has ended already keeps its reason when its contender is
 // deleted.
-func (t *target) why(c cause) cause {
+func (t *target) why(c reports.Cause) reports.Cause {
 	if t.ended != "" {
-		return cause{reason: t.ended}
+		return reports.Cause{Reason: t.ended}
 	}
 	return c
 }
@@ -251,11 +252,11 @@ func (m *Manager) tellHolders(q *queues.Queue, e *locks.Error) *locks.Error {
 }
 
 // terminating notes, here and for the other gateways, why contenders are about to be deleted.
-func (m *Manager) terminating(parts []queues.Location, c cause) {
+func (m *Manager) terminating(parts []queues.Location, c reports.Cause) {
 	for _, p := range parts {
 		m.terminations[p.Contender] = c
 	}
-	m.announce(noticeTermination, c, parts)
+	m.reports.Announce(reports.Termination, c, parts)
 }
 
 // notTerminated takes back what terminating noted of contenders that were not deleted.
@@ -263,16 +264,16 @@ func (m *Manager) notTerminated(parts []queues.Location) {
 	for _, p := range parts {
 		delete(m.terminations, p.Contender)
 	}
-	m.announce(noticeWithdrawn, cause{}, parts)
+	m.reports.Announce(reports.Withdrawn, reports.Cause{}, parts)
 }
 
 // rememberTermination remembers why a lease of another gateway was ended: who asks here is told.
-func (m *Manager) rememberTermination(t *target, why cause) {
+func (m *Manager) rememberTermination(t *target, why reports.Cause) {
 	at, c := t.at, t.at.Contender
 	if !c.Ours || c.LeaseID == "" || m.leases.byID[c.LeaseID] != nil {
 		return
 	}
-	p := postmortem.End{Why: postmortem.CauseOf(why.reason), Words: why.words, At: m.clock.Now().Boot(), NS: at.Queue.Namespace.Name, Lock: at.Queue.Name(), Mode: c.Mode}
+	p := postmortem.End{Why: postmortem.CauseOf(why.Reason), Words: why.Words, At: m.clock.Now().Boot(), NS: at.Queue.Namespace.Name, Lock: at.Queue.Name(), Mode: c.Mode}
 	if m.replica.Observed(c).Holds {
 		p.FencingToken = m.fleet.tokenOf(at.Queue, c)
 	}
@@ -282,13 +283,13 @@ func (m *Manager) rememberTermination(t *target, why cause) {
 	if t.close == nil {
 		p.Terminated = true
 		m.history.Add(c.LeaseID, p)
-		m.tell(notice{kind: noticeConfirmed, lease: c.LeaseID, at: at, why: why})
+		m.reports.Tell(reports.Notice{Kind: reports.Confirmed, Lease: c.LeaseID, At: at, Why: why})
 		return
 	}
 	p.Stays = true
 	m.history.Add(c.LeaseID, p)
-	m.tell(notice{kind: noticeEnded, lease: c.LeaseID, at: at})
+	m.reports.Tell(reports.Notice{Kind: reports.Ended, Lease: c.LeaseID, At: at})
 	for _, part := range t.parts {
-		m.publishClosed(part.Queue, part.Contender, &report{ended: true, sure: true, end: p})
+		m.reports.EndStaying(part.Queue, part.Contender, p)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/zk"
 )
 
@@ -38,7 +39,7 @@ const (
 // terminateAll ends the targets, which are ordered from the tail of a queue on. Each is over when it returns nil. It
 // stops at an error that is not about one target; the remaining ones may then be ending. stop: it also stops at the
 // first target that cannot be ended, and the leases of its batch go on.
-func (m *Manager) terminateAll(ctx context.Context, c cause, targets []*target, stop bool) error {
+func (m *Manager) terminateAll(ctx context.Context, c reports.Cause, targets []*target, stop bool) error {
 	return locked(m, func() error {
 		stopped := false
 		defer func() { m.leaveTargets(targets, stopped) }()
@@ -104,7 +105,7 @@ func undecided(res zk.Result) bool {
 
 // submitBatch submits a batch and waits for its outcome; its error is CodeOutcomeUnknown or CodeCancelled. When the
 // batch is undecided, the replica shows afterwards what was done. The monitor is held, and released meanwhile.
-func (m *Manager) submitBatch(ctx context.Context, c cause, batch []*target, w *zk.Write) (res zk.Result, err error) {
+func (m *Manager) submitBatch(ctx context.Context, c reports.Cause, batch []*target, w *zk.Write) (res zk.Result, err error) {
 	answer := make(chan zk.Result, 1)
 	m.port.Submit(w, func(res zk.Result) {
 		m.notedBatch(batch, res)
@@ -134,7 +135,7 @@ func (m *Manager) submitBatch(ctx context.Context, c cause, batch []*target, w *
 
 // nextBatch returns the next transaction: the first targets that are not over, as many as fit. ready is false while it
 // is not known which ends must be noted.
-func (m *Manager) nextBatch(c cause, targets []*target) (batch []*target, w *zk.Write, ready bool) {
+func (m *Manager) nextBatch(c reports.Cause, targets []*target) (batch []*target, w *zk.Write, ready bool) {
 	w = &zk.Write{Alone: true} // it may fail, and must fail no other write
 	bytes := 0
 	for _, t := range targets {
@@ -154,8 +155,8 @@ func (m *Manager) nextBatch(c cause, targets []*target) (batch []*target, w *zk.
 	for _, t := range batch {
 		if t.l != nil && !t.begun {
 			t.begun = true
-			t.l.rare().words, t.l.rareFields.trace = c.words, c.trace
-			t.l.beginEnding(m, postmortem.CauseOf(c.reason))
+			t.l.rare().words, t.l.rareFields.trace = c.Words, c.Trace
+			t.l.beginEnding(m, postmortem.CauseOf(c.Reason))
 			t.l.SetChange(m.leases, lifecycle.ChangeDeleting)
 		}
 		m.terminating(t.parts, t.why(c)) // before it is handed over: the event may come before the answer
@@ -167,7 +168,7 @@ func (m *Manager) nextBatch(c cause, targets []*target) (batch []*target, w *zk.
 }
 
 // remaining finds a target's remaining contenders. It reports false when there are none.
-func (m *Manager) remaining(c cause, t *target) bool {
+func (m *Manager) remaining(c reports.Cause, t *target) bool {
 	if t.l != nil {
 		return m.remainingOwn(c, t)
 	}
@@ -197,17 +198,17 @@ func (m *Manager) remaining(c cause, t *target) bool {
 }
 
 // remainingOwn is remaining for a lease of this gateway.
-func (m *Manager) remainingOwn(c cause, t *target) bool {
+func (m *Manager) remainingOwn(c reports.Cause, t *target) bool {
 	l := t.l
 	switch {
-	case l.Ended() && t.begun && l.reason() == c.reason:
+	case l.Ended() && t.begun && l.reason() == c.Reason:
 		t.over = true // the deletion's event came before the write's answer
 	case l.Ended(), !t.begun && !l.Settled():
 		t.over, t.err = true, errEnded
 	case l.replacing():
 		// A downgrade is under way: the names are not certain, and the end waits for it.
-		l.rare().words, l.rareFields.trace = c.words, c.trace
-		l.end(m, c.reason, m.clock.Now().Boot())
+		l.rare().words, l.rareFields.trace = c.Words, c.Trace
+		l.end(m, c.Reason, m.clock.Now().Boot())
 		t.over, t.begun = true, true
 	}
 	t.ops = l.deletions(nil, -1)
@@ -235,7 +236,7 @@ func checksOf(batch []*target) (checks []zk.Op) {
 }
 
 // noteTarget finds the operations that belong before a target's deletions. It reports false while they are not known.
-func (m *Manager) noteTarget(c cause, t *target) (ready bool) {
+func (m *Manager) noteTarget(c reports.Cause, t *target) (ready bool) {
 	l := t.l
 	switch {
 	case l == nil:
@@ -249,7 +250,7 @@ func (m *Manager) noteTarget(c cause, t *target) (ready bool) {
 	}
 	// The outbox entry describes the lease as it will be after its end.
 	why, words := l.why, l.words()
-	l.why, l.rare().words, l.rareFields.trace = postmortem.CauseOf(c.reason), c.words, c.trace
+	l.why, l.rare().words, l.rareFields.trace = postmortem.CauseOf(c.Reason), c.Words, c.Trace
 	t.noting, ready = m.deliveries.end(l)
 	l.why, l.rareFields.words, l.rareFields.trace = why, words, ""
 	return ready
@@ -276,14 +277,14 @@ func (m *Manager) notedBatch(batch []*target, res zk.Result) {
 }
 
 // terminated concludes a batch that was done.
-func (m *Manager) terminated(c cause, batch []*target, zxid int64) {
+func (m *Manager) terminated(c reports.Cause, batch []*target, zxid int64) {
 	for _, t := range batch {
 		t.over, t.zxid = true, zxid
 		switch {
 		case t.l == nil:
 			m.rememberTermination(t, t.why(c))
 		case t.l.Ending():
-			t.l.finish(m, c.reason, m.clock.Now().Boot())
+			t.l.finish(m, c.Reason, m.clock.Now().Boot())
 		}
 	}
 }
