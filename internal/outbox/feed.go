@@ -48,21 +48,21 @@ func (f *feed) Want(wanted bool) {
 		return
 	}
 	f.wanted = wanted
-	f.renew()
+	f.renew("")
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
-// renew ends the subscription, and begins another where one is wanted; mu is held.
-func (f *feed) renew() {
+// renew ends the subscription, and begins another behind that place ("": now) where one is wanted; mu is held.
+func (f *feed) renew(after string) {
 	if f.subscriber != nil {
 		f.subscriber.Close()
 		f.subscriber = nil
 	}
 	if f.wanted {
-		f.subscriber, _ = f.hub.Subscribe(events.Filter{Types: bestEffort}, "") // refused: Run tries again
+		f.subscriber, _ = f.hub.Subscribe(events.Filter{Types: bestEffort}, after) // refused: Run tries again
 	}
 }
 
@@ -90,7 +90,7 @@ func (f *feed) Run(ctx context.Context, s *webhooks.Service) {
 		}
 		f.mu.Lock()
 		if f.subscriber == subscriber { // it lagged, or the hub has ended
-			f.renew()
+			f.renew(subscriber.Position())
 		}
 		over := errors.Is(err, events.ErrClosed) && f.subscriber != nil
 		f.mu.Unlock()
@@ -112,7 +112,7 @@ func (f *feed) await(ctx context.Context, wanted bool) {
 	case <-again:
 		f.mu.Lock()
 		if f.subscriber == nil {
-			f.renew()
+			f.renew("")
 		}
 		f.mu.Unlock()
 	}

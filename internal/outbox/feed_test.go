@@ -29,11 +29,15 @@ func newTeller(t *testing.T, server *embeddedtest.Server) (*member, *readers) {
 	t.Helper()
 	of := &readers{}
 	hub := events.New(events.Options{Metrics: of})
+	runHub(t, hub)
+	return newMemberOf(t, server, 0, hub), of
+}
+
+func runHub(t *testing.T, hub *events.Hub) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = hub.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	return newMemberOf(t, server, 0, hub), of
 }
 
 // all are the types of a lock's messages, repeats too.
@@ -80,6 +84,45 @@ func TestTheHubIsReadOnlyWhileAWebhookWantsIt(t *testing.T) {
 	assert.Equal(t, of.Load(), 0, "read when the webhook is removed")
 }
 
+func TestEventsThatTheHubHasLostAreCountedAndLaterOnesTold(t *testing.T) {
+	t.Parallel()
+	server := embeddedtest.RunT(t)
+	receiver := newAudience(t)
+	hub := events.New(events.Options{Ring: 64})
+	m := newMemberOf(t, server, 0, hub)
+	sub, err := m.hooks.Create(t.Context(), &webhooks.Subscription{URL: receiver.URL, Enabled: true, Events: []string{webhooks.Granted}})
+	assert.NoError(t, err)
+	for range 100 { // the hub wakes no reader yet
+		hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "lost", LeaseID: "l", Here: true})
+	}
+	runHub(t, hub)
+	testkit.Eventually(t, 20*time.Second, func() bool { return m.hooks.Statuses()[sub.ID].BestEffortLost > 0 }, "it is counted")
+	testkit.Eventually(t, 20*time.Second, func() bool {
+		return slices.ContainsFunc(hub.Recent(events.Filter{Types: events.Types(events.WebhookDropped)}, 10), func(e *events.Event) bool { return e.Webhook == sub.ID && e.Detail != "" })
+	}, "an event says so")
+	_, err = m.Acquire(t.Context(), locks.AcquireRequest{Lock: "later", TTL: time.Minute})
+	assert.NoError(t, err)
+	testkit.Eventually(t, 20*time.Second, func() bool { return len(receiver.all("later")) == 1 }, "a later grant is told")
+}
+
+// A successor may tell again that a lease was queued or granted. Its hub has no number in common with the first gateway's.
+func TestWhatALeaseIsOnceHasOneNameAtEachGateway(t *testing.T) {
+	publish := func(e *events.Event) string {
+		events.New(events.Options{}).Publish(e)
+		return nameOf(e)
+	}
+	for _, c := range []struct {
+		kind  events.Type
+		lease string
+		one   bool
+	}{{events.LeaseQueued, "l1", true}, {events.LeaseGranted, "l1", true}, {events.LeaseUpdated, "l1", false}, {events.LeaseRevokeRequested, "l1", false},
+		{events.LeaseGranted, "", false}, {events.LockHazard, "", false}} {
+		a, b := publish(&events.Event{Type: c.kind, LeaseID: c.lease}), publish(&events.Event{Type: c.kind, LeaseID: c.lease})
+		assert.That(t, a != "" && (a == b) == c.one, "%s of %q: %s and %s", c.kind, c.lease, a, b)
+	}
+	assert.That(t, publish(&events.Event{Type: events.LeaseQueued, LeaseID: "l1"}) != publish(&events.Event{Type: events.LeaseGranted, LeaseID: "l1"}), "a grant has the name of a queueing")
+}
+
 func TestEachEventIsToldOnceByTheGatewayThatOwnsIt(t *testing.T) {
 	t.Parallel()
 	server := embeddedtest.RunT(t)
@@ -116,6 +159,12 @@ func TestEachEventIsToldOnceByTheGatewayThatOwnsIt(t *testing.T) {
 		assert.Equal(t, res.Outcome, zk.Done, "create %s: %v", path, res.Err)
 	}
 	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("odd"), webhooks.HazardAppeared) }, "the hazard is told")
+	// Another program's holder is asked by one gateway, and no other sees that.
+	for _, m := range []*member{one, other} {
+		_, err = m.Revoke(t.Context(), locks.RevokeRequest{Lock: "odd"})
+		assert.NoError(t, err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("odd"), webhooks.RevokeRequested) }, "the request is told")
 	_, err = one.Acquire(t.Context(), locks.AcquireRequest{Lock: "last", TTL: time.Minute})
 	assert.NoError(t, err)
 	_, err = other.Acquire(t.Context(), locks.AcquireRequest{Lock: "last-of-other", TTL: time.Minute})
@@ -129,7 +178,7 @@ func TestEachEventIsToldOnceByTheGatewayThatOwnsIt(t *testing.T) {
 	for _, kind := range receiver.all("odd") {
 		count[kind]++
 	}
-	assert.That(t, count[webhooks.HazardAppeared] >= 1 && count[webhooks.Queued] == 2, "%v", count)
+	assert.That(t, count[webhooks.HazardAppeared] >= 1 && count[webhooks.Queued] == 2 && count[webhooks.RevokeRequested] == 1, "%v", count)
 	receiver.mu.Lock()
 	defer receiver.mu.Unlock()
 	hazards := map[string]int{}
