@@ -132,7 +132,7 @@ func catalogue() []kind {
 			"Use a WebSocket client, or GET /v1/events for the same events."},
 		{code(locks.CodeTooManyWaiters), 429, "Too many leases", afterAWhile,
 			"The gateway runs as many leases as it may, or as many requests wait for other programs' nodes.",
-			"Repeat it after Retry-After, or at another gateway. docs/operate/operating.md has the bounds."},
+			"Repeat it after Retry-After, or at another gateway. docs/operate/bounds.md has the bounds."},
 		{code(locks.CodeTooManyTickets), 429, "Too many tickets", afterAWhile,
 			"The gateway has as many waiting leases without a request as it may.",
 			"Wait in the request, with wait in place of async, or repeat it later."},

@@ -45,7 +45,7 @@ func (m *Metrics) Watch(read func() State) {
 			"How long the oldest waiting lease of this gateway has waited.", nil, nil),
 		hazards: prometheus.NewDesc(namespace+"_hazards",
 			"Locks that have the hazard now, of the whole fleet and other programs' too; docs/operate/interop.md has the codes.", []string{"code"}, nil),
-		boundUsed: prometheus.NewDesc(namespace+"_bound_used", "How much of a bound on what clients may leave here is in use; docs/operate/operating.md has the bounds.",
+		boundUsed: prometheus.NewDesc(namespace+"_bound_used", "How much of a bound on what clients may leave here is in use; docs/operate/bounds.md has the bounds.",
 			[]string{"bound"}, nil),
 		boundLimit:   prometheus.NewDesc(namespace+"_bound_limit", "The bound's value.", []string{"bound"}, nil),
 		boundRefused: prometheus.NewDesc(namespace+"_bound_refusals_total", "Requests, or connections, that were refused at the bound.", []string{"bound"}, nil),

@@ -1510,9 +1510,9 @@ type Lease struct {
 	// NotifyURL Receives the lease's messages. Shown to clients that send the lease's token.
 	NotifyURL string `json:"notify_url,omitempty"`
 
-	// WaitedMS From the arrival of this request to the beginning of the TTL. You hold the lease until you sent the request +
-	// `waited_ms` + `ttl_ms`, by a clock that does not stop while the machine sleeps. Left out when the TTL began
-	// before this request.
+	// WaitedMS From the arrival of this request to the beginning of the TTL. You hold it until you sent the request + `waited_ms` +
+	// `ttl_ms`, by a clock that does not stop while the machine sleeps; each heartbeat begins it anew from when you sent it.
+	// Left out when the TTL began before this request.
 	WaitedMS *int64 `json:"waited_ms,omitempty"`
 }
 

@@ -38,7 +38,7 @@ const GiB = 1 << 30
 type Limits [Bounds]int64
 
 // perGiB are the defaults for each GiB of memory. A gateway that is at all of them at once stays within its memory;
-// docs/operate/operating.md has the bytes that each of them takes, as measured.
+// docs/operate/bounds.md has the bytes that each of them takes, as measured.
 var perGiB = Limits{Leases: 40_000, MetadataBytes: 64 << 20, Keys: 160_000, Locks: 200_000, Settings: 10_000}
 
 // For gives the limits for a process that may use so much memory. What is set in l stays.

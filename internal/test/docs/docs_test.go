@@ -120,6 +120,14 @@ func (r *repository) hasFile(name string) bool {
 	return false
 }
 
+// text is the content of any file.
+func (r *repository) text(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("../../..", name))
+	assert.NoError(t, err)
+	return string(content)
+}
+
 func read(t *testing.T) *repository {
 	t.Helper()
 	r := &repository{files: map[string]bool{}, documents: map[string]string{}}

@@ -12,7 +12,7 @@ import (
 	"lockkeeper/internal/test/zkreal"
 )
 
-// As docs/operate/operating.md describes it for a change without a leak: with all gateways stopped the record is written by hand.
+// As docs/operate/runbooks.md describes it for a change without a leak: with all gateways stopped the record is written by hand.
 func TestTheFleetsKeysAreReplacedByHand(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)
