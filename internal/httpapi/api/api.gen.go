@@ -3173,8 +3173,9 @@ type ClientInterface interface {
 	//
 	// Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 	// when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
-	// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A lease that ended is
-	// shown with its reason for an hour, while there is room.
+	// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A gateway that has
+	// taken a lease over shows it once it has read the lease's record, or answers 503. A lease that ended is shown with
+	// its reason for an hour, while there is room.
 	//
 	// Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 	GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3892,8 +3893,9 @@ func (c *Client) Release(ctx context.Context, id LeasePathParam, params *Release
 //
 // Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 // when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
-// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A lease that ended is
-// shown with its reason for an hour, while there is room.
+// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A gateway that has
+// taken a lease over shows it once it has read the lease's record, or answers 503. A lease that ended is shown with
+// its reason for an hour, while there is room.
 //
 // Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 func (c *Client) GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

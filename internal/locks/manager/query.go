@@ -152,8 +152,9 @@ func firstOf(timer <-chan time.Time, wakes []<-chan struct{}) int {
 	return chosen - 1
 }
 
-// certain waits until a lease can be shown as it is. Its record may say that it has ended, or that its place is kept for
-// less than is assumed.
+// certain waits until a lease can be shown as it is, and not for long: then it is CodeUnavailable. Until the record of an
+// adopted lease has been read, neither its owner nor its TTL is known, nor whether it has ended. A client with the token,
+// and a verification, also need what may have been written since.
 func (m *Manager) certain(ctx context.Context, l *lease, req *locks.LeaseRequest) *locks.Error {
 	return m.request(ctx).untilDone(unavailable, func() (*lease, *locks.Error) {
 		switch {
@@ -161,7 +162,9 @@ func (m *Manager) certain(ctx context.Context, l *lease, req *locks.LeaseRequest
 			return nil, l.failure()
 		case req.Verify && l.Ending():
 			return nil, unavailable() // its end is on its way: neither can be said
-		case l.Record().Loaded(), !req.Verify && req.Token == "", !l.Held() && (!l.Waiting() || !l.Record().Assumed()):
+		case l.Record().Loaded(), !l.Held() && !l.Waiting():
+			return nil, nil
+		case !l.Record().Assumed() && (l.Waiting() || !req.Verify && req.Token == ""):
 			return nil, nil
 		}
 		l.load(m)

@@ -38,6 +38,33 @@ func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.
 	})
 }
 
+// A look without the token waits for the record, too: before, neither owner nor TTL is known, nor that the lease holds.
+func TestAnAdoptedLeaseIsNotShownBeforeItsRecordHasBeenRead(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me"})
+		one.crash()
+		h := s.hooked()
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path == l.Znode {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		two := h.gateway(t)
+		time.Sleep(11 * time.Second) // taken over
+		asked := time.Now()
+		_, err := two.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID})
+		wantCode(t, err, locks.CodeUnavailable)
+		took := time.Since(asked)
+		assert.That(t, took <= settleWithin+time.Second, "answered after %v", took)
+		time.AfterFunc(200*time.Millisecond, func() { h.hooks.Store(&hooks{}) })
+		v := two.look(l) // is answered when it has been read
+		assert.That(t, v.State == locks.Held && v.TTL == l.TTL && v.Owner == "me" && v.FencingToken == l.FencingToken, "%+v", v)
+		checkAll(t, s, two)
+	})
+}
+
 // A lease has ended and its place stays for its lock delay, which only its record tells, and its gateway is gone. An administrator
 // frees the place at a gateway that has not read the record: nobody is told that the lease was taken back, for it had ended before.
 func TestAPlaceThatIsFreedUnreadEndsNoLeaseASecondTime(t *testing.T) {
