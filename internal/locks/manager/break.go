@@ -191,7 +191,7 @@ func noContender() *locks.Error {
 const destroyRounds = 5
 
 // Destroy ends every contender of a lock, waiting or held, of any gateway or program, from the tail of the queue on
-// (terminate.go). It then removes the lock: its settings and, in the default namespace, its directory. Contenders that keep
+// (terminate.go); a create, downgrade or end that is under way it waits for. It then removes the lock: its settings and, in the default namespace, its directory. Contenders that keep
 // arriving after destroyRounds make it CodeLockInUse; the answer then says how many were ended. After any error, what
 // was done stays done, and the request may be repeated.
 func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
@@ -237,6 +237,14 @@ func (m *Manager) destroyAll(ctx context.Context, req *locks.DestroyRequest, c r
 		defer m.replica.Leave(q)
 		for c := range distinct(q) {
 			targets = append(targets, m.targetOf(queues.Location{Queue: q, Contender: c}))
+		}
+		for _, t := range targets {
+			if t.l == nil {
+				continue
+			}
+			if err := m.endUnderWay(ctx, t.l); err != nil && !t.l.Ended() { // an ended one's create was not done
+				return nil, err
+			}
 		}
 		return targets, nil
 	})
