@@ -38,6 +38,7 @@ require (
 	github.com/gorilla/websocket v1.5.3
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
+	github.com/yuin/goldmark v1.8.7
 	golang.org/x/net v0.61.0
 	k8s.io/api v0.34.1
 	k8s.io/apimachinery v0.34.1

@@ -96,7 +96,7 @@ func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, wrong *refusa
 	s := d.status.statusOf(d.status.get(r.Context()))
 	s.Now = time.Now().UTC()
 	html, err := render(r.Context(), templates.ProblemPage(templates.Problem{
-		Page:   templates.Page{Title: wrong.title + " · Lockkeeper", Status: s, Assets: d.assets, Docs: docsPath},
+		Page:   templates.Page{Title: wrong.title + " · Lockkeeper", Status: s, Assets: d.assets},
 		Status: wrong.status, Title: wrong.title, Detail: wrong.detail,
 	}))
 	d.answer(w, r, wrong.status, html, err)

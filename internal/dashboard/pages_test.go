@@ -69,7 +69,7 @@ func TestThePageOffersItsSocketAndItsPoll(t *testing.T) {
 	for name, got := range map[string][2]string{
 		"live": {l.Live, "/ui/live" + parameters}, "poll": {l.Poll, "/ui/fragments" + parameters},
 		"tabs": {l.QueueURL, "/locks/a+b?ns=team"}, "nodes": {l.NodesURL, "/locks/a+b?ns=team&tab=zookeeper"},
-		"overview": {l.Overview, "/?ns=team"}, "first": {l.First, "/locks/a+b?ns=team&tab=zookeeper"}, "docs": {l.Docs, "/openapi.yaml"},
+		"overview": {l.Overview, "/?ns=team"}, "first": {l.First, "/locks/a+b?ns=team&tab=zookeeper"},
 	} {
 		assert.That(t, got[0] == got[1], "%s is %s, want %s", name, got[0], got[1])
 	}

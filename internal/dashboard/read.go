@@ -17,9 +17,6 @@ import (
 	"lockkeeper/web/templates"
 )
 
-// docsPath is where the API is described.
-const docsPath = "/openapi.yaml"
-
 // notReached is what a page shows before the first state.
 const notReached = "ZooKeeper has not been reached yet. The content appears as soon as it is."
 
@@ -38,7 +35,7 @@ type content struct {
 func (d *Dashboard) read(ctx context.Context, v view, kept []*events.Event) (content, error) {
 	info := d.status.get(ctx)
 	page := templates.Page{
-		Status: d.status.statusOf(info), Live: v.liveURL(), Poll: v.pollURL(), Assets: d.assets, Docs: docsPath,
+		Status: d.status.statusOf(info), Live: v.liveURL(), Poll: v.pollURL(), Assets: d.assets,
 	}
 	switch v.page {
 	case pageLock:

@@ -10,8 +10,8 @@ import (
 
 // Large answers are compressed for clients that say so, if they hold no secret. The length of a compressed answer tells how
 // much of a client's words stands in it twice: with a secret beside them that could be tried letter by letter (BREACH). So
-// only answers whose handler says that they are open to all are compressed: lists, queues, the specification, the pages of
-// problems. No token, key or secret is in one. Grants, leases, webhooks and the dashboard's pages never are, nor are streams.
+// only answers whose handler says that they are open to all are compressed: lists, queues, the specification, the documentation
+// with the pages of problems. No token, key or secret is in one. Grants, leases, webhooks and the dashboard's pages never are, nor are streams.
 
 // compressFrom is the least size of an answer that is compressed.
 const compressFrom = 8 << 10
@@ -27,7 +27,7 @@ func (x *exchange) compressed() (body []byte, ok bool) {
 		return nil, false
 	}
 	h := x.Header()
-	h["Vary"] = []string{"Accept-Encoding"}
+	h["Vary"] = append([]string{"Accept-Encoding"}, h["Vary"]...)
 	if !acceptsGzip(x.r.Header["Accept-Encoding"]) {
 		return nil, false
 	}

@@ -36,7 +36,6 @@ var (
 	typeJSON    = []string{"application/json"}
 	typeProblem = []string{"application/problem+json"}
 	typeText    = []string{"text/plain; charset=utf-8"}
-	typeHTML    = []string{"text/html; charset=utf-8"}
 	typeYAML    = []string{"application/yaml"}
 )
 

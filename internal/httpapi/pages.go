@@ -17,9 +17,8 @@ func (s *Server) mountPages(pages http.Handler) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		x.operation = "Page"
-		if asked, _ := formatIn(r.URL.RawQuery, false); asked {
-			// A page would be HTML for a shell to eval.
-			x.problem(&problem{code: codeUnknownField, field: "format", detail: "pages have no format; locks are acquired with POST /v1/locks/{lock}/leases"})
+		x.r = r
+		if x.refusedFormat() {
 			return
 		}
 		x.line.quiet = strings.HasPrefix(r.URL.Path, "/static/") || strings.HasPrefix(r.URL.Path, "/ui/")
@@ -32,6 +31,15 @@ func (s *Server) mountPages(pages http.Handler) {
 		s.router.Get(path, handler)
 		s.router.Head(path, handler)
 	}
+}
+
+// refusedFormat refuses a page that is asked for with a format: it would be HTML for a shell to eval.
+func (x *exchange) refusedFormat() bool {
+	asked, _ := formatIn(x.r.URL.RawQuery, false)
+	if asked {
+		x.problem(&problem{code: codeUnknownField, field: "format", detail: "pages have no format; locks are acquired with POST /v1/locks/{lock}/leases"})
+	}
+	return asked
 }
 
 // sockets counts hijacked connections, which http.Server has forgotten.

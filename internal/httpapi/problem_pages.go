@@ -4,24 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"net/http"
 	"strings"
 	"time"
+
+	"lockkeeper/web/templates"
 )
 
 // problemPath is where the page of each problem is: a problem's type is a reference to it (RFC 9457, section 3.1.1).
 const problemPath = "/problems/"
 
-// problemPage is what the page of a problem shows. It is made of the catalogue alone: nothing in it is a client's.
-type problemPage struct {
-	Code, Title, Cause, Help, Again, Example string
-	Status                                   int
-	StatusText                               string
-}
-
-// page describes a kind of problem.
-func (k *kind) page() *problemPage {
+// page describes a kind of problem. It is made of the catalogue alone: nothing in it is a client's.
+func (k *kind) page() templates.ProblemKind {
 	p := &problem{code: k.code, detail: k.help, retryAfter: 3 * time.Second}
 	doc := p.document()
 	doc.RequestID = "0123456789abcdef"
@@ -32,7 +26,8 @@ func (k *kind) page() *problemPage {
 	if err := e.Encode(&doc); err != nil {
 		panic(fmt.Errorf("encoding the example of a problem: %w", err)) // our own types
 	}
-	page := &problemPage{Code: k.code, Title: k.title, Cause: k.cause, Help: k.help, Example: example.String(), Status: k.status, StatusText: http.StatusText(k.status)}
+	page := templates.ProblemKind{DocPage: templates.DocPage{Title: k.title}, Code: k.code, Cause: k.cause, Help: k.help,
+		Example: example.String(), Status: fmt.Sprintf("%d %s", k.status, http.StatusText(k.status))}
 	switch k.again {
 	case never:
 		page.Again = "The same request gets the same answer."
@@ -44,25 +39,6 @@ func (k *kind) page() *problemPage {
 	return page
 }
 
-var problemHTML = template.Must(template.New("problem").Parse(`<!DOCTYPE html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{{.Code}} - Lockkeeper</title>
-<main>
-<h1>{{.Title}}</h1>
-<p><code>{{.Code}}</code>, status {{.Status}} {{.StatusText}}</p>
-<h2>Cause</h2>
-<p>{{.Cause}}</p>
-<h2>What to do</h2>
-<p>{{.Help}}</p>
-<p>{{.Again}}</p>
-<h2>Example</h2>
-<pre>{{.Example}}</pre>
-</main>
-</html>
-`))
-
 // getProblem serves the page of a problem: HTML for a browser, text for others.
 func (p *process) getProblem(x *exchange) error {
 	var in problemCode
@@ -71,17 +47,19 @@ func (p *process) getProblem(x *exchange) error {
 	}
 	k := kinds[code(in)]
 	page := k.page()
+	x.Header()["Vary"] = []string{"Accept"}
+	if strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/html") {
+		a, err := p.docs.Problem(page)
+		if err != nil {
+			return internal(err)
+		}
+		return x.document(a)
+	}
 	x.keep(p.openapiTag + "-" + k.code)
 	x.out.Reset()
-	if !strings.Contains(strings.Join(x.r.Header["Accept"], ","), "text/html") {
-		fmt.Fprintf(&x.out, "%s\n%s, status %d %s\n\nCause\n  %s\n\nWhat to do\n  %s\n  %s\n\nExample\n%s", page.Title, page.Code, page.Status, page.StatusText,
-			page.Cause, page.Help, page.Again, page.Example)
-		return x.send(http.StatusOK, typeText)
-	}
-	if err := problemHTML.Execute(&x.out, page); err != nil {
-		return internal(err)
-	}
-	return x.send(http.StatusOK, typeHTML)
+	fmt.Fprintf(&x.out, "%s\n%s, status %s\n\nCause\n  %s\n\nWhat to do\n  %s\n  %s\n\nExample\n%s", page.Title, page.Code, page.Status,
+		page.Cause, page.Help, page.Again, page.Example)
+	return x.send(http.StatusOK, typeText)
 }
 
 // problemCode is a code of the catalogue in a path.

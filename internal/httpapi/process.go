@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 
+	"lockkeeper/internal/docsite"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks"
@@ -17,6 +18,7 @@ type process struct {
 	mode        api.InfoMode
 	openapi     []byte
 	openapiTag  string
+	docs        *docsite.Site    // empty when the gateway serves no documentation
 	connections connlimit.Limits // as Options has it
 }
 

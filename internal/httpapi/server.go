@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"lockkeeper/internal/docsite"
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
@@ -31,6 +32,7 @@ type Options struct {
 	Events   *events.Hub      // the events of the streams; nil: they are 404
 	Webhooks Webhooks         // the subscriptions; nil: their paths are 404
 	Pages    http.Handler     // the dashboard; nil: its paths are 404. See mountPages
+	Docs     *docsite.Site    // the documentation; nil: its paths are 404
 	Metrics  *metrics.Metrics // nil: none are kept
 	// News are the end reports for the other gateways, as manager.Manager.News gives them; nil: none.
 	News  func(since string) (news [][]byte, at string, more <-chan struct{})
@@ -108,7 +110,7 @@ func New(o Options) *Server {
 	s.admin = &admin{o.Locks, s}
 	s.hooks = &hooks{subscriptions: o.Webhooks, fleet: o.Fleet, locks: o.Locks}
 	s.streams = newStreams(s, o.Events, o.MaxStreams)
-	s.process = &process{locks: o.Locks, s: s, version: o.Version, mode: api.Zookeeper, openapi: o.OpenAPI, openapiTag: digest(o.OpenAPI), connections: o.Connections}
+	s.process = &process{locks: o.Locks, s: s, version: o.Version, mode: api.Zookeeper, openapi: o.OpenAPI, openapiTag: digest(o.OpenAPI), docs: new(docsite.Site), connections: o.Connections}
 	if o.Embedded {
 		s.process.mode = api.Embedded
 	}
@@ -122,6 +124,10 @@ func New(o Options) *Server {
 	}
 	if o.Pages != nil {
 		s.mountPages(o.Pages)
+	}
+	if o.Docs != nil {
+		s.mountDocs(o.Docs)
+		s.docs = o.Docs
 	}
 	if o.News != nil {
 		s.mountNews(o.News)

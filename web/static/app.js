@@ -273,54 +273,8 @@
     for (const [key, value] of [...body]) if (value === "") body.delete(key);
   });
 
-  // ---- Theme -------------------------------------------------------------------
-
-  const themes = { auto: "Auto", light: "Light", dark: "Dark" };
-
-  function showTheme() {
-    const chosen = document.documentElement.dataset.theme ?? "auto";
-    $("#theme .tool-text").textContent = themes[chosen];
-    $("#theme").setAttribute("aria-label", `Colours: ${themes[chosen]}`);
-  }
-
-  function nextTheme() {
-    const names = Object.keys(themes);
-    const next = names[(names.indexOf(document.documentElement.dataset.theme ?? "auto") + 1) % names.length];
-    if (next === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = next;
-    try {
-      localStorage.setItem("theme", next);
-    } catch {
-      // Not remembered, then.
-    }
-    showTheme();
-  }
-
-  // ---- Copying -------------------------------------------------------------------
-
-  // The clipboard's API is there only in secure contexts, and a gateway on the
-  // local network is none.
-  async function copy(text) {
-    if (navigator.clipboard) return navigator.clipboard.writeText(text);
-    const area = document.createElement("textarea");
-    area.value = text;
-    area.className = "hidden";
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  }
-
-  document.addEventListener("click", async (event) => {
-    const button = event.target.closest("button");
-    if (!button) return;
-    if (button.id === "theme") nextTheme();
-    if (button.id === "keys") $("#help").showModal();
-    if (!("copy" in button.dataset)) return;
-    await copy(button.dataset.copy);
-    button.dataset.copied = "";
-    button.focus();
-    setTimeout(() => delete button.dataset.copied, 1200);
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("#keys")) $("#help").showModal();
   });
 
   // ---- Keyboard -------------------------------------------------------------------
@@ -383,7 +337,7 @@
         afterG = Date.now();
         return;
       case "t":
-        nextTheme();
+        $("#theme").click();
         break;
       case "?":
         $("#help").showModal();
@@ -396,7 +350,6 @@
 
   // ---- Begin -------------------------------------------------------------------
 
-  showTheme();
   refresh();
   setInterval(() => document.hidden || tick(), 1000);
   setInterval(() => document.hidden || calm.matches || tickRings(), 250);

@@ -1,4 +1,4 @@
-// Package static holds the files that the dashboard's pages load: a stylesheet,
+// Package static holds the files that the dashboard's pages and the documentation load: stylesheets,
 // scripts, the mark, and htmx as its authors published it (README.md has
 // versions, checksums and how htmx is used).
 //
@@ -26,7 +26,7 @@ import (
 // Prefix is where Handler must be mounted.
 const Prefix = "/static/"
 
-//go:embed app.css actions.js app.js queue.js theme.js favicon.svg vendor/*.js
+//go:embed app.css docs.css actions.js app.js copy.js docs.js queue.js theme.js favicon.svg vendor/*.js
 var files embed.FS
 
 // contentTypes are those of all files that are embedded. The system's table is

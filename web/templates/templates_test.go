@@ -208,8 +208,8 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 				assert.That(t, w.Code == http.StatusOK, "%s: %s is %d", path, link, w.Code)
 			}
 		}
-		want := len(static.URLs())
-		assert.That(t, assets == want, "%s loads %d files, of %d that there are", path, assets, want)
+		want := len(static.URLs()) - len([]string{"docs.css", "docs.js"})
+		assert.That(t, assets == want, "%s loads %d files, of the dashboard's %d", path, assets, want)
 	}
 }
 

@@ -25,7 +25,6 @@ type Page struct {
 	Live, Poll string
 	// Assets are the URLs of web/static by file name, with a version in them.
 	Assets map[string]string
-	Docs   string // where the API is described
 }
 
 // Status is the state of gateway and ZooKeeper, on every page: fragment "status".

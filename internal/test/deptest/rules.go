@@ -3,11 +3,11 @@
 // Imports point one way:
 //
 //	cmd  >  httpapi, dashboard, outbox  >  locks/manager, webhooks, fleet, migrate, sweep, aclrepair
-//	  >  offline, zk, events  >  locks  >  zk/wire, locks/recipe, locks/quota, locks/lifecycle, metrics, web  >  fault
+//	  >  offline, zk, events  >  locks, docsite  >  zk/wire, locks/recipe, locks/quota, locks/lifecycle, metrics, web, docs  >  fault
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
-// zk/wire and locks/recipe are parts of their own, at the bottom, and so is the package at the top of the module, which only
-// holds the specification). Code that only tests use and the
+// zk/wire and locks/recipe are parts of their own, at the bottom, and so are docs and the package at the top of the module, which only
+// hold the documentation and the specification). Code that only tests use and the
 // benchmarks stand outside: they may import anything, and nothing may import them. The rules are about the code that
 // is shipped, so imports of _test.go files do not count.
 package deptest
@@ -32,8 +32,8 @@ var layers = [][]string{
 	{"internal/locks/queues"},
 	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/locks/term", "internal/locks/cluster", "internal/offline"},
 	{"internal/zk", "internal/events"},
-	{"internal/locks"},
-	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/quota", "internal/locks/lifecycle", "internal/metrics", "web", "lockkeeper"},
+	{"internal/locks", "internal/docsite"},
+	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/quota", "internal/locks/lifecycle", "internal/metrics", "web", "docs", "lockkeeper"},
 	{"internal/fault", "internal/backoff"},
 }
 

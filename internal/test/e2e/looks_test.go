@@ -15,13 +15,15 @@ type look struct {
 	scheme string
 }
 
+// everyLook is each window in each scheme of colours.
+var everyLook = []look{{desktop, "light"}, {phone, "dark"}, {desktop, "dark"}, {phone, "light"}}
+
 // looks has each window and each scheme of colours; with LOCKKEEPER_FULL, each of one with each of the other.
 func looks() []look {
-	all := []look{{desktop, "light"}, {phone, "dark"}}
 	if os.Getenv("LOCKKEEPER_FULL") != "" {
-		all = append(all, look{desktop, "dark"}, look{phone, "light"})
+		return everyLook
 	}
-	return all
+	return everyLook[:2]
 }
 
 func (l look) String() string { return fmt.Sprintf("%s-%d", l.scheme, l.width) }
@@ -48,14 +50,31 @@ type violation struct {
 	}
 }
 
-// accessible lets axe-core look at the page as it is.
-func (b *tab) accessible(what string) {
+// violations is what axe-core finds in the page as it is.
+func (b *tab) violations() []violation {
 	b.t.Helper()
 	eval[*int](b, axe+"; null")
 	raw := eval[string](b, `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations))`)
 	var found []violation
 	assert.NoError(b.t, json.Unmarshal([]byte(raw), &found))
-	for _, v := range found {
+	eval[int](b, "(delete window.axe, 1)")
+	return found
+}
+
+// flawless requires that axe-core finds nothing.
+func (b *tab) flawless(what string) {
+	b.t.Helper()
+	for _, v := range b.violations() {
+		for _, n := range v.Nodes {
+			b.t.Errorf("%s: %s (%s): %s\n%s\n%s", what, v.ID, v.Impact, v.Help, n.HTML, n.FailureSummary)
+		}
+	}
+}
+
+// accessible requires that axe-core finds nothing serious.
+func (b *tab) accessible(what string) {
+	b.t.Helper()
+	for _, v := range b.violations() {
 		report := b.t.Logf
 		if v.Impact == "serious" || v.Impact == "critical" {
 			report = b.t.Errorf
@@ -64,5 +83,4 @@ func (b *tab) accessible(what string) {
 			report("%s: %s (%s): %s\n%s\n%s", what, v.ID, v.Impact, v.Help, n.HTML, n.FailureSummary)
 		}
 	}
-	eval[int](b, "(delete window.axe, 1)")
 }

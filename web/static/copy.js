@@ -1,0 +1,25 @@
+// A click on a button with data-copy copies what that says.
+"use strict";
+(() => {
+  // The clipboard's API is there only in secure contexts, and a gateway on the
+  // local network is none.
+  async function copy(text) {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const area = document.createElement("textarea");
+    area.value = text;
+    area.className = "hidden";
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button[data-copy]");
+    if (!button) return;
+    await copy(button.dataset.copy);
+    button.dataset.copied = "";
+    button.focus();
+    setTimeout(() => delete button.dataset.copied, 1200);
+  });
+})();
