@@ -1039,6 +1039,8 @@ type Contender struct {
 	Reason Reason `json:"reason,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	AgeMS        *int64       `json:"age_ms,omitempty"`
 
@@ -1167,6 +1169,8 @@ type Event struct {
 	Mode    Mode          `json:"mode,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 
 	// Reason Why a lease ended (as in `Lease`), why a `resync` (`unknown_position`, `too_old`, `lagged`), or why a gateway left (`deposed`; else it is not known).
@@ -1242,6 +1246,8 @@ type Fence struct {
 type FenceReason string
 
 // FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+//
+// Examples: 8589934592
 type FencingToken = int64
 
 // Foreign A contender that another program created.
@@ -1355,6 +1361,8 @@ type Heartbeat struct {
 	TTLMS       int64   `json:"ttl_ms"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 
 	// Position Place among the waiters.
@@ -1375,6 +1383,8 @@ type HeartbeatItem struct {
 	TTLMS       int64   `json:"ttl_ms,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	Position     int          `json:"position,omitempty"`
 	Waiters      *int         `json:"waiters,omitempty"`
@@ -1439,8 +1449,10 @@ type InfoMode string
 
 // Lease A lease as it is. One of several locks has `locks` in place of `lock`, `ns`, `mode` and `znode`.
 type Lease struct {
-	LeaseID LeaseID    `json:"lease_id"`
-	Token   LeaseToken `json:"token,omitempty"`
+	LeaseID LeaseID `json:"lease_id"`
+
+	// Token Examples: lk1.lk2s4u7q.k1.AbCdEfGh
+	Token LeaseToken `json:"token,omitempty"`
 
 	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 	Lock LockName `json:"lock,omitempty"`
@@ -1468,6 +1480,8 @@ type Lease struct {
 	QueueLength *int `json:"queue_length,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	TTLMS        int64        `json:"ttl_ms"`
 	ExpiresInMS  *int64       `json:"expires_in_ms,omitempty"`
@@ -1550,13 +1564,15 @@ type LeaseLock struct {
 	Position int `json:"position,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 
 	// Znode Path of its contender in ZooKeeper.
 	Znode string `json:"znode"`
 }
 
-// LeaseToken defines model for LeaseToken.
+// LeaseToken Examples: lk1.lk2s4u7q.k1.AbCdEfGh
 type LeaseToken = string
 
 // Limits defines model for Limits.
@@ -1757,6 +1773,8 @@ type Postmortem struct {
 	Detail string `json:"detail,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 
 	// EndedAt RFC 3339 in UTC, by the gateway's clock.
@@ -1997,6 +2015,8 @@ type Successor struct {
 	Owner Owner `json:"owner,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	AfterMS      int64        `json:"after_ms"`
 }
@@ -2203,6 +2223,8 @@ type WebhookEvent struct {
 	Mode    string `json:"mode,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	Reason       string       `json:"reason,omitempty"`
 	Detail       string       `json:"detail,omitempty"`
@@ -2393,10 +2415,10 @@ type IfNoneMatchParam = string
 // LeasePathParam defines model for LeasePathParam.
 type LeasePathParam = LeaseID
 
-// LeaseTokenOptionalParam defines model for LeaseTokenOptionalParam.
+// LeaseTokenOptionalParam Examples: lk1.lk2s4u7q.k1.AbCdEfGh
 type LeaseTokenOptionalParam = LeaseToken
 
-// LeaseTokenParam defines model for LeaseTokenParam.
+// LeaseTokenParam Examples: lk1.lk2s4u7q.k1.AbCdEfGh
 type LeaseTokenParam = LeaseToken
 
 // LimitParam defines model for LimitParam.
@@ -3127,6 +3149,8 @@ type ClientInterface interface {
 
 	// GetInfo Version, limits and state of this gateway.
 	//
+	// What clients may ask of it, how full it is, and its session with ZooKeeper.
+	//
 	// Corresponds with GET /v1/info (the `GetInfo` operationId).
 	GetInfo(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -3546,6 +3570,8 @@ type ClientInterface interface {
 
 	// GetWebhook A webhook.
 	//
+	// With what is known of its deliveries at all gateways. It shows neither the secret nor the value of a header.
+	//
 	// Corresponds with GET /v1/webhooks/{id} (the `GetWebhook` operationId).
 	GetWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -3796,6 +3822,8 @@ func (c *Client) HeartbeatMany(ctx context.Context, body HeartbeatManyJSONReques
 }
 
 // GetInfo Version, limits and state of this gateway.
+//
+// What clients may ask of it, how full it is, and its session with ZooKeeper.
 //
 // Corresponds with GET /v1/info (the `GetInfo` operationId).
 func (c *Client) GetInfo(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4595,6 +4623,8 @@ func (c *Client) DeleteWebhook(ctx context.Context, id WebhookPathParam, params 
 }
 
 // GetWebhook A webhook.
+//
+// With what is known of its deliveries at all gateways. It shows neither the secret nor the value of a header.
 //
 // Corresponds with GET /v1/webhooks/{id} (the `GetWebhook` operationId).
 func (c *Client) GetWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error) {
