@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -52,10 +53,7 @@ func (g *gateway) awaitOwned(id string) {
 	g.t.Helper()
 	eventually(g.t, patience, func() error {
 		_, a, err := g.Lease(g.t.Context(), id)
-		if err == nil && a.Status != http.StatusOK {
-			err = unexpected(a)
-		}
-		return err
+		return answeredWith(a, err, http.StatusOK)
 	}, "a gateway runs the lease")
 }
 
@@ -78,6 +76,14 @@ func (g *gateway) awaitLock(within time.Duration, lock string, holders, waiters 
 		return err
 	}, "%d hold %s and %d wait", holders, lock, waiters)
 	return q
+}
+
+// answeredWith is err, or the answer when its status is none of those.
+func answeredWith(a *apitest.Answer, err error, statuses ...int) error {
+	if err == nil && !slices.Contains(statuses, a.Status) {
+		return unexpected(a)
+	}
+	return err
 }
 
 func unexpected(a *apitest.Answer) error { return &unexpectedAnswer{a} }

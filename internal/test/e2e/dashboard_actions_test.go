@@ -8,7 +8,6 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/assert"
-	"lockkeeper/internal/test/zkreal"
 )
 
 // press clicks the first element that the selector finds, and fill writes into one. Looking and clicking are one step: what
@@ -52,11 +51,10 @@ func TestHoldersAreAskedToReleaseFromThePage(t *testing.T) {
 
 func TestContendersAreBrokenFromThePage(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot)
+	g := onShared(t)
 	g.hold("deploy", "ttl=5m&owner=alice")
 	g.patiently("deploy", "ttl=5m&owner=bob")
-	newForeign(t, addr, chroot).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
+	g.foreign(t).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
 	g.patiently("deploy", "ttl=5m&owner=carol")
 	page := openPage(t, g, "/locks/deploy")
 	for _, c := range []struct{ row, says string }{
@@ -86,13 +84,12 @@ func TestContendersAreBrokenFromThePage(t *testing.T) {
 
 func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot)
+	g := onShared(t)
 	g.hold("deploy", "ttl=5m&owner=alice")
 	g.patiently("deploy", "ttl=5m&owner=nightly")
 	g.patiently("deploy", "ttl=5m&owner=nightly")
 	g.patiently("deploy", "ttl=5m&owner=bob")
-	newForeign(t, addr, chroot).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
+	g.foreign(t).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
 	page := openPage(t, g, "/locks/deploy")
 	page.until(`document.querySelectorAll("#queue .waiter").length === 4`, "all are there")
 	page.press("[data-act=reap]")
@@ -119,15 +116,14 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 // Each dialog, open, with the contenders that it would end.
 func TestNothingSeriousStandsInTheWayInADialog(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot)
+	g := onShared(t)
 	const lock = "gpu"
 	g.hold(lock, "ttl=30m&mode=semaphore&limit=10&permits=4&"+url.Values{"owner": {"transcode-1"}}.Encode())
 	g.hold(lock, "ttl=30m&mode=semaphore&limit=10&permits=3&owner=transcode-2")
 	g.patiently(lock, "ttl=30m&mode=semaphore&limit=10&permits=5&owner=transcode-3")
 	g.patiently(lock, "ttl=30m&mode=shared&owner=inventory")
 	g.patiently(lock, "ttl=30m&mode=shared&owner=inventory-2")
-	newForeign(t, addr, chroot).put("/lockkeeper/locks/gpu/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
+	g.foreign(t).put("/lockkeeper/locks/gpu/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
 	b := openPage(t, g, "/locks/"+lock)
 	b.eachLook(func(look string) {
 		for _, act := range []string{"", "revoke", "break", "reap", "destroy"} {

@@ -11,7 +11,6 @@ import (
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/assert"
-	"lockkeeper/internal/test/zkreal"
 )
 
 // deaf makes an open page hear of nothing any more.
@@ -220,10 +219,9 @@ func TestAForceIsWithdrawnFromThePage(t *testing.T) {
 
 func TestAskingAnotherProgramIsNotOffered(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot)
+	g := onShared(t)
 	g.letGo(g.hold("deploy", "ttl=5m").Token)
-	newForeign(t, addr, chroot).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
+	g.foreign(t).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
 	page := openPage(t, g, "/locks/deploy")
 	page.says("#lock-head", "Only other programs hold it, and they cannot be asked to release it: break them.")
 	if !eval[bool](page, `document.querySelector("#act-revoke").disabled && Boolean(document.querySelector("#queue .holder [data-act=break]"))`) {

@@ -497,9 +497,8 @@ func fillForShow(t testing.TB, g *gateway, f *foreign) {
 // The pictures that the README shows. LOCKKEEPER_SCREENSHOTS=docs/images writes them where it looks for them.
 func TestThePicturesOfTheReadmeCanBeTaken(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot, "--promise-window=10s", "--session-timeout=10s")
-	fillForShow(t, g, newForeign(t, addr, chroot))
+	g := onShared(t, "--promise-window=10s", "--session-timeout=10s")
+	fillForShow(t, g, g.foreign(t))
 	b := openPage(t, g, "/")
 	dir := cmp.Or(os.Getenv("LOCKKEEPER_SCREENSHOTS"), t.TempDir())
 	for _, look := range []struct {

@@ -10,7 +10,6 @@ import (
 
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
-	"lockkeeper/internal/test/zkreal"
 )
 
 // From the empty list to the deletion, as a user with a browser does it; the receiver is gone for a while.
@@ -27,8 +26,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	}))
 	t.Cleanup(receiver.Close)
 	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw}))
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot, "--webhook-allow=127.0.0.1")
+	g := onShared(t, "--webhook-allow=127.0.0.1")
 	page := openPage(t, g, "/webhooks")
 	page.says("#webhooks", "No webhooks yet")
 	page.press("[data-act=hook-create]")

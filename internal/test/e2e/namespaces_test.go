@@ -10,19 +10,17 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
-	"lockkeeper/internal/test/zkreal"
 )
 
 // Attack 25, with the real programs: of two gateways one was started without the namespace, and succeeds the other.
 func TestANamespaceThatOneGatewayAddsIsServedAndTakenOverByTheOther(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	plain := startGateway(t, addr+chroot)
+	plain := onShared(t)
 	inPython := apitest.Query("ns=python")
 	_, a, err := plain.Acquire(t.Context(), "deploy", inPython)
 	expect(t, a, err, http.StatusNotFound, "namespace_unknown")
 
-	adds := startGateway(t, addr+chroot, "--namespace=python=/app/locks:kazoo")
+	adds := startGateway(t, plain.zk, "--namespace=python=/app/locks:kazoo")
 	l, a, err := adds.Acquire(t.Context(), "deploy", apitest.Query("ns=python&ttl=1m"))
 	expect(t, a, err, http.StatusCreated, "")
 	assert.That(t, strings.HasPrefix(l.Znode, "/app/locks/deploy/") && strings.Contains(l.Znode, "__lock__"),
@@ -54,12 +52,12 @@ func TestANamespaceThatOneGatewayAddsIsServedAndTakenOverByTheOther(t *testing.T
 		"python=/app/locks:all":   "recorded with root /app/locks and dialect kazoo",
 		"more=/app":               "overlap",
 	} {
-		cmd := exec.Command(binary(t), "--zk="+addr+chroot, "--listen="+freeAddr(t), "--namespace="+flag)
+		cmd := exec.Command(binary(t), "--zk="+plain.zk, "--listen="+freeAddr(t), "--namespace="+flag)
 		out, err := cmd.CombinedOutput()
 		assert.That(t, cmd.ProcessState.ExitCode() == 78 && strings.Contains(string(out), says) && strings.Contains(string(out), "hint: "),
 			"%s: %v\n%s", flag, err, out)
 	}
-	fresh := startGateway(t, addr+chroot)
+	fresh := startGateway(t, plain.zk)
 	eventually(t, patience, func() error {
 		list, _, err := fresh.Namespaces(t.Context())
 		if err == nil && (len(list.Items) != 2 || !list.Items[1].Ready) {

@@ -9,7 +9,6 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
-	"lockkeeper/internal/test/zkreal"
 )
 
 // post sends a request that must be answered as expected, and decodes the answer.
@@ -27,8 +26,7 @@ func post[T any](g *gateway, method, path string, status int, code string, optio
 
 func TestAScrapeTellsTheModes(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot)
+	g := onShared(t)
 	g.hold("book", "ttl=1m&mode=shared")
 	g.queue("book", "ttl=1m")
 	post[api.Lease](g, "POST", "/v1/leases?locks=x,y&ttl=1m", 201, "")

@@ -17,12 +17,22 @@ import (
 )
 
 // sameLease compares what must not change when a lease gets another gateway.
-func sameLease(t *testing.T, got, want api.Lease) {
+func sameLease(t testing.TB, got, want api.Lease) {
 	t.Helper()
 	if got.LeaseID != want.LeaseID || got.Lock != want.Lock || got.State != want.State || got.Znode != want.Znode ||
 		got.FencingToken != want.FencingToken || got.TTLMS != want.TTLMS || got.Owner != want.Owner ||
 		got.Metadata != want.Metadata || got.Position != want.Position {
 		t.Errorf("the lease was\n%+v\nand is\n%+v", want, got)
+	}
+}
+
+// unchanged demands that the gateway shows each lease as it was answered.
+func (g *gateway) unchanged(leases ...api.Lease) {
+	g.t.Helper()
+	for _, want := range leases {
+		got, a, err := g.Lease(g.t.Context(), want.LeaseID, apitest.Token(want.Token))
+		expect(g.t, a, err, http.StatusOK, "")
+		sameLease(g.t, got, want)
 	}
 }
 
@@ -81,35 +91,10 @@ func TestATerminatedGatewayHandsOverAtOnceAndLosesNoLease(t *testing.T) {
 	g.terminate()
 	assert.That(t, !strings.Contains(g.log.String(), "was deposed"), "a gateway that stopped in good order says that it was deposed")
 	g.restart()
-	eventually(t, patience, func() error {
-		bulk, a, err := g.Heartbeats(t.Context(), tokens)
-		if err != nil {
-			return err
-		}
-		if a.Status != http.StatusOK {
-			return unexpected(a)
-		}
-		for i, item := range bulk.Items {
-			switch {
-			case item.Problem == nil:
-				if item.State != leases[i].State || item.FencingToken != leases[i].FencingToken || item.Position != leases[i].Position {
-					t.Fatalf("a lease was %+v and is %+v", leases[i], item)
-				}
-			case item.Problem.Status == http.StatusServiceUnavailable:
-				return unexpected(a)
-			default:
-				t.Fatalf("a lease is lost: %+v", item.Problem)
-			}
-		}
-		return nil
-	}, "all leases are heard")
+	g.hears(tokens, leases)
 	took := time.Since(began)
 	assert.That(t, took <= expiry/2, "the handover took %v, with a session timeout of %v", took, expiry)
-	for _, want := range leases {
-		got, a, err := g.Lease(t.Context(), want.LeaseID, apitest.Token(want.Token))
-		expect(t, a, err, http.StatusOK, "")
-		sameLease(t, got, want)
-	}
+	g.unchanged(leases...)
 }
 
 // Between the write and the answer. What the gateway knew dies with it; the key's node in the same transaction tells its

@@ -84,10 +84,7 @@ func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T
 	// Longer than the promise window: the gateway may not speak for its leases any more.
 	eventually(t, patience, func() error {
 		_, a, err := g.Heartbeat(t.Context(), acknowledged[0].Token)
-		if err == nil && a.Status != http.StatusServiceUnavailable {
-			err = unexpected(a)
-		}
-		return err
+		return answeredWith(a, err, http.StatusServiceUnavailable)
 	}, "heartbeats are answered 503")
 
 	empty()

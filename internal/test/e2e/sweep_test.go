@@ -74,13 +74,12 @@ func TestASweepLetsOtherProgramsGoOnWhenTheFleetIsGone(t *testing.T) {
 // A gateway that only looked dead: ZooKeeper has ended its session, the sweep has cleared its leases, and then it wakes up.
 func TestAGatewayThatWakesUpAfterASweepConfirmsNothingThatIsGone(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot)
-	f := newForeign(t, addr, chroot)
+	g := onShared(t)
+	f := g.foreign(t)
 	held := g.hold("deploy", "ttl=1h")
 	g.freeze()
 	eventually(t, patience, func() error {
-		if code, out := exitCode(t, "sweep", "--zk="+addr+chroot); code != 0 {
+		if code, out := exitCode(t, "sweep", "--zk="+g.zk); code != 0 {
 			return fmt.Errorf("exit %d: %s", code, out)
 		}
 		return nil
@@ -101,7 +100,7 @@ func TestAGatewayThatWakesUpAfterASweepConfirmsNothingThatIsGone(t *testing.T) {
 		return nil
 	}, "the lease is said to be gone")
 	g.awaitServing()
-	young := startGateway(t, addr+chroot)
+	young := startGateway(t, g.zk)
 	young.hold("deploy", "ttl=1m")
 	g.awaitLock(patience, "deploy", 1, 0)
 }

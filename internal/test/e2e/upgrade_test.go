@@ -46,9 +46,8 @@ func TestALayoutOfALaterReleaseSaysWhichReleasesMayStillUseIt(t *testing.T) {
 // A contender whose name a later release has written is respected as an exclusive one and shown.
 func TestAContenderOfALaterReleaseIsWaitedForAndShown(t *testing.T) {
 	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot)
-	f := newForeign(t, addr, chroot)
+	g := onShared(t)
+	f := g.foreign(t)
 	lease := g.hold("deploy", "ttl=1m")
 	later := lease.LeaseID[:len(lease.LeaseID)-3] + "777"
 	f.put("/lockkeeper/locks/deploy/read-v2."+later+".x7-lock-", []byte(`{"v":2,"ttl_ms":1000}`))

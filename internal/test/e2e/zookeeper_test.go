@@ -40,6 +40,12 @@ func newForeign(t testing.TB, addr, chroot string) *foreign {
 	return &foreign{Conn: conn, t: t, chroot: chroot}
 }
 
+// foreign is another client of the gateway's ZooKeeper, which knows it by one address.
+func (g *gateway) foreign(t testing.TB) *foreign {
+	addr, chroot, _ := strings.Cut(g.zk, "/")
+	return newForeign(t, addr, "/"+chroot)
+}
+
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
