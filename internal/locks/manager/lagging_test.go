@@ -1,11 +1,14 @@
 package manager
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
@@ -110,4 +113,183 @@ func (s *fakeStore) state() (map[string]*fakeNode, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.copy(), s.zxid
+}
+
+// A waiting lease has been taken over, and its record has not been read: the longest TTL is assumed. Whoever polls it is not
+// told that its place is kept for so long: the record may say less, and the clock goes by that as soon as it is read.
+func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.T) {
+	const ttl = 4 * time.Second
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
+		one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: ttl, Async: true})
+		one.crash()
+		h := s.hooked()
+		h.failReads(l.Znode)
+		two := h.gateway(t)
+		time.Sleep(11 * time.Second) // taken over
+		asked := time.Now()
+		if v, err := two.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token}); err == nil {
+			t.Errorf("%v is promised of a lease whose TTL is %v and which nobody has read", v.ExpiresIn, ttl)
+		} else {
+			wantCode(t, err, locks.CodeUnavailable)
+		}
+		took := time.Since(asked)
+		assert.That(t, took <= settleWithin+time.Second, "answered after %v", took)
+		time.AfterFunc(200*time.Millisecond, func() { h.hooks.Store(&hooks{}) })
+		v, err := two.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token}) // is answered when it has been read
+		assert.Must(t, err == nil && v.State == locks.Waiting && v.TTL == ttl && v.ExpiresIn > 0 && v.ExpiresIn <= ttl, "%+v, %v", v, err)
+		pass(v.ExpiresIn - 10*time.Millisecond)
+		two.wantState(l, locks.Waiting, "")
+	})
+}
+
+// A lease has ended and its place stays for its lock delay, which only its record tells, and its gateway is gone. An administrator
+// frees the place at a gateway that has not read the record: nobody is told that the lease was taken back, for it had ended before.
+func TestAPlaceThatIsFreedUnreadEndsNoLeaseASecondTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		byName bool
+		group  bool
+	}{
+		"by the lease":     {},
+		"by the contender": {byName: true},
+		"a group":          {group: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withOutbox(t, func(t *testing.T, s *fakeStore, one *gate) {
+				h := s.hooked()
+				two := h.gateway(t)
+				req := delaying("")
+				if c.group {
+					req.Lock, req.Group = "", []locks.Want{{Lock: "deploy"}, {Lock: "other"}}
+				}
+				l := one.mustHold(req)
+				if c.group {
+					l.Znode = l.Locks[0].Znode
+				}
+				time.Sleep(10*time.Second + 100*time.Millisecond)
+				one.wantState(l, locks.Ended, locks.ReasonExpired)
+				one.crash()
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + l.ID, Version: -1}) // it has been told
+				end := locks.BreakRequest{ID: l.ID, Reason: "enough"}
+				if c.byName {
+					end = locks.BreakRequest{Lock: "deploy", Name: base(l.Znode), Reason: "enough"}
+				}
+				assert.NoError(t, two.m.Break(t.Context(), end))
+				assert.Equal(t, two.lockState("deploy").State, locks.LockFree)
+				assert.Equal(t, two.countOf(events.LeaseRevoked, l), 0, "events tell that it was taken back")
+				if list := two.notedFor(l); len(list) > 0 {
+					t.Errorf("its end is noted once more: %+v", list[0])
+				}
+				names := s.outbox()
+				assert.That(t, len(names) <= 0, "in the outbox: %v", names)
+				_, err := two.heartbeat(l)
+				assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired, "its client is told")
+			})
+		})
+	}
+}
+
+// Attack 46: a request is sent on to a gateway that has taken its owner over and
+// has not seen it yet. It waits until its replica has come there, and then knows the lease.
+func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
+		l := one.mustHold(keyed())
+		two, third := s.gateway(t), s.gateway(t)
+		third.m.Leave()
+		third.m.mu.Lock()
+		third.m.life.draining = true // it takes over no gateway
+		third.m.mu.Unlock()
+		dead := string(recipe.LeaseID(l.ID).Gateway())
+		s.mu.Lock()
+		s.deleted = func(string) {
+			if s.nodes["/lockkeeper/succession/"+dead] != nil {
+				two.w.held = true // its stream stands still right before the takeover
+			}
+		}
+		s.mu.Unlock()
+		one.crash()
+		time.Sleep(11 * time.Second)
+		route, ok := third.m.RouteOf(l.ID)
+		assert.Must(t, ok && route.Gateway == two.id(), "the third knows %+v %v", route, ok)
+		_, err := two.heartbeat(l)
+		wantCode(t, err, locks.CodeUnavailable)
+		for range 2 {
+			begun := time.Now()
+			wantCode(t, two.m.Arrive(within(t, time.Second), l.ID, route.Zxid), locks.CodeNotOwner)
+			assert.Equal(t, time.Since(begun), time.Second, "it was waited for")
+		}
+		arrived := make(chan error, 1)
+		go func() { arrived <- two.m.Arrive(within(t, time.Second), l.ID, route.Zxid) }()
+		time.Sleep(500 * time.Millisecond)
+		two.w.release()
+		assert.NoError(t, <-arrived, "it did not arrive")
+		synctest.Wait()
+		_, err = two.heartbeat(l)
+		assert.Nil(t, err, "heartbeat")
+		// Whoever does not run it never comes to.
+		begun := time.Now()
+		wantCode(t, third.m.Arrive(within(t, time.Second), l.ID, route.Zxid), locks.CodeNotOwner)
+		assert.Equal(t, time.Since(begun), time.Second, "another one was waited for")
+	})
+}
+
+// Arriving needs no more than a look where the lease is at home, and an id that was
+// made up arrives nowhere but at the gateway that it names.
+func TestArriving(t *testing.T) {
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+		l := one.mustHold(keyed())
+		invented := l.ID[:len(l.ID)-1] + "q"
+		if l.ID == invented {
+			invented = l.ID[:len(l.ID)-1] + "a"
+		}
+		for _, id := range []string{l.ID, invented} {
+			assert.Nil(t, one.m.Arrive(t.Context(), id, s.zxidNow()), "%s at its owner", id)
+			wantCode(t, two.m.Arrive(within(t, time.Second), id, s.zxidNow()), locks.CodeNotOwner)
+		}
+		late := one.m.Arrive(within(t, time.Second), l.ID, s.zxidNow()+1000)
+		wantCode(t, late, locks.CodeNotOwner)
+		var e *locks.Error
+		assert.That(t, !errors.As(late, &e) || e.RetryAfter == 0, "after the wait there is a Retry-After: %v", late)
+		// Where it cannot even be waited, nobody is to come back at once.
+		begins := &Manager{fleet: fleet{ready: make(chan struct{})}}
+		err := begins.Arrive(within(t, time.Second), l.ID, 1)
+		assert.That(t, errors.As(err, &e) && e.Code == locks.CodeNotOwner && e.RetryAfter != 0, "at one that begins: %+v", err)
+		wantCode(t, one.m.Arrive(t.Context(), "x", 0), locks.CodeNotFound)
+		one.mustRelease(l)
+		assert.Nil(t, one.m.Arrive(t.Context(), l.ID, s.zxidNow()), "after its end")
+		assert.Equal(t, s.children("/lockkeeper/succession"), 0, "succession entries")
+	})
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A look without the token waits for the record, too: before, neither owner nor TTL is known, nor that the lease holds.
+func TestAnAdoptedLeaseIsNotShownBeforeItsRecordHasBeenRead(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		one := s.gateway(t)
+		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me"})
+		one.crash()
+		h := s.hooked()
+		h.hooks.Store(&hooks{get: func(path string) error {
+			if path == l.Znode {
+				return zk.ErrUnavailable
+			}
+			return nil
+		}})
+		two := h.gateway(t)
+		time.Sleep(11 * time.Second) // taken over
+		asked := time.Now()
+		_, err := two.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID})
+		wantCode(t, err, locks.CodeUnavailable)
+		took := time.Since(asked)
+		assert.That(t, took <= settleWithin+time.Second, "answered after %v", took)
+		time.AfterFunc(200*time.Millisecond, func() { h.hooks.Store(&hooks{}) })
+		v := two.look(l) // is answered when it has been read
+		assert.That(t, v.State == locks.Held && v.TTL == l.TTL && v.Owner == "me" && v.FencingToken == l.FencingToken, "%+v", v)
+		checkAll(t, s, two)
+	})
 }

@@ -2,13 +2,16 @@ package manager
 
 import (
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
@@ -169,6 +172,194 @@ func TestWhoFreesAPlaceThatStaysForItsDelayTellsNoSecondEnd(t *testing.T) {
 				if released, otherwise := gate.countOf(events.LeaseReleased, l), gate.countOf(events.LeaseRevoked, l)+gate.countOf(events.LeaseRemoved, l); released != 1 || otherwise != 0 {
 					t.Errorf("%s: by %s the release is told %d times, another end %d times", name, who, released, otherwise)
 				}
+			}
+		})
+	}
+}
+
+// Every write of a lease's record keeps the notify_url in it: the next gateway knows it from there alone.
+func TestTheNotifyURLSurvivesEveryWriteOfItsRecord(t *testing.T) {
+	metadata := strings.Repeat(`<&"`, locks.MaxMetadata/3)
+	address := someURL + strings.Repeat("&", locks.MaxNotifyURL-len(someURL)) // the largest record that there is: each & takes six bytes in it
+	for name, write := range map[string]func(s *fakeStore, g, other *gate, l locks.Lease) error{
+		"no write": func(*fakeStore, *gate, *gate, locks.Lease) error { return nil },
+		"an update": func(_ *fakeStore, g, _ *gate, l locks.Lease) error {
+			_, err := g.m.Update(g.t.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, Metadata: &metadata, TTL: 2 * time.Minute})
+			return err
+		},
+		"a longer heartbeat": func(_ *fakeStore, g, _ *gate, l locks.Lease) error {
+			_, err := g.m.Heartbeat(g.t.Context(), locks.Anonymous, l.ID, l.Token, 3*time.Minute)
+			return err
+		},
+		"another gateway's heartbeat": func(_ *fakeStore, _, other *gate, l locks.Lease) error {
+			_, err := other.beatFor(l)
+			return err
+		},
+		"a hold": func(_ *fakeStore, g, _ *gate, l locks.Lease) error {
+			_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", Hold: "h", Token: l.Token})
+			return err
+		},
+		"a revocation": func(_ *fakeStore, _, other *gate, _ locks.Lease) error {
+			_, err := other.m.Revoke(other.t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: "please"})
+			return err
+		},
+		"a downgrade": func(_ *fakeStore, g, _ *gate, l locks.Lease) error {
+			_, err := g.m.Downgrade(g.t.Context(), locks.Anonymous, l.ID, l.Token)
+			return err
+		},
+		"another program": func(s *fakeStore, _, _ *gate, l locks.Lease) error {
+			s.overwrite(l.Znode, interop.CuratorRevokes)
+			return nil
+		},
+	} {
+		for _, group := range []bool{false, true} {
+			withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
+				req := locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, NotifyURL: address, IdempotencyKey: strings.Repeat("k", 16), LockDelay: time.Second}
+				if group {
+					if name == "a revocation" || name == "another program" || name == "a hold" {
+						return // of one lock
+					}
+					req.Lock, req.Group = "", []locks.Want{{Lock: "deploy"}, {Lock: "more"}}
+				}
+				l := g.mustHold(req)
+				assert.NoError(t, write(s, g, other, l), "%s", name)
+				time.Sleep(time.Second)
+				g.crash()
+				pass(30 * time.Second)
+				again, err := other.acquire(req)
+				assert.That(t, err == nil && again.ID == l.ID && again.NotifyURL == address && again.NotifySecret == l.NotifySecret,
+					"after %s, group %v, a repeat: %v, of %s with %d bytes of address", name, group, err, again.ID, len(again.NotifyURL))
+				pass(10 * time.Minute)
+				if _, ends := told(l, g, other); len(ends) != 1 || ends[0].Notify != address || ends[0].Reason != locks.ReasonExpired || ends[0].Waiting {
+					t.Errorf("after %s, group %v: told %d times", name, group, len(ends))
+				}
+			})
+		}
+	}
+}
+
+// The deletion of somebody who waits is on its way when he is granted the lock.
+func TestWhoIsGrantedTheLockWhileAnotherGatewayEndsHimIsNotedAsAHolder(t *testing.T) {
+	for name, want := range map[string]locks.AcquireRequest{
+		"exclusive":    {Lock: "deploy", TTL: time.Hour, NotifyURL: someURL},
+		"shared":       {Lock: "deploy", TTL: time.Hour, Mode: locks.Shared},
+		"a group":      {Group: []locks.Want{{Lock: "other"}, {Lock: "deploy"}}, TTL: time.Hour},
+		"some permits": {Lock: "pool", TTL: time.Hour, Mode: locks.Semaphore, Limit: 3, Permits: 2},
+	} {
+		for _, how := range []string{"a break", "a reap", "a destruction"} {
+			notingScene(t, func(t *testing.T, s *fakeStore) {
+				s.peerReports = true
+				h := s.hooked()
+				g, by := s.notingGateway(t), h.gateway(t)
+				time.Sleep(time.Second)
+				talk(g, by)
+				lock := "deploy"
+				first := locks.AcquireRequest{Lock: lock, TTL: time.Hour}
+				if want.Mode == locks.Semaphore {
+					lock = "pool"
+					first = locks.AcquireRequest{Lock: lock, TTL: time.Hour, Mode: locks.Semaphore, Limit: 3, Permits: 1}
+					g.mustHold(first)
+				}
+				holder := g.mustHold(first)
+				want.Async = true
+				waits := g.mustAcquire(want)
+				assert.Must(t, waits.State == locks.Waiting, "nothing is shown")
+				granted := make(chan struct{})
+				var began atomic.Bool
+				h.hooks.Store(&hooks{late: func(w *zk.Write) <-chan struct{} {
+					deletes := func(op zk.Op) bool {
+						return op.Kind == zk.OpDelete && strings.Contains(op.Path, waits.ID)
+					}
+					if slices.ContainsFunc(w.Ops, deletes) && began.CompareAndSwap(false, true) {
+						return granted
+					}
+					return nil
+				}})
+				done := make(chan error, 1)
+				go func() {
+					var err error
+					switch how {
+					case "a break":
+						err = by.m.Break(t.Context(), locks.BreakRequest{ID: waits.ID})
+					case "a reap":
+						_, err = by.m.Reap(t.Context(), locks.ReapRequest{Lock: lock, State: locks.Waiting})
+					default:
+						_, err = by.m.Destroy(t.Context(), locks.DestroyRequest{Lock: lock})
+					}
+					done <- err
+				}()
+				time.Sleep(100 * time.Millisecond)
+				assert.Must(t, began.Load(), "%s, %s: nothing is shown", name, how)
+				g.mustRelease(holder)
+				g.wantState(waits, locks.Held, "")
+				close(granted)
+				err := <-done
+				pass(5 * time.Second)
+				_, ends := told(waits, g, by)
+				assert.That(t, err == nil && len(ends) == 1 && !ends[0].Waiting, "%s, %s: %v, told %+v", name, how, err, ends)
+			})
+		}
+	}
+}
+
+func TestWhoStandsBehindSomebodyWhoMayNotBeLookedAtCanBeEnded(t *testing.T) {
+	for _, name := range []string{"a break", "a reap"} {
+		withOutboxes(t, func(t *testing.T, s *fakeStore, g, by *gate) {
+			g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			waits := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Hour, Owner: "me", NotifyURL: someURL})
+			refused := 0
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				for i, op := range w.Ops {
+					if op.Kind == zk.OpCheck && strings.Contains(op.Path, "-lock-") && !strings.Contains(op.Path, waits.ID) {
+						refused++
+						return i, zk.ErrNoAuth
+					}
+				}
+				return -1, nil
+			}
+			s.mu.Unlock()
+			var err error
+			if name == "a break" {
+				err = by.m.Break(t.Context(), locks.BreakRequest{ID: waits.ID})
+			} else {
+				_, err = by.m.Reap(t.Context(), locks.ReapRequest{Lock: "deploy", Owner: "me"})
+			}
+			synctest.Wait()
+			s.mu.Lock()
+			n := refused
+			s.mu.Unlock()
+			if _, ends := told(waits, g, by); err != nil || n != 1 || len(ends) != 1 || !ends[0].Waiting || len(s.names("/lockkeeper/locks/deploy")) != 1 {
+				t.Errorf("%s: %v after %d refusals, told %+v", name, err, n, ends)
+			}
+		})
+	}
+}
+
+func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherHandEndsTheLease(t *testing.T) {
+	for _, lost := range []string{"the answer", "the session"} {
+		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second, NotifyURL: someURL})
+			s.mu.Lock()
+			if lost == "the answer" {
+				s.vague, s.drop = writeTo(l.Znode), true
+			} else {
+				s.loseReply = writeTo(l.Znode)
+				s.refuse = refusing(writeTo(l.Znode), -1, errors.New("lost"))
+			}
+			session := s.sessions[g.m.GatewayID()]
+			s.mu.Unlock()
+			time.Sleep(10*time.Second + 500*time.Millisecond) // it expires, and nobody knows whether it has
+			s.set(func() { s.vague, s.drop, s.loseReply, s.refuse = nil, false, nil, nil })
+			if lost == "the session" {
+				session.expire()
+				time.Sleep(5 * time.Second)
+			}
+			synctest.Wait()
+			assert.Value(g.heartbeat(l))(t, "%s is lost", lost)
+			s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+			if gone := g.outbox.gone; len(gone) != 1 || gone[0].LeaseID != l.ID || gone[0].Reason != locks.ReasonRemoved || gone[0].Notify != someURL {
+				t.Errorf("%s is lost: told %+v", lost, gone)
 			}
 		})
 	}
