@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 )
 
@@ -208,3 +210,170 @@ func (b *bench) subscribe(t *testing.T, i int, locks string) *Subscription {
 }
 
 func (t *tree) with(f func()) { t.mu.Lock(); defer t.mu.Unlock(); f() }
+
+// A receiver that takes nothing, and so many ends that they would fill the outbox ten times: another subscription gets each.
+func TestAReceiverThatTakesNothingSilencesNoOther(t *testing.T) {
+	if testkit.Race {
+		t.Skip("in one run of eight Go 1.26's race detector dies in it (ThreadSanitizer: CHECK failed: tsan_rtl.cpp:346)")
+	}
+	for _, c := range []struct{ holes, gateways int }{{1, 1}, {3, 1}, {8, 1}, {1, 2}, {2, 3}} {
+		t.Run(fmt.Sprintf("%d of them, %d gateways", c.holes, c.gateways), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const room = 500
+				b := newFleetOf(t, c.gateways, func(o *Options) { o.MaxEntries = room })
+				var dead []string
+				for range c.holes {
+					dead = append(dead, b.subscribe(t, 0, "").ID)
+				}
+				well := b.subscribe(t, 0, "")
+				b.answering(func() {
+					b.answer = func(to *Subscription, _ *Message, _ int) Attempt {
+						if slices.Contains(dead, to.ID) {
+							return Attempt{Result: Failed}
+						}
+						return Attempt{Result: Delivered}
+					}
+				})
+				for i := range 10 * room {
+					b.end(t, i%c.gateways, fmt.Sprint("lease-", i), fmt.Sprint("lock-", i%700))
+					if i%10 == 9 {
+						time.Sleep(500 * time.Millisecond) // what other gateways add is counted every five seconds
+						synctest.Wait()
+					}
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				got := len(b.delivered(well.ID))
+				assert.That(t, got == 10*room, "it is told of %d ends of %d", got, 10*room)
+				left := len(b.left())
+				assert.That(t, left < room, "%d entries are left, the outbox is full", left)
+			})
+		})
+	}
+}
+
+// answering changes how the receivers answer.
+func (b *bench) answering(change func()) {
+	b.receivers.mu.Lock()
+	defer b.receivers.mu.Unlock()
+	change()
+}
+
+// One that comes late finds the same room as if no other had failed before it: half of what is free.
+func TestReceiversThatFailOneAfterTheOtherLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const room = 800
+		b := newFleetOf(t, 1, func(o *Options) { o.MaxEntries = room })
+		b.answering(func() { b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed} } })
+		want := room
+		for n := range 4 {
+			lock := string(rune('a' + n))
+			sub := b.subscribe(t, 0, lock+"*")
+			for i := range room {
+				b.end(t, 0, fmt.Sprint(lock, i), fmt.Sprint(lock, i))
+			}
+			synctest.Wait()
+			want /= 2
+			if s := b.services[0].Statuses()[sub.ID]; s.Waiting < want || s.Waiting > want+1 || s.Waiting+s.Dropped != room || s.LastDropped.IsZero() {
+				t.Errorf("subscription %d: %+v, want about %d waiting", n, s, want)
+			}
+		}
+	})
+}
+
+// What was left out is reported under the subscription's id, and counted for it and in all.
+func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := map[string]int{}
+		b := newFleetOf(t, 1, func(o *Options) { o.MaxEntries, o.Dropped = 10, func(id string, n int, _ string) { told[id] += n } })
+		sub := b.subscribe(t, 0, "")
+		other := b.subscribe(t, 0, "other")
+		b.answering(func() { b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed} } })
+		b.ends(t, "lease-", 9)
+		entry := b.end(t, 0, "both", "other")
+		if !slices.Equal(entry.LeftOut, []string{sub.ID}) || !slices.Equal(entry.Subscriptions, []string{other.ID}) || entry.Dropped {
+			t.Errorf("left out are %q, told are %q", entry.LeftOut, entry.Subscriptions)
+		}
+		time.Sleep(countEvery + time.Second)
+		synctest.Wait()
+		all := b.services[0].Statuses()
+		if o := b.services[0].Outbox(); all[sub.ID].Waiting != 6 || all[sub.ID].Dropped != 4 || all[other.ID].Dropped != 0 || o.Dropped != 4 || o.Entries != 7 {
+			t.Errorf("%+v, %+v, %+v", all[sub.ID], all[other.ID], o)
+		}
+		assert.That(t, len(told) == 1 && told[sub.ID] == 4, "told of %v", told)
+		// With its receiver back it gets everything again.
+		b.answering(func() { b.answer = ok })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := len(b.delivered(sub.ID)); got != 6 || len(b.left()) != 0 {
+			t.Errorf("delivered %d, left %q", got, b.left())
+		}
+		for i := range 9 {
+			b.ends(t, fmt.Sprint("again-", i), 1)
+			synctest.Wait()
+		}
+		got := len(b.delivered(sub.ID))
+		assert.That(t, got == 15, "delivered %d of 15", got)
+		assert.NoError(t, b.services[0].Delete(t.Context(), sub.ID, -1))
+		time.Sleep(2 * countEvery)
+		synctest.Wait()
+		s, there := b.services[0].Statuses()[sub.ID]
+		assert.That(t, !there, "removed, and kept: %+v", s)
+	})
+}
+
+// A message counts from its entry until it is delivered or forgotten: the count is that of the entries.
+func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFleet(t, 1)
+		c := b.services[0].courier
+		check := func(when string) {
+			t.Helper()
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			want := map[string]int{}
+			for _, out := range c.entries {
+				in := map[string]bool{}
+				for _, r := range c.receivers {
+					for _, ln := range r.lanes {
+						for _, l := range ln.queue {
+							in[l.subscription] = in[l.subscription] || l.out == out
+						}
+					}
+				}
+				for _, d := range out.Dead {
+					in[out.Subscriptions[d.Subscription]] = true
+				}
+				for id, is := range in {
+					if is && strings.HasPrefix(id, idPrefix) {
+						want[id]++
+					}
+				}
+			}
+			c.shares.mu.Lock()
+			defer c.shares.mu.Unlock()
+			assert.That(t, fmt.Sprint(c.shares.of) == fmt.Sprint(want), "%s: counted %v, the entries have %v", when, c.shares.of, want)
+		}
+		sub, other := b.subscribe(t, 0, ""), b.subscribe(t, 0, "lock-a-*")
+		b.answering(func() { b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed} } })
+		b.ends(t, "a-", 5)
+		check("waiting")
+		disable := func(enabled bool) {
+			assert.Value(b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Enabled = enabled; return nil }))(t)
+		}
+		disable(false)
+		time.Sleep(time.Minute)
+		check("dead")
+		disable(true)
+		assert.Equal(t, c.Replay(sub.ID, ""), 5, "replayed")
+		check("replayed")
+		assert.NoError(t, b.services[0].Delete(t.Context(), other.ID, -1))
+		time.Sleep(time.Minute)
+		check("one removed")
+		b.answering(func() { b.answer = ok })
+		time.Sleep(time.Hour)
+		check("delivered")
+		assert.That(t, len(c.shares.of) == 0 && len(b.left()) == 0, "left: %v, %q", c.shares.of, b.left())
+	})
+}

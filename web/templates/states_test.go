@@ -2,9 +2,18 @@ package templates
 
 import (
 	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/a-h/templ"
+	"github.com/gorilla/websocket"
+
+	"lockkeeper/internal/test/assert"
+	"lockkeeper/web/static"
 )
 
 // What the recipes make of a queue.
@@ -108,4 +117,169 @@ func statePages(now time.Time) map[string]templ.Component {
 		pages[path] = LockPage(v)
 	}
 	return pages
+}
+
+// contentSecurityPolicy is the strictest that the pages work under.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// previewHandler serves the samples as a gateway would: live, and with a push
+// every second in which the queue moves.
+func previewHandler(api http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", api)
+	mux.Handle(static.Prefix, static.Handler())
+	start := time.Now()
+	push := func(n int) []byte {
+		list := overviewSample(start)
+		list.Status.Now = time.Now()
+		list.Rows = list.Rows[n%3:]
+		lock := lockSample(start, 12)
+		lock.Waiters = lock.Waiters[n%3:]
+		return []byte(render(StatusFragment(list.Status)) + render(LocksFragment(list)) + render(QueueFragment(lock)) + render(HistoryFragment(lock)))
+	}
+	mux.HandleFunc("/ui/poll", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "still" {
+			_, _ = w.Write(push(0))
+		}
+	})
+	mux.HandleFunc("/ui/live", func(w http.ResponseWriter, r *http.Request) {
+		if os.Getenv("LOCKKEEPER_PREVIEW_NOSOCKET") != "" {
+			http.Error(w, "no socket here", http.StatusServiceUnavailable)
+			return
+		}
+		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for n := 0; ; n++ {
+			message := push(n)
+			if r.URL.RawQuery == "still" {
+				message = []byte(" ")
+			}
+			if conn.WriteMessage(websocket.TextMessage, message) != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		c, ok := samples(start)[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", contentSecurityPolicy)
+		switch q := r.URL.Query().Get("q"); q {
+		case "":
+		case "refuse":
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			c = ProblemPage(Problem{Page: page(start, "No"), Status: http.StatusUnprocessableEntity, Title: "The address is not valid", Detail: "No page shows this."})
+		default:
+			v := overviewSample(start)
+			v.Query, v.Live = q, "/ui/live?q="+url.QueryEscape(q)
+			v.Rows = v.Rows[:4]
+			c = OverviewPage(v)
+		}
+		_ = c.Render(r.Context(), w)
+	})
+	return mux
+}
+
+// LOCKKEEPER_PREVIEW=localhost:8099 go test -run TestPreview -timeout 0 ./web/templates
+// serves the samples until it is interrupted. With LOCKKEEPER_PREVIEW_NOSOCKET=1
+// it refuses sockets, so that the pages poll.
+func TestPreview(t *testing.T) {
+	addr := os.Getenv("LOCKKEEPER_PREVIEW")
+	if addr == "" {
+		t.Skip("LOCKKEEPER_PREVIEW=host:port serves the sample pages there, for those who design them")
+	}
+	for path := range samples(time.Now()) {
+		fmt.Printf("http://%s%s\n", addr, path)
+	}
+	t.Fatal(http.ListenAndServe(addr, previewHandler(new(fakeAPI))))
+}
+
+func TestWhyAWaiterWaitsIsASentence(t *testing.T) {
+	a, b := Who{Owner: "alice"}, Who{Owner: "bob"}
+	for _, c := range []struct {
+		why  Why
+		want string
+	}{
+		{Why{}, ""},
+		{Why{For: []Who{a}}, "waits for alice"},
+		{Why{For: []Who{a, b}}, "waits for alice and bob"},
+		{Why{For: []Who{a, b}, Others: 1}, "waits for alice, bob and 1 other"},
+		{Why{For: []Who{a, b}, Others: 1200, Readers: true}, "waits for 1,202 readers"},
+		{Why{For: []Who{a}, Delay: true}, "waits for the end of alice's lock delay"},
+		{Why{For: []Who{a}, Delay: true, Until: noon}, "waits for the end of alice's lock delay:"},
+		{Why{At: 3, Writer: true, Together: 2}, "waits for the writer at 3; is granted with the next 2 readers"},
+		{Why{At: 3}, "waits for the one at 3"},
+		{Why{Together: 1}, "is granted with the next reader"},
+		{Why{Need: 4, Free: 2, Of: 10}, "needs 4 permits; those ahead leave 2 of 10"},
+		{Why{Need: 1, Of: 10}, "needs 1 permit; those ahead leave none of 10"},
+	} {
+		assert.Equal(t, c.why.text(), c.want, "%+v", c.why)
+	}
+}
+
+// The reasons of the gateway's list are sentences; callers' reasons stay as they are.
+func TestEndsAreExplained(t *testing.T) {
+	for _, c := range []struct{ event, reason, words, want string }{
+		{"lease.expired", "expired", "", "its client stopped heartbeating"},
+		{"lease.released", "released", "", ""},
+		{"lease.revoked", "destroyed", "", "the lock was destroyed"},
+		{"lease.revoked", "revoked", "maintenance", "by an administrator: maintenance"},
+		{"lease.removed", "gateway_left", "", "ephemeral: its gateway's session has ended"},
+		{"lease.cancelled", "wait_elapsed", "", "its wait time was over"},
+		{"lease.revoke_requested", "", "expired", "expired"},
+		{"lease.of_tomorrow", "a new one", "", "a new one"},
+	} {
+		assert.Equal(t, explained(Happening{Event: c.event, Reason: c.reason, Detail: c.words}), c.want, "%+v", c)
+	}
+}
+
+func TestTheBarOfPermitsShowsTheSharesAndWhatTheNextNeeds(t *testing.T) {
+	p := Permits{Limit: 10, Taken: 8, Shares: []Share{{Who{Owner: "a"}, 4}, {Who{Owner: "b"}, 2}}, Next: 4, NextWho: Who{Owner: "c"}}
+	want := "share 0.000% 33.333% 4 a|share 33.333% 16.667% 2 b|rest 50.000% 16.667% 2 of others|next 66.667% 33.333% "
+	var got []string
+	for _, part := range p.parts() {
+		got = append(got, fmt.Sprintf("%s %s %s %s", part.Kind, part.X, part.Width, part.Text))
+	}
+	assert.That(t, strings.Join(got, "|") == want, "%q", got)
+	assert.That(t, p.beyond() && p.percent(p.Limit) == "83.333%" && p.nextNeeds() == "c needs 4, 2 are free",
+		"%t, %s, %s", p.beyond(), p.percent(p.Limit), p.nextNeeds())
+	if p := (Permits{Limit: 4, Taken: 9}); p.percent(9) != "100.000%" || p.nextNeeds() == "" {
+		t.Error("more is taken than a limit that was lowered: ", p.percent(9))
+	}
+}
+
+func TestTheChamberSaysWhatItIsUsedFor(t *testing.T) {
+	reader := Contender{Mode: "shared"}
+	for want, v := range map[string]Lock{
+		"Holder":                     {},
+		"Held by":                    {State: "held", HolderCount: 1},
+		"Held by 2 readers together": {State: "held", HolderCount: 2, Holders: []Contender{reader, reader}},
+		"Held by 2":                  {State: "held", HolderCount: 2, Holders: []Contender{reader, {Mode: "semaphore"}}},
+		"Kept for a lock delay":      {State: "delayed", HolderCount: 1},
+		"At the front":               {State: "queued", HolderCount: 1},
+	} {
+		assert.Equal(t, chamberTitle(v), want)
+	}
+}
+
+// There are no actions on what the page cannot show, and none on the tab of znodes.
+func TestActionsAreThereWhenThereAreContenders(t *testing.T) {
+	v := states(noon)["/lock-readers"]
+	got := render(LockHeadFragment(v))
+	assert.That(t, strings.Count(got, "data-act=") == 3, "%v", got)
+	v.Revoke = ""
+	got = render(LockHeadFragment(v))
+	assert.That(t, !strings.Contains(got, `data-act="revoke"`) && strings.Contains(got, `data-act="destroy"`), "%v", got)
+	v.Tab = "zookeeper"
+	assert.That(t, !strings.Contains(render(LockPage(v)), "data-act="), "the tab of znodes offers to act")
+	assert.That(t, !strings.Contains(render(QueueFragment(lockSample(noon, 3))), "data-act="),
+		"a contender without an address can be broken")
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,4 +195,214 @@ func sections(text, mark string) map[int]string {
 		}
 	}
 	return parts
+}
+
+// keyInCurl is an Idempotency-Key as a curl line sends it. A comment or a table that names the header alone does not match.
+var keyInCurl = regexp.MustCompile(`(?i)idempotency-key: *([^'" ]+)`)
+
+// guessableKeys are the keys of a page's curl lines that a reader might copy as they are. A key is a secret, so examples take it
+// from a variable or a command that makes a random one.
+func guessableKeys(page string) (list []string) {
+	for line := range strings.Lines(page) {
+		if !strings.Contains(line, "curl") {
+			continue
+		}
+		for _, m := range keyInCurl.FindAllStringSubmatch(line, -1) {
+			if !strings.HasPrefix(m[1], "$") {
+				list = append(list, m[1])
+			}
+		}
+	}
+	return list
+}
+
+func TestNoDocumentedCurlLineHasAKeyThatCanBeGuessed(t *testing.T) {
+	pages := documents(t)
+	specification := assert.Value(os.ReadFile("../../../openapi.yaml"))(t)
+	pages["openapi.yaml"] = string(specification)
+	random := 0
+	for page, text := range pages {
+		for _, key := range guessableKeys(text) {
+			t.Errorf("%s: the Idempotency-Key %s stands in the page: take it from $(openssl rand -hex 16) or $(uuidgen)", page, key)
+		}
+		random += strings.Count(text, "Idempotency-Key: $")
+	}
+	assert.That(t, random != 0, "no page has a curl line with an Idempotency-Key: the pattern finds nothing")
+	got := guessableKeys("curl -H 'Idempotency-Key: nightly-2026-11-22' x\ncurl -H \"Idempotency-Key: $KEY\" x\ncurl -H \"idempotency-key:$(uuidgen)\" x\n| `Idempotency-Key: a` |")
+	assert.That(t, slices.Equal(got, []string{"nightly-2026-11-22"}), "found %q", got)
+}
+
+// capabilities are what a library offers, by the pages of docs/from and the headings under which they have them.
+var capabilities = map[string][]string{
+	"curator.md / InterProcessMutex": {"acquire()", "acquire(time, unit)", "acquire() once more", "release()", "isAcquiredInThisProcess()",
+		"isOwnedByCurrentThread()", "getParticipantNodes()", "getLockNodeBytes()", "withProtection()"},
+	"curator.md / Revocable": {"makeRevocable(listener)", "makeRevocable(listener, executor)", "attemptRevoke(path)"},
+	"curator.md / InterProcessReadWriteLock": {"readLock().acquire()", "readLock().acquire(time, unit)", "writeLock().acquire()", "writeLock().release()", "readLock().release()",
+		"downgrade", "readLock().getParticipantNodes()", "writeLock().getParticipantNodes()", "new InterProcessReadWriteLock(client, path, data)"},
+	"curator.md / InterProcessSemaphoreV2": {"acquire()", "acquire(3)", "acquire(time, unit)", "acquire(qty, time, unit)", "returnLease(lease)", "returnAll(leases)",
+		"Lease.close()", "Lease.getData()", "Lease.getNodeName()", "setNodeData(data)", "getParticipantNodes()", "sharedCount"},
+	"curator.md / InterProcessMultiLock": {"new InterProcessMultiLock(client, paths).acquire()", "new InterProcessMultiLock(locks)", "acquire(time, unit)", "release()", "isAcquiredInThisProcess()"},
+	"curator.md / LeaderLatch": {"start()", "await()", "await(timeout, unit)", "hasLeadership()", "getState()", "getOurPath()", "getLeader()", "getParticipants()", "getId()",
+		"addListener(listener)", "isLeader()", "notLeader()", "close()"},
+	"hbase.md / InterProcessLock": {"acquire()", "tryAcquire(-1)", "tryAcquire(timeoutMs)", "release()", "visitLocks(handler)", "handleMetadata(ownerMetadata): told to the blocked"},
+	"hbase.md / InterProcessReadWriteLock": {"readLock(metadata).acquire()", "writeLock(metadata).acquire()", "readLock(metadata).visitLocks(handler)", "reapExpiredLocks(expireTimeoutMs)",
+		"readLock(metadata).reapAllLocks(): of this type alone", "writeLock(metadata).reapAllLocks()"},
+	"zookeeper-recipes.md / WriteLock":                                  {"lock()", "unlock()", "isOwner()", "getId()", "LockListener.lockAcquired()", "LockListener.lockReleased()", "setLockListener(listener)", "dump of the nodes"},
+	"zookeeper-recipes.md / Leader election":                            {"start(), with a wait after each leader", "getLeaderHostName()", "stop()"},
+	"zookeeper-recipes.md / ZLock of bigdata":                           {"lock()", "lock(timeout, unit)", "unlock()", "unlock() by anyone entitled", "isLockHeld()", "getQueue()", "getLockRequestZNode()", "destroyLock()"},
+	"zookeeper-recipes.md / The exclusive lock of the ZooKeeper books":  {"create an ephemeral sequential znode", "watch the znode before", "delete the znode", "a recoverable error", "the simple lock"},
+	"zookeeper-recipes.md / The read-write lock of the ZooKeeper books": {"a read lock", "a write lock", "unlock"},
+}
+
+// That the lines do what they say is TestTheDocumentedCurlLinesDoWhatThePagesSay.
+func TestEveryCapabilityOfTheOtherLibrariesHasACurlLine(t *testing.T) {
+	t.Parallel()
+	// What stands in comments right above a command, by its page and heading.
+	described := map[string]string{}
+	for name, text := range documents(t) {
+		var part, words string
+		for line := range strings.Lines(text) {
+			line = strings.TrimSpace(line)
+			if heading, ok := strings.CutPrefix(line, "## "); ok {
+				part = heading
+			} else if comment, ok := strings.CutPrefix(line, "# "); ok {
+				words += comment + "\n"
+			} else {
+				if from, ok := strings.CutPrefix(name, "docs/from/"); ok && (sendsCurl.MatchString(line) || strings.HasPrefix(line, "KEY=")) {
+					described[from+" / "+part] += words
+				}
+				words = ""
+			}
+		}
+	}
+	for heading, names := range capabilities {
+		for _, name := range names {
+			assert.That(t, strings.Contains(described[heading], name), "%s has no curl line for %s", heading, name)
+		}
+	}
+}
+
+var (
+	evaluates = regexp.MustCompile("\\beval\\b[^`]*?(\\$\\(|`)[^\n]*\\bcurl\\b")
+	// A failure, an answer that does not come, and one that breaks off: each stops what needs the lock.
+	stops = regexp.MustCompile(`\beval "\$\(curl --fail-with-body [^\n]* \|\| echo ' false'\)"( \|\| (exit|return|continue)\b|; then\b)`)
+)
+
+// carelessEvals are the lines of a text that go on without the lock when the acquire fails.
+func carelessEvals(text string) (lines []string) {
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+		if !evaluates.MatchString(line) {
+			continue
+		}
+		m := stops.FindStringSubmatch(line)
+		if m == nil || strings.Contains(m[1], "then") && !strings.Contains(line, "if ! eval ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func TestNoDocumentedShellGoesOnWithoutTheLock(t *testing.T) {
+	t.Parallel()
+	read, found := 0, 0
+	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if err == nil && (d.Name() == ".git" || d.Name() == "testdata" || d.Name() == "vendor") {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		switch filepath.Ext(path) {
+		case ".md", ".yaml", ".templ", ".html", ".js", ".sh", ".conf", ".service":
+		default:
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		read++
+		found += len(stops.FindAllString(string(text), -1))
+		for _, line := range carelessEvals(string(text)) {
+			t.Errorf(`%s: %swrite eval "$(curl --fail-with-body ... || echo ' false')" || exit 75`, path, line)
+		}
+		return nil
+	})
+	assert.NoError(t, err)
+	assert.That(t, read >= 20 && found >= 15, "%d files with %d lines were found: the test looks at the wrong place", read, found)
+}
+
+func TestACarelessEvalIsFound(t *testing.T) {
+	t.Parallel()
+	for line, careless := range map[string]bool{
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" || exit 75`:          false,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" || exit 75   # 201`:  false,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" || return 1`:         false,
+		`if ! eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')"; then`:          false,
+		"eval \"$(curl --fail-with-body -sX POST \\\n  localhost:8080/x || echo ' false')\" || continue": false,
+		`eval "$(curl -sX POST localhost:8080/x || echo ' false')" || exit 75`:                           true,
+		`nothing of it needs eval`:                                                                  false,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x)"`:                                 true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x)" || exit 75`:                      true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')"`:                true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo false)" || exit 75`:        true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" || echo failed`: true,
+		`eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')" # || exit 75`:   true,
+		`if eval "$(curl --fail-with-body -sX POST localhost:8080/x || echo ' false')"; then`:       true,
+		"eval `curl -sX POST localhost:8080/x`":                                                     true,
+		"x && eval \"$(curl -sX POST \\\n  'localhost:8080/x?format=env')\"; echo go on":            true,
+		`eval $(http_proxy= curl -sX POST localhost:8080/x) || exit 75`:                             true,
+	} {
+		found := carelessEvals(line)
+		assert.That(t, (len(found) > 0) == careless, "%s: found %q", line, found)
+	}
+}
+
+// surroundings make the page's commands mean the gateway under test: what serves goes
+// into the background, as a service manager would have it, and a status that is no
+// success ends the script.
+const surroundings = `set -eu
+trap '[ -z "${GATEWAY:-}" ] || { kill "$GATEWAY" && wait "$GATEWAY"; } || true' EXIT
+curl() { command curl --fail-with-body --max-time 30 --retry 100 --retry-delay 1 --retry-all-errors --retry-max-time 30 "$@"; }
+gateway() {
+	case "$1" in
+	export|import) "$BINARY" "$@" ;;
+	*) "$BINARY" "$@" & GATEWAY=$!; command curl -s --retry 300 --retry-delay 1 --retry-all-errors --retry-max-time 40 -o /dev/null --fail "$LOCKKEEPER_LISTEN/readyz" ;;
+	esac
+}
+systemctl() { kill "$GATEWAY"; wait "$GATEWAY"; GATEWAY=; }
+`
+
+func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	const page = "../../../docs/operate/moving-to-an-ensemble.md"
+	text := assert.Value(os.ReadFile(page))(t)
+	listen := freeAddr(t)
+	z := zkreal.StartT(t, zkreal.Real(), zkreal.WithoutFsync())
+	var script strings.Builder
+	script.WriteString(surroundings + "gateway --data-dir ./lockkeeper-data\n")
+	commands, err := examples(string(text))
+	assert.NoError(t, err)
+	assert.That(t, len(commands) >= 10, "only %d commands", len(commands))
+	for _, e := range commands {
+		fmt.Fprintf(&script, "printf '\\n@line %d\\n' >&2\n%s\n", e.line, e.command)
+	}
+	script.WriteString("printf '\\n@end\\n' >&2\n")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "BINARY="+binary(t), "LOCKKEEPER_LISTEN="+listen, "GORACE=halt_on_error=1")
+	cmd.Stdin = strings.NewReader(strings.NewReplacer("localhost:8080", listen, "zk1:2181,zk2:2181,zk3:2181", z.Addr()).Replace(script.String()))
+	out, err := cmd.CombinedOutput()
+	assert.Must(t, err == nil && strings.Contains(string(out), "\n@end\n") && !strings.Contains(string(out), "DATA RACE"),
+		"%s: %v; the last @line did not work\n%s", page, err, out)
+	n := strings.Count(string(out), `"state":"held"`)
+	assert.That(t, n >= 2, "the lease was seen held %d times after a move\n%s", n, out)
+	left, err := filepath.Glob(cmd.Dir + "/*")
+	if err != nil || len(left) != 4 { // both data directories, the last export and the identity
+		t.Errorf("left behind: %v, %v", left, err)
+	}
 }

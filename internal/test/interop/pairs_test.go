@@ -1,12 +1,14 @@
 package interop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -222,4 +224,173 @@ func TestPairsThatTheTableCallsUnsafeLetTheOtherProgramInBesideOurs(t *testing.T
 			return fmt.Errorf("ours does not wait: %v", err)
 		})
 	})
+}
+
+// tablePath is the page whose table these tests verify: each cell is a pair.
+const tablePath = "../../../docs/operate/interop.md"
+
+// pair is a namespace's dialect and a mode of ours, a kind of client, and what the table says of the two.
+type pair struct {
+	ns, mode string
+	kind     string
+	word     string // excludes, deadlocks, shares, no
+}
+
+func (p pair) String() string { return p.ns + "," + p.mode + " " + p.kind }
+
+// lock is a name for the pair's lock.
+func (p pair) lock() string { return p.mode + "-" + p.kind }
+
+// readTable reads the pairs from the page: the table whose first column is "client". A column is a dialect,
+// or a dialect and a mode: "all, shared".
+func readTable(t testing.TB) (pairs []pair) {
+	t.Helper()
+	page := assert.Value(os.ReadFile(tablePath))(t)
+	var columns []string
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.Trim(strings.TrimSpace(cells[i]), "`*")
+		}
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			columns = nil
+		case cells[0] == "client":
+			columns = cells
+		case columns == nil || strings.HasPrefix(cells[0], "---"):
+		case len(cells) != len(columns):
+			t.Fatalf("%d cells: %s", len(cells), line)
+		default:
+			for i := 2; i < len(cells); i++ { // the second column tells which recipe it is
+				ns, mode, shared := strings.Cut(columns[i], ", ")
+				if !shared {
+					mode = "exclusive"
+				}
+				pairs = append(pairs, pair{ns, mode, cells[0], cells[i]})
+			}
+		}
+	}
+	return pairs
+}
+
+// withWord are the table's pairs of which it says the word.
+func withWord(t testing.TB, word string) (pairs []pair) {
+	t.Helper()
+	for _, p := range readTable(t) {
+		if p.word == word {
+			pairs = append(pairs, p)
+		}
+	}
+	return pairs
+}
+
+func TestTheTableHasACellForEachDialectModeAndClient(t *testing.T) {
+	kinds := []string{"curator-mutex", "curator-leader", "curator-latch", "curator-write", "curator-read", "kazoo-lock", "kazoo-election",
+		"kazoo-lock-extra", "kazoo-lock-named", "kazoo-write", "kazoo-read", "go-zookeeper", "zookeeper-writelock", "hbase-write", "hbase-read"}
+	got := make(map[string]string)
+	for _, p := range readTable(t) {
+		assert.That(t, slices.Contains([]string{"excludes", "deadlocks", "shares", "no"}, p.word), "%v: %q", p, p.word)
+		got[p.String()] = p.word
+	}
+	columns := make(map[string][]string) // of each kind
+	for _, kind := range kinds {
+		columns[kind] = dialects
+	}
+	columns["home-made-write"], columns["home-made-read"] = []string{custom}, []string{custom}
+	for kind, spaces := range columns {
+		for _, ns := range spaces {
+			for _, mode := range []string{"exclusive", "shared"} {
+				p := pair{ns: ns, mode: mode, kind: kind}
+				word := got[p.String()]
+				assert.That(t, (strings.HasSuffix(kind, "-read") && mode == "shared") == (word == "shares") && word != "",
+					"%v: %q", p, word)
+				if (ns == "all" || ns == custom) && mode == "exclusive" && word != "excludes" && word != "deadlocks" && kind != "curator-latch" {
+					t.Errorf("%v: %q; the dialect is for every program", p, word)
+				}
+				delete(got, p.String())
+			}
+		}
+	}
+	for p := range got {
+		t.Errorf("no test expects %s", p)
+	}
+}
+
+// interval is one section on CLOCK_MONOTONIC, in nanoseconds.
+type interval struct{ begin, end int64 }
+
+// verdict is what the sections of two parties and their counter show.
+type verdict struct {
+	toTheirs, toOurs int // hand-overs
+	overlaps         int // sections that began before an earlier one had ended
+	lost             int // sections that the counter does not know
+}
+
+// judge looks at all sections of both parties.
+func judge(ours, theirs []interval, counted int) verdict {
+	type section struct {
+		interval
+		ours bool
+	}
+	all := make([]section, 0, len(ours)+len(theirs))
+	for _, i := range ours {
+		all = append(all, section{i, true})
+	}
+	for _, i := range theirs {
+		all = append(all, section{i, false})
+	}
+	slices.SortFunc(all, func(a, b section) int { return cmp.Compare(a.begin, b.begin) })
+	v := verdict{lost: len(all) - counted}
+	last := int64(0) // the latest end so far
+	for i, s := range all {
+		if i > 0 && s.begin < last {
+			v.overlaps++
+		}
+		last = max(last, s.end)
+		if i > 0 && s.ours != all[i-1].ours {
+			if s.ours {
+				v.toOurs++
+			} else {
+				v.toTheirs++
+			}
+		}
+	}
+	return v
+}
+
+func (v verdict) handovers() int { return v.toTheirs + v.toOurs }
+
+// unsafe tells what excludes that the two parties excluded each other; nil when nothing does.
+func (v verdict) unsafe(wanted int) error {
+	var why []error
+	if v.overlaps > 0 {
+		why = append(why, fmt.Errorf("%d sections overlap", v.overlaps))
+	}
+	if v.lost != 0 {
+		why = append(why, fmt.Errorf("%d counts are lost", v.lost))
+	}
+	if v.handovers() < wanted {
+		why = append(why, fmt.Errorf("%d hand-overs, want %d", v.handovers(), wanted))
+	}
+	return errors.Join(why...)
+}
+
+func TestSectionsAreJudged(t *testing.T) {
+	for what, c := range map[string]struct {
+		ours, theirs []interval
+		counted      int
+		want         verdict
+	}{
+		"one after the other":     {[]interval{{1, 2}, {5, 6}}, []interval{{3, 4}, {7, 8}}, 4, verdict{toTheirs: 2, toOurs: 1}},
+		"each in turn, then both": {[]interval{{1, 2}, {5, 8}}, []interval{{3, 4}, {7, 9}}, 3, verdict{toTheirs: 2, toOurs: 1, overlaps: 1, lost: 1}},
+		"one within another":      {[]interval{{1, 9}, {5, 6}}, []interval{{2, 3}}, 3, verdict{toTheirs: 1, toOurs: 1, overlaps: 2}},
+		"two of the same party":   {[]interval{{1, 4}, {3, 6}}, []interval{{7, 8}}, 3, verdict{toTheirs: 1, overlaps: 1}},
+		"a count too many":        {[]interval{{1, 2}}, []interval{{3, 4}}, 3, verdict{toTheirs: 1, lost: -1}},
+	} {
+		assert.Equal(t, judge(c.ours, c.theirs, c.counted), c.want, "%s", what)
+	}
+	assert.Nil(t, (verdict{toTheirs: 2, toOurs: 1}).unsafe(3))
+	for _, bad := range []verdict{{overlaps: 1, toOurs: 3}, {lost: 1, toOurs: 3}, {lost: -1, toOurs: 3}, {toOurs: 2}} {
+		assert.That(t, bad.unsafe(3) != nil, "%+v passes", bad)
+	}
 }

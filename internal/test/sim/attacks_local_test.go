@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -118,4 +119,131 @@ func TestAttack03AnObserverNeverGoesBackInTime(t *testing.T) {
 		time.Sleep(3 * time.Second) // it has found the leader
 		c.release(s.take(c, "a", "held", "ttl", "30s"))
 	})
+}
+
+// The old owner answers heartbeats until its promise window closes, and its session ends before.
+func TestAttack54ASuccessorKeepsWhatTheOldOwnerPromised(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 2, func(s *scene) {
+		old := s.startBehind(0, zktest.FollowerName(1))
+		next := s.startBehind(1, zktest.LeaderName)
+		c := s.client(old)
+		l := s.take(c, "a", "held", "ttl", "5s")
+		s.zk.Follower(1).CutOff()
+		cut := time.Now()
+		var last time.Time // of the newest heartbeat that was answered with success
+		var taken time.Time
+		for time.Since(cut) < s.window {
+			sent := time.Now()
+			if a := s.beat(c, l); a.status == http.StatusOK {
+				last = sent
+			}
+			if taken.IsZero() && s.takenOver() {
+				taken = time.Now()
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		assert.Must(s, !taken.IsZero(), "it was not taken over within the promise window")
+		if !last.After(taken) {
+			s.Fatalf("the old owner answered nothing after the takeover: its last success was %v before", taken.Sub(last))
+		}
+		c.at = next
+		s.zk.Follower(1).Heal()
+		time.Sleep(time.Until(last.Add(5*time.Second - 100*time.Millisecond)))
+		assert.That(s, s.there(l), "the successor has ended the lease %v after the last heartbeat; its TTL is 5 s", time.Since(last))
+		s.beatUntil(c, l, time.Second)
+		c.release(l)
+	})
+}
+
+// A holder and the waiter behind it are released in one transaction: watchers are told of its deletes one after the other.
+func TestAttack55AWaiterThatGoesWithItsHolderIsNotSeenToHold(t *testing.T) {
+	play(t, sessionOutlivesWindow, 1, 1, func(s *scene) {
+		g := s.start(0)
+		var clients []*client
+		var leases []*lease
+		for _, want := range []struct{ lock, state string }{
+			{"b", "held"}, {"b", "waiting"}, {"b", "waiting"}, // their ends keep the writer busy
+			{"a", "held"}, {"a", "waiting"},
+		} {
+			c := s.client(g)
+			clients, leases = append(clients, c), append(leases, s.take(c, want.lock, want.state, "ttl", "30s", "async", "true"))
+		}
+		together := 0
+		s.zk.OnCommit(func(txn *state.Txn) {
+			var numbers []string
+			for _, op := range txn.Ops {
+				if op.Kind == state.TxnDelete && strings.HasPrefix(op.Path, lockRoot+"/a/") {
+					numbers = append(numbers, op.Path[len(op.Path)-10:])
+				}
+			}
+			if len(numbers) != 2 {
+				return
+			}
+			together++
+			assert.That(s, numbers[0] >= numbers[1],
+				"one transaction deletes the holder before the waiter behind it: it seems to hold in between")
+		})
+		link := s.writer(g)
+		link.StallReplies()
+		done := make(chan struct{})
+		for i, c := range clients {
+			go func() {
+				c.release(leases[i])
+				done <- struct{}{}
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		link.Resume()
+		for range clients {
+			<-done
+		}
+		assert.That(s, together != 0, "the two were not released in one transaction")
+	})
+}
+
+// A gateway adds a namespace, takes a lease there and is gone while the other one still reads what is in it: there are many locks,
+// and the way to ZooKeeper is long.
+func TestAttack25AGatewayIsNotSucceededBeforeItsNamespaceIsRead(t *testing.T) {
+	for _, dialect := range []string{"kazoo", "curator-rw", "all"} {
+		plan := Plan{Seed: sessionOutlivesWindow, Gateways: 2, Servers: 1, Space: Space{Dialect: dialect, By: 1}}
+		playIn(t, plan, func(s *scene) {
+			successor := s.start(0)
+			s.administer(func(admin *session) {
+				_, err := admin.create(spaceRoot, "", 0)
+				for i := 0; i < 3000 && err == nil; i++ {
+					_, err = admin.create(fmt.Sprintf("%s/a%04d", spaceRoot, i), "", 0)
+				}
+				assert.NoError(s, err)
+			})
+			s.zk.Network.Slow(successor.name, zktest.LeaderName, zktest.Delay{Min: 190 * time.Millisecond, Max: 210 * time.Millisecond})
+			adds := s.start(1)
+			c := s.client(adds)
+			l := s.take(c, spaceLock, "held", "ttl", "30s")
+			if n := len(s.audit.places(l.id)); n != map[string]int{"kazoo": 1, "curator-rw": 1, "all": 3}[dialect] {
+				s.Errorf("%s: a lease with %d contenders", dialect, n)
+			}
+			s.die(adds)
+			s.administer(func(admin *session) {
+				if err := admin.delete(s.audit.registration(adds.name)); err != nil { // as when its session is over
+					s.Fatal(err)
+				}
+			})
+			c.at = successor
+			s.beatUntil(c, l, 60*time.Second)
+			assert.That(s, s.takenOver(), "%s: it was never taken over", dialect)
+			assert.That(s, s.there(l), "%s: the lease has lost a contender", dialect)
+			c.release(l)
+			s.within(10*time.Second, "all of the lease goes", func() bool { return !s.anyOf(l) })
+		})
+	}
+}
+
+// anyOf says whether a contender of a lease is left.
+func (s *scene) anyOf(l *lease) bool {
+	for _, c := range s.audit.places(l.id) {
+		if c.gone.IsZero() {
+			return true
+		}
+	}
+	return false
 }

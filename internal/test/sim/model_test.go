@@ -1,7 +1,10 @@
 package sim
 
 import (
+	"flag"
+	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,4 +114,95 @@ func TestADowngradeThatIsAskedForTooLateIsOneInTheModel(t *testing.T) {
 			counted("y", shared, 6, reader-1, reader, 12), counted("x", shared, 5, 9, 10, 12)}, begun)
 		assert.Equal(t, checkModel(history) == porcupine.Ok, good, "a reader at %d: accepted", reader)
 	}
+}
+
+func TestADeletionOfUnreadDataIsNoticedUnlessTheLeaseHasEnded(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		a := newAudit(func(string, ...any) {})
+		a.sessions[1] = "gw"
+		a.stall("gw", func() bool { return true })
+		c := &contender{path: "/lockkeeper/locks/a/x", by: 1, group: 1, member: 1, written: time.Now()}
+		if closed {
+			c.closed = time.Now()
+		}
+		if a.judge(c, 1); (len(a.unseen) == 0) != closed {
+			t.Errorf("closed %v: %q", closed, a.unseen)
+		}
+	}
+}
+
+// Plans with a second namespace have to show something: in each dialect leases and another program hold its lock in turns, also
+// where it is added in mid-run.
+func TestLeasesAndAnotherProgramHoldInTheSecondNamespace(t *testing.T) {
+	want := map[Space]bool{}
+	for _, dialect := range []string{"curator-rw", "kazoo", "all"} {
+		for _, late := range []bool{false, true} {
+			want[Space{Dialect: dialect, By: map[bool]int{true: 1}[late]}] = true
+		}
+	}
+	for seed := uint64(1); len(want) > 0 && seed < 300; seed++ {
+		plan := NewPlan(seed)
+		kind := Space{Dialect: plan.Space.Dialect}
+		if plan.Space.After > 0 {
+			kind.By = 1
+		}
+		if !want[kind] || plan.Gateways < 2 {
+			continue
+		}
+		out := Run(t, plan)
+		if len(out.Violations) > 0 {
+			report(t, plan, out)
+		}
+		t.Logf("seed %d, %+v: %d grants, %+v in it", seed, plan.Space, out.Grants, out.Elsewhere)
+		if out.Elsewhere.Ours > 0 && out.Elsewhere.Theirs > 0 {
+			delete(want, kind)
+		}
+	}
+	assert.That(t, len(want) <= 0, "no seed shows anything of %+v", slices.Collect(maps.Keys(want)))
+}
+
+var (
+	hookSeeds = flag.Int("sim.hooks", 12, "how many plans with webhooks are carried out")
+	hookFirst = flag.Uint64("sim.hooks.first", 7_000, "the first of their seeds")
+)
+
+// Promise 7, in random weather: every subscription is told of the end of a held lease.
+func TestEveryEndIsDeliveredToItsSubscribers(t *testing.T) {
+	tellings := 0
+	for seed := range *hookSeeds {
+		plan := NewPlan(*hookFirst + uint64(seed))
+		plan.Hooks = 1 + seed%3
+		out := Run(t, plan)
+		tellings += out.Tellings
+		for _, v := range out.Violations {
+			t.Errorf("seed %d: %s", plan.Seed, v)
+		}
+		if t.Failed() {
+			t.Logf("%s\n%s", plan, out.Text())
+			return
+		}
+	}
+	assert.That(t, tellings >= 20**hookSeeds, "%d ends were to be told: nothing is shown", tellings)
+	t.Logf("%d ends were told", tellings)
+}
+
+// The end of a lease that has a notify_url is told to it, waiting or held, in random weather.
+func TestEveryEndIsDeliveredToItsNotifyURL(t *testing.T) {
+	const seeds = 5
+	tellings := 0
+	for seed := range uint64(seeds) {
+		plan := NewPlan(7_500 + seed)
+		plan.Hooks, plan.Notify = 1, true
+		out := Run(t, plan)
+		tellings += out.Tellings
+		for _, v := range out.Violations {
+			t.Errorf("seed %d: %s", plan.Seed, v)
+		}
+		if t.Failed() {
+			t.Logf("%s\n%s", plan, out.Text())
+			return
+		}
+	}
+	assert.That(t, tellings >= 10*seeds, "%d ends were to be told: nothing is shown", tellings)
+	t.Logf("%d ends were told", tellings)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,9 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -311,4 +315,11 @@ func (z *fakeZK) setTree(zxid int64, dirs map[string][]string) {
 	for dir, nodes := range dirs {
 		z.tree["/locks/"+dir] = nodes
 	}
+}
+
+// TestMain ends the shared ZooKeeper and refuses tests that leave goroutines
+// behind. zkreal ends its own with the server.
+func TestMain(m *testing.M) {
+	embeddedtest.StandIn()
+	os.Exit(testkit.Run(zkreal.Wrap(m)))
 }

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -347,4 +350,57 @@ func TestWhatWasOpenedAndNeverRunIsGivenUp(t *testing.T) {
 	_, err = Open(Config{Dir: "x", Listen: taken.Addr().String(), open: d.store})
 	assert.That(t, err != nil, "listens where another does")
 	assert.That(t, !d.open, "the store was left open")
+}
+
+// The first start finds the ACLs of a fresh server, the others what a client of an earlier release left.
+func TestNoClientFromOutsideClosesZooKeepersOwnNodes(t *testing.T) {
+	testkit.NoLeaks(t)
+	d := newPlatter()
+	evil := gozk.DigestACL(gozk.PermAll, "evil", "x")
+	own := []string{"/", "/zookeeper", "/zookeeper/quota"}
+	for i, left := range [][]gozk.ACL{world, evil, world} {
+		p := start(t, d, "127.0.0.1:0")
+		ours, theirs := p.client(t), client(t, p.Addr().String(), tcp)
+		for _, path := range own {
+			_, err := theirs.SetACL(path, evil, -1)
+			assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL on %s by a client from outside: %v, want NoAuth", path, err)
+		}
+		create(t, theirs, fmt.Sprintf("/app-%d", i), 0)
+		for _, path := range own {
+			assert.Value(ours.SetACL(path, left, -1))(t)
+		}
+		ours.Close()
+		theirs.Close()
+		p.stop(t)
+	}
+}
+
+func TestNoOutsideClientIsServedBeforeItIsAdmitted(t *testing.T) {
+	testkit.NoLeaks(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	for name, admit := range map[string]bool{"admitted": true, "never admitted": false} {
+		t.Run(name, func(t *testing.T) {
+			p := &process{log: new(journal), ended: make(chan error, 1)}
+			var err error
+			p.Node = assert.Value(Open(Config{Dir: dir, Listen: "127.0.0.1:0", Hold: true}))(t)
+			p.end = p.run()
+			early := assert.Value(net.Dial("tcp", p.Addr().String()))(t)
+			defer early.Close()
+			assert.Value(early.Write([]byte("ruok")))(t)
+			ours := p.client(t)
+			create(t, ours, "/"+name, 0) // the process itself is served
+			assert.NoError(t, early.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+			n, err := early.Read(make([]byte, 4))
+			assert.That(t, os.IsTimeout(err), "answered %d bytes, %v", n, err)
+			if admit {
+				p.Admit()
+				p.Admit()
+				assert.NoError(t, early.SetReadDeadline(time.Now().Add(patience)))
+				said, err := io.ReadAll(early)
+				assert.That(t, string(said) == "imok", "answered %q, %v", said, err)
+			}
+			ours.Close()
+			p.stop(t)
+		})
+	}
 }

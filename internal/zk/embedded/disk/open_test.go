@@ -3,14 +3,20 @@ package disk
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-zookeeper/zk"
 	bolt "go.etcd.io/bbolt"
 
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/zk/embedded"
 )
 
 func TestASecondOpenerIsToldWhatToDo(t *testing.T) {
@@ -184,5 +190,89 @@ func TestAStoreOfANewerReleaseIsRefusedUnlessItAllowsUs(t *testing.T) {
 			_, err = Verify(r.path)
 			assert.That(t, errors.Is(err, c.want), "verified with %v", err)
 		})
+	}
+}
+
+func TestRightsThatGiveTheStoreAwayAreWarnedOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(dir string) error
+		says   string // "" for nothing
+	}{
+		"as it is made":                     {func(string) error { return nil }, ""},
+		"others may write to the directory": {func(dir string) error { return os.Chmod(dir, 0o770) }, "others may write"},
+		"the directory is another user's":   {func(dir string) error { return os.Chown(dir, 65534, -1) }, "belongs to another user"},
+		"others can read the file":          {func(dir string) error { return os.Chmod(filepath.Join(dir, FileName), 0o640) }, "others can read the store"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			reopen := func() string {
+				t.Helper()
+				var log bytes.Buffer
+				s, err := Open(Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+				assert.NoError(t, err)
+				assert.NoError(t, s.Close())
+				return log.String()
+			}
+			assert.MustEqual(t, reopen(), "", "a new store is warned of")
+			if err := c.change(dir); os.IsPermission(err) {
+				t.Skip("only root can give a directory away")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			said := reopen()
+			assert.That(t, strings.Contains(said, c.says) && (c.says != "" || said == ""), "said %q", said)
+		})
+	}
+}
+
+// TestAServerGoesOnWhereItsStoreEnds runs real servers over one store, with snapshots all the time and without.
+func TestAServerGoesOnWhereItsStoreEnds(t *testing.T) {
+	for name, options := range map[string][]embeddedtest.Option{
+		"log":       nil,
+		"snapshots": {embeddedtest.SnapshotsAlways()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			const lives, each = 4, 25
+			snapshot := int64(0)
+			for life := range lives {
+				store := assert.Value(Open(Config{Dir: dir}))(t)
+				storage := func(c *embedded.Config) { c.Storage = store }
+				server := assert.Value(embeddedtest.Start(append([]embeddedtest.Option{embeddedtest.With(storage)}, options...)...))(t)
+				live(t, server.Addr(), life*each, each)
+				server.Close()
+				snapshot = store.progress.Whole.Zxid
+				assert.That(t, name != "log" || snapshot == 0, "a snapshot was not due")
+				assert.NoError(t, store.Close())
+			}
+			assert.That(t, name != "snapshots" || snapshot != 0, "no snapshot became whole")
+			_, err := Verify(filepath.Join(dir, FileName))
+			assert.Nil(t, err)
+		})
+	}
+}
+
+// live is a client that finds the nodes of the lives before, and makes some more.
+func live(t *testing.T, addr string, before, more int) {
+	t.Helper()
+	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false))
+	assert.NoError(t, err)
+	defer conn.Close()
+	if before == 0 {
+		assert.Value(conn.Create("/n", nil, 0, zk.WorldACL(zk.PermAll)))(t)
+	}
+	names, _, err := conn.Children("/n")
+	assert.Must(t, err == nil && len(names) == before, "%d nodes are there, of %d: %v", len(names), before, err)
+	var last int64
+	for i := range before + more {
+		path := fmt.Sprintf("/n/c-%010d", i)
+		if i >= before {
+			made, err := conn.Create("/n/c-", []byte(path), zk.FlagSequence, zk.WorldACL(zk.PermAll))
+			assert.Must(t, err == nil && made == path, "%v %v", made, err)
+		}
+		data, stat, err := conn.Get(path)
+		assert.Must(t, err == nil && string(data) == path && stat.Czxid > last,
+			"%s is %q, made by %#x after %#x: %v", path, data, stat.Czxid, last, err)
+		last = stat.Czxid
 	}
 }
