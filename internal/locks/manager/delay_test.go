@@ -193,8 +193,7 @@ func TestTheRecordOfAPlaceThatStaysIsWrittenBack(t *testing.T) {
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				one := s.gateway(t)
+			withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 				l := one.mustHold(delaying(locks.DelayAlways))
 				one.mustRelease(l)
 				once := false
@@ -223,8 +222,7 @@ func TestTheRecordOfAPlaceThatStaysIsWrittenBack(t *testing.T) {
 
 // What was written while the gateway had no connection is found when it has one again.
 func TestTheRecordOfAPlaceThatStaysIsLookedAtAfterAGap(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		g := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(delaying(locks.DelayAlways))
 		g.mustRelease(l)
 		synctest.Wait()
@@ -240,9 +238,7 @@ func TestTheRecordOfAPlaceThatStaysIsLookedAtAfterAGap(t *testing.T) {
 
 // Another program writes over the record while the answer to the closing write is on its way.
 func TestARecordThatIsOverwrittenRightAfterTheEndIsWrittenBack(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		g := h.gateway(t)
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(delaying(locks.DelayAlways))
 		h.hooks.Store(&hooks{result: func(w *zk.Write, _ *zk.Result) {
 			if writeTo(l.Znode)(w) {

@@ -269,17 +269,11 @@ func within(t *testing.T, d time.Duration) context.Context {
 
 // A look without the token waits for the record, too: before, neither owner nor TTL is known, nor that the lease holds.
 func TestAnAdoptedLeaseIsNotShownBeforeItsRecordHasBeenRead(t *testing.T) {
-	scene(t, func(t *testing.T, s *fakeStore) {
-		one := s.gateway(t)
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "me"})
 		one.crash()
 		h := s.hooked()
-		h.hooks.Store(&hooks{get: func(path string) error {
-			if path == l.Znode {
-				return zk.ErrUnavailable
-			}
-			return nil
-		}})
+		h.failReads(l.Znode)
 		two := h.gateway(t)
 		time.Sleep(11 * time.Second) // taken over
 		asked := time.Now()

@@ -450,3 +450,34 @@ func TestADestructionThatIsGivenUpLeavesNothingEnding(t *testing.T) {
 		}
 	})
 }
+
+// A lease whose create has not been answered yet is ended with the others: the lock has no holder any more when it is destroyed.
+func TestALeaseThatIsBeingCreatedIsDestroyedToo(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		t.Run(map[bool]string{false: "answered late", true: "lost but persisted"}[lost], func(t *testing.T) {
+			withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
+				h.hooks.Store(&hooks{result: func(w *zk.Write, res *zk.Result) {
+					if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpCreate && writeTo("-lock-")(w) {
+						time.Sleep(time.Second) // its event comes first
+						if lost {
+							*res = zk.Result{Outcome: zk.Unknown}
+						}
+					}
+				}})
+				p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+				time.Sleep(100 * time.Millisecond)
+				answer, err := g.destroy("enough")
+				assert.Must(t, err == nil && answer.Ended == 1, "%+v, %v", answer, err)
+				story := []string{"lease.granted", "lease.revoked destroyed", "lock.destroyed"}
+				types := []events.Type{events.LeaseGranted, events.LeaseRevoked, events.LockDestroyed}
+				assert.Slices(t, g.tells(types...), story, "told")
+				time.Sleep(5 * time.Second)
+				assert.Equal(t, g.lockState("deploy").State, locks.LockFree)
+				assert.Slices(t, g.tells(types...), story, "told in the end")
+				<-p.done
+				assert.That(t, p.err != nil || p.lease.State == locks.Held, "its client is told %+v, %v", p.lease, p.err)
+				checkAll(t, s, g)
+			})
+		})
+	}
+}
