@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -442,8 +443,8 @@ func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.A
 			found.State = locks.Waiting
 			found.Holders = append(found.Holders, m.describeHolders(ctx, q, maxHolders-len(found.Holders))...)
 		}
-		text := textBudget(dryRunText)
-		text.trim(found.Holders)
+		text := paging.DryRunText
+		text.Trim(found.Holders)
 		return locks.AcquireResult{DryRun: found}, nil
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/record"
@@ -178,9 +179,9 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 		return locks.Lock{}, err
 	}
 	v, err := m.Lock(ctx, locks.LockRequest{Principal: req.Principal, NS: req.NS, Lock: req.Lock, Limit: maxHolders})
-	text := textBudget(settingsText)
-	text.trim(v.Holders)
-	text.trim(v.Waiters)
+	text := paging.SettingsText
+	text.Trim(v.Holders)
+	text.Trim(v.Waiters)
 	return v, err
 }
 

@@ -1,12 +1,67 @@
 package manager
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
+	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/zk"
 )
+
+// What a request is refused for, and how: bounds of waits, errors, and the bounds of package quota.
+
+// Bounds of waits, and of what is remembered.
+const (
+	// answerWithin bounds how long a request waits while ZooKeeper answers no request at all.
+	// The request then fails with CodeUnavailable or CodeOutcomeUnknown.
+	answerWithin = term.AnswerWithin
+	// settleWithin bounds how long a request waits for what ZooKeeper refuses or does not report while it answers
+	// other requests.
+	settleWithin = 5 * time.Second
+	// retryAfter is the Retry-After of answers given while ZooKeeper is unavailable.
+	retryAfter = time.Second
+	keyLife    = 10 * time.Minute // of an idempotency key, after its lease ended
+	endedLife  = time.Hour        // how long the reason and postmortem of an ended lease are kept
+)
+
+func unavailable() *locks.Error {
+	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+		Detail: "ZooKeeper cannot be reached or does not confirm this gateway's writes; nothing was done, repeat the request"}
+}
+
+// unavailableFor is unavailable with a cause for the log.
+func unavailableFor(cause error) *locks.Error {
+	e := unavailable()
+	e.Err = cause
+	return e
+}
+
+func outcomeUnknown() *locks.Error {
+	return &locks.Error{Code: locks.CodeOutcomeUnknown, RetryAfter: retryAfter,
+		Detail: "ZooKeeper has not confirmed it yet: it may have been done; repeat the request (an acquire with the same Idempotency-Key)"}
+}
+
+func notFound() *locks.Error {
+	return &locks.Error{Code: locks.CodeNotFound, Detail: "there is no lease with that id"}
+}
+
+func endedError(reason locks.Reason) *locks.Error {
+	return &locks.Error{Code: locks.CodeEnded, Reason: reason, Detail: "the lease has ended: " + string(reason)}
+}
+
+func namespaceUnknown(field, ns string) *locks.Error {
+	return &locks.Error{Code: locks.CodeNamespaceUnknown, Field: field, Detail: "there is no namespace " + ns}
+}
+
+func atBound(code locks.Code, after time.Duration, detail string, args ...any) *locks.Error {
+	return &locks.Error{Code: code, RetryAfter: after, Detail: fmt.Sprintf(detail, args...)}
+}
+
+func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
 
 // The manager checks the bounds of package quota before it creates anything, once for each acquire.
 // A refused request leaves no node, no key and no directory behind. The counts change with the leases.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
@@ -24,7 +25,7 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 	if err := f.Check(); err != nil {
 		return locks.LockPage{}, err
 	}
-	last, err := cursorAt(lockCursor, f.Cursor)
+	last, err := paging.Locks.At(f.Cursor)
 	if err != nil {
 		return locks.LockPage{}, err
 	}
@@ -33,7 +34,7 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 			return locks.LockPage{}, err
 		}
 		prefix := recipe.ParseNamePrefix(f.Prefix)
-		list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: cmp.Or(f.Limit, locks.DefaultPage), from: max(prefix.Dir(), last), text: maxText}
+		list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: cmp.Or(f.Limit, locks.DefaultPage), from: max(prefix.Dir(), last), text: paging.MaxText}
 		for !list.scan(m.replica.Namespaces[f.NS]) {
 			if m.outside(func() { err = ctx.Err() }); err != nil {
 				return locks.LockPage{}, cancelled(ctx)
@@ -54,7 +55,7 @@ type lockList struct {
 	last   string // the directory of the lock before the page
 	from   string // the directory at which the scan continues
 	page   locks.LockPage
-	text   textBudget
+	text   paging.Budget
 	sorted []sortedLock // the first of a sorted list so far
 }
 
@@ -87,7 +88,7 @@ func (l *lockList) showSorted(s *queues.Namespace) {
 			continue
 		}
 		view := l.m.answers.lock(q)
-		if !l.text.take(lockText(&view)) && len(l.page.Items) > 0 {
+		if !l.text.TakeLock(&view) && len(l.page.Items) > 0 {
 			return
 		}
 		l.page.Items = append(l.page.Items, view)
@@ -145,13 +146,13 @@ func (l *lockList) scan(s *queues.Namespace) bool {
 		full := len(l.page.Items) == l.limit
 		if !full {
 			view := l.m.answers.lock(q)
-			if full = !l.text.take(lockText(&view)) && len(l.page.Items) > 0; !full {
+			if full = !l.text.TakeLock(&view) && len(l.page.Items) > 0; !full {
 				l.end = dir
 				l.page.Items = append(l.page.Items, view)
 				return true
 			}
 		}
-		l.page.NextCursor = cursorOf(lockCursor, l.end)
+		l.page.NextCursor = paging.Locks.Cursor(l.end)
 		return false
 	})
 	return done

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/lifecycle"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -226,7 +227,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 	if err := f.Check(); err != nil {
 		return locks.LeasePage{}, err
 	}
-	from, err := cursorAt(leaseCursor, f.Cursor)
+	from, err := paging.Leases.At(f.Cursor)
 	if err != nil {
 		return locks.LeasePage{}, err
 	}
@@ -248,10 +249,10 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		}
 		slices.SortFunc(matching, func(a, b *lease) int { return cmp.Compare(a.id(), b.id()) })
 		var page locks.LeasePage
-		text := textBudget(maxText)
+		text := paging.MaxText
 		for _, l := range matching {
 			view := m.answers.lease(l)
-			if n := len(page.Items); n == limit || !text.take(leaseText(&view)) && n > 0 {
+			if n := len(page.Items); n == limit || !text.TakeLease(&view) && n > 0 {
 				page.NextCursor = locks.LeaseCursor(page.Items[n-1].ID)
 				break
 			}
@@ -277,7 +278,7 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 	if err := req.Check(); err != nil {
 		return locks.Lock{}, err
 	}
-	at, err := queuePlaceAt(req.Cursor)
+	at, err := paging.QueuePlaceAt(req.Cursor)
 	if err != nil {
 		return locks.Lock{}, err
 	}
@@ -310,14 +311,14 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 }
 
 // pageOf is the contenders that a page of the queue shows, as far as the names in the queue tell.
-func pageOf(q *queues.Queue, at queuePlace, limit int) (list []*recipe.Contender) {
+func pageOf(q *queues.Queue, at paging.QueuePlace, limit int) (list []*recipe.Contender) {
 	holders := 0
 	for range q.Contenders.Holders() {
 		holders++
 	}
 	i := 0
 	for _, c := range q.Contenders.All() {
-		if i >= at.holders && i < min(at.holders+limit, holders) || i >= holders+at.waiters && i < holders+at.waiters+limit {
+		if i >= at.Holders && i < min(at.Holders+limit, holders) || i >= holders+at.Waiters && i < holders+at.Waiters+limit {
 			list = append(list, c)
 		}
 		i++

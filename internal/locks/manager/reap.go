@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/reports"
@@ -94,7 +95,7 @@ func (m *Manager) matching(ctx context.Context, session term.Session, q *queues.
 		}
 		serverTime = guard.Mtime
 	}
-	text := textBudget(maxText)
+	text := paging.MaxText
 	for len(line) > 0 && !more {
 		chunk := line[:min(len(line), reapChunk)]
 		line = line[len(chunk):]
@@ -119,7 +120,7 @@ func (m *Manager) matching(ctx context.Context, session term.Session, q *queues.
 				if serverTime != 0 {
 					c.view.Age, c.view.AgeKnown = time.Duration(serverTime-c.stat.Ctime)*time.Millisecond, true
 				}
-				text.trimOne(&c.view)
+				text.TrimOne(&c.view)
 				matching = append(matching, c)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -207,7 +208,7 @@ func TestAnAgeThatIsNotKnownIsLeftOut(t *testing.T) {
 }
 
 // largest is the most that an answer of the manager may have as JSON: its text, and a quarter for what frames it.
-const largest = maxText + maxText/4
+const largest = int(paging.MaxText + paging.MaxText/4)
 
 // fits demands that an answer is not larger than it may be.
 func fits(t *testing.T, what string, answer any) {

@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -64,9 +65,9 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 	if len(answer.Asked) == 0 {
 		return locks.RevokeAnswer{}, m.askedNone(q, holders, only != nil)
 	}
-	text := textBudget(maxText)
-	text.trim(answer.Asked)
-	text.trimNot(answer.Not)
+	text := paging.MaxText
+	text.Trim(answer.Asked)
+	text.TrimUnreached(answer.Not)
 	return answer, nil
 }
 
@@ -383,9 +384,9 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 	if len(answer.Withdrawn) == 0 && failed != nil {
 		return locks.WithdrawAnswer{}, failed // ZooKeeper is away, or the caller
 	}
-	text := textBudget(maxText)
-	text.trim(answer.Withdrawn)
-	text.trimNot(answer.Not)
+	text := paging.MaxText
+	text.Trim(answer.Withdrawn)
+	text.TrimUnreached(answer.Not)
 	return answer, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/lifecycle"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -216,24 +217,24 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 
 // lock is the lock as a list shows it: with its first holders, without its waiters.
 func (a *answers) lock(q *queues.Queue) locks.Lock {
-	text := textBudget(maxText)
+	text := paging.MaxText
 	return a.holders(q, 0, maxHolders, &text, nil)
 }
 
 // page is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each; the monitor is
 // held. Holders that fit on one page are on each page.
-func (a *answers) page(q *queues.Queue, at queuePlace, limit int) locks.Lock {
-	text := textBudget(maxText / 2) // the other half is for those who wait, so that each page goes on
+func (a *answers) page(q *queues.Queue, at paging.QueuePlace, limit int) locks.Lock {
+	text := paging.MaxText / 2 // the other half is for those who wait, so that each page goes on
 	holders := map[*recipe.Contender]bool{}
-	v := a.holders(q, at.holders, limit, &text, holders)
-	next, more := at, at.holders+len(v.Holders) < v.HolderCount
-	if more || at.holders > 0 {
-		next.holders += len(v.Holders)
+	v := a.holders(q, at.Holders, limit, &text, holders)
+	next, more := at, at.Holders+len(v.Holders) < v.HolderCount
+	if more || at.Holders > 0 {
+		next.Holders += len(v.Holders)
 	}
-	text += maxText / 2
+	text += paging.MaxText / 2
 	position := 0
 	var ahead recipe.Ahead
-	if v.QueueLength > at.waiters {
+	if v.QueueLength > at.Waiters {
 		for _, c := range q.Contenders.All() {
 			waiter := !holders[c] && c.Member <= 1
 			if waiter {
@@ -244,7 +245,7 @@ func (a *answers) page(q *queues.Queue, at queuePlace, limit int) locks.Lock {
 				place = 0
 			}
 			wait := ahead.Next(c, place)
-			if !waiter || position <= at.waiters {
+			if !waiter || position <= at.Waiters {
 				continue
 			}
 			if len(v.Waiters) == limit {
@@ -253,23 +254,23 @@ func (a *answers) page(q *queues.Queue, at queuePlace, limit int) locks.Lock {
 			}
 			view := a.contender(q, c, position)
 			view.Wait = wait
-			if !text.take(contenderText(&view)) && len(v.Waiters) > 0 {
+			if !text.TakeContender(&view) && len(v.Waiters) > 0 {
 				more = true
 				break
 			}
 			v.Waiters = append(v.Waiters, view)
-			next.waiters = position
+			next.Waiters = position
 		}
 	}
 	if more {
-		v.NextCursor = next.cursor()
+		v.NextCursor = next.Cursor()
 	}
 	return v
 }
 
 // holders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one;
 // the monitor is held. It notes the contenders of all holders in whole, unless that is nil.
-func (a *answers) holders(q *queues.Queue, from, limit int, text *textBudget, whole map[*recipe.Contender]bool) locks.Lock {
+func (a *answers) holders(q *queues.Queue, from, limit int, text *paging.Budget, whole map[*recipe.Contender]bool) locks.Lock {
 	v := locks.Lock{NS: q.Namespace.Name, Name: q.Name(), Dialect: string(q.Namespace.Naming.Dialect()), Rev: a.leases.revString(q.Rev), Hazards: q.Hazards()}
 	v.QueueLength = q.Contenders.Waiting()
 	looked, full := 0, false
@@ -294,7 +295,7 @@ func (a *answers) holders(q *queues.Queue, from, limit int, text *textBudget, wh
 			continue
 		}
 		view := a.contender(q, c, 0)
-		if full = !text.take(contenderText(&view)) && len(v.Holders) > 0; !full {
+		if full = !text.TakeContender(&view) && len(v.Holders) > 0; !full {
 			v.Holders = append(v.Holders, view)
 		}
 	}
