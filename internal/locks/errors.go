@@ -107,6 +107,11 @@ func RetryAfter(holders []Contender) time.Duration {
 	return min(max(least, minRetryAfter), maxRetryAfter)
 }
 
+// NamespaceUnknown refuses a namespace that is not recorded, by the request's field that names it.
+func NamespaceUnknown(field, ns string) *Error {
+	return &Error{Code: CodeNamespaceUnknown, Field: field, Detail: "there is no namespace " + ns}
+}
+
 // Changed refuses a change of what is not as the request says.
 func Changed() *Error {
 	return &Error{Code: CodeChanged, Field: "If-Match", Detail: "nothing was done; look at it again, and repeat the change if it still makes sense"}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
@@ -49,15 +50,19 @@ func (m *Manager) acquire(ctx context.Context, req locks.AcquireRequest, begun t
 			res   locks.AcquireResult
 			place *queues.Queue
 			err   error
+			later bool // the attempt failed only for now
 		)
-		m.do(func() { res, place, err = a.attempt() })
+		m.do(func() {
+			res, place, err = a.attempt()
+			later = onlyForNow(m.life.draining, err)
+		})
 		var e *locks.Error
 		switch {
 		case errors.As(err, &e) && e.Code == codePlainNode:
 			continue
 		case place != nil:
 			waited = true
-		case !waited || !onlyForNow(m.life.draining, err):
+		case !waited || !later:
 			return res, err
 		}
 		if err := m.awaitPlace(ctx, &a.req, place, begun); err != nil {
@@ -74,13 +79,13 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 	switch {
 	case err != nil:
 		return locks.AcquireResult{}, nil, err
-	case a.key != nil && a.key.lease != "":
+	case a.key != nil && a.key.Lease != "":
 		res, err := a.replay(a.key)
 		return res, nil, err
 	}
 	q, code := a.obstacle(a.wants, locks.CodeHeldByOther)
 	never := code != locks.CodeHeldByOther // no lease may queue there
-	place := firstObstructed(m.replica, a.wants)
+	place := m.replica.FirstObstructed(a.wants)
 	if q == nil {
 		q = place
 	}
@@ -112,8 +117,8 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 		return locks.AcquireResult{}, nil, err
 	}
 	if a.key != nil {
-		l.rare().key, a.key.lease = a.key.hash, l.id()
-		m.keys.add(a.key)
+		l.rare().key, a.key.Lease = a.key.Hash, l.id()
+		m.keys.Add(a.key)
 	}
 	l.create(m, a.key, req, 0, nil)
 	res, err := a.await(l, false)
@@ -123,13 +128,13 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 // obstacle returns the queue that blocks the wants, or nil, and the error code for it.
 // That is code, or the code of another program's semaphore or mark, which no lease can join.
 func (a *acquisition) obstacle(wants []locks.Want, code locks.Code) (*queues.Queue, locks.Code) {
-	if q := invalidAmong(a.m.replica, wants, a.m.clock); q != nil {
-		return q, locks.CodeLockInvalid
+	if w := a.m.replica.FirstMarked(wants); w != nil {
+		return a.m.replica.Queue(a.m.replica.Namespaces[w.NS], w.Lock, a.m.clock.Now().Boot()), locks.CodeLockInvalid
 	}
-	if q := semaphoreAmong(a.m.replica, wants); q != nil {
+	if q := a.m.replica.FirstSemaphore(wants); q != nil {
 		return q, locks.CodeForeignSemaphore
 	}
-	return inTheWay(a.m.replica, wants), code
+	return a.m.replica.InTheWay(wants), code
 }
 
 // notGranted returns the code for an acquire that left the queue without a grant.
@@ -321,7 +326,7 @@ func (w *acquiringLease) answerEnded(now time.Duration) (done bool) {
 func (w *acquiringLease) answerWaiting(now time.Duration) (done bool) {
 	l, tried := w.l, w.req.Wait == 0 || w.over
 	switch {
-	case !w.replayed && !l.turn() && semaphoreAmong(w.m.replica, w.req.Wants()) != nil:
+	case !w.replayed && !l.turn() && w.m.replica.FirstSemaphore(w.req.Wants()) != nil:
 		l.end(w.m, locks.ReasonWaitElapsed, now) // the semaphore appeared while the contender was being created
 	case w.req.Async:
 		return w.succeed(now)
@@ -353,32 +358,32 @@ func (l *lease) giveUp(m *Manager, reason locks.Reason, now time.Duration) {
 }
 
 // replay answers a repeated request whose key is known.
-func (a *acquisition) replay(key *keyEntry) (locks.AcquireResult, error) {
+func (a *acquisition) replay(key *idempotency.Key) (locks.AcquireResult, error) {
 	m, ctx, req := a.m, a.ctx, &a.req
-	if !hmac.Equal([]byte(key.fingerprint), []byte(record.Fingerprint(req))) { // a notify_url in it may be a secret
+	if !hmac.Equal([]byte(key.Fingerprint), []byte(record.Fingerprint(req))) { // a notify_url in it may be a secret
 		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",
 			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
 	}
-	l := m.leases.byID[key.lease]
+	l := m.leases.byID[key.Lease]
 	switch {
 	case l != nil:
-	case key.endedAt == 0:
+	case key.EndedAt == 0:
 		// The lease runs on another gateway, or is about to be adopted.
 		if err := m.request(ctx).retryAfterSync(func() *locks.Error {
-			if l = m.leases.byID[key.lease]; l != nil {
+			if l = m.leases.byID[key.Lease]; l != nil {
 				return nil
 			}
-			return m.absent(key.lease)
+			return m.absent(key.Lease)
 		}); err != nil {
 			return locks.AcquireResult{}, err
 		}
-	case key.reason == locks.ReasonWaitElapsed:
-		if q := inTheWay(m.replica, req.Wants()); q != nil {
+	case key.Reason == locks.ReasonWaitElapsed:
+		if q := m.replica.InTheWay(req.Wants()); q != nil {
 			return locks.AcquireResult{}, m.heldByOther(ctx, req, q, notGranted(req))
 		}
 		return locks.AcquireResult{}, &locks.Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}
 	default:
-		return locks.AcquireResult{}, endedError(key.reason)
+		return locks.AcquireResult{}, endedError(key.Reason)
 	}
 	return a.await(l, true)
 }
@@ -390,7 +395,7 @@ func (a *acquisition) replayTaken() (locks.AcquireResult, error) {
 	if session == nil {
 		return locks.AcquireResult{}, unavailable()
 	}
-	var entry *keyEntry
+	var entry *idempotency.Key
 	var err error
 	m.outside(func() { entry, err = m.fleet.readKey(ctx, session, hash) })
 	switch {
@@ -427,17 +432,17 @@ func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.A
 			return locks.AcquireResult{}, err
 		}
 		wants := a.wants
-		if err := m.room(&a.req, wants, inTheWay(m.replica, wants) != nil); err != nil {
+		if err := m.room(&a.req, wants, m.replica.InTheWay(wants) != nil); err != nil {
 			return locks.AcquireResult{}, err
 		}
 		found := &locks.DryRun{State: locks.Held}
 		for i := range wants {
-			q := m.replica.Namespaces[wants[i].NS].Find(wants[i].Lock)
+			q := m.replica.FindWant(&wants[i])
 			if q == nil {
 				continue
 			}
 			found.QueueLength = max(found.QueueLength, q.Contenders.Waiting())
-			if q.Contenders.WouldHold(contenderOf(&wants[i])) {
+			if q.Contenders.WouldHold(queues.ContenderOf(&wants[i])) {
 				continue
 			}
 			found.State = locks.Waiting

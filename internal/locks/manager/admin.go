@@ -57,7 +57,7 @@ func (m *Manager) useQueue(ns, lock string) (*queues.Queue, error) {
 	}
 	s := m.replica.Namespaces[ns]
 	if s == nil {
-		return nil, namespaceUnknown("ns", ns)
+		return nil, locks.NamespaceUnknown("ns", ns)
 	}
 	q := m.replica.Queue(s, lock, m.clock.Now().Boot())
 	q.Polls++

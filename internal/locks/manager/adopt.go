@@ -62,7 +62,7 @@ func (m *Manager) disown(now time.Duration) {
 			l.endAbsent(m, now) // the stream contains the entry, as above
 			continue
 		}
-		delete(m.keys.byHash, l.key())
+		m.keys.Forget(l.key())
 		m.leases.setPhase(l, lifecycle.Ended)
 		l.rare().failure = m.notOwner(l.id())
 		m.timers.deadlines.remove(l)

@@ -138,7 +138,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 	missing := func(l *lease) (func(*record.Record), *locks.Error) {
 		holds := l.holdNames()
 		switch {
-		case !l.on(req.NS, req.Lock):
+		case !l.some(func(s *slot) bool { return s.q.Namespace.Name == req.NS && s.q.Name() == req.Lock }):
 			return nil, locks.Invalid("lock", "the token's lease is not on this lock")
 		case slices.Contains(l.releasedNames(), hold):
 			return nil, holdReleased(hold)

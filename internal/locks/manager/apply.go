@@ -3,9 +3,11 @@ package manager
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/fault"
+	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -301,4 +303,91 @@ func (l *lease) changedLabel(m *Manager, q *queues.Queue, c *recipe.Contender) {
 			})
 		}()
 	})
+}
+
+// suspectPause is when a lock is tried again in whose place something ephemeral stands that may not be read.
+const suspectPause = time.Second
+
+// look makes certain what stands in the place of a lock whose directory is so new that it has not been read. The monitor is
+// held, and released meanwhile; q stays.
+func (m *Manager) look(ctx context.Context, q *queues.Queue) {
+	if !q.Empty() || !q.Listing() && !slices.Contains(m.stream.unlooked, q) {
+		return
+	}
+	m.suspect(q)
+	begun := m.clock.Now().Boot()
+	for left := answerWithin; q.Extras().Unidentified && left > 0; left = answerWithin - (m.clock.Now().Boot() - begun) {
+		if m.sleep(ctx, q.Changed(), left) != nil {
+			return
+		}
+	}
+}
+
+// suspect reads what stands in a lock's place, after a create was refused because it is ephemeral. The server that answers has
+// come as far as the writer.
+func (m *Manager) suspect(q *queues.Queue) {
+	if q.Extras().Unidentified || q.Plain() != nil {
+		return
+	}
+	q.MakeExtras().Unidentified = true
+	q.Polls++ // keeps the queue
+	settle := func() {
+		q.MakeExtras().Unidentified = false
+		q.Trim()
+		q.Polls--
+		m.replica.Touch(q)
+		m.replica.Forget(q)
+	}
+	var least int64
+	if m.port.Session() != nil {
+		least = m.port.Session().LastZxid()
+	}
+	m.port.Read(q.Path, least, func(data []byte, stat wire.Stat, err error) {
+		switch {
+		case errors.Is(err, zk.ErrNoAuth):
+			time.AfterFunc(suspectPause, func() {
+				m.do(func() { settle() })
+			})
+			return
+		case err == nil:
+			q.Exists = true
+			m.stands(q, &stat, m.clock.Now().Boot(), false)
+			if q.Plain() != nil {
+				q.SetNode(interop.PlainNode, data, stat)
+			}
+		}
+		settle()
+	})
+}
+
+// stands takes what a listing or a read has shown in the place of the lock's directory; stat is nil for a directory.
+func (m *Manager) stands(q *queues.Queue, stat *wire.Stat, now time.Duration, listed bool) {
+	if stat != nil && !stat.Ephemeral() && 0 < stat.DataLength && stat.DataLength <= maxDirData {
+		readDir(m.port, m.replica, q)
+	}
+	if q.Replaced(stat) {
+		m.plainGone(q, now)
+	}
+	if c := q.NewPlain(stat); c != nil {
+		m.addContender(q, c, listed, now)
+		m.seenHolding(q, c, now, listed)
+	}
+}
+
+// plainGone takes a plain node out of the queue: it is deleted, or another node stands in its place.
+func (m *Manager) plainGone(q *queues.Queue, now time.Duration) {
+	if q.Plain() == nil {
+		return
+	}
+	m.tellRemoved(q, interop.PlainNode)
+	m.removeContender(q, interop.PlainNode, now)
+}
+
+// passOn removes a directory that goes when it is empty. The sweeper repeats it after a failure.
+func (m *Manager) passOn(q *queues.Queue, now time.Duration) {
+	if q.Contenders.Len() > 0 || !q.Extras().Temporary || q.Leases > 0 || q.Extras().Unnumbered > 0 || !m.trusted() || m.life.draining {
+		return
+	}
+	q.Idle = now
+	m.port.Submit(&zk.Write{Alone: true, Ops: queues.RemoveDir(q.Path)}, func(zk.Result) {})
 }

@@ -53,10 +53,6 @@ func endedError(reason locks.Reason) *locks.Error {
 	return &locks.Error{Code: locks.CodeEnded, Reason: reason, Detail: "the lease has ended: " + string(reason)}
 }
 
-func namespaceUnknown(field, ns string) *locks.Error {
-	return &locks.Error{Code: locks.CodeNamespaceUnknown, Field: field, Detail: "there is no namespace " + ns}
-}
-
 func atBound(code locks.Code, after time.Duration, detail string, args ...any) *locks.Error {
 	return &locks.Error{Code: code, RetryAfter: after, Detail: fmt.Sprintf(detail, args...)}
 }
@@ -77,7 +73,7 @@ func requestedText(r *locks.AcquireRequest) int64 {
 // recountKept recounts leases with their delays, keys and locks.
 func (m *Manager) recountKept() {
 	m.leases.quota.Set(quota.Leases, m.leases.counts.slots+m.delays.slots)
-	m.leases.quota.Set(quota.Keys, len(m.keys.byHash))
+	m.leases.quota.Set(quota.Keys, m.keys.Len())
 	n := 0
 	for _, space := range m.replica.Namespaces {
 		n += space.Queues.Len()
@@ -85,33 +81,15 @@ func (m *Manager) recountKept() {
 	m.leases.quota.Set(quota.Locks, n)
 }
 
-// contendersOf returns how many contenders a lease on these locks has. Some dialects need several for one lock.
-func contendersOf(replica *queues.Replica, wants []locks.Want) (n int64) {
-	for i := range wants {
-		n += int64(replica.Namespaces[wants[i].NS].Naming.Members())
-	}
-	return n
-}
-
-// unknownOf returns how many of the requested locks this gateway does not know yet.
-func unknownOf(replica *queues.Replica, wants []locks.Want) (n int64) {
-	for i := range wants {
-		if replica.Namespaces[wants[i].NS].Find(wants[i].Lock) == nil {
-			n++
-		}
-	}
-	return n
-}
-
 // room returns nil if this gateway may run the requested lease. waits: the lease would have to wait.
 func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool) *locks.Error {
 	m.recountKept()
-	takes := contendersOf(m.replica, wants)
+	takes := m.replica.Members(wants)
 	switch q := &m.leases.quota; {
 	case !q.Fits(quota.Leases, takes):
 		return atBound(locks.CodeTooManyWaiters, retryAfter, "the leases of this gateway count %d of at most %d, a lease of several locks once for each of them, and this one would count %d: repeat later, or ask another gateway",
 			q.Used(quota.Leases), q.Limit(quota.Leases), takes)
-	case !q.Fits(quota.Locks, unknownOf(m.replica, wants)):
+	case !q.Fits(quota.Locks, m.replica.Unknown(wants)):
 		return atBound(locks.CodeTooManyLocks, keysRetryAfter, "this gateway knows %d locks, as many as it may, and keeps each for a minute after its last use: take one that it knows, or repeat later", q.Used(quota.Locks))
 	case req.Async && waits && !q.Fits(quota.Tickets, 1):
 		return atBound(locks.CodeTooManyTickets, retryAfter, "this gateway keeps %d tickets, as many as it may: wait with the request open (wait=30s in place of async), repeat later, or ask another gateway",
@@ -142,7 +120,7 @@ func mayAgree(q *quota.Quota, replica *queues.Replica, wants []locks.Want) bool 
 		if wants[i].Mode != locks.Semaphore {
 			continue
 		}
-		if q := replica.Namespaces[wants[i].NS].Find(wants[i].Lock); q == nil || !q.HasSettings() {
+		if q := replica.FindWant(&wants[i]); q == nil || !q.HasSettings() {
 			n++
 		}
 	}

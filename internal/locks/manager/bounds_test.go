@@ -28,7 +28,7 @@ func (s *fakeStore) paths() []string {
 // node, and nothing in the gateway's memory.
 func (g *gate) wantRefused(code locks.Code, req locks.AcquireRequest) {
 	g.t.Helper()
-	before, keys := g.s.paths(), len(g.m.keys.byHash)
+	before, keys := g.s.paths(), g.m.keys.Len()
 	_, err := g.acquire(req)
 	assert.That(g.t, wantCode(g.t, err, code).RetryAfter > 0, "%s does not say when to repeat", code)
 	if after := g.s.paths(); !slices.Equal(before, after) {
@@ -36,7 +36,7 @@ func (g *gate) wantRefused(code locks.Code, req locks.AcquireRequest) {
 	}
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
-	n := len(g.m.keys.byHash)
+	n := g.m.keys.Len()
 	assert.That(g.t, n == keys, "%s: %d keys in memory, there were %d", code, n, keys)
 	for _, space := range g.m.replica.Namespaces {
 		assert.That(g.t, space.Find(req.Lock) == nil || slices.Contains(before, space.Path(req.Lock)),

@@ -12,11 +12,13 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/settings"
+	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
 
@@ -26,8 +28,8 @@ type acquisition struct {
 	m     *Manager
 	ctx   context.Context
 	req   locks.AcquireRequest
-	wants []locks.Want // one for each lock
-	key   *keyEntry    // the request's idempotency key: a known one with its lease, a new one, or nil
+	wants []locks.Want     // one for each lock
+	key   *idempotency.Key // the request's idempotency key: a known one with its lease, a new one, or nil
 }
 
 // prepare finds the request's wants and its key. It refuses a want that contradicts a lock's settings only after a
@@ -39,15 +41,15 @@ func (a *acquisition) prepare() error {
 			return err
 		}
 		a.wants = req.Wants()
-		if err := nameable(m.replica, req, a.wants); err != nil {
+		if err := m.replica.Nameable(req, a.wants); err != nil {
 			return err
 		}
 		if req.IdempotencyKey != "" {
 			hash := m.fleet.tokens.Names.Name(req)
-			if a.key = m.keys.byHash[hash]; a.key != nil {
+			if a.key = m.keys.Get(hash); a.key != nil {
 				return nil
 			}
-			a.key = &keyEntry{hash: hash, fingerprint: record.Fingerprint(req)}
+			a.key = &idempotency.Key{Hash: hash, Fingerprint: record.Fingerprint(req)}
 		}
 		wants, wrong := settings.Sized(m.replica, req, a.wants)
 		switch {
@@ -76,7 +78,7 @@ func (a *acquisition) prepare() error {
 
 // keyBefore looks for an idempotency key that may be older than this process; nil means none.
 // Otherwise the repeat of a granted acquire could be refused because its own lease holds the lock. q stays meanwhile.
-func (a *acquisition) keyBefore(q *queues.Queue) (*keyEntry, error) {
+func (a *acquisition) keyBefore(q *queues.Queue) (*idempotency.Key, error) {
 	if a.key == nil {
 		return nil, nil
 	}
@@ -92,84 +94,42 @@ func (a *acquisition) keyBefore(q *queues.Queue) (*keyEntry, error) {
 	return older, nil
 }
 
+// codeKeyTaken marks, inside the package, a create that failed because its
+// idempotency key was there.
+const codeKeyTaken locks.Code = "key_taken"
+
+func (f *fleet) keyPath(hash string) string { return f.root + "/keys/" + hash }
+
+// readKey reads a key from ZooKeeper; nil without an error: there is none.
+func (f *fleet) readKey(ctx context.Context, session term.Session, hash string) (*idempotency.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	data, _, err := session.Get(ctx, f.keyPath(hash))
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, nil
+	case err != nil:
+		return nil, unavailableFor(err)
+	}
+	key, err := idempotency.Parse(hash, data)
+	if err != nil {
+		return nil, &locks.Error{Code: locks.CodeUnavailable, Detail: "the idempotency key's record in ZooKeeper cannot be read", Err: err}
+	}
+	return key, nil
+}
+
 // olderKey reads a key that this process does not know from ZooKeeper, before its request is refused.
 // The request may repeat a granted acquire. Nil without an error means that there is no such key.
-func (a *acquisition) olderKey() (*keyEntry, error) {
+func (a *acquisition) olderKey() (*idempotency.Key, error) {
 	m := a.m
 	session := m.port.Session()
-	var entry *keyEntry
+	var entry *idempotency.Key
 	var err error
-	m.outside(func() { entry, err = m.fleet.readKey(a.ctx, session, a.key.hash) })
+	m.outside(func() { entry, err = m.fleet.readKey(a.ctx, session, a.key.Hash) })
 	if err != nil || entry == nil {
 		return nil, err
 	}
 	return m.learnKey(entry), nil
-}
-
-// nameable refuses locks for which there are no contenders: in a namespace that
-// there is not, in a mode for which its dialect has no name, or asked for twice, by one
-// name or by two namespaces that share a root.
-func nameable(replica *queues.Replica, r *locks.AcquireRequest, wants []locks.Want) error {
-	for i := range wants {
-		space := replica.Namespaces[wants[i].NS]
-		switch {
-		case space == nil:
-			return namespaceUnknown(r.Field(i, "ns"), wants[i].NS)
-		case wants[i].Mode == locks.Semaphore && !space.Naming.Has(recipe.Permit):
-			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has the names of %s locks, and none for a semaphore's permits; use a namespace of the native dialect",
-				space.Name, space.Naming.Dialect()))
-		case wants[i].Mode == locks.Shared && !space.Naming.Has(recipe.Shared):
-			return locks.Invalid(r.Field(i, "mode"), fmt.Sprintf("namespace %s has no names for shared leases: its dialect has none (shared=)", space.Name))
-		}
-	}
-	if len(wants) < 2 {
-		return nil
-	}
-	paths := make(map[string]int, len(wants))
-	for i := range wants {
-		path := replica.Namespaces[wants[i].NS].Path(wants[i].Lock)
-		if first, twice := paths[path]; twice {
-			return locks.Invalid(r.Field(i, "lock"), fmt.Sprintf("locks[%d] is the same lock: each may be asked for once", first))
-		}
-		paths[path] = i
-	}
-	return nil
-}
-
-// inTheWay is the first queue in which a newcomer would have to wait, nil when
-// there is none.
-func inTheWay(r *queues.Replica, wants []locks.Want) *queues.Queue {
-	for i := range wants {
-		q := r.Namespaces[wants[i].NS].Find(wants[i].Lock)
-		if q == nil {
-			continue
-		}
-		c := contenderOf(&wants[i])
-		if n, _ := q.Limit(); c.Mode == recipe.Permit && c.Limit == 0 {
-			c.Limit = int32(n)
-		}
-		if !q.Contenders.WouldHold(c) {
-			return q
-		}
-	}
-	return nil
-}
-
-// semaphoreAmong is the first of the locks, as far as the replica shows, that is
-// another program's semaphore. No lease joins one: Curator's SemaphoreV2 and Kazoo's
-// Semaphore count every child against its limit, so a waiter would block the holder it waits for.
-func semaphoreAmong(r *queues.Replica, wants []locks.Want) *queues.Queue {
-	for i := range wants {
-		if q := r.Namespaces[wants[i].NS].Find(wants[i].Lock); q != nil && q.Semaphore() {
-			return q
-		}
-	}
-	return nil
-}
-
-// contenderOf is what stands for the lock in its queue, without its lease.
-func contenderOf(w *locks.Want) *recipe.Contender {
-	return &recipe.Contender{Member: 1, Members: 1, Mode: w.Mode.Recipe(), Permits: int32(w.Permits), Limit: int32(w.Limit)}
 }
 
 // The write by which a lease comes to be.
@@ -197,7 +157,7 @@ type creation struct {
 
 // compose puts the write together: the directories that are missing, the key,
 // the limits of semaphores, the contenders. found overrides what the replica shows of directories.
-func (l *lease) compose(m *Manager, key *keyEntry, found map[*queues.Queue]bool) *creation {
+func (l *lease) compose(m *Manager, key *idempotency.Key, found map[*queues.Queue]bool) *creation {
 	c := &creation{key: -1}
 	c.write.Queues, c.write.Ops = c.room.queues[:0], c.room.ops[:0]
 	c.slots, c.places = c.room.slots[:0], c.room.places[:0]
@@ -229,7 +189,7 @@ func (l *lease) compose(m *Manager, key *keyEntry, found map[*queues.Queue]bool)
 	}
 	if key != nil {
 		c.key = len(c.write.Ops)
-		add(nil, zk.Op{Kind: zk.OpCreate, Path: m.fleet.keyPath(key.hash), Data: key.record(l.q), Private: true})
+		add(nil, zk.Op{Kind: zk.OpCreate, Path: m.fleet.keyPath(key.Hash), Data: key.Record(l.q.Namespace.Name, l.q.Name()), Private: true})
 	}
 	for s := range l.slots {
 		if s.contender.Mode != recipe.Permit {
@@ -252,7 +212,7 @@ func (l *lease) compose(m *Manager, key *keyEntry, found map[*queues.Queue]bool)
 // transaction, and with the locks' directories where those are missing. req is
 // what was asked for. found has the directories of which an earlier attempt learned that they are there, or not: the replica
 // may be behind. It alone says what the queue's Exists is, because it may never show a directory that came and went.
-func (l *lease) create(m *Manager, key *keyEntry, req *locks.AcquireRequest, attempt int, found map[*queues.Queue]bool) {
+func (l *lease) create(m *Manager, key *idempotency.Key, req *locks.AcquireRequest, attempt int, found map[*queues.Queue]bool) {
 	if err := l.setLimits(m.replica, req); err != nil {
 		l.rare().failure = err
 		l.dropCreate(m, key, m.clock.Now().Boot())
@@ -380,7 +340,7 @@ func (l *lease) takeSlots(replica *queues.Replica, id recipe.LeaseID, wants []lo
 	var slots []slot
 	for i := range wants {
 		space := replica.Namespaces[wants[i].NS]
-		c := contenderOf(&wants[i])
+		c := queues.ContenderOf(&wants[i])
 		c.LeaseID, c.Ephemeral = id, ephemeral
 		if len(wants) > 1 {
 			c.Group, c.Groups = uint8(i+1), uint8(len(wants))
@@ -441,7 +401,7 @@ func (l *lease) setLimits(replica *queues.Replica, req *locks.AcquireRequest) *l
 
 // redecide creates a lease again after its limit was found not to be in force. The replica showed it, so it is behind:
 // a barrier brings it up to the present first.
-func (l *lease) redecide(m *Manager, key *keyEntry, req *locks.AcquireRequest, attempt int) {
+func (l *lease) redecide(m *Manager, key *idempotency.Key, req *locks.AcquireRequest, attempt int) {
 	term := l.term
 	m.effect(func() {
 		go func() { // ends with the barrier

@@ -61,7 +61,7 @@
 // The delay keeps its contenders in their queues and deletes them when it is over.
 // A successor reads closed first and runs the whole delay again.
 //
-// The history of ended leases, of this gateway and of others, is in postmortem.go and the package postmortem.
+// Package postmortem has the history of ended leases, of this gateway and of others.
 //
 // # Events
 //
@@ -88,8 +88,8 @@
 //
 // # Plain nodes
 //
-// Another program's ephemeral node at the path of a lock's directory is the lock's holder (obstacle.go).
-// Acquires then wait in memory, in no order (obstacle.go).
+// Another program's ephemeral node at the path of a lock's directory is the lock's holder. Acquires then wait in
+// memory, in no order (request.go).
 //
 // # Settings
 //

@@ -6,6 +6,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
@@ -320,7 +321,7 @@ func (st *stream) lookSoon(m *Manager, q *queues.Queue) {
 // a plain node stands in the place of the lock's directory. It is the lock's only
 // contender: exclusive, foreign, and the holder. It has no name below the lock's path;
 // the empty name stands for it. An ephemeral node has no children, so no contender
-// queues behind it; an acquire that waits meanwhile waits in memory (obstacle.go).
+// queues behind it; an acquire that waits meanwhile waits in memory (request.go).
 //
 // A created event does not tell a plain node from a directory. So a directory that
 // was created while we watched and has no child a moment later is listed; a
@@ -397,8 +398,8 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 
 // dropCreate ends a lease whose create definitely did not happen. It never
 // existed, so nothing remembers it.
-func (l *lease) dropCreate(m *Manager, key *keyEntry, now time.Duration) {
-	m.keys.drop(key)
+func (l *lease) dropCreate(m *Manager, key *idempotency.Key, now time.Duration) {
+	m.keys.Drop(key)
 	if l.rareFields != nil {
 		l.rareFields.key = ""
 	}

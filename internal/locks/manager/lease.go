@@ -2,6 +2,8 @@ package manager
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"lockkeeper/internal/fault"
@@ -57,15 +59,11 @@ type lease struct {
 
 func (l *lease) id() recipe.LeaseID { return l.contender.LeaseID }
 
-// slot is a lease's place in one queue: one contender. Most leases have one
-// slot; a lease of several locks has one in each of their queues. They are
-// created in one transaction and deleted in one, the lease is granted when it
-// holds in all of them, and it ends, whole, when one of them loses its contender.
+// slot is a lease's place in one queue: one contender. A lease of several locks has one in each of their queues.
 type slot struct {
 	q *queues.Queue // immutable
-	// contender is the lease's entry in the queue, the queue's own once it has
-	// been seen there. Before that it has the lease's id and what was asked for, and
-	// a name once the reply tells. Its strings are the replica's.
+	// contender is the queue's own entry once it has been seen there. Before that it has the lease's id and what was asked
+	// for, and a name once the reply tells it. Its strings are the replica's.
 	contender *recipe.Contender
 	seenAt    time.Duration      // Observed.Since
 	presence  lifecycle.Presence // of the contender
@@ -126,15 +124,12 @@ func (s *slot) observeHold(now time.Duration, longer bool) bool {
 	return news
 }
 
-// A gateway may run very many leases, nearly all of them held, and what a lease
-// has in memory is what it costs: a held lease on a lock of its own takes some
-// 580 bytes here and in the observer's replica (TestAHeldLeaseTakesLittleMemory).
-// So strings are there once, whatever few leases have is made for those, and the
-// rest is packed.
+// A held lease on a lock of its own takes some 580 bytes here and in the observer's replica
+// (TestAHeldLeaseTakesLittleMemory). So each string is there once, and what few leases have is apart.
 
 // rare is what few leases have.
 type rare struct {
-	least       int64  // see readableFrom
+	least       int64  // the zxid that a server must have reached whose answer about the data counts: a write was lost before
 	rest        []slot // all slots but the first; never grown, so that they stay where they are
 	behind      *slot  // the one that did not hold when the lease's turn was last asked for
 	metadata    string
@@ -202,8 +197,7 @@ func (l *lease) width() int {
 	return 1 + len(l.rareFields.rest)
 }
 
-// slotAt is the lease's slot that a contender in a queue claims by its name, nil
-// when the lease has none there: then another program made up the name.
+// slotAt is the slot that a contender claims by its name; nil: the lease has none there, another program made up the name.
 func (l *lease) slotAt(q *queues.Queue, c *recipe.Contender) *slot {
 	for s := range l.slots {
 		if s.q == q && queues.SameSlot(s.contender, c) {
@@ -232,18 +226,14 @@ func (l *lease) every(is func(*slot) bool) bool {
 	return true
 }
 
-// any reports whether the lease has a contender of that mode.
-func (l *lease) any(mode recipe.Mode) bool {
-	return !l.every(func(s *slot) bool { return s.contender.Mode != mode })
+// some reports whether a slot is as asked.
+func (l *lease) some(is func(*slot) bool) bool {
+	return !l.every(func(s *slot) bool { return !is(s) })
 }
 
-func (l *lease) on(ns, lock string) bool {
-	for s := range l.slots {
-		if s.q.Namespace.Name == ns && s.q.Name() == lock {
-			return true
-		}
-	}
-	return false
+// any reports whether the lease has a contender of that mode.
+func (l *lease) any(mode recipe.Mode) bool {
+	return l.some(func(s *slot) bool { return s.contender.Mode == mode })
 }
 
 // seenWhole reports whether every slot's contender is in the replica.
@@ -255,10 +245,9 @@ func (l *lease) seenWhole() bool {
 }
 
 // seenAny reports whether some slot's contender is in the replica.
-func (l *lease) seenAny() bool { return !l.every(func(s *slot) bool { return !s.presence.Seen() }) }
+func (l *lease) seenAny() bool { return l.some(func(s *slot) bool { return s.presence.Seen() }) }
 
-// gonePart reports whether some slot's contender is certain to be gone, and
-// whether all are.
+// gonePart reports whether some slot's contender is certain to be gone, and whether all are.
 func (l *lease) gonePart() (some, all bool) {
 	all = true
 	for s := range l.slots {
@@ -268,12 +257,10 @@ func (l *lease) gonePart() (some, all bool) {
 	return some, all
 }
 
-// positionKnown reports whether the lease's position is certain: the replica shows its contenders and their czxid is
-// known.
+// positionKnown reports whether the lease's position is certain: its contenders are shown and their czxid is known.
 func (l *lease) positionKnown() bool { return l.czxid != 0 && l.seenWhole() }
 
-// turn reports whether by the queues' names alone the lease holds: in every
-// slot, with nothing before it that conflicts.
+// turn reports whether the lease holds in every slot, by the queues' names alone.
 func (l *lease) turn() bool {
 	if l.width() == 1 || fault.On("group-turn") {
 		return l.q.LeaseHolds(l.name())
@@ -365,9 +352,6 @@ func (l *lease) failure() *locks.Error { return l.known().failure }
 // revocation is what the lease's holder has been asked to do; nil: nothing.
 func (l *lease) revocation() *revocation { return l.known().revoke }
 
-// revokeRound counts the lease's revocations that were withdrawn.
-func (l *lease) revokeRound() int64 { return l.known().revokeRound }
-
 // forceAt is when the lease is taken back; 0: never.
 func (l *lease) forceAt() time.Duration {
 	if v := l.revocation(); v != nil {
@@ -376,18 +360,11 @@ func (l *lease) forceAt() time.Duration {
 	return 0
 }
 
-// trace is the traceparent of the request that ends the lease.
-func (l *lease) trace() string { return l.known().trace }
-
 // words are those of the administrator who ended the lease, or asked for its end.
 func (l *lease) words() string { return l.known().words }
 
 // dataVersion is the version of the contender's data whose content was applied here.
 func (l *lease) dataVersion() int32 { return l.known().version }
-
-// readableFrom is the zxid to which a server must have come whose word counts for
-// the contender's data: a write of it was lost before.
-func (l *lease) readableFrom() int64 { return l.known().least }
 
 func (l *lease) setDataVersion(version int32) {
 	if version != l.dataVersion() {
@@ -398,34 +375,12 @@ func (l *lease) setDataVersion(version int32) {
 // lockDelay is how long the lease's place stays after its end.
 func (l *lease) lockDelay() time.Duration { return l.known().lockDelay }
 
-// Reentrant leases. A lease that was acquired with a hold's name has a set of named holds. Acquiring again with its
-// token and another name adds a hold; releasing a name removes it, and releasing the last one releases the lease.
-// Names make both safe to repeat: a counter could not tell a repeat from a second release (attack 15). A released name
-// cannot be taken again in the same lease, so a late repeat of the acquire does not restore it. The holds are in the
-// contender's record, which is written before the answer.
+// The holds of a reentrant lease have names, so an acquire and a release are safe to repeat: a counter could not tell a repeat
+// from a second release (attack 15). A released name cannot be taken again, so a late repeat does not restore it.
 
 func (l *lease) holdNames() []string { return l.known().holds }
 
 func (l *lease) releasedNames() []string { return l.known().released }
-
-// beats is how many beats the owner has read in the lease's record.
-func (l *lease) beats() int64 { return l.known().beats }
-
-// A revocation asks the holders of a lock to release it. It is in a lease's record
-// before any client is told of it, so that it survives the lease's gateway, and it
-// stays until the lease ends or an administrator withdraws it (revoke.go):
-//
-//   - Asked again, the last words count, and the earliest force. A later
-//     force, or none, does not withdraw an earlier one: a client that waits for it
-//     has been told when.
-//   - Force counts on the clock of the lease's owner from when that knows of it,
-//     and anew from a takeover, never from before what the old owner may still
-//     have promised. It is not put off while the fence is closed: nothing ends
-//     then, and right afterwards it does.
-//   - Of another gateway's lease the record is written at the version that was
-//     read. Its owner is sent the change, reads it and tells its client.
-//   - A revocation belongs to a lease. The lock's next holder is another lease.
-//   - Other programs ask and are asked in their own words: see maxRestores.
 
 // revocation is what a lease's holder has been asked to do, as its owner knows it.
 type revocation struct {
@@ -466,4 +421,80 @@ func (l *lease) notifyURL() string {
 		return ""
 	}
 	return l.rareFields.telling.url
+}
+
+// contents is what the lease's record says, or will say with the given TTL.
+func (l *lease) contents(ttl time.Duration) record.Record {
+	r := record.Record{Version: record.Version, Owner: l.owner, Metadata: l.metadata(), Enqueued: l.enqueued.Milliseconds()}
+	r.SetTTL(ttl)
+	if rare := l.rareFields; rare != nil {
+		r.Holds, r.Released = rare.holds, rare.released
+		r.Beats, r.Told = rare.beats, rare.acknowledgedByPeer
+		r.Notify, r.More = l.notifyURL(), rare.more
+		r.LockDelay, r.LockDelayOn = rare.lockDelay.Milliseconds(), rare.lockDelayOn
+		r.Revoke, r.RevokeRound = l.revocation().record(), l.known().revokeRound
+	}
+	return r
+}
+
+// record is the lease's record as it is written.
+func (l *lease) record(ttl time.Duration) []byte { return l.contents(ttl).Encode() }
+
+// label is the data of a lease's further contenders: its owner, for programs that read that queue. The metadata of 64 of them
+// would exceed a transaction's limit.
+func (l *lease) label(ttl time.Duration) []byte {
+	r := record.Record{Version: record.Version, Owner: l.owner, Enqueued: l.enqueued.Milliseconds()}
+	r.SetTTL(ttl)
+	return r.Encode()
+}
+
+// data is what a slot's contender has in it.
+func (l *lease) data(s *slot, ttl time.Duration) []byte {
+	if s == &l.slot {
+		return l.record(ttl)
+	}
+	return l.label(ttl)
+}
+
+// learn takes over what a record says besides TTL and times, and reports whether any of it is news. Slices of a record are
+// never changed, so they are shared; strings may be a request's, and are cloned.
+func (l *lease) learn(t *leaseTable, r record.Record) (news bool) {
+	if r.Owner != l.owner {
+		l.owner, news = t.owners.one(r.Owner), true
+	}
+	if r.Metadata != l.metadata() {
+		l.rare().metadata, news = strings.Clone(r.Metadata), true
+	}
+	if !slices.Equal(r.Holds, l.holdNames()) || !slices.Equal(r.Released, l.releasedNames()) {
+		l.rare().holds, l.rare().released, news = r.Holds, r.Released, true
+	}
+	if r.LockDelay > 0 {
+		l.rare().lockDelay, l.rare().lockDelayOn = time.Duration(r.LockDelay)*time.Millisecond, r.LockDelayOn
+	}
+	t.weigh(l, 0)
+	return news
+}
+
+// age is how long ago the lease was enqueued, if that is known.
+func (l *lease) age(wall time.Duration) (age time.Duration, known bool) {
+	if l.enqueued <= 0 {
+		return 0, false
+	}
+	return max(wall-l.enqueued, 0), true
+}
+
+// learnMore keeps the record's members that this release does not know.
+func (l *lease) learnMore(data []byte) {
+	members, ok := record.OtherMembers(data)
+	if ok && (len(members) > 0 || l.rareFields != nil && l.rareFields.more != nil) {
+		l.rare().more = members
+	}
+}
+
+// acknowledgedElsewhere notes that another gateway has told the lease's client that it holds: the grant needs no claiming.
+func (l *lease) acknowledgedElsewhere(t *leaseTable, r record.Record) {
+	if r.Told {
+		l.rare().acknowledgedByPeer = true
+		l.Acknowledge(t)
+	}
 }

@@ -25,7 +25,7 @@ func (l *lease) load(m *Manager) {
 		return
 	}
 	term := l.term
-	m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) { l.loaded(m, term, data, stat, err) })
+	m.port.Read(l.path(), l.known().least, func(data []byte, stat wire.Stat, err error) { l.loaded(m, term, data, stat, err) })
 }
 
 func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat, err error) {
@@ -313,7 +313,7 @@ func (l *lease) endAbsent(m *Manager, now time.Duration) {
 	switch l.Phase() {
 	case lifecycle.Creating:
 		l.rare().failure = unavailable()
-		l.dropCreate(m, m.keys.byHash[l.key()], now)
+		l.dropCreate(m, m.keys.Get(l.key()), now)
 	case lifecycle.Ending:
 		l.finish(m, l.reason(), now)
 	default:
@@ -324,7 +324,7 @@ func (l *lease) endAbsent(m *Manager, now time.Duration) {
 // beaten applies the heartbeats that other gateways have written into a record since it
 // was last read. They were sent before, so the TTL counts from now.
 func (l *lease) beaten(m *Manager, r record.Record, now time.Duration) {
-	if r.Beats == l.beats() {
+	if r.Beats == l.known().beats {
 		return
 	}
 	l.rare().beats = r.Beats
@@ -399,7 +399,7 @@ func (l *lease) askedOutside(m *Manager, data []byte, now time.Duration) {
 	if !asks || !l.Settled() && !l.Creating() {
 		return
 	}
-	l.revoked(m, ask.After(l.revocation().record()), l.revokeRound(), now)
+	l.revoked(m, ask.After(l.revocation().record()), l.known().revokeRound, now)
 }
 
 // restore writes back a lease's record that something else stands in the place of.
@@ -431,7 +431,7 @@ func (l *lease) restore(m *Manager) {
 // in each of its queues.
 func (l *lease) revoked(m *Manager, r *record.Revocation, round int64, now time.Duration) {
 	was := l.revocation()
-	if round != l.revokeRound() && (r == nil || !fault.On("withdraw-round")) {
+	if round != l.known().revokeRound && (r == nil || !fault.On("withdraw-round")) {
 		// What is known here was withdrawn, also when the record has a new revocation by now.
 		l.rare().revoke, l.rareFields.revokeRound = nil, round
 		if was != nil {

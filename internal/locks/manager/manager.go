@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
+	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
@@ -102,7 +103,7 @@ type Manager struct {
 	leases  *leaseTable
 	delays  delays  // ended leases of this gateway whose places stay
 	orphans orphans // ephemeral leases of gateways that this one has succeeded
-	keys    keys
+	keys    idempotency.Keys
 
 	replica *queues.Replica
 	members *cluster.Members

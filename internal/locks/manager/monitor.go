@@ -135,7 +135,7 @@ type life struct {
 // requests are the requests that wait here.
 type requests struct {
 	acquiring  int           // acquires that wait for their answer
-	obstructed int           // acquires that wait for plain nodes to go; see obstacle.go
+	obstructed int           // acquires that wait for plain nodes to go
 	written    chan struct{} // a place for each heartbeat that is being written for another gateway
 }
 

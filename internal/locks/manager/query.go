@@ -268,7 +268,7 @@ func known(st *stream, replica *queues.Replica, ns string) error {
 		return unavailable()
 	}
 	if ns != "" && replica.Namespaces[ns] == nil {
-		return namespaceUnknown("ns", ns)
+		return locks.NamespaceUnknown("ns", ns)
 	}
 	return nil
 }

@@ -411,7 +411,7 @@ func TestWhoNeverHeldHasNoNext(t *testing.T) {
 	})
 }
 
-// What an entry of an ended lease takes is stated in postmortem.go.
+// What an entry of an ended lease takes is stated in events.go.
 func TestAnEndedLeaseTakesLittleMemory(t *testing.T) {
 	const entries, stated = 20_000, 470
 	var h postmortem.Log

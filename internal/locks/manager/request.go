@@ -2,10 +2,12 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -228,31 +230,31 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 }
 
 // learnKey keeps a key that was read, unless it is already known or another gateway keeps it.
-func (m *Manager) learnKey(entry *keyEntry) *keyEntry {
-	if known := m.keys.byHash[entry.hash]; known != nil {
+func (m *Manager) learnKey(entry *idempotency.Key) *idempotency.Key {
+	if known := m.keys.Get(entry.Hash); known != nil {
 		return known
 	}
-	if m.leases.byID[entry.lease] == nil && (m.replica.HasNewer(entry.lease) || !m.members.Owns(entry.lease.Gateway())) {
+	if m.leases.byID[entry.Lease] == nil && (m.replica.HasNewer(entry.Lease) || !m.members.Owns(entry.Lease.Gateway())) {
 		return entry // its own gateway, or one of a later release, knows when it expires
 	}
-	m.keys.add(entry)
+	m.keys.Add(entry)
 	m.attachKey(entry)
 	return entry
 }
 
 // attachKey connects a key that was read with its lease. When the lease is gone, the key's remaining life begins.
-func (m *Manager) attachKey(k *keyEntry) {
-	if l := m.leases.byID[k.lease]; l != nil {
-		l.rare().key = k.hash
+func (m *Manager) attachKey(k *idempotency.Key) {
+	if l := m.leases.byID[k.Lease]; l != nil {
+		l.rare().key = k.Hash
 		return
 	}
-	if past, ok := m.history.Get(k.lease); ok {
-		m.keys.end(k, past.Reason(), m.clock.Now().Boot())
+	if past, ok := m.history.Get(k.Lease); ok {
+		m.keys.End(k, past.Reason(), m.clock.Now().Boot())
 		return
 	}
-	if m.members.Owns(k.lease.Gateway()) && m.stream.synced && m.mayMiss(k.lease) == nil {
+	if m.members.Owns(k.Lease.Gateway()) && m.stream.synced && m.mayMiss(k.Lease) == nil {
 		// The lease ended before this gateway could know the reason; keyLife counts from now.
-		m.keys.end(k, locks.ReasonUnknown, m.clock.Now().Boot())
+		m.keys.End(k, locks.ReasonUnknown, m.clock.Now().Boot())
 	}
 }
 
@@ -344,4 +346,111 @@ func reportedGone(observed *postmortem.Log, id recipe.LeaseID) *locks.Error {
 		return endedError(p.Reason()).Because(p.Words)
 	}
 	return endedError(locks.ReasonUnknown)
+}
+
+// An acquire in front of a plain node, another program's ephemeral node in the place of a lock's directory, waits in memory: no
+// contender can queue behind that node. No order is promised among such acquires. A try and an async acquire do not wait: a
+// ticket would be lost with this gateway.
+
+// codePlainNode marks, inside the package, a create that was refused because a plain node stands in a lock's place.
+const codePlainNode locks.Code = "plain_node"
+
+const (
+	// maxObstructed bounds the acquires that wait for plain nodes to go. Further ones are refused.
+	maxObstructed = 4096
+	// obstructedPause is when an acquire that waited tries again after an attempt that decided nothing.
+	obstructedPause = 100 * time.Millisecond
+)
+
+// obstruct counts an acquire that has to wait until the lock's place is free, and keeps the queue. awaitPlace takes both
+// back.
+func (r *requests) obstruct(q *queues.Queue) *locks.Error {
+	if r.obstructed == maxObstructed {
+		return &locks.Error{Code: locks.CodeTooManyWaiters, RetryAfter: retryAfter,
+			Detail: "as many requests as may wait on this gateway for other programs' nodes to go; repeat later or on another gateway"}
+	}
+	q.Polls++
+	r.obstructed++
+	return nil
+}
+
+// onlyForNow reports whether an attempt failed only for now: then an acquire that has waited for a plain node goes on
+// waiting.
+func onlyForNow(draining bool, err error) bool {
+	e, ok := errors.AsType[*locks.Error](err)
+	return ok && e.Code == locks.CodeUnavailable && !draining
+}
+
+// awaitPlace waits until the lock's place is free, after a call of obstruct. nil q: the last attempt decided nothing, and it
+// waits for obstructedPause. A try waits only until the kind of the node is known, at most answerWithin from begun (boot).
+func (m *Manager) awaitPlace(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, begun time.Duration) error {
+	return locked(m, func() error {
+		atMost := req.Wait
+		if req.Wait == 0 {
+			atMost = max(answerWithin-(m.clock.Now().Boot()-begun), 1)
+		}
+		m.requests.acquiring++
+		over, err := m.sleepObstructed(ctx, req, q, atMost)
+		m.requests.acquiring--
+		if q != nil {
+			m.requests.obstructed--
+			q.Polls--
+		}
+		switch {
+		case over && (req.Wait == 0 || q == nil):
+			err = unavailable()
+		case over:
+			return m.heldByOther(ctx, req, q, locks.CodeWaitElapsed)
+		}
+		if q != nil {
+			m.replica.Forget(q)
+		}
+		return err
+	})
+}
+
+// sleepObstructed releases the monitor until the place is free; over: the time was over first.
+func (m *Manager) sleepObstructed(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, atMost time.Duration) (over bool, err error) {
+	var elapsed, paused <-chan time.Time
+	if atMost != locks.WaitForever {
+		timer := time.NewTimer(atMost)
+		defer timer.Stop()
+		elapsed = timer.C
+	}
+	if q == nil {
+		timer := time.NewTimer(obstructedPause)
+		defer timer.Stop()
+		paused = timer.C
+	}
+	for resumed := false; !over && !resumed && err == nil && stillObstructed(req, q); {
+		var changed <-chan struct{}
+		if q != nil {
+			changed = q.Changed()
+		}
+		m.outside(func() {
+			select {
+			case <-changed:
+			case <-paused:
+				resumed = true
+			case <-elapsed:
+				over = true
+			case <-ctx.Done():
+				err = cancelled(ctx)
+			case <-m.life.drain:
+				err = &locks.Error{Code: locks.CodeUnavailable, Detail: "this gateway is shutting down, and the request has no place in line yet; repeat it, another gateway or the restarted one answers"}
+			}
+		})
+	}
+	return over, err
+}
+
+// stillObstructed reports whether an acquire has to go on waiting in front of a lock's place.
+func stillObstructed(req *locks.AcquireRequest, q *queues.Queue) bool {
+	switch {
+	case q == nil:
+		return true
+	case req.Wait == 0:
+		return q.Extras().Unidentified // then it is known which program holds
+	}
+	return q.Obstructed()
 }

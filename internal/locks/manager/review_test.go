@@ -381,7 +381,7 @@ func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
 		two.mustHold(req)
 		two.m.mu.Lock()
 		defer two.m.mu.Unlock()
-		assert.That(t, len(two.m.keys.byHash) == 1, "%d keys", len(two.m.keys.byHash))
+		assert.That(t, two.m.keys.Len() == 1, "%d keys", two.m.keys.Len())
 	})
 }
 

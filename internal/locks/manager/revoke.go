@@ -250,7 +250,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise)
 			case !l.Record().Loaded():
 				l.load(m)
 			case !l.rewriting():
-				was, round := l.revocation().record(), l.revokeRound()
+				was, round := l.revocation().record(), l.known().revokeRound
 				next := change(was)
 				if record.SameRevocation(was, next) {
 					told = l.revocation().view(m.clock.Now().Boot())

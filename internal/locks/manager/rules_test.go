@@ -293,7 +293,7 @@ func TestAScanLeavesTheKeysOfANewcomerAlone(t *testing.T) {
 		scan.scanKeys(t.Context())
 		one.m.mu.Lock()
 		defer one.m.mu.Unlock()
-		assert.That(t, len(one.m.keys.byHash) == 0, "a living gateway's key is to be swept")
+		assert.That(t, one.m.keys.Len() == 0, "a living gateway's key is to be swept")
 	})
 }
 

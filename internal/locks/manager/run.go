@@ -16,6 +16,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
+	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
@@ -47,7 +48,7 @@ func New(opt Options) *Manager {
 		life:         life{drain: make(chan struct{})},
 		requests:     requests{written: make(chan struct{}, writtenWindow)},
 		timers:       timers{wake: make(chan struct{}, 1)},
-		keys:         keys{byHash: map[string]*keyEntry{}},
+		keys:         idempotency.New(),
 		terminations: map[*recipe.Contender]reports.Cause{},
 		delays:       newDelays(),
 		orphans:      orphans{},

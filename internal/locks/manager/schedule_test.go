@@ -350,7 +350,7 @@ func (g *gate) checkForgotten(gates int) {
 	delete(kept, "indexed") // what is asked for is kept for a while
 	maps.Copy(kept, map[string]int{
 		"leases": len(m.leases.byID), "orphans": len(m.orphans),
-		"keys": len(m.keys.byHash), "keys in line": len(m.keys.ended), "other keys": len(m.keys.others), "former": m.members.Former(),
+		"keys": m.keys.Len(), "keys in line": m.keys.Ended(), "other keys": len(m.keys.Others), "former": m.members.Former(),
 		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
 		"heirless": m.history.Size().Awaiting + m.observedEnds.Size().Awaiting, "observedEnds": m.observedEnds.Size().Ends,

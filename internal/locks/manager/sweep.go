@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/term"
@@ -90,7 +91,7 @@ func (w *sweeper) sweep() {
 			w.idle(m.replica.Namespaces[ns], now)
 		}
 		for range sweepKeys {
-			k := m.keys.pop(now - keyLife)
+			k := m.keys.Pop(now - keyLife)
 			if k == nil {
 				break
 			}
@@ -127,15 +128,15 @@ func (w *sweeper) idle(s *queues.Namespace, now time.Duration) {
 }
 
 // key deletes a key's node and then forgets the key.
-func (w *sweeper) key(k *keyEntry) {
+func (w *sweeper) key(k *idempotency.Key) {
 	m := w.m
-	write := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.fleet.keyPath(k.hash), Version: -1}}}
+	write := &zk.Write{Ops: []zk.Op{{Kind: zk.OpDelete, Path: m.fleet.keyPath(k.Hash), Version: -1}}}
 	m.port.Submit(write, func(res zk.Result) {
 		if res.Outcome != zk.Done && !isNoNode(res.Err) {
-			m.keys.end(k, k.reason, m.clock.Now().Boot()) // tried again a life later
+			m.keys.End(k, k.Reason, m.clock.Now().Boot()) // tried again a life later
 			return
 		}
-		m.keys.drop(k)
+		m.keys.Drop(k)
 	})
 }
 
@@ -179,14 +180,14 @@ func (w *sweeper) scanKeys(ctx context.Context) {
 	if err := m.port.Watcher.Reached(ctx, session.LastZxid()); err != nil {
 		return
 	}
-	others := make(map[string]recipe.GatewayID, len(m.keys.others))
+	others := make(map[string]recipe.GatewayID, len(m.keys.Others))
 	for _, hash := range names {
 		skip := locked(m, func() bool {
-			id, seen := m.keys.others[hash]
+			id, seen := m.keys.Others[hash]
 			if seen {
 				others[hash] = id
 			}
-			return m.keys.byHash[hash] != nil || seen && !m.members.Responsible(id)
+			return m.keys.Get(hash) != nil || seen && !m.members.Responsible(id)
 		})
 		if skip {
 			continue
@@ -198,20 +199,20 @@ func (w *sweeper) scanKeys(ctx context.Context) {
 		if err != nil || entry == nil {
 			continue
 		}
-		others[hash] = entry.lease.Gateway()
+		others[hash] = entry.Lease.Gateway()
 		m.do(func() {
-			if m.replica.KnowsAll() && m.keys.byHash[hash] == nil && m.members.Responsible(entry.lease.Gateway()) {
+			if m.replica.KnowsAll() && m.keys.Get(hash) == nil && m.members.Responsible(entry.Lease.Gateway()) {
 				entry = m.learnKey(entry)
-				if entry.endedAt == 0 && m.leases.byID[entry.lease] == nil && !m.replica.HasNewer(entry.lease) {
+				if entry.EndedAt == 0 && m.leases.byID[entry.Lease] == nil && !m.replica.HasNewer(entry.Lease) {
 					// Its gateway left no contender and no succession.
-					m.keys.add(entry)
-					m.keys.end(entry, locks.ReasonUnknown, m.clock.Now().Boot())
+					m.keys.Add(entry)
+					m.keys.End(entry, locks.ReasonUnknown, m.clock.Now().Boot())
 				}
 			}
 		})
 	}
 	m.do(func() {
-		m.keys.others = others // each is read once, not at every scan
+		m.keys.Others = others // each is read once, not at every scan
 	})
 }
 

@@ -127,7 +127,7 @@ func (m *Manager) readTarget(t *target, answered func()) bool {
 	switch l := t.l; {
 	case l != nil && m.deliveries.unread(l):
 		term := l.term
-		m.port.Read(l.path(), l.readableFrom(), func(data []byte, stat wire.Stat, err error) {
+		m.port.Read(l.path(), l.known().least, func(data []byte, stat wire.Stat, err error) {
 			l.loaded(m, term, data, stat, err)
 			answered()
 		})

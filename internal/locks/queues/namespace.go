@@ -27,7 +27,7 @@ type Namespace struct {
 	InUse     int                 // locks with contenders
 	Hazardous int                 // locks with a hazard
 	markers   int                 // nodes that mark a lock as invalid; see siblings.go
-	plains    map[string]struct{} // locks in whose place plain nodes have stood; see obstacle.go in package manager
+	plains    map[string]struct{} // locks in whose place plain nodes have stood
 	Asked     uint64              // how often it was asked whether a lease holds by the names in a queue
 
 	// The sweeper's.

@@ -45,7 +45,7 @@ type Extras struct {
 	Hazards    []*interop.Hazard   // as the deltas have told; nil for none
 
 	misplaced    bool  // it is no lock's directory, but another program's contender
-	PlainCzxid   int64 // of the plain node in the directory's place; see obstacle.go in package manager
+	PlainCzxid   int64 // of the plain node in the directory's place
 	Unidentified bool  // there may be a plain node that the replica does not show yet
 	Ceiling      int32 // of Kazoo's Semaphore whose directory it is: the data says so; else 0
 	Marker       bool  // it is a marker of bigdata's, and no lock; see siblings.go

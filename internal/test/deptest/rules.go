@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"internal/httpapi", "internal/dashboard", "internal/outbox"},
 	{"internal/locks/manager", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
 	{"internal/locks/settings", "internal/locks/reports", "internal/locks/paging"},
-	{"internal/locks/queues"},
+	{"internal/locks/queues", "internal/locks/idempotency"},
 	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/locks/term", "internal/locks/cluster", "internal/offline"},
 	{"internal/zk", "internal/events"},
 	{"internal/locks", "internal/docsite"},
