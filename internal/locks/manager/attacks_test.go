@@ -49,41 +49,39 @@ func TestAnUnseenPredecessorIsNotOvertaken(t *testing.T) {
 // the contender's czxid.
 func TestATreeReadFromThePastRemovesNothing(t *testing.T) {
 	for _, state := range []locks.State{locks.Held, locks.Waiting} {
-		t.Run(string(state), func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				g.mustRelease(g.mustHold(deploy()))
-				var holder locks.Lease
-				if state == locks.Waiting {
-					holder = g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-				}
-				s.mu.Lock()
-				past, pastZxid := make(map[string]*fakeNode), s.zxid
-				for p, n := range s.nodes {
-					past[p] = n
-				}
-				s.mu.Unlock()
-				l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-				assert.Must(t, l.State == state, "state %s", l.State)
-				g.w.disconnect()
-				s.set(func() { g.w.connect(past, pastZxid) })
-				synctest.Wait()
-				g.wantState(l, state, "")
-				// The server catches up: the created event comes after all.
-				s.set(func() { s.announce(zk.NodeAdded, l.Znode) })
-				synctest.Wait()
-				if state == locks.Waiting {
-					g.mustRelease(holder)
-					g.wantState(l, locks.Held, "")
-				}
-				// And a listing that is new enough does count.
-				s.mu.Lock()
-				g.w.connected = false
-				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
-				s.mu.Unlock()
-				g.w.reconnect()
-				g.wantState(l, locks.Ended, locks.ReasonRemoved)
-			})
-		})
+		t.Run(string(state), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			g.mustRelease(g.mustHold(deploy()))
+			var holder locks.Lease
+			if state == locks.Waiting {
+				holder = g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			}
+			s.mu.Lock()
+			past, pastZxid := make(map[string]*fakeNode), s.zxid
+			for p, n := range s.nodes {
+				past[p] = n
+			}
+			s.mu.Unlock()
+			l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			assert.Must(t, l.State == state, "state %s", l.State)
+			g.w.disconnect()
+			s.set(func() { g.w.connect(past, pastZxid) })
+			synctest.Wait()
+			g.wantState(l, state, "")
+			// The server catches up: the created event comes after all.
+			s.set(func() { s.announce(zk.NodeAdded, l.Znode) })
+			synctest.Wait()
+			if state == locks.Waiting {
+				g.mustRelease(holder)
+				g.wantState(l, locks.Held, "")
+			}
+			// And a listing that is new enough does count.
+			s.mu.Lock()
+			g.w.connected = false
+			s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
+			s.mu.Unlock()
+			g.w.reconnect()
+			g.wantState(l, locks.Ended, locks.ReasonRemoved)
+		}))
 	}
 }
 
@@ -242,30 +240,28 @@ func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 // either case.
 func TestAReleaseWaitsForTheRecordOfALeaseThatWasTakenOver(t *testing.T) {
 	for _, closed := range []bool{true, false} {
-		t.Run(map[bool]string{true: "closed", false: "held"}[closed], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				h := s.hooked()
-				g := s.gateway(t)
-				l := g.mustHold(delaying(locks.DelayAlways))
-				if closed {
-					time.Sleep(11 * time.Second)
-					g.wantState(l, locks.Ended, locks.ReasonExpired)
-				}
-				g.crash()
-				h.failReads(l.Znode)
-				g = h.gateway(t)
-				time.Sleep(12 * time.Second)
-				wantCode(t, g.release(l), locks.CodeUnavailable)
-				h.hooks.Store(&hooks{})
-				time.Sleep(2 * time.Second)
-				if closed {
-					assert.Equal(t, wantCode(t, g.release(l), locks.CodeEnded).Reason, locks.ReasonExpired)
-				} else {
-					g.mustRelease(l)
-					g.wantState(l, locks.Ended, locks.ReasonReleased)
-				}
-				assert.Equal(t, g.lockState("deploy").State, locks.LockDelayed)
-			})
-		})
+		t.Run(map[bool]string{true: "closed", false: "held"}[closed], in(scene, func(t *testing.T, s *fakeStore) {
+			h := s.hooked()
+			g := s.gateway(t)
+			l := g.mustHold(delaying(locks.DelayAlways))
+			if closed {
+				time.Sleep(11 * time.Second)
+				g.wantState(l, locks.Ended, locks.ReasonExpired)
+			}
+			g.crash()
+			h.failReads(l.Znode)
+			g = h.gateway(t)
+			time.Sleep(12 * time.Second)
+			wantCode(t, g.release(l), locks.CodeUnavailable)
+			h.hooks.Store(&hooks{})
+			time.Sleep(2 * time.Second)
+			if closed {
+				assert.Equal(t, wantCode(t, g.release(l), locks.CodeEnded).Reason, locks.ReasonExpired)
+			} else {
+				g.mustRelease(l)
+				g.wantState(l, locks.Ended, locks.ReasonReleased)
+			}
+			assert.Equal(t, g.lockState("deploy").State, locks.LockDelayed)
+		}))
 	}
 }

@@ -245,23 +245,21 @@ func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
 	}
 	for name, end := range ends {
 		for _, over := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", over: ", over), func(t *testing.T) {
-				withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-					for _, g := range []*gate{one, two} {
-						l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second, LockDelay: time.Hour})
-						if over {
-							time.Sleep(5 * time.Second)
-							one.wantState(l, locks.Ended, locks.ReasonExpired)
-							g.asksNone("lock delay")
-						}
-						assert.NoError(t, end(g, l))
-						assert.Equal(t, s.waiting("deploy"), 0, "contenders are left")
-						v := one.look(l)
-						assert.That(t, v.State == locks.Ended && (!over || v.Reason == locks.ReasonExpired), "%+v", v)
-						checkAll(t, s, one, two)
+			t.Run(fmt.Sprint(name, ", over: ", over), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+				for _, g := range []*gate{one, two} {
+					l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second, LockDelay: time.Hour})
+					if over {
+						time.Sleep(5 * time.Second)
+						one.wantState(l, locks.Ended, locks.ReasonExpired)
+						g.asksNone("lock delay")
 					}
-				})
-			})
+					assert.NoError(t, end(g, l))
+					assert.Equal(t, s.waiting("deploy"), 0, "contenders are left")
+					v := one.look(l)
+					assert.That(t, v.State == locks.Ended && (!over || v.Reason == locks.ReasonExpired), "%+v", v)
+					checkAll(t, s, one, two)
+				}
+			}))
 		}
 	}
 }

@@ -98,17 +98,15 @@ func TestWhichEndsALockDelayFollows(t *testing.T) {
 			synctest.Wait()
 		}, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(delaying(c.on))
-				next := g.patient()
-				c.end(g, l)
-				before := time.Now()
-				assert.MustEqual(t, g.look(l).State, locks.Ended)
-				took := (<-next).Sub(before)
-				assert.That(t, (took > 15*time.Second) == c.follow && took <= testDelay+time.Second, "the next was granted after %v", took)
-			})
-		})
+		t.Run(c.name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(delaying(c.on))
+			next := g.patient()
+			c.end(g, l)
+			before := time.Now()
+			assert.MustEqual(t, g.look(l).State, locks.Ended)
+			took := (<-next).Sub(before)
+			assert.That(t, (took > 15*time.Second) == c.follow && took <= testDelay+time.Second, "the next was granted after %v", took)
+		}))
 	}
 }
 
@@ -192,31 +190,29 @@ func TestTheRecordOfAPlaceThatStaysIsWrittenBack(t *testing.T) {
 		"lost but persisted": func(s *fakeStore, hit func(*zk.Write) bool) { s.vague = hit },
 	}
 	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
-				l := one.mustHold(delaying(locks.DelayAlways))
-				one.mustRelease(l)
-				once := false
-				s.mu.Lock()
-				fault(s, func(w *zk.Write) bool {
-					hit := !once && writeTo(l.Znode)(w)
-					once = once || hit
-					return hit
-				})
-				s.mu.Unlock()
-				s.overwrite(l.Znode, "__REVOKE__")
-				synctest.Wait()
-				time.Sleep(3 * time.Second)
-				r := s.recordOf(l)
-				assert.Must(t, r.Closed != nil && r.Closed.Reason == locks.ReasonReleased && r.DelayAfter(locks.ReasonReleased) == testDelay && r.Owner == "me", "%+v", r)
-				one.crash()
-				two := s.gateway(t)
-				time.Sleep(12 * time.Second)
-				two.wantState(l, locks.Ended, locks.ReasonReleased)
-				assert.Equal(t, two.lockState("deploy").State, locks.LockDelayed)
-				checkAll(t, s, two)
+		t.Run(name, in(withGateway, func(t *testing.T, s *fakeStore, one *gate) {
+			l := one.mustHold(delaying(locks.DelayAlways))
+			one.mustRelease(l)
+			once := false
+			s.mu.Lock()
+			fault(s, func(w *zk.Write) bool {
+				hit := !once && writeTo(l.Znode)(w)
+				once = once || hit
+				return hit
 			})
-		})
+			s.mu.Unlock()
+			s.overwrite(l.Znode, "__REVOKE__")
+			synctest.Wait()
+			time.Sleep(3 * time.Second)
+			r := s.recordOf(l)
+			assert.Must(t, r.Closed != nil && r.Closed.Reason == locks.ReasonReleased && r.DelayAfter(locks.ReasonReleased) == testDelay && r.Owner == "me", "%+v", r)
+			one.crash()
+			two := s.gateway(t)
+			time.Sleep(12 * time.Second)
+			two.wantState(l, locks.Ended, locks.ReasonReleased)
+			assert.Equal(t, two.lockState("deploy").State, locks.LockDelayed)
+			checkAll(t, s, two)
+		}))
 	}
 }
 
@@ -306,45 +302,43 @@ func TestNothingIsPromisedToALeaseWhoseRecordHasNotBeenRead(t *testing.T) {
 func TestAnEndWhoseWriteWasLostKeepsItsPlace(t *testing.T) {
 	for _, end := range []string{"expired", "released"} {
 		for _, way := range waysToLose {
-			t.Run(end+", "+way.name, func(t *testing.T) {
-				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-					l := g.mustHold(delaying(locks.DelayAlways))
-					next := g.patient()
-					time.Sleep(9 * time.Second)
-					way.arm(s, l)
-					reason := locks.ReasonExpired
-					if end == "released" {
-						reason = locks.ReasonReleased
-						if err := g.release(l); err != nil {
-							wantCode(t, err, locks.CodeOutcomeUnknown)
-						}
-					} else {
-						time.Sleep(3 * time.Second)
+			t.Run(end+", "+way.name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+				l := g.mustHold(delaying(locks.DelayAlways))
+				next := g.patient()
+				time.Sleep(9 * time.Second)
+				way.arm(s, l)
+				reason := locks.ReasonExpired
+				if end == "released" {
+					reason = locks.ReasonReleased
+					if err := g.release(l); err != nil {
+						wantCode(t, err, locks.CodeOutcomeUnknown)
 					}
-					way.disarm(s, g)
-					if end == "released" {
-						g.mustRelease(l)
-					}
-					var ended time.Time
-					for range 100 {
-						synctest.Wait()
-						if v := g.look(l); v.State == locks.Ended {
-							ended = time.Now()
-							break
-						}
-						time.Sleep(time.Second)
-					}
-					g.wantState(l, locks.Ended, reason)
-					p := g.mustPostmortem(l)
-					assert.That(t, way.session || !way.persisted || end != "expired" || about(p.HeldFor, 10*time.Second),
-						"it was written that it ended, and it was revived: held for %v", p.HeldFor)
-					if took := (<-next).Sub(ended) + p.EndedAgo; took < testDelay-100*time.Millisecond || took > testDelay+2*time.Second {
-						t.Errorf("the next was granted %v after the end", took)
-					}
+				} else {
+					time.Sleep(3 * time.Second)
+				}
+				way.disarm(s, g)
+				if end == "released" {
+					g.mustRelease(l)
+				}
+				var ended time.Time
+				for range 100 {
 					synctest.Wait()
-					assert.Equal(t, g.countOf(reports.EndType(reason), l)+g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
-				})
-			})
+					if v := g.look(l); v.State == locks.Ended {
+						ended = time.Now()
+						break
+					}
+					time.Sleep(time.Second)
+				}
+				g.wantState(l, locks.Ended, reason)
+				p := g.mustPostmortem(l)
+				assert.That(t, way.session || !way.persisted || end != "expired" || about(p.HeldFor, 10*time.Second),
+					"it was written that it ended, and it was revived: held for %v", p.HeldFor)
+				if took := (<-next).Sub(ended) + p.EndedAgo; took < testDelay-100*time.Millisecond || took > testDelay+2*time.Second {
+					t.Errorf("the next was granted %v after the end", took)
+				}
+				synctest.Wait()
+				assert.Equal(t, g.countOf(reports.EndType(reason), l)+g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
+			}))
 		}
 	}
 }

@@ -56,40 +56,38 @@ func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
 	}
 	for ns, names := range want {
 		for program, prefix := range foreignNames {
-			t.Run(ns+" "+program, func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					s.dialects()
-					g, other := s.gateway(t), s.gateway(t)
-					req := locks.AcquireRequest{NS: ns, Lock: "deploy", TTL: 30 * time.Second, Wait: locks.WaitForever}
-					l := g.mustHold(req)
-					dir := s.layout.Namespaces[ns].Root + "/deploy"
-					there := s.names(dir)
-					assert.Must(t, len(there) == len(names), "%d contenders: %v", len(there), there)
-					for i, name := range names {
-						id := "v1." + l.ID
-						if len(names) > 1 {
-							id += fmt.Sprintf(".m%dof%d", i+1, len(names))
-						}
-						want := fmt.Sprintf(name, id) + fmt.Sprintf("%010d", i)
-						assert.That(t, strings.Contains(strings.Join(there, " "), want), "%v lacks %s", there, want)
+			t.Run(ns+" "+program, in(scene, func(t *testing.T, s *fakeStore) {
+				s.dialects()
+				g, other := s.gateway(t), s.gateway(t)
+				req := locks.AcquireRequest{NS: ns, Lock: "deploy", TTL: 30 * time.Second, Wait: locks.WaitForever}
+				l := g.mustHold(req)
+				dir := s.layout.Namespaces[ns].Root + "/deploy"
+				there := s.names(dir)
+				assert.Must(t, len(there) == len(names), "%d contenders: %v", len(there), there)
+				for i, name := range names {
+					id := "v1." + l.ID
+					if len(names) > 1 {
+						id += fmt.Sprintf(".m%dof%d", i+1, len(names))
 					}
-					_, foreign := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: dir + "/" + prefix})
-					next := other.begin(req)
-					next.passed()
-					v, err := g.m.Lock(t.Context(), locks.LockRequest{NS: ns, Lock: "deploy"})
-					if err != nil || v.State != locks.LockHeld || len(v.Holders) != 1 || len(v.Waiters) != 2 || v.QueueLength != 2 {
-						t.Errorf("%+v, %v", v, err)
-					}
-					if v := g.look(l); v.Lock != "deploy" || len(v.Locks) != 0 || v.Znode == "" {
-						t.Errorf("%+v", v)
-					}
-					g.mustRelease(l)
-					assert.Equal(t, len(s.names(dir)), 1+len(names), "contenders are left")
-					assert.Must(t, !next.passed(), "granted beside another program's")
-					s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign[0], Version: -1})
-					assert.Must(t, next.passed() && next.err == nil, "%v", next.err)
-				})
-			})
+					want := fmt.Sprintf(name, id) + fmt.Sprintf("%010d", i)
+					assert.That(t, strings.Contains(strings.Join(there, " "), want), "%v lacks %s", there, want)
+				}
+				_, foreign := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: dir + "/" + prefix})
+				next := other.begin(req)
+				next.passed()
+				v, err := g.m.Lock(t.Context(), locks.LockRequest{NS: ns, Lock: "deploy"})
+				if err != nil || v.State != locks.LockHeld || len(v.Holders) != 1 || len(v.Waiters) != 2 || v.QueueLength != 2 {
+					t.Errorf("%+v, %v", v, err)
+				}
+				if v := g.look(l); v.Lock != "deploy" || len(v.Locks) != 0 || v.Znode == "" {
+					t.Errorf("%+v", v)
+				}
+				g.mustRelease(l)
+				assert.Equal(t, len(s.names(dir)), 1+len(names), "contenders are left")
+				assert.Must(t, !next.passed(), "granted beside another program's")
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign[0], Version: -1})
+				assert.Must(t, next.passed() && next.err == nil, "%v", next.err)
+			}))
 		}
 	}
 }
@@ -99,29 +97,27 @@ func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
 func TestALeaseOfThreeNamesEndsWithAnyOfThem(t *testing.T) {
 	for member := range 3 {
 		for _, alive := range []bool{true, false} {
-			t.Run(fmt.Sprint(member, alive), func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					s.dialects()
-					g, other := s.gateway(t), s.gateway(t)
-					req := locks.AcquireRequest{NS: "all", Lock: "deploy", TTL: 30 * time.Second, Wait: locks.WaitForever}
-					l := g.mustHold(req)
-					next := other.begin(req)
-					next.passed()
-					if !alive {
-						g.crash()
+			t.Run(fmt.Sprint(member, alive), in(scene, func(t *testing.T, s *fakeStore) {
+				s.dialects()
+				g, other := s.gateway(t), s.gateway(t)
+				req := locks.AcquireRequest{NS: "all", Lock: "deploy", TTL: 30 * time.Second, Wait: locks.WaitForever}
+				l := g.mustHold(req)
+				next := other.begin(req)
+				next.passed()
+				if !alive {
+					g.crash()
+				}
+				for _, name := range s.names("/shared/all/deploy") {
+					if strings.Contains(name, l.ID) && strings.Contains(name, fmt.Sprintf(".m%dof3", member+1)) {
+						s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/shared/all/deploy/" + name, Version: -1})
 					}
-					for _, name := range s.names("/shared/all/deploy") {
-						if strings.Contains(name, l.ID) && strings.Contains(name, fmt.Sprintf(".m%dof3", member+1)) {
-							s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/shared/all/deploy/" + name, Version: -1})
-						}
-					}
-					if !alive {
-						time.Sleep(10*time.Second + fakeWindow + 5*time.Second)
-					}
-					assert.Must(t, next.passed() && next.err == nil, "not passed on: %v; %v", next.err, s.names("/shared/all/deploy"))
-					assert.Equal(t, len(s.names("/shared/all/deploy")), 3, "contenders")
-				})
-			})
+				}
+				if !alive {
+					time.Sleep(10*time.Second + fakeWindow + 5*time.Second)
+				}
+				assert.Must(t, next.passed() && next.err == nil, "not passed on: %v; %v", next.err, s.names("/shared/all/deploy"))
+				assert.Equal(t, len(s.names("/shared/all/deploy")), 3, "contenders")
+			}))
 		}
 	}
 }

@@ -21,58 +21,56 @@ func (g *gate) downgrade(l locks.Lease) (locks.Lease, error) {
 // below those that come later.
 func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	for _, group := range [][]locks.Want{{{Lock: "a"}}, {{Lock: "a"}, {Lock: "b"}, {Lock: "c", Mode: locks.Shared}}} {
-		t.Run(fmt.Sprint(len(group)), func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				l := one.mustHold(locks.AcquireRequest{TTL: time.Minute, Group: group, Owner: "me", Metadata: "m"})
-				read := locks.AcquireRequest{Lock: "a", Mode: locks.Shared, TTL: time.Minute, Wait: locks.WaitForever}
-				write := locks.AcquireRequest{Lock: "a", TTL: time.Minute, Wait: locks.WaitForever}
-				reader := two.begin(read)
-				reader.passed()
-				writers := []*pending{one.begin(write), two.begin(write)}
-				assert.Must(t, !writers[0].passed() && !reader.passed(), "granted beside an exclusive lease")
-				for range 2 { // repeated: the lease as it is
-					v := assert.Value(one.downgrade(l))(t)
-					assert.That(t, v.FencingToken == l.FencingToken && v.State == locks.Held && v.Owner == "me" && v.Metadata == "m",
-						"%+v", v)
-					mode := v.Mode
-					assert.That(t, len(group) != 1 || mode == locks.Shared, "mode %s", mode)
-					for _, k := range v.Locks {
-						assert.That(t, k.Mode == locks.Shared, "%+v", k)
+		t.Run(fmt.Sprint(len(group)), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+			l := one.mustHold(locks.AcquireRequest{TTL: time.Minute, Group: group, Owner: "me", Metadata: "m"})
+			read := locks.AcquireRequest{Lock: "a", Mode: locks.Shared, TTL: time.Minute, Wait: locks.WaitForever}
+			write := locks.AcquireRequest{Lock: "a", TTL: time.Minute, Wait: locks.WaitForever}
+			reader := two.begin(read)
+			reader.passed()
+			writers := []*pending{one.begin(write), two.begin(write)}
+			assert.Must(t, !writers[0].passed() && !reader.passed(), "granted beside an exclusive lease")
+			for range 2 { // repeated: the lease as it is
+				v := assert.Value(one.downgrade(l))(t)
+				assert.That(t, v.FencingToken == l.FencingToken && v.State == locks.Held && v.Owner == "me" && v.Metadata == "m",
+					"%+v", v)
+				mode := v.Mode
+				assert.That(t, len(group) != 1 || mode == locks.Shared, "mode %s", mode)
+				for _, k := range v.Locks {
+					assert.That(t, k.Mode == locks.Shared, "%+v", k)
+				}
+			}
+			assert.Must(t, reader.passed() && reader.err == nil, "the reader was not let in: %v", reader.err)
+			assert.That(t, reader.lease.FencingToken > l.FencingToken, "tokens fall")
+			assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside readers")
+			checkAll(t, s, one, two)
+			assert.Value(one.heartbeat(l))(t)
+			two.mustRelease(reader.lease)
+			assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside the downgraded lease")
+			one.mustRelease(l)
+			for i := 0; !writers[0].passed() || !writers[1].passed(); i++ {
+				for _, p := range writers {
+					if p.passed() && p.err == nil {
+						g := map[bool]*gate{true: one, false: two}[p == writers[0]]
+						_ = g.release(p.lease)
 					}
 				}
-				assert.Must(t, reader.passed() && reader.err == nil, "the reader was not let in: %v", reader.err)
-				assert.That(t, reader.lease.FencingToken > l.FencingToken, "tokens fall")
-				assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside readers")
-				checkAll(t, s, one, two)
-				assert.Value(one.heartbeat(l))(t)
-				two.mustRelease(reader.lease)
-				assert.Must(t, !writers[0].passed() && !writers[1].passed(), "a writer beside the downgraded lease")
-				one.mustRelease(l)
-				for i := 0; !writers[0].passed() || !writers[1].passed(); i++ {
-					for _, p := range writers {
-						if p.passed() && p.err == nil {
-							g := map[bool]*gate{true: one, false: two}[p == writers[0]]
-							_ = g.release(p.lease)
-						}
+				assert.Must(t, i <= 5, "the writers were not let in")
+			}
+			for _, g := range []*gate{one, two} {
+				var told []string
+				for _, e := range g.told() {
+					if e.LeaseID == l.ID && e.Lock == "a" {
+						told = append(told, e.Type.String()+" "+e.Mode)
 					}
-					assert.Must(t, i <= 5, "the writers were not let in")
 				}
-				for _, g := range []*gate{one, two} {
-					var told []string
-					for _, e := range g.told() {
-						if e.LeaseID == l.ID && e.Lock == "a" {
-							told = append(told, e.Type.String()+" "+e.Mode)
-						}
-					}
-					end := "lease.released shared"
-					if g == two {
-						end = "lease.removed shared"
-					}
-					want := fmt.Sprint([]string{"lease.queued exclusive", "lease.granted exclusive", "lease.updated shared", end})
-					assert.That(t, fmt.Sprint(told) == want, "told %v, want %v", told, want)
+				end := "lease.released shared"
+				if g == two {
+					end = "lease.removed shared"
 				}
-			})
-		})
+				want := fmt.Sprint([]string{"lease.queued exclusive", "lease.granted exclusive", "lease.updated shared", end})
+				assert.That(t, fmt.Sprint(told) == want, "told %v, want %v", told, want)
+			}
+		}))
 	}
 }
 
@@ -100,42 +98,40 @@ func TestADowngradeOutlivesItsGateway(t *testing.T) {
 func TestADowngradeWhoseAnswerIsLost(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		for _, let := range []bool{false, true} {
-			t.Run(fmt.Sprint("persisted ", persisted, " released ", let), func(t *testing.T) {
-				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-					l := g.mustHold(both(0))
-					s.set(func() { s.vague, s.drop = writeTo("/read-v1"), !persisted })
-					done := make(chan error, 1)
-					go func() {
-						_, err := g.downgrade(l)
-						done <- err
-					}()
-					time.Sleep(20 * time.Millisecond)
-					s.set(func() { s.vague = nil })
-					if let {
-						for i := 0; ; i++ {
-							err := g.release(l)
-							if err == nil {
-								break
-							}
-							assert.Must(t, i != 10, "%v", err)
-							time.Sleep(time.Second)
+			t.Run(fmt.Sprint("persisted ", persisted, " released ", let), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+				l := g.mustHold(both(0))
+				s.set(func() { s.vague, s.drop = writeTo("/read-v1"), !persisted })
+				done := make(chan error, 1)
+				go func() {
+					_, err := g.downgrade(l)
+					done <- err
+				}()
+				time.Sleep(20 * time.Millisecond)
+				s.set(func() { s.vague = nil })
+				if let {
+					for i := 0; ; i++ {
+						err := g.release(l)
+						if err == nil {
+							break
 						}
-						<-done
-						time.Sleep(5 * time.Second)
-						assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
-						checkAll(t, s, g)
-						return
+						assert.Must(t, i != 10, "%v", err)
+						time.Sleep(time.Second)
 					}
 					<-done
 					time.Sleep(5 * time.Second)
-					assert.Value(g.downgrade(l))(t)
-					assert.Value(g.heartbeat(l))(t)
-					g.mustHold(locks.AcquireRequest{Lock: "a", Mode: locks.Shared})
+					assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
 					checkAll(t, s, g)
-					g.mustRelease(l)
-					assert.Equal(t, s.waiting("a", "b"), 1, "contenders")
-				})
-			})
+					return
+				}
+				<-done
+				time.Sleep(5 * time.Second)
+				assert.Value(g.downgrade(l))(t)
+				assert.Value(g.heartbeat(l))(t)
+				g.mustHold(locks.AcquireRequest{Lock: "a", Mode: locks.Shared})
+				checkAll(t, s, g)
+				g.mustRelease(l)
+				assert.Equal(t, s.waiting("a", "b"), 1, "contenders")
+			}))
 		}
 	}
 }
@@ -214,38 +210,34 @@ func TestALeaseThatLosesAContenderWhileItIsDowngradedEndsWhole(t *testing.T) {
 		checkAll(t, s, g)
 	}
 	for _, lock := range []string{"a", "b"} {
-		t.Run("its replacement, in a gap of the stream, "+lock, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(both(0))
-				go func() { _, _ = g.downgrade(l) }()
-				synctest.Wait()
-				g.w.disconnect()
-				time.Sleep(20 * time.Millisecond)
-				dir := "/lockkeeper/locks/" + lock
-				s.foreign(zk.Op{Kind: zk.OpDelete, Path: dir + "/" + s.names(dir)[0], Version: -1})
-				g.w.reconnect()
-				over(t, s, g)
-			})
-		})
+		t.Run("its replacement, in a gap of the stream, "+lock, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(both(0))
+			go func() { _, _ = g.downgrade(l) }()
+			synctest.Wait()
+			g.w.disconnect()
+			time.Sleep(20 * time.Millisecond)
+			dir := "/lockkeeper/locks/" + lock
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: dir + "/" + s.names(dir)[0], Version: -1})
+			g.w.reconnect()
+			over(t, s, g)
+		}))
 	}
 	for _, let := range []bool{false, true} {
-		t.Run(fmt.Sprint("before its session ends, released ", let), func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(both(0))
-				s.mu.Lock()
-				s.loseReply = writeTo("/read-v1")
-				s.refuse = refusing(writeTo("/read-v1"), 0, zk.ErrNoNode)
-				s.mu.Unlock()
-				go func() { _, _ = g.downgrade(l) }()
-				time.Sleep(5 * time.Millisecond)
-				if let {
-					go func() { _ = g.release(l) }()
-				}
-				s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[1].Znode, Version: -1})
-				time.Sleep(5 * time.Millisecond)
-				g.expireSession()
-				over(t, s, g)
-			})
-		})
+		t.Run(fmt.Sprint("before its session ends, released ", let), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(both(0))
+			s.mu.Lock()
+			s.loseReply = writeTo("/read-v1")
+			s.refuse = refusing(writeTo("/read-v1"), 0, zk.ErrNoNode)
+			s.mu.Unlock()
+			go func() { _, _ = g.downgrade(l) }()
+			time.Sleep(5 * time.Millisecond)
+			if let {
+				go func() { _ = g.release(l) }()
+			}
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[1].Znode, Version: -1})
+			time.Sleep(5 * time.Millisecond)
+			g.expireSession()
+			over(t, s, g)
+		}))
 	}
 }

@@ -82,28 +82,26 @@ func TestAnEphemeralLeaseEndsAtHandover(t *testing.T) {
 // key is told that its lease is over, as its repeats are.
 func TestAPlaceInLineThatWentWithTheSessionIsNotAnEndedLease(t *testing.T) {
 	for _, keyed := range []bool{false, true} {
-		t.Run(fmt.Sprint("key=", keyed), func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-				req := ephemeral()
-				req.Wait = time.Hour
-				if keyed {
-					req.IdempotencyKey = "abcdefghijklmnop"
-				}
-				p := g.begin(req)
-				time.Sleep(time.Second)
-				g.session().expire()
-				<-p.done
-				if !keyed {
-					wantCode(t, p.err, locks.CodeUnavailable)
-					return
-				}
-				time.Sleep(time.Second)
-				for _, err := range []error{p.err, g.begin(req).wait()} {
-					assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonGatewayLeft, "reason")
-				}
-			})
-		})
+		t.Run(fmt.Sprint("key=", keyed), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			req := ephemeral()
+			req.Wait = time.Hour
+			if keyed {
+				req.IdempotencyKey = "abcdefghijklmnop"
+			}
+			p := g.begin(req)
+			time.Sleep(time.Second)
+			g.session().expire()
+			<-p.done
+			if !keyed {
+				wantCode(t, p.err, locks.CodeUnavailable)
+				return
+			}
+			time.Sleep(time.Second)
+			for _, err := range []error{p.err, g.begin(req).wait()} {
+				assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonGatewayLeft, "reason")
+			}
+		}))
 	}
 }
 

@@ -60,12 +60,10 @@ func TestEachEndIsToldWithItsReason(t *testing.T) {
 		}, []string{"lease.queued", "lease.granted", "lease.queued", "lease.cancelled wait_elapsed", "lease.queued",
 			"lease.cancelled cancelled", "lease.queued", "lease.released released", "lease.granted", "lease.unclaimed unclaimed"}},
 	} {
-		t.Run(test.want[len(test.want)-1], func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				test.end(g)
-				wantWords(t, g.tells(leaseTypes...), test.want...)
-			})
-		})
+		t.Run(test.want[len(test.want)-1], in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			test.end(g)
+			wantWords(t, g.tells(leaseTypes...), test.want...)
+		}))
 	}
 }
 

@@ -161,40 +161,38 @@ func TestACurrentTokenIsPassedOnOnlyWhileTheAnswerIsVouchedFor(t *testing.T) {
 // an end that time decided may turn out not to happen.
 func TestALeaseThatIsEndingIsNotCalledCurrent(t *testing.T) {
 	for _, done := range []bool{true, false} {
-		t.Run(map[bool]string{true: "and ends", false: "and does not"}[done], func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				a := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
-				release := make(chan struct{})
-				s.mu.Lock()
-				s.refuse = func(w *zk.Write) (int, error) {
-					if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete && w.Ops[0].Path == a.Znode {
-						s.mu.Unlock()
-						<-release // the answer is on its way
-						s.mu.Lock()
-						if !done {
-							return 0, zk.ErrBadVersion
-						}
+		t.Run(map[bool]string{true: "and ends", false: "and does not"}[done], in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			a := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
+			release := make(chan struct{})
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpDelete && w.Ops[0].Path == a.Znode {
+					s.mu.Unlock()
+					<-release // the answer is on its way
+					s.mu.Lock()
+					if !done {
+						return 0, zk.ErrBadVersion
 					}
-					return 0, nil
 				}
-				s.mu.Unlock()
-				time.Sleep(10*time.Second + 100*time.Millisecond)
-				answered := make(chan locks.FenceAnswer, 1)
-				go func() {
-					answer, _ := g.fence(a.FencingToken)
-					answered <- answer
-				}()
-				time.Sleep(100 * time.Millisecond)
-				select {
-				case answer := <-answered:
-					t.Fatalf("answered %+v of a lease that is ending", answer)
-				default:
-				}
-				close(release)
-				answer := <-answered
-				assert.That(t, answer.Current != done, "%+v", answer)
-			})
-		})
+				return 0, nil
+			}
+			s.mu.Unlock()
+			time.Sleep(10*time.Second + 100*time.Millisecond)
+			answered := make(chan locks.FenceAnswer, 1)
+			go func() {
+				answer, _ := g.fence(a.FencingToken)
+				answered <- answer
+			}()
+			time.Sleep(100 * time.Millisecond)
+			select {
+			case answer := <-answered:
+				t.Fatalf("answered %+v of a lease that is ending", answer)
+			default:
+			}
+			close(release)
+			answer := <-answered
+			assert.That(t, answer.Current != done, "%+v", answer)
+		}))
 	}
 }
 

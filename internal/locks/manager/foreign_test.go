@@ -44,20 +44,18 @@ func TestWhatIsKnownOfAnotherProgramsContender(t *testing.T) {
 		{"host-", "10.0.0.7", "", "", ""},
 		{curator + "lock-", "\xff\xfe", "curator", "mutex", ""},
 	} {
-		t.Run(test.prefix+" "+test.data, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				g.mustRelease(g.mustHold(deploy()))
-				s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: true, Path: "/lockkeeper/locks/deploy/" + test.prefix, Data: []byte(test.data)})
-				time.Sleep(90 * time.Second)
-				v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-				assert.Must(t, err == nil && len(v.Holders) == 1, "%+v, %v", v, err)
-				c := v.Holders[0]
-				if f := c.Foreign; f.Program != test.program || f.Kind != test.kind || f.Decoded.String() != test.says || f.Session != 1 || string(f.Data) != test.data {
-					t.Errorf("%+v, says %q", f, f.Decoded)
-				}
-				assert.That(t, c.AgeKnown && c.Age >= 89*time.Second && c.Age <= 91*time.Second, "age %v", c.Age)
-			})
-		})
+		t.Run(test.prefix+" "+test.data, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			g.mustRelease(g.mustHold(deploy()))
+			s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: true, Path: "/lockkeeper/locks/deploy/" + test.prefix, Data: []byte(test.data)})
+			time.Sleep(90 * time.Second)
+			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+			assert.Must(t, err == nil && len(v.Holders) == 1, "%+v, %v", v, err)
+			c := v.Holders[0]
+			if f := c.Foreign; f.Program != test.program || f.Kind != test.kind || f.Decoded.String() != test.says || f.Session != 1 || string(f.Data) != test.data {
+				t.Errorf("%+v, says %q", f, f.Decoded)
+			}
+			assert.That(t, c.AgeKnown && c.Age >= 89*time.Second && c.Age <= 91*time.Second, "age %v", c.Age)
+		}))
 	}
 }
 
@@ -75,31 +73,29 @@ func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 		"keyed":     {IdempotencyKey: "abcdefghijklmnop", Wait: time.Minute},
 		"group":     {Group: []locks.Want{{Lock: "other"}, {Lock: "deploy"}}, Wait: time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				g.mustRelease(g.mustHold(deploy()))
-				_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: semaphoreName})
-				writes := len(s.writes)
-				if req.TTL = time.Minute; req.Group == nil {
-					req.Lock = "deploy"
+		t.Run(name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			g.mustRelease(g.mustHold(deploy()))
+			_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: semaphoreName})
+			writes := len(s.writes)
+			if req.TTL = time.Minute; req.Group == nil {
+				req.Lock = "deploy"
+			}
+			_, err := g.acquire(req)
+			e := wantCode(t, err, locks.CodeForeignSemaphore)
+			assert.That(t, len(e.Holders) == 1 && e.Holders[0].Foreign != nil && strings.Contains(e.Detail, "semaphore"), "%+v", e)
+			for _, w := range s.writes[writes:] {
+				for _, op := range w.Ops {
+					assert.That(t, !strings.HasPrefix(op.Path, "/lockkeeper/locks/deploy/"), "written: %+v", op)
 				}
-				_, err := g.acquire(req)
-				e := wantCode(t, err, locks.CodeForeignSemaphore)
-				assert.That(t, len(e.Holders) == 1 && e.Holders[0].Foreign != nil && strings.Contains(e.Detail, "semaphore"), "%+v", e)
-				for _, w := range s.writes[writes:] {
-					for _, op := range w.Ops {
-						assert.That(t, !strings.HasPrefix(op.Path, "/lockkeeper/locks/deploy/"), "written: %+v", op)
-					}
-				}
-				v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-				if err != nil || v.State != locks.LockHeld || len(v.Holders) != 1 || v.Holders[0].Mode != locks.Semaphore || v.Holders[0].Foreign.Kind != "semaphore" {
-					t.Errorf("%+v, %v", v, err)
-				}
-				s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
-				req.Wait, req.Async = 0, false
-				g.mustHold(req)
-			})
-		})
+			}
+			v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+			if err != nil || v.State != locks.LockHeld || len(v.Holders) != 1 || v.Holders[0].Mode != locks.Semaphore || v.Holders[0].Foreign.Kind != "semaphore" {
+				t.Errorf("%+v, %v", v, err)
+			}
+			s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
+			req.Wait, req.Async = 0, false
+			g.mustHold(req)
+		}))
 	}
 }
 
@@ -189,40 +185,38 @@ func (g *gate) listed(state locks.LockState) (names []string) {
 func TestALockThatBigdataDestroysIsNeitherJoinedNorGranted(t *testing.T) {
 	for _, ephemeral := range []bool{true, false} {
 		for _, started := range []string{"before", "after"} {
-			t.Run(fmt.Sprint(ephemeral, started), func(t *testing.T) {
-				scene(t, func(t *testing.T, s *fakeStore) {
-					const marker = plainPath + "_INVALID"
-					var g *gate
-					if started == "after" {
-						g = s.gateway(t)
-						g.mustRelease(g.mustHold(deploy()))
-					}
-					s.set(func() { s.by = "" })
-					s.foreign(zk.Op{Kind: zk.OpCreate, Ephemeral: ephemeral, Path: marker})
-					if started == "before" {
-						g = s.gateway(t)
-					}
-					synctest.Wait()
-					g.refused("deploy", locks.CodeLockInvalid)
-					g.refused("deploy_INVALID", locks.CodeLockInvalid)
-					if started == "before" {
-						s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: plainPath})
-						h := g.lock().Hazards
-						assert.That(t, len(h) == 1 && h[0].Code == locks.HazardLockInvalid, "%+v", h)
-					}
-					time.Sleep(5 * time.Minute)
-					e := g.refused("deploy", locks.CodeLockInvalid)
-					assert.That(t, e.RetryAfter != 0 && strings.Contains(e.Detail, marker), "%+v", e)
-					for _, state := range []locks.LockState{"", locks.LockHeld, locks.LockFree} {
-						names := g.listed(state)
-						assert.That(t, !slices.Contains(names, "deploy_INVALID"), "listed as %q: %v", state, names)
-					}
-					assert.That(t, s.node(marker).stat.Czxid != 0, "the marker was swept")
-					s.gone(marker)
-					time.Sleep(time.Second)
-					g.mustHold(deploy())
-				})
-			})
+			t.Run(fmt.Sprint(ephemeral, started), in(scene, func(t *testing.T, s *fakeStore) {
+				const marker = plainPath + "_INVALID"
+				var g *gate
+				if started == "after" {
+					g = s.gateway(t)
+					g.mustRelease(g.mustHold(deploy()))
+				}
+				s.set(func() { s.by = "" })
+				s.foreign(zk.Op{Kind: zk.OpCreate, Ephemeral: ephemeral, Path: marker})
+				if started == "before" {
+					g = s.gateway(t)
+				}
+				synctest.Wait()
+				g.refused("deploy", locks.CodeLockInvalid)
+				g.refused("deploy_INVALID", locks.CodeLockInvalid)
+				if started == "before" {
+					s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: plainPath})
+					h := g.lock().Hazards
+					assert.That(t, len(h) == 1 && h[0].Code == locks.HazardLockInvalid, "%+v", h)
+				}
+				time.Sleep(5 * time.Minute)
+				e := g.refused("deploy", locks.CodeLockInvalid)
+				assert.That(t, e.RetryAfter != 0 && strings.Contains(e.Detail, marker), "%+v", e)
+				for _, state := range []locks.LockState{"", locks.LockHeld, locks.LockFree} {
+					names := g.listed(state)
+					assert.That(t, !slices.Contains(names, "deploy_INVALID"), "listed as %q: %v", state, names)
+				}
+				assert.That(t, s.node(marker).stat.Czxid != 0, "the marker was swept")
+				s.gone(marker)
+				time.Sleep(time.Second)
+				g.mustHold(deploy())
+			}))
 		}
 	}
 }
@@ -269,45 +263,43 @@ func TestALockOfOursIsNoMarker(t *testing.T) {
 func TestNoLeaseJoinsKazoosSemaphore(t *testing.T) {
 	leases := []string{"0123456789abcdef0123456789abcdef", "0123456789abcdef0123451234567890", "0123456789abcdef012345ffffffffff"}
 	for _, started := range []string{"before", "after"} {
-		t.Run(started, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				var g *gate
-				if started == "after" {
-					g = s.gateway(t)
+		t.Run(started, in(scene, func(t *testing.T, s *fakeStore) {
+			var g *gate
+			if started == "after" {
+				g = s.gateway(t)
+			}
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath})
+			s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("3"), Version: -1})
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "-__lock__"})
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "-__lock__/0123456789abcdef0123456789abcdef__lock__", Sequential: true})
+			if started == "before" {
+				g = s.gateway(t)
+			}
+			time.Sleep(time.Second)
+			g.refused("deploy", locks.CodeForeignSemaphore) // there is no lease
+			for _, name := range leases {
+				s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "/" + name, Data: []byte("worker")})
+			}
+			synctest.Wait()
+			e := g.refused("deploy", locks.CodeForeignSemaphore)
+			assert.That(t, len(e.Holders) == len(leases), "%+v", e)
+			v := g.lock()
+			assert.Must(t, v.State == locks.LockHeld && len(v.Holders) == len(leases) && v.QueueLength == 0 && len(v.Hazards) == 0,
+				"%+v", v)
+			for _, h := range v.Holders {
+				if f := h.Foreign; f.Program != "kazoo" || f.Kind != "semaphore" || f.Decoded.Identifier != "worker" ||
+					h.Mode != locks.Semaphore || h.Permits != 1 || h.Limit != 3 {
+					t.Errorf("%+v %+v", h, f)
 				}
-				s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath})
-				s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("3"), Version: -1})
-				s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "-__lock__"})
-				s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "-__lock__/0123456789abcdef0123456789abcdef__lock__", Sequential: true})
-				if started == "before" {
-					g = s.gateway(t)
-				}
-				time.Sleep(time.Second)
-				g.refused("deploy", locks.CodeForeignSemaphore) // there is no lease
-				for _, name := range leases {
-					s.foreign(zk.Op{Kind: zk.OpCreate, Path: plainPath + "/" + name, Data: []byte("worker")})
-				}
-				synctest.Wait()
-				e := g.refused("deploy", locks.CodeForeignSemaphore)
-				assert.That(t, len(e.Holders) == len(leases), "%+v", e)
-				v := g.lock()
-				assert.Must(t, v.State == locks.LockHeld && len(v.Holders) == len(leases) && v.QueueLength == 0 && len(v.Hazards) == 0,
-					"%+v", v)
-				for _, h := range v.Holders {
-					if f := h.Foreign; f.Program != "kazoo" || f.Kind != "semaphore" || f.Decoded.Identifier != "worker" ||
-						h.Mode != locks.Semaphore || h.Permits != 1 || h.Limit != 3 {
-						t.Errorf("%+v %+v", h, f)
-					}
-				}
-				assert.Slices(t, g.listed(""), []string{"deploy"}, "listed")
-				for _, name := range leases {
-					s.gone(plainPath + "/" + name)
-				}
-				time.Sleep(5 * time.Minute)
-				assert.That(t, s.node(plainPath).stat.Czxid != 0, "the semaphore's directory was swept: Kazoo makes it only once")
-				assert.Equal(t, g.lock().State, locks.LockFree)
-			})
-		})
+			}
+			assert.Slices(t, g.listed(""), []string{"deploy"}, "listed")
+			for _, name := range leases {
+				s.gone(plainPath + "/" + name)
+			}
+			time.Sleep(5 * time.Minute)
+			assert.That(t, s.node(plainPath).stat.Czxid != 0, "the semaphore's directory was swept: Kazoo makes it only once")
+			assert.Equal(t, g.lock().State, locks.LockFree)
+		}))
 	}
 }
 

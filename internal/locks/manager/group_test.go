@@ -109,21 +109,19 @@ func TestTheSameLockTwiceIsRefusedByName(t *testing.T) {
 // the others must not wait for ever, and the lease must not live on without it.
 func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 	for _, lock := range []string{"a", "b"} {
-		t.Run(lock, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(both(0))
-				waits := []*pending{g.begin(locks.AcquireRequest{Lock: "a", Wait: locks.WaitForever}), g.begin(locks.AcquireRequest{Lock: "b", Wait: locks.WaitForever})}
-				time.Sleep(20 * time.Millisecond)
-				i := slices.IndexFunc(l.Locks, func(k locks.LeaseLock) bool { return k.Lock == lock })
-				s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[i].Znode, Version: -1})
-				for _, w := range waits {
-					assert.Must(t, w.passed() && w.err == nil, "not passed on: %v", w.err)
-				}
-				g.wantState(l, locks.Ended, locks.ReasonRemoved)
-				_, err := g.heartbeat(l)
-				assert.That(t, err != nil, "a heartbeat was answered")
-			})
-		})
+		t.Run(lock, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(both(0))
+			waits := []*pending{g.begin(locks.AcquireRequest{Lock: "a", Wait: locks.WaitForever}), g.begin(locks.AcquireRequest{Lock: "b", Wait: locks.WaitForever})}
+			time.Sleep(20 * time.Millisecond)
+			i := slices.IndexFunc(l.Locks, func(k locks.LeaseLock) bool { return k.Lock == lock })
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Locks[i].Znode, Version: -1})
+			for _, w := range waits {
+				assert.Must(t, w.passed() && w.err == nil, "not passed on: %v", w.err)
+			}
+			g.wantState(l, locks.Ended, locks.ReasonRemoved)
+			_, err := g.heartbeat(l)
+			assert.That(t, err != nil, "a heartbeat was answered")
+		}))
 	}
 }
 
@@ -246,47 +244,45 @@ func TestGroupsNeverDeadlock(t *testing.T) {
 		seeds = 4
 	}
 	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				random := rand.New(rand.NewPCG(seed, 7))
-				gates := []*gate{s.gateway(t), s.gateway(t)}
-				names := strings.Split("abcdef", "")
-				done := make(chan error)
-				const clients, rounds = 12, 6
-				for range clients {
-					g := gates[random.IntN(len(gates))]
-					var groups [][]locks.Want
-					for range rounds {
-						random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-						var group []locks.Want
-						for _, name := range names[:1+random.IntN(4)] {
-							group = append(group, locks.Want{Lock: name, Mode: []locks.Mode{locks.Exclusive, locks.Shared}[random.IntN(2)]})
-						}
-						groups = append(groups, group)
+		t.Run(fmt.Sprint(seed), in(scene, func(t *testing.T, s *fakeStore) {
+			random := rand.New(rand.NewPCG(seed, 7))
+			gates := []*gate{s.gateway(t), s.gateway(t)}
+			names := strings.Split("abcdef", "")
+			done := make(chan error)
+			const clients, rounds = 12, 6
+			for range clients {
+				g := gates[random.IntN(len(gates))]
+				var groups [][]locks.Want
+				for range rounds {
+					random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+					var group []locks.Want
+					for _, name := range names[:1+random.IntN(4)] {
+						group = append(group, locks.Want{Lock: name, Mode: []locks.Mode{locks.Exclusive, locks.Shared}[random.IntN(2)]})
 					}
-					pause := time.Duration(random.IntN(1000)) * time.Millisecond
-					go func() {
-						done <- func() error {
-							for _, group := range groups {
-								res, err := g.m.Acquire(context.Background(), locks.AcquireRequest{TTL: time.Hour, Wait: 10 * time.Minute, Group: group})
-								if err != nil {
-									return err
-								}
-								time.Sleep(pause)
-								if err := g.release(res.Lease); err != nil {
-									return err
-								}
+					groups = append(groups, group)
+				}
+				pause := time.Duration(random.IntN(1000)) * time.Millisecond
+				go func() {
+					done <- func() error {
+						for _, group := range groups {
+							res, err := g.m.Acquire(context.Background(), locks.AcquireRequest{TTL: time.Hour, Wait: 10 * time.Minute, Group: group})
+							if err != nil {
+								return err
 							}
-							return nil
-						}()
+							time.Sleep(pause)
+							if err := g.release(res.Lease); err != nil {
+								return err
+							}
+						}
+						return nil
 					}()
-				}
-				for range clients {
-					assert.Nil(t, <-done)
-				}
-				checkAll(t, s, gates...)
-			})
-		})
+				}()
+			}
+			for range clients {
+				assert.Nil(t, <-done)
+			}
+			checkAll(t, s, gates...)
+		}))
 	}
 }
 

@@ -54,24 +54,22 @@ func wantAtMost(t *testing.T, what string, asked, contenders, each int) {
 func TestTheCostOfAdoptingGroupsGrowsWithTheirContendersAlone(t *testing.T) {
 	testkit.NotShort(t, "80 groups")
 	for _, groups := range []int{20, 80} {
-		t.Run(fmt.Sprint(groups), func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
-				var leases []locks.Lease
-				for range groups {
-					leases = append(leases, one.mustHold(sharedGroup()))
-				}
-				two := s.gateway(t)
-				asked := two.questions(func() {
-					one.crash()
-					time.Sleep(time.Minute)
-				})
-				for _, l := range leases {
-					two.wantState(l, locks.Held, "")
-				}
-				wantAtMost(t, "the takeover", asked, groups*groupWidth, 8)
-				two.checkCounts()
+		t.Run(fmt.Sprint(groups), in(withGateway, func(t *testing.T, s *fakeStore, one *gate) {
+			var leases []locks.Lease
+			for range groups {
+				leases = append(leases, one.mustHold(sharedGroup()))
+			}
+			two := s.gateway(t)
+			asked := two.questions(func() {
+				one.crash()
+				time.Sleep(time.Minute)
 			})
-		})
+			for _, l := range leases {
+				two.wantState(l, locks.Held, "")
+			}
+			wantAtMost(t, "the takeover", asked, groups*groupWidth, 8)
+			two.checkCounts()
+		}))
 	}
 }
 

@@ -63,6 +63,11 @@ func withGateways(t *testing.T, f func(t *testing.T, s *fakeStore, one, two *gat
 	scene(t, func(t *testing.T, s *fakeStore) { f(t, s, s.gateway(t), s.gateway(t)) })
 }
 
+// in is a test of its own in a scene: t.Run(name, in(withGateway, f)).
+func in[F any](scene func(*testing.T, F), f F) func(*testing.T) {
+	return func(t *testing.T) { scene(t, f) }
+}
+
 // pass lets time go by, and what is due then happen.
 func pass(d time.Duration) {
 	time.Sleep(d)

@@ -63,26 +63,24 @@ func (g *gate) expireSession() {
 // was lost. It lets go of one level.
 func TestARepeatedReleaseOfAHoldLetsGoOfOneLevel(t *testing.T) {
 	for _, way := range waysToLose {
-		t.Run(way.name, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(reentrant("outer"))
-				g.mustAddHold(l, "middle")
-				g.mustAddHold(l, "inner")
-				way.arm(s, l)
-				if err := g.releaseHold(l, "inner"); way.session {
-					wantCode(t, err, locks.CodeOutcomeUnknown)
-				} else if err != nil {
-					t.Error(err)
-				}
-				way.disarm(s, g)
-				for range 3 {
-					g.mustReleaseHold(l, "inner")
-					g.wantHolds(l, "outer", "middle")
-				}
-				r := s.recordOf(l)
-				assert.That(t, slices.Equal(r.Released, []string{"inner"}) && slices.Equal(r.Holds, []string{"outer", "middle"}), "%+v", r)
-			})
-		})
+		t.Run(way.name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(reentrant("outer"))
+			g.mustAddHold(l, "middle")
+			g.mustAddHold(l, "inner")
+			way.arm(s, l)
+			if err := g.releaseHold(l, "inner"); way.session {
+				wantCode(t, err, locks.CodeOutcomeUnknown)
+			} else if err != nil {
+				t.Error(err)
+			}
+			way.disarm(s, g)
+			for range 3 {
+				g.mustReleaseHold(l, "inner")
+				g.wantHolds(l, "outer", "middle")
+			}
+			r := s.recordOf(l)
+			assert.That(t, slices.Equal(r.Released, []string{"inner"}) && slices.Equal(r.Holds, []string{"outer", "middle"}), "%+v", r)
+		}))
 	}
 }
 
@@ -116,41 +114,37 @@ func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
 
 func TestAHoldWhoseAnswerWasLostIsAddedOnce(t *testing.T) {
 	for _, way := range waysToLose {
-		t.Run(way.name, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(reentrant("outer"))
-				way.arm(s, l)
-				if _, err := g.addHold(l, "inner"); way.session {
-					wantCode(t, err, locks.CodeOutcomeUnknown)
-				} else if err != nil {
-					t.Error(err)
-				}
-				way.disarm(s, g)
-				g.mustAddHold(l, "inner")
-				g.wantHolds(l, "outer", "inner")
-				g.mustReleaseHold(l, "inner")
-				g.wantHolds(l, "outer")
-			})
-		})
+		t.Run(way.name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(reentrant("outer"))
+			way.arm(s, l)
+			if _, err := g.addHold(l, "inner"); way.session {
+				wantCode(t, err, locks.CodeOutcomeUnknown)
+			} else if err != nil {
+				t.Error(err)
+			}
+			way.disarm(s, g)
+			g.mustAddHold(l, "inner")
+			g.wantHolds(l, "outer", "inner")
+			g.mustReleaseHold(l, "inner")
+			g.wantHolds(l, "outer")
+		}))
 	}
 }
 
 func TestTheLastHoldsReleaseWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 	for _, way := range waysToLose {
-		t.Run(way.name, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(reentrant("outer"))
-				g.mustAddHold(l, "inner")
-				g.mustReleaseHold(l, "inner")
-				way.arm(s, l)
-				_ = g.releaseHold(l, "outer")
-				way.disarm(s, g)
-				g.mustReleaseHold(l, "outer")
-				g.mustReleaseHold(l, "inner")
-				g.wantState(l, locks.Ended, locks.ReasonReleased)
-				g.mustHold(deploy())
-			})
-		})
+		t.Run(way.name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(reentrant("outer"))
+			g.mustAddHold(l, "inner")
+			g.mustReleaseHold(l, "inner")
+			way.arm(s, l)
+			_ = g.releaseHold(l, "outer")
+			way.disarm(s, g)
+			g.mustReleaseHold(l, "outer")
+			g.mustReleaseHold(l, "inner")
+			g.wantState(l, locks.Ended, locks.ReasonReleased)
+			g.mustHold(deploy())
+		}))
 	}
 }
 

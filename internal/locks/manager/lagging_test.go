@@ -154,38 +154,36 @@ func TestAPlaceThatIsFreedUnreadEndsNoLeaseASecondTime(t *testing.T) {
 		"by the contender": {byName: true},
 		"a group":          {group: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withOutbox(t, func(t *testing.T, s *fakeStore, one *gate) {
-				h := s.hooked()
-				two := h.gateway(t)
-				req := delaying("")
-				if c.group {
-					req.Lock, req.Group = "", []locks.Want{{Lock: "deploy"}, {Lock: "other"}}
-				}
-				l := one.mustHold(req)
-				if c.group {
-					l.Znode = l.Locks[0].Znode
-				}
-				time.Sleep(10*time.Second + 100*time.Millisecond)
-				one.wantState(l, locks.Ended, locks.ReasonExpired)
-				one.crash()
-				s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + l.ID, Version: -1}) // it has been told
-				end := locks.BreakRequest{ID: l.ID, Reason: "enough"}
-				if c.byName {
-					end = locks.BreakRequest{Lock: "deploy", Name: base(l.Znode), Reason: "enough"}
-				}
-				assert.NoError(t, two.m.Break(t.Context(), end))
-				assert.Equal(t, two.lockState("deploy").State, locks.LockFree)
-				assert.Equal(t, two.countOf(events.LeaseRevoked, l), 0, "events tell that it was taken back")
-				if list := two.notedFor(l); len(list) > 0 {
-					t.Errorf("its end is noted once more: %+v", list[0])
-				}
-				names := s.outbox()
-				assert.That(t, len(names) <= 0, "in the outbox: %v", names)
-				_, err := two.heartbeat(l)
-				assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired, "its client is told")
-			})
-		})
+		t.Run(name, in(withOutbox, func(t *testing.T, s *fakeStore, one *gate) {
+			h := s.hooked()
+			two := h.gateway(t)
+			req := delaying("")
+			if c.group {
+				req.Lock, req.Group = "", []locks.Want{{Lock: "deploy"}, {Lock: "other"}}
+			}
+			l := one.mustHold(req)
+			if c.group {
+				l.Znode = l.Locks[0].Znode
+			}
+			time.Sleep(10*time.Second + 100*time.Millisecond)
+			one.wantState(l, locks.Ended, locks.ReasonExpired)
+			one.crash()
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/outbox/" + l.ID, Version: -1}) // it has been told
+			end := locks.BreakRequest{ID: l.ID, Reason: "enough"}
+			if c.byName {
+				end = locks.BreakRequest{Lock: "deploy", Name: base(l.Znode), Reason: "enough"}
+			}
+			assert.NoError(t, two.m.Break(t.Context(), end))
+			assert.Equal(t, two.lockState("deploy").State, locks.LockFree)
+			assert.Equal(t, two.countOf(events.LeaseRevoked, l), 0, "events tell that it was taken back")
+			if list := two.notedFor(l); len(list) > 0 {
+				t.Errorf("its end is noted once more: %+v", list[0])
+			}
+			names := s.outbox()
+			assert.That(t, len(names) <= 0, "in the outbox: %v", names)
+			_, err := two.heartbeat(l)
+			assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonExpired, "its client is told")
+		}))
 	}
 }
 

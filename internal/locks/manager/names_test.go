@@ -32,62 +32,60 @@ var oddDirs = map[string]string{
 // A lock that nobody could make here is seen and ended here like every other.
 func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 	for dir, name := range oddDirs {
-		t.Run(name[:min(len(name), 20)], func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				path := "/lockkeeper/locks/" + dir
-				s.foreign(zk.Op{Kind: zk.OpCreate, Path: path})
-				s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: path + "/" + foreignNames["curator"]}) // before it starts
-				g := s.gateway(t)
-				s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: path + "/" + foreignNames["kazoo"]})
-				calls := []string{name}
-				if !strings.Contains(dir, "%") {
-					calls = append(calls, dir)
+		t.Run(name[:min(len(name), 20)], in(scene, func(t *testing.T, s *fakeStore) {
+			path := "/lockkeeper/locks/" + dir
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: path})
+			s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: path + "/" + foreignNames["curator"]}) // before it starts
+			g := s.gateway(t)
+			s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: path + "/" + foreignNames["kazoo"]})
+			calls := []string{name}
+			if !strings.Contains(dir, "%") {
+				calls = append(calls, dir)
+			}
+			var v locks.Lock
+			for _, called := range calls {
+				var err error
+				if v, err = g.m.Lock(t.Context(), locks.LockRequest{Lock: called, Consistent: true}); err != nil || v.Name != name || v.State != locks.LockHeld || len(v.Holders) != 1 || len(v.Waiters) != 1 {
+					t.Fatalf("called %q: %+v, %v", called, v, err)
 				}
-				var v locks.Lock
-				for _, called := range calls {
-					var err error
-					if v, err = g.m.Lock(t.Context(), locks.LockRequest{Lock: called, Consistent: true}); err != nil || v.Name != name || v.State != locks.LockHeld || len(v.Holders) != 1 || len(v.Waiters) != 1 {
-						t.Fatalf("called %q: %+v, %v", called, v, err)
-					}
-				}
-				page, err := g.m.Locks(t.Context(), locks.LockFilter{Prefix: name[:1]})
-				assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].Name == name, "listed: %+v, %v", page, err)
-				e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseQueued), Lock: name}, 9)
-				assert.That(t, len(e) == 1 && e[0].Lock == name, "told: %+v", e)
-				changed := make(chan locks.Lock, 1)
-				go func() {
-					v, _ := g.m.Lock(t.Context(), locks.LockRequest{Lock: name, Since: v.Rev, Wait: time.Minute})
-					changed <- v
-				}()
-				synctest.Wait()
-				for _, mode := range []locks.Mode{locks.Exclusive, locks.Shared, locks.Semaphore} {
-					_, err = g.acquire(locks.AcquireRequest{Lock: name, Mode: mode, Limit: map[locks.Mode]int{locks.Semaphore: 1}[mode]})
-					assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "lock", "refused")
-				}
-				_, err = g.m.Configure(t.Context(), locks.SettingsRequest{Lock: name, Limit: 3})
-				assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "lock", "settings")
-				_, err = g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: name, Reason: "please"})
-				assert.Nil(t, err, "revoked")
-				assert.Nil(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: name, Name: base(v.Holders[0].Znode), Reason: "stuck"}),
-					"broken")
-				synctest.Wait()
-				after := <-changed
-				assert.That(t, after.Name == name && after.Rev != v.Rev, "who watched saw %+v", after)
-				if e := wantCode(t, g.m.Remove(t.Context(), locks.Anonymous, "", name), locks.CodeLockInUse); len(e.Holders) != 1 {
-					t.Errorf("%+v", e)
-				}
-				foreign := true
-				reaped, err := g.m.Reap(t.Context(), locks.ReapRequest{Lock: name, OlderThan: 0, Foreign: &foreign, Reason: "old"})
-				assert.That(t, err == nil && len(reaped.Reaped) == 1, "reaped: %+v, %v", reaped, err)
-				s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: path + "/" + foreignNames["go-zk"]})
-				a, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: calls[len(calls)-1], Reason: "over"})
-				assert.That(t, err == nil && a.Ended == 1, "destroyed: %+v, %v", a, err)
-				synctest.Wait()
-				assert.That(t, !slices.Contains(s.names("/lockkeeper/locks"), dir), "the directory is left")
-				e = g.hub.Recent(events.Filter{Types: events.Types(events.LockDestroyed), Lock: name}, 9)
-				assert.That(t, len(e) == 1, "told: %+v", e)
-			})
-		})
+			}
+			page, err := g.m.Locks(t.Context(), locks.LockFilter{Prefix: name[:1]})
+			assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].Name == name, "listed: %+v, %v", page, err)
+			e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseQueued), Lock: name}, 9)
+			assert.That(t, len(e) == 1 && e[0].Lock == name, "told: %+v", e)
+			changed := make(chan locks.Lock, 1)
+			go func() {
+				v, _ := g.m.Lock(t.Context(), locks.LockRequest{Lock: name, Since: v.Rev, Wait: time.Minute})
+				changed <- v
+			}()
+			synctest.Wait()
+			for _, mode := range []locks.Mode{locks.Exclusive, locks.Shared, locks.Semaphore} {
+				_, err = g.acquire(locks.AcquireRequest{Lock: name, Mode: mode, Limit: map[locks.Mode]int{locks.Semaphore: 1}[mode]})
+				assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "lock", "refused")
+			}
+			_, err = g.m.Configure(t.Context(), locks.SettingsRequest{Lock: name, Limit: 3})
+			assert.Equal(t, wantCode(t, err, locks.CodeInvalid).Field, "lock", "settings")
+			_, err = g.m.Revoke(t.Context(), locks.RevokeRequest{Lock: name, Reason: "please"})
+			assert.Nil(t, err, "revoked")
+			assert.Nil(t, g.m.Break(t.Context(), locks.BreakRequest{Lock: name, Name: base(v.Holders[0].Znode), Reason: "stuck"}),
+				"broken")
+			synctest.Wait()
+			after := <-changed
+			assert.That(t, after.Name == name && after.Rev != v.Rev, "who watched saw %+v", after)
+			if e := wantCode(t, g.m.Remove(t.Context(), locks.Anonymous, "", name), locks.CodeLockInUse); len(e.Holders) != 1 {
+				t.Errorf("%+v", e)
+			}
+			foreign := true
+			reaped, err := g.m.Reap(t.Context(), locks.ReapRequest{Lock: name, OlderThan: 0, Foreign: &foreign, Reason: "old"})
+			assert.That(t, err == nil && len(reaped.Reaped) == 1, "reaped: %+v, %v", reaped, err)
+			s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: path + "/" + foreignNames["go-zk"]})
+			a, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: calls[len(calls)-1], Reason: "over"})
+			assert.That(t, err == nil && a.Ended == 1, "destroyed: %+v, %v", a, err)
+			synctest.Wait()
+			assert.That(t, !slices.Contains(s.names("/lockkeeper/locks"), dir), "the directory is left")
+			e = g.hub.Recent(events.Filter{Types: events.Types(events.LockDestroyed), Lock: name}, 9)
+			assert.That(t, len(e) == 1, "told: %+v", e)
+		}))
 	}
 }
 
@@ -206,32 +204,30 @@ func TestAKeyThatIsAddedToTheFleetChangesNoName(t *testing.T) {
 // After the fleet's keys were replaced no client's key leads to an older node; its lease does.
 func TestTheNodeOfAKeyIsSweptAfterTheFleetsKeysWereReplaced(t *testing.T) {
 	for name, c := range map[string]struct{ release bool }{"its lease ends afterwards": {}, "its lease had ended": {release: true}} {
-		t.Run(name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				s.withKeys("k1 of the fleet")
-				one := s.gateway(t)
-				l := one.mustHold(keyed())
-				old := s.names("/lockkeeper/keys")
-				if c.release {
-					one.mustRelease(l)
-				}
-				one.crash()
-				time.Sleep(time.Minute)
-				s.withKeys("k9 of the fleet")
-				s.gateway(t)
-				time.Sleep(10 * time.Minute)
-				if names := s.names("/lockkeeper/keys"); !c.release && !slices.Equal(names, old) {
-					t.Errorf("keys %q while the lease lives, want %q", names, old)
-				}
-				time.Sleep(2 * time.Hour)
-				if names := s.names("/lockkeeper/keys"); len(names) != 0 {
-					t.Errorf("left behind: %q", names)
-				}
-				if names := s.names("/lockkeeper/locks"); len(names) != 0 {
-					t.Errorf("left behind: %q", names)
-				}
-			})
-		})
+		t.Run(name, in(scene, func(t *testing.T, s *fakeStore) {
+			s.withKeys("k1 of the fleet")
+			one := s.gateway(t)
+			l := one.mustHold(keyed())
+			old := s.names("/lockkeeper/keys")
+			if c.release {
+				one.mustRelease(l)
+			}
+			one.crash()
+			time.Sleep(time.Minute)
+			s.withKeys("k9 of the fleet")
+			s.gateway(t)
+			time.Sleep(10 * time.Minute)
+			if names := s.names("/lockkeeper/keys"); !c.release && !slices.Equal(names, old) {
+				t.Errorf("keys %q while the lease lives, want %q", names, old)
+			}
+			time.Sleep(2 * time.Hour)
+			if names := s.names("/lockkeeper/keys"); len(names) != 0 {
+				t.Errorf("left behind: %q", names)
+			}
+			if names := s.names("/lockkeeper/locks"); len(names) != 0 {
+				t.Errorf("left behind: %q", names)
+			}
+		}))
 	}
 }
 

@@ -78,37 +78,35 @@ func TestATakeoverBeginsOnlyWhenEveryRecordedNamespaceHasBeenRead(t *testing.T) 
 // already is the state, not news.
 func TestANamespaceThatIsAddedIsServedByGatewaysThatRun(t *testing.T) {
 	for _, lost := range []string{"", "before", "after"} {
-		t.Run("connection lost "+lost, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				h := s.withNamespaces()
-				one := h.gateway(t)
-				_, err := one.acquire(locks.AcquireRequest{NS: "python", Lock: "deploy"})
-				wantCode(t, err, locks.CodeNamespaceUnknown)
-				if lost == "before" {
-					one.w.disconnect()
-				}
-				s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/python"}, zk.Op{Kind: zk.OpCreate, Path: "/python/deploy"},
-					zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/python/deploy/0123456789abcdef0123456789abcdef__lock__"})
-				s.addNamespace("python", `{"root":"/python","dialect":"kazoo"}`)
-				if lost == "after" {
-					one.w.disconnect()
-				}
-				if lost != "" {
-					synctest.Wait()
-					one.w.reconnect()
-				}
+		t.Run("connection lost "+lost, in(scene, func(t *testing.T, s *fakeStore) {
+			h := s.withNamespaces()
+			one := h.gateway(t)
+			_, err := one.acquire(locks.AcquireRequest{NS: "python", Lock: "deploy"})
+			wantCode(t, err, locks.CodeNamespaceUnknown)
+			if lost == "before" {
+				one.w.disconnect()
+			}
+			s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/python"}, zk.Op{Kind: zk.OpCreate, Path: "/python/deploy"},
+				zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/python/deploy/0123456789abcdef0123456789abcdef__lock__"})
+			s.addNamespace("python", `{"root":"/python","dialect":"kazoo"}`)
+			if lost == "after" {
+				one.w.disconnect()
+			}
+			if lost != "" {
 				synctest.Wait()
-				time.Sleep(time.Second)
-				list, err := one.m.Namespaces(t.Context())
-				if err != nil || len(list) != 2 || list[1] != (locks.NamespaceInfo{Name: "python", Root: "/python", Dialect: "kazoo", Ready: true, Locks: 1}) || !list[0].Swept {
-					t.Fatalf("%+v, %v", list, err)
-				}
-				p := one.begin(locks.AcquireRequest{NS: "python", Lock: "deploy", Wait: locks.WaitForever})
-				assert.Must(t, !p.passed(), "granted beside another program's")
-				s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/python/deploy/" + s.names("/python/deploy")[0], Version: -1})
-				assert.Must(t, p.passed() && p.err == nil, "%v", p.err)
-			})
-		})
+				one.w.reconnect()
+			}
+			synctest.Wait()
+			time.Sleep(time.Second)
+			list, err := one.m.Namespaces(t.Context())
+			if err != nil || len(list) != 2 || list[1] != (locks.NamespaceInfo{Name: "python", Root: "/python", Dialect: "kazoo", Ready: true, Locks: 1}) || !list[0].Swept {
+				t.Fatalf("%+v, %v", list, err)
+			}
+			p := one.begin(locks.AcquireRequest{NS: "python", Lock: "deploy", Wait: locks.WaitForever})
+			assert.Must(t, !p.passed(), "granted beside another program's")
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/python/deploy/" + s.names("/python/deploy")[0], Version: -1})
+			assert.Must(t, p.passed() && p.err == nil, "%v", p.err)
+		}))
 	}
 }
 
@@ -121,22 +119,20 @@ func TestANamespaceThatCannotBeReadKeepsAGatewayFromTakingOver(t *testing.T) {
 		"no root":                    `{"dialect":"kazoo"}`,
 		"an overlapping one":         `{"root":"/lockkeeper/locks/x","dialect":"kazoo"}`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				h := s.withNamespaces()
-				one, dead := h.gateway(t), s.gateway(t)
-				dead.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
-				s.addNamespace("python", record)
-				dead.crash()
-				time.Sleep(20 * time.Second)
-				assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "takeovers")
-				list, err := one.m.Namespaces(t.Context())
-				assert.That(t, err == nil && len(list) == 2 && !list[1].Ready && list[1].Problem != "", "%+v, %v", list, err)
-				s.foreign(zk.Op{Kind: zk.OpDelete, Path: pythonRecord, Version: -1})
-				time.Sleep(2 * time.Second)
-				assert.Equal(t, len(s.names("/lockkeeper/succession")), 1, "takeovers after it was removed")
-			})
-		})
+		t.Run(name, in(scene, func(t *testing.T, s *fakeStore) {
+			h := s.withNamespaces()
+			one, dead := h.gateway(t), s.gateway(t)
+			dead.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			s.addNamespace("python", record)
+			dead.crash()
+			time.Sleep(20 * time.Second)
+			assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "takeovers")
+			list, err := one.m.Namespaces(t.Context())
+			assert.That(t, err == nil && len(list) == 2 && !list[1].Ready && list[1].Problem != "", "%+v, %v", list, err)
+			s.foreign(zk.Op{Kind: zk.OpDelete, Path: pythonRecord, Version: -1})
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, len(s.names("/lockkeeper/succession")), 1, "takeovers after it was removed")
+		}))
 	}
 }
 

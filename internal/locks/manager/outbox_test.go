@@ -56,20 +56,18 @@ func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testin
 			return locks.ReasonDestroyed
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
-				s.subscribe()
-				assert.Must(t, s.node("/lockkeeper/outbox/"+l.ID).data == nil, "noted already")
-				reason := end(g, l)
-				synctest.Wait()
-				e := g.notedFor(l)
-				assert.Must(t, len(e) == 1 && e[0].Reason == reason && len(s.names("/lockkeeper/locks/deploy")) == 0, "%+v", e)
-				assert.That(t, g.outbox.results[0].Outcome == zk.Conflict && g.outbox.version == 1,
-					"decided with version %d: %+v", g.outbox.version, g.outbox.results)
-				assert.That(t, len(g.outbox.gone) == 0, "told once more: %+v", g.outbox.gone)
-			})
-		})
+		t.Run(name, in(withOutbox, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
+			s.subscribe()
+			assert.Must(t, s.node("/lockkeeper/outbox/"+l.ID).data == nil, "noted already")
+			reason := end(g, l)
+			synctest.Wait()
+			e := g.notedFor(l)
+			assert.Must(t, len(e) == 1 && e[0].Reason == reason && len(s.names("/lockkeeper/locks/deploy")) == 0, "%+v", e)
+			assert.That(t, g.outbox.results[0].Outcome == zk.Conflict && g.outbox.version == 1,
+				"decided with version %d: %+v", g.outbox.version, g.outbox.results)
+			assert.That(t, len(g.outbox.gone) == 0, "told once more: %+v", g.outbox.gone)
+		}))
 	}
 }
 

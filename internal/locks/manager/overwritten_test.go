@@ -31,31 +31,29 @@ func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
 	}
 	for _, data := range []string{"__REVOKE__", "unlock", "gibberish", ""} {
 		for name, fault := range faults {
-			t.Run(fmt.Sprintf("%q %s", data, name), func(t *testing.T) {
-				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-					l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me", Metadata: "build 7", Hold: "outer"})
-					s.set(func() { fault(s) })
-					s.overwrite(l.Znode, data)
-					synctest.Wait()
-					time.Sleep(time.Second)
-					asked := g.asked(l)
-					want := 0
-					if data == "__REVOKE__" || data == "unlock" {
-						want = 1
-					}
-					if told := len(g.tells(events.LeaseRevokeRequested)); told != want || want == 1 && !strings.Contains(asked.Reason, data) || asked.Forced {
-						t.Errorf("told %d times, and its holder: %+v", told, asked)
-					}
-					time.Sleep(time.Second)
-					r, ok := record.Parse(s.node(l.Znode).data)
-					if !ok || r.Owner != "me" || r.Metadata != "build 7" || r.LeaseTTL() != time.Minute || len(r.Holds) != 1 || (r.Revoke != nil) != (want == 1) {
-						t.Errorf("the record is %s", s.node(l.Znode).data)
-					}
-					time.Sleep(50 * time.Second)
-					g.wantState(l, locks.Held, "")
-					g.mustRelease(l)
-				})
-			})
+			t.Run(fmt.Sprintf("%q %s", data, name), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me", Metadata: "build 7", Hold: "outer"})
+				s.set(func() { fault(s) })
+				s.overwrite(l.Znode, data)
+				synctest.Wait()
+				time.Sleep(time.Second)
+				asked := g.asked(l)
+				want := 0
+				if data == "__REVOKE__" || data == "unlock" {
+					want = 1
+				}
+				if told := len(g.tells(events.LeaseRevokeRequested)); told != want || want == 1 && !strings.Contains(asked.Reason, data) || asked.Forced {
+					t.Errorf("told %d times, and its holder: %+v", told, asked)
+				}
+				time.Sleep(time.Second)
+				r, ok := record.Parse(s.node(l.Znode).data)
+				if !ok || r.Owner != "me" || r.Metadata != "build 7" || r.LeaseTTL() != time.Minute || len(r.Holds) != 1 || (r.Revoke != nil) != (want == 1) {
+					t.Errorf("the record is %s", s.node(l.Znode).data)
+				}
+				time.Sleep(50 * time.Second)
+				g.wantState(l, locks.Held, "")
+				g.mustRelease(l)
+			}))
 		}
 	}
 }
@@ -125,26 +123,24 @@ func (s *fakeStore) member(t *testing.T, l locks.Lease, k int) string {
 // contender that it knows, which is not the one with the record.
 func TestALeaseOfThreeNamesIsAskedByAnyOfThem(t *testing.T) {
 	for k := 1; k <= 3; k++ {
-		t.Run(fmt.Sprint(k), func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				s.dialects()
-				one, two := s.gateway(t), s.gateway(t)
-				l := one.mustHold(locks.AcquireRequest{NS: "all", Lock: "deploy", TTL: time.Minute, Owner: "me"})
-				path := s.member(t, l, k)
-				s.overwrite(path, "__REVOKE__")
-				synctest.Wait()
-				time.Sleep(time.Second)
-				asked := one.asked(l)
-				assert.That(t, strings.Contains(asked.Reason, "__REVOKE__"), "its holder is told %+v", asked)
-				if r, ok := record.Parse(s.node(path).data); !ok || r.Owner != "me" {
-					t.Errorf("its data is %s", s.node(path).data)
-				}
-				one.crash()
-				time.Sleep(30 * time.Second)
-				asked = two.asked(l)
-				assert.That(t, strings.Contains(asked.Reason, "__REVOKE__"), "after a takeover its holder is told %+v", asked)
-			})
-		})
+		t.Run(fmt.Sprint(k), in(scene, func(t *testing.T, s *fakeStore) {
+			s.dialects()
+			one, two := s.gateway(t), s.gateway(t)
+			l := one.mustHold(locks.AcquireRequest{NS: "all", Lock: "deploy", TTL: time.Minute, Owner: "me"})
+			path := s.member(t, l, k)
+			s.overwrite(path, "__REVOKE__")
+			synctest.Wait()
+			time.Sleep(time.Second)
+			asked := one.asked(l)
+			assert.That(t, strings.Contains(asked.Reason, "__REVOKE__"), "its holder is told %+v", asked)
+			if r, ok := record.Parse(s.node(path).data); !ok || r.Owner != "me" {
+				t.Errorf("its data is %s", s.node(path).data)
+			}
+			one.crash()
+			time.Sleep(30 * time.Second)
+			asked = two.asked(l)
+			assert.That(t, strings.Contains(asked.Reason, "__REVOKE__"), "after a takeover its holder is told %+v", asked)
+		}))
 	}
 }
 
@@ -165,28 +161,26 @@ func TestARevocableHolderOfCuratorsIsAsked(t *testing.T) {
 				}
 			},
 		} {
-			t.Run(base+" "+name, func(t *testing.T) {
-				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-					g.mustRelease(g.mustHold(deploy()))
-					_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true,
-						Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-" + base})
-					synctest.Wait()
-					s.set(func() { fault(s) })
-					for range 2 {
-						answer := g.mustRevoke("why", time.Second)
-						if len(answer.Asked) != 1 || len(answer.Not) != 0 || answer.Asked[0].Revoke == nil || answer.Asked[0].Revoke.Forced {
-							t.Errorf("%+v", answer)
-						}
+			t.Run(base+" "+name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+				g.mustRelease(g.mustHold(deploy()))
+				_, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Sequential: true,
+					Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-" + base})
+				synctest.Wait()
+				s.set(func() { fault(s) })
+				for range 2 {
+					answer := g.mustRevoke("why", time.Second)
+					if len(answer.Asked) != 1 || len(answer.Not) != 0 || answer.Asked[0].Revoke == nil || answer.Asked[0].Revoke.Forced {
+						t.Errorf("%+v", answer)
 					}
-					assert.Equal(t, string(s.node(paths[0]).data), "__REVOKE__", "its data")
-					n := len(g.tells(events.LeaseRevokeRequested))
-					assert.That(t, n == 1, "told %d times", n)
-					v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
-					assert.That(t, err == nil && len(v.Holders) == 1 && v.Holders[0].Revoke != nil, "%+v, %v", v, err)
-					time.Sleep(time.Minute)
-					assert.That(t, s.node(paths[0]).stat.Czxid != 0, "force is for our own leases alone")
-				})
-			})
+				}
+				assert.Equal(t, string(s.node(paths[0]).data), "__REVOKE__", "its data")
+				n := len(g.tells(events.LeaseRevokeRequested))
+				assert.That(t, n == 1, "told %d times", n)
+				v, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+				assert.That(t, err == nil && len(v.Holders) == 1 && v.Holders[0].Revoke != nil, "%+v, %v", v, err)
+				time.Sleep(time.Minute)
+				assert.That(t, s.node(paths[0]).stat.Czxid != 0, "force is for our own leases alone")
+			}))
 		}
 	}
 }
@@ -199,15 +193,13 @@ func TestOtherProgramsHoldersAreNotWrittenTo(t *testing.T) {
 		"_c_0123456789abcdef0123456789abcdef-lock-": "", "_c_12345678-1234-1234-1234-123456789abc-lock-": "10.0.0.7",
 		"_c_12345678-1234-1234-1234-123456789abc-latch-": "", "_c_12345678-1234-1234-1234-123456789abc-lease-": "", "host-": "",
 	} {
-		t.Run(prefix, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				g.mustRelease(g.mustHold(deploy()))
-				_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + prefix, Data: []byte(data)})
-				g.asksNone("break")
-				n := s.node(paths[0])
-				assert.That(t, n.stat.Version == 0 && string(n.data) == data, "it was written to: %q", n.data)
-			})
-		})
+		t.Run(prefix, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			g.mustRelease(g.mustHold(deploy()))
+			_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + prefix, Data: []byte(data)})
+			g.asksNone("break")
+			n := s.node(paths[0])
+			assert.That(t, n.stat.Version == 0 && string(n.data) == data, "it was written to: %q", n.data)
+		}))
 	}
 }
 
@@ -233,45 +225,43 @@ func TestNobodyIsToldByAnotherGatewayToHoldALockThatIsMarkedAsInvalid(t *testing
 // An expiry is on its way when the owner reads the heartbeat before which it comes too late.
 func TestALeaseWhoseExpiryCameTooLateHasAllThatTheHeartbeatPromised(t *testing.T) {
 	for name, told := range map[string]bool{"held, with a shorter TTL by now": false, "told to hold, and waiting": true} {
-		t.Run(name, func(t *testing.T) {
-			withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, one *gate) {
-				l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-				first, state := l, locks.Held
-				if told {
-					l, state = one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}), locks.Waiting
-				} else if _, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 5*time.Second); err != nil {
-					t.Fatal(err)
-				}
-				beaten := false
-				s.mu.Lock()
-				s.refuse = func(w *zk.Write) (int, error) {
-					if beaten || !writeTo(l.Znode)(w) || w.Ops[0].Kind != zk.OpDelete {
-						return -1, nil
-					}
-					beaten = true
-					data, _, refused := beatenRecord(s.nodes[l.Znode].data, true)
-					assert.That(t, refused == nil, "%v", refused)
-					if told {
-						s.tx([]zk.Op{{Kind: zk.OpDelete, Path: first.Znode, Version: -1}})
-					}
-					s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Data: data, Version: 0}})
-					s.by = ""
-					s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath + queues.InvalidSuffix}}) // and no grant follows
+		t.Run(name, in(withHooks, func(t *testing.T, s *fakeStore, h *hookedStore, one *gate) {
+			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+			first, state := l, locks.Held
+			if told {
+				l, state = one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true}), locks.Waiting
+			} else if _, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 5*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			beaten := false
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if beaten || !writeTo(l.Znode)(w) || w.Ops[0].Kind != zk.OpDelete {
 					return -1, nil
 				}
-				s.mu.Unlock()
-				h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
-					if res.Err != nil {
-						time.Sleep(100 * time.Millisecond)
-					}
-				}})
-				for !s.reads(&beaten) {
-					time.Sleep(time.Second)
+				beaten = true
+				data, _, refused := beatenRecord(s.nodes[l.Znode].data, true)
+				assert.That(t, refused == nil, "%v", refused)
+				if told {
+					s.tx([]zk.Op{{Kind: zk.OpDelete, Path: first.Znode, Version: -1}})
 				}
-				time.Sleep(59 * time.Minute)
-				one.wantState(l, state, "")
-			})
-		})
+				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: l.Znode, Data: data, Version: 0}})
+				s.by = ""
+				s.tx([]zk.Op{{Kind: zk.OpCreate, Ephemeral: true, Path: plainPath + queues.InvalidSuffix}}) // and no grant follows
+				return -1, nil
+			}
+			s.mu.Unlock()
+			h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
+				if res.Err != nil {
+					time.Sleep(100 * time.Millisecond)
+				}
+			}})
+			for !s.reads(&beaten) {
+				time.Sleep(time.Second)
+			}
+			time.Sleep(59 * time.Minute)
+			one.wantState(l, state, "")
+		}))
 	}
 }
 

@@ -349,23 +349,21 @@ func TestALeaseOfAGatewayThatTheReplicaHasNotHeardOfHasNotEnded(t *testing.T) {
 		"repeat": func(g *gate, l locks.Lease) error { _, err := g.acquire(keyed()); return err },
 	}
 	for name, ask := range ask {
-		t.Run(name, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, old *gate) {
-				old.w.hold()
-				young := s.gateway(t)
-				l := young.mustHold(keyed())
-				begun := time.Now()
-				wantCode(t, ask(old, l), locks.CodeUnavailable)
-				took := time.Since(begun)
-				assert.That(t, took <= 2*time.Second, "answered after %v", took)
-				go func() {
-					time.Sleep(100 * time.Millisecond)
-					old.w.releaseSoon()
-				}()
-				wantCode(t, ask(old, l), locks.CodeNotOwner)
-				young.wantState(l, locks.Held, "")
-			})
-		})
+		t.Run(name, in(withGateway, func(t *testing.T, s *fakeStore, old *gate) {
+			old.w.hold()
+			young := s.gateway(t)
+			l := young.mustHold(keyed())
+			begun := time.Now()
+			wantCode(t, ask(old, l), locks.CodeUnavailable)
+			took := time.Since(begun)
+			assert.That(t, took <= 2*time.Second, "answered after %v", took)
+			go func() {
+				time.Sleep(100 * time.Millisecond)
+				old.w.releaseSoon()
+			}()
+			wantCode(t, ask(old, l), locks.CodeNotOwner)
+			young.wantState(l, locks.Held, "")
+		}))
 	}
 }
 

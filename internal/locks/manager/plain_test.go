@@ -32,37 +32,35 @@ func (s *fakeStore) gone(path string) {
 
 func TestAPlainNodeInTheLocksPlaceIsItsHolder(t *testing.T) {
 	for _, started := range []string{"before", "after"} {
-		t.Run(started, func(t *testing.T) {
-			scene(t, func(t *testing.T, s *fakeStore) {
-				var g *gate
-				if started == "after" {
-					g = s.gateway(t)
-				}
-				czxid := s.plain(plainPath, "host-7")
-				if started == "before" {
-					g = s.gateway(t)
-				}
-				time.Sleep(time.Minute)
-				v := g.lock()
-				assert.Must(t, v.State == locks.LockHeld && len(v.Holders) == 1 && v.QueueLength == 0, "%+v", v)
-				h := v.Holders[0]
-				if f := h.Foreign; f == nil || f.Program != "" || f.Kind != locks.KindEphemeralNode || string(f.Data) != "host-7" || f.Session != 1 {
-					t.Errorf("%+v", h.Foreign)
-				}
-				if h.Znode != plainPath || h.Mode != locks.Exclusive || h.FencingToken != czxid || !h.AgeKnown || h.Age < 59*time.Second || h.Age > 61*time.Second {
-					t.Errorf("%+v", h)
-				}
-				s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("host-8"), Version: -1})
-				data := g.lock().Holders[0].Foreign.Data
-				assert.That(t, string(data) == "host-8", "its data is shown as %q", data)
-				page, err := g.m.Locks(t.Context(), locks.LockFilter{})
-				assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].State == locks.LockHeld, "%+v, %v", page, err)
-				s.gone(plainPath)
-				v = g.lock()
-				assert.That(t, v.State == locks.LockFree && len(v.Holders) == 0, "when it is gone: %+v", v)
-				g.mustHold(deploy())
-			})
-		})
+		t.Run(started, in(scene, func(t *testing.T, s *fakeStore) {
+			var g *gate
+			if started == "after" {
+				g = s.gateway(t)
+			}
+			czxid := s.plain(plainPath, "host-7")
+			if started == "before" {
+				g = s.gateway(t)
+			}
+			time.Sleep(time.Minute)
+			v := g.lock()
+			assert.Must(t, v.State == locks.LockHeld && len(v.Holders) == 1 && v.QueueLength == 0, "%+v", v)
+			h := v.Holders[0]
+			if f := h.Foreign; f == nil || f.Program != "" || f.Kind != locks.KindEphemeralNode || string(f.Data) != "host-7" || f.Session != 1 {
+				t.Errorf("%+v", h.Foreign)
+			}
+			if h.Znode != plainPath || h.Mode != locks.Exclusive || h.FencingToken != czxid || !h.AgeKnown || h.Age < 59*time.Second || h.Age > 61*time.Second {
+				t.Errorf("%+v", h)
+			}
+			s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("host-8"), Version: -1})
+			data := g.lock().Holders[0].Foreign.Data
+			assert.That(t, string(data) == "host-8", "its data is shown as %q", data)
+			page, err := g.m.Locks(t.Context(), locks.LockFilter{})
+			assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].State == locks.LockHeld, "%+v, %v", page, err)
+			s.gone(plainPath)
+			v = g.lock()
+			assert.That(t, v.State == locks.LockFree && len(v.Holders) == 0, "when it is gone: %+v", v)
+			g.mustHold(deploy())
+		}))
 	}
 }
 
@@ -133,42 +131,40 @@ func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
 			"group":     {Group: []locks.Want{{Lock: "other"}, {Lock: "deploy"}}},
 			"wait":      {Wait: 3 * time.Second},
 		} {
-			t.Run(name, func(t *testing.T) {
-				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-					if !known {
-						g.w.hold() // what is created now is news to the replica
-					}
-					s.plain(plainPath, "host-7")
-					if known {
-						time.Sleep(time.Second)
-					} else {
-						go func() { time.Sleep(500 * time.Millisecond); g.w.releaseSoon() }()
-					}
-					if req.TTL = time.Minute; req.Group == nil {
-						req.Lock = "deploy"
-					}
-					begun := time.Now()
-					_, err := g.acquire(req)
-					code := locks.CodeHeldByOther
-					if req.Wait > 0 {
-						code = locks.CodeWaitElapsed
-					}
-					e := wantCode(t, err, code)
-					if strings.Contains(e.Detail, "async") != req.Async || req.Wait == 0 && !strings.Contains(e.Detail, "ephemeral node") {
-						t.Errorf("told: %s", e.Detail)
-					}
-					assert.That(t, len(e.Holders) == 1 && e.Holders[0].Foreign != nil && e.Holders[0].Znode == plainPath, "%+v", e)
-					took := time.Since(begun)
-					assert.That(t, (req.Wait <= 0 || took == req.Wait) && took <= 4*time.Second, "answered after %v", took)
-					names := s.names("/lockkeeper/locks")
-					assert.That(t, len(names) <= 2 && s.node(plainPath).stat.EphemeralOwner != 0, "in the lock root: %v", names)
-					s.gone(plainPath)
+			t.Run(name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+				if !known {
+					g.w.hold() // what is created now is news to the replica
+				}
+				s.plain(plainPath, "host-7")
+				if known {
 					time.Sleep(time.Second)
-					assert.That(t, g.m.requests.obstructed == 0, "%d still wait", g.m.requests.obstructed)
-					req.Wait, req.Async = 0, false
-					g.mustHold(req)
-				})
-			})
+				} else {
+					go func() { time.Sleep(500 * time.Millisecond); g.w.releaseSoon() }()
+				}
+				if req.TTL = time.Minute; req.Group == nil {
+					req.Lock = "deploy"
+				}
+				begun := time.Now()
+				_, err := g.acquire(req)
+				code := locks.CodeHeldByOther
+				if req.Wait > 0 {
+					code = locks.CodeWaitElapsed
+				}
+				e := wantCode(t, err, code)
+				if strings.Contains(e.Detail, "async") != req.Async || req.Wait == 0 && !strings.Contains(e.Detail, "ephemeral node") {
+					t.Errorf("told: %s", e.Detail)
+				}
+				assert.That(t, len(e.Holders) == 1 && e.Holders[0].Foreign != nil && e.Holders[0].Znode == plainPath, "%+v", e)
+				took := time.Since(begun)
+				assert.That(t, (req.Wait <= 0 || took == req.Wait) && took <= 4*time.Second, "answered after %v", took)
+				names := s.names("/lockkeeper/locks")
+				assert.That(t, len(names) <= 2 && s.node(plainPath).stat.EphemeralOwner != 0, "in the lock root: %v", names)
+				s.gone(plainPath)
+				time.Sleep(time.Second)
+				assert.That(t, g.m.requests.obstructed == 0, "%d still wait", g.m.requests.obstructed)
+				req.Wait, req.Async = 0, false
+				g.mustHold(req)
+			}))
 		}
 	}
 }

@@ -34,48 +34,44 @@ var releasedRequests = map[string]locks.AcquireRequest{
 
 func TestALeaseIsReleasedInThePlaceOfAnOwnerThatIsDead(t *testing.T) {
 	for name, req := range releasedRequests {
-		t.Run(name, func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				l := one.mustHold(req)
-				next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-				one.crash()
-				begun := time.Now()
-				two.mustReleaseFor(l)
-				took := time.Since(begun)
-				assert.That(t, took <= 2*freePlaceAfter, "it took %v", took)
-				two.wantState(next, locks.Held, "")
-				_, err := two.heartbeat(l)
-				assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonReleased, "its client is told")
-				wantWords(t, two.tells(endTypes...)[:1], "lease.released released")
-				p := two.mustPostmortem(l)
-				assert.That(t, p.Reason == locks.ReasonReleased && (p.FencingToken == l.FencingToken || len(req.Group) != 0), "%+v", p)
-				time.Sleep(time.Minute) // it is succeeded
-				n := len(two.tells(events.LeaseReleased))
-				assert.That(t, n == max(1, len(req.Group)), "told %d times", n)
-			})
-		})
+		t.Run(name, in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+			l := one.mustHold(req)
+			next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			one.crash()
+			begun := time.Now()
+			two.mustReleaseFor(l)
+			took := time.Since(begun)
+			assert.That(t, took <= 2*freePlaceAfter, "it took %v", took)
+			two.wantState(next, locks.Held, "")
+			_, err := two.heartbeat(l)
+			assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonReleased, "its client is told")
+			wantWords(t, two.tells(endTypes...)[:1], "lease.released released")
+			p := two.mustPostmortem(l)
+			assert.That(t, p.Reason == locks.ReasonReleased && (p.FencingToken == l.FencingToken || len(req.Group) != 0), "%+v", p)
+			time.Sleep(time.Minute) // it is succeeded
+			n := len(two.tells(events.LeaseReleased))
+			assert.That(t, n == max(1, len(req.Group)), "told %d times", n)
+		}))
 	}
 }
 
 // The owner reaches ZooKeeper, and no gateway reaches the owner.
 func TestAnOwnerThatIsOnlyCutOffLearnsThatItsLeaseWasReleased(t *testing.T) {
 	for name, req := range releasedRequests {
-		t.Run(name, func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				l := one.mustHold(req)
-				waits := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-				next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
-				two.mustReleaseFor(waits)
-				two.mustReleaseFor(l)
-				for _, g := range []*gate{one, two} {
-					g.wantState(l, locks.Ended, locks.ReasonReleased)
-					assert.Nil(t, g.release(l), "a repeated release")
-					assert.Nil(t, g.release(waits), "a repeated release")
-				}
-				wantWords(t, one.reasons("deploy"), "cancelled", "released")
-				two.wantState(next, locks.Held, "")
-			})
-		})
+		t.Run(name, in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+			l := one.mustHold(req)
+			waits := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			next := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			two.mustReleaseFor(waits)
+			two.mustReleaseFor(l)
+			for _, g := range []*gate{one, two} {
+				g.wantState(l, locks.Ended, locks.ReasonReleased)
+				assert.Nil(t, g.release(l), "a repeated release")
+				assert.Nil(t, g.release(waits), "a repeated release")
+			}
+			wantWords(t, one.reasons("deploy"), "cancelled", "released")
+			two.wantState(next, locks.Held, "")
+		}))
 	}
 }
 
@@ -112,24 +108,22 @@ func TestAReleaseDoesNotOverwriteWhatTheOwnerWrote(t *testing.T) {
 
 func TestALockDelayFollowsAReleaseInThePlaceOfTheOwner(t *testing.T) {
 	for _, dead := range []bool{true, false} {
-		t.Run(fmt.Sprintf("dead %v", dead), func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				l := one.mustHold(delaying(locks.DelayAlways))
-				if dead {
-					one.crash()
-				}
-				released := time.Now()
-				two.mustReleaseFor(l)
-				if n := len(two.tells(events.LeaseReleased)); n != 1 || s.waiting("deploy") != 1 {
-					t.Errorf("told %d times, %d contenders are there", n, s.waiting("deploy"))
-				}
-				wait := <-two.patient()
-				after := wait.Sub(released)
-				assert.That(t, after >= testDelay && after <= testDelay+time.Minute, "granted %v later", after)
-				n := len(two.tells(events.LeaseReleased))
-				assert.That(t, n == 1, "told %d times", n)
-			})
-		})
+		t.Run(fmt.Sprintf("dead %v", dead), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+			l := one.mustHold(delaying(locks.DelayAlways))
+			if dead {
+				one.crash()
+			}
+			released := time.Now()
+			two.mustReleaseFor(l)
+			if n := len(two.tells(events.LeaseReleased)); n != 1 || s.waiting("deploy") != 1 {
+				t.Errorf("told %d times, %d contenders are there", n, s.waiting("deploy"))
+			}
+			wait := <-two.patient()
+			after := wait.Sub(released)
+			assert.That(t, after >= testDelay && after <= testDelay+time.Minute, "granted %v later", after)
+			n := len(two.tells(events.LeaseReleased))
+			assert.That(t, n == 1, "told %d times", n)
+		}))
 	}
 }
 

@@ -83,20 +83,18 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 		}, "revoked burnt down"},
 	}
 	for name, test := range ends {
-		t.Run(name, func(t *testing.T) {
-			fleetScene(t, func(t *testing.T, s *fakeStore) {
-				one, two, three := s.gateway(t), s.gateway(t), s.gateway(t)
-				talk(one, two, three)
-				test.end(one, two)
-				time.Sleep(time.Minute)
-				last := three.mustHold(deploy())
-				three.mustRelease(last)
-				time.Sleep(time.Minute)
-				wantSameStory(t, "deploy", one, two, three)
-				told := one.reasons("deploy")
-				assert.That(t, slices.Contains(told, test.want), "told %q, want %q", told, test.want)
-			})
-		})
+		t.Run(name, in(fleetScene, func(t *testing.T, s *fakeStore) {
+			one, two, three := s.gateway(t), s.gateway(t), s.gateway(t)
+			talk(one, two, three)
+			test.end(one, two)
+			time.Sleep(time.Minute)
+			last := three.mustHold(deploy())
+			three.mustRelease(last)
+			time.Sleep(time.Minute)
+			wantSameStory(t, "deploy", one, two, three)
+			told := one.reasons("deploy")
+			assert.That(t, slices.Contains(told, test.want), "told %q, want %q", told, test.want)
+		}))
 	}
 }
 
@@ -482,37 +480,35 @@ func TestAnExpiryThatCameAfterATerminationIsToldAsThat(t *testing.T) {
 // The same of a lease of several locks, whose end is told of each lock when that lock's contender is gone.
 func TestWhichEndOfALeaseOfSeveralLocksCameFirstIsToldInEachOfThem(t *testing.T) {
 	for _, first := range []locks.Reason{locks.ReasonRevoked, locks.ReasonExpired} {
-		t.Run(string(first), func(t *testing.T) {
-			fleetScene(t, func(t *testing.T, s *fakeStore) {
-				h := s.hooked()
-				one, two := h.gateway(t), s.gateway(t)
-				l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: 2 * time.Second})
-				h.hooks.Store(&hooks{result: func(w *zk.Write, _ *zk.Result) {
-					if writeTo(l.ID)(w) {
-						time.Sleep(100 * time.Millisecond) // the events come before it is known
-					}
-				}})
-				one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"a","name":%q,"reason":"revoked","words":"stuck"}`, reports.Termination, l.ID, base(l.Locks[0].Znode))})
-				if first == locks.ReasonRevoked {
-					s.mu.Lock()
-					s.refuse = func(w *zk.Write) (int, error) {
-						if len(w.Ops) == 2 && writeTo(l.ID)(w) {
-							s.refuse = nil
-							s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Locks[1].Znode, Version: -1}, {Kind: zk.OpDelete, Path: l.Locks[0].Znode, Version: -1}})
-							return 0, zk.ErrNoNode
-						}
-						return -1, nil
-					}
-					s.mu.Unlock()
+		t.Run(string(first), in(fleetScene, func(t *testing.T, s *fakeStore) {
+			h := s.hooked()
+			one, two := h.gateway(t), s.gateway(t)
+			l := one.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: 2 * time.Second})
+			h.hooks.Store(&hooks{result: func(w *zk.Write, _ *zk.Result) {
+				if writeTo(l.ID)(w) {
+					time.Sleep(100 * time.Millisecond) // the events come before it is known
 				}
-				time.Sleep(3 * time.Second)
-				one.wantState(l, locks.Ended, first)
-				want := map[locks.Reason]string{locks.ReasonRevoked: "revoked stuck", locks.ReasonExpired: "expired"}[first]
-				for _, lock := range []string{"a", "b"} {
-					assert.Slices(t, one.reasons(lock), []string{want}, "told of "+lock)
+			}})
+			one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"a","name":%q,"reason":"revoked","words":"stuck"}`, reports.Termination, l.ID, base(l.Locks[0].Znode))})
+			if first == locks.ReasonRevoked {
+				s.mu.Lock()
+				s.refuse = func(w *zk.Write) (int, error) {
+					if len(w.Ops) == 2 && writeTo(l.ID)(w) {
+						s.refuse = nil
+						s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Locks[1].Znode, Version: -1}, {Kind: zk.OpDelete, Path: l.Locks[0].Znode, Version: -1}})
+						return 0, zk.ErrNoNode
+					}
+					return -1, nil
 				}
-				checkAll(t, s, one)
-			})
-		})
+				s.mu.Unlock()
+			}
+			time.Sleep(3 * time.Second)
+			one.wantState(l, locks.Ended, first)
+			want := map[locks.Reason]string{locks.ReasonRevoked: "revoked stuck", locks.ReasonExpired: "expired"}[first]
+			for _, lock := range []string{"a", "b"} {
+				assert.Slices(t, one.reasons(lock), []string{want}, "told of "+lock)
+			}
+			checkAll(t, s, one)
+		}))
 	}
 }

@@ -195,32 +195,30 @@ func TestALongerTTLIsNotAnsweredWhileAShorterOneIsBeingWritten(t *testing.T) {
 func TestALongerTTLOfUnknownFateIsNotAnswered(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		for _, ends := range []bool{false, true} {
-			t.Run(fmt.Sprintf("persisted=%v,sessionEnds=%v", persisted, ends), func(t *testing.T) {
-				withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-					l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
-					switch {
-					case !ends:
-						s.set(func() { s.vague, s.drop = writeTo(l.Znode), !persisted })
-					case persisted:
-						s.set(func() { s.loseReply = writeTo(l.Znode) })
-					default:
-						s.set(func() { s.away = true })
-					}
-					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-					_, err := g.m.Heartbeat(ctx, locks.Anonymous, l.ID, l.Token, time.Minute)
-					cancel()
-					ttl := s.recordedTTL(l)
-					assert.Must(t, err != nil || ttl >= time.Minute, "a minute was promised, the record says %v", ttl)
-					if ends {
-						g.session().expire()
-					}
-					s.set(func() { s.vague, s.loseReply, s.away = nil, nil, false })
-					time.Sleep(2 * time.Second)
-					beat, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
-					assert.Must(t, err == nil && beat.ExpiresIn >= time.Minute, "%+v %v", beat, err)
-					assert.MustEqual(t, s.recordedTTL(l), time.Minute, "a minute was promised, the record says")
-				})
-			})
+			t.Run(fmt.Sprintf("persisted=%v,sessionEnds=%v", persisted, ends), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+				switch {
+				case !ends:
+					s.set(func() { s.vague, s.drop = writeTo(l.Znode), !persisted })
+				case persisted:
+					s.set(func() { s.loseReply = writeTo(l.Znode) })
+				default:
+					s.set(func() { s.away = true })
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				_, err := g.m.Heartbeat(ctx, locks.Anonymous, l.ID, l.Token, time.Minute)
+				cancel()
+				ttl := s.recordedTTL(l)
+				assert.Must(t, err != nil || ttl >= time.Minute, "a minute was promised, the record says %v", ttl)
+				if ends {
+					g.session().expire()
+				}
+				s.set(func() { s.vague, s.loseReply, s.away = nil, nil, false })
+				time.Sleep(2 * time.Second)
+				beat, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
+				assert.Must(t, err == nil && beat.ExpiresIn >= time.Minute, "%+v %v", beat, err)
+				assert.MustEqual(t, s.recordedTTL(l), time.Minute, "a minute was promised, the record says")
+			}))
 		}
 	}
 }
@@ -253,28 +251,26 @@ func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
 // again, at a pace.
 func TestARefusedReleaseIsNotTriedInATightLoop(t *testing.T) {
 	for _, why := range []error{zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrQueueFull} {
-		t.Run(why.Error(), func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
-				var tries atomic.Int32
-				s.set(func() {
-					s.refuse = func(w *zk.Write) (int, error) {
-						if writeTo(l.Znode)(w) {
-							tries.Add(1)
-							return 0, why
-						}
-						return -1, nil
+		t.Run(why.Error(), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+			var tries atomic.Int32
+			s.set(func() {
+				s.refuse = func(w *zk.Write) (int, error) {
+					if writeTo(l.Znode)(w) {
+						tries.Add(1)
+						return 0, why
 					}
-				})
-				err := answered(t, "a release that is refused", 10*time.Second, func() error { return g.release(l) })
-				assert.That(t, err != nil, "answered as done")
-				time.Sleep(10 * time.Second)
-				assert.That(t, tries.Load() <= 100, "%d deletions in some seconds", tries.Load())
-				s.set(func() { s.refuse = nil })
-				time.Sleep(10 * time.Second)
-				g.mustRelease(l)
+					return -1, nil
+				}
 			})
-		})
+			err := answered(t, "a release that is refused", 10*time.Second, func() error { return g.release(l) })
+			assert.That(t, err != nil, "answered as done")
+			time.Sleep(10 * time.Second)
+			assert.That(t, tries.Load() <= 100, "%d deletions in some seconds", tries.Load())
+			s.set(func() { s.refuse = nil })
+			time.Sleep(10 * time.Second)
+			g.mustRelease(l)
+		}))
 	}
 }
 

@@ -213,23 +213,21 @@ func TestForceWaitsForTheFenceAndNoLonger(t *testing.T) {
 // A revocation is told only when it is written: of what might be lost with the
 // gateway nobody must have been told.
 func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
-	t.Run("refused", func(t *testing.T) {
-		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-			s.mu.Lock()
-			s.refuse = func(w *zk.Write) (int, error) {
-				if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpSetData {
-					return 0, zk.ErrNoAuth
-				}
-				return -1, nil
+	t.Run("refused", in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		s.mu.Lock()
+		s.refuse = func(w *zk.Write) (int, error) {
+			if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpSetData {
+				return 0, zk.ErrNoAuth
 			}
-			s.mu.Unlock()
-			g.asksNone("ACL")
-			assert.Equal(t, g.asked(l), locks.Revocation{}, "its holder is told")
-			time.Sleep(time.Minute)
-			g.wantState(l, locks.Held, "")
-		})
-	})
+			return -1, nil
+		}
+		s.mu.Unlock()
+		g.asksNone("ACL")
+		assert.Equal(t, g.asked(l), locks.Revocation{}, "its holder is told")
+		time.Sleep(time.Minute)
+		g.wantState(l, locks.Held, "")
+	}))
 	faultTwice(t, func(t *testing.T, persisted bool) {
 		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 			for _, asker := range []*gate{one, two} {

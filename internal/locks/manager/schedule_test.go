@@ -301,40 +301,38 @@ func TestTheLawOfEventsHoldsOnEverySchedule(t *testing.T) {
 	for _, weather := range []string{"fair", "foul"} {
 		t.Run(weather, func(t *testing.T) {
 			for seed := first; seed < first+seeds; seed++ {
-				t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-					scene(t, func(t *testing.T, s *fakeStore) {
-						s.recording = weather == "foul"
-						d := &schedule{t: t, s: s, rng: rand.New(rand.NewPCG(uint64(seed), 7))}
-						d.watch(s)
-						d.start()
-						for range scheduleSteps {
-							if weather == "foul" && d.rng.IntN(4) == 0 {
-								d.storm()
-							} else {
-								d.live()
-							}
-							time.Sleep(time.Duration(d.rng.IntN(int(20 * time.Millisecond))))
-							d.collect()
-							d.checkExclusion()
-							for _, g := range d.gates {
-								g.checkCounts()
-							}
+				t.Run(fmt.Sprint("seed=", seed), in(scene, func(t *testing.T, s *fakeStore) {
+					s.recording = weather == "foul"
+					d := &schedule{t: t, s: s, rng: rand.New(rand.NewPCG(uint64(seed), 7))}
+					d.watch(s)
+					d.start()
+					for range scheduleSteps {
+						if weather == "foul" && d.rng.IntN(4) == 0 {
+							d.storm()
+						} else {
+							d.live()
 						}
-						d.heal()
-						d.checkPromises(t)
-						checkAll(t, s, d.gates...)
+						time.Sleep(time.Duration(d.rng.IntN(int(20 * time.Millisecond))))
+						d.collect()
+						d.checkExclusion()
 						for _, g := range d.gates {
-							g.checkEnded()
+							g.checkCounts()
 						}
-						if seed%10 == 0 {
-							d.remove(d.contenders()...)
-							time.Sleep(2*keyLife + 2*endedLife)
-							for _, g := range d.gates {
-								g.checkForgotten(len(d.gates))
-							}
+					}
+					d.heal()
+					d.checkPromises(t)
+					checkAll(t, s, d.gates...)
+					for _, g := range d.gates {
+						g.checkEnded()
+					}
+					if seed%10 == 0 {
+						d.remove(d.contenders()...)
+						time.Sleep(2*keyLife + 2*endedLife)
+						for _, g := range d.gates {
+							g.checkForgotten(len(d.gates))
 						}
-					})
-				})
+					}
+				}))
 			}
 		})
 	}

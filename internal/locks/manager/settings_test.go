@@ -91,28 +91,26 @@ func TestTheFirstAcquireOfASemaphoreAgreesOnItsLimit(t *testing.T) {
 // with the lock. One that was set stays.
 func TestWhatWasAgreedGoesWithTheIdleLockAndWhatWasSetStays(t *testing.T) {
 	for _, set := range []bool{false, true} {
-		t.Run(map[bool]string{false: "agreed", true: "set"}[set], func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				a := g.mustHold(permits(1, 3))
-				if set {
-					g.mustConfigure(3)
-				}
-				time.Sleep(2 * idleLock)
-				g.wantLimit(3, !set)
-				g.mustRelease(a)
-				time.Sleep(idleLock + 3*sweepEvery)
-				left := s.names("/lockkeeper/settings")
-				assert.That(t, (len(left) == 1) == set && len(s.names("/lockkeeper/locks")) == 0,
-					"left: settings %v, locks %v", left, s.names("/lockkeeper/locks"))
-				if set {
-					g.wantLimit(3, false)
-					return
-				}
-				g.wantLimit(0, false)
-				g.mustHold(permits(1, 7))
-				g.wantLimit(7, true)
-			})
-		})
+		t.Run(map[bool]string{false: "agreed", true: "set"}[set], in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			a := g.mustHold(permits(1, 3))
+			if set {
+				g.mustConfigure(3)
+			}
+			time.Sleep(2 * idleLock)
+			g.wantLimit(3, !set)
+			g.mustRelease(a)
+			time.Sleep(idleLock + 3*sweepEvery)
+			left := s.names("/lockkeeper/settings")
+			assert.That(t, (len(left) == 1) == set && len(s.names("/lockkeeper/locks")) == 0,
+				"left: settings %v, locks %v", left, s.names("/lockkeeper/locks"))
+			if set {
+				g.wantLimit(3, false)
+				return
+			}
+			g.wantLimit(0, false)
+			g.mustHold(permits(1, 7))
+			g.wantLimit(7, true)
+		}))
 	}
 }
 
@@ -163,34 +161,32 @@ func TestALoweredLimitTakesNoPermitBackAlsoAfterATakeover(t *testing.T) {
 // path that the transaction checks.
 func TestALimitThatWasMadeAnewIsNotExceededThroughALaggingGateway(t *testing.T) {
 	for _, given := range []int{3, 0} {
-		t.Run(fmt.Sprint("limit=", given), func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				two.mustRelease(two.mustHold(permits(1, 3)))
-				version := s.node(deploySettings + "/limit-3").stat.Version
-				two.w.hold()
-				time.Sleep(idleLock + 3*sweepEvery) // swept by one; two's fence stays open, its replica stands still
-				two.w.release()
-				two.wantLimit(0, false)
-				two.mustRelease(two.mustHold(permits(1, 3)))
-				two.w.hold()
-				assert.NoError(t, one.remove())
-				a := one.mustHold(permits(1, 1))
-				now := s.node(deploySettings + "/limit-1").stat.Version
-				assert.Must(t, now == version, "version %d, was %d: the scene shows nothing", now, version)
-				p := two.begin(permits(1, given))
-				time.Sleep(100 * time.Millisecond)
-				checkPermits(t, s, one)
-				two.w.release()
-				<-p.done
-				checkPermits(t, s, one)
-				one.wantState(a, locks.Held, "")
-				if given != 0 {
-					assert.Equal(t, wantCode(t, p.err, locks.CodeSettingsDiffer).Limit, 1, "limit")
-				} else if p.err != nil || p.lease.State != locks.Waiting || p.lease.Limit != 1 {
-					t.Errorf("%+v %v", p.lease, p.err)
-				}
-			})
-		})
+		t.Run(fmt.Sprint("limit=", given), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+			two.mustRelease(two.mustHold(permits(1, 3)))
+			version := s.node(deploySettings + "/limit-3").stat.Version
+			two.w.hold()
+			time.Sleep(idleLock + 3*sweepEvery) // swept by one; two's fence stays open, its replica stands still
+			two.w.release()
+			two.wantLimit(0, false)
+			two.mustRelease(two.mustHold(permits(1, 3)))
+			two.w.hold()
+			assert.NoError(t, one.remove())
+			a := one.mustHold(permits(1, 1))
+			now := s.node(deploySettings + "/limit-1").stat.Version
+			assert.Must(t, now == version, "version %d, was %d: the scene shows nothing", now, version)
+			p := two.begin(permits(1, given))
+			time.Sleep(100 * time.Millisecond)
+			checkPermits(t, s, one)
+			two.w.release()
+			<-p.done
+			checkPermits(t, s, one)
+			one.wantState(a, locks.Held, "")
+			if given != 0 {
+				assert.Equal(t, wantCode(t, p.err, locks.CodeSettingsDiffer).Limit, 1, "limit")
+			} else if p.err != nil || p.lease.State != locks.Waiting || p.lease.Limit != 1 {
+				t.Errorf("%+v %v", p.lease, p.err)
+			}
+		}))
 	}
 }
 
@@ -213,23 +209,21 @@ func TestNobodyIsRefusedForALimitThatIsNoMore(t *testing.T) {
 // decides again.
 func TestTwoWhoAgreeAtOnceAgreeOnOneLimit(t *testing.T) {
 	for _, limits := range [][2]int{{3, 3}, {3, 4}} {
-		t.Run(fmt.Sprint(limits), func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				p, q := one.begin(permits(1, limits[0])), two.begin(permits(1, limits[1]))
-				<-p.done
-				<-q.done
-				var refused int
-				for _, err := range []error{p.err, q.err} {
-					if err != nil {
-						wantCode(t, err, locks.CodeSettingsDiffer)
-						refused++
-					}
+		t.Run(fmt.Sprint(limits), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+			p, q := one.begin(permits(1, limits[0])), two.begin(permits(1, limits[1]))
+			<-p.done
+			<-q.done
+			var refused int
+			for _, err := range []error{p.err, q.err} {
+				if err != nil {
+					wantCode(t, err, locks.CodeSettingsDiffer)
+					refused++
 				}
-				assert.That(t, (refused == 1) == (limits[0] != limits[1]) && refused <= 1, "%v, %v", p.err, q.err)
-				left := s.names(deploySettings)
-				assert.That(t, len(left) == 1, "settings %v", left)
-			})
-		})
+			}
+			assert.That(t, (refused == 1) == (limits[0] != limits[1]) && refused <= 1, "%v, %v", p.err, q.err)
+			left := s.names(deploySettings)
+			assert.That(t, len(left) == 1, "settings %v", left)
+		}))
 	}
 }
 
@@ -259,17 +253,15 @@ func TestAnAcquireWhoseLimitNeverStandsStillGivesUp(t *testing.T) {
 // in anybody's way.
 func TestAnEmptySettingsDirectoryIsFilledAnew(t *testing.T) {
 	for _, by := range []string{"acquire", "configure"} {
-		t.Run(by, func(t *testing.T) {
-			withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-				s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: deploySettings})
-				if by == "acquire" {
-					g.mustHold(permits(1, 2))
-				} else {
-					g.mustConfigure(2)
-				}
-				g.wantLimit(2, by == "acquire")
-			})
-		})
+		t.Run(by, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			s.foreignSeen(zk.Op{Kind: zk.OpCreate, Path: deploySettings})
+			if by == "acquire" {
+				g.mustHold(permits(1, 2))
+			} else {
+				g.mustConfigure(2)
+			}
+			g.wantLimit(2, by == "acquire")
+		}))
 	}
 }
 
@@ -321,27 +313,25 @@ func (s *fakeStore) written() (n int) {
 // that has been set since. Rule: what was set has another version.
 func TestASweepDoesNotTakeALimitThatHasBeenSetSince(t *testing.T) {
 	for _, how := range []string{"set", "removed and set"} {
-		t.Run(how, func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				two.mustRelease(two.mustHold(permits(1, 3)))
-				two.w.hold()
-				if how != "set" {
-					assert.NoError(t, one.remove())
-				}
-				one.mustConfigure(3)
-				two.m.mu.Lock()
-				ops := two.m.fleet.settings.Sweep(two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"))
-				two.m.mu.Unlock()
-				assert.Must(t, slices.ContainsFunc(ops, func(op zk.Op) bool { return strings.HasSuffix(op.Path, "limit-3") }),
-					"%v: the scene shows nothing", ops)
-				s.mu.Lock()
-				_, _, _, _, err := s.tx(ops)
-				s.mu.Unlock()
-				assert.That(t, err != nil, "the sweep took what was set")
-				two.w.release()
-				one.wantLimit(3, false)
-			})
-		})
+		t.Run(how, in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+			two.mustRelease(two.mustHold(permits(1, 3)))
+			two.w.hold()
+			if how != "set" {
+				assert.NoError(t, one.remove())
+			}
+			one.mustConfigure(3)
+			two.m.mu.Lock()
+			ops := two.m.fleet.settings.Sweep(two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy"))
+			two.m.mu.Unlock()
+			assert.Must(t, slices.ContainsFunc(ops, func(op zk.Op) bool { return strings.HasSuffix(op.Path, "limit-3") }),
+				"%v: the scene shows nothing", ops)
+			s.mu.Lock()
+			_, _, _, _, err := s.tx(ops)
+			s.mu.Unlock()
+			assert.That(t, err != nil, "the sweep took what was set")
+			two.w.release()
+			one.wantLimit(3, false)
+		}))
 	}
 }
 
@@ -394,34 +384,32 @@ func TestALockIsRemovedWithItsSettingsUnlessItIsInUse(t *testing.T) {
 // is in the transaction, and fails.
 func TestALockThatIsTakenAtThisMomentIsNotRemoved(t *testing.T) {
 	for _, directory := range []bool{true, false} {
-		t.Run(fmt.Sprint("directory=", directory), func(t *testing.T) {
-			withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-				one.mustConfigure(2)
-				if directory {
-					one.mustRelease(one.mustHold(permits(1, 0)))
-				}
-				synctest.Wait()
-				var taken *pending
-				var once sync.Once
-				s.mu.Lock()
-				s.refuse = func(w *zk.Write) (int, error) {
-					if len(w.Ops) == 0 || w.Ops[len(w.Ops)-1].Kind != zk.OpDelete {
-						return 0, nil
-					}
-					once.Do(func() {
-						s.mu.Unlock()
-						taken = two.begin(permits(1, 2))
-						<-taken.done
-						s.mu.Lock()
-					})
+		t.Run(fmt.Sprint("directory=", directory), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+			one.mustConfigure(2)
+			if directory {
+				one.mustRelease(one.mustHold(permits(1, 0)))
+			}
+			synctest.Wait()
+			var taken *pending
+			var once sync.Once
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if len(w.Ops) == 0 || w.Ops[len(w.Ops)-1].Kind != zk.OpDelete {
 					return 0, nil
 				}
-				s.mu.Unlock()
-				wantCode(t, one.remove(), locks.CodeLockInUse)
-				assert.Must(t, taken != nil && taken.err == nil && taken.lease.State == locks.Held, "%+v", taken)
-				one.wantLimit(2, false)
-			})
-		})
+				once.Do(func() {
+					s.mu.Unlock()
+					taken = two.begin(permits(1, 2))
+					<-taken.done
+					s.mu.Lock()
+				})
+				return 0, nil
+			}
+			s.mu.Unlock()
+			wantCode(t, one.remove(), locks.CodeLockInUse)
+			assert.Must(t, taken != nil && taken.err == nil && taken.lease.State == locks.Held, "%+v", taken)
+			one.wantLimit(2, false)
+		}))
 	}
 }
 

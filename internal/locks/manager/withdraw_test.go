@@ -65,30 +65,28 @@ func TestAWithdrawnRevocationForcesNobody(t *testing.T) {
 func TestNothingOfAWithdrawnRevocationGoesOnInTheNext(t *testing.T) {
 	for name, force := range map[string]time.Duration{"none": 0, "later": 60 * time.Second, "the same": 20 * time.Second} {
 		for _, held := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
-				withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
-					l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
-					two.mustRevoke("why", 20*time.Second)
-					time.Sleep(5 * time.Second)
-					if held {
-						one.w.hold() // it hears of nothing
-					}
-					two.mustWithdraw(1)
-					two.mustRevoke("why", force)
-					if held {
-						one.w.release()
-					}
-					synctest.Wait()
-					if asked := one.asked(l); asked.Reason != "why" || asked.Forced != (force > 0) || asked.ForceIn > force || asked.ForceIn < force-time.Second {
-						t.Errorf("its holder is told %+v", asked)
-					}
-					time.Sleep(16 * time.Second)
-					one.wantState(l, locks.Held, "")
-					if time.Sleep(force); force > 0 {
-						one.wantState(l, locks.Ended, locks.ReasonRevoked)
-					}
-				})
-			})
+			t.Run(name, in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
+				l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+				two.mustRevoke("why", 20*time.Second)
+				time.Sleep(5 * time.Second)
+				if held {
+					one.w.hold() // it hears of nothing
+				}
+				two.mustWithdraw(1)
+				two.mustRevoke("why", force)
+				if held {
+					one.w.release()
+				}
+				synctest.Wait()
+				if asked := one.asked(l); asked.Reason != "why" || asked.Forced != (force > 0) || asked.ForceIn > force || asked.ForceIn < force-time.Second {
+					t.Errorf("its holder is told %+v", asked)
+				}
+				time.Sleep(16 * time.Second)
+				one.wantState(l, locks.Held, "")
+				if time.Sleep(force); force > 0 {
+					one.wantState(l, locks.Ended, locks.ReasonRevoked)
+				}
+			}))
 		}
 	}
 }
