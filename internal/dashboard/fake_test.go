@@ -20,8 +20,7 @@ import (
 
 var started = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 
-// fakeLocks is a lock manager with given answers that counts what it
-// is asked.
+// fakeLocks is a lock manager with given answers that counts what it is asked.
 type fakeLocks struct {
 	mu    sync.Mutex
 	asked map[string]int

@@ -84,8 +84,7 @@ func (p *page) read() (string, error) {
 	return string(html), err
 }
 
-// until reads messages until one shows what is wanted, and returns it and how
-// many there were.
+// until reads messages until one shows what is wanted, and returns it and how many there were.
 func (p *page) until(want string) (html string, messages int) {
 	p.t.Helper()
 	for {

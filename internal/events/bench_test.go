@@ -66,10 +66,9 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkPublishSteadily publishes 20,000 events a second, more than a gateway
-// has to tell, and measures the calls alone: the time for which the lock
-// manager's mutex is held. Sending a batch costs a reader what a small write to
-// a socket does. cpu-ns/event is what all of the process took.
+// BenchmarkPublishSteadily publishes 20,000 events a second, more than a gateway has to tell, and measures the calls
+// alone: the time for which the lock manager's mutex is held. Sending a batch costs a reader what a small write to a
+// socket does. cpu-ns/event is what all of the process took.
 func BenchmarkPublishSteadily(b *testing.B) {
 	send := func() {
 		var frame [4096]byte

@@ -142,8 +142,7 @@ func TestRecentListsTheLastThatTheFilterLetsThroughOldestFirst(t *testing.T) {
 	}
 }
 
-// The times are what a subscriber sees: a lone event at once, a burst in one
-// go a pause later.
+// The times are what a subscriber sees: a lone event at once, a burst in one go a pause later.
 func TestWakeUpsAreAPauseApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
@@ -244,8 +243,7 @@ func TestWhenTheHubStopsEachSubscriberReadsToTheEnd(t *testing.T) {
 	})
 }
 
-// Publishers race with one another; the order is one for all, and keeps each
-// publisher's own.
+// Publishers race with one another; the order is one for all, and keeps each publisher's own.
 func TestAllSubscribersSeeOneOrder(t *testing.T) {
 	const publishers, each, watchers = 4, 2000, 3
 	h, _ := running(t, Options{Ring: publishers*each + 1})

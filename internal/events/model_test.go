@@ -49,8 +49,7 @@ type follower struct {
 	seq    uint64
 }
 
-// follow reads batches until the plan says to go away (and resume), or until
-// the hub is closed, which it reports.
+// follow reads batches until the plan says to go away (and resume), or until the hub is closed, which it reports.
 func (f *follower) follow(ctx context.Context, after string, pauses []time.Duration) (resume string, closed bool, err error) {
 	s, err := f.hub.Subscribe(f.filter, after)
 	if err != nil {
@@ -198,9 +197,8 @@ func TestEverySubscriberGetsItsPartOfTheOrderOrResync(t *testing.T) {
 	})
 }
 
-// The ring is as small as can be, so that every look is at its edge while it is
-// being overwritten. What is handed out must be what was asked for, with every
-// field as it was published (the race detector watches the reads).
+// The ring is as small as can be, so that every look is at its edge while it is being overwritten. What is handed out
+// must be what was asked for, with every field as it was published (the race detector watches the reads).
 func TestAReaderAtTheEdgeOfTheRingIsNeverGivenAnotherEvent(t *testing.T) {
 	const events = 30000
 	for _, ring := range []int{1, 2, 3, 64} {

@@ -112,8 +112,7 @@ func TestPositionResumesWithoutLossThoughTheFilterLetNothingThrough(t *testing.T
 	})
 }
 
-// A subscriber that leaves before its Resync, and comes back with
-// its Position, must still get it.
+// A subscriber that leaves before its Resync, and comes back with its Position, must still get it.
 func TestPositionKeepsALossUntilItsResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
@@ -199,8 +198,7 @@ func TestASubscriberThatNeverReadsDelaysNoOtherAndKeepsNothing(t *testing.T) {
 	})
 }
 
-// One batch is the caller's until the next call; then it must not be kept by one
-// who waits for hours.
+// One batch is the caller's until the next call; then it must not be kept by one who waits for hours.
 func TestAWaitingSubscriberKeepsNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
@@ -250,9 +248,8 @@ func TestTheEndOfTheContextEndsNextAlsoOnABusyHub(t *testing.T) {
 	})
 }
 
-// busyContext ends when it is asked for the fifth time. Each time the hub gets
-// ahead of its reader by as much as the reader looks at in one go, until it is
-// plain that the reader does not care.
+// busyContext ends when it is asked for the fifth time. Each time the hub gets ahead of its reader by as much as the
+// reader looks at in one go, until it is plain that the reader does not care.
 type busyContext struct {
 	context.Context
 	h      *Hub
@@ -290,9 +287,8 @@ func TestCloseEndsANextThatWaits(t *testing.T) {
 	})
 }
 
-// The publisher publishes one event and waits until it was read: were a wake-up
-// lost between a reader's look and its wait, both would wait forever, which
-// synctest reports.
+// The publisher publishes one event and waits until it was read: were a wake-up lost between a reader's look and its
+// wait, both would wait forever, which synctest reports.
 func TestNoWakeUpIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rounds = 5000

@@ -209,8 +209,7 @@ func planned(t rapid.TB, a *Archive, root string, limit int) (*content, []step) 
 	return c, steps
 }
 
-// Queues of any shape, with batches that several leases share, groups of locks, and
-// numbers that wrap around.
+// Queues of any shape, with batches that several leases share, groups of locks, and numbers that wrap around.
 func TestAPlanKeepsEveryOrderAndEveryTokenApart(t *testing.T) {
 	base := small(t)
 	rapid.Check(t, func(t *rapid.T) {

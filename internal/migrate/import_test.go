@@ -50,9 +50,8 @@ func noGatewayStarts(t testing.TB, cfg zk.Config) {
 	assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindImportUnfinished, "a gateway that starts there gets %v", err)
 }
 
-// Each transaction of an import is lost, on its way there and on its way back. What
-// is left is no root; the repeated import makes the same of it as one that nothing
-// disturbed.
+// Each transaction of an import is lost, on its way there and on its way back. What is left is no root; the repeated
+// import makes the same of it as one that nothing disturbed.
 func TestAnImportThatDiesAnywhereLeavesNothingThatAGatewayStartsOn(t *testing.T) {
 	from := server(t)
 	from.Root = zk.DefaultRoot

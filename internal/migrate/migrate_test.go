@@ -17,8 +17,7 @@ import (
 	"lockkeeper/internal/zk/session"
 )
 
-// busy is a root with something of everything. outside is a lock root that is not
-// below it.
+// busy is a root with something of everything. outside is a lock root that is not below it.
 func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
 	s, outside = newSite(t, cfg), "/kazoo/locks"
 	for _, path := range []string{"/kazoo", outside, outside + "/empty"} {

@@ -68,9 +68,8 @@ func oneSite(t testing.TB) *site {
 	return newSite(t, cfg)
 }
 
-// A downgraded contender's name keeps the czxid that it got first, which is another
-// ZooKeeper's after a move. Kept there, it would make a token above those that are
-// given later.
+// A downgraded contender's name keeps the czxid that it got first, which is another ZooKeeper's after a move. Kept
+// there, it would make a token above those that are given later.
 func TestTheTokenOfADowngradedLeaseStaysBelowThoseThatAreGivenAfterAMove(t *testing.T) {
 	s := oneSite(t)
 	for n := range 300 { // an old ZooKeeper, with high zxids
@@ -253,8 +252,7 @@ func TestALeaseOverManyLocksIsMovedOrRefusedAsAWhole(t *testing.T) {
 	}
 }
 
-// Leases with configured names are this fleet's like all others, and
-// keep those names and their modes.
+// Leases with configured names are this fleet's like all others, and keep those names and their modes.
 func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 	t.Parallel()
 	from, to := server(t), server(t)

@@ -272,9 +272,8 @@ func TestAfterAnOutageNoMessageWaitsForTheSchedule(t *testing.T) {
 	})
 }
 
-// With any failures, and with webhooks that come and go: each message of each entry is
-// delivered or dead at the end, those of one lane in their order, and the counts are
-// those of the messages.
+// With any failures, and with webhooks that come and go: each message of each entry is delivered or dead at the end,
+// those of one lane in their order, and the counts are those of the messages.
 func TestNothingIsLostAfterAnyFailure(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {

@@ -6,23 +6,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Instant is one reading of two clocks: the time since boot, which goes on
-// while the machine sleeps but is not corrected, and the wall clock, which an
-// administrator or a hypervisor moves. Only differences of Instants mean
+// Instant is one reading of two clocks: the time since boot, which goes on while the machine sleeps but is not
+// corrected, and the wall clock, which an administrator or a hypervisor moves. Only differences of Instants mean
 // anything. The zero Instant is "never": it lies before every reading.
 type Instant struct {
 	boot time.Duration // since an arbitrary origin, CLOCK_BOOTTIME
 	wall time.Duration // since the Unix epoch, CLOCK_REALTIME
 }
 
-// At builds an Instant from its two readings; tests use it to make clocks
-// that sleep, jump and run backwards.
+// At builds an Instant from its two readings; tests use it to make clocks that sleep, jump and run backwards.
 func At(boot, wall time.Duration) Instant { return Instant{boot: boot, wall: wall} }
 
-// Since tells how much time may have passed from u to t: the larger of the
-// advances of the two clocks. A question whether a promise still holds
-// must use it: a suspended machine's monotonic clock stands still, and a
-// restored one's boot clock does too.
+// Since tells how much time may have passed from u to t: the larger of the advances of the two clocks. A question
+// whether a promise still holds must use it: a suspended machine's monotonic clock stands still, and a restored one's
+// boot clock does too.
 func (t Instant) Since(u Instant) time.Duration { return max(t.boot-u.boot, t.wall-u.wall) }
 
 // Add moves both readings.
@@ -63,8 +60,7 @@ func (SystemClock) Now() Instant {
 	return Instant{boot: time.Duration(boot.Nano()), wall: time.Duration(time.Now().UnixNano())}
 }
 
-// GoClock derives both readings from the time package. Under testing/synctest
-// it runs on virtual time.
+// GoClock derives both readings from the time package. Under testing/synctest it runs on virtual time.
 type GoClock struct{ origin time.Time }
 
 // NewGoClock starts a GoClock.

@@ -37,12 +37,10 @@ func (a DigestAuth) LogValue() slog.Value { return slog.StringValue(a.String()) 
 // Packet is the auth information as it travels: "user:password".
 func (a *DigestAuth) Packet() []byte { return []byte(a.User + ":" + a.Password) }
 
-// Metrics is told what this package does. Its methods are called from many
-// goroutines and must not block.
+// Metrics is told what this package does. Its methods are called from many goroutines and must not block.
 type Metrics interface {
-	// Op is called once per ZooKeeper request: op is "multi", "create",
-	// "getData", "getChildren", "exists", "connect" or "addWatch"; outcome is "ok",
-	// "refused" (ZooKeeper said no) or "unknown" (the connection failed).
+	// Op is called once per ZooKeeper request: op is "multi", "create", "getData", "getChildren", "exists", "connect"
+	// or "addWatch"; outcome is "ok", "refused" (ZooKeeper said no) or "unknown" (the connection failed).
 	Op(op, outcome string, took time.Duration)
 	// Batch is called once per transaction sent, with the number of Writes in it.
 	Batch(writes int)
@@ -50,8 +48,7 @@ type Metrics interface {
 
 // Config says how to reach ZooKeeper and where the layout lives.
 type Config struct {
-	// Servers are host:port addresses; at least one. Names are resolved again
-	// at each attempt to connect.
+	// Servers are host:port addresses; at least one. Names are resolved again at each attempt to connect.
 	Servers []string
 	// Chroot is "" or an absolute path such as "/apps/x". It is put before
 	// every path in one place, the connection; no other code sees it.
@@ -60,26 +57,22 @@ type Config struct {
 	Auth *DigestAuth
 	// Root is where the layout lives below Chroot; "" is DefaultRoot.
 	Root string
-	// SessionTimeout is what is asked for; the server may clamp it. 0 is
-	// DefaultSessionTimeout.
+	// SessionTimeout is what is asked for; the server may clamp it. 0 is DefaultSessionTimeout.
 	SessionTimeout time.Duration
 	// CreateRoot allows creating Chroot, Root and the layout below.
 	CreateRoot bool
-	// PromiseWindow is W of the trust window. 0 means what is recorded, and
-	// DefaultPromiseWindow when the layout is created. A value that
-	// contradicts the record is an error.
+	// PromiseWindow is W of the trust window. 0 means what is recorded, and DefaultPromiseWindow when the layout is
+	// created. A value that contradicts the record is an error.
 	PromiseWindow time.Duration
-	// Namespaces are those that the fleet is to have besides the default one, by
-	// name. What is not recorded is added to the record for good, what
-	// contradicts the record is an error.
+	// Namespaces are those that the fleet is to have besides the default one, by name. What is not recorded is added to
+	// the record for good, what contradicts the record is an error.
 	Namespaces map[string]Namespace
 	// Dial opens a connection; nil is a net.Dialer. It gets host:port as in Servers.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Clock is read for the trust window; nil is SystemClock.
 	Clock Clock
-	// Random is where the jitter of retries and the order of servers come from,
-	// nothing secret; nil is the runtime's own source. It must be safe for
-	// concurrent use. Simulations give one that repeats itself.
+	// Random is where the jitter of retries and the order of servers come from, nothing secret; nil is the runtime's
+	// own source. It must be safe for concurrent use. Simulations give one that repeats itself.
 	Random rand.Source
 	// Logger may be nil for none.
 	Logger *slog.Logger
@@ -179,9 +172,8 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// ParseServers reads a connection string as ZooKeeper's own clients do:
-// "host:2181,host,[::1]:2182/chroot/path". The port is DefaultPort where left
-// out; the chroot belongs to all servers.
+// ParseServers reads a connection string as ZooKeeper's own clients do: "host:2181,host,[::1]:2182/chroot/path". The
+// port is DefaultPort where left out; the chroot belongs to all servers.
 func ParseServers(s string) (servers []string, chroot string, err error) {
 	if i := strings.IndexByte(s, '/'); i >= 0 {
 		s, chroot = s[:i], s[i:]
@@ -219,9 +211,8 @@ func (noMetrics) Batch(int)                        {}
 // NativeDialect is the dialect of a namespace whose record names none.
 const NativeDialect = "native"
 
-// Namespace is a record below /namespaces: where the locks of a namespace are
-// and how their contenders are named. It never changes once it is written: the
-// leases that are in the lock root have the names that it says.
+// Namespace is a record below /namespaces: where the locks of a namespace are and how their contenders are named. It
+// never changes once it is written: the leases that are in the lock root have the names that it says.
 type Namespace struct {
 	Root    string `json:"root"`
 	Dialect string `json:"dialect"` // as recipe.ParseNaming reads it; "" in old records: native
@@ -232,9 +223,8 @@ func (n Namespace) Equal(other Namespace) bool {
 	return n.Root == other.Root && cmp.Or(n.Dialect, NativeDialect) == cmp.Or(other.Dialect, NativeDialect)
 }
 
-// dialAnyAddress resolves the name afresh and connects to one of its
-// addresses, chosen at random: a name that stands for a whole ensemble must
-// not lead to the same unresponsive server for ever.
+// dialAnyAddress resolves the name afresh and connects to one of its addresses, chosen at random: a name that stands
+// for a whole ensemble must not lead to the same unresponsive server for ever.
 func dialAnyAddress(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package zk holds the nouns of ZooKeeper as a gateway uses it: instants and
-// clocks, Writes and their Results, Changes of the replica, the names of the
-// layout's nodes, the configuration and the errors. It does no I/O but for
-// Config's default Dial.
+// Package zk holds the nouns of ZooKeeper as a gateway uses it: instants and clocks, Writes and their Results, Changes
+// of the replica, the names of the layout's nodes, the configuration and the errors. It does no I/O but for Config's
+// default Dial.
 //
 // The work is done in the packages below:
 //

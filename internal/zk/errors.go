@@ -18,8 +18,7 @@ const (
 	KindNamespace     FatalKind = "namespace_record" // a namespace record contradicts another or the configuration
 )
 
-// FatalError is an error that retrying cannot cure. Hint is one sentence for
-// the operator: what to do.
+// FatalError is an error that retrying cannot cure. Hint is one sentence for the operator: what to do.
 type FatalError struct {
 	Kind FatalKind
 	Hint string

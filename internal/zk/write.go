@@ -33,19 +33,16 @@ type Outcome uint8
 const (
 	// Done: the transaction committed.
 	Done Outcome = iota + 1
-	// NotDone: it definitely did not and will not. Result.Err says why: the
-	// error of the Write's own operation Result.Culprit (ErrNoNode,
-	// ErrNodeExists, ErrBadVersion, ErrNotEmpty, ErrNoAuth ...), or
-	// ErrNotApplied when a lost transaction was proved not to have happened.
+	// NotDone: it definitely did not and will not. Result.Err says why: the error of the Write's own operation
+	// Result.Culprit (ErrNoNode, ErrNodeExists, ErrBadVersion, ErrNotEmpty, ErrNoAuth ...), or ErrNotApplied when a
+	// lost transaction was proved not to have happened.
 	NotDone
-	// Conflict: a check failed on which this Write depended, its own or that
-	// of another Write in the same transaction. Nothing was done; decide
-	// again from the present state.
+	// Conflict: a check failed on which this Write depended, its own or that of another Write in the same transaction.
+	// Nothing was done; decide again from the present state.
 	Conflict
-	// Unknown: it could not be found out, because the session ended first, or
-	// (rarely, while the session lives) because another program removed what
-	// would have told. Nothing of the Write can commit after this answer, so a
-	// tree read that is made later tells what is there.
+	// Unknown: it could not be found out, because the session ended first, or (rarely, while the session lives) because
+	// another program removed what would have told. Nothing of the Write can commit after this answer, so a tree read
+	// that is made later tells what is there.
 	Unknown
 )
 
@@ -54,23 +51,19 @@ type Result struct {
 	Outcome Outcome
 	Err     error
 	Culprit int // index into Write.Ops of the operation that failed, or -1
-	// Zxid is the transaction's zxid when Done: the czxid of every node it
-	// created (the guard's mzxid). When the answer was lost and nothing that
-	// was created is there any more, it is a later zxid of this session.
+	// Zxid is the transaction's zxid when Done: the czxid of every node it created (the guard's mzxid). When the answer
+	// was lost and nothing that was created is there any more, it is a later zxid of this session.
 	Zxid int64
-	// SentAt is when the committed transaction was handed to the client
-	// library: the start of what its commit proves.
+	// SentAt is when the committed transaction was handed to the client library: the start of what its commit proves.
 	SentAt Instant
-	// Paths holds, per operation, the full path of a created node, and "" for
-	// the others; "" also for a node whose creation was found out about only
-	// after another program had removed it.
+	// Paths holds, per operation, the full path of a created node, and "" for the others; "" also for a node whose
+	// creation was found out about only after another program had removed it.
 	Paths []string
 	// Versions holds, per operation, the data version after a set, 0 after a create.
 	Versions []int32
 }
 
-// Write is a piece of work that commits whole or not at all, possibly in one
-// transaction with the Writes of others.
+// Write is a piece of work that commits whole or not at all, possibly in one transaction with the Writes of others.
 type Write struct {
 	Ops []Op
 	// Alone keeps the Write out of other Writes' transactions: for what fails
@@ -80,15 +73,12 @@ type Write struct {
 	// others of its transaction and in the order in which queues may lose their
 	// contenders: its other operations (checks, notes) matter to no watcher of a queue.
 	DeletesLast bool
-	// Queues names the queues (lock directories) in which the Write creates
-	// contenders, each once. A transaction has at most one Write for each queue,
-	// because all its creates share one zxid and the zxid is the fencing token.
-	// Writes of one queue go in the order in which they were submitted: a Write
-	// goes when it is the first in all of its queues, and until then it holds up
-	// those behind it in each of them.
+	// Queues names the queues (lock directories) in which the Write creates contenders, each once. A transaction has at
+	// most one Write for each queue, because all its creates share one zxid and the zxid is the fencing token. Writes
+	// of one queue go in the order in which they were submitted: a Write goes when it is the first in all of its
+	// queues, and until then it holds up those behind it in each of them.
 	Queues []string
-	// Done is called once with the outcome, from a goroutine of the session.
-	// It must not block.
+	// Done is called once with the outcome, from a goroutine of the session. It must not block.
 	Done func(Result)
 }
 

@@ -15,8 +15,7 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-// fakeAPI notes requests and gives set answers; a reap that only
-// looks finds two.
+// fakeAPI notes requests and gives set answers; a reap that only looks finds two.
 type fakeAPI struct {
 	mu     sync.Mutex
 	asked  []string

@@ -150,8 +150,7 @@ func TestTheKeyboardPassesALongQueueQuickly(t *testing.T) {
 	assert.That(t, n == 2, "the Tab key comes to %d rows", n)
 }
 
-// What a newer gateway pushes is meant for newer styles and scripts, also when
-// both call themselves "(devel)".
+// What a newer gateway pushes is meant for newer styles and scripts, also when both call themselves "(devel)".
 func TestAPageThatIsOlderThanItsGatewayIsLoadedAgain(t *testing.T) {
 	page, _ := browse(t, "/lock-free")
 	push := func(build string) {

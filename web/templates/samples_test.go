@@ -147,8 +147,7 @@ func gatewaysSample(now time.Time) Gateways {
 			{Address: "zookeeper-2.zookeeper:2181", Problem: "It cannot be reached."}}}
 }
 
-// samples are all pages worth looking at, by the path that the preview serves
-// them under.
+// samples are all pages worth looking at, by the path that the preview serves them under.
 func samples(now time.Time) map[string]templ.Component {
 	// Pages that the preview does not push to: they are looked at as they are.
 	lockSample := func(now time.Time, waiters int) Lock {

@@ -123,8 +123,7 @@ func statePages(now time.Time) map[string]templ.Component {
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// previewHandler serves the samples as a gateway would: live, and with a push
-// every second in which the queue moves.
+// previewHandler serves the samples as a gateway would: live, and with a push every second in which the queue moves.
 func previewHandler(api http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", api)
@@ -188,9 +187,8 @@ func previewHandler(api http.Handler) http.Handler {
 	return mux
 }
 
-// LOCKKEEPER_PREVIEW=localhost:8099 go test -run TestPreview -timeout 0 ./web/templates
-// serves the samples until it is interrupted. With LOCKKEEPER_PREVIEW_NOSOCKET=1
-// it refuses sockets, so that the pages poll.
+// LOCKKEEPER_PREVIEW=localhost:8099 go test -run TestPreview -timeout 0 ./web/templates serves the samples until it is
+// interrupted. With LOCKKEEPER_PREVIEW_NOSOCKET=1 it refuses sockets, so that the pages poll.
 func TestPreview(t *testing.T) {
 	addr := os.Getenv("LOCKKEEPER_PREVIEW")
 	if addr == "" {

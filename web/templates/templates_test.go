@@ -99,8 +99,7 @@ func TestEventsKeepTheirIDsWhenMoreCome(t *testing.T) {
 	assert.That(t, before[0] != before[1] && slices.Equal(after[1:], before), "before %v, after %v", before, after)
 }
 
-// Fragments are pushed when their bytes differ: a clock in them would push all
-// of them always.
+// Fragments are pushed when their bytes differ: a clock in them would push all of them always.
 func TestOnlyTheStatusDependsOnTheClock(t *testing.T) {
 	early, late := lockSample(noon, 12), lockSample(noon, 12)
 	late.Status.Now = late.Status.Now.Add(time.Second)
@@ -118,8 +117,7 @@ func TestOnlyTheStatusDependsOnTheClock(t *testing.T) {
 	assert.That(t, render(StatusFragment(early.Status)) != render(StatusFragment(late.Status)), "the status does not say what time it is")
 }
 
-// The content security policy allows no inline script, style or handler; the
-// page must not depend on one either.
+// The content security policy allows no inline script, style or handler; the page must not depend on one either.
 func TestNothingInlineInAnyPage(t *testing.T) {
 	for path, c := range samples(noon) {
 		for _, e := range elements(parse(t, render(c))) {
@@ -137,8 +135,7 @@ func TestNothingInlineInAnyPage(t *testing.T) {
 }
 
 func TestWhatClientsWriteIsShownAsText(t *testing.T) {
-	// The shape of a page: its elements and their attributes' names. What a client
-	// writes must not change it.
+	// The shape of a page: its elements and their attributes' names. What a client writes must not change it.
 	shape := func(page string) []string {
 		var names []string
 		for _, e := range elements(parse(t, page)) {

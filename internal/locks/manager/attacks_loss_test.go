@@ -14,9 +14,8 @@ import (
 
 // Interleavings of loss: of a gateway, of a session, of an answer; see attacks_test.go.
 
-// The gateway is killed and restarted: its successor, here itself, goes on
-// with id, token, fencing token, owner, metadata and place, and the first
-// deadline is takeover + W + TTL.
+// The gateway is killed and restarted: its successor, here itself, goes on with id, token, fencing token, owner,
+// metadata and place, and the first deadline is takeover + W + TTL.
 func TestARestartedGatewayGoesOnWithItsLeases(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 40 * time.Second, Owner: "me", Metadata: "m"})
@@ -66,8 +65,7 @@ func TestARestartedGatewayGoesOnWithItsLeases(t *testing.T) {
 
 func withToken(l locks.Lease, token string) locks.Lease { l.Token = token; return l }
 
-// The session expires under a living process: it goes on under a new gateway
-// id, open requests included.
+// The session expires under a living process: it goes on under a new gateway id, open requests included.
 func TestAnExpiredSessionCostsNoLease(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
@@ -144,8 +142,7 @@ func TestALostReleaseIsCarriedOut(t *testing.T) {
 	})
 }
 
-// SIGTERM: the registration goes in the last transaction, requests are
-// answered 503, and the successor begins at once.
+// SIGTERM: the registration goes in the last transaction, requests are answered 503, and the successor begins at once.
 func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
@@ -171,9 +168,8 @@ func TestAHandoverLosesNothingAndIsQuick(t *testing.T) {
 	})
 }
 
-// What became of a write stays unknown while the session lives on: another
-// program touched what it left. Nothing of it can commit any more, so the
-// replica tells.
+// What became of a write stays unknown while the session lives on: another program touched what it left. Nothing of it
+// can commit any more, so the replica tells.
 func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
 	faultTwice(t, func(t *testing.T, persisted bool) {
 		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
@@ -214,9 +210,8 @@ func TestAnOutcomeThatStaysUnknownIsReadFromTheReplica(t *testing.T) {
 	})
 }
 
-// A success that was decided under one session is about to be written when the
-// next session is there already, with its fence open. Rule: an answer stands on
-// the session under which it was decided.
+// A success that was decided under one session is about to be written when the next session is there already, with its
+// fence open. Rule: an answer stands on the session under which it was decided.
 func TestAnAnswerDoesNotPassUnderTheNextSessionsFence(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
@@ -234,9 +229,8 @@ func TestAnAnswerDoesNotPassUnderTheNextSessionsFence(t *testing.T) {
 
 // Interleavings of time; see attacks_test.go.
 
-// A heartbeat with a TTL of 60 s is answered, then one with 5 s, and the owner
-// dies. Rule: a deadline never moves back, and the shorter TTL is written only
-// when the old deadline has passed.
+// A heartbeat with a TTL of 60 s is answered, then one with 5 s, and the owner dies. Rule: a deadline never moves back,
+// and the shorter TTL is written only when the old deadline has passed.
 func TestAShorterTTLNeverTakesBackWhatWasPromised(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
@@ -267,9 +261,8 @@ func TestAShorterTTLNeverTakesBackWhatWasPromised(t *testing.T) {
 	})
 }
 
-// ZooKeeper is away for longer than the TTL. Rule: nothing expires while the
-// fence is closed, and when it opens every deadline has moved by the blind time
-// and a little more, so that heartbeats that wait are heard first.
+// ZooKeeper is away for longer than the TTL. Rule: nothing expires while the fence is closed, and when it opens every
+// deadline has moved by the blind time and a little more, so that heartbeats that wait are heard first.
 func TestNothingExpiresWhileTheGatewayIsBlind(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
@@ -285,15 +278,13 @@ func TestNothingExpiresWhileTheGatewayIsBlind(t *testing.T) {
 		time.Sleep(5 * time.Second) // the next guard write opens the fence
 		g.wantState(l, locks.Held, "")
 		assert.Value(g.heartbeat(l))(t)
-		// A client that is dead still expires: its last promise moved by the
-		// blind time and 15 s at most.
+		// A client that is dead still expires: its last promise moved by the blind time and 15 s at most.
 		pass(46 * time.Second)
 		g.wantState(l, locks.Ended, locks.ReasonExpired)
 	})
 }
 
-// The same, right after the start: ZooKeeper goes away before the clock loop has
-// looked for the first time.
+// The same, right after the start: ZooKeeper goes away before the clock loop has looked for the first time.
 func TestNothingExpiresWhenTheGatewayGoesBlindInItsFirstMoment(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
@@ -306,8 +297,7 @@ func TestNothingExpiresWhenTheGatewayGoesBlindInItsFirstMoment(t *testing.T) {
 	})
 }
 
-// An acquire or a release meets a ZooKeeper that is away: answered within a
-// second, nothing hangs.
+// An acquire or a release meets a ZooKeeper that is away: answered within a second, nothing hangs.
 func TestZooKeeperAwayIsAnsweredWithinASecond(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
@@ -371,9 +361,8 @@ func TestAStoppedOwnerHearsHeartbeatsBeforeItExpiresAnything(t *testing.T) {
 	})
 }
 
-// An expiry meets a newer version of the contender: somebody wrote a heartbeat
-// into it. Rule: the delete names the version that was seen, and "not done"
-// makes the lease held again.
+// An expiry meets a newer version of the contender: somebody wrote a heartbeat into it. Rule: the delete names the
+// version that was seen, and "not done" makes the lease held again.
 func TestAnExpiryThatMeetsANewerVersionMakesTheLeaseHeldAgain(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(deploy())
@@ -393,9 +382,8 @@ func TestAnExpiryThatMeetsANewerVersionMakesTheLeaseHeldAgain(t *testing.T) {
 	})
 }
 
-// A deadline that was moved because heartbeats could not be heard is this
-// gateway's own affair: a successor gives what the contender tells, so no more
-// than that is promised.
+// A deadline that was moved because heartbeats could not be heard is this gateway's own affair: a successor gives what
+// the contender tells, so no more than that is promised.
 func TestNoMoreIsPromisedThanASuccessorGives(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		held := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})

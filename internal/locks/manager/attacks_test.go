@@ -22,9 +22,8 @@ func (s *fakeStore) foreignContender() string {
 	return paths[0]
 }
 
-// A foreign contender gets a lower number than ours, and the reply to our
-// create overtakes the news of it. Rule: granted only after our own created
-// event, before which everything earlier has been seen.
+// A foreign contender gets a lower number than ours, and the reply to our create overtakes the news of it. Rule:
+// granted only after our own created event, before which everything earlier has been seen.
 func TestAnUnseenPredecessorIsNotOvertaken(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy())) // the directory exists
@@ -44,9 +43,8 @@ func TestAnUnseenPredecessorIsNotOvertaken(t *testing.T) {
 	})
 }
 
-// The observer reconnects to a server that lags: its tree lacks our new
-// contender. Rule: absence counts only when the listing's zxid is not below
-// the contender's czxid.
+// The observer reconnects to a server that lags: its tree lacks our new contender. Rule: absence counts only when the
+// listing's zxid is not below the contender's czxid.
 func TestATreeReadFromThePastRemovesNothing(t *testing.T) {
 	for _, state := range []locks.State{locks.Held, locks.Waiting} {
 		t.Run(string(state), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
@@ -85,9 +83,8 @@ func TestATreeReadFromThePastRemovesNothing(t *testing.T) {
 	}
 }
 
-// A contender that we may not read sends us no event. Rule: a gap in the
-// numbers means list before granting; what the listing shows is waited for by
-// listing again.
+// A contender that we may not read sends us no event. Rule: a gap in the numbers means list before granting; what the
+// listing shows is waited for by listing again.
 func TestAHiddenContenderIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		s.hidden = func(p string) bool { return strings.HasPrefix(p, foreignName) }
@@ -110,8 +107,7 @@ func TestAHiddenContenderIsWaitedForAndItsEndIsNoticed(t *testing.T) {
 	})
 }
 
-// A number that a child without a number used up leaves a gap that is settled
-// by one listing.
+// A number that a child without a number used up leaves a gap that is settled by one listing.
 func TestAListingSettlesAMissingNumber(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		s.hidden = func(p string) bool { return strings.HasSuffix(p, "/stray") }
@@ -143,11 +139,9 @@ func TestTheSameKeyAtTwoGatewaysQueuesOnce(t *testing.T) {
 	})
 }
 
-// Another program deletes a waiter, and the holder before it ends: by its
-// client, whose delete commits, or by the same program, so that its client's
-// delete meets nothing. The observer has heard of neither. Rule: an end that the
-// writer was told of grants nothing until the replica shows it too, for that
-// shows what went before.
+// Another program deletes a waiter, and the holder before it ends: by its client, whose delete commits, or by the same
+// program, so that its client's delete meets nothing. The observer has heard of neither. Rule: an end that the writer
+// was told of grants nothing until the replica shows it too, for that shows what went before.
 func TestAWaiterThatNeverStoodFirstIsNotGranted(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		t.Run(map[bool]string{false: "the holder's delete commits", true: "it meets nothing"}[both], func(t *testing.T) {
@@ -235,9 +229,8 @@ func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 	})
 }
 
-// Attacks 27 and 35, by a release: it comes to a successor that has not read the
-// record yet. The lease may be over, and its place stays for its lock delay in
-// either case.
+// Attacks 27 and 35, by a release: it comes to a successor that has not read the record yet. The lease may be over, and
+// its place stays for its lock delay in either case.
 func TestAReleaseWaitsForTheRecordOfALeaseThatWasTakenOver(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		t.Run(map[bool]string{true: "closed", false: "held"}[closed], in(scene, func(t *testing.T, s *fakeStore) {

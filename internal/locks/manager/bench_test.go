@@ -18,8 +18,7 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// instantStore answers everything at once on the caller's goroutine: what is
-// left to measure is the manager alone.
+// instantStore answers everything at once on the caller's goroutine: what is left to measure is the manager alone.
 type instantStore struct {
 	*fakeStore
 	m       *Manager
@@ -58,8 +57,7 @@ func (f *instantSession) Connected() bool             { return true }
 func (f *instantSession) LastAnswer() zk.Instant      { return f.s.clock.Now() }
 func (f *instantSession) Close(context.Context) error { close(f.done); return nil }
 
-// Submit does creates and deletes of contenders, and tells the replica before
-// the writer, as ZooKeeper usually does.
+// Submit does creates and deletes of contenders, and tells the replica before the writer, as ZooKeeper usually does.
 func (f *instantSession) Submit(w *zk.Write) error {
 	s := f.s
 	s.zxid++
@@ -112,8 +110,7 @@ func (w *instantWatcher) Reached(context.Context, int64) error              { re
 func (w *instantWatcher) Current(zk.Instant) bool                           { return true }
 func (w *instantWatcher) Committed(zk.Instant, int64)                       {}
 
-// BenchmarkManagerCycle is one acquire and one release without ZooKeeper's and
-// the network's part.
+// BenchmarkManagerCycle is one acquire and one release without ZooKeeper's and the network's part.
 func BenchmarkManagerCycle(b *testing.B) {
 	for _, told := range []bool{false, true} {
 		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkCycle(b, told, nil) })
@@ -214,8 +211,7 @@ func BenchmarkTelling(b *testing.B) {
 	}
 }
 
-// BenchmarkTellingACycle is the five events of one acquire and one release,
-// and what is noted for them.
+// BenchmarkTellingACycle is the five events of one acquire and one release, and what is noted for them.
 func BenchmarkTellingACycle(b *testing.B) {
 	for _, told := range []bool{false, true} {
 		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkTellingACycle(b, told) })

@@ -429,9 +429,8 @@ func TestALockDelayIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 	})
 }
 
-// The answer to the closing write is lost, and so is the event: the observer had
-// no connection at that moment. A tree read tells names, not data, so the record
-// is read before the lease goes on.
+// The answer to the closing write is lost, and so is the event: the observer had no connection at that moment. A tree
+// read tells names, not data, so the record is read before the lease goes on.
 func TestAnEndThatOnlyTheRecordTellsOfIsNotTakenBack(t *testing.T) {
 	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(delaying(""))

@@ -47,8 +47,7 @@ func (g *gate) naming(path string) *recipe.Naming {
 	return nil
 }
 
-// What a lease is named decides who respects it, and whom it respects does not
-// depend on that.
+// What a lease is named decides who respects it, and whom it respects does not depend on that.
 func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
 	want := map[string][]string{
 		"default": {"write-%s-lock-"}, "curator-rw": {"write-%s-__WRIT__"}, "kazoo": {"%s__lock__"},
@@ -92,8 +91,7 @@ func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
 	}
 }
 
-// Attack 12: HBase's master reaps write- and read- children that are too old,
-// one of ours among them.
+// Attack 12: HBase's master reaps write- and read- children that are too old, one of ours among them.
 func TestALeaseOfThreeNamesEndsWithAnyOfThem(t *testing.T) {
 	for member := range 3 {
 		for _, alive := range []bool{true, false} {
@@ -144,8 +142,7 @@ func TestALeaseOfThreeNamesIsDowngraded(t *testing.T) {
 	})
 }
 
-// What a home-made recipe calls shared is configured, and nothing else is: read- is the
-// name of a host.
+// What a home-made recipe calls shared is configured, and nothing else is: read- is the name of a host.
 func TestReadersOfAHomeMadeRecipeShareWithOurs(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		s.dialects()

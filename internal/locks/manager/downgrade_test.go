@@ -16,9 +16,8 @@ func (g *gate) downgrade(l locks.Lease) (locks.Lease, error) {
 	return g.m.Downgrade(g.t.Context(), locks.Anonymous, l.ID, l.Token)
 }
 
-// Attacks 4 and 11: a writer that waits gets in neither in between nor
-// afterwards, at whatever gateway, readers behind the holder do, and the token stays
-// below those that come later.
+// Attacks 4 and 11: a writer that waits gets in neither in between nor afterwards, at whatever gateway, readers behind
+// the holder do, and the token stays below those that come later.
 func TestADowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	for _, group := range [][]locks.Want{{{Lock: "a"}}, {{Lock: "a"}, {Lock: "b"}, {Lock: "c", Mode: locks.Shared}}} {
 		t.Run(fmt.Sprint(len(group)), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
@@ -93,8 +92,7 @@ func TestADowngradeOutlivesItsGateway(t *testing.T) {
 	})
 }
 
-// A downgrade in pairs: failed, and failed but persisted; while it is not known
-// the lease may be let go.
+// A downgrade in pairs: failed, and failed but persisted; while it is not known the lease may be let go.
 func TestADowngradeWhoseAnswerIsLost(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		for _, let := range []bool{false, true} {

@@ -150,8 +150,7 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 	})
 }
 
-// ZooKeeper has ended a session that looks alive from here. Rule: a node that goes
-// after the registration went with it.
+// ZooKeeper has ended a session that looks alive from here. Rule: a node that goes after the registration went with it.
 func TestAnEphemeralLeaseWhoseGatewayIsNoLongerRegisteredWasNotRemoved(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(ephemeral())
@@ -171,8 +170,7 @@ func (s *fakeStore) zxidNow() int64 {
 	return s.zxid
 }
 
-// A deletion by somebody else is not taken for the session's end, and frees the
-// session's count.
+// A deletion by somebody else is not taken for the session's end, and frees the session's count.
 func TestAnEphemeralLeaseThatSomebodyDeletesIsRemovedAndNoLongerCounts(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(ephemeral())

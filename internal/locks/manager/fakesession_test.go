@@ -12,8 +12,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// fakeSession is a writer that sends one transaction per write, each a
-// millisecond.
+// fakeSession is a writer that sends one transaction per write, each a millisecond.
 type fakeSession struct {
 	s         *fakeStore
 	id        string
@@ -100,8 +99,7 @@ func (f *fakeSession) commit(sent zk.Instant) {
 	}
 }
 
-// expire ends the session as ZooKeeper does: its ephemeral nodes go, and what
-// was not answered stays unknown.
+// expire ends the session as ZooKeeper does: its ephemeral nodes go, and what was not answered stays unknown.
 func (f *fakeSession) expire() {
 	f.s.mu.Lock()
 	if f.err != nil {

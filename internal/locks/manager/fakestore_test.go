@@ -22,10 +22,9 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// fakeStore is ZooKeeper reduced to what the manager's logic can tell apart:
-// one history of transactions, one stream of changes in its order, sessions
-// that end, and switches for every fault that a test wants. It runs in virtual
-// time. The real thing is met in the end-to-end tests.
+// fakeStore is ZooKeeper reduced to what the manager's logic can tell apart: one history of transactions, one stream of
+// changes in its order, sessions that end, and switches for every fault that a test wants. It runs in virtual time. The
+// real thing is met in the end-to-end tests.
 type fakeStore struct {
 	t      testing.TB
 	clock  zk.Clock
@@ -58,8 +57,7 @@ type fakeStore struct {
 
 	deleted func(path string) // told of every deletion; s.mu is held
 
-	// What servers that lag still show, while recording: the last states, and
-	// what has happened since each.
+	// What servers that lag still show, while recording: the last states, and what has happened since each.
 	recording bool
 	past      []fakePast
 }
@@ -119,8 +117,7 @@ func newFakeStore(t testing.TB) *fakeStore {
 	return s
 }
 
-// jumpClock is a clock that a test can set forward, as a process sees it that
-// was stopped or suspended.
+// jumpClock is a clock that a test can set forward, as a process sees it that was stopped or suspended.
 type jumpClock struct {
 	zk.Clock
 	offset atomic.Int64
@@ -302,8 +299,7 @@ func (s *fakeStore) names(dir string) []string {
 	return names
 }
 
-// fakeOutbox notes each end below /outbox. It learns the version of /webhooks when it
-// is told to look, a while later.
+// fakeOutbox notes each end below /outbox. It learns the version of /webhooks when it is told to look, a while later.
 type fakeOutbox struct {
 	s       *fakeStore
 	changed func()

@@ -14,8 +14,7 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// fakeWatcher delivers the stream: a queue of steps, each of which the
-// observer's goroutine takes in order.
+// fakeWatcher delivers the stream: a queue of steps, each of which the observer's goroutine takes in order.
 type fakeWatcher struct {
 	s         *fakeStore
 	sink      zk.Sink
@@ -170,8 +169,7 @@ func (n *fakeNode) moreThanDir() *wire.Stat {
 	return &stat
 }
 
-// connect queues the tree read of a (re)connection to a server whose state is
-// the given one; s.mu is held.
+// connect queues the tree read of a (re)connection to a server whose state is the given one; s.mu is held.
 func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 	w.connected = true
 	snapshot := maps.Clone(state)
@@ -228,9 +226,8 @@ func (w *fakeWatcher) reconnect() {
 	synctest.Wait()
 }
 
-// reconnectToThePast connects to a server that lags as far as the observer lets
-// it, which then catches up: its events follow the tree read. atLeast is the
-// writer's zxid.
+// reconnectToThePast connects to a server that lags as far as the observer lets it, which then catches up: its events
+// follow the tree read. atLeast is the writer's zxid.
 func (w *fakeWatcher) reconnectToThePast(atLeast int64, skip int) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -282,8 +279,7 @@ func (w *fakeWatcher) Get(p string, reply func([]byte, wire.Stat, int64, error))
 	})
 }
 
-// AddRoot queues the reading of a tree as it is now; what happens there later
-// comes behind it.
+// AddRoot queues the reading of a tree as it is now; what happens there later comes behind it.
 func (w *fakeWatcher) AddRoot(added zk.WatchRoot) error {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()

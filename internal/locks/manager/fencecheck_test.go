@@ -69,9 +69,8 @@ func TestALaggingGatewayDoesNotCallATokenCurrentWhoseSuccessorWrites(t *testing.
 	})
 }
 
-// Attack 18, the other way round: the token of the new holder is asked of a
-// gateway that has not seen it. Rule: a token above what the replica has come to
-// needs the barrier.
+// Attack 18, the other way round: the token of the new holder is asked of a gateway that has not seen it. Rule: a token
+// above what the replica has come to needs the barrier.
 func TestATokenThatIsNewToAGatewayIsNotRefusedFromMemory(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -235,9 +234,8 @@ func TestAFenceCheckRefusesWhatIsNoToken(t *testing.T) {
 	})
 }
 
-// Of those who share a lock each has a token of its own, and each is current. One
-// whose contender was written to since it was read is not taken for gone because
-// a later one is known.
+// Of those who share a lock each has a token of its own, and each is current. One whose contender was written to since
+// it was read is not taken for gone because a later one is known.
 func TestEachOfThoseWhoShareALockHasACurrentToken(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
@@ -254,8 +252,7 @@ func TestEachOfThoseWhoShareALockHasACurrentToken(t *testing.T) {
 	})
 }
 
-// A lease of several locks has one token in all of them, and it is current in none
-// before it is granted in each.
+// A lease of several locks has one token in all of them, and it is current in none before it is granted in each.
 func TestAGroupsTokenIsCurrentWhenItHoldsAllItsLocks(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		other := one.mustHold(locks.AcquireRequest{Lock: "other", TTL: time.Hour})
@@ -291,8 +288,7 @@ func TestWhoStandsBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) {
 	})
 }
 
-// Nobody is told of a record that was written while the observer was away, and a
-// tree read lists names.
+// Nobody is told of a record that was written while the observer was away, and a tree read lists names.
 func TestATokenIsNotCurrentWhoseLeaseEndedInAGap(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, LockDelay: time.Minute, LockDelayOn: locks.DelayAlways})

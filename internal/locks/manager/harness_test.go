@@ -33,8 +33,7 @@ type gate struct {
 	outbox  *fakeOutbox
 }
 
-// ring is large enough for everything that a test does: the law of events is
-// checked over all of it.
+// ring is large enough for everything that a test does: the law of events is checked over all of it.
 const ring = 1 << 16
 
 // scene runs a test in virtual time with a fake store, and checks all gateways that run at its end.
@@ -115,8 +114,7 @@ func (g *gate) stop() {
 	g.stopped <- nil
 }
 
-// crash ends the process: nothing is handed over, and ZooKeeper finds out when
-// the session times out.
+// crash ends the process: nothing is handed over, and ZooKeeper finds out when the session times out.
 func (g *gate) crash() {
 	session := g.session()
 	session.s.mu.Lock()
@@ -186,9 +184,8 @@ func wantCode(t *testing.T, err error, code locks.Code) *locks.Error {
 	return e
 }
 
-// checkAll verifies what must be true of the managers and the store at any
-// quiet moment: what CheckAll verifies, at most one holder a lock in all managers'
-// minds, and every holder is at the front of ZooKeeper's queue.
+// checkAll verifies what must be true of the managers and the store at any quiet moment: what CheckAll verifies, at
+// most one holder a lock in all managers' minds, and every holder is at the front of ZooKeeper's queue.
 func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 	t.Helper()
 	synctest.Wait()

@@ -59,8 +59,7 @@ func (g *gate) expireSession() {
 	}
 }
 
-// Attack 15: the release of one of a lease's holds is repeated after its answer
-// was lost. It lets go of one level.
+// Attack 15: the release of one of a lease's holds is repeated after its answer was lost. It lets go of one level.
 func TestARepeatedReleaseOfAHoldLetsGoOfOneLevel(t *testing.T) {
 	for _, way := range waysToLose {
 		t.Run(way.name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {

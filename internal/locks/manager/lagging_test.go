@@ -15,10 +15,9 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// A contender with this session's id that no request knows is shown by an event,
-// and before it was read the observer moves to a server that lags: its tree lacks
-// the contender, which is there nevertheless and comes back. It must not block the
-// queue because it is taken for one whose deletion is known.
+// A contender with this session's id that no request knows is shown by an event, and before it was read the observer
+// moves to a server that lags: its tree lacks the contender, which is there nevertheless and comes back. It must not
+// block the queue because it is taken for one whose deletion is known.
 func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T) {
 	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
@@ -87,9 +86,8 @@ func TestAHolderThatATreeReadShowsMayHaveHeldBefore(t *testing.T) {
 	})
 }
 
-// A queue that was forgotten, because the lock's directory was found to be gone
-// before the replica heard of it, leaves the queue that took its place alone when
-// the news comes.
+// A queue that was forgotten, because the lock's directory was found to be gone before the replica heard of it, leaves
+// the queue that took its place alone when the news comes.
 func TestAForgottenQueueTakesNothingWithIt(t *testing.T) {
 	s := newFakeStore(t)
 	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})

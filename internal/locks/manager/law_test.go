@@ -69,8 +69,7 @@ type fate struct {
 	mode                            string
 }
 
-// checkLaw verifies the law of events (internal/events, doc.go) over all that
-// the gateway has told.
+// checkLaw verifies the law of events (internal/events, doc.go) over all that the gateway has told.
 func (g *gate) checkLaw() {
 	g.t.Helper()
 	list := g.told()

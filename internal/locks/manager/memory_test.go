@@ -19,9 +19,8 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// remoteStore is a ZooKeeper that keeps nothing: a writer that says yes, and a
-// server at the other end of a pipe that tells a real observer what was
-// written. What is in memory is the manager's and the replica's.
+// remoteStore is a ZooKeeper that keeps nothing: a writer that says yes, and a server at the other end of a pipe that
+// tells a real observer what was written. What is in memory is the manager's and the replica's.
 type remoteStore struct {
 	*fakeStore
 	session *remoteSession
@@ -176,8 +175,7 @@ func live() uint64 {
 	return stats.HeapAlloc
 }
 
-// bytesPerLease is what one held lease, on a lock of its own, keeps alive in
-// the manager and the replica.
+// bytesPerLease is what one held lease, on a lock of its own, keeps alive in the manager and the replica.
 func bytesPerLease(t testing.TB, leases int, early bool) float64 {
 	c := newCrowd(t, early)
 	defer c.stop(t)
@@ -188,9 +186,8 @@ func bytesPerLease(t testing.TB, leases int, early bool) float64 {
 	return float64(after-before) / float64(leases)
 }
 
-// BenchmarkHeldLeases reports the live heap of 100,000 held leases. Where it
-// is: go test -bench HeldLeases -benchtime 1x -memprofile m -memprofilerate 512,
-// then go tool pprof -sample_index=inuse_space.
+// BenchmarkHeldLeases reports the live heap of 100,000 held leases. Where it is: go test -bench HeldLeases -benchtime
+// 1x -memprofile m -memprofilerate 512, then go tool pprof -sample_index=inuse_space.
 func BenchmarkHeldLeases(b *testing.B) {
 	for _, early := range []bool{false, true} {
 		b.Run(fmt.Sprintf("replyFirst=%v", early), func(b *testing.B) {
@@ -201,9 +198,8 @@ func BenchmarkHeldLeases(b *testing.B) {
 	}
 }
 
-// maxBytesPerLease bounds what a held lease on a lock of its own keeps alive, in
-// the manager and the replica together: 594 bytes of 100,000 leases, 611 of
-// 20,000, for Go's maps are not always equally full.
+// maxBytesPerLease bounds what a held lease on a lock of its own keeps alive, in the manager and the replica together:
+// 594 bytes of 100,000 leases, 611 of 20,000, for Go's maps are not always equally full.
 const maxBytesPerLease = 620
 
 func TestAHeldLeaseTakesLittleMemory(t *testing.T) {

@@ -74,8 +74,7 @@ func TestATakeoverBeginsOnlyWhenEveryRecordedNamespaceHasBeenRead(t *testing.T) 
 	})
 }
 
-// A namespace that another gateway adds is served by all, and what is in it
-// already is the state, not news.
+// A namespace that another gateway adds is served by all, and what is in it already is the state, not news.
 func TestANamespaceThatIsAddedIsServedByGatewaysThatRun(t *testing.T) {
 	for _, lost := range []string{"", "before", "after"} {
 		t.Run("connection lost "+lost, in(scene, func(t *testing.T, s *fakeStore) {
@@ -136,8 +135,7 @@ func TestANamespaceThatCannotBeReadKeepsAGatewayFromTakingOver(t *testing.T) {
 	}
 }
 
-// The same with the first reading of a namespace still under way: its record is
-// known, its locks are not.
+// The same with the first reading of a namespace still under way: its record is known, its locks are not.
 func TestAnEntryIsNotSweptWhileANamespaceIsBeingRead(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		h := s.withNamespaces()

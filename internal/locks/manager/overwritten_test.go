@@ -19,9 +19,8 @@ func (s *fakeStore) overwrite(path, data string) {
 	s.foreign(zk.Op{Kind: zk.OpSetData, Path: path, Data: []byte(data), Version: -1})
 }
 
-// Curator's Revoker, or the recipe in ZooKeeper's documentation, asks the holder of
-// a lease: it is told, and no write that fails, or fails and is done all the same,
-// costs the record.
+// Curator's Revoker, or the recipe in ZooKeeper's documentation, asks the holder of a lease: it is told, and no write
+// that fails, or fails and is done all the same, costs the record.
 func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
 	faults := map[string]func(s *fakeStore){
 		"none":               func(*fakeStore) {},
@@ -58,8 +57,7 @@ func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
 	}
 }
 
-// Its owner dies before it could write the record back: a successor finds only the
-// other program's words.
+// Its owner dies before it could write the record back: a successor finds only the other program's words.
 func TestAnOverwrittenRecordIsARevocationForTheSuccessorToo(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 5 * time.Second, Owner: "me"})

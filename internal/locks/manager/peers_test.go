@@ -329,9 +329,8 @@ func TestWhereLeasesAreIsKnownWhateverTheirContenders(t *testing.T) {
 	})
 }
 
-// A gateway starts and grants a lease; the replica of another one is behind, as
-// it may be for a promise window, and has heard of neither. The client, or a
-// proxy, turns to that one: it must not be told that its lease has ended.
+// A gateway starts and grants a lease; the replica of another one is behind, as it may be for a promise window, and has
+// heard of neither. The client, or a proxy, turns to that one: it must not be told that its lease has ended.
 func TestALeaseOfAGatewayThatTheReplicaHasNotHeardOfHasNotEnded(t *testing.T) {
 	ask := map[string]func(g *gate, l locks.Lease) error{
 		"heartbeat": func(g *gate, l locks.Lease) error { _, err := g.heartbeat(l); return err },

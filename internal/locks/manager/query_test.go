@@ -112,8 +112,7 @@ func TestAListIsWhatItsFiltersSay(t *testing.T) {
 	})
 }
 
-// Locks come and go while a list of several pieces is read: whatever matches
-// all the time is in it, once and in order.
+// Locks come and go while a list of several pieces is read: whatever matches all the time is in it, once and in order.
 func TestAListMissesNothingThatStaysWhileOthersComeAndGo(t *testing.T) {
 	const count = 3 * scanChunk
 	l := newListed(t)
@@ -373,8 +372,7 @@ func TestWhoCameNextMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
 	})
 }
 
-// A gateway that did not run a lease has seen it go, and says so when the one
-// that did is there no more.
+// A gateway that did not run a lease has seen it go, and says so when the one that did is there no more.
 func TestAPostmortemByAWitnessSaysWhatWasSeen(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"})

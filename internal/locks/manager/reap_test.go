@@ -221,9 +221,8 @@ func (s *fakeStore) deletions(dir string) (pieces [][]string) {
 	return pieces
 }
 
-// Attack 4, the part of destroying: watchers are told of {delete holder, delete
-// waiters} one by one. Rule: from the tail of the queue to its head, so that
-// whoever watches, here or on another gateway, grants nothing on the way.
+// Attack 4, the part of destroying: watchers are told of {delete holder, delete waiters} one by one. Rule: from the
+// tail of the queue to its head, so that whoever watches, here or on another gateway, grants nothing on the way.
 func TestNobodyIsGrantedWhileALockIsDestroyed(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		var leases []locks.Lease
@@ -385,8 +384,7 @@ func TestWhoLeavesMeanwhileDoesNotStopADestruction(t *testing.T) {
 	})
 }
 
-// Nothing nearer to the head is ended when something cannot be: nobody is let in
-// by a destruction that fails.
+// Nothing nearer to the head is ended when something cannot be: nobody is let in by a destruction that fails.
 func TestADestructionStopsAtWhatMayNotBeDeleted(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

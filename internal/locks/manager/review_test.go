@@ -130,9 +130,8 @@ func TestASuccessionWhoseReadWasLostIsReadAgain(t *testing.T) {
 	})
 }
 
-// TTLs of 60, 5, 60 and 5 s. Rule: the record shrinks after the last promise
-// under the longer TTL; a promise that was made in between moves that point in
-// time too.
+// TTLs of 60, 5, 60 and 5 s. Rule: the record shrinks after the last promise under the longer TTL; a promise that was
+// made in between moves that point in time too.
 func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
@@ -247,8 +246,7 @@ func TestARefusedTTLIsAnsweredAndNotTriedForEver(t *testing.T) {
 	})
 }
 
-// ZooKeeper refuses a release's delete. Rule: what the client asked for is tried
-// again, at a pace.
+// ZooKeeper refuses a release's delete. Rule: what the client asked for is tried again, at a pace.
 func TestARefusedReleaseIsNotTriedInATightLoop(t *testing.T) {
 	for _, why := range []error{zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrQueueFull} {
 		t.Run(why.Error(), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
@@ -298,8 +296,7 @@ func TestAContenderThatCameAndWentUnseenEndsItsLease(t *testing.T) {
 	})
 }
 
-// The writer is fine, the observer cannot come back. Rule: an
-// acquire is answered when its wait is over, and a moment.
+// The writer is fine, the observer cannot come back. Rule: an acquire is answered when its wait is over, and a moment.
 func TestATryIsAnsweredThoughOnlyTheObserverIsAway(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
@@ -326,8 +323,7 @@ func TestATryIsAnsweredThoughOnlyTheObserverIsAway(t *testing.T) {
 	})
 }
 
-// Verify while a release is under way. Rule: held means held after the
-// question; what is being ended is not known.
+// Verify while a release is under way. Rule: held means held after the question; what is being ended is not known.
 func TestVerifyDoesNotSayHeldOfALeaseThatIsBeingReleased(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
@@ -381,8 +377,7 @@ func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
 	})
 }
 
-// A keyed repeat is answered held. Rule: whoever has the token, or is the
-// one that is given it, claims the grant.
+// A keyed repeat is answered held. Rule: whoever has the token, or is the one that is given it, claims the grant.
 func TestARepeatThatIsToldHeldClaimsTheGrant(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -424,8 +419,7 @@ func TestACreateWhoseContenderIsGoneAgainEndsItsLease(t *testing.T) {
 	})
 }
 
-// ZooKeeper cannot be reached when the next session is opened. Rule: it is
-// tried again; a gateway does not end over it.
+// ZooKeeper cannot be reached when the next session is opened. Rule: it is tried again; a gateway does not end over it.
 func TestASessionThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

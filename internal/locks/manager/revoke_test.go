@@ -210,8 +210,7 @@ func TestForceWaitsForTheFenceAndNoLonger(t *testing.T) {
 	})
 }
 
-// A revocation is told only when it is written: of what might be lost with the
-// gateway nobody must have been told.
+// A revocation is told only when it is written: of what might be lost with the gateway nobody must have been told.
 func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 	t.Run("refused", in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -302,8 +301,7 @@ func TestARevocationIsRefusedWhereItMakesNoSense(t *testing.T) {
 	})
 }
 
-// An earlier force is not taken back by a later question without one, nor for the
-// gateway that takes the lease over.
+// An earlier force is not taken back by a later question without one, nor for the gateway that takes the lease over.
 func TestAnEarlierForceStaysInTheRecord(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -370,8 +368,7 @@ func TestForceReadsTheRecordFirst(t *testing.T) {
 	})
 }
 
-// The record of a lease over several locks stands in the first of them; asked for
-// any of them, it ends in all.
+// The record of a lease over several locks stands in the first of them; asked for any of them, it ends in all.
 func TestALeaseOfSeveralLocksIsAskedByAnyOfThem(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, asker := range []*gate{one, two} {

@@ -16,8 +16,7 @@ import (
 	"lockkeeper/internal/zk/layout"
 )
 
-// The tests of this file each defend one rule of the package that others
-// would let pass when it is taken out.
+// The tests of this file each defend one rule of the package that others would let pass when it is taken out.
 
 // A promise window that was once larger is waited for by a successor.
 func TestASuccessorWaitsForTheLargestWindowEverRecorded(t *testing.T) {
@@ -56,8 +55,7 @@ func TestAFencingTokenKeepsItsValueThroughWritesAndTakeovers(t *testing.T) {
 	})
 }
 
-// X is succeeded by Y, Y by Z: the leases of X are Z's, and the entries stay
-// while one of them lives.
+// X is succeeded by Y, Y by Z: the leases of X are Z's, and the entries stay while one of them lives.
 func TestLeasesBelongToTheEndOfTheChain(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Minute})
@@ -150,8 +148,7 @@ func TestNothingIsGrantedFromAReplicaThatIsNotCurrent(t *testing.T) {
 	})
 }
 
-// Verify and consistent reads are true after the question, also on a gateway
-// whose stream is behind.
+// Verify and consistent reads are true after the question, also on a gateway whose stream is behind.
 func TestVerifyAndConsistentReadsSeeWhatWasAcknowledgedBefore(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
@@ -174,8 +171,7 @@ func TestVerifyAndConsistentReadsSeeWhatWasAcknowledgedBefore(t *testing.T) {
 	})
 }
 
-// The loop woke late though the fence stayed open: heartbeats that waited are
-// heard before anything expires.
+// The loop woke late though the fence stayed open: heartbeats that waited are heard before anything expires.
 func TestALateWakeExpiresNothingBeforeHeartbeatsAreHeard(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
@@ -187,8 +183,7 @@ func TestALateWakeExpiresNothingBeforeHeartbeatsAreHeard(t *testing.T) {
 	})
 }
 
-// Clocks stop before the first heartbeat is refused: nothing expires while a
-// handover waits for the writes under way.
+// Clocks stop before the first heartbeat is refused: nothing expires while a handover waits for the writes under way.
 func TestNothingExpiresDuringAHandover(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
@@ -205,8 +200,7 @@ func TestNothingExpiresDuringAHandover(t *testing.T) {
 	})
 }
 
-// An expiry was lost with its session. It is decided again: the lease is held,
-// with what a takeover gives it.
+// An expiry was lost with its session. It is decided again: the lease is held, with what a takeover gives it.
 func TestAnExpiryThatWasLostWithItsSessionIsDecidedAgain(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second})
@@ -278,8 +272,7 @@ func TestAKeyIsOfOnePrincipalAndOneLock(t *testing.T) {
 	})
 }
 
-// Another gateway joins and acquires with a key; a scan by one that has not
-// heard of it yet leaves the key alone.
+// Another gateway joins and acquires with a key; a scan by one that has not heard of it yet leaves the key alone.
 func TestAScanLeavesTheKeysOfANewcomerAlone(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		one.w.hold()
@@ -329,8 +322,7 @@ func TestExpiriesLeaveTheLineToZooKeeperOpen(t *testing.T) {
 	})
 }
 
-// A waiting lease keeps its place for its clock from the end of the poll, not
-// from some moment while it was open.
+// A waiting lease keeps its place for its clock from the end of the poll, not from some moment while it was open.
 func TestAPlaceIsKeptForItsClockFromTheEndOfAPoll(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

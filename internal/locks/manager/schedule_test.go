@@ -19,8 +19,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// schedule is a random sequence of what clients, other programs, gateways and
-// the weather do to a few locks.
+// schedule is a random sequence of what clients, other programs, gateways and the weather do to a few locks.
 type schedule struct {
 	t       *testing.T
 	s       *fakeStore

@@ -156,9 +156,8 @@ func TestALoweredLimitTakesNoPermitBackAlsoAfterATakeover(t *testing.T) {
 	})
 }
 
-// Attack 48. The settings are swept and made anew with another limit, at the same
-// version, and the gateway that is asked has not seen it. Rule: the limit is in the
-// path that the transaction checks.
+// Attack 48. The settings are swept and made anew with another limit, at the same version, and the gateway that is
+// asked has not seen it. Rule: the limit is in the path that the transaction checks.
 func TestALimitThatWasMadeAnewIsNotExceededThroughALaggingGateway(t *testing.T) {
 	for _, given := range []int{3, 0} {
 		t.Run(fmt.Sprint("limit=", given), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
@@ -205,8 +204,7 @@ func TestNobodyIsRefusedForALimitThatIsNoMore(t *testing.T) {
 	})
 }
 
-// Two gateways agree upon a limit at the same moment: one of them is too late, and
-// decides again.
+// Two gateways agree upon a limit at the same moment: one of them is too late, and decides again.
 func TestTwoWhoAgreeAtOnceAgreeOnOneLimit(t *testing.T) {
 	for _, limits := range [][2]int{{3, 3}, {3, 4}} {
 		t.Run(fmt.Sprint(limits), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
@@ -249,8 +247,7 @@ func TestAnAcquireWhoseLimitNeverStandsStillGivesUp(t *testing.T) {
 	})
 }
 
-// A settings directory that is empty (somebody deleted the limit by hand) is not
-// in anybody's way.
+// A settings directory that is empty (somebody deleted the limit by hand) is not in anybody's way.
 func TestAnEmptySettingsDirectoryIsFilledAnew(t *testing.T) {
 	for _, by := range []string{"acquire", "configure"} {
 		t.Run(by, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
@@ -380,8 +377,7 @@ func TestALockIsRemovedWithItsSettingsUnlessItIsInUse(t *testing.T) {
 	})
 }
 
-// Somebody comes between the look and the removal. Rule: the directory's deletion
-// is in the transaction, and fails.
+// Somebody comes between the look and the removal. Rule: the directory's deletion is in the transaction, and fails.
 func TestALockThatIsTakenAtThisMomentIsNotRemoved(t *testing.T) {
 	for _, directory := range []bool{true, false} {
 		t.Run(fmt.Sprint("directory=", directory), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {

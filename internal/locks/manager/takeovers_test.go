@@ -175,8 +175,7 @@ func TestSuccessionsAreSweptManyAtOnce(t *testing.T) {
 	})
 }
 
-// deafen makes a gateway's session one that pings and commits nothing, or lets it
-// write again.
+// deafen makes a gateway's session one that pings and commits nothing, or lets it write again.
 func (g *gate) deafen(session *fakeSession, deaf bool) {
 	g.s.mu.Lock()
 	defer g.s.mu.Unlock()
@@ -190,8 +189,7 @@ func (s *fakeStore) registered(id string) bool {
 	return s.nodes["/lockkeeper/gateways/"+id] != nil
 }
 
-// Attack 22. Rule: a registered gateway whose guard has not moved for 3 W is
-// succeeded, and its leases go on elsewhere.
+// Attack 22. Rule: a registered gateway whose guard has not moved for 3 W is succeeded, and its leases go on elsewhere.
 func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 30 * time.Second})
@@ -224,8 +222,7 @@ func TestAGatewayThatPingsAndCommitsNothingIsDeposed(t *testing.T) {
 	})
 }
 
-// The writer is told nothing. Rule: the fence closes for good when the gateway
-// sees its own succession.
+// The writer is told nothing. Rule: the fence closes for good when the gateway sees its own succession.
 func TestAGatewayThatSeesItsSuccessionSaysNothingMore(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -257,9 +254,8 @@ func TestAnIdleGatewayIsNotDeposed(t *testing.T) {
 	})
 }
 
-// Attack 38: what was looked at is old. Rule: the transaction names the version
-// that was polled when the 3 W began, and the gateway that has written since stays;
-// the 3 W begin again, also where the looks go on showing what is old.
+// Attack 38: what was looked at is old. Rule: the transaction names the version that was polled when the 3 W began, and
+// the gateway that has written since stays; the 3 W begin again, also where the looks go on showing what is old.
 func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 	for _, shown := range []bool{true, false} {
 		withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
@@ -296,8 +292,7 @@ func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 	}
 }
 
-// ZooKeeper was away, and everybody's guard stood still. Rule: only time counts in which
-// one's own fence was open.
+// ZooKeeper was away, and everybody's guard stood still. Rule: only time counts in which one's own fence was open.
 func TestNobodyIsDeposedForTheTimeInWhichZooKeeperWasAway(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		slow := one.session()
@@ -315,8 +310,7 @@ func TestNobodyIsDeposedForTheTimeInWhichZooKeeperWasAway(t *testing.T) {
 	})
 }
 
-// This process stood still. The looks before and after find the same guard, if the
-// other gateway was as unlucky.
+// This process stood still. The looks before and after find the same guard, if the other gateway was as unlucky.
 func TestABlindIntervalOfOnesOwnBeginsTheWaitAnew(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		other := one.session()

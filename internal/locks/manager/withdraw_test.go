@@ -214,8 +214,7 @@ func TestCuratorsHolderCannotBeToldThatItIsNotAskedAnyMore(t *testing.T) {
 	})
 }
 
-// Two writers of one record: whoever reads an older version starts over, and what
-// the other one wrote stays.
+// Two writers of one record: whoever reads an older version starts over, and what the other one wrote stays.
 func TestTwoGatewaysThatAskAtOnceBothCount(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two, three := s.gateway(t), s.gateway(t), s.gateway(t)
@@ -255,8 +254,7 @@ func TestAskingChangesNothingElseInARecord(t *testing.T) {
 	})
 }
 
-// otherLease makes the contender of a lease that a gateway runs which is not
-// part of the test.
+// otherLease makes the contender of a lease that a gateway runs which is not part of the test.
 func (s *fakeStore) otherLease(t *testing.T, lock string, mode recipe.Mode, data string) string {
 	t.Helper()
 	const other = "/lockkeeper/gateways/"
@@ -293,8 +291,7 @@ func TestAllHoldersAreAskedAndEachAtMostMaxReapAtATime(t *testing.T) {
 	})
 }
 
-// A tree read lists names. What was written while the observer had no connection
-// is found all the same.
+// A tree read lists names. What was written while the observer had no connection is found all the same.
 func TestARevocationThatTheStreamHasMissedIsFound(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

@@ -80,9 +80,8 @@ func TestAHeartbeatAtTheOwnerIsNotWritten(t *testing.T) {
 	})
 }
 
-// Attack 33: the owner has not heard of the heartbeat when the lease's time is over.
-// Rule: its deletion names the version that it has applied, and "not done" has it
-// held again.
+// Attack 33: the owner has not heard of the heartbeat when the lease's time is over. Rule: its deletion names the
+// version that it has applied, and "not done" has it held again.
 func TestAnExpiryLosesAgainstAHeartbeatThatWasWrittenBefore(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Minute} {
 		withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
@@ -102,9 +101,8 @@ func TestAnExpiryLosesAgainstAHeartbeatThatWasWrittenBefore(t *testing.T) {
 	}
 }
 
-// Attack 34. Rule: a version is seen only with what follows from its data. Another
-// program has written over the heartbeat before its owner read it: what the owner
-// reads is newer than what it knew by two writes.
+// Attack 34. Rule: a version is seen only with what follows from its data. Another program has written over the
+// heartbeat before its owner read it: what the owner reads is newer than what it knew by two writes.
 func TestAHeartbeatThatWasWrittenOverIsNotSwallowed(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
@@ -120,8 +118,7 @@ func TestAHeartbeatThatWasWrittenOverIsNotSwallowed(t *testing.T) {
 	})
 }
 
-// The same while the owner shortens the TTL in the record: what was promised is the
-// longer one.
+// The same while the owner shortens the TTL in the record: what was promised is the longer one.
 func TestAHeartbeatThatWasWrittenOverPromisedTheLongestTTL(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
@@ -159,8 +156,7 @@ func TestAShorterTTLWaitsForAHeartbeatThatWasWrittenDown(t *testing.T) {
 	})
 }
 
-// Attack 31 and 33: the owner has not made the grant of which another gateway told.
-// Rule: it counts as claimed.
+// Attack 31 and 33: the owner has not made the grant of which another gateway told. Rule: it counts as claimed.
 func TestAGrantThatAnotherGatewayToldOfIsClaimed(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(deploy())

@@ -68,8 +68,7 @@ func TestLeasesOnARealZooKeeper(t *testing.T) {
 	assert.NoError(t, m.Release(ctx, locks.Anonymous, res.Lease.ID, res.Lease.Token))
 }
 
-// Two hundred clients on one lock: their own intervals never overlap, and the
-// fencing tokens rise.
+// Two hundred clients on one lock: their own intervals never overlap, and the fencing tokens rise.
 func TestTwoHundredClientsOnOneLockNeverOverlap(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	m := onZooKeeper(t, addr, chroot)
@@ -205,8 +204,7 @@ func TestSettingsOnARealZooKeeper(t *testing.T) {
 	gates := []*Manager{onZooKeeper(t, addr, chroot), onZooKeeper(t, addr, chroot)}
 	ctx := t.Context()
 
-	// Eight ask at once, with two different limits: one limit is agreed upon, and
-	// all who gave that one are in.
+	// Eight ask at once, with two different limits: one limit is agreed upon, and all who gave that one are in.
 	var (
 		wg      sync.WaitGroup
 		mu      sync.Mutex
@@ -331,9 +329,8 @@ func (c sizedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Attack 28: 20,000 contenders are destroyed with one request. Rule: pieces far
-// below what ZooKeeper takes, from the tail. No request is larger than 256 KiB, and others'
-// heartbeats and acquires are answered throughout.
+// Attack 28: 20,000 contenders are destroyed with one request. Rule: pieces far below what ZooKeeper takes, from the
+// tail. No request is larger than 256 KiB, and others' heartbeats and acquires are answered throughout.
 func TestTwentyThousandContendersAreDestroyedAndOthersGoOn(t *testing.T) {
 	testkit.NotShort(t, "20,000 acquires")
 	addr, chroot := zkreal.SharedT(t)

@@ -104,8 +104,7 @@ func TestALockWithOneContenderIsSmall(t *testing.T) {
 func BenchmarkQueueAppendAndRemoveHead(b *testing.B) {
 	for _, n := range []int{1, 100, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			// A ring of names: a queue of n spans a quarter of the circle and
-			// goes round it for ever.
+			// A ring of names: a queue of n spans a quarter of the circle and goes round it for ever.
 			ring := make([]*Contender, 4*n+4)
 			for i := range ring {
 				ring[i] = named(Contender{LeaseID: lease(i), Number: int32(uint64(i) << 32 / uint64(len(ring)))})

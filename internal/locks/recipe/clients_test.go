@@ -23,8 +23,7 @@ func goZooKeeperSeq(name string) (int, error) {
 	return strconv.Atoi(parts[len(parts)-1])
 }
 
-// curatorKey is StandardLockInternalsDriver.standardFixForSorting: children
-// are sorted by this text.
+// curatorKey is StandardLockInternalsDriver.standardFixForSorting: children are sorted by this text.
 func curatorKey(name, base string) string {
 	if i := strings.LastIndex(name, base); i >= 0 {
 		return name[i+len(base):]
@@ -47,21 +46,18 @@ func kazooSeq(name string, patterns ...string) (string, bool) {
 	return m[1], true
 }
 
-// hbaseSeq is ZKInterProcessLockBase.getLockSequenceId; a child that it cannot
-// read is an exception for every client.
+// hbaseSeq is ZKInterProcessLockBase.getLockSequenceId; a child that it cannot read is an exception for every client.
 func hbaseSeq(name string) (int64, error) {
 	return strconv.ParseInt(name[len(name)-10:], 10, 64)
 }
 
-// writeLockSeq is ZNodeName of ZooKeeper's lock recipe: what follows the last
-// dash.
+// writeLockSeq is ZNodeName of ZooKeeper's lock recipe: what follows the last dash.
 func writeLockSeq(name string) (int64, error) {
 	return strconv.ParseInt(name[strings.LastIndexByte(name, '-')+1:], 10, 32)
 }
 
-// awkward ids come from random bytes that spell, as far as the alphabet allows,
-// what other clients look for, where it comes to stand next to a dash or to the
-// tag.
+// awkward ids come from random bytes that spell, as far as the alphabet allows, what other clients look for, where it
+// comes to stand next to a dash or to the tag.
 func awkward(t *testing.T) (ids []LeaseID) {
 	t.Helper()
 	for _, spelled := range []string{
@@ -134,8 +130,7 @@ func TestCuratorSortsOurNamesByNumberOrBehindEveryNumber(t *testing.T) {
 }
 
 func TestKazooReadsOurNumbers(t *testing.T) {
-	// Kazoo's pattern takes no number of nine digits, its own neither: between
-	// -1 and -999999999 it sees no contender.
+	// Kazoo's pattern takes no number of nine digits, its own neither: between -1 and -999999999 it sees no contender.
 	numbers := append([]int32{-1000000000, -2147483648}, positive...)
 	everyName(t, numbers, func(t *testing.T, c Contender, name, number string) {
 		kazoo := c.Form == FormKazoo

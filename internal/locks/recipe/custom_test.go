@@ -209,8 +209,7 @@ func drawLease(t *rapid.T) Contender {
 	return c
 }
 
-// checkNaming proves of one contender that its name is read back, by every
-// program in its mode.
+// checkNaming proves of one contender that its name is read back, by every program in its mode.
 func checkNaming(t assert.T, n *Naming, c Contender) {
 	again, err := ParseNaming(n.String())
 	assert.Must(t, err == nil && again.String() == n.String(), "%q is read back as %v, %v", n, again, err)

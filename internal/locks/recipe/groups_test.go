@@ -104,9 +104,8 @@ func (w *town) describe() (s string) {
 	return s
 }
 
-// Leases over several locks that are created in one step cannot deadlock: at any
-// time some waiter will be granted when the holders have released, for any
-// order in which clients name their locks. That holds with waiters that give up,
+// Leases over several locks that are created in one step cannot deadlock: at any time some waiter will be granted when
+// the holders have released, for any order in which clients name their locks. That holds with waiters that give up,
 // with downgrades, and with any change of a limit.
 func TestLeasesOverSeveralLocksNeverDeadlock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -177,8 +176,7 @@ func TestLeasesOverSeveralLocksNeverDeadlock(t *testing.T) {
 	})
 }
 
-// The test above would see a deadlock: two clients that take their locks one by one,
-// in the orders that they name.
+// The test above would see a deadlock: two clients that take their locks one by one, in the orders that they name.
 func TestLocksThatAreTakenOneByOneDeadlock(t *testing.T) {
 	w := &town{groups: map[LeaseID][]slot{}, granted: map[LeaseID]bool{}, queues: []*Queue{new(Queue), new(Queue)}, counters: make([]int32, 2)}
 	for k := range 2 {

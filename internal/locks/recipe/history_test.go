@@ -12,9 +12,8 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-// directory is a lock's directory as ZooKeeper keeps it, and the queue that a
-// gateway has built of its events, one by one. After each event everything that
-// the queue says is compared with the rules, and with what it said before.
+// directory is a lock's directory as ZooKeeper keeps it, and the queue that a gateway has built of its events, one by
+// one. After each event everything that the queue says is compared with the rules, and with what it said before.
 type directory struct {
 	t       *rapid.T
 	counter int32 // of the next sequential child; it wraps around
@@ -169,10 +168,9 @@ func (d *directory) downgrade(t *rapid.T) {
 	}
 }
 
-// The heart of the recipe, with any actions of other programs and gateways: a grant is
-// a fact. Nothing that comes later takes it back, not Curator 5.5's read node of a
-// writer's number, not another lease's downgrade, not the numbers' turn from
-// 2147483647 to -2147483648.
+// The heart of the recipe, with any actions of other programs and gateways: a grant is a fact. Nothing that comes later
+// takes it back, not Curator 5.5's read node of a writer's number, not another lease's downgrade, not the numbers' turn
+// from 2147483647 to -2147483648.
 func TestAGrantIsAFact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := &directory{t: t, q: new(Queue), counter: anyNumber().Draw(t, "counter"), holding: map[*Contender]bool{}, granted: map[LeaseID]bool{}}
@@ -214,9 +212,8 @@ func TestAGrantIsAFact(t *testing.T) {
 	})
 }
 
-// Attack 9. A queue whose numbers are read with the name's own dash as a sign is
-// reversed; one whose negative numbers of nine digits are not read loses contenders
-// when the counter has wrapped around.
+// Attack 9. A queue whose numbers are read with the name's own dash as a sign is reversed; one whose negative numbers
+// of nine digits are not read loses contenders when the counter has wrapped around.
 func TestAttack9AQueueIsReadInTheOrderInWhichItWasMadeWhereverTheCounterStands(t *testing.T) {
 	prefixes := []string{
 		"_c_c8b0d5e4-1111-4222-8333-123456789abc-lock-", "_c_a-__WRIT__", "0123456789abcdef__lock__", "write-", "x-72057594037927936-",

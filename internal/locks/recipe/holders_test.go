@@ -9,11 +9,10 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-// queueOf builds a queue from the words of a script, numbered from first on: w1 r1 are the
-// writer and the reader of lease 1, 2of3/1 a permit of lease 1, X a foreign lock,
-// R a foreign reader, P a foreign permit, ? one of ours in an unknown format, and
-// a1 the three members of an exclusive lease of the dialect all. A number in front,
-// as in 5:w1, is the contender's own. words tells the names.
+// queueOf builds a queue from the words of a script, numbered from first on: w1 r1 are the writer and the reader of
+// lease 1, 2of3/1 a permit of lease 1, X a foreign lock, R a foreign reader, P a foreign permit, ? one of ours in an
+// unknown format, and a1 the three members of an exclusive lease of the dialect all. A number in front, as in 5:w1, is
+// the contender's own. words tells the names.
 func queueOf(t testing.TB, first int32, script string) (q *Queue, words map[string]string) {
 	t.Helper()
 	q, words = new(Queue), map[string]string{}

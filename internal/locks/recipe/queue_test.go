@@ -14,8 +14,7 @@ import (
 // children is the content of a lock's directory.
 type children []*Contender
 
-// model is a queue by the words of its rules, judged as a whole for each
-// question.
+// model is a queue by the words of its rules, judged as a whole for each question.
 type model struct {
 	ordered bool
 	sorted  []*Contender
@@ -126,8 +125,7 @@ func collect(q *Queue) (out []*Contender) {
 	return out
 }
 
-// checkQueue compares everything a queue says with the model, and what it keeps
-// count of with the queue itself.
+// checkQueue compares everything a queue says with the model, and what it keeps count of with the queue itself.
 func checkQueue(t assert.T, q *Queue, want children) {
 	t.Helper()
 	m := judge(want)
@@ -352,8 +350,7 @@ func TestAHolderGoesOnHoldingWhenContendersAreAppended(t *testing.T) {
 		for range rapid.IntRange(20, 60).Draw(t, "steps") {
 			if q.Len() > 0 && rapid.IntRange(0, 2).Draw(t, "leave") == 0 {
 				c := q.At(rapid.IntRange(0, q.Len()-1).Draw(t, "index"))
-				// A member that leaves alone cuts its lease in two; a lease
-				// ends whole, so the others of it go as well.
+				// A member that leaves alone cuts its lease in two; a lease ends whole, so the others of it go as well.
 				for _, o := range slices.Clone(q.items()) {
 					if o == c || o.LeaseID != "" && o.LeaseID == c.LeaseID {
 						q.Remove(o.Name)

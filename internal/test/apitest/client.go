@@ -162,8 +162,7 @@ func (c *Client) Send(ctx context.Context, method, path string, options ...Optio
 	return c.Do(req)
 }
 
-// Acquire posts to /v1/locks/{lock}/leases. The lease is zero unless the answer
-// is a success in JSON.
+// Acquire posts to /v1/locks/{lock}/leases. The lease is zero unless the answer is a success in JSON.
 func (c *Client) Acquire(ctx context.Context, lock string, options ...Option) (api.Lease, *Answer, error) {
 	c.t.Helper()
 	return call[api.Lease](c, ctx, http.MethodPost, "/v1/locks/"+url.PathEscape(lock)+"/leases", options)
@@ -236,8 +235,7 @@ func call[T any](c *Client, ctx context.Context, method, path string, options []
 	return value, a, err
 }
 
-// decode is strict: the members that the Go type lacks are a defect of the
-// generated code.
+// decode is strict: the members that the Go type lacks are a defect of the generated code.
 func decode[T any](c *Client, a *Answer) *T {
 	c.t.Helper()
 	value := new(T)

@@ -16,16 +16,14 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-// Stream is an event stream as it arrives: server-sent events, JSON lines or a
-// WebSocket. Every event is held against the schema Event of openapi.yaml. It
-// is for one goroutine at a time; Close is for any.
+// Stream is an event stream as it arrives: server-sent events, JSON lines or a WebSocket. Every event is held against
+// the schema Event of openapi.yaml. It is for one goroutine at a time; Close is for any.
 type Stream struct {
 	Header http.Header
 	// Position is what a client would resume with: the id of the last event, or
 	// of a server-sent comment that came later.
 	Position string
-	// Keepalives counts the signs of life: comments, empty lines, pings. It may
-	// be read at any time.
+	// Keepalives counts the signs of life: comments, empty lines, pings. It may be read at any time.
 	Keepalives atomic.Int64
 	// Comment is the last server-sent comment.
 	Comment string
@@ -73,8 +71,7 @@ func (c *Client) Events(ctx context.Context, options ...Option) (*Stream, *Answe
 	return s, nil, nil
 }
 
-// Socket opens GET /v1/events/ws. When the gateway refuses, the stream is nil
-// and the answer tells why.
+// Socket opens GET /v1/events/ws. When the gateway refuses, the stream is nil and the answer tells why.
 func (c *Client) Socket(ctx context.Context, options ...Option) (*Stream, *Answer, error) {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/events/ws", nil)
@@ -111,8 +108,7 @@ func (c *Client) Socket(ctx context.Context, options ...Option) (*Stream, *Answe
 	return s, nil, nil
 }
 
-// Next waits for the next event. At the end of a stream the error is io.EOF, or
-// the *websocket.CloseError.
+// Next waits for the next event. At the end of a stream the error is io.EOF, or the *websocket.CloseError.
 func (s *Stream) Next() (StreamEvent, error) {
 	s.c.t.Helper()
 	raw, err := s.next()
@@ -129,8 +125,7 @@ func (s *Stream) Next() (StreamEvent, error) {
 	return e, nil
 }
 
-// NextKeepalive waits for the next sign of life of server-sent events, and fails
-// when an event comes first.
+// NextKeepalive waits for the next sign of life of server-sent events, and fails when an event comes first.
 func (s *Stream) NextKeepalive() error {
 	s.untilKeepalive = true
 	defer func() { s.untilKeepalive = false }()

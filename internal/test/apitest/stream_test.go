@@ -9,8 +9,7 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-// read lets a client read a stream to its end, and returns the events, what it
-// complained about and the error.
+// read lets a client read a stream to its end, and returns the events, what it complained about and the error.
 func read(t *testing.T, contentType, body string) (n int, complaints []string, err error) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -358,9 +358,8 @@ func TestACarelessEvalIsFound(t *testing.T) {
 	}
 }
 
-// surroundings make the page's commands mean the gateway under test: what serves goes
-// into the background, as a service manager would have it, and a status that is no
-// success ends the script.
+// surroundings make the page's commands mean the gateway under test: what serves goes into the background, as a service
+// manager would have it, and a status that is no success ends the script.
 const surroundings = `set -eu
 trap '[ -z "${GATEWAY:-}" ] || { kill "$GATEWAY" && wait "$GATEWAY"; } || true' EXIT
 curl() { command curl --fail-with-body --max-time 30 --retry 100 --retry-delay 1 --retry-all-errors --retry-max-time 30 "$@"; }

@@ -30,8 +30,7 @@ func must(t testing.TB, args ...string) string {
 	return out
 }
 
-// use makes the gateway keep its locks somewhere else from its next start on: a
-// flag --zk or --data-dir.
+// use makes the gateway keep its locks somewhere else from its next start on: a flag --zk or --data-dir.
 func (g *gateway) use(store string) { g.flags[0] = store }
 
 // From a gateway's own store to Debian's ZooKeeper, and back into another store. The

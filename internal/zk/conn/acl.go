@@ -12,9 +12,8 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// accessOf is who may touch a node that a Write creates. In the parts of the
-// layout that are the fleet's alone only gateways write: a forged succession
-// entry would make two owners.
+// accessOf is who may touch a node that a Write creates. In the parts of the layout that are the fleet's alone only
+// gateways write: a forged succession entry would make two owners.
 func (c *Conn) accessOf(op *zk.Op) Access {
 	if op.Private {
 		return Private

@@ -19,15 +19,12 @@ import (
 // session is reconnected for as long as it lives.
 const ConnectAttempts = 8
 
-// maxReads bounds the reads of one session that are under way. One more waits
-// for its turn or for its context.
+// maxReads bounds the reads of one session that are under way. One more waits for its turn or for its context.
 const maxReads = 256
 
-// Conn is one Conn of go-zookeeper and therefore one session: when ZooKeeper
-// says that the session is expired the Conn is closed inside the event's
-// callback, before the library can go on and run queued requests in a new
-// session of its own making. The library's watches, its AddAuth, its event
-// channel and its host provider are not used.
+// Conn is one Conn of go-zookeeper and therefore one session: when ZooKeeper says that the session is expired the Conn
+// is closed inside the event's callback, before the library can go on and run queued requests in a new session of its
+// own making. The library's watches, its AddAuth, its event channel and its host provider are not used.
 type Conn struct {
 	cfg    *zk.Config
 	log    *slog.Logger
@@ -59,8 +56,7 @@ type Conn struct {
 	wasUp     bool          // there was a connection when the session ended
 }
 
-// Open starts a session and waits until there is one. wake is called
-// whenever the state changes.
+// Open starts a session and waits until there is one. wake is called whenever the state changes.
 func Open(ctx context.Context, cfg *zk.Config, wake func()) (*Conn, error) {
 	began := time.Now()
 	c := newConn(cfg, wake)
@@ -107,9 +103,8 @@ func (c *Conn) attach(lib *gozk.Conn) {
 	close(c.ready)
 }
 
-// event is go-zookeeper's callback. It is ordered and lossless, unlike the
-// library's channel. It runs on the library's main goroutine, and may do so
-// before Connect has returned.
+// event is go-zookeeper's callback. It is ordered and lossless, unlike the library's channel. It runs on the library's
+// main goroutine, and may do so before Connect has returned.
 func (c *Conn) event(ev gozk.Event) {
 	if ev.Type != gozk.EventSession {
 		return
@@ -165,9 +160,8 @@ func (c *Conn) offline() {
 	c.wake()
 }
 
-// closeLib closes the library and returns when it is closed. The library has a
-// sync.Once for it, but closing takes time, and waiting for that mutex would stop
-// the clock of a test in virtual time.
+// closeLib closes the library and returns when it is closed. The library has a sync.Once for it, but closing takes
+// time, and waiting for that mutex would stop the clock of a test in virtual time.
 func (c *Conn) closeLib() {
 	if c.closing.CompareAndSwap(false, true) {
 		c.lib.Close()
@@ -176,9 +170,8 @@ func (c *Conn) closeLib() {
 	<-c.libClosed
 }
 
-// End closes the session for the given reason, of which the first stays, and
-// returns at once. Every request that is under way is answered soon; closed
-// tells when all is over.
+// End closes the session for the given reason, of which the first stays, and returns at once. Every request that is
+// under way is answered soon; closed tells when all is over.
 func (c *Conn) End(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -194,9 +187,8 @@ func (c *Conn) End(err error) {
 	c.wake()
 }
 
-// reap closes the library when the session is over, waits for its goroutines
-// and frees what they used. It is this conn's own goroutine and ends within a
-// few seconds of the session: the server has closeGrace to answer the close
+// reap closes the library when the session is over, waits for its goroutines and frees what they used. It is this
+// conn's own goroutine and ends within a few seconds of the session: the server has closeGrace to answer the close
 // request, the library never waits more than three seconds for it.
 func (c *Conn) reap(events <-chan gozk.Event) {
 	defer close(c.closed)
@@ -300,8 +292,7 @@ func (c *Conn) SessionID() int64 {
 	return c.session
 }
 
-// Timeout is the negotiated timeout, or what was asked for before the
-// first handshake.
+// Timeout is the negotiated timeout, or what was asked for before the first handshake.
 func (c *Conn) Timeout() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -367,8 +358,7 @@ func (c *Conn) seen(zxid int64) {
 	}
 }
 
-// libLogger makes go-zookeeper's messages debug records: what matters in them
-// is reported by us, with a reason.
+// libLogger makes go-zookeeper's messages debug records: what matters in them is reported by us, with a reason.
 type libLogger struct{ log *slog.Logger }
 
 func (l libLogger) Printf(format string, args ...any) {

@@ -11,8 +11,7 @@
 //     write nothing at all about its outcome.
 //   - Paths get their chroot here and nowhere else, and nodes their ACLs.
 //
-// What an error means for its caller stands in one table, the Policy. Retry runs
-// a request as the table says.
+// What an error means for its caller stands in one table, the Policy. Retry runs a request as the table says.
 //
 // # Goroutines
 //

@@ -44,8 +44,7 @@ func newHosts(source rand.Source) *hosts {
 	return &hosts{backoff: NewBackoff(source), random: rand.New(source)}
 }
 
-// Init implements HostProvider. The servers come shuffled, but by a source of
-// the library's own.
+// Init implements HostProvider. The servers come shuffled, but by a source of the library's own.
 func (h *hosts) Init(servers []string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

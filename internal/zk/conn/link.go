@@ -21,8 +21,7 @@ const (
 	connectReply = 36 // protocol, timeout, session, password
 )
 
-// link is the network connection as go-zookeeper sees it. It closes what the
-// library leaves open at this level:
+// link is the network connection as go-zookeeper sees it. It closes what the library leaves open at this level:
 //
 //   - the handshake has one deadline until the whole answer has been read; the
 //     library would wait 6.7 session timeouts for its first byte and for ever
@@ -64,8 +63,7 @@ func (l *link) SetReadDeadline(t time.Time) error {
 	return l.Conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline keeps the handshake's deadline for the connect request. The
-// library clears it after each write.
+// SetWriteDeadline keeps the handshake's deadline for the connect request. The library clears it after each write.
 func (l *link) SetWriteDeadline(t time.Time) error {
 	if !l.greeted {
 		return nil
@@ -119,8 +117,7 @@ func (l *link) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// nextFrame looks at the head of the next frame. It leaves left at 0 when that
-// frame was for the link itself.
+// nextFrame looks at the head of the next frame. It leaves left at 0 when that frame was for the link itself.
 func (l *link) nextFrame() error {
 	head, err := l.r.Peek(4)
 	if err != nil {

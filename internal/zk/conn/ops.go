@@ -11,9 +11,8 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// translate turns the library's error into one of ours. An error that is no
-// answer of ZooKeeper's (a broken connection, no server) becomes
-// ErrUnavailable: of a write it says nothing at all about the outcome.
+// translate turns the library's error into one of ours. An error that is no answer of ZooKeeper's (a broken connection,
+// no server) becomes ErrUnavailable: of a write it says nothing at all about the outcome.
 func translate(err error) error {
 	if err == nil {
 		return nil
@@ -42,9 +41,8 @@ func outcome(err error) string {
 	}
 }
 
-// call runs one request of the library, which knows no context. When ctx ends
-// first the request is left to itself; its slot is free again when it ends,
-// which is with the connection at the latest.
+// call runs one request of the library, which knows no context. When ctx ends first the request is left to itself; its
+// slot is free again when it ends, which is with the connection at the latest.
 func call[T any](ctx context.Context, c *Conn, op string, request func() (T, error)) (T, error) {
 	var none T
 	if !c.Connected() {
@@ -132,8 +130,7 @@ func (c *Conn) ExistsBelow(ctx context.Context, cfg *zk.Config, path string) (*z
 	return stat, Within("looking at", path, err)
 }
 
-// Create makes one node outside the guarded transactions: for the layout,
-// before there is a session to guard.
+// Create makes one node outside the guarded transactions: for the layout, before there is a session to guard.
 func (c *Conn) Create(ctx context.Context, cfg *zk.Config, path string, data []byte, who Access) error {
 	_, err := call(ctx, c, "create", func() (string, error) {
 		return c.lib.Create(cfg.Full(path), data, 0, c.acls[who])
@@ -179,13 +176,11 @@ func (a *Answer) GuardWritten() (zxid int64, version int32, ok bool) {
 	return 0, 0, false
 }
 
-// Multi sends one transaction and waits for its answer. It returns when the
-// session ends at the latest.
+// Multi sends one transaction and waits for its answer. It returns when the session ends at the latest.
 func (c *Conn) Multi(ops []any) Answer {
 	results, err := c.lib.Multi(ops...)
-	// In a failed multi the operations before the culprit carry no error and
-	// those after it carry one that means nothing: the first one counts. Any
-	// error of it shows that ZooKeeper executed the whole and refused it.
+	// In a failed multi the operations before the culprit carry no error and those after it carry one that means
+	// nothing: the first one counts. Any error of it shows that ZooKeeper executed the whole and refused it.
 	if len(results) == len(ops) {
 		for i := range results {
 			if results[i].Error != nil {

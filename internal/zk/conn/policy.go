@@ -39,8 +39,7 @@ const (
 	DecideAgain
 	// TryAgain: it changes nothing; ask again after a delay.
 	TryAgain
-	// FindOut: it may have been done. Ask what is there before anything else;
-	// a write is never just repeated.
+	// FindOut: it may have been done. Ask what is there before anything else; a write is never just repeated.
 	FindOut
 	// SessionOver: final for this session; a new one may go on.
 	SessionOver
@@ -58,13 +57,11 @@ type Rule struct {
 	Why     string
 }
 
-// Policy returns the table. Normal errors are answers, recoverable ones are
-// tried again or found out about, fatal ones end the session or the process.
-// An error without a row is an answer.
+// Policy returns the table. Normal errors are answers, recoverable ones are tried again or found out about, fatal ones
+// end the session or the process. An error without a row is an answer.
 //
-// In a Write there is no difference between first and later: a Write is
-// repeated, by its caller, only after its lost predecessor was proved not to
-// have been applied, so an error is never the echo of that.
+// In a Write there is no difference between first and later: a Write is repeated, by its caller, only after its lost
+// predecessor was proved not to have been applied, so an error is never the echo of that.
 func Policy() []Rule {
 	return []Rule{
 		{ReqCreate, zk.ErrUnavailable, FindOut, FindOut, "the node may have been created"},
@@ -138,14 +135,12 @@ func Classify(req Request, err error, attempt int) Class {
 	return IsAnswer
 }
 
-// RetryAttempts bounds how often something is tried before the caller is told
-// that ZooKeeper is unavailable. With the delays of NewBackoff and the wait for
-// a connection that is some seconds.
+// RetryAttempts bounds how often something is tried before the caller is told that ZooKeeper is unavailable. With the
+// delays of NewBackoff and the wait for a connection that is some seconds.
 const RetryAttempts = 6
 
-// Retry runs a request as the policy says. find tells whether a lost attempt
-// has done it; it may be nil for what only reads. A further attempt is made
-// only when it has not, and waits for a connection first.
+// Retry runs a request as the policy says. find tells whether a lost attempt has done it; it may be nil for what only
+// reads. A further attempt is made only when it has not, and waits for a connection first.
 func (c *Conn) Retry(ctx context.Context, req Request, do func(context.Context) error, find func(context.Context) (bool, error)) error {
 	delays := NewBackoff(c.cfg.Random)
 	for n := 1; ; n++ {
@@ -186,8 +181,7 @@ func (c *Conn) Retry(ctx context.Context, req Request, do func(context.Context) 
 	}
 }
 
-// Await pauses and then waits for a connection, for at most what the session
-// may take to be expired.
+// Await pauses and then waits for a connection, for at most what the session may take to be expired.
 func (c *Conn) Await(ctx context.Context, delay time.Duration) error {
 	if err := backoff.Sleep(ctx, delay); err != nil {
 		return context.Cause(ctx)

@@ -25,9 +25,8 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// Every row of the policy is met for real: the error is produced by ZooKeeper
-// or by the network, at a first and at a later attempt, and what comes of it
-// is what the row says. Package session meets the rows about writes, package
+// Every row of the policy is met for real: the error is produced by ZooKeeper or by the network, at a first and at a
+// later attempt, and what comes of it is what the row says. Package session meets the rows about writes, package
 // observer those about watches.
 func TestEveryRowOfThePolicy(t *testing.T) {
 	meet := map[Request]func(*testing.T, Rule, fixture.Try){

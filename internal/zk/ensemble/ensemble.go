@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// Bounds of asking for srvr, the four-letter word that ZooKeeper allows unless
-// it is configured otherwise.
+// Bounds of asking for srvr, the four-letter word that ZooKeeper allows unless it is configured otherwise.
 const (
 	srvrTimeout = time.Second
 	srvrAge     = 5 * time.Second

@@ -16,8 +16,7 @@ func importUnfinished(cfg *zk.Config) error {
 		Err:  fmt.Errorf("an import into %s has not been completed", cfg.Full(cfg.Root))}
 }
 
-// refuseImport refuses a root without a version that an import is filling: what
-// it lacks must come from there.
+// refuseImport refuses a root without a version that an import is filling: what it lacks must come from there.
 func (o *opener) refuseImport() error {
 	stat, err := o.exists(o.cfg, o.cfg.Root+zk.NodeImport)
 	if err == nil && stat != nil {
@@ -26,9 +25,8 @@ func (o *opener) refuseImport() error {
 	return err
 }
 
-// createVersion makes the root usable. The transaction also proves, by creating
-// and deleting its node, that no import has begun since refuseImport looked: of an
-// import and a gateway that find the same empty root one alone completes it.
+// createVersion makes the root usable. The transaction also proves, by creating and deleting its node, that no import
+// has begun since refuseImport looked: of an import and a gateway that find the same empty root one alone completes it.
 func (o *opener) createVersion() error {
 	version := o.cfg.Root + zk.NodeVersion
 	if stat, err := o.exists(o.cfg, version); err != nil || stat != nil {

@@ -66,9 +66,8 @@ func namespaceError(hint, format string, args ...any) error {
 	return &zk.FatalError{Kind: zk.KindNamespace, Hint: hint, Err: fmt.Errorf(format, args...)}
 }
 
-// CheckNamespaces refuses what the namespaces of a fleet cannot be together, and
-// lock roots that are, contain or lie in a part of the layout that is no place
-// for locks, or ZooKeeper's own tree.
+// CheckNamespaces refuses what the namespaces of a fleet cannot be together, and lock roots that are, contain or lie in
+// a part of the layout that is no place for locks, or ZooKeeper's own tree.
 func CheckNamespaces(c *zk.Config, namespaces map[string]zk.Namespace) error {
 	if len(namespaces) > MaxNamespaces {
 		return namespaceError("use fewer", "%d namespaces; a fleet has at most %d", len(namespaces), MaxNamespaces)
@@ -108,9 +107,8 @@ func ownParts(c *zk.Config, namespace string) []string {
 	return parts
 }
 
-// recordNamespaces adds the configured namespaces that are not recorded yet. The
-// parent's data version is in the transaction, so of gateways that add
-// overlapping roots at the same time one finds the other's.
+// recordNamespaces adds the configured namespaces that are not recorded yet. The parent's data version is in the
+// transaction, so of gateways that add overlapping roots at the same time one finds the other's.
 func (o *opener) recordNamespaces() error {
 	for attempt := 1; len(o.cfg.Namespaces) > 0; attempt++ {
 		_, stat, err := o.read(zk.NodeNamespaces)
@@ -169,9 +167,8 @@ func (o *opener) missingNamespaces(recorded map[string]zk.Namespace) (missing []
 	return missing, CheckNamespaces(o.cfg, all)
 }
 
-// createLockRoot makes a lock root that is missing, open to the programs that
-// share it. With Config.CreateRoot off it has to be there: a wrong one would be
-// an empty lock service.
+// createLockRoot makes a lock root that is missing, open to the programs that share it. With Config.CreateRoot off it
+// has to be there: a wrong one would be an empty lock service.
 func (o *opener) createLockRoot(name, root string) error {
 	stat, err := o.exists(o.cfg, root)
 	if err != nil || stat != nil {

@@ -91,8 +91,7 @@ func TestALockRootThatIsMissingIsAnErrorWhereNothingMayBeCreated(t *testing.T) {
 	assert.Equal(t, opened(t, cfg).Namespaces["python"].Root, "/kazoo/locks")
 }
 
-// Of gateways that add overlapping roots at once one wins, and what is recorded
-// can always be read.
+// Of gateways that add overlapping roots at once one wins, and what is recorded can always be read.
 func TestGatewaysThatAddOverlappingNamespacesAtOnceDoNotBothSucceed(t *testing.T) {
 	for range 5 {
 		cfg := fixture.Config(t)

@@ -9,15 +9,13 @@ import (
 	"lockkeeper/internal/zk/conn"
 )
 
-// MaxTransaction bounds what Offline.Commit takes, in bytes as Offline.Size
-// counts them.
+// MaxTransaction bounds what Offline.Commit takes, in bytes as Offline.Size counts them.
 const MaxTransaction = conn.MaxTransaction - conn.GuardOverhead
 
-// Offline is a connection for work on a root that no gateway uses: to read it
-// whole, or to make it. It registers nothing and guards nothing: that no gateway
-// writes meanwhile, and what becomes of a transaction whose answer was lost, are
-// its caller's to find out. Nodes that it creates get the ACLs that gateways give
-// them. Its methods are safe for concurrent use.
+// Offline is a connection for work on a root that no gateway uses: to read it whole, or to make it. It registers
+// nothing and guards nothing: that no gateway writes meanwhile, and what becomes of a transaction whose answer was
+// lost, are its caller's to find out. Nodes that it creates get the ACLs that gateways give them. Its methods are safe
+// for concurrent use.
 type Offline struct {
 	cfg *zk.Config
 	c   *conn.Conn
@@ -52,8 +50,7 @@ func (o *Offline) Root() string { return o.cfg.Root }
 // FullRoot is the root with the chroot, for messages.
 func (o *Offline) FullRoot() string { return o.cfg.Full(o.cfg.Root) }
 
-// Get reads a node's data. It tries again while ZooKeeper cannot be reached, as
-// do all methods that read.
+// Get reads a node's data. It tries again while ZooKeeper cannot be reached, as do all methods that read.
 func (o *Offline) Get(ctx context.Context, path string) (data []byte, stat zk.Stat, err error) {
 	data, stat, err = o.c.RetryGet(ctx, path)
 	return data, stat, o.understood(err)
@@ -118,8 +115,7 @@ func (o *Offline) ACLChanges(ctx context.Context, path string) (times int32, fit
 	return stat.Aversion, o.cfg.Auth != nil && conn.SameACL(have, o.c.ACL(o.c.AccessAt(path))), o.understood(err)
 }
 
-// CreateAncestors creates what is missing of the chroot and of the nodes above
-// path.
+// CreateAncestors creates what is missing of the chroot and of the nodes above path.
 func (o *Offline) CreateAncestors(ctx context.Context, path string) error {
 	maker := opener{ctx: ctx, cfg: o.cfg, c: o.c}
 	bare := *o.cfg
@@ -140,10 +136,9 @@ func (o *Offline) CreateAncestors(ctx context.Context, path string) error {
 	return nil
 }
 
-// Commit carries out the operations in one transaction. The error of a
-// transaction that ZooKeeper refused wraps that of its first operation that
-// failed, and culprit is the index of that one; else culprit is -1, and with
-// ErrUnavailable or a context's end nothing is known.
+// Commit carries out the operations in one transaction. The error of a transaction that ZooKeeper refused wraps that of
+// its first operation that failed, and culprit is the index of that one; else culprit is -1, and with ErrUnavailable or
+// a context's end nothing is known.
 func (o *Offline) Commit(ctx context.Context, ops []zk.Op) (culprit int, err error) {
 	size := 0
 	encoded := make([]any, len(ops))
@@ -181,9 +176,8 @@ func (o *Offline) Size(op *zk.Op) int {
 	return size
 }
 
-// Barrier commits a transaction that changes nothing and tells a zxid that is at
-// or above its own, and above that of everything that was committed before. What
-// is read afterwards is not older than the barrier.
+// Barrier commits a transaction that changes nothing and tells a zxid that is at or above its own, and above that of
+// everything that was committed before. What is read afterwards is not older than the barrier.
 func (o *Offline) Barrier(ctx context.Context) (zxid int64, err error) {
 	path := o.cfg.Root + "/barrier"
 	ops := []any{
@@ -200,8 +194,7 @@ func (o *Offline) Barrier(ctx context.Context) (zxid int64, err error) {
 	return o.c.LastZxid(), o.understood(err)
 }
 
-// Directories are the parts of the layout that are only parents, as paths
-// relative to the root.
+// Directories are the parts of the layout that are only parents, as paths relative to the root.
 func Directories() []string {
 	paths := make([]string, len(conn.Directories))
 	for i, d := range conn.Directories {

@@ -10,12 +10,10 @@ import (
 	"lockkeeper/internal/zk/conn"
 )
 
-// Open checks the root on a connection of its own, and creates what is
-// missing: all of it with cfg.CreateRoot, otherwise only what a later release
-// has added to a root that exists. It is idempotent, and several gateways may
-// do it at once: each node is created once and then read, so they all find the
-// same. ErrUnavailable means that ZooKeeper could not be reached, *FatalError
-// that trying again is useless.
+// Open checks the root on a connection of its own, and creates what is missing: all of it with cfg.CreateRoot,
+// otherwise only what a later release has added to a root that exists. It is idempotent, and several gateways may do it
+// at once: each node is created once and then read, so they all find the same. ErrUnavailable means that ZooKeeper
+// could not be reached, *FatalError that trying again is useless.
 func Open(ctx context.Context, cfg zk.Config) (*Layout, error) {
 	cfg, err := cfg.WithDefaults()
 	if err != nil {
@@ -111,8 +109,7 @@ func (o *opener) createAncestors() error {
 	return nil
 }
 
-// createMissing creates what is not there. The version comes last: where it
-// stands, the rest does.
+// createMissing creates what is not there. The version comes last: where it stands, the rest does.
 func (o *opener) createMissing() error {
 	window := o.cfg.PromiseWindow
 	if window == 0 {

@@ -21,9 +21,8 @@ type opener struct {
 	closed   []string
 }
 
-// create makes a node unless it is there. It looks first, so that a gateway
-// that may only read an old root does not need the right to create. Whether an
-// earlier attempt or another gateway was quicker makes no difference.
+// create makes a node unless it is there. It looks first, so that a gateway that may only read an old root does not
+// need the right to create. Whether an earlier attempt or another gateway was quicker makes no difference.
 func (o *opener) create(cfg *zk.Config, path string, data []byte, who conn.Access) error {
 	if stat, err := o.exists(cfg, path); err != nil || stat != nil {
 		return err

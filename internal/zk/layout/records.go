@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// layoutVersion is what this release writes, oldestReader the oldest
-	// release's layout version that can read it.
+	// layoutVersion is what this release writes, oldestReader the oldest release's layout version that can read it.
 	layoutVersion = 1
 	oldestReader  = 1
 
@@ -62,8 +61,7 @@ type windowRecord struct {
 	Largest string `json:"largest"`
 }
 
-// CheckVersion refuses the data of a version node when this release cannot read
-// such a layout.
+// CheckVersion refuses the data of a version node when this release cannot read such a layout.
 func CheckVersion(data []byte) error {
 	var v versionRecord
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -90,8 +88,7 @@ func (r *windowRecord) durations() (window, largest time.Duration, err error) {
 	return window, largest, nil
 }
 
-// ParseWindow reads the data of a promise window's node: the one in force, and the
-// largest ever recorded.
+// ParseWindow reads the data of a promise window's node: the one in force, and the largest ever recorded.
 func ParseWindow(data []byte) (window, largest time.Duration, err error) {
 	var record windowRecord
 	if err := json.Unmarshal(data, &record); err != nil {

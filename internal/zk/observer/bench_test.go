@@ -53,8 +53,7 @@ func BenchmarkEvents(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/event")
 }
 
-// BenchmarkEventsOverTCP is the same with everything around it: a server that
-// sends events as fast as they are taken.
+// BenchmarkEventsOverTCP is the same with everything around it: a server that sends events as fast as they are taken.
 func BenchmarkEventsOverTCP(b *testing.B) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

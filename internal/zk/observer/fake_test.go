@@ -253,8 +253,7 @@ type stage struct {
 	over   bool
 }
 
-// play runs a script in virtual time. setUp may change the stage before the
-// observer starts.
+// play runs a script in virtual time. setUp may change the stage before the observer starts.
 func play(t *testing.T, setUp func(s *stage), script func(s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

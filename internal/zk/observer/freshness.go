@@ -8,20 +8,17 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// currencySlots is how many of the writer's commits are remembered until the
-// observer reaches them. They lie at least a sixteenth of the window apart
-// (currencySpacing), so that all of them together span four windows.
+// currencySlots is how many of the writer's commits are remembered until the observer reaches them. They lie at least a
+// sixteenth of the window apart (currencySpacing), so that all of them together span four windows.
 const (
 	commitSlots   = 64
 	commitSpacing = 16
 )
 
-// Freshness judges whether the replica is fit to grant from. It is current
-// while the tree has been read on the present connection and a reply to the
-// observer has carried a zxid at least as high as that of a transaction that
-// the writer sent at most one promise window ago. A server that is cut off
-// from its peers answers reads and pings for seconds, but its zxid stands
-// still, so its replica stops being current while the writer's zxid moves on.
+// Freshness judges whether the replica is fit to grant from. It is current while the tree has been read on the present
+// connection and a reply to the observer has carried a zxid at least as high as that of a transaction that the writer
+// sent at most one promise window ago. A server that is cut off from its peers answers reads and pings for seconds, but
+// its zxid stands still, so its replica stops being current while the writer's zxid moves on.
 //
 // Its methods are safe for concurrent use and do not block.
 type Freshness struct {
@@ -50,8 +47,7 @@ func NewFreshness(clock zk.Clock, window time.Duration) *Freshness {
 	return &Freshness{clock: clock, window: window, waiting: make([]commit, 0, commitSlots)}
 }
 
-// Committed tells that a transaction of the writer that was sent at that
-// moment has committed with this zxid.
+// Committed tells that a transaction of the writer that was sent at that moment has committed with this zxid.
 func (c *Freshness) Committed(sent zk.Instant, zxid int64) {
 	now := c.clock.Now()
 	c.update(now, func() {
@@ -68,9 +64,8 @@ func (c *Freshness) Committed(sent zk.Instant, zxid int64) {
 			return
 		}
 		if n == commitSlots {
-			// The oldest was sent several windows ago and proves nothing any
-			// more; but it still shows since when the server has been behind,
-			// so the second oldest goes.
+			// The oldest was sent several windows ago and proves nothing any more; but it still shows since when the
+			// server has been behind, so the second oldest goes.
 			n = copy(c.waiting[1:], c.waiting[2:]) + 1
 			c.waiting = c.waiting[:n]
 		}
@@ -126,9 +121,8 @@ func (c *Freshness) Until() zk.Instant {
 	return c.proven.Add(c.window)
 }
 
-// behind reports whether a server that answered zxid to a ping sent at that
-// instant has fallen behind the writer: the writer had heard of a later
-// transaction's commit more than grace before the ping was even sent.
+// behind reports whether a server that answered zxid to a ping sent at that instant has fallen behind the writer: the
+// writer had heard of a later transaction's commit more than grace before the ping was even sent.
 func (c *Freshness) behind(zxid int64, sent zk.Instant, grace time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -85,8 +85,7 @@ func TestAWallClockThatJumpsEndsFreshness(t *testing.T) {
 	assert.That(t, !c.Current(asleep), "a restored machine trusts its replica")
 }
 
-// TestAZxidThatStandsStillEndsFreshness is the cut-off server: pings are
-// answered, the writer goes on.
+// TestAZxidThatStandsStillEndsFreshness is the cut-off server: pings are answered, the writer goes on.
 func TestAZxidThatStandsStillEndsFreshness(t *testing.T) {
 	clock, c := newStopped()
 	c.Synced()

@@ -27,8 +27,7 @@ func (c *observation) run(ctx context.Context) error {
 		c.frames = wire.AppendFrame(c.frames, &wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth},
 			&wire.AuthRequest{Scheme: "digest", Auth: auth.Packet()})
 	}
-	// Watches before reads: what changes in between is told twice rather than
-	// not at all, and events are idempotent.
+	// Watches before reads: what changes in between is told twice rather than not at all, and events are idempotent.
 	for _, root := range c.replica.roots {
 		c.watch(root)
 	}

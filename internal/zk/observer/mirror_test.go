@@ -21,8 +21,7 @@ import (
 // patience bounds every wait of these tests; it is no expectation.
 const patience = 30 * time.Second
 
-// mirror is a Sink that rebuilds the tree from the changes alone and records
-// changes that a Sink must never get.
+// mirror is a Sink that rebuilds the tree from the changes alone and records changes that a Sink must never get.
 type mirror struct {
 	mu      sync.Mutex
 	dirs    map[string]map[string]bool

@@ -16,8 +16,7 @@ type request struct {
 	sent    time.Time
 }
 
-// observation is the work on one connection. It is owned by the goroutine in
-// Run and forgotten with the connection.
+// observation is the work on one connection. It is owned by the goroutine in Run and forgotten with the connection.
 type observation struct {
 	*Observer
 	s *stream

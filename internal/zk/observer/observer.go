@@ -34,20 +34,15 @@ const (
 
 // Observer follows trees of ZooKeeper and tells a Sink every change.
 //
-// It is a read-only client with a connection and a session of its own, which
-// owns nothing. One persistent recursive watch per root brings every change in
-// ZooKeeper's order. After each connect the watches are set first and the tree
-// is read afterwards, on the same connection, each listing taking effect at its
-// own place in the stream. That is exact because of an order that ZooKeeper
-// keeps: a server applies transactions and answers one session's requests one
-// after the other, and what it sends on one connection arrives in that order;
-// applying a transaction sends its watch events at once. So an event that
-// stands before a reply was applied before that reply was made, and the reply
-// contains it; an event behind it was not, and the reply lacks it. The
-// replica after a listing is therefore the directory as it was at that place of
-// the stream, and applying the events that follow keeps it so. Nothing needs to
-// be compared by zxid, and no event may be dropped, delayed or put in front of
-// a reply.
+// It is a read-only client with a connection and a session of its own, which owns nothing. One persistent recursive
+// watch per root brings every change in ZooKeeper's order. After each connect the watches are set first and the tree is
+// read afterwards, on the same connection, each listing taking effect at its own place in the stream. That is exact
+// because of an order that ZooKeeper keeps: a server applies transactions and answers one session's requests one after
+// the other, and what it sends on one connection arrives in that order; applying a transaction sends its watch events
+// at once. So an event that stands before a reply was applied before that reply was made, and the reply contains it; an
+// event behind it was not, and the reply lacks it. The replica after a listing is therefore the directory as it was at
+// that place of the stream, and applying the events that follow keeps it so. Nothing needs to be compared by zxid, and
+// no event may be dropped, delayed or put in front of a reply.
 //
 // What it promises its Sink:
 //
@@ -65,10 +60,9 @@ const (
 // the functions given to Get. Each connection adds one that reads and one that
 // writes; both end before the next connection is tried and before Run returns.
 //
-// On failure: every fault of a connection (silence, a reply that was
-// not asked for, a frame above the limit) ends it; the Sink is told Lost, Gets
-// fail with ErrUnavailable, and another server is tried after a jittered
-// backoff of at most two seconds. A FatalError ends Run.
+// On failure: every fault of a connection (silence, a reply that was not asked for, a frame above the limit) ends it;
+// the Sink is told Lost, Gets fail with ErrUnavailable, and another server is tried after a jittered backoff of at most
+// two seconds. A FatalError ends Run.
 type Observer struct {
 	cfg        zk.Config
 	cfgErr     error // told by Run
@@ -123,9 +117,8 @@ type reacher struct {
 	done chan error // capacity 1
 }
 
-// New returns an observer of the roots; Run makes it work.
-// cfg.PromiseWindow must be the recorded one, it is the window of Freshness.
-// writerZxid, which may be nil, tells the highest zxid the writer has seen.
+// New returns an observer of the roots; Run makes it work. cfg.PromiseWindow must be the recorded one, it is the window
+// of Freshness. writerZxid, which may be nil, tells the highest zxid the writer has seen.
 func New(cfg zk.Config, roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) *Observer {
 	cfg, err := cfg.WithDefaults()
 	if cfg.PromiseWindow == 0 {
@@ -171,9 +164,8 @@ func New(cfg zk.Config, roots []zk.WatchRoot, sink zk.Sink, writerZxid func() in
 	return o
 }
 
-// AddRoot adds a root to follow; the same path again changes nothing. Synced
-// with that root tells when it has been read. The error is ErrQueueFull above
-// 1024 roots, or says why the root makes no sense.
+// AddRoot adds a root to follow; the same path again changes nothing. Synced with that root tells when it has been
+// read. The error is ErrQueueFull above 1024 roots, or says why the root makes no sense.
 func (o *Observer) AddRoot(w zk.WatchRoot) error {
 	if w.Depth != 1 && w.Depth != 2 {
 		return errors.New("a watched root has depth 1 or 2")
@@ -197,12 +189,10 @@ func (o *Observer) AddRoot(w zk.WatchRoot) error {
 	return nil
 }
 
-// Get reads a node's data and stat. reply is called exactly once, at the
-// reply's place in the stream, from the goroutine that calls the Sink (so it
-// must not block), with the zxid of the reply; the data is the caller's. Its
-// error is ErrNoNode, ErrNoAuth, or ErrUnavailable when the connection was
-// lost. When Get itself returns an error, ErrUnavailable without a connection
-// or ErrQueueFull above 8192 calls at a time, reply is never called.
+// Get reads a node's data and stat. reply is called exactly once, at the reply's place in the stream, from the
+// goroutine that calls the Sink (so it must not block), with the zxid of the reply; the data is the caller's. Its error
+// is ErrNoNode, ErrNoAuth, or ErrUnavailable when the connection was lost. When Get itself returns an error,
+// ErrUnavailable without a connection or ErrQueueFull above 8192 calls at a time, reply is never called.
 func (o *Observer) Get(path string, reply func(data []byte, stat wire.Stat, zxid int64, err error)) error {
 	o.mu.Lock()
 	if !o.connected {
@@ -220,12 +210,10 @@ func (o *Observer) Get(path string, reply func(data []byte, stat wire.Stat, zxid
 	return nil
 }
 
-// List lists a directory again (or the top of a root of depth 2): the differences, which only nodes that we may
-// not read can make, and DirListed come at the reply's place in the stream. The
-// request is sent after the call. Of a directory that is gone nothing is told
-// but the DirRemoved before. Calls for one directory that is waiting its turn
-// become one. Without a connection List does nothing, because the tree read
-// after every connect lists every directory.
+// List lists a directory again (or the top of a root of depth 2): the differences, which only nodes that we may not
+// read can make, and DirListed come at the reply's place in the stream. The request is sent after the call. Of a
+// directory that is gone nothing is told but the DirRemoved before. Calls for one directory that is waiting its turn
+// become one. Without a connection List does nothing, because the tree read after every connect lists every directory.
 func (o *Observer) List(dir string) {
 	o.mu.Lock()
 	if o.connected && !o.listAll {
@@ -239,11 +227,9 @@ func (o *Observer) List(dir string) {
 	o.poke()
 }
 
-// Reached waits until the replica contains everything up to a zxid: until a
-// reply has carried that zxid or a later one, and all before it was applied.
-// It does not wait for chance but makes the server catch up with its leader.
-// It must not be called from the Sink. Errors: ctx's, ErrQueueFull above 8192
-// calls at a time, ErrUnavailable when Run has ended.
+// Reached waits until the replica contains everything up to a zxid: until a reply has carried that zxid or a later one,
+// and all before it was applied. It does not wait for chance but makes the server catch up with its leader. It must not
+// be called from the Sink. Errors: ctx's, ErrQueueFull above 8192 calls at a time, ErrUnavailable when Run has ended.
 func (o *Observer) Reached(ctx context.Context, zxid int64) error {
 	o.mu.Lock()
 	switch {
@@ -272,8 +258,7 @@ func (o *Observer) Reached(ctx context.Context, zxid int64) error {
 	}
 }
 
-// Current judges whether the replica is fit to grant from. The writer's commit
-// hook calls its Committed.
+// Current judges whether the replica is fit to grant from. The writer's commit hook calls its Committed.
 func (o *Observer) Freshness() *Freshness { return o.freshness }
 
 // State describes the observer now.

@@ -115,8 +115,7 @@ func TestARootThatDoesNotExistIsEmptyAndWatched(t *testing.T) {
 	})
 }
 
-// writes makes the fake's zxid and the writer's commits go on, one every
-// 100 ms, until stop is called.
+// writes makes the fake's zxid and the writer's commits go on, one every 100 ms, until stop is called.
 func (s *stage) writes() (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -139,8 +138,7 @@ func (s *stage) writes() (stop func()) {
 
 func (s *stage) current() bool { return s.o.Freshness().Current(s.cfg.Clock.Now()) }
 
-// TestAServerThatAnswersPingsButStandsStillIsLeft: the server is cut off from
-// its peers, the writer's is not.
+// TestAServerThatAnswersPingsButStandsStillIsLeft: the server is cut off from its peers, the writer's is not.
 func TestAServerThatAnswersPingsButStandsStillIsLeft(t *testing.T) {
 	play(t, func(s *stage) {
 		s.cfg.Servers = []string{"one:1", "two:1"}

@@ -32,9 +32,8 @@ type root struct {
 	listed  bool // the root's own listing has arrived
 	synced  bool // every listing of the tree read has arrived
 	pending int  // listings of the tree read still to come
-	// fresh are the nodes that an event has told of while the tree is read. They
-	// are in the directories of the present; what else is known may be from
-	// directories that were replaced while there was no connection.
+	// fresh are the nodes that an event has told of while the tree is read. They are in the directories of the present;
+	// what else is known may be from directories that were replaced while there was no connection.
 	fresh map[leaf]struct{}
 }
 
@@ -164,9 +163,8 @@ func (r *replica) event(t wire.EventType, path []byte) {
 	case wire.EventCreated:
 		root.freshen(d, name)
 		if known {
-			// An event precedes every reply that shows its change, so this is
-			// not the creation of the node we know: that one must have been
-			// deleted without our being told (an ACL, or before the watch).
+			// An event precedes every reply that shows its change, so this is not the creation of the node we know:
+			// that one must have been deleted without our being told (an ACL, or before the watch).
 			r.emit(zk.Change{Kind: zk.NodeChanged, Root: &root.WatchRoot, Dir: &d.Dir, Node: name})
 			return
 		}
@@ -276,9 +274,8 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 	r.emit(listed)
 }
 
-// replaced takes away what was in a directory that has been created again. The
-// directory goes with it, unless events have told of nodes since we are back:
-// those are in the one that took its place and must not be told as removed.
+// replaced takes away what was in a directory that has been created again. The directory goes with it, unless events
+// have told of nodes since we are back: those are in the one that took its place and must not be told as removed.
 func (r *replica) replaced(root *root, d *dir, zxid int64) *dir {
 	stays := false
 	for name := range d.nodes.all() {

@@ -157,8 +157,7 @@ func TestAListingReplacesTheDirectory(t *testing.T) {
 	for _, c := range b.r.changes {
 		assert.That(t, c.Listed && c.Zxid == 9, "%v: listed %v, zxid %d; the reply had 9", c.Kind, c.Listed, c.Zxid)
 	}
-	// What is new comes first: a queue half-way through has too many
-	// contenders rather than too few.
+	// What is new comes first: a queue half-way through has too many contenders rather than too few.
 	b.expect("NodeAdded* /locks/a z", "NodeRemoved* /locks/a x", "DirListed* /locks/a")
 }
 
@@ -332,9 +331,8 @@ func TestNodeSetAgreesWithAMap(t *testing.T) {
 	}
 }
 
-// TestReplicaEqualsTheTreeWheneverItIsSynced runs random histories: a tree
-// that changes at random, a connection that delivers its events and answers
-// listings at their place, and that breaks at random moments.
+// TestReplicaEqualsTheTreeWheneverItIsSynced runs random histories: a tree that changes at random, a connection that
+// delivers its events and answers listings at their place, and that breaks at random moments.
 func TestReplicaEqualsTheTreeWheneverItIsSynced(t *testing.T) {
 	for range 200 {
 		seed := rand.Uint64()

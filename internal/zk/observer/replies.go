@@ -142,8 +142,7 @@ func (c *observation) listed(l listing, h wire.ReplyHeader) error {
 	case h.Err != wire.OK:
 		return fmt.Errorf("listing %s%s at %s: %w", l.root.prefix, l.name, c.s.server, h.Err)
 	}
-	// Everything is decoded before anything is applied, so that a reply that
-	// is cut short changes nothing.
+	// Everything is decoded before anything is applied, so that a reply that is cut short changes nothing.
 	d := &c.decoder
 	names := c.replica.names[:0]
 	for range d.Count(4) {

@@ -61,9 +61,8 @@ func (c *observation) list(want []listing) []listing {
 	return want[n:]
 }
 
-// sync makes the server catch up with its leader while callers wait in
-// Reached: a sync's reply comes after everything that the leader had proposed
-// when it got the request. (A ping only tells how far the server is.)
+// sync makes the server catch up with its leader while callers wait in Reached: a sync's reply comes after everything
+// that the leader had proposed when it got the request. (A ping only tells how far the server is.)
 func (c *observation) sync() {
 	if !c.synced || c.syncing || c.syncAt != nil {
 		return
@@ -82,9 +81,8 @@ func (c *observation) sync() {
 	c.request(request{op: wire.OpSync}, &wire.PathRecord{Path: c.cfg.Full("/")})
 }
 
-// syncedUp follows a sync's reply. A server that has not reached what the
-// first in line waits for is asked again, more and more slowly: the zxid may
-// be one that does not exist yet.
+// syncedUp follows a sync's reply. A server that has not reached what the first in line waits for is asked again, more
+// and more slowly: the zxid may be one that does not exist yet.
 func (c *observation) syncedUp() {
 	c.syncing = false
 	if c.lastZxid >= c.syncFor {

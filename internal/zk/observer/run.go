@@ -11,8 +11,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Run connects and observes until ctx ends, and then returns nil, or until a
-// *FatalError. It may be called once.
+// Run connects and observes until ctx ends, and then returns nil, or until a *FatalError. It may be called once.
 func (o *Observer) Run(ctx context.Context) error {
 	o.mu.Lock()
 	started := o.started
@@ -85,9 +84,8 @@ func (o *Observer) connection(ctx context.Context) (lived time.Duration, err err
 		Observer: o,
 		s:        s,
 		minZxid:  seen,
-		// Two thirds of the session, as other clients do; but a ping that has
-		// had no answer for half the window stands behind something that never
-		// ends (a sync at a server that is cut off), and the window is running.
+		// Two thirds of the session, as other clients do; but a ping that has had no answer for half the window stands
+		// behind something that never ends (a sync at a server that is cut off), and the window is running.
 		silenceLimit: min(s.timeout*2/3, max(window/2, time.Second)),
 	}
 	err = c.run(ctx)

@@ -49,8 +49,7 @@ func TestEventsAndRepliesTakeEffectInTheOrderOfTheStream(t *testing.T) {
 				c.write(c.answer(r))
 				return true
 			case "12 /locks/a":
-				// z is in the listing, its event came before; and right after
-				// the listing y goes.
+				// z is in the listing, its event came before; and right after the listing y goes.
 				frames := event(wire.EventCreated, "/locks/a/z")
 				frames = append(frames, reply(r.xid, 105, wire.OK, children(1, "w", "y", "z"))...)
 				frames = append(frames, event(wire.EventDeleted, "/locks/a/y")...)

@@ -12,10 +12,9 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// stream is one connection: a goroutine that reads bursts of frames and one
-// that writes what is queued, so that the goroutine between them never waits
-// for the network, and a server that stops reading while it sends cannot lock
-// both sides.
+// stream is one connection: a goroutine that reads bursts of frames and one that writes what is queued, so that the
+// goroutine between them never waits for the network, and a server that stops reading while it sends cannot lock both
+// sides.
 type stream struct {
 	nc        net.Conn
 	server    string
@@ -90,8 +89,7 @@ func (l *listener) Read(p []byte) (int, error) {
 }
 
 func shakeHands(nc net.Conn, frames *wire.FrameReader, timeout time.Duration, lastZxid int64) (*wire.ConnectReply, error) {
-	// HasReadOnly with ReadOnly false: a server that has lost its quorum must
-	// not serve us.
+	// HasReadOnly with ReadOnly false: a server that has lost its quorum must not serve us.
 	hello := wire.AppendFrame(nil, &wire.ConnectRequest{
 		LastZxidSeen: lastZxid,
 		TimeoutMs:    int32(timeout.Milliseconds()),
@@ -149,8 +147,7 @@ func (s *stream) recycle(burst []byte) {
 	}
 }
 
-// queue takes over frames to be written. What may be queued is bounded by the
-// windows of requests in flight.
+// queue takes over frames to be written. What may be queued is bounded by the windows of requests in flight.
 func (s *stream) queue(frames []byte) {
 	s.mu.Lock()
 	s.out = append(s.out, frames...)
@@ -188,9 +185,8 @@ func (s *stream) write() {
 	}
 }
 
-// closeSession ends the session at the server, so that it need not wait until the
-// session expires, and waits a moment for the server to hang up. Nothing else
-// may be received from the stream meanwhile.
+// closeSession ends the session at the server, so that it need not wait until the session expires, and waits a moment
+// for the server to hang up. Nothing else may be received from the stream meanwhile.
 func (s *stream) closeSession(xid int32) {
 	s.queue(wire.AppendFrame(nil, &wire.RequestHeader{Xid: xid, Op: wire.OpCloseSession}))
 	timer := time.NewTimer(closeLimit)

@@ -20,9 +20,8 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// churn makes random transactions below root until its context ends:
-// directories that come and go, nodes in them, some set. It keeps the order of
-// everything it did.
+// churn makes random transactions below root until its context ends: directories that come and go, nodes in them, some
+// set. It keeps the order of everything it did.
 type churn struct {
 	f    *foreign
 	rnd  *rand.Rand
@@ -246,9 +245,8 @@ func TestAFrozenServerIsNoticed(t *testing.T) {
 	m.awaitSynced(t, 2)
 }
 
-// TestAFollowerCutOffFromItsPeers: it goes on answering pings and reads. The
-// replica must not count as current for longer than the window, and must move
-// to a server that knows what is going on.
+// TestAFollowerCutOffFromItsPeers: it goes on answering pings and reads. The replica must not count as current for
+// longer than the window, and must move to a server that knows what is going on.
 func TestAFollowerCutOffFromItsPeers(t *testing.T) {
 	const syncLimit = 60 // of 500 ms: it serves for half a minute without its leader
 	testkit.NoLeaks(t)

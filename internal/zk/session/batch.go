@@ -161,9 +161,8 @@ func hasCheck(w *zk.Write, check zk.Op) bool {
 	return false
 }
 
-// again forms the batches in which the rest of a refused batch is sent: whole
-// after the first refusal, in halves from the second on. So k bad items among
-// n cost at most 2k+1 transactions, and none waits for more than log2(n)+2.
+// again forms the batches in which the rest of a refused batch is sent: whole after the first refusal, in halves from
+// the second on. So k bad items among n cost at most 2k+1 transactions, and none waits for more than log2(n)+2.
 func again(rest []*item, fails int) []*batch {
 	if len(rest) == 0 {
 		return nil

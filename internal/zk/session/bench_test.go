@@ -10,8 +10,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// BenchmarkLockCycles takes and gives back locks, each goroutine its own,
-// through Submit. It is where depth comes from.
+// BenchmarkLockCycles takes and gives back locks, each goroutine its own, through Submit. It is where depth comes from.
 func BenchmarkLockCycles(b *testing.B) {
 	server := zkreal.StartT(b, zkreal.Real()) // with fsync, as in production
 	cfg := zk.Config{Servers: []string{server.Addr()}, CreateRoot: true}

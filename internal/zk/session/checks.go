@@ -7,10 +7,9 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// checkDedup finds checks that stand in a transaction already: many writes may depend on
-// one node, and it needs to be looked at only once. A check may be left out when the same one was sent
-// before it and nothing between them wrote the node: the transaction is atomic, so
-// the second would see what the first saw.
+// checkDedup finds checks that stand in a transaction already: many writes may depend on one node, and it needs to be
+// looked at only once. A check may be left out when the same one was sent before it and nothing between them wrote the
+// node: the transaction is atomic, so the second would see what the first saw.
 type checkDedup struct {
 	sent [4]*zk.Op // checks that still hold; few nodes are checked by many
 	n    int

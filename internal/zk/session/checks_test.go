@@ -141,8 +141,7 @@ func TestEachTransactionOfAGatewayMovesItsGuard(t *testing.T) {
 	assert.That(t, len(found) == 0, "without time something was found: %v", found)
 }
 
-// A look of long ago, or at a server that is behind, deposes no gateway that has
-// written since.
+// A look of long ago, or at a server that is behind, deposes no gateway that has written since.
 func TestAGatewayIsDeposedAtTheGuardThatWasPolled(t *testing.T) {
 	cfg := fixture.Config(t)
 	layout := openLayout(t, cfg)
@@ -188,8 +187,7 @@ func TestNoGatewayIsDeposedAtTheVersionThatMeansAny(t *testing.T) {
 	assert.That(t, err == nil && len(ops) == 1 && ops[0].Version == -2, "%v %v", ops, err)
 }
 
-// Nothing answers its writes, so it hears of its deposition by the succession
-// alone.
+// Nothing answers its writes, so it hears of its deposition by the succession alone.
 func TestASessionThatIsAbandonedTrustsNothingAnyMore(t *testing.T) {
 	direct, through, proxy := fixture.Faulty(t)
 	s := openSession(t, through, openLayout(t, direct), 1)

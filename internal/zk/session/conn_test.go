@@ -233,9 +233,8 @@ func TestAWriteOfOneQueueTakesNoMoreMemory(t *testing.T) {
 	}
 }
 
-// The rules of Write.Queues, for any Writes: one Write of a queue in a
-// transaction, in the order of their coming, all go in the end, and no Write is
-// overtaken in a queue by one who came later.
+// The rules of Write.Queues, for any Writes: one Write of a queue in a transaction, in the order of their coming, all
+// go in the end, and no Write is overtaken in a queue by one who came later.
 func TestWritesOfSeveralQueuesAllGoInTheOrderOfEachQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queue
@@ -350,8 +349,7 @@ func TestDeletesWithoutAnOrderAreAllCarriedOut(t *testing.T) {
 	}
 }
 
-// A lease over the most locks that one may have, each of them new and with the
-// longest name.
+// A lease over the most locks that one may have, each of them new and with the longest name.
 func TestALeaseOverManyLocksFitsUnlessItsDataDoesNot(t *testing.T) {
 	cfg := fixture.Config(t)
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: strings.Repeat("p", 40)}

@@ -1,10 +1,8 @@
-// Package session is a gateway's ZooKeeper session, which cannot write once it
-// is over.
+// Package session is a gateway's ZooKeeper session, which cannot write once it is over.
 //
-// A Session is one ZooKeeper session and one gateway id. It registers with two
-// ephemeral nodes, the registration (its data version is the epoch) and the
-// guard. Everything that it writes afterwards is a guarded transaction: a multi
-// that checks the epoch and writes the guard. It promises:
+// A Session is one ZooKeeper session and one gateway id. It registers with two ephemeral nodes, the registration (its
+// data version is the epoch) and the guard. Everything that it writes afterwards is a guarded transaction: a multi that
+// checks the epoch and writes the guard. It promises:
 //
 //   - One object, one session. When ZooKeeper expires the session the object is
 //     over. Nothing that it was given is executed by another session.
@@ -22,21 +20,17 @@
 //     other: a caller that needs an order waits for Done.
 //   - Close returns when its context ends at the latest.
 //
-// It refuses Writes above 256 KiB (ErrTooLarge: over ZooKeeper's limit of 1 MB
-// the server drops the connection), more than 8192 Writes or 16 MiB that wait
-// (ErrQueueFull), and ephemeral nodes beyond 256 KiB of paths (ErrEphemeralCap:
-// the transaction that closes a session names them all, and a server cannot
-// start again from one that is too large).
+// It refuses Writes above 256 KiB (ErrTooLarge: over ZooKeeper's limit of 1 MB the server drops the connection), more
+// than 8192 Writes or 16 MiB that wait (ErrQueueFull), and ephemeral nodes beyond 256 KiB of paths (ErrEphemeralCap:
+// the transaction that closes a session names them all, and a server cannot start again from one that is too large).
 //
 // # What becomes of a transaction whose answer was lost
 //
-// After the bump nothing of the old epoch can commit any more, so the question
-// has an answer that no longer changes. Each guarded transaction that commits
-// adds one to the guard's data version, and each answer tells its version. The
-// versions below the bump's that no answer told are as many as the lost
-// transactions that did commit. None missing: none committed. As many as are in
-// question: all did. In between decides what the transactions left behind, read
-// after the bump on the same session:
+// After the bump nothing of the old epoch can commit any more, so the question has an answer that no longer changes.
+// Each guarded transaction that commits adds one to the guard's data version, and each answer tells its version. The
+// versions below the bump's that no answer told are as many as the lost transactions that did commit. None missing:
+// none committed. As many as are in question: all did. In between decides what the transactions left behind, read after
+// the bump on the same session:
 //
 //   - a sequential node with the name of the Write exists: it committed,
 //     because the name is unique to it;
@@ -50,9 +44,8 @@
 //     one as versions are missing, and all others in question have some evidence
 //     (or are guard-only writes, which leave none).
 //
-// One transaction is atomic, so one conclusive operation decides for all Writes
-// in it. Where nothing is conclusive the outcome is Unknown: then nothing of the
-// Write can commit later, and a tree read tells what is there.
+// One transaction is atomic, so one conclusive operation decides for all Writes in it. Where nothing is conclusive the
+// outcome is Unknown: then nothing of the Write can commit later, and a tree read tells what is there.
 //
 // # Goroutines
 //

@@ -2,14 +2,12 @@ package session
 
 import "lockkeeper/internal/zk"
 
-// maxEphemeralPaths bounds the bytes of paths of a session's ephemeral nodes.
-// The transaction that closes a session lists them all; from about 2 MB on a
-// server that reads it back from its log cannot start again.
+// maxEphemeralPaths bounds the bytes of paths of a session's ephemeral nodes. The transaction that closes a session
+// lists them all; from about 2 MB on a server that reads it back from its log cannot start again.
 const maxEphemeralPaths = 256 << 10
 
-// ephemerals counts the paths of a session's ephemeral nodes, with those that
-// are being created. A node that another program deletes stays counted until
-// ForgetEphemeral is called: the cap may refuse early, never late.
+// ephemerals counts the paths of a session's ephemeral nodes, with those that are being created. A node that another
+// program deletes stays counted until ForgetEphemeral is called: the cap may refuse early, never late.
 type ephemerals struct {
 	chroot int // bytes of it
 	used   int
@@ -41,8 +39,7 @@ func (e *ephemerals) release(path string) {
 	delete(e.nodes, path)
 }
 
-// account corrects the count by what became of a Write. After Unknown the paths
-// stay counted: the nodes may exist.
+// account corrects the count by what became of a Write. After Unknown the paths stay counted: the nodes may exist.
 func (e *ephemerals) account(w *zk.Write, r zk.Result) {
 	if r.Outcome == zk.Unknown {
 		return

@@ -51,10 +51,9 @@ func (w *writer) onBumped(registration conn.OpResult, guardVersion int32) {
 	w.lost.sealed = guardVersion
 }
 
-// onBumpOvertaken: the registration is not at the version that the bump
-// expected. If an earlier attempt was lost, that is the one in force; a
-// guarded transaction in the new epoch makes sure of it and shows where the
-// guard stands. Otherwise another program wrote there: read it.
+// onBumpOvertaken: the registration is not at the version that the bump expected. If an earlier attempt was lost, that
+// is the one in force; a guarded transaction in the new epoch makes sure of it and shows where the guard stands.
+// Otherwise another program wrote there: read it.
 func (w *writer) onBumpOvertaken() {
 	if w.bump.tries == 0 {
 		w.mode = reading
@@ -97,8 +96,7 @@ func (w *writer) onVersionRead(l versionRead) {
 	case l.stat == nil, l.stat.EphemeralOwner != w.conn.SessionID():
 		w.final = fmt.Errorf("%w: the registration is gone", zk.ErrDeposed)
 	default:
-		// A bump from there makes all that is older fail, and the epoch is this
-		// session's again.
+		// A bump from there makes all that is older fail, and the epoch is this session's again.
 		w.epoch, w.mode, w.bump.tries = l.stat.Version, bumping, 0
 	}
 }
@@ -135,9 +133,8 @@ func (w *writer) onResolved(all []outcome) {
 	}
 }
 
-// investigate answers for every item of the batches, of which so many
-// committed. It reads on the writer's connection, and goes on until it has
-// read what it needs or the session is over.
+// investigate answers for every item of the batches, of which so many committed. It reads on the writer's connection,
+// and goes on until it has read what it needs or the session is over.
 func (w *writer) investigate(batches []*batch, commits int, later int64) []outcome {
 	evidence := &evidence{Conn: w.conn, random: w.cfg.Random, listings: make(map[string]childList)}
 	assumed := make([]assumption, len(batches))

@@ -19,8 +19,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// isBump matches epoch bumps: transactions that begin with a setData of the
-// registration.
+// isBump matches epoch bumps: transactions that begin with a setData of the registration.
 func isBump(f netfault.Frame) bool { return bumpFrame(f.Raw) }
 
 func bumpFrame(raw []byte) bool {
@@ -212,8 +211,7 @@ func TestAGatewayWhoseRegistrationIsGoneNeverWritesAgain(t *testing.T) {
 	}
 }
 
-// The count of commits means nothing while a transaction of the old epoch has
-// not been answered: it may be one of them.
+// The count of commits means nothing while a transaction of the old epoch has not been answered: it may be one of them.
 func TestNothingIsConcludedWhileATransactionOfTheOldEpochIsUnanswered(t *testing.T) {
 	w := newWriter(facts{}, newInbox(""), time.Time{})
 	w.epoch = 1
@@ -260,8 +258,7 @@ func TestConcludeDecidesByEvidenceAndCount(t *testing.T) {
 	}
 }
 
-// At some thousand transactions a second the guard's data version reaches 2^31
-// within days, and goes on from -2^31.
+// At some thousand transactions a second the guard's data version reaches 2^31 within days, and goes on from -2^31.
 func TestLostTransactionsAreCountedAcrossTheWrapOfTheGuardsVersion(t *testing.T) {
 	const last, first = math.MaxInt32, math.MinInt32
 	for _, c := range []struct {

@@ -116,9 +116,8 @@ func (q *evidence) look(b *batch, op *zk.Op) assumption {
 	}
 }
 
-// describe builds the Result of an item that committed. A node that is gone
-// again has no path to tell; a transaction that created nothing is told with a
-// zxid that is later than its own.
+// describe builds the Result of an item that committed. A node that is gone again has no path to tell; a transaction
+// that created nothing is told with a zxid that is later than its own.
 func (q *evidence) describe(b *batch, it *item, later int64) zk.Result {
 	n := len(it.write.Ops)
 	r := zk.Result{Outcome: zk.Done, Culprit: -1, Zxid: later, SentAt: b.sent, Paths: make([]string, n), Versions: make([]int32, n)}
@@ -150,8 +149,7 @@ func (q *evidence) describe(b *batch, it *item, later int64) zk.Result {
 	return r
 }
 
-// find looks for the sequential node with the prefix; "" when there is none,
-// or when the directory may not be read.
+// find looks for the sequential node with the prefix; "" when there is none, or when the directory may not be read.
 func (q *evidence) find(prefix string) (path string, readable bool) {
 	cut := strings.LastIndexByte(prefix, '/')
 	parent, name := prefix[:cut], prefix[cut+1:]
@@ -190,9 +188,8 @@ func (q *evidence) read(path string) (data []byte) {
 	return data
 }
 
-// retry repeats a read until it is answered or the session is over. What the
-// answer is does not matter to it: a missing node is an answer, and returned.
-// That the session has expired is none, though the connection may still stand.
+// retry repeats a read until it is answered or the session is over. What the answer is does not matter to it: a missing
+// node is an answer, and returned. That the session has expired is none, though the connection may still stand.
 func (q *evidence) retry(read func(ctx context.Context) error) error {
 	for delays := conn.NewBackoff(q.random); q.err == nil; {
 		err := read(q.Context())

@@ -15,9 +15,8 @@ import (
 // connection with the writes, and no request waits for them.
 const guardLooks = 8
 
-// Guards looks at the guards of gateways, pipelined on the writer's connection,
-// whose server has come at least to this session's own last transaction. A
-// gateway whose guard could not be looked at before ctx ended is not in the answer.
+// Guards looks at the guards of gateways, pipelined on the writer's connection, whose server has come at least to this
+// session's own last transaction. A gateway whose guard could not be looked at before ctx ended is not in the answer.
 func (s *Session) Guards(ctx context.Context, ids []string) map[string]zk.Guard {
 	found := make(map[string]zk.Guard, len(ids))
 	var mu sync.Mutex
@@ -57,9 +56,8 @@ func endGuard(g *zk.Guard, path string) ([]zk.Op, error) {
 	return []zk.Op{{Kind: zk.OpDelete, Path: path, Version: g.Version}}, nil
 }
 
-// Abandon ends the session of a gateway that was deposed, as its replica of the
-// succession shows: a writer that gets no answers would not notice. The trust
-// window closes for good before Abandon returns; Err will be ErrDeposed. A session
+// Abandon ends the session of a gateway that was deposed, as its replica of the succession shows: a writer that gets no
+// answers would not notice. The trust window closes for good before Abandon returns; Err will be ErrDeposed. A session
 // that is being closed comes to its own end.
 func (s *Session) Abandon() {
 	s.trust.Close()

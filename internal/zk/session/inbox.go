@@ -80,8 +80,7 @@ func (in *inbox) ask() (*barrier, error) {
 	return in.asked, nil
 }
 
-// take gives the writer what has arrived, and the barrier that was asked for
-// if it has room for one.
+// take gives the writer what has arrived, and the barrier that was asked for if it has room for one.
 func (in *inbox) take(room bool) (arrived []*item, asked *barrier) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

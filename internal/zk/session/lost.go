@@ -12,9 +12,8 @@ type lost struct {
 	resolving bool           // an earlier lot is being investigated
 }
 
-// told notes the guard version of a committed transaction. Each adds one. The
-// version is a signed 32-bit number that wraps, after some days of full load:
-// versions are compared by their distance.
+// told notes the guard version of a committed transaction. Each adds one. The version is a signed 32-bit number that
+// wraps, after some days of full load: versions are compared by their distance.
 func (l *lost) told(version int32) {
 	if version-l.highest <= 0 {
 		delete(l.missing, version)
@@ -32,10 +31,9 @@ func (l *lost) told(version int32) {
 // uncounted stands for a number of commits that is not known.
 const uncounted = -1
 
-// collect removes the batches in question, with the number of them that
-// committed according to the guard's version, or uncounted: -1 means "any
-// version" to ZooKeeper, so later servers skip it where earlier ones count it.
-// When it is missing, which of the two happened is not known.
+// collect removes the batches in question, with the number of them that committed according to the guard's version, or
+// uncounted: -1 means "any version" to ZooKeeper, so later servers skip it where earlier ones count it. When it is
+// missing, which of the two happened is not known.
 func (l *lost) collect() (batches []*batch, commits int) {
 	batches, l.batches = l.batches, nil
 	skipped := false
@@ -66,14 +64,12 @@ const (
 	surelyYes
 )
 
-// conclude decides with the evidence for each transaction and the number of
-// them that committed. What stays undecided is noIdea. A number that the
-// evidence contradicts (another program wrote the guard), or uncounted, is not used.
+// conclude decides with the evidence for each transaction and the number of them that committed. What stays undecided
+// is noIdea. A number that the evidence contradicts (another program wrote the guard), or uncounted, is not used.
 //
-// Hints decide when they explain the whole number: as many likelyYes as there
-// are commits, and nothing beside them of which there is no idea. Absence of
-// what should have been created never puts a commit down to a traceless
-// transaction: another program may have removed the node.
+// Hints decide when they explain the whole number: as many likelyYes as there are commits, and nothing beside them of
+// which there is no idea. Absence of what should have been created never puts a commit down to a traceless transaction:
+// another program may have removed the node.
 func conclude(assumed []assumption, commits int) []assumption {
 	out := slices.Clone(assumed)
 	count := func(b assumption) (n int) {

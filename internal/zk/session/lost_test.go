@@ -134,9 +134,8 @@ func TestLostTransactionsAreToldApartByWhatTheyLeftBehind(t *testing.T) {
 	}
 }
 
-// The same, and before the gateway can look another program removes what the
-// first one created. One that cannot be told from the other is Unknown, never
-// answered wrongly.
+// The same, and before the gateway can look another program removes what the first one created. One that cannot be told
+// from the other is Unknown, never answered wrongly.
 func TestWhatAnotherProgramHasRemovedIsNeverTakenForNotDone(t *testing.T) {
 	for name, other := range map[string]func(dir string) zk.Op{
 		"nothing":         nil,

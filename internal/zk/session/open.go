@@ -14,15 +14,12 @@ import (
 // idLength is that of a gateway id: 64 random bits in base32.
 const idLength = 13
 
-// Open starts a ZooKeeper session and registers it as the gateway id,
-// with the given data (address, version). The registration commits only if the
-// promise window and the fence base are still what layout says; if they are
-// not, the error is ErrBadVersion and the layout has to be opened again.
-// ErrUnavailable means that ZooKeeper could not be reached, ErrNodeExists that
-// the id is taken, *FatalError that trying again is useless.
+// Open starts a ZooKeeper session and registers it as the gateway id, with the given data (address, version). The
+// registration commits only if the promise window and the fence base are still what layout says; if they are not, the
+// error is ErrBadVersion and the layout has to be opened again. ErrUnavailable means that ZooKeeper could not be
+// reached, ErrNodeExists that the id is taken, *FatalError that trying again is useless.
 //
-// ctx limits the opening alone. The session lives until Close, its expiry or
-// its deposition.
+// ctx limits the opening alone. The session lives until Close, its expiry or its deposition.
 func Open(ctx context.Context, cfg zk.Config, layout *layout.Layout, id string, registration []byte) (*Session, error) {
 	cfg, err := cfg.WithDefaults()
 	if err != nil {
@@ -69,9 +66,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// register creates registration and guard in one transaction and tells a zxid
-// that is not before it. A lost attempt is repeated: at most one of them can
-// commit, for the id is new, and the session is told by the nodes' owner.
+// register creates registration and guard in one transaction and tells a zxid that is not before it. A lost attempt is
+// repeated: at most one of them can commit, for the id is new, and the session is told by the nodes' owner.
 func (s *Session) register(ctx context.Context, layout *layout.Layout) (zxid int64, err error) {
 	c := s.conn
 	ops := []any{

@@ -20,9 +20,8 @@ const (
 	maxQueuedBytes  = 16 << 20
 )
 
-// queue holds the items that wait for a transaction. It is a fifo, except that
-// only one item per queue is ever in line: the next of the same queue stands
-// behind it in a line of its own and joins when it has left. An item of several
+// queue holds the items that wait for a transaction. It is a fifo, except that only one item per queue is ever in line:
+// the next of the same queue stands behind it in a line of its own and joins when it has left. An item of several
 // queues stands in each of their lines, and joins when it is the first in all.
 type queue struct {
 	line []*item // from head on
@@ -66,9 +65,8 @@ func (q *queue) pop() *item {
 	return it
 }
 
-// take removes the items of the next transaction: as many from the front as
-// fit, an Alone one by itself. The result is in the order in which their
-// operations are to stand.
+// take removes the items of the next transaction: as many from the front as fit, an Alone one by itself. The result is
+// in the order in which their operations are to stand.
 func (q *queue) take(maxOps, maxBytes int) []*item {
 	var batch []*item
 	var dedup checkDedup // a check that many share takes one place, not one in each of them
@@ -131,9 +129,8 @@ func (q *queue) drain() []*item {
 	return all
 }
 
-// deletesLast moves the items that only delete behind the others, and of the
-// contenders of one queue the later ones before the earlier: no contender is at
-// its head between two operations that was not before and is not afterwards.
+// deletesLast moves the items that only delete behind the others, and of the contenders of one queue the later ones
+// before the earlier: no contender is at its head between two operations that was not before and is not afterwards.
 func deletesLast(batch []*item) {
 	var several bool
 	for _, it := range batch {
@@ -184,9 +181,8 @@ func firstDeleted(w *zk.Write) string {
 	return w.Ops[0].Path
 }
 
-// tailsFirst is deletesLast for items that delete contenders of several queues
-// each. Leases over several locks have the same order in all of their queues, so
-// there is an order of the items that suits every queue. Where there is none
+// tailsFirst is deletesLast for items that delete contenders of several queues each. Leases over several locks have the
+// same order in all of their queues, so there is an order of the items that suits every queue. Where there is none
 // (nodes made by hand), items stand as they came.
 func tailsFirst(batch []*item) {
 	ordered := slices.DeleteFunc(slices.Clone(batch), func(it *item) bool { return it.onlyDeletes })

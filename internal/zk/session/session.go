@@ -10,8 +10,7 @@ import (
 	"lockkeeper/internal/zk/conn"
 )
 
-// Session is one ZooKeeper session that is registered as one gateway id. Its
-// methods are safe for concurrent use.
+// Session is one ZooKeeper session that is registered as one gateway id. Its methods are safe for concurrent use.
 type Session struct {
 	facts
 	*inbox
@@ -49,12 +48,10 @@ func (s *Session) LastAnswer() zk.Instant {
 // Timeout is the session timeout that the server granted.
 func (s *Session) Timeout() time.Duration { return s.conn.Timeout() }
 
-// Connected reports whether there is a connection at this moment. It promises
-// nothing; the TrustWindow does.
+// Connected reports whether there is a connection at this moment. It promises nothing; the TrustWindow does.
 func (s *Session) Connected() bool { return s.conn.Connected() }
 
-// State is a word for people: "connected", "suspended" (no connection, the
-// session may still live) or "gone".
+// State is a word for people: "connected", "suspended" (no connection, the session may still live) or "gone".
 func (s *Session) State() string {
 	switch {
 	case s.conn.Err() != nil:
@@ -66,11 +63,9 @@ func (s *Session) State() string {
 	}
 }
 
-// Submit hands over a Write, which must not be changed afterwards. When it
-// returns nil, w.Done is called exactly once, from a goroutine of the session.
-// Otherwise nothing was done and Done is not called: ErrQueueFull (more than
-// 8192 Writes or 16 MiB are unanswered), ErrSessionGone, ErrTooLarge,
-// ErrEphemeralCap, or what is wrong with the Write.
+// Submit hands over a Write, which must not be changed afterwards. When it returns nil, w.Done is called exactly once,
+// from a goroutine of the session. Otherwise nothing was done and Done is not called: ErrQueueFull (more than 8192
+// Writes or 16 MiB are unanswered), ErrSessionGone, ErrTooLarge, ErrEphemeralCap, or what is wrong with the Write.
 func (s *Session) Submit(w *zk.Write) error {
 	if err := checkWrite(w); err != nil {
 		return fmt.Errorf("submitting a write: %w", err)
@@ -89,9 +84,8 @@ func (s *Session) Submit(w *zk.Write) error {
 	return s.accept(it, ephemeral)
 }
 
-// Barrier waits until a guarded transaction has committed that was sent after
-// the call began, and tells its zxid. Calls that wait together share one. It
-// fails when ctx ends or the session does.
+// Barrier waits until a guarded transaction has committed that was sent after the call began, and tells its zxid. Calls
+// that wait together share one. It fails when ctx ends or the session does.
 func (s *Session) Barrier(ctx context.Context) (zxid int64, err error) {
 	b, err := s.ask()
 	if err != nil {
@@ -107,9 +101,8 @@ func (s *Session) Barrier(ctx context.Context) (zxid int64, err error) {
 	}
 }
 
-// Get reads a node's data on the writer's connection. It gives up with ctx.
-// Errors are ErrNoNode, ErrNoAuth, ErrUnavailable (no connection), or the
-// session's end, wrapped. It may read what is a moment old; after Barrier it
+// Get reads a node's data on the writer's connection. It gives up with ctx. Errors are ErrNoNode, ErrNoAuth,
+// ErrUnavailable (no connection), or the session's end, wrapped. It may read what is a moment old; after Barrier it
 // reads at least what was true when Barrier was called.
 func (s *Session) Get(ctx context.Context, path string) ([]byte, zk.Stat, error) {
 	return s.conn.Get(ctx, path)
@@ -125,11 +118,10 @@ func (s *Session) Exists(ctx context.Context, path string) (*zk.Stat, error) {
 	return s.conn.Exists(ctx, path)
 }
 
-// Close ends the session: nothing more is accepted, what was accepted is
-// answered first, then guard and registration are deleted in one transaction,
-// the last of this session. When ctx ends before that is done, the rest is cut
-// short; ZooKeeper then removes both when the session closes or expires. It
-// returns nil only if the last transaction is known to have committed.
+// Close ends the session: nothing more is accepted, what was accepted is answered first, then guard and registration
+// are deleted in one transaction, the last of this session. When ctx ends before that is done, the rest is cut short;
+// ZooKeeper then removes both when the session closes or expires. It returns nil only if the last transaction is known
+// to have committed.
 func (s *Session) Close(ctx context.Context) error {
 	s.close()
 	select {

@@ -12,25 +12,20 @@ import (
 // dead gateway's nodes went away between the look and the write.
 const takeoverAttempts = 5
 
-// Takeover makes this session the successor of a dead gateway, in one
-// transaction: the succession entry is created first, then guard and
-// registration are each deleted, at the version at which they were seen, or
-// proved absent by creating and deleting them. Afterwards the dead gateway
-// cannot write, nor can what it has under way, and exactly one gateway succeeds it.
+// Takeover makes this session the successor of a dead gateway, in one transaction: the succession entry is created
+// first, then guard and registration are each deleted, at the version at which they were seen, or proved absent by
+// creating and deleting them. Afterwards the dead gateway cannot write, nor can what it has under way, and exactly one
+// gateway succeeds it.
 //
-// The caller decides whether the gateway is dead. Either its registration is
-// gone: then polled is nil, and its guard is read now. Or it is stalled: it is
-// registered, and its guard has been as polled says for 3 W. Then only that guard
-// ends, and nothing is read again: a transaction that the gateway has committed
-// since the first of these reads fails this one, so a caller whose server is
-// behind deposes no gateway that is alive.
+// The caller decides whether the gateway is dead. Either its registration is gone: then polled is nil, and its guard is
+// read now. Or it is stalled: it is registered, and its guard has been as polled says for 3 W. Then only that guard
+// ends, and nothing is read again: a transaction that the gateway has committed since the first of these reads fails
+// this one, so a caller whose server is behind deposes no gateway that is alive.
 //
-// done is called once, from another goroutine, and must not block. Done:
-// this session is the successor. NotDone with ErrNodeExists and Culprit 0: another is.
-// NotDone with ErrBadVersion: the gateway wrote meanwhile, it is not dead.
-// NotDone with any other error: nothing was done, because the polled guard has come
-// or gone, ZooKeeper could not be asked, ctx ended, or the session did. Unknown: as
-// for any Write.
+// done is called once, from another goroutine, and must not block. Done: this session is the successor. NotDone with
+// ErrNodeExists and Culprit 0: another is. NotDone with ErrBadVersion: the gateway wrote meanwhile, it is not dead.
+// NotDone with any other error: nothing was done, because the polled guard has come or gone, ZooKeeper could not be
+// asked, ctx ended, or the session did. Unknown: as for any Write.
 func (s *Session) Takeover(ctx context.Context, dead string, polled *zk.Guard, done func(zk.Result)) {
 	t := &takeover{s: s, ctx: ctx, dead: dead, polled: polled, done: done}
 	go t.attempt() // ends with ctx or the session at the latest; the rest runs in the session's goroutine

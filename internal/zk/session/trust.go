@@ -8,15 +8,12 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// TrustWindow says for how long a gateway may still answer for its leases without
-// asking ZooKeeper again: until W (the promise window) after it sent the last
-// guarded transaction that committed. A successor waits W longer than the TTL,
-// because every transaction that committed was sent before the guard was
-// removed, hence before the takeover.
+// TrustWindow says for how long a gateway may still answer for its leases without asking ZooKeeper again: until W (the
+// promise window) after it sent the last guarded transaction that committed. A successor waits W longer than the TTL,
+// because every transaction that committed was sent before the guard was removed, hence before the takeover.
 //
-// Nothing but a committed guarded transaction moves it: a follower that is cut
-// off from its leader answers pings and reads for seconds after the leader has
-// expired the session.
+// Nothing but a committed guarded transaction moves it: a follower that is cut off from its leader answers pings and
+// reads for seconds after the leader has expired the session.
 //
 // All methods are safe for concurrent use.
 type TrustWindow struct {
@@ -35,8 +32,7 @@ func newTrustWindow(window time.Duration) *TrustWindow { return &TrustWindow{win
 // Open reports whether now lies inside the promise window by both clocks.
 func (t *TrustWindow) Open(now zk.Instant) bool { return t.Margin(now) > 0 || fault.On("trust-window") }
 
-// Margin is how long the window stays open if nothing commits; 0 or less when
-// it is closed.
+// Margin is how long the window stays open if nothing commits; 0 or less when it is closed.
 func (t *TrustWindow) Margin(now zk.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,10 +63,9 @@ func (t *TrustWindow) Close() {
 	t.closed = true
 }
 
-// OnCommit registers a function that is called for every guarded transaction
-// that commits, in the order in which the commits become known, and at once
-// for the last one before the call. It is called from the session's goroutine
-// and must not block.
+// OnCommit registers a function that is called for every guarded transaction that commits, in the order in which the
+// commits become known, and at once for the last one before the call. It is called from the session's goroutine and
+// must not block.
 func (t *TrustWindow) OnCommit(hook func(sent zk.Instant, zxid int64)) {
 	t.mu.Lock()
 	t.hooks = append(t.hooks, hook)
@@ -81,10 +76,9 @@ func (t *TrustWindow) OnCommit(hook func(sent zk.Instant, zxid int64)) {
 	}
 }
 
-// committed tells the window that the number-th guarded transaction, sent at
-// that time, committed. Answers may come out of order: an older transaction
-// never moves the window back. The order is the sender's count and not the
-// clocks', because a clock may have been set back in between.
+// committed tells the window that the number-th guarded transaction, sent at that time, committed. Answers may come out
+// of order: an older transaction never moves the window back. The order is the sender's count and not the clocks',
+// because a clock may have been set back in between.
 func (t *TrustWindow) committed(number int64, sent zk.Instant, zxid int64) {
 	t.mu.Lock()
 	if number > t.number || t.sent.IsZero() {

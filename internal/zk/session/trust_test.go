@@ -192,8 +192,7 @@ func TestTheTrustWindowStaysOpenWhetherIdleOrRefused(t *testing.T) {
 	}
 }
 
-// A follower that is cut off from its peers goes on answering pings and reads
-// while the leader expires its sessions.
+// A follower that is cut off from its peers goes on answering pings and reads while the leader expires its sessions.
 func TestAnsweredPingsDoNotKeepTheTrustWindowOpen(t *testing.T) {
 	const window = 2 * time.Second
 	// The follower must not notice for longer than the window lasts.
@@ -228,8 +227,7 @@ func TestAnsweredPingsDoNotKeepTheTrustWindowOpen(t *testing.T) {
 	ensemble.HealPeers(follower)
 }
 
-// Otherwise every gateway would look a thousand times a second for as long as
-// ZooKeeper is away.
+// Otherwise every gateway would look a thousand times a second for as long as ZooKeeper is away.
 func TestAnOverdueGuardWriteThatCannotBeSentIsNotLookedForAllTheTime(t *testing.T) {
 	cfg := fixture.Config(t)
 	layout := openLayout(t, cfg)
@@ -358,8 +356,7 @@ func meetGuard(t *testing.T, row conn.Rule, how fixture.Try) {
 	assert.That(t, p.Stat(dir+"/n") == nil, "it was created")
 }
 
-// meetRegistering meets the errors of a transaction as a whole where one is
-// repeated: when the gateway registers.
+// meetRegistering meets the errors of a transaction as a whole where one is repeated: when the gateway registers.
 func meetRegistering(t *testing.T, row conn.Rule, how fixture.Try) {
 	direct, through, proxy := fixture.Faulty(t)
 	auth := &zk.DigestAuth{User: "fleet", Password: "secret"}

@@ -11,12 +11,10 @@ import (
 	"lockkeeper/internal/zk/conn"
 )
 
-// maxBarriers bounds the barriers that wait for different transactions. Over
-// it, calls share the last one.
+// maxBarriers bounds the barriers that wait for different transactions. Over it, calls share the last one.
 const maxBarriers = 8
 
-// depth is how many transactions with work in them may be under way at once.
-// Chosen by BenchmarkLockCycles.
+// depth is how many transactions with work in them may be under way at once. Chosen by BenchmarkLockCycles.
 const depth = 3
 
 // writer sends the Writes of a Session. Only its goroutine, run, touches it.
@@ -107,8 +105,7 @@ func (w *writer) run() {
 	w.finish()
 }
 
-// takeArrived picks up answers that wait, and what callers handed over, so that
-// one transaction serves them all.
+// takeArrived picks up answers that wait, and what callers handed over, so that one transaction serves them all.
 func (w *writer) takeArrived() {
 	for w.final == nil {
 		select {
@@ -129,13 +126,11 @@ func (w *writer) takeArrived() {
 	}
 }
 
-// guardDue is when a guard-only write has to go out unless something that is
-// sent later than now commits before.
+// guardDue is when a guard-only write has to go out unless something that is sent later than now commits before.
 func (w *writer) guardDue() time.Time { return w.lastCommit.Add(w.window / 3) }
 
-// nextLook is how long the writer may wait for something to happen. While a
-// guard write is overdue and cannot be sent (it is under way, or there is no
-// connection) only an answer or a connection changes that, and both wake it.
+// nextLook is how long the writer may wait for something to happen. While a guard write is overdue and cannot be sent
+// (it is under way, or there is no connection) only an answer or a connection changes that, and both wake it.
 func (w *writer) nextLook() time.Duration {
 	if w.guarding || w.closing || w.mode != steady || !w.conn.Connected() {
 		return w.window / 3
@@ -189,8 +184,7 @@ func (w *writer) pump() {
 	}
 }
 
-// unattended reports whether a Barrier waits for which nothing is under way
-// that was sent after it was asked for.
+// unattended reports whether a Barrier waits for which nothing is under way that was sent after it was asked for.
 func (w *writer) unattended() bool {
 	if len(w.barriers) == 0 {
 		return false
@@ -204,8 +198,7 @@ func (w *writer) unattended() bool {
 	return true
 }
 
-// send hands a batch to the library, in a goroutine that ends with the answer
-// or with the connection's end.
+// send hands a batch to the library, in a goroutine that ends with the answer or with the connection's end.
 func (w *writer) send(b *batch) {
 	w.number++
 	b.number, b.epoch = w.number, w.epoch
@@ -350,9 +343,8 @@ func (w *writer) onUnguarded(b *batch, a answered) {
 	}
 }
 
-// finish ends the session: the trust window first, then every caller gets an answer,
-// then Done is closed. What is left (go-zookeeper's goroutines) ends within
-// seconds.
+// finish ends the session: the trust window first, then every caller gets an answer, then Done is closed. What is left
+// (go-zookeeper's goroutines) ends within seconds.
 func (w *writer) finish() {
 	w.trust.Close()
 	w.conn.End(w.final)

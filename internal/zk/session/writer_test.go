@@ -231,8 +231,7 @@ func TestAFailedCheckSendsAllThatDependOnItBackAndNoOther(t *testing.T) {
 	}
 	got := p.Children(dir)
 	assert.That(t, len(got) == 5, "%v is there", got)
-	// The first three go by themselves, the others share one transaction, which
-	// fails once for all of the dependents.
+	// The first three go by themselves, the others share one transaction, which fails once for all of the dependents.
 	n := fixture.Multis(counter)
 	assert.That(t, n <= depth+2+1, "it took %d transactions", n)
 }
@@ -277,8 +276,7 @@ func TestDeletesStandBehindCreatesInATransaction(t *testing.T) {
 	assert.Equal(t, strings.Join(order, " "), "/b /d /e /a /c", "order")
 }
 
-// Watchers see the operations one by one: from the head on, each of the others
-// would seem to hold for a moment.
+// Watchers see the operations one by one: from the head on, each of the others would seem to hold for a moment.
 func TestAQueueIsDeletedFromItsTailOn(t *testing.T) {
 	var q queue
 	for _, path := range []string{"/locks/b/x-0000000003", "/locks/a/z-0000000009", "/locks/b/y-0000000001", "/locks/a/x-0000000010", "/locks/b/z-0000000002"} {

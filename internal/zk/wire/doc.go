@@ -1,7 +1,6 @@
-// Package wire is the ZooKeeper client protocol as bytes: the jute encoding,
-// the frames it travels in, and a record for every operation that real clients
-// send, in both directions. A client encodes requests and decodes replies, a
-// server does the opposite, and both use the same records.
+// Package wire is the ZooKeeper client protocol as bytes: the jute encoding, the frames it travels in, and a record for
+// every operation that real clients send, in both directions. A client encodes requests and decodes replies, a server
+// does the opposite, and both use the same records.
 //
 // It promises:
 //
@@ -17,12 +16,10 @@
 //   - Byte slices in decoded records are views into the frame. They are valid
 //     as long as the frame is; a caller that keeps one copies it. Strings are copies.
 //
-// It refuses frames above a limit that its user sets (FrameReader), negative
-// lengths of frames, strings and buffers, and bytes after a record's end
-// (Decoder.Finish).
+// It refuses frames above a limit that its user sets (FrameReader), negative lengths of frames, strings and buffers,
+// and bytes after a record's end (Decoder.Finish).
 //
-// It does no I/O beyond reading frames from an io.Reader, starts no goroutine
-// and keeps no state between records.
+// It does no I/O beyond reading frames from an io.Reader, starts no goroutine and keeps no state between records.
 //
 // Source of the formats: zookeeper.jute and ZooDefs of ZooKeeper 3.8, checked
 // against ZooKeeper by internal/test/difftest.

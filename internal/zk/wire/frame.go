@@ -11,8 +11,7 @@ import (
 // length). The connection is of no use afterwards.
 var ErrFrameTooLarge = errors.New("wire: frame above the limit")
 
-// BeginFrame reserves a frame's length. EndFrame(b, mark) fills it in, where
-// mark is len(b) before BeginFrame.
+// BeginFrame reserves a frame's length. EndFrame(b, mark) fills it in, where mark is len(b) before BeginFrame.
 func BeginFrame(b []byte) []byte { return append(b, 0, 0, 0, 0) }
 
 // EndFrame writes the length of the frame that BeginFrame began at mark.
@@ -31,10 +30,9 @@ func AppendFrame(b []byte, records ...Record) []byte {
 	return EndFrame(b, mark)
 }
 
-// A FrameReader asks for firstChunk at a time, for more, up to frameChunk,
-// while that is not enough, and for less again when little comes: a connection
-// that is idle holds little. A larger frame grows the buffer only as its bytes
-// arrive, at most doubling it, so a length that is a lie costs nothing.
+// A FrameReader asks for firstChunk at a time, for more, up to frameChunk, while that is not enough, and for less again
+// when little comes: a connection that is idle holds little. A larger frame grows the buffer only as its bytes arrive,
+// at most doubling it, so a length that is a lie costs nothing.
 const (
 	firstChunk = 4 << 10
 	frameChunk = 64 << 10
@@ -55,9 +53,8 @@ func NewFrameReader(r io.Reader, limit int) *FrameReader {
 	return &FrameReader{r: r, limit: limit, chunk: firstChunk}
 }
 
-// Next returns the next frame without its length. It is valid until the next
-// call. At the end of the stream between frames it returns io.EOF, inside one
-// io.ErrUnexpectedEOF.
+// Next returns the next frame without its length. It is valid until the next call. At the end of the stream between
+// frames it returns io.EOF, inside one io.ErrUnexpectedEOF.
 func (f *FrameReader) Next() ([]byte, error) {
 	n, err := f.fill()
 	if err != nil {
@@ -74,10 +71,9 @@ func (f *FrameReader) Buffered() bool {
 	return whole || err != nil
 }
 
-// Burst waits until at least one frame is there and returns all frames that
-// are, each behind its length: what NextInBurst takes apart. The result is the
-// reader's old buffer and belongs to the caller; in exchange the reader goes on
-// with spare (nil: a new one), which is usually the burst before this one.
+// Burst waits until at least one frame is there and returns all frames that are, each behind its length: what
+// NextInBurst takes apart. The result is the reader's old buffer and belongs to the caller; in exchange the reader goes
+// on with spare (nil: a new one), which is usually the burst before this one.
 func (f *FrameReader) Burst(spare []byte) ([]byte, error) {
 	if _, err := f.fill(); err != nil {
 		return nil, err

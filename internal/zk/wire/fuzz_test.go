@@ -22,8 +22,7 @@ func fuzzRecord(t *testing.T, kind byte, data []byte) {
 	r.Decode(d)
 	err := d.Finish()
 	runtime.ReadMemStats(&after)
-	// A result of a multi takes 9 bytes on the wire and some 170 in memory,
-	// and slices double as they grow.
+	// A result of a multi takes 9 bytes on the wire and some 170 in memory, and slices double as they grow.
 	grown := after.TotalAlloc - before.TotalAlloc
 	assert.Must(t, grown <= 256<<10+uint64(len(data))*128, "%T: %d bytes allocated for %d", r, grown, len(data))
 	if err != nil {

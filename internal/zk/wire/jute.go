@@ -57,9 +57,8 @@ func AppendStrings(b []byte, v []string) []byte {
 	return b
 }
 
-// Decoder reads jute values from a byte slice. After a failure it yields zero
-// values, and Err tells what the first failure was; so a record is decoded
-// without a check per field.
+// Decoder reads jute values from a byte slice. After a failure it yields zero values, and Err tells what the first
+// failure was; so a record is decoded without a check per field.
 type Decoder struct {
 	b   []byte
 	err error
@@ -125,8 +124,7 @@ func (d *Decoder) Bool() bool {
 	return v
 }
 
-// View reads a buffer or a string without copying it: a view into the input,
-// nil when it is null.
+// View reads a buffer or a string without copying it: a view into the input, nil when it is null.
 func (d *Decoder) View() []byte {
 	n := int(d.Int())
 	switch {
@@ -147,10 +145,9 @@ func (d *Decoder) View() []byte {
 // String reads a string; a null one is "".
 func (d *Decoder) String() string { return string(d.View()) }
 
-// Count reads the length of a vector whose elements take at least size bytes
-// each. A null vector counts 0, and so does one of any other negative length,
-// as in Java. A count that the bytes left cannot hold is a failure, so a
-// caller may allocate by it.
+// Count reads the length of a vector whose elements take at least size bytes each. A null vector counts 0, and so does
+// one of any other negative length, as in Java. A count that the bytes left cannot hold is a failure, so a caller may
+// allocate by it.
 func (d *Decoder) Count(size int) int {
 	n := int(d.Int())
 	switch {

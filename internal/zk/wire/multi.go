@@ -2,8 +2,7 @@ package wire
 
 import "fmt"
 
-// multiHeader stands before each operation and each result of a multi, and at
-// its end with Done set.
+// multiHeader stands before each operation and each result of a multi, and at its end with Done set.
 type multiHeader struct {
 	Op   Op
 	Done bool
@@ -24,10 +23,9 @@ var multiEnd = multiHeader{Op: OpError, Done: true, Err: -1}
 // MultiOp is one operation of a MultiRequest.
 type MultiOp struct {
 	Op Op
-	// Record is the operation's request: *CreateRequest for OpCreate,
-	// OpCreate2 and OpCreateContainer, *CreateTTLRequest for OpCreateTTL,
-	// *VersionRequest for OpDelete and OpCheck, *SetDataRequest for OpSetData;
-	// in an OpMultiRead *ReadRequest for OpGetData and OpGetChildren.
+	// Record is the operation's request: *CreateRequest for OpCreate, OpCreate2 and OpCreateContainer,
+	// *CreateTTLRequest for OpCreateTTL, *VersionRequest for OpDelete and OpCheck, *SetDataRequest for OpSetData; in an
+	// OpMultiRead *ReadRequest for OpGetData and OpGetChildren.
 	Record Record
 }
 
@@ -43,8 +41,7 @@ func (r *MultiRequest) AppendTo(b []byte) []byte {
 	return multiEnd.AppendTo(b)
 }
 
-// Decode implements Record. An operation that does not belong into a multi is
-// ErrUnknown.
+// Decode implements Record. An operation that does not belong into a multi is ErrUnknown.
 func (r *MultiRequest) Decode(d *Decoder) {
 	r.Ops = nil
 	for d.err == nil {
@@ -74,9 +71,8 @@ func (r *MultiRequest) Decode(d *Decoder) {
 	}
 }
 
-// MultiResult is the result of one operation of a multi. Op is the result's
-// own type, which tells what fields it has; OpError where the operation has no
-// result because it failed, or because another one of the transaction did.
+// MultiResult is the result of one operation of a multi. Op is the result's own type, which tells what fields it has;
+// OpError where the operation has no result because it failed, or because another one of the transaction did.
 type MultiResult struct {
 	Op       Op
 	Err      ErrCode  // OpError: 0 before the operation that failed, -2 after it

@@ -50,8 +50,7 @@ const (
 	XidSetWatches   int32 = -8
 )
 
-// ErrCode is the result of an operation. Zero is success; every other value is
-// an error.
+// ErrCode is the result of an operation. Zero is success; every other value is an error.
 type ErrCode int32
 
 // The codes that servers send, as KeeperException.Code numbers them.

@@ -16,9 +16,8 @@ func (r *RequestHeader) AppendTo(b []byte) []byte {
 // Decode implements Record.
 func (r *RequestHeader) Decode(d *Decoder) { r.Xid, r.Op = d.Int(), Op(d.Int()) }
 
-// ReplyHeader stands before every reply but the first of a connection. Zxid is
-// the last transaction that the server had applied when it answered, -1 in
-// watch events. Where Err is not OK no body follows, except behind a multi.
+// ReplyHeader stands before every reply but the first of a connection. Zxid is the last transaction that the server had
+// applied when it answered, -1 in watch events. Where Err is not OK no body follows, except behind a multi.
 type ReplyHeader struct {
 	Xid  int32
 	Zxid int64
@@ -35,9 +34,8 @@ func (r *ReplyHeader) Decode(d *Decoder) {
 	r.Xid, r.Zxid, r.Err = d.Int(), d.Long(), ErrCode(d.Int())
 }
 
-// ConnectRequest is a client's first frame. Old clients send no read-only
-// byte; HasReadOnly keeps the difference, because the answer must have the
-// same form.
+// ConnectRequest is a client's first frame. Old clients send no read-only byte; HasReadOnly keeps the difference,
+// because the answer must have the same form.
 type ConnectRequest struct {
 	ProtocolVersion int32
 	LastZxidSeen    int64
@@ -154,18 +152,16 @@ func (s *Stat) Decode(d *Decoder) {
 	s.Pzxid = d.Long()
 }
 
-// Created is the number of children that were ever created in the node: the
-// number that the next sequential child gets. The wire carries twice that
-// number as a 32-bit int, so it is known modulo 2^31: exact until the counter
-// itself overflows and becomes negative, 2^31 too high from there on.
+// Created is the number of children that were ever created in the node: the number that the next sequential child gets.
+// The wire carries twice that number as a 32-bit int, so it is known modulo 2^31: exact until the counter itself
+// overflows and becomes negative, 2^31 too high from there on.
 func (s *Stat) Created() int32 {
 	return int32((uint32(s.Cversion) + uint32(s.NumChildren)) >> 1)
 }
 
-// Ephemeral reports whether the node goes with a session. The owner of a container
-// and that of a node with a time to live are no sessions. (The latter begins with
-// 0xff, as do the sessions of a server whose id is 255: their ephemeral nodes are
-// not recognised.)
+// Ephemeral reports whether the node goes with a session. The owner of a container and that of a node with a time to
+// live are no sessions. (The latter begins with 0xff, as do the sessions of a server whose id is 255: their ephemeral
+// nodes are not recognised.)
 func (s *Stat) Ephemeral() bool {
 	return s.EphemeralOwner != 0 && s.EphemeralOwner != math.MinInt64 && uint64(s.EphemeralOwner)>>56 != 0xff
 }

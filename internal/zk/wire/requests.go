@@ -67,8 +67,7 @@ func (r *SetDataRequest) Decode(d *Decoder) {
 	r.Path, r.Data, r.Version = d.String(), d.View(), d.Int()
 }
 
-// ReadRequest is the body of OpExists, OpGetData, OpGetChildren and
-// OpGetChildren2. Watch leaves a one-shot watch.
+// ReadRequest is the body of OpExists, OpGetData, OpGetChildren and OpGetChildren2. Watch leaves a one-shot watch.
 type ReadRequest struct {
 	Path  string
 	Watch bool
@@ -82,9 +81,8 @@ func (r *ReadRequest) AppendTo(b []byte) []byte {
 // Decode implements Record.
 func (r *ReadRequest) Decode(d *Decoder) { r.Path, r.Watch = d.String(), d.Bool() }
 
-// PathRecord is a path and nothing else: the body of OpSync, OpGetACL,
-// OpGetEphemerals, OpCountChildren and OpDeleteContainer, and the reply to
-// OpSync and OpCreate.
+// PathRecord is a path and nothing else: the body of OpSync, OpGetACL, OpGetEphemerals, OpCountChildren and
+// OpDeleteContainer, and the reply to OpSync and OpCreate.
 type PathRecord struct{ Path string }
 
 // AppendTo implements Record.
@@ -110,8 +108,7 @@ func (r *SetACLRequest) Decode(d *Decoder) {
 	r.Path, r.ACL, r.Version = d.String(), d.ACLs(), d.Int()
 }
 
-// WatchTypeRequest is the body of OpCheckWatches and OpRemoveWatches: Type 1
-// is children, 2 data, 3 any.
+// WatchTypeRequest is the body of OpCheckWatches and OpRemoveWatches: Type 1 is children, 2 data, 3 any.
 type WatchTypeRequest struct {
 	Path string
 	Type int32
