@@ -19,9 +19,7 @@ func TestNumbersAreWrittenForPeople(t *testing.T) {
 
 func TestTheResultStandsBetweenTheMarksAndNothingElseChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "B.md")
-	write := func(text string) {
-		assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	}
+	write := func(text string) { assert.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	write("before\n" + beginMark + "\nold\n" + endMark + "\nafter\n")
 	assert.NoError(t, replaceIn(path, "new\n"))
 	got := assert.Value(os.ReadFile(path))(t)

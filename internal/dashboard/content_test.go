@@ -173,9 +173,7 @@ func TestWhatHidesIsMadeVisible(t *testing.T) {
 		"a coloured sign":              {"❤\ufe0f", "❤\ufe0f"},
 		"other variations hide things": {"a\ufe01\U000e0101", `a\u{fe01}\u{e0101}`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, visible(c.give), c.want)
-		})
+		t.Run(name, func(t *testing.T) { assert.Equal(t, visible(c.give), c.want) })
 	}
 }
 

@@ -127,9 +127,7 @@ func TestAnEventIsEncodedOnceForAll(t *testing.T) {
 	want := string(e.Encoded(encode))
 	var readers sync.WaitGroup
 	for range 8 {
-		readers.Go(func() {
-			assert.Equal(t, string(h.Recent(Filter{}, 1)[0].Encoded(encode)), want)
-		})
+		readers.Go(func() { assert.Equal(t, string(h.Recent(Filter{}, 1)[0].Encoded(encode)), want) })
 	}
 	readers.Wait()
 	assert.That(t, encoded.Load() == 1, "encoded %d times", encoded.Load())

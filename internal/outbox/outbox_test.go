@@ -90,9 +90,7 @@ func newMemberOf(t *testing.T, server *embeddedtest.Server, room int, hub *event
 	m.hooks = box.Connect(m.Manager, hub, webhooks.Options{Root: cfg.Root, MaxEntries: room, Addresses: addresses, Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Version: "test"})})
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	all.Go(func() {
-		assert.Nil(t, m.Run(ctx), "run")
-	})
+	all.Go(func() { assert.Nil(t, m.Run(ctx), "run") })
 	all.Go(func() { _ = m.hooks.Run(ctx) })
 	m.stop = func() { cancel(); all.Wait() }
 	t.Cleanup(m.stop)

@@ -34,9 +34,7 @@ type node struct {
 	czxid, mzxid int64
 }
 
-func newTree() *tree {
-	return &tree{nodes: map[string]*node{"/l/webhooks": {}, "/l/outbox": {}}}
-}
+func newTree() *tree { return &tree{nodes: map[string]*node{"/l/webhooks": {}, "/l/outbox": {}}} }
 
 func (t *tree) Commit(ctx context.Context, ops []zk.Op) zk.Result {
 	t.mu.Lock()

@@ -236,12 +236,10 @@ func TestALeaseThatIsExpiringIsBrokenWhenItLives(t *testing.T) {
 // which cannot be asked for the lock any more, nor of one that he ends himself.
 func TestNoLockDelayStandsAgainstAnAdministrator(t *testing.T) {
 	ends := map[string]func(g *gate, l locks.Lease) error{
-		"break": func(g *gate, l locks.Lease) error { return g.breakLease(l, "why") },
-		"break by name": func(g *gate, l locks.Lease) error {
-			return g.breakNamed(path.Base(l.Znode))
-		},
-		"reap":    func(g *gate, _ locks.Lease) error { g.mustReap(locks.ReapRequest{State: locks.Held}); return nil },
-		"destroy": func(g *gate, _ locks.Lease) error { _, err := g.destroy("why"); return err },
+		"break":         func(g *gate, l locks.Lease) error { return g.breakLease(l, "why") },
+		"break by name": func(g *gate, l locks.Lease) error { return g.breakNamed(path.Base(l.Znode)) },
+		"reap":          func(g *gate, _ locks.Lease) error { g.mustReap(locks.ReapRequest{State: locks.Held}); return nil },
+		"destroy":       func(g *gate, _ locks.Lease) error { _, err := g.destroy("why"); return err },
 	}
 	for name, end := range ends {
 		for _, over := range []bool{false, true} {

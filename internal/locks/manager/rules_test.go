@@ -104,9 +104,7 @@ func TestLeasesOfAFormerSessionWaitForTheTakeover(t *testing.T) {
 		foreign := s.foreignAt("/lockkeeper/locks/queued")
 		short := g.mustHold(locks.AcquireRequest{Lock: "short", TTL: 10 * time.Second})
 		queued := g.mustAcquire(locks.AcquireRequest{Lock: "queued", TTL: time.Minute, Async: true})
-		s.set(func() {
-			s.refuse = refusing(writeTo("/succession/"), -1, zk.ErrUnavailable)
-		})
+		s.set(func() { s.refuse = refusing(writeTo("/succession/"), -1, zk.ErrUnavailable) })
 		g.session().expire()
 		time.Sleep(time.Second)
 		assert.Must(t, g.m.Trusted(), "no next session")

@@ -32,9 +32,7 @@ func newFixture(t *testing.T) *fixture {
 	s := assert.Value(NamespaceOf("default", zk.Namespace{Root: "/locks"}))(t)
 	s.Whole = true
 	f.space, f.r.Namespaces["default"] = s, s
-	t.Cleanup(func() {
-		assert.Nil(t, f.r.Check())
-	})
+	t.Cleanup(func() { assert.Nil(t, f.r.Check()) })
 	return f
 }
 

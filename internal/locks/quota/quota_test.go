@@ -79,9 +79,7 @@ func TestABoundRefusesWhatIsNewAndNothingElse(t *testing.T) {
 }
 
 func TestMoreGoneThanCameIsADefect(t *testing.T) {
-	defer func() {
-		assert.That(t, recover() != nil, "it goes on")
-	}()
+	defer func() { assert.That(t, recover() != nil, "it goes on") }()
 	q := New(Limits{Tickets: 1})
 	q.Add(Tickets, 1)
 	q.Add(Tickets, -2)

@@ -32,9 +32,7 @@ func curatorKey(name, base string) string {
 }
 
 // curatorRWKey is the key of InterProcessReadWriteLock.
-func curatorRWKey(name string) string {
-	return curatorKey(curatorKey(name, "__READ__"), "__WRIT__")
-}
+func curatorRWKey(name string) string { return curatorKey(curatorKey(name, "__READ__"), "__WRIT__") }
 
 // kazooSeq is the pattern of kazoo.recipe.lock: the number of a contender with
 // one of the given patterns, compared as text.
@@ -47,9 +45,7 @@ func kazooSeq(name string, patterns ...string) (string, bool) {
 }
 
 // hbaseSeq is ZKInterProcessLockBase.getLockSequenceId; a child that it cannot read is an exception for every client.
-func hbaseSeq(name string) (int64, error) {
-	return strconv.ParseInt(name[len(name)-10:], 10, 64)
-}
+func hbaseSeq(name string) (int64, error) { return strconv.ParseInt(name[len(name)-10:], 10, 64) }
 
 // writeLockSeq is ZNodeName of ZooKeeper's lock recipe: what follows the last dash.
 func writeLockSeq(name string) (int64, error) {

@@ -67,9 +67,7 @@ func Start(t testing.TB, flags ...chromedp.ExecAllocatorOption) context.Context 
 	t.Helper()
 	ctx, stop, err := start(flags...)
 	assert.NoError(t, err)
-	t.Cleanup(func() {
-		assert.Nil(t, stop())
-	})
+	t.Cleanup(func() { assert.Nil(t, stop()) })
 	return ctx
 }
 

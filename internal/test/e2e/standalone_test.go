@@ -254,9 +254,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 			t.Fatal(err)
 		}
 	}
-	return func() {
-		assert.NoError(t, os.Remove(path))
-	}
+	return func() { assert.NoError(t, os.Remove(path)) }
 }
 
 func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T) {

@@ -214,9 +214,7 @@ func TestNoLeaseStandsInTheWayOfKazoosSemaphore(t *testing.T) {
 		lines := assert.Value(p.start("hold", job, kind, w.dir("native", "pool")))(t)
 		jobs[job] = lines
 	}
-	held := func(job string) {
-		assert.Value(await(p, jobs[job], "held", patience))(t, "%s", job)
-	}
+	held := func(job string) { assert.Value(await(p, jobs[job], "held", patience))(t, "%s", job) }
 	end := func(job string) {
 		assert.NoError(t, p.stop(job))
 		assert.Value(await(p, jobs[job], "done", patience))(t)

@@ -77,9 +77,7 @@ func (c *client) remove(lock string) {
 }
 
 // revoke asks the holders of a lock to release, with force or without.
-func (c *client) revoke(lock string) {
-	c.ask(lock, url.Values{}, intervention{lock: lock})
-}
+func (c *client) revoke(lock string) { c.ask(lock, url.Values{}, intervention{lock: lock}) }
 
 // revokeShown does so to one lease alone, which may not hold any more, or not yet.
 func (c *client) revokeShown() {

@@ -61,9 +61,7 @@ func TestAttack36ADeposedGatewayDoesNotSayThatATokenIsCurrent(t *testing.T) {
 		for _, link := range s.linksToZooKeeper(old) {
 			link.StallReplies()
 		}
-		s.administer(func(admin *session) {
-			assert.NoError(s, admin.delete(s.audit.registration(old.name)))
-		})
+		s.administer(func(admin *session) { assert.NoError(s, admin.delete(s.audit.registration(old.name))) })
 		s.within(2*time.Second, "it is succeeded", s.takenOver)
 		holder.at = next
 		holder.release(l)

@@ -157,9 +157,7 @@ func TestAttack12ALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 		n := s.take(next, "b", "waiting", "ttl", "30s", "async", "true")
 		broken := s.audit.at(l.id, "a").path
 		s.exemptions.excuse(broken)
-		s.administer(func(admin *session) {
-			assert.NoError(s, admin.delete(broken))
-		})
+		s.administer(func(admin *session) { assert.NoError(s, admin.delete(broken)) })
 		s.within(time.Second, "the rest of it ends, too", func() bool { return !s.audit.at(l.id, "b").gone.IsZero() })
 		a := s.beat(c, l)
 		assert.That(s, a.status == http.StatusGone, "it is answered %d %s", a.status, a.raw)
@@ -177,9 +175,7 @@ func TestAttack12ALeaseThatHasLostOneContenderIsEndedByTheSuccessor(t *testing.T
 		s.die(one)
 		broken := s.audit.at(l.id, "a").path
 		s.exemptions.excuse(broken)
-		s.administer(func(admin *session) {
-			assert.NoError(s, admin.delete(broken))
-		})
+		s.administer(func(admin *session) { assert.NoError(s, admin.delete(broken)) })
 		next := s.client(s.start(1))
 		n := s.take(next, "b", "held", "ttl", "30s", "wait", "50s")
 		assert.That(s, !s.audit.at(l.id, "b").gone.IsZero(), "what is left of it is there")

@@ -92,9 +92,7 @@ func TestAttack56ALeaseThatHasEndedStaysSoWhenItsRecordIsOverwritten(t *testing.
 			s.beat(next, n)
 			return !s.audit.at(l.id, "a").closed.IsZero()
 		})
-		s.administer(func(admin *session) {
-			assert.NoError(s, admin.set(l.path, "__REVOKE__"))
-		})
+		s.administer(func(admin *session) { assert.NoError(s, admin.set(l.path, "__REVOKE__")) })
 		time.Sleep(100 * time.Millisecond)
 		s.die(one)
 		c.at = two

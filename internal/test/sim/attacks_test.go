@@ -242,9 +242,7 @@ func TestAttack17AnOverwrittenContenderIsKeptAsLongAsItMayBe(t *testing.T) {
 		c := s.client(g)
 		l := s.take(c, "a", "held", "ttl", "10s")
 		s.die(g)
-		s.administer(func(admin *session) {
-			assert.NoError(s, admin.set(l.path, "__REVOKE__"))
-		})
+		s.administer(func(admin *session) { assert.NoError(s, admin.set(l.path, "__REVOKE__")) })
 		next := s.start(1)
 		time.Sleep(10 * time.Minute)
 		assert.That(s, s.takenOver(), "no gateway has taken over")

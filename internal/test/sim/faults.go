@@ -220,9 +220,7 @@ func (f *fault) suspendClock() {
 	f.g.clock.Sleep(asleep)
 }
 
-func (f *fault) cutClients() {
-	f.w.zk.Network.CutAll(f.w.zk.Network.Links("", f.g.name))
-}
+func (f *fault) cutClients() { f.w.zk.Network.CutAll(f.w.zk.Network.Links("", f.g.name)) }
 
 func (f *fault) stallClients() { f.stall(f.w.zk.Network.Links("", f.g.name)) }
 

@@ -27,9 +27,7 @@ type claim struct {
 }
 
 // meets reports whether the two may not be held at one time, with any number of permits.
-func (c claim) meets(other claim) bool {
-	return c.mode != other.mode || c.mode == exclusive
-}
+func (c claim) meets(other claim) bool { return c.mode != other.mode || c.mode == exclusive }
 
 // contender is a place in the queue of a lock, from its creation on. A downgrade changes the node and keeps the place.
 type contender struct {

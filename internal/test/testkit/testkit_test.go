@@ -18,12 +18,10 @@ type recorder struct {
 	cleanups []func()
 }
 
-func (r *recorder) Helper()          {}
-func (r *recorder) Failed() bool     { return r.failure != "" }
-func (r *recorder) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
-func (r *recorder) Error(args ...any) {
-	r.failure = fmt.Sprint(args...)
-}
+func (r *recorder) Helper()                           {}
+func (r *recorder) Failed() bool                      { return r.failure != "" }
+func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cleanups, f) }
+func (r *recorder) Error(args ...any)                 { r.failure = fmt.Sprint(args...) }
 func (r *recorder) Errorf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.failure = fmt.Sprintf(format, args...)

@@ -15,9 +15,7 @@ const tick = 500 * time.Millisecond // embeddedtest's
 
 // bubble runs a test in virtual time with a server that listens on nothing.
 func bubble(t *testing.T, f func(t *testing.T, s *embeddedtest.Server), opts ...embeddedtest.Option) {
-	synctest.Test(t, func(t *testing.T) {
-		f(t, embeddedtest.RunT(t, append(opts, embeddedtest.Pipes())...))
-	})
+	synctest.Test(t, func(t *testing.T) { f(t, embeddedtest.RunT(t, append(opts, embeddedtest.Pipes())...)) })
 }
 
 func TestASessionLivesAsLongAsItIsHeardOf(t *testing.T) {

@@ -379,9 +379,7 @@ func TestAListingOfADirectoryTooLargeForOneReadIsOneSlice(t *testing.T) {
 	for i := range 5000 {
 		names = append(names, fmt.Sprintf("contender-with-a-rather-long-name-%010d", i))
 	}
-	play(t, func(s *stage) {
-		s.zk.setTree(100, map[string][]string{"a": names})
-	}, func(s *stage) {
+	play(t, func(s *stage) { s.zk.setTree(100, map[string][]string{"a": names}) }, func(s *stage) {
 		s.m.mu.Lock()
 		defer s.m.mu.Unlock()
 		assert.Must(t, len(s.m.dirs["/locks/a"]) == len(names), "%d nodes", len(s.m.dirs["/locks/a"]))

@@ -85,9 +85,7 @@ func TestADirectoryThatMayNotBeReadIsToldAsSuch(t *testing.T) {
 			c.write(reply(r.xid, 100, wire.ErrNoAuth))
 			return true
 		}
-	}, func(s *stage) {
-		s.expectTail("DirAdded* /locks/a", "DirListed* /locks/a not authorized", "Synced")
-	})
+	}, func(s *stage) { s.expectTail("DirAdded* /locks/a", "DirListed* /locks/a not authorized", "Synced") })
 }
 
 func TestADirectoryDeletedWhileItsListingIsUnderWay(t *testing.T) {
@@ -105,9 +103,7 @@ func TestADirectoryDeletedWhileItsListingIsUnderWay(t *testing.T) {
 }
 
 func TestARootThatDoesNotExistIsEmptyAndWatched(t *testing.T) {
-	play(t, func(s *stage) {
-		clear(s.zk.tree)
-	}, func(s *stage) {
+	play(t, func(s *stage) { clear(s.zk.tree) }, func(s *stage) {
 		s.expectTail("Synced")
 		s.zk.conn(0).write(slices.Concat(event(wire.EventCreated, "/locks"), event(wire.EventCreated, "/locks/a"), event(wire.EventCreated, "/locks/a/x")))
 		synctest.Wait()
@@ -140,9 +136,7 @@ func (s *stage) current() bool { return s.o.Freshness().Current(s.cfg.Clock.Now(
 
 // TestAServerThatAnswersPingsButStandsStillIsLeft: the server is cut off from its peers, the writer's is not.
 func TestAServerThatAnswersPingsButStandsStillIsLeft(t *testing.T) {
-	play(t, func(s *stage) {
-		s.cfg.Servers = []string{"one:1", "two:1"}
-	}, func(s *stage) {
+	play(t, func(s *stage) { s.cfg.Servers = []string{"one:1", "two:1"} }, func(s *stage) {
 		stop := s.writes()
 		defer stop()
 		s.pass(30 * time.Second)
@@ -267,9 +261,7 @@ func TestTheReplicaIsCurrentWhenTheSinkHearsThatItIsSynced(t *testing.T) {
 			}
 			return false
 		}
-	}, func(s *stage) {
-		assert.That(t, heard, "not synced")
-	})
+	}, func(s *stage) { assert.That(t, heard, "not synced") })
 }
 
 func TestTheReplicaIsNotCurrentWhenTheSinkHearsOfTheLoss(t *testing.T) {

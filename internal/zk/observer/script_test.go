@@ -218,9 +218,7 @@ func TestRunMayBeCalledOnce(t *testing.T) {
 func TestRunEndsTheSessionWhenItsContextEnds(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		s.finish()
-		s.zk.set(func() {
-			assert.That(t, s.zk.conns[0].closed, "the server was not told")
-		})
+		s.zk.set(func() { assert.That(t, s.zk.conns[0].closed, "the server was not told") })
 		s.expectTail("Synced", "Lost")
 		assert.That(t, !s.o.Freshness().Current(s.cfg.Clock.Now()), "still current")
 	})

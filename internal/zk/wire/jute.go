@@ -36,9 +36,7 @@ func AppendBool(b []byte, v bool) []byte {
 }
 
 // AppendString appends a string, never a null one.
-func AppendString(b []byte, s string) []byte {
-	return append(AppendInt(b, int32(len(s))), s...)
-}
+func AppendString(b []byte, s string) []byte { return append(AppendInt(b, int32(len(s))), s...) }
 
 // AppendBuffer appends a buffer; nil is written as null.
 func AppendBuffer(b, v []byte) []byte {

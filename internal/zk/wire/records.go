@@ -9,9 +9,7 @@ type RequestHeader struct {
 }
 
 // AppendTo implements Record.
-func (r *RequestHeader) AppendTo(b []byte) []byte {
-	return AppendInt(AppendInt(b, r.Xid), int32(r.Op))
-}
+func (r *RequestHeader) AppendTo(b []byte) []byte { return AppendInt(AppendInt(b, r.Xid), int32(r.Op)) }
 
 // Decode implements Record.
 func (r *RequestHeader) Decode(d *Decoder) { r.Xid, r.Op = d.Int(), Op(d.Int()) }
@@ -30,9 +28,7 @@ func (r *ReplyHeader) AppendTo(b []byte) []byte {
 }
 
 // Decode implements Record.
-func (r *ReplyHeader) Decode(d *Decoder) {
-	r.Xid, r.Zxid, r.Err = d.Int(), d.Long(), ErrCode(d.Int())
-}
+func (r *ReplyHeader) Decode(d *Decoder) { r.Xid, r.Zxid, r.Err = d.Int(), d.Long(), ErrCode(d.Int()) }
 
 // ConnectRequest is a client's first frame. Old clients send no read-only byte; HasReadOnly keeps the difference,
 // because the answer must have the same form.
@@ -155,9 +151,7 @@ func (s *Stat) Decode(d *Decoder) {
 // Created is the number of children that were ever created in the node: the number that the next sequential child gets.
 // The wire carries twice that number as a 32-bit int, so it is known modulo 2^31: exact until the counter itself
 // overflows and becomes negative, 2^31 too high from there on.
-func (s *Stat) Created() int32 {
-	return int32((uint32(s.Cversion) + uint32(s.NumChildren)) >> 1)
-}
+func (s *Stat) Created() int32 { return int32((uint32(s.Cversion) + uint32(s.NumChildren)) >> 1) }
 
 // Ephemeral reports whether the node goes with a session. The owner of a container and that of a node with a time to
 // live are no sessions. (The latter begins with 0xff, as do the sessions of a server whose id is 255: their ephemeral

@@ -74,9 +74,7 @@ type ReadRequest struct {
 }
 
 // AppendTo implements Record.
-func (r *ReadRequest) AppendTo(b []byte) []byte {
-	return AppendBool(AppendString(b, r.Path), r.Watch)
-}
+func (r *ReadRequest) AppendTo(b []byte) []byte { return AppendBool(AppendString(b, r.Path), r.Watch) }
 
 // Decode implements Record.
 func (r *ReadRequest) Decode(d *Decoder) { r.Path, r.Watch = d.String(), d.Bool() }
@@ -104,9 +102,7 @@ func (r *SetACLRequest) AppendTo(b []byte) []byte {
 }
 
 // Decode implements Record.
-func (r *SetACLRequest) Decode(d *Decoder) {
-	r.Path, r.ACL, r.Version = d.String(), d.ACLs(), d.Int()
-}
+func (r *SetACLRequest) Decode(d *Decoder) { r.Path, r.ACL, r.Version = d.String(), d.ACLs(), d.Int() }
 
 // WatchTypeRequest is the body of OpCheckWatches and OpRemoveWatches: Type 1 is children, 2 data, 3 any.
 type WatchTypeRequest struct {
@@ -149,9 +145,7 @@ func (r *AuthRequest) AppendTo(b []byte) []byte {
 }
 
 // Decode implements Record.
-func (r *AuthRequest) Decode(d *Decoder) {
-	r.Type, r.Scheme, r.Auth = d.Int(), d.String(), d.View()
-}
+func (r *AuthRequest) Decode(d *Decoder) { r.Type, r.Scheme, r.Auth = d.Int(), d.String(), d.View() }
 
 // SetWatchesRequest is the body of OpSetWatches and, with Persistent and
 // Recursive, of OpSetWatches2 (see SetWatches2Request).

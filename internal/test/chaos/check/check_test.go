@@ -143,9 +143,7 @@ var broken = []story{
 		h.op("a", Acquire, 0, s, 201, held("la", 2, 0))
 		h.op("a", Heartbeat, 2*s, 3*s, 200, held("la", 3, 0))
 	}},
-	{"no token", "fencing", func(h *history) {
-		h.op("a", Acquire, 0, s, 201, held("la", 0, 0))
-	}},
+	{"no token", "fencing", func(h *history) { h.op("a", Acquire, 0, s, 201, held("la", 0, 0)) }},
 	{"a key that queues twice", "accounted", func(h *history) {
 		h.op("a", Acquire, 0, s, 202, waits("la", 0))
 		h.op("a", Acquire, s, 2*s, 202, waits("lb", 1))
@@ -184,9 +182,7 @@ var broken = []story{
 		h.list(28*s, Contender{"la", "a", true}) // fine
 		h.list(30*s, Contender{"la", "a", true})
 	}},
-	{"an answer that is not documented", "unexpected", func(h *history) {
-		h.op("a", Acquire, 0, s, 500)
-	}},
+	{"an answer that is not documented", "unexpected", func(h *history) { h.op("a", Acquire, 0, s, 500) }},
 }
 
 func TestEachBrokenPromiseIsFoundAndNothingElse(t *testing.T) {
@@ -214,9 +210,7 @@ func TestEachBrokenPromiseIsFoundAndNothingElse(t *testing.T) {
 
 func TestEveryRuleOfTheDocumentationHasAHistoryThatBreaksIt(t *testing.T) {
 	for _, rule := range []string{"overlap", "shortened", "revived", "fencing", "accounted", "order", "stuck", "unexpected"} {
-		if !slices.ContainsFunc(broken, func(b story) bool {
-			return strings.HasPrefix(b.rule, rule)
-		}) {
+		if !slices.ContainsFunc(broken, func(b story) bool { return strings.HasPrefix(b.rule, rule) }) {
 			t.Errorf("no history for %s", rule)
 		}
 	}

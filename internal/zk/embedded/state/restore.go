@@ -31,9 +31,7 @@ type restored struct {
 var errSnapshot = errors.New("not a record")
 
 // NewRestorer begins with nothing, not even the nodes of a new server.
-func NewRestorer(config Config) *Restorer {
-	return &Restorer{s: newState(config)}
-}
+func NewRestorer(config Config) *Restorer { return &Restorer{s: newState(config)} }
 
 // Add takes the next piece, and keeps nothing of it.
 func (r *Restorer) Add(piece []byte) error {

@@ -110,9 +110,7 @@ type txnReader struct {
 	bad bool
 }
 
-func (r *txnReader) fail() {
-	r.b, r.bad = nil, true
-}
+func (r *txnReader) fail() { r.b, r.bad = nil, true }
 
 func (r *txnReader) op() TxnOp {
 	kind := r.bytes(1)

@@ -51,9 +51,7 @@ func (r *call) write() Reply {
 }
 
 // begin is the request's transaction, without changes yet.
-func (r *call) begin() *Txn {
-	return &Txn{Zxid: r.s.zxid + 1, Time: r.now, Session: r.c.Session}
-}
+func (r *call) begin() *Txn { return &Txn{Zxid: r.s.zxid + 1, Time: r.now, Session: r.c.Session} }
 
 // refuse answers a write that failed: it uses up a zxid all the same.
 func (r *call) refuse(err wire.ErrCode) Reply {
