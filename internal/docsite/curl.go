@@ -7,17 +7,21 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // line is a command for a shell as it is written.
 type line struct {
 	at     string // the path, with its parameters filled in
+	own    bool   // the request says in a header which lease it is about
 	query  []string
 	before []string // words before the address
 }
 
 // curl is the command that calls an operation of a gateway on this machine. It has the parameters and members of the body that
-// the operation needs, and those with an example. What has no example is a variable of the shell: $LEASE_TOKEN.
+// the operation needs, and those with an example. What has no example is a variable of the shell, and so are headers, ids and
+// tokens, of which an example would find nothing: $LEASE_TOKEN.
 func curl(method, at string, op value, parameters []value) string {
 	l := line{at: at, before: []string{"curl"}}
 	if op.get("responses", "200", "content", "text/event-stream").there() {
@@ -31,6 +35,7 @@ func curl(method, at string, op value, parameters []value) string {
 		l.before = append(l.before, "-N", "-H 'Connection: Upgrade'", "-H 'Upgrade: websocket'", "-H 'Sec-WebSocket-Version: 13'",
 			`-H "Sec-WebSocket-Key: $(openssl rand -base64 16)"`)
 	}
+	l.own = slices.ContainsFunc(parameters, func(p value) bool { return p.get("in").text() == "header" && p.get("required").isTrue() })
 	for _, p := range parameters {
 		l.parameter(p, len(body) > 0)
 	}
@@ -45,7 +50,7 @@ func (l *line) parameter(p value, body bool) {
 		l.at = strings.ReplaceAll(l.at, "{"+name+"}", l.sample(p, url.PathEscape))
 	case !given:
 	case in == "header":
-		l.before = append(l.before, `-H "`+name+": "+l.sample(p, inQuotes)+`"`)
+		l.before = append(l.before, `-H "`+name+": "+l.sample(p, nil)+`"`)
 	case in == "query" && (!body || p.get("required").isTrue()):
 		l.query = append(l.query, name+"="+l.sample(p, url.QueryEscape))
 	}
@@ -67,15 +72,20 @@ func (l *line) target() string {
 
 // sample is the example of a parameter, escaped, or a variable of the shell with its name.
 func (l *line) sample(p value, escape func(string) string) string {
-	e := p.example()
+	name, e := p.get("name").text(), p.example()
 	text := e.text()
 	if items := e.texts(); len(items) > 1 {
 		text = strings.Join(items, ",")
 	}
-	if text == "" {
-		return "$" + l.variable(p.get("name").text())
+	if text == "" || p.get("in").text() == "header" || isHandle(name) && (text != "self" || !l.own) {
+		return "$" + l.variable(name)
 	}
 	return strings.NewReplacer("%2C", ",", "%3A", ":").Replace(escape(text))
+}
+
+// isHandle reports whether a name is that of an id or a token.
+func isHandle(name string) bool {
+	return name == "id" || strings.HasSuffix(name, "_id") || strings.HasSuffix(name, "token")
 }
 
 var notInName = regexp.MustCompile(`[^A-Z0-9]+`)
@@ -88,39 +98,35 @@ func (l *line) variable(name string) string {
 	return notInName.ReplaceAllString(strings.ToUpper(name), "_")
 }
 
-// body are the words that send a body: the example of one, or else a form or an object of the members that have to be there
-// and of those with an example.
+// body are the words that send a body: the example of one, or else the members that have to be there and those with an
+// example. They are a form when the operation takes one and they are no objects or lists.
 func (l *line) body(op value) []string {
-	contents := map[string]value{}
-	order := []string{}
-	for contentType, content := range op.get("requestBody", "content").members() {
-		contents[contentType] = content
-		order = append(order, contentType)
-	}
-	at := slices.IndexFunc(order, func(contentType string) bool { return strings.HasSuffix(contentType, "json") })
-	if at < 0 {
-		return nil
+	contents := op.get("requestBody", "content")
+	var contentType string
+	var content value
+	for name, c := range contents.members() {
+		if content.n == nil && strings.HasSuffix(name, "json") {
+			contentType, content = name, c
+		}
 	}
 	json := func(text string) []string {
-		return []string{"-H " + quote("Content-Type: "+order[at]), "-d " + quote(text)}
+		return []string{"-H " + quote("Content-Type: "+contentType), "-d " + quote(text)}
 	}
-	content := contents[order[at]]
-	if e := content.example(); e.there() {
+	var members []member
+	switch e := content.example(); {
+	case content.n == nil:
+		return nil
+	case e.there() && e.n.Kind != yaml.MappingNode:
 		return json(e.compact())
-	}
-	members := neededMembers(content.get("schema"))
-	scalars := !slices.ContainsFunc(members, func(m member) bool { return len(m.example.texts()) != 1 })
-	if _, form := contents["application/x-www-form-urlencoded"]; form && scalars {
-		var words []string
-		for _, m := range members {
-			word := m.name + "=" + m.example.text()
-			if plainWord.MatchString(word) {
-				words = append(words, "-d "+word)
-			} else {
-				words = append(words, "--data-urlencode "+quote(word))
-			}
+	case e.there():
+		for name, example := range e.members() {
+			members = append(members, member{name, example})
 		}
-		return words
+	default:
+		members = neededMembers(content.get("schema"))
+	}
+	if contents.get("application/x-www-form-urlencoded").there() && !slices.ContainsFunc(members, member.nested) {
+		return l.form(members)
 	}
 	if len(members) == 0 {
 		return nil
@@ -135,6 +141,22 @@ func (l *line) body(op value) []string {
 	return json(object.String() + "}")
 }
 
+// form are the words that send scalars.
+func (l *line) form(members []member) (words []string) {
+	for _, m := range members {
+		word := m.name + "=" + m.example.text()
+		switch {
+		case isHandle(m.name):
+			words = append(words, `-d "`+m.name+"=$"+l.variable(m.name)+`"`)
+		case plainWord.MatchString(word):
+			words = append(words, "-d "+word)
+		default:
+			words = append(words, "--data-urlencode "+quote(word))
+		}
+	}
+	return words
+}
+
 // plainWord is a word that neither a shell nor a form changes.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9._:,@/=-]+$`)
 
@@ -142,6 +164,11 @@ var plainWord = regexp.MustCompile(`^[A-Za-z0-9._:,@/=-]+$`)
 type member struct {
 	name    string
 	example value
+}
+
+// nested: it is no scalar, or null, which no form can say.
+func (m member) nested() bool {
+	return m.example.n.Kind != yaml.ScalarNode || m.example.n.Tag == "!!null"
 }
 
 // neededMembers are the members of a schema with an example of their own, and those that have to be there whose type has one.
@@ -162,11 +189,6 @@ func neededMembers(schema value) []member {
 		}
 	}
 	return list
-}
-
-// inQuotes escapes what stands in double quotes.
-func inQuotes(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`", "$", `\$`).Replace(text)
 }
 
 // quote writes one word for a shell.

@@ -84,7 +84,7 @@ paths:
         default: {$ref: '#/components/responses/Problem'}
     put:
       operationId: PutThing
-      requestBody: {required: true, content: {application/json: {schema: {$ref: '#/components/schemas/Thing'}, example: {name: "it's", n: 1, on: true}}}}
+      requestBody: {required: true, content: {application/json: {schema: {$ref: '#/components/schemas/Thing'}, example: {name: "it's", n: [1], on: true}}}}
     post:
       operationId: PostThing
       requestBody:
@@ -94,6 +94,17 @@ paths:
     patch:
       operationId: PatchThing
       requestBody: {content: {application/json: {schema: {type: object, properties: {list: {type: array, items: {type: string}, examples: [[a, b]]}}}}}}
+  /v1/forms:
+    post:
+      operationId: PostForm
+      requestBody:
+        content:
+          application/json: {schema: {$ref: '#/components/schemas/Thing'}, example: {ttl: 1m, on: true, thing_id: x}}
+          application/x-www-form-urlencoded: {schema: {$ref: '#/components/schemas/Thing'}}
+  /v1/leases/{id}:
+    parameters: [{name: id, in: path, required: true, example: self}]
+    get: {operationId: GetLease}
+    delete: {operationId: EndLease, parameters: [{name: Lease-Token, in: header, required: true, example: lk1.x}]}
   /v1/events:
     get:
       operationId: Follow
@@ -117,9 +128,12 @@ func TestTheLineOfAnOperation(t *testing.T) {
 	shown := described(t, small)
 	for id, want := range map[string]string{
 		"GetThing":   `curl -H "Lease-Token: $LEASE_TOKEN" "localhost:8080/v1/things/$THING_ID?q=a+b"`,
-		"PutThing":   `curl -X PUT "localhost:8080/v1/things/$THING_ID" -H 'Content-Type: application/json' -d '{"name":"it'\''s","n":1,"on":true}'`,
+		"PutThing":   `curl -X PUT "localhost:8080/v1/things/$THING_ID" -H 'Content-Type: application/json' -d '{"name":"it'\''s","n":[1],"on":true}'`,
 		"PostThing":  `curl "localhost:8080/v1/things/$THING_ID" --data-urlencode 'name=a name'`,
 		"PatchThing": `curl -X PATCH "localhost:8080/v1/things/$THING_ID" -H 'Content-Type: application/json' -d '{"list":["a","b"]}'`,
+		"PostForm":   `curl localhost:8080/v1/forms -d ttl=1m -d on=true -d "thing_id=$THING_ID"`,
+		"GetLease":   `curl "localhost:8080/v1/leases/$LEASE_ID"`,
+		"EndLease":   `curl -X DELETE -H "Lease-Token: $LEASE_TOKEN" localhost:8080/v1/leases/self`,
 		"Follow":     `curl -N localhost:8080/v1/events`,
 		"Receive":    "", // the gateway sends it
 	} {
@@ -152,7 +166,7 @@ func TestTypesAndAnswers(t *testing.T) {
 	assert.Slices(t, fields, []string{"name: Name", "kind: a | b", "of: Name or all", "many: array of Name"})
 	name := shown["PostThing"].Body[0]
 	assert.That(t, name.Required && strings.Contains(name.About, "What it is called."), "%+v", name)
-	assert.Equal(t, shown["PutThing"].BodyExample, `{"name":"it's","n":1,"on":true}`, "example of a body")
+	assert.Equal(t, shown["PutThing"].BodyExample, `{"name":"it's","n":[1],"on":true}`, "example of a body")
 }
 
 // What stands in a specification is text: none of it becomes an element of a page.
