@@ -25,7 +25,7 @@ func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 	for page, text := range documents(t) {
 		list, err := examples(text)
 		assert.NoError(t, err, "%s", page)
-		if _, own := pagesOfTheirOwn[page]; own || !slices.ContainsFunc(list, func(e example) bool { return e.curl }) {
+		if _, own := pagesOfTheirOwn[page]; own || len(list) == 0 {
 			continue
 		}
 		t.Run(page, func(t *testing.T) {
@@ -124,11 +124,18 @@ func (r *outcome) check(e *example) error {
 }
 
 // readerOfExamples is a shell in which every curl, also inside $(...), says its status where it disturbs nothing. A reader ends
-// a stream by hand, here after four seconds: it has to begin before that, on a busy machine too.
+// a stream by hand, here half a second after it has begun.
 const readerOfExamples = `set -u
 curl() {
 	case " $* " in
-	*" -sN "*) command curl "$@" --max-time 4 -w '%{stderr}\n@status %{http_code}\n' || [ $? = 28 ] ;;
+	*" -sN "*)
+		local head=$(mktemp ./head.XXXXXX)
+		command curl --max-time 60 "$@" -D "$head" & local pid=$!
+		until [ -s "$head" ] || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
+		sleep 0.5
+		kill $pid 2>/dev/null
+		wait $pid 2>/dev/null
+		printf '\n@status %s\n' "$(head -n 1 "$head" | cut -d' ' -f2)" >&2 ;;
 	*) command curl --max-time 60 -w '%{stderr}\n@status %{http_code}\n' "$@" ;;
 	esac
 }
@@ -137,6 +144,7 @@ curl() {
 // pagesOfTheirOwn are run by the tests that they name.
 var pagesOfTheirOwn = map[string]string{
 	"docs/operate/moving-to-an-ensemble.md": "TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten",
+	"docs/operate/backup.md":                "TestTheStepsOfABackupWorkAsTheyAreWritten",
 }
 
 // runExamples runs them in one shell, so that variables carry over, and tells what became of each. addresses are pairs: as
@@ -358,31 +366,31 @@ func TestACarelessEvalIsFound(t *testing.T) {
 	}
 }
 
-// surroundings make the page's commands mean the gateway under test: what serves goes into the background, as a service
-// manager would have it, and a status that is no success ends the script.
+// surroundings make the page's commands mean the gateway under test: what serves goes
+// into the background, as a service manager would have it, and a status that is no
+// success ends the script.
 const surroundings = `set -eu
 trap '[ -z "${GATEWAY:-}" ] || { kill "$GATEWAY" && wait "$GATEWAY"; } || true' EXIT
 curl() { command curl --fail-with-body --max-time 30 --retry 100 --retry-delay 1 --retry-all-errors --retry-max-time 30 "$@"; }
 gateway() {
 	case "$1" in
-	export|import) "$BINARY" "$@" ;;
+	export|import|backup|restore) "$BINARY" "$@" ;;
 	*) "$BINARY" "$@" & GATEWAY=$!; command curl -s --retry 300 --retry-delay 1 --retry-all-errors --retry-max-time 40 -o /dev/null --fail "$LOCKKEEPER_LISTEN/readyz" ;;
 	esac
 }
 systemctl() { kill "$GATEWAY"; wait "$GATEWAY"; GATEWAY=; }
 `
 
-func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
-	t.Parallel()
-	const page = "../../../docs/operate/moving-to-an-ensemble.md"
-	text := assert.Value(os.ReadFile(page))(t)
+// runSteps runs the commands of a page, from top to bottom, and returns what they printed and the files that are left.
+// replaced are pairs: as written, and what is there now.
+func runSteps(t *testing.T, page, first string, replaced ...string) (out string, left []string) {
+	t.Helper()
 	listen := freeAddr(t)
-	z := zkreal.StartT(t, zkreal.Real(), zkreal.WithoutFsync())
-	var script strings.Builder
-	script.WriteString(surroundings + "gateway --data-dir ./lockkeeper-data\n")
-	commands, err := examples(string(text))
+	commands, err := examples(documents(t)[page])
 	assert.NoError(t, err)
-	assert.That(t, len(commands) >= 10, "only %d commands", len(commands))
+	assert.That(t, len(commands) >= 4, "%s has only %d commands", page, len(commands))
+	var script strings.Builder
+	script.WriteString(surroundings + first + "\n")
 	for _, e := range commands {
 		fmt.Fprintf(&script, "printf '\\n@line %d\\n' >&2\n%s\n", e.line, e.command)
 	}
@@ -394,14 +402,45 @@ func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 	cmd.WaitDelay = 20 * time.Second
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "BINARY="+binary(t), "LOCKKEEPER_LISTEN="+listen, "GORACE=halt_on_error=1")
-	cmd.Stdin = strings.NewReader(strings.NewReplacer("localhost:8080", listen, "zk1:2181,zk2:2181,zk3:2181", z.Addr()).Replace(script.String()))
-	out, err := cmd.CombinedOutput()
-	assert.Must(t, err == nil && strings.Contains(string(out), "\n@end\n") && !strings.Contains(string(out), "DATA RACE"),
-		"%s: %v; the last @line did not work\n%s", page, err, out)
-	n := strings.Count(string(out), `"state":"held"`)
+	cmd.Stdin = strings.NewReader(strings.NewReplacer(append([]string{"localhost:8080", listen}, replaced...)...).Replace(script.String()))
+	said, err := cmd.CombinedOutput()
+	assert.Must(t, err == nil && strings.Contains(string(said), "\n@end\n") && !strings.Contains(string(said), "DATA RACE"),
+		"%s: %v; the last @line did not work\n%s", page, err, said)
+	left, err = filepath.Glob(cmd.Dir + "/*")
+	assert.NoError(t, err)
+	return string(said), left
+}
+
+func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	z := zkreal.StartT(t, zkreal.Real(), zkreal.WithoutFsync())
+	out, left := runSteps(t, "docs/operate/moving-to-an-ensemble.md", "gateway --data-dir ./lockkeeper-data", "zk1:2181,zk2:2181,zk3:2181", z.Addr())
+	n := strings.Count(out, `"state":"held"`)
 	assert.That(t, n >= 2, "the lease was seen held %d times after a move\n%s", n, out)
-	left, err := filepath.Glob(cmd.Dir + "/*")
-	if err != nil || len(left) != 4 { // both data directories, the last export and the identity
-		t.Errorf("left behind: %v, %v", left, err)
+	assert.That(t, len(left) == 4, "left behind: %v", left) // both data directories, the last export and the identity
+}
+
+func TestTheStepsOfABackupWorkAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	_, left := runSteps(t, "docs/operate/backup.md", "gateway --data-dir ./lockkeeper", "/var/lib/", "./")
+	assert.That(t, len(left) == 3, "left behind: %v", left) // both data directories and the backup
+}
+
+// The statements of docs/semantics.md, in another database that has them as well.
+func TestTheDocumentedUpdateRefusesALateToken(t *testing.T) {
+	t.Parallel()
+	page := documents(t)["docs/semantics.md"]
+	var statements []string
+	for _, m := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		statements = append(statements, m[1])
 	}
+	assert.Must(t, len(statements) == 2, "the page must have the table and the update, and has %q", statements)
+	out := assert.Value(exec.CommandContext(t.Context(), "python3", "-c", `
+import sqlite3, sys
+db = sqlite3.connect(":memory:")
+db.executescript(sys.argv[1])
+write = lambda fence: db.execute(sys.argv[2], {"1": fence, "2": "text"}).rowcount
+print(write(33), write(33), write(34), write(33), write(34))
+`, statements[0], statements[1]).CombinedOutput())(t)
+	assert.That(t, string(out) == "1 1 1 0 1\n", "rows changed with 33, 33, 34, 33, 34: %s", out)
 }
