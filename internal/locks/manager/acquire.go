@@ -279,7 +279,7 @@ func (w *acquiringLease) answer(now time.Duration) (done bool) {
 	return w.answerWaiting(now)
 }
 
-// checkReplay decides whether the lease's present state may answer a repeated acquire. It loads the lease's record first.
+// checkReplay decides whether the lease's present state may answer a repeated acquire; the record is loaded first.
 func (w *acquiringLease) checkReplay(now time.Duration) (done, wait bool) {
 	loaded := w.l.Record().Loaded()
 	switch {

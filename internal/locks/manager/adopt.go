@@ -15,8 +15,7 @@ import (
 
 // Leases that this gateway takes over, gives up, or reads again.
 
-// adoptAll adopts every contender whose owner this session has become, and
-// settles the leases of former sessions whose contender is gone.
+// adoptAll adopts every contender whose owner this session has become, and ends leases of former sessions whose contender is gone.
 func (m *Manager) adoptAll(now time.Duration) {
 	if m.port.Session() == nil {
 		return
@@ -40,8 +39,7 @@ func (m *Manager) adoptAll(now time.Duration) {
 	for _, l := range m.leases.inOrder(func(l *lease) bool {
 		return l.term != m.port.Term() && !l.seenWhole() && m.members.Owns(l.id().Gateway())
 	}) {
-		// The stream contains the succession entry, thus everything that the
-		// former session ever wrote: what is not there never will be.
+		// The stream contains the succession entry, thus everything that the former session wrote.
 		l.endAbsent(m, now)
 	}
 	m.disown(now)
@@ -50,8 +48,7 @@ func (m *Manager) adoptAll(now time.Duration) {
 	}
 }
 
-// disown gives up the leases of former sessions that another gateway took over
-// first. That gateway owns them now, and clients are told so.
+// disown gives up the leases of former sessions that another gateway took over first.
 func (m *Manager) disown(now time.Duration) {
 	if m.port.Session() == nil {
 		return // the next session's begin does it
@@ -79,8 +76,7 @@ func (m *Manager) disown(now time.Duration) {
 	}
 }
 
-// adoptIfOwned makes a contender that the replica shows a lease of this
-// session, when the succession says so.
+// adoptIfOwned makes a contender that the replica shows a lease of this session, when the succession says so.
 func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Duration) bool {
 	if m.port.Session() == nil || !m.stream.synced || !q.Namespace.Whole || c.Unknown || !m.members.Owns(c.LeaseID.Gateway()) {
 		return false
@@ -159,8 +155,7 @@ func (l *lease) adopt(m *Manager, now time.Duration) {
 	case lifecycle.Creating:
 		m.leases.setPhase(l, lifecycle.Waiting)
 	case lifecycle.Ending:
-		// No client was told that the end happened. An expiry is decided
-		// again; an end that a client asked for goes on.
+		// No client was told of the end. An expiry is decided again; an end that a client requested goes on.
 		if byTime(l.reason()) {
 			l.unend(m) // it was not done
 		} else {
@@ -177,11 +172,8 @@ func (l *lease) adopt(m *Manager, now time.Duration) {
 	l.load(m)
 }
 
-// recheck has the records of this gateway's leases read again after a tree read
-// that may follow a gap in the stream: it lists names, and another gateway may
-// have written a record meanwhile, to ask the lease's holder to release it. Until
-// one is read the lease goes on as it was; what time decides names the version
-// that was seen, so that nothing is swallowed.
+// recheck has the records of this gateway's leases read again after a gap in the stream: another gateway may have written one.
+// Until then the lease goes on as it was; an end by time names the version that was seen, so no write is lost.
 func (st *stream) recheck(m *Manager) {
 	st.again = nil
 	m.delays.restoreAll(m)
@@ -224,9 +216,8 @@ func (st *stream) recheckNext(m *Manager) {
 	}
 }
 
-// checkUnseen asks for a contender that was created and is not in the replica.
-// Another program may have deleted it while the observer had no connection: then
-// no event and no listing ever names it.
+// checkUnseen reads a contender that was created and is not in the replica. If another program deleted it while the observer had
+// no connection, no event and no listing names it.
 func (l *lease) checkUnseen(m *Manager) {
 	if l.czxid == 0 || l.Ending() || l.Ended() || m.port.Session() == nil || l.term != m.port.Term() {
 		return

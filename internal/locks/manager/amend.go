@@ -168,7 +168,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 
 func holdReleased(hold string) *locks.Error {
 	return &locks.Error{Code: locks.CodeHoldReleased, Field: "hold",
-		Detail: "this lease's hold " + hold + " was let go before; a name is taken once: use another one"}
+		Detail: "this lease's hold " + hold + " was released before, and a name can be taken only once; use another name"}
 }
 
 // ReleaseHold removes one hold from a reentrant lease; removing the last one releases the lease. A repeat returns nil

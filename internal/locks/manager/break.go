@@ -223,7 +223,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 		}
 	}
 	return answer, &locks.Error{Code: locks.CodeLockInUse, RetryAfter: retryAfter,
-		Detail: "newcomers go on coming to the lock, or its directory has a child that is no contender; who was there has been ended. Repeat the request, or stop those who come"}
+		Detail: "contenders keep arriving at the lock, or its directory has a child that is no contender; the contenders that were there have ended. Repeat the request, or stop the programs that queue for the lock"}
 }
 
 // destroyAll ends the contenders that are in the queue now, and counts them. again: one was written since it was read,

@@ -154,7 +154,7 @@ func checkDelays(kept *delays, leases *leaseTable, replica *queues.Replica) (err
 		}
 		for _, at := range d.at {
 			if c := at.Queue.Contenders.Get(at.Contender.Name); c != nil && !replica.Observed(c).SuppressEvents {
-				fail("%s: the end of its lease would be told twice", c.Name)
+				fail("%s: the end of its lease would be published twice", c.Name)
 			}
 		}
 	}

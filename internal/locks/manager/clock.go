@@ -22,8 +22,7 @@ import (
 
 // The clock loop: what time ends.
 
-// runClock ends leases whose time is over. It is the only place where time
-// ends anything.
+// run ends leases whose time is over. Time ends nothing anywhere else.
 func (t *timers) run(m *Manager, ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -98,14 +97,12 @@ func (t *timers) soonest(m *Manager, sleep, now time.Duration) time.Duration {
 	return sleep
 }
 
-// forgive moves every deadline by the time in which heartbeats could not be
-// heard and a little more, once per blind interval.
+// forgive moves every deadline by the time in which heartbeats could not be received, and blindGrace, once per blind interval.
 func (t *timers) forgive(m *Manager, now, blind time.Duration) {
-	m.log.Info("deadlines moved: heartbeats could not be heard", "blind_ms", blind.Milliseconds(), "leases", len(m.leases.byID))
+	m.log.Info("deadlines moved: heartbeats could not be received", "blind_ms", blind.Milliseconds(), "leases", len(m.leases.byID))
 	for _, l := range m.leases.byID {
 		if l.Settled() {
-			// Never further than a heartbeat would: where one blind interval follows
-			// the other, dead clients expire all the same.
+			// Never further than a heartbeat would, so that dead clients expire in spite of many blind intervals.
 			moved := l.deadline + blind + min(l.ttl, blindGrace)
 			l.deadline = max(l.deadline, min(moved, max(now, l.grace)+l.clock()))
 			if l.shrinkAt() != 0 {
@@ -151,8 +148,7 @@ func (l *lease) atDeadline(m *Manager, now time.Duration) {
 	m.timers.schedule(l)
 }
 
-// takeBack ends a lease whose holder was asked in vain until force was due. It
-// reports false when that is not yet, or has to be later.
+// takeBack ends a lease whose force is due. It reports false when that is later.
 func (l *lease) takeBack(m *Manager, now time.Duration) bool {
 	at := l.forceAt()
 	if at == 0 || at > now {
@@ -210,21 +206,18 @@ func (d *delays) end(m *Manager, one *delay, now time.Duration) {
 // What is due when: the leases' deadlines, and the lock delays of those that have ended.
 
 const (
-	// clockTick is the longest the clock loop sleeps: how soon it notices that
-	// the gateway may speak again.
+	// clockTick is the longest that the clock loop sleeps: how soon it notices that the gateway is trusted again.
 	clockTick = 500 * time.Millisecond
-	// lateWake is how late the loop may wake before the time it slept through
-	// counts as blind: heartbeats may wait unread in their sockets.
+	// lateWake is how late the loop may wake before the time that it slept through counts as blind: heartbeats may wait
+	// unread in their sockets.
 	lateWake = time.Second
-	// blindGrace is what each deadline gets besides the blind time, at most,
-	// so that waiting heartbeats are heard first. It is bounded by the TTL, and
-	// small, so that dead clients still expire on a machine that is often late.
+	// blindGrace is what each deadline gets besides the blind time, at most and at most the TTL, so that waiting heartbeats
+	// are received first. It is small, so that dead clients expire on a machine that is often late.
 	blindGrace = 15 * time.Second
-	// loadRetry is how long an adopted lease whose data could not be read yet
-	// is kept before it is looked at again.
+	// loadRetry is when an adopted lease whose data could not be read is read again.
 	loadRetry = time.Second
-	// expiryWindow bounds the deletions under way that time decided: when very many leases end together, the line to ZooKeeper stays open for
-	// clients, and no expiry is refused (which would give it a whole TTL more).
+	// expiryWindow bounds the deletions under way that time decided: when very many leases end together, ZooKeeper still takes
+	// the writes of clients, and no expiry is refused, which would give it a whole TTL more.
 	expiryWindow = 2048
 	expiryPause  = 20 * time.Millisecond
 )
@@ -267,8 +260,7 @@ func (byDue) less(a, b *lease) bool { return a.due < b.due || a.due == b.due && 
 
 func (byDue) index(l *lease) *int32 { return &l.heapIndex }
 
-// wakeAt makes the loop look again when something is due earlier than it
-// means to wake.
+// wakeAt wakes the loop when something is due earlier than it means to wake.
 func (t *timers) wakeAt(due time.Duration) {
 	if due >= t.expected {
 		return
@@ -303,23 +295,14 @@ func (t *timers) schedule(l *lease) {
 	}
 }
 
-// How a lease ends: the deletion of its contenders, or the record that closes it, until the outcome is known.
-
 // deleteRetry is the pause before a refused deletion is tried again.
 const deleteRetry = time.Second
 
-// Lock delay. A held lease that has one is over for its client when its end says
-// so, and its contenders stay in their queues for the delay, so that a client that
-// still believes that it holds the lock can finish before the next one begins.
-//
-// The end of such a lease is a write of its record: closed. From there on the
-// lease is history (its client is answered 410, its end is told), and a delay
-// keeps its place until it deletes the contenders. A gateway that takes it over
-// reads closed before it does anything, never revives the lease (attack 27), and
-// gives the delay again from when it read it: it may become longer that way, never
-// shorter. So a record that another program has written over is written back.
-// While the outcome of the closing write is not known the lease is ending, and
-// no request is answered with success.
+// Lock delay. The end of a held lease that has one is a write of its record: closed. Its client is then answered 410. Its
+// contenders stay in their queues for the delay, so that a client that still believes that it holds the lock can finish before
+// the next one begins. A gateway that takes it over reads closed first, never revives the lease (attack 27), and gives the whole
+// delay again: it may become longer, never shorter. So a record that another program has written over is written back. While
+// the outcome of the closing write is not known the lease is ending, and no request is answered with success.
 
 // delay is what is left of a lease whose place stays. Guarded by the monitor.
 type delay struct {

@@ -132,14 +132,11 @@ func (a *acquisition) olderKey() (*idempotency.Key, error) {
 	return m.learnKey(entry), nil
 }
 
-// The write by which a lease comes to be.
-
-// createAttempts bounds how often one create is sent again because a lock's
-// directory came or went in between; a group has as many more as it has locks.
+// createAttempts bounds how often one create is sent again because a lock's directory came or went in between. A group has as
+// many more as it has locks.
 const createAttempts = 8
 
-// creation is the write by which a lease comes to be, and what its operations
-// are for.
+// creation is the write that creates a lease, and what its operations are for.
 type creation struct {
 	write  zk.Write
 	key    int     // index of the operation that creates the idempotency key, -1 for none
@@ -155,8 +152,8 @@ type creation struct {
 	}
 }
 
-// compose puts the write together: the directories that are missing, the key,
-// the limits of semaphores, the contenders. found overrides what the replica shows of directories.
+// compose makes the write: missing directories, the key, limits of semaphores, the contenders. found overrides what the replica
+// shows of directories.
 func (l *lease) compose(m *Manager, key *idempotency.Key, found map[*queues.Queue]bool) *creation {
 	c := &creation{key: -1}
 	c.write.Queues, c.write.Ops = c.room.queues[:0], c.room.ops[:0]
@@ -176,8 +173,7 @@ func (l *lease) compose(m *Manager, key *idempotency.Key, found map[*queues.Queu
 			there = s.q.Exists
 		}
 		if !there {
-			// A directory that may exist after all fails the transaction: it
-			// travels alone.
+			// It fails the transaction if it exists after all, and must fail no other write.
 			c.write.Alone = true
 			op := zk.Op{Kind: zk.OpCreate, Path: s.q.Path}
 			if s.q.HadPlain() {
@@ -208,10 +204,8 @@ func (l *lease) compose(m *Manager, key *idempotency.Key, found map[*queues.Queu
 	return c
 }
 
-// create hands the contenders to ZooKeeper, with the key in the same
-// transaction, and with the locks' directories where those are missing. req is
-// what was asked for. found has the directories of which an earlier attempt learned that they are there, or not: the replica
-// may be behind. It alone says what the queue's Exists is, because it may never show a directory that came and went.
+// create creates the contenders, the key and missing directories in one transaction. found has what earlier attempts learned of
+// directories: the replica may be behind, or never show one that came and went.
 func (l *lease) create(m *Manager, key *idempotency.Key, req *locks.AcquireRequest, attempt int, found map[*queues.Queue]bool) {
 	if err := l.setLimits(m.replica, req); err != nil {
 		l.rare().failure = err
@@ -233,7 +227,7 @@ func (l *lease) create(m *Manager, key *idempotency.Key, req *locks.AcquireReque
 		case res.Outcome == zk.Done:
 			l.created(m, c, res)
 		case res.Outcome == zk.Unknown && !l.Creating():
-			// The contender's event came first and has told what became of it.
+			// The contender's event came first and has settled it.
 		case res.Outcome == zk.Unknown:
 			l.resolve(m)
 		case again && m.fleet.settings.Failed(&c.write, res):
@@ -259,7 +253,7 @@ func (l *lease) create(m *Manager, key *idempotency.Key, req *locks.AcquireReque
 	})
 }
 
-// learned is what is found of directories, and one more.
+// learned is found with one directory more.
 func learned(found map[*queues.Queue]bool, q *queues.Queue, there bool) map[*queues.Queue]bool {
 	more := maps.Clone(found)
 	if more == nil {
@@ -269,7 +263,7 @@ func learned(found map[*queues.Queue]bool, q *queues.Queue, there bool) map[*que
 	return more
 }
 
-// created notes what a create has made.
+// created applies the reply to a create.
 func (l *lease) created(m *Manager, c *creation, res zk.Result) {
 	now := m.clock.Now().Boot()
 	l.czxid = res.Zxid
@@ -283,8 +277,7 @@ func (l *lease) created(m *Manager, c *creation, res zk.Result) {
 				m.addContender(s.q, s.contender, false, now)
 			}
 		} else {
-			// The answer was lost, the create did commit, and the contender has
-			// been deleted since: there is no name to return.
+			// The reply was lost, the create was done, and the contender has been deleted since: it has no name.
 			s.presence.Delete(m.leases, &l.State)
 		}
 		i++

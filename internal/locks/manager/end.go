@@ -208,7 +208,7 @@ func (l *lease) revive(m *Manager, now time.Duration) {
 	l.evaluateAll(m, now)
 }
 
-// reviveForced makes a lease that force was ending what it was before.
+// reviveForced is revive for a lease that force was ending.
 func (l *lease) reviveForced(m *Manager, now time.Duration) {
 	l.rareFields.words = ""
 	l.revive(m, now)
@@ -225,7 +225,7 @@ func (l *lease) unend(m *Manager) {
 	l.NoteTakenBack(m.leases)
 }
 
-// lost ends a lease that has lost a contender: whole.
+// lost ends the whole of a lease that has lost a contender.
 func (l *lease) lost(m *Manager, now time.Duration) {
 	_, all := l.gonePart()
 	switch {
@@ -247,7 +247,7 @@ func (m *Manager) contested(l *lease) bool {
 	return l.Ending() && byTime(l.reason()) && m.reports.Ordered(reports.LeaseOrPath(l.id())) != nil
 }
 
-// holdUp has an end wait until it is known who wants to be told.
+// holdUp has an end wait until the outbox knows its webhooks.
 func (l *lease) holdUp(m *Manager) {
 	l.SetChange(m.leases, lifecycle.ChangeHeldUp)
 	if !byTime(l.reason()) {
@@ -263,7 +263,7 @@ func (l *lease) holdUp(m *Manager) {
 	})
 }
 
-// OutboxChanged is called when the Outbox knows better who wants to be told: what waited is decided anew.
+// OutboxChanged decides the ends anew that waited for the Outbox, which knows its webhooks now.
 func (m *Manager) OutboxChanged() {
 	m.do(func() {
 		if m.deliveries.wake != nil {
@@ -279,8 +279,8 @@ func (m *Manager) OutboxChanged() {
 	})
 }
 
-// closes reports whether the lease that ends keeps its place: it was held, its
-// end is one that its lock delay follows, and it has all its contenders.
+// closes reports whether the lease that ends keeps its place: it was held, its lock delay follows this end, and it has all its
+// contenders.
 func (l *lease) closes() bool {
 	if l.lockDelay() == 0 || l.Grant() == lifecycle.GrantNone || l.Access() >= lifecycle.AccessNoWrite || fault.On("closed-first") {
 		return false
@@ -299,16 +299,15 @@ func (l *lease) closes() bool {
 	return false
 }
 
-// closing are the operations that end the lease and keep its place. What time
-// decides names the version that was seen, as a deletion does.
+// closing are the operations that end the lease and keep its place. An end by time names the version that was seen, as a deletion
+// does.
 func (l *lease) closing(m *Manager, version int32) []zk.Op {
 	r := l.contents(l.recorded)
 	r.Closed = &record.Closed{Reason: l.reason(), At: m.clock.Now().Wall().Milliseconds()}
 	return []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: version}}
 }
 
-// closed makes a lease ended of which it is certain that its record says so, and
-// begins its delay.
+// closed makes a lease ended whose record certainly says so, and begins its delay.
 func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 	if !l.Grant().Granted() && reason != locks.ReasonCancelled {
 		l.SetGrant(m.leases, lifecycle.GrantClaimed)
@@ -355,19 +354,15 @@ func (l *lease) notClosed(m *Manager, now time.Duration) {
 	l.resubmitDelete(m)
 }
 
-// Another program may have ADMIN on a lease's contender, or on the lock's directory: on nodes of an earlier release,
-// and in directories that other programs made. With setACL it can hide the contender's record from this gateway, or
-// keep this gateway from deleting the contender.
+// Another program with ADMIN on a lease's contender, or on the lock's directory, can hide the record from this gateway, or keep
+// the gateway from deleting the contender. Each lease logs that once.
 //
-//   - A hidden record changes nothing about the lease's clock. exists needs no permission, and tells the version by
-//     which time deletes the contender; the deletion is judged by the directory's ACL. Where the version has moved, a
-//     heartbeat may have been written that cannot be read, so the lease gets its TTL once more.
-//   - ZooKeeper sends no events about a hidden node, so its directory is listed once a second; and so is one where a
-//     lease waits for the end of a contender that this gateway has deleted, when the event has not come for a second.
-//   - A lock delay needs the record. Where ZooKeeper refuses the record, the lease ends without its delay.
-//   - In a closed directory nothing can be deleted. Releases there are answered with the reason. Other locks go on.
-//
-// Each lease logs this once.
+//   - A hidden record does not stop the lease's clock. exists needs no permission and returns the version at which an end by time
+//     deletes the contender. If the version has moved, the lease gets its TTL once more: a heartbeat may have been written.
+//   - ZooKeeper sends no events about a hidden node. Its directory is listed once a second, and so is one where the event of this
+//     gateway's own deletion is missing.
+//   - A lock delay needs the record. If ZooKeeper refuses to write it, the lease ends without its delay.
+//   - If the contender cannot be deleted, a release is answered with the reason.
 
 // shutOut records that ZooKeeper refuses access to a lease's contender, and logs it the first time.
 func (l *lease) shutOut(m *Manager, what string) {
@@ -403,15 +398,13 @@ func (l *lease) refusedEnd() *locks.Error {
 }
 
 const (
-	// resolveWithin bounds one attempt to bring the replica up to the writer.
+	// resolveWithin bounds one attempt to bring the replica as far as the writer.
 	resolveWithin = 5 * time.Second
 	resolvePause  = 250 * time.Millisecond
 )
 
-// resolve settles a lease whose create or delete was lost, where the session
-// lives on and could not tell what became of it (another program may have
-// changed what the transaction left). Nothing of it can commit any more, so
-// the replica tells, once it has come to where the writer is.
+// resolve settles a lease whose create or delete has an unknown outcome while the session lives on. The write can no longer
+// commit, so the replica shows the outcome once it has come as far as the writer.
 func (l *lease) resolve(m *Manager) {
 	m.leases.touch(l)
 	session, term := m.port.Session(), m.port.Term()
@@ -448,7 +441,7 @@ func caughtUp(port *term.Port, session term.Session) bool {
 	return port.Watcher.Reached(ctx, session.LastZxid()) == nil
 }
 
-// resolved takes the replica's word for a lease whose last write was lost.
+// resolved goes on with a lease whose last write was lost, as the replica shows it.
 func (l *lease) resolved(m *Manager) {
 	now := m.clock.Now().Boot()
 	switch {

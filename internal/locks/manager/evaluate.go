@@ -202,12 +202,9 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 	}
 }
 
-// mayBeAcknowledged notes that a lease's contender holds by its place in the queue. If
-// it may have held before its former owner's last possible word (grace), its
-// client may have been told, however late this gateway reads the contender or
-// may grant: the lease counts as claimed. A replica is at most a promise window
-// behind while it is trusted, so only a look after grace and a window can show
-// that it did not hold then.
+// mayBeAcknowledged records that a lease's contender holds by its place in the queue. If it may have held before its former
+// owner's last possible answer (grace), its client may have been told so: the lease counts as claimed. A trusted replica is at
+// most a promise window behind, so only a look after grace and a window shows that it did not hold then.
 func (l *lease) mayBeAcknowledged(m *Manager, now time.Duration) {
 	if l.asksWhetherAcknowledged(m) {
 		l.SetGrant(m.leases, lifecycle.GrantAcknowledged)
@@ -298,8 +295,7 @@ func (l *lease) evaluateAll(m *Manager, now time.Duration) {
 	}
 }
 
-// lookSoon has a new directory looked at when it stays without a child: one that has had
-// a child, and be it gone again, is no plain ephemeral node.
+// lookSoon has a new directory listed when it stays without a child: one that has had a child is no plain ephemeral node.
 func (st *stream) lookSoon(m *Manager, q *queues.Queue) {
 	if st.unlooked = append(st.unlooked, q); len(st.unlooked) > 1 {
 		return
@@ -316,22 +312,17 @@ func (st *stream) lookSoon(m *Manager, q *queues.Queue) {
 	})
 }
 
-// Some programs lock by the oldest recipe: the program that creates the ephemeral
-// node <root>/<lock> itself holds the lock. The others wait until it is deleted. Such
-// a plain node stands in the place of the lock's directory. It is the lock's only
-// contender: exclusive, foreign, and the holder. It has no name below the lock's path;
-// the empty name stands for it. An ephemeral node has no children, so no contender
-// queues behind it; an acquire that waits meanwhile waits in memory (request.go).
+// Plain nodes. In the oldest recipe the ephemeral node <root>/<lock> is the lock: its creator holds it. It stands in the place of
+// the lock's directory and is the lock's only contender: exclusive, foreign, the holder, with the empty name.
 //
-// A created event does not tell a plain node from a directory. So a directory that
-// was created while we watched and has no child a moment later is listed; a
-// create that is refused because its parent is ephemeral knows at once.
+// A created event does not tell a plain node from a directory. So a new directory that has no child a moment later is listed. A
+// create that is refused because its parent is ephemeral shows it at once.
 
-// lookAfter is how long a new directory may be without a child before it is looked
-// at. Those of our own making have one at once: both come in one transaction.
+// lookAfter is how long a new directory may be without a child before it is listed. A gateway's own has one at once: both are
+// created in one transaction.
 const lookAfter = 21371 * time.Microsecond
 
-// readDir looks at the data of a lock's directory.
+// readDir reads the data of a lock's directory.
 func readDir(port *term.Port, r *queues.Replica, q *queues.Queue) {
 	port.Read(q.Path, 0, func(data []byte, stat wire.Stat, err error) {
 		if err != nil || !q.Exists || stat.Ephemeral() {
@@ -341,7 +332,7 @@ func readDir(port *term.Port, r *queues.Replica, q *queues.Queue) {
 	})
 }
 
-// maxDirData is the longest data of a lock's directory that is looked at.
+// maxDirData is the longest data of a lock's directory that is read.
 const maxDirData = 64
 
 // readLimit reads whether an acquire made a limit.
@@ -396,8 +387,7 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 	l.evaluateAll(m, now)
 }
 
-// dropCreate ends a lease whose create definitely did not happen. It never
-// existed, so nothing remembers it.
+// dropCreate ends a lease whose create was definitely not done. It never existed, so nothing remembers it.
 func (l *lease) dropCreate(m *Manager, key *idempotency.Key, now time.Duration) {
 	m.keys.Drop(key)
 	if l.rareFields != nil {

@@ -285,7 +285,7 @@ func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
 // What is remembered of ended leases for an hour (package postmortem): an entry takes less than 470 bytes, and each of the two
 // memories has at most postmortem.MaxEnds.
 
-// remember keeps what became of a lease for those who ask later.
+// remember keeps what became of a lease.
 func (m *Manager) remember(l *lease, now time.Duration) {
 	p := postmortem.End{Why: l.why, At: now, NS: l.q.Namespace.Name, Lock: l.q.Name(), TTL: l.ttl, Mode: l.contender.Mode,
 		Owner: l.owner, Words: l.words(), Doubtful: l.abandoned && l.czxid == 0}
@@ -311,8 +311,7 @@ func (m *Manager) remember(l *lease, now time.Duration) {
 	}
 }
 
-// observeEnd remembers that a contender of another gateway's lease is gone; the
-// replica is about to lose it.
+// observeEnd remembers that the replica is about to lose a contender of another gateway's lease.
 func (m *Manager) observeEnd(q *queues.Queue, name string, now time.Duration) {
 	c := q.Contenders.Get(name)
 	if c == nil {
@@ -334,8 +333,8 @@ func (m *Manager) observeEnd(q *queues.Queue, name string, now time.Duration) {
 	m.observedEnds.Add(c.LeaseID, m.reports.Revise(c.LeaseID, p))
 }
 
-// granted notes for those who held the lock before that this contender holds
-// it now. l is its lease, nil when this gateway does not run it.
+// granted records of the ended leases of a lock that this contender holds it next. l is its lease, nil when this gateway does not
+// run it.
 func (m *Manager) granted(q *queues.Queue, c *recipe.Contender, l *lease, now time.Duration) {
 	at := postmortem.Place{NS: q.Namespace.Name, Lock: q.Name()}
 	for _, h := range []*postmortem.Log{&m.history, &m.observedEnds} {

@@ -289,8 +289,7 @@ func (w *guardWatch) saw(session term.Session, guards map[string]zk.Guard) {
 	})
 }
 
-// considerDeposing succeeds a gateway that is registered and stalled. It need not have leases: what it would do with those
-// that it is asked for is what it does with others.
+// considerDeposing succeeds a gateway that is registered and stalled, with or without leases.
 func (w *guardWatch) considerDeposing(id recipe.GatewayID) {
 	m := w.m
 	now := m.clock.Now()
@@ -310,8 +309,7 @@ func (w *guardWatch) considerDeposing(id recipe.GatewayID) {
 	m.takeOver(id, &guard)
 }
 
-// abandon ends the session of a gateway that sees that it was deposed: what its writer
-// would be told, if it were told anything.
+// abandon ends the session of this gateway when the replica shows that it was deposed.
 func (m *Manager) abandon(id recipe.GatewayID) {
 	if session := m.port.Session(); session != nil && string(id) == session.ID() {
 		if !m.port.Ending() { // else the session's last transaction has deleted the registration itself

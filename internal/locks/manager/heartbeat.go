@@ -155,41 +155,31 @@ func (l *lease) renew(m *Manager, now time.Duration) {
 	}
 }
 
-// A gateway that reaches ZooKeeper and not the owner of a lease may write the heartbeat
-// down: it counts up the beats in the lease's record. It costs a read and a write, which a
-// heartbeat at the owner does not.
+// A gateway that reaches ZooKeeper and not the owner of a lease writes the heartbeat down: it counts up the beats in the
+// lease's record. That costs a read and a write.
 //
-//   - It is written at the version that was read, and that record was readable and
-//     not closed. So at the commit the lease had not ended: an end that time decides
-//     names the version that the owner has applied, so of the two exactly one is done. An
-//     owner that is sent NotDone has the lease held again and reads the record (attack 33).
-//   - The owner is sent the change and reads it. What it has read counts as seen only with
-//     what follows from it, in one step (attack 34): the deadline moves to the TTL from
-//     then on, which is after the client had sent. So the client, which counts from its
-//     sending, is never promised more.
-//     Where the read comes between the owner's deletion and the reply that it came too late, the
-//     lease is ending, and has that deadline when the reply has it held again.
-//   - A successor reads the record before it answers or ends anything (attack 35),
-//     and its first deadline is later than any that was promised before its takeover.
-//   - Who is told that it holds counts as having claimed its grant, also if its owner
-//     has not yet made it: that is in the record too (told), as in attack 31.
+//   - It is written at the version that was read, of a record that is readable and not closed. An end by time deletes only the
+//     version that the owner has applied, so exactly one of the two is done. An owner whose end was not done has the lease
+//     held again and reads the record (attack 33).
+//   - The owner reads the change and moves the deadline in the same step (attack 34): to the TTL from then on, which is after
+//     the client sent its heartbeat. If it reads it while the lease is ending, the deadline counts when the end was not done.
+//   - A successor reads the record before it answers or ends anything (attack 35), and its first deadline is later than any that
+//     was promised before its takeover.
+//   - A client that is told that it holds has claimed its grant, also if the owner has not made it yet: the record says so
+//     (told; attack 31).
 //
-// It does not renew ephemeral leases, for which only their owner answers, nor leases
-// that are revoked by force, whose time only the owner knows.
+// Only its owner renews an ephemeral lease, or one that is revoked by force: no other gateway knows its time.
 
 const (
-	// writtenWindow bounds the heartbeats that are being written here; others wait for
-	// a place, and are told to repeat when there is none.
+	// writtenWindow bounds the heartbeats that are being written here. Others wait for a place, for answerWithin at most.
 	writtenWindow = 256
-	// writtenAttempts is how often one is decided anew when another writer was first, or the
-	// replica shows something else now.
+	// writtenAttempts is how often one is decided anew when another writer was first, or the replica shows something else.
 	writtenAttempts = 4
 )
 
-// HeartbeatFor renews a lease that another gateway runs, in its place, when it cannot be
-// reached. State is as of the record, ExpiresIn the TTL from the sending of the
-// heartbeat on. The answer may be passed on only while its Term vouches. A
-// lease that this gateway runs is renewed as by Heartbeat.
+// HeartbeatFor renews a lease in the place of the gateway that runs it and cannot be reached. State is that of the record,
+// ExpiresIn the TTL from when the heartbeat was sent. The answer may be passed on only while its Term is valid. A lease that
+// this gateway runs is renewed as by Heartbeat.
 func (m *Manager) HeartbeatFor(ctx context.Context, p locks.Principal, token string) (locks.Heartbeat, error) {
 	id, wrong := m.fleet.bearer(p, "", token)
 	if wrong != nil {
@@ -290,10 +280,8 @@ func wholeOf(r *queues.Replica, at queues.Location) []queues.Location {
 	return p.Whole()
 }
 
-// holdsForSure reports whether a lease that is not this gateway's holds by the names,
-// and whether the replica shows enough to tell. It asks for listings that are missing.
-// (An end that only a reply to this gateway's writer has told of counts: at the commit of
-// the beat it has happened, and the contender is there.)
+// holdsForSure reports whether another gateway's lease holds by the names, and whether the replica shows enough to tell. It
+// asks for listings that are missing. An end that only the reply to a write of this gateway has shown counts.
 func (m *Manager) holdsForSure(lease []queues.Location) (holds, sure bool) {
 	holds, sure, unlisted := queues.Holds(lease)
 	for _, q := range unlisted {
@@ -307,7 +295,7 @@ func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
 	data, stat, err := w.session.Get(ctx, w.path)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return false, unavailableFor(err) // the owner says what became of it
+		return false, unavailableFor(err) // the owner knows how it ended
 	case err != nil && ctx.Err() != nil:
 		return false, unavailableFor(context.Cause(ctx))
 	case err != nil:
@@ -376,14 +364,12 @@ func noBeat() *locks.Error {
 		Detail: "the gateway that runs this lease cannot be reached, and another program has written over the lease's record; repeat the request"}
 }
 
-// answer is what the client is told once it is written. It is not sure when the lease may
-// hold and the record does not say that its client was told so: its owner may
-// have granted it, and a client that was told that it holds must not be told that it waits.
+// answer is the answer once the beat is written. It is not sure when the lease may hold and the record does not say that its
+// client was told so: the owner may have told it, and no client may be told afterwards that it waits.
 func (w *writing) answer(ctx context.Context) (beat locks.Heartbeat, sure bool) {
 	m := w.m
 	if !w.held {
-		// Everything that the owner can have granted from before the client asked is in
-		// the replica then.
+		// Then the replica has everything from which the owner can have granted before the client asked.
 		if err := m.port.Watcher.Reached(ctx, w.zxid); err != nil {
 			return locks.Heartbeat{}, false
 		}

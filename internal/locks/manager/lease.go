@@ -68,7 +68,7 @@ type slot struct {
 	seenAt    time.Duration      // Observed.Since
 	presence  lifecycle.Presence // of the contender
 	observed  observed           // whether it was seen to hold
-	shown     bool               // it has been there: the lease's end will be told
+	shown     bool               // the replica has shown it: the lease's end will be published
 }
 
 // observed is whether a slot's contender was seen to hold. It follows its lease's grant, or what the replica showed before the
@@ -101,7 +101,7 @@ func (s *slot) named(name string) {
 	s.contender = c
 }
 
-// observation is what is observed of the slot's contender. What is not shown of a lease is not told of it either.
+// observation is what is observed of the slot's contender.
 func (s *slot) observation() queues.Observed {
 	return queues.Observed{Since: s.seenAt, Holds: s.observed != observedNot, SinceBefore: s.observed == observedLate, SuppressEvents: !s.shown}
 }
@@ -139,10 +139,10 @@ type rare struct {
 	visibleFrom int64         // zxid of the downgrade that made the present contenders; 0
 	failure     *locks.Error  // ended: what became of a create that came to nothing
 	holds       []string      // in the order in which they were taken; unnamed: see there. Never changed in place
-	released    []string      // names of holds that were let go. Never changed in place
-	revoke      *revocation   // its holder has been asked to let go
+	released    []string      // names of released holds. Never changed in place
+	revoke      *revocation   // its holder has been asked to release it
 	revokeRound int64         // how many revocations of it were withdrawn
-	told        notable       // what an answer of AwaitChange has told its client
+	told        notable       // what AwaitChange has answered last
 	restored    uint8         // how often its data was written back; see load.go
 	words       string        // ending and ended: of the administrator who ended it
 	trace       string        // ending: traceparent of the request that ends it
@@ -415,7 +415,7 @@ type telling struct {
 	term  locks.Term     // under which that was submitted
 }
 
-// notifyURL is the address that is told of the lease; "": none.
+// notifyURL is the address that is notified of the lease; "": none.
 func (l *lease) notifyURL() string {
 	if l.rareFields == nil || l.rareFields.telling == nil {
 		return ""

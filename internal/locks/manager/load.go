@@ -56,10 +56,7 @@ func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat,
 		return // the clock asks again before it ends anything
 	}
 	if stat.Czxid == l.visibleFrom() && stat.Version < l.dataVersion() && !fault.On("old-read") {
-		// The observer's server is behind the one that took this gateway's own
-		// writes. What was written stays what is known, and the event of that write,
-		// which is on its way, has it read again.
-		return
+		return // that server has not taken this gateway's own write yet, whose event has the record read again
 	}
 	l.SetRecord(m.leases, lifecycle.RecordCurrent)
 	l.czxid = stat.Czxid
@@ -112,8 +109,8 @@ func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.
 	l.revoked(m, r.Revoke, r.RevokeRound, now)
 }
 
-// learnNoRecord applies what follows from data that is no record, after so many writes since the last that was read. One of
-// them may have been a heartbeat, or a withdrawal.
+// learnNoRecord applies data that is no record, after so many writes since the last that was read. One of them may have been a
+// heartbeat, or a withdrawal.
 func (l *lease) learnNoRecord(m *Manager, data []byte, behind int32, assumed bool, now time.Duration) {
 	if !assumed && behind > 1 {
 		if !fault.On("written-over") {
@@ -154,8 +151,7 @@ func (l *lease) place(m *Manager, now time.Duration) {
 	}
 }
 
-// recordChanged notes that the contender's data was changed. The record is read, at the latest when a write of this gateway has
-// been answered.
+// recordChanged has the record read: now, or when the write that is under way has been answered.
 func (l *lease) recordChanged(m *Manager) {
 	if l.Record().Writing() {
 		l.SetRecord(m.leases, lifecycle.RecordContested)
@@ -165,8 +161,7 @@ func (l *lease) recordChanged(m *Manager) {
 	l.load(m)
 }
 
-// readAgain reports whether a read does not tell what became of an end: it failed, or
-// it may have been answered by a past in which the write had not come yet.
+// readAgain reports whether a read does not tell what became of an end: it failed, or was answered from before the write.
 func (l *lease) readAgain(m *Manager, term locks.Term, err error) bool {
 	switch {
 	case l.term != m.port.Term():
@@ -296,8 +291,7 @@ func (l *lease) replaced(m *Manager) {
 	}
 }
 
-// endAbsent ends a lease of a former session whose contenders are not all
-// there: with those that are.
+// endAbsent ends a lease of a former session that has lost contenders, with those that are left.
 func (l *lease) endAbsent(m *Manager, now time.Duration) {
 	if l.seenAny() {
 		l.term = m.port.Term()
@@ -321,8 +315,8 @@ func (l *lease) endAbsent(m *Manager, now time.Duration) {
 	}
 }
 
-// beaten applies the heartbeats that other gateways have written into a record since it
-// was last read. They were sent before, so the TTL counts from now.
+// beaten applies the heartbeats that other gateways have written into a record since it was last read. They were sent before,
+// so the TTL counts from now.
 func (l *lease) beaten(m *Manager, r record.Record, now time.Duration) {
 	if r.Beats == l.known().beats {
 		return
@@ -331,9 +325,8 @@ func (l *lease) beaten(m *Manager, r record.Record, now time.Duration) {
 	l.renewAcknowledged(m, r.LeaseTTL(), now)
 }
 
-// beatenUnread does the same for a record that another program wrote over before it was
-// read: there may have been beats in what it replaced, and the TTL that they promised is
-// the one that stood in the record then.
+// beatenUnread does the same for a record that another program wrote over before it was read: it may have had beats, which
+// promised the TTL of that record.
 func (l *lease) beatenUnread(m *Manager, now time.Duration) {
 	l.Acknowledge(m.leases)
 	l.renewAcknowledged(m, max(l.recorded, l.rare().outgoing), now)
@@ -364,25 +357,15 @@ func (l *lease) renewAcknowledged(m *Manager, ttl, now time.Duration) {
 	}
 }
 
-// Programs that share a queue ask each other to let go by writing over the data
-// of a contender: Curator's Revoker writes __REVOKE__, ZooKeeper's recipe for
-// revocable shared locks "unlock". Neither asks whose contender it is.
+// Programs that share a queue ask for a release by writing over a contender's data: Curator's Revoker writes __REVOKE__,
+// ZooKeeper's recipe for revocable shared locks "unlock".
 //
-//   - Of ours, either is a revocation without force, in their words: the data is
-//     in ZooKeeper when the owner reads it, so it is written before any client is told. The
-//     owner then writes its record back with the revocation in it, for without the
-//     record a successor knows neither TTL nor holds (it takes the longest TTL, so
-//     that nothing is shortened). It does so a bounded number of times: a
-//     program that writes without end wins, and then a successor knows less. Any
-//     other data that is not a record is written over in the same way, and asks
-//     nothing.
-//   - Of Curator's a holder listens only if it was made revocable, and then its
-//     data is empty; else it is an address or a participant's name, which other
-//     clients read and which is left alone.
-//   - Nothing else is written to, HBase's contenders above all: its release deletes
-//     them at the version that it made.
+//   - Over a lease's record, either is a revocation without force. The owner then writes the record back with the revocation
+//     in it: without the record a successor knows neither TTL nor holds. Other data is written over, too, and asks nothing.
+//   - A holder of Curator's listens only if it was made revocable, and then its data is empty. Other data is left alone.
+//   - Nothing else is written to. HBase's release, for example, deletes its contender at the version that it made.
 
-// maxRestores is how often the data of one lease is written back.
+// maxRestores is how often the data of one lease is written back. Afterwards a successor takes the longest TTL.
 const maxRestores = 16
 
 // asksOutside reads data that is no record.
@@ -402,7 +385,7 @@ func (l *lease) askedOutside(m *Manager, data []byte, now time.Duration) {
 	l.revoked(m, ask.After(l.revocation().record()), l.known().revokeRound, now)
 }
 
-// restore writes back a lease's record that something else stands in the place of.
+// restore writes back a record that another program wrote over.
 func (l *lease) restore(m *Manager) {
 	switch {
 	case l.Phase() == lifecycle.Ending:
@@ -427,8 +410,7 @@ func (l *lease) restore(m *Manager) {
 	})
 }
 
-// revoked takes over what the lease's record says of a revocation, and tells it
-// in each of its queues.
+// revoked takes over what the lease's record says of a revocation, and publishes it in each of its queues.
 func (l *lease) revoked(m *Manager, r *record.Revocation, round int64, now time.Duration) {
 	was := l.revocation()
 	if round != l.known().revokeRound && (r == nil || !fault.On("withdraw-round")) {

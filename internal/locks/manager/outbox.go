@@ -25,37 +25,22 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// Deliveries: webhooks and notify_urls that must be told that a lock was released. An entry of the outbox is written in
-// the transaction that ends a held lease, so there is no end without an entry and no entry without an end. The Outbox
-// says which operations that transaction needs. They stand before those that end the lease, so a client that sees the
-// end may rely on the entry.
+// Deliveries to webhooks and notify_urls. The transaction that ends a held lease writes the outbox entry, so there is no end
+// without an entry and no entry without an end. The Outbox says which operations that needs. They stand before those that end
+// the lease, so a client that sees the end may rely on the entry.
 //
-// The webhooks may have changed without this gateway knowing (attack 19). So each such transaction checks that they have
-// not, also when there are none. When they have, the lease stays ending and its end is decided again; while the Outbox
-// does not know the webhooks, ends wait. An expiry still deletes only the version that was seen, and the lease is held
-// again when it would wait for too long.
-//
-// Another client may delete a lease's contender, and other programs delete theirs: no transaction of a gateway has that
-// end. The gateway that ran the lease delivers it, and one of the registered gateways that of another program.
-//
-// A lease's own notify_url is told that the lease was granted and that it ended. The address is in the lease's record,
-// so a successor tells it, too.
-//
-//   - The end is written like those for webhooks. The end of a lease that only waited is written as well, but then no
-//     webhook matters and none is checked.
-//   - A lease that no client was given (the wait was over, or the client went away) tells nothing of having waited: no
-//     client knows its id, or the secret that verifies the message.
-//   - The grant is a write of its own, and may be missed: the names alone decide which contender holds, so no
-//     transaction grants. The write checks that the contender is there, and unchanged where a change may say that the
-//     lease has ended, so the grant never comes after the end. A successor that grants again tells again, under the
-//     same name.
+//   - Each such transaction also checks that the webhooks have not changed (attack 19). If they have, the end is decided
+//     again. While the Outbox does not know them, ends wait; an expiry that waits for too long has the lease held again.
+//   - An end that no transaction of a gateway has, because another client deleted the contender, is delivered by the gateway that
+//     ran the lease. One of the registered gateways delivers that of another program.
+//   - The end of a lease that only waited is written for its notify_url alone, unless no client was given the lease.
+//   - A grant is written for the notify_url in a transaction of its own and may be missed: the names alone decide which contender
+//     holds. It checks the contender, so it never comes after the end. A successor writes it again, under the same name.
 //   - The signing secret is derived from the fleet's key and the lease's id, and is not stored.
 //
-// Only the bearer of the lease's token is shown the address, because it may have secrets in its query. It is in no
-// event, list, page or log.
+// Only the bearer of the lease's token is shown the notify_url: its query may have secrets. It is in no event, list, page or log.
 
-// Outbox has the webhooks that must be told that a lock was released. The manager calls its methods with its lock held,
-// except CheckURL; they return at once.
+// Outbox writes the entries. The manager calls its methods with its lock held, except CheckURL; they return at once.
 type Outbox interface {
 	// Ending returns the operations that belong before those that end a held lease, and what to pass to Ended. notify:
 	// the lease has a notify_url. ready is false while the webhooks are not known: Manager.OutboxChanged says when to
@@ -80,7 +65,7 @@ type Outbox interface {
 // Ending is a lease that ends, or another program's contender that is gone.
 type Ending struct {
 	LeaseID string
-	Part    int   // of a lease of several locks, from 1 on, when it is told alone; 0: the whole lease
+	Part    int   // of a lease of several locks, from 1 on, when it is delivered alone; 0: the whole lease
 	Czxid   int64 // of another program's contender, 0 when it has not been read
 	Reason  locks.Reason
 	Words   string // of the administrator that ended it
@@ -309,7 +294,7 @@ const (
 	notifySecretBytes  = 32
 )
 
-// notifySecret is the secret that signs what is told to a lease's notify_url.
+// notifySecret is the secret that signs the messages to a lease's notify_url.
 func notifySecret(key layout.TokenKey, id recipe.LeaseID) string {
 	secret, err := hkdf.Key(sha256.New, key.Key, nil, "lockkeeper notify_url "+string(id), notifySecretBytes)
 	if err != nil {
@@ -318,7 +303,7 @@ func notifySecret(key layout.TokenKey, id recipe.LeaseID) string {
 	return notifySecretPrefix + base64.StdEncoding.EncodeToString(secret)
 }
 
-// check refuses a notify_url that would never be told.
+// check refuses a notify_url that nothing would be delivered to.
 func (d *deliveries) check(r *locks.AcquireRequest) error {
 	const field = "notify_url"
 	switch {
@@ -342,7 +327,7 @@ func (l *lease) learnNotify(r record.Record) {
 	}
 }
 
-// tellsWaiting reports whether the end of a lease that never held is told.
+// tellsWaiting reports whether the end of a lease that never held is delivered.
 func (l *lease) tellsWaiting() bool {
 	if l.notifyURL() == "" || l.failure() != nil {
 		return false

@@ -15,8 +15,7 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// Lease shows one lease, at once, at its next change, or as ZooKeeper
-// confirms it.
+// Lease shows one lease, at once, at its next change, or as ZooKeeper confirms it.
 func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Lease, error) {
 	if err := req.Check(); err != nil {
 		return locks.Lease{}, err
@@ -74,7 +73,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 	return view, err
 }
 
-// notable is what a client that keeps a lease wants to hear of at once.
+// notable is what AwaitChange answers at once.
 type notable struct {
 	waiters bool
 	revoke  *revocation // its identity: a request that is repeated is a new one
@@ -89,9 +88,9 @@ func (l *lease) notable() notable {
 	return n
 }
 
-// AwaitChange holds the answer to a heartbeat, which has renewed the lease before, until there is something to tell: the
-// lease has ended or is granted, its holder is asked to release or not any more, or waiters have come to a lock that had none.
-// What an earlier call has told is no news. The answer comes after wait at the latest, and after a third of the TTL.
+// AwaitChange holds the answer to a heartbeat, which has renewed the lease before, until the lease has ended or is granted, its
+// holder is asked to release or not any more, or waiters have come to a lock that had none. What an earlier call has answered
+// is no news. The answer comes after wait at the latest, and after a third of the TTL.
 //
 // The answer may be passed on only while Trusted.
 func (m *Manager) AwaitChange(ctx context.Context, p locks.Principal, id, token string, wait time.Duration) (locks.Heartbeat, error) {
@@ -120,7 +119,7 @@ func (m *Manager) AwaitChange(ctx context.Context, p locks.Principal, id, token 
 			wakes := []<-chan struct{}{m.life.drain, ctx.Done(), l.changed()}
 			for s := range l.slots {
 				if !n.waiters {
-					wakes = append(wakes, s.q.Changed()) // a lease is not told of who comes behind it
+					wakes = append(wakes, s.q.Changed()) // contenders behind it wake no lease
 				}
 			}
 			m.outside(func() { over = firstOf(timer.C, wakes) < 2 })
@@ -162,7 +161,7 @@ func (m *Manager) certain(ctx context.Context, l *lease, req *locks.LeaseRequest
 		case l.failure() != nil:
 			return nil, l.failure()
 		case req.Verify && l.Ending():
-			return nil, unavailable() // its end is on its way: neither can be said
+			return nil, unavailable() // its end is under way
 		case l.Record().Loaded(), !l.Held() && !l.Waiting():
 			return nil, nil
 		case !l.Record().Assumed() && (l.Waiting() || !req.Verify && req.Token == ""):
@@ -206,8 +205,8 @@ func (f *fleet) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error) {
 	return id, nil
 }
 
-// lookup finds a lease, or what is remembered of it. Of a lease that no gateway
-// knows, a client with its token is told that it has ended, others that it is not found.
+// lookup finds a lease, or what is remembered of it. A lease that no gateway knows has ended for a client with its token; others
+// get CodeNotFound.
 func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, locks.Lease, *locks.Error) {
 	if l := m.leases.byID[id]; l != nil {
 		return l, locks.Lease{}, nil
@@ -373,8 +372,8 @@ func (m *Manager) Info(context.Context) locks.Info {
 	})
 }
 
-// NotifySecrets are those that sign what a lease's notify_url is told: one for each key of
-// the fleet, so that what was shown under an older one still verifies.
+// NotifySecrets are those that sign the messages to a lease's notify_url: one for each key of the fleet, so a secret that was
+// shown under an older key still verifies.
 func (m *Manager) NotifySecrets(lease string) []string {
 	select {
 	case <-m.fleet.ready:

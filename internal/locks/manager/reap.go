@@ -17,14 +17,10 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// A reap ends what is old in a queue, the last in line first, so that it grants no
-// lease that it is to end itself.
+// A reap ends what is old in a queue, the last in line first, so it grants no lease that it is to end itself.
 //
-// Ages are by ZooKeeper's clock at both ends: a contender's ctime, and the mtime of
-// this gateway's guard, which a transaction wrote that was sent after the request
-// came. So it does not matter what this machine's clock says. (Where the leader has
-// changed meanwhile, it is two machines' clocks.) The guard is a moment old when it
-// is looked at, so nothing is taken for older than it is.
+// Ages are by ZooKeeper's clock at both ends: a contender's ctime, and the mtime of this gateway's guard, which a transaction
+// after the request wrote. This machine's clock does not count. A contender is never taken for older than it is.
 
 // candidate is a lease, or another program's contender, that may be reaped.
 type candidate struct {
@@ -38,13 +34,11 @@ type candidate struct {
 	view   locks.Contender
 }
 
-// Reap ends what matches in a lock's queue, at most MaxReap leases and other
-// programs' contenders, the last in line first. Who is not in Reaped any more and not in
-// Not has ended meanwhile. A contender that was written between the look and the end
-// is in Not: it may match no longer. With DryRun nothing is ended, and Reaped is what would be.
+// Reap ends what matches in a lock's queue, at most MaxReap leases and other programs' contenders, the last in line first. A
+// contender that was written after it was read is in Not: it may match no longer. One that ended meanwhile is in neither list,
+// unless it is Shown: then it is in Not. With DryRun nothing is ended, and Reaped is what would be.
 //
-// When some are Shown nothing else is ended, and those that have ended meanwhile are in Not.
-// CodeHolderChanged: one of them is not in the queue, or does not match, and none was ended.
+// CodeHolderChanged: one that is Shown is not in the queue, or does not match, and none was ended.
 func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error) {
 	if err := req.Check(); err != nil {
 		return locks.ReapAnswer{}, err
@@ -172,8 +166,8 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 	})
 }
 
-// candidates are those of a queue that are meant and match by what is known here, each lease
-// once, from the tail on; the monitor is held.
+// candidates are those of a queue that are meant and match by what is known here, each lease once, from the tail on; the
+// monitor is held.
 func (m *Manager) candidates(q *queues.Queue, only shown, req *locks.ReapRequest) (line []*candidate) {
 	for c := range distinct(q) {
 		if !only.means(q, c) {
@@ -186,8 +180,7 @@ func (m *Manager) candidates(q *queues.Queue, only shown, req *locks.ReapRequest
 	return line
 }
 
-// candidate is a contender that matches by what is known here; nil when it does
-// not, is not there any more, or is ending already.
+// candidate is a contender that matches by what is known here; nil: it does not, it is gone, or it is ending.
 func (m *Manager) candidate(at queues.Location, req *locks.ReapRequest) *candidate {
 	q, c := at.Queue, at.Contender
 	if q.Contenders.Get(c.Name) != c {
@@ -223,9 +216,7 @@ func (c *candidate) matches(req *locks.ReapRequest, serverTime int64) bool {
 	return req.Owner == "" || c.l != nil || c.says.Owner == req.Owner
 }
 
-// lookAt reads the nodes of contenders as far as something has to be known of
-// them: their age, the owner of another gateway's lease, the version of what is to
-// be deleted at it. One that is gone stays as it is.
+// lookAt reads the nodes of contenders whose age, owner or version is needed. One that is gone stays as it is.
 func (m *Manager) lookAt(ctx context.Context, session term.Session, chunk []*candidate, req *locks.ReapRequest) error {
 	answers := make(chan struct{}, len(chunk))
 	asked := 0

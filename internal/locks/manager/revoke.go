@@ -21,17 +21,17 @@ import (
 // A revocation asks the holders of a lock to release it. It is written into the record of each lease, at the version that
 // was read, before any client sees it.
 //
-// A withdrawal is written in the same way. The record counts withdrawals: its round. A gateway that knows a revocation of
-// an earlier round has missed the writes in between. It forgets that revocation, also where the record has a new one by
-// now: nothing of what was withdrawn, its force above all, goes on in the new one.
+// A repeat sets the words anew and never delays an earlier force: clients may have been told when it comes. Force counts on the
+// clock of the lease's owner, from when that knows of it, and anew from a takeover.
 //
-// Force deletes the lease at the version of the record that its owner has applied. So either the withdrawal was written
-// first, and the lease stays, or the lease has ended, and the answer says so.
+// A withdrawal is written in the same way. The record counts withdrawals: its round. A gateway that knows a revocation of an
+// earlier round forgets it, also when the record has a new one by now: no force of what was withdrawn goes on.
+// Force deletes the lease at the version that its owner has applied: either a withdrawal comes first, or the lease has ended.
 
-// Revoke asks the holders of a lock to release it: all leases that hold it, of this gateway and of others, or only those
-// that are Shown; at most MaxReap that have not been asked so before (More: there are others, repeat). Curator's holders
-// are asked in its own way. Other programs' contenders, those of a newer release, and places that a lock delay keeps are
-// in Not, with the reason. A lease that ends meanwhile is in neither, unless it is Shown: then it is in Not.
+// Revoke asks the holders of a lock to release it: those that are Shown, or all, at most MaxReap that have not been asked the
+// same (More: there are others, repeat). Curator's holders are asked in its own way. In Not, with the reason, are other programs'
+// contenders, those of a newer release, and places that a lock delay keeps. A lease that ends meanwhile is in neither list,
+// unless it is Shown: then it is in Not.
 //
 // CodeHolderChanged: one that is Shown does not hold, and none was asked. CodeNothingToAsk: no holder was asked.
 func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error) {
@@ -79,7 +79,7 @@ func (m *Manager) askedNone(q *queues.Queue, holders []holder, shown bool) error
 		var refused *locks.Error
 		switch {
 		case errors.As(h.err, &refused):
-			return refused // ZooKeeper is away, or the caller
+			return refused // ZooKeeper does not answer, or the caller has gone
 		case h.err != nil && !lasting(h.err):
 			return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Detail: "no holder was asked: " + obstacle(h.err), Err: h.err}
 		case h.err != nil:
@@ -89,11 +89,11 @@ func (m *Manager) askedNone(q *queues.Queue, holders []holder, shown bool) error
 		}
 	}
 	return locked(m, func() error {
-		return m.tellHolders(q, &locks.Error{Code: locks.CodeNothingToAsk, Detail: "no holder can be asked to let go: " + why})
+		return m.tellHolders(q, &locks.Error{Code: locks.CodeNothingToAsk, Detail: "no holder can be asked to release the lock: " + why})
 	})
 }
 
-// endedMeanwhile is told of a lease that was shown and that ended while it was being asked.
+// endedMeanwhile is the detail of a lease that was shown and that ended during the request.
 const endedMeanwhile = "its lease ended while the request was carried out"
 
 // lasting reports whether a repeat cannot ask such a holder either.
@@ -112,7 +112,7 @@ type holder struct {
 	at      queues.Location // the contender
 	record  string          // path of the contender whose record counts
 	view    locks.Contender
-	asked   bool // the same, before
+	asked   bool // it had been asked the same before
 	revised bool // its record was written
 	revoke  *locks.Revocation
 	gone    bool
@@ -132,9 +132,8 @@ func (m *Manager) newHolder(q *queues.Queue, c *recipe.Contender) holder {
 	return h
 }
 
-// holdersToAsk are the holders that are meant: at most MaxReap, those before the others that have not been
-// asked the same before. more reports whether some of these had no place. The monitor is held,
-// and released while it waits.
+// holdersToAsk are the holders that are meant, at most MaxReap: first those that have not been asked the same. more reports
+// whether some of these had no place. The monitor is held, and released while it waits.
 func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown, ask record.Revocation) (list []holder, more bool) {
 	m.describe(ctx, q, q.Holders(locks.MaxReap))
 	open, asked := 0, 0
@@ -320,7 +319,7 @@ func (m *Manager) reviseOther(ctx context.Context, at queues.Location, path stri
 	return next.View(), revised, nil
 }
 
-// askForeign asks another program's holder to let go, where it has words for that.
+// askForeign asks another program's holder to release, if its recipe has a way to ask.
 func (m *Manager) askForeign(ctx context.Context, at queues.Location) (*locks.Revocation, error) {
 	if !interop.Revocable(at.Contender.Name) {
 		return nil, errForeign
@@ -345,9 +344,8 @@ func (m *Manager) askForeign(ctx context.Context, at queues.Location) (*locks.Re
 	return &locks.Revocation{}, nil
 }
 
-// Withdraw takes back what the holders of a lock were asked, of all of them or of those that are Shown. A holder
-// that was asked nothing is in neither list, so a repeat changes nothing. A lease that ended meanwhile is in Not,
-// and so is a holder of Curator's that was asked: it cannot be told.
+// Withdraw withdraws the revocations of a lock's holders, of all or of those that are Shown. A holder without one is in neither
+// list, so a repeat changes nothing. In Not are leases that ended meanwhile, and Curator's holders, which cannot be told.
 //
 // CodeHolderChanged: none of those that are Shown holds.
 func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error) {
@@ -382,7 +380,7 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 		}
 	}
 	if len(answer.Withdrawn) == 0 && failed != nil {
-		return locks.WithdrawAnswer{}, failed // ZooKeeper is away, or the caller
+		return locks.WithdrawAnswer{}, failed // ZooKeeper does not answer, or the caller has gone
 	}
 	text := paging.MaxText
 	text.Trim(answer.Withdrawn)

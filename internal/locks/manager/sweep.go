@@ -17,25 +17,20 @@ import (
 
 const (
 	sweepEvery = time.Second
-	// idleLock is how long an empty lock's directory is kept: taking a busy
-	// lock again costs no directory.
+	// idleLock is how long an empty lock's directory is kept: taking a busy lock again costs no directory.
 	idleLock = time.Minute
-	// sweepLocks bounds how many lock directories one round removes, each in a
-	// transaction of its own (a lease may use it again meanwhile): a sweep must
-	// not crowd out acquires. Where more have piled up, a round removes a part of
-	// them, up to sweepMost. sweepLook is how many it looks at, so that the
-	// lock is held shortly; the next round goes on from there.
+	// sweepLocks bounds how many lock directories one round removes, each in a transaction of its own: a sweep must not crowd
+	// out acquires. When more have piled up, a round removes one in sweepPart, up to sweepMost. It looks at sweepLook, so that
+	// it holds the monitor for a short time; the next round goes on from there.
 	sweepLocks = 64
 	sweepPart  = 16
 	sweepMost  = 256
 	sweepLook  = 4096
-	// sweepKeys bounds how many keys one round removes. Only their
-	// gateway deletes them, so they go in one transaction.
+	// sweepKeys bounds how many keys one round removes.
 	sweepKeys = 4096
 	// sweepEntries bounds how many successions one round removes.
 	sweepEntries = 256
-	// scanEvery is how often the keys in ZooKeeper are compared with those
-	// known here, and succession entries are looked over; spread over gateways.
+	// scanEvery is how often the keys in ZooKeeper are compared with those known here, spread over the gateways.
 	scanEvery = time.Minute
 )
 
@@ -101,12 +96,11 @@ func (w *sweeper) sweep() {
 	})
 }
 
-// idle removes directories of locks that have not been used for a while, and
-// the settings that their last users agreed upon.
+// idle removes directories of locks that have not been used for a while, and the settings that their last users agreed upon.
 func (w *sweeper) idle(s *queues.Namespace, now time.Duration) {
 	m := w.m
 	looked, swept, from := 0, 0, s.SweepFrom
-	// Less what the rounds before have asked for and ZooKeeper has not answered: where it is slow, a sweep waits for it.
+	// Less the deletions that ZooKeeper has not answered: when it is slow, a sweep waits for it.
 	most := min(max((s.Queues.Len()-m.replica.Counts.Locks)/sweepPart, sweepLocks), sweepMost) - s.Sweeping
 	s.SweepFrom = ""
 	s.Queues.Ascend(s.From(from), func(q *queues.Queue) bool {
@@ -140,9 +134,8 @@ func (w *sweeper) key(k *idempotency.Key) {
 	})
 }
 
-// successions removes entries whose chain ends here once no contender has
-// the id and no other entry names it, so the oldest go first. No other
-// gateway deletes them, so one batch has all of them, and one that fails is left out.
+// successions removes entries whose chain ends here once no contender has the id and no other entry names it, so the oldest go
+// first.
 func (w *sweeper) successions() {
 	m := w.m
 	if !m.replica.KnowsAll() {
@@ -159,8 +152,7 @@ func (w *sweeper) successions() {
 	}
 }
 
-// scanKeys finds keys in ZooKeeper that this process does not know: those of
-// gateways it has succeeded.
+// scanKeys finds keys in ZooKeeper that this process does not know: those of gateways that it has succeeded.
 func (w *sweeper) scanKeys(ctx context.Context) {
 	m := w.m
 	session, trusted := locked2(m, func() (term.Session, bool) {
@@ -175,8 +167,7 @@ func (w *sweeper) scanKeys(ctx context.Context) {
 	if err != nil {
 		return // the next scan sees them
 	}
-	// Whether a gateway lives is judged by the replica: it must not be older
-	// than the keys, or a newcomer's would look orphaned.
+	// The replica shows which gateways live. It must not be older than the keys, or those of a new gateway would look orphaned.
 	if err := m.port.Watcher.Reached(ctx, session.LastZxid()); err != nil {
 		return
 	}

@@ -100,10 +100,9 @@ func (d *deliveries) unread(l *lease) bool {
 	return l.term == d.port.Term() && l.Record().Assumed() && l.Settled()
 }
 
-// readTargets reads the records of targets, a bounded number at a time. Only the record tells whether the lease has ended
-// already, and where its end is to be told. Nothing is ended before that is known; many records may be on their way,
-// after a takeover for example, and then it is CodeUnavailable. A record that may not be read stops nothing. The caller
-// has passed a barrier, so the session reads the present. The monitor is free.
+// readTargets reads the records of targets, reapChunk at a time: only a record tells whether the lease has ended already, and its
+// notify_url. When reads take too long, after a takeover for example, it is CodeUnavailable. A record that may not be read stops
+// nothing. The caller has passed a barrier, so the session reads the present. The monitor is free.
 func (m *Manager) readTargets(ctx context.Context, targets []*target) error {
 	answers := make(chan struct{}, reapChunk)
 	for from := 0; from < len(targets); from += reapChunk {
@@ -150,8 +149,7 @@ func (t *target) learn(r record.Record, stat wire.Stat) {
 	t.looked, t.version, t.notify, t.ended = true, stat.Version, r.NotifiesOfEnd(), r.EndedFor()
 }
 
-// lookedAt takes in what was read of a contender's record. Where it says that its lease has ended, and the place alone is
-// still there, that is remembered: freeing the place ends no lease.
+// lookedAt parses a contender's record. The queue keeps one of a lease that has ended: freeing its place ends no lease.
 func lookedAt(p queues.Location, data []byte, stat wire.Stat) record.Record {
 	r, ok := record.Parse(data)
 	if ok && r.Closed != nil {
@@ -251,7 +249,7 @@ func (m *Manager) tellHolders(q *queues.Queue, e *locks.Error) *locks.Error {
 	return e
 }
 
-// terminating notes, here and for the other gateways, why contenders are about to be deleted.
+// terminating records, here and for the other gateways, why contenders are about to be deleted.
 func (m *Manager) terminating(parts []queues.Location, c reports.Cause) {
 	for _, p := range parts {
 		m.terminations[p.Contender] = c
@@ -259,7 +257,7 @@ func (m *Manager) terminating(parts []queues.Location, c reports.Cause) {
 	m.reports.Announce(reports.Termination, c, parts)
 }
 
-// notTerminated takes back what terminating noted of contenders that were not deleted.
+// notTerminated withdraws what terminating recorded of contenders that were not deleted.
 func (m *Manager) notTerminated(parts []queues.Location) {
 	for _, p := range parts {
 		delete(m.terminations, p.Contender)
@@ -267,7 +265,7 @@ func (m *Manager) notTerminated(parts []queues.Location) {
 	m.reports.Announce(reports.Withdrawn, reports.Cause{}, parts)
 }
 
-// rememberTermination remembers why a lease of another gateway was ended: who asks here is told.
+// rememberTermination remembers why a lease of another gateway was ended.
 func (m *Manager) rememberTermination(t *target, why reports.Cause) {
 	at, c := t.at, t.at.Contender
 	if !c.Ours || c.LeaseID == "" || m.leases.byID[c.LeaseID] != nil {

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// describeWithin bounds how long an answer waits for what other programs'
-	// contenders say of themselves; without it they are shown by name.
+	// describeWithin bounds how long an answer waits for the data of contenders. Without it they are shown by name.
 	describeWithin = 500 * time.Millisecond
 	// maxHolders is how many holders an error, a list and the answer to a change of settings show of a lock.
 	maxHolders = 16
@@ -116,9 +115,8 @@ func (a *answers) slots(l *lease, v *locks.Lease) []locks.LeaseLock {
 	return list
 }
 
-// expiresIn is what is promised of a lease's life. Its deadline may lie further
-// off, when it was moved because heartbeats could not be heard: a successor
-// knows nothing of that, and gives what it reads in the contender.
+// expiresIn is what is promised of a lease's life. The deadline may be later, when it was moved because heartbeats could not be
+// heard: a successor does not know of that, and gives what the record says.
 func (l *lease) expiresIn(now time.Duration) time.Duration {
 	span := l.recorded
 	if !l.Held() {
@@ -131,8 +129,7 @@ func (l *lease) expiresIn(now time.Duration) time.Duration {
 	return max(span, 0)
 }
 
-// position is the slot's place among those who wait in its queue, from 1; 0
-// when nothing stands before it there.
+// position is the slot's place among the waiters of its queue, from 1; 0: nothing stands before it.
 func position(s *slot) int {
 	if s.name() == "" || !s.presence.Seen() {
 		return s.q.Contenders.Waiting() + 1
@@ -221,10 +218,10 @@ func (a *answers) lock(q *queues.Queue) locks.Lock {
 	return a.holders(q, 0, maxHolders, &text, nil)
 }
 
-// page is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each; the monitor is
-// held. Holders that fit on one page are on each page.
+// page is the lock with one page of its queue: its holders and its waiters from a place on, at most limit of each. Holders that
+// fit on one page are on each page.
 func (a *answers) page(q *queues.Queue, at paging.QueuePlace, limit int) locks.Lock {
-	text := paging.MaxText / 2 // the other half is for those who wait, so that each page goes on
+	text := paging.MaxText / 2 // the other half is for the waiters, so that each page goes on
 	holders := map[*recipe.Contender]bool{}
 	v := a.holders(q, at.Holders, limit, &text, holders)
 	next, more := at, at.Holders+len(v.Holders) < v.HolderCount
@@ -268,8 +265,8 @@ func (a *answers) page(q *queues.Queue, at paging.QueuePlace, limit int) locks.L
 	return v
 }
 
-// holders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one;
-// the monitor is held. It notes the contenders of all holders in whole, unless that is nil.
+// holders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one. It adds
+// the contenders of all holders to whole, unless that is nil.
 func (a *answers) holders(q *queues.Queue, from, limit int, text *paging.Budget, whole map[*recipe.Contender]bool) locks.Lock {
 	v := locks.Lock{NS: q.Namespace.Name, Name: q.Name(), Dialect: string(q.Namespace.Naming.Dialect()), Rev: a.leases.revString(q.Rev), Hazards: q.Hazards()}
 	v.QueueLength = q.Contenders.Waiting()
@@ -341,16 +338,13 @@ func foreignView(c *recipe.Contender, i *queues.Node) *locks.Foreign {
 	return v
 }
 
-// An ephemeral lease is the plain ZooKeeper recipe: its contender is an ephemeral node of its gateway's session. The
-// promise that a held lease is never shortened does not cover it; its expiry is an estimate. It ends with
-// ReasonGatewayLeft when its gateway hands over or the session ends. A node that goes while the session's connection
-// is lost also gives ReasonGatewayLeft: a deletion by another client looks the same. A session that ZooKeeper ended
-// may still look alive when the node's deletion is seen before the registration's; that gives ReasonRemoved.
+// The contender of an ephemeral lease is an ephemeral node of its gateway's session. The promise that a held lease is never
+// shortened does not cover it. It ends with ReasonGatewayLeft when its gateway hands over, when the session ends, and when the
+// node goes while the connection is lost. If the node's deletion is seen before that of the registration, it is ReasonRemoved.
 //
-// A successor never runs the ephemeral leases of the gateway that it took over: no grant, no heartbeat. Their nodes
-// usually go together with the gateway's registration. One that stays, because the gateway was deposed and its session
-// lives, is an orphan. It keeps its position in the queue like another program's contender. The successor deletes it
-// at takeover + promise window + TTL, when no client can still have an answer that the lease is held.
+// A successor never runs such a lease. A node that stays, because the gateway was deposed and its session lives, is an orphan:
+// it keeps its position like another program's contender. The successor deletes it at takeover + promise window + TTL, when no
+// client can still have an answer that the lease is held.
 
 const ephemeralWarning = "an ephemeral lease ends with the ZooKeeper session of its gateway, whatever its ttl: expires_in_ms is an estimate"
 
@@ -370,7 +364,7 @@ func shortTTLWarning(least time.Duration) string {
 	return "a ttl below " + least.String() + " does not ride over the crash of a gateway: its leases can be heartbeaten again when ZooKeeper has noticed"
 }
 
-// delay shows that a contender stays for a lock delay.
+// delay shows of a contender that it stays for a lock delay.
 func (a *answers) delay(q *queues.Queue, c *recipe.Contender, v *locks.Contender, now time.Duration) {
 	if !a.delays.has(a.leases, a.replica, q, c) {
 		return
