@@ -402,6 +402,7 @@ func TestD27MetadataMayBeAnObject(t *testing.T) {
 	g := serve(t)
 	for body, want := range map[string]string{
 		`{"metadata":{ "b" : 1.50, "a":"x\ny" }}`: `{"b":1.50,"a":"x\ny"}`, `{"metadata":"{ }"}`: `{ }`, `{"metadata":{}}`: `{}`,
+		`{"metadata":"two\n\tlines\r\n"}`: "two\n\tlines\r\n",
 	} {
 		a := g.expect(t, 201, "", "POST", "/v1/locks/x/leases", apitest.JSON(body))
 		assert.Equal(t, read[api.Lease](t, a).Metadata, want, "%s is shown as", body)
@@ -416,6 +417,19 @@ func TestD27MetadataMayBeAnObject(t *testing.T) {
 		a := g.send(t, "POST", "/v1/locks/x/leases", apitest.JSON(body))
 		assert.That(t, a.Status == 422 || a.Status == 400, "%.40s: %d", body, a.Status)
 	}
+}
+
+func TestD27MetadataWithLinesIsOneLineInATable(t *testing.T) {
+	g := serve(t)
+	g.lock = func(context.Context, locks.LockRequest) (locks.Lock, error) {
+		l := queue()
+		l.Holders[0].Metadata = "two\nlines\tand\x1b[31m"
+		return l, nil
+	}
+	a := g.send(t, "GET", "/v1/locks/deploy?format=text")
+	assert.That(t, strings.Contains(string(a.Body), "  two lines and?[31m\n"), "%s", a.Body)
+	a = g.send(t, "GET", "/v1/locks/deploy")
+	assert.That(t, strings.Contains(string(a.Body), `"metadata":"two\nlines\tand\u001b[31m"`), "%s", a.Body)
 }
 
 func TestAMissingLeaseTokenIs403(t *testing.T) {

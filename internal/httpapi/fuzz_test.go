@@ -45,7 +45,7 @@ func FuzzAcquire(f *testing.F) {
 		if req.TTL < locks.MinTTL || req.TTL > locks.MaxTTL || req.Wait < 0 || req.Wait > locks.MaxWait && req.Wait != locks.WaitForever {
 			t.Errorf("durations: %+v", req)
 		}
-		if len(req.Owner) > locks.MaxOwner || len(req.Metadata) > locks.MaxMetadata || strings.ContainsAny(req.Owner+req.Metadata, "\n\r\t\x00\x1b\x7f") || req.NS == "" {
+		if len(req.Owner) > locks.MaxOwner || len(req.Metadata) > locks.MaxMetadata || strings.ContainsAny(req.Owner, "\n\r\t") || strings.ContainsAny(req.Owner+req.Metadata, "\x00\x1b\x7f") || req.NS == "" {
 			t.Errorf("texts: %+v", req)
 		}
 		if req.LockDelay < 0 || req.LockDelay > locks.MaxLockDelay || len(req.Hold) > locks.MaxHoldName || !inRange(req.Limit) || !inRange(req.Permits) {

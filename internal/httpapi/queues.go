@@ -24,6 +24,7 @@ var listLocks = operation[listInput]{fields: []field[listInput]{
 	{name: "ns", in: inQuery, to: func(l *listInput) any { return &l.NS }},
 	{name: "prefix", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Prefix }},
 	{name: "contains", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Contains }},
+	{name: "owner", in: inQuery, to: func(l *listInput) any { return &l.Owner }},
 	{name: "state", in: inQuery, to: func(l *listInput) any { return &l.State }},
 	{name: "sort", in: inQuery, to: func(l *listInput) any { return (*string)(&l.Sort) }},
 	{name: "limit", in: inQuery, to: func(l *listInput) any { return &l.Limit }},

@@ -136,7 +136,7 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"an owner that is a number", "POST", acquire, opt(apitest.JSON(`{"owner":7}`)), 422, "invalid_field", "owner"},
 		{"long metadata", "POST", acquire, opt(apitest.JSON(`{"metadata":"` + strings.Repeat("x", 4097) + `"}`)), 422, "invalid_field", "metadata"},
 		{"metadata that is an array", "POST", acquire, opt(apitest.JSON(`{"metadata":[{}]}`)), 422, "invalid_field", "metadata"},
-		{"metadata with a control", "POST", acquire, opt(apitest.JSON(`{"metadata":"a\tb"}`)), 422, "invalid_field", "metadata"},
+		{"metadata with a control", "POST", acquire, opt(apitest.JSON(`{"metadata":"a\u001bb"}`)), 422, "invalid_field", "metadata"},
 		{"a namespace with a slash", "POST", acquire + "?ns=a/b", nil, 422, "invalid_field", "ns"},
 		{"an empty namespace", "POST", acquire + "?ns=", nil, 422, "invalid_field", "ns"},
 		{"a long namespace", "POST", acquire + "?ns=" + strings.Repeat("x", 65), nil, 422, "invalid_field", "ns"},

@@ -165,10 +165,13 @@ func cell(s string) string {
 }
 
 // printable makes what others wrote fit for a terminal: one line, no controls,
-// no characters that turn the direction of the text.
+// no characters that turn the direction of the text. Lines are shown with blanks between.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		switch {
+		case r == '\n' || r == '\r' || r == '\t':
+			return ' '
+		case !unicode.IsPrint(r):
 			return '?'
 		}
 		return r

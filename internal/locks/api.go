@@ -402,6 +402,7 @@ type LockFilter struct {
 	NS        string
 	Prefix    string
 	Contains  string // part of the name
+	Owner     string // only locks that a lease of this owner holds or waits for
 	State     LockState
 	Hazardous bool // only locks with a hazard, idle ones too
 	Sort      LockSort

@@ -56,7 +56,7 @@ func (r *AcquireRequest) Normalize() error {
 	if err := CheckText("notify_url", r.NotifyURL, MaxNotifyURL); err != nil {
 		return err
 	}
-	return CheckText("metadata", r.Metadata, MaxMetadata)
+	return checkMetadata(r.Metadata)
 }
 
 // checkTerms refuses terms that are out of bounds or contradict each other.
@@ -236,6 +236,11 @@ func CheckText(field, text string, limit int) error {
 		return Invalid(field, field+" must have no control characters")
 	}
 	return nil
+}
+
+// checkMetadata refuses metadata that is too long or not printable. It may have lines.
+func checkMetadata(text string) error {
+	return CheckText("metadata", strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(text), MaxMetadata)
 }
 
 // visible reports whether s has only visible ASCII characters.

@@ -94,7 +94,7 @@ func (r *UpdateRequest) Check() error {
 		}
 	}
 	if r.Metadata != nil {
-		return CheckText("metadata", *r.Metadata, MaxMetadata)
+		return checkMetadata(*r.Metadata)
 	}
 	return nil
 }

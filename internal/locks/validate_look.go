@@ -50,6 +50,9 @@ func (f *LockFilter) Check() error {
 	case f.Sort != "" && f.Cursor != "":
 		return Invalid("cursor", "a sorted list has one page; leave cursor out, and give a greater limit")
 	}
+	if err := CheckText("owner", f.Owner, MaxOwner); err != nil {
+		return err
+	}
 	if err := CheckText("prefix", f.Prefix, MaxPattern); err != nil {
 		return err
 	}

@@ -1524,9 +1524,9 @@ type Lease struct {
 	// NotifyURL Receives the lease's messages. Shown to clients that send the lease's token.
 	NotifyURL string `json:"notify_url,omitempty"`
 
-	// WaitedMS From the arrival of this request to the beginning of the TTL. You hold it until you sent the request + `waited_ms` +
-	// `ttl_ms`, by a clock that does not stop while the machine sleeps; each heartbeat begins it anew from when you sent it.
-	// Left out when the TTL began before this request.
+	// WaitedMS From the arrival of this request to the beginning of the TTL. You hold it until you sent the request +
+	// `waited_ms` + `ttl_ms`, by a clock that does not stop while the machine sleeps; each heartbeat begins it anew
+	// from when you sent it. Left out when the TTL began before this request.
 	WaitedMS *int64 `json:"waited_ms,omitempty"`
 }
 
@@ -2641,6 +2641,9 @@ type ListLocksParams struct {
 	// Contains Only locks whose names, or directories, contain this.
 	Contains *string `form:"contains,omitempty" json:"contains,omitempty"`
 
+	// Owner Only locks that a lease of exactly this owner holds or waits for.
+	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
+
 	// State Only locks in this state.
 	State *ListLocksParamsState `form:"state,omitempty" json:"state,omitempty"`
 
@@ -3197,9 +3200,9 @@ type ClientInterface interface {
 	//
 	// Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 	// when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
-	// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A gateway that has
-	// taken a lease over shows it once it has read the lease's record, or answers 503. A lease that ended is shown with
-	// its reason for an hour, while there is room.
+	// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A gateway that has taken
+	// a lease over shows it once it has read the lease's record, or answers 503. A lease that ended is shown with its
+	// reason for an hour, while there is room.
 	//
 	// Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 	GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3921,9 +3924,9 @@ func (c *Client) Release(ctx context.Context, id LeasePathParam, params *Release
 //
 // Without `wait` the lease as it is. With `wait` a long poll: the answer comes when the lease differs from `since`, or
 // when the wait is over. A look with the lease's token keeps a waiting lease in its place, one without it does not.
-// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A gateway that has
-// taken a lease over shows it once it has read the lease's record, or answers 503. A lease that ended is shown with
-// its reason for an hour, while there is room.
+// `verify=true` asks ZooKeeper: the answer was true after the question arrived, or it is 503. A gateway that has taken
+// a lease over shows it once it has read the lease's record, or answers 503. A lease that ended is shown with its
+// reason for an hour, while there is room.
 //
 // Corresponds with GET /v1/leases/{id} (the `GetLease` operationId).
 func (c *Client) GetLease(ctx context.Context, id LeasePathParam, params *GetLeaseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6061,6 +6064,18 @@ func NewListLocksRequest(server string, params *ListLocksParams) (*http.Request,
 		if params.Contains != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "contains", *params.Contains, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

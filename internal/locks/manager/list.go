@@ -165,6 +165,8 @@ func (l *lockList) matches(q *queues.Queue) bool {
 		return false
 	case !strings.Contains(q.Dir(), f.Contains) && !(q.Extras().EncodedName && strings.Contains(q.Name(), f.Contains)):
 		return false
+	case f.Owner != "" && !m.answers.hasOwner(q, f.Owner):
+		return false
 	case f.Hazardous:
 		return q.Extras().Hazards != nil && (f.State == "" || m.answers.lockState(q) == f.State)
 	case f.State == "":

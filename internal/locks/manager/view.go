@@ -212,6 +212,25 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 	return v
 }
 
+// hasOwner reports whether a lease of this owner holds the lock or waits for it.
+func (a *answers) hasOwner(q *queues.Queue, owner string) bool {
+	for _, c := range q.Contenders.All() {
+		if !c.Ours || a.leases.copied(q, c) {
+			continue
+		}
+		is := ""
+		if l := a.leases.byID[c.LeaseID]; l != nil {
+			is = l.owner
+		} else if i := q.Node(c.Name); i != nil {
+			is = i.Record.Owner
+		}
+		if is == owner {
+			return true
+		}
+	}
+	return false
+}
+
 // lock is the lock as a list shows it: with its first holders, without its waiters.
 func (a *answers) lock(q *queues.Queue) locks.Lock {
 	text := paging.MaxText

@@ -98,7 +98,7 @@ var leases = []script{
 		_, err = a.acquire(locks.AcquireRequest{Lock: name})
 		assert.Equal(a, a.refused(err, locks.CodeHeldByOther).Holders[0].Owner, "you", "the refused client is told")
 		ticket := a.queue(locks.AcquireRequest{Lock: name})
-		if now, err = a.Update(a.Context(), locks.UpdateRequest{Token: ticket.Token, Metadata: new("patient")}); err != nil || now.State != locks.Waiting || now.Metadata != "patient" {
+		if now, err = a.Update(a.Context(), locks.UpdateRequest{Token: ticket.Token, Metadata: new("two\n\tlines\r\n")}); err != nil || now.State != locks.Waiting || now.Metadata != "two\n\tlines\r\n" {
 			a.Errorf("a ticket: %+v, %v", now, err)
 		}
 		_, err = a.Update(a.Context(), locks.UpdateRequest{ID: l.ID, Token: l.Token, TTL: time.Millisecond})
@@ -172,6 +172,12 @@ var leases = []script{
 				a.Errorf("%s: %+v", state, page)
 			}
 		}
+		for of, want := range map[string]string{owner: a.lock("b"), a.lock("another"): a.lock("a"), a.lock("none"): ""} {
+			page, err := a.Locks(a.Context(), locks.LockFilter{Prefix: a.lock(""), Owner: of})
+			if a.fine(err, "locks of an owner"); want == "" && len(page.Items) > 0 || want != "" && (len(page.Items) != 1 || page.Items[0].Name != want) {
+				a.Errorf("of %s: %+v", of, page)
+			}
+		}
 		page, err := a.Locks(a.Context(), locks.LockFilter{Prefix: a.lock(""), Limit: 1})
 		if a.fine(err, "locks"); len(page.Items) != 1 || page.Items[0].Name != a.lock("a") || page.NextCursor == "" {
 			a.Errorf("%+v", page)
@@ -214,7 +220,7 @@ var leases = []script{
 			"ttl":             {Lock: name, TTL: time.Millisecond},
 			"wait":            {Lock: name, Async: true, Wait: time.Second},
 			"owner":           {Lock: name, Owner: strings.Repeat("x", locks.MaxOwner+1)},
-			"metadata":        {Lock: name, Metadata: "two\nlines"},
+			"metadata":        {Lock: name, Metadata: "a bell\a"},
 			"limit":           {Lock: name, Limit: 3},
 			"permits":         {Lock: name, Mode: locks.Semaphore, Limit: 3, Permits: 4},
 			"Idempotency-Key": {Lock: name, IdempotencyKey: "short"},

@@ -61,6 +61,12 @@ func TestFrontDoor(t *testing.T) {
 			t.Errorf("Retry-After %s, %s", a.Header.Get("Retry-After"), a.Body)
 		}
 	})
+	t.Run("D15 the lines of an async acquire tell whether it holds or waits", func(t *testing.T) {
+		for i, state := range []string{"held", "waiting"} {
+			a := ask("POST", "/v1/locks/d15/leases?ttl=1m&async=true&format=env")
+			assert.That(t, a.Status == 201+i && strings.Contains(string(a.Body), "\nLEASE_STATE="+state+"\n"), "%d %s", a.Status, a.Body)
+		}
+	})
 	t.Run("D6 what the client has is not sent again", func(t *testing.T) {
 		lease := g.hold("d6", "ttl=1m")
 		for _, path := range []string{"/v1/locks/d6", "/v1/leases/" + lease.LeaseID, "/v1/locks?prefix=d6", "/openapi.yaml"} {
