@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
@@ -30,11 +31,7 @@ func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
 		none := func(answer <-chan told) {
 			t.Helper()
 			synctest.Wait()
-			select {
-			case a := <-answer:
-				t.Fatalf("answered without need: %+v", a)
-			default:
-			}
+			testkit.Nothing(t, answer, "answered without need")
 		}
 		one := func(answer <-chan told) told {
 			t.Helper()

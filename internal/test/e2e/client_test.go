@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
 )
 
 // expect ends the test unless the answer is the expected one; code is "" for successes.
@@ -135,11 +136,7 @@ func (p *pending) answered(within time.Duration) {
 // waits fails the test if the answer has come.
 func (p *pending) waits() {
 	p.t.Helper()
-	select {
-	case <-p.done:
-		p.t.Fatalf("answered already: %v %+v", p.err, p.a)
-	default:
-	}
+	testkit.Nothing(p.t, p.done, "answered already")
 }
 
 // pulse is a client that keeps its lease alive, as clients do: it heartbeats and, when that fails, tries again.

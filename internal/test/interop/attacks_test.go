@@ -135,11 +135,7 @@ func TestAQueueOfManyProgramsIsServedInItsOrder(t *testing.T) {
 					t.Fatalf("number %d, %q: %v", i, q.kinds[i], err)
 				}
 				for j, later := range turns[i+1:] {
-					select {
-					case err := <-later.held:
-						t.Fatalf("number %d, %q, holds beside number %d, %q: %v", i+1+j, q.kinds[i+1+j], i, q.kinds[i], err)
-					default:
-					}
+					testkit.Nothing(t, later.held, "number %d, %q, holds beside number %d, %q", i+1+j, q.kinds[i+1+j], i, q.kinds[i])
 				}
 				if err := turn.end(); err != nil {
 					t.Fatalf("number %d, %q: %v", i, q.kinds[i], err)
@@ -198,11 +194,7 @@ func TestALeaseOfThreeContendersEndsWholeWhenOneIsReaped(t *testing.T) {
 			p := w.program(t, kind)
 			lines := assert.Value(p.start("hold", lock, kind, w.dir("all", lock)))(t)
 			testkit.Eventually(t, patience, func() bool { return len(w.names("all", lock)) == 4 }, "%s is queued", kind)
-			select {
-			case s := <-lines:
-				t.Fatalf("beside ours: %+v", s)
-			default:
-			}
+			testkit.Nothing(t, lines, "beside ours")
 			for _, name := range w.names("all", lock) {
 				if strings.Contains(name, lease.LeaseID) && strings.Contains(name, fmt.Sprintf(".m%dof3", member)) {
 					assert.NoError(t, w.conn.Delete(w.dir("all", lock)+"/"+name, -1))

@@ -104,6 +104,16 @@ func Closed[T any](t testing.TB, within time.Duration, ch <-chan T, format strin
 	}
 }
 
+// Nothing ends the test when ch delivers, or is closed, at this moment. What it delivered is in the message.
+func Nothing[T any](t testing.TB, ch <-chan T, format string, args ...any) {
+	t.Helper()
+	select {
+	case v, ok := <-ch:
+		t.Fatalf("must not come yet: %s: %+v (closed: %v)", fmt.Sprintf(format, args...), v, !ok)
+	default:
+	}
+}
+
 // NotShort skips the test with -short, which is for what takes seconds or, with the race detector, a minute.
 func NotShort(t testing.TB, why string) {
 	t.Helper()

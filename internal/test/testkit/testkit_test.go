@@ -73,6 +73,16 @@ func TestEventuallyNilReportsTheLastError(t *testing.T) {
 	})
 }
 
+func TestNothingFailsWithWhatCame(t *testing.T) {
+	ch := make(chan int, 1)
+	Nothing(t, ch, "nothing yet")
+	ch <- 7
+	got := failureOf(func(t testing.TB) { Nothing(t, ch, "early") })
+	assert.That(t, strings.Contains(got, "early: 7"), "failure %q", got)
+	close(ch)
+	assert.That(t, failureOf(func(t testing.TB) { Nothing(t, ch, "early") }) != "", "a closed channel is nothing")
+}
+
 func TestNeverFailsAsSoonAsItHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		assert.That(t, failureOf(func(t testing.TB) { Never(t, time.Minute, func() bool { return true }, "two holders") }) != "",

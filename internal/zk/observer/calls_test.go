@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -296,11 +297,7 @@ func TestReachedWaitsOverALostConnectionAndUntilTheTreeIsRead(t *testing.T) {
 		reached := make(chan error, 1)
 		go func() { reached <- s.o.Reached(context.Background(), 150) }()
 		s.pass(time.Second)
-		select {
-		case <-reached:
-			t.Fatal("reached by the zxid of a reply, though the tree has not been read")
-		default:
-		}
+		testkit.Nothing(t, reached, "reached by the zxid of a reply, though the tree has not been read")
 		for len(held) > 0 {
 			r := held[0]
 			held = held[1:]

@@ -190,11 +190,7 @@ func TestReachedWaitsForAFutureTransaction(t *testing.T) {
 		if stat = f.Set("/locks/a", "y"); stat.Mzxid >= future {
 			break
 		}
-		select {
-		case err := <-reached:
-			t.Fatalf("reached %#x at %#x: %v", future, stat.Mzxid, err)
-		default:
-		}
+		testkit.Nothing(t, reached, "reached %#x at %#x", future, stat.Mzxid)
 	}
 	assert.NoError(t, testkit.Receive(t, patience, reached, "the zxid"))
 	gone, cancelGone := context.WithCancel(ctx)
