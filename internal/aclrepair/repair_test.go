@@ -1,7 +1,6 @@
 package aclrepair
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,18 +14,13 @@ import (
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/offlinetest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
-
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // contender is the name of a contender of the fleet.
 func contender(t *testing.T, fleet string, number int) string {
@@ -38,7 +32,7 @@ func contender(t *testing.T, fleet string, number int) string {
 
 func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true, Namespaces: map[string]zk.Namespace{"shared": {Root: "/shared"}}}
-	made := assert.Value(layout.Open(testContext(t), cfg))(t)
+	made := assert.Value(layout.Open(offlinetest.Context(t), cfg))(t)
 	stranger, events, err := gozk.Connect(cfg.Servers, 10*time.Second, gozk.WithLogInfo(false))
 	assert.NoError(t, err)
 	defer stranger.Close()
@@ -65,12 +59,12 @@ func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	lost := root + "/locks/lost"
 	assert.Value(stranger.Create(lost, nil, 0, gozk.DigestACL(gozk.PermAll, "evil", "x")))(t)
 
-	if report, err := Run(testContext(t), cfg, made); err != nil || report != (Report{}) {
+	if report, err := Run(offlinetest.Context(t), cfg, made); err != nil || report != (Report{}) {
 		t.Errorf("without an identity: %+v, %v", report, err)
 	}
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}
-	layout := assert.Value(layout.Open(testContext(t), cfg))(t)
-	report, err := Run(testContext(t), cfg, layout)
+	layout := assert.Value(layout.Open(offlinetest.Context(t), cfg))(t)
+	report, err := Run(offlinetest.Context(t), cfg, layout)
 	// The records of the namespaces are the layout's, and were closed with it.
 	want := (Report{Checked: len(closed) + 2 + 1, Closed: len(closed), Refused: 1})
 	assert.That(t, err == nil && report == want, "%+v, %v; want %+v", report, err, want)
@@ -87,6 +81,6 @@ func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 		_, err := stranger.SetACL(path, take, -1)
 		assert.Nil(t, err, "the ACL of %s, which is not the fleet's, was changed", path)
 	}
-	report, err = Run(testContext(t), cfg, layout)
+	report, err = Run(offlinetest.Context(t), cfg, layout)
 	assert.That(t, err == nil && report.Closed == 0, "the second time: %+v, %v", report, err)
 }

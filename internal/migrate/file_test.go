@@ -16,6 +16,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/offlinetest"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -42,7 +43,7 @@ func small(t testing.TB) *Archive {
 // made is a contender with that number and czxid; its lease is new unless given.
 func made(t rapid.TB, lock string, c recipe.Contender, czxid int64) Contender {
 	if c.LeaseID == "" {
-		c.LeaseID = newLease(t, testFleet)
+		c.LeaseID = offlinetest.NewLease(t, testFleet)
 	}
 	return Contender{NS: "default", Lock: lock, Name: c.Format(), Data: []byte(`{"v":1}`), Czxid: czxid, Ctime: 1_800_000_000_000}
 }
@@ -67,12 +68,12 @@ func TestAFileThatWasCutOffIsRefusedWhereverItWas(t *testing.T) {
 	file := written(t, small(t))
 	for n := range len(file) {
 		_, err := Read(strings.NewReader(file[:n]))
-		wantKind(t, err, KindDamaged)
+		offlinetest.WantKind(t, err, KindDamaged)
 	}
 	_, err := Read(strings.NewReader(file[:len(file)/2]))
-	wantKind(t, err, KindDamaged, "cut off after line", "export again")
+	offlinetest.WantKind(t, err, KindDamaged, "cut off after line", "export again")
 	_, err = Read(strings.NewReader(""))
-	wantKind(t, err, KindDamaged, "nothing in it")
+	offlinetest.WantKind(t, err, KindDamaged, "nothing in it")
 }
 
 func TestAFileThatWasChangedIsRefusedWhereverItWas(t *testing.T) {
@@ -89,7 +90,7 @@ func TestAFileThatWasChangedIsRefusedWhereverItWas(t *testing.T) {
 		}
 	}
 	_, err := Read(strings.NewReader(strings.Replace(file, `"tokens_below":1000`, `"tokens_below":2000`, 1)))
-	wantKind(t, err, KindDamaged, "been changed", "checksum")
+	offlinetest.WantKind(t, err, KindDamaged, "been changed", "checksum")
 }
 
 func TestAFileWithLinesTooFewTooManyOrElsewhereIsRefused(t *testing.T) {
@@ -110,22 +111,22 @@ func TestAFileWithLinesTooFewTooManyOrElsewhereIsRefused(t *testing.T) {
 			join(lines[:n-1], lines[n:n+1], lines[n-1:n], lines[n+1:]),
 		} {
 			_, err := Read(strings.NewReader(changed))
-			wantKind(t, err, KindDamaged)
+			offlinetest.WantKind(t, err, KindDamaged)
 		}
 	}
 	_, err := Read(strings.NewReader(file + "{}\n"))
-	wantKind(t, err, KindDamaged, "behind its end")
+	offlinetest.WantKind(t, err, KindDamaged, "behind its end")
 	_, err = Read(strings.NewReader(lines[0] + strings.Repeat("x", maxLine+100<<10)))
-	wantKind(t, err, KindDamaged, "line 2")
+	offlinetest.WantKind(t, err, KindDamaged, "line 2")
 }
 
 func TestWhatIsNoExportOrALaterOneIsRefusedByName(t *testing.T) {
 	for _, file := range []string{"hello\n", "{}\n", `{"v":1}` + "\n", "\x00\x01\n"} {
 		_, err := Read(strings.NewReader(file))
-		wantKind(t, err, KindDamaged, "no export of Lockkeeper")
+		offlinetest.WantKind(t, err, KindDamaged, "no export of Lockkeeper")
 	}
 	_, err := Read(strings.NewReader(`{"lockkeeper_export":2,"what":"ever"}` + "\n"))
-	wantKind(t, err, KindTooNew, "format 2", "later")
+	offlinetest.WantKind(t, err, KindTooNew, "format 2", "later")
 }
 
 // An edited file can have a right checksum. What no import could make sense of
@@ -168,17 +169,17 @@ func TestWhatMakesNoSenseIsRefusedAlsoWithARightChecksum(t *testing.T) {
 			t.Errorf("%s: taken", name)
 			continue
 		}
-		wantKind(t, err, KindDamaged)
+		offlinetest.WantKind(t, err, KindDamaged)
 	}
 	a := small(t)
 	a.Contenders[0].Czxid = 12 // after the one behind it
 	a.Contenders[2].Czxid = 10
 	_, err := Read(strings.NewReader(written(t, a)))
-	wantKind(t, err, KindNotMovable, "no order", "lock lock")
+	offlinetest.WantKind(t, err, KindNotMovable, "no order", "lock lock")
 	a = small(t)
 	a.TokensBelow = maxTokens + 1
 	_, err = Read(strings.NewReader(written(t, a)))
-	wantKind(t, err, KindNotMovable)
+	offlinetest.WantKind(t, err, KindNotMovable)
 }
 
 func FuzzRead(f *testing.F) {
@@ -224,7 +225,7 @@ func TestAPlanKeepsEveryOrderAndEveryTokenApart(t *testing.T) {
 			var ids [6]recipe.LeaseID // of which some are over several locks
 			var locksOf, slots [6]uint8
 			for n := range ids {
-				ids[n] = newLease(t, testFleet)
+				ids[n] = offlinetest.NewLease(t, testFleet)
 			}
 			by := make([]int, len(locks))
 			for n := range by {
@@ -320,8 +321,8 @@ func TestAnArchiveThatNoTransactionCanHoldIsRefusedBeforeAnythingIsWritten(t *te
 	a := small(t)
 	a.Contenders[1].Data = make([]byte, layout.MaxTransaction)
 	cfg := server(t)
-	_, err := Import(testContext(t), cfg, a, ImportOptions{})
-	wantKind(t, err, KindNotMovable, "bytes")
-	names := tree(t, openOffline(t, cfg), zk.DefaultRoot)
+	_, err := Import(offlinetest.Context(t), cfg, a, ImportOptions{})
+	offlinetest.WantKind(t, err, KindNotMovable, "bytes")
+	names := tree(t, offlinetest.Open(t, cfg), zk.DefaultRoot)
 	assert.That(t, len(names) == 0, "written: %v", names)
 }

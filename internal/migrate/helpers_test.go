@@ -2,37 +2,22 @@ package migrate
 
 import (
 	"bytes"
-	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"testing"
-	"time"
-
-	"pgregory.net/rapid"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/offline"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/offlinetest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
-
-// testLimit is the limit of every wait. Only failures reach it.
-const testLimit = 30 * time.Second
-
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // server starts a ZooKeeper and says how to reach a root on it.
 func server(t testing.TB) zk.Config {
@@ -42,64 +27,34 @@ func server(t testing.TB) zk.Config {
 
 // site is a root under test, and another program at its ZooKeeper.
 type site struct {
-	*layout.Offline
-	t     testing.TB
+	offlinetest.Site
 	cfg   zk.Config
 	fleet recipe.FleetID
-}
-
-func openOffline(t testing.TB, cfg zk.Config) *layout.Offline {
-	t.Helper()
-	o := assert.Value(layout.OpenOffline(testContext(t), cfg))(t)
-	t.Cleanup(o.Close)
-	return o
 }
 
 // newSite creates a Lockkeeper root.
 func newSite(t testing.TB, cfg zk.Config) *site {
 	t.Helper()
-	layout := assert.Value(layout.Open(testContext(t), cfg))(t)
-	return &site{Offline: openOffline(t, cfg), t: t, cfg: cfg, fleet: recipe.FleetID(layout.FleetID)}
-}
-
-func (s *site) put(path, data string) {
-	s.t.Helper()
-	s.commit(zk.Op{Kind: zk.OpCreate, Path: path, Data: []byte(data)})
-}
-
-func (s *site) commit(ops ...zk.Op) {
-	s.t.Helper()
-	at, err := s.Commit(testContext(s.t), ops)
-	assert.NoError(s.t, err, "operation %d", at)
-}
-
-func newLease(t rapid.TB, fleet recipe.FleetID) recipe.LeaseID {
-	t.Helper()
-	gateway := assert.Value(recipe.NewGatewayID(rand.Reader))(t)
-	id := assert.Value(recipe.NewLeaseID(fleet, gateway, rand.Reader))(t)
-	return id
+	layout := assert.Value(layout.Open(offlinetest.Context(t), cfg))(t)
+	return &site{Site: offlinetest.Site{Offline: offlinetest.Open(t, cfg), T: t}, cfg: cfg, fleet: recipe.FleetID(layout.FleetID)}
 }
 
 // enqueue puts a contender into each of the directories, in one transaction.
 func (s *site) enqueue(c recipe.Contender, dirs ...string) recipe.LeaseID {
-	s.t.Helper()
+	s.T.Helper()
 	if c.LeaseID == "" {
-		c.LeaseID = newLease(s.t, s.fleet)
+		c.LeaseID = offlinetest.NewLease(s.T, s.fleet)
 	}
 	var ops []zk.Op
 	for k, dir := range dirs {
 		if len(dirs) > 1 {
 			c.Group, c.Groups = uint8(k+1), uint8(len(dirs))
 		}
-		if stat, err := s.Exists(testContext(s.t), dir); err != nil {
-			s.t.Fatal(err)
-		} else if stat == nil {
-			s.put(dir, "")
-		}
+		s.Ensure(dir)
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: dir + "/" + c.Prefix(), Sequential: true, Ephemeral: c.Ephemeral,
 			Data: fmt.Appendf(nil, `{"v":1,"ttl_ms":30000,"owner":"of %.45s <&>"}`, c.LeaseID)})
 	}
-	s.commit(ops...)
+	s.Apply(ops...)
 	return c.LeaseID
 }
 
@@ -108,12 +63,12 @@ func (s *site) lock(name string) string { return s.cfg.Root + zk.NodeLocks + "/"
 // tree is what is at and below a path: data by paths.
 func tree(t testing.TB, o *layout.Offline, path string) map[string]string {
 	t.Helper()
-	data, _, err := o.Get(testContext(t), path)
+	data, _, err := o.Get(offlinetest.Context(t), path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil
 	}
 	assert.NoError(t, err)
-	names, _, err := o.Children(testContext(t), path)
+	names, _, err := o.Children(offlinetest.Context(t), path)
 	assert.NoError(t, err)
 	all := map[string]string{path: string(data)}
 	for _, name := range names {
@@ -144,7 +99,7 @@ func queue(t testing.TB, o *layout.Offline, fleet recipe.FleetID, dir string) []
 
 func export(t testing.TB, cfg zk.Config) *Archive {
 	t.Helper()
-	a, _, err := Export(testContext(t), cfg, ExportOptions{})
+	a, _, err := Export(offlinetest.Context(t), cfg, ExportOptions{})
 	assert.NoError(t, err)
 	return a
 }
@@ -161,18 +116,5 @@ func throughFile(t testing.TB, a *Archive) *Archive {
 
 func importInto(t testing.TB, cfg zk.Config, a *Archive) {
 	t.Helper()
-	assert.Value(Import(testContext(t), cfg, a, ImportOptions{}))(t)
-}
-
-// wantKind checks that an error says what is in the way, and all the words.
-func wantKind(t testing.TB, err error, kind offline.Kind, words ...string) {
-	t.Helper()
-	var e *Error
-	if !errors.As(err, &e) || e.Kind != kind {
-		t.Errorf("got %v, want %s", err, kind)
-		return
-	}
-	for _, word := range words {
-		assert.That(t, strings.Contains(err.Error()+"\n"+e.Hint, word), "%q is not in: %v\nhint: %s", word, err, e.Hint)
-	}
+	assert.Value(Import(offlinetest.Context(t), cfg, a, ImportOptions{}))(t)
 }

@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/offlinetest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
@@ -20,7 +21,7 @@ import (
 // queues is every queue of an archive's locks at a root, and outside of it.
 func queues(t testing.TB, cfg zk.Config, a *Archive) map[string][]string {
 	t.Helper()
-	o := openOffline(t, cfg)
+	o := offlinetest.Open(t, cfg)
 	c := assert.Value(a.understand(o.Root()))(t)
 	all := map[string][]string{}
 	for i := range c.contenders {
@@ -45,7 +46,7 @@ func sameQueues(t testing.TB, got, want map[string][]string) {
 func noGatewayStarts(t testing.TB, cfg zk.Config) {
 	t.Helper()
 	cfg.CreateRoot = true
-	_, err := layout.Open(testContext(t), cfg)
+	_, err := layout.Open(offlinetest.Context(t), cfg)
 	var fatal *zk.FatalError
 	assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindImportUnfinished, "a gateway that starts there gets %v", err)
 }
@@ -81,7 +82,7 @@ func TestAnImportThatDiesAnywhereLeavesNothingThatAGatewayStartsOn(t *testing.T)
 				through := cfg
 				through.Servers = []string{p.Addr()}
 				hit := strike(p, n)
-				_, err := Import(testContext(t), through, a, ImportOptions{})
+				_, err := Import(offlinetest.Context(t), through, a, ImportOptions{})
 				select {
 				case <-hit.Fired():
 				default: // all of them got through
@@ -95,13 +96,13 @@ func TestAnImportThatDiesAnywhereLeavesNothingThatAGatewayStartsOn(t *testing.T)
 				}
 				sameQueues(t, queues(t, cfg, a), moved(want, cfg.Root))
 				cfg.CreateRoot = false
-				_, err = layout.Open(testContext(t), cfg)
+				_, err = layout.Open(offlinetest.Context(t), cfg)
 				assert.Nil(t, err, "transaction %d: no gateway starts in the end", n)
 				// The next root shares the lock root outside of it.
-				o := openOffline(t, cfg)
+				o := offlinetest.Open(t, cfg)
 				for path := range tree(t, o, outside) {
 					if strings.Count(path, "/") > strings.Count(outside, "/")+1 {
-						assert.Value(o.Commit(testContext(t), []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}))(t)
+						assert.Value(o.Commit(offlinetest.Context(t), []zk.Op{{Kind: zk.OpDelete, Path: path, Version: -1}}))(t)
 					}
 				}
 			}
@@ -114,14 +115,14 @@ func again(t *testing.T, cfg zk.Config, a *Archive, err error, n int, fault stri
 	t.Helper()
 	if n == 1 {
 		// Creating the root itself: it is empty then, or not there.
-		assert.That(t, len(tree(t, openOffline(t, cfg), cfg.Root)) <= 1, "more than the root was written")
-	} else if names := tree(t, openOffline(t, cfg), cfg.Root); len(names) > 1 {
-		wantKind(t, err, KindUnknown, "--replace-partial")
+		assert.That(t, len(tree(t, offlinetest.Open(t, cfg), cfg.Root)) <= 1, "more than the root was written")
+	} else if names := tree(t, offlinetest.Open(t, cfg), cfg.Root); len(names) > 1 {
+		offlinetest.WantKind(t, err, KindUnknown, "--replace-partial")
 		noGatewayStarts(t, cfg)
-		_, err = Import(testContext(t), cfg, a, ImportOptions{})
-		wantKind(t, err, KindPartial, "--replace-partial")
+		_, err = Import(offlinetest.Context(t), cfg, a, ImportOptions{})
+		offlinetest.WantKind(t, err, KindPartial, "--replace-partial")
 	}
-	assert.Value(Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true}))(t, "%s, transaction %d: repeated", fault, n)
+	assert.Value(Import(offlinetest.Context(t), cfg, a, ImportOptions{ReplacePartial: true}))(t, "%s, transaction %d: repeated", fault, n)
 }
 
 // moved is what queues in the default root would be called below another.
@@ -158,28 +159,28 @@ func TestALostTransactionThatArrivesLateIsNotMixedIntoTheNextImport(t *testing.T
 			through := cfg
 			through.Servers = []string{p.Addr()}
 			held := p.HoldRequest(6, netfault.IsOp(netfault.OpMulti))
-			ctx, cancel := context.WithCancel(testContext(t))
+			ctx, cancel := context.WithCancel(offlinetest.Context(t))
 			ended := make(chan error, 1)
 			go func() {
 				_, err := Import(ctx, through, a, ImportOptions{ReplacePartial: replaces})
 				ended <- err
 			}()
-			testkit.Closed(t, testLimit, held.Fired(), "the transaction is under way")
+			testkit.Closed(t, offlinetest.Limit, held.Fired(), "the transaction is under way")
 			cancel()
-			wantKind(t, testkit.Receive(t, testLimit, ended, "the import ends"), KindUnknown)
+			offlinetest.WantKind(t, testkit.Receive(t, offlinetest.Limit, ended, "the import ends"), KindUnknown)
 			noGatewayStarts(t, cfg)
 
 			var once sync.Once
-			_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true, Progress: func(what string, done, total int) {
+			_, err := Import(offlinetest.Context(t), cfg, a, ImportOptions{ReplacePartial: true, Progress: func(what string, done, total int) {
 				if what == "writing leases" && done > 3 {
 					once.Do(func() {
 						p.Heal() // now it arrives
-						testkit.Eventually(t, testLimit, func() bool { return p.Held(netfault.Requests) == 0 }, "it is on its way")
+						testkit.Eventually(t, offlinetest.Limit, func() bool { return p.Held(netfault.Requests) == 0 }, "it is on its way")
 					})
 				}
 			}})
 			assert.NoError(t, err)
-			testkit.Eventually(t, testLimit, func() bool { return p.Connections() == 0 }, "nothing is under way any more")
+			testkit.Eventually(t, offlinetest.Limit, func() bool { return p.Connections() == 0 }, "nothing is under way any more")
 			sameQueues(t, queues(t, cfg, a), want)
 		})
 	}
@@ -188,14 +189,14 @@ func TestALostTransactionThatArrivesLateIsNotMixedIntoTheNextImport(t *testing.T
 // dieHalfWay leaves an import that has written all leases and has not been completed.
 func dieHalfWay(t *testing.T, cfg zk.Config, a *Archive) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(testContext(t))
+	ctx, cancel := context.WithCancel(offlinetest.Context(t))
 	defer cancel()
 	_, err := Import(ctx, cfg, a, ImportOptions{Progress: func(_ string, done, total int) {
 		if done == total {
 			cancel()
 		}
 	}})
-	wantKind(t, err, KindUnknown)
+	offlinetest.WantKind(t, err, KindUnknown)
 	noGatewayStarts(t, cfg)
 }
 
@@ -211,7 +212,7 @@ func TestOfImportsIntoOneRootAtOnceOneAloneCompletesIt(t *testing.T) {
 	var running sync.WaitGroup
 	for i := range many {
 		running.Go(func() {
-			_, errs[i] = Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: i%2 == 0})
+			_, errs[i] = Import(offlinetest.Context(t), cfg, a, ImportOptions{ReplacePartial: i%2 == 0})
 		})
 	}
 	running.Wait()
@@ -240,26 +241,26 @@ func TestAnImportRefusesARootWithAnythingInIt(t *testing.T) {
 	s := newSite(t, cfg)
 	before := tree(t, s.Offline, s.Root())
 	for _, replace := range []bool{false, true} {
-		_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: replace})
-		wantKind(t, err, KindNotEmpty, "a Lockkeeper", "--root", "deleteall "+s.Root())
+		_, err := Import(offlinetest.Context(t), cfg, a, ImportOptions{ReplacePartial: replace})
+		offlinetest.WantKind(t, err, KindNotEmpty, "a Lockkeeper", "--root", "deleteall "+s.Root())
 	}
-	s.put("/mine", "")
-	s.put("/mine/own", "precious")
+	s.Put("/mine", "")
+	s.Put("/mine/own", "precious")
 	cfg.Root = "/mine"
 	for _, replace := range []bool{false, true} {
-		_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: replace})
-		wantKind(t, err, KindNotEmpty, "own")
+		_, err := Import(offlinetest.Context(t), cfg, a, ImportOptions{ReplacePartial: replace})
+		offlinetest.WantKind(t, err, KindNotEmpty, "own")
 	}
 	assert.That(t, fmt.Sprint(tree(t, s.Offline, s.Root())) == fmt.Sprint(before), "something was changed")
 	after := tree(t, s.Offline, "/mine")
 	assert.That(t, len(after) == 2, "something was changed: %v", after)
 	// One that is not there, and may not be created.
 	cfg.Root, cfg.CreateRoot = "/nowhere", false
-	_, err := Import(testContext(t), cfg, a, ImportOptions{})
+	_, err := Import(offlinetest.Context(t), cfg, a, ImportOptions{})
 	var fatal *zk.FatalError
 	assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindMissingRoot, "a missing root: %v", err)
 	// An empty one is as good as none.
-	s.put("/empty", "")
+	s.Put("/empty", "")
 	cfg.Root = "/empty"
 	importInto(t, cfg, a)
 }
@@ -272,16 +273,16 @@ func TestAnImportRefusesALockThatOtherProgramsUseThere(t *testing.T) {
 	a := export(t, from)
 	cfg := server(t)
 	cfg.Root = zk.DefaultRoot
-	o := openOffline(t, cfg)
-	other := &site{Offline: o, t: t, cfg: cfg}
+	o := offlinetest.Open(t, cfg)
+	other := &site{Site: offlinetest.Site{Offline: o, T: t}, cfg: cfg}
 	for _, path := range []string{"/kazoo", outside, outside + "/x", outside + "/x/1234__lock__0000000000", outside + "/z", outside + "/z/5678__lock__0000000000"} {
-		other.put(path, "")
+		other.Put(path, "")
 	}
-	_, err := Import(testContext(t), cfg, a, ImportOptions{})
-	wantKind(t, err, KindNotEmpty, outside+"/x", "in use")
+	_, err := Import(offlinetest.Context(t), cfg, a, ImportOptions{})
+	offlinetest.WantKind(t, err, KindNotEmpty, outside+"/x", "in use")
 	left := tree(t, o, cfg.Root)
 	assert.That(t, len(left) <= 1, "left behind: %v", left)
-	other.commit(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000000", Version: -1})
+	other.Apply(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000000", Version: -1})
 	importInto(t, cfg, a)
 	_, ok := tree(t, o, outside)[outside+"/z/5678__lock__0000000000"]
 	assert.That(t, ok, "another program's contender is gone")
@@ -295,16 +296,16 @@ func TestClearingLeavesOtherProgramsContendersAlone(t *testing.T) {
 	a := export(t, from)
 	cfg := server(t)
 	cfg.Root = zk.DefaultRoot
-	o := openOffline(t, cfg)
+	o := offlinetest.Open(t, cfg)
 	dieHalfWay(t, cfg, a)
-	other := &site{Offline: o, t: t, cfg: cfg}
-	other.put(outside+"/x/1234__lock__0000000099", "")
-	_, err := Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true})
-	wantKind(t, err, KindNotEmpty, outside+"/x")
+	other := &site{Site: offlinetest.Site{Offline: o, T: t}, cfg: cfg}
+	other.Put(outside+"/x/1234__lock__0000000099", "")
+	_, err := Import(offlinetest.Context(t), cfg, a, ImportOptions{ReplacePartial: true})
+	offlinetest.WantKind(t, err, KindNotEmpty, outside+"/x")
 	left := tree(t, o, outside+"/x")
 	assert.That(t, len(left) == 2, "in the lock there is %v", left)
-	other.commit(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000099", Version: -1})
-	assert.Value(Import(testContext(t), cfg, a, ImportOptions{ReplacePartial: true}))(t)
+	other.Apply(zk.Op{Kind: zk.OpDelete, Path: outside + "/x/1234__lock__0000000099", Version: -1})
+	assert.Value(Import(offlinetest.Context(t), cfg, a, ImportOptions{ReplacePartial: true}))(t)
 	want, have := queue(t, s.Offline, s.fleet, outside+"/x"), queue(t, o, s.fleet, outside+"/x")
 	assert.That(t, len(want) == 1 && slices.Equal(have, want), "outside there is %v, want %v", have, want)
 }
@@ -318,7 +319,7 @@ func TestADowngradedLeaseGetsATokenOfTheNewZooKeeper(t *testing.T) {
 	a.Contenders[0].Name, a.Contenders[0].Czxid = c.Format(), 500
 	cfg := server(t)
 	importInto(t, cfg, throughFile(t, a))
-	o := openOffline(t, cfg)
+	o := offlinetest.Open(t, cfg)
 	all := queue(t, o, testFleet, zk.DefaultRoot+"/locks/lock")
 	assert.That(t, len(all) == 3 && strings.HasPrefix(all[0], string(c.LeaseID)+" shared"), "the queue is %v", all)
 	for path := range tree(t, o, zk.DefaultRoot+"/locks/lock") {

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/offlinetest"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/session"
@@ -21,21 +22,21 @@ import (
 func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
 	s, outside = newSite(t, cfg), "/kazoo/locks"
 	for _, path := range []string{"/kazoo", outside, outside + "/empty"} {
-		s.put(path, "")
+		s.Put(path, "")
 	}
 	root := s.cfg.Root
-	s.put(root+"/namespaces/python", `{"root":"`+outside+`","dialect":"kazoo","later":[1]}`)
-	s.put(root+"/namespaces/inner", `{"root":"`+root+`/more/deep","dialect":"native"}`)
-	s.put(root+"/more", "")
-	s.put(root+"/more/deep", "")
-	s.put(root+"/keys/0123456789abcdef", `{"v":1,"lease_id":"x","fingerprint":"y"}`)
-	s.put(root+"/settings/default,p", "")
-	s.put(root+"/settings/default,p/limit-5", `{"v":1,"by":"set"}`)
-	s.put(root+"/settings/python,idle", "") // of a free lock
-	s.put(root+"/settings/python,idle/limit-3", `{"v":1,"by":"acquire"}`)
-	s.put(root+"/succession/aaaaaaaaaaaaa", "bbbbbbbbbbbbc")
-	s.put(root+"/webhooks/odd", "\xff\x00 no text")
-	s.put(s.lock("empty"), "")
+	s.Put(root+"/namespaces/python", `{"root":"`+outside+`","dialect":"kazoo","later":[1]}`)
+	s.Put(root+"/namespaces/inner", `{"root":"`+root+`/more/deep","dialect":"native"}`)
+	s.Put(root+"/more", "")
+	s.Put(root+"/more/deep", "")
+	s.Put(root+"/keys/0123456789abcdef", `{"v":1,"lease_id":"x","fingerprint":"y"}`)
+	s.Put(root+"/settings/default,p", "")
+	s.Put(root+"/settings/default,p/limit-5", `{"v":1,"by":"set"}`)
+	s.Put(root+"/settings/python,idle", "") // of a free lock
+	s.Put(root+"/settings/python,idle/limit-3", `{"v":1,"by":"acquire"}`)
+	s.Put(root+"/succession/aaaaaaaaaaaaa", "bbbbbbbbbbbbc")
+	s.Put(root+"/webhooks/odd", "\xff\x00 no text")
+	s.Put(s.lock("empty"), "")
 	one := recipe.Contender{Member: 1, Members: 1}
 	for n := range 9 { // interleaved queues
 		s.enqueue(one, s.lock([]string{"a", "b", "a", "c"}[n%4]))
@@ -50,14 +51,14 @@ func busy(t testing.TB, cfg zk.Config) (s *site, outside string) {
 	permit := one
 	permit.Mode, permit.Permits, permit.Limit = recipe.Permit, 2, 5
 	s.enqueue(permit, s.lock("p"))
-	all := recipe.Contender{LeaseID: newLease(t, s.fleet)}
+	all := recipe.Contender{LeaseID: offlinetest.NewLease(t, s.fleet)}
 	var ops []zk.Op
-	s.put(s.lock("all"), "")
+	s.Put(s.lock("all"), "")
 	naming := assert.Value(recipe.ParseNaming("all"))(t)
 	for _, c := range naming.Contenders(all) {
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: s.lock("all") + "/" + c.Prefix(), Sequential: true, Data: []byte(`{}`)})
 	}
-	s.commit(ops...)
+	s.Apply(ops...)
 	return s, outside
 }
 
@@ -76,7 +77,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			}
 			s, outside := busy(t, from)
 			before := tree(t, s.Offline, from.Root)
-			a, sum, err := Export(testContext(t), from, ExportOptions{})
+			a, sum, err := Export(offlinetest.Context(t), from, ExportOptions{})
 			assert.NoError(t, err)
 			want := (Summary{Locks: 8, Held: 9, Waiting: 7, Keys: 1})
 			assert.That(t, cmp.Equal(sum, want), "exported %+v, want %+v", sum, want)
@@ -84,10 +85,10 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			read := throughFile(t, a)
 			diff := cmp.Diff(a, read)
 			assert.That(t, diff == "", "the file says (-exported +read):\n%s", diff)
-			got := assert.Value(Import(testContext(t), to, read, ImportOptions{}))(t)
+			got := assert.Value(Import(offlinetest.Context(t), to, read, ImportOptions{}))(t)
 			assert.That(t, cmp.Equal(got, sum), "imported %+v, exported %+v", got, sum)
 
-			o := openOffline(t, to)
+			o := offlinetest.Open(t, to)
 			after := tree(t, o, to.Root)
 			for path, data := range before {
 				rest := strings.TrimPrefix(path, from.Root)
@@ -121,7 +122,7 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 			assert.That(t, !there, "the import's node is still there")
 			// A gateway starts there.
 			to.CreateRoot = false
-			layout := assert.Value(layout.Open(testContext(t), to))(t)
+			layout := assert.Value(layout.Open(offlinetest.Context(t), to))(t)
 			assert.That(t, layout.FenceBase == a.TokensBelow && layout.FleetID == string(s.fleet), "the layout is %+v", layout)
 			openSession(t, to, layout)
 		})
@@ -130,9 +131,9 @@ func TestAMoveKeepsEverythingThatClientsHave(t *testing.T) {
 
 func openSession(t testing.TB, cfg zk.Config, layout *layout.Layout) *session.Session {
 	t.Helper()
-	session := assert.Value(session.Open(testContext(t), cfg, layout, "gatewayaaaaaa", []byte(`{"address":"10.1.2.3:8080"}`)))(t)
+	session := assert.Value(session.Open(offlinetest.Context(t), cfg, layout, "gatewayaaaaaa", []byte(`{"address":"10.1.2.3:8080"}`)))(t)
 	t.Cleanup(func() {
-		_ = session.Close(testContext(t))
+		_ = session.Close(offlinetest.Context(t))
 		<-session.Done()
 	})
 	return session
@@ -145,7 +146,7 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 	seen := map[string]bool{}
 	look := func(s *site) {
 		t.Helper()
-		layout := assert.Value(layout.Open(testContext(t), s.cfg))(t)
+		layout := assert.Value(layout.Open(offlinetest.Context(t), s.cfg))(t)
 		least := int64(0)
 		given := greatest
 		for path := range tree(t, s.Offline, s.lock("a")) {
@@ -153,7 +154,7 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 				continue
 			}
 			seen[path] = true
-			stat, err := s.Exists(testContext(t), path)
+			stat, err := s.Exists(offlinetest.Context(t), path)
 			assert.Must(t, err == nil && stat != nil, "%v %v", stat, err)
 			token := layout.FenceBase + stat.Czxid
 			if least == 0 || token < least {
@@ -174,18 +175,18 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 		look(s)
 		// One that was given and is gone when the export looks.
 		gone := s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("gone"))
-		names, _, err := s.Children(testContext(t), s.lock("gone"))
+		names, _, err := s.Children(offlinetest.Context(t), s.lock("gone"))
 		assert.Must(t, err == nil && len(names) == 1 && strings.Contains(names[0], string(gone)), "%v %v", names, err)
-		stat := assert.Value(s.Exists(testContext(t), s.lock("gone")+"/"+names[0]))(t)
-		layout := assert.Value(layout.Open(testContext(t), cfg))(t)
+		stat := assert.Value(s.Exists(offlinetest.Context(t), s.lock("gone")+"/"+names[0]))(t)
+		layout := assert.Value(layout.Open(offlinetest.Context(t), cfg))(t)
 		greatest = max(greatest, layout.FenceBase+stat.Czxid)
-		s.commit(zk.Op{Kind: zk.OpDelete, Path: s.lock("gone") + "/" + names[0], Version: -1}, zk.Op{Kind: zk.OpDelete, Path: s.lock("gone"), Version: -1})
+		s.Apply(zk.Op{Kind: zk.OpDelete, Path: s.lock("gone") + "/" + names[0], Version: -1}, zk.Op{Kind: zk.OpDelete, Path: s.lock("gone"), Version: -1})
 		a := export(t, cfg)
 		assert.Must(t, a.TokensBelow > greatest, "tokens below %d, and there was one of %d", a.TokensBelow, greatest)
 		cfg = server(t)
 		cfg.Root = zk.DefaultRoot
 		importInto(t, cfg, throughFile(t, a))
-		s = &site{Offline: openOffline(t, cfg), t: t, cfg: cfg, fleet: s.fleet}
+		s = &site{Site: offlinetest.Site{Offline: offlinetest.Open(t, cfg), T: t}, cfg: cfg, fleet: s.fleet}
 		clear(seen)
 		look(s)
 	}
@@ -195,13 +196,13 @@ func TestEveryTokenAfterAMoveIsAboveEveryTokenBefore(t *testing.T) {
 func TestAnExportRefusesWhileAGatewayIsRegistered(t *testing.T) {
 	cfg := server(t)
 	s := newSite(t, cfg)
-	layout, err := layout.Open(testContext(t), cfg)
+	layout, err := layout.Open(offlinetest.Context(t), cfg)
 	assert.NoError(t, err)
 	session := openSession(t, cfg, layout)
-	_, _, err = Export(testContext(t), cfg, ExportOptions{})
-	wantKind(t, err, KindInUse, "10.1.2.3:8080", session.ID(), "stop every gateway")
-	assert.NoError(t, session.Close(testContext(t)))
-	_, _, err = Export(testContext(t), cfg, ExportOptions{})
+	_, _, err = Export(offlinetest.Context(t), cfg, ExportOptions{})
+	offlinetest.WantKind(t, err, KindInUse, "10.1.2.3:8080", session.ID(), "stop every gateway")
+	assert.NoError(t, session.Close(offlinetest.Context(t)))
+	_, _, err = Export(offlinetest.Context(t), cfg, ExportOptions{})
 	assert.Nil(t, err)
 	_ = s
 }
@@ -211,16 +212,16 @@ func TestAnExportNoticesAGatewayThatCameAndWentMeanwhile(t *testing.T) {
 	cfg.Root = zk.DefaultRoot
 	s := newSite(t, cfg)
 	s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("a"))
-	layout, err := layout.Open(testContext(t), cfg)
+	layout, err := layout.Open(offlinetest.Context(t), cfg)
 	assert.NoError(t, err)
 	came := false
-	_, _, err = Export(testContext(t), cfg, ExportOptions{Progress: func(what string, done, total int) {
+	_, _, err = Export(offlinetest.Context(t), cfg, ExportOptions{Progress: func(what string, done, total int) {
 		if what == "reading leases" && !came { // there is one
 			came = true
-			assert.Nil(t, openSession(t, cfg, layout).Close(testContext(t)))
+			assert.Nil(t, openSession(t, cfg, layout).Close(offlinetest.Context(t)))
 		}
 	}})
-	wantKind(t, err, KindInUse, "was started while")
+	offlinetest.WantKind(t, err, KindInUse, "was started while")
 	assert.That(t, came, "no lease was read")
 }
 
@@ -230,24 +231,24 @@ func TestWhatCannotBeMovedIsListedAndRefused(t *testing.T) {
 	s := newSite(t, cfg)
 	s.enqueue(recipe.Contender{Member: 1, Members: 1}, s.lock("a"))
 	ephemeral := s.enqueue(recipe.Contender{Member: 1, Members: 1, Ephemeral: true}, s.lock("a"))
-	_, sum, err := Export(testContext(t), cfg, ExportOptions{})
+	_, sum, err := Export(offlinetest.Context(t), cfg, ExportOptions{})
 	assert.That(t, err == nil && len(sum.Ephemeral) == 1 && strings.Contains(sum.Ephemeral[0], string(ephemeral)),
 		"%v, left: %v", err, sum.Ephemeral)
-	s.put(s.lock("a")+"/_c_0123-lock-0000000099", "")
-	s.put(s.lock("a")+"/stray", "")
-	_, _, err = Export(testContext(t), cfg, ExportOptions{})
-	wantKind(t, err, KindForeign, s.lock("a")+"/_c_0123-lock-0000000099", s.lock("a")+"/stray", "--leave-foreign")
-	a, sum, err := Export(testContext(t), cfg, ExportOptions{LeaveForeign: true})
+	s.Put(s.lock("a")+"/_c_0123-lock-0000000099", "")
+	s.Put(s.lock("a")+"/stray", "")
+	_, _, err = Export(offlinetest.Context(t), cfg, ExportOptions{})
+	offlinetest.WantKind(t, err, KindForeign, s.lock("a")+"/_c_0123-lock-0000000099", s.lock("a")+"/stray", "--leave-foreign")
+	a, sum, err := Export(offlinetest.Context(t), cfg, ExportOptions{LeaveForeign: true})
 	assert.That(t, err == nil && len(sum.Foreign) == 2 && len(a.Contenders) == 1 && sum.Held == 1, "%v, %+v", err, sum)
-	s.put(s.lock("a")+"/write-v9."+string(newLease(t, s.fleet))+"-lock-0000000100", "")
-	_, _, err = Export(testContext(t), cfg, ExportOptions{LeaveForeign: true})
-	wantKind(t, err, KindNotMovable, "later release")
+	s.Put(s.lock("a")+"/write-v9."+string(offlinetest.NewLease(t, s.fleet))+"-lock-0000000100", "")
+	_, _, err = Export(offlinetest.Context(t), cfg, ExportOptions{LeaveForeign: true})
+	offlinetest.WantKind(t, err, KindNotMovable, "later release")
 }
 
 func TestThereIsNothingToExportWhereNoLockkeeperIs(t *testing.T) {
 	cfg := server(t)
-	_, _, err := Export(testContext(t), cfg, ExportOptions{})
-	wantKind(t, err, KindNoRoot, "--root")
+	_, _, err := Export(offlinetest.Context(t), cfg, ExportOptions{})
+	offlinetest.WantKind(t, err, KindNoRoot, "--root")
 }
 
 func TestTheSecretStaysTheFleets(t *testing.T) {
@@ -257,10 +258,10 @@ func TestTheSecretStaysTheFleets(t *testing.T) {
 	importInto(t, to, export(t, from))
 	for _, cfg := range []zk.Config{from, to} {
 		cfg.Auth = nil
-		_, _, err := Export(testContext(t), cfg, ExportOptions{})
+		_, _, err := Export(offlinetest.Context(t), cfg, ExportOptions{})
 		var fatal *zk.FatalError
 		assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindAuth && fatal.Hint != "", "a stranger's export: %v", err)
-		_, _, err = openOffline(t, cfg).Get(testContext(t), zk.DefaultRoot+zk.NodeSecret)
+		_, _, err = offlinetest.Open(t, cfg).Get(offlinetest.Context(t), zk.DefaultRoot+zk.NodeSecret)
 		assert.That(t, errors.Is(err, zk.ErrNoAuth), "a stranger reads the secret: %v", err)
 	}
 }
@@ -270,7 +271,7 @@ func TestAnImportedSecretIsAsExposedAsTheExportedOneWas(t *testing.T) {
 	identity := &zk.DigestAuth{User: "fleet", Password: "one"}
 	open := func(t *testing.T, cfg zk.Config) *layout.Layout {
 		t.Helper()
-		layout := assert.Value(layout.Open(testContext(t), cfg))(t)
+		layout := assert.Value(layout.Open(offlinetest.Context(t), cfg))(t)
 		return layout
 	}
 	for name, c := range map[string]struct {

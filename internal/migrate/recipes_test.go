@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/offlinetest"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -21,13 +22,13 @@ type standing struct {
 }
 
 func (s *site) standing(lock string) (all []standing) {
-	s.t.Helper()
-	names, _, err := s.Children(testContext(s.t), s.lock(lock))
-	assert.NoError(s.t, err)
+	s.T.Helper()
+	names, _, err := s.Children(offlinetest.Context(s.T), s.lock(lock))
+	assert.NoError(s.T, err)
 	for _, name := range names {
 		c, ok := recipe.Parse(s.fleet, name)
-		data, stat, err := s.Get(testContext(s.t), s.lock(lock)+"/"+name)
-		assert.Must(s.t, ok && err == nil, "%v %v", name, err)
+		data, stat, err := s.Get(offlinetest.Context(s.T), s.lock(lock)+"/"+name)
+		assert.Must(s.T, ok && err == nil, "%v %v", name, err)
 		all = append(all, standing{c, string(data), stat.Czxid})
 	}
 	slices.SortFunc(all, func(a, b standing) int { return recipe.Compare(a.Number, a.Name, b.Number, b.Name) })
@@ -39,26 +40,26 @@ func (c standing) token(base int64) int64 { return base + cmp.Or(c.FirstCzxid, c
 
 // downgrade replaces a contender as a gateway does.
 func (s *site) downgrade(lock string, c standing) {
-	s.t.Helper()
+	s.T.Helper()
 	r := c.Contender
 	r.Mode, r.FirstCzxid = recipe.Shared, cmp.Or(c.FirstCzxid, c.czxid)
-	s.commit(
+	s.Apply(
 		zk.Op{Kind: zk.OpCreate, Path: s.lock(lock) + "/" + r.Format(), Data: []byte(c.data)},
 		zk.Op{Kind: zk.OpDelete, Path: s.lock(lock) + "/" + c.Name, Version: -1})
 }
 
 // move exports the site and imports it on a ZooKeeper of its own.
 func (s *site) move() *site {
-	s.t.Helper()
-	cfg := server(s.t)
+	s.T.Helper()
+	cfg := server(s.T)
 	cfg.Root = s.cfg.Root
-	importInto(s.t, cfg, throughFile(s.t, export(s.t, s.cfg)))
-	return &site{Offline: openOffline(s.t, cfg), t: s.t, cfg: cfg, fleet: s.fleet}
+	importInto(s.T, cfg, throughFile(s.T, export(s.T, s.cfg)))
+	return &site{Site: offlinetest.Site{Offline: offlinetest.Open(s.T, cfg), T: s.T}, cfg: cfg, fleet: s.fleet}
 }
 
 func (s *site) base() int64 {
-	s.t.Helper()
-	layout := assert.Value(layout.Open(testContext(s.t), s.cfg))(s.t)
+	s.T.Helper()
+	layout := assert.Value(layout.Open(offlinetest.Context(s.T), s.cfg))(s.T)
 	return layout.FenceBase
 }
 
@@ -73,10 +74,10 @@ func oneSite(t testing.TB) *site {
 func TestTheTokenOfADowngradedLeaseStaysBelowThoseThatAreGivenAfterAMove(t *testing.T) {
 	s := oneSite(t)
 	for n := range 300 { // an old ZooKeeper, with high zxids
-		s.put(fmt.Sprint(s.cfg.Root, "/keys/", n), "")
+		s.Put(fmt.Sprint(s.cfg.Root, "/keys/", n), "")
 	}
 	for n := range 300 {
-		s.commit(zk.Op{Kind: zk.OpDelete, Path: fmt.Sprint(s.cfg.Root, "/keys/", n), Version: -1})
+		s.Apply(zk.Op{Kind: zk.OpDelete, Path: fmt.Sprint(s.cfg.Root, "/keys/", n), Version: -1})
 	}
 	s.enqueue(recipe.Contender{}, s.lock("a"))
 	reader := recipe.Contender{Mode: recipe.Shared}
@@ -112,13 +113,13 @@ func TestTheTokenOfADowngradedLeaseStaysBelowThoseThatAreGivenAfterAMove(t *test
 
 // downgradeFirst gives a token after the move, by a downgrade there.
 func (s *site) downgradeFirst(lock string, greatest *int64) {
-	s.t.Helper()
+	s.T.Helper()
 	s.enqueue(recipe.Contender{}, s.lock(lock))
 	all := s.standing(lock)
 	last := all[len(all)-1]
 	s.downgrade(lock, last)
 	if token := last.token(s.base()); token <= *greatest {
-		s.t.Errorf("a later lease has the token %d after one of %d", token, *greatest)
+		s.T.Errorf("a later lease has the token %d after one of %d", token, *greatest)
 	} else {
 		*greatest = token
 	}
@@ -188,12 +189,12 @@ func TestWhatARecordSaysIsCarriedAsItIs(t *testing.T) {
 		`{"v":2,"ttl_ms":1000,"later":[1,{}],  "spaces" : 1}`,
 		"__REVOKE__", "", "\xff\x00",
 	} {
-		id := newLease(t, s.fleet)
+		id := offlinetest.NewLease(t, s.fleet)
 		c := recipe.Contender{LeaseID: id}
 		if n == 0 {
-			s.put(s.lock("a"), "")
+			s.Put(s.lock("a"), "")
 		}
-		s.commit(zk.Op{Kind: zk.OpCreate, Path: s.lock("a") + "/" + c.Prefix(), Sequential: true, Data: []byte(data)})
+		s.Apply(zk.Op{Kind: zk.OpCreate, Path: s.lock("a") + "/" + c.Prefix(), Sequential: true, Data: []byte(data)})
 		want = append(want, string(id)+" "+data)
 	}
 	var got []string
@@ -209,20 +210,20 @@ func TestALeaseOverSeveralLocksCountsAsHeldWhenItHasAllOfThem(t *testing.T) {
 	s.enqueue(one, s.lock("a"), s.lock("b")) // holds both
 	s.enqueue(one, s.lock("b"), s.lock("c")) // waits for b
 	torn := s.enqueue(one, s.lock("d"), s.lock("e"))
-	s.commit(zk.Op{Kind: zk.OpDelete, Path: s.lock("e") + "/" + s.standing("e")[0].Name, Version: -1})
-	_, sum, err := Export(testContext(t), s.cfg, ExportOptions{})
+	s.Apply(zk.Op{Kind: zk.OpDelete, Path: s.lock("e") + "/" + s.standing("e")[0].Name, Version: -1})
+	_, sum, err := Export(offlinetest.Context(t), s.cfg, ExportOptions{})
 	assert.That(t, err == nil && sum.Held == 1 && sum.Waiting == 2 && sum.Locks == 4,
 		"%+v, %v; the lease %s has lost one of two", sum, err, torn)
 }
 
 func TestALeaseOverSeveralLocksThatWasNotMadeAtOnceIsNotMoved(t *testing.T) {
 	s := oneSite(t)
-	id := newLease(t, s.fleet)
+	id := offlinetest.NewLease(t, s.fleet)
 	for k, lock := range []string{"a", "b"} {
 		s.enqueue(recipe.Contender{LeaseID: id, Group: uint8(k + 1), Groups: 2}, s.lock(lock))
 	}
-	_, _, err := Export(testContext(t), s.cfg, ExportOptions{})
-	wantKind(t, err, KindNotMovable, string(id), "one transaction", "by hand")
+	_, _, err := Export(offlinetest.Context(t), s.cfg, ExportOptions{})
+	offlinetest.WantKind(t, err, KindNotMovable, string(id), "one transaction", "by hand")
 }
 
 // A lease over as many locks as there can be has to fit into one transaction there, too.
@@ -233,7 +234,7 @@ func TestALeaseOverManyLocksIsMovedOrRefusedAsAWhole(t *testing.T) {
 	}{{2 << 10, true}, {4 << 10, false}} {
 		a := small(t)
 		a.Contenders = nil
-		id := newLease(t, testFleet)
+		id := offlinetest.NewLease(t, testFleet)
 		for n := range recipe.MaxGroup {
 			lock := fmt.Sprintf("%03d%s", n, strings.Repeat("x", 197))
 			c := made(t, lock, recipe.Contender{LeaseID: id, Group: uint8(n + 1), Groups: recipe.MaxGroup}, 10)
@@ -241,13 +242,13 @@ func TestALeaseOverManyLocksIsMovedOrRefusedAsAWhole(t *testing.T) {
 			a.Contenders = append(a.Contenders, c)
 		}
 		cfg := server(t)
-		sum, err := Import(testContext(t), cfg, a, ImportOptions{})
+		sum, err := Import(offlinetest.Context(t), cfg, a, ImportOptions{})
 		if test.fits {
 			assert.That(t, err == nil && sum.Held == 1 && sum.Locks == recipe.MaxGroup, "%+v, %v", sum, err)
 			continue
 		}
-		wantKind(t, err, KindNotMovable, "bytes", "metadata")
-		names := tree(t, openOffline(t, cfg), zk.DefaultRoot)
+		offlinetest.WantKind(t, err, KindNotMovable, "bytes", "metadata")
+		names := tree(t, offlinetest.Open(t, cfg), zk.DefaultRoot)
 		assert.That(t, len(names) == 0, "written: %v", names)
 	}
 }
@@ -260,21 +261,21 @@ func TestLeasesWithHomeMadeNamesAreMoved(t *testing.T) {
 	s := newSite(t, from)
 	const record = `{"root":"/hosts","dialect":"custom exclusive={id}-W- shared={id}-R- foreign-shared=-R-$"}`
 	naming := assert.Value(recipe.ParseNaming("custom exclusive={id}-W- shared={id}-R-"))(t)
-	s.put(s.cfg.Root+"/namespaces/hosts", record)
-	s.put("/hosts", "")
-	s.put("/hosts/x", "")
+	s.Put(s.cfg.Root+"/namespaces/hosts", record)
+	s.Put("/hosts", "")
+	s.Put("/hosts/x", "")
 	var want []string
 	for _, c := range []recipe.Contender{{Mode: recipe.Shared, FirstCzxid: 1}, {Mode: recipe.Exclusive}} {
-		c.LeaseID = newLease(t, s.fleet)
+		c.LeaseID = offlinetest.NewLease(t, s.fleet)
 		c = naming.Contenders(c)[0]
-		s.commit(zk.Op{Kind: zk.OpCreate, Path: "/hosts/x/" + naming.Prefix(&c), Sequential: true, Data: []byte(`{}`)})
+		s.Apply(zk.Op{Kind: zk.OpCreate, Path: "/hosts/x/" + naming.Prefix(&c), Sequential: true, Data: []byte(`{}`)})
 		c.FirstCzxid = 0 // another ZooKeeper's
 		want = append(want, naming.Prefix(&c))
 	}
-	a, sum, err := Export(testContext(t), from, ExportOptions{})
+	a, sum, err := Export(offlinetest.Context(t), from, ExportOptions{})
 	assert.Must(t, err == nil && sum.Held == 1 && sum.Waiting == 1, "%+v, %v", sum, err)
-	assert.Value(Import(testContext(t), to, throughFile(t, a), ImportOptions{}))(t)
-	names, _, err := openOffline(t, to).Children(testContext(t), "/hosts/x")
+	assert.Value(Import(offlinetest.Context(t), to, throughFile(t, a), ImportOptions{}))(t)
+	names, _, err := offlinetest.Open(t, to).Children(offlinetest.Context(t), "/hosts/x")
 	assert.Must(t, err == nil && len(names) == 2, "%q, %v", names, err)
 	for i, prefix := range want {
 		all := strings.Join(names, " ")

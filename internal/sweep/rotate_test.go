@@ -12,14 +12,15 @@ import (
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/offlinetest"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/session"
 )
 
 func (s *site) open() *layout.Layout {
-	s.t.Helper()
-	layout := assert.Value(layout.Open(testContext(s.t), s.cfg))(s.t)
+	s.T.Helper()
+	layout := assert.Value(layout.Open(offlinetest.Context(s.T), s.cfg))(s.T)
 	return layout
 }
 
@@ -37,7 +38,7 @@ func TestARotationReplacesTheKeysAndKeepsTheFleet(t *testing.T) {
 	s := exposed(t)
 	before := s.layout
 	assert.Must(t, before.SecretExposed, "the secret is not said to be exposed")
-	done := assert.Value(RotateSecret(testContext(t), s.cfg))(t)
+	done := assert.Value(RotateSecret(offlinetest.Context(t), s.cfg))(t)
 	after := s.open()
 	if after.SecretExposed || after.FleetID != before.FleetID || len(after.Keys) != 1 || string(after.Keys[0].Key) == string(before.Keys[0].Key) {
 		t.Errorf("exposed %v, fleet %s, before %s, %d keys", after.SecretExposed, after.FleetID, before.FleetID, len(after.Keys))
@@ -50,15 +51,15 @@ func TestARotationReplacesTheKeysAndKeepsTheFleet(t *testing.T) {
 // Without an identity all clients can read the new keys, too, and the report says so.
 func TestARotationWithoutAnIdentityClosesNothing(t *testing.T) {
 	s := newSite(t, nil)
-	done, err := RotateSecret(testContext(t), s.cfg)
+	done, err := RotateSecret(offlinetest.Context(t), s.cfg)
 	assert.That(t, err == nil && done.Open && s.open().SecretExposed, "%+v, %v", done, err)
 }
 
 func TestWhileAGatewayIsRegisteredTheSecretStays(t *testing.T) {
 	s := exposed(t)
 	session := s.gateway("somewhere:8080")
-	_, err := RotateSecret(testContext(t), s.cfg)
-	wantKind(t, err, KindInUse, "somewhere:8080")
+	_, err := RotateSecret(offlinetest.Context(t), s.cfg)
+	offlinetest.WantKind(t, err, KindInUse, "somewhere:8080")
 	assert.That(t, string(s.open().Keys[0].Key) == string(s.layout.Keys[0].Key), "the secret was replaced")
 	end(t, session)
 }
@@ -66,10 +67,10 @@ func TestWhileAGatewayIsRegisteredTheSecretStays(t *testing.T) {
 // A gateway that was cut off, and whose session is over, still has the old keys. It must not come back with them.
 func TestAGatewayWithTheOldKeysCannotRegister(t *testing.T) {
 	s := exposed(t)
-	if _, err := RotateSecret(testContext(t), s.cfg); err != nil {
+	if _, err := RotateSecret(offlinetest.Context(t), s.cfg); err != nil {
 		t.Fatal(err)
 	}
-	_, err := session.Open(testContext(t), s.cfg, s.layout, "abcdefghijklm", nil)
+	_, err := session.Open(offlinetest.Context(t), s.cfg, s.layout, "abcdefghijklm", nil)
 	assert.That(t, errors.Is(err, zk.ErrBadVersion), "registering under the old layout: %v, want ErrBadVersion", err)
 }
 
@@ -96,7 +97,7 @@ func TestALayoutThatOthersMayWriteIsNotRotated(t *testing.T) {
 			assert.NoError(t, err)
 			assert.Value(conn.SetACL(path, acl, -1))(t)
 			s.cfg.Auth = identity
-			_, err = RotateSecret(testContext(t), s.cfg)
+			_, err = RotateSecret(offlinetest.Context(t), s.cfg)
 			var fatal *zk.FatalError
 			assert.That(t, errors.As(err, &fatal) && fatal.Kind == zk.KindAuth && strings.Contains(fatal.Hint, "setAcl "+path+" "),
 				"the rotation: %v (%+v), want a hint that names %s", err, fatal, path)
@@ -108,8 +109,8 @@ func TestALayoutThatOthersMayWriteIsNotRotated(t *testing.T) {
 }
 
 func TestARotationWithoutARootSaysSo(t *testing.T) {
-	_, err := RotateSecret(testContext(t), zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, Auth: identity})
-	wantKind(t, err, KindNoRoot, "there is no Lockkeeper")
+	_, err := RotateSecret(offlinetest.Context(t), zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, Auth: identity})
+	offlinetest.WantKind(t, err, KindNoRoot, "there is no Lockkeeper")
 }
 
 // The transaction is lost on the way there, or its answer is lost: the operator repeats the command.
@@ -130,9 +131,9 @@ func TestARotationWhoseAnswerWasLostIsRepeated(t *testing.T) {
 				}
 				return f.Op() == netfault.OpMulti && seen == 2 // the first is the barrier
 			})
-			_, err := RotateSecret(testContext(t), through)
-			wantKind(t, err, KindUnknown, "run it again")
-			assert.Value(RotateSecret(testContext(t), s.cfg))(t)
+			_, err := RotateSecret(offlinetest.Context(t), through)
+			offlinetest.WantKind(t, err, KindUnknown, "run it again")
+			assert.Value(RotateSecret(offlinetest.Context(t), s.cfg))(t)
 			assert.That(t, !s.open().SecretExposed, "the secret is still said to be exposed")
 		})
 	}
@@ -142,8 +143,8 @@ func TestARotationWhoseAnswerWasLostIsRepeated(t *testing.T) {
 func TestAGatewayThatStartsMeanwhileKeepsTheSecret(t *testing.T) {
 	s := exposed(t)
 	var session *session.Session
-	_, err := rotateSecret(testContext(t), s.cfg, Options{looked: func() { session = s.gateway("late:8080") }})
-	wantKind(t, err, KindInUse, "late:8080")
+	_, err := rotateSecret(offlinetest.Context(t), s.cfg, Options{looked: func() { session = s.gateway("late:8080") }})
+	offlinetest.WantKind(t, err, KindInUse, "late:8080")
 	assert.That(t, string(s.open().Keys[0].Key) == string(s.layout.Keys[0].Key), "the secret was replaced")
 	end(t, session)
 }

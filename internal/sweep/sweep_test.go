@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/offline"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/netfault"
+	"lockkeeper/internal/test/offlinetest"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/zk"
 	zklayout "lockkeeper/internal/zk/layout"
@@ -25,19 +25,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
-// testLimit is the limit of every wait. Only failures reach it.
-const testLimit = 30 * time.Second
-
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // site is a root under test, and another program at its ZooKeeper.
 type site struct {
-	*zklayout.Offline
-	t      testing.TB
+	offlinetest.Site
 	cfg    zk.Config
 	layout *zklayout.Layout
 	// waited is how long the last sweep let pass.
@@ -52,84 +42,56 @@ func newSite(t testing.TB, namespaces map[string]zk.Namespace) *site {
 
 func siteOn(t testing.TB, cfg zk.Config) *site {
 	t.Helper()
-	layout := assert.Value(zklayout.Open(testContext(t), cfg))(t)
-	o := assert.Value(zklayout.OpenOffline(testContext(t), cfg))(t)
-	t.Cleanup(o.Close)
-	return &site{Offline: o, t: t, cfg: cfg, layout: layout}
-}
-
-func (s *site) commit(ops ...zk.Op) {
-	s.t.Helper()
-	at, err := s.Commit(testContext(s.t), ops)
-	assert.NoError(s.t, err, "operation %d", at)
-}
-
-func (s *site) put(path, data string) {
-	s.t.Helper()
-	s.commit(zk.Op{Kind: zk.OpCreate, Path: path, Data: []byte(data)})
+	layout := assert.Value(zklayout.Open(offlinetest.Context(t), cfg))(t)
+	return &site{Site: offlinetest.Site{Offline: offlinetest.Open(t, cfg), T: t}, cfg: cfg, layout: layout}
 }
 
 func (s *site) lock(name string) string { return s.Root() + zk.NodeLocks + "/" + name }
 
 // stand puts children into a lock's directory, in one transaction for all the directories.
 func (s *site) stand(prefix string, dirs ...string) {
-	s.t.Helper()
+	s.T.Helper()
 	var ops []zk.Op
 	for _, dir := range dirs {
-		if stat, err := s.Exists(testContext(s.t), dir); err != nil {
-			s.t.Fatal(err)
-		} else if stat == nil {
-			s.put(dir, "")
-		}
+		s.Ensure(dir)
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: dir + "/" + prefix, Data: []byte(`{"v":1,"ttl_ms":60000}`), Sequential: true})
 	}
-	s.commit(ops...)
+	s.Apply(ops...)
 }
 
 // enqueue puts a lease of the fleet into the queues.
 func (s *site) enqueue(dirs ...string) recipe.LeaseID {
-	s.t.Helper()
-	id := leaseOf(s.t, s.layout.FleetID)
+	s.T.Helper()
+	id := offlinetest.NewLease(s.T, recipe.FleetID(s.layout.FleetID))
 	var ops []zk.Op
 	for k, dir := range dirs {
-		if stat, err := s.Exists(testContext(s.t), dir); err != nil {
-			s.t.Fatal(err)
-		} else if stat == nil {
-			s.put(dir, "")
-		}
+		s.Ensure(dir)
 		c := recipe.Contender{LeaseID: id, Group: uint8(k + 1), Groups: uint8(len(dirs))}
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: dir + "/" + c.Prefix(), Data: []byte(`{"v":1,"ttl_ms":30000}`), Sequential: true})
 	}
-	s.commit(ops...)
-	return id
-}
-
-func leaseOf(t testing.TB, fleet string) recipe.LeaseID {
-	t.Helper()
-	gateway := assert.Value(recipe.NewGatewayID(rand.Reader))(t)
-	id := assert.Value(recipe.NewLeaseID(recipe.FleetID(fleet), gateway, rand.Reader))(t)
+	s.Apply(ops...)
 	return id
 }
 
 // gateway registers a gateway.
 func (s *site) gateway(address string) *session.Session {
-	s.t.Helper()
-	id := assert.Value(recipe.NewGatewayID(rand.Reader))(s.t)
-	session := assert.Value(session.Open(testContext(s.t), s.cfg, s.layout, string(id), fmt.Appendf(nil, `{"address":%q}`, address)))(s.t)
-	s.t.Cleanup(func() { end(s.t, session) })
+	s.T.Helper()
+	id := assert.Value(recipe.NewGatewayID(rand.Reader))(s.T)
+	session := assert.Value(session.Open(offlinetest.Context(s.T), s.cfg, s.layout, string(id), fmt.Appendf(nil, `{"address":%q}`, address)))(s.T)
+	s.T.Cleanup(func() { end(s.T, session) })
 	return session
 }
 
 func end(t testing.TB, session *session.Session) {
-	err := session.Close(testContext(t))
+	err := session.Close(offlinetest.Context(t))
 	assert.That(t, err == nil || errors.Is(err, zk.ErrSessionGone), "%v", err)
 }
 
 // below is every path below another one, in order.
 func (s *site) below(path string) []string {
-	s.t.Helper()
-	names, _, err := s.Children(testContext(s.t), path)
-	assert.Must(s.t, err == nil || errors.Is(err, zk.ErrNoNode), "%v", err)
+	s.T.Helper()
+	names, _, err := s.Children(offlinetest.Context(s.T), path)
+	assert.Must(s.T, err == nil || errors.Is(err, zk.ErrNoNode), "%v", err)
 	slices.Sort(names)
 	var all []string
 	for _, name := range names {
@@ -139,22 +101,10 @@ func (s *site) below(path string) []string {
 }
 
 func (s *site) sweep(opt Options) (Report, error) {
-	s.t.Helper()
+	s.T.Helper()
 	s.waited = 0
 	opt.wait = func(_ context.Context, d time.Duration) error { s.waited += d; return nil }
-	return Sweep(testContext(s.t), s.cfg, opt)
-}
-
-func wantKind(t testing.TB, err error, kind offline.Kind, words ...string) {
-	t.Helper()
-	var e *Error
-	if !errors.As(err, &e) || e.Kind != kind {
-		t.Errorf("got %v, want %s", err, kind)
-		return
-	}
-	for _, word := range words {
-		assert.That(t, strings.Contains(err.Error()+"\n"+e.Hint, word), "%q is not in: %v\nhint: %s", word, err, e.Hint)
-	}
+	return Sweep(offlinetest.Context(s.T), s.cfg, opt)
 }
 
 func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
@@ -166,26 +116,26 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 	s.enqueue(s.lock("deploy"), s.lock("billing"), "/app/locks/nightly")
 	s.stand("_c_0123456789abcdef0123456789abcdef-lock-", s.lock("deploy"))
 	s.stand("0123456789abcdef0123456789abcdef__lock__", "/app/locks/nightly")
-	s.stand("write-v1."+string(leaseOf(t, neighbour.layout.FleetID))+"-lock-", s.lock("deploy"))
-	s.stand("write-v2."+string(leaseOf(t, s.layout.FleetID))+".new-lock-", s.lock("later")) // of a later release
-	s.put(s.lock("billing")+"/no number", "")
-	s.stand("v1."+string(leaseOf(t, s.layout.FleetID))+"-R-", "/hosts/web-1")
+	s.stand("write-v1."+string(offlinetest.NewLease(t, recipe.FleetID(neighbour.layout.FleetID)))+"-lock-", s.lock("deploy"))
+	s.stand("write-v2."+string(offlinetest.NewLease(t, recipe.FleetID(s.layout.FleetID)))+".new-lock-", s.lock("later")) // of a later release
+	s.Put(s.lock("billing")+"/no number", "")
+	s.stand("v1."+string(offlinetest.NewLease(t, recipe.FleetID(s.layout.FleetID)))+"-R-", "/hosts/web-1")
 	s.stand("other-W-", "/hosts/web-1")
-	s.put(s.Root()+"/namespaces/tomorrow", `{"root":"/tomorrow","dialect":"of a later release"}`)
-	s.put("/tomorrow", "")
-	s.stand("<v3."+string(leaseOf(t, s.layout.FleetID))+">", "/tomorrow/x")
-	s.put(s.Root()+"/keys/aaaa", "{}")
-	s.put(s.Root()+"/outbox/x-0000000001", "{}")
-	s.put(s.Root()+"/settings/default,deploy", "")
-	s.put(s.Root()+"/settings/default,deploy/limit-3", "")
-	s.put(s.Root()+"/webhooks/w", "{}")
-	s.put(s.Root()+"/gateways/aaaaaaaaaaaaa", `{}`) // as a copying tool would have left it
-	s.put(s.Root()+"/guards/aaaaaaaaaaaaa", "")
+	s.Put(s.Root()+"/namespaces/tomorrow", `{"root":"/tomorrow","dialect":"of a later release"}`)
+	s.Put("/tomorrow", "")
+	s.stand("<v3."+string(offlinetest.NewLease(t, recipe.FleetID(s.layout.FleetID)))+">", "/tomorrow/x")
+	s.Put(s.Root()+"/keys/aaaa", "{}")
+	s.Put(s.Root()+"/outbox/x-0000000001", "{}")
+	s.Put(s.Root()+"/settings/default,deploy", "")
+	s.Put(s.Root()+"/settings/default,deploy/limit-3", "")
+	s.Put(s.Root()+"/webhooks/w", "{}")
+	s.Put(s.Root()+"/gateways/aaaaaaaaaaaaa", `{}`) // as a copying tool would have left it
+	s.Put(s.Root()+"/guards/aaaaaaaaaaaaa", "")
 	for from, to := range map[string]string{"aaaaaaaaaaaaa": "ccccccccccccc", "ccccccccccccc": "bbbbbbbbbbbbb", "eeeeeeeeeeeee": "ccccccccccccc"} {
-		s.put(s.Root()+"/succession/"+from, to)
+		s.Put(s.Root()+"/succession/"+from, to)
 	}
 	neighbour.enqueue(neighbour.lock("deploy"))
-	neighbour.put(neighbour.Root()+"/keys/aaaa", "{}")
+	neighbour.Put(neighbour.Root()+"/keys/aaaa", "{}")
 	neighbour.gateway("10.0.0.9:8080") // one that runs, at another root: not our business
 
 	everything := func() []string {
@@ -242,7 +192,7 @@ func TestWhileAGatewayIsRegisteredNothingIsSwept(t *testing.T) {
 	session := s.gateway("10.0.0.1:8080")
 	for _, dry := range []bool{true, false} {
 		_, err := s.sweep(Options{DryRun: dry})
-		wantKind(t, err, KindInUse, "10.0.0.1:8080", session.ID(), "stop every gateway")
+		offlinetest.WantKind(t, err, KindInUse, "10.0.0.1:8080", session.ID(), "stop every gateway")
 	}
 	left := s.below(s.lock("deploy"))
 	assert.That(t, len(left) == 1, "left: %v", left)
@@ -250,8 +200,8 @@ func TestWhileAGatewayIsRegisteredNothingIsSwept(t *testing.T) {
 	if _, err := s.sweep(Options{}); err != nil {
 		t.Error(err)
 	}
-	_, err := Sweep(testContext(t), cfgAt(s.cfg, "/nowhere"), Options{})
-	wantKind(t, err, KindNoRoot)
+	_, err := Sweep(offlinetest.Context(t), cfgAt(s.cfg, "/nowhere"), Options{})
+	offlinetest.WantKind(t, err, KindNoRoot)
 }
 
 // A gateway registers between the look and the deletion, stays or is gone again; after each
@@ -292,9 +242,9 @@ func TestAGatewayThatStartsInTheMiddleIsRobbedOfNothing(t *testing.T) {
 				report, err := s.sweep(opt)
 				assert.That(t, transactions == after, "%d transactions were committed, and a gateway came after %d", transactions, after)
 				if stays {
-					wantKind(t, err, KindInUse, "10.0.0.7:8080")
+					offlinetest.WantKind(t, err, KindInUse, "10.0.0.7:8080")
 				} else {
-					wantKind(t, err, KindInUse, "was started meanwhile")
+					offlinetest.WantKind(t, err, KindInUse, "was started meanwhile")
 				}
 				assert.That(t, report.Transactions == after && report.Contenders == 2*report.Leases, "the report says %+v", report)
 				left := map[recipe.LeaseID]int{}
@@ -329,8 +279,8 @@ func TestASweepThatLosesAnAnswerGoesOnWhenItIsRunAgain(t *testing.T) {
 				for range 3 {
 					direct.enqueue(direct.lock("deploy"))
 				}
-				direct.put(direct.Root()+"/keys/aaaa", "{}")
-				direct.put(direct.Root()+"/succession/aaaaaaaaaaaaa", "bbbbbbbbbbbbb")
+				direct.Put(direct.Root()+"/keys/aaaa", "{}")
+				direct.Put(direct.Root()+"/succession/aaaaaaaaaaaaa", "bbbbbbbbbbbbb")
 				through := *direct
 				through.cfg.Servers = []string{proxy.Addr()}
 				if persisted {
@@ -340,7 +290,7 @@ func TestASweepThatLosesAnAnswerGoesOnWhenItIsRunAgain(t *testing.T) {
 				}
 				report, err := through.sweep(Options{})
 				if n > 1 || err != nil { // the first one is the barrier, which is repeated
-					wantKind(t, err, KindUnknown, "run it again")
+					offlinetest.WantKind(t, err, KindUnknown, "run it again")
 				}
 				assert.Value(direct.sweep(Options{}))(t)
 				left := slices.Concat(direct.below(direct.lock("deploy")), direct.below(direct.Root()+"/keys"), direct.below(direct.Root()+"/succession"), direct.below(direct.Root()+"/gateways"))
@@ -357,11 +307,11 @@ func TestWhatOthersDoToALeaseMeanwhileIsNoObstacle(t *testing.T) {
 	}
 	paths := s.below(s.lock("deploy"))
 	opt := Options{looked: func() {
-		s.commit(zk.Op{Kind: zk.OpSetData, Path: paths[0], Data: []byte("__REVOKE__"), Version: -1})
-		s.commit(zk.Op{Kind: zk.OpDelete, Path: paths[1], Version: -1})
-		s.put(paths[2]+"/child", "")
+		s.Apply(zk.Op{Kind: zk.OpSetData, Path: paths[0], Data: []byte("__REVOKE__"), Version: -1})
+		s.Apply(zk.Op{Kind: zk.OpDelete, Path: paths[1], Version: -1})
+		s.Put(paths[2]+"/child", "")
 	}}
-	s.put(s.Root()+"/keys/aaaa", "{}")
+	s.Put(s.Root()+"/keys/aaaa", "{}")
 	report := assert.Value(s.sweep(opt))(t)
 	if left := s.below(s.lock("deploy")); len(left) != 2 || !slices.Equal(report.Kept, paths[2:]) || report.Leases != 1 || report.Keys != 0 {
 		t.Errorf("left: %v, report %+v", left, report)
@@ -372,7 +322,7 @@ func TestWhatOthersDoToALeaseMeanwhileIsNoObstacle(t *testing.T) {
 func TestARegistrationThatCameAndWentIsCounted(t *testing.T) {
 	s := newSite(t, nil)
 	count := func() int32 {
-		_, stat, err := s.Children(testContext(t), s.Root()+zk.NodeGateways)
+		_, stat, err := s.Children(offlinetest.Context(t), s.Root()+zk.NodeGateways)
 		assert.NoError(t, err)
 		return creations(stat)
 	}
@@ -385,7 +335,7 @@ func TestARegistrationThatCameAndWentIsCounted(t *testing.T) {
 	end(t, two)
 	got = count()
 	assert.That(t, got == before+2, "when they have gone: %d after %d", got, before)
-	s.commit(zk.Op{Kind: zk.OpCreate, Path: s.Root() + zk.NodeGateways + "/sweep-", Sequential: true},
+	s.Apply(zk.Op{Kind: zk.OpCreate, Path: s.Root() + zk.NodeGateways + "/sweep-", Sequential: true},
 		zk.Op{Kind: zk.OpDelete, Path: fmt.Sprintf("%s/sweep-%010d", s.Root()+zk.NodeGateways, before+2), Version: -1})
 	got = count()
 	assert.That(t, got == before+3, "after a proof: %d after %d", got, before)
