@@ -456,13 +456,13 @@ func TestALeaseThatIsBeingCreatedIsDestroyedToo(t *testing.T) {
 			withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 				h.hooks.Store(&hooks{result: func(w *zk.Write, res *zk.Result) {
 					if len(w.Ops) > 0 && w.Ops[0].Kind == zk.OpCreate && writeTo("-lock-")(w) {
-						time.Sleep(time.Second) // its event comes first
+						time.Sleep(answerWithin / 2) // its event comes first
 						if lost {
 							*res = zk.Result{Outcome: zk.Unknown}
 						}
 					}
 				}})
-				p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+				p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: locks.WaitForever, IdempotencyKey: "abcdefghijklmnop"})
 				time.Sleep(100 * time.Millisecond)
 				answer, err := g.destroy("enough")
 				assert.Must(t, err == nil && answer.Ended == 1, "%+v, %v", answer, err)
