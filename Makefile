@@ -29,7 +29,7 @@ run: export LISTEN := $(LISTEN)
 run: export GATEWAY_FLAGS := $(GATEWAY_FLAGS)
 run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (LISTEN=host:port GATEWAY_FLAGS=...)
 	@go build -o bin/gateway ./cmd/gateway
-	@printf 'Take a lock for 30 seconds:\n\n  curl -sX POST '"'%s/v1/locks/deploy/leases?ttl=30s&owner=me'"'\n\n' "$$LISTEN"
+	@printf 'Take a lock for five minutes:\n\n  curl -sX POST '"'%s/v1/locks/deploy/leases?ttl=5m&owner=me'"'\n\n' "$$LISTEN"
 	@exec bin/gateway --listen "$$LISTEN" $$GATEWAY_FLAGS
 
 # What owns goroutines: its tests run with the race detector, which takes five times as long. HEAVY are those of which make test
