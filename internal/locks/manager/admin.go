@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -69,20 +68,9 @@ func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
 	return locked(m, func() zk.Result { return m.commit(ctx, w) })
 }
 
-// rewrite changes the record of a contender that this gateway does not run. It keeps fields that it does not know.
-// change reports whether the record must be written. rewrite returns zk.ErrNoNode if the contender is gone.
-func (m *Manager) rewrite(ctx context.Context, path string, change func(record.Record, map[string]any) bool) error {
-	return m.rewriteData(ctx, path, func(data []byte) ([]byte, error) {
-		known, ok := record.Parse(data)
-		var members map[string]any
-		if !ok || json.Unmarshal(data, &members) != nil {
-			return nil, record.ErrNoRecord
-		}
-		if !change(known, members) {
-			return nil, nil
-		}
-		return record.EncodeMembers(members)
-	})
+// rewrite changes the record of a contender that this gateway does not run. It returns zk.ErrNoNode if the contender is gone.
+func (m *Manager) rewrite(ctx context.Context, path string, change func(record.Record, record.Members) bool) error {
+	return m.rewriteData(ctx, path, func(data []byte) ([]byte, error) { return record.Edit(data, change) })
 }
 
 // rewriteData reads a contender's data and writes the change at the version that it read.

@@ -3,7 +3,6 @@ package manager
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -327,39 +326,32 @@ func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
 
 // beatenRecord is a record with one beat more, whatever else is in it.
 func beatenRecord(data []byte, held bool) (beaten []byte, known record.Record, refused *locks.Error) {
-	known, ok := record.Parse(data)
-	var members map[string]json.RawMessage
-	if !ok || json.Unmarshal(data, &members) != nil {
-		return nil, known, noBeat()
-	}
-	switch {
-	case known.Closed != nil:
-		return nil, known, endedError(known.Closed.Reason)
-	case known.Revoke != nil && known.Revoke.Force > 0:
-		return nil, known, &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
-			Detail: "the gateway that runs this lease cannot be reached, and no other gateway knows when force ends the lease; repeat the request"}
-	}
-	set := func(name string, value any) {
-		raw, err := json.Marshal(value)
-		if err != nil {
-			panic("encoding a beat: " + err.Error()) // a number or a bool
+	beaten, err := record.Edit(data, func(r record.Record, members record.Members) bool {
+		known = r
+		switch {
+		case r.Closed != nil:
+			refused = endedError(r.Closed.Reason)
+			return false
+		case r.Revoke != nil && r.Revoke.Force > 0:
+			refused = &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+				Detail: "the gateway that runs this lease cannot be reached, and no other gateway knows when force ends the lease; repeat the request"}
+			return false
 		}
-		members[name] = raw
-	}
-	set("beats", known.Beats+1)
-	if held {
-		set("told", true)
-		known.Told = true
-	}
-	beaten, err := record.EncodeMembers(members)
+		members.Set("beats", r.Beats+1)
+		if held {
+			members.Set("told", true)
+			known.Told = true
+		}
+		return true
+	})
 	if err != nil {
-		return nil, known, noBeat()
+		refused = writtenOver()
 	}
-	return beaten, known, nil
+	return beaten, known, refused
 }
 
-// noBeat is the answer of a gateway that finds no record to count a beat up in.
-func noBeat() *locks.Error {
+// writtenOver is the answer of a gateway that has to change another gateway's record and finds none.
+func writtenOver() *locks.Error {
 	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Err: record.ErrNoRecord,
 		Detail: "the gateway that runs this lease cannot be reached, and another program has written over the lease's record; repeat the request"}
 }

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -153,33 +152,23 @@ func (r *releasing) read(ctx context.Context) (found bool, err error) {
 	case err != nil:
 		return false, unavailableFor(err)
 	}
-	known, ok := record.Parse(data)
-	var members map[string]json.RawMessage
-	if !ok || json.Unmarshal(data, &members) != nil {
-		return false, noRecordToClose()
+	var known record.Record
+	closed, err := record.Edit(data, func(found record.Record, members record.Members) bool {
+		if known = found; known.Closed != nil {
+			r.why.Reason = known.Closed.Reason
+			return false
+		}
+		members.Set("closed", record.Closed{Reason: r.why.Reason, At: r.m.clock.Now().Wall().Milliseconds()})
+		return true
+	})
+	if err != nil {
+		return false, writtenOver()
 	}
 	r.t.learn(known, stat)
+	r.t.close = closed
 	r.m.do(func() { r.t.at.Queue.SetNode(r.t.at.Contender.Name, data, stat) }) // for its postmortem
-	if known.Closed != nil {
-		r.why.Reason = known.Closed.Reason
-	} else {
-		closed, err := json.Marshal(record.Closed{Reason: r.why.Reason, At: r.m.clock.Now().Wall().Milliseconds()})
-		if err != nil {
-			panic("encoding an end: " + err.Error()) // a string and a number
-		}
-		members["closed"] = closed
-		if r.t.close, err = record.EncodeMembers(members); err != nil {
-			return false, noRecordToClose()
-		}
-	}
 	r.stays = known.DelayAfter(r.why.Reason) > 0
 	return true, nil
-}
-
-// noRecordToClose is the answer of a gateway that finds no record to close.
-func noRecordToClose() *locks.Error {
-	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Err: record.ErrNoRecord,
-		Detail: "the gateway that runs this lease cannot be reached, and another program has written over the lease's record; repeat the request"}
 }
 
 // freePlace deletes the contenders of a lease that is closed, unless its owner does. What is left after an error is freed

@@ -284,7 +284,7 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise)
 func (m *Manager) reviseOther(ctx context.Context, at queues.Location, path string, change record.Revise) (told *locks.Revocation, revised bool, err error) {
 	var next *record.Revocation
 	closed := false
-	err = m.rewrite(ctx, path, func(r record.Record, members map[string]any) bool {
+	err = m.rewrite(ctx, path, func(r record.Record, members record.Members) bool {
 		if closed = r.Closed != nil; closed {
 			return false
 		}
@@ -294,9 +294,9 @@ func (m *Manager) reviseOther(ctx context.Context, at queues.Location, path stri
 		revised = true
 		if next == nil {
 			delete(members, "revoke")
-			members["revoke_round"] = r.RevokeRound + 1
+			members.Set("revoke_round", r.RevokeRound+1)
 		} else {
-			members["revoke"] = next
+			members.Set("revoke", next)
 		}
 		return true
 	})

@@ -41,35 +41,42 @@ func (r *Replica) Nameable(req *locks.AcquireRequest, wants []locks.Want) error 
 // FindWant is the queue of a lock, nil when the replica has none.
 func (r *Replica) FindWant(w *locks.Want) *Queue { return r.Namespaces[w.NS].Find(w.Lock) }
 
-func (r *Replica) firstWant(wants []locks.Want, is func(*Queue, *locks.Want) bool) *Queue {
+// InTheWay is the first queue in which a newcomer would have to wait; nil: none.
+func (r *Replica) InTheWay(wants []locks.Want) *Queue {
 	for i := range wants {
-		if q := r.FindWant(&wants[i]); q != nil && is(q, &wants[i]) {
+		q := r.FindWant(&wants[i])
+		if q == nil {
+			continue
+		}
+		c := ContenderOf(&wants[i])
+		if n, _ := q.Limit(); c.Mode == recipe.Permit && c.Limit == 0 {
+			c.Limit = int32(n)
+		}
+		if !q.Contenders.WouldHold(c) {
 			return q
 		}
 	}
 	return nil
 }
 
-// InTheWay is the first queue in which a newcomer would have to wait; nil: none.
-func (r *Replica) InTheWay(wants []locks.Want) *Queue {
-	return r.firstWant(wants, func(q *Queue, w *locks.Want) bool {
-		c := ContenderOf(w)
-		if n, _ := q.Limit(); c.Mode == recipe.Permit && c.Limit == 0 {
-			c.Limit = int32(n)
-		}
-		return !q.Contenders.WouldHold(c)
-	})
-}
-
 // FirstSemaphore is the first lock that is another program's semaphore; nil: none. No lease joins one: Curator's SemaphoreV2
 // and Kazoo's Semaphore count every child against their limit, so a waiter would block the holder that it waits for.
 func (r *Replica) FirstSemaphore(wants []locks.Want) *Queue {
-	return r.firstWant(wants, func(q *Queue, _ *locks.Want) bool { return q.Semaphore() })
+	return r.first(wants, (*Queue).Semaphore)
 }
 
 // FirstObstructed is the first lock whose place is obstructed; nil: none.
 func (r *Replica) FirstObstructed(wants []locks.Want) *Queue {
-	return r.firstWant(wants, func(q *Queue, _ *locks.Want) bool { return q.Obstructed() })
+	return r.first(wants, (*Queue).Obstructed)
+}
+
+func (r *Replica) first(wants []locks.Want, is func(*Queue) bool) *Queue {
+	for i := range wants {
+		if q := r.FindWant(&wants[i]); q != nil && is(q) {
+			return q
+		}
+	}
+	return nil
 }
 
 // FirstMarked is the first lock that is marked as being destroyed, or is such a marker; nil: none.

@@ -114,9 +114,29 @@ var recordMembers = func() map[string]bool {
 	return known
 }()
 
-// EncodeMembers is the data of another gateway's record with members changed. What encoding makes larger than a record
-// may be is not written: the record's owner would not know it again.
-func EncodeMembers(members any) ([]byte, error) {
+// Members are the members of a record, with those that only a later release knows.
+type Members map[string]json.RawMessage
+
+// Set sets a member.
+func (m Members) Set(name string, value any) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		panic("encoding the member " + name + " of a record: " + err.Error()) // strings, numbers and bools
+	}
+	m[name] = raw
+}
+
+// Edit returns another gateway's record with members changed; nil without an error: change reports that nothing has to be
+// written. It is ErrNoRecord when the data is no record, or would become larger than a record may be.
+func Edit(data []byte, change func(Record, Members) bool) ([]byte, error) {
+	known, ok := Parse(data)
+	var members Members
+	if !ok || json.Unmarshal(data, &members) != nil {
+		return nil, ErrNoRecord
+	}
+	if !change(known, members) {
+		return nil, nil
+	}
 	data, err := json.Marshal(members)
 	if err == nil && len(data) > MaxData {
 		err = ErrNoRecord

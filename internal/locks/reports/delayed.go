@@ -121,7 +121,8 @@ func (x *Exchange) release(dir string) {
 // Explain publishes the events that wait for the reason of a lease's end, which this gateway has found out.
 func (x *Exchange) Explain(id recipe.LeaseID, why Cause) {
 	for _, h := range x.delayed.waiting[id] {
-		h.own = &why
+		own := why // on the heap for an event that waits, which is rare
+		h.own = &own
 	}
 	x.explainAll(id)
 }
