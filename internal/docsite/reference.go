@@ -114,19 +114,19 @@ func (r *reference) operation(method, at string, item, op value, called bool) (o
 	return o, nil
 }
 
-// parametersOf are the operation's parameters, and those of its path that it does not replace.
-func parametersOf(item, op value) []value {
-	var all []value
-	for _, from := range []value{op, item} {
-		for _, p := range from.get("parameters").list() {
-			p = p.target()
-			same := func(other value) bool {
-				return other.get("name").text() == p.get("name").text() && other.get("in").text() == p.get("in").text()
-			}
-			if !slices.ContainsFunc(all, same) {
-				all = append(all, p)
-			}
+// parametersOf are the parameters of an operation: those of its path that it does not replace, and its own.
+func parametersOf(item, op value) (all []value) {
+	own := op.get("parameters").list()
+	for _, p := range item.get("parameters").list() {
+		replaced := func(other value) bool {
+			return other.get("name").text() == p.get("name").text() && other.get("in").text() == p.get("in").text()
 		}
+		if !slices.ContainsFunc(own, replaced) {
+			all = append(all, p.target())
+		}
+	}
+	for _, p := range own {
+		all = append(all, p.target())
 	}
 	return all
 }

@@ -70,7 +70,7 @@ info: {title: x, description: 'See [start](docs/start.md).'}
 tags: [{name: things, description: About *things*.}]
 paths:
   /v1/things/{id}:
-    parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+    parameters: [{name: id, in: path, required: true, schema: {type: string}}, {name: kind, in: query, schema: {type: string}}]
     get:
       operationId: GetThing
       tags: [things]
@@ -79,6 +79,7 @@ paths:
         - {name: Lease-Token, in: header, required: true, schema: {type: string}}
         - {name: wait, in: query, schema: {type: [string, 'null'], default: 0s}}
         - {name: q, in: query, example: a b, schema: {type: string}}
+        - {name: kind, in: query, schema: {type: integer}}
       responses:
         '200': {description: ok, content: {application/json: {schema: {$ref: '#/components/schemas/Thing'}, examples: {one: {value: {name: it}}}}}}
         default: {$ref: '#/components/responses/Problem'}
@@ -154,8 +155,9 @@ func TestTypesAndAnswers(t *testing.T) {
 	o := shown["GetThing"]
 	assert.Equal(t, o.Summary, "Look at it", "summary")
 	assert.Equal(t, o.URL, "/docs/api/things#GetThing", "address")
-	assert.Equal(t, typeText(o.Parameters[1].Type)+"; "+o.Parameters[1].Limits[0], "string or null; default 0s", "a parameter's type")
-	assert.Equal(t, o.Parameters[3].Name, "id", "the parameter of the path")
+	assert.Equal(t, typeText(o.Parameters[2].Type)+"; "+o.Parameters[2].Limits[0], "string or null; default 0s", "a parameter's type")
+	assert.Equal(t, o.Parameters[0].Name, "id", "the parameter of the path")
+	assert.That(t, len(o.Parameters) == 5 && typeText(o.Parameters[4].Type) == "integer", "one of the path that the operation replaces: %+v", o.Parameters)
 	assert.Equal(t, o.Responses[0].Contents[0].Example, `{"name":"it"}`, "example of an answer")
 	assert.Equal(t, o.Responses[0].Contents[0].Schema[0].URL, "/docs/api/schemas#Thing", "schema of an answer")
 	assert.That(t, o.Responses[1].Status == "other" && o.Responses[1].Headers == "Retry-After" && strings.Contains(o.Responses[1].About, "It failed."), "%+v", o.Responses[1])

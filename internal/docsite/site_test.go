@@ -169,7 +169,7 @@ func TestWhatIsNotThereIsAPageThatLeadsToTheIndex(t *testing.T) {
 func tree1() fstest.MapFS {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	return fstest.MapFS{
-		"README.md": file("# Manual\n\nSee [start.md](start.md) and [the code](../internal/x.go).\n\n## Doing\n\n[second job](jobs/b.md#part), [first job](jobs/a.md)\n\n**Coming.** From [elsewhere](from/README.md).\n"),
+		"README.md": file("# Manual\n\nSee [start.md](start.md) and [the code](../internal/x.go).\n\n## Doing\n\n[second job](jobs/b.md#part), [first job](jobs/a.md)\n\n**Coming.** From [elsewhere](from/README.md), [etcd](from/etcd.md).\n"),
 		"start.md": file("# Start\n\n<!-- a note -->\n\n## Part\n\n## Part\n\n[up](README.md), [b](jobs/b.md#the-part), [x.go](../internal/x.go), [more](../deploy/y.yaml), [spec](../openapi.yaml), [dir](jobs), " +
 			"[out](https://example.org/), [readme](../README.md)\n\n![one](images/1.png) ![two](https://example.org/2.png)\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n"),
 		"jobs/a.md":      file("# A\n"),
@@ -177,6 +177,7 @@ func tree1() fstest.MapFS {
 		"jobs/c.md":      file("# C\n"),
 		"from/README.md": file("# Coming from elsewhere\n"),
 		"from/d.md":      file("# D\n"),
+		"from/etcd.md":   file("# Coming from etcd\n"),
 		"more/README.md": file("# More of it\n"),
 		"images/1.png":   {Data: []byte{0x89, 'P', 'N', 'G', 0xff}},
 		"x.sh":           file("echo\n"),
@@ -196,7 +197,7 @@ func TestTheNavigationIsTheIndex(t *testing.T) {
 	assert.Slices(t, got, []string{
 		"= ", "Overview /docs", "Start /docs/start",
 		"= Doing", "Second job /docs/jobs/b", "First job /docs/jobs/a", "C /docs/jobs/c",
-		"= Coming", "Elsewhere /docs/from", "D /docs/from/d",
+		"= Coming", "elsewhere /docs/from", "etcd /docs/from/etcd", "D /docs/from/d",
 		"= More of it", "Overview /docs/more",
 	})
 	_, prev, next := mark(s.built.nav, "/docs/jobs/a")
@@ -217,6 +218,8 @@ func TestLinksLeadToPages(t *testing.T) {
 	for _, want := range []string{"x.go,", "more (deploy/y.yaml)", "dir (docs/jobs)", "two"} {
 		assert.That(t, strings.Contains(text, want), "the page lacks %q: %s", want, text)
 	}
+	cells := elements(page, "td")
+	assert.That(t, get(cells[1], "align") == "right" && get(cells[1], "style") == "", "the cell on the right: %v", cells[1].Attr)
 	images := elements(page, "img")
 	assert.That(t, len(images) == 1 && get(images[0], "src") == "/docs/images/1.png", "%d images", len(images))
 	var ids []string

@@ -123,7 +123,7 @@ type link struct {
 func (t *tree) resolve(from, href string) link {
 	u, err := url.Parse(href)
 	switch {
-	case err != nil || u.Scheme != "" && u.Scheme != "https" && u.Scheme != "http":
+	case err != nil:
 		return link{}
 	case u.Scheme != "" || u.Host != "" || strings.HasPrefix(u.Path, "/"):
 		return link{url: href}
@@ -250,7 +250,9 @@ func (n *navigation) put(group int, to, text string) {
 		l.Title = p.title
 	}
 	if text != "" && len(text) <= 40 && !strings.Contains(text, ".md") {
-		l.Title = sentence(text)
+		if l.Title = text; p == nil || !strings.HasSuffix(p.title, " "+text) { // etcd is written so
+			l.Title = sentence(text)
+		}
 	}
 	if p != nil && p.title == n.groups[group].Title {
 		l.Title = "Overview"

@@ -1,5 +1,10 @@
-// Gives each block of code in the documentation a button that copies it (copy.js).
+// Gives each block of code in the documentation a button that copies it (copy.js), and shows where the page is in a long
+// navigation.
 "use strict";
+for (const link of document.querySelectorAll(".docs-nav [aria-current]")) {
+  const nav = link.closest(".docs-nav");
+  nav.scrollTop = link.offsetTop - nav.clientHeight / 2;
+}
 for (const pre of document.querySelectorAll(".doc pre")) {
   const button = document.createElement("button");
   button.type = "button";
