@@ -1145,15 +1145,11 @@ type Event struct {
 	// Examples: 2026-11-21T09:30:00.123456Z
 	Time string `json:"time"`
 
-	// Type `lease.*` is about contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
-	// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: owner, metadata, time to live, holds or mode
-	// changed. `lease.revoke_requested`: its holder was asked to release it; `lease.revoke_withdrawn`: the request was
-	// withdrawn. `lock.destroyed`: every contender of its queue was ended. `lock.hazard`: a lock has a new hazard (`code`
-	// and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for
-	// each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`,
-	// or without one to any, or best-effort messages had no room; `count` is their number since the last such event, which
-	// comes at most once a minute, from the `gateway` that could not write them. `node.*` are the znodes themselves, sent
-	// only on request. New types may come.
+	// Type `lease.*` is about contenders, those of other programs too (with `foreign`). `lease.revoked` has the reasons
+	// `revoked` and `destroyed`; `lease.updated`: owner, metadata, time to live, holds or mode changed. `lock.hazard`: a
+	// lock has a new hazard (`code` and `programs`). A lease of several locks has one event for each of them.
+	// `webhook.dropped`: there was no room for `count` messages to the `webhook`, or without one to any, at the `gateway`,
+	// at most once a minute. `node.*` are the znodes themselves, sent only on request. New types may come.
 	Type EventType `json:"type"`
 
 	// NS Without it `default`.
@@ -1185,8 +1181,8 @@ type Event struct {
 	// Path Of `node.*`: path of the znode.
 	Path string `json:"path,omitempty"`
 
-	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards`
-	// counts the locks that have each. A lock has at most one hazard with the same code and programs.
+	// Code docs/operate/interop.md says what each means; new ones may come. A lock has at most one hazard with the same code
+	// and programs.
 	Code HazardCode `json:"code,omitempty"`
 
 	// Count Of `webhook.dropped`: how many messages.
@@ -1218,15 +1214,11 @@ type EventList struct {
 	Items []Event `json:"items"`
 }
 
-// EventType `lease.*` is about contenders, those of other programs too (with `foreign`): `queued`, `granted`, then how it ended
-// (`revoked` has the reasons `revoked` and `destroyed`). `lease.updated`: owner, metadata, time to live, holds or mode
-// changed. `lease.revoke_requested`: its holder was asked to release it; `lease.revoke_withdrawn`: the request was
-// withdrawn. `lock.destroyed`: every contender of its queue was ended. `lock.hazard`: a lock has a new hazard (`code`
-// and `programs`, as in its `hazards`); `lock.hazard_cleared`: it is over. A lease of several locks has one event for
-// each of them. `webhook.dropped`: the outbox had no room, so no events of these ends are delivered to the `webhook`,
-// or without one to any, or best-effort messages had no room; `count` is their number since the last such event, which
-// comes at most once a minute, from the `gateway` that could not write them. `node.*` are the znodes themselves, sent
-// only on request. New types may come.
+// EventType `lease.*` is about contenders, those of other programs too (with `foreign`). `lease.revoked` has the reasons
+// `revoked` and `destroyed`; `lease.updated`: owner, metadata, time to live, holds or mode changed. `lock.hazard`: a
+// lock has a new hazard (`code` and `programs`). A lease of several locks has one event for each of them.
+// `webhook.dropped`: there was no room for `count` messages to the `webhook`, or without one to any, at the `gateway`,
+// at most once a minute. `node.*` are the znodes themselves, sent only on request. New types may come.
 type EventType string
 
 // Fence defines model for Fence.
@@ -1328,8 +1320,8 @@ type Grant = Lease
 
 // Hazard Something about a lock that a person should know.
 type Hazard struct {
-	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards`
-	// counts the locks that have each. A lock has at most one hazard with the same code and programs.
+	// Code docs/operate/interop.md says what each means; new ones may come. A lock has at most one hazard with the same code
+	// and programs.
 	Code HazardCode `json:"code"`
 
 	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`.
@@ -1343,8 +1335,8 @@ type Hazard struct {
 	Detail string `json:"detail"`
 }
 
-// HazardCode The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards`
-// counts the locks that have each. A lock has at most one hazard with the same code and programs.
+// HazardCode docs/operate/interop.md says what each means; new ones may come. A lock has at most one hazard with the same code
+// and programs.
 type HazardCode string
 
 // HazardPrograms The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`.
@@ -1439,7 +1431,9 @@ type Info struct {
 	Contenders int `json:"contenders"`
 
 	// Leases Leases whose clocks this gateway runs.
-	Leases    LeaseCounts   `json:"leases"`
+	Leases LeaseCounts `json:"leases"`
+
+	// Limits What is beyond one of these is 422 or 429; docs/operate/operating.md says more.
 	Limits    Limits        `json:"limits"`
 	Zookeeper ZooKeeperInfo `json:"zookeeper"`
 }
@@ -1575,7 +1569,7 @@ type LeaseLock struct {
 // LeaseToken Examples: lk1.lk2s4u7q.k1.AbCdEfGh
 type LeaseToken = string
 
-// Limits defines model for Limits.
+// Limits What is beyond one of these is 422 or 429; docs/operate/operating.md says more.
 type Limits struct {
 	DefaultPage  int   `json:"default_page"`
 	DefaultTTLMS int64 `json:"default_ttl_ms"`
@@ -1592,11 +1586,10 @@ type Limits struct {
 	// MaxHolds Names of holds that one lease has had.
 	MaxHolds int `json:"max_holds"`
 
-	// MaxIdempotencyKeys Keys that this gateway keeps. Beyond it acquires with a new `Idempotency-Key` are 429 `too_many_keys`.
+	// MaxIdempotencyKeys Keys that this gateway keeps.
 	MaxIdempotencyKeys int `json:"max_idempotency_keys"`
 
-	// MaxLeases Leases that this gateway runs. A lease of several locks counts once for each of them, and once for each name
-	// where the dialect gives a lock several. Beyond it acquires are 429 `too_many_leases`.
+	// MaxLeases Leases that this gateway runs, each counted once for each of its names in a queue.
 	MaxLeases int `json:"max_leases"`
 
 	// MaxLimit Permits of a lock.
@@ -1607,11 +1600,11 @@ type Limits struct {
 	// MaxLocks Of one lease.
 	MaxLocks int `json:"max_locks"`
 
-	// MaxLocksKnown Locks that this gateway knows: in use in the whole fleet, or not yet removed after their last use. Beyond it acquires of other locks are 429 `too_many_locks`.
+	// MaxLocksKnown In use in the whole fleet, or not yet removed after their last use.
 	MaxLocksKnown    int `json:"max_locks_known"`
 	MaxMetadataBytes int `json:"max_metadata_bytes"`
 
-	// MaxMetadataTotalBytes Owners, metadata, names of holds and notify_urls of all these leases. Beyond it what makes them longer is 429 `too_much_metadata`.
+	// MaxMetadataTotalBytes Owners, metadata, names of holds and notify_urls of all these leases.
 	MaxMetadataTotalBytes int64 `json:"max_metadata_total_bytes"`
 	MaxOwnerBytes         int   `json:"max_owner_bytes"`
 	MaxPage               int   `json:"max_page"`
@@ -1620,11 +1613,11 @@ type Limits struct {
 	// MaxReap Contenders that one reap ends.
 	MaxReap int `json:"max_reap"`
 
-	// MaxSettings Locks with settings, in the whole fleet. Beyond it a PUT for another lock is 429 `too_many_settings`.
+	// MaxSettings Locks with settings, in the whole fleet.
 	MaxSettings int `json:"max_settings"`
 	MaxStreams  int `json:"max_streams"`
 
-	// MaxTickets Of them, each counted once: leases that wait though their acquire was answered (`async`). Beyond it `async` acquires of locks that are taken are 429 `too_many_tickets`.
+	// MaxTickets Of them, each counted once: leases that wait though their acquire was answered.
 	MaxTickets         int   `json:"max_tickets"`
 	MaxTTLMS           int64 `json:"max_ttl_ms"`
 	MaxWaitMS          int64 `json:"max_wait_ms"`
@@ -1643,8 +1636,7 @@ type Lock struct {
 	// NS Without it `default`.
 	NS Namespace `json:"ns"`
 
-	// State `free`: without holders and waiters. `held`. `unclaimed`: granted, and no request of the client has come since.
-	// `queued`: with waiters and without holders; a grant is under way, or a lease of several locks waits for another one.
+	// State `unclaimed`: granted, and no request of the client has come since. `queued`: with waiters and without holders.
 	// `delayed`: its last holder has ended, and its lock delay runs.
 	State LockState `json:"state"`
 
@@ -1681,8 +1673,7 @@ type LockList struct {
 // LockName The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
 type LockName = string
 
-// LockState `free`: without holders and waiters. `held`. `unclaimed`: granted, and no request of the client has come since.
-// `queued`: with waiters and without holders; a grant is under way, or a lease of several locks waits for another one.
+// LockState `unclaimed`: granted, and no request of the client has come since. `queued`: with waiters and without holders.
 // `delayed`: its last holder has ended, and its lock delay runs.
 type LockState string
 
@@ -1814,18 +1805,17 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 
-	// Code Stable; new ones may come. `/problems/{code}` explains each. By status: 400: `malformed_request`. 403:
-	// `lease_token_missing`, `lease_token_wrong`, `fencing_token_needed`, `fencing_token_stale`, `fleet_seal_refused`,
-	// `cross_origin`. 404: `route_not_found`, `lease_not_found`, `namespace_unknown`, `contender_not_found`,
-	// `webhook_not_found`. 405: `method_not_allowed`. 408: `cancelled`. 409: `held_by_other`, `lock_delayed`,
-	// `foreign_semaphore`, `lock_invalid`, `wait_elapsed`, `settings_differ`, `lock_in_use`, `hold_released`,
-	// `holder_changed`, `nothing_to_ask`, `lease_not_held`, `lease_not_exclusive`, `too_many_webhooks`. 410:
-	// `lease_ended`. 412: `precondition_failed`. 413: `body_too_large`. 415: `unsupported_media_type`. 421:
-	// `host_not_allowed`. 422: `invalid_field`, `duration_needs_unit`, `unknown_field`, `repeated_field`,
-	// `idempotency_key_reused`. 426: `upgrade_required`. 429: `too_many_leases`, `too_many_tickets`, `too_many_keys`,
-	// `too_many_locks`, `too_many_settings`, `too_much_metadata`, `too_many_ephemeral`, `too_many_waiting`,
-	// `too_many_streams`, `too_many_answers`. 500: `internal`. 503: `zookeeper_unavailable`, `outcome_unknown`,
-	// `owned_by_other_gateway`, `owner_unreachable`, `draining`, `not_ready`, `not_alive`.
+	// Code Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 403:
+	// lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale, fleet_seal_refused, cross_origin.
+	// 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found, webhook_not_found. 405:
+	// method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
+	// settings_differ, lock_in_use, hold_released, holder_changed, nothing_to_ask, lease_not_held, lease_not_exclusive,
+	// too_many_webhooks. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.
+	// 421: host_not_allowed. 422: invalid_field, duration_needs_unit, unknown_field, repeated_field,
+	// idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
+	// too_many_locks, too_many_settings, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
+	// too_many_answers. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
+	// owner_unreachable, draining, not_ready, not_alive.
 	Code ProblemCode `json:"code"`
 
 	// Detail What happened here and what to do next.
@@ -1849,18 +1839,17 @@ type Problem struct {
 	RequestID    string      `json:"request_id,omitempty"`
 }
 
-// ProblemCode Stable; new ones may come. `/problems/{code}` explains each. By status: 400: `malformed_request`. 403:
-// `lease_token_missing`, `lease_token_wrong`, `fencing_token_needed`, `fencing_token_stale`, `fleet_seal_refused`,
-// `cross_origin`. 404: `route_not_found`, `lease_not_found`, `namespace_unknown`, `contender_not_found`,
-// `webhook_not_found`. 405: `method_not_allowed`. 408: `cancelled`. 409: `held_by_other`, `lock_delayed`,
-// `foreign_semaphore`, `lock_invalid`, `wait_elapsed`, `settings_differ`, `lock_in_use`, `hold_released`,
-// `holder_changed`, `nothing_to_ask`, `lease_not_held`, `lease_not_exclusive`, `too_many_webhooks`. 410:
-// `lease_ended`. 412: `precondition_failed`. 413: `body_too_large`. 415: `unsupported_media_type`. 421:
-// `host_not_allowed`. 422: `invalid_field`, `duration_needs_unit`, `unknown_field`, `repeated_field`,
-// `idempotency_key_reused`. 426: `upgrade_required`. 429: `too_many_leases`, `too_many_tickets`, `too_many_keys`,
-// `too_many_locks`, `too_many_settings`, `too_much_metadata`, `too_many_ephemeral`, `too_many_waiting`,
-// `too_many_streams`, `too_many_answers`. 500: `internal`. 503: `zookeeper_unavailable`, `outcome_unknown`,
-// `owned_by_other_gateway`, `owner_unreachable`, `draining`, `not_ready`, `not_alive`.
+// ProblemCode Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 403:
+// lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale, fleet_seal_refused, cross_origin.
+// 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found, webhook_not_found. 405:
+// method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
+// settings_differ, lock_in_use, hold_released, holder_changed, nothing_to_ask, lease_not_held, lease_not_exclusive,
+// too_many_webhooks. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.
+// 421: host_not_allowed. 422: invalid_field, duration_needs_unit, unknown_field, repeated_field,
+// idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
+// too_many_locks, too_many_settings, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
+// too_many_answers. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
+// owner_unreachable, draining, not_ready, not_alive.
 type ProblemCode string
 
 // ReapAnswer defines model for ReapAnswer.
@@ -2180,8 +2169,7 @@ type WebhookDeliveries struct {
 	Waiting     int `json:"waiting"`
 	DeadLetters int `json:"dead_letters"`
 
-	// Dropped Ends without a message to it, for lack of room in the outbox, each gateway counting since it was started: more
-	// messages wait for it than there is room for, or the outbox is full. Left out when there are none.
+	// Dropped Ends without a message to it, for lack of room in the outbox, each gateway counting since it was started.
 	Dropped int `json:"dropped,omitempty"`
 
 	// LastDropped When the last one was. Left out when none was.
@@ -2229,8 +2217,8 @@ type WebhookEvent struct {
 	Reason       string       `json:"reason,omitempty"`
 	Detail       string       `json:"detail,omitempty"`
 
-	// Code The kind of hazard. docs/operate/interop.md says what each means; new ones may come. The metric `lockkeeper_hazards`
-	// counts the locks that have each. A lock has at most one hazard with the same code and programs.
+	// Code docs/operate/interop.md says what each means; new ones may come. A lock has at most one hazard with the same code
+	// and programs.
 	Code HazardCode `json:"code,omitempty"`
 
 	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`.
@@ -2245,11 +2233,34 @@ type WebhookEvent struct {
 	Waiting bool `json:"waiting,omitempty"`
 }
 
-// WebhookEventType The ways in which a lease ends are durable: the message is written together with the end, and is delivered at least
-// once. `lease.granted`, `lease.queued`, `lease.revoke_requested`, `lease.revoke_withdrawn`, `lease.updated`,
-// `lock.hazard` and `lock.hazard_cleared` are best effort: the message waits in the memory of one gateway, is tried
-// four times in some three minutes, and is lost with the gateway.
+// WebhookEventType The ends of leases are durable: the message is written together with the end, and is delivered at least once.
+// `lease.granted`, `lease.queued`, `lease.revoke_requested`, `lease.revoke_withdrawn`, `lease.updated`, `lock.hazard`
+// and `lock.hazard_cleared` are best effort: tried four times in some three minutes, and lost with the gateway.
 type WebhookEventType string
+
+// WebhookFields defines model for WebhookFields.
+type WebhookFields struct {
+	// Ca Certificates in PEM that the receiver's has to be signed by. Without it the system's.
+	Ca WebhookCA `json:"ca,omitempty"`
+
+	// Description For human readers.
+	Description WebhookDescription `json:"description,omitempty"`
+
+	// Enabled Whether deliveries are enabled. Ends that come while they are disabled are not kept for it.
+	Enabled *bool `json:"enabled,omitempty"`
+
+	// Events Types; none are all. In the query with commas between.
+	Events []WebhookEventType `json:"events,omitempty"`
+
+	// Locks Names of locks.
+	Locks WebhookGlob `json:"locks,omitempty"`
+
+	// NS Namespaces.
+	NS WebhookGlob `json:"ns,omitempty"`
+
+	// URL http:// or https://, without a user.
+	URL WebhookURL `json:"url,omitempty"`
+}
 
 // WebhookGlob A name in which `*` stands for any characters. Without it, or empty, all.
 type WebhookGlob = string
@@ -2261,9 +2272,8 @@ type WebhookID = string
 type WebhookList struct {
 	Items []Webhook `json:"items"`
 
-	// Outbox How full the outbox is. If more messages wait for a webhook than there is room left, no events are delivered to it
-	// for new ends until its receiver takes the waiting ones. At the limit no events are delivered to any webhook for new
-	// ends. Leases end as always.
+	// Outbox How full the outbox is. Ends for which there is no room are not delivered to a webhook with as many waiting
+	// messages, and at the limit to none.
 	Outbox    WebhookOutbox      `json:"outbox"`
 	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
@@ -2278,9 +2288,8 @@ type WebhookMessage struct {
 	Type string `json:"type"`
 }
 
-// WebhookOutbox How full the outbox is. If more messages wait for a webhook than there is room left, no events are delivered to it
-// for new ends until its receiver takes the waiting ones. At the limit no events are delivered to any webhook for new
-// ends. Leases end as always.
+// WebhookOutbox How full the outbox is. Ends for which there is no room are not delivered to a webhook with as many waiting
+// messages, and at the limit to none.
 type WebhookOutbox struct {
 	// Entries Ends of leases with messages that are not delivered, of the whole fleet, some seconds old.
 	Entries int `json:"entries"`
@@ -2531,25 +2540,22 @@ type ListLeasesParams struct {
 	// Cursor The `next_cursor` of the page before.
 	Cursor *CursorParam `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may
-	// differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
+	// IfNoneMatch The `ETag` of an answer that the client has: 304 while `rev` is the same. A waiting lease is always shown, for
+	// neither its position nor `queue_length` is part of it.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
 // AcquireSeveralParams defines parameters for AcquireSeveral.
 type AcquireSeveralParams struct {
-	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are
-	// `LEASE_ID`, `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`,
-	// `NOTIFY_SECRET`, `LEASE_ERROR` and `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they
-	// have no value, and the values need no quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`,
-	// and the last line is the command `false`, so that `eval` fails. A waiting ticket (202) is no failure. Not with
-	// `dry_run`, which is answered in JSON only.
+	// Format `env` answers lines for a shell's `eval`: `LEASE_ID`, `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or
+	// `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` (a problem's `code`) and
+	// `LEASE_STATUS` (the HTTP status). All are always there, empty if they have no value, and need no quoting. The last
+	// line of a failure is the command `false`. A waiting ticket (202) is no failure.
 	Format *AcquireSeveralParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IdempotencyKey Makes the request safe to repeat: it queues once, on any gateway. One fresh random key for each attempt to do the
-	// job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
-	// or a date that others can guess. It lives until ten minutes after the lease ended. The same request again answers
-	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
+	// IdempotencyKey Makes the request safe to repeat, on any gateway, until ten minutes after the lease ended. One fresh random key for
+	// each attempt to do the job (`uuidgen`): it is a secret like the token, which the repeat answers with. The same
+	// request again is 200 with the lease as it is; with other parameters 422 `idempotency_key_reused`; after the end 410.
 	IdempotencyKey *IdempotencyKeyParam `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2576,9 +2582,8 @@ type GetLeaseParams struct {
 	// cut at 60 seconds.
 	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Until What `wait` waits for: `granted`, `ended`, or `changed` (from `since`, or from the state at the time of the
-	// request). A lease that ended answers `granted`, too. The answer comes at once when it is so already, and shows
-	// the present state when the wait is over.
+	// Until What `wait` waits for: `granted` (or ended), `ended`, or `changed` (from `since`, or from now on). The answer
+	// comes at once when it is so already, and shows the present state when the wait is over.
 	Until *GetLeaseParamsUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// Since The `rev` that is known already. One that the gateway does not know counts as different.
@@ -2590,8 +2595,8 @@ type GetLeaseParams struct {
 	// LeaseToken The secret that came with the lease. A request without it keeps nothing alive. `self` needs it.
 	LeaseToken *LeaseTokenOptionalParam `json:"Lease-Token,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may
-	// differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
+	// IfNoneMatch The `ETag` of an answer that the client has: 304 while `rev` is the same. A waiting lease is always shown, for
+	// neither its position nor `queue_length` is part of it.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -2603,8 +2608,8 @@ type UpdateLeaseParams struct {
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
 
-	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or
-	// a lease is that of one gateway process; after another one has answered, look again.
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). Of a lock or a lease it
+	// is that of one gateway process.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
@@ -2661,8 +2666,8 @@ type ListLocksParams struct {
 	// Format `text` answers a table for human readers in place of JSON.
 	Format *ListLocksParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may
-	// differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
+	// IfNoneMatch The `ETag` of an answer that the client has: 304 while `rev` is the same. A waiting lease is always shown, for
+	// neither its position nor `queue_length` is part of it.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -2690,9 +2695,9 @@ type GetLockParams struct {
 	// cut at 60 seconds.
 	Wait *PollWaitParam `form:"wait,omitempty" json:"wait,omitempty"`
 
-	// Until What `wait` waits for: `free` (no lease holds the lock, waits for it or delays it), or `changed` (from `since`,
-	// or from the state at the time of the request). The answer comes at once when it is so already, and shows the
-	// present state when the wait is over.
+	// Until What `wait` waits for: `free` (no lease holds the lock, waits for it or delays it) or `changed` (from `since`,
+	// or from now on). The answer comes at once when it is so already, and shows the present state when the wait is
+	// over.
 	Until *GetLockParamsUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// Since The `rev` that is known already. One that the gateway does not know counts as different.
@@ -2710,8 +2715,8 @@ type GetLockParams struct {
 	// Format `text` answers a table for human readers in place of JSON.
 	Format *GetLockParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IfNoneMatch The `ETag` of an answer that the client has. While `rev` is the same, the answer is 304, and spans of time may
-	// differ. A waiting lease is always shown, for its position is no part of its `rev`; nor is `queue_length`.
+	// IfNoneMatch The `ETag` of an answer that the client has: 304 while `rev` is the same. A waiting lease is always shown, for
+	// neither its position nor `queue_length` is part of it.
 	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
 }
 
@@ -2723,8 +2728,8 @@ type GetLockParamsFormat string
 
 // ConfigureLockParams defines parameters for ConfigureLock.
 type ConfigureLockParams struct {
-	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or
-	// a lease is that of one gateway process; after another one has answered, look again.
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). Of a lock or a lease it
+	// is that of one gateway process.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
@@ -2743,23 +2748,20 @@ type GetHistoryParams struct {
 	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
 
 	// Limit Items on a page.
-	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // AcquireParams defines parameters for Acquire.
 type AcquireParams struct {
-	// Format `env` answers lines for a shell's `eval` in place of JSON; `Accept: text/plain` does the same. The lines are
-	// `LEASE_ID`, `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`,
-	// `NOTIFY_SECRET`, `LEASE_ERROR` and `LEASE_STATUS` (the HTTP status). All of them are always there, empty if they
-	// have no value, and the values need no quoting. A failure is shell lines, too: `LEASE_ERROR` is the problem's `code`,
-	// and the last line is the command `false`, so that `eval` fails. A waiting ticket (202) is no failure. Not with
-	// `dry_run`, which is answered in JSON only.
+	// Format `env` answers lines for a shell's `eval`: `LEASE_ID`, `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or
+	// `waiting`), `LEASE_TTL_MS`, `LEASE_WAITED_MS`, `NOTIFY_SECRET`, `LEASE_ERROR` (a problem's `code`) and
+	// `LEASE_STATUS` (the HTTP status). All are always there, empty if they have no value, and need no quoting. The last
+	// line of a failure is the command `false`. A waiting ticket (202) is no failure.
 	Format *AcquireParamsFormat `form:"format,omitempty" json:"format,omitempty"`
 
-	// IdempotencyKey Makes the request safe to repeat: it queues once, on any gateway. One fresh random key for each attempt to do the
-	// job (`openssl rand -hex 16`, `uuidgen`). It is a secret like the token, which the repeat answers with: never a name
-	// or a date that others can guess. It lives until ten minutes after the lease ended. The same request again answers
-	// 200 with the lease as it is; with other parameters it is 422 `idempotency_key_reused`; after the end 410.
+	// IdempotencyKey Makes the request safe to repeat, on any gateway, until ten minutes after the lease ended. One fresh random key for
+	// each attempt to do the job (`uuidgen`): it is a secret like the token, which the repeat answers with. The same
+	// request again is 200 with the lease as it is; with other parameters 422 `idempotency_key_reused`; after the end 410.
 	IdempotencyKey *IdempotencyKeyParam `json:"Idempotency-Key,omitempty"`
 
 	// LeaseToken The token of a lease that gets one hold more. Needs `hold`.
@@ -2804,15 +2806,15 @@ type WithdrawRevocationParams struct {
 
 // DeleteWebhookParams defines parameters for DeleteWebhook.
 type DeleteWebhookParams struct {
-	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or
-	// a lease is that of one gateway process; after another one has answered, look again.
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). Of a lock or a lease it
+	// is that of one gateway process.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
 // UpdateWebhookParams defines parameters for UpdateWebhook.
 type UpdateWebhookParams struct {
-	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). The `ETag` of a lock or
-	// a lease is that of one gateway process; after another one has answered, look again.
+	// IfMatch The `ETag` of what was looked at, or `*`. When it has changed since, nothing is done (412). Of a lock or a lease it
+	// is that of one gateway process.
 	IfMatch *IfMatchParam `json:"If-Match,omitempty"`
 }
 
@@ -3081,44 +3083,39 @@ type ClientInterface interface {
 	// Readyz Should requests be sent here?
 	//
 	// Green once the queues have been read, until the gateway drains; red when this gateway alone is cut off from
-	// ZooKeeper. When ZooKeeper is away for all gateways it stays green, and requests get 503 with `Retry-After`.
+	// ZooKeeper. When ZooKeeper is away for all gateways it stays green.
 	//
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CheckFence Forward-auth by fencing token.
 	//
-	// A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204
-	// when the fencing token is current, with lock, namespace and token in headers that the proxy may pass on; 403 when it
-	// is not, or when there is none; 503 when the gateway cannot know. Lock, namespace and token come from the query or
-	// from the request's headers. The proxy sets the query, and a header that contradicts it is refused: name the lock
-	// there, or a client with a token of one lock passes where another is asked for.
-	//
-	// The method is the proxied request's; a body is ignored.
+	// For proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204 when the
+	// fencing token is current, with headers that the proxy may pass on; 403 when it is not, or when there is none; 503
+	// when the gateway cannot know. Lock, namespace and token come from the query, which the proxy sets, or from the
+	// request's headers; a header that contradicts the query is refused. Name the lock in the query, or a client passes
+	// with a token of another lock. Every method is answered alike, and a body is ignored: proxies ask as they were asked.
 	//
 	// Corresponds with GET /v1/check-fence (the `CheckFence` operationId).
 	CheckFence(ctx context.Context, params *CheckFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// WatchEvents Watch what happens, as server-sent events or JSON lines.
 	//
-	// A stream without an end: one event after another, in one order, none left out that the filter lets through. It is
-	// server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that
-	// prefers `application/jsonl` or `application/x-ndjson`. Every 15 seconds the gateway sends a comment with the present
-	// position as `id`, or an empty line.
+	// A stream without an end: each event that the filter lets through, in one order, as server-sent events or as one JSON
+	// object per line. Every 15 seconds comes a comment with the present position as `id`, or an empty line.
 	//
-	// To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. If
-	// the gateway no longer has the events after it, it sends an event of type `resync`: read the present state again and
-	// go on from there. A client that reads too slowly gets `resync` with reason `lagged`, and the stream ends.
+	// To go on after a break, give the id of the last event in `Last-Event-ID` (browsers do) or `since`. If the gateway no
+	// longer has the events after it, it sends an event of type `resync`: read the present state again. A client that
+	// reads too slowly gets `resync` with reason `lagged`, and the stream ends.
 	//
 	// Corresponds with GET /v1/events (the `WatchEvents` operationId).
 	WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// WatchEventsSocket Watch what happens, over a WebSocket.
 	//
-	// The same stream, each event as a text message that holds an `Event`. The gateway pings every 15 seconds and closes
-	// when no pong comes within 10. Nothing is expected from the client: a message of its own is answered with close 1003.
-	// A client that reads too slowly gets `resync` with reason `lagged`, then close 1013; a gateway that drains closes
-	// with 1001. Without a WebSocket handshake this is 426.
+	// The same stream, each event as a text message. The gateway pings every 15 seconds and closes when no pong comes
+	// within 10. A message of the client is answered with close 1003; one that reads too slowly gets `resync`, then close
+	// 1013; a gateway that drains closes with 1001. Without a handshake it is 426.
 	//
 	// Corresponds with GET /v1/events/ws (the `WatchEventsSocket` operationId).
 	WatchEventsSocket(ctx context.Context, params *WatchEventsSocketParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3159,17 +3156,17 @@ type ClientInterface interface {
 
 	// ListLeases List leases.
 	//
-	// The leases of all gateways, in order of their ids. The gateway asks the others, for 3 s at most, and names in
-	// `unreached` those that did not answer: their leases are missing. Tokens are never listed.
+	// The leases of all gateways, in order of their ids. `unreached` names the gateways that did not answer within 3 s:
+	// their leases are missing. Tokens are never listed.
 	//
 	// Corresponds with GET /v1/leases (the `ListLeases` operationId).
 	ListLeases(ctx context.Context, params *ListLeasesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AcquireSeveralWithBody Acquire several locks at once.
 	//
-	// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it is
-	// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in any
-	// order of the names. A hold is added at any of its locks, as to a lease of one.
+	// All of them or none: one lease, one token, one time to live, which is released, or ends, whole. Clients that take
+	// all they need in one request cannot deadlock with each other, in any order of the names. A hold is added at any of
+	// its locks.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3178,9 +3175,9 @@ type ClientInterface interface {
 
 	// AcquireSeveral Acquire several locks at once.
 	//
-	// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it is
-	// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in any
-	// order of the names. A hold is added at any of its locks, as to a lease of one.
+	// All of them or none: one lease, one token, one time to live, which is released, or ends, whole. Clients that take
+	// all they need in one request cannot deadlock with each other, in any order of the names. A hold is added at any of
+	// its locks.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3189,9 +3186,8 @@ type ClientInterface interface {
 
 	// Release Release a lease, or leave the queue.
 	//
-	// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410
-	// with the reason. With `hold` that hold alone is released, and the lease with its last one; without, the lease with
-	// all its holds.
+	// Repeating it is harmless: 204 again. A lease that ended in another way is 410 with the reason. With `hold` that hold
+	// alone is released, and the lease with its last one.
 	//
 	// Corresponds with DELETE /v1/leases/{id} (the `Release` operationId).
 	Release(ctx context.Context, id LeasePathParam, params *ReleaseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3209,9 +3205,8 @@ type ClientInterface interface {
 
 	// UpdateLeaseWithBody Change what is known of a lease.
 	//
-	// Changes the given fields: `owner` and `metadata` (an empty one is removed), and `ttl`. A longer `ttl` applies from
-	// this answer on, a shorter one once the old deadline has passed. Watchers get a `lease.updated` event. The query
-	// parameters may be members of the body instead.
+	// Changes the given fields; an empty `owner` or `metadata` is removed. A longer `ttl` applies from this answer on, a
+	// shorter one once the old deadline has passed. Watchers get a `lease.updated` event.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3220,9 +3215,8 @@ type ClientInterface interface {
 
 	// UpdateLease Change what is known of a lease.
 	//
-	// Changes the given fields: `owner` and `metadata` (an empty one is removed), and `ttl`. A longer `ttl` applies from
-	// this answer on, a shorter one once the old deadline has passed. Watchers get a `lease.updated` event. The query
-	// parameters may be members of the body instead.
+	// Changes the given fields; an empty `owner` or `metadata` is removed. A longer `ttl` applies from this answer on, a
+	// shorter one once the old deadline has passed. Watchers get a `lease.updated` event.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3231,8 +3225,8 @@ type ClientInterface interface {
 
 	// BreakLeaseWithBody End a lease.
 	//
-	// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens
-	// keep safe what the lock protects. No lock delay follows. `self` is no id here.
+	// The lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens keep safe what the
+	// lock protects. No lock delay follows. `self` is no id here.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3241,8 +3235,8 @@ type ClientInterface interface {
 
 	// BreakLease End a lease.
 	//
-	// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens
-	// keep safe what the lock protects. No lock delay follows. `self` is no id here.
+	// The lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens keep safe what the
+	// lock protects. No lock delay follows. `self` is no id here.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3260,10 +3254,8 @@ type ClientInterface interface {
 	// HeartbeatWithBody Renew a lease.
 	//
 	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed. With `wait` the
-	// lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
-	// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is
-	// not told again.
+	// its place. With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the
+	// lease has ended (410) or is granted, its holder is asked to release it or no longer, or waiters have come.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3273,10 +3265,8 @@ type ClientInterface interface {
 	// Heartbeat Renew a lease.
 	//
 	// A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-	// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed. With `wait` the
-	// lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
-	// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is
-	// not told again.
+	// its place. With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the
+	// lease has ended (410) or is granted, its holder is asked to release it or no longer, or waiters have come.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3285,9 +3275,9 @@ type ClientInterface interface {
 
 	// GetPostmortem Why a lease ended.
 	//
-	// Why it ended, how long it waited and held, when its last heartbeat came, and the next holder of the lock. The
-	// gateway that ran the lease keeps it for an hour, while there is room, and so do the gateways that have its report,
-	// as a rule the whole fleet. So it survives a gateway that dies. A lease that has not ended is 404.
+	// Why it ended, how long it waited and held, when its last heartbeat came, and the next holder of the lock. Gateways
+	// keep it for an hour, while there is room, also when the one that ran the lease is gone. A lease that has not ended
+	// is 404.
 	//
 	// Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
 	GetPostmortem(ctx context.Context, id LeasePathParam, params *GetPostmortemParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3295,9 +3285,8 @@ type ClientInterface interface {
 	// ListLocks List locks.
 	//
 	// Locks with holders or waiters, or with a limit that was set, in order of their names, each with at most 16 holders
-	// and without its waiters. `holder_count` says how many hold if there are more. A page ends after about 1 MiB of text,
-	// also below `limit`: `next_cursor` says whether there are more locks. A text table for `Accept: text/plain` or
-	// `format=text`.
+	// (`holder_count` says how many hold) and without its waiters. A page may end below `limit`: `next_cursor` says
+	// whether there are more.
 	//
 	// Corresponds with GET /v1/locks (the `ListLocks` operationId).
 	ListLocks(ctx context.Context, params *ListLocksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3312,12 +3301,9 @@ type ClientInterface interface {
 
 	// GetLock Look at a queue, or wait for it to change.
 	//
-	// The holders and the waiters in order, those of other programs too. A lock without holders and waiters is `free`:
-	// that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
-	// before the request. A text table for `Accept: text/plain` or `format=text`.
-	//
-	// A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on
-	// with both. Holders that all fit on one page are on each page; else each page has the next ones.
+	// The holders and the waiters in order, those of other programs too. A lock without any is `free`: that is no error.
+	// With `wait` a long poll, as for a lease. A page has at most `limit` holders and `limit` waiters, and `next_cursor`
+	// goes on with both. Holders that all fit on one page are on each page.
 	//
 	// Corresponds with GET /v1/locks/{lock} (the `GetLock` operationId).
 	GetLock(ctx context.Context, lock LockPathParam, params *GetLockParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3344,8 +3330,7 @@ type ClientInterface interface {
 
 	// BreakContenderWithBody End one contender, of any program.
 	//
-	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, although its
-	// client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay follows.
+	// The contender with this znode ends now, as a broken lease does.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3354,8 +3339,7 @@ type ClientInterface interface {
 
 	// BreakContender End one contender, of any program.
 	//
-	// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, although its
-	// client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay follows.
+	// The contender with this znode ends now, as a broken lease does.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3385,8 +3369,8 @@ type ClientInterface interface {
 	// GetFence Is a fencing token still current?
 	//
 	// `current` is true only if it was true after the request arrived and the gateway is trusted; else 503. A token that
-	// is not current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the
-	// tokens of simultaneous holders differ, and each is current.
+	// is not current never will be again, except one that is `waiting`. Simultaneous holders of a shared lock have
+	// different tokens, and each is current.
 	//
 	// Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
 	GetFence(ctx context.Context, lock LockPathParam, params *GetFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3402,14 +3386,13 @@ type ClientInterface interface {
 	// AcquireWithBody Acquire a lock.
 	//
 	// Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
-	// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the
-	// request has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as
-	// it is polled or heartbeaten at least every min(ttl, 30s).
+	// granted or the wait is over; a connection that closes first gives the place up, unless the request has an
+	// idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is polled
+	// or heartbeaten at least every min(ttl, 30s).
 	//
-	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`,
-	// and waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`,
-	// the same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold`
-	// and `format`.
+	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`.
+	// `hold` makes a lease reentrant: with its token in `Lease-Token`, the same call with another name adds a hold, at
+	// once and safe to repeat (200), and takes no field but `ns`, `hold` and `format`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3419,14 +3402,13 @@ type ClientInterface interface {
 	// Acquire Acquire a lock.
 	//
 	// Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
-	// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the
-	// request has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as
-	// it is polled or heartbeaten at least every min(ttl, 30s).
+	// granted or the wait is over; a connection that closes first gives the place up, unless the request has an
+	// idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is polled
+	// or heartbeaten at least every min(ttl, 30s).
 	//
-	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`,
-	// and waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`,
-	// the same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold`
-	// and `format`.
+	// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`.
+	// `hold` makes a lease reentrant: with its token in `Lease-Token`, the same call with another name adds a hold, at
+	// once and safe to repeat (200), and takes no field but `ns`, `hold` and `format`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3444,13 +3426,12 @@ type ClientInterface interface {
 	// ReapWithBody End old contenders of a queue.
 	//
 	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases
-	// end with reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there
-	// are others.
+	// end with reason `revoked`. `dry_run` only lists them. One request ends at most 1000: `more` says that there are
+	// others.
 	//
-	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same
-	// filters, and no other contender is touched. When one of those named is not in the queue, or does not match the
-	// filters any more (it was to be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with
-	// the `holders`. One that ends after that, before its turn, is in `unreached`.
+	// Give the `lease_ids` and `znodes` that a look has shown, beside the same filters, and no other contender is touched.
+	// When one of them is not in the queue, or does not match any more, nothing is done: 409 `holder_changed`. One that
+	// ends after that, before its turn, is in `unreached`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3460,13 +3441,12 @@ type ClientInterface interface {
 	// Reap End old contenders of a queue.
 	//
 	// Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases
-	// end with reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there
-	// are others.
+	// end with reason `revoked`. `dry_run` only lists them. One request ends at most 1000: `more` says that there are
+	// others.
 	//
-	// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same
-	// filters, and no other contender is touched. When one of those named is not in the queue, or does not match the
-	// filters any more (it was to be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with
-	// the `holders`. One that ends after that, before its turn, is in `unreached`.
+	// Give the `lease_ids` and `znodes` that a look has shown, beside the same filters, and no other contender is touched.
+	// When one of them is not in the queue, or does not match any more, nothing is done: 409 `holder_changed`. One that
+	// ends after that, before its turn, is in `unreached`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3475,28 +3455,23 @@ type ClientInterface interface {
 
 	// WithdrawRevocation Withdraw the request to release the lock.
 	//
-	// The request is over, and force ends no lease of the holders: the answers to heartbeats and long polls have no
-	// `revoke_requested`, and there are `lease.revoke_withdrawn` events. Only holders that had been asked are in
-	// `withdrawn`, so a repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in `unreached`.
-	// So is a holder of Curator's that was asked, because the gateway cannot withdraw that.
-	//
-	// With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is
-	// 409 `holder_changed` with the `holders`.
+	// The request is over, force included. Only holders that had been asked are in `withdrawn`, so a repeat changes
+	// nothing. `unreached` has leases that force has ended meanwhile, and holders of Curator's. With `lease_ids` (or
+	// `znodes`) no other contender is touched; when none of them holds the lock, it is 409 `holder_changed`.
 	//
 	// Corresponds with DELETE /v1/locks/{lock}/revoke (the `WithdrawRevocation` operationId).
 	WithdrawRevocation(ctx context.Context, lock LockPathParam, params *WithdrawRevocationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RevokeWithBody Ask the holders to release the lock.
 	//
-	// The holders learn of it in the answers to their heartbeats, in long polls and from events
-	// (`lease.revoke_requested`), with the `reason`. With `force_after`, the leases that have not been released by then
-	// end with reason `revoked`. Contenders that could not be asked are in `unreached`, with why. A holder that is
-	// Curator's is asked as Curator's `Revoker` asks it, if it is revocable; it learns neither the reason nor of force.
-	// When no holder can be asked, the answer is 409 `nothing_to_ask`.
+	// The holders learn of it, with the `reason`, in the answers to their heartbeats, in long polls and from events. With
+	// `force_after`, the leases that have not been released by then end with reason `revoked`. `unreached` has those that
+	// could not be asked, and why. A holder of Curator's is asked as its `Revoker` does, and learns neither reason nor
+	// force. When no holder can be asked, it is 409 `nothing_to_ask`.
 	//
-	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No
-	// other contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
-	// `holder_changed` with the `holders`. `DELETE` withdraws the request.
+	// Give `lease_ids` (or `znodes`) of the holders that you mean, which may have changed: if one of them does not hold
+	// the lock, nothing is done, and the answer is 409 `holder_changed` with the `holders`. `DELETE` withdraws the
+	// request.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3505,15 +3480,14 @@ type ClientInterface interface {
 
 	// Revoke Ask the holders to release the lock.
 	//
-	// The holders learn of it in the answers to their heartbeats, in long polls and from events
-	// (`lease.revoke_requested`), with the `reason`. With `force_after`, the leases that have not been released by then
-	// end with reason `revoked`. Contenders that could not be asked are in `unreached`, with why. A holder that is
-	// Curator's is asked as Curator's `Revoker` asks it, if it is revocable; it learns neither the reason nor of force.
-	// When no holder can be asked, the answer is 409 `nothing_to_ask`.
+	// The holders learn of it, with the `reason`, in the answers to their heartbeats, in long polls and from events. With
+	// `force_after`, the leases that have not been released by then end with reason `revoked`. `unreached` has those that
+	// could not be asked, and why. A holder of Curator's is asked as its `Revoker` does, and learns neither reason nor
+	// force. When no holder can be asked, it is 409 `nothing_to_ask`.
 	//
-	// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No
-	// other contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
-	// `holder_changed` with the `holders`. `DELETE` withdraws the request.
+	// Give `lease_ids` (or `znodes`) of the holders that you mean, which may have changed: if one of them does not hold
+	// the lock, nothing is done, and the answer is 409 `holder_changed` with the `holders`. `DELETE` withdraws the
+	// request.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3538,12 +3512,10 @@ type ClientInterface interface {
 
 	// CreateWebhookWithBody Subscribe to the ends of leases, and to other events.
 	//
-	// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
-	// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
-	// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
-	// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-	// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are
-	// sent when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
+	// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once,
+	// and the other events that `events` names as best effort. docs/webhooks.md says how to verify a message and what is
+	// guaranteed: `fencing_token` has the order of a lock's exclusive holders. The answer alone holds the signing secret.
+	// When it did not arrive, look at the list: a repeat makes another webhook.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3552,12 +3524,10 @@ type ClientInterface interface {
 
 	// CreateWebhook Subscribe to the ends of leases, and to other events.
 	//
-	// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
-	// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
-	// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
-	// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-	// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are
-	// sent when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
+	// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once,
+	// and the other events that `events` names as best effort. docs/webhooks.md says how to verify a message and what is
+	// guaranteed: `fencing_token` has the order of a lock's exclusive holders. The answer alone holds the signing secret.
+	// When it did not arrive, look at the list: a repeat makes another webhook.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3580,9 +3550,8 @@ type ClientInterface interface {
 
 	// UpdateWebhookWithBody Change a webhook.
 	//
-	// Changes the given fields; an empty one is removed. `headers` sets each that it names and removes those that are
-	// `null`. An address on another host, port, scheme or path drops the headers, whose values the gateway does not show
-	// again: set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
+	// Changes the given fields; an empty one is removed. A `url` on another host, port, scheme or path drops the headers:
+	// set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
 	// disabled (410). Messages that wait for a disabled webhook become dead letters.
 	//
 	// Takes any type of body and a specified content type.
@@ -3592,9 +3561,8 @@ type ClientInterface interface {
 
 	// UpdateWebhook Change a webhook.
 	//
-	// Changes the given fields; an empty one is removed. `headers` sets each that it names and removes those that are
-	// `null`. An address on another host, port, scheme or path drops the headers, whose values the gateway does not show
-	// again: set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
+	// Changes the given fields; an empty one is removed. A `url` on another host, port, scheme or path drops the headers:
+	// set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
 	// disabled (410). Messages that wait for a disabled webhook become dead letters.
 	//
 	// Takes a body of the `application/json` content type.
@@ -3685,7 +3653,7 @@ func (c *Client) Healthz(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 // Readyz Should requests be sent here?
 //
 // Green once the queues have been read, until the gateway drains; red when this gateway alone is cut off from
-// ZooKeeper. When ZooKeeper is away for all gateways it stays green, and requests get 503 with `Retry-After`.
+// ZooKeeper. When ZooKeeper is away for all gateways it stays green.
 //
 // Corresponds with GET /readyz (the `Readyz` operationId).
 func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3702,13 +3670,11 @@ func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 
 // CheckFence Forward-auth by fencing token.
 //
-// A target for proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204
-// when the fencing token is current, with lock, namespace and token in headers that the proxy may pass on; 403 when it
-// is not, or when there is none; 503 when the gateway cannot know. Lock, namespace and token come from the query or
-// from the request's headers. The proxy sets the query, and a header that contradicts it is refused: name the lock
-// there, or a client with a token of one lock passes where another is asked for.
-//
-// The method is the proxied request's; a body is ignored.
+// For proxies that ask before they pass a request on (`auth_request` of nginx, ForwardAuth of Traefik): 204 when the
+// fencing token is current, with headers that the proxy may pass on; 403 when it is not, or when there is none; 503
+// when the gateway cannot know. Lock, namespace and token come from the query, which the proxy sets, or from the
+// request's headers; a header that contradicts the query is refused. Name the lock in the query, or a client passes
+// with a token of another lock. Every method is answered alike, and a body is ignored: proxies ask as they were asked.
 //
 // Corresponds with GET /v1/check-fence (the `CheckFence` operationId).
 func (c *Client) CheckFence(ctx context.Context, params *CheckFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3725,14 +3691,12 @@ func (c *Client) CheckFence(ctx context.Context, params *CheckFenceParams, reqEd
 
 // WatchEvents Watch what happens, as server-sent events or JSON lines.
 //
-// A stream without an end: one event after another, in one order, none left out that the filter lets through. It is
-// server-sent events (`id`, `event`, `data`), or one JSON object per line for `format=jsonl` or an `Accept` that
-// prefers `application/jsonl` or `application/x-ndjson`. Every 15 seconds the gateway sends a comment with the present
-// position as `id`, or an empty line.
+// A stream without an end: each event that the filter lets through, in one order, as server-sent events or as one JSON
+// object per line. Every 15 seconds comes a comment with the present position as `id`, or an empty line.
 //
-// To go on after a break, give the id of the last event that was seen, in `Last-Event-ID` (browsers do) or `since`. If
-// the gateway no longer has the events after it, it sends an event of type `resync`: read the present state again and
-// go on from there. A client that reads too slowly gets `resync` with reason `lagged`, and the stream ends.
+// To go on after a break, give the id of the last event in `Last-Event-ID` (browsers do) or `since`. If the gateway no
+// longer has the events after it, it sends an event of type `resync`: read the present state again. A client that
+// reads too slowly gets `resync` with reason `lagged`, and the stream ends.
 //
 // Corresponds with GET /v1/events (the `WatchEvents` operationId).
 func (c *Client) WatchEvents(ctx context.Context, params *WatchEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3749,10 +3713,9 @@ func (c *Client) WatchEvents(ctx context.Context, params *WatchEventsParams, req
 
 // WatchEventsSocket Watch what happens, over a WebSocket.
 //
-// The same stream, each event as a text message that holds an `Event`. The gateway pings every 15 seconds and closes
-// when no pong comes within 10. Nothing is expected from the client: a message of its own is answered with close 1003.
-// A client that reads too slowly gets `resync` with reason `lagged`, then close 1013; a gateway that drains closes
-// with 1001. Without a WebSocket handshake this is 426.
+// The same stream, each event as a text message. The gateway pings every 15 seconds and closes when no pong comes
+// within 10. A message of the client is answered with close 1003; one that reads too slowly gets `resync`, then close
+// 1013; a gateway that drains closes with 1001. Without a handshake it is 426.
 //
 // Corresponds with GET /v1/events/ws (the `WatchEventsSocket` operationId).
 func (c *Client) WatchEventsSocket(ctx context.Context, params *WatchEventsSocketParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3843,8 +3806,8 @@ func (c *Client) GetInfo(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 
 // ListLeases List leases.
 //
-// The leases of all gateways, in order of their ids. The gateway asks the others, for 3 s at most, and names in
-// `unreached` those that did not answer: their leases are missing. Tokens are never listed.
+// The leases of all gateways, in order of their ids. `unreached` names the gateways that did not answer within 3 s:
+// their leases are missing. Tokens are never listed.
 //
 // Corresponds with GET /v1/leases (the `ListLeases` operationId).
 func (c *Client) ListLeases(ctx context.Context, params *ListLeasesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3861,9 +3824,9 @@ func (c *Client) ListLeases(ctx context.Context, params *ListLeasesParams, reqEd
 
 // AcquireSeveralWithBody Acquire several locks at once.
 //
-// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it is
-// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in any
-// order of the names. A hold is added at any of its locks, as to a lease of one.
+// All of them or none: one lease, one token, one time to live, which is released, or ends, whole. Clients that take
+// all they need in one request cannot deadlock with each other, in any order of the names. A hold is added at any of
+// its locks.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3882,9 +3845,9 @@ func (c *Client) AcquireSeveralWithBody(ctx context.Context, params *AcquireSeve
 
 // AcquireSeveral Acquire several locks at once.
 //
-// All of them or none: one lease, one token, one time to live. It is held when it holds every one of the locks; it is
-// released, or ends, whole. Clients that take all they need in one request cannot deadlock with each other, in any
-// order of the names. A hold is added at any of its locks, as to a lease of one.
+// All of them or none: one lease, one token, one time to live, which is released, or ends, whole. Clients that take
+// all they need in one request cannot deadlock with each other, in any order of the names. A hold is added at any of
+// its locks.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3903,9 +3866,8 @@ func (c *Client) AcquireSeveral(ctx context.Context, params *AcquireSeveralParam
 
 // Release Release a lease, or leave the queue.
 //
-// Repeating it is harmless: a lease that was released before is 204 again. A lease that ended in another way is 410
-// with the reason. With `hold` that hold alone is released, and the lease with its last one; without, the lease with
-// all its holds.
+// Repeating it is harmless: 204 again. A lease that ended in another way is 410 with the reason. With `hold` that hold
+// alone is released, and the lease with its last one.
 //
 // Corresponds with DELETE /v1/leases/{id} (the `Release` operationId).
 func (c *Client) Release(ctx context.Context, id LeasePathParam, params *ReleaseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3943,9 +3905,8 @@ func (c *Client) GetLease(ctx context.Context, id LeasePathParam, params *GetLea
 
 // UpdateLeaseWithBody Change what is known of a lease.
 //
-// Changes the given fields: `owner` and `metadata` (an empty one is removed), and `ttl`. A longer `ttl` applies from
-// this answer on, a shorter one once the old deadline has passed. Watchers get a `lease.updated` event. The query
-// parameters may be members of the body instead.
+// Changes the given fields; an empty `owner` or `metadata` is removed. A longer `ttl` applies from this answer on, a
+// shorter one once the old deadline has passed. Watchers get a `lease.updated` event.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3964,9 +3925,8 @@ func (c *Client) UpdateLeaseWithBody(ctx context.Context, id LeasePathParam, par
 
 // UpdateLease Change what is known of a lease.
 //
-// Changes the given fields: `owner` and `metadata` (an empty one is removed), and `ttl`. A longer `ttl` applies from
-// this answer on, a shorter one once the old deadline has passed. Watchers get a `lease.updated` event. The query
-// parameters may be members of the body instead.
+// Changes the given fields; an empty `owner` or `metadata` is removed. A longer `ttl` applies from this answer on, a
+// shorter one once the old deadline has passed. Watchers get a `lease.updated` event.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3985,8 +3945,8 @@ func (c *Client) UpdateLease(ctx context.Context, id LeasePathParam, params *Upd
 
 // BreakLeaseWithBody End a lease.
 //
-// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens
-// keep safe what the lock protects. No lock delay follows. `self` is no id here.
+// The lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens keep safe what the
+// lock protects. No lock delay follows. `self` is no id here.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4005,8 +3965,8 @@ func (c *Client) BreakLeaseWithBody(ctx context.Context, id LeasePathParam, cont
 
 // BreakLease End a lease.
 //
-// For administrators: the lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens
-// keep safe what the lock protects. No lock delay follows. `self` is no id here.
+// The lease ends now, with reason `revoked`, although its client relies on it. Only fencing tokens keep safe what the
+// lock protects. No lock delay follows. `self` is no id here.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4044,10 +4004,8 @@ func (c *Client) Downgrade(ctx context.Context, id LeasePathParam, params *Downg
 // HeartbeatWithBody Renew a lease.
 //
 // A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed. With `wait` the
-// lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
-// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is
-// not told again.
+// its place. With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the
+// lease has ended (410) or is granted, its holder is asked to release it or no longer, or waiters have come.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4067,10 +4025,8 @@ func (c *Client) HeartbeatWithBody(ctx context.Context, id LeasePathParam, param
 // Heartbeat Renew a lease.
 //
 // A success gives the holder its full time to live, counted from the moment it sent the request. A waiting lease keeps
-// its place. A longer `ttl` holds from this answer on; a shorter one once the old deadline has passed. With `wait` the
-// lease is renewed at once, and the answer is held until there is something to tell: the lease has ended (410) or is
-// granted, its holder is asked to release it or no longer, or waiters have come. What an earlier answer has told is
-// not told again.
+// its place. With `wait` the lease is renewed at once, and the answer is held until there is something to tell: the
+// lease has ended (410) or is granted, its holder is asked to release it or no longer, or waiters have come.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4089,9 +4045,9 @@ func (c *Client) Heartbeat(ctx context.Context, id LeasePathParam, params *Heart
 
 // GetPostmortem Why a lease ended.
 //
-// Why it ended, how long it waited and held, when its last heartbeat came, and the next holder of the lock. The
-// gateway that ran the lease keeps it for an hour, while there is room, and so do the gateways that have its report,
-// as a rule the whole fleet. So it survives a gateway that dies. A lease that has not ended is 404.
+// Why it ended, how long it waited and held, when its last heartbeat came, and the next holder of the lock. Gateways
+// keep it for an hour, while there is room, also when the one that ran the lease is gone. A lease that has not ended
+// is 404.
 //
 // Corresponds with GET /v1/leases/{id}/postmortem (the `GetPostmortem` operationId).
 func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, params *GetPostmortemParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4109,9 +4065,8 @@ func (c *Client) GetPostmortem(ctx context.Context, id LeasePathParam, params *G
 // ListLocks List locks.
 //
 // Locks with holders or waiters, or with a limit that was set, in order of their names, each with at most 16 holders
-// and without its waiters. `holder_count` says how many hold if there are more. A page ends after about 1 MiB of text,
-// also below `limit`: `next_cursor` says whether there are more locks. A text table for `Accept: text/plain` or
-// `format=text`.
+// (`holder_count` says how many hold) and without its waiters. A page may end below `limit`: `next_cursor` says
+// whether there are more.
 //
 // Corresponds with GET /v1/locks (the `ListLocks` operationId).
 func (c *Client) ListLocks(ctx context.Context, params *ListLocksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4146,12 +4101,9 @@ func (c *Client) RemoveLock(ctx context.Context, lock LockPathParam, params *Rem
 
 // GetLock Look at a queue, or wait for it to change.
 //
-// The holders and the waiters in order, those of other programs too. A lock without holders and waiters is `free`:
-// that is no error. With `wait` a long poll, as for a lease. `consistent=true` shows everything that was acknowledged
-// before the request. A text table for `Accept: text/plain` or `format=text`.
-//
-// A page has at most `limit` holders and `limit` waiters, and ends after about 1 MiB of text. `next_cursor` goes on
-// with both. Holders that all fit on one page are on each page; else each page has the next ones.
+// The holders and the waiters in order, those of other programs too. A lock without any is `free`: that is no error.
+// With `wait` a long poll, as for a lease. A page has at most `limit` holders and `limit` waiters, and `next_cursor`
+// goes on with both. Holders that all fit on one page are on each page.
 //
 // Corresponds with GET /v1/locks/{lock} (the `GetLock` operationId).
 func (c *Client) GetLock(ctx context.Context, lock LockPathParam, params *GetLockParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4208,8 +4160,7 @@ func (c *Client) ConfigureLock(ctx context.Context, lock LockPathParam, params *
 
 // BreakContenderWithBody End one contender, of any program.
 //
-// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, although its
-// client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay follows.
+// The contender with this znode ends now, as a broken lease does.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4228,8 +4179,7 @@ func (c *Client) BreakContenderWithBody(ctx context.Context, lock LockPathParam,
 
 // BreakContender End one contender, of any program.
 //
-// For administrators: the contender with this znode ends now, with reason `revoked` if it is a lease, although its
-// client relies on it. Only fencing tokens keep safe what the lock protects. No lock delay follows.
+// The contender with this znode ends now, as a broken lease does.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4289,8 +4239,8 @@ func (c *Client) Destroy(ctx context.Context, lock LockPathParam, body DestroyJS
 // GetFence Is a fencing token still current?
 //
 // `current` is true only if it was true after the request arrived and the gateway is trusted; else 503. A token that
-// is not current never will be again, except one that is `waiting` for its grant. For shared and semaphore leases the
-// tokens of simultaneous holders differ, and each is current.
+// is not current never will be again, except one that is `waiting`. Simultaneous holders of a shared lock have
+// different tokens, and each is current.
 //
 // Corresponds with GET /v1/locks/{lock}/fence (the `GetFence` operationId).
 func (c *Client) GetFence(ctx context.Context, lock LockPathParam, params *GetFenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4326,14 +4276,13 @@ func (c *Client) GetHistory(ctx context.Context, lock LockPathParam, params *Get
 // AcquireWithBody Acquire a lock.
 //
 // Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
-// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the
-// request has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as
-// it is polled or heartbeaten at least every min(ttl, 30s).
+// granted or the wait is over; a connection that closes first gives the place up, unless the request has an
+// idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is polled
+// or heartbeaten at least every min(ttl, 30s).
 //
-// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`,
-// and waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`,
-// the same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold`
-// and `format`.
+// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`.
+// `hold` makes a lease reentrant: with its token in `Lease-Token`, the same call with another name adds a hold, at
+// once and safe to repeat (200), and takes no field but `ns`, `hold` and `format`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4353,14 +4302,13 @@ func (c *Client) AcquireWithBody(ctx context.Context, lock LockPathParam, params
 // Acquire Acquire a lock.
 //
 // Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
-// granted or the wait is over; when the connection closes first, the place in the queue is given up, unless the
-// request has an idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as
-// it is polled or heartbeaten at least every min(ttl, 30s).
+// granted or the wait is over; a connection that closes first gives the place up, unless the request has an
+// idempotency key. With `async` the answer comes at once, with a ticket that keeps its place as long as it is polled
+// or heartbeaten at least every min(ttl, 30s).
 //
-// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`,
-// and waits until those of all before it leave room. `hold` makes a lease reentrant: with its token in `Lease-Token`,
-// the same call with another name adds a hold, at once and safe to repeat (200), and takes no field but `ns`, `hold`
-// and `format`.
+// A `shared` lease waits only for exclusive ones before it; a `semaphore` lease takes `permits` of the lock's `limit`.
+// `hold` makes a lease reentrant: with its token in `Lease-Token`, the same call with another name adds a hold, at
+// once and safe to repeat (200), and takes no field but `ns`, `hold` and `format`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4398,13 +4346,12 @@ func (c *Client) PreviewAcquire(ctx context.Context, lock LockPathParam, params 
 // ReapWithBody End old contenders of a queue.
 //
 // Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases
-// end with reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there
-// are others.
+// end with reason `revoked`. `dry_run` only lists them. One request ends at most 1000: `more` says that there are
+// others.
 //
-// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same
-// filters, and no other contender is touched. When one of those named is not in the queue, or does not match the
-// filters any more (it was to be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with
-// the `holders`. One that ends after that, before its turn, is in `unreached`.
+// Give the `lease_ids` and `znodes` that a look has shown, beside the same filters, and no other contender is touched.
+// When one of them is not in the queue, or does not match any more, nothing is done: 409 `holder_changed`. One that
+// ends after that, before its turn, is in `unreached`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4424,13 +4371,12 @@ func (c *Client) ReapWithBody(ctx context.Context, lock LockPathParam, contentTy
 // Reap End old contenders of a queue.
 //
 // Ends every contender that is older than `older_than`, by ZooKeeper's clock, and that all other filters match; leases
-// end with reason `revoked`. `dry_run` lists them and ends none. One request ends at most 1000: `more` says that there
-// are others.
+// end with reason `revoked`. `dry_run` only lists them. One request ends at most 1000: `more` says that there are
+// others.
 //
-// The queue changes after a look at it. Give the `lease_ids` and `znodes` that the look has shown, beside the same
-// filters, and no other contender is touched. When one of those named is not in the queue, or does not match the
-// filters any more (it was to be `waiting`, and holds), nothing is done, and the answer is 409 `holder_changed` with
-// the `holders`. One that ends after that, before its turn, is in `unreached`.
+// Give the `lease_ids` and `znodes` that a look has shown, beside the same filters, and no other contender is touched.
+// When one of them is not in the queue, or does not match any more, nothing is done: 409 `holder_changed`. One that
+// ends after that, before its turn, is in `unreached`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4449,13 +4395,9 @@ func (c *Client) Reap(ctx context.Context, lock LockPathParam, body ReapJSONRequ
 
 // WithdrawRevocation Withdraw the request to release the lock.
 //
-// The request is over, and force ends no lease of the holders: the answers to heartbeats and long polls have no
-// `revoke_requested`, and there are `lease.revoke_withdrawn` events. Only holders that had been asked are in
-// `withdrawn`, so a repeat changes nothing. A lease that force has ended meanwhile stays ended: it is in `unreached`.
-// So is a holder of Curator's that was asked, because the gateway cannot withdraw that.
-//
-// With `lease_ids` (or `znodes`) no other contender is touched. When none of those named holds the lock, the answer is
-// 409 `holder_changed` with the `holders`.
+// The request is over, force included. Only holders that had been asked are in `withdrawn`, so a repeat changes
+// nothing. `unreached` has leases that force has ended meanwhile, and holders of Curator's. With `lease_ids` (or
+// `znodes`) no other contender is touched; when none of them holds the lock, it is 409 `holder_changed`.
 //
 // Corresponds with DELETE /v1/locks/{lock}/revoke (the `WithdrawRevocation` operationId).
 func (c *Client) WithdrawRevocation(ctx context.Context, lock LockPathParam, params *WithdrawRevocationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4472,15 +4414,14 @@ func (c *Client) WithdrawRevocation(ctx context.Context, lock LockPathParam, par
 
 // RevokeWithBody Ask the holders to release the lock.
 //
-// The holders learn of it in the answers to their heartbeats, in long polls and from events
-// (`lease.revoke_requested`), with the `reason`. With `force_after`, the leases that have not been released by then
-// end with reason `revoked`. Contenders that could not be asked are in `unreached`, with why. A holder that is
-// Curator's is asked as Curator's `Revoker` asks it, if it is revocable; it learns neither the reason nor of force.
-// When no holder can be asked, the answer is 409 `nothing_to_ask`.
+// The holders learn of it, with the `reason`, in the answers to their heartbeats, in long polls and from events. With
+// `force_after`, the leases that have not been released by then end with reason `revoked`. `unreached` has those that
+// could not be asked, and why. A holder of Curator's is asked as its `Revoker` does, and learns neither reason nor
+// force. When no holder can be asked, it is 409 `nothing_to_ask`.
 //
-// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No
-// other contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
-// `holder_changed` with the `holders`. `DELETE` withdraws the request.
+// Give `lease_ids` (or `znodes`) of the holders that you mean, which may have changed: if one of them does not hold
+// the lock, nothing is done, and the answer is 409 `holder_changed` with the `holders`. `DELETE` withdraws the
+// request.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4499,15 +4440,14 @@ func (c *Client) RevokeWithBody(ctx context.Context, lock LockPathParam, content
 
 // Revoke Ask the holders to release the lock.
 //
-// The holders learn of it in the answers to their heartbeats, in long polls and from events
-// (`lease.revoke_requested`), with the `reason`. With `force_after`, the leases that have not been released by then
-// end with reason `revoked`. Contenders that could not be asked are in `unreached`, with why. A holder that is
-// Curator's is asked as Curator's `Revoker` asks it, if it is revocable; it learns neither the reason nor of force.
-// When no holder can be asked, the answer is 409 `nothing_to_ask`.
+// The holders learn of it, with the `reason`, in the answers to their heartbeats, in long polls and from events. With
+// `force_after`, the leases that have not been released by then end with reason `revoked`. `unreached` has those that
+// could not be asked, and why. A holder of Curator's is asked as its `Revoker` does, and learns neither reason nor
+// force. When no holder can be asked, it is 409 `nothing_to_ask`.
 //
-// Give `lease_ids` (or `znodes`) of the holders that you mean: the holder may change before the request comes. No
-// other contender is touched. When one of those named does not hold the lock, nothing is done, and the answer is 409
-// `holder_changed` with the `holders`. `DELETE` withdraws the request.
+// Give `lease_ids` (or `znodes`) of the holders that you mean, which may have changed: if one of them does not hold
+// the lock, nothing is done, and the answer is 409 `holder_changed` with the `holders`. `DELETE` withdraws the
+// request.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4562,12 +4502,10 @@ func (c *Client) ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn
 
 // CreateWebhookWithBody Subscribe to the ends of leases, and to other events.
 //
-// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
-// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
-// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
-// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are
-// sent when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
+// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once,
+// and the other events that `events` names as best effort. docs/webhooks.md says how to verify a message and what is
+// guaranteed: `fencing_token` has the order of a lock's exclusive holders. The answer alone holds the signing secret.
+// When it did not arrive, look at the list: a repeat makes another webhook.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4586,12 +4524,10 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, contentType string, 
 
 // CreateWebhook Subscribe to the ends of leases, and to other events.
 //
-// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once:
-// docs/webhooks.md says how to verify it and what is guaranteed. Messages about one lock come in the order of the ends
-// as far as one gateway delivers them, and not between gateways: `fencing_token` has the order of a lock's exclusive
-// holders. The answer holds the signing secret, which is not shown again. When the answer did not arrive, look at the
-// list: a repeat makes another webhook. Without `enabled` it is enabled. Other events, such as `lease.granted`, are
-// sent when `events` names them, as best effort: `delivery` in the answer says which types are delivered how.
+// From this answer on the gateway sends a message to `url` for each end of a lease on a matching lock, at least once,
+// and the other events that `events` names as best effort. docs/webhooks.md says how to verify a message and what is
+// guaranteed: `fencing_token` has the order of a lock's exclusive holders. The answer alone holds the signing secret.
+// When it did not arrive, look at the list: a repeat makes another webhook.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4644,9 +4580,8 @@ func (c *Client) GetWebhook(ctx context.Context, id WebhookPathParam, reqEditors
 
 // UpdateWebhookWithBody Change a webhook.
 //
-// Changes the given fields; an empty one is removed. `headers` sets each that it names and removes those that are
-// `null`. An address on another host, port, scheme or path drops the headers, whose values the gateway does not show
-// again: set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
+// Changes the given fields; an empty one is removed. A `url` on another host, port, scheme or path drops the headers:
+// set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
 // disabled (410). Messages that wait for a disabled webhook become dead letters.
 //
 // Takes any type of body and a specified content type.
@@ -4666,9 +4601,8 @@ func (c *Client) UpdateWebhookWithBody(ctx context.Context, id WebhookPathParam,
 
 // UpdateWebhook Change a webhook.
 //
-// Changes the given fields; an empty one is removed. `headers` sets each that it names and removes those that are
-// `null`. An address on another host, port, scheme or path drops the headers, whose values the gateway does not show
-// again: set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
+// Changes the given fields; an empty one is removed. A `url` on another host, port, scheme or path drops the headers:
+// set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
 // disabled (410). Messages that wait for a disabled webhook become dead letters.
 //
 // Takes a body of the `application/json` content type.
