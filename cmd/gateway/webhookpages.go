@@ -54,6 +54,9 @@ func (p *webhookPages) One(ctx context.Context, id string) (v templates.Webhook,
 
 func webhookRow(w *api.Webhook) templates.WebhookRow {
 	row := templates.WebhookRow{ID: w.ID, Target: w.URL, Description: w.Description, Events: w.Events, NS: w.NS, Locks: w.Locks, Enabled: w.Enabled, Disabled: w.DisabledReason}
+	for _, t := range w.Delivery.BestEffort {
+		row.BestEffort = append(row.BestEffort, string(t))
+	}
 	if d := w.Deliveries; d != nil {
 		row.Waiting, row.Dead, row.Dropped = d.Waiting, d.DeadLetters, d.Dropped
 		if d.LastDropped != nil {

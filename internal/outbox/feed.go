@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,13 +17,16 @@ import (
 //
 // Each gateway publishes all events. One gateway of a fleet tells each:
 //
-//   - what happens to a lease, the gateway that runs it;
+//   - what happens to a lease, the gateway that runs it. What happens to it while that one is gone, the gateway that
+//     delivers its outbox entries (manager.Delivers): the successor, or one of those that are registered;
 //   - what happens to another program's contender, and a lock's hazards, the gateway that hashing names of those that are
 //     registered. While gateways come and go, two may tell it, or none.
 type feed struct {
 	hub     *events.Hub
 	manager *manager.Manager
 	wake    chan struct{} // one place: wanted has changed
+
+	left map[string]bool // gateways that are gone; of Run's goroutine
 
 	mu         sync.Mutex
 	wanted     bool
@@ -33,11 +37,20 @@ type feed struct {
 var bestEffort = events.Types(events.LeaseQueued, events.LeaseGranted, events.LeaseUpdated, events.LeaseRevokeRequested,
 	events.LeaseRevokeWithdrawn, events.LockHazard, events.LockHazardCleared)
 
-// subscribeAgain is how long a refused subscription waits.
-const subscribeAgain = time.Second
+// once are those of which a lease has one in each lock; over are those after which it has no more.
+var (
+	once = events.Types(events.LeaseQueued, events.LeaseGranted)
+	over = events.Types(events.LeaseReleased, events.LeaseExpired, events.LeaseCancelled, events.LeaseUnclaimed, events.LeaseRemoved, events.LeaseRevoked)
+)
+
+const (
+	subscribeAgain = time.Second      // a refused subscription waits for so long
+	goneUnnoticed  = 30 * time.Second // a gateway may be gone for so long before the others see it: three session timeouts, as they are unless set
+	maxLeft        = 1000
+)
 
 func newFeed(hub *events.Hub, m *manager.Manager) *feed {
-	return &feed{hub: hub, manager: m, wake: make(chan struct{}, 1)}
+	return &feed{hub: hub, manager: m, wake: make(chan struct{}, 1), left: map[string]bool{}}
 }
 
 // Want implements webhooks.Feed. What is published after it is told.
@@ -62,7 +75,7 @@ func (f *feed) renew(after string) {
 		f.subscriber = nil
 	}
 	if f.wanted {
-		f.subscriber, _ = f.hub.Subscribe(events.Filter{Types: bestEffort}, after) // refused: Run tries again
+		f.subscriber, _ = f.hub.Subscribe(events.Filter{Types: bestEffort | events.Types(events.GatewayLeft)}, after) // refused: Run tries again
 	}
 }
 
@@ -92,9 +105,9 @@ func (f *feed) Run(ctx context.Context, s *webhooks.Service) {
 		if f.subscriber == subscriber { // it lagged, or the hub has ended
 			f.renew(subscriber.Position())
 		}
-		over := errors.Is(err, events.ErrClosed) && f.subscriber != nil
+		ending := errors.Is(err, events.ErrClosed) && f.subscriber != nil
 		f.mu.Unlock()
-		if over {
+		if ending {
 			f.await(ctx, true) // the gateway is ending
 		}
 	}
@@ -119,8 +132,12 @@ func (f *feed) await(ctx context.Context, wanted bool) {
 }
 
 func (f *feed) tell(s *webhooks.Service, e *events.Event) {
-	if e.Type == events.Resync { // the gateway was busy for so long that the hub has lost events
+	switch e.Type {
+	case events.Resync: // the gateway was busy for so long that the hub has lost events
 		s.Missed()
+		return
+	case events.GatewayLeft:
+		f.succeed(s, e.Gateway)
 		return
 	}
 	kind := e.Type.String()
@@ -138,13 +155,44 @@ func (f *feed) tell(s *webhooks.Service, e *events.Event) {
 
 // tells reports whether this gateway, of a fleet, tells an event.
 func (f *feed) tells(e *events.Event) bool {
-	return e.Here || e.LeaseID == "" && e.Type != events.LeaseRevokeRequested && f.manager.DeliversFor("", e.Path())
+	switch {
+	case e.Here:
+		return true
+	case e.LeaseID != "":
+		return f.left[e.Gateway] && f.manager.Delivers(e.LeaseID)
+	case e.Type == events.LeaseRevokeRequested:
+		return false // the gateway that asked tells
+	}
+	return f.manager.DeliversFor("", e.Path())
+}
+
+// succeed tells which leases of a gateway that has left were granted before the others noticed: a release at another
+// gateway lets the next waiter hold. The gateway may have told it, under the same ids.
+func (f *feed) succeed(s *webhooks.Service, gateway string) {
+	if len(f.left) >= maxLeft {
+		clear(f.left)
+	}
+	f.left[gateway] = true
+	ended := map[string]bool{}
+	var granted []*events.Event
+	for _, e := range slices.Backward(f.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted) | over}, events.DefaultRing)) {
+		switch {
+		case e.LeaseID == "" || ended[e.LeaseID] || time.Since(e.Time) > goneUnnoticed:
+		case over.Has(e.Type):
+			ended[e.LeaseID] = true
+		case e.Gateway == gateway && !e.Here:
+			granted = append(granted, e)
+		}
+	}
+	for _, e := range slices.Backward(granted) {
+		f.tell(s, e)
+	}
 }
 
 // nameOf makes the ids of an event's messages. A lease is queued and granted once: a successor that tells it again tells
 // it under the same id.
 func nameOf(e *events.Event) string {
-	if e.LeaseID != "" && (e.Type == events.LeaseQueued || e.Type == events.LeaseGranted) {
+	if e.LeaseID != "" && once.Has(e.Type) {
 		return e.Type.String() + " " + e.LeaseID
 	}
 	return e.ID()

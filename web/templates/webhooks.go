@@ -11,7 +11,8 @@ type WebhookRow struct {
 	URL         string // of its page
 	Target      string // where messages go, without path and query
 	Description string
-	Events      []string // none: every type
+	Events      []string // none: every type that is durable
+	BestEffort  []string // of Events
 	NS, Locks   string   // globs; "": all
 	Enabled     bool
 	Disabled    string    // why the gateway has disabled it

@@ -18,7 +18,7 @@ var webhookTypes = WebhookTypes{
 func webhooksSample(now time.Time) Webhooks {
 	return Webhooks{Page: page(now, "Webhooks · Lockkeeper"), Types: webhookTypes, Unreached: []string{"6umd6vlxihgyo"}, Rows: []WebhookRow{
 		{ID: "wh_aaaabbbbccccdddd", URL: "/webhook", Target: "https://hooks.example.com/lockkeeper/production?team=platform", Description: "tells the deployment board", Enabled: true},
-		{ID: "wh_eeeeffffgggghhhh", URL: "/webhook", Target: "http://10.1.14.7:8080/hook", Events: []string{"lease.expired", "lease.revoked"}, Locks: "billing:*", NS: "default", Enabled: true,
+		{ID: "wh_eeeeffffgggghhhh", URL: "/webhook", Target: "http://10.1.14.7:8080/hook", Events: []string{"lease.expired", "lease.granted", "lease.revoked"}, BestEffort: []string{"lease.granted"}, Locks: "billing:*", NS: "default", Enabled: true,
 			Failing: now.Add(-42 * time.Minute), Waiting: 1312, Dead: 4, Lost: 27, LastLost: now.Add(-3 * time.Minute)},
 		{ID: "wh_iiiijjjjkkkkllll", URL: "/webhook", Target: "https://gone.example.com/", Disabled: "The receiver answered 410: it wants no more messages.", Dead: 17},
 		{ID: "wh_mmmmnnnnoooopppp", URL: "/webhook", Target: "https://staging.example.com/locks"},
@@ -71,6 +71,9 @@ func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {
 	page.fill("#ask-hook-create [name=url]", "https://example.com/hook")
 	page.fill("#ask-hook-create [name=locks]", "deploy:*")
 	page.press(`#ask-hook-create [value="lease.expired"]`)
+	page.press(`#ask-hook-create [value="lock.hazard"]`)
+	legends := eval[string](page, `[...document.querySelectorAll("#ask-hook-create legend")].map((l) => l.textContent).join("\n")`)
+	assert.That(t, strings.Contains(legends, "durable") && strings.Contains(legends, "best effort"), "the form does not say how events are delivered: %s", legends)
 	api.says(http.StatusUnprocessableEntity, map[string]any{"field": "url", "detail": "the receiver's address is private"})
 	page.press("#ask-hook-create [data-confirm]")
 	page.until(`document.querySelector("#ask-hook-create [data-error=url]").textContent === "The receiver's address is private."`, "it is said at the field")
@@ -85,7 +88,7 @@ func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {
 	page.press("#ask-hook-create [data-confirm]")
 	page.until(`document.querySelector("#ask-hook-create [data-value]").textContent === "whsec_c2VjcmV0"`, "the secret is shown")
 	got, n := api.last()
-	assert.That(t, got == `POST /v1/webhooks {"events":["lease.expired"],"locks":"deploy:*","url":"https://example.com/hook"}`, "%v", got)
+	assert.That(t, got == `POST /v1/webhooks {"events":["lease.expired","lock.hazard"],"locks":"deploy:*","url":"https://example.com/hook"}`, "%v", got)
 	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("#ask-hook-create [data-form]").offsetParent)`),
 		"the form is still there")
 	page.press("#ask-hook-create [data-confirm]")
@@ -132,7 +135,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/webhook", api)
 	const at, edit, save = "/v1/webhooks/wh_eeeeffffgggghhhh", "#ask-hook-edit ", "#ask-hook-edit [data-confirm]"
-	hook := map[string]any{"url": "https://example.com/...", "events": []string{"lease.expired", "lease.revoked"}, "locks": "billing:*", "description": "now",
+	hook := map[string]any{"url": "https://example.com/...", "events": []string{"lease.expired", "lease.of_a_later_release", "lease.revoked"}, "locks": "billing:*", "description": "now",
 		"headers": []string{"Authorization", "X-Team"}, "ca": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"}
 	asked := func(want string) {
 		t.Helper()
@@ -166,7 +169,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	page.fill(edit+"[name=url]", "")
 	idle(true)
 
-	// Each of them alone, and an empty one is one that is removed.
+	// Each of them alone, and an empty one is one that is removed. A type that the form does not offer stays.
 	page.fill(edit+"[name=locks]", "")
 	page.press(edit + `[value="lease.revoked"]`)
 	page.press(edit + "[name=drop][value=Authorization]")
@@ -175,7 +178,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	api.says(http.StatusUnprocessableEntity, map[string]any{"field": "headers", "detail": "together they have at most 2048 bytes"})
 	page.press(save)
 	page.until(`document.querySelector("#ask-hook-edit [data-error=headers]").innerText === "Together they have at most 2048 bytes."`, "it is said at the field")
-	asked("PATCH " + at + ` {"events":["lease.expired"],"headers":{"Authorization":null,"x-team":"b"},"locks":""} if it is "3"`)
+	asked("PATCH " + at + ` {"events":["lease.of_a_later_release","lease.expired"],"headers":{"Authorization":null,"x-team":"b"},"locks":""} if it is "3"`)
 
 	api.says(http.StatusPreconditionFailed, map[string]any{"field": "If-Match", "code": "precondition_failed", "detail": "look at it again"})
 	page.press(save)

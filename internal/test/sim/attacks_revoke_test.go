@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,12 +160,12 @@ func TestAttack58WhichEndOfALeaseOfSeveralLocksCameFirstIsToldAlikeOfEachLock(t 
 
 // Interleavings of ends, subscriptions and deliveries.
 
-// subscribeAt makes a webhook for all ends and gives its id.
-func (s *scene) subscribeAt(g *gateway) string {
+// subscribeAt makes a webhook for some types, without any for all ends, and gives its id.
+func (s *scene) subscribeAt(g *gateway, types ...string) string {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	sub := assert.Value(g.hooks.Create(ctx, &webhooks.Subscription{URL: "http://receiver.example/a", Enabled: true}))(s)
+	sub := assert.Value(g.hooks.Create(ctx, &webhooks.Subscription{URL: "http://receiver.example/a", Enabled: true, Events: types}))(s)
 	return sub.ID
 }
 
@@ -275,5 +276,38 @@ func TestHooksASuccessorDeliversWhatWasLeftToAnotherGatewayBefore(t *testing.T) 
 			return n
 		}
 		s.within(5*time.Minute, "all that it left is told", func() bool { return untold() == 0 })
+	})
+}
+
+// A gateway has told of its leases what is best effort. Its successor tells what happens to them from then on, and what it tells again has
+// the id that it had (receivers.arrived).
+func TestHooksASuccessorTellsWhatHappensToTheLeasesThatItHasTakenOver(t *testing.T) {
+	playIn(t, Plan{Seed: sessionOutlivesWindow, Gateways: 3, Servers: 1, Hooks: 1}, func(s *scene) {
+		dead, next, _ := s.start(0), s.start(1), s.start(2)
+		hook := s.subscribeAt(next, slices.Concat(webhooks.Durable, webhooks.BestEffort)...)
+		time.Sleep(time.Second)
+		told := func(kind string, l *lease) int {
+			s.receivers.mu.Lock()
+			defer s.receivers.mu.Unlock()
+			return s.receivers.besides[kind+" "+l.id]
+		}
+		holder := s.take(s.client(dead), "a", "held", "ttl", "1h")
+		waiter := s.take(s.client(dead), "a", "waiting", "ttl", "1h", "async", "true")
+		s.within(10*time.Second, "what the first gateway has to tell is told", func() bool {
+			return told(webhooks.Queued, holder) > 0 && told(webhooks.Granted, holder) > 0 && told(webhooks.Queued, waiter) > 0
+		})
+		s.die(dead)
+		c := s.client(next)
+		s.within(5*time.Minute, "the holder is released at another gateway, and that is told", func() bool {
+			c.release(holder)
+			return s.toldOf(hook, holder)
+		})
+		s.within(5*time.Minute, "the successor tells that the waiter is granted", func() bool { return told(webhooks.Granted, waiter) > 0 })
+		time.Sleep(time.Minute)
+		s.receivers.mu.Lock()
+		defer s.receivers.mu.Unlock()
+		for what, n := range s.receivers.besides {
+			assert.That(s, n == 1, "%s is told %d times", what, n)
+		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ type receivers struct {
 	ids      map[string]string    // of messages, by receiver, lease and lock; and those by id
 	told     map[string]time.Time // when a lease's end was first taken, by webhook and lease
 	took     map[string]int       // how often a message was, by id
+	besides  map[string]int       // how often a best-effort message was, by its type and lease
 	odd      []string             // what should not have been told so
 	down     bool                 // receivers take nothing: a script says so
 	notified map[string]*notified // by lease
@@ -39,7 +41,7 @@ type receivers struct {
 }
 
 func newReceivers(w *world) *receivers {
-	return &receivers{w: w, ids: map[string]string{}, told: map[string]time.Time{}, took: map[string]int{}, notified: map[string]*notified{}}
+	return &receivers{w: w, ids: map[string]string{}, told: map[string]time.Time{}, took: map[string]int{}, besides: map[string]int{}, notified: map[string]*notified{}}
 }
 
 // hookOptions are those of a gateway's webhooks.
@@ -96,12 +98,16 @@ func (h *receivers) take(gateway string, to *webhooks.Subscription, m *webhooks.
 		h.w.trace("%s tells %s that %s has ended: %s, %s %s", gateway, to.ID, e.LeaseID, m.Type, m.ID, e.Lock)
 	}
 	for _, c := range h.w.audit.places(e.LeaseID) {
-		if m.Type != webhooks.Granted && c.there() {
+		if !slices.Contains(webhooks.BestEffort, m.Type) && c.there() {
 			h.w.violate("told: %s is told that %s has ended, and it is there", name, c.path)
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !isNotice(to) && slices.Contains(webhooks.BestEffort, m.Type) {
+		h.besides[m.Type+" "+e.LeaseID]++
+		return
+	}
 	if isNotice(to) {
 		n := h.notice(e.LeaseID)
 		if len(to.Secrets) > 0 {
@@ -124,8 +130,11 @@ func (h *receivers) arrived(to *webhooks.Subscription, m *webhooks.Message, e *w
 	if isNotice(to) {
 		about = to.URL + " " + e.LeaseID + " " + e.Lock
 	}
-	if m.Type == webhooks.Granted {
-		about += " granted"
+	switch m.Type {
+	case webhooks.Granted, webhooks.Queued:
+		about += " " + m.Type
+	case webhooks.Updated, webhooks.RevokeRequested, webhooks.RevokeWithdrawn:
+		return // there may be several
 	}
 	if first := h.ids[about]; first != "" && first != m.ID {
 		h.odd = append(h.odd, about+" is told as "+first+" and as "+m.ID)
