@@ -106,7 +106,7 @@ func TestALostAcquireIsFoundByItsKey(t *testing.T) {
 	})
 }
 
-// The same without a key: nobody can ever use the lease, so it must not stay.
+// The same without a key: no client can ever use the lease, so it must not stay.
 func TestALostAcquireWithoutAKeyLeavesNothing(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
@@ -361,7 +361,7 @@ func TestAStoppedOwnerHearsHeartbeatsBeforeItExpiresAnything(t *testing.T) {
 	})
 }
 
-// An expiry meets a newer version of the contender: somebody wrote a heartbeat into it. Rule: the delete names the
+// An expiry meets a newer version of the contender: another gateway wrote a heartbeat into it. Rule: the delete names the
 // version that was seen, and "not done" makes the lease held again.
 func TestAnExpiryThatMeetsANewerVersionMakesTheLeaseHeldAgain(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {

@@ -167,7 +167,7 @@ func TestAWaiterThatNeverStoodFirstIsNotGranted(t *testing.T) {
 }
 
 // The same of another program's contender, which comes and goes while the lease
-// before it is held: nobody is told that it held.
+// before it is held: no event says that it held.
 func TestAContenderThatNeverStoodFirstIsNotToldOf(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -181,7 +181,7 @@ func TestAContenderThatNeverStoodFirstIsNotToldOf(t *testing.T) {
 }
 
 // What the rule above costs: the next one in line, and other programs, hold
-// once the observer has heard of the end, and somebody new is granted as ever.
+// once the observer has seen the end, and the next contender is granted as ever.
 func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

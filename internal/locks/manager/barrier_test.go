@@ -63,8 +63,8 @@ func (c *crosser) over() bool {
 }
 
 // A transaction that may have been sent before a question proves nothing about
-// it. Rule: whoever comes after the transaction was handed over waits for the next.
-func TestWhoComesAfterTheTransactionWasHandedOverWaitsForTheNext(t *testing.T) {
+// it. Rule: a call after the transaction was handed over waits for the next.
+func TestACallAfterTheTransactionWasHandedOverWaitsForTheNext(t *testing.T) {
 	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		toll := h.toll()
 		first := g.cross()
@@ -84,7 +84,7 @@ func TestWhoComesAfterTheTransactionWasHandedOverWaitsForTheNext(t *testing.T) {
 	})
 }
 
-// One for all who wait, however many there are, and none for nobody.
+// One for all that wait, however many, and none when none waits.
 func TestAThousandQuestionsAtOnceCostTwoTransactions(t *testing.T) {
 	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		var handed atomic.Int32
@@ -123,8 +123,8 @@ func TestBarriersThatWaitForTheObserverAreBounded(t *testing.T) {
 	})
 }
 
-// Who goes away takes nobody along; when all have gone, so does the barrier.
-func TestACallerWhoGoesAwayEndsNobodyElsesBarrier(t *testing.T) {
+// A caller that goes away ends no other barrier; when all have gone, so does the barrier.
+func TestACallerThatGoesAwayEndsNoOtherBarrier(t *testing.T) {
 	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
 		toll := h.toll()
 		first := g.cross()
@@ -136,7 +136,7 @@ func TestACallerWhoGoesAwayEndsNobodyElsesBarrier(t *testing.T) {
 		wantCode(t, one.err, locks.CodeCancelled)
 		first.cancel()
 		first.over()
-		assert.MustEqual(t, toll.given.Load(), 1, "barriers were given up, want that of the one who was alone")
+		assert.MustEqual(t, toll.given.Load(), 1, "barriers were given up, want that of the caller that was alone")
 		toll.pass <- struct{}{}
 		time.Sleep(10 * time.Millisecond)
 		assert.Must(t, other.over() && late.over() && other.err == nil && late.err == nil, "%v, %v", other.err, late.err)

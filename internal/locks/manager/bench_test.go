@@ -120,7 +120,7 @@ func BenchmarkManagerCycle(b *testing.B) {
 	})
 }
 
-// quietOutbox checks that nobody wants to be told, as webhooks do while nobody has subscribed.
+// quietOutbox checks that there is no webhook, as package webhooks does without one.
 type quietOutbox struct {
 	Outbox
 	check []zk.Op

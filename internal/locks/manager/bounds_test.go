@@ -330,7 +330,7 @@ func TestManyTicketsAtOnceStayWithinTheBound(t *testing.T) {
 	})
 }
 
-func TestLocksThatNobodyUsesAreBoundedToo(t *testing.T) {
+func TestUnusedLocksAreBoundedToo(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		s.limits = quota.Limits{quota.Locks: 3}
 		g := s.gateway(t)

@@ -48,7 +48,7 @@ func (g *gate) naming(path string) *recipe.Naming {
 }
 
 // What a lease is named decides who respects it, and whom it respects does not depend on that.
-func TestALeaseHasTheNamesOfItsDialectAndWaitsForEverybody(t *testing.T) {
+func TestALeaseHasTheNamesOfItsDialectAndWaitsForAllContenders(t *testing.T) {
 	want := map[string][]string{
 		"default": {"write-%s-lock-"}, "curator-rw": {"write-%s-__WRIT__"}, "kazoo": {"%s__lock__"},
 		"all": {"write-%s-lock-", "%s__lock__", "write-%s-__WRIT__"}, "hosts": {"%s-W-"}, "writers": {"host_%s_"},

@@ -170,8 +170,8 @@ func (s *fakeStore) zxidNow() int64 {
 	return s.zxid
 }
 
-// A deletion by somebody else is not taken for the session's end, and frees the session's count.
-func TestAnEphemeralLeaseThatSomebodyDeletesIsRemovedAndNoLongerCounts(t *testing.T) {
+// A deletion by another client is not taken for the session's end, and frees the session's count.
+func TestAnEphemeralLeaseThatAnotherClientDeletesIsRemovedAndNoLongerCounts(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(ephemeral())
 		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})

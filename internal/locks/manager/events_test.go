@@ -325,9 +325,9 @@ func TestAForeignContenderThatFindsTheLockFreeIsGrantedAtOnce(t *testing.T) {
 	})
 }
 
-// All are gone when the observer is back. Nobody has held but the first, in
+// All are gone when the observer is back. None has held but the first, in
 // whatever order the listing's differences come.
-func TestWhoIsGoneWithTheOneBeforeIsNotToldToHold(t *testing.T) {
+func TestAContenderThatIsGoneWithTheOneBeforeIsNotToldToHold(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		gone := []string{g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour}).Znode}
 		for i := range 8 {
@@ -346,7 +346,7 @@ func TestWhoIsGoneWithTheOneBeforeIsNotToldToHold(t *testing.T) {
 
 // The watch is set before the tree is read, so an event may tell of a contender
 // when the one before it has not been read yet.
-func TestWhoIsSeenWhileTheTreeIsReadIsNotToldToHoldBeforeItIs(t *testing.T) {
+func TestAContenderSeenWhileTheTreeIsReadIsNotToldToHoldBeforeItIs(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		contender := func() string {

@@ -94,7 +94,7 @@ func TestATokenThatIsNewToAGatewayIsNotRefusedFromMemory(t *testing.T) {
 
 // The same for one who waited when the gateway last looked, and holds by now: by
 // the word of another gateway, or of the one that has deposed this one.
-func TestAHolderWhoWaitedAMomentAgoIsNotRefusedFromMemory(t *testing.T) {
+func TestAHolderThatWaitedAMomentAgoIsNotRefusedFromMemory(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		b := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -201,7 +201,7 @@ func TestAnotherProgramsHolderHasACurrentToken(t *testing.T) {
 	})
 }
 
-// A holder whose contender may not be read has a token that nobody can tell.
+// A holder whose contender may not be read has a token that no gateway can tell.
 func TestATokenThatCannotBeReadIsNotGuessed(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
@@ -229,7 +229,7 @@ func TestAFenceCheckRefusesWhatIsNoToken(t *testing.T) {
 
 // Of those who share a lock each has a token of its own, and each is current. One whose contender was written to since
 // it was read is not taken for gone because a later one is known.
-func TestEachOfThoseWhoShareALockHasACurrentToken(t *testing.T) {
+func TestEachSharedHolderHasACurrentToken(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		_, first := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/read-", Sequential: true})
@@ -264,7 +264,7 @@ func TestAGroupsTokenIsCurrentWhenItHoldsAllItsLocks(t *testing.T) {
 
 // The writer was told of a holder's end before the replica shows it. Rule: who
 // stands behind is neither a holder nor one who waits until it does.
-func TestWhoStandsBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) {
+func TestAContenderBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		b := two.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})

@@ -100,7 +100,7 @@ func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 }
 
 // The semaphore's holder comes while our create is on its way.
-func TestWhoHasJoinedAnotherProgramsSemaphoreUnawaresLeavesIt(t *testing.T) {
+func TestALeaseThatHasJoinedAnotherProgramsSemaphoreUnawaresLeavesIt(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 			g.mustRelease(g.mustHold(deploy()))
@@ -181,7 +181,7 @@ func (g *gate) listed(state locks.LockState) (names []string) {
 	return names
 }
 
-// By bigdata's rule nobody joins a lock that is marked, and nobody is granted it.
+// By bigdata's rule no program joins a lock that is marked, and none is granted it.
 func TestALockThatBigdataDestroysIsNeitherJoinedNorGranted(t *testing.T) {
 	for _, ephemeral := range []bool{true, false} {
 		for _, started := range []string{"before", "after"} {
@@ -221,7 +221,7 @@ func TestALockThatBigdataDestroysIsNeitherJoinedNorGranted(t *testing.T) {
 	}
 }
 
-func TestWhoStandsFirstInALockThatBigdataDestroysIsNotGrantedIt(t *testing.T) {
+func TestTheFirstContenderOfALockThatBigdataDestroysIsNotGrantedIt(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		const marker = plainPath + "_INVALID"
 		g := s.gateway(t)

@@ -125,7 +125,7 @@ func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 	}
 }
 
-// The same while nobody looks: the gateway that ran the lease is dead.
+// The same while no gateway looks: the one that ran the lease is dead.
 func TestASuccessorEndsWholeWhatHasLostAContender(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(both(0))
@@ -237,7 +237,7 @@ func TestReadersHoldTogetherAndWritersAlone(t *testing.T) {
 }
 
 // Attack 23 is promised only for clients that take all they need at once: then
-// nobody waits for ever, whatever the order of names.
+// no lease waits for ever, whatever the order of names.
 func TestGroupsNeverDeadlock(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {

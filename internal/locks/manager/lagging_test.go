@@ -43,7 +43,7 @@ func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T)
 }
 
 // A lease that was taken over says so when it is shown again by a server that
-// has caught up: when it began to hold nobody here saw.
+// has caught up: no gateway here saw when it began to hold.
 func TestHowLongALeaseHoldsIsNotForgottenWhenATreeLacksItForAMoment(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -70,7 +70,7 @@ func TestHowLongALeaseHoldsIsNotForgottenWhenATreeLacksItForAMoment(t *testing.T
 	})
 }
 
-// A holder that came to hold while nobody watched may have held since then,
+// A holder that came to hold while no gateway watched may have held since then,
 // also when the listing that shows it ends a lease of ours first.
 func TestAHolderThatATreeReadShowsMayHaveHeldBefore(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
@@ -142,7 +142,7 @@ func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.
 }
 
 // A lease has ended and its place stays for its lock delay, which only its record tells, and its gateway is gone. An administrator
-// frees the place at a gateway that has not read the record: nobody is told that the lease was taken back, for it had ended before.
+// frees the place at a gateway that has not read the record: no event says that the lease was revoked, for it had ended before.
 func TestAPlaceThatIsFreedUnreadEndsNoLeaseASecondTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		byName bool
@@ -222,7 +222,7 @@ func TestASuccessorThatHasNotSeenItsTakeoverIsWaitedFor(t *testing.T) {
 		synctest.Wait()
 		_, err = two.heartbeat(l)
 		assert.Nil(t, err, "heartbeat")
-		// Whoever does not run it never comes to.
+		// A gateway that does not run it never comes to.
 		begun := time.Now()
 		wantCode(t, third.m.Arrive(within(t, time.Second), l.ID, route.Zxid), locks.CodeNotOwner)
 		assert.Equal(t, time.Since(begun), time.Second, "another one was waited for")
@@ -246,7 +246,7 @@ func TestArriving(t *testing.T) {
 		wantCode(t, late, locks.CodeNotOwner)
 		var e *locks.Error
 		assert.That(t, !errors.As(late, &e) || e.RetryAfter == 0, "after the wait there is a Retry-After: %v", late)
-		// Where it cannot even be waited, nobody is to come back at once.
+		// If the request cannot even wait, it is not to be repeated at once.
 		begins := &Manager{fleet: fleet{ready: make(chan struct{})}}
 		err := begins.Arrive(within(t, time.Second), l.ID, 1)
 		assert.That(t, errors.As(err, &e) && e.Code == locks.CodeNotOwner && e.RetryAfter != 0, "at one that begins: %+v", err)

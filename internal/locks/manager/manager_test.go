@@ -124,7 +124,7 @@ func TestAnAsyncTicketKeepsItsPlaceWhilePolledAndIsGranted(t *testing.T) {
 		g.mustRelease(holder)
 		v := <-granted
 		assert.Must(t, v.State == locks.Held && v.ExpiresIn == time.Hour, "granted %+v", v)
-		// Somebody listened: the grant has its whole TTL.
+		// A client listened: the grant has its whole TTL.
 		time.Sleep(59 * time.Minute)
 		g.wantState(ticket, locks.Held, "")
 	})
@@ -145,7 +145,7 @@ func TestAWaiterWithoutASignOfLifeLeavesAfterThirtySeconds(t *testing.T) {
 	})
 }
 
-func TestAGrantThatNobodyHeardPassesOnUnclaimed(t *testing.T) {
+func TestAGrantThatNoClientClaimsPassesOn(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(deploy())
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -234,7 +234,7 @@ func TestARepeatWithTheSameKeyFindsTheSameLease(t *testing.T) {
 	})
 }
 
-func TestAContenderThatSomebodyDeletesEndsItsLease(t *testing.T) {
+func TestAContenderThatAnotherClientDeletesEndsItsLease(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: time.Minute})
@@ -317,7 +317,7 @@ func TestOneReleaseWakesOneWaiterAndNoHerd(t *testing.T) {
 	})
 }
 
-func TestAPollOnALockThatNobodyUsesWaits(t *testing.T) {
+func TestAPollOnAnUnusedLockWaits(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		look := func(since string, wait time.Duration) locks.Lock {
 			t.Helper()

@@ -29,7 +29,7 @@ var oddDirs = map[string]string{
 	strings.Repeat("long", 60): strings.Repeat("long", 60),
 }
 
-// A lock that nobody could make here is seen and ended here like every other.
+// A lock that no request could make here is seen and ended here like every other.
 func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 	for dir, name := range oddDirs {
 		t.Run(name[:min(len(name), 20)], in(scene, func(t *testing.T, s *fakeStore) {
@@ -71,7 +71,7 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 				"broken")
 			synctest.Wait()
 			after := <-changed
-			assert.That(t, after.Name == name && after.Rev != v.Rev, "who watched saw %+v", after)
+			assert.That(t, after.Name == name && after.Rev != v.Rev, "the watch saw %+v", after)
 			if e := wantCode(t, g.m.Remove(t.Context(), locks.Anonymous, "", name), locks.CodeLockInUse); len(e.Holders) != 1 {
 				t.Errorf("%+v", e)
 			}

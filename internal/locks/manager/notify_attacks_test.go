@@ -43,7 +43,7 @@ var administration = map[string]func(by *gate, l locks.Lease) error{
 }
 
 // The records of a hundred thousand leases take a while to be read.
-func TestNobodyEndsALeaseBeforeItIsKnownWhomToTell(t *testing.T) {
+func TestNoLeaseEndsBeforeTheOutboxKnowsItsWebhooks(t *testing.T) {
 	for name, end := range administration {
 		for _, taken := range []bool{true, false} {
 			notingScene(t, func(t *testing.T, s *fakeStore) {
@@ -155,7 +155,7 @@ func TestTheGrantOfALeaseThatIsWrittenMeanwhileIsNoted(t *testing.T) {
 	})
 }
 
-func TestWhoFreesAPlaceThatStaysForItsDelayTellsNoSecondEnd(t *testing.T) {
+func TestFreeingAPlaceThatStaysForItsDelayTellsNoSecondEnd(t *testing.T) {
 	for _, name := range []string{"a break", "a reap", "a destruction"} {
 		withOutboxes(t, func(t *testing.T, s *fakeStore, g, by *gate) {
 			req := delaying(locks.DelayAlways)
@@ -238,8 +238,8 @@ func TestTheNotifyURLSurvivesEveryWriteOfItsRecord(t *testing.T) {
 	}
 }
 
-// The deletion of somebody who waits is on its way when he is granted the lock.
-func TestWhoIsGrantedTheLockWhileAnotherGatewayEndsHimIsNotedAsAHolder(t *testing.T) {
+// The deletion of a waiter is under way when it is granted the lock.
+func TestALeaseGrantedWhileAnotherGatewayEndsItIsNotedAsAHolder(t *testing.T) {
 	for name, want := range map[string]locks.AcquireRequest{
 		"exclusive":    {Lock: "deploy", TTL: time.Hour, NotifyURL: someURL},
 		"shared":       {Lock: "deploy", TTL: time.Hour, Mode: locks.Shared},
@@ -302,7 +302,7 @@ func TestWhoIsGrantedTheLockWhileAnotherGatewayEndsHimIsNotedAsAHolder(t *testin
 	}
 }
 
-func TestWhoStandsBehindSomebodyWhoMayNotBeLookedAtCanBeEnded(t *testing.T) {
+func TestAContenderBehindOneThatMayNotBeReadCanBeEnded(t *testing.T) {
 	for _, name := range []string{"a break", "a reap"} {
 		withOutboxes(t, func(t *testing.T, s *fakeStore, g, by *gate) {
 			g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -336,7 +336,7 @@ func TestWhoStandsBehindSomebodyWhoMayNotBeLookedAtCanBeEnded(t *testing.T) {
 	}
 }
 
-func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherHandEndsTheLease(t *testing.T) {
+func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherClientEndsTheLease(t *testing.T) {
 	for _, lost := range []string{"the answer", "the session"} {
 		withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 10 * time.Second, NotifyURL: someURL})

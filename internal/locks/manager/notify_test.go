@@ -51,7 +51,7 @@ func TestTheEndOfALeaseThatWaitedIsNotedForItsNotifyURLInItsTransaction(t *testi
 	})
 }
 
-func TestAPlaceInLineThatNobodyWasGivenTellsNothing(t *testing.T) {
+func TestAPlaceInLineThatNoClientWasGivenTellsNothing(t *testing.T) {
 	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		_, err := g.acquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: 5 * time.Second, NotifyURL: someURL})
@@ -136,7 +136,7 @@ func TestAGrantThatWasLostWithItsSessionIsNotedUnderTheNextOne(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherHandTakesFromTheLineIsTold(t *testing.T) {
+func TestAWaiterThatAnotherClientRemovesIsTold(t *testing.T) {
 	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		l := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true, TTL: time.Minute, NotifyURL: someURL})
@@ -172,7 +172,7 @@ func TestASuccessorTellsTheNotifyURL(t *testing.T) {
 	})
 }
 
-func TestWhoEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
+func TestAGatewayThatEndsTheLeasesOfOthersTellsTheirNotifyURLs(t *testing.T) {
 	for name, end := range map[string]func(by *gate, l locks.Lease) error{
 		"a break": func(by *gate, l locks.Lease) error { return by.m.Break(by.t.Context(), locks.BreakRequest{ID: l.ID}) },
 		"a reap": func(by *gate, _ locks.Lease) error {
@@ -247,7 +247,7 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 	})
 }
 
-func TestTheAddressIsShownToTheBearerAndTheSecretToWhoTookTheLease(t *testing.T) {
+func TestTheAddressIsShownToTheBearerAndTheSecretToTheAcquirer(t *testing.T) {
 	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		req := locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "b"}}, TTL: time.Hour, NotifyURL: someURL, IdempotencyKey: strings.Repeat("k", 16)}
 		l, again, other := g.mustHold(req), g.mustHold(req), g.mustHold(locks.AcquireRequest{Lock: "c", TTL: time.Hour, NotifyURL: someURL})
@@ -289,7 +289,7 @@ func TestAnAddressThatCannotBeToldIsRefused(t *testing.T) {
 	})
 }
 
-func TestWhatSomebodyPutsIntoARecordIsTakenForNothingButAnAddress(t *testing.T) {
+func TestWhatAnotherProgramPutsIntoARecordIsTakenForNothingButAnAddress(t *testing.T) {
 	for _, notify := range []string{"wh_aaaaaaaaaaaaaaaa", "ftp://example.com/", "https://" + strings.Repeat("a", locks.MaxNotifyURL)} {
 		var l lease
 		if l.learnNotify(record.Record{Notify: notify}); l.notifyURL() != "" {

@@ -42,7 +42,7 @@ func TestTheEndOfAHeldLeaseAndItsNoteAreOneTransaction(t *testing.T) {
 	})
 }
 
-func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testing.T) {
+func TestAttack19AnEndIsDecidedAgainAfterASubscription(t *testing.T) {
 	for name, end := range map[string]func(g *gate, l locks.Lease) locks.Reason{
 		"a release": func(g *gate, l locks.Lease) locks.Reason { g.mustRelease(l); return locks.ReasonReleased },
 		"an expiry": func(g *gate, l locks.Lease) locks.Reason { time.Sleep(11 * time.Second); return locks.ReasonExpired },
@@ -71,7 +71,7 @@ func TestAttack19AnEndIsDecidedAgainWhenSomebodyHasSubscribedMeanwhile(t *testin
 	}
 }
 
-func TestEndsWaitUntilItIsKnownWhoWantsToBeTold(t *testing.T) {
+func TestEndsWaitUntilTheOutboxKnowsItsWebhooks(t *testing.T) {
 	withOutbox(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		g.outbox.with(func() { g.outbox.known, g.outbox.stale = false, true })
@@ -140,7 +140,7 @@ func TestAnEndWhoseAnswerIsLostIsNotedOnce(t *testing.T) {
 	}
 }
 
-func TestALockIsLetGoWhateverTheOutboxRefuses(t *testing.T) {
+func TestALockIsReleasedWhateverTheOutboxRefuses(t *testing.T) {
 	destroy := func(g *gate, _ locks.Lease) error {
 		_, err := g.m.Destroy(g.t.Context(), locks.DestroyRequest{Lock: "deploy"})
 		return err
@@ -198,7 +198,7 @@ func TestALockDelayIsNotedWhenItBegins(t *testing.T) {
 	})
 }
 
-func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
+func TestATakeoverOfADelayTellsNothing(t *testing.T) {
 	withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		l := g.mustHold(delaying(locks.DelayAlways))
 		g.mustRelease(l)
@@ -214,7 +214,7 @@ func TestWhoTakesOverADelayTellsNothing(t *testing.T) {
 	})
 }
 
-func TestTheLeaseOfAnotherGatewayIsNotedByWhoEndsIt(t *testing.T) {
+func TestTheLeaseOfAnotherGatewayIsNotedByTheGatewayThatEndsIt(t *testing.T) {
 	notingScene(t, func(t *testing.T, s *fakeStore) {
 		s.peerReports = true
 		g, other := s.notingGateway(t), s.notingGateway(t)
@@ -298,7 +298,7 @@ func TestTheNoteSaysOfWhichTraceTheEndIsAPart(t *testing.T) {
 	}
 }
 
-func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {
+func TestADestroyedQueueIsNotedForItsHolders(t *testing.T) {
 	withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		var want []string
 		for i := range 3 {
@@ -316,7 +316,7 @@ func TestADestroyedQueueIsNotedForWhoHeld(t *testing.T) {
 	})
 }
 
-func TestWhatAnotherHandEndsIsToldByItsGateway(t *testing.T) {
+func TestWhatAnotherClientEndsIsToldByItsGateway(t *testing.T) {
 	withOutboxes(t, func(t *testing.T, s *fakeStore, g, other *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/deploy/" + s.names("/lockkeeper/locks/deploy")[0], Version: -1})

@@ -21,7 +21,7 @@ func (s *fakeStore) overwrite(path, data string) {
 
 // Curator's Revoker, or the recipe in ZooKeeper's documentation, asks the holder of a lease: it is told, and no write
 // that fails, or fails and is done all the same, costs the record.
-func TestWhoIsAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
+func TestAHolderAskedByAnotherProgramIsToldAndKeepsItsRecord(t *testing.T) {
 	faults := map[string]func(s *fakeStore){
 		"none":               func(*fakeStore) {},
 		"refused":            func(s *fakeStore) { s.refuse = refusing(once(s.t, rewrites), -1, zk.ErrNotApplied) },
@@ -76,7 +76,7 @@ func TestAnOverwrittenRecordIsARevocationForTheSuccessorToo(t *testing.T) {
 	})
 }
 
-// Whoever writes without end wins, and the lease goes on.
+// A program that writes without end wins, and the lease goes on.
 func TestARecordIsWrittenBackABoundedNumberOfTimes(t *testing.T) {
 	for _, ns := range []string{"", "all"} {
 		scene(t, func(t *testing.T, s *fakeStore) {
@@ -201,8 +201,8 @@ func TestOtherProgramsHoldersAreNotWrittenTo(t *testing.T) {
 	}
 }
 
-// bigdata's rule: while the marker is there nobody is granted the lock.
-func TestNobodyIsToldByAnotherGatewayToHoldALockThatIsMarkedAsInvalid(t *testing.T) {
+// bigdata's rule: while the marker is there no lease is granted the lock.
+func TestNoClientIsToldByAnotherGatewayToHoldALockThatIsMarkedAsInvalid(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(deploy())
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})

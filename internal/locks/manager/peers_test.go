@@ -114,8 +114,8 @@ func withPeers(t *testing.T, f func(t *testing.T, s *fakeStore, one, two *gate))
 	fleetScene(t, func(t *testing.T, s *fakeStore) { f(t, s, s.gateway(t), s.gateway(t)) })
 }
 
-// Whoever comes next may be called whatever ZooKeeper takes. Why the lease before it ended is heard all the same.
-func TestALongNameOfWhoComesNextHidesNoEnd(t *testing.T) {
+// The next holder may have any name that ZooKeeper takes. The reason why the lease before it ended is reported all the same.
+func TestALongNameOfTheNextHolderHidesNoEnd(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one := s.gateway(t)
 		l := one.mustHold(deploy())
@@ -123,7 +123,7 @@ func TestALongNameOfWhoComesNextHidesNoEnd(t *testing.T) {
 		one.mustRelease(l)
 		time.Sleep(time.Second)
 		p := one.mustPostmortem(l)
-		assert.Must(t, p.Next != nil, "at its own gateway nobody comes next: %+v", p)
+		assert.Must(t, p.Next != nil, "at its own gateway there is no next holder: %+v", p)
 		late := s.gateway(t)
 		late.hears(one, time.Millisecond)
 		time.Sleep(time.Second)
@@ -271,7 +271,7 @@ func TestAGatewayIsRegisteredFromItsOwnZxidOnUntilItsSessionEnds(t *testing.T) {
 		assert.That(t, id == two.id() && zxid >= s.node("/lockkeeper/gateways/"+id).stat.Czxid, "it is %q from %d on", id, zxid)
 		err := one.m.Reached(t.Context(), zxid)
 		assert.That(t, err == nil && one.m.Registered(id) && one.m.Registered(one.id()), "it is not registered: %v", err)
-		assert.That(t, !one.m.Registered("") && !one.m.Registered("mnopqrstuvwxy"), "a stranger is registered")
+		assert.That(t, !one.m.Registered("") && !one.m.Registered("mnopqrstuvwxy"), "an unknown gateway is registered")
 		two.crash()
 		pass(11 * time.Second)
 		assert.That(t, !one.m.Registered(id), "it is registered although its session has ended")
@@ -371,7 +371,7 @@ func keyed() locks.AcquireRequest {
 }
 
 // A token of a gateway that is long gone is still told that its lease has ended.
-func TestALeaseOfAGatewayThatNobodyRemembersHasEnded(t *testing.T) {
+func TestALeaseOfAForgottenGatewayHasEnded(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, young *gate) {
 		l := young.mustHold(deploy())
 		young.mustRelease(l)

@@ -120,7 +120,7 @@ func TestAcquiresThatWaitForAPlainNodeAreGrantedOnceItIsGone(t *testing.T) {
 	})
 }
 
-func TestWhoDoesNotWaitForAPlainNodeIsToldWhoHolds(t *testing.T) {
+func TestATryAtAPlainNodeIsToldItsHolder(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		for name, req := range map[string]locks.AcquireRequest{
 			"try":       {},
@@ -303,7 +303,7 @@ func TestWherePlainNodesHaveStoodOurDirectoryGoesWhenItIsEmpty(t *testing.T) {
 	})
 }
 
-func TestAPlainNodeThatIsNewIsLookedAtForWhoeverAsksForThePresent(t *testing.T) {
+func TestANewPlainNodeIsReadForARequestForThePresent(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		s.plain(plainPath, "")
 		begun := time.Now()

@@ -302,7 +302,7 @@ func (g *gate) mustPostmortem(l locks.Lease) locks.Postmortem {
 // about reports whether a span is what it should be, to a tenth of a second.
 func about(is, want time.Duration) bool { return (is - want).Abs() < 100*time.Millisecond }
 
-func TestAPostmortemTellsHowALeaseEndedAndWhoCameNext(t *testing.T) {
+func TestAPostmortemTellsHowALeaseEndedAndTheNextHolder(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		first := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second, Owner: "one"})
 		if p, err := g.postmortem(first); err == nil {
@@ -349,7 +349,7 @@ func TestAPostmortemTellsHowALeaseEndedAndWhoCameNext(t *testing.T) {
 	})
 }
 
-func TestWhoCameNextMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
+func TestTheNextHolderMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
 		zxid, paths := s.foreign(zk.Op{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy/_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-", Sequential: true})
@@ -394,7 +394,7 @@ func TestAPostmortemByAWitnessSaysWhatWasSeen(t *testing.T) {
 	})
 }
 
-func TestWhoNeverHeldHasNoNext(t *testing.T) {
+func TestALeaseThatNeverHeldHasNoNextHolder(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		first := g.mustHold(deploy())
 		ticket := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", Async: true})

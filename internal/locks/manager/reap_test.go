@@ -115,7 +115,7 @@ func (g *gate) keepAll() {
 }
 
 // The waiters go before the holder: none of them is let in on the way.
-func TestNobodyIsGrantedByAReapWhoIsReapedHimself(t *testing.T) {
+func TestAReapGrantsNothingThatItReaps(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		var leases []locks.Lease
 		for i := range 40 {
@@ -223,7 +223,7 @@ func (s *fakeStore) deletions(dir string) (pieces [][]string) {
 
 // Attack 4, the part of destroying: watchers are told of {delete holder, delete waiters} one by one. Rule: from the
 // tail of the queue to its head, so that whoever watches, here or on another gateway, grants nothing on the way.
-func TestNobodyIsGrantedWhileALockIsDestroyed(t *testing.T) {
+func TestNothingIsGrantedWhileALockIsDestroyed(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		var leases []locks.Lease
 		add := func(g *gate, req locks.AcquireRequest) {
@@ -240,7 +240,7 @@ func TestNobodyIsGrantedWhileALockIsDestroyed(t *testing.T) {
 		var granted []string
 		s.mu.Lock()
 		s.deleted = func(p string) {
-			// What any watcher can think between two deletions: is somebody first now who was not?
+			// What any watcher can think between two deletions: is a contender first now that was not?
 			if first := slices.Min(append(s.left(path.Dir(p)), "~")); path.Dir(p) == "/lockkeeper/locks/deploy" && first != "~" &&
 				!strings.HasSuffix(first, "0000000000") {
 				granted = append(granted, first)
@@ -362,7 +362,7 @@ func TestAPieceWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesMeanwhileDoesNotStopADestruction(t *testing.T) {
+func TestALeaseThatEndsMeanwhileDoesNotStopADestruction(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		var paths []string
 		for i := range 12 {
@@ -384,7 +384,7 @@ func TestWhoLeavesMeanwhileDoesNotStopADestruction(t *testing.T) {
 	})
 }
 
-// Nothing nearer to the head is ended when something cannot be: nobody is let in by a destruction that fails.
+// Nothing nearer to the head is ended when something cannot be: a destruction that fails grants nothing.
 func TestADestructionStopsAtWhatMayNotBeDeleted(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
@@ -403,7 +403,7 @@ func TestADestructionStopsAtWhatMayNotBeDeleted(t *testing.T) {
 	})
 }
 
-func TestALockThatNobodyUsesIsDestroyed(t *testing.T) {
+func TestAnUnusedLockIsDestroyed(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for range 2 {
 			answer, err := g.destroy("why")

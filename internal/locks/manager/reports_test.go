@@ -181,7 +181,7 @@ func TestAnEndIsToldAtMostASecondLateWhenTheReportDoesNotCome(t *testing.T) {
 	})
 }
 
-func TestNothingIsHeldBackWhereNobodyElseCanKnow(t *testing.T) {
+func TestNothingIsDelayedWhereNoPeerCanKnow(t *testing.T) {
 	fleetScene(t, func(t *testing.T, s *fakeStore) {
 		one := s.gateway(t)
 		l := one.mustHold(deploy())
@@ -395,7 +395,7 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 		one.m.unlock()
 		assert.That(t, kept <= 2*reports.MaxNotices, "%d notices are kept", kept)
 		ids, _ = told(at)
-		assert.Equal(t, len(ids), len(want), "who has fallen behind is told")
+		assert.Equal(t, len(ids), len(want), "ends that a follower far behind is sent")
 		assert.NoError(t, one.m.Drain(t.Context()))
 		lines, _, more := one.m.News(at)
 		assert.That(t, len(lines) != 0 || more == nil, "a gateway that is going does not say so")

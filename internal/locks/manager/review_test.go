@@ -343,7 +343,7 @@ func TestVerifyDoesNotSayHeldOfALeaseThatIsBeingReleased(t *testing.T) {
 
 // A blocking acquire without a key meets a handover. Rule: nobody will
 // ever use its lease, so it leaves the queue with the request.
-func TestAHandoverLeavesNoPlaceInLineThatNobodyCanUse(t *testing.T) {
+func TestAHandoverLeavesNoUnusablePlaceInLine(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		p := one.begin(locks.AcquireRequest{Lock: "deploy", TTL: 24 * time.Hour, Wait: locks.WaitForever})

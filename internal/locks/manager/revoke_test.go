@@ -25,7 +25,7 @@ func (g *gate) mustRevoke(reason string, force time.Duration) locks.RevokeAnswer
 	return answer
 }
 
-// asksNone checks that a revocation is refused because nobody can be asked, for a reason with these words.
+// asksNone checks that a revocation is refused because no holder can be asked, for a reason with these words.
 func (g *gate) asksNone(words string) *locks.Error {
 	g.t.Helper()
 	_, err := g.revoke("why", time.Second)
@@ -45,7 +45,7 @@ func (g *gate) asked(l locks.Lease) locks.Revocation {
 	return *h.Revoke
 }
 
-func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
+func TestAHolderLearnsThatItIsAskedToRelease(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for i, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
@@ -84,7 +84,7 @@ func TestAHolderLearnsThatItIsAskedToLetGo(t *testing.T) {
 	})
 }
 
-func TestALockThatNobodyHoldsHasNobodyToAsk(t *testing.T) {
+func TestALockWithoutAHolderHasNoneToAsk(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		e := g.asksNone("no lease holds the lock")
 		assert.That(t, len(e.Holders) == 0, "%+v", e)
@@ -100,14 +100,14 @@ func TestAWaiterIsNotAsked(t *testing.T) {
 		waiter := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		answer := g.mustRevoke("why", 10*time.Second)
 		assert.Must(t, len(answer.Asked) == 1 && answer.Asked[0].LeaseID == holder.ID, "%+v", answer)
-		assert.Equal(t, g.asked(waiter), locks.Revocation{}, "who waits is told")
+		assert.Equal(t, g.asked(waiter), locks.Revocation{}, "the revocation of a waiter")
 		time.Sleep(11 * time.Second)
 		g.wantState(holder, locks.Ended, locks.ReasonRevoked)
 		g.wantState(waiter, locks.Held, "")
 	})
 }
 
-func TestForceEndsTheLeaseOfAHolderThatDoesNotLetGo(t *testing.T) {
+func TestForceEndsTheLeaseOfAHolderThatDoesNotRelease(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

@@ -73,7 +73,7 @@ func TestLeasesBelongToTheEndOfTheChain(t *testing.T) {
 		assert.MustEqual(t, len(s.names("/lockkeeper/succession")), 2, "entries while a lease needs two")
 		four := s.gateway(t)
 		_, err = four.heartbeat(l)
-		assert.Must(t, err != nil && wantCode(t, err, locks.CodeNotOwner) != nil, "not told who runs it")
+		assert.Must(t, err != nil && wantCode(t, err, locks.CodeNotOwner) != nil, "the answer is not that another gateway runs it")
 		three.mustRelease(l)
 		time.Sleep(3 * time.Minute)
 		names := s.names("/lockkeeper/succession")
@@ -81,7 +81,7 @@ func TestLeasesBelongToTheEndOfTheChain(t *testing.T) {
 	})
 }
 
-// A gateway that leaves no contender is nobody's business.
+// A gateway that leaves no contender is not taken over.
 func TestAGatewayWithoutLeasesIsNotSucceeded(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		one.crash()
@@ -218,7 +218,7 @@ func TestAnExpiryThatWasLostWithItsSessionIsDecidedAgain(t *testing.T) {
 
 // A contender with this session's id that no request of ours knows (a create
 // that was given up for lost and committed after all) is ended.
-func TestAContenderOfOursThatNobodyKnowsIsEnded(t *testing.T) {
+func TestAnUnknownContenderOfOursIsEnded(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		id := assert.Value(recipe.NewLeaseID(g.m.fleet.id, recipe.GatewayID(g.session().ID()), rand.Reader))(t)
@@ -335,7 +335,7 @@ func TestAPlaceIsKeptForItsClockFromTheEndOfAPoll(t *testing.T) {
 }
 
 // A gateway that has succeeded another one dies before it has swept the entry,
-// and leaves no contender: somebody else sweeps what it left.
+// and leaves no contender: another gateway sweeps what it left.
 func TestASuccessionWhoseEndIsGoneIsSweptByOthers(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
 		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

@@ -191,7 +191,7 @@ func TestALimitThatWasMadeAnewIsNotExceededThroughALaggingGateway(t *testing.T) 
 
 // The replica may be behind: nobody is refused for what it shows before it has
 // come up to the present. Rule: sized again after a barrier.
-func TestNobodyIsRefusedForALimitThatIsNoMore(t *testing.T) {
+func TestNoAcquireIsRefusedForALimitThatIsNoMore(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		one.mustConfigure(3)
 		two.w.hold()
@@ -205,7 +205,7 @@ func TestNobodyIsRefusedForALimitThatIsNoMore(t *testing.T) {
 }
 
 // Two gateways agree upon a limit at the same moment: one of them is too late, and decides again.
-func TestTwoWhoAgreeAtOnceAgreeOnOneLimit(t *testing.T) {
+func TestTwoAcquiresAtOnceAgreeOnOneLimit(t *testing.T) {
 	for _, limits := range [][2]int{{3, 3}, {3, 4}} {
 		t.Run(fmt.Sprint(limits), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {
 			p, q := one.begin(permits(1, limits[0])), two.begin(permits(1, limits[1]))
@@ -247,7 +247,7 @@ func TestAnAcquireWhoseLimitNeverStandsStillGivesUp(t *testing.T) {
 	})
 }
 
-// A settings directory that is empty (somebody deleted the limit by hand) is not in anybody's way.
+// A settings directory that is empty (an operator deleted the limit) is in no request's way.
 func TestAnEmptySettingsDirectoryIsFilledAnew(t *testing.T) {
 	for _, by := range []string{"acquire", "configure"} {
 		t.Run(by, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
@@ -332,7 +332,7 @@ func TestASweepDoesNotTakeALimitThatHasBeenSetSince(t *testing.T) {
 	}
 }
 
-// A sweep does not take settings from under somebody who has just come.
+// A sweep does not take settings from under a lease that has just come.
 func TestASweepDoesNotTakeTheSettingsOfALockThatIsInUseAgain(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		two.mustRelease(two.mustHold(permits(1, 3)))
@@ -377,7 +377,7 @@ func TestALockIsRemovedWithItsSettingsUnlessItIsInUse(t *testing.T) {
 	})
 }
 
-// Somebody comes between the look and the removal. Rule: the directory's deletion is in the transaction, and fails.
+// A lease comes between the look and the removal. Rule: the directory's deletion is in the transaction, and fails.
 func TestALockThatIsTakenAtThisMomentIsNotRemoved(t *testing.T) {
 	for _, directory := range []bool{true, false} {
 		t.Run(fmt.Sprint("directory=", directory), in(withGateways, func(t *testing.T, s *fakeStore, one, two *gate) {

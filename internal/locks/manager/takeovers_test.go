@@ -293,7 +293,7 @@ func TestAGatewayThatHasWrittenSinceItWasPolledIsNotDeposed(t *testing.T) {
 }
 
 // ZooKeeper was away, and everybody's guard stood still. Rule: only time counts in which one's own fence was open.
-func TestNobodyIsDeposedForTheTimeInWhichZooKeeperWasAway(t *testing.T) {
+func TestNoGatewayIsDeposedForTheTimeInWhichZooKeeperWasAway(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		slow := one.session()
 		time.Sleep(5 * time.Second)

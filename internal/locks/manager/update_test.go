@@ -226,7 +226,7 @@ func TestAnUpdateIsRefusedByTheNameOfWhatIsWrong(t *testing.T) {
 	})
 }
 
-// The first request with its token claims a grant that nobody listened to.
+// The first request with its token claims a grant that no request listened to.
 func TestAnUpdateClaimsAGrant(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy"})

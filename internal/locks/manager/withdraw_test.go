@@ -30,7 +30,7 @@ func (g *gate) mustWithdraw(want int) locks.WithdrawAnswer {
 	return answer
 }
 
-func TestAWithdrawnRevocationForcesNobody(t *testing.T) {
+func TestAWithdrawnRevocationEndsNoLease(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for i, asker := range []*gate{one, two} {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me", Metadata: "build 7"})
@@ -214,7 +214,7 @@ func TestCuratorsHolderCannotBeToldThatItIsNotAskedAnyMore(t *testing.T) {
 	})
 }
 
-// Two writers of one record: whoever reads an older version starts over, and what the other one wrote stays.
+// Two writers of one record: a writer that read an older version starts over, and what the other one wrote stays.
 func TestTwoGatewaysThatAskAtOnceBothCount(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two, three := s.gateway(t), s.gateway(t), s.gateway(t)
@@ -340,7 +340,7 @@ func (g *gate) revokeShown(force time.Duration, leases ...locks.Lease) (locks.Re
 }
 
 // The holder changes between the look and the click: who holds now has not been seen.
-func TestWhoHoldsNowIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
+func TestAnotherHolderIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		for _, asker := range []*gate{one, two} {
 			alice := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "alice"})
@@ -403,7 +403,7 @@ func TestAGroupThatWaitsForItsOtherLockIsNotAsked(t *testing.T) {
 		g.mustHold(locks.AcquireRequest{Lock: "b", TTL: time.Hour})
 		group := g.mustAcquire(locks.AcquireRequest{TTL: time.Hour, Async: true, Group: []locks.Want{{Lock: "deploy"}, {Lock: "b"}}})
 		g.asksNone("no lease holds the lock")
-		assert.Equal(t, g.asked(group), locks.Revocation{}, "who waits is told")
+		assert.Equal(t, g.asked(group), locks.Revocation{}, "the revocation of a waiter")
 		time.Sleep(10 * time.Second)
 		g.wantState(group, locks.Waiting, "")
 	})

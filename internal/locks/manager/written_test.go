@@ -42,7 +42,7 @@ func (s *fakeStore) writesTo(path string) (n int) {
 	return n
 }
 
-// Attack 22: the owner reaches ZooKeeper, and nobody reaches the owner.
+// Attack 22: the owner reaches ZooKeeper, and no client reaches the owner.
 func TestALeaseLivesOnByHeartbeatsThatOthersWriteDown(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		one, two, three := s.gateway(t), s.gateway(t), s.gateway(t)
@@ -213,7 +213,7 @@ func (s *fakeStore) there(path string) bool {
 }
 
 // The gateway that writes does not know yet that another one has taken the lease over.
-// Rule: whoever runs the lease is sent the change.
+// Rule: the gateway that runs the lease is sent the change.
 func TestAHeartbeatThatIsWrittenAfterATakeoverReachesTheSuccessor(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
@@ -259,7 +259,7 @@ func TestAWaitingLeaseKeepsItsPlaceByHeartbeatsThatAreWrittenDown(t *testing.T) 
 
 // The replica here is behind: the owner has granted the lease, and told its client. Rule:
 // who was told that it holds is never told that it waits.
-func TestNobodyWhoHoldsIsToldByAGatewayThatIsBehindThatItWaits(t *testing.T) {
+func TestNoHolderIsToldByAGatewayThatIsBehindThatItWaits(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(deploy())
 		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
@@ -308,8 +308,8 @@ func TestALeaseThatIsClosedMeanwhileIsNotHeartbeaten(t *testing.T) {
 }
 
 // A number before it was handed out and never seen: it may be that of a contender that may
-// not be read. Rule: nobody is told to hold before a listing has settled it.
-func TestNobodyIsToldToHoldBehindANumberThatNobodyHasSeen(t *testing.T) {
+// not be read. Rule: no client is told to hold before a listing has settled it.
+func TestNoClientIsToldToHoldBehindANumberThatWasNeverSeen(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
 		s.set(func() { s.nodes["/lockkeeper/locks/deploy"].creates++ })
@@ -352,7 +352,7 @@ func TestAHeartbeatThatIsReadWhileAnEndWaitsForADowngradeRevivesTheLease(t *test
 }
 
 // What only the owner knows, only the owner answers.
-func TestWhatOnlyTheOwnerKnowsNobodyElseAnswers(t *testing.T) {
+func TestWhatOnlyTheOwnerKnowsNoOtherGatewayAnswers(t *testing.T) {
 	for name, prepare := range map[string]func(s *fakeStore, one *gate) locks.Lease{
 		"taken back by force": func(s *fakeStore, one *gate) locks.Lease {
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
