@@ -59,12 +59,11 @@ func TestEverythingBelowTheLayoutIsClosedOnceForGood(t *testing.T) {
 	lost := root + "/locks/lost"
 	assert.Value(stranger.Create(lost, nil, 0, gozk.DigestACL(gozk.PermAll, "evil", "x")))(t)
 
-	if report, err := Run(offlinetest.Context(t), cfg, made); err != nil || report != (Report{}) {
-		t.Errorf("without an identity: %+v, %v", report, err)
-	}
+	report, err := Run(offlinetest.Context(t), cfg, made)
+	assert.That(t, err == nil && report == (Report{}), "without an identity: %+v, %v", report, err)
 	cfg.Auth = &zk.DigestAuth{User: "fleet", Password: "right"}
 	layout := assert.Value(layout.Open(offlinetest.Context(t), cfg))(t)
-	report, err := Run(offlinetest.Context(t), cfg, layout)
+	report, err = Run(offlinetest.Context(t), cfg, layout)
 	// The records of the namespaces are the layout's, and were closed with it.
 	want := (Report{Checked: len(closed) + 2 + 1, Closed: len(closed), Refused: 1})
 	assert.That(t, err == nil && report == want, "%+v, %v; want %+v", report, err, want)

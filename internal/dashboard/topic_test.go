@@ -223,9 +223,8 @@ func TestViewersAndViewsAreBounded(t *testing.T) {
 		other := view{page: pageLock, ns: "default", lock: "other", tab: tabQueue}
 		a, _ := r.join(deploy)
 		b, _ := r.join(overview)
-		if _, err := r.join(other); !errors.Is(err, errNoRoom) {
-			t.Errorf("a third view: %v", err)
-		}
+		_, err := r.join(other)
+		assert.That(t, errors.Is(err, errNoRoom), "a third view: %v", err)
 		c, err := r.join(deploy)
 		assert.Nil(t, err, "a third viewer of a view that there is")
 		_, err = r.join(deploy)

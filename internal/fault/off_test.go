@@ -19,9 +19,8 @@ func TestTheShippedGatewayHasNoFailPoints(t *testing.T) {
 		t.Skip("builds the gateway")
 	}
 	path := filepath.Join(t.TempDir(), "gateway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "lockkeeper/cmd/gateway").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "lockkeeper/cmd/gateway").CombinedOutput()
+	assert.Must(t, err == nil, "go build: %v\n%s", err, out)
 	program := assert.Value(os.ReadFile(path))(t)
 	looked := 0
 	for _, name := range Names {

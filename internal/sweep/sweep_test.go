@@ -144,9 +144,8 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 	before := everything()
 	var listed []string
 	report := assert.Value(s.sweep(Options{DryRun: true, Deleted: func(path string) { listed = append(listed, path) }}))(t)
-	if after := everything(); !slices.Equal(before, after) {
-		t.Errorf("a dry run changed\n%v into\n%v", before, after)
-	}
+	after := everything()
+	assert.That(t, slices.Equal(before, after), "a dry run changed\n%v into\n%v", before, after)
 	assert.That(t, s.waited == 0 && report.Transactions == 0, "a dry run waited %v and made %d transactions", s.waited, report.Transactions)
 
 	var order []string
@@ -158,7 +157,7 @@ func TestWhatAFleetHasLeftGoesAndNothingElse(t *testing.T) {
 	report.Transactions, want.Transactions = real.Transactions, real.Transactions
 	assert.That(t, fmt.Sprint(real) == fmt.Sprint(want) && fmt.Sprint(report) == fmt.Sprint(want),
 		"reported\n%+v, and in the dry run\n%+v, want\n%+v", real, report, want)
-	after := everything()
+	after = everything()
 	missing := slices.DeleteFunc(slices.Clone(before), func(path string) bool { return slices.Contains(after, path) })
 	if !slices.Equal(missing, slices.Sorted(slices.Values(order))) && !slices.Equal(slices.Sorted(slices.Values(missing)), slices.Sorted(slices.Values(order))) {
 		t.Errorf("gone are\n%v, told were\n%v", missing, order)
@@ -197,10 +196,9 @@ func TestWhileAGatewayIsRegisteredNothingIsSwept(t *testing.T) {
 	left := s.below(s.lock("deploy"))
 	assert.That(t, len(left) == 1, "left: %v", left)
 	end(t, session)
-	if _, err := s.sweep(Options{}); err != nil {
-		t.Error(err)
-	}
-	_, err := Sweep(offlinetest.Context(t), cfgAt(s.cfg, "/nowhere"), Options{})
+	_, err := s.sweep(Options{})
+	assert.Nil(t, err)
+	_, err = Sweep(offlinetest.Context(t), cfgAt(s.cfg, "/nowhere"), Options{})
 	offlinetest.WantKind(t, err, KindNoRoot)
 }
 

@@ -65,9 +65,8 @@ func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {
 	page, _ := browseWith(t, "/webhooks", api)
 	page.press("[data-act=hook-create]")
 	page.press("#ask-hook-create [data-confirm]")
-	if _, n := api.last(); n != 0 {
-		t.Fatal("a form without an address was sent")
-	}
+	_, n := api.last()
+	assert.Must(t, n == 0, "a form without an address was sent")
 	page.fill("#ask-hook-create [name=url]", "https://example.com/hook")
 	page.fill("#ask-hook-create [name=locks]", "deploy:*")
 	page.press(`#ask-hook-create [value="lease.expired"]`)

@@ -75,9 +75,8 @@ func TestALeaseHasTheNamesOfItsDialectAndWaitsForAllContenders(t *testing.T) {
 				next := other.begin(req)
 				next.passed()
 				v, err := g.m.Lock(t.Context(), locks.LockRequest{NS: ns, Lock: "deploy"})
-				if err != nil || v.State != locks.LockHeld || len(v.Holders) != 1 || len(v.Waiters) != 2 || v.QueueLength != 2 {
-					t.Errorf("%+v, %v", v, err)
-				}
+				assert.That(t, err == nil && v.State == locks.LockHeld && len(v.Holders) == 1 && len(v.Waiters) == 2 && v.QueueLength == 2,
+					"%+v, %v", v, err)
 				if v := g.look(l); v.Lock != "deploy" || len(v.Locks) != 0 || v.Znode == "" {
 					t.Errorf("%+v", v)
 				}

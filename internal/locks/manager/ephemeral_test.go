@@ -130,9 +130,8 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 			assert.That(t, two.m.leases.byID[two.m.mustID(l.ID)] == nil, "the successor runs it")
 			two.m.mu.Unlock()
 		}
-		if a, err := two.m.Fence(t.Context(), locks.FenceRequest{Lock: "other", Token: free.FencingToken}); err != nil || a.Current || a.Reason != fenceEnded {
-			t.Errorf("its token: %+v %v", a, err)
-		}
+		a, err := two.m.Fence(t.Context(), locks.FenceRequest{Lock: "other", Token: free.FencingToken})
+		assert.That(t, err == nil && !a.Current && a.Reason == fenceEnded, "its token: %+v %v", a, err)
 		for time.Since(taken) < fakeWindow+time.Minute-2*time.Second {
 			time.Sleep(time.Second)
 			assert.Must(t, s.node(waits.Znode).owner != "" && s.node(free.Znode).owner != "", "deleted after %v", time.Since(taken))
@@ -143,7 +142,7 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 		names := append(s.names("/lockkeeper/locks/other"), s.node(waits.Znode).owner)
 		assert.That(t, len(names) == 1 && names[0] == "", "still there: %v", names)
 		two.wantState(behind, locks.Held, "")
-		_, err := two.heartbeat(free)
+		_, err = two.heartbeat(free)
 		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonGatewayLeft, "reason")
 		one.w.release()
 		time.Sleep(time.Second)

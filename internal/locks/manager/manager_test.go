@@ -223,13 +223,11 @@ func TestARepeatWithTheSameKeyFindsTheSameLease(t *testing.T) {
 		g.mustRelease(first)
 		_, err = g.acquire(req)
 		assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonReleased, "reason")
-		if keys := s.names("/lockkeeper/keys"); len(keys) != 1 {
-			t.Fatalf("keys %v", keys)
-		}
+		keys := s.names("/lockkeeper/keys")
+		assert.Must(t, len(keys) == 1, "keys %v", keys)
 		pass(keyLife + 2*sweepEvery)
-		if keys := s.names("/lockkeeper/keys"); len(keys) != 0 {
-			t.Errorf("keys left behind: %v", keys)
-		}
+		keys = s.names("/lockkeeper/keys")
+		assert.That(t, len(keys) == 0, "keys left behind: %v", keys)
 		g.mustHold(req)
 	})
 }

@@ -161,9 +161,8 @@ func TestTheRecordOfANamespaceThatChangesIsNotFollowed(t *testing.T) {
 		one := h.gateway(t)
 		l := one.mustHold(locks.AcquireRequest{NS: "python", Lock: "deploy", TTL: time.Minute})
 		s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/elsewhere","dialect":"kazoo"}`)})
-		if _, err := one.heartbeat(l); err != nil {
-			t.Error(err)
-		}
+		_, err := one.heartbeat(l)
+		assert.Nil(t, err)
 		list, err := one.m.Namespaces(t.Context())
 		assert.That(t, err == nil && len(list) == 2 && list[1].Root == "/python" && list[1].Problem != "", "%+v, %v", list, err)
 		s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/python","dialect":"kazoo"}`)})

@@ -313,9 +313,8 @@ func TestAPostmortemTellsHowALeaseEndedAndTheNextHolder(t *testing.T) {
 		second := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "two", Wait: locks.WaitForever})
 		second.finished()
 		time.Sleep(10 * time.Second)
-		if _, err := g.heartbeat(first); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.heartbeat(first)
+		assert.NoError(t, err)
 		time.Sleep(21 * time.Second)
 		<-second.done
 		time.Sleep(4 * time.Second)
@@ -342,7 +341,7 @@ func TestAPostmortemTellsHowALeaseEndedAndTheNextHolder(t *testing.T) {
 		assert.That(t, p.Next != nil && p.Next.LeaseID == third.ID && about(p.Next.After, 3*time.Second), "next %+v", p.Next)
 		assert.Equal(t, g.mustPostmortem(first).Next.LeaseID, second.lease.ID, "the next of the first has become")
 		time.Sleep(endedLife + time.Minute)
-		_, err := g.postmortem(first)
+		_, err = g.postmortem(first)
 		wantCode(t, err, locks.CodeNotFound)
 		_, err = g.m.Postmortem(t.Context(), locks.Anonymous, "nonsense")
 		wantCode(t, err, locks.CodeNotFound)
@@ -360,14 +359,13 @@ func TestTheNextHolderMayBeAnotherProgramOrAnotherGatewaysClient(t *testing.T) {
 		assert.That(t, p.Next != nil && p.Next.LeaseID == "" && p.Next.FencingToken == zxid, "next %+v", p.Next)
 		fourth := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Async: true})
 		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: paths[0], Version: -1})
-		if _, err := two.heartbeat(third); err != nil {
-			t.Fatal(err)
-		}
+		_, err := two.heartbeat(third)
+		assert.NoError(t, err)
 		two.mustRelease(third)
 		one.wantState(fourth, locks.Held, "")
 		p = two.mustPostmortem(third)
 		assert.That(t, p.Next != nil && p.Next.LeaseID == fourth.ID && p.Next.FencingToken != 0, "next %+v", p.Next)
-		_, err := one.postmortem(third)
+		_, err = one.postmortem(third)
 		wantCode(t, err, locks.CodeNotOwner) // its own gateway knows better
 	})
 }

@@ -409,15 +409,13 @@ func TestAnUnusedLockIsDestroyed(t *testing.T) {
 			answer, err := g.destroy("why")
 			assert.That(t, err == nil && answer == (locks.DestroyAnswer{}), "%+v %v", answer, err)
 		}
-		if _, err := g.m.Configure(t.Context(), locks.SettingsRequest{Lock: "deploy", Limit: 3}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.m.Configure(t.Context(), locks.SettingsRequest{Lock: "deploy", Limit: 3})
+		assert.NoError(t, err)
 		g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Mode: locks.Semaphore})
-		if answer, err := g.destroy("why"); err != nil || answer.Ended != 1 {
-			t.Errorf("%+v %v", answer, err)
-		}
+		answer, err := g.destroy("why")
+		assert.That(t, err == nil && answer.Ended == 1, "%+v %v", answer, err)
 		assert.Equal(t, len(s.names("/lockkeeper/settings")), 0, "settings are left")
-		_, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "\n"})
+		_, err = g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "\n"})
 		wantCode(t, err, locks.CodeInvalid)
 	})
 }

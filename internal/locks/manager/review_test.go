@@ -67,10 +67,9 @@ func TestALeaseThatAnotherGatewayTookOverIsGivenUp(t *testing.T) {
 		time.Sleep(time.Second)
 		one.session().expire()
 		time.Sleep(2 * time.Second)
-		if _, err := two.heartbeat(l); err != nil {
-			t.Fatalf("the successor: %v", err)
-		}
-		_, err := one.heartbeat(l)
+		_, err := two.heartbeat(l)
+		assert.NoError(t, err, "the successor")
+		_, err = one.heartbeat(l)
 		wantCode(t, err, locks.CodeNotOwner)
 		wantCode(t, one.release(l), locks.CodeNotOwner)
 		assert.Must(t, p.finished(), "an acquire waits for a lease that another gateway runs")
@@ -164,13 +163,11 @@ func TestAShorterTTLWaitsForTheLastPromiseUnderTheLongerOne(t *testing.T) {
 func TestALongerTTLIsNotAnsweredWhileAShorterOneIsBeingWritten(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
-		if _, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 40*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 40*time.Second)
+		assert.NoError(t, err)
 		time.Sleep(30 * time.Second)
-		if _, err := g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 0); err != nil {
-			t.Fatal(err)
-		}
+		_, err = g.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 0)
+		assert.NoError(t, err)
 		// At 60 s the record comes down to 40 s: that write takes its time.
 		time.Sleep(30*time.Second - time.Millisecond)
 		s.set(func() { s.away = true })
@@ -182,7 +179,7 @@ func TestALongerTTLIsNotAnsweredWhileAShorterOneIsBeingWritten(t *testing.T) {
 		}()
 		time.Sleep(100 * time.Millisecond)
 		s.set(func() { s.away = false })
-		err := <-done
+		err = <-done
 		time.Sleep(100 * time.Millisecond)
 		ttl := s.recordedTTL(l)
 		assert.Must(t, err != nil || ttl >= time.Minute, "a minute was promised, the record says %v", ttl)

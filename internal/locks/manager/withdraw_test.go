@@ -186,14 +186,13 @@ func TestWhatIsNamedAloneIsWithdrawn(t *testing.T) {
 		kept := one.mustHold(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, TTL: time.Hour})
 		forced := two.mustHold(locks.AcquireRequest{Lock: "deploy", Mode: locks.Shared, TTL: time.Hour})
 		one.mustRevoke("why", 20*time.Second)
-		if answer, err := two.withdraw(kept); err != nil || len(answer.Withdrawn) != 1 || answer.Withdrawn[0].LeaseID != kept.ID {
-			t.Fatalf("%+v, %v", answer, err)
-		}
+		answer, err := two.withdraw(kept)
+		assert.Must(t, err == nil && len(answer.Withdrawn) == 1 && answer.Withdrawn[0].LeaseID == kept.ID, "%+v, %v", answer, err)
 		time.Sleep(21 * time.Second)
 		one.wantState(kept, locks.Held, "")
 		two.wantState(forced, locks.Ended, locks.ReasonRevoked)
 		// It has ended: that cannot be taken back.
-		_, err := one.withdraw(forced)
+		_, err = one.withdraw(forced)
 		e := wantCode(t, err, locks.CodeHolderChanged)
 		assert.That(t, len(e.Holders) == 1 && e.Holders[0].LeaseID == kept.ID, "%+v", e)
 	})
@@ -203,9 +202,8 @@ func TestCuratorsHolderCannotBeToldThatItIsNotAskedAnyMore(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustRelease(g.mustHold(deploy()))
 		_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lock-"})
-		if answer := g.mustWithdraw(0); len(answer.Not) != 0 {
-			t.Errorf("%+v", answer)
-		}
+		answer := g.mustWithdraw(0)
+		assert.That(t, len(answer.Not) == 0, "%+v", answer)
 		g.mustRevoke("why", 0)
 		answer, err := g.withdraw()
 		if err != nil || len(answer.Withdrawn) != 0 || len(answer.Not) != 1 || answer.Not[0].Contender.Znode != paths[0] || !strings.Contains(answer.Not[0].Detail, "Curator") {

@@ -236,14 +236,13 @@ func TestSettingsOnARealZooKeeper(t *testing.T) {
 			return err == nil && v.Current && gates[(i+1)%2].StillValid(v.Term)
 		}, "each holder's token is current on the other gateway")
 	}
-	if lock, err := gates[1].Configure(ctx, locks.SettingsRequest{Lock: "pool", Limit: 9}); err != nil || lock.Limit != 9 || lock.LimitAgreed || len(lock.Holders) != 4 {
-		t.Fatalf("%+v %v", lock, err)
-	}
+	lock, err := gates[1].Configure(ctx, locks.SettingsRequest{Lock: "pool", Limit: 9})
+	assert.Must(t, err == nil && lock.Limit == 9 && !lock.LimitAgreed && len(lock.Holders) == 4, "%+v %v", lock, err)
 	testkit.Eventually(t, 10*time.Second, func() bool {
 		lock, err := gates[0].Lock(ctx, locks.LockRequest{Lock: "pool"})
 		return err == nil && lock.Limit == 9
 	}, "the other gateway sees the new limit: until then it has the old one, and the lock is only held")
-	_, err := gates[0].Acquire(ctx, locks.AcquireRequest{Lock: "pool", Mode: locks.Semaphore, Limit: limit, TTL: time.Minute})
+	_, err = gates[0].Acquire(ctx, locks.AcquireRequest{Lock: "pool", Mode: locks.Semaphore, Limit: limit, TTL: time.Minute})
 	assert.Equal(t, wantCode(t, err, locks.CodeSettingsDiffer).Limit, 9)
 	res, err := gates[0].Acquire(ctx, locks.AcquireRequest{Lock: "pool", Mode: locks.Semaphore, Permits: 5, TTL: time.Minute})
 	assert.Must(t, err == nil && res.Lease.State == locks.Held && res.Lease.Limit == 9, "%+v %v", res.Lease, err)

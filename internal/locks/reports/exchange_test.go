@@ -184,9 +184,8 @@ func TestAPlaceInTheFeed(t *testing.T) {
 		assert.That(t, slices.Equal(ids, []recipe.LeaseID{id(0), id(1)}), "from %q: %v", lost, ids)
 	}
 	s.Close()
-	if list, _, more := s.Since(place, at(1)); len(list) != 1 || more != nil {
-		t.Errorf("after the end: %v, %v", list, more)
-	}
+	list, _, more := s.Since(place, at(1))
+	assert.That(t, len(list) == 1 && more == nil, "after the end: %v, %v", list, more)
 	_, last, _ := all(place)
 	_, _, more = s.Since(last, at(1))
 	assert.That(t, more == nil, "a gateway that stops lets its followers wait")

@@ -271,15 +271,13 @@ func TestAForgedTokenIsRefusedAfterTheSecretWasRotated(t *testing.T) {
 	stolen := g.hold("report", "ttl=1m")
 	a, err := g.Release(t.Context(), forge(t, secret, stolen.LeaseID))
 	assert.That(t, err == nil && a.Status == http.StatusNoContent, "a forged token before the rotation: %v %+v", err, a)
-	if code, out := exitCode(t, rotate...); code != 75 || !strings.Contains(out, g.listen) {
-		t.Errorf("while a gateway runs: exit code %d\n%s", code, out)
-	}
+	code, out := exitCode(t, rotate...)
+	assert.That(t, code == 75 && strings.Contains(out, g.listen), "while a gateway runs: exit code %d\n%s", code, out)
 	g.terminate()
 
-	if code, out := exitCode(t, "secret", "rotate", "--zk="+addr+chroot); code != 64 || !strings.Contains(out, "--offline") {
-		t.Errorf("without --offline: exit code %d\n%s", code, out)
-	}
-	code, out := exitCode(t, rotate...)
+	code, out = exitCode(t, "secret", "rotate", "--zk="+addr+chroot)
+	assert.That(t, code == 64 && strings.Contains(out, "--offline"), "without --offline: exit code %d\n%s", code, out)
+	code, out = exitCode(t, rotate...)
 	assert.That(t, code == 0 && strings.Contains(out, "end at their TTLs"), "exit code %d\n%s", code, out)
 	owner := newForeign(t, addr, chroot)
 	assert.NoError(t, owner.AddAuth("digest", []byte("fleet:sesame")))
@@ -393,13 +391,11 @@ func TestAClosedDirectoryOfAnotherProgramCostsOnlyItsLock(t *testing.T) {
 	stranger := newForeign(t, addr, chroot)
 	stranger.put("/lockkeeper/locks/theirs", nil) // what comes after the check is not closed
 	lease := g.hold("theirs", "ttl=20s")
-	if _, err := stranger.SetACL(chroot+"/lockkeeper/locks/theirs", evil, -1); err != nil {
-		t.Fatal(err)
-	}
-	if _, a, err := g.Heartbeat(t.Context(), lease.Token); err != nil || a.Status != http.StatusOK {
-		t.Errorf("heartbeat: %v %+v", err, a)
-	}
-	a, err := g.Release(t.Context(), lease.Token)
+	_, err := stranger.SetACL(chroot+"/lockkeeper/locks/theirs", evil, -1)
+	assert.NoError(t, err)
+	_, a, err := g.Heartbeat(t.Context(), lease.Token)
+	assert.That(t, err == nil && a.Status == http.StatusOK, "heartbeat: %v %+v", err, a)
+	a, err = g.Release(t.Context(), lease.Token)
 	if err != nil || a.Status != http.StatusServiceUnavailable || !strings.Contains(string(a.Body), "ACL of the lock's directory") {
 		t.Errorf("release: %v %d %s", err, a.Status, a.Body)
 	}

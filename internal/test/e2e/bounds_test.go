@@ -242,10 +242,9 @@ func TestHostileTicketsLeaveAGatewayServing(t *testing.T) {
 		}
 		assert.Nil(t, g.status(http.MethodGet, "/healthz", http.StatusOK))
 		g.beat(good.Token, "held")
-		if _, a, err := g.Lock(t.Context(), "good"); err != nil || a.Status != http.StatusOK {
-			t.Errorf("%v %+v", err, a)
-		}
-		_, a, err := g.Acquire(t.Context(), "new")
+		_, a, err := g.Lock(t.Context(), "good")
+		assert.That(t, err == nil && a.Status == http.StatusOK, "%v %+v", err, a)
+		_, a, err = g.Acquire(t.Context(), "new")
 		expect(t, a, err, http.StatusTooManyRequests, "too_many_leases")
 		assert.That(t, a.Header.Get("Retry-After") != "", "a refusal does not say when to repeat")
 	}

@@ -44,9 +44,8 @@ func (p *player) play(operation string) *apitest.Answer {
 		assert.That(p.t, a.Status < 400, "%s: %d %s", operation, a.Status, a.Body)
 		return a
 	}
-	if err := e.Check(a); err != nil {
-		p.t.Error(err)
-	}
+	err = e.Check(a)
+	assert.Nil(p.t, err)
 	return a
 }
 

@@ -383,9 +383,8 @@ func TestABackupUnderLoadIsRestoredElsewhereWithItsLeases(t *testing.T) {
 	backup := filepath.Join(files, "backup")
 	code, said := exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+backup)
 	assert.Must(t, code == 0, "backup: exit code %d\n%s", code, said)
-	if info, err := os.Stat(backup); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the backup is %v %v", info, err)
-	}
+	info, err := os.Stat(backup)
+	assert.That(t, err == nil && info.Mode().Perm() == 0o600, "the backup is %v %v", info, err)
 	code, said = exitCode(t, "backup", "--data-dir="+g.dataDir, "--output="+backup)
 	assert.That(t, code == 64, "a backup over another one: exit code %d\n%s", code, said)
 	stop()

@@ -119,9 +119,8 @@ func TestAClientThatHasSeenMoreIsRefused(t *testing.T) {
 		e.Follower(1).Lag(zktest.Delay{Min: 10 * time.Second, Max: 10 * time.Second})
 		c := mustConnect(t, e, "c", zktest.LeaderName)
 		c.create("/a", 0)
-		if _, err := connect(t, e, "c", zktest.FollowerName(1), c); err == nil {
-			t.Error("a follower that is behind has taken the session")
-		}
+		_, err := connect(t, e, "c", zktest.FollowerName(1), c)
+		assert.That(t, err != nil, "a follower that is behind has taken the session")
 		back, err := connect(t, e, "c", zktest.LeaderName, c)
 		assert.That(t, err == nil && back.ID == c.ID, "the leader has not: %+v, %v", back, err)
 	})
@@ -181,9 +180,8 @@ func TestARequestIsLostOrItsReplyIs(t *testing.T) {
 				o := order("c", creates)
 				c.has("/a")
 				assert.That(t, !o.Done(), "another request has set it off")
-				if h, _, err := c.call(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone}); err == nil {
-					t.Errorf("the client was told %+v", h)
-				}
+				h, _, err := c.call(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
+				assert.That(t, err != nil, "the client was told %+v", h)
 				assert.That(t, o.Done(), "it was not set off")
 				back, err := connect(t, e, "c", zktest.LeaderName, c)
 				assert.Must(t, err == nil && back.ID == c.ID, "the session is gone: %v", err)
@@ -245,9 +243,8 @@ func TestTheLeaderStartsAgainWithWhatItHad(t *testing.T) {
 		c := mustConnect(t, e, "c", zktest.FollowerName(1))
 		c.create("/a", wire.FlagEphemeral)
 		e.KillLeader()
-		if _, _, err := c.receive(time.Minute); err == nil {
-			t.Error("the client of a follower does not notice")
-		}
+		_, _, err := c.receive(time.Minute)
+		assert.That(t, err != nil, "the client of a follower does not notice")
 		assert.NoError(t, e.StartLeader())
 		back, err := connect(t, e, "c", zktest.FollowerName(1), c)
 		assert.That(t, err == nil && back.ID == c.ID && back.has("/a"), "the session is gone: %+v, %v", back, err)

@@ -71,12 +71,10 @@ func TestGoZooKeeperWorksUnmodified(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *embeddedtest.Server) {
 		conn, events := goZooKeeper(t, s, 4*time.Second)
 		open := gozk.WorldACL(gozk.PermAll)
-		if _, err := conn.Create("/a", []byte("one"), 0, open); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := conn.Create("/a", nil, 0, open); err != gozk.ErrNodeExists {
-			t.Errorf("created twice: %v", err)
-		}
+		_, err := conn.Create("/a", []byte("one"), 0, open)
+		assert.NoError(t, err)
+		_, err = conn.Create("/a", nil, 0, open)
+		assert.Equal(t, err, gozk.ErrNodeExists, "created twice")
 		_, stat, changed, err := conn.GetW("/a")
 		assert.Must(t, err == nil && stat.DataLength == 3, "%+v, %v", stat, err)
 		_, err = conn.Set("/a", []byte("two"), stat.Version+1)

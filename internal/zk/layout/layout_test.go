@@ -254,9 +254,8 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 	for _, path := range paths {
 		ops = append(ops, zk.Op{Kind: zk.OpCreate, Path: zk.DefaultRoot + path, Data: []byte("x")})
 	}
-	if culprit, err := o.Commit(ctx, ops); err != nil {
-		t.Fatalf("operation %d: %v", culprit, err)
-	}
+	culprit, err := o.Commit(ctx, ops)
+	assert.NoError(t, err, "operation %d", culprit)
 	strangers := cfg
 	strangers.Auth = nil
 	p := fixture.NewProbe(t, strangers)
@@ -267,7 +266,7 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 		assert.That(t, (readable == nil) == (who != conn.Private) && (writable == nil) == (who == conn.OpenToAll),
 			"%s: reading %v, writing %v", path, readable, writable)
 	}
-	culprit, err := o.Commit(ctx, []zk.Op{{Kind: zk.OpCheck, Path: zk.DefaultRoot}, {Kind: zk.OpCreate, Path: zk.DefaultRoot + zk.NodeLocks}})
+	culprit, err = o.Commit(ctx, []zk.Op{{Kind: zk.OpCheck, Path: zk.DefaultRoot}, {Kind: zk.OpCreate, Path: zk.DefaultRoot + zk.NodeLocks}})
 	assert.That(t, culprit == 1 && errors.Is(err, zk.ErrNodeExists), "culprit %d, %v", culprit, err)
 	_, err = o.Commit(ctx, []zk.Op{{Kind: zk.OpSetData, Path: zk.DefaultRoot, Data: make([]byte, conn.MaxTransaction)}})
 	assert.That(t, errors.Is(err, zk.ErrTooLarge), "a transaction that is too large: %v", err)

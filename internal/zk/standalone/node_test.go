@@ -229,16 +229,13 @@ func TestAFullDiskIsWaitedForAndNothingAcknowledgedIsLost(t *testing.T) {
 
 			full := errors.New("no space left on device")
 			d.set(func() { d.full, d.persisted = full, persisted })
-			if _, err := ours.Create("/lost", nil, 0, world); err == nil {
-				t.Fatal("acknowledged what was not stored")
-			}
+			_, err := ours.Create("/lost", nil, 0, world)
+			assert.Must(t, err != nil, "acknowledged what was not stored")
 			testkit.Eventually(t, patience, func() bool { return p.Err() != nil }, "the node is down")
-			if _, err := p.Dial(t.Context(), "", ""); !errors.Is(err, ErrDown) || !errors.Is(err, full) {
-				t.Errorf("dialing says %v", err)
-			}
-			if _, err := p.Backup(t.Context(), io.Discard); !errors.Is(err, ErrDown) {
-				t.Errorf("a backup says %v", err)
-			}
+			_, err = p.Dial(t.Context(), "", "")
+			assert.That(t, errors.Is(err, ErrDown) && errors.Is(err, full), "dialing says %v", err)
+			_, err = p.Backup(t.Context(), io.Discard)
+			assert.That(t, errors.Is(err, ErrDown), "a backup says %v", err)
 			nc, err := net.Dial("tcp", p.Addr().String())
 			assert.NoError(t, err)
 			_, err = nc.Read(make([]byte, 1))

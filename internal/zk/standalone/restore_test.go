@@ -80,13 +80,11 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 
 func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	p := stored(t, filepath.Join(t.TempDir(), "data"))
-	if _, err := layout.Open(t.Context(), zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := layout.Open(t.Context(), zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true})
+	assert.NoError(t, err)
 	var b bytes.Buffer
-	if _, err := p.Backup(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
+	_, err = p.Backup(t.Context(), &b)
+	assert.NoError(t, err)
 	p.stop(t)
 	whole, cut := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "cut")
 	for path, data := range map[string][]byte{whole: b.Bytes(), cut: b.Bytes()[:b.Len()-4096]} {
@@ -95,24 +93,19 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 
 	full := t.TempDir()
 	assert.NoError(t, os.WriteFile(filepath.Join(full, "x"), nil, 0o600))
-	if _, err := Restore(whole, full, zk.DefaultRoot, time.Now()); !errors.Is(err, ErrNotEmpty) {
-		t.Errorf("into a directory with a file: %v", err)
-	}
+	_, err = Restore(whole, full, zk.DefaultRoot, time.Now())
+	assert.That(t, errors.Is(err, ErrNotEmpty), "into a directory with a file: %v", err)
 	empty := t.TempDir()
-	if _, err := Restore(cut, empty, zk.DefaultRoot, time.Now()); !errors.Is(err, disk.ErrDamaged) {
-		t.Errorf("from a damaged backup: %v", err)
-	}
-	if _, err := Restore(whole, empty, "/elsewhere", time.Now()); err == nil {
-		t.Error("a root that the backup does not have")
-	}
-	if left, err := os.ReadDir(empty); err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v %v", left, err)
-	}
+	_, err = Restore(cut, empty, zk.DefaultRoot, time.Now())
+	assert.That(t, errors.Is(err, disk.ErrDamaged), "from a damaged backup: %v", err)
+	_, err = Restore(whole, empty, "/elsewhere", time.Now())
+	assert.That(t, err != nil, "a root that the backup does not have")
+	left, err := os.ReadDir(empty)
+	assert.That(t, err == nil && len(left) == 0, "left behind: %v %v", left, err)
 	// What a killed restore left does not stop the next one. No server begins there with nothing.
 	assert.NoError(t, os.MkdirAll(filepath.Join(empty, unfinished, "x"), 0o700))
-	if _, err := Open(Config{Dir: empty}); err == nil || !strings.Contains(err.Error(), "gateway restore") {
-		t.Errorf("opening what was not restored to the end: %v", err)
-	}
+	_, err = Open(Config{Dir: empty})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "gateway restore"), "opening what was not restored to the end: %v", err)
 	// Two at a time would mix what they write.
 	other, err := lockDir(empty)
 	assert.NoError(t, err)
@@ -121,7 +114,7 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	other.Close()
 	_, err = Restore(whole, empty, zk.DefaultRoot, time.Now())
 	assert.Nil(t, err)
-	left, err := os.ReadDir(empty)
+	left, err = os.ReadDir(empty)
 	assert.That(t, err == nil && len(left) == 1 && left[0].Name() == disk.FileName, "there are %v %v", left, err)
 	// What one left that died at the very end is cleared by the gateway.
 	assert.NoError(t, os.Mkdir(filepath.Join(empty, unfinished), 0o700))

@@ -210,9 +210,8 @@ func TestEachBrokenPromiseIsFoundAndNothingElse(t *testing.T) {
 
 func TestEveryRuleOfTheDocumentationHasAHistoryThatBreaksIt(t *testing.T) {
 	for _, rule := range []string{"overlap", "shortened", "revived", "fencing", "accounted", "order", "stuck", "unexpected"} {
-		if !slices.ContainsFunc(broken, func(b story) bool { return strings.HasPrefix(b.rule, rule) }) {
-			t.Errorf("no history for %s", rule)
-		}
+		assert.That(t, slices.ContainsFunc(broken, func(b story) bool { return strings.HasPrefix(b.rule, rule) }),
+			"no history for %s", rule)
 	}
 }
 

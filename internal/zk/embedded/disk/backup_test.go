@@ -56,9 +56,8 @@ func TestTheFirstCommitOfARestoredStoreKeepsTheLastMetaPage(t *testing.T) {
 	for range 4 {
 		r.add(1, 10)
 		var copied bytes.Buffer
-		if _, err := r.Backup(t.Context(), &copied); err != nil {
-			t.Fatal(err)
-		}
+		_, err := r.Backup(t.Context(), &copied)
+		assert.NoError(t, err)
 		im := assert.Value(openImage(bytes.NewReader(copied.Bytes()), int64(copied.Len())))(t)
 		m, err := im.readMeta(im.meta.tx % 2)
 		assert.That(t, err == nil && m.tx == im.meta.tx,

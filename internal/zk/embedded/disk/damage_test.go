@@ -290,9 +290,8 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 	r := newRig(t)
 	r.add(5, 100)
 	var copied bytes.Buffer
-	if _, err := r.Backup(t.Context(), &copied); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.Backup(t.Context(), &copied)
+	assert.NoError(t, err)
 	_, other := restored(t, copied.Bytes())
 	there := txn(6, 100)
 	there.Time++
@@ -301,7 +300,7 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 	r.add(1, 100)
 	var foreign []byte
 	log := []byte(logName(0))
-	err := other.db.View(func(tx *bolt.Tx) error {
+	err = other.db.View(func(tx *bolt.Tx) error {
 		foreign = bytes.Clone(tx.Bucket(log).Get(logKey(6, 0)))
 		return nil
 	})
