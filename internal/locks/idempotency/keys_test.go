@@ -36,8 +36,7 @@ func TestAKeysRecordIsReadAgain(t *testing.T) {
 		_, err := Parse("h", []byte(data))
 		assert.That(t, err != nil, "%s is a key", name)
 	}
-	lease, err := recipe.NewLeaseID("abcdefgh", "abcdefghabcda", strings.NewReader("0123456789"))
-	assert.NoError(t, err)
+	lease := assert.Value(recipe.NewLeaseID("abcdefgh", "abcdefghabcda", strings.NewReader("0123456789")))(t)
 	k := Key{Hash: "h", Fingerprint: "f", Lease: lease}
 	again, err := Parse("h", k.Record("default", "deploy"))
 	assert.That(t, err == nil && *again == k, "%+v, %v", again, err)

@@ -30,14 +30,10 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	s := &scene{t: t, lives: map[recipe.LeaseID]bool{}}
-	var err error
 	source := strings.NewReader(strings.Repeat("reports of a peer ", 20))
-	s.peer, err = recipe.NewGatewayID(source)
-	assert.NoError(t, err)
-	s.fleet, err = recipe.ParseFleetID("abcdefgh")
-	assert.NoError(t, err)
-	s.lease, err = recipe.NewLeaseID(s.fleet, s.peer, source)
-	assert.NoError(t, err)
+	s.peer = assert.Value(recipe.NewGatewayID(source))(t)
+	s.fleet = assert.Value(recipe.ParseFleetID("abcdefgh"))(t)
+	s.lease = assert.Value(recipe.NewLeaseID(s.fleet, s.peer, source))(t)
 	wake := func(ch chan struct{}) { close(ch) }
 	replica := queues.New(wake)
 	s.Exchange = New(Options{Follows: true, Nonce: "n", Members: cluster.New(wake), Replica: replica, History: &postmortem.Log{}, Observed: &postmortem.Log{},

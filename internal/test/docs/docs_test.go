@@ -123,8 +123,7 @@ func (r *repository) hasFile(name string) bool {
 // text is the content of any file.
 func (r *repository) text(t *testing.T, name string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("../../..", name))
-	assert.NoError(t, err)
+	content := assert.Value(os.ReadFile(filepath.Join("../../..", name)))(t)
 	return string(content)
 }
 

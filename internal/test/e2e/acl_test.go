@@ -391,8 +391,7 @@ func TestAClosedDirectoryOfAnotherProgramCostsOnlyItsLock(t *testing.T) {
 	stranger := newForeign(t, addr, chroot)
 	stranger.put("/lockkeeper/locks/theirs", nil) // what comes after the check is not closed
 	lease := g.hold("theirs", "ttl=20s")
-	_, err := stranger.SetACL(chroot+"/lockkeeper/locks/theirs", evil, -1)
-	assert.NoError(t, err)
+	assert.Value(stranger.SetACL(chroot+"/lockkeeper/locks/theirs", evil, -1))(t)
 	_, a, err := g.Heartbeat(t.Context(), lease.Token)
 	assert.That(t, err == nil && a.Status == http.StatusOK, "heartbeat: %v %+v", err, a)
 	a, err = g.Release(t.Context(), lease.Token)

@@ -107,8 +107,7 @@ func TestALockThatAnotherProgramCalledAsItLikedIsShownAndEnded(t *testing.T) {
 		return g.Events(t.Context(), apitest.Query("lock=my%2520lock*"))
 	})
 	const dir, name = "/lockkeeper/locks/my lock ü", "my%20lock%20%C3%BC"
-	_, err := theirs.Create(chroot+dir, nil, 0, zk.WorldACL(zk.PermAll))
-	assert.NoError(t, err)
+	assert.Value(theirs.Create(chroot+dir, nil, 0, zk.WorldACL(zk.PermAll)))(t)
 	theirs.put(dir+"/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
 	e := nextOf(t, told, "lease.granted")
 	assert.That(t, e.Lock == name && strings.HasPrefix(e.Znode, dir), "told: %s", e.JSON)

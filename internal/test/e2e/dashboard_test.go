@@ -349,8 +349,7 @@ func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
 	f.put("/lockkeeper/locks/deploy/<img src=x onerror=window.evil=5>-lock-", []byte("<script>window.evil=6</script>\x1b[31mred"))
 	f.put("/lockkeeper/locks/deploy/\u202etxt\u200b-lock-", []byte{0xff, 0xfe, 0})
 	const dir = `"><img src=x onerror=window.evil=7>`
-	_, err := f.Create(chroot+"/lockkeeper/locks/"+dir, nil, 0, zk.WorldACL(zk.PermAll))
-	assert.NoError(t, err)
+	assert.Value(f.Create(chroot+"/lockkeeper/locks/"+dir, nil, 0, zk.WorldACL(zk.PermAll)))(t)
 	f.put("/lockkeeper/locks/"+dir+"/stray <b onclick=window.evil=8>", nil)
 	f.put("/lockkeeper/locks/"+dir+"/x-lock-", []byte(evil))
 	send := func(path string, body any) *apitest.Answer {

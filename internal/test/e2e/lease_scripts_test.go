@@ -48,8 +48,7 @@ var leaseScripts = []string{"lease.sh", "lease.py", "lease.ts"}
 // startLeaseScript runs it as the page has it, but for the gateway's address.
 func startLeaseScript(t *testing.T, name, address, lock string, steps int) *leaseScript {
 	t.Helper()
-	list, err := examples(documents(t)["docs/http.md"])
-	assert.NoError(t, err)
+	list := assert.Value(examples(documents(t)["docs/http.md"]))(t)
 	at := slices.IndexFunc(list, func(e example) bool { return e.file == name })
 	assert.Must(t, at >= 0, "docs/http.md must have %s", name)
 	source, dir := strings.ReplaceAll(list[at].command, "localhost:8080", address), t.TempDir()
@@ -72,8 +71,7 @@ func startLeaseScript(t *testing.T, name, address, lock string, steps int) *leas
 	s := &leaseScript{t: t, name: name, out: &journal{}}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, s.out, s.out
-	s.proc, err = childproc.Start(cmd)
-	assert.NoError(t, err, "%s (scripts/setup test installs it)", args[0])
+	s.proc = assert.Value(childproc.Start(cmd))(t, "%s (scripts/setup test installs it)", args[0])
 	t.Cleanup(s.proc.Kill)
 	return s
 }
@@ -82,8 +80,7 @@ func startLeaseScript(t *testing.T, name, address, lock string, steps int) *leas
 func (s *leaseScript) steps() (times []time.Duration) {
 	for line := range strings.Lines(s.out.String()) {
 		if at, rest, found := strings.Cut(line, " "); found && strings.HasPrefix(rest, "step") {
-			seconds, err := strconv.ParseFloat(at, 64)
-			assert.NoError(s.t, err, "%s", line)
+			seconds := assert.Value(strconv.ParseFloat(at, 64))(s.t, "%s", line)
 			times = append(times, time.Duration(seconds*float64(time.Second)))
 		}
 	}
@@ -174,8 +171,7 @@ func (p *promise) fail(w http.ResponseWriter) bool {
 
 // watchPromises is a network between a script and its gateway that sees what is promised.
 func watchPromises(t *testing.T, g *gateway, faults int) (address string, p *promise) {
-	target, err := url.Parse(g.url())
-	assert.NoError(t, err)
+	target := assert.Value(url.Parse(g.url()))(t)
 	p = &promise{faults: faults}
 	type sentKey struct{}
 	proxy := httputil.NewSingleHostReverseProxy(target)

@@ -44,8 +44,7 @@ func (p *player) play(operation string) *apitest.Answer {
 		assert.That(p.t, a.Status < 400, "%s: %d %s", operation, a.Status, a.Body)
 		return a
 	}
-	err = e.Check(a)
-	assert.Nil(p.t, err)
+	assert.Nil(p.t, e.Check(a))
 	return a
 }
 

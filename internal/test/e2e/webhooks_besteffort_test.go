@@ -20,8 +20,7 @@ import (
 // about are the types of the messages about a lock, repeats too, by type. Each must be signed with the secret.
 func (b *inbox) about(t *testing.T, lock, secret string) (types []string) {
 	t.Helper()
-	hook, err := standardwebhooks.NewWebhook(secret)
-	assert.NoError(t, err)
+	hook := assert.Value(standardwebhooks.NewWebhook(secret))(t)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range b.came {

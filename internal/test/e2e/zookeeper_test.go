@@ -140,8 +140,7 @@ func TestAForeignContenderThatTheGatewayMayNotReadIsWaitedFor(t *testing.T) {
 	assert.NoError(t, f.AddAuth("digest", []byte("other:program")))
 	// The directory is known to the gateway from its first moment, and then gets a child of which ZooKeeper tells it nothing.
 	dir := "/lockkeeper/locks/shared"
-	_, err := f.Create(f.chroot+dir, nil, 0, zk.WorldACL(zk.PermAll))
-	assert.NoError(t, err)
+	assert.Value(f.Create(f.chroot+dir, nil, 0, zk.WorldACL(zk.PermAll)))(t)
 	hidden, err := f.Create(f.chroot+dir+"/_c_0123456789abcdef0123456789abcdef-lock-", nil, zk.FlagSequence, zk.AuthACL(zk.PermAll))
 	assert.NoError(t, err)
 	_, a, err := g.Acquire(t.Context(), "shared", apitest.Query("ttl=30s"))

@@ -83,8 +83,7 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	_, err := layout.Open(t.Context(), zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true})
 	assert.NoError(t, err)
 	var b bytes.Buffer
-	_, err = p.Backup(t.Context(), &b)
-	assert.NoError(t, err)
+	assert.Value(p.Backup(t.Context(), &b))(t)
 	p.stop(t)
 	whole, cut := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "cut")
 	for path, data := range map[string][]byte{whole: b.Bytes(), cut: b.Bytes()[:b.Len()-4096]} {
@@ -107,8 +106,7 @@ func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	_, err = Open(Config{Dir: empty})
 	assert.That(t, err != nil && strings.Contains(err.Error(), "gateway restore"), "opening what was not restored to the end: %v", err)
 	// Two at a time would mix what they write.
-	other, err := lockDir(empty)
-	assert.NoError(t, err)
+	other := assert.Value(lockDir(empty))(t)
 	_, err = Restore(whole, empty, zk.DefaultRoot, time.Now())
 	assert.That(t, errors.Is(err, ErrUnderWay), "while another restore works there: %v", err)
 	other.Close()

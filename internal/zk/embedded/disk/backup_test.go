@@ -56,8 +56,7 @@ func TestTheFirstCommitOfARestoredStoreKeepsTheLastMetaPage(t *testing.T) {
 	for range 4 {
 		r.add(1, 10)
 		var copied bytes.Buffer
-		_, err := r.Backup(t.Context(), &copied)
-		assert.NoError(t, err)
+		assert.Value(r.Backup(t.Context(), &copied))(t)
 		im := assert.Value(openImage(bytes.NewReader(copied.Bytes()), int64(copied.Len())))(t)
 		m, err := im.readMeta(im.meta.tx % 2)
 		assert.That(t, err == nil && m.tx == im.meta.tx,
