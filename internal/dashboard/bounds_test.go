@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -63,8 +62,7 @@ func TestAPollSaysWhatIsWrongAsASocketDoes(t *testing.T) {
 
 // A topic has no request that would end in its place.
 func TestAReadingThatPanicsDoesNotEndTheGateway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		topic := r.watch(t, overview)
 		r.fake.set(func() {
 			r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) { panic("a bug") }
@@ -79,8 +77,7 @@ func TestAReadingThatPanicsDoesNotEndTheGateway(t *testing.T) {
 // A client that asks for pages by the hundred, with filters that find nothing, has the
 // lock manager look at every lock each time.
 func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		var now, most atomic.Int32
 		r.fake.set(func() {
 			r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) {

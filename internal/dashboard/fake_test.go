@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/events"
@@ -125,6 +126,12 @@ type rig struct {
 	fake *fakeLocks
 	hub  *events.Hub
 	stop func() // ends both and waits for them
+}
+
+// withRig runs a test in virtual time with a dashboard.
+func withRig(t *testing.T, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newRig(t)) })
 }
 
 func newRig(t *testing.T, change ...func(*Options)) *rig {

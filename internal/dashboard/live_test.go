@@ -366,8 +366,7 @@ func TestManyViewersComeAndGo(t *testing.T) {
 }
 
 func TestALateViewerGetsThePresentClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		topic := r.watch(t, deploy)
 		time.Sleep(clockEvery - tick)
 		synctest.Wait()

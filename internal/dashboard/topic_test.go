@@ -57,8 +57,7 @@ func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 		asks  string
 	}{{deploy, lockPause, "lock"}, {overview, overviewPause, "locks"}} {
 		t.Run(c.view.page, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
+			withRig(t, func(t *testing.T, r *rig) {
 				topic := r.watch(t, c.view)
 				time.Sleep(700 * time.Millisecond) // past the pause, before the tick
 				r.fake.holds("first")
@@ -87,8 +86,7 @@ func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 
 func TestWhatHappensTogetherIsShownTogether(t *testing.T) {
 	for _, v := range []view{deploy, overview} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+		withRig(t, func(t *testing.T, r *rig) {
 			topic := r.watch(t, v)
 			time.Sleep(700 * time.Millisecond)
 			r.fake.holds("queued.")
@@ -105,8 +103,7 @@ func TestWhatHappensTogetherIsShownTogether(t *testing.T) {
 
 func TestAPageLooksEverySecondThoughNoEventCame(t *testing.T) {
 	for _, v := range []view{deploy, overview} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+		withRig(t, func(t *testing.T, r *rig) {
 			topic := r.watch(t, v)
 			r.fake.holds("quietly")
 			html, after := next(t, topic, time.Minute)
@@ -117,8 +114,7 @@ func TestAPageLooksEverySecondThoughNoEventCame(t *testing.T) {
 
 func TestAViewIsRenderedOnceHoweverManyLook(t *testing.T) {
 	renders := func(viewers int) (n int64) {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+		withRig(t, func(t *testing.T, r *rig) {
 			var rendered atomic.Int64
 			r.onRender = func(string) { rendered.Add(1) }
 			for range viewers {
@@ -140,8 +136,7 @@ func TestAViewIsRenderedOnceHoweverManyLook(t *testing.T) {
 }
 
 func TestOnlyFragmentsThatChangedAreSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		r.fake.holds("me")
 		topic := r.watch(t, deploy)
 		all := assert.Value(topic.latest.Load().message(t.Context(), 0))(t)
@@ -155,8 +150,7 @@ func TestOnlyFragmentsThatChangedAreSent(t *testing.T) {
 
 func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
 	for _, v := range []view{deploy, overview} {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+		withRig(t, func(t *testing.T, r *rig) {
 			began := time.Now()
 			r.fake.set(func() {
 				// A holder that heartbeats every 10 s, seen through a busy gateway.
@@ -196,8 +190,7 @@ func TestAViewerThatSkippedSnapshotsGetsTheChangesOfAll(t *testing.T) {
 }
 
 func TestATopicEndsSomeTimeAfterItsLastViewer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		synctest.Wait()
 		first := assert.Value(r.join(deploy))(t)
 		time.Sleep(time.Minute)
@@ -241,8 +234,7 @@ func TestViewersAndViewsAreBounded(t *testing.T) {
 }
 
 func TestALocksPageShowsTheRecentPastAndGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		for i := range 30 {
 			r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: fmt.Sprint("old", i)})
 			r.hub.Publish(&events.Event{Type: events.NodeCreated, NS: "default", Lock: "deploy", Dir: "/l/deploy", Name: fmt.Sprint("node", i)})
@@ -320,8 +312,7 @@ func TestWithoutASubscriptionATopicStillLooks(t *testing.T) {
 }
 
 func TestAnExpensiveViewIsLookedAtLessOften(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		const cost = 50 * time.Millisecond
 		r.fake.set(func() {
 			r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) {
@@ -349,8 +340,7 @@ func TestAnExpensiveViewIsLookedAtLessOften(t *testing.T) {
 }
 
 func TestAPageComesToLifeWhenZooKeeperIsReached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		r.fake.set(func() {
 			r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{}, unavailable() }
 		})
@@ -363,8 +353,7 @@ func TestAPageComesToLifeWhenZooKeeperIsReached(t *testing.T) {
 }
 
 func TestPollingSharesWhatATopicRendered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		r.fake.holds("me")
 		r.watch(t, deploy)
 		before := r.fake.count("lock")
@@ -392,8 +381,7 @@ func TestWithoutRunThereIsNothingLive(t *testing.T) {
 }
 
 func TestAResyncBeginsTheHistoryAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: "missed"})
 		sub := assert.Value(r.hub.Subscribe(filterOf(deploy), "an id of another process"))(t)
 		f := feed{hub: r.hub, filter: filterOf(deploy), keeper: keeping(deploy), sub: sub}
@@ -405,8 +393,7 @@ func TestAResyncBeginsTheHistoryAnew(t *testing.T) {
 }
 
 func TestATemplateThatPanicsDoesNotEndTheGateway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	withRig(t, func(t *testing.T, r *rig) {
 		var bug atomic.Bool
 		r.onRender = func(string) {
 			if bug.Load() {

@@ -205,8 +205,7 @@ type source struct {
 func (s *source) Want(wanted bool) { s.wanted = append(s.wanted, wanted) }
 
 func TestAServiceTellsWhatIsNamedAndWritesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		s, from := b.services[0], &source{}
 		s.opt.Feed = from
 		all := b.subscribe(t, 0, "")
@@ -232,8 +231,7 @@ func TestAServiceTellsWhatIsNamedAndWritesNothing(t *testing.T) {
 }
 
 func TestBestEffortMessagesWithoutRoomAreReportedOnceAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		s := b.services[0]
 		b.answer = down
 		sub, err := s.Create(t.Context(), &Subscription{URL: "https://example.com/", Enabled: true, Events: []string{Granted}})
@@ -261,8 +259,7 @@ func TestBestEffortMessagesWithoutRoomAreReportedOnceAMinute(t *testing.T) {
 }
 
 func TestATypeOfALaterReleaseStaysInTheRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		s := b.services[0]
 		sub := b.subscribe(t, 0, "")
 		later := *sub

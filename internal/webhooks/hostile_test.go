@@ -81,8 +81,7 @@ func TestAPathThatHangsHoldsUpNoOtherOfItsHost(t *testing.T) {
 }
 
 func TestTheLargestEndFitsIntoItsTransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		b.full()
 		end := &End{Entry: EntryOf(strings.Repeat("l", 45)), TraceParent: testMessage().TraceParent}
 		for i := range 64 {

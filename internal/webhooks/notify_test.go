@@ -21,8 +21,7 @@ func endFor(lease string, only bool) *End {
 }
 
 func TestANotifyURLIsInTheEntryThatSubscriptionsAreIn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		s := b.services[0]
 		describe := func() *End { return endFor("l1", false) }
 		ops, entry, ready := s.Ending(true, describe)
@@ -55,8 +54,7 @@ func TestWhatIsForANotifyURLAloneDoesNotWaitForSubscriptions(t *testing.T) {
 }
 
 func TestNotifyURLsCannotFillTheOutbox(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		s := b.services[0]
 		sub := b.subscribe(t, 0, "deploy*")
 		synctest.Wait()

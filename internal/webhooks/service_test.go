@@ -14,8 +14,7 @@ import (
 )
 
 func TestASubscriptionLivesInZooKeeper(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 2)
+	withFleet(t, 2, func(t *testing.T, b *bench) {
 		sub := b.subscribe(t, 0, "deploy*")
 		assert.That(t, strings.HasPrefix(sub.Secrets[0].Value, secretPrefix), "no secret")
 		list := b.services[0].List()
@@ -40,8 +39,7 @@ func TestASubscriptionLivesInZooKeeper(t *testing.T) {
 }
 
 func TestAnEndIsInTheOutboxUntilItIsDelivered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		sub := b.subscribe(t, 0, "deploy*")
 		b.took = time.Second
 		assert.That(t, b.end(t, 0, "l1", "other") == nil, "an end without a subscription is recorded")
@@ -56,8 +54,7 @@ func TestAnEndIsInTheOutboxUntilItIsDelivered(t *testing.T) {
 
 // Attack 19: subscribed at one gateway, released by another that does not know of it yet.
 func TestAttack19AGatewayThatLagsDeliversToANewSubscription(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 2)
+	withFleet(t, 2, func(t *testing.T, b *bench) {
 		sub := b.subscribe(t, 0, "")
 		assert.Must(t, len(b.services[1].List()) == 0, "the other gateway knows it: nothing is shown")
 		b.owner = func(string) int { return 1 }
@@ -70,8 +67,7 @@ func TestAttack19AGatewayThatLagsDeliversToANewSubscription(t *testing.T) {
 
 // Every release asks: without subscriptions that must cost the check alone.
 func TestAnEndWithoutSubscriptionsIsCheckedWithoutAllocating(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		described := 0
 		describe := func() *End { described++; return &End{} }
 		n := testing.AllocsPerRun(100, func() { b.services[0].Ending(false, describe) })
@@ -84,8 +80,7 @@ func TestAnEndWithoutSubscriptionsIsCheckedWithoutAllocating(t *testing.T) {
 
 func TestALostAnswerLosesNoEntry(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newFleet(t, 1)
+		withFleet(t, 1, func(t *testing.T, b *bench) {
 			sub := b.subscribe(t, 0, "")
 			b.with(func() {
 				b.commit = func([]zk.Op) (bool, *zk.Result) { return persisted, &zk.Result{Outcome: zk.Unknown, Culprit: -1} }
@@ -102,8 +97,7 @@ func TestALostAnswerLosesNoEntry(t *testing.T) {
 }
 
 func TestWhatADeadGatewayLeftIsDelivered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 2)
+	withFleet(t, 2, func(t *testing.T, b *bench) {
 		sub := b.subscribe(t, 0, "")
 		b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed, Error: "down"} }
 		var want []string
@@ -126,8 +120,7 @@ func TestWhatADeadGatewayLeftIsDelivered(t *testing.T) {
 }
 
 func TestWhatIsAboutNoLeaseIsDeliveredByItsMakerAsLongAsThatIsThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 2)
+	withFleet(t, 2, func(t *testing.T, b *bench) {
 		sub := b.subscribe(t, 0, "")
 		alive := true
 		b.owner = func(string) int { return 1 }
@@ -150,8 +143,7 @@ func TestWhatIsAboutNoLeaseIsDeliveredByItsMakerAsLongAsThatIsThere(t *testing.T
 }
 
 func TestDeadLettersOutliveTheirGateway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 2)
+	withFleet(t, 2, func(t *testing.T, b *bench) {
 		sub := b.subscribe(t, 0, "")
 		b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Failed, Error: "500"} }
 		b.end(t, 0, "l1", "a")
@@ -177,8 +169,7 @@ func TestDeadLettersOutliveTheirGateway(t *testing.T) {
 }
 
 func TestAReceiverThatIsGoneIsDisabledForTheWholeFleet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 2)
+	withFleet(t, 2, func(t *testing.T, b *bench) {
 		sub := b.subscribe(t, 0, "")
 		b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Gone, Status: 410, Error: "410"} }
 		b.end(t, 0, "l1", "a")
@@ -191,8 +182,7 @@ func TestAReceiverThatIsGoneIsDisabledForTheWholeFleet(t *testing.T) {
 }
 
 func TestWhatZooKeeperDoesNotTakeIsWrittenLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		sub := b.subscribe(t, 0, "")
 		b.took = time.Second
 		b.end(t, 0, "l1", "a")
@@ -211,8 +201,7 @@ func TestWhatZooKeeperDoesNotTakeIsWrittenLater(t *testing.T) {
 
 func TestChangesWhoseAnswersAreLost(t *testing.T) {
 	for _, persisted := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newFleet(t, 1)
+		withFleet(t, 1, func(t *testing.T, b *bench) {
 			s := b.services[0]
 			once := func() {
 				first := true
@@ -242,8 +231,7 @@ func TestChangesWhoseAnswersAreLost(t *testing.T) {
 }
 
 func TestThereIsABoundOnSubscriptions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		b.full()
 		_, err := b.services[0].Create(t.Context(), &Subscription{URL: "https://example.com"})
 		assert.That(t, errors.Is(err, ErrTooMany), "%v", err)

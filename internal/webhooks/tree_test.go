@@ -163,6 +163,12 @@ func newFleet(t *testing.T, n int) *bench {
 	return newFleetOf(t, n, func(*Options) {})
 }
 
+// withFleet runs a test in virtual time with a fleet of n gateways.
+func withFleet(t *testing.T, n int, f func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newFleet(t, n)) })
+}
+
 func newFleetOf(t *testing.T, n int, with func(*Options)) *bench {
 	t.Helper()
 	b := &bench{tree: newTree(), receivers: &receivers{answer: ok, now: map[string]int{}, most: map[string]int{}}, changed: make([]int, n), owner: func(string) int { return 0 }}
@@ -322,8 +328,7 @@ func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 
 // A message counts from its entry until it is delivered or forgotten: the count is that of the entries.
 func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		c := b.services[0].courier
 		check := func(when string) {
 			t.Helper()

@@ -70,8 +70,7 @@ func TestWhatWaitsForASubscriptionThatCannotBeReadWaitsOn(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newFleet(t, 1)
+			withFleet(t, 1, func(t *testing.T, b *bench) {
 				back := b.refuses()
 				sub, others := b.subscribe(t, 0, "a*"), b.subscribe(t, 0, "b*")
 				path := "/l/webhooks/" + sub.ID
@@ -112,8 +111,7 @@ func TestASubscriptionThatCannotBeReadCanBeRemoved(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newFleet(t, 1)
+			withFleet(t, 1, func(t *testing.T, b *bench) {
 				b.refuses()
 				sub := b.subscribe(t, 0, "")
 				path := "/l/webhooks/" + sub.ID
@@ -152,8 +150,7 @@ func (asked) WebhookDropped()       {}
 func (a asked) WebhookDead(int)     { a.now() }
 
 func TestNoEntryIsForASubscriptionThatTheCourierDoesNotKnow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		var s *Service
 		looked := 0
 		ask := func() {
@@ -195,8 +192,7 @@ func TestNoEntryIsForASubscriptionThatTheCourierDoesNotKnow(t *testing.T) {
 }
 
 func TestConstantChangesOfWebhooksDelayNoEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		b.full()
 		b.takes = 2 * time.Millisecond
 		before := time.Now()
@@ -207,8 +203,7 @@ func TestConstantChangesOfWebhooksDelayNoEnd(t *testing.T) {
 }
 
 func TestASubscriptionWithANewAddressIsNotDisabledForTheOldOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		var sub *Subscription
 		b.receivers.answer = func(to *Subscription, _ *Message, _ int) Attempt {
 			if to.URL == "https://example.com/hook" {
@@ -232,8 +227,7 @@ func TestASubscriptionWithANewAddressIsNotDisabledForTheOldOne(t *testing.T) {
 }
 
 func TestAReceiverThatIsGoneIsDisabledAlsoWhenZooKeeperIsAwayThen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFleet(t, 1)
+	withFleet(t, 1, func(t *testing.T, b *bench) {
 		b.answer = func(*Subscription, *Message, int) Attempt { return Attempt{Result: Gone, Error: "410"} }
 		b.took = time.Second
 		sub := b.subscribe(t, 0, "")

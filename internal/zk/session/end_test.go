@@ -69,9 +69,7 @@ func TestAnExpiredSessionAnswersEveryWriteAndExecutesNoneLater(t *testing.T) {
 }
 
 func TestCloseDeletesGuardAndRegistrationInOneTransaction(t *testing.T) {
-	direct, through, proxy := fixture.Faulty(t)
-	layout := openLayout(t, direct)
-	p := fixture.NewProbe(t, direct)
+	through, proxy, layout, p := faulty(t)
 	dir := fixture.LocksDir(t, p, "l")
 	s := openSession(t, through, layout, 1)
 	last := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/last"}}})
@@ -242,9 +240,7 @@ func TestAGatewayThatWritesMeanwhileIsNotTakenOver(t *testing.T) {
 
 func TestATakeoverIsDecidedAgainWhenTheDeadGatewaysNodesComeOrGoMeanwhile(t *testing.T) {
 	for _, comes := range []bool{false, true} {
-		direct, through, proxy := fixture.Faulty(t)
-		layout := openLayout(t, direct)
-		p := fixture.NewProbe(t, direct)
+		through, proxy, layout, p := faulty(t)
 		s := openSession(t, through, layout, 1)
 		dead := fixture.GatewayID(2)
 		guard := zk.DefaultRoot + "/guards/" + dead
@@ -268,9 +264,7 @@ func TestATakeoverIsDecidedAgainWhenTheDeadGatewaysNodesComeOrGoMeanwhile(t *tes
 
 func TestALostTakeoverIsAnsweredWithWhatReallyHappened(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
-		direct, through, proxy := fixture.Faulty(t)
-		layout := openLayout(t, direct)
-		p := fixture.NewProbe(t, direct)
+		through, proxy, layout, p := faulty(t)
 		s := openSession(t, through, layout, 1)
 		dead := fixture.GatewayID(2)
 		if persisted {

@@ -105,9 +105,7 @@ func says(answer string, code int32) bool {
 const badVersion = -103
 
 func TestALateTransactionFailsOnceTheEpochWasBumped(t *testing.T) {
-	direct, through, proxy := fixture.Faulty(t)
-	layout := openLayout(t, direct)
-	p := fixture.NewProbe(t, direct)
+	through, proxy, layout, p := faulty(t)
 	dir := fixture.LocksDir(t, p, "l")
 	late := newLatecomer(func(frame []byte) bool { return strings.Contains(string(frame), "write-late-") })
 	through.Dial = late.dial
@@ -132,9 +130,7 @@ func TestALateTransactionFailsOnceTheEpochWasBumped(t *testing.T) {
 }
 
 func TestARepeatedBumpWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) {
-	direct, through, proxy := fixture.Faulty(t)
-	layout := openLayout(t, direct)
-	p := fixture.NewProbe(t, direct)
+	through, proxy, layout, p := faulty(t)
 	dir := fixture.LocksDir(t, p, "l")
 	first := newLatecomer(bumpFrame)
 	through.Dial = first.dial
@@ -159,9 +155,7 @@ func TestARepeatedBumpWhoseFirstCommitsSecondDoesNotStopTheWriter(t *testing.T) 
 func TestABumpWhoseAnswerWasLostIsInForce(t *testing.T) {
 	for _, persisted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "one in flight failed", true: "one in flight failed but persisted"}[persisted], func(t *testing.T) {
-			direct, through, proxy := fixture.Faulty(t)
-			layout := openLayout(t, direct)
-			p := fixture.NewProbe(t, direct)
+			through, proxy, layout, p := faulty(t)
 			dir := fixture.LocksDir(t, p, "l")
 			s := openSession(t, through, layout, 1)
 			if persisted {

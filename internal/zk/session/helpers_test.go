@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/embeddedtest"
 	"lockkeeper/internal/test/fixture"
+	"lockkeeper/internal/test/netfault"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
 	"lockkeeper/internal/zk"
@@ -20,6 +21,13 @@ func openLayout(t testing.TB, cfg zk.Config) *layout.Layout {
 	t.Helper()
 	layout := assert.Value(layout.Open(fixture.Context(t), cfg))(t, "OpenLayout")
 	return layout
+}
+
+// faulty is a root with its layout, a way to it through a proxy, and another program that reaches it directly.
+func faulty(t testing.TB) (through zk.Config, proxy *netfault.Proxy, made *layout.Layout, p *fixture.Probe) {
+	t.Helper()
+	direct, through, proxy := fixture.Faulty(t)
+	return through, proxy, openLayout(t, direct), fixture.NewProbe(t, direct)
 }
 
 func openSession(t testing.TB, cfg zk.Config, layout *layout.Layout, n int) *Session {

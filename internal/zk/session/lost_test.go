@@ -64,9 +64,7 @@ func TestALostWriteIsAnsweredWithWhatReallyHappened(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				direct, through, proxy := fixture.Faulty(t)
-				layout := openLayout(t, direct)
-				p := fixture.NewProbe(t, direct)
+				through, proxy, layout, p := faulty(t)
 				dir := fixture.LocksDir(t, p, "l")
 				p.Create(dir+"/there", "")
 				s := openSession(t, through, layout, 1)
@@ -113,9 +111,7 @@ func TestLostTransactionsAreToldApartByWhatTheyLeftBehind(t *testing.T) {
 		for second, secondOp := range ops {
 			t.Run(first+" before "+second, func(t *testing.T) {
 				t.Parallel()
-				direct, through, proxy := fixture.Faulty(t)
-				layout := openLayout(t, direct)
-				p := fixture.NewProbe(t, direct)
+				through, proxy, layout, p := faulty(t)
 				a, b := fixture.LocksDir(t, p, "a"), fixture.LocksDir(t, p, "b")
 				p.Create(a+"/there", "")
 				p.Create(b+"/there", "")
@@ -144,9 +140,7 @@ func TestWhatAnotherProgramHasRemovedIsNeverTakenForNotDone(t *testing.T) {
 		"a set":           func(dir string) zk.Op { return zk.Op{Kind: zk.OpSetData, Path: dir + "/there", Version: -1} },
 	} {
 		t.Run("beside "+name, func(t *testing.T) {
-			direct, through, proxy := fixture.Faulty(t)
-			layout := openLayout(t, direct)
-			p := fixture.NewProbe(t, direct)
+			through, proxy, layout, p := faulty(t)
 			a, b := fixture.LocksDir(t, p, "a"), fixture.LocksDir(t, p, "b")
 			p.Create(b+"/there", "")
 			s := openSession(t, through, layout, 1)
@@ -188,9 +182,7 @@ func TestWhatAnotherProgramHasRemovedIsNeverTakenForNotDone(t *testing.T) {
 // A directory that may not be read tells nothing: neither does a node that is
 // gone tell it was this gateway that deleted it.
 func TestADirectoryThatMayNotBeReadIsNoEvidence(t *testing.T) {
-	direct, through, proxy := fixture.Faulty(t)
-	layout := openLayout(t, direct)
-	p := fixture.NewProbe(t, direct)
+	through, proxy, layout, p := faulty(t)
 	a, b := zk.DefaultRoot+"/locks/a", fixture.LocksDir(t, p, "b")
 	assert.NoError(t, p.TryCreate(a, "", gozk.WorldACL(gozk.PermAll&^gozk.PermRead)))
 	p.Create(b+"/there", "")
@@ -235,9 +227,7 @@ func TestNoAnswerLiesWhileTheConnectionKeepsBreaking(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	direct, through, proxy := fixture.Faulty(t)
-	layout := openLayout(t, direct)
-	p := fixture.NewProbe(t, direct)
+	through, proxy, layout, p := faulty(t)
 	const locks, workers, rounds = 8, 12, 15
 	for i := range locks {
 		fixture.LocksDir(t, p, fmt.Sprint(i))

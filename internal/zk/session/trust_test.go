@@ -268,9 +268,7 @@ func TestEveryRowOfThePolicyAboutWrites(t *testing.T) {
 // meetInWrite makes an operation of a Write fail. What was lost before is a
 // transaction that would have been refused, or was refused, just the same.
 func meetInWrite(t *testing.T, row conn.Rule, how fixture.Try) {
-	direct, through, proxy := fixture.Faulty(t)
-	layout := openLayout(t, direct)
-	p := fixture.NewProbe(t, direct)
+	through, proxy, layout, p := faulty(t)
 	dir := fixture.LocksDir(t, p, "l")
 	s := openSession(t, through, layout, 1)
 	op := zk.Op{Kind: zk.OpDelete, Path: dir + "/n"}

@@ -31,9 +31,7 @@ func stuck(t *testing.T) (s *Session, p *fixture.Probe, proxy *netfault.Proxy) {
 }
 
 func TestALoneWriteGoesAtOnceAndConcurrentOnesShareTransactions(t *testing.T) {
-	direct, through, proxy := fixture.Faulty(t)
-	layout := openLayout(t, direct)
-	p := fixture.NewProbe(t, direct)
+	through, proxy, layout, p := faulty(t)
 	const locks = 100
 	for i := range locks {
 		fixture.LocksDir(t, p, fmt.Sprint(i))
