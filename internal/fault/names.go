@@ -7,7 +7,7 @@ var Names = []string{
 	"epoch-check", "fence-memory", "fleet", "force-record", "force-withdrawn", "freshness", "gap", "group-turn",
 	"group-whole", "guard", "guard-writes", "held-order", "holds-named", "hooks-after", "hooks-check",
 	"hooks-done", "hooks-fresh", "hooks-gone", "hooks-id", "hooks-left", "hooks-termination", "hooks-tries",
-	"hooks-wait", "knows-all", "last-seen", "limit-check", "limit-name", "old-read", "read-first", "resync",
+	"hooks-wait", "knows-all", "last-seen", "limit-check", "limit-name", "old-read", "read-first", "release-closed", "resync",
 	"seen-version", "tail-batches", "tail-first", "trust-window", "unclaimed-counts", "unclaimed-ends", "window",
 	"withdraw-round", "written-heard", "written-over",
 }

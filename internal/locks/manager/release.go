@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/recipe"
@@ -56,7 +57,7 @@ func (m *Manager) releaseFor(ctx context.Context, id recipe.LeaseID) error {
 			return err
 		case !found:
 			continue
-		case r.t.close != nil:
+		case r.t.close != nil && !fault.On("release-closed"):
 			again, err := m.terminate(ctx, r.why, r.t)
 			if err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
@@ -157,5 +158,69 @@ func TestAReleaseIsServedBeforeTheTakeover(t *testing.T) {
 			assert.NoError(t, two.release(l))
 		}
 		assert.That(t, s.waiting("deploy") == 0, "its place stays")
+	})
+}
+
+// The owner is slow to read what was written: it is left time for that before its contender goes, which would tell it
+// nothing.
+func TestAnOwnerIsLeftTimeToReadThatItsLeaseWasReleased(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		one, two := h.gateway(t), s.gateway(t)
+		l := one.mustHold(deploy())
+		h.hooks.Store(&hooks{get: func(string) error { return zk.ErrUnavailable }})
+		time.AfterFunc(freePlaceAfter/2, func() {
+			h.hooks.Store(&hooks{})
+			one.m.do(one.m.port.PumpReads)
+		})
+		two.mustReleaseFor(l)
+		one.wantState(l, locks.Ended, locks.ReasonReleased)
+		assert.Slices(t, one.reasons("deploy"), []string{"released"}, "told")
+	})
+}
+
+// The entry that tells of the release may have been delivered before the place is freed, which tells nothing more.
+func TestThePlaceOfAReleasedLeaseIsFreedWithoutASecondEntry(t *testing.T) {
+	withOutboxes(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+		l := one.mustHold(deploy())
+		one.crash()
+		entry, noted := "/lockkeeper/outbox/"+l.ID, 0
+		s.beforeWrites(func(*zk.Write) {
+			if s.nodes[entry] != nil {
+				noted++
+				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: entry, Version: -1}})
+			}
+		})
+		two.mustReleaseFor(l)
+		pass(time.Minute)
+		assert.That(t, noted == 1 && len(s.outbox()) == 0, "its end was noted %d times; in the outbox: %v", noted, s.outbox())
+		assert.Equal(t, s.waiting("deploy"), 0, "contenders that are left")
+	})
+}
+
+func TestALeaseThatAnAdministratorHasEndedIsNotReleasedInThePlaceOfItsOwner(t *testing.T) {
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+		l := one.mustHold(deploy())
+		one.crash()
+		assert.NoError(t, two.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Reason: "stuck"}))
+		e := wantCode(t, two.releaseFor(l), locks.CodeEnded)
+		assert.That(t, e.Reason == locks.ReasonRevoked, "its client is told %+v", e)
+	})
+}
+
+// A lease that a later release has made, and whose gateway is gone, is not ended by an earlier one, nor said to have ended.
+func TestALeaseOfALaterReleaseIsNotReleasedInThePlaceOfItsOwner(t *testing.T) {
+	withGateways(t, func(t *testing.T, s *fakeStore, upgraded, old *gate) {
+		first := upgraded.mustHold(deploy())
+		later := recipe.LeaseID(string(first.ID)[:len(first.ID)-3] + "777")
+		s.fromLater("deploy", string(later))
+		for _, gone := range []bool{false, true} {
+			if gone {
+				upgraded.crash()
+				pass(time.Minute)
+			}
+			err := old.releaseFor(locks.Lease{ID: string(later), Token: old.m.fleet.tokens.Make(later)})
+			assert.That(t, err != nil && s.waiting("deploy") >= 1, "gone %v: %v, %d contenders", gone, err, s.waiting("deploy"))
+		}
 	})
 }

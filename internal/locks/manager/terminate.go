@@ -240,7 +240,7 @@ func (m *Manager) noteTarget(c reports.Cause, t *target) (ready bool) {
 	l := t.l
 	switch {
 	case l == nil:
-		if t.noting, ready = m.deliveries.endTaken(t.parts, t.why(c), t.notify, t.unnoted); t.blind {
+		if t.noting, ready = m.deliveries.endTaken(t.parts, t.why(c), t.notify, t.unnoted || t.ended != ""); t.blind {
 			t.noting.checks = nil
 		}
 		return ready

@@ -311,3 +311,30 @@ func TestHooksASuccessorTellsWhatHappensToTheLeasesThatItHasTakenOver(t *testing
 		}
 	})
 }
+
+// A client releases a lease at a gateway that cannot reach the owner, which lives: the owner learns of the end from the
+// record, and keeps the place for the lock delay.
+func TestAttack59AReleaseInTheOwnersPlaceIsAnEndLikeTheOwners(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		owner, other := s.start(0), s.start(1)
+		c, next := s.client(owner), s.client(other)
+		l := s.take(c, "a", "held", "ttl", "30s", "lock_delay", "10s", "lock_delay_on", "always")
+		s.ledger.agree(l.id, terms{delay: 10 * time.Second, always: true})
+		plain := s.take(c, "b", "held", "ttl", "30s")
+		n := s.take(next, "a", "waiting", "ttl", "30s", "async", "true")
+		for _, p := range [][2]string{{asPeer(owner.name), other.name}, {asPeer(other.name), owner.name}} {
+			s.zk.Network.Part(p[0], p[1])
+			s.zk.Network.CutAll(s.zk.Network.Links(p[0], p[1]))
+		}
+		for _, released := range []*lease{l, plain} {
+			s.letGo(released.id)
+			a, err := next.do(5*time.Second, http.MethodDelete, "/v1/leases/self", nil, released.header())
+			assert.Must(s, err == nil && a.status == http.StatusNoContent, "a release: %d %s, %v", a.status, a.raw, err)
+			a = s.beat(c, released)
+			assert.That(s, a.status == http.StatusGone && a.Reason == "released", "at the owner: %d %s", a.status, a.raw)
+		}
+		assert.Must(s, s.there(n) && s.beat(next, n).State == "waiting" && !s.there(plain), "the lock delay is not kept")
+		s.within(time.Minute, "the delay is over", func() bool { return s.beat(next, n).State == "held" })
+		next.release(n)
+	})
+}

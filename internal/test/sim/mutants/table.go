@@ -60,6 +60,7 @@ var Table = []Mutant{
 	{Name: "closed-read", Without: "a successor does not look whether a record says closed", Scenario: "Attack27", Shows: "a lease that has expired is alive"},
 	{Name: "closed-restored", Without: "the record of a place that is kept is not written back when another program has written over it", Scenario: "Attack56", Shows: "a lease that has expired is alive"},
 	{Name: "read-first", Without: "a lease that was taken over is heartbeaten before its record was read", Scenario: "Attack35", Shows: "a lease that has expired is alive"},
+	{Name: "release-closed", Without: "a gateway that releases a lease in its owner's place does not write into the record that the lease has ended", Scenario: "Attack59", Shows: "its place does not stay for the lock delay"},
 	{Name: "ephemeral", Without: "a successor runs ephemeral leases, too", Scenario: "Attack51", Shows: "the successor runs it"},
 	{Name: "tail-batches", Without: "a queue that is destroyed goes from its head", Seed: 8, Shows: "an event tells of a holder that never was"},
 	{Name: "old-read", Without: "a record that is older than what was written counts", Seed: 34, Shows: "a released hold is there again"},
