@@ -344,3 +344,23 @@ func TestAttack38AGatewayThatHasWrittenSinceItWasLookedAtIsNotDeposed(t *testing
 		c.release(l)
 	})
 }
+
+// Another program deletes one contender of a lease of several locks whose gateway is gone. The lease holds none of them
+// any more, though a successor leaves the others in place for a while.
+func TestAttack60TheTokenOfALeaseThatHasLostAContenderIsNotCurrent(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		c, other := s.client(one), s.client(two)
+		l := s.several(c, "held", []wish{{"b", claim{mode: exclusive}}, {"a", claim{mode: exclusive}}}, "ttl", "30s")
+		l.fencing = s.beat(c, l).FencingToken
+		time.Sleep(s.window + slack)
+		s.die(one)
+		broken := s.audit.at(l.id, "a").path
+		s.exemptions.excuse(broken)
+		s.administer(func(admin *session) { assert.NoError(s, admin.delete(broken)) })
+		time.Sleep(100 * time.Millisecond)
+		f := s.fence(other, "b", l.fencing)
+		assert.That(s, f.status == http.StatusOK && !f.Current && s.audit.at(l.id, "b").gone.IsZero(), "its token: %d %s", f.status, f.raw)
+		s.within(time.Minute, "the rest of it ends, too", func() bool { return !s.audit.at(l.id, "b").gone.IsZero() })
+	})
+}

@@ -282,6 +282,11 @@ func (a *audit) places(lease string) []contender {
 	return places
 }
 
+// broken reports whether a lease has lost one of its places: its gateway, or a successor, deletes the others.
+func (a *audit) broken(lease string) bool {
+	return slices.ContainsFunc(a.places(lease), func(c contender) bool { return !c.gone.IsZero() })
+}
+
 // ender is the gateway that has ended a lease, "" for another hand.
 func (a *audit) ender(lease string) string {
 	for _, c := range a.places(lease) {

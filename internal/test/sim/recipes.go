@@ -177,6 +177,7 @@ func (w *world) judgeFence(lock string, token int64, a answer) {
 	}
 	orphaned := w.audit.orphaned(c)
 	switch over := c.ended(); {
+	case !a.Current && w.audit.broken(c.lease): // it ends whole
 	case !a.Current && !orphaned.IsZero() && orphaned.Before(a.received): // no gateway can make it hold again
 	case a.Current && (c.held.IsZero() || c.held.After(a.received)):
 		w.violate("fence: %d is current for %s, which did not hold", token, c.path)
