@@ -2044,8 +2044,9 @@ type UnreachedGateway struct {
 
 // UpdateRequest defines model for UpdateRequest.
 type UpdateRequest struct {
-	Metadata *string `json:"metadata,omitempty"`
-	Owner    *string `json:"owner,omitempty"`
+	// Metadata An empty one is removed.
+	Metadata *GivenMetadata `json:"metadata,omitempty"`
+	Owner    *string        `json:"owner,omitempty"`
 
 	// TTL A new time to live, 1s to 24h.
 	//
