@@ -110,6 +110,26 @@ func TestAReadThatIsOlderThanWhatWasWrittenTakesNothingBack(t *testing.T) {
 	})
 }
 
+// The same of a lease of several locks whose downgrade has replaced other contenders than that with the record.
+func TestAReadThatIsOlderTakesNothingBackAfterADowngrade(t *testing.T) {
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
+		l := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "deploy", Mode: locks.Semaphore, Limit: 2}, {Lock: "other"}}, TTL: time.Hour, Hold: "a"})
+		l.Lock, l.Znode = "deploy", l.Locks[0].Znode
+		assert.Value(g.m.Downgrade(t.Context(), locks.Anonymous, l.ID, l.Token))(t)
+		g.mustAddHold(l, "b")
+		g.mustAddHold(l, "c")
+		s.mu.Lock()
+		before := *s.nodes[l.Znode]
+		s.mu.Unlock()
+		g.w.hold()
+		g.mustReleaseHold(l, "b")
+		h.hooks.Store(&hooks{past: map[string]*fakeNode{l.Znode: &before}})
+		g.w.release()
+		_, err := g.addHold(l, "b")
+		assert.That(t, err != nil, "a hold that was let go is taken again")
+	})
+}
+
 func TestAHoldWhoseAnswerWasLostIsAddedOnce(t *testing.T) {
 	for _, way := range waysToLose {
 		t.Run(way.name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {

@@ -333,6 +333,14 @@ func (l *lease) clock() time.Duration {
 // waitingClock returns how long a lease stays in the queue after its client's last request.
 func (l *lease) waitingClock() time.Duration { return min(l.ttl, waitingClock) }
 
+// recordFrom is the czxid of the node with the record. A downgrade may replace other contenders of the lease alone.
+func (l *lease) recordFrom() int64 {
+	if l.contender.FirstCzxid == 0 {
+		return l.czxid
+	}
+	return l.visibleFrom()
+}
+
 // visibleFrom is the zxid before which no listing shows all of the lease's contenders.
 func (l *lease) visibleFrom() int64 {
 	if l.rareFields != nil && l.rareFields.visibleFrom != 0 {

@@ -55,7 +55,7 @@ func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat,
 		}
 		return // the clock asks again before it ends anything
 	}
-	if stat.Czxid == l.visibleFrom() && stat.Version < l.dataVersion() && !fault.On("old-read") {
+	if stat.Czxid == l.recordFrom() && stat.Version < l.dataVersion() && !fault.On("old-read") {
 		return // that server has not taken this gateway's own write yet, whose event has the record read again
 	}
 	l.SetRecord(m.leases, lifecycle.RecordCurrent)
@@ -214,7 +214,7 @@ func (l *lease) hidden(m *Manager, term locks.Term) {
 
 // loadedHidden is loaded for a record of which only the node's stat is known.
 func (l *lease) loadedHidden(m *Manager, term locks.Term, stat wire.Stat) {
-	moved := !l.Record().Assumed() && stat.Czxid == l.visibleFrom() && stat.Version > l.dataVersion()
+	moved := !l.Record().Assumed() && stat.Czxid == l.recordFrom() && stat.Version > l.dataVersion()
 	if l.Change() == lifecycle.ChangeReading && moved {
 		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
 		l.SetRecord(m.leases, lifecycle.RecordCurrent)
