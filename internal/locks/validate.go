@@ -238,9 +238,11 @@ func CheckText(field, text string, limit int) error {
 	return nil
 }
 
+var oneLine = strings.NewReplacer("\n", " ", "\r", " ", "\t", " ")
+
 // checkMetadata refuses metadata that is too long or not printable. It may have lines.
 func checkMetadata(text string) error {
-	return CheckText("metadata", strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(text), MaxMetadata)
+	return CheckText("metadata", oneLine.Replace(text), MaxMetadata)
 }
 
 // visible reports whether s has only visible ASCII characters.
