@@ -2,7 +2,6 @@ package locks
 
 import (
 	"encoding/base64"
-	"strings"
 	"time"
 
 	"lockkeeper/internal/locks/quota"
@@ -111,33 +110,6 @@ func (m Mode) Recipe() recipe.Mode {
 func (m Mode) Known() bool {
 	_, known := recipe.ModeNamed(string(m))
 	return known
-}
-
-// Foreign describes a contender that another program created.
-type Foreign struct {
-	Program string // "curator", "kazoo", "hbase", "go-zookeeper", "zookeeper-writelock"; "" when not known
-	Kind    string // the recipe: "mutex", "write lock", "leader latch", ...; "" when not known
-	Session int64  // ephemeralOwner; 0 for a persistent node or when not read yet
-	Data    []byte // as read, at most 4 KiB; nil when not read yet or not readable
-	Decoded *Decoded
-	// Revocable: its data was read, and its program watches for what Manager.Revoke writes.
-	Revocable bool
-}
-
-// Decoded is the content of a foreign contender's data. Each program fills in its own fields.
-type Decoded struct {
-	Address     string // of its machine
-	Participant string // in an election
-	Identifier  string // Kazoo's
-	TableLock   *TableLock
-}
-
-// TableLock is the data of an HBase table lock.
-type TableLock struct {
-	Table, Owner, Purpose string
-	Thread                int64
-	Shared                bool
-	Created               time.Time // zero when absent
 }
 
 // Lease is a lease as its gateway sees it at one moment. Durations count from the answer.
@@ -473,34 +445,6 @@ type ZooKeeperInfo struct {
 	LastZxid       int64
 	SecretExposed  bool // see layout.Layout
 }
-
-// String gives all of it in one line.
-func (d *Decoded) String() string {
-	if d == nil {
-		return ""
-	}
-	var list []string
-	add := func(what, s string) {
-		if s != "" {
-			list = append(list, what+s)
-		}
-	}
-	add("", d.Address)
-	add("participant ", d.Participant)
-	add("", d.Identifier)
-	if t := d.TableLock; t != nil {
-		add("table ", t.Table)
-		add("by ", t.Owner)
-		add("for ", t.Purpose)
-	}
-	return strings.Join(list, " ")
-}
-
-// KindCopiedID is the Foreign.Kind of a contender that another program created with a lease's id.
-const KindCopiedID = "copied lease id"
-
-// KindEphemeralNode is the Foreign.Kind of a plain node, whose Znode is the lock's own path.
-const KindEphemeralNode = "ephemeral node"
 
 // Several replaces the mode of a lease of several locks.
 const Several Mode = "several"

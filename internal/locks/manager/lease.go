@@ -124,10 +124,7 @@ func (s *slot) observeHold(now time.Duration, longer bool) bool {
 	return news
 }
 
-// A held lease on a lock of its own takes some 580 bytes here and in the observer's replica
-// (TestAHeldLeaseTakesLittleMemory). So each string is there once, and what few leases have is apart.
-
-// rare is what few leases have.
+// rare is what few leases have: apart, so that a held lease takes little memory (TestAHeldLeaseTakesLittleMemory).
 type rare struct {
 	least       int64  // the zxid that a server must have reached whose answer about the data counts: a write was lost before
 	rest        []slot // all slots but the first; never grown, so that they stay where they are
@@ -496,13 +493,5 @@ func (l *lease) learnMore(data []byte) {
 	members, ok := record.OtherMembers(data)
 	if ok && (len(members) > 0 || l.rareFields != nil && l.rareFields.more != nil) {
 		l.rare().more = members
-	}
-}
-
-// acknowledgedElsewhere notes that another gateway has told the lease's client that it holds: the grant needs no claiming.
-func (l *lease) acknowledgedElsewhere(t *leaseTable, r record.Record) {
-	if r.Told {
-		l.rare().acknowledgedByPeer = true
-		l.Acknowledge(t)
 	}
 }

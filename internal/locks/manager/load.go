@@ -453,3 +453,11 @@ func (l *lease) withdrawnUnread(m *Manager) {
 		l.touchQueues(m)
 	}
 }
+
+// acknowledgedElsewhere notes that another gateway has told the lease's client that it holds: the grant needs no claiming.
+func (l *lease) acknowledgedElsewhere(t *leaseTable, r record.Record) {
+	if r.Told {
+		l.rare().acknowledgedByPeer = true
+		l.Acknowledge(t)
+	}
+}
