@@ -217,7 +217,7 @@ func evaluate(t *testing.T, texts [][]byte, mustFail bool) {
 }
 
 // A script that holds one lock and fails to get another has no token of the first one left to act with.
-func TestAnEarlierLeaseDoesNotSurviveAFailedEval(t *testing.T) {
+func TestD2AnEarlierLeaseDoesNotSurviveAFailedEval(t *testing.T) {
 	g := serve(t)
 	first := g.send(t, "POST", aLock+"?format=env").Body
 	g.acquire = refuse(&locks.Error{Code: locks.CodeHeldByOther, Holders: queue().Holders})

@@ -93,3 +93,11 @@ func TestPagesForUsersUseTheWordsOfTheGlossary(t *testing.T) {
 		}
 	}
 }
+
+// D14: a line that people copy ends no process but the one that they started.
+func TestD14NoPageEndsProcessesByName(t *testing.T) {
+	byName := regexp.MustCompile(`\b(pgrep|pkill|killall)\b`)
+	for name, text := range read(t).documents {
+		assert.That(t, !byName.MatchString(text), "%s: %s may name processes of others", name, byName.FindString(text))
+	}
+}

@@ -405,7 +405,7 @@ func TestWhileTheOwnerHangsAnotherGatewayRenewsItsLeases(t *testing.T) {
 }
 
 // A release does not wait for the takeover of a gateway that was killed: that comes with the end of its session.
-func TestALeaseOfAKilledGatewayIsReleasedAtAnotherOneAtOnce(t *testing.T) {
+func TestD29ALeaseOfAKilledGatewayIsReleasedAtAnotherOneAtOnce(t *testing.T) {
 	t.Parallel()
 	addr, chroot := zkreal.SharedT(t)
 	gateways := fleetOf(t, addr+chroot, 2, "--session-timeout=40s")

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
@@ -22,6 +24,29 @@ func TestFrontDoor(t *testing.T) {
 		return a
 	}
 
+	t.Run("D3 a client that counts by waited_ms never counts longer than the gateway", func(t *testing.T) {
+		first := g.hold("d3", "ttl=1m")
+		sent := time.Now()
+		second := g.acquiring(t.Context(), "d3", "ttl=1m&wait=50s")
+		g.awaitLock(patience, "d3", 1, 1)
+		queued := time.Now()
+		ask("GET", "/v1/locks/d3?wait=200ms&until=free") // meanwhile it waits
+		released := time.Now()
+		ask("DELETE", "/v1/leases/self", apitest.Token(first.Token))
+		lease := second.granted(patience)
+		var grant struct {
+			WaitedMS int64 `json:"waited_ms"`
+		}
+		assert.NoError(t, json.Unmarshal(second.a.Body, &grant))
+		waited := time.Duration(grant.WaitedMS) * time.Millisecond
+		assert.That(t, waited >= released.Sub(queued)-time.Millisecond && waited <= time.Since(sent), "it waited %v: %s", waited, second.a.Body)
+		var look struct {
+			ExpiresInMS int64 `json:"expires_in_ms"`
+		}
+		assert.NoError(t, json.Unmarshal(ask("GET", "/v1/leases/self", apitest.Token(lease.Token)).Body, &look))
+		client, gateway := sent.Add(waited+time.Minute), time.Now().Add(time.Duration(look.ExpiresInMS+1)*time.Millisecond)
+		assert.That(t, !client.After(gateway), "the client counts %v longer than the gateway", client.Sub(gateway))
+	})
 	t.Run("D4 the naive release is told how to release", func(t *testing.T) {
 		g.hold("d4", "ttl=1m")
 		a := ask("DELETE", "/v1/locks/d4")

@@ -31,7 +31,7 @@ func scripted(t *testing.T, shell, base, script string) (exit int, out string, l
 }
 
 // A client that takes a lock, or a program that writes into its directory, chooses words of the refusal that others meet.
-func TestTheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
+func TestD1TheEvalOfARefusalRunsNothingThatOthersWrote(t *testing.T) {
 	t.Parallel()
 	addr := freeAddr(t)
 	g := startStandalone(t, "--embedded-listen="+addr)
