@@ -82,6 +82,9 @@ func (x *Exchange) explain(h *delayedEvent) {
 	others = slices.DeleteFunc(others, func(other *delayedEvent) bool { return other == h })
 	put(x.delayed.waiting, id, others)
 	w := x.reports[LeaseOrPath(id)]
+	if h.own == nil && x.onlyAnnounced(w, id) {
+		w = nil
+	}
 	reason, words := w.outcome(h.own)
 	if reason == locks.ReasonUnknown {
 		reason = locks.Reason(h.Reason)
@@ -94,6 +97,13 @@ func (x *Exchange) explain(h *delayedEvent) {
 	if len(others) == 0 {
 		x.drop(id)
 	}
+}
+
+// onlyAnnounced reports whether an administrator's gateway was about to end a lease, and no gateway has reported more. The
+// lease's own gateway is there, and may have ended the lease first.
+func (x *Exchange) onlyAnnounced(w *evidence, id recipe.LeaseID) bool {
+	runner, _ := x.opt.Members.OwnerOf(id.Gateway())
+	return w != nil && w.termination != nil && !w.confirmed && !w.ended && x.peers[runner] != nil && !x.opt.Members.IsOwn(runner)
 }
 
 // put sets a list of a map, or removes it when it is empty.

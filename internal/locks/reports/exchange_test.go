@@ -81,12 +81,17 @@ func TestAnEndWaitsForTheReportOfItsGateway(t *testing.T) {
 		until            float64 // seconds; the last look
 		want             []string
 	}{
-		"no peer is there":                {want: []string{"/a lease.removed unknown"}},
-		"the report comes":                {joined: true, followed: true, reports: []Report{{Kind: Ended, Reason: locks.ReasonExpired, Owner: "ci"}}, want: []string{"/a lease.expired expired ci", "/a lease.granted"}},
-		"no report comes":                 {joined: true, followed: true, until: 1, want: []string{"/a lease.removed unknown", "/a lease.granted"}},
-		"the wait is not over":            {joined: true, followed: true, until: 0.9},
-		"the peer may connect soon":       {joined: true, until: 0.9},
-		"an administrator's peer reports": {joined: true, followed: true, reports: []Report{{Kind: Termination, Reason: locks.ReasonRevoked}}, until: 1, want: []string{"/a lease.revoked revoked", "/a lease.granted"}},
+		"no peer is there":          {want: []string{"/a lease.removed unknown"}},
+		"the report comes":          {joined: true, followed: true, reports: []Report{{Kind: Ended, Reason: locks.ReasonExpired, Owner: "ci"}}, want: []string{"/a lease.expired expired ci", "/a lease.granted"}},
+		"no report comes":           {joined: true, followed: true, until: 1, want: []string{"/a lease.removed unknown", "/a lease.granted"}},
+		"the wait is not over":      {joined: true, followed: true, until: 0.9},
+		"the peer may connect soon": {joined: true, until: 0.9},
+		"an administrator's peer reports": {joined: true, followed: true, reports: []Report{{Kind: Termination, Reason: locks.ReasonRevoked}, {Kind: Confirmed, Reason: locks.ReasonRevoked}}, until: 1,
+			want: []string{"/a lease.revoked revoked", "/a lease.granted"}},
+		"an administrator's peer announces its end, and the lease's gateway is late": {joined: true, followed: true, reports: []Report{{Kind: Termination, Reason: locks.ReasonDestroyed}}, until: 1,
+			want: []string{"/a lease.removed unknown", "/a lease.granted"}},
+		"an administrator's peer announces its end, and the lease's gateway says that it was another's": {joined: true, followed: true, until: 1,
+			reports: []Report{{Kind: Termination, Reason: locks.ReasonRevoked}, {Kind: Ended, Reason: locks.ReasonRemoved, Unsure: true}}, want: []string{"/a lease.revoked revoked", "/a lease.granted"}},
 		"a report that is withdrawn counts for nothing": {joined: true, followed: true, reports: []Report{{Kind: Termination, Reason: locks.ReasonRevoked}, {Kind: Withdrawn}}, until: 1,
 			want: []string{"/a lease.removed unknown", "/a lease.granted"}},
 		"the gateway that ran it knows better": {joined: true, followed: true, reports: []Report{{Kind: Termination, Reason: locks.ReasonRevoked}, {Kind: Ended, Reason: locks.ReasonReleased}},
@@ -115,6 +120,32 @@ func TestAnEndWaitsForTheReportOfItsGateway(t *testing.T) {
 			assert.Equal(t, s.Size(), Sizes{}, "is still kept")
 		})
 	}
+}
+
+// No other report can come: the gateway that ran the lease is gone.
+func TestAnAnnouncedEndIsToldWhenTheLeasesGatewayIsGone(t *testing.T) {
+	s := newScene(t)
+	s.Joined(s.peer, at(0).Boot())
+	s.Follow(s.peer, true, at(0).Boot())
+	s.loses("/a", 0)
+	s.receives(0.5, Report{Kind: Termination, Reason: locks.ReasonRevoked})
+	s.Left(s.peer)
+	s.ReleaseDue(at(1).Boot())
+	s.wantPublished("/a lease.revoked revoked")
+}
+
+// This gateway knows that it has not ended its lease itself.
+func TestAnAnnouncedEndExplainsTheRemovalOfAnOwnLease(t *testing.T) {
+	s := newScene(t)
+	source := strings.NewReader(strings.Repeat("a lease of its own ", 20))
+	own := assert.Value(recipe.NewGatewayID(source))(t)
+	s.lease = assert.Value(recipe.NewLeaseID(s.fleet, own, source))(t)
+	s.opt.Members.Begin(own)
+	s.Joined(own, at(0).Boot())
+	s.opt.History.Add(s.lease, postmortem.End{Why: postmortem.CauseOf(locks.ReasonRemoved)})
+	s.Delay(&events.Event{Type: events.LeaseRemoved, Dir: "/a", Reason: string(locks.ReasonRemoved)}, s.lease, nil, false, at(0).Boot())
+	s.receives(0.5, Report{Kind: Termination, Reason: locks.ReasonRevoked})
+	s.wantPublished("/a lease.revoked revoked")
 }
 
 func TestAReportThatComesFirstExplainsTheEnd(t *testing.T) {

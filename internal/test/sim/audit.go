@@ -287,6 +287,13 @@ func (a *audit) broken(lease string) bool {
 	return slices.ContainsFunc(a.places(lease), func(c contender) bool { return !c.gone.IsZero() })
 }
 
+// glimpsed reports whether events may have shown an ephemeral lease as first in all its queues while its session's end was told.
+func (a *audit) glimpsed(lease string) bool {
+	places := a.places(lease)
+	seen := func(c contender) bool { return c.glimpsed }
+	return slices.ContainsFunc(places, seen) && !slices.ContainsFunc(places, func(c contender) bool { return !seen(c) && c.led.IsZero() })
+}
+
 // ender is the gateway that has ended a lease, "" for another hand.
 func (a *audit) ender(lease string) string {
 	for _, c := range a.places(lease) {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"flag"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/zk/embedded/state"
 )
 
 // op is an operation of a lock from one second to another; 0 is never.
@@ -128,6 +130,61 @@ func TestADeletionOfUnreadDataIsNoticedUnlessTheLeaseHasEnded(t *testing.T) {
 		if a.judge(c, 1); (len(a.unseen) == 0) != closed {
 			t.Errorf("closed %v: %q", closed, a.unseen)
 		}
+	}
+}
+
+// A waiting lease's time is over in the moment in which it becomes the first by the names: its own gateway tells no grant, another
+// one does. A lease that held for long was granted by its own gateway, and a grant that this one has told, all tell.
+func TestALeaseThatExpiresWhileItIsGrantedIsToldInTwoWays(t *testing.T) {
+	for _, test := range []struct {
+		name            string
+		own, other      bool // who tells the grant
+		held            time.Duration
+		contradictorily bool
+	}{
+		{"expired while it was granted", false, true, time.Millisecond, false},
+		{"its gateway does not tell a grant", false, true, time.Minute, true},
+		{"another gateway does not tell a grant", true, false, time.Millisecond, true},
+		{"both tell it", true, true, time.Minute, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, ended := newAudit(func(string, ...any) {}), time.Now()
+			a.lease["x"] = []*contender{{lease: "x", lock: "a", held: ended.Add(-test.held), gone: ended, endedBy: "gw0"}}
+			tells := func(gateway string, grant bool) story {
+				list := []telling{{kind: "lease.queued", who: "x", lock: "a", mode: "exclusive"}}
+				if grant {
+					list = append(list, telling{kind: "lease.granted", who: "x", lock: "a", mode: "exclusive"})
+				}
+				list = append(list, telling{kind: "lease.expired", who: "x", lock: "a", mode: "exclusive", reason: "expired"})
+				return story{gateway: gateway, told: map[string][]telling{"a": list}, whole: true}
+			}
+			w := &world{audit: a, journal: &journal{begun: ended}}
+			(&review{world: w}).checkStories([]story{tells("gw0", test.own), tells("gw1", test.other)})
+			assert.Equal(t, len(w.violations) > 0, test.contradictorily, "refused: %q", w.violations)
+		})
+	}
+}
+
+// The nodes of a session go in one transaction, and watches tell their ends one by one.
+func TestALeaseOfSeveralLocksIsGlimpsedWhereItLeadsInEachOfThem(t *testing.T) {
+	for _, first := range []bool{true, false} { // it leads in a, too
+		a := newAudit(func(string, ...any) {})
+		a.sessions[1] = "gw"
+		path := func(lock, lease, group string, n int) string {
+			return fmt.Sprintf("%s/%s/write-v1.%s.e%s-lock-%010d", lockRoot, lock, lease, group, n)
+		}
+		creates, deletes := &state.Txn{Session: 1, Zxid: 1}, &state.Txn{Session: 1, Zxid: 2}
+		of := map[bool][]string{true: {}, false: {path("a", "y", "", 0)}}[first]
+		gone := []string{path("b", "x", "", 0), path("a", "z", ".g1of2", 1), path("b", "z", ".g2of2", 1)}
+		for _, p := range append(of, gone...) {
+			creates.Ops = append(creates.Ops, state.TxnOp{Kind: state.TxnCreate, Path: p})
+		}
+		for _, p := range gone {
+			deletes.Ops = append(deletes.Ops, state.TxnOp{Kind: state.TxnDelete, Path: p})
+		}
+		a.commit(creates)
+		a.commit(deletes)
+		assert.Equal(t, a.glimpsed("z"), first, "events may show that it holds")
 	}
 }
 

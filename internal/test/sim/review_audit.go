@@ -48,7 +48,7 @@ func (r *review) checkAudit() {
 	}
 	for path := range sorted(r.ledger.granted) {
 		c := r.audit.find(path)
-		if c == nil || c.held.IsZero() && !c.glimpsed {
+		if c == nil || c.held.IsZero() && !r.audit.glimpsed(c.lease) {
 			r.violate("events: it was told that %s holds, which it never did", path)
 		}
 	}

@@ -87,11 +87,12 @@ func (r *review) checkStories(stories []story) {
 	if r.scripted || !r.plan.calm() {
 		return
 	}
+	left := r.leftWaiting(stories)
 	stories = slices.DeleteFunc(slices.Clone(stories), func(s story) bool { return !s.whole })
 	for i := range stories {
 		for _, lock := range lockNames {
 			one, other := common(stories[0].told[lock], stories[i].told[lock])
-			one, other = granted(one), granted(other)
+			one, other = granted(one, left), granted(other, left)
 			if diff := cmp.Or(differ(lives(one), lives(other)), differ(turns(one), turns(other))); diff != "" {
 				r.violate("story: of %s %s and %s tell %s", lock, stories[0].gateway, stories[i].gateway, diff)
 			}
@@ -106,13 +107,34 @@ func wished(reason string) bool {
 	return reason == "released" || reason == "cancelled" || reason == "wait_elapsed"
 }
 
-// granted leaves out the grants of leases that left the queue while they were being granted: they hold by the queue's names,
-// and gateways without a report say so; their own gateway has not granted them.
-func granted(list []telling) []telling {
-	left := make(map[string]bool)
-	for _, t := range list {
-		left[t.who] = left[t.who] || t.reason == "cancelled" || t.reason == "wait_elapsed"
+// leftWaiting are the leases that left the queue while they were being granted: they hold by the queue's names, and gateways
+// without a report say so; their own gateway has not granted them.
+func (r *review) leftWaiting(stories []story) map[string]bool {
+	left, expired, granted := make(map[string]bool), make(map[string]bool), make(map[string]bool) // granted: by the gateways that ended them
+	for _, s := range stories {
+		for _, t := range slices.Concat(slices.Collect(maps.Values(s.told))...) {
+			switch {
+			case t.reason == "cancelled", t.reason == "wait_elapsed":
+				left[t.who] = true
+			case t.reason == "expired" && r.heldBriefly(t.who):
+				expired[t.who] = true
+			case t.kind == events.LeaseGranted.String() && s.gateway == r.audit.ender(t.who):
+				granted[t.who] = true
+			}
+		}
 	}
+	maps.DeleteFunc(expired, func(who string, _ bool) bool { return granted[who] })
+	maps.Copy(left, expired)
+	return left
+}
+
+// heldBriefly reports whether a lease came to hold by the names of its queues right before its end, if at all.
+func (r *review) heldBriefly(lease string) bool {
+	return !slices.ContainsFunc(r.audit.places(lease), func(c contender) bool { return !c.held.IsZero() && c.ended().Sub(c.held) > slack })
+}
+
+// granted leaves out the grants of leases that left the queue waiting.
+func granted(list []telling, left map[string]bool) []telling {
 	return slices.DeleteFunc(slices.Clone(list), func(t telling) bool { return left[t.who] && t.kind == events.LeaseGranted.String() })
 }
 
