@@ -37,8 +37,8 @@
 //   - an ephemeral node that it was to create exists and is ours: it committed;
 //   - a node that it was to delete, or to create, exists and is older than the
 //     transaction: it did not commit;
-//   - a node that it was to set at a version still has that version: it did not
-//     commit;
+//   - a node that it was to set at a version still has that version, or has the
+//     next one with other data: it did not commit;
 //   - absence proves nothing by itself, because another program may have deleted
 //     the node. It is a hint. Hints decide only where as many transactions have
 //     one as versions are missing, and all others in question have some evidence

@@ -109,10 +109,12 @@ func (q *evidence) look(b *batch, op *zk.Op) assumption {
 			return noIdea
 		case stat.Mzxid <= b.floor:
 			return surelyNot
-		case op.Version >= 0 && stat.Version == op.Version+1:
-			return likelyYes
+		case op.Version < 0 || stat.Version != op.Version+1:
+			return noIdea
+		case q.overwritten(op):
+			return surelyNot
 		}
-		return noIdea
+		return likelyYes
 	}
 }
 
@@ -186,6 +188,17 @@ func (q *evidence) read(path string) (data []byte) {
 		return err
 	})
 	return data
+}
+
+// overwritten reports whether the data that followed the version which a set names is certainly another client's. Data that may
+// not be read, or has changed since, says nothing.
+func (q *evidence) overwritten(op *zk.Op) (certain bool) {
+	_ = q.retry(func(ctx context.Context) error {
+		data, stat, err := q.Get(ctx, op.Path)
+		certain = err == nil && stat.Version == op.Version+1 && string(data) != string(op.Data)
+		return err
+	})
+	return certain
 }
 
 // retry repeats a read until it is answered or the session is over. What the answer is does not matter to it: a missing
