@@ -24,6 +24,7 @@ type hooks struct {
 	past   map[string]*fakeNode        // reads on the observer's connection show this state: its server is behind
 	stale  bool                        // the replica is not current
 	noAuth string                      // paths with it may not be read by a session
+	read   func(path string)           // stands before each read of a session
 	// late holds a write back on its way to the session until the channel is closed; nil: it goes at once.
 	late func(*zk.Write) <-chan struct{}
 	// barrier stands before each barrier of a session; an error fails it.
@@ -112,6 +113,9 @@ func (s *hookedSession) Submit(w *zk.Write) error {
 }
 
 func (s *hookedSession) Get(ctx context.Context, path string) ([]byte, zk.Stat, error) {
+	if read := s.h.hooks.Load().read; read != nil {
+		read(path)
+	}
 	if no := s.h.hooks.Load().noAuth; no != "" && strings.Contains(path, no) {
 		return nil, zk.Stat{}, zk.ErrNoAuth
 	}

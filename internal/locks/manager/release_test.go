@@ -224,3 +224,44 @@ func TestALeaseOfALaterReleaseIsNotReleasedInThePlaceOfItsOwner(t *testing.T) {
 		}
 	})
 }
+
+// A number before the lease was handed out and never seen: whether the lease holds, and is released or cancelled, only a listing
+// tells.
+func TestALeaseBehindANumberThatWasNeverSeenIsNotReleasedInThePlaceOfItsOwnerBeforeAListing(t *testing.T) {
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+		first := one.mustHold(deploy())
+		s.set(func() { s.nodes["/lockkeeper/locks/deploy"].creates++ })
+		l := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		one.mustRelease(first)
+		two.m.mu.Lock()
+		q := two.m.replica.Namespaces[locks.DefaultNamespace].Find("deploy")
+		q.BeginListing() // one is under way, and does not come back
+		two.m.unlock()
+		wantCode(t, two.releaseFor(l), locks.CodeUnavailable)
+		one.wantState(l, locks.Held, "")
+		two.m.mu.Lock()
+		two.m.replica.ApplyDir(q, &zk.Change{Kind: zk.DirListed, Err: zk.ErrUnavailable}, 0)
+		two.m.unlock()
+		_ = two.releaseFor(l) // it asks for the listing
+		two.mustReleaseFor(l)
+		one.wantState(l, locks.Ended, locks.ReasonReleased)
+	})
+}
+
+// Its contender goes after this gateway has found the lease and before it reads the record: the lease is looked for again.
+func TestALeaseThatEndsWhileItIsReleasedInThePlaceOfItsOwnerIsReleased(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		h := s.hooked()
+		one, two := s.gateway(t), h.gateway(t)
+		l := one.mustHold(deploy())
+		reads := 0
+		h.hooks.Store(&hooks{read: func(path string) {
+			if path == l.Znode {
+				reads++
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: path, Version: -1})
+			}
+		}})
+		two.mustReleaseFor(l)
+		assert.Equal(t, reads, 1, "reads of its record")
+	})
+}
