@@ -52,7 +52,7 @@ check: ## what to run while you work: format, vet, staticcheck, generated files,
 
 # Three packages at a time on two cores: much of the time goes into waiting for servers.
 .PHONY: test
-test: ## everything that guards a change (some 7 minutes on 2 cores, by its processor time)
+test: ## everything that guards a change (some 8 minutes on 2 cores)
 	@scripts/setup test
 	@$(MAKE) lint
 	@$(MAKE) vulncheck

@@ -39,7 +39,7 @@ func catalogue() []kind {
 			"Send it from a program, or from a page that the gateway serves."},
 		{codeRouteNotFound, 404, "There is nothing here", never,
 			"Nothing is served at this path.",
-			"Compare the path with openapi.yaml. A lock's name has no slashes."},
+			"Compare the path with the reference at /docs/api. A lock's name has no slashes."},
 		{code(locks.CodeNotFound), 404, "No such lease", never,
 			"No gateway knows a lease with this id. It was never there, or it ended more than an hour ago.",
 			"Check the id. Acquire the lock again."},

@@ -41,7 +41,7 @@ var phaseTable = table{
 	Ended:    {"ended", 0},
 }
 
-// Waits reports whether a lease of that phase stands in line.
+// Waits reports whether a lease of that phase waits in a queue.
 func (p Phase) Waits() bool { return p == Creating || p == Waiting }
 
 // Record is what the gateway knows of a lease's record in ZooKeeper. Requests, and the end of the lease by time, wait until

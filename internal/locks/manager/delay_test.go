@@ -123,7 +123,7 @@ func TestALeaseThatOnlyWaitedKeepsNoPlace(t *testing.T) {
 		q := g.lockState("deploy")
 		assert.That(t, q.State == locks.LockHeld && q.QueueLength == 0, "%+v", q)
 		g.mustRelease(first)
-		ticket = g.mustAcquire(req) // nobody listened to its grant
+		ticket = g.mustAcquire(req) // no request listened to its grant
 		second := g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
 		g.mustRelease(ticket)
 		_ = second

@@ -47,7 +47,7 @@ func (g *gate) naming(path string) *recipe.Naming {
 	return nil
 }
 
-// What a lease is named decides who respects it, and whom it respects does not depend on that.
+// A lease's name decides which programs respect it. Which contenders the lease respects does not depend on its name.
 func TestALeaseHasTheNamesOfItsDialectAndWaitsForAllContenders(t *testing.T) {
 	want := map[string][]string{
 		"default": {"write-%s-lock-"}, "curator-rw": {"write-%s-__WRIT__"}, "kazoo": {"%s__lock__"},

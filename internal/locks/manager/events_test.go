@@ -275,7 +275,7 @@ func TestTheOldestWaiterIsTheOneThatCameFirst(t *testing.T) {
 }
 
 // A gateway that is gone left a lease which its successor has adopted and not read; then another program deletes it
-// while nobody watches. No event names it and no read of it succeeds: the listing that lacks it is the only word.
+// while no gateway watches. No event names it and no read of it succeeds: the listing that lacks it is the only evidence.
 func TestAnAdoptedLeaseThatWasNeverReadEndsWhenAListingLacksIt(t *testing.T) {
 	scene(t, func(t *testing.T, s *fakeStore) {
 		h := s.hooked()

@@ -387,7 +387,7 @@ func (s *fakeStore) subscribe() {
 
 // told are the endings of leases that a gateway has noted, by lease.
 func (g *gate) notedFor(l locks.Lease) (list []*Ending) {
-	synctest.Wait() // whoever delivers is told beside the answer
+	synctest.Wait() // the outbox is told beside the answer
 	g.outbox.with(func() {
 		for _, e := range g.outbox.noted {
 			if e.LeaseID == l.ID {

@@ -281,7 +281,7 @@ func TestAContenderBehindAnEndThatOnlyTheWriterKnowsOfIsNotJudged(t *testing.T) 
 	})
 }
 
-// Nobody is told of a record that was written while the observer was away, and a tree read lists names.
+// No event tells of a record that was written while the observer was away, and a tree read lists names.
 func TestATokenIsNotCurrentWhoseLeaseEndedInAGap(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		a := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, LockDelay: time.Minute, LockDelayOn: locks.DelayAlways})

@@ -61,8 +61,8 @@ func TestWhatIsKnownOfAnotherProgramsContender(t *testing.T) {
 
 const semaphoreName = "/lockkeeper/locks/deploy/_c_12345678-1234-1234-1234-123456789abc-lease-"
 
-// Attack 24: Curator's SemaphoreV2 counts every child of its directory. Whoever of ours
-// waits there blocks the one that it waits for.
+// Attack 24: Curator's SemaphoreV2 counts every child of its directory. A lease that waits there blocks the contender
+// that it waits for.
 func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 	for name, req := range map[string]locks.AcquireRequest{
 		"try":       {},

@@ -105,7 +105,7 @@ func TestTheSameLockTwiceIsRefusedByName(t *testing.T) {
 	})
 }
 
-// Attack 12: somebody deletes one of a lease's contenders. Whoever stands behind
+// Attack 12: another client deletes one of a lease's contenders. A contender behind
 // the others must not wait for ever, and the lease must not live on without it.
 func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 	for _, lock := range []string{"a", "b"} {

@@ -113,8 +113,8 @@ func (s *fakeStore) state() (map[string]*fakeNode, int64) {
 	return s.copy(), s.zxid
 }
 
-// A waiting lease has been taken over, and its record has not been read: the longest TTL is assumed. Whoever polls it is not
-// told that its place is kept for so long: the record may say less, and the clock goes by that as soon as it is read.
+// A waiting lease has been taken over, and its record has not been read: the longest TTL is assumed. A poll is not
+// answered that the place is kept for so long: the record may say less, and the clock goes by that as soon as it is read.
 func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.T) {
 	const ttl = 4 * time.Second
 	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
@@ -127,7 +127,7 @@ func TestNoPlaceIsPromisedForLongerThanTheRecordOfAnAdoptedLeaseSays(t *testing.
 		time.Sleep(11 * time.Second) // taken over
 		asked := time.Now()
 		if v, err := two.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: l.Token}); err == nil {
-			t.Errorf("%v is promised of a lease whose TTL is %v and which nobody has read", v.ExpiresIn, ttl)
+			t.Errorf("%v is promised of a lease whose TTL is %v and whose record was not read", v.ExpiresIn, ttl)
 		} else {
 			wantCode(t, err, locks.CodeUnavailable)
 		}

@@ -39,7 +39,7 @@ func (s *remoteStore) Open(_ context.Context, id string, _ []byte, onCommit func
 
 func (s *remoteStore) Watch(roots []zk.WatchRoot, sink zk.Sink, writerZxid func() int64) term.Watcher {
 	cfg := zk.Config{Servers: []string{"server:2181"}, Dial: s.dial, Clock: s.clock,
-		PromiseWindow: zk.MaxPromiseWindow, SessionTimeout: time.Hour} // nobody has to be quick
+		PromiseWindow: zk.MaxPromiseWindow, SessionTimeout: time.Hour} // nothing has to be quick
 	return remoteWatcher{(&term.ZooKeeper{Config: cfg}).Watch(roots, sink, writerZxid)}
 }
 

@@ -89,7 +89,7 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 	}
 }
 
-// Pages go by directories, filters by what somebody sees or types.
+// Pages go by directories, filters by names as a client sees or types them.
 func TestLocksWithAnyNameAreListedInPagesAndFound(t *testing.T) {
 	l := newListed(t)
 	for dir := range oddDirs {

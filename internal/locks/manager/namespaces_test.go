@@ -146,7 +146,7 @@ func TestAnEntryIsNotSweptWhileANamespaceIsBeingRead(t *testing.T) {
 		time.Sleep(10*time.Second + time.Millisecond) // just taken over
 		h.failReads("/lockkeeper/namespaces/")
 		s.addPython()
-		time.Sleep(2 * time.Minute) // the lease has expired, and nobody has its gateway's id
+		time.Sleep(2 * time.Minute) // the lease has expired, and no gateway has its id
 		assert.Equal(t, len(s.names("/lockkeeper/succession")), 1, "entries")
 		h.hooks.Store(&hooks{})
 		time.Sleep(time.Minute)

@@ -349,7 +349,7 @@ func TestAnEndThatWasNotDoneAfterAllIsToldWhenAnotherClientEndsTheLease(t *testi
 			}
 			session := s.sessions[g.m.GatewayID()]
 			s.mu.Unlock()
-			time.Sleep(10*time.Second + 500*time.Millisecond) // it expires, and nobody knows whether it has
+			time.Sleep(10*time.Second + 500*time.Millisecond) // it expires, and no answer tells whether it has
 			s.set(func() { s.vague, s.drop, s.loseReply, s.refuse = nil, false, nil, nil })
 			if lost == "the session" {
 				session.expire()

@@ -62,7 +62,7 @@ func TestAPlaceInLineThatNoClientWasGivenTellsNothing(t *testing.T) {
 		<-waiter.done
 		synctest.Wait()
 		if names := s.outbox(); len(names) != 0 || len(g.outbox.gone) != 0 {
-			t.Errorf("noted %q: whoever is told could not know what it is about, nor verify it", names)
+			t.Errorf("noted %q: a receiver could not know what it is about, nor verify it", names)
 		}
 	})
 }

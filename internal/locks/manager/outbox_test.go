@@ -21,7 +21,7 @@ func TestTheEndOfAHeldLeaseAndItsNoteAreOneTransaction(t *testing.T) {
 		waiter.finished()
 		g.mustRelease(l)
 		if kinds := s.lastEnd(); !slices.Equal(kinds, []zk.OpKind{zk.OpCheck, zk.OpCreate, zk.OpDelete}) {
-			t.Errorf("operations %v: the note stands before the end, so that whoever sees the end may rely on it", kinds)
+			t.Errorf("operations %v: the note stands before the end, so that a gateway that sees the end may rely on it", kinds)
 		}
 		<-waiter.done
 		e := g.notedFor(l)

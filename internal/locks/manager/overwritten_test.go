@@ -66,7 +66,7 @@ func TestAnOverwrittenRecordIsARevocationForTheSuccessorToo(t *testing.T) {
 		synctest.Wait()
 		one.crash()
 		s.set(func() { s.refuse = nil })
-		time.Sleep(time.Hour) // far beyond its TTL, which nobody knows
+		time.Sleep(time.Hour) // far beyond its TTL, which no gateway knows
 		asked := two.asked(l)
 		assert.That(t, strings.Contains(asked.Reason, "__REVOKE__"), "its holder is told %+v", asked)
 		r, ok := record.Parse(s.node(l.Znode).data)
@@ -143,7 +143,7 @@ func TestALeaseOfThreeNamesIsAskedByAnyOfThem(t *testing.T) {
 }
 
 // A holder of Curator's is asked as its own Revoker does, whatever becomes of the
-// write, and whoever else writes at the same time.
+// write, also when another client writes at the same time.
 func TestARevocableHolderOfCuratorsIsAsked(t *testing.T) {
 	for _, base := range []string{"lock-", "__WRIT__", "__READ__"} {
 		for name, fault := range map[string]func(s *fakeStore){

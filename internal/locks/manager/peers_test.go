@@ -182,8 +182,8 @@ func TestALeaseOfAnotherGatewayIsRefusedWithTheWayToItsOwner(t *testing.T) {
 			assert.That(t, !ok, "%q is routed to %+v", invented, route)
 		}
 		stranger := assert.Value(recipe.NewGatewayID(rand.Reader))(t)
-		nobody := assert.Value(recipe.NewLeaseID(two.m.fleet.id, stranger, rand.Reader))(t)
-		route, ok = two.m.RouteOf(string(nobody))
+		unused := assert.Value(recipe.NewLeaseID(two.m.fleet.id, stranger, rand.Reader))(t)
+		route, ok = two.m.RouteOf(string(unused))
 		assert.That(t, !ok, "a lease that was invented is routed to %+v", route)
 	})
 }
@@ -224,7 +224,7 @@ func TestPeersAreTheRegisteredGatewaysThisOneFirst(t *testing.T) {
 		pass(11 * time.Second)
 		heir, other := two, three
 		if route, ok := two.m.RouteOf(l.ID); !ok {
-			t.Fatal("nobody has taken over")
+			t.Fatal("no gateway has taken over")
 		} else if route.Gateway == three.id() {
 			heir, other = three, two
 		}

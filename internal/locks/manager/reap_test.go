@@ -222,7 +222,7 @@ func (s *fakeStore) deletions(dir string) (pieces [][]string) {
 }
 
 // Attack 4, the part of destroying: watchers are told of {delete holder, delete waiters} one by one. Rule: from the
-// tail of the queue to its head, so that whoever watches, here or on another gateway, grants nothing on the way.
+// tail of the queue to its head, so that no gateway that watches grants anything on the way.
 func TestNothingIsGrantedWhileALockIsDestroyed(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		var leases []locks.Lease

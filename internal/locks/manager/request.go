@@ -308,13 +308,13 @@ func (m *Manager) describeHolders(ctx context.Context, q *queues.Queue, most int
 func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q *queues.Queue, code locks.Code) *locks.Error {
 	q.Polls++ // keeps the queue while the monitor is released
 	m.describe(ctx, q, q.Holders(maxHolders))
-	e := &locks.Error{Code: code, QueueLength: q.Contenders.Waiting(), Detail: q.Name() + " is held; wait=30s stands in line for it"}
+	e := &locks.Error{Code: code, QueueLength: q.Contenders.Waiting(), Detail: q.Name() + " is held; wait=30s waits in its queue"}
 	for _, c := range q.Holders(maxHolders) {
 		e.Holders = append(e.Holders, m.answers.contender(q, c, 0))
 	}
 	e.RetryAfter = locks.RetryAfter(e.Holders)
 	if code == locks.CodeHeldByOther && m.answers.lockState(q) == locks.LockDelayed {
-		e.Code, e.Detail = locks.CodeLockDelayed, "the last lease of "+q.Name()+" has ended, and its lock delay keeps the lock; wait=30s stands in line for it"
+		e.Code, e.Detail = locks.CodeLockDelayed, "the last lease of "+q.Name()+" has ended, and its lock delay keeps the lock; wait=30s waits in its queue"
 	}
 	if q.Plain() != nil {
 		e.Detail = "another program holds " + q.Name() + " by an ephemeral node in the place of the lock's directory; wait=30s waits until it is gone"

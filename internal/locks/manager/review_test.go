@@ -299,7 +299,7 @@ func TestATryIsAnsweredThoughOnlyTheObserverIsAway(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		defer func() { cancel(); <-done }()
-		go func() { // somebody else's writes are answered all the time
+		go func() { // another client's writes are answered all the time
 			defer close(done)
 			for ctx.Err() == nil {
 				_, _ = g.session().Barrier(ctx)
@@ -337,7 +337,7 @@ func TestVerifyDoesNotSayHeldOfALeaseThatIsBeingReleased(t *testing.T) {
 	})
 }
 
-// A blocking acquire without a key meets a handover. Rule: nobody will
+// A blocking acquire without a key meets a handover. Rule: no client will
 // ever use its lease, so it leaves the queue with the request.
 func TestAHandoverLeavesNoUnusablePlaceInLine(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
@@ -373,7 +373,7 @@ func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
 	})
 }
 
-// A keyed repeat is answered held. Rule: whoever has the token, or is the one that is given it, claims the grant.
+// A keyed repeat is answered held. Rule: an answer with the token claims the grant.
 func TestARepeatThatIsToldHeldClaimsTheGrant(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		holder := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

@@ -210,7 +210,7 @@ func TestForceWaitsForTheFenceAndNoLonger(t *testing.T) {
 	})
 }
 
-// A revocation is told only when it is written: of what might be lost with the gateway nobody must have been told.
+// A revocation is told only when it is written: no client must know of what might be lost with the gateway.
 func TestARevocationIsWrittenBeforeItIsTold(t *testing.T) {
 	t.Run("refused", in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})

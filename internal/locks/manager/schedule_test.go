@@ -416,8 +416,7 @@ func (p *promises) checkPromises(t *testing.T) {
 	}
 }
 
-// checkExclusion verifies that whoever holds in a gateway's mind, and is in
-// ZooKeeper, is the first in ZooKeeper's queue.
+// checkExclusion verifies that a lease that holds for its gateway, and is in ZooKeeper, is the first in ZooKeeper's queue.
 func (d *schedule) checkExclusion() {
 	d.t.Helper()
 	for _, g := range d.gates {

@@ -189,7 +189,7 @@ func TestALimitThatWasMadeAnewIsNotExceededThroughALaggingGateway(t *testing.T) 
 	}
 }
 
-// The replica may be behind: nobody is refused for what it shows before it has
+// The replica may be behind: no request is refused for what it shows before it has
 // come up to the present. Rule: sized again after a barrier.
 func TestNoAcquireIsRefusedForALimitThatIsNoMore(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
@@ -225,7 +225,7 @@ func TestTwoAcquiresAtOnceAgreeOnOneLimit(t *testing.T) {
 	}
 }
 
-// Somebody else empties or fills the settings between decision and transaction,
+// Another client empties or fills the settings between decision and transaction,
 // each time anew: the acquire comes to an end, and nothing of it stays behind.
 func TestAnAcquireWhoseLimitNeverStandsStillGivesUp(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {

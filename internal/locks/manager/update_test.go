@@ -173,7 +173,7 @@ func TestTwoUpdatesAtOnceAreBothThere(t *testing.T) {
 	})
 }
 
-// Somebody else writes the contender right after our write, and both events come
+// Another client writes the contender right after our write, and both events come
 // before the answer to ours. What the other one wrote must not be passed over.
 func TestAnotherHandsWriteBesideOursIsRead(t *testing.T) {
 	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
