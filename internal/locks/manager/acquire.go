@@ -266,6 +266,9 @@ func (w *acquiringLease) answer(now time.Duration) (done bool) {
 			return w.succeed(now) // its contender outlives this gateway
 		}
 		w.giveUpLost(now) // else a successor would grant it the lock
+		if l.Creating() {
+			return w.fail(outcomeUnknown(), now) // its contender may still be created
+		}
 		return w.fail(w.m.usable(), now)
 	case l.Creating(), l.Ending():
 		if !w.m.stalled(w.begun, now) {

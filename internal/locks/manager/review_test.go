@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -351,6 +352,19 @@ func TestAHandoverLeavesNoUnusablePlaceInLine(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		assert.MustEqual(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders, want the holder alone")
 		two.mustRelease(l)
+	})
+}
+
+// A create is under way when the gateway drains. Rule: "draining" says that nothing was done, so it is no answer.
+func TestADrainDuringACreateLeavesItsOutcomeOpen(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		s.set(func() { s.away = true })
+		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute})
+		synctest.Wait()
+		go func() { _ = g.m.Drain(t.Context()) }()
+		<-p.done
+		wantCode(t, p.err, locks.CodeOutcomeUnknown)
+		s.set(func() { s.away = false })
 	})
 }
 

@@ -136,7 +136,7 @@ func (w *world) believe(l *lease, a answer) {
 	if a.State == "held" {
 		until = a.sent.Add(l.ttl)
 		if a.Waited != nil {
-			until = until.Add(time.Duration(*a.Waited) * time.Millisecond)
+			until = until.Add(max(time.Duration(*a.Waited)*time.Millisecond-w.exemptions.asleep(a.sent, a.received), 0))
 		}
 		l.fencing = a.FencingToken
 	}

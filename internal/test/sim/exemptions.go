@@ -127,6 +127,19 @@ func (e *exemptions) hasten(by time.Duration) {
 	}
 }
 
+// asleep is how far gateways' clocks jumped in that time. A machine's sleep passes for its clients, too; here it does not, and a
+// gateway counts it into waited_ms.
+func (e *exemptions) asleep(from, to time.Time) (by time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, j := range e.jumps {
+		if !j.at.Before(from) && !j.at.After(to) {
+			by += j.by
+		}
+	}
+	return by
+}
+
 // mayEnd reports whether a lease may end at that time without its gateway having to keep it.
 func (e *exemptions) mayEnd(lease string, at time.Time) bool {
 	places := e.audit.places(lease)

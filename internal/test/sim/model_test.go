@@ -263,3 +263,13 @@ func TestEveryEndIsDeliveredToItsNotifyURL(t *testing.T) {
 	assert.That(t, tellings >= 10*seeds, "%d ends were to be told: nothing is shown", tellings)
 	t.Logf("%d ends were told", tellings)
 }
+
+func TestASleepOfAGatewayIsNoTimeThatAClientWaited(t *testing.T) {
+	e := newExemptions(nil)
+	before := time.Now()
+	e.hasten(2 * time.Second)
+	after := time.Now()
+	assert.Equal(t, e.asleep(before, after), 2*time.Second, "a request during the sleep")
+	assert.Equal(t, e.asleep(after.Add(1), after.Add(time.Hour)), 0, "a request after it")
+	assert.Equal(t, e.asleep(before.Add(-time.Hour), before.Add(-1)), 0, "a request before it")
+}
