@@ -14,7 +14,7 @@ func TestThePathOfAURLIsShownToTheRequestThatSetsItAlone(t *testing.T) {
 	r := receiver(t)
 	_, with := withWebhooks(t, newShelf())
 	g := serve(t, with)
-	secret := r.url + "/T000/B000/XXXXSECRET?token=abc"
+	secret := r.url + "/T000/B000/XXXXSECRET?token=QUERYSECRET"
 	shown := strings.TrimSuffix(r.url, "/hook") + "/..."
 	a := g.send(t, "POST", "/v1/webhooks", jsonParts(`{"url":"`, secret, `"}`))
 	made := read[api.Webhook](t, a)
@@ -27,7 +27,7 @@ func TestThePathOfAURLIsShownToTheRequestThatSetsItAlone(t *testing.T) {
 		if c.body != "" {
 			options = append(options, apitest.JSON(c.body))
 		}
-		if a = g.send(t, c.method, c.path, options...); a.Status != 200 || strings.Contains(string(a.Body), "XXXXSECRET") || strings.Contains(string(a.Body), "abc") || !strings.Contains(string(a.Body), `"url":"`+shown+`"`) {
+		if a = g.send(t, c.method, c.path, options...); a.Status != 200 || strings.Contains(string(a.Body), "SECRET") || !strings.Contains(string(a.Body), `"url":"`+shown+`"`) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, a.Status, a.Body)
 		}
 	}
