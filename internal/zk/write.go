@@ -80,6 +80,53 @@ type Write struct {
 	Queues []string
 	// Done is called once with the outcome, from a goroutine of the session. It must not block.
 	Done func(Result)
+	// Together calls Done for the Writes that share it; nil: Done needs nothing around it.
+	Together Together
+}
+
+// Together is what Writes share that take their outcomes under one lock: it takes the lock once for all Writes of a
+// transaction.
+type Together interface {
+	// Do calls f with the lock held.
+	Do(f func())
+}
+
+// Answer tells the Write its outcome.
+func (w *Write) Answer(r Result) {
+	if w.Together == nil {
+		w.Done(r)
+		return
+	}
+	w.Together.Do(func() { w.Done(r) })
+}
+
+// Answered is a Write with its outcome.
+type Answered struct {
+	Write  *Write
+	Result Result
+}
+
+// Answer tells Writes their outcomes in the given order. Those that stand side by side and share a Together are told in
+// one call of it.
+func Answer(list []Answered) {
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n].Write.Together == list[0].Write.Together {
+			n++
+		}
+		side := list[:n]
+		tell := func() {
+			for i := range side {
+				side[i].Write.Done(side[i].Result)
+			}
+		}
+		if together := side[0].Write.Together; together != nil {
+			together.Do(tell)
+		} else {
+			tell()
+		}
+		list = list[n:]
+	}
 }
 
 // Errors of operations and sessions. Errors.Is finds them through wrapping.

@@ -91,7 +91,7 @@ func (f *instantSession) Submit(w *zk.Write) error {
 		}
 	}
 	s.m.Apply(changes)
-	w.Done(res)
+	w.Answer(res)
 	return nil
 }
 

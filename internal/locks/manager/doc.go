@@ -120,7 +120,7 @@
 // observer (calls Manager.Apply with changes in ZooKeeper's order), the clock
 // loop (deadlines, blind time), the sweeper (idle lock directories, old
 // keys, old successions) and the guard watch (checks the other gateways' guards: fleet.go).
-// Outcomes of writes arrive on goroutines of the session.
+// Outcomes of writes arrive on goroutines of the session, all those of one transaction under one taking of the lock.
 // A request's goroutine waits on a channel that is closed when its lease changes.
 //
 // # Bounds

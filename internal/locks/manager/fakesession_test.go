@@ -122,7 +122,7 @@ func (f *fakeSession) end(err error) {
 	delete(f.s.sessions, f.id)
 	f.s.mu.Unlock()
 	for _, w := range pending {
-		w.Done(zk.Result{Outcome: zk.Unknown, Err: err, Culprit: -1})
+		w.Answer(zk.Result{Outcome: zk.Unknown, Err: err, Culprit: -1})
 	}
 	close(f.done)
 }
@@ -208,7 +208,7 @@ func (f *fakeSession) run(w *zk.Write) {
 		f.commit(sent) // the raise of the epoch
 		delete(f.pending, w)
 		f.s.mu.Unlock()
-		w.Done(zk.Result{Outcome: zk.Unknown, Culprit: -1, Err: zk.ErrUnavailable})
+		w.Answer(zk.Result{Outcome: zk.Unknown, Culprit: -1, Err: zk.ErrUnavailable})
 		return
 	}
 	if err == nil {
@@ -231,7 +231,7 @@ func (f *fakeSession) run(w *zk.Write) {
 	}
 	delete(f.pending, w)
 	f.s.mu.Unlock()
-	w.Done(res)
+	w.Answer(res)
 }
 
 func (f *fakeSession) ID() string            { return f.id }

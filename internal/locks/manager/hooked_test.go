@@ -92,11 +92,11 @@ type hookedSession struct {
 
 func (s *hookedSession) Submit(w *zk.Write) error {
 	told := *w
-	told.Done = func(res zk.Result) {
+	told.Together, told.Done = nil, func(res zk.Result) {
 		if change := s.h.hooks.Load().result; change != nil {
 			change(w, &res)
 		}
-		w.Done(res)
+		w.Answer(res)
 	}
 	if late := s.h.hooks.Load().late; late != nil {
 		if until := late(w); until != nil {

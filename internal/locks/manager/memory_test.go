@@ -121,7 +121,7 @@ func (f *remoteSession) Submit(w *zk.Write) error {
 			&wire.WatcherEvent{Type: happened, State: wire.StateSyncConnected, Path: path})
 	}
 	if s.early {
-		w.Done(res)
+		w.Answer(res)
 	}
 	_, err := s.nc.Write(events)
 	s.wire.Unlock()
@@ -129,7 +129,7 @@ func (f *remoteSession) Submit(w *zk.Write) error {
 		return errors.Join(zk.ErrSessionGone, err)
 	}
 	if !s.early {
-		w.Done(res)
+		w.Answer(res)
 	}
 	return nil
 }

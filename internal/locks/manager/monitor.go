@@ -10,7 +10,6 @@ import (
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/settings"
-	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
 
@@ -78,8 +77,6 @@ type outcomes struct{ *monitor }
 func (o outcomes) Do(f func()) { o.do(f) }
 
 func (o outcomes) Effect(f func()) { o.effect(f) }
-
-func (o outcomes) Deliver(res zk.Result, done func(zk.Result)) { o.do(func() { done(res) }) }
 
 func cancelled(ctx context.Context) *locks.Error {
 	return &locks.Error{Code: locks.CodeCancelled, Detail: "the caller went away", Err: context.Cause(ctx)}

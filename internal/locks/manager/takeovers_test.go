@@ -66,7 +66,7 @@ func (n *narrowSession) turn(then func()) error {
 func (n *narrowSession) Submit(w *zk.Write) error {
 	return n.turn(func() {
 		if err := n.fakeSession.Submit(w); err != nil {
-			w.Done(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
+			w.Answer(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
 		}
 	})
 }

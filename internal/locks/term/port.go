@@ -15,12 +15,9 @@ import (
 // reopenDelay bounds how fast sessions are opened one after another.
 const reopenDelay = 100 * time.Millisecond
 
-// Monitor is the lock of the port's owner.
+// Monitor is the lock of the port's owner. The outcomes of a transaction's writes are told under one taking of it.
 type Monitor interface {
-	// Do calls f under the lock.
-	Do(f func())
-	// Deliver calls done with an outcome, under the lock.
-	Deliver(res zk.Result, done func(zk.Result))
+	zk.Together
 	// Effect has f called when the lock, which is held, is free.
 	Effect(f func())
 }
@@ -204,21 +201,22 @@ func (p *Port) LastZxid() int64 {
 func (p *Port) Submit(w *zk.Write, done func(zk.Result)) {
 	session := p.Session()
 	p.inflight.Add(1)
-	w.Done = func(res zk.Result) { p.deliver(res, done) }
+	w.Together = p.opt.Monitor
+	w.Done = func(res zk.Result) { p.land(res, done) }
 	p.opt.Monitor.Effect(func() {
 		err := zk.ErrSessionGone
 		if session != nil {
 			err = session.Submit(w)
 		}
 		if err != nil {
-			w.Done(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
+			w.Answer(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
 		}
 	})
 }
 
-// deliver ends a write. It is in flight until what follows from its outcome has been handed over.
-func (p *Port) deliver(res zk.Result, done func(zk.Result)) {
-	p.opt.Monitor.Deliver(res, done)
+// land ends a write. It is in flight until the writes that follow from its outcome are. The lock is held.
+func (p *Port) land(res zk.Result, done func(zk.Result)) {
+	done(res)
 	p.inflight.Add(-1)
 }
 
@@ -231,7 +229,7 @@ func (p *Port) Takeover(dead string, polled *zk.Guard, done func(zk.Result)) {
 		ctx, cancel := context.WithTimeout(context.Background(), takeoverWithin)
 		session.Takeover(ctx, dead, polled, func(res zk.Result) {
 			cancel()
-			p.deliver(res, done)
+			p.opt.Monitor.Do(func() { p.land(res, done) })
 		})
 	})
 }

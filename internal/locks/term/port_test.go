@@ -32,8 +32,7 @@ func (l *lock) Do(f func()) {
 	}
 }
 
-func (l *lock) Deliver(res zk.Result, done func(zk.Result)) { l.Do(func() { done(res) }) }
-func (l *lock) Effect(f func())                             { l.effects = append(l.effects, f) }
+func (l *lock) Effect(f func()) { l.effects = append(l.effects, f) }
 
 // world is a Store whose sessions and reads the test decides upon.
 type world struct {
@@ -112,7 +111,7 @@ func TestAnAnswerOfAFormerSessionIsNotValidUnderTheNext(t *testing.T) {
 		close(w.nth(0).done)
 		synctest.Wait()
 		assert.That(t, p.Present() == nil && p.Term() == locks.Term(1) && !p.StillValid(1), "a session that has ended is present")
-		w.nth(0).writes[0].Done(zk.Result{Outcome: zk.Unknown})
+		w.nth(0).writes[0].Answer(zk.Result{Outcome: zk.Unknown})
 		l.Do(submit) // without a session it is not done
 		assert.That(t, outcomes == 2 && p.InFlight() == 0, "%d outcomes, %d in flight", outcomes, p.InFlight())
 		time.Sleep(reopenDelay)

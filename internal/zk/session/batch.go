@@ -87,8 +87,9 @@ func (b *batch) request(f *facts) []any {
 	return ops
 }
 
-// results hands the answers of a committed batch to its items.
-func (b *batch) results(cfg *zk.Config, zxid int64, answers []conn.OpResult, deliver func(*item, zk.Result)) {
+// results are the outcomes of a committed batch's items, as its answers tell them.
+func (b *batch) results(cfg *zk.Config, zxid int64, answers []conn.OpResult) []outcome {
+	outcomes := make([]outcome, 0, len(b.items))
 	next, at, skipped := guardOps, 0, b.skipped
 	for _, it := range b.items {
 		n := len(it.write.Ops)
@@ -110,8 +111,9 @@ func (b *batch) results(cfg *zk.Config, zxid int64, answers []conn.OpResult, del
 				}
 			}
 		}
-		deliver(it, r)
+		outcomes = append(outcomes, outcome{it, r})
 	}
+	return outcomes
 }
 
 // blamed says what becomes of the items of a refused batch.

@@ -9,7 +9,9 @@
 //   - A gateway that was deposed, or whose session is gone, cannot write,
 //     also with requests that were retried, reordered or delayed on the way.
 //   - Every accepted Write is answered exactly once: Done, NotDone, Conflict or
-//     Unknown. Done is closed after the last answer.
+//     Unknown. Done is closed after the last answer. The Writes of a transaction
+//     are answered one after the other, under one taking of the lock that they
+//     share (zk.Together).
 //   - A Write whose connection was lost is never sent again. First the epoch is
 //     bumped at the version that is known, so that what is under way fails. Then
 //     the session finds out what happened (see below).

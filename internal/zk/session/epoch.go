@@ -101,7 +101,7 @@ func (w *writer) onVersionRead(l versionRead) {
 	}
 }
 
-// outcome is the outcome of an item whose transaction was lost.
+// outcome is what became of an item.
 type outcome struct {
 	item   *item
 	result zk.Result
@@ -128,9 +128,7 @@ func (w *writer) resolveLost() {
 
 func (w *writer) onResolved(all []outcome) {
 	w.lost.resolving = false
-	for _, one := range all {
-		w.in.answer(one.item, one.result)
-	}
+	w.in.answer(all...)
 }
 
 // investigate answers for every item of the batches, of which so many committed. It reads on the writer's connection,

@@ -91,14 +91,19 @@ func (in *inbox) take(room bool) (arrived []*item, asked *barrier) {
 	return arrived, asked
 }
 
-// answer tells an item's caller what became of it.
-func (in *inbox) answer(it *item, r zk.Result) {
+// answer tells the callers of items what became of them.
+func (in *inbox) answer(outcomes ...outcome) {
+	answers := make([]zk.Answered, len(outcomes))
 	in.mu.Lock()
-	in.unanswered--
-	in.bytes -= it.bytes
-	in.ephemerals.account(it.write, r)
+	for i := range outcomes {
+		it, r := outcomes[i].item, &outcomes[i].result
+		in.unanswered--
+		in.bytes -= it.bytes
+		in.ephemerals.account(it.write, *r)
+		answers[i] = zk.Answered{Write: it.write, Result: *r}
+	}
 	in.mu.Unlock()
-	it.write.Done(r)
+	zk.Answer(answers)
 }
 
 // heard notes when ZooKeeper answered.

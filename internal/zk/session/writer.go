@@ -277,7 +277,7 @@ func (w *writer) onCommitted(b *batch, a answered) {
 	case w.mode == confirming && b.epoch == w.epoch:
 		w.onConfirmed(version)
 	}
-	b.results(w.cfg, zxid, a.Results, w.in.answer)
+	w.in.answer(b.results(w.cfg, zxid, a.Results)...)
 }
 
 // extendTrust does what a commit proves: W starts at its sending, and barriers
@@ -309,12 +309,14 @@ func (w *writer) onRefused(b *batch, a answered) {
 		w.onUnguarded(b, a)
 	default:
 		f := blame(b.items, b.original(a.Culprit-guardOps), a.Err)
+		var outcomes []outcome
 		if f.dropped != nil {
-			w.in.answer(f.dropped, zk.Result{Outcome: zk.NotDone, Err: a.Err, Culprit: f.op})
+			outcomes = append(outcomes, outcome{f.dropped, zk.Result{Outcome: zk.NotDone, Err: a.Err, Culprit: f.op}})
 		}
 		for _, it := range f.conflicts {
-			w.in.answer(it, zk.Result{Outcome: zk.Conflict, Err: a.Err, Culprit: -1})
+			outcomes = append(outcomes, outcome{it, zk.Result{Outcome: zk.Conflict, Err: a.Err, Culprit: -1}})
 		}
+		w.in.answer(outcomes...)
 		w.again = append(w.again, again(f.rest, b.fails+1)...)
 	}
 }
@@ -372,7 +374,7 @@ func (w *writer) finish() {
 func (w *writer) onLateAnswer(a answered) {
 	if a.Committed && a.batch.kind == workBatch {
 		if zxid, _, ok := a.GuardWritten(); ok {
-			a.batch.results(w.cfg, zxid, a.Results, w.in.answer)
+			w.in.answer(a.batch.results(w.cfg, zxid, a.Results)...)
 			return
 		}
 	}
@@ -386,11 +388,13 @@ func (w *writer) onLateAnswer(a answered) {
 
 // giveUp answers items whose outcome the session can no longer find out.
 func (w *writer) giveUp(items []*item) {
+	outcomes := make([]outcome, 0, len(items))
 	for _, it := range items {
-		outcome := zk.NotDone
+		r := zk.Result{Outcome: zk.NotDone, Err: w.final, Culprit: -1}
 		if it.maybe {
-			outcome = zk.Unknown
+			r.Outcome = zk.Unknown
 		}
-		w.in.answer(it, zk.Result{Outcome: outcome, Err: w.final, Culprit: -1})
+		outcomes = append(outcomes, outcome{it, r})
 	}
+	w.in.answer(outcomes...)
 }

@@ -65,6 +65,39 @@ func TestALoneWriteGoesAtOnceAndConcurrentOnesShareTransactions(t *testing.T) {
 	}
 }
 
+// takings is a Together that counts how often it is taken.
+type takings struct {
+	sync.Mutex
+	n int
+}
+
+func (l *takings) Do(f func()) {
+	l.Lock()
+	defer l.Unlock()
+	l.n++
+	f()
+}
+
+func TestTheWritesOfATransactionAreAnsweredUnderOneTakingOfTheirLock(t *testing.T) {
+	s, p, proxy := stuck(t)
+	var lock takings
+	results := make(chan zk.Result, 40)
+	for i := range cap(results) {
+		dir := fixture.LocksDir(t, p, fmt.Sprint(i))
+		w := &zk.Write{Queues: []string{dir}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}},
+			Together: &lock, Done: func(r zk.Result) { results <- r }}
+		assert.That(t, s.Submit(w) == nil, "submitted")
+	}
+	proxy.Heal()
+	transactions := map[int64]bool{}
+	for range cap(results) {
+		transactions[mustBeDone(t, fixture.Await(t, results)).Zxid] = true
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	assert.That(t, lock.n == len(transactions) && lock.n < cap(results)/2, "%d transactions, the lock was taken %d times", len(transactions), lock.n)
+}
+
 func TestWritesOfOneQueueNeverShareAZxid(t *testing.T) {
 	s, p, proxy := stuck(t)
 	dir := fixture.LocksDir(t, p, "hot")
