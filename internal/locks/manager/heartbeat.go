@@ -19,7 +19,8 @@ import (
 // Heartbeat renews a lease: it holds for the whole TTL from the moment when its client sent the request (a waiting
 // lease keeps its position). ttl, when not 0, changes the TTL. A longer TTL is written before the answer, because a
 // successor must know it. A shorter one is written when the old deadline has passed, because a deadline never moves
-// back.
+// back. While a longer TTL is written, the lease has been renewed with the old one: the client lives, whatever becomes
+// of the write.
 //
 // The answer may be passed on only while Trusted.
 func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error) {
@@ -34,8 +35,13 @@ func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token st
 	}
 	return locked2(m, func() (beat locks.Heartbeat, err error) {
 		var refused *error // of the write of a longer TTL that this request began
+		heard := false
 		failed := m.request(ctx).withLease(named, func(l *lease) (bool, *locks.Error) {
 			longest := cmp.Or(ttl, l.ttl)
+			if longest > l.recorded && !heard {
+				heard = true
+				l.hear(m, m.clock.Now().Boot())
+			}
 			switch {
 			case refused != nil && *refused != nil:
 				return false, unavailableFor(*refused)
@@ -95,10 +101,13 @@ func (m *Manager) beatOnce(r *locks.HeartbeatResult) {
 		r.Err = err
 	case known && l.ttl <= l.recorded:
 		r.Heartbeat, r.Err = l.heartbeat(m, 0), nil
-	default:
-		if known && !l.rewriting() {
+	case known:
+		l.hear(m, m.clock.Now().Boot())
+		if !l.rewriting() {
 			l.lengthen(m, l.ttl)
 		}
+		r.Err = unavailable()
+	default:
 		r.Err = unavailable()
 	}
 }
@@ -121,9 +130,14 @@ func (l *lease) heartbeat(m *Manager, ttl time.Duration) locks.Heartbeat {
 	if ttl != 0 {
 		l.retime(m, ttl)
 	}
+	l.hear(m, now)
+	return m.answers.heartbeat(l, now)
+}
+
+// hear renews a lease with the TTL that it has.
+func (l *lease) hear(m *Manager, now time.Duration) {
 	l.renew(m, now)
 	l.beat = now
-	return m.answers.heartbeat(l, now)
 }
 
 // shrink schedules the record's reduction to the TTL for when the deadline that was promised under the longer TTL has

@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/zk"
 )
 
 func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
@@ -75,6 +76,48 @@ func TestAHeartbeatIsHeldUntilThereIsSomethingToTell(t *testing.T) {
 		assert.That(t, e.Reason == locks.ReasonRevoked, "broken: %+v", e)
 		a = one(granted)
 		assert.That(t, a.err == nil && a.beat.State == locks.Held && a.beat.FencingToken != 0, "granted: %+v", a)
+	})
+}
+
+// Only the change of the TTL waits for ZooKeeper. A lease whose client was heard in time does not expire while the write of a
+// longer TTL is slow, nor when it is done.
+func TestAHeartbeatWithALongerTTLRenewsTheLeaseBeforeTheTTLIsWritten(t *testing.T) {
+	slowly := func(t *testing.T, beat func(g *gate, l locks.Lease) error) {
+		withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
+			l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 20 * time.Second})
+			written := make(chan struct{})
+			h.hooks.Store(&hooks{late: func(w *zk.Write) <-chan struct{} {
+				if rewrites(w) {
+					return written
+				}
+				return nil
+			}})
+			time.Sleep(15 * time.Second)
+			heard := time.Now()
+			wantCode(t, beat(g, l), locks.CodeUnavailable)
+			v := g.look(l)
+			assert.That(t, v.TTL == 20*time.Second && v.ExpiresIn <= 20*time.Second-time.Since(heard), "before the TTL is written: %+v", v)
+			time.Sleep(10*time.Second - time.Since(heard)) // the first deadline is over
+			close(written)
+			pass(loadRetry + time.Second) // an end by time waits for a write of the record
+			g.wantState(l, locks.Held, "")
+			pass(20*time.Second - time.Since(heard) + time.Second)
+			g.wantState(l, locks.Ended, locks.ReasonExpired)
+		})
+	}
+	t.Run("alone", func(t *testing.T) {
+		slowly(t, func(g *gate, l locks.Lease) error {
+			_, err := g.m.Heartbeat(g.t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
+			return err
+		})
+	})
+	t.Run("among many", func(t *testing.T) {
+		slowly(t, func(g *gate, l locks.Lease) error {
+			shorter := g.s.recordOf(l) // another program writes it: the gateway writes its own TTL before it promises that
+			shorter.SetTTL(5 * time.Second)
+			g.s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Data: shorter.Encode(), Version: -1})
+			return g.m.Heartbeats(g.t.Context(), locks.Anonymous, []string{l.Token})[0].Err
+		})
 	})
 }
 
