@@ -1,10 +1,6 @@
 package zk
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 // Instant is one reading of two clocks: the time since boot, which goes on while the machine sleeps but is not
 // corrected, and the wall clock, which an administrator or a hypervisor moves. Only differences of Instants mean
@@ -44,20 +40,6 @@ func (t Instant) Calendar() time.Time {
 // Clock reads the time. Implementations must be safe for concurrent use.
 type Clock interface {
 	Now() Instant
-}
-
-// SystemClock reads CLOCK_BOOTTIME and CLOCK_REALTIME.
-type SystemClock struct{}
-
-// Now implements Clock.
-func (SystemClock) Now() Instant {
-	var boot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
-		// Linux has had CLOCK_BOOTTIME since 2.6.39; a kernel that refuses
-		// it cannot keep the trust window's promise, so this is no operating error.
-		panic("reading CLOCK_BOOTTIME: " + err.Error())
-	}
-	return Instant{boot: time.Duration(boot.Nano()), wall: time.Duration(time.Now().UnixNano())}
 }
 
 // GoClock derives both readings from the time package. Under testing/synctest it runs on virtual time.
