@@ -36,7 +36,11 @@ func (m *Manager) Apply(changes []zk.Change) {
 				m.timers.trusted = false
 				m.publisher.connection()
 			case zk.Synced:
-				m.stream.synced, m.stream.loadedOnce = true, true
+				if !m.stream.synced {
+					m.stream.synced = true
+					m.stream.groupsHold(m, now)
+				}
+				m.stream.loadedOnce = true // the first tree read publishes nothing
 				m.stream.namespaceLoaded(m, c.Root)
 				m.publisher.connection()
 				m.stream.afterSync(m, now)

@@ -174,15 +174,16 @@ func appeared(leases *leaseTable, history *postmortem.Log, replica *queues.Repli
 // seenHolding records and reports that a contender of another owner holds by the queue's names. listed: a listing
 // shows it, so it may have held for a while. The same is true while the tree is being read.
 func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Duration, listed bool) {
-	if !m.stream.synced && !listed {
-		return // the replica may lack contenders before it until the listing arrives
+	several := c.Ours && !c.Unknown && queues.OneOfSeveral(c)
+	if !m.stream.synced && (!listed || several) {
+		return // the replica may lack contenders before it until the listing arrives; several locks have several listings: see groupsHold
 	}
 	s := m.replica.Observed(c)
 	if s.Holds || c.Ours && !c.Unknown && (!m.replica.LeaseHolds(q, c) || m.replica.AwaitsElsewhere(c)) {
 		return
 	}
 	var others []queues.Location // of a lease of several
-	if c.Ours && !c.Unknown && queues.OneOfSeveral(c) {
+	if several {
 		others = m.replica.Group(c.LeaseID).Whole()
 		for _, at := range others {
 			if m.replica.Incomplete(at.Queue) {
@@ -199,6 +200,16 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 	}
 	for _, at := range others { // the last queue to grant it reports all of them
 		m.seenHolding(at.Queue, at.Contender, now, listed)
+	}
+}
+
+// groupsHold records the holders among other gateways' leases of several locks once the tree has been read. Before that, one
+// queue may be shown as it is, and another as it was before the connection broke.
+func (st *stream) groupsHold(m *Manager, now time.Duration) {
+	for _, at := range m.replica.WholeGroups() {
+		if m.leases.byID[at.Contender.LeaseID] == nil {
+			m.seenHolding(at.Queue, at.Contender, now, true)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ type fakeWatcher struct {
 	replied   int64 // the highest zxid of a reply: no server that is behind it is taken
 	proven    zk.Instant
 	synced    bool
-	first     map[string]bool // what the first tree read showed: see inReplica
+	first     map[string]bool // what the first tree read showed: see inFirstTree
 }
 
 func (s *fakeStore) Watch(roots []zk.WatchRoot, sink zk.Sink, _ func() int64) term.Watcher {
@@ -201,7 +201,7 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 			}
 		}
 		if w.first == nil {
-			w.first = inReplica(w.sink.(*Manager))
+			w.first = inFirstTree(w.sink.(*Manager))
 		}
 		maps.Copy(w.first, inArrivals(w.sink.(*Manager)))
 		w.note(func() { w.synced, w.observed, w.replied = true, max(w.observed, zxid), max(w.replied, zxid) })

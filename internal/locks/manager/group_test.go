@@ -3,7 +3,9 @@ package manager
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -368,5 +370,49 @@ func TestAnotherGatewaysGroupHoldsOnlyWhenAllEndsBeforeItAreShown(t *testing.T) 
 		}
 		assert.That(t, granted >= 0 && shown >= 0 && granted >= shown, "the grant is event %d, the end before it event %d", granted, shown)
 		two.mustRelease(group.lease)
+	})
+}
+
+// The observer lists a queue after the other when its connection is back. In the first one the group leads by now; in the
+// second one, which is not listed yet, it is gone.
+func TestAnotherGatewaysGroupHoldsOnlyByATreeThatIsReadWhole(t *testing.T) {
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+		holder := one.mustHold(locks.AcquireRequest{Lock: "a", TTL: time.Hour})
+		group := one.begin(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "c"}}, TTL: time.Hour, Wait: locks.WaitForever})
+		time.Sleep(100 * time.Millisecond)
+		two.w.disconnect()
+		one.w.hold()
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/c/" + s.names("/lockkeeper/locks/c")[0], Version: -1})
+		one.mustRelease(holder)
+		two.w.insert(func() {
+			two.w.change(zk.NodeRemoved, holder.Znode, true, math.MaxInt64)
+			dir := path.Dir(holder.Znode)
+			two.w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: two.w.rootOf(holder.Znode), Dir: two.w.dir(dir), Listed: true, Zxid: math.MaxInt64, Created: 2}})
+		})
+		two.w.reconnect()
+		one.w.release()
+		<-group.done
+		wantCode(t, group.err, locks.CodeEnded)
+		wantWords(t, two.tells(events.LeaseGranted), "lease.granted") // the holder's
+	})
+}
+
+func TestAnotherGatewaysGroupThatCameToHoldUnobservedIsToldOnce(t *testing.T) {
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+		holder := one.mustHold(locks.AcquireRequest{Lock: "a", TTL: time.Hour})
+		group := one.begin(locks.AcquireRequest{Group: []locks.Want{{Lock: "a"}, {Lock: "c"}}, TTL: time.Hour, Wait: locks.WaitForever})
+		time.Sleep(100 * time.Millisecond)
+		two.w.disconnect()
+		one.mustRelease(holder)
+		<-group.done
+		two.w.reconnect()
+		wantWords(t, two.tells(events.LeaseGranted), "lease.granted", "lease.granted", "lease.granted") // the group's in each lock
+		third := s.gateway(t)
+		wantWords(t, third.tells(leaseTypes...)) // how it was at the start is no news
+		for _, g := range []*gate{two, third} {
+			lock, err := g.m.Lock(t.Context(), locks.LockRequest{Lock: "c"})
+			assert.Must(t, err == nil && len(lock.Holders) == 1, "%+v %v", lock, err)
+			assert.That(t, lock.Holders[0].HeldLonger, "the group may have held before it was seen: %+v", lock.Holders[0])
+		}
 	})
 }

@@ -20,6 +20,21 @@ func inReplica(m *Manager) map[string]bool {
 	return inSpaces(m, func(*queues.Namespace) bool { return true })
 }
 
+// inFirstTree is inReplica when the first tree has been read: the leases of several locks that hold are found next.
+func inFirstTree(m *Manager) map[string]bool {
+	paths := inReplica(m)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, first := range m.replica.WholeGroups() {
+		for _, at := range m.replica.Locations(first) {
+			if _, shown := paths[at.Path()]; shown && m.replica.LeaseHolds(first.Queue, first.Contender) {
+				paths[at.Path()] = true
+			}
+		}
+	}
+	return paths
+}
+
 // inArrivals are those of the namespaces that are being read.
 func inArrivals(m *Manager) map[string]bool {
 	m.mu.Lock()

@@ -201,6 +201,16 @@ func (r *Replica) Record(at Location) Location {
 	return at
 }
 
+// WholeGroups are the first locations of the leases with several contenders that are there whole, in the order of their ids.
+func (r *Replica) WholeGroups() (first []Location) {
+	for _, id := range slices.Sorted(maps.Keys(r.groups)) {
+		if whole := r.groups[id].Whole(); whole != nil {
+			first = append(first, whole[0])
+		}
+	}
+	return first
+}
+
 // OtherLocks are the other locks of a contender's lease, by name, with the namespace where it is another one.
 func (r *Replica) OtherLocks(q *Queue, c *recipe.Contender) []string {
 	g := r.groups[c.LeaseID]
