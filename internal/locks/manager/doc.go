@@ -37,7 +37,8 @@
 // A lease has a slot for each of its contenders (lease.go): one, or for a group one in the queue of each lock.
 // One transaction creates them, so all groups have the same order in all queues.
 // Clients that take all they need at once therefore cannot deadlock with each other.
-// The lease is granted when it holds in every slot. One transaction ends it, also when one slot loses its contender.
+// The lease is granted when it holds in every slot. One transaction ends it, also when one slot loses its contender:
+// then it has ended for its client at once.
 // Each name says which contender of how many it is (recipe), so a successor adopts a lease only when it is complete.
 // A lease that is incomplete a promise window after it was seen is deleted (sweep.go).
 // The first slot has the lease's record; the others have a label for display.

@@ -127,6 +127,49 @@ func TestALeaseThatLosesOneContenderEndsWhole(t *testing.T) {
 	}
 }
 
+// While its other contenders cannot be deleted, no request is told that the lease waits or is held.
+func TestALeaseThatHasLostAContenderHasEndedForItsClient(t *testing.T) {
+	for _, state := range []locks.State{locks.Held, locks.Waiting} {
+		t.Run(string(state), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			if state == locks.Waiting {
+				g.mustHold(alone_("a"))
+			}
+			req := both(0)
+			req.Async = true
+			l := g.mustAcquire(req)
+			assert.Must(t, l.State == state, "state %s, want %s", l.State, state)
+			s.set(func() { s.refuse = refusing(begins(zk.OpDelete), 0, zk.ErrNoAuth) })
+			told := make(chan error, 1)
+			go func() {
+				_, err := g.m.AwaitChange(t.Context(), locks.Anonymous, l.ID, l.Token, time.Minute)
+				told <- err
+			}()
+			synctest.Wait()
+			s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: l.Locks[1].Znode, Version: -1})
+			pass(time.Second)
+			select {
+			case err := <-told:
+				wantCode(t, err, locks.CodeEnded)
+			default:
+				t.Error("a heartbeat that waits for news is not told")
+			}
+			assert.Equal(t, s.waiting("b"), 0, "contenders in b")
+			for _, token := range []string{l.Token, ""} {
+				v := assert.Value(g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: token}))(t, "look")
+				assert.That(t, v.State == locks.Ended && v.Reason == locks.ReasonRemoved, "shown as %s (%s)", v.State, v.Reason)
+			}
+			_, err := g.heartbeat(l)
+			e := wantCode(t, err, locks.CodeEnded)
+			assert.Equal(t, e.Reason, locks.ReasonRemoved, "a heartbeat is told")
+			page := assert.Value(g.m.Leases(t.Context(), locks.LeaseFilter{Owner: l.Owner}))(t, "list")
+			assert.That(t, !slices.ContainsFunc(page.Items, func(v locks.Lease) bool { return v.ID == l.ID }), "it is in the list")
+			s.set(func() { s.refuse = nil })
+			pass(2 * deleteRetry)
+			g.wantState(l, locks.Ended, locks.ReasonRemoved)
+		}))
+	}
+}
+
 // The same while no gateway looks: the one that ran the lease is dead.
 func TestASuccessorEndsWholeWhatHasLostAContender(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {

@@ -282,3 +282,21 @@ func TestAnAdoptedLeaseIsNotShownBeforeItsRecordHasBeenRead(t *testing.T) {
 		assert.That(t, v.State == locks.Held && v.TTL == l.TTL && v.Owner == "me" && v.FencingToken == l.FencingToken, "%+v", v)
 	})
 }
+
+// What was shown while the replica was not current may be from before a gap. The changes that close the gap make the gateway
+// trusted again, and do not make such an answer valid.
+func TestAnAnswerFromBeforeAGapIsNotValidAfterIt(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		l := g.mustHold(deploy())
+		for _, token := range []string{l.Token, ""} {
+			look := func() locks.Lease {
+				return assert.Value(g.m.Lease(t.Context(), locks.LeaseRequest{ID: l.ID, Token: token}))(t, "look")
+			}
+			assert.That(t, g.m.StillValid(look().Term), "the gateway is trusted, and does not vouch for its answer")
+			g.w.disconnect()
+			before := look()
+			g.w.reconnect()
+			assert.That(t, g.m.Trusted() && !g.m.StillValid(before.Term), "valid: %+v", before)
+		}
+	})
+}

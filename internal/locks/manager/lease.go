@@ -254,6 +254,13 @@ func (l *lease) gonePart() (some, all bool) {
 	return some, all
 }
 
+// over reports whether the lease has ended for its client. A lease that has lost a contender has, also while its other
+// contenders are being deleted.
+func (l *lease) over() bool {
+	some, _ := l.gonePart()
+	return l.Ended() || l.Ending() && some
+}
+
 // positionKnown reports whether the lease's position is certain: its contenders are shown and their czxid is known.
 func (l *lease) positionKnown() bool { return l.czxid != 0 && l.seenWhole() }
 

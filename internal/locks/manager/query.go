@@ -61,11 +61,15 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 				return locks.Lease{}, err
 			}
 		}
+		show := m.answers.lease
 		if req.Token != "" {
 			l.claim(m, m.clock.Now().Boot())
-			return m.answers.own(l), nil
+			show = m.answers.own
 		}
-		return m.answers.lease(l), nil
+		if view = show(l); !m.trusted() {
+			view.Term = 0 // the next changes may end the lease, and have this gateway trusted before the answer is written
+		}
+		return view, nil
 	})
 	if err == nil && req.Token != "" {
 		stampWaited(&view, arrived)
@@ -108,7 +112,7 @@ func (m *Manager) AwaitChange(ctx context.Context, p locks.Principal, id, token 
 		timer := time.NewTimer(min(wait, l.ttl/3))
 		defer timer.Stop()
 		phase := l.Phase()
-		for over := false; !over && (l.Phase() == phase || l.Ending()); {
+		for waited := false; !waited && (l.Phase() == phase || l.Ending() && !l.over()); {
 			n, told := l.notable(), l.known().told
 			if n.waiters && !told.waiters || n.revoke != told.revoke {
 				break
@@ -122,7 +126,7 @@ func (m *Manager) AwaitChange(ctx context.Context, p locks.Principal, id, token 
 					wakes = append(wakes, s.q.Changed()) // contenders behind it wake no lease
 				}
 			}
-			m.outside(func() { over = firstOf(timer.C, wakes) < 2 })
+			m.outside(func() { waited = firstOf(timer.C, wakes) < 2 })
 		}
 		if ctx.Err() != nil {
 			return locks.Heartbeat{}, cancelled(ctx)
@@ -241,7 +245,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 			if l.Grant().Granted() {
 				state = locks.Held
 			}
-			if !l.Creating() && string(l.id()) > from && (f.NS == "" || l.q.Namespace.Name == f.NS) &&
+			if !l.Creating() && !l.over() && string(l.id()) > from && (f.NS == "" || l.q.Namespace.Name == f.NS) &&
 				(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
 				matching = append(matching, l)
 			}

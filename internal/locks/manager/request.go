@@ -52,6 +52,8 @@ func (l *lease) recordKnown(m *Manager) (known bool, err *locks.Error) {
 	switch err := m.usable(); {
 	case err != nil:
 		return false, err
+	case l.Ending() && l.over():
+		return false, endedError(l.reason()).Because(l.words())
 	case l.Creating(), l.Ending(), l.term != m.port.Term():
 		return false, unavailable()
 	case (!l.Record().Loaded() || l.czxid == 0) && !fault.On("read-first"):

@@ -60,7 +60,11 @@ func (a *answers) lease(l *lease) locks.Lease {
 		v.QueueLength = max(v.QueueLength, s.q.Contenders.Waiting())
 	}
 	v.Revoke = l.revocation().view(now)
-	switch l.Phase() {
+	phase := l.Phase()
+	if l.over() {
+		phase = lifecycle.Ended
+	}
+	switch phase {
 	case lifecycle.Creating, lifecycle.Waiting:
 		for s := range l.slots {
 			v.Position = max(v.Position, position(s))
@@ -80,7 +84,7 @@ func (a *answers) lease(l *lease) locks.Lease {
 			v.FencingToken = a.fleet.fencingToken(l.czxid)
 		}
 	}
-	if !l.Ended() {
+	if v.State != locks.Ended {
 		v.Warning = a.warning(l)
 	}
 	if l.contender.Groups > 1 {
