@@ -80,24 +80,14 @@ type Write struct {
 	Queues []string
 	// Done is called once with the outcome, from a goroutine of the session. It must not block.
 	Done func(Result)
-	// Together calls Done for the Writes that share it; nil: Done needs nothing around it.
-	Together Together
+	// To takes the outcome instead, and calls Done; nil: Done needs nothing around it.
+	To Receiver
 }
 
-// Together is what Writes share that take their outcomes under one lock: it takes the lock once for all Writes of a
-// transaction.
-type Together interface {
-	// Do calls f with the lock held.
-	Do(f func())
-}
-
-// Answer tells the Write its outcome.
-func (w *Write) Answer(r Result) {
-	if w.Together == nil {
-		w.Done(r)
-		return
-	}
-	w.Together.Do(func() { w.Done(r) })
+// Receiver takes the outcomes of Writes that name it, those of one transaction at once, and calls Done of each in the
+// given order. So it takes a lock that they need once for all of them.
+type Receiver interface {
+	Receive([]Answered)
 }
 
 // Answered is a Write with its outcome.
@@ -106,24 +96,23 @@ type Answered struct {
 	Result Result
 }
 
-// Answer tells Writes their outcomes in the given order. Those that stand side by side and share a Together are told in
-// one call of it.
+// Answer tells the Write its outcome.
+func (w *Write) Answer(r Result) { Answer([]Answered{{w, r}}) }
+
+// Answer tells Writes their outcomes in the given order. Those that stand side by side and name one Receiver go to it in
+// one call.
 func Answer(list []Answered) {
 	for len(list) > 0 {
-		n := 1
-		for n < len(list) && list[n].Write.Together == list[0].Write.Together {
+		to, n := list[0].Write.To, 1
+		for n < len(list) && list[n].Write.To == to {
 			n++
 		}
-		side := list[:n]
-		tell := func() {
-			for i := range side {
-				side[i].Write.Done(side[i].Result)
-			}
-		}
-		if together := side[0].Write.Together; together != nil {
-			together.Do(tell)
+		if to != nil {
+			to.Receive(list[:n])
 		} else {
-			tell()
+			for i := range list[:n] {
+				list[i].Write.Done(list[i].Result)
+			}
 		}
 		list = list[n:]
 	}

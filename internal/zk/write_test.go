@@ -6,24 +6,26 @@ import (
 	"lockkeeper/internal/test/assert"
 )
 
-// countedLock is a Together that knows whether it is held.
+// countedLock is a Receiver with a lock that knows whether it is held.
 type countedLock struct {
 	held  bool
 	taken int
 }
 
-func (l *countedLock) Do(f func()) {
+func (l *countedLock) Receive(list []Answered) {
 	l.held = true
 	l.taken++
-	f()
+	for i := range list {
+		list[i].Write.Done(list[i].Result)
+	}
 	l.held = false
 }
 
-func TestWritesThatShareALockAreAnsweredInOrderUnderOneTakingOfIt(t *testing.T) {
+func TestWritesOfOneReceiverAreAnsweredInOrderAndAtOnce(t *testing.T) {
 	a, b := &countedLock{}, &countedLock{}
 	var order []int
-	answered := func(n int, together Together, held func() bool) Answered {
-		w := &Write{Together: together, Done: func(r Result) {
+	answered := func(n int, to Receiver, held func() bool) Answered {
+		w := &Write{To: to, Done: func(r Result) {
 			order = append(order, n)
 			assert.That(t, held() && r.Culprit == n, "write %d is told %+v, locks held: %v", n, r, held())
 		}}

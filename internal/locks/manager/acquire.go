@@ -167,20 +167,19 @@ func (a *acquisition) await(l *lease, replayed bool) (locks.AcquireResult, error
 	m, ctx, req := a.m, a.ctx, &a.req
 	l.listeners++
 	m.requests.acquiring++
-	var elapsed <-chan time.Time
-	if req.Wait > 0 && req.Wait != locks.WaitForever {
-		timer := time.NewTimer(req.Wait)
-		defer timer.Stop()
-		elapsed = timer.C
-	}
-	stall := time.NewTimer(answerWithin)
-	defer stall.Stop()
+	var elapsed <-chan time.Time // nil until the lease waits: most acquires are answered before
 	for {
 		if w.answer(now) {
 			return w.result, w.err
 		}
+		if elapsed == nil && !l.Creating() && req.Wait > 0 && req.Wait != locks.WaitForever {
+			timer := time.NewTimer(max(w.begun+req.Wait-now, 0))
+			defer timer.Stop()
+			elapsed = timer.C
+		}
+		var beat <-chan struct{} // nil where only a change of the lease makes an answer
 		if !l.positionKnown() || !l.Record().Loaded() || l.Ending() || w.over || req.Wait == 0 {
-			stall.Reset(answerWithin/4 + 1)
+			beat = m.beats()
 		}
 		wake, stuck := l.changed(), false
 		m.outside(func() {
@@ -192,14 +191,14 @@ func (a *acquisition) await(l *lease, replayed bool) (locks.AcquireResult, error
 				w.gone = true
 			case <-m.life.drain:
 				w.draining = true
-			case <-stall.C:
+			case <-beat:
 				stuck = true
 			}
 		})
-		if stuck {
+		now = m.clock.Now().Boot()
+		if stuck && now-w.begun >= beatPause {
 			l.checkUnseen(m)
 		}
-		now = m.clock.Now().Boot()
 	}
 }
 

@@ -122,7 +122,8 @@
 // loop (deadlines, blind time), the sweeper (idle lock directories, old
 // keys, old successions) and the guard watch (checks the other gateways' guards: fleet.go).
 // Outcomes of writes arrive on goroutines of the session, all those of one transaction under one taking of the lock.
-// A request's goroutine waits on a channel that is closed when its lease changes.
+// A request's goroutine waits on a channel that is closed when its lease changes. While ZooKeeper has not answered, it
+// also looks at each beat (monitor.go) whether it has waited too long: one timer serves all requests.
 //
 // # Bounds
 //

@@ -81,7 +81,7 @@ func (m *Manager) fenceAtPresent(ctx context.Context, q *queues.Queue, czxid int
 				return answer, err
 			}
 		case f.busy != nil:
-			if err := m.sleep(ctx, f.busy.changed(), answerWithin/4); err != nil {
+			if err := m.sleepABeat(ctx, f.busy.changed()); err != nil {
 				return answer, err
 			}
 		case len(f.unread)+len(f.curious) > 0 && !described:

@@ -92,7 +92,7 @@ type hookedSession struct {
 
 func (s *hookedSession) Submit(w *zk.Write) error {
 	told := *w
-	told.Together, told.Done = nil, func(res zk.Result) {
+	told.To, told.Done = nil, func(res zk.Result) {
 		if change := s.h.hooks.Load().result; change != nil {
 			change(w, &res)
 		}

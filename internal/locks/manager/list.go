@@ -83,7 +83,7 @@ func (l *lockList) sort(q *queues.Queue) {
 // showSorted makes the page of a sorted list, without those that are gone meanwhile.
 func (l *lockList) showSorted(s *queues.Namespace) {
 	for _, one := range l.sorted {
-		q, found := s.Queues.Get(&queues.Queue{Path: s.Root + "/" + one.dir})
+		q, found := s.Queues.Get(queues.At(one.dir))
 		if !found || !l.matches(q) {
 			continue
 		}
@@ -127,7 +127,7 @@ func (a *answers) sortKey(q *queues.Queue, by locks.LockSort) int64 {
 // between two calls, so a scan continues by name.
 func (l *lockList) scan(s *queues.Namespace) bool {
 	looked, done := 0, true
-	s.Queues.Ascend(&queues.Queue{Path: s.Root + "/" + l.from}, func(q *queues.Queue) bool {
+	s.Queues.Ascend(queues.At(l.from), func(q *queues.Queue) bool {
 		if looked++; looked > scanChunk {
 			l.from, done = q.Dir(), false
 			return false

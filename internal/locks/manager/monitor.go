@@ -20,7 +20,11 @@ type monitor struct {
 	mu      sync.Mutex
 	effects []func()
 	wakes   []chan struct{} // closed when the monitor is free, because their waiters lock it
+	beat    chan struct{}   // closed at the next beat; nil while no request waits for it
 }
+
+// fewEffects is for how many effects, and wakes, unlock needs no memory.
+const fewEffects = 8
 
 // do runs f under the lock, then the effects that f queued.
 func (m *monitor) do(f func()) {
@@ -31,8 +35,12 @@ func (m *monitor) do(f func()) {
 
 // unlock releases the lock and runs the effects.
 func (m *monitor) unlock() {
-	effects, wakes := m.effects, m.wakes
-	m.effects, m.wakes = nil, nil
+	var someEffects [fewEffects]func()
+	var someWakes [fewEffects]chan struct{}
+	effects, wakes := append(someEffects[:0], m.effects...), append(someWakes[:0], m.wakes...)
+	clear(m.effects)
+	clear(m.wakes)
+	m.effects, m.wakes = m.effects[:0], m.wakes[:0]
 	m.mu.Unlock()
 	for _, wake := range wakes {
 		close(wake)
@@ -59,6 +67,38 @@ func (m *monitor) sleep(ctx context.Context, wake <-chan struct{}, atMost time.D
 	select {
 	case <-wake:
 	case <-timer.C:
+	case <-ctx.Done():
+		return cancelled(ctx)
+	}
+	return nil
+}
+
+// beatPause is how long a request waits for ZooKeeper at most before it looks whether it has waited too long.
+const beatPause = answerWithin / 4
+
+// beats returns a channel that is closed within beatPause. All requests share one timer, so a request that is answered at
+// once costs none.
+func (m *monitor) beats() <-chan struct{} {
+	if m.beat == nil {
+		m.beat = make(chan struct{})
+		time.AfterFunc(beatPause, func() {
+			m.do(func() {
+				m.wake(m.beat)
+				m.beat = nil
+			})
+		})
+	}
+	return m.beat
+}
+
+// sleepABeat releases the lock until wake is closed, for at most beatPause; its error is CodeCancelled, when ctx has ended.
+func (m *monitor) sleepABeat(ctx context.Context, wake <-chan struct{}) *locks.Error {
+	beat := m.beats()
+	m.unlock()
+	defer m.mu.Lock()
+	select {
+	case <-wake:
+	case <-beat:
 	case <-ctx.Done():
 		return cancelled(ctx)
 	}

@@ -80,7 +80,7 @@ func (r request) untilDone(late func() *locks.Error, step func() (*lease, *locks
 		if m.overdue(begun, now) {
 			return late()
 		}
-		if err := m.sleep(ctx, l.changed(), answerWithin/4); err != nil {
+		if err := m.sleepABeat(ctx, l.changed()); err != nil {
 			return err
 		}
 	}

@@ -103,7 +103,7 @@ func (w *sweeper) idle(s *queues.Namespace, now time.Duration) {
 	// Less the deletions that ZooKeeper has not answered: when it is slow, a sweep waits for it.
 	most := min(max((s.Queues.Len()-m.replica.Counts.Locks)/sweepPart, sweepLocks), sweepMost) - s.Sweeping
 	s.SweepFrom = ""
-	s.Queues.Ascend(s.From(from), func(q *queues.Queue) bool {
+	s.Queues.Ascend(queues.From(from), func(q *queues.Queue) bool {
 		if looked++; looked > sweepLook || swept >= most {
 			s.SweepFrom = q.Name()
 			return false

@@ -21,7 +21,8 @@ type Namespace struct {
 	Root     string
 	Naming   *recipe.Naming // its dialect: the names that its leases have
 	ignoring interop.Ignoring
-	Queues   *btree.BTreeG[*Queue] // by path, thus by lock name: lists are pages in order
+	Queues   *btree.BTreeG[*Queue] // by directory, thus by lock name: lists are pages in order
+	pivot    Queue                 // see Find
 	// Whole: the replica holds all of it. Before, nothing in it is adopted or granted.
 	Whole     bool
 	InUse     int                 // locks with contenders
@@ -42,18 +43,25 @@ func NamespaceOf(name string, ns zk.Namespace) (*Namespace, error) {
 		return nil, &zk.FatalError{Kind: zk.KindNamespace, Hint: "a newer gateway made it: upgrade this one",
 			Err: fmt.Errorf("namespace %s has the dialect %q, which this gateway does not know: %w", name, ns.Dialect, err)}
 	}
-	byPath := btree.NewBTreeGOptions(func(a, b *Queue) bool { return a.Path < b.Path }, btree.Options{NoLocks: true})
-	return &Namespace{Name: name, Root: ns.Root, Naming: naming, ignoring: interop.IgnoringOf(naming), Queues: byPath}, nil
+	byDir := btree.NewBTreeGOptions(func(a, b *Queue) bool { return a.Dir() < b.Dir() }, btree.Options{NoLocks: true})
+	return &Namespace{Name: name, Root: ns.Root, Naming: naming, ignoring: interop.IgnoringOf(naming), Queues: byDir}, nil
 }
 
 // Find returns the queue of a lock, or nil.
 func (s *Namespace) Find(name string) *Queue {
-	q, _ := s.Queues.Get(s.From(name))
+	s.pivot.Path, _ = recipe.LockDir(name)
+	q, _ := s.Queues.Get(&s.pivot)
 	return q
 }
 
+// At is the place of a directory in the tree.
+func At(dir string) *Queue { return &Queue{Path: dir} }
+
 // From is the place of the lock of that name in the tree.
-func (s *Namespace) From(name string) *Queue { return &Queue{Path: s.Path(name)} }
+func From(name string) *Queue {
+	dir, _ := recipe.LockDir(name)
+	return At(dir)
+}
 
 // Path is the directory of the lock of that name, which is a name as recipe.LockName writes it.
 func (s *Namespace) Path(name string) string {

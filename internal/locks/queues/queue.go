@@ -112,7 +112,12 @@ func (q *Queue) ShowEnd(name string) {
 }
 
 // Dir is the name of the lock's directory.
-func (q *Queue) Dir() string { return q.Path[len(q.Namespace.Root)+1:] }
+func (q *Queue) Dir() string {
+	if q.Namespace == nil {
+		return q.Path // of a place in the tree: see At
+	}
+	return q.Path[len(q.Namespace.Root)+1:]
+}
 
 // Name is the lock's name: the directory's, unless another program has made one that no lease's lock could have.
 func (q *Queue) Name() string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,9 +16,10 @@ import (
 // reopenDelay bounds how fast sessions are opened one after another.
 const reopenDelay = 100 * time.Millisecond
 
-// Monitor is the lock of the port's owner. The outcomes of a transaction's writes are told under one taking of it.
+// Monitor is the lock of the port's owner.
 type Monitor interface {
-	zk.Together
+	// Do calls f under the lock.
+	Do(f func())
 	// Effect has f called when the lock, which is held, is free.
 	Effect(f func())
 }
@@ -49,6 +51,8 @@ type Port struct {
 
 	present  atomic.Pointer[Ref] // nil while there is no session; written under the lock
 	inflight atomic.Int32        // writes handed over and not answered
+	outgoing outgoing            // has a lock of its own
+	handOver func()              // submitOutgoing
 	barriers barriers            // has a lock of its own
 
 	// Under the lock.
@@ -61,7 +65,11 @@ type Port struct {
 }
 
 // New prepares a port.
-func New(opt Options) *Port { return &Port{opt: opt} }
+func New(opt Options) *Port {
+	p := &Port{opt: opt}
+	p.handOver = p.submitOutgoing
+	return p
+}
 
 // Watch prepares the observer of the roots.
 func (p *Port) Watch(roots []zk.WatchRoot, sink zk.Sink) {
@@ -199,25 +207,69 @@ func (p *Port) LastZxid() int64 {
 
 // Submit hands a write to the present session once the lock, which is held, is free. done is called exactly once.
 func (p *Port) Submit(w *zk.Write, done func(zk.Result)) {
-	session := p.Session()
 	p.inflight.Add(1)
-	w.Together = p.opt.Monitor
-	w.Done = func(res zk.Result) { p.land(res, done) }
-	p.opt.Monitor.Effect(func() {
-		err := zk.ErrSessionGone
-		if session != nil {
-			err = session.Submit(w)
-		}
-		if err != nil {
-			w.Answer(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
+	w.Done, w.To = done, p
+	if p.outgoing.add(p.Session(), w) {
+		p.opt.Monitor.Effect(p.handOver)
+	}
+}
+
+// Receive implements zk.Receiver for the writes of Submit. A write is in flight until the writes that follow from its
+// outcome are.
+func (p *Port) Receive(list []zk.Answered) {
+	p.opt.Monitor.Do(func() {
+		for i := range list {
+			p.land(list[i].Result, list[i].Write.Done)
 		}
 	})
 }
 
-// land ends a write. It is in flight until the writes that follow from its outcome are. The lock is held.
 func (p *Port) land(res zk.Result, done func(zk.Result)) {
 	done(res)
 	p.inflight.Add(-1)
+}
+
+// outgoing are writes that wait until the lock is free. It has a lock of its own.
+type outgoing struct {
+	mu   sync.Mutex
+	line []outgoingWrite
+}
+
+type outgoingWrite struct {
+	session Session
+	write   *zk.Write
+}
+
+// add reports whether the write is the first in the line.
+func (o *outgoing) add(session Session, w *zk.Write) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.line = append(o.line, outgoingWrite{session, w})
+	return len(o.line) == 1
+}
+
+// take empties the line into room.
+func (o *outgoing) take(room []outgoingWrite) []outgoingWrite {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	room = append(room, o.line...)
+	clear(o.line)
+	o.line = o.line[:0]
+	return room
+}
+
+// submitOutgoing hands the line to the sessions. The lock is free.
+func (p *Port) submitOutgoing() {
+	var room [4]outgoingWrite
+	for _, out := range p.outgoing.take(room[:0]) {
+		err := zk.ErrSessionGone
+		if out.session != nil {
+			err = out.session.Submit(out.write)
+		}
+		if err != nil {
+			out.write.Answer(zk.Result{Outcome: zk.NotDone, Err: err, Culprit: -1})
+		}
+	}
 }
 
 // Takeover has the present session succeed a dead gateway once the lock, which is held, is free; see Session. It gives

@@ -10,8 +10,7 @@
 //     also with requests that were retried, reordered or delayed on the way.
 //   - Every accepted Write is answered exactly once: Done, NotDone, Conflict or
 //     Unknown. Done is closed after the last answer. The Writes of a transaction
-//     are answered one after the other, under one taking of the lock that they
-//     share (zk.Together).
+//     are answered at once where they name one zk.Receiver.
 //   - A Write whose connection was lost is never sent again. First the epoch is
 //     bumped at the version that is known, so that what is under way fails. Then
 //     the session finds out what happened (see below).

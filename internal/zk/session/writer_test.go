@@ -65,17 +65,19 @@ func TestALoneWriteGoesAtOnceAndConcurrentOnesShareTransactions(t *testing.T) {
 	}
 }
 
-// takings is a Together that counts how often it is taken.
+// takings is a Receiver that counts how often its lock is taken.
 type takings struct {
 	sync.Mutex
 	n int
 }
 
-func (l *takings) Do(f func()) {
+func (l *takings) Receive(list []zk.Answered) {
 	l.Lock()
 	defer l.Unlock()
 	l.n++
-	f()
+	for i := range list {
+		list[i].Write.Done(list[i].Result)
+	}
 }
 
 func TestTheWritesOfATransactionAreAnsweredUnderOneTakingOfTheirLock(t *testing.T) {
@@ -85,7 +87,7 @@ func TestTheWritesOfATransactionAreAnsweredUnderOneTakingOfTheirLock(t *testing.
 	for i := range cap(results) {
 		dir := fixture.LocksDir(t, p, fmt.Sprint(i))
 		w := &zk.Write{Queues: []string{dir}, Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/write-", Sequential: true}},
-			Together: &lock, Done: func(r zk.Result) { results <- r }}
+			To: &lock, Done: func(r zk.Result) { results <- r }}
 		assert.That(t, s.Submit(w) == nil, "submitted")
 	}
 	proxy.Heal()
