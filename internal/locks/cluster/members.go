@@ -249,6 +249,12 @@ func (m *Members) Elsewhere(id recipe.GatewayID) bool {
 	return known && !m.IsOwn(owner)
 }
 
+// Succeeded reports whether another process may run the leases of a gateway id by now: an entry says so, or has not been read yet.
+func (m *Members) Succeeded(id recipe.GatewayID) bool {
+	owner, known := m.OwnerOf(id)
+	return !known || !m.IsOwn(owner)
+}
+
 // TakenAt is when the chain from id came to end here (boot): the clocks of adopted leases count from it. 0 for an id
 // without a succession.
 func (m *Members) TakenAt(id recipe.GatewayID) (at time.Duration) {

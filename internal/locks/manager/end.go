@@ -231,8 +231,6 @@ func (l *lease) lost(m *Manager, now time.Duration) {
 	switch {
 	case all && m.contested(l) && l.Change() == lifecycle.ChangeDeleting:
 		return // the reply to the deletion tells which of the two was done
-	case all && l.Ending():
-		l.finish(m, l.reason(), now)
 	case all:
 		l.finish(m, l.lossReason(m), now)
 	case l.Ending():

@@ -426,13 +426,32 @@ func (l *lease) forgetEphemerals(m *Manager) {
 	}
 }
 
-// lossReason returns why a lease ended whose contender is gone without its gateway's doing.
+// lossReason returns why a lease ended whose contender is gone: the end that is under way here, else what another client did.
+// Once a session has been succeeded, none of its writes is done any more. From then on only the wish of the lease's own client
+// counts as the reason of an end under way: the successor decides all others anew, and may come to another one.
 func (l *lease) lossReason(m *Manager) locks.Reason {
+	if l.Ending() && (l.wished() || !m.members.Succeeded(l.id().Gateway())) {
+		return l.reason()
+	}
 	lives := m.port.Session() != nil && m.port.Session().ID() == string(l.id().Gateway()) && m.port.Session().Connected() && m.members.Registered(l.id().Gateway())
 	if l.ephemeral() && !lives {
 		return locks.ReasonGatewayLeft
 	}
 	return l.removedBy(m)
+}
+
+// wished reports whether the lease's own client has asked for the end that is under way, or let its wait elapse.
+func (l *lease) wished() bool {
+	switch l.reason() {
+	case locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonWaitElapsed:
+		return true
+	}
+	return false
+}
+
+// byTime reports whether it is time that decides such an end.
+func byTime(reason locks.Reason) bool {
+	return reason == locks.ReasonExpired || reason == locks.ReasonUnclaimed
 }
 
 // awaitUntold has a queue's directory listed until a listing lacks the contender that this gateway has deleted.

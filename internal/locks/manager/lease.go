@@ -291,11 +291,6 @@ func (l *lease) timed() bool {
 	return !some && byTime(l.reason())
 }
 
-// byTime reports whether it is time that decides such an end.
-func byTime(reason locks.Reason) bool {
-	return reason == locks.ReasonExpired || reason == locks.ReasonUnclaimed
-}
-
 // forced reports whether it is force that ends the lease, and not an administrator outright: a withdrawal that is
 // written first wins.
 func (l *lease) forced() bool {

@@ -308,8 +308,6 @@ func (l *lease) endAbsent(m *Manager, now time.Duration) {
 	case lifecycle.Creating:
 		l.rare().failure = unavailable()
 		l.dropCreate(m, m.keys.Get(l.key()), now)
-	case lifecycle.Ending:
-		l.finish(m, l.reason(), now)
 	default:
 		l.finish(m, l.lossReason(m), now)
 	}

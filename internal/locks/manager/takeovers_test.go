@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -183,6 +184,32 @@ func (g *gate) deafen(session *fakeSession, deaf bool) {
 }
 
 // registered reports whether a gateway id is.
+// The session of an owner ends while it expires a lease, and the expiry is not done. Its successor, which the owner does not know
+// yet, ends the lease in another way: the owner does not tell that it has expired.
+func TestAnExpiryThatASuccessorHasOvertakenIsNotTold(t *testing.T) {
+	for _, locksOf := range [][]locks.Want{{{Lock: "a"}}, {{Lock: "a"}, {Lock: "b"}}} {
+		t.Run(fmt.Sprint(len(locksOf)), in(scene, func(t *testing.T, s *fakeStore) {
+			h := s.hooked()
+			one, two := h.gateway(t), s.gateway(t)
+			l := one.mustHold(locks.AcquireRequest{Group: locksOf, TTL: 20 * time.Second})
+			h.failReads("/succession/")
+			s.set(func() { s.loseAlone(false, writeTo(l.Znode)) })
+			pass(21 * time.Second)
+			s.set(func() { s.loseReply, s.refuse = nil, nil })
+			one.m.port.Session().(*hookedSession).expire()
+			pass(5 * time.Second)
+			two.mustRelease(l)
+			synctest.Wait()
+			for _, e := range one.told() {
+				if e.Reason != "" && e.LeaseID == l.ID {
+					assert.Equal(t, e.Reason, string(locks.ReasonRemoved), "told of %s", e.Lock)
+				}
+			}
+			assert.That(t, slices.Contains(one.tells(events.LeaseRemoved), "lease.removed removed"), "the end is not told")
+		}))
+	}
+}
+
 func (s *fakeStore) registered(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
