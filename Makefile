@@ -108,7 +108,7 @@ chaos: ## break a real fleet on purpose for DURATION (10m), by the plan of SEED 
 	@cd internal/test/chaos && exec ../../../bin/chaos.test -test.v -test.timeout 0 -test.run '^TestNoFaultBreaksAPromise$$' -chaos.duration "$$DURATION" -chaos.seed "$$SEED"
 
 .PHONY: bench
-bench: ## measure beside direct ZooKeeper clients, as BENCHMARKS.md reports it
+bench: ## measure beside direct ZooKeeper clients, etcd and bare HTTP, as BENCHMARKS.md reports it
 	@scripts/setup bench
 	go run ./bench
 

@@ -14,29 +14,32 @@ const directSession = 30 * time.Second
 // directRoot holds the locks of the direct clients, outside of what the gateway watches.
 const directRoot = "/direct"
 
-// directClients are zk.Lock users: one connection that all of them may share, and one for each.
+// directClients are users of go-zookeeper's zk.Lock: one connection that all of them may share, and one for each.
 type directClients struct {
 	shared *zk.Conn
 	own    []*zk.Conn
 }
 
-// connect opens all connections. After an error close ends those that are open.
-func (d *directClients) connect(ctx context.Context, addr string) (err error) {
-	if d.shared, err = dialDirect(ctx, addr); err != nil {
-		return err
+// connectDirect opens all connections.
+func (r *rig) connectDirect(ctx context.Context, s *store) (*directClients, error) {
+	d := &directClients{}
+	r.atEnd(d.close)
+	var err error
+	if d.shared, err = dialDirect(ctx, s.addrList()); err != nil {
+		return nil, err
 	}
 	for range maxClients {
-		conn, err := dialDirect(ctx, addr)
+		conn, err := dialDirect(ctx, s.addrList())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		d.own = append(d.own, conn)
 	}
-	return nil
+	return d, nil
 }
 
-func dialDirect(ctx context.Context, addr string) (*zk.Conn, error) {
-	conn, events, err := zk.Connect([]string{addr}, directSession, zk.WithLogger(silent{}))
+func dialDirect(ctx context.Context, addrs []string) (*zk.Conn, error) {
+	conn, events, err := zk.Connect(addrs, directSession, zk.WithLogger(silent{}))
 	if err != nil {
 		return nil, fmt.Errorf("direct client: %w", err)
 	}
@@ -67,13 +70,12 @@ func (d *directClients) close() {
 	}
 }
 
-// newDirectLocker is a client of lock on the given connection.
+// directLocker calls zk.Lock, which cannot be cancelled: the engine gives up on a turn that hangs.
+type directLocker struct{ lock *zk.Lock }
+
 func newDirectLocker(conn *zk.Conn, lock string) locker {
 	return directLocker{zk.NewLock(conn, directRoot+"/"+lock, zk.WorldACL(zk.PermAll))}
 }
-
-// directLocker calls zk.Lock, which cannot be cancelled: a call that hangs is the watchdog's.
-type directLocker struct{ lock *zk.Lock }
 
 func (l directLocker) Lock(context.Context) error   { return l.lock.Lock() }
 func (l directLocker) Unlock(context.Context) error { return l.lock.Unlock() }

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 )
 
-// httpClients are clients of the gateway that share one http.Client, as the goroutines of one program would. What is
-// tuned: as many idle connections are kept as there are clients (net/http keeps two to a host, and would open a
-// connection for nearly every request of 64 clients), and compression, which the gateway does not do, is not asked for.
+// httpClients are clients of one server that share one http.Client, as the goroutines of one program would. What is tuned: as
+// many idle connections are kept as there are clients (net/http keeps two to a host, and would open a connection for nearly
+// every request of 64 clients), and compression, which the gateway does not do, is not asked for.
 type httpClients struct {
 	base      string
 	client    *http.Client
@@ -18,7 +19,7 @@ type httpClients struct {
 }
 
 func newHTTPClients(base string) *httpClients {
-	transport := &http.Transport{MaxIdleConns: 0, MaxIdleConnsPerHost: maxClients, DisableCompression: true}
+	transport := &http.Transport{MaxIdleConnsPerHost: mostWaiters, DisableCompression: true}
 	return &httpClients{base: base, client: &http.Client{Transport: transport}, transport: transport}
 }
 
@@ -57,28 +58,6 @@ func (l *httpLocker) Unlock(ctx context.Context) error {
 	return nil
 }
 
-// heartbeat renews the lease that the locker holds.
-func (l *httpLocker) heartbeat(ctx context.Context) error {
-	var beat struct {
-		ExpiresInMs int64 `json:"expires_in_ms"`
-	}
-	if err := l.clients.do(ctx, http.MethodPost, l.clients.base+"/v1/leases/self/heartbeat", l.token, http.StatusOK, &beat); err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
-	}
-	return nil
-}
-
-// alive asks /healthz: the same HTTP server, with nothing behind it.
-func (h *httpClients) alive(ctx context.Context) error {
-	var status struct {
-		Status string `json:"status"`
-	}
-	if err := h.do(ctx, http.MethodGet, h.base+"/healthz", "", http.StatusOK, &status); err != nil {
-		return fmt.Errorf("healthz: %w", err)
-	}
-	return nil
-}
-
 // do sends one request and reads its answer whole, so that the connection can be used again. into is decoded from the
 // answer unless it is nil.
 func (h *httpClients) do(ctx context.Context, method, url, token string, status int, into any) error {
@@ -89,6 +68,20 @@ func (h *httpClients) do(ctx context.Context, method, url, token string, status 
 	if token != "" {
 		req.Header.Set("Lease-Token", token)
 	}
+	return h.send(req, status, into)
+}
+
+// post sends a JSON body.
+func (h *httpClients) post(ctx context.Context, path, body string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return h.send(req, http.StatusOK, into)
+}
+
+func (h *httpClients) send(req *http.Request, status int, into any) error {
 	resp, err := h.client.Do(req)
 	if err != nil {
 		return err

@@ -9,62 +9,49 @@ import (
 	"time"
 )
 
-// cost is what was spent: first since the processes began, then, as a difference, in one slice. A slice's clients finish
-// what they began a little after its end; at these rates that is nothing.
+// cost is what was spent: first since the processes began, then, as a difference, in one turn.
 type cost struct {
 	transactions float64 // that ZooKeeper committed: its zxid moved by this much
-	fsyncs       float64
-	requests     float64 // that ZooKeeper received
+	fsyncs       float64 // of all its servers
+	requests     float64 // that they received
 	cpu          cpuTime
 	machine      time.Duration // processor time of everything that ran on the machine
 	at           time.Time
 }
 
-// cpuTime is by process, user and system time together.
-type cpuTime struct{ zooKeeper, gateway, load time.Duration }
+// cpuTime is by kind of process, user and system time together.
+type cpuTime struct{ server, store, clients time.Duration }
+
+func (c cpuTime) sum() time.Duration { return c.server + c.store + c.clients }
 
 func (c cost) minus(b cost) cost {
 	return cost{
 		transactions: c.transactions - b.transactions, fsyncs: c.fsyncs - b.fsyncs, requests: c.requests - b.requests,
-		cpu:     cpuTime{c.cpu.zooKeeper - b.cpu.zooKeeper, c.cpu.gateway - b.cpu.gateway, c.cpu.load - b.cpu.load},
+		cpu:     cpuTime{c.cpu.server - b.cpu.server, c.cpu.store - b.cpu.store, c.cpu.clients - b.cpu.clients},
 		machine: c.machine - b.machine, at: c.at,
 	}
 }
 
-// others is how many processors other programs kept busy, on average: the noise.
+// others is how many processors were kept busy by what is no part of the side: the noise.
 func (c cost) others(since time.Time) float64 {
-	theirs := c.machine - c.cpu.zooKeeper - c.cpu.gateway - c.cpu.load
-	return max(theirs.Seconds()/c.at.Sub(since).Seconds(), 0)
+	return max((c.machine-c.cpu.sum()).Seconds()/c.at.Sub(since).Seconds(), 0)
 }
 
-// spent reads all counters.
-func (r *rig) spent() (c cost, err error) {
-	counters, err := r.zk.FourLetter("mntr")
-	if err != nil {
-		return cost{}, err
-	}
-	if c.fsyncs, err = counter(counters, "zk_cnt_fsynctime"); err != nil {
-		return cost{}, err
-	}
-	if c.requests, err = counter(counters, "zk_packets_received"); err != nil {
-		return cost{}, err
-	}
-	state, err := r.zk.FourLetter("srvr")
-	if err != nil {
-		return cost{}, err
-	}
-	zxid, err := strconv.ParseInt(field(state, "Zxid: "), 0, 64)
-	if err != nil {
-		return cost{}, fmt.Errorf("zxid of ZooKeeper: %w", err)
-	}
-	c.transactions = float64(zxid)
-	for _, p := range []struct {
-		pid int
-		of  *time.Duration
-	}{{r.zk.PID(), &c.cpu.zooKeeper}, {r.gateway.PID(), &c.cpu.gateway}, {os.Getpid(), &c.cpu.load}} {
-		if *p.of, err = cpuTimeOf(p.pid); err != nil {
+// spent reads all counters of a side's processes.
+func (s *side) spent() (c cost, err error) {
+	if s.store != nil {
+		if err := s.store.count(&c); err != nil {
 			return cost{}, err
 		}
+		if c.cpu.store, err = cpuTimeOf(s.store.pids()...); err != nil {
+			return cost{}, err
+		}
+	}
+	if c.cpu.server, err = cpuTimeOf(s.servers...); err != nil {
+		return cost{}, err
+	}
+	if c.cpu.clients, err = cpuTimeOf(s.clients); err != nil {
+		return cost{}, err
 	}
 	c.at = time.Now()
 	c.machine, err = busy()
@@ -111,25 +98,26 @@ func field(text, prefix string) string {
 	return ""
 }
 
-// cpuTimeOf is the user and system time of a process (proc(5), stat, fields 14 and 15).
-func cpuTimeOf(pid int) (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("processor time: %w", err)
-	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the name before it may hold anything; field 3 comes next
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("processor time: %q is not understood", stat)
-	}
-	var ticks int64
-	for _, f := range fields[11:13] {
-		n, err := strconv.ParseInt(string(f), 10, 64)
+// cpuTimeOf is the user and system time of processes together (proc(5), stat, fields 14 and 15).
+func cpuTimeOf(pids ...int) (all time.Duration, err error) {
+	for _, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			return 0, fmt.Errorf("processor time: %w", err)
 		}
-		ticks += n
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the name before it may hold anything; field 3 comes next
+		if len(fields) < 13 {
+			return 0, fmt.Errorf("processor time: %q is not understood", stat)
+		}
+		for _, f := range fields[11:13] {
+			n, err := strconv.ParseInt(string(f), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("processor time: %w", err)
+			}
+			all += time.Duration(n) * tick
+		}
 	}
-	return time.Duration(ticks) * tick, nil
+	return all, nil
 }
 
 // tick is the kernel's unit of processor time in /proc, on every architecture that Go runs on.

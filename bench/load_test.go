@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,56 +41,45 @@ func (f *fair) Unlock(context.Context) error {
 
 func TestOneClientsCyclesAreCountedAndTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := assert.Value(cycle(t.Context(), []locker{newFair(3*time.Millisecond, 2*time.Millisecond)}, 99*time.Millisecond, 0, false))(t)
+		begun := 0
+		s := assert.Value(closedLoop(t.Context(), []locker{newFair(3*time.Millisecond, 2*time.Millisecond)},
+			work{d: 99 * time.Millisecond}, func() { begun++ }))(t)
 		// 19 cycles of 5 ms end within 99 ms; the 20th, which ends at 100, does not count.
-		assert.That(t, s.done == 19 && s.elapsed == 99*time.Millisecond, "%d cycles in %v", s.done, s.elapsed)
-		got := percentileOf(acquiring, 50)(s)
-		assert.That(t, got == 0.003, "an acquire took %v s", got)
-		got = percentileOf(releasing, 99)(s)
-		assert.That(t, got == 0.002, "a release took %v s", got)
-		assert.That(t, len(s.latency[handing]) == 0, "a hand-over without a next client")
-	})
-}
-
-func TestAHandOverLastsFromTheReleaseToTheNextGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lock := newFair(time.Millisecond, 2*time.Millisecond)
-		s := assert.Value(cycle(t.Context(), []locker{lock, lock}, 200*time.Millisecond, 5*time.Millisecond, true))(t)
-		for _, took := range s.latency[handing] {
-			assert.Must(t, took == 2*time.Millisecond, "a hand-over took %v", took)
-		}
-		n := len(s.latency[handing])
-		assert.That(t, n >= 20, "%d hand-overs", n)
+		assert.That(t, s.done == 19 && s.elapsed == 99*time.Millisecond && begun == 1, "%d cycles in %v, begun %d times", s.done, s.elapsed, begun)
+		assert.Equal(t, s.acquire, quantiles{3 * time.Millisecond, 3 * time.Millisecond}, "an acquire")
+		assert.Equal(t, s.release, quantiles{2 * time.Millisecond, 2 * time.Millisecond}, "a release")
 	})
 }
 
 // open is a lock that every client gets.
 type open struct{}
 
-func (open) Lock(context.Context) error   { time.Sleep(time.Millisecond); return nil }
-func (open) Unlock(context.Context) error { return nil }
+func (o open) Lock(context.Context) error   { return nil }
+func (o open) Unlock(context.Context) error { time.Sleep(time.Millisecond); return nil }
 
 func TestTwoHoldersOfOneLockEndTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err := cycle(t.Context(), []locker{open{}, open{}}, time.Second, 5*time.Millisecond, true)
+		_, err := closedLoop(t.Context(), []locker{open{}, open{}}, work{d: time.Second, hot: true}, func() {})
 		assert.That(t, errors.Is(err, errOverlap), "the run ended with %v", err)
-		_, err = cycle(t.Context(), []locker{open{}, open{}}, time.Second, 5*time.Millisecond, false)
+		_, err = closedLoop(t.Context(), []locker{open{}, open{}}, work{d: time.Second}, func() {})
 		assert.Nil(t, err, "locks of their own")
 	})
 }
 
+// refusing is a lock that refuses after a while.
+type refusing struct{ after time.Duration }
+
+var errRefused = errors.New("refused")
+
+func (r refusing) Lock(context.Context) error   { time.Sleep(r.after); return errRefused }
+func (r refusing) Unlock(context.Context) error { return nil }
+
 func TestOneFailureEndsAllClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refused := errors.New("refused")
-		var once sync.Once
 		begun := time.Now()
-		_, err := ask(t.Context(), 4, time.Hour, func(context.Context, int) (err error) {
-			time.Sleep(time.Millisecond)
-			once.Do(func() { err = refused })
-			return err
-		})
-		assert.That(t, errors.Is(err, refused) && strings.Contains(err.Error(), "client "), "the run ended with %v", err)
+		_, err := closedLoop(t.Context(), []locker{newFair(time.Millisecond, 0), refusing{5 * time.Millisecond}}, work{d: time.Hour}, func() {})
+		assert.That(t, errors.Is(err, errRefused) && strings.Contains(err.Error(), "client 1"), "the run ended with %v", err)
 		took := time.Since(begun)
-		assert.That(t, took <= 10*time.Millisecond, "the others went on for %v", took)
+		assert.That(t, took <= 10*time.Millisecond, "the other went on for %v", took)
 	})
 }

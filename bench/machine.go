@@ -95,27 +95,22 @@ func fsyncTime(path string) (time.Duration, error) {
 }
 
 // describe is the text above the tables.
-func (r *rig) describe(rounds int, res *results) string {
-	m := r.machine
-	version := "ZooKeeper of unknown version"
-	if srvr, err := r.zk.FourLetter("srvr"); err == nil {
-		v, _, _ := strings.Cut(field(srvr, "Zookeeper version: "), "-")
-		version = "ZooKeeper " + v
-	}
-	var b strings.Builder
+func (b *bench) describe() string {
+	m := b.rig.machine
+	var text strings.Builder
 	line := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "| %s | %s |\n", what, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&text, "| %s | %s |\n", what, fmt.Sprintf(format, args...))
 	}
-	b.WriteString("| the machine | |\n|---|---|\n")
+	text.WriteString("| the machine | |\n|---|---|\n")
 	line("processor", "%s, %d cores, %s of memory", m.processor, m.cores, m.memory)
 	line("system", "%s, %s", m.system, m.kernel)
-	line("disk", "%s, fsync on; a small write made durable takes %s", m.filesystem, millis(m.fsync))
-	line("ZooKeeper", "%s, standalone, 1000 MB heap, both JIT compilers", version)
+	line("disk", "%s, fsync on; a small write made durable takes %.2f ms", m.filesystem, m.fsync.Seconds()*1e3)
+	line("ZooKeeper", "%s, 1000 MB heap, both JIT compilers", b.version)
 	line("Go", "%s", m.goVersion)
-	line("run", "%s UTC, %d rounds, %.1f s in each for each side of each line", time.Now().UTC().Format("2006-01-02 15:04"), rounds, res.slice.Seconds())
-	noise := res.noise()
+	line("run", "%s UTC, %d rounds, %v for each side of a line in each", time.Now().UTC().Format("2006-01-02 15:04"), b.rounds, b.d)
+	noise := over(b.noise)
 	line("noise", "everything else on the machine kept %.2f cores busy (least %.2f, greatest %.2f)", noise.median, noise.least, noise.greatest)
-	return b.String()
+	return text.String()
 }
 
 func procField(path, name string) string {

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -15,6 +18,10 @@ import (
 const runDir = ".run"
 
 func main() {
+	if config := os.Getenv(bareVariable); config != "" {
+		fmt.Fprintln(os.Stderr, "error:", serveBare(config))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends us at once, and the kernel ends the children
 	os.Exit(command(ctx, os.Args[1:]))
@@ -23,61 +30,140 @@ func main() {
 // command returns the exit code: 0, 1 when something failed, 64 for wrong usage.
 func command(ctx context.Context, args []string) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	duration := flags.Duration("duration", 225*time.Second, "how long the comparison may take, at least 30s; a look at webhooks, events, dashboard and the gateway's own ZooKeeper follows, some five minutes")
-	rounds := flags.Int("rounds", 5, "how many rounds the time is divided into")
-	out := flags.String("out", "", "also write the result into this `file`, between its lines "+beginMark+" and "+endMark)
+	only := flags.String("only", "", "run these `parts` alone: "+strings.Join(partNames(), ","))
+	rounds := flags.Int("rounds", 5, "how many rounds each part has")
+	turn := flags.Duration("turn", time.Second, "how long each side of a line works in a round")
+	write := flags.Bool("write", false, "also write the result into BENCHMARKS.md; needs all parts")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
 		return 64
 	}
-	if *duration < 30*time.Second || *rounds < 1 || flags.NArg() != 0 {
-		fmt.Fprintln(os.Stderr, "error: -duration is at least 30s, -rounds at least 1, and there are no arguments")
+	chosen, err := choose(*only)
+	if err == nil && (*rounds < 1 || *turn < 100*time.Millisecond || flags.NArg() != 0 || *write && *only != "") {
+		err = errors.New("-rounds must be at least 1, -turn at least 100ms, -write without -only, and there are no arguments")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
 		return 64
 	}
-	if err := run(ctx, *duration, *rounds, *out); err != nil {
+	// The load generator's garbage is no part of what is measured: Curator's JVM has a large heap as well.
+	debug.SetGCPercent(400)
+	b := &bench{rounds: *rounds, d: *turn, begun: time.Now(), parts: chosen}
+	if err := b.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return 1
+	}
+	report := b.report()
+	fmt.Print(report)
+	if *write {
+		if err := b.write(report); err != nil {
+			fmt.Fprintln(os.Stderr, "error:", err)
+			return 1
+		}
 	}
 	return 0
 }
 
-func run(ctx context.Context, duration time.Duration, rounds int, out string) error {
-	begun := time.Now()
-	if out != "" {
-		if err := replaceable(out); err != nil { // now, not after six minutes
-			return err
+// part is what can be run by its name.
+type part struct {
+	name string
+	run  func(b *bench, ctx context.Context) error
+}
+
+// parts are in the order in which they run: those on one ZooKeeper first, which share it.
+var parts = []part{
+	{"own", (*bench).ownLocks},
+	{"hot", (*bench).hotLock},
+}
+
+func partNames() (all []string) {
+	for _, p := range parts {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+// choose is the parts with these names, all without one.
+func choose(only string) ([]part, error) {
+	if only == "" {
+		return parts, nil
+	}
+	var chosen []part
+	names := strings.Split(only, ",")
+	for _, p := range parts {
+		if i := slices.Index(names, p.name); i >= 0 {
+			chosen = append(chosen, p)
+			names = slices.Delete(names, i, i+1)
 		}
 	}
-	rig, err := newRig(ctx, runDir)
-	if err != nil {
+	if len(names) != 0 {
+		return nil, fmt.Errorf("-only names no part %q; there are %s", names[0], strings.Join(partNames(), ", "))
+	}
+	return chosen, nil
+}
+
+// bench is one run.
+type bench struct {
+	rounds int
+	d      time.Duration // of a turn
+	begun  time.Time
+	parts  []part
+
+	rig      *rig
+	single   *setting // on one ZooKeeper; nil until a part needs it
+	sides    []side   // all, on single
+	part     string   // that runs
+	sections []string
+	targets  []target
+	noise    []float64
+	version  string // ZooKeeper's
+	small    bool   // a test: counts of leases, waiters and subscribers are small
+}
+
+func (b *bench) run(ctx context.Context) (err error) {
+	if b.rig, err = newRig(ctx, runDir); err != nil {
 		return err
 	}
-	defer rig.close()
-	results, err := rig.measure(ctx, plan(), begun.Add(duration), rounds)
-	if err != nil {
-		return err
+	defer b.rig.close()
+	for _, p := range b.parts {
+		b.part = p.name
+		if err := p.run(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
 	}
-	hooks, err := rig.webhooks(ctx, hookTurn, hookRounds)
-	if err != nil {
-		return err
-	}
-	watching, err := rig.watch(ctx, crowds(watchers), watchTurn, watchRounds)
-	if err != nil {
-		return err
-	}
-	overview, err := rig.crowdedOverview(ctx, overviewLocks, overviewAsks)
-	if err != nil {
-		return err
-	}
-	own, err := rig.ownStore(ctx, ownTurn, rounds, ownLeases)
-	if err != nil {
-		return err
-	}
-	report := render(rig.describe(rounds, results), results, own, hooks, watching, overview)
-	fmt.Print(report)
-	if out != "" {
-		return replaceIn(out, report)
-	}
+	fmt.Fprintf(os.Stderr, "%5s all parts are done\n", time.Since(b.begun).Round(time.Second))
 	return nil
+}
+
+// progress says where the run is.
+func (b *bench) progress(round int) {
+	what := fmt.Sprintf("round %d of %d", round, b.rounds)
+	if round == 0 {
+		what = "warming up"
+	}
+	fmt.Fprintf(os.Stderr, "%5s %s: %s\n", time.Since(b.begun).Round(time.Second), b.part, what)
+}
+
+// onOne is the setting with one ZooKeeper, which several parts use.
+func (b *bench) onOne(ctx context.Context) (err error) {
+	if b.single != nil {
+		return nil
+	}
+	if b.single, err = b.rig.startSetting(ctx, 1); err != nil {
+		return err
+	}
+	b.version = b.single.store.version()
+	b.sides, err = b.rig.allSides(ctx, b.single)
+	return err
+}
+
+// only keeps the sides with these names.
+func only(sides []side, names ...string) (some []side) {
+	for _, s := range sides {
+		if slices.Contains(names, s.name) {
+			some = append(some, s)
+		}
+	}
+	return some
 }

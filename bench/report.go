@@ -7,113 +7,91 @@ import (
 	"time"
 )
 
-// render writes the tables.
-func render(about string, r *results, own *ownStore, h *hooks, w *watching, o *overview) string {
+// target is a ratio that must be reached, with what was measured.
+type target struct {
+	what   string
+	bound  bound
+	want   float64
+	rounds []float64
+}
+
+type bound string
+
+const (
+	atLeast bound = "≥"
+	atMost  bound = "≤"
+)
+
+// met judges the median.
+func (t target) met() bool {
+	if len(t.rounds) == 0 {
+		return false
+	}
+	if t.bound == atLeast {
+		return over(t.rounds).median >= t.want
+	}
+	return over(t.rounds).median <= t.want
+}
+
+func (b *bench) target(what string, bound bound, want float64, rounds []float64) {
+	b.targets = append(b.targets, target{what, bound, want, rounds})
+}
+
+// section adds to the report.
+func (b *bench) section(title, text string) {
+	b.sections = append(b.sections, "### "+title+"\n\n"+text)
+}
+
+// report is everything that was measured.
+func (b *bench) report() string {
+	var text strings.Builder
+	text.WriteString(b.describe())
+	text.WriteString("\n### Targets\n\n| | target | measured | |\n|---|---|---|---|\n")
+	for _, t := range b.targets {
+		met := "met"
+		if !t.met() {
+			met = "**not met**"
+		}
+		fmt.Fprintf(&text, "| %s | %s %g | %s | %s |\n", t.what, t.bound, t.want, times(t.rounds), met)
+	}
+	for _, s := range b.sections {
+		text.WriteString("\n" + s)
+	}
+	return text.String()
+}
+
+// markdown is the table: a row for each side of each line.
+func (t *table) markdown() string {
 	var b strings.Builder
-	b.WriteString(about)
-	r.throughput(&b)
-	r.handOver(&b)
-	r.latency(&b)
-	r.heartbeats(&b)
-	r.costs(&b)
-	own.render(&b)
-	h.render(&b)
-	w.render(&b)
-	o.render(&b)
+	b.WriteString("| | side | cycles/s | gateway ÷ side | acquire p50 | p99 | µs: server | ZooKeeper | clients | sum | transactions | fsyncs |\n" +
+		"|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for i, l := range t.lines {
+		for _, s := range l.sides {
+			med := func(format string, f figure) string { return fmt.Sprintf(format, over(t.rounds(i, s.name, f)).median) }
+			server, store, committed, synced := "–", "–", "–", "–"
+			if len(s.servers) != 0 {
+				server = med("%.0f", serverMicros)
+			}
+			if s.store != nil {
+				store, committed, synced = med("%.0f", storeMicros), med("%.2f", transactions), med("%.2f", fsyncs)
+			}
+			ratio := "1"
+			if s.name != gatewaySide {
+				ratio = times(t.against(i, gatewaySide, s.name))
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", l.name, s.name, counts(t.rounds(i, s.name, rate)), ratio,
+				med("%.2f ms", acquireMillis(func(q quantiles) time.Duration { return q.p50 })), med("%.2f ms", acquireMillis(func(q quantiles) time.Duration { return q.p99 })),
+				server, store, med("%.0f", clientsMicros), med("%.0f", allMicros), committed, synced)
+		}
+	}
 	return b.String()
 }
 
-func (r *results) throughput(b *strings.Builder) {
-	b.WriteString("\n### Lock cycles (acquire and release) per second\n\n" +
-		"| | clients | gateway over HTTP | `zk.Lock`, one connection | `zk.Lock`, own connections | gateway ÷ better `zk.Lock` |\n|---|---|---|---|---|---|\n")
-	for i, s := range r.scenarios {
-		if s.kind != ownLocks && s.kind != hotLock {
-			continue
-		}
-		what := "each client its own lock"
-		if s.kind == hotLock {
-			what = "all clients one lock"
-		}
-		ours := r.rounds(i, gatewaySide, rate)
-		fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %s |\n", what, s.clients, counts(ours),
-			counts(r.rounds(i, sharedSide, rate)), counts(r.rounds(i, ownSide, rate)), times(ratios(ours, r.best(i, rate, true))))
-	}
+func acquireMillis(of func(quantiles) time.Duration) figure {
+	return func(s sample) float64 { return of(s.acquire).Seconds() * 1e3 }
 }
 
-const latencyHead = "| | clients | | gateway over HTTP | better `zk.Lock` | gateway ÷ `zk.Lock` |\n|---|---|---|---|---|---|\n"
-
-func (r *results) latencyRows(b *strings.Builder, scenario int, name, what string) {
-	for _, p := range []int{50, 99} {
-		f := percentileOf(what, p)
-		ours, theirs := r.rounds(scenario, gatewaySide, f), r.best(scenario, f, false)
-		fmt.Fprintf(b, "| %s | %d | p%d | %s | %s | %s |\n", name, r.scenarios[scenario].clients, p, waits(ours), waits(theirs), times(ratios(ours, theirs)))
-	}
-}
-
-func (r *results) handOver(b *strings.Builder) {
-	b.WriteString("\n### Hand-over: from the moment a release is sent until the next client has its grant\n\n" + latencyHead)
-	for i, s := range r.scenarios {
-		switch s.kind {
-		case heldHotLock:
-			r.latencyRows(b, i, fmt.Sprintf("each holder keeps the lock for %v", holdFor), handing)
-		case hotLock:
-			r.latencyRows(b, i, "as fast as it goes", handing)
-		}
-	}
-}
-
-func (r *results) latency(b *strings.Builder) {
-	b.WriteString("\n### Latency of one client alone\n\n" + latencyHead)
-	for i, s := range r.scenarios {
-		if s.kind == ownLocks && s.clients == 1 {
-			r.latencyRows(b, i, "acquire", acquiring)
-			r.latencyRows(b, i, "release", releasing)
-		}
-	}
-}
-
-func (r *results) heartbeats(b *strings.Builder) {
-	b.WriteString("\n### Heartbeats per second, beside the same server's `/healthz`\n\n" +
-		"| clients | heartbeats | `/healthz` | heartbeats ÷ `/healthz` | heartbeat p50 | p99 |\n|---|---|---|---|---|---|\n")
-	for i, s := range r.scenarios {
-		if s.kind == heartbeats {
-			ours, theirs := r.rounds(i, gatewaySide, rate), r.rounds(i, healthSide, rate)
-			fmt.Fprintf(b, "| %d | %s | %s | %s | %s | %s |\n", s.clients, counts(ours), counts(theirs), times(ratios(ours, theirs)),
-				waits(r.rounds(i, gatewaySide, percentileOf(answering, 50))), waits(r.rounds(i, gatewaySide, percentileOf(answering, 99))))
-		}
-	}
-}
-
-func (r *results) costs(b *strings.Builder) {
-	b.WriteString("\n### What one cycle (one heartbeat) costs\n\n" +
-		"| | clients | side | ZooKeeper transactions | fsyncs | requests to ZooKeeper | µs of processor: ZooKeeper | gateway | load generator |\n|---|---|---|---|---|---|---|---|---|\n")
-	cpu := func(part func(cpuTime) time.Duration) func(i int, side string) string {
-		return func(i int, side string) string {
-			return fmt.Sprintf("%.0f", over(r.rounds(i, side, micros(part))).median)
-		}
-	}
-	zk := cpu(func(c cpuTime) time.Duration { return c.zooKeeper })
-	gateway := cpu(func(c cpuTime) time.Duration { return c.gateway })
-	load := cpu(func(c cpuTime) time.Duration { return c.load })
-	for i, s := range r.scenarios {
-		if s.kind == heldHotLock {
-			continue // mostly waiting
-		}
-		for _, side := range s.sides {
-			if side.name == healthSide {
-				continue
-			}
-			count := func(part func(cost) float64) string {
-				return fmt.Sprintf("%.2f", over(r.rounds(i, side.name, each(part))).median)
-			}
-			fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %s | %s | %s | %s |\n", s.kind, s.clients, strings.ReplaceAll(side.name, "zk.Lock", "`zk.Lock`"),
-				count(func(c cost) float64 { return c.transactions }), count(func(c cost) float64 { return c.fsyncs }),
-				count(func(c cost) float64 { return c.requests }), zk(i, side.name), gateway(i, side.name), load(i, side.name))
-		}
-	}
-}
-
-// counts, times and waits write a figure as its median with the least and the greatest round.
+// counts and times write a figure as its median with the least and the greatest round.
 
 func counts(rounds []float64) string {
 	if len(rounds) == 0 {
@@ -124,16 +102,12 @@ func counts(rounds []float64) string {
 }
 
 func times(rounds []float64) string {
+	if len(rounds) == 0 {
+		return "–"
+	}
 	s := over(rounds)
 	return fmt.Sprintf("**%.2f** (%.2f–%.2f)", s.median, s.least, s.greatest)
 }
-
-func waits(rounds []float64) string {
-	s := over(rounds)
-	return fmt.Sprintf("%.2f ms (%.2f–%.2f)", s.median*1e3, s.least*1e3, s.greatest*1e3)
-}
-
-func millis(d time.Duration) string { return fmt.Sprintf("%.2f ms", d.Seconds()*1e3) }
 
 // thousands writes 12345.6 as 12,346.
 func thousands(v float64) string {
@@ -150,15 +124,8 @@ const (
 	endMark   = "<!-- /bench -->"
 )
 
-// replaceable is nil when replaceIn has a place in the file.
-func replaceable(path string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("where to write the result: %w", err)
-	}
-	_, err = replaced(string(text), "")
-	return err
-}
+// write puts the result into the files of the repository.
+func (b *bench) write(report string) error { return replaceIn("BENCHMARKS.md", report) }
 
 // replaceIn writes report between the marks of the file.
 func replaceIn(path, report string) error {
@@ -166,21 +133,10 @@ func replaceIn(path, report string) error {
 	if err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
-	updated, err := replaced(string(text), report)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, []byte(updated), 0o644); err != nil {
-		return fmt.Errorf("write the result: %w", err)
-	}
-	return nil
-}
-
-func replaced(text, report string) (string, error) {
-	before, rest, begins := strings.Cut(text, beginMark+"\n")
+	before, rest, begins := strings.Cut(string(text), beginMark+"\n")
 	_, after, ends := strings.Cut(rest, endMark)
 	if !begins || !ends {
-		return "", fmt.Errorf("the file has no lines %s and %s with a place for the result between them", beginMark, endMark)
+		return fmt.Errorf("%s must have lines %s and %s with a place for the result between them", path, beginMark, endMark)
 	}
-	return before + beginMark + "\n" + report + endMark + after, nil
+	return os.WriteFile(path, []byte(before+beginMark+"\n"+report+endMark+after), 0o644)
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"lockkeeper/internal/test/assert"
 )
@@ -26,61 +24,34 @@ func TestTheResultStandsBetweenTheMarksAndNothingElseChanges(t *testing.T) {
 	assert.That(t, string(got) == ("before\n"+beginMark+"\nnew\n"+endMark+"\nafter\n"), "the file is\n%s", got)
 	for _, text := range []string{"", "no marks", beginMark + "\nno end", endMark + "\n" + beginMark + "\n"} {
 		write(text)
-		assert.That(t, replaceable(path) != nil, "%q has a place for the result", text)
+		assert.That(t, replaceIn(path, "new\n") != nil, "%q has a place for the result", text)
 	}
 }
 
-// Every line of the plan must come out in the tables: a scenario that render does not know would be measured for nothing.
-func TestEveryScenarioIsReported(t *testing.T) {
-	r := &results{scenarios: plan(), slice: time.Second, samples: map[slot][]sample{}}
-	for i, s := range r.scenarios {
-		assert.That(t, s.sides[0].name == gatewaySide && s.clients <= maxClients,
-			"%s, %d clients: the gateway comes first, and %d clients are the most", s.kind, s.clients, maxClients)
-		for _, side := range s.sides {
-			r.samples[slot{i, side.name}] = []sample{{done: 100 + i, elapsed: time.Second,
-				latency: map[string][]time.Duration{acquiring: {1}, releasing: {1}, answering: {1}, handing: {time.Duration(100+i) * time.Millisecond}}}}
+func TestATargetIsMetByTheMedian(t *testing.T) {
+	for _, c := range []struct {
+		bound  bound
+		rounds []float64
+		met    bool
+	}{{atLeast, []float64{0.5, 1, 9}, true}, {atLeast, []float64{0.5, 0.9, 9}, false}, {atMost, []float64{0.5, 1, 9}, true},
+		{atMost, []float64{0.5, 1.1, 9}, false}, {atLeast, nil, false}, {atMost, nil, false}} {
+		assert.Equal(t, target{"", c.bound, 1, c.rounds}.met(), c.met, "%v %s 1 is met", c.rounds, c.bound)
+	}
+}
+
+// Each side of each line must come out in the table: what it does not show would be measured for nothing.
+func TestEverySideIsReported(t *testing.T) {
+	lines := []line{{name: "first", work: work{clients: 1}, sides: []side{{name: gatewaySide}, {name: bareSide, servers: []int{1}}}},
+		{name: "second", work: work{clients: 2}, sides: []side{{name: gatewaySide, store: &store{}}, {name: etcdSide}}}}
+	tab := &table{lines: lines, samples: map[slot][]sample{}}
+	for i, l := range lines {
+		for j, s := range l.sides {
+			tab.samples[slot{i, s.name}] = samplesOf(100 + 10*i + j)
 		}
 	}
-	w := &watching{crowds: crowds(watchers)}
-	for i := range w.crowds {
-		w.turns = append(w.turns, []watched{{sample: sample{done: 700 + i, elapsed: time.Second}, delivered: 800 + float64(i)}})
+	text := tab.markdown()
+	for _, own := range []string{"| 100 (", "| 101 (", "| 110 (", "| 111 (", "**0.99**"} {
+		assert.That(t, strings.Contains(text, own), "not in the table: %s\n%s", own, text)
 	}
-	o := &overview{locks: 4321, filled: time.Second}
-	for i := range pages {
-		o.latency = append(o.latency, []time.Duration{time.Duration(900+i) * time.Millisecond})
-	}
-	own := &ownStore{leases: 5432, filled: time.Second, answered: time.Second}
-	for i := range ownLines {
-		own.embedded = append(own.embedded, []sample{{done: 600 + i, elapsed: time.Second}})
-		own.debian = append(own.debian, []sample{{done: 300 + i, elapsed: time.Second}})
-	}
-	h := &hooks{}
-	for i := range hookLines {
-		h.without = append(h.without, []sample{{done: 1000, elapsed: time.Second}})
-		h.with = append(h.with, []hooked{{after: time.Duration(40+i) * time.Millisecond, sample: sample{done: 510 + i, elapsed: time.Second,
-			latency: map[string][]time.Duration{telling: {time.Duration(20+i) * time.Millisecond, time.Duration(30+i) * time.Millisecond}}}}})
-	}
-	text := render("", r, own, h, w, o)
-	for i := range hookLines {
-		want := fmt.Sprintf("| 1,000 (1,000–1,000) | %[1]d (%[1]d–%[1]d) | **0.51** (0.51–0.51) | %[2]d.00 ms (%[2]d.00–%[2]d.00) | %[3]d.00 ms (%[3]d.00–%[3]d.00) | %[4]d.00 ms (", 510+i, 20+i, 30+i, 40+i)
-		assert.That(t, strings.Contains(text, want), "line %d of the webhooks is not in the tables: %s", i, want)
-	}
-	for _, own := range []string{"| 600 (", "| 303 (", "5,432 held", "| 700 (", "| 804 (", "900.00 ms", "903.00 ms", "4,321 held"} {
-		assert.That(t, strings.Contains(text, own), "not in the tables: %s", own)
-	}
-	for i, s := range r.scenarios {
-		var figures []string
-		if s.kind != heldHotLock {
-			figures = append(figures, counts([]float64{float64(100 + i)}))
-		}
-		if s.kind == hotLock || s.kind == heldHotLock {
-			figures = append(figures, waits([]float64{0.1 + float64(i)/1000}))
-		}
-		for _, own := range figures {
-			assert.That(t, strings.Contains(text, own), "%s, %d clients is not in the tables: %s", s.kind, s.clients, own)
-		}
-	}
-	for line := range strings.Lines(text) {
-		assert.That(t, !strings.Contains(line, "NaN") && !strings.Contains(line, "Inf"), "no figure: %s", line)
-	}
+	assert.That(t, !strings.Contains(text, "NaN") && !strings.Contains(text, "Inf"), "no figure:\n%s", text)
 }

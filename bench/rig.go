@@ -2,62 +2,35 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"lockkeeper/internal/test/childproc"
-	"lockkeeper/internal/test/zkreal"
 )
 
-const (
-	readyWithin = 60 * time.Second
-	stopWithin  = 30 * time.Second
-)
-
-// zooKeeperFlags undo what zkreal does for quick tests: the server gets both of the JVM's compilers and the heap of
-// Debian's zkEnv.sh. The serial collector stays: it is the better one on two cores.
-var zooKeeperFlags = []zkreal.Option{
-	zkreal.WithJVMFlag("-XX:TieredStopAtLevel=4"),
-	zkreal.WithJVMFlag("-Xmx1000m"),
-	zkreal.WithLogLevel("warn"),
-}
-
-// rig is everything that runs: ZooKeeper, the gateway, and the clients of both. One goroutine uses it.
+// rig starts the programs that are measured, in a directory of its own on a disk, and ends them. One goroutine uses it.
 type rig struct {
-	dir     string // temporary, on a disk
+	dir     string
 	binary  string // the gateway's, in dir
 	machine machine
-	zk      *zkreal.Server
-	gateway *childproc.Process
-	log     *os.File // what the gateway logs, in memory
-	http    *httpClients
-	direct  *directClients
+	ends    []func() // of what runs, in the order in which it started
 }
 
-// newRig returns once the gateway serves and all connections are there. Everything that it writes is in a directory of
-// its own below parent. The caller must close the rig.
+// newRig builds the gateway. Everything that it writes is below parent. The caller must close the rig.
 func newRig(ctx context.Context, parent string) (*rig, error) {
 	r := &rig{}
-	if err := r.start(ctx, parent); err != nil {
+	if err := r.prepare(ctx, parent); err != nil {
 		r.close()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *rig) start(ctx context.Context, parent string) error {
+func (r *rig) prepare(ctx context.Context, parent string) error {
 	parent, err := filepath.Abs(parent)
 	if err != nil {
 		return fmt.Errorf("directory for the run: %w", err)
@@ -72,148 +45,97 @@ func (r *rig) start(ctx context.Context, parent string) error {
 		return err
 	}
 	r.binary = filepath.Join(r.dir, "gateway-program")
-	build := exec.CommandContext(ctx, "go", "build", "-o", r.binary, "lockkeeper/cmd/gateway")
+	return buildGateway(ctx, ".", r.binary)
+}
+
+// buildGateway builds the gateway of the source tree at root.
+func buildGateway(ctx context.Context, root, binary string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "lockkeeper/cmd/gateway")
+	build.Dir = root
 	if output, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the gateway: %w\n%s", err, output)
 	}
-	options := append([]zkreal.Option{zkreal.WithDir(filepath.Join(r.dir, "zookeeper"))}, zooKeeperFlags...)
-	if r.zk, err = zkreal.Start(options...); err != nil {
-		return fmt.Errorf("start ZooKeeper: %w", err)
-	}
-	if err := r.startGateway(ctx, "--zk", r.zk.Addr(), "--webhook-allow", "127.0.0.1"); err != nil {
-		return err
-	}
-	r.direct = &directClients{}
-	return r.direct.connect(ctx, r.zk.Addr())
+	return nil
 }
 
-// startGateway runs the gateway with its default settings but for where its ZooKeeper is, and which webhooks it may deliver. Its log, a line for each request,
-// goes to memory: on a disk it would be in the way of ZooKeeper's fsync, thrown away it could not say why a run failed.
-func (r *rig) startGateway(ctx context.Context, where ...string) error {
-	fd, err := unix.MemfdCreate("gateway.log", unix.MFD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("memory for the gateway's log: %w", err)
+// atEnd has f called when what runs now is ended.
+func (r *rig) atEnd(f func()) { r.ends = append(r.ends, f) }
+
+// endAll stops everything that runs, the last first.
+func (r *rig) endAll() {
+	for _, end := range slices.Backward(r.ends) {
+		end()
 	}
-	r.log = os.NewFile(uintptr(fd), "gateway.log")
-	appended, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return fmt.Errorf("log of the gateway: %w", err)
+	r.ends = nil
+}
+
+// close stops everything and removes the directory. A failure here does not change the figures, so it is ignored.
+func (r *rig) close() {
+	r.endAll()
+	if r.dir != "" {
+		_ = os.RemoveAll(r.dir)
 	}
-	defer appended.Close() // the child has its own descriptor
+}
+
+// gateway is a gateway, or the bare handler, with its clients.
+type gateway struct {
+	*program
+	http *httpClients
+}
+
+// startGateway runs the gateway with its default settings but for where its ZooKeeper is and what else arguments say.
+func (r *rig) startGateway(ctx context.Context, arguments ...string) (*gateway, error) {
+	return r.startGatewayOf(ctx, r.binary, arguments...)
+}
+
+func (r *rig) startGatewayOf(ctx context.Context, binary string, arguments ...string) (*gateway, error) {
 	listen, err := freeAddr()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cmd := exec.Command(r.binary, append(where, "--listen", listen)...)
-	cmd.Stdout, cmd.Stderr = appended, appended
-	if r.gateway, err = childproc.Start(cmd); err != nil {
-		return fmt.Errorf("gateway: %w", err)
-	}
-	r.http = newHTTPClients("http://" + listen)
-	return r.awaitServing(ctx)
+	return r.serve(ctx, "gateway", exec.Command(binary, append(slices.Clone(arguments), "--listen", listen)...), listen)
 }
 
-// freeAddr is an address on which no process listens, below the range from which outgoing connections get their ports.
-func freeAddr() (string, error) {
-	var err error
-	for range 100 {
-		var l net.Listener
-		if l, err = net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(9000))); err == nil {
-			defer l.Close()
-			return l.Addr().String(), nil
-		}
+// serve starts a program that listens there, and returns once it says that it is ready.
+func (r *rig) serve(ctx context.Context, name string, cmd *exec.Cmd, listen string) (*gateway, error) {
+	p, err := startProgram(name, cmd)
+	if err != nil {
+		return nil, err
 	}
-	return "", fmt.Errorf("no free port: %w", err)
+	g := &gateway{p, newHTTPClients("http://" + listen)}
+	r.atEnd(g.end)
+	return g, g.awaitReady(ctx)
 }
 
-// awaitServing polls until the gateway grants locks: its trust window is open and its replica current.
-func (r *rig) awaitServing(ctx context.Context) error {
+func (g *gateway) end() {
+	g.http.close()
+	g.stop()
+}
+
+// awaitReady polls until the program can grant locks.
+func (g *gateway) awaitReady(ctx context.Context) error {
+	return g.await(ctx, func() error {
+		return g.http.do(ctx, http.MethodGet, g.http.base+"/readyz", "", http.StatusOK, nil)
+	})
+}
+
+// await polls until done returns no error, for up to a minute.
+func (p *program) await(ctx context.Context, done func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := r.http.serves(ctx)
+		err := done()
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-tick.C:
-		case <-r.gateway.Done():
-			return fmt.Errorf("the gateway ended while starting (%v):\n%s", r.gateway.Wait(), r.logTail())
+		case <-p.Done():
+			return fmt.Errorf("the program ended (%v):\n%s", p.Wait(), p.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("the gateway does not serve: %w\n%s", errors.Join(err, ctx.Err()), r.logTail())
+			return fmt.Errorf("the program is not ready: %w\n%s", errors.Join(err, ctx.Err()), p.logTail())
 		}
-	}
-}
-
-// serves is nil when the gateway says that it can grant locks.
-func (h *httpClients) serves(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.base+"/v1/info", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := h.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	var info struct {
-		Zookeeper struct {
-			FenceOpen      bool `json:"fence_open"`
-			ReplicaCurrent bool `json:"replica_current"`
-		} `json:"zookeeper"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&info); err != nil {
-		return fmt.Errorf("/v1/info answers %s: %w", resp.Status, err)
-	}
-	if !info.Zookeeper.FenceOpen || !info.Zookeeper.ReplicaCurrent {
-		return fmt.Errorf("fence open: %v, replica current: %v", info.Zookeeper.FenceOpen, info.Zookeeper.ReplicaCurrent)
-	}
-	return nil
-}
-
-// forgetLog keeps the log from growing with the run.
-func (r *rig) forgetLog() error {
-	if err := r.log.Truncate(0); err != nil {
-		return fmt.Errorf("log of the gateway: %w", err)
-	}
-	return nil
-}
-
-// logTail is the last of what the gateway has logged.
-func (r *rig) logTail() string {
-	const most = 8 << 10
-	info, err := r.log.Stat()
-	if err != nil {
-		return "no log: " + err.Error()
-	}
-	from := max(info.Size()-most, 0)
-	var tail strings.Builder
-	if _, err := io.Copy(&tail, io.NewSectionReader(r.log, from, most)); err != nil {
-		return "no log: " + err.Error()
-	}
-	return tail.String()
-}
-
-// close stops everything and removes the directory. A failure here does not change the figures, so it is ignored.
-func (r *rig) close() {
-	if r.direct != nil {
-		r.direct.close()
-	}
-	if r.http != nil {
-		r.http.close()
-	}
-	if r.gateway != nil {
-		r.gateway.Stop(stopWithin)
-	}
-	if r.log != nil {
-		_ = r.log.Close()
-	}
-	if r.zk != nil {
-		r.zk.Close()
-	}
-	if r.dir != "" {
-		_ = os.RemoveAll(r.dir)
 	}
 }

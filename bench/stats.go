@@ -45,48 +45,21 @@ type figure func(sample) float64
 
 func rate(s sample) float64 { return s.perSecond() }
 
-// percentileOf is a latency in seconds.
-func percentileOf(what string, p int) figure {
-	return func(s sample) float64 {
-		sorted := slices.Sorted(slices.Values(s.latency[what]))
-		return percentile(sorted, p).Seconds()
-	}
-}
-
 // each is a cost for one cycle.
 func each(part func(cost) float64) figure {
 	return func(s sample) float64 { return part(s.cost) / float64(max(s.done, 1)) }
 }
 
+// micros is processor time for one cycle in microseconds.
 func micros(part func(cpuTime) time.Duration) figure {
 	return each(func(c cost) float64 { return float64(part(c.cpu)) / float64(time.Microsecond) })
 }
 
-// rounds is a figure of each round of one side; nil for a side that the scenario does not have.
-func (r *results) rounds(scenario int, side string, f figure) []float64 {
-	var all []float64
-	for _, s := range r.samples[slot{scenario, side}] {
-		all = append(all, f(s))
-	}
-	return all
-}
-
-// best is the direct side that does better by this figure. higher says what better means.
-func (r *results) best(scenario int, f figure, higher bool) []float64 {
-	shared, own := r.rounds(scenario, sharedSide, f), r.rounds(scenario, ownSide, f)
-	if own == nil || (over(shared).median > over(own).median) == higher {
-		return shared
-	}
-	return own
-}
-
-// noise is how much else went on, over all slices.
-func (r *results) noise() spread {
-	var all []float64
-	for _, samples := range r.samples {
-		for _, s := range samples {
-			all = append(all, s.others)
-		}
-	}
-	return over(all)
-}
+var (
+	serverMicros  = micros(func(c cpuTime) time.Duration { return c.server })
+	storeMicros   = micros(func(c cpuTime) time.Duration { return c.store })
+	clientsMicros = micros(func(c cpuTime) time.Duration { return c.clients })
+	allMicros     = micros(cpuTime.sum)
+	transactions  = each(func(c cost) float64 { return c.transactions })
+	fsyncs        = each(func(c cost) float64 { return c.fsyncs })
+)

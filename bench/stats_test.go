@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -36,28 +35,23 @@ func TestPercentilesAreByNearestRank(t *testing.T) {
 	}
 }
 
-func TestRatiosAreTakenRoundByRound(t *testing.T) {
-	// Both sides lost half their speed in the second round. The ratio did not.
-	assert.Slices(t, ratios([]float64{300, 150}, []float64{100, 50}), []float64{3, 3})
-	assert.Slices(t, ratios([]float64{300, 150}, []float64{0, 50}), []float64{3}, "division by nothing")
+// samplesOf makes a sample for each number of cycles.
+func samplesOf(cycles ...int) (all []sample) {
+	for _, n := range cycles {
+		all = append(all, sample{done: n, elapsed: time.Second})
+	}
+	return all
 }
 
-func TestTheBetterDirectSideIsCompared(t *testing.T) {
-	sampleOf := func(rate int, wait time.Duration) []sample {
-		return []sample{{done: rate, elapsed: time.Second, latency: map[string][]time.Duration{acquiring: {wait}}}}
-	}
-	r := &results{samples: map[slot][]sample{
-		{0, sharedSide}: sampleOf(100, time.Millisecond), {0, ownSide}: sampleOf(200, 3*time.Millisecond),
-		{1, sharedSide}: sampleOf(300, 2*time.Millisecond), {1, ownSide}: sampleOf(200, time.Millisecond),
-		{2, sharedSide}: sampleOf(50, time.Second),
+func TestRatiosAreTakenRoundByRoundAgainstTheBetterSide(t *testing.T) {
+	// All sides lost half their speed in the second round. The ratio did not.
+	tab := &table{samples: map[slot][]sample{
+		{0, gatewaySide}: samplesOf(300, 150), {0, zkLockOwnSide}: samplesOf(100, 50), {0, curatorOwnSide}: samplesOf(90, 45),
 	}}
-	wait := percentileOf(acquiring, 50)
-	for i, want := range []struct{ rate, wait float64 }{{200, 0.001}, {300, 0.001}, {50, 1}} {
-		got := r.best(i, rate, true)
-		assert.That(t, slices.Equal(got, []float64{want.rate}), "scenario %d: rates %v, want %v", i, got, want.rate)
-		got = r.best(i, wait, false)
-		assert.That(t, slices.Equal(got, []float64{want.wait}), "scenario %d: waits %v, want %v", i, got, want.wait)
-	}
+	best := tab.best(0, directSides...)
+	assert.Equal(t, best, zkLockOwnSide, "the better direct client")
+	assert.Slices(t, tab.against(0, gatewaySide, best), []float64{3, 3})
+	assert.Slices(t, ratios([]float64{300, 150}, []float64{0, 50}), []float64{3}, "division by nothing")
 }
 
 func TestCountersAreFoundByTheirWholeName(t *testing.T) {
