@@ -249,7 +249,7 @@ func (w *acquiringLease) answer(now time.Duration) (done bool) {
 		}
 	}
 	switch {
-	case l.Ended():
+	case l.over():
 		return w.answerEnded(now)
 	case l.Held():
 		if w.gone && w.lost() {

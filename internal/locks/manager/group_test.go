@@ -170,6 +170,21 @@ func TestALeaseThatHasLostAContenderHasEndedForItsClient(t *testing.T) {
 	}
 }
 
+func TestAnAcquireWhoseLeaseHasLostAContenderIsAnswered(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		g.mustHold(alone_("a"))
+		p := g.begin(both(locks.WaitForever))
+		assert.Must(t, !p.passed(), "granted while a is held")
+		s.set(func() { s.refuse = refusing(begins(zk.OpDelete), 0, zk.ErrNoAuth) })
+		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/b/" + s.names("/lockkeeper/locks/b")[0], Version: -1})
+		assert.Must(t, p.passed(), "it waits for a lease that never will be granted")
+		assert.Equal(t, wantCode(t, p.err, locks.CodeEnded).Reason, locks.ReasonRemoved, "the acquire is told")
+		s.set(func() { s.refuse = nil })
+		pass(2 * deleteRetry)
+		assert.Equal(t, s.waiting("a", "b"), 1, "contenders, want that of the holder of a")
+	})
+}
+
 // The same while no gateway looks: the one that ran the lease is dead.
 func TestASuccessorEndsWholeWhatHasLostAContender(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
