@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/zk"
 )
 
@@ -50,6 +51,7 @@ type config struct {
 
 	LogFormat string `name:"log-format" default:"text" enum:"text,json" help:"text or json, on standard error."`
 	LogLevel  string `name:"log-level" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error. Heartbeats are logged at debug."`
+	AccessLog string `name:"access-log" default:"all" enum:"all,errors,off" help:"Which requests get a line in the log: all that --log-level lets through, those that were answered with a problem (errors), or none (off). A defect of the gateway itself is logged in any case. Lines are written 10 ms after their requests at the latest: a crash loses those."`
 }
 
 // problemError is an error of the configuration, with what to do about it.
@@ -252,10 +254,20 @@ func othersRead(info fs.FileInfo) bool {
 	return mode&0o077 != 0
 }
 
+// level is the least of a line in the log.
+func (c *config) level() (level slog.Level) {
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // one of the enum
+	return level
+}
+
+// accessLog is where a part of the gateway logs requests.
+func (c *config) accessLog(to *accesslog.Writer, part string) *accesslog.Log {
+	return &accesslog.Log{To: to, JSON: c.LogFormat == "json", Level: c.level(), Which: accesslog.Which(c.AccessLog), Part: part}
+}
+
 // logger writes where the configuration says.
 func (c *config) logger(w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.LogLevel)) // one of the enum
+	level := c.level()
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: utcMillis}))
 	}

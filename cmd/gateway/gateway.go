@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
+	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/locks/term"
@@ -42,6 +44,8 @@ type gateway struct {
 	limits  inForce
 	metrics *metrics.Metrics
 
+	accessLog *accesslog.Writer
+
 	hub     *events.Hub
 	store   repairedStore
 	manager *manager.Manager
@@ -58,8 +62,9 @@ type gateway struct {
 }
 
 // newGateway reads the files that the configuration names.
-func newGateway(c *config, logger *slog.Logger) (*gateway, error) {
+func newGateway(c *config, logger *slog.Logger, accessLog io.Writer) (*gateway, error) {
 	g := &gateway{c: c, log: logger, metrics: metrics.New(version())}
+	g.accessLog = accesslog.NewWriter(accessLog, g.metrics.AccessLogDropped)
 	var err error
 	if g.zk, err = c.zookeeper(logger.With("part", "zookeeper"), zkMetrics{g.metrics}); err == nil {
 		g.peerCAs, err = c.peerCAs()
@@ -128,7 +133,7 @@ func (g *gateway) makeAPI(started time.Time) {
 	g.pages = dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: g.manager, Webhooks: hookPages, Events: g.hub, Logger: g.log.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: g.own != nil})
 	g.api = httpapi.New(httpapi.Options{Locks: g.own.watched(g.manager), Webhooks: g.hooks, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version()}, Metrics: g.metrics,
-		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI,
+		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI,
 		AllowedHosts: g.c.AllowedHosts, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers})
 	hookPages.api = g.api
 }
@@ -154,7 +159,7 @@ func (g *gateway) makeServers(on listeners) {
 	}
 	if on.metrics != nil {
 		log := g.log.With("part", "metrics")
-		g.metricsServer = serverOf(httpapi.New(httpapi.Options{OnlyMetrics: true, Metrics: g.metrics, Logger: log, AllowedHosts: g.c.AllowedHosts}))
+		g.metricsServer = serverOf(httpapi.New(httpapi.Options{OnlyMetrics: true, Metrics: g.metrics, Logger: log, Access: g.c.accessLog(g.accessLog, "metrics"), AllowedHosts: g.c.AllowedHosts}))
 		g.metricsOn = g.limits.boundBesides(g.metricsServer, on.metrics, log)
 	}
 	g.metrics.Watch(func() metrics.State {
@@ -167,6 +172,7 @@ func (g *gateway) run(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	group, running := errgroup.WithContext(running)
+	defer g.logRequests()()
 	g.own.run(group, running)
 	g.own.administer(g.log.With("part", "admin"))
 	group.Go(func() error {
@@ -211,6 +217,14 @@ func (g *gateway) run(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// logRequests lets the access log be written until end is called.
+func (g *gateway) logRequests() (end func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	written := make(chan struct{})
+	go func() { defer close(written); g.accessLog.Run(ctx) }()
+	return func() { stop(); <-written }
 }
 
 // shutDown hands over: /readyz turns red, clocks stop, requests that wait are

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/embedded/disk"
@@ -298,6 +299,38 @@ func TestLogTimesAreUTCWithMilliseconds(t *testing.T) {
 		m := regexp.MustCompile(pattern).FindStringSubmatch(out.String())
 		assert.That(t, m != nil && m[1] == "2026-11-21T11:00:00.790Z", "%s: %s", format, out.String())
 	}
+}
+
+func TestTheAccessLogLooksLikeTheRestOfTheLog(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 790_000_000, time.FixedZone("east", 3600))
+	for _, format := range []string{"text", "json"} {
+		var want, got bytes.Buffer
+		c := config{LogFormat: format, LogLevel: "info", AccessLog: "all"}
+		r := slog.NewRecord(at, slog.LevelInfo, "request", 0)
+		r.AddAttrs(slog.String("owner", "me & you"))
+		assert.NoError(t, c.logger(&want).With("part", "http").Handler().Handle(t.Context(), r))
+
+		g := gateway{accessLog: accesslog.NewWriter(&got, nil)}
+		end := g.logRequests()
+		log, line := c.accessLog(g.accessLog, "http"), accesslog.Line{}
+		log.Begin(&line, slog.LevelInfo, "request")
+		line.String("owner", "me & you")
+		log.End(&line, at)
+		end() // writes what is left
+		assert.Equal(t, got.String(), want.String(), format)
+	}
+}
+
+func TestTheAccessLogIsAsTheFlagsSay(t *testing.T) {
+	for flag, want := range map[string]string{"--log-level=info": "all", "--access-log=errors": "errors", "--access-log=off": `"off"`, "--config=" + file(t, "off.yaml", "access-log: off\n", 0o600): `"off"`} {
+		code, stdout, stderr := command(t, "config", "print", flag)
+		assert.That(t, code == 0 && strings.Contains(stdout, "access-log: "+want), "%s: exit %d\n%s%s", flag, code, stdout, stderr)
+	}
+	code, _, stderr := command(t, "--access-log=some")
+	assert.That(t, code == 64 && strings.Contains(stderr, "--access-log"), "--access-log=some: exit %d: %s", code, stderr)
+	c := config{LogFormat: "json", LogLevel: "warn", AccessLog: "errors"}
+	log := c.accessLog(nil, "metrics")
+	assert.That(t, log.JSON && log.Level == slog.LevelWarn && log.Which == accesslog.Errors && log.Part == "metrics", "%+v", log)
 }
 
 // owned is a file as stat shows it.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,8 +21,9 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	logger := c.logger(stderr)
-	g, err := newGateway(c, logger)
+	to := &sharedOutput{to: stderr}
+	logger := c.logger(to)
+	g, err := newGateway(c, logger, to)
 	if err != nil {
 		return err
 	}
@@ -47,6 +49,18 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		err = ended
 	}
 	return err
+}
+
+// sharedOutput lets the log and the access log write to one output, one at a time.
+type sharedOutput struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (o *sharedOutput) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.to.Write(b)
 }
 
 // listeners are what the flags open.

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
 // BenchmarkHotAnswers measures what this package adds to a request: net/http and the manager are not in it.
 func BenchmarkHotAnswers(b *testing.B) {
 	f := newFake()
-	s := New(Options{Locks: quietLocks{f}, Metrics: metrics.New("bench"), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s := New(Options{Locks: quietLocks{f}, Metrics: metrics.New("bench"), Access: accessLogTo(b, io.Discard)})
 	for _, c := range []struct {
 		name, method, path string
 		status             int

@@ -9,7 +9,7 @@
 // Every answer carries a request id. None is stored but the specification, the documentation and the pages of problems, which are
 // asked about each time. Every refusal is an RFC 9457 problem of one catalogue (catalogue.go), written in one place. A success that gives a client time (a grant, a heartbeat, a verification, a current fencing token) is
 // encoded first and written only if the manager's trust window is open at that moment. There is one log line for one request;
-// it holds no token and no key.
+// it holds no token and no key, and no request waits for it (accesslog).
 //
 // Where shell lines are asked for, every answer is shell lines (shell.go): values of harmless characters, all names always
 // there, and the command false at the end of a failure. JSON is inert (inert.go): $, the backtick, controls and invisible

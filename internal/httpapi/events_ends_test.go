@@ -219,7 +219,7 @@ func TestNothingInAnEventIsObeyedByATerminalOrAPage(t *testing.T) {
 func TestTheLogTellsHowManyEventsAStreamWasSent(t *testing.T) {
 	for form, operation := range map[string]string{"sse": "WatchEvents", "jsonl": "WatchEvents", "socket": "WatchEventsSocket"} {
 		log := new(lines)
-		w := watch(t, events.Options{}, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
+		w := watch(t, events.Options{}, logTo(t, log, slog.LevelInfo))
 		s := w.open(t, form, apitest.Query("owner=1"))
 		w.hub.Publish(numbered(1))
 		expect(t, s, 1, 1)

@@ -99,7 +99,7 @@ func (x *exchange) end() {
 	case x.hijacked != nil:
 		x.left()
 	case x.buffer.Cap() <= maxKept && x.out.Cap() <= maxKept:
-		*x = exchange{s: x.s, incoming: incoming{buffer: x.buffer}, outgoing: outgoing{out: x.out, json: x.json}, line: logLine{attrs: x.line.attrs}}
+		*x = exchange{s: x.s, incoming: incoming{buffer: x.buffer}, outgoing: outgoing{out: x.out, json: x.json}, line: logLine{text: x.line.text}}
 		x.s.pool.Put(x)
 	}
 }

@@ -50,8 +50,10 @@ func member(t *testing.T, id, secret string, change ...func(*Options)) (*gateway
 	book := &logbook{}
 	f := fleet.New(fleet.Options{Secret: secretOf(secret), Self: func() (string, int64) { return id, 1 }})
 	t.Cleanup(f.Close)
+	access := accessLogTo(t, book)
+	access.Level = slog.LevelDebug
 	g := serve(t, append(change, func(o *Options) {
-		o.Fleet, o.Logger = f, slog.New(slog.NewTextHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		o.Fleet, o.Logger, o.Access = f, slog.New(slog.NewTextHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug})), access
 	})...)
 	g.id = id
 	return g, book
@@ -187,6 +189,7 @@ func TestBothLogLinesTellOfOneRequest(t *testing.T) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	a := asked.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken), apitest.Header("Traceparent", trace))
 	id := a.Header.Get("Lockkeeper-Request-Id")
+	waitFor(t, func() bool { return askedLog.lines()[0] != "" && ownerLog.lines()[0] != "" })
 	for line, words := range map[string][]string{
 		askedLog.lines()[0]: {"forwarded_to=owner"}, ownerLog.lines()[0]: {"forwarded_by=asked"},
 	} {
@@ -283,6 +286,7 @@ func TestAForgedSealIsRefusedAndNothingIsAsked(t *testing.T) {
 	}
 	calls := owner.asked()
 	assert.That(t, len(calls) == 0, "the manager was asked %q", calls)
+	waitFor(t, func() bool { return len(book.lines()) >= 4 }) // three, and their sum
 	for _, line := range book.lines() {
 		if !strings.Contains(line, "the seal is not genuine") && !strings.Contains(line, "requests refused") || strings.Contains(line, "mac=") || strings.Contains(line, "let me in") {
 			t.Errorf("the log says %s", line)

@@ -384,7 +384,7 @@ func TestD24And25TextsForPeopleNameCharactersAndRanges(t *testing.T) {
 
 func TestD26ARequestKeepsItsID(t *testing.T) {
 	log := new(lines)
-	g := serve(t, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
+	g := serve(t, logTo(t, log, slog.LevelInfo))
 	for given, kept := range map[string]bool{
 		"7b1f0e1c-2b3a-4c5d-8e6f-708192a3b4c5": true, "1-67891233:a/b@c+d~e.f_g": true, strings.Repeat("x", 64): true,
 		strings.Repeat("x", 65): false, "a b": false, "$(x)": false, `"a"`: false, "ü": false,

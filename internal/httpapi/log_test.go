@@ -2,12 +2,16 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 
+	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
@@ -45,7 +49,27 @@ func (l *lines) next(t *testing.T) (line map[string]any) {
 
 func logged(t *testing.T, level slog.Level) (*gateway, *lines) {
 	l := new(lines)
-	return serve(t, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level})) }), l
+	return serve(t, logTo(t, l, level)), l
+}
+
+// logTo has a server log as JSON, requests included.
+func logTo(t *testing.T, w io.Writer, level slog.Level) func(*Options) {
+	access := accessLogTo(t, w)
+	access.JSON, access.Level = true, level
+	return func(o *Options) {
+		o.Logger = slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+		o.Access = access
+	}
+}
+
+// accessLogTo is a log of requests that is written until the test ends.
+func accessLogTo(t testing.TB, w io.Writer) *accesslog.Log {
+	writer := accesslog.NewWriter(w, nil)
+	ctx, end := context.WithCancel(context.Background())
+	written := make(chan struct{})
+	go func() { defer close(written); writer.Run(ctx) }()
+	t.Cleanup(func() { end(); <-written })
+	return &accesslog.Log{To: writer, Which: accesslog.All, Part: "http"}
 }
 
 func TestOneLineTellsAboutOneRequest(t *testing.T) {
@@ -109,6 +133,23 @@ func TestARefusalIsLoggedWithItsCode(t *testing.T) {
 	g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
 	if line := log.next(t); line["level"] != "ERROR" || !strings.Contains(line["error"].(string), "panic: whoops") || !strings.Contains(line["error"].(string), "log_test.go") {
 		t.Errorf("%v", line)
+	}
+}
+
+func TestTheAccessLogMayHaveFailuresAlone(t *testing.T) {
+	for which, want := range map[accesslog.Which][]string{
+		accesslog.All: {"201", "404", "500"}, accesslog.Errors: {"404", "500"}, accesslog.Off: {"500"},
+	} {
+		log := new(lines)
+		g := serve(t, logTo(t, log, slog.LevelInfo), func(o *Options) { o.Access.Which = which })
+		g.send(t, "POST", "/v1/locks/deploy/leases")
+		g.send(t, "GET", "/nothing")
+		g.release = func(string, string) error { panic("whoops") }
+		g.send(t, "DELETE", "/v1/leases/self", apitest.Token(someToken))
+		for _, status := range want {
+			line := log.next(t)
+			assert.That(t, fmt.Sprint(line["status"]) == status, "%s: a line about %v, want %s", which, line["status"], status)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"lockkeeper/internal/httpapi/accesslog"
 )
 
 // logLine is what a request's line in the log says besides its status. Neither the query nor the raw path is in it, for
@@ -19,7 +21,7 @@ type logLine struct {
 	// Told unless the request was refused as invalid.
 	lock, ns, lease, owner string
 
-	attrs []slog.Attr // kept for the next request
+	text accesslog.Line // kept for the next request
 }
 
 // about records for the log line what the request is about, when a field of it is read.
@@ -48,46 +50,38 @@ func (x *exchange) log() {
 	case x.status >= 500:
 		level = slog.LevelWarn
 	}
-	ctx := x.r.Context()
-	if !x.s.log.Enabled(ctx, level) {
+	access := x.s.access
+	if access == nil || !access.Wants(level, x.status >= 400) {
 		return
 	}
-	attrs := l.attrs[:0]
-	add := func(key, value string) {
-		if value != "" {
-			attrs = append(attrs, slog.String(key, value))
-		}
-	}
-	add("request_id", x.requestID)
-	add("operation", x.operation)
-	add("method", loggable(x.r.Method))
-	attrs = append(attrs, slog.Int("status", x.status))
-	add("code", l.code)
+	line, now := &l.text, time.Now()
+	access.Begin(line, level, "request")
+	line.Given("request_id", x.requestID)
+	line.Given("operation", x.operation)
+	line.Given("method", loggable(x.r.Method))
+	line.Int("status", x.status)
+	line.Given("code", l.code)
 	if l.code != codeInvalidField {
-		add("lock", l.lock)
-		add("ns", l.ns)
-		add("lease_id", l.lease)
-		add("owner", l.owner)
+		line.Given("lock", l.lock)
+		line.Given("ns", l.ns)
+		line.Given("lease_id", l.lease)
+		line.Given("owner", l.owner)
 	}
 	if l.streamed {
-		attrs = append(attrs, slog.Int("events", l.events))
+		line.Int("events", l.events)
 	}
-	attrs = append(attrs, slog.String("principal", "anonymous"))
-	attrs = append(attrs, slog.Float64("duration_ms", float64(time.Since(x.started).Microseconds())/1000))
-	add("client_ip", x.client())
-	add("forwarded_to", l.to)
+	line.Given("principal", "anonymous")
+	line.Millis("duration_ms", now.Sub(x.started))
+	line.Given("client_ip", x.client())
+	line.Given("forwarded_to", l.to)
 	if x.peer != nil {
-		add("forwarded_by", x.peer.From)
+		line.Given("forwarded_by", x.peer.From)
 	}
-	add("traceparent", traceparent(x.r.Header))
+	line.Given("traceparent", traceparent(x.r.Header))
 	if l.cause != nil {
-		add("error", l.cause.Error())
+		line.Given("error", l.cause.Error())
 	}
-	// One nameless group: its members stand in the line as if they had been given one by one, and the record need not copy
-	// them.
-	x.s.log.LogAttrs(ctx, level, "request", slog.Attr{Value: slog.GroupValue(attrs...)})
-	clear(attrs)
-	l.attrs = attrs
+	access.End(line, now)
 }
 
 // quiet are operations that come all the time and say little.

@@ -109,9 +109,7 @@ func TestWithoutPagesTheirPathsAreNotThere(t *testing.T) {
 
 func TestASocketOfAPageIsEndedByADrain(t *testing.T) {
 	log := new(lines)
-	g := withPages(t, func(o *Options) {
-		o.Logger = slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	})
+	g := withPages(t, logTo(t, log, slog.LevelDebug))
 	if _, response, err := dialSocket(t, g, "/ui/live", http.Header{"Origin": {"http://evil.example"}}); err == nil || response == nil || response.StatusCode != 403 {
 		t.Errorf("from another origin: %v %+v", err, response)
 	}

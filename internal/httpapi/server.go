@@ -16,6 +16,7 @@ import (
 	"lockkeeper/internal/docsite"
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks/recipe"
@@ -41,7 +42,8 @@ type Options struct {
 	ServeMetrics bool
 	// OnlyMetrics makes the server of an address for metrics alone: it serves /metrics behind the guard, and needs no Locks.
 	OnlyMetrics  bool
-	Logger       *slog.Logger // nil: nothing is logged
+	Logger       *slog.Logger   // nil: nothing is logged but what Access logs
+	Access       *accesslog.Log // of requests; nil: they are not logged
 	Version      string
 	Embedded     bool     // ZooKeeper is part of this process
 	OpenAPI      []byte   // what /openapi.yaml answers
@@ -58,6 +60,7 @@ type Server struct {
 	// What every exchange uses.
 	locks     Locks
 	log       *slog.Logger
+	access    *accesslog.Log // nil: none
 	metrics   *metrics.Metrics
 	guard     guard
 	forwarder forwarder
@@ -92,7 +95,7 @@ var errDraining = errors.New("the gateway drains")
 
 // New makes a server. It starts nothing.
 func New(o Options) *Server {
-	s := &Server{locks: o.Locks, log: o.Logger, metrics: o.Metrics, guard: newGuard(o.AllowedHosts), router: chi.NewMux()}
+	s := &Server{locks: o.Locks, log: o.Logger, access: o.Access, metrics: o.Metrics, guard: newGuard(o.AllowedHosts), router: chi.NewMux()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -156,7 +156,7 @@ func TestASubscriberThatNeverReadsDelaysNoOther(t *testing.T) {
 	} {
 		t.Run(form, func(t *testing.T) {
 			log := new(lines)
-			w := watch(t, events.Options{}, func(o *Options) { o.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
+			w := watch(t, events.Options{}, logTo(t, log, slog.LevelInfo))
 			w.server.streams.write = 2 * time.Second
 			stuck, err := net.Dial("tcp", w.url[len("http://"):])
 			assert.NoError(t, err)

@@ -36,6 +36,7 @@ type Metrics struct {
 	zkOperation *prometheus.HistogramVec
 	zkBatch     prometheus.Histogram
 	dropped     prometheus.Counter
+	unlogged    prometheus.Counter
 	subscribers prometheus.Gauge
 	webhooks    webhookCollectors
 }
@@ -83,6 +84,8 @@ func New(version string) *Metrics {
 			Help: "Writes in one ZooKeeper transaction."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
 			Help: "Events that a subscriber missed and that made it resync."}),
+		unlogged: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "access_log_dropped_total",
+			Help: "Lines about requests that were not logged: standard error took them too slowly, or not at all."}),
 		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "event_subscribers",
 			Help: "Those who watch events now: streams, WebSockets and pages."}),
 	}
@@ -92,7 +95,7 @@ func New(version string) *Metrics {
 	m.webhooks = newWebhookCollectors(m.registry)
 	m.registry.MustRegister(m.requests, m.refused, m.waiting, m.acquire, m.forwarded, m.hold, m.queueWait, m.handover, m.ended, m.takeovers, m.deposed,
 		m.written,
-		m.zkOperation, m.zkBatch, m.dropped, m.subscribers, build,
+		m.zkOperation, m.zkBatch, m.dropped, m.unlogged, m.subscribers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -158,6 +161,9 @@ func (m *Metrics) ZKBatch(writes int) { m.zkBatch.Observe(float64(writes)) }
 
 // EventsDropped counts events that a subscriber was not given.
 func (m *Metrics) EventsDropped(n uint64) { m.dropped.Add(float64(n)) }
+
+// AccessLogDropped counts lines about requests that were not logged.
+func (m *Metrics) AccessLogDropped(lines int) { m.unlogged.Add(float64(lines)) }
 
 // Subscribers moves the number of those who watch events.
 func (m *Metrics) Subscribers(delta int) { m.subscribers.Add(float64(delta)) }

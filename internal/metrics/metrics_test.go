@@ -46,6 +46,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m.ZKBatch(16)
 	m.EventsDropped(7)
 	m.EventsDropped(1)
+	m.AccessLogDropped(3)
 	m.Subscribers(1)
 	m.Subscribers(1)
 	m.Subscribers(-1)
@@ -76,6 +77,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_zk_op_seconds_count{op="write",outcome="done"} 1`,
 		`lockkeeper_zk_batch_size_bucket{le="16"} 1`,
 		`lockkeeper_events_dropped_total 8`,
+		`lockkeeper_access_log_dropped_total 3`,
 		`lockkeeper_event_subscribers 1`,
 		`lockkeeper_leases{mode="exclusive",state="held"} 3`,
 		`lockkeeper_fence_margin_seconds 1.5`,
