@@ -13,18 +13,18 @@ import (
 
 // readers subscribes n readers, which resubscribe when they lag, and counts
 // what they read. write stands for what sending a batch costs.
-func readers(b *testing.B, h *Hub, n int, write func()) (batches, read *atomic.Int64) {
+func readers(b *testing.B, h *Hub, n int, filter func(i int) Filter, write func()) (batches, read *atomic.Int64) {
 	batches, read = new(atomic.Int64), new(atomic.Int64)
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = h.Run(ctx) })
 	var subscribed sync.WaitGroup
 	subscribed.Add(n)
-	for range n {
+	for i := range n {
 		running.Go(func() {
 			first := sync.OnceFunc(subscribed.Done)
 			for ctx.Err() == nil {
-				s, err := h.Subscribe(Filter{}, "")
+				s, err := h.Subscribe(filter(i), "")
 				if err != nil {
 					panic(err)
 				}
@@ -47,6 +47,20 @@ func readers(b *testing.B, h *Hub, n int, write func()) (batches, read *atomic.I
 	return batches, read
 }
 
+// crowds are ways of subscribing: n read everything, or each waits for a lock of its own, to which nothing happens.
+var crowds = []struct {
+	name   string
+	n      int
+	filter func(i int) Filter
+}{
+	{"subscribers=0", 0, nil},
+	{"everything=1", 1, everything},
+	{"everything=1000", 1000, everything},
+	{"idle=1000", 1000, func(i int) Filter { return Filter{Lock: fmt.Sprint("quiet-", i)} }},
+}
+
+func everything(int) Filter { return Filter{} }
+
 func sample() *Event {
 	return &Event{Type: LeaseQueued, NS: "default", Lock: "deploy", LeaseID: "l_1", Owner: "ci", Mode: "exclusive"}
 }
@@ -54,10 +68,10 @@ func sample() *Event {
 // BenchmarkPublish publishes as fast as it can: the readers have what the
 // publisher leaves of the processors, and most of them lag.
 func BenchmarkPublish(b *testing.B) {
-	for _, n := range []int{0, 1, 1000} {
-		b.Run(fmt.Sprintf("subscribers=%d", n), func(b *testing.B) {
+	for _, c := range crowds {
+		b.Run(c.name, func(b *testing.B) {
 			h := New(Options{})
-			readers(b, h, n, func() {})
+			readers(b, h, c.n, c.filter, func() {})
 			b.ReportAllocs()
 			for b.Loop() {
 				h.Publish(sample())
@@ -74,10 +88,10 @@ func BenchmarkPublishSteadily(b *testing.B) {
 		var frame [4096]byte
 		_ = sha256.Sum256(frame[:])
 	}
-	for _, n := range []int{0, 1, 100, 1000} {
-		b.Run(fmt.Sprintf("subscribers=%d", n), func(b *testing.B) {
+	for _, c := range crowds {
+		b.Run(c.name, func(b *testing.B) {
 			h := New(Options{})
-			batches, read := readers(b, h, n, send)
+			batches, read := readers(b, h, c.n, c.filter, send)
 			var calls time.Duration
 			cpu, begin, published := processorTime(), time.Now(), 0
 			for b.Loop() {
@@ -126,9 +140,8 @@ func BenchmarkNext(b *testing.B) {
 				if h.next.Load()-s.cursor < maxBatch {
 					s.cursor = 1
 				}
-				clear(s.batch)
-				s.batch = s.batch[:0]
-				s.look()
+				s.given = span{s.cursor, h.seen}
+				s.Read()
 			}
 		})
 	}

@@ -30,7 +30,8 @@
 // thousand, whether they read or not (BENCHMARKS.md has the cost of waking them). Events are
 // kept in one ring; a subscriber is a place in it and owns no queue. A
 // subscriber that falls behind by the whole ring gets Resync, and its
-// subscription ends. Subscribers beyond MaxSubscribers are refused.
+// subscription ends. Subscribers beyond MaxSubscribers are refused. Subscribers of one
+// filter share their batches; the hub keeps the last few of them, also those that the ring has lost.
 //
 // # Resuming
 //
@@ -41,8 +42,10 @@
 //
 // # Goroutines and failure
 //
-// Run owns one goroutine, which wakes subscribers at most every WakePause, so
-// a burst is read in one go. A subscriber that has read everything waits for the
+// Run owns one goroutine, which looks once at each new event for all subscribers with
+// the same filter, and not at all for those of another lock. It wakes those that the event concerns, at
+// once after a pause, else at most every WakePause, so a burst is read in one go. Subscribers that take turns
+// to read are woken again when all have read, or after a second. A subscriber that has read everything waits for the
 // next wake-up, also when it comes back late. After Run every subscription
 // can still read what was published, and then ends with ErrClosed. A subscription
 // belongs to the goroutine that calls Next; any goroutine may Close it.

@@ -21,11 +21,11 @@ const (
 	DefaultRing = 1 << 14
 	// DefaultMaxSubscribers bounds the subscribers at a time.
 	DefaultMaxSubscribers = 4096
-	// WakePause is the least time between two wake-ups of subscribers: the
-	// longest an event waits for the sake of reading a burst in one go.
-	WakePause = 5 * time.Millisecond
-	// maxBatch is how many events one Next reads.
-	maxBatch = 256
+	// WakePause is the least time between two wake-ups of a subscriber: the longest an event waits for the sake of
+	// reading a burst in one go. One that comes after a pause without any waits at most for findPause.
+	WakePause = 50 * time.Millisecond
+	// findPause is the least time between two looks of Run at what is new.
+	findPause = 5 * time.Millisecond
 )
 
 // Errors of Subscribe and Next.
@@ -67,9 +67,19 @@ type Hub struct {
 	ring       []atomic.Pointer[Event] // the event of seq is at seq % len
 	next       atomic.Uint64           // seq of the next event, from 1
 
-	mu          sync.Mutex
-	subscribers map[*Subscriber]struct{}
-	count       atomic.Int64 // of them
+	// Of all subscribers. Run and they themselves change it.
+	mu     sync.Mutex
+	groups map[Filter]*group
+	byLock map[string][]*group // of the groups, those that want one lock
+	wide   []*group            // and the others
+	found  map[*group]struct{} // those with something found, and not told
+	seen   uint64              // find has looked at what is before it
+	woken  []*Subscriber       // tell's buffer
+	count  atomic.Int64        // of subscribers
+
+	piecesMu sync.Mutex
+	pieces   [maxPieces]*piece // the last that members of a group shared
+	oldest   int               // of them
 }
 
 // New makes a hub.
@@ -84,7 +94,8 @@ func New(o Options) *Hub {
 		o.Metrics = noMetrics{}
 	}
 	h := &Hub{metrics: o.Metrics, max: o.MaxSubscribers, ring: make([]atomic.Pointer[Event], o.Ring),
-		nudge: make(chan struct{}, 1), done: make(chan struct{}), subscribers: map[*Subscriber]struct{}{}}
+		nudge: make(chan struct{}, 1), done: make(chan struct{}), seen: 1,
+		groups: map[Filter]*group{}, byLock: map[string][]*group{}, found: map[*group]struct{}{}}
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
 	h.nonce = fmt.Sprintf("%x", nonce)
@@ -92,33 +103,42 @@ func New(o Options) *Hub {
 	return h
 }
 
-// Run wakes subscribers until ctx ends; then every subscription ends. It is
+// Run finds what is new for subscribers and wakes them until ctx ends; then every subscription ends. It is
 // called once.
 func (h *Hub) Run(ctx context.Context) error {
 	defer close(h.done)
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-h.nudge:
-		}
-		h.mu.Lock()
-		for s := range h.subscribers {
+	for waiting := false; ; {
+		if !waiting { // for the end of their pause: no group has something
 			select {
-			case s.wake <- struct{}{}:
-			default: // it will look anyway
+			case <-ctx.Done():
+				return nil
+			case <-h.nudge:
 			}
 		}
-		h.mu.Unlock()
-		pause.Reset(WakePause)
+		waiting = h.turn()
+		pause.Reset(findPause)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-pause.C:
 		}
 	}
+}
+
+// turn finds what is new and wakes the subscribers that it concerns. It reports whether some have to wait for it.
+func (h *Hub) turn() (waiting bool) {
+	h.mu.Lock()
+	h.find()
+	woken := h.tell(time.Now())
+	waiting = len(h.found) > 0
+	h.mu.Unlock()
+	for _, s := range woken { // without mu, which they want next
+		s.rouse()
+	}
+	clear(woken)
+	return waiting
 }
 
 // Publish gives e the next place in the order. It waits for no subscriber.

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
@@ -9,14 +10,21 @@ import (
 // methods are for one goroutine at a time; Close is for any.
 type Subscriber struct {
 	hub    *Hub
-	filter Filter
-	wake   chan struct{} // capacity 1; closed by Close
+	group  *group        // those with the same filter
+	wake   chan struct{} // capacity 1
+	closed atomic.Bool
 
 	cursor uint64   // seq of the next event to look at; 0: not known
 	resync string   // why the next batch is a Resync; "" otherwise
 	over   bool     // it lagged, and got Resync
-	rested bool     // it has seen all there was: the next look waits for a wake-up
 	batch  []*Event // the last one that Next returned
+	piece  *piece   // where it comes from, when others may be given the same; nil: its own
+	buffer []byte   // of Encoded, for a batch of its own
+
+	// Hub.mu guards these.
+	given    span // what was found for it, and not looked at yet
+	waits    bool // in Await
+	expected bool // it was told while it waited, and has not read yet: see group
 }
 
 // The reasons of a Resync.
@@ -30,15 +38,16 @@ const (
 // when after is "". When what follows after is not known (any more), the first
 // batch is a Resync. f has passed Check. The subscriber must be closed.
 func (h *Hub) Subscribe(f Filter, after string) (*Subscriber, error) {
-	s := &Subscriber{hub: h, filter: f, wake: make(chan struct{}, 1)}
+	s := &Subscriber{hub: h, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
-	if len(h.subscribers) >= h.max {
-		h.mu.Unlock()
+	defer h.mu.Unlock()
+	if h.count.Load() >= int64(h.max) {
 		return nil, ErrTooManySubscribers
 	}
-	h.subscribers[s] = struct{}{}
-	h.count.Add(1) // before the first look: see Publish
-	h.mu.Unlock()
+	if h.count.Add(1) == 1 { // before the first look: see Publish
+		h.seen = h.next.Load() // find had nothing to do
+	}
+	h.join(s, f)
 	h.metrics.Subscribers(1)
 	if after == "" {
 		s.cursor = h.next.Load()
@@ -48,6 +57,8 @@ func (h *Hub) Subscribe(f Filter, after string) (*Subscriber, error) {
 		s.resync = ReasonUnknownPosition
 	} else if s.cursor = seq + 1; s.cursor < h.next.Load() && h.at(s.cursor) == nil {
 		s.resync = ReasonTooOld
+	} else {
+		s.given = span{s.cursor, h.seen} // find has passed it already
 	}
 	return s, nil
 }
@@ -56,15 +67,21 @@ func (h *Hub) Subscribe(f Filter, after string) (*Subscriber, error) {
 // It may be called more than once.
 func (s *Subscriber) Close() {
 	s.hub.mu.Lock()
-	_, open := s.hub.subscribers[s]
-	delete(s.hub.subscribers, s)
-	if open {
-		close(s.wake) // Run sends only to those in the map, under mu
-	}
-	s.hub.mu.Unlock()
+	open := s.hub.leave(s)
 	if open {
 		s.hub.count.Add(-1)
 		s.hub.metrics.Subscribers(-1)
+	}
+	s.closed.Store(true)
+	s.hub.mu.Unlock()
+	s.rouse()
+}
+
+// rouse wakes a subscriber that waits.
+func (s *Subscriber) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it will look anyway
 	}
 }
 
@@ -75,7 +92,26 @@ func (s *Subscriber) Position() string {
 	if s.cursor == 0 {
 		return s.hub.nonce + "-unknown"
 	}
+	if s.resync == "" {
+		s.hub.mu.Lock()
+		s.skip()
+		s.hub.mu.Unlock()
+	}
 	return s.hub.id(s.cursor - 1)
+}
+
+// skip moves the cursor behind what holds nothing for this subscriber. Hub.mu is held.
+func (s *Subscriber) skip() {
+	if s.closed.Load() {
+		return // nothing is found for it any more
+	}
+	to := s.hub.seen
+	if !s.given.empty() {
+		to = s.given.first
+	} else if !s.group.span.empty() {
+		to = s.group.span.first
+	}
+	s.cursor = max(s.cursor, to)
 }
 
 // Next waits for events that the filter lets through and returns a batch of
@@ -84,58 +120,133 @@ func (s *Subscriber) Position() string {
 // are ctx's, and ErrClosed when the subscriber is closed, or when the hub is and
 // all that was published before has been read.
 func (s *Subscriber) Next(ctx context.Context) ([]*Event, error) {
-	clear(s.batch) // or one that waits for long would keep what the ring has dropped
-	s.batch = s.batch[:0]
 	for {
-		switch {
-		case ctx.Err() != nil: // a busy hub and a filter that lets nothing through
-			return nil, context.Cause(ctx)
-		case s.over:
-			return nil, ErrLagged
-		case s.resync != "":
-			s.tellResync()
-			return s.batch, nil
-		case !s.rested:
-			if s.look(); len(s.batch) > 0 {
-				return s.batch, nil
-			}
-			continue
+		if err := s.Await(ctx); err != nil {
+			return nil, err
 		}
-		select {
-		case _, open := <-s.wake:
-			if !open {
-				return nil, ErrClosed
-			}
-		case <-ctx.Done():
-		case <-s.hub.done:
-			if s.cursor == s.hub.next.Load() {
-				return nil, ErrClosed
-			}
+		if batch := s.Read(); len(batch) > 0 {
+			return batch, nil
 		}
-		s.rested = false
 	}
 }
 
-// look reads what is new, at most maxBatch events of it, and puts into the batch
-// what the filter lets through.
-//
-// Once it has read all there was, the next look waits for a wake-up, though there
-// may be something new by then: else one whose every batch takes it longer than
-// the time between two events would get, and send, each event by itself. No
-// wake-up is lost by it: what is published from here on brings one.
-func (s *Subscriber) look() {
-	next := s.hub.next.Load()
-	for end := min(next, s.cursor+maxBatch); s.cursor < end; s.cursor++ {
-		e := s.hub.at(s.cursor)
-		if e == nil {
-			s.resync = ReasonLagged
-			return
+// Await is the first half of Next: it returns when there is something to read. Its caller reads then, as soon as it can.
+func (s *Subscriber) Await(ctx context.Context) error {
+	s.forget()
+	for {
+		switch {
+		case ctx.Err() != nil: // a busy hub
+			return context.Cause(ctx)
+		case s.over:
+			return ErrLagged
+		case s.resync != "" || !s.nothingGiven():
+			return nil
+		case s.closed.Load():
+			return ErrClosed
 		}
-		if s.filter.Match(e) {
-			s.batch = append(s.batch, e)
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			s.leaveOff()
+		case <-s.hub.done:
+			if !s.lastLook() {
+				return ErrClosed
+			}
 		}
 	}
-	s.rested = s.cursor == next
+}
+
+// Read is the second half of Next. The batch is empty when the filter lets nothing through, after all.
+//
+// What is published from here on is found at the end of a pause: else one whose every batch takes it longer than the time
+// between two events would get, and send, each event by itself. No wake-up is lost by it: Run gives before it wakes.
+func (s *Subscriber) Read() []*Event {
+	s.forget()
+	if s.resync != "" {
+		s.tellResync()
+		return s.batch
+	}
+	of, shared := s.take()
+	if of.empty() {
+		return nil
+	}
+	p := &piece{group: s.group, span: of, events: s.batch}
+	if shared {
+		p = s.hub.pieceOf(s.group, of)
+		s.piece = p
+	}
+	p.read.Do(func() { p.fill(s.hub) })
+	s.batch, s.cursor = p.events, of.end
+	if p.lost > 0 {
+		s.cursor, s.resync = p.lost, ReasonLagged
+	}
+	return s.batch
+}
+
+// forget lets go of the last batch: a subscriber that waits for long would keep what the ring has dropped.
+func (s *Subscriber) forget() {
+	if s.piece != nil {
+		s.piece, s.batch = nil, nil
+	}
+	clear(s.batch)
+	s.batch = s.batch[:0]
+	if cap(s.buffer) > maxKept {
+		s.buffer = nil
+	}
+}
+
+// nothingGiven reports whether there is nothing to read, in which case the subscriber waits from now on.
+func (s *Subscriber) nothingGiven() bool {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.waits = s.given.end <= s.cursor
+	return s.waits
+}
+
+// leaveOff says that a subscriber neither waits any more nor is about to read.
+func (s *Subscriber) leaveOff() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.arrived()
+}
+
+// arrived ends the wait, and the group's for this member. Hub.mu is held.
+func (s *Subscriber) arrived() {
+	s.waits = false
+	if s.expected {
+		s.expected = false
+		s.group.expected--
+	}
+}
+
+// take is the span of the next batch, empty when nothing was found. shared: other subscribers may want the same.
+func (s *Subscriber) take() (of span, shared bool) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.arrived()
+	s.given.first = max(s.given.first, s.cursor)
+	s.skip()
+	if s.given.empty() {
+		return span{}, false
+	}
+	of = span{s.cursor, s.given.end}
+	if of.end-of.first > maxBatch {
+		of.end = (of.first/maxBatch + 1) * maxBatch
+	}
+	s.given.first = of.end
+	return of, len(s.group.members) > 1
+}
+
+// lastLook gives what was published when the hub has stopped. It reports whether there is something to read.
+func (s *Subscriber) lastLook() bool {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.hub.find()
+	for g := range s.hub.found {
+		g.due, g.latest = time.Time{}, time.Time{}
+	}
+	clear(s.hub.tell(time.Now()))
+	return s.given.end > s.cursor
 }
 
 // tellResync makes a Resync the batch. Only here the cursor leaves what is lost

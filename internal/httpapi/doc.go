@@ -38,8 +38,10 @@
 // client goes away or the server drains (503 draining, Retry-After: 0).
 //
 // A stream has the events of a subscriber of the hub (internal/events), in that order, until the client goes away, takes
-// longer than 10 s for one write, lags behind the hub's ring, or the server drains. Something is sent every 15 s. An event is
-// encoded once for all streams.
+// longer than 10 s for one write, lags behind the hub's ring, or the server drains. Something is sent every 15 s. A batch is
+// encoded once for all streams that are at the same place with the same filter, and leaves in one write; each stream gets at
+// most 20 a second. While requests come in, streams take a fixed share of the processors (share.go): those that want more
+// fall behind, and lag in the end.
 //
 // # Failure
 //

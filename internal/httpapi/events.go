@@ -24,13 +24,14 @@ type streams struct {
 	s         *Server
 	hub       *events.Hub   // nil: they are 404 (Server.mount)
 	open      places        // streams at the same time
+	share     *share        // of the processors
 	keepalive time.Duration // between signs of life: below the 60 s at which proxies cut
 	write     time.Duration // for one write: a client that takes longer does not read
 	pong      time.Duration // from a ping
 }
 
 func newStreams(s *Server, hub *events.Hub, most int) *streams {
-	return &streams{s: s, hub: hub, open: places{limit: orDefault(int64(most), DefaultMaxStreams)},
+	return &streams{s: s, hub: hub, open: places{limit: orDefault(int64(most), DefaultMaxStreams)}, share: newShare(&s.begun),
 		keepalive: 15 * time.Second, write: 10 * time.Second, pong: 10 * time.Second}
 }
 
@@ -130,8 +131,8 @@ func tooManyStreams() *problem {
 
 // eventWriter is one way to write events to a client.
 type eventWriter interface {
-	// send writes a batch, at one go.
-	send(batch []*events.Event) error
+	// send writes the subscriber's last batch, at one go.
+	send(sub *events.Subscriber) error
 	// keepalive says that there was nothing else to say.
 	keepalive(position string) error
 }
@@ -145,7 +146,7 @@ func (s *streams) follow(ctx context.Context, x *exchange, sub *events.Subscribe
 	for {
 		// One timer for many batches: a burst has hundreds in a second.
 		span, cancel := context.WithTimeoutCause(ctx, s.keepalive, errKeepalive)
-		err := relay(span, x, sub, to)
+		err := s.relay(span, x, sub, to)
 		cancel()
 		if err != errKeepalive {
 			return err
@@ -156,16 +157,22 @@ func (s *streams) follow(ctx context.Context, x *exchange, sub *events.Subscribe
 	}
 }
 
-func relay(ctx context.Context, x *exchange, sub *events.Subscriber, to eventWriter) error {
+func (s *streams) relay(ctx context.Context, x *exchange, sub *events.Subscriber, to eventWriter) error {
 	for {
-		batch, err := sub.Next(ctx)
+		if err := sub.Await(ctx); err != nil {
+			return err
+		}
+		err := s.share.take(func() error {
+			batch := sub.Read()
+			if len(batch) == 0 {
+				return nil
+			}
+			x.line.events += len(batch)
+			return to.send(sub)
+		})
 		if err != nil {
 			return err
 		}
-		if err := to.send(batch); err != nil {
-			return err
-		}
-		x.line.events += len(batch)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-chi/chi/v5"
 
@@ -71,6 +72,7 @@ type Server struct {
 	waiting places // requests that wait
 	answers answers
 	sockets sockets
+	begun   atomic.Uint64 // requests that have come in
 
 	drained context.Context
 	drain   context.CancelFunc
@@ -226,6 +228,7 @@ func (s *Server) FleetOnly() http.Handler {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 	x := s.pool.Get().(*exchange)
 	x.begin(w, r)
+	s.begun.Add(1)
 	defer x.end()
 	if p := door.check(r); p != nil {
 		x.refuse(p)

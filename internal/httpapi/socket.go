@@ -43,7 +43,7 @@ func (s *streams) watchEventsSocket(x *exchange) error {
 		return tooManyStreams()
 	}
 	defer sub.Close()
-	w := &corkingWriter{exchange: x}
+	w := &framingWriter{exchange: x}
 	var refused error
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: s.write,
@@ -57,7 +57,7 @@ func (s *streams) watchEventsSocket(x *exchange) error {
 		return refused // nil: the connection is gone
 	}
 	x.line.streamed = true
-	ended(x, s.converse(x, &socketStream{s: s, conn: conn, cork: w.conn}, sub))
+	ended(x, s.converse(x, &socketStream{s: s, conn: conn, frames: w.conn}, sub))
 	return nil
 }
 
@@ -116,9 +116,9 @@ func (s *streams) converse(x *exchange, to *socketStream, sub *events.Subscriber
 
 // socketStream is a stream over a WebSocket.
 type socketStream struct {
-	s    *streams
-	conn *websocket.Conn
-	cork *corked
+	s      *streams
+	conn   *websocket.Conn
+	frames *framedConn // what conn writes to
 }
 
 // read takes in pongs and the close frame; anything else is too much. What comes after that is thrown away.
@@ -136,15 +136,8 @@ func (s *socketStream) read(cancel context.CancelCauseFunc) {
 	}
 }
 
-func (s *socketStream) send(batch []*events.Event) error {
-	s.cork.hold(time.Now().Add(s.s.write))
-	for _, e := range batch {
-		doc := jsonOf(e.Encoded(encodeEvent))
-		if err := s.conn.WriteMessage(websocket.TextMessage, doc[:len(doc)-1]); err != nil {
-			return errors.Join(err, s.cork.release())
-		}
-	}
-	return s.cork.release()
+func (s *socketStream) send(sub *events.Subscriber) error {
+	return s.frames.writeFrames(sub.Encoded("frames", appendFrames), s.s.write)
 }
 
 // keepalive pings; a client that does not answer in time is gone.

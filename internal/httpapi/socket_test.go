@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -239,34 +240,35 @@ func TestAStreamOutlivesTheConnectionsDeadlines(t *testing.T) {
 	})
 }
 
-func TestWhatASocketHoldsBackLeavesInOneWrite(t *testing.T) {
-	var writes []int
-	c := &corked{Conn: &countingConn{writes: &writes}}
-	deadline := time.Now().Add(time.Hour)
-	for _, held := range []struct{ sizes, want []int }{
-		{[]int{10, 20, 30}, []int{60}},
-		{nil, nil},
-		{[]int{maxHeld, 1}, []int{maxHeld, 1}},
-		{[]int{5, maxHeld + 1, 7}, []int{5, maxHeld + 1, 7}},
-	} {
-		writes = nil
-		c.hold(deadline)
-		for _, n := range held.sizes {
-			got, err := c.Write(make([]byte, n))
-			assert.That(t, got == n && err == nil, "%d %v", got, err)
-		}
-		if err := c.release(); err != nil || fmt.Sprint(writes) != fmt.Sprint(held.want) {
-			t.Errorf("%v was written as %v, want %v (%v)", held.sizes, writes, held.want, err)
-		}
+// Frames leave in as few writes as a deadline for each allows.
+func TestABatchLeavesInOneWrite(t *testing.T) {
+	for n, want := range map[int]string{0: "[]", 60: "[60]", maxPiece: fmt.Sprint([]int{maxPiece}), 2*maxPiece + 1: fmt.Sprint([]int{maxPiece, maxPiece, 1})} {
+		writes := []int{}
+		c := &framedConn{Conn: &countingConn{writes: &writes}}
+		assert.NoError(t, c.writeFrames(make([]byte, n), within))
+		assert.Equal(t, fmt.Sprint(writes), want, "%d bytes", n)
 	}
-	writes = nil
-	_, _ = c.Write(make([]byte, 3))
-	_, _ = c.Write(make([]byte, 4))
-	assert.That(t, fmt.Sprint(writes) == "[3 4]", "without holding back it was written as %v", writes)
-	c.Conn.(*countingConn).err = io.ErrShortWrite
-	c.hold(deadline)
-	_, _ = c.Write(make([]byte, 3))
-	assert.ErrorIs(t, c.release(), io.ErrShortWrite, "an error is lost")
+	c := &framedConn{Conn: &countingConn{writes: new([]int), err: io.ErrShortWrite}}
+	assert.ErrorIs(t, c.writeFrames(make([]byte, 3), within), io.ErrShortWrite, "an error is lost")
+}
+
+// The lengths of a frame have three forms. The library, as the client, is the judge.
+func TestAnEventOfAnyLengthIsOneMessage(t *testing.T) {
+	w := watch(t, events.Options{})
+	conn, _, err := dialSocket(t, w.gateway, "/v1/events/ws", nil)
+	assert.NoError(t, err)
+	for n := 1; n < 1<<16; n++ {
+		if n == 100 { // one member is as long as that; from here on to the other edge
+			n = 1<<16 - 200
+		}
+		name := strings.Repeat("g", n)
+		w.hub.Publish(&events.Event{Type: events.GatewayLeft, Gateway: name})
+		kind, message, err := conn.ReadMessage()
+		assert.NoError(t, err)
+		var got struct{ Gateway string }
+		assert.NoError(t, json.Unmarshal(message, &got))
+		assert.That(t, kind == websocket.TextMessage && got.Gateway == name, "a message of kind %d with %d bytes of %d", kind, len(got.Gateway), n)
+	}
 }
 
 // countingConn notes the sizes of writes.

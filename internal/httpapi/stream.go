@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,8 +65,17 @@ func (s *streams) watchEvents(x *exchange) error {
 	return nil
 }
 
-// maxPiece bounds what a stream buffers of a batch: it is kept as long as the stream lives, and there are thousands.
-const maxPiece = 8 << 10
+// grown is b with room for the batch in any form.
+func grown(b []byte, batch []*events.Event) []byte {
+	n := 0
+	for _, e := range batch {
+		n += len(e.Encoded(encodeEvent))
+	}
+	return slices.Grow(b, n)
+}
+
+// maxPiece is how much a stream writes at one go: a client has the time of one write to take it.
+const maxPiece = 64 << 10
 
 // textStream is a stream over plain HTTP: server-sent events or JSON lines.
 type textStream struct {
@@ -85,21 +95,37 @@ func (s *textStream) begin(position string) error {
 	return s.flush()
 }
 
-func (s *textStream) send(batch []*events.Event) error {
-	s.x.out.Reset()
-	for _, e := range batch {
-		encoded := e.Encoded(encodeEvent)
-		if !s.sse {
-			encoded = jsonOf(encoded)
-		}
-		if s.x.out.Len()+len(encoded) > maxPiece {
-			if err := s.write(); err != nil {
-				return err
-			}
-		}
-		s.x.out.Write(encoded)
+func (s *textStream) send(sub *events.Subscriber) error {
+	var encoded []byte
+	if s.sse {
+		encoded = sub.Encoded("sse", appendSSE)
+	} else {
+		encoded = sub.Encoded("jsonl", appendJSONLines)
 	}
-	return s.flush()
+	for len(encoded) > 0 {
+		n := min(len(encoded), maxPiece)
+		if err := s.write(encoded[:n]); err != nil {
+			return err
+		}
+		encoded = encoded[n:]
+	}
+	return s.control.Flush()
+}
+
+func appendSSE(b []byte, batch []*events.Event) []byte {
+	b = grown(b, batch)
+	for _, e := range batch {
+		b = append(b, e.Encoded(encodeEvent)...)
+	}
+	return b
+}
+
+func appendJSONLines(b []byte, batch []*events.Event) []byte {
+	b = grown(b, batch)
+	for _, e := range batch {
+		b = append(b, jsonOf(e.Encoded(encodeEvent))...)
+	}
+	return b
 }
 
 func (s *textStream) keepalive(position string) error {
@@ -120,19 +146,18 @@ func (s *textStream) end(why string) error {
 	return s.flush()
 }
 
-// write hands the buffer to net/http. The deadline holds for this write, and for
+// write hands b to net/http. The deadline holds for this write, and for
 // the end of the answer if this was the last one.
-func (s *textStream) write() error {
+func (s *textStream) write(b []byte) error {
 	// A recorder in a test has no deadlines; on a connection this cannot fail.
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
-	_, err := s.x.Write(s.x.out.Bytes())
-	s.x.out.Reset()
+	_, err := s.x.Write(b)
 	return err
 }
 
-// flush writes the buffer to the connection.
+// flush writes the exchange's buffer to the connection.
 func (s *textStream) flush() error {
-	if err := s.write(); err != nil {
+	if err := s.write(s.x.out.Bytes()); err != nil {
 		return err
 	}
 	return s.control.Flush()

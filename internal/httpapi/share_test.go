@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/test/assert"
+)
+
+// sends runs n streams that send as often as they may for d, each send taking as long as given, and counts their sends.
+func sends(s *share, n int, d, each time.Duration) (sent int64) {
+	var count atomic.Int64
+	var running sync.WaitGroup
+	end := time.Now().Add(d)
+	for range n {
+		running.Go(func() {
+			for time.Now().Before(end) {
+				_ = s.take(func() error { time.Sleep(each); return nil })
+				count.Add(1)
+			}
+		})
+	}
+	running.Wait()
+	return count.Load()
+}
+
+func TestStreamsTakeTheirShareWhileRequestsComeIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const d, each, streams = 10 * time.Second, 50 * time.Microsecond, 100
+		var requests atomic.Uint64
+		s := newShare(&requests)
+		var coming *time.Timer
+		var come func()
+		come = func() { requests.Add(1); coming = time.AfterFunc(10*time.Millisecond, come) }
+		come()
+		allowed := s.rate * float64(d) / float64(each)
+		sent := float64(sends(s, streams, d, each))
+		assert.That(t, sent > 0.8*allowed && sent < 1.1*allowed+streams, "%v sends, where the share allows %v", sent, allowed)
+		coming.Stop()
+		time.Sleep(quietSpan)
+		sent = float64(sends(s, streams, d, each))
+		most := float64(cap(s.places)) * float64(d) / float64(each)
+		assert.That(t, sent > 0.9*most, "%v sends of %v without a request", sent, most)
+	})
+}
+
+// Each stuck client has its place for a moment; the time counts as if it were a long send.
+func TestASendThatWaitsForItsClientKeepsNoOtherWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var requests atomic.Uint64
+		s := newShare(&requests)
+		const stuck = 100
+		var waiting sync.WaitGroup
+		for range stuck {
+			waiting.Go(func() { _ = s.take(func() error { time.Sleep(10 * time.Second); return nil }) })
+		}
+		synctest.Wait()
+		began := time.Now()
+		_ = s.take(func() error { return nil })
+		took := time.Since(began)
+		assert.That(t, took <= stuck*sendAlone, "it waited for %v", took)
+		waiting.Wait()
+		assert.Equal(t, len(s.places), 0, "places are still taken")
+	})
+}
