@@ -247,8 +247,10 @@ func (g *gate) checkLaw() {
 		}
 	}
 	for of, last := range hazards {
+		g.m.mu.Lock() // acquires may still wait there
 		q := g.m.replica.Namespaces[of[0]].Find(of[1])
 		there := q != nil && slices.ContainsFunc(q.Hazards(), func(h locks.Hazard) bool { return hazardKey(string(h.Code), h.Programs) == of[2] })
+		g.m.mu.Unlock()
 		assert.That(g.t, there == (last == events.LockHazard), "%q: the last that was told is %v", of, last)
 	}
 	for path := range there {
