@@ -17,13 +17,28 @@
 //   - The TrustWindow moves with committed guarded transactions alone. It closes
 //     by the boot clock or the wall clock, whichever is ahead.
 //   - Writes of many callers share transactions. A Write that arrives while
-//     nothing is under way is sent at once. Writes are not ordered among each
-//     other: a caller that needs an order waits for Done.
+//     nothing is under way is sent at once (see below). Writes are not ordered
+//     among each other: a caller that needs an order waits for Done.
 //   - Close returns when its context ends at the latest.
 //
 // It refuses Writes above 256 KiB (ErrTooLarge: over ZooKeeper's limit of 1 MB the server drops the connection), more
 // than 8192 Writes or 16 MiB that wait (ErrQueueFull), and ephemeral nodes beyond 256 KiB of paths (ErrEphemeralCap:
 // the transaction that closes a session names them all, and a server cannot start again from one that is too large).
+//
+// # When a transaction goes
+//
+// A Write that arrives while no other is under way goes at once, alone. What arrives meanwhile waits for the answer and
+// shares the next transaction: each transaction costs the gateway and ZooKeeper as much as several Writes in it. A further
+// one goes beside those under way, of which there are three at most,
+//
+//   - when it is full: nothing that arrives later could join it, because it has 128 operations or as many bytes as a
+//     transaction may have, or because a Write that travels alone is in it or stands behind it;
+//   - when the last one was sent 2 ms ago: where the round trip is long, waiting for it would halve what clients get
+//     done, because a client whose Write has just missed a transaction waits for two. Near ZooKeeper this never happens;
+//   - when a Barrier waits, which needs a transaction that is sent after it was asked for;
+//   - when it carries again what a refused transaction held: the Writes in it have waited once already.
+//
+// Writes go in the order in which they came, but for those that wait for their queue and those that are sent again.
 //
 // # What becomes of a transaction whose answer was lost
 //

@@ -15,6 +15,7 @@ type inbox struct {
 
 	mu         sync.Mutex
 	arrived    []*item
+	room       int      // operations that may arrive before the writer is woken; 0: the first one wakes it
 	asked      *barrier // calls that the writer has not seen yet
 	unanswered int      // Writes accepted and not answered
 	bytes      int      // of those
@@ -60,10 +61,23 @@ func (in *inbox) accept(it *item, ephemeral int) error {
 	in.unanswered++
 	in.bytes += it.bytes
 	in.arrived = append(in.arrived, it)
-	if len(in.arrived) == 1 {
+	if in.room -= len(it.write.Ops); in.room <= 0 || it.write.Alone {
 		in.wake()
 	}
 	return nil
+}
+
+// await says how many operations may arrive before the writer is woken: it does nothing with them earlier.
+func (in *inbox) await(room int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.room = room
+	for _, it := range in.arrived {
+		in.room -= len(it.write.Ops)
+	}
+	if len(in.arrived) > 0 && in.room <= 0 {
+		in.wake()
+	}
 }
 
 // ask joins the barrier that the writer has not seen yet.

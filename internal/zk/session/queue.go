@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/conn"
 )
 
 // Bounds of the writer.
@@ -14,6 +15,8 @@ const (
 	// maxBatchOps bounds the operations of a shared transaction, the two that
 	// guard it and checks that it shares not counted. One Write may have more, and then travels alone.
 	maxBatchOps = 128
+	// maxBatchBytes bounds what they take.
+	maxBatchBytes = conn.MaxTransaction - conn.GuardOverhead
 	// maxQueuedWrites and maxQueuedBytes bound the Writes that have not been
 	// answered. Over them Submit refuses with ErrQueueFull.
 	maxQueuedWrites = 8192
@@ -26,6 +29,8 @@ const (
 type queue struct {
 	line []*item // from head on
 	head int
+	// Of the items in line: their operations, their bytes, and how many travel alone.
+	ops, bytes, alone int
 	// waiting is by queue those who stand behind its first; present while there is a
 	// first, who is in line or waits behind others in another of its queues.
 	waiting map[string][]*item
@@ -47,12 +52,27 @@ func (q *queue) push(it *item) {
 		q.waiting[name] = nil
 	}
 	if it.behind == 0 {
-		q.line = append(q.line, it)
+		q.enter(it)
+	}
+}
+
+// enter puts an item at the end of the line.
+func (q *queue) enter(it *item) {
+	q.line = append(q.line, it)
+	q.count(it, 1)
+}
+
+func (q *queue) count(it *item, sign int) {
+	q.ops += sign * len(it.write.Ops)
+	q.bytes += sign * it.bytes
+	if it.write.Alone {
+		q.alone += sign
 	}
 }
 
 func (q *queue) pop() *item {
 	it := q.line[q.head]
+	q.count(it, -1)
 	q.line[q.head] = nil
 	q.head++
 	if q.head == len(q.line) {
@@ -65,29 +85,46 @@ func (q *queue) pop() *item {
 	return it
 }
 
-// take removes the items of the next transaction: as many from the front as fit, an Alone one by itself. The result is
-// in the order in which their operations are to stand.
-func (q *queue) take(maxOps, maxBytes int) []*item {
-	var batch []*item
+// next is how many items from the front the next transaction takes: as many as fit, an Alone one by itself. It is full
+// when nothing that arrives later could join it.
+func (q *queue) next(maxOps, maxBytes int) (items int, full bool) {
 	var dedup checkDedup // a check that many share takes one place, not one in each of them
 	ops, bytes := 0, 0
-	for !q.empty() {
-		it := q.line[q.head]
+	for _, it := range q.line[q.head:] {
 		sent := 0
 		for i := range it.write.Ops {
 			if !dedup.skip(&it.write.Ops[i]) {
 				sent++
 			}
 		}
-		if len(batch) > 0 && (it.write.Alone || ops+sent > maxOps || bytes+it.bytes > maxBytes) {
-			break
+		if items > 0 && (it.write.Alone || ops+sent > maxOps || bytes+it.bytes > maxBytes) {
+			return items, true
 		}
-		batch = append(batch, q.pop())
+		items++
 		ops += sent
 		bytes += it.bytes
-		if it.write.Alone {
-			break
+		if it.write.Alone || ops >= maxOps {
+			return items, true
 		}
+	}
+	return items, false
+}
+
+// full reports whether the next transaction is.
+func (q *queue) full(maxOps, maxBytes int) bool {
+	if q.alone == 0 && q.ops < maxOps && q.bytes <= maxBytes {
+		return false // all of the line fits, with room to spare
+	}
+	_, full := q.next(maxOps, maxBytes)
+	return full
+}
+
+// take removes the items of the next transaction. The result is in the order in which their operations are to stand.
+func (q *queue) take(maxOps, maxBytes int) []*item {
+	n, _ := q.next(maxOps, maxBytes)
+	batch := make([]*item, n)
+	for i := range batch {
+		batch[i] = q.pop()
 	}
 	for _, it := range batch {
 		for _, name := range it.write.Queues {
@@ -113,7 +150,7 @@ func (q *queue) advance(name string) {
 // stepUp is told that an item has become the first in one more of its queues.
 func (q *queue) stepUp(it *item) {
 	if it.behind--; it.behind == 0 {
-		q.line = append(q.line, it)
+		q.enter(it)
 	}
 }
 

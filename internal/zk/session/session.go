@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/conn"
 )
 
 // Session is one ZooKeeper session that is registered as one gateway id. Its methods are safe for concurrent use.
@@ -78,7 +77,7 @@ func (s *Session) Submit(w *zk.Write) error {
 		it.onlyDeletes = it.onlyDeletes && (op.Kind == zk.OpDelete || w.DeletesLast)
 		ephemeral += s.ephemerals.size(op)
 	}
-	if it.bytes > conn.MaxTransaction-conn.GuardOverhead {
+	if it.bytes > maxBatchBytes {
 		return fmt.Errorf("submitting a write of %d bytes: %w", it.bytes, zk.ErrTooLarge)
 	}
 	return s.accept(it, ephemeral)

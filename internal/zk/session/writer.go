@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -14,8 +15,13 @@ import (
 // maxBarriers bounds the barriers that wait for different transactions. Over it, calls share the last one.
 const maxBarriers = 8
 
-// depth is how many transactions with work in them may be under way at once. Chosen by BenchmarkLockCycles.
-const depth = 3
+// Both are chosen by BenchmarkLockCycles; see doc.go.
+const (
+	// depth is how many transactions with work in them may be under way at once.
+	depth = 3
+	// pace is how long after the last one another goes that is not full.
+	pace = 2 * time.Millisecond
+)
 
 // writer sends the Writes of a Session. Only its goroutine, run, touches it.
 type writer struct {
@@ -26,9 +32,11 @@ type writer struct {
 	mode     mode
 	number   int64 // guarded transactions sent so far
 	depth    int
+	pace     time.Duration
 	inflight map[int64]*batch
 	entered  chan struct{} // closed when the newest batch is on its way into the library; nil before the first
 	working  int           // workBatches in flight
+	workSent time.Time     // when the last of them was sent
 	guarding bool          // a guardBatch is under way
 	closing  bool          // the closeBatch is under way or over
 
@@ -69,6 +77,7 @@ func newWriter(f facts, in *inbox, opened time.Time) *writer {
 		facts:      f,
 		in:         in,
 		depth:      depth,
+		pace:       pace,
 		inflight:   make(map[int64]*batch),
 		lastCommit: opened,
 		answers:    make(chan answered, 2*depth+16),
@@ -99,6 +108,7 @@ func (w *writer) run() {
 		}
 		if w.final == nil {
 			w.pump()
+			w.in.await(w.room())
 			timer.Reset(w.nextLook())
 		}
 	}
@@ -132,10 +142,39 @@ func (w *writer) guardDue() time.Time { return w.lastCommit.Add(w.window / 3) }
 // nextLook is how long the writer may wait for something to happen. While a guard write is overdue and cannot be sent
 // (it is under way, or there is no connection) only an answer or a connection changes that, and both wake it.
 func (w *writer) nextLook() time.Duration {
-	if w.guarding || w.closing || w.mode != steady || !w.conn.Connected() {
+	if w.closing || w.mode != steady || !w.conn.Connected() {
 		return w.window / 3
 	}
-	return max(time.Millisecond, time.Until(w.guardDue()))
+	look := w.window / 3
+	if !w.guarding {
+		look = max(time.Millisecond, time.Until(w.guardDue()))
+	}
+	if w.collecting() && w.working < w.depth {
+		look = min(look, time.Until(w.workSent.Add(w.pace)))
+	}
+	return look
+}
+
+// collecting reports whether Writes wait for others to share their transaction: one that was sent a moment ago is under
+// way. The wait ends with its answer, after pace, or when the transaction is full.
+func (w *writer) collecting() bool {
+	return w.working > 0 && time.Since(w.workSent) < w.pace
+}
+
+// due reports whether the next transaction goes although others may be under way. A Barrier needs one that is sent now.
+func (w *writer) due() bool {
+	return !w.queue.empty() && (!w.collecting() || w.unattended() || w.queue.full(maxBatchOps, maxBatchBytes))
+}
+
+// room is how many operations may arrive before the writer has something to do with them; 0: none.
+func (w *writer) room() int {
+	switch {
+	case w.working == w.depth:
+		return math.MaxInt // only an answer helps
+	case w.collecting():
+		return max(0, maxBatchOps-w.queue.ops)
+	}
+	return 0
 }
 
 // pump sends what may be sent.
@@ -169,8 +208,8 @@ func (w *writer) pump() {
 			b := w.again[0]
 			w.again = w.again[1:]
 			w.send(b)
-		} else if !w.queue.empty() {
-			w.send(&batch{kind: workBatch, items: w.queue.take(maxBatchOps, conn.MaxTransaction-conn.GuardOverhead)})
+		} else if w.due() {
+			w.send(&batch{kind: workBatch, items: w.queue.take(maxBatchOps, maxBatchBytes)})
 		} else {
 			break
 		}
@@ -208,6 +247,7 @@ func (w *writer) send(b *batch) {
 	switch b.kind {
 	case workBatch:
 		w.working++
+		w.workSent = b.at
 		w.cfg.Metrics.Batch(len(b.items))
 	case guardBatch:
 		w.guarding = true
