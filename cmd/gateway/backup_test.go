@@ -25,7 +25,7 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 	own.reach(&cfg)
 	assert.Value(layout.Open(t.Context(), cfg))(t)
 	stopped := filepath.Join(dir, "stopped")
-	code, _, stderr := command(t, "restore", "--input", file(t, "whole", string(copyOf(t, running)), 0o600), "--data-dir", stopped)
+	code, _, stderr := command(t, "restore", "--input", copyOf(t, running), "--data-dir", stopped)
 	assert.Must(t, code == 0, "exit %d:\n%s", code, stderr)
 	code, _, stderr = command(t, "backup", "--data-dir", stopped, "--output", backup)
 	assert.Must(t, code == 0, "exit %d:\n%s", code, stderr)
@@ -57,12 +57,15 @@ func TestRestoreAndBackupSayWhatIsWrongAndWhatToDo(t *testing.T) {
 	}
 }
 
-// copyOf is a backup of the store that a node of this test has.
-func copyOf(t *testing.T, dir string) []byte {
+// copyOf copies the store that a node of this test has, with its journal, and gives the copy's path.
+func copyOf(t *testing.T, dir string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "lockkeeper.db")) // no process writes meanwhile
-	assert.NoError(t, err)
-	return data
+	from, to := filepath.Join(dir, disk.FileName), filepath.Join(t.TempDir(), disk.FileName)
+	for _, path := range []func(string) string{func(p string) string { return p }, disk.JournalPath} {
+		data := assert.Value(os.ReadFile(path(from)))(t) // no process writes meanwhile
+		assert.NoError(t, os.WriteFile(path(to), data, 0o600))
+	}
+	return to
 }
 
 func TestWhatIsOnAReadOnlyDiskCanBeSaved(t *testing.T) {
@@ -76,8 +79,8 @@ func TestWhatIsOnAReadOnlyDiskCanBeSaved(t *testing.T) {
 	var said strings.Builder
 	err := &disk.Error{Path: running, Err: &fs.PathError{Op: "open", Path: running, Err: syscall.EROFS}}
 	code := report(&said, storeProblem(running, err))
-	assert.That(t, code == exitIO && strings.Contains(said.String(), "gateway restore takes a copy"), "exit %d: %s", code, said.String())
+	assert.That(t, code == exitIO && strings.Contains(said.String(), "gateway restore --input lockkeeper.db takes a copy"), "exit %d: %s", code, said.String())
 	to := filepath.Join(dir, "to")
-	code, _, stderr := command(t, "restore", "--input", file(t, "lockkeeper.db", string(copyOf(t, running)), 0o600), "--data-dir", to)
+	code, _, stderr := command(t, "restore", "--input", copyOf(t, running), "--data-dir", to)
 	assert.That(t, code == 0, "exit %d: %s", code, stderr)
 }

@@ -224,7 +224,7 @@ func storeProblem(dir string, err error) error {
 	case errors.Is(err, disk.ErrNewer):
 		problem.code = exitConfig
 	case errors.Is(err, syscall.EROFS):
-		problem.hint = "its file system is read-only; gateway restore takes a copy of lockkeeper.db into another directory"
+		problem.hint = "its file system is read-only; gateway restore --input lockkeeper.db takes a copy into another directory"
 	case errors.Is(err, syscall.EADDRINUSE):
 		problem.code, problem.hint = exitUsage, "another program uses the address; choose one with --embedded-listen"
 	case errors.As(err, new(*net.OpError)):

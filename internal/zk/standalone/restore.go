@@ -88,7 +88,7 @@ func Restore(backup, dir, root string, now time.Time) (*Restored, error) {
 	}
 	defer os.RemoveAll(work)
 	made := filepath.Join(work, disk.FileName)
-	if err := copyFile(backup, made); err != nil {
+	if err := copyStore(backup, made); err != nil {
 		return nil, fmt.Errorf("copying the backup: %w", err)
 	}
 	done := &Restored{Backup: sum}
@@ -200,6 +200,15 @@ func (r *Restored) changes(tree *state.State, root string, now time.Time) ([]*st
 }
 
 // copyFile copies a file to a new one, which is on the disk then.
+// copyStore copies a store that is not open. A backup has no journal; what a crash has left has one.
+func copyStore(from, to string) error {
+	err := copyFile(disk.JournalPath(from), disk.JournalPath(to))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, copyFile(from, to))
+}
+
 func copyFile(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {

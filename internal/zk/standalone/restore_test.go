@@ -78,6 +78,32 @@ func TestARestoreEndsTheSessionsAndRaisesTheFenceBase(t *testing.T) {
 	p.stop(t)
 }
 
+// TestARestoreTakesWhatACrashHasLeft: the store's file, and beside it the journal, which has what was written last.
+func TestARestoreTakesWhatACrashHasLeft(t *testing.T) {
+	testkit.NoLeaks(t)
+	data := filepath.Join(t.TempDir(), "data")
+	p := stored(t, data)
+	cfg := zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true}
+	assert.Value(layout.Open(t.Context(), cfg))(t)
+	c := p.client(t)
+	create(t, c, "/last", 0)
+	left := filepath.Join(t.TempDir(), disk.FileName)
+	assert.NoError(t, copyStore(filepath.Join(data, disk.FileName), left))
+	c.Close()
+	p.stop(t)
+
+	dir := filepath.Join(t.TempDir(), "new")
+	assert.Value(Restore(left, dir, zk.DefaultRoot, time.Now()))(t)
+	p = stored(t, dir)
+	c = p.client(t)
+	assert.That(t, exists(t, c, "/last"), "what was written last is lost")
+	c.Close()
+	p.stop(t)
+	assert.NoError(t, os.Remove(disk.JournalPath(left)))
+	_, err := Restore(left, dir+"-2", zk.DefaultRoot, time.Now())
+	assert.ErrorIs(t, err, disk.ErrDamaged, "without the journal")
+}
+
 func TestARestoreTouchesNothingThatIsThereAndTakesNothingDamaged(t *testing.T) {
 	p := stored(t, filepath.Join(t.TempDir(), "data"))
 	_, err := layout.Open(t.Context(), zk.Config{Servers: []string{"embedded:2181"}, Dial: p.Dial, CreateRoot: true})

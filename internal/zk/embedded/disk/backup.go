@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	berrors "go.etcd.io/bbolt/errors"
+	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,10 +16,7 @@ import (
 // give free is used again only when the copy is done, so a slow w lets the file grow by what is appended. It ends with ctx,
 // at the next write.
 func (s *Store) Backup(ctx context.Context, w io.Writer) (int64, error) {
-	tx, err := s.db.Begin(false)
-	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
-		err = ErrClosed
-	}
+	tx, err := s.moment()
 	if err != nil {
 		return 0, &Error{Path: s.path, Err: fmt.Errorf("backup: %w", err)}
 	}
@@ -33,6 +30,21 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) (int64, error) {
 		return n, &Error{Path: s.path, Err: fmt.Errorf("backup: %w", err)}
 	}
 	return n, nil
+}
+
+// moment is a view of the store as it is now, with all that the journal has.
+func (s *Store) moment() (*bolt.Tx, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	if s.journal.open {
+		if err := s.seal(); err != nil {
+			return nil, err
+		}
+	}
+	return s.db.Begin(false)
 }
 
 // backupWriter passes on what bbolt copies. bbolt begins with the newest meta page, whichever of the two places it belongs to;
@@ -99,7 +111,7 @@ func Verify(path string) (Summary, error) {
 	if err != nil {
 		return Summary{}, &Error{Path: path, Err: err}
 	}
-	c, err := readContents(f, info.Size())
+	c, err := readStore(path, f, info.Size())
 	if err == nil {
 		err = c.scan(visitor{txn: func(zxid int64, data []byte) error {
 			_, err := decodeTxn(zxid, data)
@@ -109,7 +121,7 @@ func Verify(path string) (Summary, error) {
 	if err != nil {
 		return Summary{}, refuse(path, err)
 	}
-	p := &c.progress
+	p := &c.end
 	return Summary{
 		Bytes: int64(c.image.meta.pages) * pageSize, LastZxid: p.Last, SnapshotZxid: p.Whole.Zxid, Transactions: p.LogTxns,
 		Created: time.UnixMilli(c.identity.Created).UTC(), Written: time.UnixMilli(p.Written).UTC(),

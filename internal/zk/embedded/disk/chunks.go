@@ -2,6 +2,7 @@ package disk
 
 import (
 	"encoding/binary"
+	"iter"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -54,18 +55,35 @@ func spaceOut(b, data []byte) []byte {
 	}
 }
 
-// putChunks stores spaced data, and goes on in the chain of checksums.
-func putChunks(bucket *bolt.Bucket, spaced []byte, chain *uint32, size *int64, key func(chunk uint32) []byte) error {
-	for i := uint32(0); len(spaced) > 0; i++ {
-		value := spaced[:min(len(spaced), 4+chunkData)]
-		spaced = spaced[len(value):]
-		k := key(i)
-		*chain = chunkSum(*chain, k, value[4:])
+// sealChunks puts its checksum before each chunk of spaced data, and goes on in the chain of them.
+func sealChunks(spaced []byte, chain *uint32, size *int64, key func(chunk uint32) []byte) {
+	for i, value := range chunks(spaced) {
+		*chain = chunkSum(*chain, key(i), value[4:])
 		binary.BigEndian.PutUint32(value, *chain)
-		if err := bucket.Put(k, value); err != nil {
-			return err
-		}
 		*size += int64(len(value)-4) + chunkCost
 	}
+}
+
+// putChunks stores sealed chunks.
+func putChunks(bucket *bolt.Bucket, sealed []byte, key func(chunk uint32) []byte) error {
+	bucket.FillPercent = 1 // keys only rise: a page that is full stays so
+	for i, value := range chunks(sealed) {
+		if err := bucket.Put(key(i), value); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// chunks yields the chunks of spaced data, with their checksums, by their numbers.
+func chunks(spaced []byte) iter.Seq2[uint32, []byte] {
+	return func(yield func(uint32, []byte) bool) {
+		for i := uint32(0); len(spaced) > 0; i++ {
+			n := min(len(spaced), 4+chunkData)
+			if !yield(i, spaced[:n]) {
+				return
+			}
+			spaced = spaced[n:]
+		}
+	}
 }

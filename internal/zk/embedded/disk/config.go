@@ -18,6 +18,8 @@ type Config struct {
 	SnapshotBytes int64
 	// Logger may be nil for none.
 	Logger *slog.Logger
+
+	journalHalf int64 // 0: the constant; tests give others
 }
 
 const (

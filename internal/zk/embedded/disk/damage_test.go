@@ -26,7 +26,7 @@ import (
 // patient is a store with a snapshot, segments of the log before and behind an unfinished snapshot, and free pages, as the
 // bytes of its file; closed.
 func patient(t *testing.T) (*model, []byte) {
-	r := newRig(t)
+	r := newDirectRig(t)
 	r.add(200, 300)
 	r.snapshot(3, 20_000, 2)
 	for range 20 {
@@ -122,7 +122,7 @@ func TestAFileThatWasCutOffIsRefused(t *testing.T) {
 
 // TestAFileIsRefusedWhenOnlyFreePagesWereCutOff: nothing is missing, but the file was cut, and bbolt maps it as a whole.
 func TestAFileIsRefusedWhenOnlyFreePagesWereCutOff(t *testing.T) {
-	r := newRig(t)
+	r := newDirectRig(t)
 	for range 10 {
 		r.add(1, 100_000)
 	}
@@ -217,7 +217,7 @@ func TestOverwrittenRangesNeverLoseAnything(t *testing.T) {
 
 // TestWritesThatWereLostAreNoticed puts back what pages held before: a write that the disk has acknowledged and not done.
 func TestWritesThatWereLostAreNoticed(t *testing.T) {
-	r := newRig(t)
+	r := newDirectRig(t)
 	var history [][]byte
 	var models []model
 	keep := func() { history, models = append(history, r.bytes()), append(models, r.model) }
@@ -287,7 +287,7 @@ func TestWritesThatWereLostAreNoticed(t *testing.T) {
 // TestABatchOfAnotherTimelineIsNoticed: a store and an older copy of it that were both written to. Their pages fit each other,
 // down to the checksum of the chunk itself.
 func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
-	r := newRig(t)
+	r := newDirectRig(t)
 	r.add(5, 100)
 	var copied bytes.Buffer
 	_, err := r.Backup(t.Context(), &copied)
@@ -298,6 +298,7 @@ func TestABatchOfAnotherTimelineIsNoticed(t *testing.T) {
 	assert.NoError(t, other.Append(embedded.Batch{Txns: []*state.Txn{there}}))
 	r.add(1, 100)
 	r.add(1, 100)
+	assert.NoError(t, other.seal())
 	var foreign []byte
 	log := []byte(logName(0))
 	err = other.db.View(func(tx *bolt.Tx) error {

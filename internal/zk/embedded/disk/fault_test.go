@@ -48,10 +48,10 @@ func fullChild(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf(cannotMount+"%w", err)
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
 		return fmt.Errorf(cannotMount+"%w", err)
 	}
-	config := Config{Dir: filepath.Join(dir, "data")}
+	config := Config{Dir: filepath.Join(dir, "data"), journalHalf: 128 << 10}
 	s, err := Open(config)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func fullChild(dir string) error {
 		} else if !errors.Is(err, unix.ENOSPC) {
 			return fmt.Errorf("round %d: opened on a full disk: %w", round, err)
 		}
-		if err := unix.Mount("", dir, "", unix.MS_REMOUNT, fmt.Sprintf("size=%dm", 2+round)); err != nil {
+		if err := unix.Mount("", dir, "", unix.MS_REMOUNT, fmt.Sprintf("size=%dm", 3+round)); err != nil {
 			return err
 		}
 		if s, err = Open(config); err != nil {
@@ -219,20 +219,25 @@ func faultsChild(dir string) error {
 	return nil // not closed: its system calls are none of this test's
 }
 
-// TestASyncThatFailsAndLosesTheWritesLosesNothingAcknowledged puts /dev/null under bbolt's feet: writes are gone, and the sync
-// says that something is wrong. And /dev/full, where writes fail.
+// TestASyncThatFailsAndLosesTheWritesLosesNothingAcknowledged puts /dev/null in the place of the store's file and of its journal:
+// writes are gone, and the sync says that something is wrong. And /dev/full, where writes fail.
 func TestASyncThatFailsAndLosesTheWritesLosesNothingAcknowledged(t *testing.T) {
-	for _, device := range []string{"/dev/null", "/dev/full"} {
-		t.Run(filepath.Base(device), func(t *testing.T) {
+	files := map[string]func(*rig) uintptr{
+		"store":   func(r *rig) uintptr { assert.NoError(t, r.seal()); return r.file.Fd() },
+		"journal": func(r *rig) uintptr { return r.journal.file.(syncedFile).Fd() },
+	}
+	for _, c := range []struct{ device, file string }{{"/dev/null", "store"}, {"/dev/full", "store"}, {"/dev/null", "journal"}, {"/dev/full", "journal"}} {
+		t.Run(filepath.Base(c.device)+" "+c.file, func(t *testing.T) {
 			r := newRig(t)
 			r.add(30, 300)
 			r.snapshot(1, 300, 0) // there are free pages: the file need not grow
-			dev, err := os.OpenFile(device, os.O_RDWR, 0)
+			r.add(1, 300)
+			dev, err := os.OpenFile(c.device, os.O_RDWR, 0)
 			if err != nil {
 				t.Skip(err)
 			}
 			defer dev.Close()
-			assert.NoError(t, unix.Dup3(int(dev.Fd()), int(r.file.Fd()), unix.O_CLOEXEC))
+			assert.NoError(t, unix.Dup3(int(dev.Fd()), int(files[c.file](r)), unix.O_CLOEXEC))
 			err = r.Append(embedded.Batch{Txns: txns(r.last(), 1, 10)})
 			assert.Must(t, err != nil, "appended to a device")
 			t.Log(err)

@@ -8,7 +8,9 @@ import (
 
 // formatVersion is what this program writes, and the newest that it reads. A version that older programs can still read
 // writes their version as the oldest reader.
-const formatVersion uint32 = 1
+//
+// Format 2 brought the journal. A store of format 1 has none, and becomes one of format 2 when it is opened.
+const formatVersion uint32 = 2
 
 // The buckets and records. The bucket of records and the form of the format record stay as they are in every version.
 var (
@@ -16,6 +18,7 @@ var (
 	keyFormat     = []byte("format")
 	keyIdentity   = []byte("identity")
 	keyProgress   = []byte("progress")
+	keyJournal    = []byte("journal")
 )
 
 func logName(generation uint64) string  { return fmt.Sprintf("log-%016x", generation) }
@@ -43,6 +46,13 @@ type progress struct {
 
 	Whole snapshot // the newest whole snapshot; of generation 0 as long as there is none
 	Under snapshot // the one under way; of generation 0 when there is none
+}
+
+// journalRef is what the store's file says about its journal. A store of format 1 has no such record.
+type journalRef struct {
+	Generation uint64 // the newest one that was opened
+	Half       int64  // bytes of each of the journal's halves
+	Open       bool   // the generation may have batches that the store's file lacks
 }
 
 // snapshot is a snapshot, and the log's state when it was begun, with which the log behind it starts.
@@ -101,6 +111,11 @@ const (
 // logKey is the key of a chunk of the batch whose first transaction is first.
 func logKey(first int64, chunk uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(make([]byte, 0, 12), uint64(first)), chunk)
+}
+
+// logKeys gives the keys of the chunks of the batch whose first transaction is first.
+func logKeys(first int64) func(chunk uint32) []byte {
+	return func(chunk uint32) []byte { return logKey(first, chunk) }
 }
 
 // snapKey is the key of a chunk of a piece.

@@ -55,6 +55,11 @@ type model struct {
 // for.
 func newRig(t testing.TB) *rig { return newRigIn(t, Config{Dir: filepath.Join(shm(t), "data")}) }
 
+// newDirectRig is newRig with a journal that is too small for any batch: each goes to the store's file at once, page by page.
+func newDirectRig(t testing.TB) *rig {
+	return newRigIn(t, Config{Dir: filepath.Join(shm(t), "data"), journalHalf: 2 * sector})
+}
+
 // shm is a directory in memory if there is one.
 func shm(t testing.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "lockkeeper-disk-")

@@ -10,6 +10,8 @@ import (
 
 // Load implements embedded.Storage.
 func (s *Store) Load(r embedded.Recovery) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	info, err := s.file.Stat()
 	if errors.Is(err, os.ErrClosed) {
 		err = ErrClosed
@@ -21,6 +23,7 @@ func (s *Store) Load(r embedded.Recovery) error {
 	if err != nil {
 		return refuse(s.path, err)
 	}
+	c.pending = &s.pending
 	return refuse(s.path, c.scan(visitor{
 		piece: r.Piece,
 		txn: func(zxid int64, data []byte) error {

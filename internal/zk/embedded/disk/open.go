@@ -23,6 +23,9 @@ func Open(config Config) (*Store, error) {
 	if config.SnapshotBytes == 0 {
 		config.SnapshotBytes = defaultSnapshotBytes
 	}
+	if config.journalHalf == 0 {
+		config.journalHalf = journalHalf
+	}
 	dir, err := filepath.Abs(config.Dir)
 	if err != nil {
 		return nil, &Error{Path: config.Dir, Err: err}
@@ -63,7 +66,7 @@ func openFile(config Config, dir, path string, f *os.File) (*Store, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		config.Logger.Warn("others can read the store, and end every lease with the secret in it: chmod 600", "path", path, "mode", info.Mode().Perm().String())
 	}
-	c, err := readContents(f, info.Size())
+	c, err := readStore(path, f, info.Size())
 	if err == nil {
 		err = c.scan(visitor{})
 	}
@@ -74,13 +77,19 @@ func openFile(config Config, dir, path string, f *os.File) (*Store, error) {
 	if err != nil {
 		return nil, &Error{Path: path, Err: err}
 	}
-	s := &Store{dir: dir, path: path, logger: config.Logger, snapshotBytes: config.SnapshotBytes, file: f, db: db, identity: c.identity, progress: c.progress}
+	s := &Store{dir: dir, path: path, logger: config.Logger, snapshotBytes: config.SnapshotBytes, file: f, db: db, identity: c.identity,
+		progress: c.end, pending: c.pending.after(c.progress.Last)}
 	s.update = db.Update
-	if err := s.begin(); err != nil {
+	s.journal = journal{path: JournalPath(path), instance: s.identity.Instance[:], half: config.journalHalf, generation: c.journal.Generation}
+	if err := s.begin(c.format); err != nil {
 		db.Close()
 		return nil, &Error{Path: path, Err: fmt.Errorf("commit: %w", err)}
 	}
 	s.sweep()
+	if err := s.journal.make(); err != nil {
+		db.Close()
+		return nil, &Error{Path: path, Err: fmt.Errorf("make the journal: %w", err)}
+	}
 	return s, nil
 }
 
@@ -204,6 +213,7 @@ func create(dir, path string) (err error) {
 		return errors.Join(
 			records.Put(keyFormat, seal(nil, keyFormat, format{formatVersion, formatVersion})),
 			records.Put(keyIdentity, seal(nil, keyIdentity, id)),
+			records.Put(keyJournal, seal(id.Instance[:], keyJournal, journalRef{})),
 			records.Put(keyProgress, seal(id.Instance[:], keyProgress, p)))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {

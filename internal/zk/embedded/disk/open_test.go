@@ -68,13 +68,21 @@ func TestTheSecondMakerOfAStoreLeavesTheFirstOneAlone(t *testing.T) {
 
 func TestAStoreBelongsToItsOwner(t *testing.T) {
 	r := newRig(t)
-	for path, want := range map[string]os.FileMode{r.dir: 0o700 | os.ModeDir, r.path: 0o600} {
+	r.add(1, 10)
+	for path, want := range map[string]os.FileMode{r.dir: 0o700 | os.ModeDir, r.path: 0o600, JournalPath(r.path): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}
 	}
-	left, err := os.ReadDir(r.dir)
-	assert.That(t, err == nil && len(left) == 1, "in the directory: %v, %v", left, err)
+	names := func() (names []string) {
+		for _, e := range assert.Value(os.ReadDir(r.dir))(t) {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	assert.Slices(t, names(), []string{FileName, FileName + journalSuffix}, "while it is open")
+	assert.NoError(t, r.Store.Close())
+	assert.Slices(t, names(), []string{FileName}, "when it is closed")
 }
 
 func TestWhatAnUnfinishedStartLeftIsSweptAway(t *testing.T) {

@@ -3,6 +3,7 @@ package disk
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 )
 
@@ -12,7 +13,20 @@ type contents struct {
 	format   format
 	identity identity
 	progress progress
+	journal  journalRef
+	pending  *pending          // what the journal has; nil for nothing
+	end      progress          // where the store ends with it: scan sets it
 	buckets  map[string][]byte // the values of the top-level buckets, by name
+}
+
+// readStore reads the records of the store in path, of which r is the file, and its journal.
+func readStore(path string, r io.ReaderAt, size int64) (*contents, error) {
+	c, err := readContents(r, size)
+	if err != nil {
+		return nil, err
+	}
+	c.pending, err = readJournal(path, c.journal, c.identity.Instance[:])
+	return c, err
 }
 
 // readContents reads the records.
@@ -58,6 +72,13 @@ func readContents(r io.ReaderAt, size int64) (*contents, error) {
 	}
 	if err := unseal(c.identity.Instance[:], keyProgress, records[string(keyProgress)], &c.progress); err != nil {
 		return nil, err
+	}
+	if b, ok := records[string(keyJournal)]; ok {
+		if err := unseal(c.identity.Instance[:], keyJournal, b, &c.journal); err != nil {
+			return nil, err
+		}
+	} else if c.format.Version > 1 {
+		return nil, damaged("record %q is missing", keyJournal)
 	}
 	if c.progress.Tx != im.meta.tx {
 		return nil, damaged("the records are of transaction %d, and the meta page of %d: a write was lost", c.progress.Tx, im.meta.tx)
@@ -144,6 +165,7 @@ func (c *contents) scanSnapshot(s *snapshot, piece func([]byte) error) error {
 func (c *contents) scanLog(expected map[string]bool, txn func(int64, []byte) error) error {
 	p := &c.progress
 	s := &logScan{chain: p.Whole.LogChain, next: p.Whole.Zxid + 1, txn: txn}
+	c.end = *p
 	if p.Segment-p.Whole.Generation >= uint64(len(c.buckets)) {
 		return damaged("segments %d to %d of the log, in %d buckets", p.Whole.Generation, p.Segment, len(c.buckets))
 	}
@@ -164,6 +186,23 @@ func (c *contents) scanLog(expected map[string]bool, txn func(int64, []byte) err
 	if s.next-1 != p.Last || s.chain != p.Chain || s.txns != p.LogTxns || s.size != p.LogBytes {
 		return damaged("the log ends with transaction %#x instead of %#x, and has %d instead of %d", s.next-1, p.Last, s.txns, p.LogTxns)
 	}
+	if c.pending == nil {
+		return nil
+	}
+	for first, sealed := range c.pending.each {
+		if first <= p.Last { // the store's file took it over
+			continue
+		}
+		for i, value := range chunks(sealed) {
+			if err := s.chunk(entry{key: logKey(first, i), value: value}); err != nil {
+				return fmt.Errorf("journal: %w", err)
+			}
+		}
+		if err := s.finish(); err != nil {
+			return err
+		}
+	}
+	c.end.Last, c.end.Chain, c.end.LogTxns, c.end.LogBytes = s.next-1, s.chain, s.txns, s.size
 	return nil
 }
 

@@ -158,7 +158,7 @@ func TestAnAppendThatFailedIsTheLastOne(t *testing.T) {
 	full := errors.New("no space left")
 	for name, persisted := range map[string]bool{"failed": false, "failed but persisted": true} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newDirectRig(t)
 			r.add(3, 10)
 			update := r.update
 			r.update = func(change func(*bolt.Tx) error) error {
