@@ -282,7 +282,7 @@ func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
 	return locks.ReasonUnknown
 }
 
-// What is remembered of ended leases for an hour (package postmortem): an entry takes less than 470 bytes, and each of the two
+// What is remembered of ended leases for an hour (package postmortem): an entry takes less than 360 bytes, and each of the two
 // memories has at most postmortem.MaxEnds.
 
 // remember keeps what became of a lease.

@@ -5,6 +5,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 )
@@ -151,11 +152,8 @@ func (a *answers) find(q *queues.Queue, czxid int64) finding {
 			f.unread = append(f.unread, c)
 		}
 	}
-	for p := range a.history.Recent(fenceLook) {
-		if p.NS != q.Namespace.Name || p.Lock != q.Name() || p.FencingToken == 0 {
-			continue
-		}
-		ended := p.FencingToken - a.fleet.layout.FenceBase
+	for token := range a.history.Tokens(postmortem.Place{NS: q.Namespace.Name, Lock: q.Name()}, fenceLook) {
+		ended := token - a.fleet.layout.FenceBase
 		f.highest = max(f.highest, ended)
 		if ended == czxid {
 			f.reason, f.sure = fenceEnded, true

@@ -409,7 +409,7 @@ func TestALeaseThatNeverHeldHasNoNextHolder(t *testing.T) {
 
 // What an entry of an ended lease takes is stated in events.go.
 func TestAnEndedLeaseTakesLittleMemory(t *testing.T) {
-	const entries, stated = 20_000, 470
+	const entries, stated = 20_000, 360
 	var h postmortem.Log
 	before := live()
 	for i := range entries {

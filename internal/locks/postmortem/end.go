@@ -30,8 +30,7 @@ func CauseOf(r locks.Reason) Cause {
 	panic("postmortem: a reason without a number: " + string(r))
 }
 
-// End is what is remembered of an ended lease. It has at most 128 bytes: a map keeps larger values each in an allocation of
-// its own.
+// End is what is remembered of an ended lease.
 type End struct {
 	At           time.Duration // boot
 	NS, Lock     string

@@ -1,6 +1,7 @@
 package postmortem
 
 import (
+	"hash/maphash"
 	"iter"
 	"slices"
 	"time"
@@ -12,96 +13,172 @@ import (
 // reason.
 const MaxEnds = 1 << 16
 
-// Log remembers ends. The zero Log is empty and ready.
+// chunkLen is how many entries are kept together.
+const chunkLen = 1 << 9
+
+// Log remembers ends. The zero Log is empty and ready. Entries have numbers, in the order of their ends.
 type Log struct {
-	byID  map[recipe.LeaseID]End
-	order []recipe.LeaseID // in the order of their ends, from head on
-	head  int
-	gone  uint64 // how many ends there were before head
-	// awaitingNext has the leases that held, and whose lock no contender has been granted since, in the order of their ends.
-	awaitingNext map[Place][]recipe.LeaseID
+	numbers map[key]uint64
+	chunks  []*[chunkLen]entry // the first one has the entry number base
+	base    uint64             // a multiple of chunkLen
+	first   uint64             // the oldest entry that is kept
+	next    uint64             // the number of the next one
+	texts   texts
+	// awaiting has, by the hash of a lock, a chain of the leases that held and whose lock no contender has been granted since:
+	// the number of the latest entry, plus 1. Two locks may share a hash.
+	awaiting map[uint64]uint64
 }
 
-// Get is what is remembered of a lease.
-func (h *Log) Get(id recipe.LeaseID) (End, bool) { p, ok := h.byID[id]; return p, ok }
+var placeSeed = maphash.MakeSeed()
+
+func (at Place) hash() uint64 {
+	return maphash.String(placeSeed, at.Lock)*31 + maphash.String(placeSeed, at.NS)
+}
+
+// placeHash is Place.hash of the entry's lock.
+func (e *entry) placeHash(t *texts) uint64 {
+	ns, lock := e.sizes[0], e.sizes[1]
+	return maphash.Bytes(placeSeed, t.get(e.text+uint64(ns), lock))*31 + maphash.Bytes(placeSeed, t.get(e.text, ns))
+}
+
+// entry is the one of that number, which is kept.
+func (h *Log) entry(number uint64) *entry {
+	return &h.chunks[(number-h.base)/chunkLen][number%chunkLen]
+}
+
+// find is what is remembered of a lease; nil: nothing.
+func (h *Log) find(id recipe.LeaseID) *entry {
+	if number, ok := h.numbers[keyOf(id)]; ok {
+		return h.entry(number)
+	}
+	return nil
+}
+
+// Get is what is remembered of a lease. It makes strings: Has, Reported and Terminated make none.
+func (h *Log) Get(id recipe.LeaseID) (End, bool) {
+	e := h.find(id)
+	if e == nil {
+		return End{}, false
+	}
+	return e.read(&h.texts), true
+}
 
 // Has reports whether a lease's end is remembered.
-func (h *Log) Has(id recipe.LeaseID) bool { _, ok := h.byID[id]; return ok }
+func (h *Log) Has(id recipe.LeaseID) bool { _, ok := h.numbers[keyOf(id)]; return ok }
 
-// Drop forgets a lease at once; pop passes over its place in the order later.
+// Reported reports whether a remembered end is Reported.
+func (h *Log) Reported(id recipe.LeaseID) bool {
+	e := h.find(id)
+	return e != nil && e.flags.has(reported)
+}
+
+// Terminated reports whether a remembered end is Terminated.
+func (h *Log) Terminated(id recipe.LeaseID) bool {
+	e := h.find(id)
+	return e != nil && e.flags.has(terminated)
+}
+
+// Drop forgets a lease at once; pop passes over its entry later.
 func (h *Log) Drop(id recipe.LeaseID) {
-	if p, ok := h.byID[id]; ok {
-		h.stopAwaiting(id, p)
-		delete(h.byID, id)
+	if e := h.find(id); e != nil {
+		h.stopAwaiting(e)
+		delete(h.numbers, e.id)
+		e.flags.set(dropped, true)
 	}
 }
 
 // Add remembers an end. An earlier one of the same lease stays: its contender was back for a moment only.
 func (h *Log) Add(id recipe.LeaseID, p End) {
-	if h.byID == nil {
-		h.byID, h.awaitingNext = map[recipe.LeaseID]End{}, map[Place][]recipe.LeaseID{}
+	if h.numbers == nil {
+		h.numbers, h.awaiting = map[key]uint64{}, map[uint64]uint64{}
 	}
-	if h.Has(id) {
+	k := keyOf(id)
+	if _, known := h.numbers[k]; known {
 		return
 	}
-	h.byID[id] = p
-	h.order = append(h.order, id)
-	if p.Held != 0 {
-		at := Place{p.NS, p.Lock}
-		h.awaitingNext[at] = append(h.awaitingNext[at], id)
+	if h.next-h.base == uint64(len(h.chunks))*chunkLen {
+		h.chunks = append(h.chunks, &[chunkLen]entry{})
 	}
-	if len(h.order)-h.head > MaxEnds {
+	number := h.next
+	h.next++
+	h.numbers[k] = number
+	e := h.entry(number)
+	*e = entry{id: k, oldest: h.texts.end}
+	e.write(&h.texts, &p)
+	if p.Held != 0 {
+		h.await(e, number, Place{p.NS, p.Lock})
+	}
+	if h.next-h.first > MaxEnds {
 		h.pop()
 	}
 }
 
 // Revise replaces what is remembered of a lease. Its next holder stays.
 func (h *Log) Revise(id recipe.LeaseID, p End) {
-	old, ok := h.byID[id]
-	if !ok {
+	e := h.find(id)
+	if e == nil {
 		return
 	}
-	if old.Next != nil {
-		p.Next = old.Next
+	if e.flags.has(hasNext) {
+		p.Next = nil
 	}
-	if p.Held == 0 || p.Next != nil {
-		h.stopAwaiting(id, old)
+	waits, at := e.flags.has(awaits), Place{p.NS, p.Lock}
+	if stays := p.Held != 0 && p.Next == nil; !stays || !e.in(&h.texts, at) {
+		h.stopAwaiting(e)
+		waits = waits && stays
 	}
-	h.byID[id] = p
+	e.write(&h.texts, &p)
+	if waits && !e.flags.has(awaits) {
+		h.await(e, h.numbers[e.id], at)
+	}
 }
 
 // From lists leases in the order of their ends, at most so many, from the at-th that there ever was on; next is where it goes
 // on. It is at when there is nothing more.
 func (h *Log) From(at uint64, most int) (list []recipe.LeaseID, next uint64) {
-	for at = max(at, h.gone); at-h.gone < uint64(len(h.order)-h.head) && len(list) < most; at++ {
-		if id := h.order[h.head+int(at-h.gone)]; h.Has(id) {
-			list = append(list, id)
+	for at = max(at, h.first); at < h.next && len(list) < most; at++ {
+		if e := h.entry(at); !e.flags.has(dropped) {
+			list = append(list, e.id.lease())
 		}
 	}
 	return list, at
 }
 
-// stopAwaiting takes a lease from those whose lock waits for its next holder.
-func (h *Log) stopAwaiting(id recipe.LeaseID, p End) {
-	if p.Held == 0 || p.Next != nil {
+// await puts an entry at the head of its lock's chain.
+func (h *Log) await(e *entry, number uint64, at Place) {
+	hash := at.hash()
+	e.flags.set(awaits, true)
+	e.ahead, e.behind = 0, h.awaiting[hash]
+	if e.behind != 0 {
+		h.entry(e.behind - 1).ahead = number + 1
+	}
+	h.awaiting[hash] = number + 1
+}
+
+// stopAwaiting takes an entry out of its chain.
+func (h *Log) stopAwaiting(e *entry) {
+	if !e.flags.has(awaits) {
 		return
 	}
-	at := Place{p.NS, p.Lock}
-	list := h.awaitingNext[at]
-	if i := slices.Index(list, id); i >= 0 { // the first, but for those that were dropped
-		list = slices.Delete(list, i, i+1)
+	e.flags.set(awaits, false)
+	if e.behind != 0 {
+		h.entry(e.behind - 1).ahead = e.ahead
 	}
-	if len(list) == 0 {
-		delete(h.awaitingNext, at)
+	if e.ahead != 0 {
+		h.entry(e.ahead - 1).behind = e.behind
+		return
+	}
+	if hash := e.placeHash(&h.texts); e.behind != 0 {
+		h.awaiting[hash] = e.behind
 	} else {
-		h.awaitingNext[at] = list
+		delete(h.awaiting, hash)
 	}
 }
 
 // Sweep forgets what ended before the given time.
 func (h *Log) Sweep(before time.Duration) {
-	for h.head < len(h.order) {
-		if p, ok := h.byID[h.order[h.head]]; ok && p.At >= before {
+	for h.first < h.next {
+		if e := h.entry(h.first); !e.flags.has(dropped) && e.at >= before {
 			return
 		}
 		h.pop()
@@ -109,50 +186,58 @@ func (h *Log) Sweep(before time.Duration) {
 }
 
 func (h *Log) pop() {
-	h.Drop(h.order[h.head])
-	h.order[h.head] = ""
-	h.head++
-	h.gone++
-	if h.head > len(h.order)/2 {
-		h.order = append(h.order[:0], h.order[h.head:]...)
-		h.head = 0
+	if e := h.entry(h.first); !e.flags.has(dropped) {
+		h.Drop(e.id.lease())
+	}
+	h.first++
+	oldest := h.texts.end
+	if h.first < h.next {
+		oldest = h.entry(h.first).oldest
+	}
+	h.texts.forget(oldest)
+	if h.first-h.base == chunkLen {
+		h.chunks = slices.Delete(h.chunks, 0, 1)
+		h.base += chunkLen
 	}
 }
 
 // Granted notes that the lock has been granted again, for the leases that wait to learn of it. next is called only when one does.
 func (h *Log) Granted(at Place, now time.Duration, next func() Next) {
-	ids := h.awaitingNext[at]
-	if len(ids) == 0 {
+	hash := at.hash()
+	if h.awaiting[hash] == 0 {
 		return
 	}
 	to := next()
-	for _, id := range ids {
-		if p, ok := h.byID[id]; ok && id != to.Lease {
-			to := to
-			to.After = now - p.At
-			p.Next = &to
-			h.byID[id] = p
+	for number := h.awaiting[hash]; number != 0; {
+		e := h.entry(number - 1)
+		number = e.behind
+		if !e.in(&h.texts, at) {
+			continue
+		}
+		h.stopAwaiting(e)
+		if e.id != keyOf(to.Lease) {
+			to.After = now - e.at
+			e.writeNext(&h.texts, &to)
 		}
 	}
-	delete(h.awaitingNext, at)
 }
 
 // AddOrRevise adds an end, or revises the one that is remembered when may allows it.
-func (h *Log) AddOrRevise(id recipe.LeaseID, p End, may func(End) bool) {
-	old, ok := h.Get(id)
-	switch {
-	case !ok:
+func (h *Log) AddOrRevise(id recipe.LeaseID, p End, may func(old Cause) bool) {
+	switch e := h.find(id); {
+	case e == nil:
 		h.Add(id, p)
-	case may(old):
+	case may(e.why):
 		h.Revise(id, p)
 	}
 }
 
-// Recent are the latest ends, the last one first, at most so many.
-func (h *Log) Recent(most int) iter.Seq[End] {
-	return func(yield func(End) bool) {
-		for i := len(h.order) - 1; i >= max(h.head, len(h.order)-most); i-- {
-			if p, ok := h.byID[h.order[i]]; ok && !yield(p) {
+// Tokens are the fencing tokens of those of the latest ends that were on a lock, the last one first. It looks at so many ends.
+func (h *Log) Tokens(at Place, look uint64) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for number := h.next; number > h.first && number+look > h.next; number-- {
+			e := h.entry(number - 1)
+			if !e.flags.has(dropped) && e.token != 0 && e.in(&h.texts, at) && !yield(e.token) {
 				return
 			}
 		}
@@ -164,5 +249,5 @@ type Sizes struct{ Ends, Order, Awaiting int }
 
 // Size is how many ends are remembered, how long their order is, and how many locks wait for their next holder.
 func (h *Log) Size() Sizes {
-	return Sizes{len(h.byID), len(h.order) - h.head, len(h.awaitingNext)}
+	return Sizes{len(h.numbers), int(h.next - h.first), len(h.awaiting)}
 }

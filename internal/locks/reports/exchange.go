@@ -226,7 +226,7 @@ func (x *Exchange) receiveEnd(r *Report, q *queues.Queue, c *recipe.Contender, n
 		}
 		x.opt.History.Revise(r.Lease, p)
 	} else if c == nil {
-		x.opt.Observed.AddOrRevise(r.Lease, p, func(old postmortem.End) bool {
+		x.opt.Observed.AddOrRevise(r.Lease, p, func(old postmortem.Cause) bool {
 			return p.Reason() != locks.ReasonRemoved || old.Reason() == locks.ReasonUnknown
 		})
 	}
@@ -252,8 +252,8 @@ func (x *Exchange) receiveTermination(r *Report, about LeaseOrPath, q *queues.Qu
 		return
 	}
 	if r.Kind == Confirmed && r.Lease != "" && c == nil && !x.opt.Lives(r.Lease) {
-		x.opt.Observed.AddOrRevise(r.Lease, x.endOf(r, now), func(p postmortem.End) bool {
-			return p.Reason() == locks.ReasonUnknown || p.Reason() == locks.ReasonRemoved
+		x.opt.Observed.AddOrRevise(r.Lease, x.endOf(r, now), func(old postmortem.Cause) bool {
+			return old.Reason() == locks.ReasonUnknown || old.Reason() == locks.ReasonRemoved
 		})
 	}
 	if !ends {
@@ -273,8 +273,7 @@ func (x *Exchange) explained(id recipe.LeaseID, w *evidence, now zk.Instant) {
 	if id == "" || !x.delayed.waits(id) {
 		return
 	}
-	p, known := x.opt.History.Get(id)
-	mine := known && !p.Terminated
+	mine := x.opt.History.Has(id) && !x.opt.History.Terminated(id)
 	runner, _ := x.opt.Members.OwnerOf(id.Gateway())
 	if w.sure || w.termination != nil && (mine || w.confirmed && !x.mayExplain(runner, now.Boot())) {
 		x.explainAll(id)
@@ -317,7 +316,7 @@ func (x *Exchange) EndStaying(q *queues.Queue, c *recipe.Contender, end postmort
 	s.SuppressEvents = true
 	x.opt.Replica.Observe(c, s)
 	if queues.Leads(c) {
-		x.opt.Observed.AddOrRevise(c.LeaseID, end, func(postmortem.End) bool { return true })
+		x.opt.Observed.AddOrRevise(c.LeaseID, end, func(postmortem.Cause) bool { return true })
 	}
 	x.opt.Replica.Touch(q)
 }
@@ -357,7 +356,7 @@ func (x *Exchange) Revise(id recipe.LeaseID, p postmortem.End) postmortem.End {
 // drop drops the reports about a lease once its end is published, unless its contender still exists. For its own lease this
 // gateway reports the outcome to its peers.
 func (x *Exchange) drop(id recipe.LeaseID) {
-	if p, mine := x.opt.History.Get(id); mine && !p.Terminated {
+	if x.opt.History.Has(id) && !x.opt.History.Terminated(id) {
 		x.Tell(Notice{Kind: Ended, Lease: id})
 	}
 	if w := x.reports[LeaseOrPath(id)]; w != nil && !x.opt.Lives(id) && (w.q == nil || w.q.Contenders.Get(w.name) == nil) {
@@ -395,8 +394,9 @@ func (x *Exchange) Lost(e *events.Event, path string, c *recipe.Contender, own *
 		about = LeaseOrPath(path)
 	}
 	w := x.reports[about]
-	if p, ok := x.opt.Observed.Get(c.LeaseID); w == nil && ok && p.Reported {
-		w = &evidence{ended: true, sure: true, end: p}
+	if w == nil && x.opt.Observed.Reported(c.LeaseID) {
+		end, _ := x.opt.Observed.Get(c.LeaseID)
+		w = &evidence{ended: true, sure: true, end: end}
 	}
 	runner, _ := x.opt.Members.OwnerOf(c.LeaseID.Gateway())
 	certain := w != nil && w.sure || (own != nil || w != nil && w.termination != nil) && !x.mayExplain(runner, now)
@@ -414,10 +414,10 @@ func (x *Exchange) Lost(e *events.Event, path string, c *recipe.Contender, own *
 // Reappeared drops the observed end of a contender that the replica shows again, or only now. Its gateway's report of the
 // end stays until the replica loses the contender.
 func (x *Exchange) Reappeared(q *queues.Queue, c *recipe.Contender) {
-	p, seen := x.opt.Observed.Get(c.LeaseID)
-	if !seen {
+	if !x.opt.Observed.Has(c.LeaseID) {
 		return
 	}
+	p, _ := x.opt.Observed.Get(c.LeaseID)
 	x.opt.Observed.Drop(c.LeaseID)
 	if !p.Reported || x.opt.Lives(c.LeaseID) {
 		return
