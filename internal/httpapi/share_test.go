@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,15 +33,18 @@ func TestStreamsTakeTheirShareWhileRequestsComeIn(t *testing.T) {
 		const d, each, streams = 10 * time.Second, 50 * time.Microsecond, 100
 		var requests atomic.Uint64
 		s := newShare(&requests)
-		var coming *time.Timer
-		var come func()
-		come = func() { requests.Add(1); coming = time.AfterFunc(10*time.Millisecond, come) }
-		come()
+		coming, stop := context.WithCancel(t.Context())
+		go func() {
+			for coming.Err() == nil {
+				requests.Add(1)
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
 		allowed := s.rate * float64(d) / float64(each)
 		sent := float64(sends(s, streams, d, each))
 		assert.That(t, sent > 0.8*allowed && sent < 1.1*allowed+streams, "%v sends, where the share allows %v", sent, allowed)
-		coming.Stop()
-		time.Sleep(quietSpan)
+		stop()
+		time.Sleep(2 * quietSpan)
 		sent = float64(sends(s, streams, d, each))
 		most := float64(cap(s.places)) * float64(d) / float64(each)
 		assert.That(t, sent > 0.9*most, "%v sends of %v without a request", sent, most)
