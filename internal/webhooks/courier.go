@@ -317,7 +317,7 @@ func (c *Courier) Attempts(subscription string) []Attempt {
 	if r == nil {
 		return nil
 	}
-	list := slices.Clone(r.attempts)
+	list := slices.Clone(r.last())
 	slices.Reverse(list)
 	return list
 }

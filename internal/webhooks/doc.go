@@ -4,7 +4,7 @@
 // # What it promises
 //
 // An end with a subscription is delivered at least once. Reading an outbox entry does not remove it: it is removed
-// when every message in it was delivered or given up. A gateway that dies in between leaves the entry to its
+// when every message in it was delivered or given up, together with others, within some 20 ms. A gateway that dies in between leaves the entry to its
 // successor, which delivers all of it again. A message has the same webhook-id each time, at any gateway, so a receiver can drop
 // duplicates. Messages about one lock that one gateway has written and delivers reach a receiver in the order in which the leases ended.
 //

@@ -212,8 +212,8 @@ func TestFewConnectionsAreKeptHoweverManyHostsThereAre(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	s := newSender(t, everywhere(t))
-	client := assert.Value(s.client(""))(t)
-	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) { // every name is the server's
+	transport := assert.Value(s.transport(""))(t)
+	transport.(*http.Transport).DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) { // every name is the server's
 		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
 	}
 	const hosts = 2 * idleInAll

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"strconv"
 	"time"
 
 	"lockkeeper/internal/fault"
@@ -43,8 +43,8 @@ type Notice struct {
 // created in the transaction that ends the lease and named by the lease, so it
 // cannot be there twice.
 type Entry struct {
-	Name          string   // of its node; not part of the data
-	Order         int64    // the transaction that created it; not part of the data
+	Name          string   `json:"-"` // of its node
+	Order         int64    `json:"-"` // the transaction that created it
 	Version       int      `json:"v"`
 	Subscriptions []string `json:"subscriptions"`
 	Notices       []Notice `json:"notices"`
@@ -81,11 +81,28 @@ func (e *Entry) slim() {
 // Data is the data of the entry's node.
 func (e *Entry) Data() []byte {
 	e.Version = entryVersion
-	data, err := json.Marshal(e)
-	if err != nil {
-		panic("encoding an outbox entry: " + err.Error()) // strings, numbers and times only
+	b := make([]byte, 0, 256+512*len(e.Notices))
+	b = strconv.AppendInt(append(b, `{"v":`...), entryVersion, 10)
+	b = append(b, `,"subscriptions":`...)
+	b = appendList(b, len(e.Subscriptions), func(b []byte, i int) []byte { return appendString(b, e.Subscriptions[i]) })
+	b = append(b, `,"notices":`...)
+	b = appendList(b, len(e.Notices), func(b []byte, i int) []byte { return appendNotice(b, &e.Notices[i]) })
+	b = appendMember(b, `,"traceparent":`, e.TraceParent)
+	if len(e.Dead) > 0 {
+		dead, err := json.Marshal(e.Dead)
+		if err != nil {
+			panic("encoding dead letters: " + err.Error()) // strings, numbers and times only
+		}
+		b = append(append(b, `,"dead":`...), dead...)
 	}
-	return data
+	return append(b, '}')
+}
+
+func appendNotice(b []byte, n *Notice) []byte {
+	b = appendEvent(append(b, `{"event":`...), &n.Event)
+	b = append(b, `,"to":`...)
+	b = appendList(b, len(n.To), func(b []byte, i int) []byte { return strconv.AppendInt(b, int64(n.To[i]), 10) })
+	return append(b, '}')
 }
 
 // ParseEntry reads the data of an outbox entry's node.
@@ -123,19 +140,20 @@ func MessageID(entry string, e *Event, subscription string) string {
 	if fault.On("hooks-id") {
 		subscription += time.Now().String()
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %s", wholeOf(entry), e.NS, e.Lock, subscription))
-	return "msg_" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
+	b := append(make([]byte, 0, 256), wholeOf(entry)...)
+	b = strconv.AppendQuote(append(b, ' '), e.NS)
+	b = strconv.AppendQuote(append(b, ' '), e.Lock)
+	b = append(append(b, ' '), subscription...)
+	sum := sha256.Sum256(b)
+	return string(lowerBase32.AppendEncode([]byte("msg_"), sum[:16]))
 }
+
+var lowerBase32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // Body is what is sent: Standard Webhooks' form. It is the same each time.
 func (e *Event) Body() []byte {
-	body, err := json.Marshal(struct {
-		Type      string    `json:"type"`
-		Timestamp time.Time `json:"timestamp"`
-		Data      *Event    `json:"data"`
-	}{e.Type, e.Time, e})
-	if err != nil {
-		panic("encoding a message: " + err.Error())
-	}
-	return body
+	b := appendString(append(make([]byte, 0, 512), `{"type":`...), e.Type)
+	b = appendTime(append(b, `,"timestamp":`...), e.Time)
+	b = appendEvent(append(b, `,"data":`...), e)
+	return append(b, '}')
 }

@@ -104,14 +104,12 @@ func (s *Service) Notify(end *End) (ops []zk.Op, entry *Entry) {
 // addressed makes the entry of an end for the subscriptions of a snapshot (nil: none); nil when there is no receiver. The entry says when there is no room for it.
 func (s *Service) addressed(now *snapshot, end *End) *Entry {
 	e := &Entry{Name: end.Entry, TraceParent: end.TraceParent}
-	index := map[string]int{}
 	room := s.bound.state()
 	over := s.overShare(room)
 	to := func(n *Notice, id string) {
-		i, known := index[id]
-		if !known {
+		i := slices.Index(e.Subscriptions, id)
+		if i < 0 {
 			i = len(e.Subscriptions)
-			index[id] = i
 			e.Subscriptions = append(e.Subscriptions, id)
 		}
 		n.To = append(n.To, i)

@@ -84,7 +84,7 @@ type receiver struct {
 	outage         bool  // deliveries may have theirs set
 	until          time.Time
 	timer          *time.Timer
-	attempts       []Attempt // the newest last; of a subscription
+	attempts       []Attempt // the newest last, and some that are too old; of a subscription: see last
 	failing        time.Time // since when attempts have failed without one success; zero: the last one succeeded
 	queued         bool      // a host: it is in the queue of hosts
 	isNext         bool      // a host: the next place is its own
@@ -98,11 +98,14 @@ func (r *receiver) stopTimer() {
 }
 
 func (r *receiver) remember(a Attempt) {
-	r.attempts = append(r.attempts, a)
-	if extra := len(r.attempts) - attemptsKept; extra > 0 {
-		r.attempts = slices.Delete(r.attempts, 0, extra)
+	if len(r.attempts) == 2*attemptsKept { // else each would move all the others
+		r.attempts = slices.Delete(r.attempts, 0, attemptsKept)
 	}
+	r.attempts = append(r.attempts, a)
 }
+
+// last are the attempts that are kept, the oldest first.
+func (r *receiver) last() []Attempt { return r.attempts[max(len(r.attempts)-attemptsKept, 0):] }
 
 // idleOf is where a lane is while it is not being sent.
 func (r *receiver) idleOf(ln *lane) *lanes {

@@ -31,7 +31,15 @@ const (
 	keptAnswer     = 256              // of it in the attempt log
 	maxHeaderKB    = 64 << 10
 	idleFor        = 90 * time.Second
+	maxSigners     = 1024
 	idleInAll      = 256 // connections that are kept for the next message: clients may name any number of hosts
+)
+
+var (
+	contentJSON     = []string{"application/json"}
+	headerID        = http.CanonicalHeaderKey(standardwebhooks.HeaderWebhookID)
+	headerTimestamp = http.CanonicalHeaderKey(standardwebhooks.HeaderWebhookTimestamp)
+	headerSignature = http.CanonicalHeaderKey(standardwebhooks.HeaderWebhookSignature)
 )
 
 // Message is one notice on its way to one subscription.
@@ -92,17 +100,19 @@ type SenderOptions struct {
 
 // Sender makes single attempts. It is safe for concurrent use.
 type Sender struct {
-	opt      SenderOptions
-	failures failures
-	public   func(netip.AddrPort) bool // isPublic, but for tests
+	opt       SenderOptions
+	userAgent []string
+	failures  failures
+	public    func(netip.AddrPort) bool // isPublic, but for tests
 
-	mu      sync.Mutex
-	clients map[string]*http.Client // by CA; "" is the system's
+	mu         sync.Mutex
+	transports map[string]http.RoundTripper         // by CA; "" is the system's
+	signers    map[string]*standardwebhooks.Webhook // by secret, at most maxSigners
 }
 
 // NewSender makes a sender.
 func NewSender(o SenderOptions) *Sender {
-	return &Sender{opt: o, failures: failures{log: o.Logger}, public: isPublic, clients: map[string]*http.Client{}}
+	return &Sender{opt: o, userAgent: []string{"Lockkeeper/" + o.Version}, failures: failures{log: o.Logger}, public: isPublic, transports: map[string]http.RoundTripper{}, signers: map[string]*standardwebhooks.Webhook{}}
 }
 
 // Send makes one attempt. A canceled ctx is a failed attempt.
@@ -123,10 +133,10 @@ func (s *Sender) Send(ctx context.Context, to *Subscription, m *Message) Attempt
 }
 
 func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Attempt, way *route) error {
-	used := route{public: s.public} // the connection that the message went over
+	var used net.Conn // that the message went over
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		ConnectDone: func(_, address string, _ error) { way.add(address) },
-		GotConn:     func(c httptrace.GotConnInfo) { used.add(c.Conn.RemoteAddr().String()) },
+		GotConn:     func(c httptrace.GotConnInfo) { used = c.Conn },
 	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL, bytes.NewReader(m.Body))
 	if err != nil {
@@ -138,19 +148,23 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 	for name, value := range to.Headers {
 		req.Header[name] = []string{value}
 	}
-	if err := sign(req.Header, to, m, a.At); err != nil {
+	if user := req.URL.User; user != nil && req.Header.Get("Authorization") == "" { // as http.Client does
+		password, _ := user.Password()
+		req.SetBasicAuth(user.Username(), password)
+	}
+	if err := s.sign(req.Header, to, m, a.At); err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "Lockkeeper/"+s.opt.Version)
+	req.Header["Content-Type"] = contentJSON
+	req.Header["User-Agent"] = s.userAgent
 	if m.TraceParent != "" {
 		req.Header.Set("Traceparent", m.TraceParent)
 	}
-	client, err := s.client(to.CA)
+	transport, err := s.transport(to.CA)
 	if err != nil {
 		return err
 	}
-	resp, err := client.Do(req)
+	resp, err := transport.RoundTrip(req) // no redirect is followed, and no cookie kept
 	if err != nil {
 		return err
 	}
@@ -162,7 +176,7 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	a.Length = len(body)
-	if s.opt.Proxy == nil && used.outside() {
+	if len(body) > 0 && s.opt.Proxy == nil && s.outside(used) {
 		a.Answer = excerpt(body)
 	}
 	switch {
@@ -182,16 +196,25 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 	return reason(fmt.Sprintf("the receiver answered %d", resp.StatusCode))
 }
 
+// outside reports whether a connection leads to an address of the internet.
+func (s *Sender) outside(conn net.Conn) bool {
+	way := route{public: s.public}
+	if conn != nil {
+		way.add(conn.RemoteAddr().String())
+	}
+	return way.outside()
+}
+
 // sign sets the three headers of Standard Webhooks. Each secret that is in force
 // signs, so a receiver may know the old or the new one.
-func sign(h http.Header, to *Subscription, m *Message, at time.Time) error {
+func (s *Sender) sign(h http.Header, to *Subscription, m *Message, at time.Time) error {
 	var signatures []string
 	for _, secret := range to.signing(at) {
-		hook, err := standardwebhooks.NewWebhook(secret)
+		signer, err := s.signer(secret)
 		if err != nil {
 			return reason("the subscription's secret is damaged: rotate it") // the cause would quote it
 		}
-		signature, err := hook.Sign(m.ID, at, m.Body)
+		signature, err := signer.Sign(m.ID, at, m.Body)
 		if err != nil {
 			return reason("the message could not be signed")
 		}
@@ -200,18 +223,35 @@ func sign(h http.Header, to *Subscription, m *Message, at time.Time) error {
 	if len(signatures) == 0 {
 		return reason("the subscription has no secret in force: rotate it")
 	}
-	h.Set(standardwebhooks.HeaderWebhookID, m.ID)
-	h.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
-	h.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	h[headerID], h[headerTimestamp] = []string{m.ID}, []string{strconv.FormatInt(at.Unix(), 10)}
+	h[headerSignature] = []string{strings.Join(signatures, " ")}
 	return nil
 }
 
-// client is the HTTP client for receivers whose certificates this CA signs.
-func (s *Sender) client(ca string) (*http.Client, error) {
+// signer signs with a secret. Those in use are kept; each notify_url has one of its own, so there may be any number.
+func (s *Sender) signer(secret string) (*standardwebhooks.Webhook, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.clients[ca]; c != nil {
-		return c, nil
+	if signer := s.signers[secret]; signer != nil {
+		return signer, nil
+	}
+	signer, err := standardwebhooks.NewWebhook(secret)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.signers) >= maxSigners {
+		clear(s.signers)
+	}
+	s.signers[secret] = signer
+	return signer, nil
+}
+
+// transport is the HTTP client for receivers whose certificates this CA signs.
+func (s *Sender) transport(ca string) (http.RoundTripper, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.transports[ca]; t != nil {
+		return t, nil
 	}
 	t := &http.Transport{
 		DialContext:            s.opt.Addresses.dial,
@@ -236,12 +276,11 @@ func (s *Sender) client(ca string) (*http.Client, error) {
 		}
 		t.TLSClientConfig.RootCAs = pool
 	}
-	c := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	s.clients[ca] = c
-	return c, nil
+	s.transports[ca] = t
+	return t, nil
 }
 
-// Keep closes the connections that were made with CAs which no subscription has any more.
+// Keep closes the connections that were made with CAs which no subscription has any more, and forgets secrets.
 func (s *Sender) Keep(subscriptions []*Subscription) {
 	used := map[string]bool{"": true}
 	for _, sub := range subscriptions {
@@ -249,10 +288,11 @@ func (s *Sender) Keep(subscriptions []*Subscription) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for ca, c := range s.clients {
+	clear(s.signers)
+	for ca, t := range s.transports {
 		if !used[ca] {
-			c.CloseIdleConnections()
-			delete(s.clients, ca)
+			closeIdle(t)
+			delete(s.transports, ca)
 		}
 	}
 }
@@ -261,10 +301,12 @@ func (s *Sender) Keep(subscriptions []*Subscription) {
 func (s *Sender) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.clients {
-		c.CloseIdleConnections()
+	for _, t := range s.transports {
+		closeIdle(t)
 	}
 }
+
+func closeIdle(t http.RoundTripper) { (&http.Client{Transport: t}).CloseIdleConnections() }
 
 // retryAfter is what the receiver asks for: seconds or a date, RFC 9110 section 10.2.3.
 func retryAfter(h http.Header, now time.Time) time.Duration {

@@ -33,7 +33,7 @@ func TestTheSignatureIsTheSpecificationsOwn(t *testing.T) {
 	s := &Subscription{Secrets: []Secret{{Value: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}}
 	m := &Message{ID: "msg_p5jXN8AQM9LWM0D4loKWxJek", Body: []byte(`{"test": 2432232314}`)}
 	h := http.Header{}
-	assert.NoError(t, sign(h, s, m, time.Unix(1614265330, 0)))
+	assert.NoError(t, NewSender(SenderOptions{}).sign(h, s, m, time.Unix(1614265330, 0)))
 	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 	got := h.Get("webhook-signature")
 	assert.That(t, got == want, "signed %q, the specification has %q", got, want)
@@ -182,7 +182,7 @@ func TestTheCAOfASubscriptionCounts(t *testing.T) {
 	sub.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	assert.Equal(t, s.Send(t.Context(), sub, testMessage()).Result, Delivered, "with its CA")
 	s.Keep(nil)
-	assert.That(t, len(s.clients) == 1, "%d clients are kept", len(s.clients))
+	assert.That(t, len(s.transports) == 1, "%d transports are kept", len(s.transports))
 }
 
 func TestAProxyIsUsed(t *testing.T) {

@@ -52,6 +52,33 @@ func TestAnEndIsInTheOutboxUntilItIsDelivered(t *testing.T) {
 	})
 }
 
+// What is delivered at about the same time is deleted together, also when another gateway has deleted some of it.
+func TestEntriesAreDeletedTogether(t *testing.T) {
+	withFleet(t, 1, func(t *testing.T, b *bench) {
+		sub := b.subscribe(t, 0, "")
+		b.took = time.Millisecond
+		const ends = 200
+		transactions := 0
+		b.with(func() {
+			b.commit = func(ops []zk.Op) (bool, *zk.Result) {
+				if ops[len(ops)-1].Kind == zk.OpDelete {
+					transactions++
+				}
+				return true, nil
+			}
+		})
+		for i := range ends {
+			b.end(t, 0, fmt.Sprint("l", i), fmt.Sprint("lock", i))
+		}
+		b.with(func() { delete(b.nodes, "/l/outbox/l150") }) // as another gateway would
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		assert.That(t, len(b.delivered(sub.ID)) == ends && len(b.left()) == 0, "delivered %d, outbox %q", len(b.delivered(sub.ID)), b.left())
+		assert.That(t, transactions <= ends/perReceiver+2*deletedAtOnce, "%d transactions", transactions)
+		assert.Equal(t, b.services[0].Outbox().Entries, 0, "entries are counted")
+	})
+}
+
 // Attack 19: subscribed at one gateway, released by another that does not know of it yet.
 func TestAttack19AGatewayThatLagsDeliversToANewSubscription(t *testing.T) {
 	withFleet(t, 2, func(t *testing.T, b *bench) {

@@ -16,6 +16,11 @@ import (
 	"lockkeeper/internal/zk"
 )
 
+const (
+	gatherFor     = 20 * time.Millisecond // from one flush to the next
+	deletedAtOnce = 32                    // entries in one transaction
+)
+
 // writer writes to the outbox what the courier reports, and the ends by other hands. It is the courier's Keeper.
 type writer struct {
 	s    *Service
@@ -133,16 +138,27 @@ func (w *writer) unwatchFinished() {
 	w.mu.Unlock()
 }
 
-// flush writes what is pending. What could not be done stays for the next time.
+// flush writes what is pending, what is to be deleted together. What could not be done stays for the next time. It takes
+// gatherFor at least: where messages are delivered one after the other, their entries are deleted many at a time.
 func (w *writer) flush(ctx context.Context) error {
+	gathered := time.NewTimer(gatherFor)
+	defer gathered.Stop()
 	w.mu.Lock()
 	pending, create, closing := w.pending, w.toCreate, w.toClose
 	w.pending, w.toCreate, w.toClose, w.flushing = map[string]*Entry{}, nil, map[string]goneForGood{}, pending
 	w.mu.Unlock()
 	var all errgroup.Group
 	all.SetLimit(requestsAtOnce)
+	var deleted []string
 	for name, e := range pending {
-		all.Go(func() error { return w.write(ctx, name, e) })
+		if e == nil {
+			deleted = append(deleted, name)
+		} else {
+			all.Go(func() error { return w.write(ctx, name, e) })
+		}
+	}
+	for together := range slices.Chunk(deleted, deletedAtOnce) {
+		all.Go(func() error { return w.remove(ctx, together) })
 	}
 	for _, e := range create {
 		all.Go(func() error { return w.createNow(ctx, e) })
@@ -156,18 +172,47 @@ func (w *writer) flush(ctx context.Context) error {
 	w.mu.Lock()
 	w.flushing = nil
 	w.mu.Unlock()
+	select {
+	case <-gathered.C:
+	case <-ctx.Done():
+	}
 	return failed
 }
 
-func (w *writer) commit(ctx context.Context, op zk.Op) zk.Result {
+func (w *writer) commit(ctx context.Context, ops ...zk.Op) zk.Result {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return w.s.store.Commit(ctx, []zk.Op{op})
+	return w.s.store.Commit(ctx, ops)
+}
+
+func (w *writer) deletion(name string) zk.Op {
+	return zk.Op{Kind: zk.OpDelete, Path: w.path + "/" + name, Version: -1}
+}
+
+// remove deletes entries in one transaction; or one by one when that fails, as it does when another gateway has deleted one.
+func (w *writer) remove(ctx context.Context, names []string) error {
+	if len(names) > 1 {
+		ops := make([]zk.Op, len(names))
+		for i, name := range names {
+			ops[i] = w.deletion(name)
+		}
+		if w.commit(ctx, ops...).Outcome == zk.Done {
+			w.s.bound.added(-len(names))
+			return nil
+		}
+	}
+	var failed error
+	for _, name := range names {
+		if err := w.write(ctx, name, nil); err != nil {
+			failed = err
+		}
+	}
+	return failed
 }
 
 // write deletes an entry (nil) or writes its data.
 func (w *writer) write(ctx context.Context, name string, e *Entry) error {
-	op := zk.Op{Kind: zk.OpDelete, Path: w.path + "/" + name, Version: -1}
+	op := w.deletion(name)
 	if e != nil {
 		op = zk.Op{Kind: zk.OpSetData, Path: op.Path, Data: e.Data(), Version: -1}
 	}
