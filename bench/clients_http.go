@@ -33,6 +33,7 @@ func (h *httpClients) locker(lock string) *httpLocker {
 type httpLocker struct {
 	clients    *httpClients
 	acquireURL string
+	key        string // idempotency key of an acquire, "" for none
 	token      string
 	lease      string // its id
 }
@@ -43,7 +44,14 @@ func (l *httpLocker) Lock(ctx context.Context) error {
 		ID    string `json:"lease_id"`
 		Token string `json:"token"`
 	}
-	if err := l.clients.do(ctx, http.MethodPost, l.acquireURL, "", http.StatusCreated, &lease); err != nil {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.acquireURL, nil)
+	if err != nil {
+		return err
+	}
+	if l.key != "" {
+		req.Header.Set("Idempotency-Key", l.key)
+	}
+	if err := l.clients.send(req, http.StatusCreated, &lease); err != nil {
 		return fmt.Errorf("acquire: %w", err)
 	}
 	l.lease, l.token = lease.ID, lease.Token
@@ -92,10 +100,18 @@ func (h *httpClients) send(req *http.Request, status int, into any) error {
 		return fmt.Errorf("the answer: %w", err)
 	}
 	if resp.StatusCode != status {
-		return fmt.Errorf("answered %s: %s", resp.Status, body)
+		return &refusal{resp.StatusCode, body}
 	}
 	if into == nil {
 		return nil
 	}
 	return json.Unmarshal(body, into)
 }
+
+// refusal is an answer that is not the one expected.
+type refusal struct {
+	status int
+	body   []byte
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("answered %d: %s", r.status, r.body) }

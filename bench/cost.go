@@ -122,3 +122,16 @@ func cpuTimeOf(pids ...int) (all time.Duration, err error) {
 
 // tick is the kernel's unit of processor time in /proc, on every architecture that Go runs on.
 const tick = 10 * time.Millisecond
+
+// residentOf is the memory of a process that is in RAM (proc(5), status, VmRSS), in bytes.
+func residentOf(pid int) (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("memory of a program: %w", err)
+	}
+	kib, err := strconv.ParseFloat(strings.TrimSuffix(field(string(status), "VmRSS:"), " kB"), 64)
+	if err != nil {
+		return 0, fmt.Errorf("memory of a program: %w", err)
+	}
+	return kib * 1024, nil
+}

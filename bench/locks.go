@@ -22,6 +22,7 @@ func (b *bench) ownLocks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.ownTable = t
 	b.section("Each client has a lock of its own", t.markdown())
 	if i := t.find(64, false); i >= 0 {
 		b.target("64 clients, own locks ÷ zk.Lock with own connections", atLeast, 1.0, t.against(i, gatewaySide, zkLockOwnSide))
@@ -62,6 +63,7 @@ func (b *bench) hotLock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.hotTable = t
 	b.section("All clients want one lock", t.markdown())
 	if i := t.find(16, true); i >= 0 {
 		b.target("one hot lock, 16 clients ÷ the better direct client", atLeast, 1.1, t.against(i, gatewaySide, t.best(i, directSides...)))

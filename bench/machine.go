@@ -110,6 +110,9 @@ func (b *bench) describe() string {
 	line("run", "%s UTC, %d rounds, %v for each side of a line in each", time.Now().UTC().Format("2006-01-02 15:04"), b.rounds, b.d)
 	noise := over(b.noise)
 	line("noise", "everything else on the machine kept %.2f cores busy (least %.2f, greatest %.2f)", noise.median, noise.least, noise.greatest)
+	if len(b.retried) != 0 {
+		line("run again", "these parts failed once, and ran again with new servers: %s", strings.Join(b.retried, ", "))
+	}
 	return text.String()
 }
 

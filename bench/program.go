@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -58,19 +59,21 @@ func (p *program) forgetLog() error {
 	return nil
 }
 
-// logTail is the last of what the program has logged.
+// logTail is the last of what the program has logged, after the last of its warnings and errors.
 func (p *program) logTail() string {
-	const most = 8 << 10
-	info, err := p.log.Stat()
-	if err != nil {
+	const lines, warnings = 10, 10
+	if _, err := p.log.Seek(0, io.SeekStart); err != nil {
 		return "no log: " + err.Error()
 	}
-	from := max(info.Size()-most, 0)
-	var tail strings.Builder
-	if _, err := io.Copy(&tail, io.NewSectionReader(p.log, from, most)); err != nil {
-		return "no log: " + err.Error()
+	var tail, worst []string
+	scanner := bufio.NewScanner(p.log)
+	for scanner.Scan() {
+		tail = append(tail[max(0, len(tail)-lines+1):], scanner.Text())
+		if strings.Contains(scanner.Text(), "level=WARN") || strings.Contains(scanner.Text(), "level=ERROR") {
+			worst = append(worst[max(0, len(worst)-warnings+1):], scanner.Text())
+		}
 	}
-	return tail.String()
+	return strings.Join(append(worst, tail...), "\n")
 }
 
 func (p *program) stop() {

@@ -36,6 +36,7 @@ type side struct {
 	store   *store // nil when it is no ZooKeeper of Debian's
 	clients int    // process id
 	log     *program
+	locker  func(i int, lock string) locker // of client i; nil when the clients are in another program
 	run     func(ctx context.Context, w work, begin func()) (sample, error)
 }
 
@@ -73,9 +74,8 @@ func (s *setting) gatewaySide() side {
 // directSides are the four that talk to ZooKeeper.
 func (s *setting) directSides() []side {
 	zkLock := func(name string, connection func(i int) *zk.Conn) side {
-		return side{name: name, store: s.store, clients: os.Getpid(), log: s.gateway.program, run: func(ctx context.Context, w work, begin func()) (sample, error) {
-			return closedLoop(ctx, w.lockers(func(i int, lock string) locker { return newDirectLocker(connection(i), lock) }), w, begin)
-		}}
+		return side{name: name, store: s.store, clients: os.Getpid(), log: s.gateway.program}.
+			with(func(i int, lock string) locker { return newDirectLocker(connection(i), lock) })
 	}
 	curatorSide := func(name, connections string) side {
 		return side{name: name, store: s.store, clients: s.curator.PID(), log: s.curator.program, run: func(_ context.Context, w work, begin func()) (sample, error) {
@@ -99,18 +99,24 @@ func (w work) lockers(of func(i int, lock string) locker) []locker {
 	return lockers
 }
 
-// side is what speaks the gateway's HTTP, with clients in this process.
+// with gives a side clients in this process.
+func (s side) with(of func(i int, lock string) locker) side {
+	s.locker = of
+	s.run = func(ctx context.Context, w work, begin func()) (sample, error) {
+		return closedLoop(ctx, w.lockers(of), w, begin)
+	}
+	return s
+}
+
+// side is what speaks the gateway's HTTP.
 func (g *gateway) side(name string) side {
-	return side{name: name, servers: []int{g.PID()}, clients: os.Getpid(), log: g.program, run: func(ctx context.Context, w work, begin func()) (sample, error) {
-		return closedLoop(ctx, w.lockers(func(_ int, lock string) locker { return g.http.locker(lock) }), w, begin)
-	}}
+	return side{name: name, servers: []int{g.PID()}, clients: os.Getpid(), log: g.program}.
+		with(func(_ int, lock string) locker { return g.http.locker(lock) })
 }
 
 // side is etcd's lock service.
 func (e *etcd) side() side {
-	return side{name: etcdSide, servers: []int{e.PID()}, clients: os.Getpid(), log: e.program, run: func(ctx context.Context, w work, begin func()) (sample, error) {
-		return closedLoop(ctx, w.lockers(e.locker), w, begin)
-	}}
+	return side{name: etcdSide, servers: []int{e.PID()}, clients: os.Getpid(), log: e.program}.with(e.locker)
 }
 
 // allSides starts everything that is compared on one machine.

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// What very many held leases take, on the embedded store.
+const (
+	someLeases  = 100_000
+	manyLeases  = 1_000_000
+	fillClients = 256
+	calmFor     = 5 * time.Second // a gateway gives garbage back to the system when it is calm
+	idleFor     = 5 * time.Second
+)
+
+// held is what was measured with so many leases held.
+type held struct {
+	leases   int
+	took     time.Duration // taking all of them
+	resident float64       // bytes of the process, more than without leases
+	idle     float64       // cores
+	store    int64         // bytes of the store's file
+	answered time.Duration // from starting it again after kill -9 until a heartbeat was answered
+}
+
+// size takes leases, and starts the gateway again with them.
+func (b *bench) size(ctx context.Context) error {
+	b.endOne()
+	defer b.rig.endAll()
+	s := &sized{b: b, arguments: []string{"--data-dir", filepath.Join(b.rig.dir, "size"), "--max-leases", "1100000", "--max-locks", "2000000"}}
+	var err error
+	if s.gateway, err = b.rig.startGateway(ctx, s.arguments...); err != nil {
+		return err
+	}
+	s.asked = s.gateway.http.locker("the-one-that-is-asked-for")
+	s.asked.acquireURL = strings.Replace(s.asked.acquireURL, "ttl=30s", "ttl=24h", 1)
+	if err := s.asked.Lock(ctx); err != nil {
+		return err
+	}
+	if err := wait(ctx, calmFor); err != nil {
+		return err
+	}
+	if s.empty, err = residentOf(s.gateway.PID()); err != nil {
+		return err
+	}
+	some, many := someLeases, manyLeases
+	if b.small {
+		some, many = 200, 2000
+	}
+	for _, leases := range []int{some, many} {
+		h, err := s.hold(ctx, leases)
+		if err != nil {
+			return fmt.Errorf("%d leases: %w\nthe end of the gateway's log:\n%s", leases, err, s.gateway.logTail())
+		}
+		b.held = append(b.held, h)
+	}
+	b.reportSize(s.empty)
+	return nil
+}
+
+// sized is the gateway that holds them.
+type sized struct {
+	b         *bench
+	arguments []string
+	gateway   *gateway
+	asked     *httpLocker // its lease is asked for after a start
+	empty     float64     // bytes of the process without leases
+	taken     int
+}
+
+// hold takes leases until there are so many, and measures.
+func (s *sized) hold(ctx context.Context, leases int) (h held, err error) {
+	fmt.Fprintf(os.Stderr, "%5s %s: %d leases\n", time.Since(s.b.begun).Round(time.Second), s.b.part, leases)
+	h.leases = leases
+	begun := time.Now()
+	if err := s.fill(ctx, leases); err != nil {
+		return h, err
+	}
+	h.took = time.Since(begun)
+	if err := wait(ctx, calmFor); err != nil {
+		return h, err
+	}
+	spent, err := microsOver(s.gateway.PID(), func() (int, error) { return 1, wait(ctx, idleFor) })
+	if err != nil {
+		return h, err
+	}
+	h.idle = spent / float64(idleFor.Microseconds())
+	resident, err := residentOf(s.gateway.PID())
+	if err != nil {
+		return h, err
+	}
+	h.resident = resident - s.empty
+	return h, s.restart(ctx, &h)
+}
+
+// fill takes leases of locks that no client has used, through many clients.
+func (s *sized) fill(ctx context.Context, until int) error {
+	if err := s.gateway.forgetLog(); err != nil {
+		return err
+	}
+	var next atomic.Int64
+	next.Store(int64(s.taken))
+	s.taken = until
+	_, err := together(ctx, fillClients, func(ctx context.Context, _ int, _ *client) error {
+		for {
+			i := next.Add(1)
+			if i > int64(until) {
+				return nil
+			}
+			url := fmt.Sprintf("%s/v1/locks/many-%07d/leases?ttl=24h&owner=bench", s.gateway.http.base, i)
+			if err := s.gateway.http.do(ctx, http.MethodPost, url, "", http.StatusCreated, nil); err != nil {
+				return err
+			}
+		}
+	})
+	return err
+}
+
+// restart kills the gateway and starts it again.
+func (s *sized) restart(ctx context.Context, h *held) error {
+	s.gateway.Signal(syscall.SIGKILL)
+	_ = s.gateway.Wait() // killed
+	s.gateway.end()
+	file, err := os.Stat(filepath.Join(s.arguments[1], "lockkeeper.db"))
+	if err != nil {
+		return err
+	}
+	h.store = file.Size()
+	begun := time.Now()
+	if s.gateway, err = s.b.rig.startGateway(ctx, s.arguments...); err != nil {
+		return err
+	}
+	s.asked.clients = s.gateway.http
+	err = s.gateway.await(ctx, func() error { return (&heart{s.asked}).Lock(ctx) })
+	h.answered = time.Since(begun)
+	return err
+}
+
+func (b *bench) reportSize(empty float64) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "The embedded gateway without leases takes %.0f MB.\n\n| held leases | taken per second | memory, more than without | of it for each lease | "+
+		"cores when idle | the store's file | a heartbeat is answered after kill -9 and a start |\n|---|---|---|---|---|---|---|\n", empty/1e6)
+	for _, h := range b.held {
+		fmt.Fprintf(&text, "| %s | %s | %.0f MB | %.0f bytes | %.3f | %.0f MB | %.2f s |\n", thousands(float64(h.leases)), thousands(float64(h.leases)/h.took.Seconds()),
+			h.resident/1e6, h.resident/float64(h.leases), h.idle, float64(h.store)/1e6, h.answered.Seconds())
+	}
+	b.section("Very many held leases, embedded", text.String())
+	some := b.held[0]
+	b.target("100,000 held leases: MB more than without", atMost, 100, []float64{some.resident / 1e6})
+	b.target("100,000 held leases: cores when idle", atMost, 0.01, []float64{some.idle})
+	b.target("100,000 held leases: seconds until a heartbeat is answered after kill -9", atMost, 1, []float64{some.answered.Seconds()})
+}
