@@ -234,9 +234,13 @@ func writeHeader(h hash.Hash, header http.Header, names []string) {
 
 func write(h hash.Hash, parts ...string) {
 	for _, part := range parts {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
-		h.Write(n[:])
-		h.Write([]byte(part))
+		writePart(h, part)
 	}
+}
+
+func writePart[T string | []byte](h hash.Hash, part T) {
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], uint64(len(part)))
+	h.Write(n[:])
+	h.Write([]byte(part))
 }

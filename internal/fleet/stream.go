@@ -7,9 +7,9 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"net/url"
@@ -18,9 +18,8 @@ import (
 )
 
 // A stream is the endless answer to a sealed request: a gateway follows the reports of
-// another one, which are lines of JSON (internal/locks). The seal of each line
-// names the request and the line's number, so no line can be
-// changed, left out, repeated or inserted.
+// another one (internal/locks/reports). The seal of each line names the request and
+// the line's number, so no line can be changed, left out, repeated or inserted.
 
 // StreamPath is where gateways follow each other.
 const StreamPath = "/internal/v1/ends"
@@ -40,6 +39,8 @@ type Lines struct {
 	seal   *Seal
 	secret []byte
 	n      uint64
+	mac    hash.Hash // of the line at hand
+	room   []byte    // for its sum
 }
 
 // Lines are the lines of the answer to a request that Open has accepted, or that Close has sealed.
@@ -53,50 +54,61 @@ func (k *Keys) Lines(s *Seal) *Lines {
 	return l
 }
 
-// batch is one line.
-type batch struct {
-	At   string            `json:"at"`
-	News []json.RawMessage `json:"news,omitempty"`
-}
+// lineText is how the parts of a line are written: no part has a space or the end of a line in it.
+var lineText = base64.RawURLEncoding.Strict()
 
-// Close makes the next line: the reports, each of them JSON, and the place behind them.
+// Close makes the next line: its seal, the place behind the reports, and the reports. The place is at least one printable
+// character, and none of them a space.
 func (l *Lines) Close(at string, news [][]byte) []byte {
-	b := batch{At: at, News: make([]json.RawMessage, len(news))}
-	for i := range news {
-		b.News[i] = news[i]
+	size := len(at)
+	for _, one := range news {
+		size += 1 + lineText.EncodedLen(len(one))
 	}
-	doc, err := json.Marshal(&b)
-	if err != nil {
-		panic(fmt.Errorf("encoding a line of a stream: %w", err)) // the caller's own JSON; only a defect gets here
+	sealed := lineText.EncodedLen(sha256.Size) + 1
+	line := make([]byte, sealed, sealed+size+1)
+	line = append(line, at...)
+	for _, one := range news {
+		line = lineText.AppendEncode(append(line, ' '), one)
 	}
-	line := base64.RawURLEncoding.AppendEncode(nil, l.sum(doc))
-	line = append(append(append(line, ' '), doc...), '\n')
+	lineText.Encode(line, l.sum(line[sealed:]))
+	line[sealed-1] = ' '
 	l.n++
-	return line
+	return append(line, '\n')
 }
 
 // Open checks the next line, which is without its end.
 func (l *Lines) Open(line []byte) (at string, news [][]byte, err error) {
 	sum, doc, ok := bytes.Cut(line, []byte(" "))
-	mac, err := base64.RawURLEncoding.Strict().AppendDecode(nil, sum)
+	mac, err := lineText.AppendDecode(nil, sum)
 	if !ok || err != nil || !hmac.Equal(mac, l.sum(doc)) {
 		return "", nil, fmt.Errorf("%w: that of a stream's line must be of this line", ErrSeal)
 	}
 	l.n++
-	var b batch
-	if err := json.Unmarshal(doc, &b); err != nil {
-		return "", nil, fmt.Errorf("a stream's line: %w", err)
-	}
-	for _, one := range b.News {
+	place, rest, more := bytes.Cut(doc, []byte(" "))
+	for more {
+		var one []byte
+		one, rest, more = bytes.Cut(rest, []byte(" "))
+		if one, err = lineText.AppendDecode(nil, one); err != nil {
+			return "", nil, fmt.Errorf("a stream's line: %w", err)
+		}
 		news = append(news, one)
 	}
-	return b.At, news, nil
+	return string(place), news, nil
 }
 
+// sum is the MAC of the next line. It is valid until the next call.
 func (l *Lines) sum(doc []byte) []byte {
-	h := hmac.New(sha256.New, l.secret)
-	write(h, "line", string(l.seal.mac), strconv.FormatUint(l.n, 10), string(doc))
-	return h.Sum(nil)
+	if l.mac == nil {
+		l.mac = hmac.New(sha256.New, l.secret)
+	}
+	l.mac.Reset()
+	l.room = strconv.AppendUint(l.room[:0], l.n, 10)
+	writePart(l.mac, "line")
+	writePart(l.mac, l.seal.mac)
+	writePart(l.mac, l.room)
+	writePart(l.mac, doc)
+	l.room = l.mac.Sum(l.room[:0])
+	return l.room
 }
 
 // Follow asks a gateway for its reports behind a place, "" for all of them, and calls receive for each line until the stream

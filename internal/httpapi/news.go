@@ -8,6 +8,9 @@ import (
 	"lockkeeper/internal/locks"
 )
 
+// gatherPause is how long a report waits for others, so that one line tells of many ends.
+const gatherPause = 5 * time.Millisecond
+
 // maxFollowers bounds the streams to other gateways. Each of them has one.
 const maxFollowers = 256
 
@@ -62,6 +65,7 @@ func (f *feed) tell(x *exchange) {
 		}
 		select {
 		case <-more:
+			time.Sleep(gatherPause)
 		case <-alive.C:
 			if f.line(x, lines.Close(at, nil)) != nil {
 				return

@@ -2,10 +2,13 @@ package reports
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
@@ -220,19 +223,51 @@ func TestAPlaceInTheFeed(t *testing.T) {
 
 func TestReportsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", MaxName+1)
-	for name, line := range map[string]string{
-		"no JSON":            "{",
-		"a long name":        `{"kind":"ended","name":"` + long + `"}`,
-		"a long lock":        `{"kind":"ended","lock":"` + long + `"}`,
-		"a long owner":       `{"kind":"ended","owner":"` + strings.Repeat("x", locks.MaxOwner+1) + `"}`,
-		"a negative span":    `{"kind":"ended","held":-1}`,
-		"an unknown mode":    `{"kind":"ended","mode":"upside-down"}`,
-		"a long next holder": `{"kind":"ended","next":{"name":"` + long + `","after":1}}`,
+	for name, r := range map[string]Report{
+		"a long name":          {Kind: Ended, Name: long},
+		"a long lock":          {Kind: Ended, Lock: long},
+		"a long owner":         {Kind: Ended, Owner: strings.Repeat("x", locks.MaxOwner+1)},
+		"an owner in no text":  {Kind: Ended, Owner: "\xff"},
+		"a negative span":      {Kind: Ended, Held: -1},
+		"an unknown mode":      {Kind: Ended, Mode: "upside-down"},
+		"a long next holder":   {Kind: Ended, Next: &Next{Name: long, After: 1}},
+		"a next holder before": {Kind: Ended, Next: &Next{Name: "n", After: -1}},
 	} {
-		assert.Equal(t, len(Decode([][]byte{[]byte(line)})), 0, name)
+		assert.Equal(t, len(Decode(Encode([]Report{r}))), 0, name)
 	}
-	list := Decode([][]byte{[]byte(`{"kind":"ended","lease":"l","reason":"of a newer release","ended":7,"future":1}`)})
-	assert.That(t, len(list) == 1 && list[0].Reason == locks.ReasonUnknown && list[0].Ended == 7, "%+v", list)
-	again := Decode(Encode(list))
-	assert.That(t, len(again) == 1 && again[0].Lease == "l", "%+v", again)
+}
+
+func TestAReportIsReadAsItWasSent(t *testing.T) {
+	sent := []Report{
+		{Kind: Ended, Lease: "l", NS: "default", Lock: "deploy", Name: "write-1", Reason: locks.ReasonReleased, Words: "why", Unsure: true, Stays: true, Ended: 1, Mode: locks.Shared,
+			Owner: "me", Token: 1 << 60, TTL: 2, Waited: 3, Held: 4, Beat: 5, Next: &Next{Lease: "m", Name: "write-2", Owner: "you", Token: 6, After: 7}, Zxid: 8},
+		{Kind: Destroyed, NS: "default", Lock: "l", Reason: locks.ReasonUnknown, Zxid: 9},
+		{Kind: Ended, Reason: locks.ReasonUnknown, Next: &Next{}},
+	}
+	whole := reflect.ValueOf(sent[0])
+	for i := range whole.NumField() {
+		assert.That(t, !whole.Field(i).IsZero(), "the test sends no %s", whole.Type().Field(i).Name)
+	}
+	assert.That(t, reflect.DeepEqual(Decode(Encode(sent)), sent), "%+v", Decode(Encode(sent)))
+}
+
+func TestAReportOfANewerReleaseIsReadAsFarAsItIsKnown(t *testing.T) {
+	line := message{}.text(fieldKind, "ended").text(fieldLease, "l").text(fieldReason, "of a newer release").number(fieldEnded, 7).text(1000, "future").number(1001, 3)
+	line = protowire.AppendFixed32(protowire.AppendTag(line, 1002, protowire.Fixed32Type), 5)
+	line = protowire.AppendFixed64(protowire.AppendTag(line, 1003, protowire.Fixed64Type), 5)
+	list := Decode([][]byte{line})
+	assert.That(t, len(list) == 1 && list[0].Lease == "l" && list[0].Reason == locks.ReasonUnknown && list[0].Ended == 7, "%+v", list)
+}
+
+func FuzzDecodeOfAReport(f *testing.F) {
+	whole := Encode([]Report{{Kind: Ended, Lease: "l", Held: 4, Next: &Next{Name: "write-2"}}})[0]
+	f.Add(whole)
+	for cut := range whole {
+		f.Add(whole[:cut])
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		for _, r := range Decode([][]byte{line}) {
+			assert.That(t, r.valid() && len(Decode(Encode([]Report{r}))) == 1, "%+v", r)
+		}
+	})
 }

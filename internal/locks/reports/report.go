@@ -1,7 +1,6 @@
 package reports
 
 import (
-	"encoding/json"
 	"time"
 	"unicode/utf8"
 
@@ -40,62 +39,37 @@ func (c *Cause) ends() bool {
 // Report is what one gateway sends to the others. Spans are nanoseconds; Ended is since the Unix epoch, by the sender's
 // clock.
 type Report struct {
-	Kind   Kind           `json:"kind"`
-	Lease  recipe.LeaseID `json:"lease,omitempty"`
-	NS     string         `json:"ns,omitempty"`
-	Lock   string         `json:"lock,omitempty"`
-	Name   string         `json:"name,omitempty"` // of its contender in that queue, when it is known
-	Reason locks.Reason   `json:"reason,omitempty"`
-	Words  string         `json:"words,omitempty"`
+	Kind   Kind
+	Lease  recipe.LeaseID
+	NS     string
+	Lock   string
+	Name   string // of its contender in that queue, when it is known
+	Reason locks.Reason
+	Words  string
 	// With Ended. Unsure: another client has deleted the contender, and its gateway may report the reason. Stays: the
 	// place stays for a lock delay.
-	Unsure bool          `json:"unsure,omitempty"`
-	Stays  bool          `json:"stays,omitempty"`
-	Ended  int64         `json:"ended,omitempty"`
-	Mode   locks.Mode    `json:"mode,omitempty"`
-	Owner  string        `json:"owner,omitempty"`
-	Token  int64         `json:"token,omitempty"`
-	TTL    time.Duration `json:"ttl,omitempty"`
-	Waited time.Duration `json:"waited,omitempty"`
-	Held   time.Duration `json:"held,omitempty"`
-	Beat   time.Duration `json:"beat,omitempty"`
-	Next   *Next         `json:"next,omitempty"`
+	Unsure bool
+	Stays  bool
+	Ended  int64
+	Mode   locks.Mode
+	Owner  string
+	Token  int64
+	TTL    time.Duration
+	Waited time.Duration
+	Held   time.Duration
+	Beat   time.Duration
+	Next   *Next
 	// With Destroyed: the replica must contain this zxid before the event is published.
-	Zxid int64 `json:"zxid,omitempty"`
+	Zxid int64
 }
 
 // Next is the next holder of the lock.
 type Next struct {
-	Lease recipe.LeaseID `json:"lease,omitempty"`
-	Name  string         `json:"name"`
-	Owner string         `json:"owner,omitempty"`
-	Token int64          `json:"token,omitempty"`
-	After time.Duration  `json:"after"`
-}
-
-// Encode writes each report as a line.
-func Encode(list []Report) [][]byte {
-	var lines [][]byte
-	for i := range list {
-		line, err := json.Marshal(&list[i])
-		if err != nil {
-			panic("encoding a report: " + err.Error()) // strings and numbers
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// Decode reads lines. It skips invalid ones: a newer release may have sent them.
-func Decode(lines [][]byte) []Report {
-	list := make([]Report, 0, len(lines))
-	for _, line := range lines {
-		var r Report
-		if err := json.Unmarshal(line, &r); err == nil && r.valid() {
-			list = append(list, r)
-		}
-	}
-	return list
+	Lease recipe.LeaseID
+	Name  string
+	Owner string
+	Token int64
+	After time.Duration
 }
 
 // valid reports whether a report may be shown to users: its fields have the same bounds as in requests. A reason of a newer
