@@ -176,7 +176,8 @@ func (l *leases) queue(x *exchange, in *acquireInput) error {
 func acquired(x *exchange, result *locks.AcquireResult, env bool) error {
 	lease := &result.Lease
 	h := x.Header()
-	h["Location"] = []string{"/v1/leases/" + lease.ID}
+	x.location[0] = "/v1/leases/" + lease.ID
+	h["Location"] = x.location[:]
 	status := http.StatusCreated
 	switch {
 	case result.Replayed:
@@ -194,8 +195,7 @@ func acquired(x *exchange, result *locks.AcquireResult, env bool) error {
 			return x.send(http.StatusInternalServerError, contentType)
 		}
 	} else {
-		shape := leaseShape(lease)
-		x.encode(&shape)
+		x.encodeLease(lease)
 	}
 	return x.confirmed(lease.Term, status, contentType) // a client that waits counts on its place
 }

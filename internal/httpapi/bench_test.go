@@ -1,14 +1,17 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/test/assert"
 )
 
 // sink is a ResponseWriter that costs nothing, so that the figures are ours.
@@ -52,6 +55,28 @@ func BenchmarkHotAnswers(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkCycle measures what this package adds to an acquire and the release of its lease.
+func BenchmarkCycle(b *testing.B) {
+	s := New(Options{Locks: quietLocks{newFake()}, Metrics: metrics.New("bench"), Access: accessLogTo(b, io.Discard)})
+	var requests []*http.Request
+	for _, line := range []string{"POST /v1/locks/deploy/leases?ttl=30s&wait=60s&owner=me", "DELETE /v1/leases/self"} {
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(line + " HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: bench\r\nContent-Length: 0\r\n\r\n")))
+		assert.NoError(b, err)
+		r.RemoteAddr = "127.0.0.1:1234"
+		requests = append(requests, r)
+	}
+	requests[1].Header.Set("Lease-Token", someToken)
+	w := &sink{header: http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, r := range requests {
+			clear(w.header)
+			s.ServeHTTP(w, r)
+		}
+		assert.Must(b, w.status == http.StatusNoContent, "answered %d", w.status)
 	}
 }
 

@@ -22,6 +22,9 @@ type exchange struct {
 	outgoing
 	line logLine
 
+	// Values of headers. net/http copies the header when it is written, which is before the exchange is used again.
+	idHeader, location [1]string
+
 	started   time.Time
 	operation string // of openapi.yaml; "" when no route matched
 	requestID string
@@ -42,7 +45,8 @@ func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	x.w, x.r, x.started = w, r, time.Now()
 	x.requestID = requestID(r.Header)
 	h := w.Header()
-	h["Lockkeeper-Request-Id"] = []string{x.requestID}
+	x.idHeader[0] = x.requestID
+	h["Lockkeeper-Request-Id"] = x.idHeader[:]
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
 	h["Content-Security-Policy"] = noFrames
@@ -88,7 +92,7 @@ func (x *exchange) end() {
 		x.panicked(v)
 	}
 	if x.status == 0 {
-		x.status = http.StatusOK // what net/http answers for a handler that wrote nothing
+		x.WriteHeader(http.StatusOK) // what net/http answers for a handler that wrote nothing
 	}
 	if byGuard(x.line.code, x.line.cause) {
 		x.s.refused(x.line.code)
@@ -145,6 +149,9 @@ func (x *exchange) left() {
 	x.s.sockets.left()
 }
 
+// mostBuffered is the size of an answer of which net/http itself tells the length.
+const mostBuffered = 2048
+
 // send writes the buffer, if the budget of large answers has room for it.
 func (x *exchange) send(status int, contentType []string) error {
 	if status == http.StatusOK && x.fresh() {
@@ -163,7 +170,9 @@ func (x *exchange) send(status int, contentType []string) error {
 	if !ok {
 		body = x.out.Bytes()
 	}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	if len(body) >= mostBuffered || x.r.Method == http.MethodHead {
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
 	x.close(status, body)
 	x.WriteHeader(status)
 	_, _ = x.w.Write(body) // an error means that the client is gone

@@ -20,6 +20,8 @@ import (
 // incoming is the request as it is read.
 type incoming struct {
 	r        *http.Request
+	direct   bool         // it did not go through the router
+	lock     string       // which lock its path names, when it is direct
 	buffer   bytes.Buffer // the body, once it is read
 	bodyRead bool         // buffer is this request's
 	form     bool         // and is a form
@@ -28,6 +30,12 @@ type incoming struct {
 
 // segment is a parameter of the path, decoded once: chi routes on the raw path where there is one.
 func (in *incoming) segment(name string) (string, error) {
+	if in.direct {
+		if name == "id" {
+			return self, nil
+		}
+		return in.lock, nil
+	}
 	segment := chi.URLParam(in.r, name)
 	if segment == "" && name == "id" {
 		return self, nil // the path without a parameter (Server.mount)

@@ -167,7 +167,7 @@ func TestEveryAnswerWithWordsOfOthersIsInertJSON(t *testing.T) {
 		doc := w.Body.Bytes()
 		c, found := forbidden(doc)
 		assert.That(t, !found, "%s: %U is in %d %s", request, c, w.Code, doc)
-		if got := w.Header().Get("Content-Length"); got != strconv.Itoa(len(doc)) {
+		if got := w.Header().Get("Content-Length"); got != strconv.Itoa(len(doc)) && (got != "" || len(doc) >= mostBuffered) {
 			t.Errorf("%s: the length is said to be %s of %d", request, got, len(doc))
 		}
 		if !json.Valid(doc) || !strings.Contains(string(doc), `\u0024(id)\u0060id\u0060\u007f\u009b31m\u202e\u200b\udb40\udc01\"\\ é漢`) {

@@ -82,8 +82,7 @@ func show(x *exchange, lease *locks.Lease, err error) error {
 	if x.tag(lease.Rev); lease.State == locks.Waiting {
 		x.shown = "" // its rev does not change with its place in the queue
 	}
-	shape := leaseShape(lease)
-	x.encode(&shape)
+	x.encodeLease(lease)
 	// A client that waits and sends its token relies on its place for expires_in_ms.
 	waits := lease.State == locks.Waiting && len(x.r.Header["Lease-Token"]) > 0
 	if lease.State == locks.Held || waits {
@@ -131,8 +130,7 @@ func (l *leases) heartbeat(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	shape := heartbeatShape(&renewed)
-	x.encode(&shape)
+	x.encodeHeartbeat(&renewed)
 	return x.confirmed(renewed.Term, http.StatusOK, typeJSON)
 }
 

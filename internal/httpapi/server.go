@@ -66,6 +66,7 @@ type Server struct {
 	guard     guard
 	forwarder forwarder
 	router    *chi.Mux
+	direct    direct
 	pool      sync.Pool // of *exchange
 
 	// Bounds on what is under way.
@@ -174,9 +175,8 @@ func (s *Server) mount(route route) {
 			return &problem{code: codeRouteNotFound, detail: "this gateway has no events"}
 		}
 	}
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		x := w.(*exchange)
-		x.operation, x.r = route.operation, r
+	handle := func(x *exchange) {
+		x.operation = route.operation
 		var err error
 		if route.bare {
 			err = decode(x, &nothing, new(struct{}))
@@ -187,6 +187,12 @@ func (s *Server) mount(route route) {
 		if err != nil {
 			x.fail(err)
 		}
+	}
+	s.direct.add(route.operation, handle)
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		x := w.(*exchange)
+		x.r = r
+		handle(x)
 	}
 	methods := []string{route.method}
 	switch {
@@ -241,6 +247,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 		}
 	} else if p := s.guard.check(r); p != nil {
 		x.refuse(p)
+		return
+	}
+	if handle, lock := s.direct.find(r); handle != nil {
+		x.direct, x.lock = true, lock
+		handle(x)
 		return
 	}
 	s.router.ServeHTTP(x, r)

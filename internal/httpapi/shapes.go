@@ -56,13 +56,6 @@ func revocation(r *locks.Revocation) *api.RevokeRequested {
 	return shape
 }
 
-func heartbeatShape(h *locks.Heartbeat) api.Heartbeat {
-	return api.Heartbeat{
-		LeaseID: h.LeaseID, State: api.State(h.State), ExpiresInMS: millis(h.ExpiresIn), TTLMS: millis(h.TTL),
-		FencingToken: h.FencingToken, Position: h.Position, Waiters: h.Waiters, RevokeRequested: revocation(h.Revoke),
-	}
-}
-
 func heartbeatItem(r *locks.HeartbeatResult) api.HeartbeatItem {
 	if r.Err != nil {
 		doc := problemOf(r.Err).document()

@@ -21,25 +21,37 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	requests    *prometheus.CounterVec
+	requests    *handles[request, counter]
 	refused     *prometheus.CounterVec
 	waiting     prometheus.Gauge
-	acquire     *prometheus.HistogramVec
+	acquire     *handles[string, observer]
 	forwarded   *prometheus.CounterVec
 	hold        prometheus.Histogram
 	queueWait   prometheus.Histogram
 	handover    prometheus.Histogram
-	ended       *prometheus.CounterVec
+	ended       *handles[string, counter]
 	takeovers   prometheus.Counter
 	deposed     prometheus.Counter
 	written     prometheus.Counter
-	zkOperation *prometheus.HistogramVec
+	zkOperation *handles[operation, observer]
 	zkBatch     prometheus.Histogram
 	dropped     prometheus.Counter
 	unlogged    prometheus.Counter
 	subscribers prometheus.Gauge
 	webhooks    webhookCollectors
 }
+
+// The labels of vectors, and their collectors.
+type (
+	request struct {
+		operation string
+		status    int
+	}
+	operation struct{ op, outcome string }
+
+	counter  = prometheus.Counter
+	observer = prometheus.Observer
+)
 
 // Buckets: a write takes about half a millisecond, a wait up to a day.
 var (
@@ -52,16 +64,22 @@ const namespace = "lockkeeper"
 
 // New makes the collectors. version is what lockkeeper_build_info says.
 func New(version string) *Metrics {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "http_requests_total",
+		Help: "HTTP requests by operation of openapi.yaml and status."}, []string{"operation", "status"})
+	acquire := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "acquire_seconds", Buckets: waitBuckets,
+		Help: "Time from an acquire's arrival to its answer, by result."}, []string{"result"})
+	ended := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "lease_ended_total",
+		Help: "Leases that ended, by reason."}, []string{"reason"})
+	zkOperation := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_op_seconds", Buckets: writeBuckets,
+		Help: "Time of ZooKeeper operations by kind and outcome."}, []string{"op", "outcome"})
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "http_requests_total",
-			Help: "HTTP requests by operation of openapi.yaml and status."}, []string{"operation", "status"}),
+		requests: newHandles(func(r request) counter { return requests.WithLabelValues(r.operation, strconv.Itoa(r.status)) }),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "http_refused_total",
 			Help: "HTTP requests that were refused before any handler saw them, by code: cross_origin, host_not_allowed, fleet_seal_refused, owned_by_other_gateway (a seal for another gateway)."}, []string{"code"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "http_waiting_requests",
 			Help: "HTTP requests that wait now: blocking acquires and long polls."}),
-		acquire: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "acquire_seconds", Buckets: waitBuckets,
-			Help: "Time from an acquire's arrival to its answer, by result."}, []string{"result"}),
+		acquire: newHandles(func(result string) observer { return acquire.WithLabelValues(result) }),
 		forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "forwarded_total",
 			Help: "Requests that were sent on to the gateway that runs the lease, by result."}, []string{"result"}),
 		hold: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "hold_seconds", Buckets: waitBuckets,
@@ -70,16 +88,14 @@ func New(version string) *Metrics {
 			Help: "How long leases waited until they were granted."}),
 		handover: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "handover_seconds", Buckets: writeBuckets,
 			Help: "Time from the end of a lease to the grant of the next one in its queue, where this gateway saw both."}),
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "lease_ended_total",
-			Help: "Leases that ended, by reason."}, []string{"reason"}),
+		ended: newHandles(func(reason string) counter { return ended.WithLabelValues(reason) }),
 		takeovers: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "takeovers_total",
 			Help: "Gateways whose leases this one took over."}),
 		deposed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "gateways_deposed_total",
 			Help: "Of those: gateways that were registered and committed nothing."}),
 		written: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "heartbeats_written_total",
 			Help: "Heartbeats written into ZooKeeper for a gateway that could not be reached."}),
-		zkOperation: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_op_seconds", Buckets: writeBuckets,
-			Help: "Time of ZooKeeper operations by kind and outcome."}, []string{"op", "outcome"}),
+		zkOperation: newHandles(func(o operation) observer { return zkOperation.WithLabelValues(o.op, o.outcome) }),
 		zkBatch: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_batch_size", Buckets: batchBuckets,
 			Help: "Writes in one ZooKeeper transaction."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
@@ -93,9 +109,9 @@ func New(version string) *Metrics {
 		Help: "Always 1; the version is the label."}, []string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.webhooks = newWebhookCollectors(m.registry)
-	m.registry.MustRegister(m.requests, m.refused, m.waiting, m.acquire, m.forwarded, m.hold, m.queueWait, m.handover, m.ended, m.takeovers, m.deposed,
+	m.registry.MustRegister(requests, m.refused, m.waiting, acquire, m.forwarded, m.hold, m.queueWait, m.handover, ended, m.takeovers, m.deposed,
 		m.written,
-		m.zkOperation, m.zkBatch, m.dropped, m.unlogged, m.subscribers, build,
+		zkOperation, m.zkBatch, m.dropped, m.unlogged, m.subscribers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -110,7 +126,7 @@ func (m *Metrics) Request(operation string, status int) {
 	if operation == "" {
 		operation = "none"
 	}
-	m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
+	m.requests.of(request{operation, status}).Inc()
 }
 
 // Refused counts an HTTP request that was refused before any handler saw it.
@@ -121,7 +137,7 @@ func (m *Metrics) Waiting(delta int) { m.waiting.Add(float64(delta)) }
 
 // Acquire measures an acquire. result is a state or a problem's code.
 func (m *Metrics) Acquire(result string, took time.Duration) {
-	m.acquire.WithLabelValues(result).Observe(took.Seconds())
+	m.acquire.of(result).Observe(took.Seconds())
 }
 
 // Forwarded counts a request that was sent on to another gateway.
@@ -132,7 +148,7 @@ func (m *Metrics) LeaseGranted(waited time.Duration) { m.queueWait.Observe(waite
 
 // LeaseEnded counts a lease's end; held is 0 when it was never granted.
 func (m *Metrics) LeaseEnded(reason string, held time.Duration) {
-	m.ended.WithLabelValues(reason).Inc()
+	m.ended.of(reason).Inc()
 	if held > 0 {
 		m.hold.Observe(held.Seconds())
 	}
@@ -153,7 +169,7 @@ func (m *Metrics) HeartbeatWritten() { m.written.Inc() }
 // ZKOperation measures one operation on ZooKeeper. outcome is done, not_done
 // or unknown.
 func (m *Metrics) ZKOperation(op, outcome string, took time.Duration) {
-	m.zkOperation.WithLabelValues(op, outcome).Observe(took.Seconds())
+	m.zkOperation.of(operation{op, outcome}).Observe(took.Seconds())
 }
 
 // ZKBatch measures how many writes travelled in one transaction.

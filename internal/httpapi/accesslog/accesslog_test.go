@@ -167,6 +167,20 @@ func TestLinesAreWrittenTogetherAndSoon(t *testing.T) {
 	})
 }
 
+func TestManyLinesAreWrittenWithoutDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o output
+		log, _, stop := running(t, &o)
+		defer stop()
+		for range flushAt / 64 {
+			say(log, 1)
+		}
+		began := time.Now()
+		synctest.Wait()
+		assert.That(t, len(o.text()) >= flushAt && time.Since(began) == 0, "%d bytes were written at once", len(o.text()))
+	})
+}
+
 func TestAnEndWritesWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o output

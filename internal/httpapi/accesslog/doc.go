@@ -4,7 +4,7 @@
 //
 // A line has the bytes that slog's text or JSON handler would write for the same attributes. Lines come out whole, in the order
 // in which they were ended. A request never waits for the log: its line goes into a buffer in memory. A Writer writes what the
-// buffer holds in one call, 10 ms after the first line of it came. When the process is killed or crashes, the lines of
+// buffer holds in one call, 10 ms after the first line of it came, or when 64 KiB wait. When the process is killed or crashes, the lines of
 // the last 10 ms are lost. An orderly end loses none: Run writes what is left.
 //
 // # Bounds

@@ -10,6 +10,8 @@ import (
 const (
 	// flushAfter is how long a line waits for others, to be written with them.
 	flushAfter = 10 * time.Millisecond
+	// flushAt is the size at which they are written without delay.
+	flushAt = 64 << 10
 	// mostBuffered is the size of what waits; a line beyond it is dropped.
 	mostBuffered = 4 << 20
 	// mostKept is the size of a buffer that is used again; a larger one was for a burst.
@@ -21,6 +23,7 @@ type Writer struct {
 	out     io.Writer
 	dropped func(lines int)
 	some    chan struct{} // holds a token when a line has come into an empty buffer
+	many    chan struct{} // holds a token when the buffer has reached flushAt
 
 	mu     sync.Mutex // guards what follows
 	lines  []byte     // whole lines
@@ -34,7 +37,7 @@ func NewWriter(out io.Writer, dropped func(lines int)) *Writer {
 	if dropped == nil {
 		dropped = func(int) {}
 	}
-	return &Writer{out: out, dropped: dropped, some: make(chan struct{}, 1)}
+	return &Writer{out: out, dropped: dropped, some: make(chan struct{}, 1), many: make(chan struct{}, 1)}
 }
 
 // add puts a line that ends with its line break into the buffer, and the time into the line: behind its first so many bytes.
@@ -46,17 +49,26 @@ func (w *Writer) add(line []byte, before int, at time.Time) {
 		w.dropped(1)
 		return
 	}
-	first := w.count == 0
+	first, below := w.count == 0, len(w.lines) < flushAt
 	w.lines = append(w.lines, line[:before]...)
 	w.lines = w.appendTime(w.lines, at)
 	w.lines = append(w.lines, line[before:]...)
 	w.count++
+	reached := below && len(w.lines) >= flushAt
 	w.mu.Unlock()
 	if first {
-		select {
-		case w.some <- struct{}{}:
-		default: // Run has not taken the last token yet, and will take this line with it
-		}
+		signal(w.some)
+	}
+	if reached {
+		signal(w.many)
+	}
+}
+
+// signal leaves a token, unless Run has not taken the last one yet: then it will take this line with it.
+func signal(tokens chan struct{}) {
+	select {
+	case tokens <- struct{}{}:
+	default:
 	}
 }
 
@@ -85,6 +97,7 @@ func (w *Writer) Run(ctx context.Context) {
 		pause.Reset(flushAfter)
 		select {
 		case <-pause.C:
+		case <-w.many:
 		case <-ctx.Done():
 		}
 		spare = w.flush(spare)
