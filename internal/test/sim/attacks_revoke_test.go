@@ -158,6 +158,44 @@ func TestAttack58WhichEndOfALeaseOfSeveralLocksCameFirstIsToldAlikeOfEachLock(t 
 	})
 }
 
+// Another program writes over a lease's record while no gateway runs the lease: its lock delay is not known any more. A release in
+// the place of the next owner, which is dead too, writes down that the lease has ended, and frees the place at once.
+func TestAttack61ALockDelayThatIsNotKnownAnyMoreIsNotKept(t *testing.T) {
+	play(t, windowOutlivesSession, 3, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		c := s.client(one)
+		l := s.take(c, "a", "held", "ttl", "60s", "lock_delay", "20s", "lock_delay_on", "always")
+		s.ledger.agree(l.id, terms{delay: 20 * time.Second, always: true})
+		s.die(one)
+		s.administer(func(admin *session) { assert.NoError(s, admin.set(l.path, "__REVOKE__")) })
+		c.at = two
+		s.beatUntil(c, l, 30*time.Second)
+		s.die(two)
+		c.at = s.start(2)
+		c.release(l)
+		s.within(5*time.Second, "its place is free", func() bool { return s.audit.at(l.id, "a").gone != time.Time{} })
+		assert.That(s, !s.audit.at(l.id, "a").closed.IsZero(), "the release did not write down that the lease has ended")
+	})
+}
+
+// The same for a place that a released lease has left: its successor does not know that the lease has ended, and tells of another end.
+func TestAttack62AnEndThatIsNotKnownAnyMoreIsToldASecondTime(t *testing.T) {
+	play(t, windowOutlivesSession, 2, 1, func(s *scene) {
+		one, two := s.start(0), s.start(1)
+		c := s.client(one)
+		l := s.take(c, "a", "held", "ttl", "60s", "lock_delay", "50s", "lock_delay_on", "always")
+		s.ledger.agree(l.id, terms{delay: 50 * time.Second, always: true})
+		c.release(l)
+		s.die(one)
+		s.administer(func(admin *session) { assert.NoError(s, admin.set(l.path, "__REVOKE__")) })
+		s.within(30*time.Second, "a successor", s.takenOver)
+		time.Sleep(time.Second)
+		admin := s.client(two)
+		admin.terminate(intervention{lock: "a"}, "/v1/locks/a/destroy", url.Values{"reason": {"a test"}})
+		assert.That(s, s.audit.at(l.id, "a").gone != time.Time{}, "its place is not free")
+	})
+}
+
 // Interleavings of ends, subscriptions and deliveries.
 
 // subscribeAt makes a webhook for some types, without any for all ends, and gives its id.

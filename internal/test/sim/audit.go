@@ -143,7 +143,10 @@ func (a *audit) wrote(txn *state.Txn, op state.TxnOp) {
 	switch {
 	case c == nil || !c.gone.IsZero():
 	case a.sessions[txn.Session] == "":
-		c.written = time.Now()
+		if c.written.IsZero() {
+			c.written = time.Now()
+		}
+		c.endOverwritten = c.endOverwritten || !c.closed.IsZero()
 	case strings.Contains(string(op.Data), `"closed":`):
 		if c.closed.IsZero() {
 			c.closed = time.Now()

@@ -49,7 +49,8 @@ type contender struct {
 	held                           time.Time // when its lease came to hold, in all its queues
 	data                           string
 	by                             int64     // the session that made it
-	written                        time.Time // when another program has overwritten its data
+	written                        time.Time // when another program first overwrote its data
+	endOverwritten                 bool      // it did so when its record said that its lease has ended
 	closedFor                      string    // why, as its record says
 	endedBy                        string    // the gateway whose transaction ended its lease; "" for another hand
 	endedAt                        int64     // that transaction's zxid

@@ -66,7 +66,10 @@ func (r *review) checkAudit() {
 // checkDelay looks whether the places of a lease with a lock delay have stayed.
 func (r *review) checkDelay(lease string, t terms, held bool) {
 	e := r.exemptions
-	for _, c := range r.audit.places(lease) {
+	places := r.audit.places(lease)
+	for _, c := range places {
+		// A gateway that has taken the lease over since then knows no delay.
+		lost := slices.ContainsFunc(places, func(p contender) bool { return !p.written.IsZero() && p.written.Before(c.closed) })
 		if c.gone.IsZero() || e.isExcused(lease) || e.mayTerminate(lease, c.gone) {
 			continue
 		}
@@ -79,7 +82,7 @@ func (r *review) checkDelay(lease string, t terms, held bool) {
 		switch {
 		case c.closed.IsZero() && held && (t.always || !e.isFreed(lease)) && !r.overwritten(lease):
 			r.violate("delay: %s went at %s and did not stay for %v", c.path, r.since(c.gone), t.delay)
-		case c.closedFor == "cancelled", c.closedFor == "released" && !t.always: // no delay follows; its owner could not be reached
+		case lost, c.closedFor == "cancelled", c.closedFor == "released" && !t.always: // no delay follows; its owner could not be reached
 		case !c.closed.IsZero() && c.gone.Before(c.closed.Add(stays)):
 			r.violate("delay: %s ended at %s and was to stay for %v, but went at %s", c.path, r.since(c.closed), t.delay, r.since(c.gone))
 		}
