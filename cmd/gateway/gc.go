@@ -12,10 +12,12 @@ import (
 // a gateway with very many leases takes twice what they need. Small heaps keep that, because collecting them costs nothing
 // worth saving; of large ones a headroom stays that takes the longest bursts.
 const (
-	gcHeadroom  = 32 << 20 // bytes
-	leastGC     = 25       // percent: beyond, collecting would cost more than the memory is worth
-	mostGC      = 100
-	firstGC     = 50 // until it has looked: a gateway that starts on many leases gets them all at once
+	gcHeadroom = 32 << 20 // bytes
+	leastGC    = 25       // percent: beyond, collecting would cost more than the memory is worth
+	mostGC     = 100
+	// gcGrowth is how much more, in percent, must be alive than at the collection before for the heap to count as growing: a
+	// gateway that starts on many leases, or takes many over, gets them all at once. It collects as seldom as a small one until then.
+	gcGrowth    = 12
 	gcLookEvery = 500 * time.Millisecond
 	// What a burst has left behind goes back to the system when nothing was collected for so many looks. Go's own scavenger
 	// would keep much of it for good, and the garbage of a gateway at rest would lie for minutes.
@@ -40,8 +42,8 @@ func tuneGC(ctx context.Context) {
 	keepWithin()
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
-	present, cycles, calm := firstGC, uint64(0), 0
-	debug.SetGCPercent(present)
+	g := gcPace{percent: mostGC}
+	debug.SetGCPercent(g.percent)
 	ticks := time.NewTicker(gcLookEvery)
 	defer ticks.Stop()
 	for {
@@ -51,17 +53,43 @@ func tuneGC(ctx context.Context) {
 		case <-ticks.C:
 		}
 		metrics.Read(samples)
-		live, objects, free, now := samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64(), samples[3].Value.Uint64()
-		// Setting it stops the world for a moment: not for a change without effect.
-		if percent := gcPercent(live); percent < present-5 || percent > present+5 {
-			present = percent
-			debug.SetGCPercent(percent)
+		live, objects, free, cycles := samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64(), samples[3].Value.Uint64()
+		before := g.percent
+		leftovers := g.look(live, objects+free, cycles)
+		if g.percent != before {
+			debug.SetGCPercent(g.percent)
 		}
-		if calm++; now != cycles || objects+free <= live+gcLeftovers {
-			cycles, calm = now, 0
-		}
-		if calm == calmLooks {
+		if leftovers {
 			debug.FreeOSMemory()
 		}
 	}
+}
+
+// gcPace is what tuneGC knows from one look to the next.
+type gcPace struct {
+	percent int    // in force
+	live    uint64 // at the last collection
+	cycles  uint64 // collections
+	calm    int    // looks without one, with leftovers
+}
+
+// look follows the heap: its living bytes, all that it takes, and how often it was collected. It says whether what lies around is to go
+// back to the system.
+func (g *gcPace) look(live, taken, cycles uint64) (leftovers bool) {
+	g.calm++
+	if cycles != g.cycles {
+		percent := gcPercent(live)
+		if live > g.live+g.live*gcGrowth/100 {
+			percent = mostGC
+		}
+		// Setting it stops the world for a moment: not for a change without effect.
+		if percent < g.percent-5 || percent > g.percent+5 {
+			g.percent = percent
+		}
+		g.live, g.cycles, g.calm = live, cycles, 0
+	}
+	if taken <= live+gcLeftovers {
+		g.calm = 0
+	}
+	return g.calm == calmLooks
 }
