@@ -231,9 +231,11 @@ func TestPeerReportsEndNothing(t *testing.T) {
 			for _, id := range []string{l.ID, waiter.ID, "", "nonsense"} {
 				for _, g := range []*gate{one, two} {
 					from := map[*gate]*gate{one: two, two: one}[g]
-					g.m.Receive(from.id(), [][]byte{fmt.Appendf(nil,
-						`{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"expired","words":"a lie","ended":1,"held":5,"next":{"name":"x","after":1}}`, kind, id, name),
-						[]byte("{"), []byte(`{"kind":"ended","owner":"` + strings.Repeat("x", locks.MaxOwner+1) + `"}`)})
+					g.m.Receive(from.id(), append(reports.Encode([]reports.Report{
+						{Kind: kind, Lease: recipe.LeaseID(id), NS: "default", Lock: "deploy", Name: name, Reason: locks.ReasonExpired, Words: "a lie", Ended: 1, Held: 5,
+							Next: &reports.Next{Name: "x", After: 1}},
+						{Kind: reports.Ended, Owner: strings.Repeat("x", locks.MaxOwner+1)},
+					}), []byte("{")))
 				}
 			}
 		}
@@ -355,10 +357,8 @@ func TestAFollowerGoesOnWhereItWasAndIsToldAllWhenItHasLostItsPlace(t *testing.T
 		told := func(since string) (ids []string, at string) {
 			for {
 				lines, next, more := one.m.News(since)
-				for _, line := range lines {
-					_, rest, _ := strings.Cut(string(line), `"lease":"`)
-					id, _, _ := strings.Cut(rest, `"`)
-					ids = append(ids, id)
+				for _, r := range reports.Decode(lines) {
+					ids = append(ids, string(r.Lease))
 				}
 				if since = next; more != nil {
 					return ids, next
@@ -416,9 +416,9 @@ func TestPeerReportsDoNotDecideHowAnEndIsMade(t *testing.T) {
 			return -1, nil
 		}
 		s.mu.Unlock()
-		one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"termination","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
+		one.m.Receive(two.id(), reports.Encode([]reports.Report{{Kind: reports.Termination, Lease: recipe.LeaseID(l.ID), NS: "default", Lock: "a", Name: base(l.Locks[0].Znode), Reason: locks.ReasonExpired}}))
 		s.gone(l.Locks[1].Znode)
-		one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":"confirmed","lease":%q,"ns":"default","lock":"a","name":%q,"reason":"expired"}`, l.ID, base(l.Locks[0].Znode))})
+		one.m.Receive(two.id(), reports.Encode([]reports.Report{{Kind: reports.Confirmed, Lease: recipe.LeaseID(l.ID), NS: "default", Lock: "a", Name: base(l.Locks[0].Znode), Reason: locks.ReasonExpired}}))
 		time.Sleep(time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonRemoved)
 		names := s.names("/lockkeeper/locks/a")
@@ -429,7 +429,7 @@ func TestPeerReportsDoNotDecideHowAnEndIsMade(t *testing.T) {
 func TestNothingIsToldAfterAManagerHasStopped(t *testing.T) {
 	withPeers(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		one.mustRelease(one.mustHold(deploy()))
-		late := [][]byte{[]byte(`{"kind":"destroyed","ns":"default","lock":"deploy","words":"w","zxid":999999}`)}
+		late := reports.Encode([]reports.Report{{Kind: reports.Destroyed, NS: "default", Lock: "deploy", Words: "w", Zxid: 999_999}})
 		destroyed := func() (n int) {
 			for _, e := range one.told() {
 				if e.Type == events.LockDestroyed {
@@ -461,7 +461,7 @@ func TestAnExpiryThatCameAfterATerminationIsToldAsThat(t *testing.T) {
 				time.Sleep(100 * time.Millisecond) // the event comes before it is known
 			}
 		}})
-		one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"deploy","name":%q,"reason":"revoked","words":"stuck"}`, reports.Termination, l.ID, base(l.Znode))})
+		one.m.Receive(two.id(), reports.Encode([]reports.Report{{Kind: reports.Termination, Lease: recipe.LeaseID(l.ID), NS: "default", Lock: "deploy", Name: base(l.Znode), Reason: locks.ReasonRevoked, Words: "stuck"}}))
 		s.mu.Lock()
 		s.refuse = func(w *zk.Write) (int, error) {
 			if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && w.Ops[0].Version >= 0 {
@@ -489,7 +489,7 @@ func TestWhichEndOfALeaseOfSeveralLocksCameFirstIsToldInEachOfThem(t *testing.T)
 					time.Sleep(100 * time.Millisecond) // the events come before it is known
 				}
 			}})
-			one.m.Receive(two.id(), [][]byte{fmt.Appendf(nil, `{"kind":%q,"lease":%q,"ns":"default","lock":"a","name":%q,"reason":"revoked","words":"stuck"}`, reports.Termination, l.ID, base(l.Locks[0].Znode))})
+			one.m.Receive(two.id(), reports.Encode([]reports.Report{{Kind: reports.Termination, Lease: recipe.LeaseID(l.ID), NS: "default", Lock: "a", Name: base(l.Locks[0].Znode), Reason: locks.ReasonRevoked, Words: "stuck"}}))
 			if first == locks.ReasonRevoked {
 				s.mu.Lock()
 				s.refuse = func(w *zk.Write) (int, error) {
