@@ -9,7 +9,7 @@ import (
 
 const (
 	// streamShare is the part of the processors that sending to streams may take while other requests come in.
-	streamShare = 0.08
+	streamShare = 0.05
 	// sendAlone is how long a send keeps others waiting. A longer one waits for its client, not for a processor.
 	sendAlone = time.Millisecond
 	// maxCharge is the most that one send counts for: what it takes beyond, it waits, or another program has the processor.
