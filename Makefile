@@ -12,6 +12,8 @@ FUZZTIME ?= 1m
 # For make sim:    how many seeds, and the first of them.
 SEEDS ?= 300
 FIRST ?= 1
+# For make bench-base: the commit to compare with; that which the branch came from unless given.
+BASE ?= auto
 # For make chaos:  how long, and what the plan of faults is drawn from.
 DURATION ?= 10m
 SEED ?= 1
@@ -75,6 +77,7 @@ test-full: ## the long runs, the race detector and real ZooKeeper everywhere, th
 	go test -count 1 -timeout 60m -run TheSameHistory ./internal/test/sim -sim.same 1 -sim.times 1000
 	@$(MAKE) sim SEEDS=10000
 	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/test/e2e ./internal/zk/... ./internal/locks/manager
+	@$(MAKE) bench-base
 	@$(MAKE) fuzz
 
 .PHONY: sim-mutants
@@ -111,6 +114,13 @@ chaos: ## break a real fleet on purpose for DURATION (10m), by the plan of SEED 
 bench: ## measure beside direct ZooKeeper clients, etcd and bare HTTP, as BENCHMARKS.md reports it
 	@scripts/setup bench
 	go run ./bench
+
+# Ratios in one run, in turns: what else the machine does disturbs both gateways alike.
+.PHONY: bench-base
+bench-base: export BASE := $(BASE)
+bench-base: ## compare a short benchmark with the base commit; worse by 15 % is a failure (BASE=commit)
+	@scripts/setup bench
+	go run ./bench -base "$$BASE"
 
 .PHONY: generate
 generate: ## write the generated code again

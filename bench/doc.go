@@ -4,7 +4,8 @@
 //	-only NAMES  run these parts alone; they are in the list "parts" (main.go)
 //	-rounds N    how many rounds each part has, 5 unless given
 //	-turn D      how long each side of a line works in a round, 1s unless given
-//	-write       also write the result into BENCHMARKS.md
+//	-write       also write the result into BENCHMARKS.md, docs/operate/capacity.md and bench/charts
+//	-base COMMIT compare with the gateway of another commit instead (base.go): make bench-base
 //
 // A side is one way to do the same work (sides.go). The engine has the sides of a line work in turns (engine.go) and reads, as each
 // turn begins and as its time is over, processor time and counters of the side's processes (cost.go). Ratios are taken within a round.

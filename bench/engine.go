@@ -29,7 +29,7 @@ type slot struct {
 
 const (
 	betweenTurns = 50 * time.Millisecond
-	hangsAfter   = 60 * time.Second
+	hangsAfter   = 30 * time.Second
 )
 
 // compare runs the lines: a warm-up that counts for nothing (a JVM compiles while it runs), then the rounds, every other one

@@ -33,7 +33,8 @@ func command(ctx context.Context, args []string) int {
 	only := flags.String("only", "", "run these `parts` alone: "+strings.Join(partNames(), ","))
 	rounds := flags.Int("rounds", 5, "how many rounds each part has")
 	turn := flags.Duration("turn", time.Second, "how long each side of a line works in a round")
-	write := flags.Bool("write", false, "also write the result into BENCHMARKS.md; needs all parts")
+	base := flags.String("base", "", "compare the gateway with the one of this `commit` instead, and fail when it is worse by more than 15 %; \"auto\" for the one that the branch came from")
+	write := flags.Bool("write", false, "also write the result into BENCHMARKS.md, docs/operate/capacity.md and bench/charts; needs all parts")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
@@ -49,7 +50,14 @@ func command(ctx context.Context, args []string) int {
 	}
 	// The load generator's garbage is no part of what is measured: Curator's JVM has a large heap as well.
 	debug.SetGCPercent(400)
-	b := &bench{rounds: *rounds, d: *turn, begun: time.Now(), parts: chosen}
+	b := &bench{dir: runDir, rounds: *rounds, d: *turn, begun: time.Now(), parts: chosen}
+	if *base != "" {
+		if err := b.againstBase(ctx, strings.TrimSuffix(*base, "auto")); err != nil {
+			fmt.Fprintln(os.Stderr, "error:", err)
+			return 1
+		}
+		return 0
+	}
 	if err := b.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return 1
@@ -113,6 +121,7 @@ func choose(only string) ([]part, error) {
 
 // bench is one run.
 type bench struct {
+	dir    string // where programs write
 	rounds int
 	d      time.Duration // of a turn
 	begun  time.Time
@@ -135,7 +144,7 @@ type bench struct {
 }
 
 func (b *bench) run(ctx context.Context) (err error) {
-	if b.rig, err = newRig(ctx, runDir); err != nil {
+	if b.rig, err = newRig(ctx, b.dir); err != nil {
 		return err
 	}
 	defer b.rig.close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -124,8 +125,21 @@ const (
 	endMark   = "<!-- /bench -->"
 )
 
-// write puts the result into the files of the repository.
-func (b *bench) write(report string) error { return replaceIn("BENCHMARKS.md", report) }
+// write puts the result into the files of the repository, from its root.
+func (b *bench) write(report string) error {
+	drawn, err := b.charts()
+	if err != nil {
+		return err
+	}
+	if err := writeCharts(drawn); err != nil {
+		return err
+	}
+	var shown strings.Builder
+	for _, c := range drawn {
+		shown.WriteString(c.markdown() + "\n")
+	}
+	return errors.Join(replaceIn("BENCHMARKS.md", shown.String()+report), replaceIn("docs/operate/capacity.md", b.capacity()))
+}
 
 // replaceIn writes report between the marks of the file.
 func replaceIn(path, report string) error {

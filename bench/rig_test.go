@@ -26,13 +26,12 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	}
 	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
 	testkit.NoLeaks(t)
-	t.Chdir(t.TempDir())
-	b := &bench{rounds: 1, d: 200 * time.Millisecond, begun: time.Now(), parts: parts, small: true}
+	b := &bench{dir: t.TempDir(), rounds: 1, d: 200 * time.Millisecond, begun: time.Now(), parts: parts, small: true}
 	assert.NoError(t, b.run(t.Context()))
 	report := b.report()
 	assert.That(t, strings.Contains(report, "ZooKeeper 3."), "the report does not know ZooKeeper's version:\n%s", report)
 	assert.That(t, len(b.sections) >= len(parts), "%d sections for %d parts", len(b.sections), len(parts))
-	left, err := os.ReadDir(runDir)
+	left, err := os.ReadDir(b.dir)
 	assert.That(t, err == nil && len(left) == 0, "left behind: %v, %v", left, err)
 }
 

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/assert"
+)
+
+// measured is a table with made-up figures for these lines.
+func measured(hot bool, clients ...int) *table {
+	t := &table{samples: map[slot][]sample{}}
+	for i, n := range clients {
+		l := line{name: thousands(float64(n)) + " clients", work: work{clients: n, hot: hot}}
+		for j, name := range append([]string{gatewaySide, embeddedSide, etcdSide, bareSide}, directSides...) {
+			l.sides = append(l.sides, side{name: name})
+			cycles := 1000*(i+1) + 100*j
+			micros := time.Duration(cycles) * time.Microsecond
+			t.samples[slot{i, name}] = []sample{{done: cycles, elapsed: time.Second, cost: cost{cpu: cpuTime{100 * micros, 50 * micros, 70 * micros}}}}
+		}
+		t.lines = append(t.lines, l)
+	}
+	return t
+}
+
+func TestEachChartIsAPictureWithItsTitleAndItsSides(t *testing.T) {
+	b := &bench{ownTable: measured(false, 1, 16, 64, 256), hotTable: measured(true, 16, 64, 256), limitedTable: measured(false, 64)}
+	for i, load := range openLoads {
+		for _, name := range []string{gatewaySide, zkLockOwnSide} {
+			r := &openResult{side: name, load: load, latency: newHistogram()}
+			for v := range 1000 {
+				assert.NoError(t, r.latency.RecordValue(int64(v*(i+1))))
+			}
+			b.opened = append(b.opened, r)
+		}
+	}
+	all := assert.Value(b.charts())(t)
+	assert.Equal(t, len(all), 5, "charts")
+	for _, c := range all {
+		text := string(c.svg)
+		decoder := xml.NewDecoder(strings.NewReader(text))
+		var err error
+		for err == nil {
+			_, err = decoder.Token()
+		}
+		assert.That(t, errors.Is(err, io.EOF), "%s is no SVG: %v", c.file, err)
+		for _, want := range []string{"<svg", c.title, gatewaySide} {
+			assert.That(t, strings.Contains(text, want), "%s does not show %q", c.file, want)
+		}
+		if dir := os.Getenv("LOCKKEEPER_BENCH_CHARTS"); dir != "" {
+			assert.NoError(t, os.WriteFile(dir+"/"+c.file, c.svg, 0o600))
+		}
+	}
+}
