@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/lifecycle"
@@ -14,6 +16,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/term"
+	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -146,6 +149,45 @@ func benchmarkCycle(b *testing.B, told bool, outbox Outbox) {
 		if err := m.Release(b.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// processorTime is what this process has used, which a busy machine changes less than the time that passes.
+func processorTime(b *testing.B) time.Duration {
+	var used unix.Rusage
+	assert.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// BenchmarkHandOver is one contender that joins the end of a queue, and one release that hands the lock to the next. The length of the
+// queue must make no difference.
+func BenchmarkHandOver(b *testing.B) {
+	for _, waiters := range []int{100, 10_000} {
+		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
+			m := instantManager(b, Options{Events: events.New(events.Options{})})
+			queue := make([]*locks.Lease, 0, waiters)
+			join := func() *locks.Lease {
+				res, err := m.Acquire(b.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+				if err != nil {
+					b.Fatal(err)
+				}
+				return &res.Lease
+			}
+			for range waiters {
+				queue = append(queue, join())
+			}
+			b.ReportAllocs()
+			at, before := 0, processorTime(b)
+			defer func() { b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op") }()
+			for b.Loop() {
+				last := join()
+				if err := m.Release(b.Context(), locks.Anonymous, queue[at].ID, queue[at].Token); err != nil {
+					b.Fatal(err)
+				}
+				queue[at] = last
+				at = (at + 1) % waiters
+			}
+		})
 	}
 }
 
