@@ -33,6 +33,21 @@ func TestASubscriberIsNotWokenByWhatItDoesNotWant(t *testing.T) {
 	}
 }
 
+// Nothing is looked at for it any more, so what comes after may be for it.
+func TestThePositionOfAClosedSubscriberStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{})
+		s, other := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")
+		publish(h, 1)
+		expect(t, next(t, s), "1")
+		s.Close()
+		expect(t, next(t, other), "1")
+		publish(h, 1)
+		expect(t, next(t, other), "2")
+		expect(t, s.Position(), h.id(1))
+	})
+}
+
 func TestAPatternThatMatchesOneNameIsThatName(t *testing.T) {
 	for pattern, want := range map[string]string{"deploy": "deploy", `a\*b`: "a*b", `\\`: `\`, "a]": "a]", "": "", "a*": "", "[a]": "", "?": "", `\a?`: ""} {
 		name, ok := literalOf(pattern)
