@@ -71,7 +71,8 @@ type Write struct {
 	Alone bool
 	// DeletesLast gives the Write the place of one that only deletes, behind the
 	// others of its transaction and in the order in which queues may lose their
-	// contenders: its other operations (checks, notes) matter to no watcher of a queue.
+	// contenders: its other operations (checks, notes, replacements of the contenders
+	// that it deletes) let no contender in.
 	DeletesLast bool
 	// Queues names the queues (lock directories) in which the Write creates contenders, each once. A transaction has at
 	// most one Write for each queue, because all its creates share one zxid and the zxid is the fencing token. Writes

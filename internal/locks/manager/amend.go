@@ -283,7 +283,8 @@ func (l *lease) replace(m *Manager, refused *error) {
 	if fault.On("creates-first") {
 		ops = append(deletes, creates...)
 	}
-	m.port.Submit(&zk.Write{Ops: ops}, func(res zk.Result) {
+	// A reader behind it that ends in the same transaction goes first, so it is not seen to hold.
+	m.port.Submit(&zk.Write{Ops: ops, DeletesLast: true}, func(res zk.Result) {
 		if l.term != term {
 			return // adoption finds the contenders that exist
 		}

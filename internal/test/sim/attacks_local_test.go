@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -198,6 +199,47 @@ func TestAttack55AWaiterThatGoesWithItsHolderIsNotSeenToHold(t *testing.T) {
 			<-done
 		}
 		assert.That(s, together != 0, "the two were not released in one transaction")
+	})
+}
+
+// A holder is downgraded, and the reader behind it gives up, in one transaction.
+func TestAttack63AReaderThatGoesWhileItsHolderIsDowngradedIsNotSeenToHold(t *testing.T) {
+	play(t, sessionOutlivesWindow, 1, 1, func(s *scene) {
+		g := s.start(0)
+		holder, reader := s.client(g), s.client(g)
+		held := s.take(holder, "a", "held", "ttl", "30s")
+		waits := s.take(reader, "a", "waiting", "ttl", "30s", "async", "true", "mode", "shared")
+		var acts []func()
+		for _, state := range []string{"held", "waiting", "waiting"} { // their ends keep the writer busy
+			busy := s.client(g)
+			l := s.take(busy, "b", state, "ttl", "30s", "async", "true")
+			acts = append(acts, func() { busy.release(l) })
+		}
+		acts = append(acts, func() { s.downgrade(holder, held) }, func() { reader.release(waits) })
+		together, tailFirst := 0, []string{waits.path, held.path}
+		s.zk.OnCommit(func(txn *state.Txn) {
+			var deleted []string
+			for _, op := range txn.Ops {
+				if op.Kind == state.TxnDelete && strings.HasPrefix(op.Path, lockRoot+"/a/") {
+					deleted = append(deleted, op.Path)
+				}
+			}
+			if len(deleted) == 2 {
+				together++
+				assert.Slices(s, deleted, tailFirst, "deleted, so that the reader seems to hold in between")
+			}
+		})
+		link := s.writer(g)
+		link.StallReplies()
+		var done sync.WaitGroup
+		for _, act := range acts {
+			done.Go(act)
+			time.Sleep(10 * time.Millisecond)
+		}
+		link.Resume()
+		done.Wait()
+		assert.That(s, together != 0, "the two were not done in one transaction")
+		holder.release(held)
 	})
 }
 
