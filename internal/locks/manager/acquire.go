@@ -38,7 +38,8 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 // acquire makes attempts until one is answered.
 func (m *Manager) acquire(ctx context.Context, req locks.AcquireRequest, begun time.Duration) (locks.AcquireResult, error) {
 	if req.Token != "" {
-		return m.addHold(ctx, &req)
+		hold := req // req itself stays off the heap
+		return m.addHold(ctx, &hold)
 	}
 	waited := false // for a plain node's deletion
 	for again := false; ; again = true {

@@ -43,7 +43,11 @@ type publisher struct {
 	members *cluster.Members
 	port    *term.Port
 	reports *reports.Exchange
+	room    []events.Event // for the next events: one allocation for many
 }
+
+// eventRoom is how many events are allocated together. One that is kept for long keeps the others.
+const eventRoom = 16
 
 // enabled reports whether events are published now: not before the first read is complete, and not while suppressed.
 func (p *publisher) enabled() bool {
@@ -53,7 +57,13 @@ func (p *publisher) enabled() bool {
 // event returns a new event about a znode in a directory. Changes that arrived together carry one time, from one
 // reading of the clock.
 func (p *publisher) event(t events.Type, dir, name string) *events.Event {
-	return &events.Event{Type: t, Time: p.stream.heard, Dir: dir, Name: name}
+	if len(p.room) == 0 {
+		p.room = make([]events.Event, eventRoom)
+	}
+	e := &p.room[0]
+	p.room = p.room[1:]
+	e.Type, e.Time, e.Dir, e.Name = t, p.stream.heard, dir, name
+	return e
 }
 
 // node publishes a change of the watched trees as ZooKeeper's watch reported it. q is the lock's queue, nil

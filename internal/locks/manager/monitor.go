@@ -114,6 +114,10 @@ func (m *monitor) wake(ch chan struct{}) { m.wakes = append(m.wakes, ch) }
 // outcomes is the monitor as the port to ZooKeeper uses it.
 type outcomes struct{ *monitor }
 
+func (o outcomes) Lock() { o.mu.Lock() }
+
+func (o outcomes) Unlock() { o.unlock() }
+
 func (o outcomes) Do(f func()) { o.do(f) }
 
 func (o outcomes) Effect(f func()) { o.effect(f) }

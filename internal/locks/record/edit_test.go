@@ -1,11 +1,14 @@
 package record
 
 import (
+	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/assert"
 )
 
@@ -41,4 +44,31 @@ func TestAnEditOfNoRecordIsRefused(t *testing.T) {
 		return true
 	})
 	assert.That(t, errors.Is(err, ErrNoRecord), "a record that is too large: %v", err)
+}
+
+func TestARecordIsWrittenAsItsJSON(t *testing.T) {
+	whole := Record{Version: 1, Owner: "me", TTL: 2, Metadata: "m", Enqueued: 3, Holds: []string{"h"}, Released: []string{"r"}, LockDelay: 4, LockDelayOn: locks.DelayAlways,
+		Closed: &Closed{}, Revoke: &Revocation{}, RevokeRound: 5, Beats: 6, Told: true, Notify: "https://example.com", More: map[string]json.RawMessage{"x": []byte("1")}}
+	check := func(r Record) {
+		t.Helper()
+		want, err := json.Marshal(r)
+		assert.NoError(t, err)
+		if r.More != nil {
+			want = withMembers(want, r.More)
+		}
+		assert.Equal(t, string(r.Encode()), string(want))
+	}
+	check(Record{})
+	check(whole)
+	for i := range reflect.TypeFor[Record]().NumField() { // each member with what nearly all records have
+		from := reflect.ValueOf(whole)
+		assert.That(t, !from.Field(i).IsZero(), "the test has no %s", from.Type().Field(i).Name)
+		r := Record{Version: 1, TTL: 60_000, Enqueued: 1_790_000_000_000}
+		reflect.ValueOf(&r).Elem().Field(i).Set(from.Field(i))
+		check(r)
+	}
+	for c := range rune(256) {
+		check(Record{Version: 1, Owner: "o" + string(c) + "o", TTL: 1})
+		check(Record{Version: 1, Owner: string([]byte{'o', byte(c)}), TTL: 1})
+	}
 }

@@ -28,13 +28,20 @@ type Tokens struct {
 
 type tokenKey struct {
 	id   string
-	macs *sync.Pool // of hash.Hash, keyed: a heartbeat needs one for a microsecond
+	macs *sync.Pool // of *macRoom: a heartbeat needs one for a microsecond
+}
+
+// macRoom is what making a mac takes, in memory that is used again.
+type macRoom struct {
+	hash hash.Hash // keyed
+	id   [recipe.LeaseIDLen]byte
+	sum  [sha256.Size]byte
 }
 
 func NewTokens(keys []layout.TokenKey, nameKey []byte) Tokens {
 	t := Tokens{keys: make([]tokenKey, len(keys)), Names: newKeyNames(nameKey)}
 	for i, key := range keys {
-		t.keys[i] = tokenKey{id: key.ID, macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key.Key) }}}
+		t.keys[i] = tokenKey{id: key.ID, macs: &sync.Pool{New: func() any { return &macRoom{hash: hmac.New(sha256.New, key.Key)} }}}
 	}
 	return t
 }
@@ -42,7 +49,10 @@ func NewTokens(keys []layout.TokenKey, nameKey []byte) Tokens {
 func (t Tokens) Make(id recipe.LeaseID) string {
 	key := t.keys[0]
 	sum := key.mac(id)
-	return tokenVersion + "." + string(id) + "." + key.id + "." + base64.RawURLEncoding.EncodeToString(sum[:])
+	var room [128]byte
+	token := append(append(append(room[:0], tokenVersion+"."...), id...), '.')
+	token = append(append(token, key.id...), '.')
+	return string(base64.RawURLEncoding.AppendEncode(token, sum[:]))
 }
 
 // Check tells which lease a token names and whether the token is genuine. The
@@ -77,13 +87,10 @@ func (t Tokens) Check(token string) (id recipe.LeaseID, genuine bool) {
 }
 
 func (k tokenKey) mac(id recipe.LeaseID) (mac [macBytes]byte) {
-	h := k.macs.Get().(hash.Hash)
-	h.Reset()
-	var in [recipe.LeaseIDLen]byte
-	h.Write(in[:copy(in[:], id)])
-	var sum [sha256.Size]byte
-	h.Sum(sum[:0])
-	k.macs.Put(h)
-	copy(mac[:], sum[:])
+	room := k.macs.Get().(*macRoom)
+	defer k.macs.Put(room)
+	room.hash.Reset()
+	room.hash.Write(room.id[:copy(room.id[:], id)])
+	copy(mac[:], room.hash.Sum(room.sum[:0]))
 	return mac
 }

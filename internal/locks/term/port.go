@@ -18,6 +18,7 @@ const reopenDelay = 100 * time.Millisecond
 
 // Monitor is the lock of the port's owner.
 type Monitor interface {
+	sync.Locker
 	// Do calls f under the lock.
 	Do(f func())
 	// Effect has f called when the lock, which is held, is free.
@@ -217,11 +218,11 @@ func (p *Port) Submit(w *zk.Write, done func(zk.Result)) {
 // Receive implements zk.Receiver for the writes of Submit. A write is in flight until the writes that follow from its
 // outcome are.
 func (p *Port) Receive(list []zk.Answered) {
-	p.opt.Monitor.Do(func() {
-		for i := range list {
-			p.land(list[i].Result, list[i].Write.Done)
-		}
-	})
+	p.opt.Monitor.Lock()
+	defer p.opt.Monitor.Unlock()
+	for i := range list {
+		p.land(list[i].Result, list[i].Write.Done)
+	}
 }
 
 func (p *Port) land(res zk.Result, done func(zk.Result)) {

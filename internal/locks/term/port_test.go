@@ -23,10 +23,14 @@ type lock struct {
 
 func (l *lock) Do(f func()) {
 	l.Lock()
+	defer l.Unlock()
 	f()
+}
+
+func (l *lock) Unlock() {
 	effects := l.effects
 	l.effects = nil
-	l.Unlock()
+	l.Mutex.Unlock()
 	for _, effect := range effects {
 		effect()
 	}
