@@ -57,3 +57,25 @@ func TestEachChartIsAPictureWithItsTitleAndItsSides(t *testing.T) {
 		}
 	}
 }
+
+func TestTheResultGoesIntoThePagesAndTheCharts(t *testing.T) {
+	t.Chdir(t.TempDir())
+	assert.NoError(t, os.MkdirAll("docs/operate", 0o700))
+	for _, page := range []string{"BENCHMARKS.md", "docs/operate/capacity.md"} {
+		assert.NoError(t, os.WriteFile(page, []byte("before\n"+beginMark+"\nold\n"+endMark+"\n"), 0o600))
+	}
+	b := &bench{ownTable: measured(false, 64), hotTable: measured(true, 16), limitedTable: measured(false, 64), observed: &observed{cycle: 200, elsewhere: 25},
+		held:   []held{{leases: 1_000_000, resident: 2e9}},
+		opened: []*openResult{{side: gatewaySide, load: 0.3, latency: newHistogram()}}}
+	assert.NoError(t, b.write("the report\n"))
+	page := string(assert.Value(os.ReadFile("BENCHMARKS.md"))(t))
+	assert.That(t, strings.Contains(page, "the report\n"+endMark) && !strings.Contains(page, "old"), "BENCHMARKS.md is\n%s", page)
+	for line := range strings.Lines(page) {
+		if _, file, is := strings.Cut(strings.TrimSpace(line), "]("); is {
+			_, err := os.Stat(strings.TrimSuffix(file, ")"))
+			assert.Nil(t, err, "a chart of BENCHMARKS.md")
+		}
+	}
+	page = string(assert.Value(os.ReadFile("docs/operate/capacity.md"))(t))
+	assert.That(t, strings.Contains(page, "ten million leases"), "docs/operate/capacity.md is\n%s", page)
+}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	readyWithin = 60 * time.Second
+	readyWithin = 2 * time.Minute
 	stopWithin  = 30 * time.Second
 )
 

@@ -119,7 +119,7 @@ func (g *gateway) awaitReady(ctx context.Context) error {
 	})
 }
 
-// await polls until done returns no error, for up to a minute.
+// await polls until done returns no error, for up to two minutes.
 func (p *program) await(ctx context.Context, done func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
