@@ -174,7 +174,10 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 		// The body is the bare connection, which no context ends: reading it might never return.
 		return reason("the receiver answered 101: messages are sent by HTTP alone")
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	var body []byte
+	if resp.Body != http.NoBody {
+		body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	}
 	a.Length = len(body)
 	if len(body) > 0 && s.opt.Proxy == nil && s.outside(used) {
 		a.Answer = excerpt(body)
