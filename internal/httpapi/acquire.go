@@ -144,7 +144,7 @@ func (l *leases) queue(x *exchange, in *acquireInput) error {
 	if in.format == "" && prefersText(x.r.Header) {
 		in.format = "env"
 	}
-	ctx, end, err := x.takePlace(in.Wait)
+	ctx, end, err := x.takePlaceInQueue(in.Wait)
 	if err != nil {
 		return err
 	}

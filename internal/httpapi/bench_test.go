@@ -66,7 +66,7 @@ func BenchmarkCycle(b *testing.B) {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(line + " HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: bench\r\nContent-Length: 0\r\n\r\n")))
 		assert.NoError(b, err)
 		r.RemoteAddr = "127.0.0.1:1234"
-		requests = append(requests, r)
+		requests = append(requests, r.WithContext(withConnection(b.Context(), nil))) // as net/http does
 	}
 	requests[1].Header.Set("Lease-Token", someToken)
 	w := &sink{header: http.Header{}}

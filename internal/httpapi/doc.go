@@ -52,7 +52,7 @@
 //
 // # What an answer that comes at once costs
 //
-// An acquire, a release and a heartbeat take no timer and no deadline of their own. They do not go through the router
+// An acquire, a release and a heartbeat take no timer, no deadline and no context of their own (queueing.go). They do not go through the router
 // (direct.go), and their answers are encoded without reflection (hotshapes.go). BenchmarkCycle counts what is left.
 //
 // # Owners

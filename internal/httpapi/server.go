@@ -70,10 +70,11 @@ type Server struct {
 	pool      sync.Pool // of *exchange
 
 	// Bounds on what is under way.
-	waiting places // requests that wait
-	answers answers
-	sockets sockets
-	begun   atomic.Uint64 // requests that have come in
+	waiting  places // requests that wait
+	queueing queueing
+	answers  answers
+	sockets  sockets
+	begun    atomic.Uint64 // requests that have come in
 
 	drained context.Context
 	drain   context.CancelFunc
@@ -211,7 +212,10 @@ func (s *Server) mount(route route) {
 
 // Drain answers every request that waits with 503 draining, and every one that would wait from now on. It ends every
 // stream, and the context of every request whose connection was hijacked. It is the first step of a shutdown.
-func (s *Server) Drain() { s.drain() }
+func (s *Server) Drain() {
+	s.drain()
+	s.queueing.drain()
+}
 
 // Wait returns when the requests of hijacked connections are over, which http.Server.Shutdown knows nothing of. Call it
 // after Drain; ctx bounds it.

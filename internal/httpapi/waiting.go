@@ -30,6 +30,7 @@ func Configure(srv *http.Server) {
 	srv.WriteTimeout = readTimeout + writeTimeout
 	srv.IdleTimeout = idleTimeout
 	srv.MaxHeaderBytes = maxHeader
+	srv.ConnContext = withConnection
 	srv.DisableGeneralOptionsHandler = true // OPTIONS * is guarded like the rest
 	// HTTP/2 without TLS is for clients that know it (prior knowledge). Requests of one connection count like others where
 	// they wait; what a connection may hold back in memory is bounded here.
@@ -77,19 +78,13 @@ func (x *exchange) takePlace(span time.Duration) (ctx context.Context, end func(
 }
 
 func (x *exchange) park() (ctx context.Context, end func(), err error) {
-	s := x.s
-	if s.drained.Err() != nil {
-		return nil, nil, draining()
+	if err := x.s.takeWaiting(); err != nil {
+		return nil, nil, err
 	}
-	if !s.waiting.take() {
-		return nil, nil, &problem{code: codeTooManyWaiting, detail: "ask again without wait, or later"}
-	}
-	s.metrics.Waiting(1)
 	ctx, unheed := x.heed()
 	return ctx, func() {
 		unheed()
-		s.waiting.give()
-		s.metrics.Waiting(-1)
+		x.s.giveWaiting()
 	}, nil
 }
 
@@ -101,10 +96,6 @@ func (x *exchange) heed() (ctx context.Context, end func()) {
 	return ctx, func() {
 		forget()
 		cancel(nil)
-		// Configure has left the answer so much time from the request's arrival. A recorder in a test has no deadline; on a
-		// connection this cannot fail.
-		if time.Since(x.started) > readTimeout/2 {
-			_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
-		}
+		x.allowTime()
 	}
 }

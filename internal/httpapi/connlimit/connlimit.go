@@ -77,10 +77,14 @@ func New(limits Limits, log *slog.Logger) *Limiter {
 }
 
 // Bound makes a server keep to the limits when it serves what Listener returns. Call it before the server is started, when
-// its handler is set.
+// its handler and its ConnContext are set.
 func (l *Limiter) Bound(server *http.Server) {
 	next := server.Handler
+	before := server.ConnContext
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if before != nil {
+			ctx = before(ctx, c)
+		}
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	server.ConnState = func(c net.Conn, to http.ConnState) {

@@ -1,0 +1,131 @@
+package httpapi
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// An acquire that may wait is granted at once most of the time, so it makes no context of its own. Its request's context ends when
+// the client goes away. At a drain its connection's context is ended, from which that of the request comes: a connection of
+// HTTP/1 has one request at a time, and it is closed after that.
+
+// connection is what Configure remembers of a connection.
+type connection struct {
+	end context.CancelCauseFunc // ends the contexts of its requests
+
+	queued     bool // in the list of connections whose acquire may wait; guarded by queueing.mu, as the links are
+	prev, next *connection
+}
+
+type connectionKey struct{}
+
+// withConnection gives the requests of a connection a context that can be ended. It is not released: its parent is the
+// server's, which never ends, and keeps nothing of it.
+func withConnection(ctx context.Context, _ net.Conn) context.Context {
+	ctx, end := context.WithCancelCause(ctx)
+	return context.WithValue(ctx, connectionKey{}, &connection{end: end})
+}
+
+// queueing are the connections whose acquire may wait.
+type queueing struct {
+	mu      sync.Mutex
+	first   *connection
+	drained bool
+}
+
+// enter reports whether the acquire may wait: the server does not drain.
+func (q *queueing) enter(c *connection) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.drained {
+		return false
+	}
+	if !c.queued {
+		c.queued, c.prev, c.next = true, nil, q.first
+		if q.first != nil {
+			q.first.prev = c
+		}
+		q.first = c
+	}
+	return true
+}
+
+func (q *queueing) leave(c *connection) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !c.queued {
+		return
+	}
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		q.first = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.queued, c.prev, c.next = false, nil, nil
+}
+
+// drain ends the requests that wait, and lets none wait from now on.
+func (q *queueing) drain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drained = true
+	for c := q.first; c != nil; c = c.next {
+		c.end(errDraining)
+	}
+}
+
+// takePlaceInQueue is takePlace for an acquire. After a drain the request's context is of no use.
+func (x *exchange) takePlaceInQueue(span time.Duration) (ctx context.Context, end func(), err error) {
+	ctx = x.r.Context()
+	c, ok := ctx.Value(connectionKey{}).(*connection)
+	if span <= 0 || !ok || x.r.ProtoMajor != 1 {
+		return x.takePlace(span)
+	}
+	x.wait = span
+	if err := x.s.takeWaiting(); err != nil {
+		return nil, nil, err
+	}
+	if !x.s.queueing.enter(c) {
+		x.s.giveWaiting()
+		return nil, nil, draining()
+	}
+	return ctx, func() {
+		x.s.queueing.leave(c)
+		x.s.giveWaiting()
+		if ctx.Err() != nil {
+			x.Header()["Connection"] = []string{"close"}
+		}
+		x.allowTime()
+	}, nil
+}
+
+// takeWaiting takes one of the places of requests that wait.
+func (s *Server) takeWaiting() error {
+	if s.drained.Err() != nil {
+		return draining()
+	}
+	if !s.waiting.take() {
+		return &problem{code: codeTooManyWaiting, detail: "ask again without wait, or later"}
+	}
+	s.metrics.Waiting(1)
+	return nil
+}
+
+func (s *Server) giveWaiting() {
+	s.waiting.give()
+	s.metrics.Waiting(-1)
+}
+
+// allowTime gives the answer to a request that has waited as much time as any other. Configure has left it so much from the
+// request's arrival. A recorder in a test has no deadline; on a connection this cannot fail.
+func (x *exchange) allowTime() {
+	if time.Since(x.started) > readTimeout/2 {
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	}
+}
