@@ -25,23 +25,27 @@ type chart struct {
 // markdown shows the charts.
 func (c chart) markdown() string { return fmt.Sprintf("![%s](%s/%s)\n", c.title, chartDir, c.file) }
 
-// charts draws all results.
+// charts draws all results that there are.
 func (b *bench) charts() ([]chart, error) {
-	all := []func() (chart, error){
-		func() (chart, error) {
-			return b.ownTable.bars("own.svg", "Cycles per second, each client has a lock of its own", append([]string{gatewaySide, embeddedSide, etcdSide}, directSides...))
-		},
-		func() (chart, error) {
-			return b.ownTable.stacked(b.ownTable.find(64, false), "cost.svg", "µs of processor time for one cycle, 64 clients, locks of their own")
-		},
-		func() (chart, error) {
-			return b.hotTable.bars("hot.svg", "Cycles per second, all clients want one lock", append([]string{gatewaySide, embeddedSide}, directSides...))
-		},
-		func() (chart, error) {
-			return b.limitedTable.bars("limited.svg", "Cycles per second where ZooKeeper is the bottleneck", append([]string{gatewaySide}, directSides...))
-		},
-		b.openChart,
+	var all []func() (chart, error)
+	add := func(measured bool, draw func() (chart, error)) {
+		if measured {
+			all = append(all, draw)
+		}
 	}
+	add(b.ownTable != nil, func() (chart, error) {
+		return b.ownTable.bars("own.svg", "Cycles per second, each client has a lock of its own", append([]string{gatewaySide, embeddedSide, etcdSide}, directSides...))
+	})
+	add(b.ownTable != nil, func() (chart, error) {
+		return b.ownTable.stacked(b.ownTable.find(64, false), "cost.svg", "µs of processor time for one cycle, 64 clients, locks of their own")
+	})
+	add(b.hotTable != nil, func() (chart, error) {
+		return b.hotTable.bars("hot.svg", "Cycles per second, all clients want one lock", append([]string{gatewaySide, embeddedSide}, directSides...))
+	})
+	add(b.limitedTable != nil, func() (chart, error) {
+		return b.limitedTable.bars("limited.svg", "Cycles per second where ZooKeeper is the bottleneck", append([]string{gatewaySide}, directSides...))
+	})
+	add(len(b.opened) != 0, b.openChart)
 	var drawn []chart
 	for _, draw := range all {
 		c, err := draw()

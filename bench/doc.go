@@ -11,7 +11,7 @@
 // turn begins and as its time is over, processor time and counters of the side's processes (cost.go). Ratios are taken within a round.
 //
 // What it checks while it measures: no two clients may hold a contended lock at once, and every answer must be the one that is
-// expected. A run in which anything fails reports no figures.
+// expected. A part in which anything fails runs once more with new servers, and reports no figures when it fails again.
 //
 // It owns the programs that it starts, which the kernel kills when it is gone, however it ends, and a directory for their data
 // in .run/, which it removes: the working tree is on a disk, /tmp need not be. SIGINT and SIGTERM end the run.

@@ -113,6 +113,9 @@ func (b *bench) describe() string {
 	if len(b.retried) != 0 {
 		line("run again", "these parts failed once, and ran again with new servers: %s", strings.Join(b.retried, ", "))
 	}
+	if len(b.failed) != 0 {
+		line("failed", "these parts failed twice, and have no figures: %s", strings.Join(b.failed, ", "))
+	}
 	return text.String()
 }
 

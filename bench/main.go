@@ -70,6 +70,10 @@ func command(ctx context.Context, args []string) int {
 			return 1
 		}
 	}
+	if len(b.failed) != 0 {
+		fmt.Fprintln(os.Stderr, "error: these parts failed twice and have no figures:", strings.Join(b.failed, ", "))
+		return 1
+	}
 	return 0
 }
 
@@ -133,6 +137,7 @@ type bench struct {
 	part                             string   // that runs
 	sections                         []string
 	targets                          []target
+	failed                           []string // parts that failed twice: they have no figures
 	retried                          []string // parts that failed once
 	noise                            []float64
 	ownTable, hotTable, limitedTable *table // nil until measured
@@ -157,8 +162,13 @@ func (b *bench) run(ctx context.Context) (err error) {
 			b.retried = append(b.retried, p.name)
 			err = p.run(b, ctx)
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil { // the others have their figures all the same
+			fmt.Fprintf(os.Stderr, "%s: %v\n", p.name, err)
+			b.endOne()
+			b.failed = append(b.failed, p.name)
 		}
 	}
 	fmt.Fprintf(os.Stderr, "%5s all parts are done\n", time.Since(b.begun).Round(time.Second))

@@ -138,7 +138,11 @@ func (b *bench) write(report string) error {
 	for _, c := range drawn {
 		shown.WriteString(c.markdown() + "\n")
 	}
-	return errors.Join(replaceIn("BENCHMARKS.md", shown.String()+report), replaceIn("docs/operate/capacity.md", b.capacity()))
+	err = replaceIn("BENCHMARKS.md", shown.String()+report)
+	if b.ownTable != nil && b.observed != nil && len(b.held) != 0 {
+		err = errors.Join(err, replaceIn("docs/operate/capacity.md", b.capacity()))
+	}
+	return err
 }
 
 // replaceIn writes report between the marks of the file.

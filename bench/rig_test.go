@@ -28,6 +28,7 @@ func TestTheBenchmarkRunsAndLeavesNothingBehind(t *testing.T) {
 	testkit.NoLeaks(t)
 	b := &bench{dir: t.TempDir(), rounds: 1, d: 200 * time.Millisecond, begun: time.Now(), parts: parts, small: true}
 	assert.NoError(t, b.run(t.Context()))
+	assert.Equal(t, len(b.failed), 0, "parts that failed: %v", b.failed)
 	report := b.report()
 	assert.That(t, strings.Contains(report, "ZooKeeper 3."), "the report does not know ZooKeeper's version:\n%s", report)
 	assert.That(t, len(b.sections) >= len(parts), "%d sections for %d parts", len(b.sections), len(parts))
