@@ -36,6 +36,7 @@ type held struct {
 func (b *bench) size(ctx context.Context) error {
 	b.endOne()
 	defer b.rig.endAll()
+	b.held = nil
 	s := &sized{b: b, arguments: []string{"--data-dir", filepath.Join(b.rig.dir, "size"), "--max-leases", "1100000", "--max-locks", "2000000"}}
 	var err error
 	if s.gateway, err = b.rig.startGateway(ctx, s.arguments...); err != nil {
