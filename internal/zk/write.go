@@ -69,6 +69,9 @@ type Write struct {
 	// Alone keeps the Write out of other Writes' transactions: for what fails
 	// often (sweeps, a new directory with its first lease) or must be the only one.
 	Alone bool
+	// Awaited says that clients wait for what the Write does, as those behind a holder wait for its release. It does not
+	// wait for others to share its transaction.
+	Awaited bool
 	// DeletesLast gives the Write the place of one that only deletes, behind the
 	// others of its transaction and in the order in which queues may lose their
 	// contenders: its other operations (checks, notes, replacements of the contenders

@@ -62,7 +62,7 @@ func (l *lease) submitDelete(m *Manager) {
 	if fault.On("seen-version") {
 		version = -1
 	}
-	w := &zk.Write{DeletesLast: len(n.ops) > 0 && !closes}
+	w := &zk.Write{DeletesLast: len(n.ops) > 0 && !closes, Awaited: l.blocks()}
 	if closes {
 		w.Ops = slices.Concat(n.ops, l.closing(m, version))
 	} else {
@@ -91,6 +91,19 @@ func (l *lease) submitDelete(m *Manager) {
 			l.deleted(m, w, closes, res)
 		}
 	})
+}
+
+// blocks reports whether others wait for the end of a lease that holds.
+func (l *lease) blocks() bool {
+	if l.Grant() == lifecycle.GrantNone {
+		return false
+	}
+	for s := range l.slots {
+		if s.q.Contenders.Waiting() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // endOvertaken reports whether the lease is not to be deleted now, and does what is due instead.

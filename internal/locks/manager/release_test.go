@@ -265,3 +265,28 @@ func TestALeaseThatEndsWhileItIsReleasedInThePlaceOfItsOwnerIsReleased(t *testin
 		assert.Equal(t, reads, 1, "reads of its record")
 	})
 }
+
+// The transaction of a release goes at once when clients wait for it, and shares one with others when they do not.
+func TestAReleaseIsAwaitedByThoseWhoWaitForTheLock(t *testing.T) {
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
+		var awaited []bool
+		h.hooks.Store(&hooks{late: func(w *zk.Write) <-chan struct{} {
+			if w.Ops[len(w.Ops)-1].Kind == zk.OpDelete {
+				awaited = append(awaited, w.Awaited)
+			}
+			return nil
+		}})
+		g.mustRelease(g.mustHold(locks.AcquireRequest{Lock: "a", TTL: time.Minute}))
+		assert.Slices(t, awaited, []bool{false}, "nothing waits for the lock")
+
+		holder := g.mustHold(locks.AcquireRequest{Group: []locks.Want{{Lock: "b"}, {Lock: "c"}}, TTL: time.Minute})
+		next := g.begin(locks.AcquireRequest{Lock: "c", TTL: time.Minute, Wait: locks.WaitForever})
+		last := g.begin(locks.AcquireRequest{Lock: "c", TTL: time.Minute, Wait: locks.WaitForever})
+		time.Sleep(time.Second)
+		last.stop()
+		<-last.done
+		g.mustRelease(holder)
+		<-next.done
+		assert.Slices(t, awaited, []bool{false, false, true}, "a lock for which nothing waits, a waiter, a holder")
+	})
+}

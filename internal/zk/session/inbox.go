@@ -61,7 +61,7 @@ func (in *inbox) accept(it *item, ephemeral int) error {
 	in.unanswered++
 	in.bytes += it.bytes
 	in.arrived = append(in.arrived, it)
-	if in.room -= len(it.write.Ops); in.room <= 0 || it.write.Alone {
+	if in.room -= len(it.write.Ops); in.room <= 0 || it.write.Alone || it.write.Awaited {
 		in.wake()
 	}
 	return nil

@@ -29,8 +29,8 @@ const (
 type queue struct {
 	line []*item // from head on
 	head int
-	// Of the items in line: their operations, their bytes, and how many travel alone.
-	ops, bytes, alone int
+	// Of the items in line: their operations, their bytes, how many travel alone, and how many are awaited.
+	ops, bytes, alone, awaited int
 	// waiting is by queue those who stand behind its first; present while there is a
 	// first, who is in line or waits behind others in another of its queues.
 	waiting map[string][]*item
@@ -67,6 +67,9 @@ func (q *queue) count(it *item, sign int) {
 	q.bytes += sign * it.bytes
 	if it.write.Alone {
 		q.alone += sign
+	}
+	if it.write.Awaited {
+		q.awaited += sign
 	}
 }
 

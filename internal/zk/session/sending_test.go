@@ -120,6 +120,18 @@ func TestAFullTransactionDoesNotWaitForTheOneBeforeIt(t *testing.T) {
 	}
 }
 
+func TestAnAwaitedWriteDoesNotWaitForTheTransactionBeforeIt(t *testing.T) {
+	c := newCrowd(t, time.Hour)
+	c.submit(&zk.Write{})
+	c.seen()
+	c.submit(&zk.Write{Awaited: true})
+	fixture.Eventually(t, "a second transaction beside the first", func() bool { return c.sent.Load() > 0 })
+	c.submit(&zk.Write{})
+	c.seen()
+	c.finish()
+	assert.Equal(t, c.sent.Load(), 2, "transactions: with the awaited write and what had come before it, and with what came later")
+}
+
 func TestAWriteDoesNotWaitForLongWhereTheRoundTripIsLongAndFewTransactionsAreUnderWay(t *testing.T) {
 	c := newCrowd(t, pace)
 	for n := 1; n < depth; n++ {
@@ -168,6 +180,9 @@ func TestTheWriterIsWokenWhenItHasSomethingToDo(t *testing.T) {
 	in.take(true)
 	in.await(9)
 	assert.That(t, one(in, &zk.Write{Alone: true}), "a write that travels alone did not wake the writer")
+	in.take(true)
+	in.await(9)
+	assert.That(t, one(in, &zk.Write{Awaited: true}), "an awaited write did not wake the writer")
 	in.await(1)
 	select {
 	case <-in.wakeup:
@@ -197,6 +212,7 @@ func TestATransactionIsFullWhenNothingCouldJoinIt(t *testing.T) {
 		{[]*item{write(zk.Write{}, 1, 60), write(zk.Write{}, 1, 40)}, false},
 		{[]*item{write(zk.Write{Alone: true}, 1, 10)}, true},
 		{[]*item{write(zk.Write{}, 1, 10), write(zk.Write{Alone: true}, 1, 10)}, true},
+		{[]*item{write(zk.Write{Awaited: true}, 1, 10)}, false},
 		{[]*item{write(zk.Write{Ops: []zk.Op{check}}, 1, 10), write(zk.Write{Ops: []zk.Op{check}}, 1, 10)}, false},
 	} {
 		var q queue
@@ -209,6 +225,7 @@ func TestATransactionIsFullWhenNothingCouldJoinIt(t *testing.T) {
 		for !q.empty() {
 			q.take(4, 100)
 		}
-		assert.That(t, q.ops == 0 && q.bytes == 0 && q.alone == 0, "an empty line has %d operations, %d bytes, %d alone", q.ops, q.bytes, q.alone)
+		assert.That(t, q.ops == 0 && q.bytes == 0 && q.alone == 0 && q.awaited == 0,
+			"an empty line has %d operations, %d bytes, %d alone, %d awaited", q.ops, q.bytes, q.alone, q.awaited)
 	}
 }

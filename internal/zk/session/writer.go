@@ -163,7 +163,7 @@ func (w *writer) collecting() bool {
 
 // due reports whether the next transaction goes although others may be under way. A Barrier needs one that is sent now.
 func (w *writer) due() bool {
-	return !w.queue.empty() && (!w.collecting() || w.unattended() || w.queue.full(maxBatchOps, maxBatchBytes))
+	return !w.queue.empty() && (!w.collecting() || w.queue.awaited > 0 || w.unattended() || w.queue.full(maxBatchOps, maxBatchBytes))
 }
 
 // room is how many operations may arrive before the writer has something to do with them; 0: none.
