@@ -81,8 +81,8 @@ func (q *queueing) drain() {
 }
 
 // takePlaceInQueue is takePlace for an acquire. After a drain the request's context is of no use.
-func (x *exchange) takePlaceInQueue(span time.Duration) (ctx context.Context, end func(), err error) {
-	ctx = x.r.Context()
+func (x *exchange) takePlaceInQueue(span time.Duration) (context.Context, func(), error) {
+	ctx := x.r.Context() // no named result: the closure below would have it allocated
 	c, ok := ctx.Value(connectionKey{}).(*connection)
 	if span <= 0 || !ok || x.r.ProtoMajor != 1 {
 		return x.takePlace(span)
@@ -95,14 +95,15 @@ func (x *exchange) takePlaceInQueue(span time.Duration) (ctx context.Context, en
 		x.s.giveWaiting()
 		return nil, nil, draining()
 	}
-	return ctx, func() {
+	end := func() {
 		x.s.queueing.leave(c)
 		x.s.giveWaiting()
 		if ctx.Err() != nil {
 			x.Header()["Connection"] = []string{"close"}
 		}
 		x.allowTime()
-	}, nil
+	}
+	return ctx, end, nil
 }
 
 // takeWaiting takes one of the places of requests that wait.
