@@ -6,7 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // Tag starts every lease id. With the fleet id it marks the contenders of this fleet.
@@ -66,25 +65,23 @@ func NewLeaseID(fleet FleetID, gateway GatewayID, random io.Reader) (LeaseID, er
 	if _, err := ParseGatewayID(string(gateway)); err != nil {
 		return "", err
 	}
-	raw := randomRoom.Get().(*[10]byte) // what an interface fills is on the heap
-	defer randomRoom.Put(raw)
-	if err := read(random, raw[:]); err != nil {
+	// A buffer that an interface fills is on the heap: it is one allocation with the id.
+	b := make([]byte, LeaseIDLen+10)
+	id, raw := b[:LeaseIDLen], b[LeaseIDLen:]
+	if err := read(random, raw); err != nil {
 		return "", err
 	}
-	var id [LeaseIDLen]byte
-	copy(id[:], Tag)
+	copy(id, Tag)
 	copy(id[fleetAt:], fleet)
 	copy(id[gatewayAt:], gateway)
-	encoding.Encode(id[randomAt:], raw[:])
+	encoding.Encode(id[randomAt:], raw)
 	for _, word := range []string{"lock", "lease", "latch"} {
 		if strings.HasSuffix(string(id[randomAt:]), word) {
 			id[LeaseIDLen-1] = 'a'
 		}
 	}
-	return LeaseID(id[:]), nil
+	return LeaseID(id), nil
 }
-
-var randomRoom = sync.Pool{New: func() any { return new([10]byte) }}
 
 func generate(random io.Reader, bytes int) (string, error) {
 	b := make([]byte, bytes)
