@@ -59,6 +59,9 @@ func (o Outbox) full(e *Entry) bool {
 	return o.Entries >= o.Limit
 }
 
+// fillingUp reports whether entries that have been delivered should make room soon.
+func (o Outbox) fillingUp() bool { return o.Entries >= o.Limit/2 }
+
 // count sets the number of entries from what it was.
 func (b *bound) count(from func(entries int) int) {
 	b.mu.Lock()

@@ -139,7 +139,8 @@ func (w *writer) unwatchFinished() {
 }
 
 // flush writes what is pending, what is to be deleted together. What could not be done stays for the next time. It takes
-// gatherFor at least: where messages are delivered one after the other, their entries are deleted many at a time.
+// gatherFor at least, unless the outbox is filling up: where messages are delivered one after the other, their entries are
+// deleted many at a time.
 func (w *writer) flush(ctx context.Context) error {
 	gathered := time.NewTimer(gatherFor)
 	defer gathered.Stop()
@@ -172,9 +173,11 @@ func (w *writer) flush(ctx context.Context) error {
 	w.mu.Lock()
 	w.flushing = nil
 	w.mu.Unlock()
-	select {
-	case <-gathered.C:
-	case <-ctx.Done():
+	if !w.s.bound.state().fillingUp() {
+		select {
+		case <-gathered.C:
+		case <-ctx.Done():
+		}
 	}
 	return failed
 }
