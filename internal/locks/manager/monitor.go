@@ -60,13 +60,22 @@ func (m *monitor) outside(f func()) {
 
 // sleep releases the lock until wake is closed, for at most atMost; its error is CodeCancelled, when ctx has ended.
 func (m *monitor) sleep(ctx context.Context, wake <-chan struct{}, atMost time.Duration) *locks.Error {
-	m.unlock()
-	defer m.mu.Lock()
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
+	return sleepUntil(ctx, m, wake, timer.C)
+}
+
+// sleepABeat is sleep for at most beatPause. It takes no timer of its own.
+func (m *monitor) sleepABeat(ctx context.Context, wake <-chan struct{}) *locks.Error {
+	return sleepUntil(ctx, m, wake, m.beats())
+}
+
+func sleepUntil[T any](ctx context.Context, m *monitor, wake <-chan struct{}, elapsed <-chan T) *locks.Error {
+	m.unlock()
+	defer m.mu.Lock()
 	select {
 	case <-wake:
-	case <-timer.C:
+	case <-elapsed:
 	case <-ctx.Done():
 		return cancelled(ctx)
 	}
@@ -89,20 +98,6 @@ func (m *monitor) beats() <-chan struct{} {
 		})
 	}
 	return m.beat
-}
-
-// sleepABeat releases the lock until wake is closed, for at most beatPause; its error is CodeCancelled, when ctx has ended.
-func (m *monitor) sleepABeat(ctx context.Context, wake <-chan struct{}) *locks.Error {
-	beat := m.beats()
-	m.unlock()
-	defer m.mu.Lock()
-	select {
-	case <-wake:
-	case <-beat:
-	case <-ctx.Done():
-		return cancelled(ctx)
-	}
-	return nil
 }
 
 // effect queues act until the monitor is free.
