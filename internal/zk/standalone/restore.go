@@ -95,6 +95,9 @@ func Restore(backup, dir, root string, now time.Time) (*Restored, error) {
 	if err := done.revise(work, root, now); err != nil {
 		return nil, err
 	}
+	if _, err := os.Lstat(disk.JournalPath(made)); !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("the store could not be closed in good order: it needs its journal; is the disk full?")
+	}
 	// Link and not Rename: it refuses to replace a store that another process has made here meanwhile.
 	if err := os.Link(made, filepath.Join(dir, disk.FileName)); err != nil {
 		return nil, fmt.Errorf("giving the store its name: %w", err)
@@ -199,7 +202,6 @@ func (r *Restored) changes(tree *state.State, root string, now time.Time) ([]*st
 	return append(txns, raise, tree.CloseSession(at, me.Session)), nil
 }
 
-// copyFile copies a file to a new one, which is on the disk then.
 // copyStore copies a store that is not open. A backup has no journal; what a crash has left has one.
 func copyStore(from, to string) error {
 	err := copyFile(disk.JournalPath(from), disk.JournalPath(to))
@@ -209,6 +211,7 @@ func copyStore(from, to string) error {
 	return errors.Join(err, copyFile(from, to))
 }
 
+// copyFile copies a file to a new one, which is on the disk then.
 func copyFile(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {

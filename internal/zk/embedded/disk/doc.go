@@ -55,7 +55,8 @@
 //
 // A record is a batch with the chunks and checksums that it has in the file, so the chain of checksums goes through both. It
 // also has a checksum over the store's instance, the generation, its number and its data, and begins at a sector of its own:
-// no write touches a record that was acknowledged. Each record is synced before the next is written. So only the last one of a
+// no write changes a sector of a record that was acknowledged. The system writes whole blocks, and so writes such sectors again
+// with the same bytes. It is assumed that a device does not spoil those when its power fails. Each record is synced before the next is written. So only the last one of a
 // generation can be cut off by a crash: Open leaves it out, because no client has had an answer. A record that is broken with a
 // later one behind it is damage. So is a journal that is missing, cut off, of another store, or without the
 // beginning of the generation that the file refers to. A record of a later generation than that shows that the file is an older one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -97,6 +98,7 @@ func (f syncedFile) Sync() error {
 type journal struct {
 	file     journalFile
 	path     string
+	made     os.FileInfo // the file
 	instance []byte
 	half     int64
 
@@ -107,15 +109,10 @@ type journal struct {
 	buf        []byte
 }
 
-// make makes the file, unless there is one of the right size. It has no generation that is in force.
+// make makes the file anew. It has no generation that is in force, and nor has one that an earlier life left.
 func (j *journal) make() (err error) {
-	if info, err := os.Lstat(j.path); err == nil && info.Mode().IsRegular() && info.Size() == 2*j.half {
-		f, err := os.OpenFile(j.path, os.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		j.file = syncedFile{f}
-		return nil
+	if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	dir := filepath.Dir(j.path)
 	f, err := os.CreateTemp(dir, newPattern) // mode 0600
@@ -124,14 +121,24 @@ func (j *journal) make() (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+			f.Close()
+			os.Remove(f.Name())
 		}
 	}()
 	// Zeros are written, not only allocated: so the sync of a record need not change what the file system knows of the file.
 	if _, err := f.Write(make([]byte, 2*j.half)); err != nil {
 		return err
 	}
-	if err := errors.Join(f.Sync(), os.Rename(f.Name(), j.path), syncDir(dir)); err != nil {
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if j.made, err = f.Stat(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), j.path); err != nil {
+		return err
+	}
+	if err := syncDir(dir); err != nil {
 		return err
 	}
 	j.file = syncedFile{f}
@@ -139,13 +146,13 @@ func (j *journal) make() (err error) {
 }
 
 // close removes the journal when the store's file does not refer to it. What is there is of no generation in force then, so it
-// does no harm when it stays.
+// does no harm when it stays. Another store may have come to its place meanwhile: its journal stays.
 func (j *journal) close() {
 	if j.file == nil {
 		return
 	}
 	_ = j.file.Close() // every record was synced
-	if !j.open {
+	if now, err := os.Lstat(j.path); err == nil && !j.open && os.SameFile(j.made, now) {
 		_ = os.Remove(j.path)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
@@ -116,7 +118,7 @@ func TestAKilledStoreHasWhatItsJournalHas(t *testing.T) {
 	}
 }
 
-// disk is a journalFile: what was synced, and the one write that was not. Before each sync it calls torn.
+// tornDisk is a journalFile: what was synced, and the one write that was not. Before each sync it calls torn.
 type tornDisk struct {
 	durable []byte
 	at      int64
@@ -418,6 +420,30 @@ func TestAStoreThatCannotBeClosedInOrderKeepsItsJournal(t *testing.T) {
 	assert.That(t, r.crash().journal != nil, "the journal is gone")
 	r.open()
 	r.check()
+}
+
+// The directory was moved away, and another store began in its place.
+func TestAStoreThatIsClosedLeavesTheJournalOfAnotherOne(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	first := assert.Value(Open(Config{Dir: dir}))(t)
+	assert.NoError(t, os.Rename(dir, dir+".old"))
+	second := assert.Value(Open(Config{Dir: dir}))(t)
+	defer second.Close()
+	assert.NoError(t, first.Close())
+	_, err := os.Lstat(JournalPath(second.Path()))
+	assert.NoError(t, err, "the journal of the second store")
+}
+
+func TestNoStoreIsMadeBesideTheJournalOfOneThatIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, FileName)
+	assert.NoError(t, os.WriteFile(JournalPath(path), []byte("what was acknowledged"), 0o600))
+	_, err := Open(Config{Dir: dir})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "its journal is there"), "%v", err)
+	left := assert.Value(os.ReadFile(JournalPath(path)))(t)
+	assert.Equal(t, string(left), "what was acknowledged")
+	_, err = os.Lstat(path)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func FuzzAnyJournalIsReadOrRefused(f *testing.F) {

@@ -38,6 +38,10 @@ func Open(config Config) (*Store, error) {
 	}
 	switch _, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist) && !config.MustExist:
+		if _, err := os.Lstat(JournalPath(path)); !errors.Is(err, fs.ErrNotExist) {
+			return nil, &Error{Path: path, Err: errors.New("it is missing, and its journal is there"),
+				Hint: "put it back; to begin with an empty store, move " + filepath.Base(JournalPath(path)) + " away, too"}
+		}
 		if err := create(dir, path); err != nil {
 			return nil, &Error{Path: path, Err: fmt.Errorf("make a new store: %w", err)}
 		}
