@@ -34,7 +34,7 @@
 //   - when it is full: nothing that arrives later could join it, because it has 128 operations or as many bytes as a
 //     transaction may have, or because a Write that travels alone is in it or stands behind it;
 //   - when the last one was sent 2 ms ago: where the round trip is long, waiting for it would halve what clients get
-//     done, because a client whose Write has just missed a transaction waits for two. Near ZooKeeper this never happens;
+//     done, because a client whose Write has just missed a transaction waits for two. Near ZooKeeper this is rare;
 //   - when a Write in the line is Awaited: the hand-over of a contended lock would otherwise wait for a transaction that has
 //     nothing to do with it, as a rule the next acquire of the client that has just released;
 //   - when a Barrier waits, which needs a transaction that is sent after it was asked for;

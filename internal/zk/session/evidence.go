@@ -111,7 +111,7 @@ func (q *evidence) look(b *batch, op *zk.Op) assumption {
 			return surelyNot
 		case op.Version < 0 || stat.Version != op.Version+1:
 			return noIdea
-		case q.overwritten(op):
+		case q.overwritten(op, b.floor):
 			return surelyNot
 		}
 		return likelyYes
@@ -191,11 +191,11 @@ func (q *evidence) read(path string) (data []byte) {
 }
 
 // overwritten reports whether the data that followed the version which a set names is certainly another client's. Data that may
-// not be read, or has changed since, says nothing.
-func (q *evidence) overwritten(op *zk.Op) (certain bool) {
+// not be read, or has changed since, says nothing; nor does a node that was made after floor, for its versions began anew.
+func (q *evidence) overwritten(op *zk.Op, floor int64) (certain bool) {
 	_ = q.retry(func(ctx context.Context) error {
 		data, stat, err := q.Get(ctx, op.Path)
-		certain = err == nil && stat.Version == op.Version+1 && string(data) != string(op.Data)
+		certain = err == nil && stat.Czxid <= floor && stat.Version == op.Version+1 && string(data) != string(op.Data)
 		return err
 	})
 	return certain

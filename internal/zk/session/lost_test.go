@@ -200,6 +200,30 @@ func TestASetThatAnotherProgramOvertookIsNotDone(t *testing.T) {
 	assert.That(t, r.Outcome == zk.NotDone, "the set that another program overtook: %+v", r)
 }
 
+func TestASetOfANodeThatWasMadeAnewIsNotRuledOutByItsVersion(t *testing.T) {
+	through, proxy, layout, p := faulty(t)
+	a, b := fixture.LocksDir(t, p, "a"), fixture.LocksDir(t, p, "b")
+	for _, dir := range []string{a, b} {
+		p.Create(dir+"/there", "")
+	}
+	s := openSession(t, through, layout, 1)
+	looks := proxy.HoldRequest(1, netfault.IsOp(netfault.OpExists))
+	held := proxy.HoldReply(1, fixture.About(a+"/"))
+	ra := submit(t, s, &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpSetData, Path: a + "/there", Data: []byte("mine"), Version: 0}}})
+	fixture.Await(t, held.Fired())
+	cut := proxy.FailRequest(1, fixture.About(b+"/"))
+	rb := submit(t, s, &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpSetData, Path: b + "/there", Data: []byte("mine"), Version: 0}}})
+	fixture.Await(t, cut.Fired())
+	fixture.Await(t, looks.Fired())
+	p.Delete(a + "/there")
+	p.Create(a+"/there", "")
+	p.Set(a+"/there", "another program's")
+	proxy.Heal()
+	mustBeDone(t, fixture.Await(t, ra))
+	r := fixture.Await(t, rb)
+	assert.That(t, r.Outcome == zk.NotDone, "the set that was cut off: %+v", r)
+}
+
 // A directory that may not be read tells nothing: neither does a node that is
 // gone tell it was this gateway that deleted it.
 func TestADirectoryThatMayNotBeReadIsNoEvidence(t *testing.T) {

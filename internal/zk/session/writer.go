@@ -108,8 +108,9 @@ func (w *writer) run() {
 		}
 		if w.final == nil {
 			w.pump()
+			look := w.nextLook() // ahead of room: pace may elapse between the two
 			w.in.await(w.room())
-			timer.Reset(w.nextLook())
+			timer.Reset(look)
 		}
 	}
 	w.finish()
@@ -149,7 +150,7 @@ func (w *writer) nextLook() time.Duration {
 	if !w.guarding {
 		look = max(time.Millisecond, time.Until(w.guardDue()))
 	}
-	if w.collecting() && w.working < w.depth {
+	if (w.collecting() || !w.queue.empty()) && 0 < w.working && w.working < w.depth {
 		look = min(look, time.Until(w.workSent.Add(w.pace)))
 	}
 	return look
