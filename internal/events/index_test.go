@@ -33,6 +33,28 @@ func TestASubscriberIsNotWokenByWhatItDoesNotWant(t *testing.T) {
 	}
 }
 
+// It is told of what was published before it came, and has nothing to read then. The others do not wait for it.
+func TestASubscriberThatComesWhileAnEventIsPendingHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := running(t, Options{})
+		s := subscribe(t, h, Filter{}, "")
+		for round := range 3 {
+			publish(h, 1)
+			late := subscribe(t, h, Filter{}, "")
+			go func() {
+				for late.Await(t.Context()) == nil {
+					late.Read()
+				}
+			}()
+			_ = next(t, s)
+			publish(h, 1)
+			began := time.Now()
+			_ = next(t, s)
+			assert.That(t, time.Since(began) <= 2*WakePause, "round %d: an event came after %v", round, time.Since(began))
+		}
+	})
+}
+
 // Nothing is looked at for it any more, so what comes after may be for it.
 func TestThePositionOfAClosedSubscriberStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

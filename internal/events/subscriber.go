@@ -199,8 +199,13 @@ func (s *Subscriber) forget() {
 func (s *Subscriber) nothingGiven() bool {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	s.waits = s.given.end <= s.cursor
-	return s.waits
+	if s.given.end > s.cursor {
+		s.waits = false
+		return false
+	}
+	s.arrived() // what it was told of lies before its place: it has nothing to read
+	s.waits = true
+	return true
 }
 
 // leaveOff says that a subscriber neither waits any more nor is about to read.

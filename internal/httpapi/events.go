@@ -162,7 +162,7 @@ func (s *streams) relay(ctx context.Context, x *exchange, sub *events.Subscriber
 		if err := sub.Await(ctx); err != nil {
 			return err
 		}
-		err := s.share.take(func() error {
+		err := s.share.take(ctx, func() error {
 			batch := sub.Read()
 			if len(batch) == 0 {
 				return nil

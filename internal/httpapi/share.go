@@ -1,10 +1,13 @@
 package httpapi
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"lockkeeper/internal/backoff"
 )
 
 const (
@@ -40,10 +43,17 @@ func newShare(requests *atomic.Uint64) *share {
 	return &share{requests: requests, rate: streamShare * float64(n), places: make(chan struct{}, max(n/2, 1))}
 }
 
-// take runs send when it is its turn.
-func (s *share) take(send func() error) error {
-	s.places <- struct{}{}
-	s.await()
+// take runs send when it is its turn. Its error is send's, or the cause of ctx's end before that.
+func (s *share) take(ctx context.Context, send func() error) error {
+	select {
+	case s.places <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := s.await(ctx); err != nil {
+		<-s.places
+		return err
+	}
 	leave := time.AfterFunc(sendAlone, func() { <-s.places })
 	began := time.Now()
 	err := send()
@@ -55,7 +65,7 @@ func (s *share) take(send func() error) error {
 }
 
 // await waits until the streams have not spent more than their share, or nothing competes with them.
-func (s *share) await() {
+func (s *share) await(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		now := time.Now()
@@ -68,9 +78,11 @@ func (s *share) await() {
 		alone := now.Sub(s.quiet) >= quietSpan
 		s.mu.Unlock()
 		if over <= 0 || alone {
-			return
+			return nil
 		}
-		time.Sleep(min(over+time.Millisecond, quietSpan))
+		if backoff.Sleep(ctx, min(over+time.Millisecond, quietSpan)) != nil {
+			return context.Cause(ctx)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +20,7 @@ func sends(s *share, n int, d, each time.Duration) (sent int64) {
 	for range n {
 		running.Go(func() {
 			for time.Now().Before(end) {
-				_ = s.take(func() error { time.Sleep(each); return nil })
+				_ = s.take(context.Background(), func() error { time.Sleep(each); return nil })
 				count.Add(1)
 			}
 		})
@@ -59,14 +60,40 @@ func TestASendThatWaitsForItsClientKeepsNoOtherWaiting(t *testing.T) {
 		const stuck = 100
 		var waiting sync.WaitGroup
 		for range stuck {
-			waiting.Go(func() { _ = s.take(func() error { time.Sleep(10 * time.Second); return nil }) })
+			waiting.Go(func() { _ = s.take(context.Background(), func() error { time.Sleep(10 * time.Second); return nil }) })
 		}
 		synctest.Wait()
 		began := time.Now()
-		_ = s.take(func() error { return nil })
+		_ = s.take(context.Background(), func() error { return nil })
 		took := time.Since(began)
 		assert.That(t, took <= stuck*sendAlone, "it waited for %v", took)
 		waiting.Wait()
 		assert.Equal(t, len(s.places), 0, "places are still taken")
+	})
+}
+
+func TestAStreamThatWaitsForItsTurnHeedsItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var requests atomic.Uint64
+		s := newShare(&requests)
+		ended := errors.New("the stream has ended")
+		wait := func() {
+			ctx, end := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Millisecond, func() { end(ended) })
+			began := time.Now()
+			err := s.take(ctx, func() error { t.Error("it sent"); return nil })
+			assert.That(t, errors.Is(err, ended) && time.Since(began) == time.Millisecond, "%v after %v", err, time.Since(began))
+		}
+		for range cap(s.places) {
+			s.places <- struct{}{}
+		}
+		wait() // for a place
+		for range cap(s.places) {
+			<-s.places
+		}
+		requests.Add(1)
+		s.spent, s.at = time.Hour, time.Now()
+		wait() // for its share
+		assert.Equal(t, len(s.places), 0, "places that were not given back")
 	})
 }
