@@ -250,7 +250,7 @@ func (w *acquiringLease) answer(now time.Duration) (done bool) {
 		}
 	}
 	switch {
-	case l.over():
+	case l.over(w.m.reports):
 		return w.answerEnded(now)
 	case l.Held():
 		if w.gone && w.lost() {

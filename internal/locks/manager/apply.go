@@ -221,7 +221,7 @@ func (l *lease) lostContender(m *Manager, s *slot, c *zk.Change, now time.Durati
 	}
 	if l.width() > 1 { // the next lease there is granted before the rest of this one has ended
 		// The reply to an expiry tells whether a termination by another gateway came first.
-		m.tellSlotEnded(l, s, l.lossReason(m), m.contested(l) && l.Change() == lifecycle.ChangeDeleting)
+		m.tellSlotEnded(l, s, l.lossReason(m), l.deletionContested(m.reports))
 	}
 	if _, all := l.gonePart(); all || !l.Ending() && (!l.Creating() || l.czxid != 0) {
 		l.lost(m, now) // if it is ending, the event came before the reply to our delete

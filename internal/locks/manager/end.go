@@ -93,19 +93,6 @@ func (l *lease) submitDelete(m *Manager) {
 	})
 }
 
-// blocks reports whether others wait for the end of a lease that holds.
-func (l *lease) blocks() bool {
-	if l.Grant() == lifecycle.GrantNone {
-		return false
-	}
-	for s := range l.slots {
-		if s.q.Contenders.Waiting() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // endOvertaken reports whether the lease is not to be deleted now, and does what is due instead.
 func (l *lease) endOvertaken(m *Manager) bool {
 	if l.replacing() {
@@ -146,7 +133,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 	case res.Outcome == zk.Conflict:
 		l.resubmitDelete(m) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
-		if timed || m.contested(l) {
+		if timed || l.contested(m.reports) {
 			l.why = postmortem.CauseOf(l.removedBy(m)) // another client deleted it first
 		}
 		l.SetChange(m.leases, lifecycle.ChangePaused)
@@ -242,7 +229,7 @@ func (l *lease) unend(m *Manager) {
 func (l *lease) lost(m *Manager, now time.Duration) {
 	_, all := l.gonePart()
 	switch {
-	case all && m.contested(l) && l.Change() == lifecycle.ChangeDeleting:
+	case all && l.deletionContested(m.reports):
 		return // the reply to the deletion tells which of the two was done
 	case all:
 		l.finish(m, l.lossReason(m), now)
@@ -254,8 +241,13 @@ func (l *lease) lost(m *Manager, now time.Duration) {
 }
 
 // contested reports whether a lease is ending by time, and another gateway has announced that it ends it.
-func (m *Manager) contested(l *lease) bool {
-	return l.Ending() && byTime(l.reason()) && m.reports.Ordered(reports.LeaseOrPath(l.id())) != nil
+func (l *lease) contested(x *reports.Exchange) bool {
+	return l.Ending() && byTime(l.reason()) && x.Ordered(reports.LeaseOrPath(l.id())) != nil
+}
+
+// deletionContested reports whether only the reply to the deletion tells which of the two ends was done.
+func (l *lease) deletionContested(x *reports.Exchange) bool {
+	return l.Change() == lifecycle.ChangeDeleting && l.contested(x)
 }
 
 // holdUp has an end wait until the outbox knows its webhooks.

@@ -471,3 +471,16 @@ func (l *lease) removedBy(m *Manager) locks.Reason {
 	l.rare().words = why.Words
 	return why.Reason
 }
+
+// blocks reports whether others wait for the end of a lease that holds.
+func (l *lease) blocks() bool {
+	if l.Grant() == lifecycle.GrantNone {
+		return false
+	}
+	for s := range l.slots {
+		if s.q.Contenders.Waiting() > 0 {
+			return true
+		}
+	}
+	return false
+}

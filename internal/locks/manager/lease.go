@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 )
 
 // A lease, its slots and its rare fields, and the questions that they alone answer.
@@ -254,11 +255,11 @@ func (l *lease) gonePart() (some, all bool) {
 	return some, all
 }
 
-// over reports whether the lease has ended for its client. A lease that has lost a contender has, also while its other
-// contenders are being deleted.
-func (l *lease) over() bool {
+// over reports whether the lease has ended for its client, with a reason that stays. A lease that has lost a contender has, also
+// while its other contenders are being deleted.
+func (l *lease) over(x *reports.Exchange) bool {
 	some, _ := l.gonePart()
-	return l.Ended() || l.Ending() && some
+	return l.Ended() || l.Ending() && some && !l.deletionContested(x)
 }
 
 // positionKnown reports whether the lease's position is certain: its contenders are shown and their czxid is known.

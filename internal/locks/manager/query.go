@@ -112,7 +112,7 @@ func (m *Manager) AwaitChange(ctx context.Context, p locks.Principal, id, token 
 		timer := time.NewTimer(min(wait, l.ttl/3))
 		defer timer.Stop()
 		phase := l.Phase()
-		for waited := false; !waited && (l.Phase() == phase || l.Ending() && !l.over()); {
+		for waited := false; !waited && (l.Phase() == phase || l.Ending() && !l.over(m.reports)); {
 			n, told := l.notable(), l.known().told
 			if n.waiters && !told.waiters || n.revoke != told.revoke {
 				break
@@ -245,7 +245,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 			if l.Grant().Granted() {
 				state = locks.Held
 			}
-			if !l.Creating() && !l.over() && string(l.id()) > from && (f.NS == "" || l.q.Namespace.Name == f.NS) &&
+			if !l.Creating() && !l.over(m.reports) && string(l.id()) > from && (f.NS == "" || l.q.Namespace.Name == f.NS) &&
 				(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
 				matching = append(matching, l)
 			}

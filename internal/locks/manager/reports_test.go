@@ -471,7 +471,12 @@ func TestAnExpiryThatCameAfterATerminationIsToldAsThat(t *testing.T) {
 			return -1, nil
 		}
 		s.mu.Unlock()
-		time.Sleep(3 * time.Second)
+		time.Sleep(2*time.Second + 50*time.Millisecond) // its contender is gone, and which end was done is not known
+		v := one.look(l)
+		assert.That(t, v.State == locks.Held, "its end is told before its reason is known: %+v", v)
+		_, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 0)
+		wantCode(t, err, locks.CodeUnavailable)
+		time.Sleep(time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonRevoked)
 		assert.Slices(t, one.reasons("deploy"), []string{"revoked stuck"}, "told")
 	})

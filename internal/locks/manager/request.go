@@ -52,7 +52,7 @@ func (l *lease) recordKnown(m *Manager) (known bool, err *locks.Error) {
 	switch err := m.usable(); {
 	case err != nil:
 		return false, err
-	case l.Ending() && l.over():
+	case l.Ending() && l.over(m.reports):
 		return false, endedError(l.reason()).Because(l.words())
 	case l.Creating(), l.Ending(), l.term != m.port.Term():
 		return false, unavailable()

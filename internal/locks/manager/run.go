@@ -65,7 +65,7 @@ func New(opt Options) *Manager {
 	m.publisher = publisher{hub: opt.Events, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
 		port: m.port}
 	m.reports = newReports(m)
-	m.publisher.reports = m.reports
+	m.publisher.reports, m.answers.reports = m.reports, m.reports
 	m.deliveries = deliveries{outbox: opt.Outbox, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
 		answers: &m.answers, terminations: m.terminations, reports: m.reports, port: m.port, clock: m.clock, log: m.log, do: m.do}
 	return m

@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 )
@@ -31,6 +32,7 @@ type answers struct {
 	delays      *delays
 	orphans     orphans
 	history     *postmortem.Log
+	reports     *reports.Exchange
 	port        *term.Port
 	clock       zk.Clock
 	failoverTTL time.Duration // the shortest TTL that survives the crash of a gateway
@@ -61,7 +63,7 @@ func (a *answers) lease(l *lease) locks.Lease {
 	}
 	v.Revoke = l.revocation().view(now)
 	phase := l.Phase()
-	if l.over() {
+	if l.over(a.reports) {
 		phase = lifecycle.Ended
 	}
 	switch phase {

@@ -77,7 +77,9 @@ func (e *entry) write(t *texts, p *End) {
 	e.flags.set(terminated, p.Terminated)
 	e.flags.set(stays, p.Stays)
 	e.flags.set(reported, p.Reported)
-	e.text, e.sizes = t.put(p.NS, p.Lock, p.Owner, p.Words), [4]uint32{uint32(len(p.NS)), uint32(len(p.Lock)), uint32(len(p.Owner)), uint32(len(p.Words))}
+	if !t.has(e.text, e.sizes[:], p.NS, p.Lock, p.Owner, p.Words) { // a revised end often has the texts of before
+		e.text, e.sizes = t.put(p.NS, p.Lock, p.Owner, p.Words), [4]uint32{uint32(len(p.NS)), uint32(len(p.Lock)), uint32(len(p.Owner)), uint32(len(p.Words))}
+	}
 	if p.Next != nil {
 		e.writeNext(t, p.Next)
 	}

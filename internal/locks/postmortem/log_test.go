@@ -209,3 +209,19 @@ func TestTheTokensOfALockAreThoseOfItsLatestEnds(t *testing.T) {
 	}
 	assert.Slices(t, slices.Collect(h.Tokens(Place{"default", "1"}, 6)), []int64{99, 97, 95}, "of the last six")
 }
+
+func TestAnEndThatIsRevisedAgainAndAgainTakesNoMoreMemory(t *testing.T) {
+	var h Log
+	id := recipe.LeaseID("lk7zeszcneibhyj6bvzox7mltgsjyv2atyozwpj")
+	p := End{NS: "default", Lock: "deploy", Owner: "me", Words: "stuck"}
+	h.Add(id, p)
+	for range 100_000 {
+		p.At++
+		h.Revise(id, p)
+	}
+	assert.Equal(t, len(h.texts.blocks), 1, "blocks of texts")
+	p.Words = "another reason"
+	h.Revise(id, p)
+	got, _ := h.Get(id)
+	assert.That(t, got.Words == p.Words && got.At == p.At && got.Owner == "me", "%+v", got)
+}

@@ -59,6 +59,17 @@ func (t *texts) get(at uint64, n uint32) []byte {
 	return b.bytes[at-b.from:][:n]
 }
 
+// has reports whether these parts stand at that place.
+func (t *texts) has(at uint64, sizes []uint32, parts ...string) bool {
+	for i, part := range parts {
+		if int(sizes[i]) != len(part) || string(t.get(at, sizes[i])) != part {
+			return false
+		}
+		at += uint64(sizes[i])
+	}
+	return true
+}
+
 // forget drops the blocks that end at or before a place.
 func (t *texts) forget(before uint64) {
 	n := 0
