@@ -132,13 +132,14 @@ func TestWhatCannotBeReleasedInThePlaceOfTheOwner(t *testing.T) {
 	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
 		l := one.mustHold(deploy())
 		forged := l
-		forged.Token = l.Token[:len(l.Token)-1] + "x"
+		forged.Token = l.Token[:len(l.Token)-2] + "xx"
 		wantCode(t, two.releaseFor(forged), locks.CodeTokenWrong)
 		wantCode(t, two.m.ReleaseFor(t.Context(), locks.Anonymous, ""), locks.CodeTokenMissing)
 		one.w.hold() // it does not write the record back
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: l.Znode, Version: -1, Data: []byte("__REVOKE__")})
 		wantCode(t, two.releaseFor(l), locks.CodeUnavailable)
 		one.w.release()
+		pass(time.Second) // it writes the record back
 		one.wantState(l, locks.Held, "")
 		two.mustReleaseFor(l)
 		own := two.mustHold(deploy())
