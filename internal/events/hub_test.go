@@ -39,8 +39,10 @@ func running(t *testing.T, o Options) (h *Hub, stop func()) {
 	return h, stop
 }
 
-// publish publishes n lease events; the lock's name is the event's place.
+// publish publishes n lease events; the lock's name is the event's place. The hub finds them together, also if it runs meanwhile.
 func publish(h *Hub, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for range n {
 		h.Publish(&Event{Type: LeaseQueued, NS: "default", Lock: fmt.Sprint(h.next.Load())})
 	}
