@@ -4,15 +4,19 @@ import (
 	"encoding/base64"
 	"time"
 
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
 
-// Principal identifies the caller. Without authentication every caller is Anonymous.
-type Principal string
+// Principal is the caller and what it may do. The zero value may do nothing.
+type Principal struct {
+	Name  string // idempotency keys belong to it
+	Rules *access.Rules
+}
 
-// Anonymous is the principal of a caller that did not identify itself.
-const Anonymous Principal = "anonymous"
+// Anonymous is the principal of every caller of a gateway without authentication. It may do everything.
+var Anonymous = Principal{Name: "anonymous", Rules: access.Everything()}
 
 // DefaultNamespace is the namespace of a lock that is requested without one.
 const DefaultNamespace = "default"

@@ -24,9 +24,6 @@ func (r *AcquireRequest) Normalize() error {
 	if r.NS == "" {
 		r.NS = DefaultNamespace
 	}
-	if r.Principal == "" {
-		r.Principal = Anonymous
-	}
 	if r.Token != "" {
 		return r.normalizeHold()
 	}

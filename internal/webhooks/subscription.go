@@ -19,6 +19,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
+
+	"lockkeeper/internal/locks/access"
 )
 
 // Limits of subscriptions. The specification states the same numbers.
@@ -26,7 +28,6 @@ const (
 	MaxSubscriptions = 256 // of a fleet: each end is matched with each of them
 	MaxURL           = 2048
 	MaxDescription   = 256
-	MaxGlob          = 256
 	MaxHeaders       = 16
 	MaxHeaderBytes   = 2048
 	MaxCA            = 16 << 10
@@ -158,11 +159,11 @@ func (s *Subscription) Normalize(allowed *Addresses, before ...string) error {
 			return wrong("events", "there is no event type %q; types are %s", event, strings.Join(types, ", "))
 		}
 	}
-	if err := checkGlob("ns", s.NS); err != nil {
-		return err
+	if err := access.CheckGlob(s.NS); err != nil {
+		return wrong("ns", "%s", err)
 	}
-	if err := checkGlob("locks", s.Locks); err != nil {
-		return err
+	if err := access.CheckGlob(s.Locks); err != nil {
+		return wrong("locks", "%s", err)
 	}
 	if len(s.Description) > MaxDescription || !printable(s.Description) {
 		return wrong("description", "must be at most %d bytes of text without control characters", MaxDescription)
@@ -280,7 +281,7 @@ func printable(s string) bool {
 // Wants reports whether such an event is delivered to the subscription.
 func (s *Subscription) Wants(event, ns, lock string) bool {
 	named := slices.Contains(s.Events, event) || len(s.Events) == 0 && slices.Contains(Durable, event)
-	return s.Enabled && named && match(cmp.Or(s.NS, "*"), ns) && match(cmp.Or(s.Locks, "*"), lock)
+	return s.Enabled && named && access.Match(cmp.Or(s.NS, "*"), ns) && access.Match(cmp.Or(s.Locks, "*"), lock)
 }
 
 // Deliveries are the subscription's types by how they are delivered. A later release's type is in neither list.

@@ -260,7 +260,7 @@ func TestAKeyIsOfOnePrincipalAndOneLock(t *testing.T) {
 		other.Lock = "b"
 		assert.That(t, g.mustHold(other).ID != first.ID, "a key of another lock")
 		stranger := req
-		stranger.Principal = "stranger"
+		stranger.Principal.Name = "stranger"
 		_, err := g.acquire(stranger)
 		wantCode(t, err, locks.CodeHeldByOther)
 		renamed := req

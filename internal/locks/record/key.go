@@ -35,7 +35,7 @@ func newKeyNames(key []byte) keyNames {
 func (n keyNames) Name(req *locks.AcquireRequest) string {
 	mac := hmac.New(sha256.New, n.key)
 	if len(req.Group) == 0 {
-		return digest(mac, string(req.Principal), req.NS, req.Lock, req.IdempotencyKey)
+		return digest(mac, req.Principal.Name, req.NS, req.Lock, req.IdempotencyKey)
 	}
 	scope := make([]string, 0, len(req.Group)+3)
 	for _, w := range req.Group {
@@ -43,7 +43,7 @@ func (n keyNames) Name(req *locks.AcquireRequest) string {
 	}
 	slices.Sort(scope)
 	// Where a single lock has its name, which has no slash, a group has one.
-	parts := append([]string{"group", string(req.Principal)}, scope...)
+	parts := append([]string{"group", req.Principal.Name}, scope...)
 	return digest(mac, append(parts, req.IdempotencyKey)...)
 }
 

@@ -3,7 +3,7 @@
 // Imports point one way:
 //
 //	cmd  >  httpapi, dashboard, outbox  >  locks/manager, webhooks, fleet, migrate, sweep, aclrepair
-//	  >  offline, zk, events  >  locks, docsite  >  zk/wire, locks/recipe, locks/quota, locks/lifecycle, metrics, web, docs  >  fault
+//	  >  offline, zk, events  >  locks, docsite  >  zk/wire, locks/recipe, locks/access, locks/quota, locks/lifecycle, metrics, web, docs  >  fault
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
 // zk/wire and locks/recipe are parts of their own, at the bottom, and so are docs and the package at the top of the module, which only
@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/locks/term", "internal/locks/cluster", "internal/offline"},
 	{"internal/zk", "internal/events"},
 	{"internal/locks", "internal/docsite"},
-	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/quota", "internal/locks/lifecycle", "internal/metrics", "web", "docs", "lockkeeper"},
+	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/access", "internal/locks/quota", "internal/locks/lifecycle", "internal/metrics", "web", "docs", "lockkeeper"},
 	{"internal/fault", "internal/backoff"},
 }
 
