@@ -14,7 +14,8 @@
 // # What it refuses
 //
 // It does nothing without an identity. It never touches contenders of other programs and other fleets, lock directories
-// of other namespaces, registrations and guards (they end with their gateways). A node that ZooKeeper does not let the
+// of other namespaces, registrations and guards (they end with their gateways), and records of API tokens (layout.Open
+// deletes those that others could have made). A node that ZooKeeper does not let the
 // fleet change stays as it is, and is counted: it affects no other lock.
 //
 // # Ownership
@@ -101,6 +102,8 @@ func (r *repairer) run(ctx context.Context, layout *zklayout.Layout) error {
 		switch dir {
 		case zk.NodeLocks, zk.NodeGateways, zk.NodeGuards:
 			continue
+		case zk.NodeAuth, zk.NodeTokens:
+			continue // layout.Open has deleted what was open there
 		}
 		depth := 1
 		if dir == zk.NodeSettings {

@@ -17,6 +17,9 @@ const (
 	NodeKeys     = "/keys"
 	NodeOutbox   = "/outbox"
 	NodeWebhooks = "/webhooks"
+	// NodeTokens has the records of API tokens. Gateways alone see what is at or below NodeAuth.
+	NodeAuth   = "/auth"
+	NodeTokens = NodeAuth + "/tokens"
 	// NodeImport is there while an import fills the root, and when one has died
 	// half way. No gateway makes use of a root that has it.
 	NodeImport = "/import"

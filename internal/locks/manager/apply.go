@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"lockkeeper/internal/fault"
@@ -47,6 +48,9 @@ func (m *Manager) Apply(changes []zk.Change) {
 				if m.opt.Outbox != nil {
 					m.opt.Outbox.Look() // the observer may have missed changes
 				}
+				for _, changed := range m.opt.Follow {
+					changed("")
+				}
 				m.deliveries.adopt()
 			case zk.Current:
 				m.settleDeferred(now)
@@ -78,6 +82,8 @@ func (st *stream) applyNode(m *Manager, c *zk.Change, now time.Duration) {
 			st.suppressEvents = !s.Whole
 			st.applyLock(m, s, c, now)
 			st.suppressEvents = false
+		} else if changed := m.opt.Follow[strings.TrimPrefix(c.Root.Path, m.opt.Root)]; changed != nil {
+			changed(c.Node)
 		}
 	}
 }

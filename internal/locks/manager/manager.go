@@ -68,6 +68,9 @@ type Options struct {
 	Metrics Metrics     // nil: none
 	Events  *events.Hub // nil: no events
 	Outbox  Outbox      // nil: no guaranteed deliveries
+	// Follow are directories that other parts keep in ZooKeeper, by their paths below Root. A function is called with the name of
+	// the child that has changed, or with "" when any may have; it must return at once.
+	Follow map[string]func(child string)
 	// Registration is written into this gateway's registration node.
 	Registration Registration
 	// PeerReports is set where this gateway follows its peers (Receive, Following). It then reports an end a moment later when

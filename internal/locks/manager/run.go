@@ -116,6 +116,9 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 	if m.opt.Outbox != nil {
 		roots = append(roots, zk.WatchRoot{Path: m.fleet.outboxRoot(), Depth: 1})
 	}
+	for _, path := range slices.Sorted(maps.Keys(m.opt.Follow)) {
+		roots = append(roots, zk.WatchRoot{Path: m.opt.Root + path, Depth: 1})
+	}
 	for _, ns := range slices.Sorted(maps.Keys(layout.Namespaces)) { // the watcher reads the roots in this order
 		namespace := layout.Namespaces[ns]
 		s, err := queues.NamespaceOf(ns, namespace)

@@ -2,7 +2,7 @@
 //
 // Imports point one way:
 //
-//	cmd  >  httpapi, dashboard, outbox  >  locks/manager, webhooks, fleet, migrate, sweep, aclrepair
+//	cmd  >  httpapi, dashboard, outbox  >  locks/manager, webhooks, auth, fleet, migrate, sweep, aclrepair
 //	  >  offline, zk, events  >  locks, docsite  >  zk/wire, locks/recipe, locks/access, locks/quota, locks/lifecycle, metrics, web, docs  >  fault
 //
 // A package may import what is in a lower layer, or in its own part (internal/zk and internal/zk/embedded are one part;
@@ -27,7 +27,7 @@ type Graph map[string][]string
 var layers = [][]string{
 	{"cmd"},
 	{"internal/httpapi", "internal/dashboard", "internal/outbox"},
-	{"internal/locks/manager", "internal/webhooks", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
+	{"internal/locks/manager", "internal/webhooks", "internal/auth", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair"},
 	{"internal/locks/settings", "internal/locks/reports", "internal/locks/paging"},
 	{"internal/locks/queues", "internal/locks/idempotency"},
 	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/locks/term", "internal/locks/cluster", "internal/offline"},

@@ -32,6 +32,8 @@ func (c *Conn) accessOf(op *zk.Op) Access {
 func (c *Conn) AccessAt(path string) Access {
 	part, inside := strings.CutPrefix(path, c.cfg.Root)
 	switch {
+	case inside && (part == zk.NodeAuth || strings.HasPrefix(part, zk.NodeAuth+"/")):
+		return Private
 	case inside && (part == zk.NodeSecret || strings.HasPrefix(part, zk.NodeKeys+"/") || strings.HasPrefix(part, zk.NodeWebhooks+"/") || strings.HasPrefix(part, zk.NodeOutbox+"/")):
 		return Private
 	case !inside || part != "" && part[0] != '/', part == zk.NodeLocks, strings.HasPrefix(part, zk.NodeLocks+"/"):

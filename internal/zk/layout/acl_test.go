@@ -185,8 +185,8 @@ func TestAnIncompleteRootOfOthersIsNotAdopted(t *testing.T) {
 		})
 	}
 	for name := range layoutNodes() {
-		if name == "" || name == zk.NodeVersion || name == zk.NodeNamespaces {
-			continue // no layout without these, and /namespaces is not empty
+		if name == "" || name == zk.NodeVersion || name == zk.NodeNamespaces || name == zk.NodeAuth {
+			continue // no layout without these, and the last two are not empty
 		}
 		t.Run("all but "+name, func(t *testing.T) {
 			cfg := fixture.Config(t)
@@ -266,4 +266,35 @@ func errString(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// A record of an API token lets a client in. One that is closed like other nodes would go on to let in whoever wrote it.
+func TestAPITokensThatOthersCouldHaveMadeAreDeleted(t *testing.T) {
+	cfg := fixture.Config(t)
+	opened(t, cfg) // without an identity: every client may write
+	tokens := zk.DefaultRoot + zk.NodeTokens
+	stranger := fixture.NewProbe(t, cfg)
+	stranger.Create(tokens+"/planted1", "evil")
+	stranger.Create(tokens+"/planted2", "evil")
+	// One that pretends to be the fleet's: with an ACL that its maker knows from the password's hash, or that hides it.
+	stranger.Create(tokens+"/planted3", "evil")
+	stranger.SetACL(tokens+"/planted3", gozk.DigestACL(gozk.PermAll, fleet.User, fleet.Password))
+	cfg.Auth = fleet
+	var said bytes.Buffer
+	cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	opened(t, cfg)
+	assert.That(t, strings.Count(said.String(), "API tokens that other programs could have made are deleted") == 1, "the log says: %s", said.String())
+	ours := fixture.NewProbe(t, cfg)
+	for _, name := range []string{"/planted1", "/planted2", "/planted3"} {
+		assert.That(t, ours.Stat(tokens+name) == nil, "%s is there", name)
+	}
+	// The fleet's own, made since, stay.
+	o := assert.Value(OpenOffline(fixture.Context(t), cfg))(t)
+	defer o.Close()
+	assert.Value(o.Commit(fixture.Context(t), []zk.Op{{Kind: zk.OpCreate, Path: tokens + "/made", Data: []byte("ours")}}))(t)
+	said.Reset()
+	opened(t, cfg)
+	assert.That(t, ours.Stat(tokens+"/made") != nil && !strings.Contains(said.String(), "deleted"), "the fleet's own token is gone: %s", said.String())
+	_, err := stranger.Get(tokens + "/made")
+	assert.That(t, errors.Is(err, gozk.ErrNoAuth), "a stranger reads a record: %v", err)
 }

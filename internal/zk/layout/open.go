@@ -79,6 +79,9 @@ func (o *opener) open() (*Layout, error) {
 	if err := o.createMissing(); err != nil {
 		return nil, err
 	}
+	if err := o.dropForgedTokens(); err != nil {
+		return nil, err
+	}
 	if err := o.secureNamespaces(); err != nil {
 		return nil, err
 	}
