@@ -139,7 +139,7 @@ func namesOf(group []locks.Want) string {
 
 // queue asks the manager for what the request says, and answers.
 func (l *leases) queue(x *exchange, in *acquireInput) error {
-	in.Principal, in.Client = locks.Anonymous, x.client()
+	in.Principal, in.Client = x.principal(), x.client()
 	x.line.owner = in.Owner
 	if in.format == "" && prefersText(x.r.Header) {
 		in.format = "env"
@@ -209,7 +209,7 @@ var previewAcquire = operation[locks.AcquireRequest]{fields: ofLock(
 
 // previewAcquire answers with what an acquire would find. Nothing is done.
 func (l *leases) previewAcquire(x *exchange) error {
-	req := locks.AcquireRequest{Principal: locks.Anonymous, DryRun: true}
+	req := locks.AcquireRequest{Principal: x.principal(), DryRun: true}
 	if err := decode(x, &previewAcquire, &req); err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ var breakLease = operation[locks.BreakRequest]{body: maxBody, fields: []field[lo
 }}
 
 func (a *admin) breakLease(x *exchange) error {
-	req := locks.BreakRequest{Principal: locks.Anonymous, AtOwner: a.s.forwarder.fleet != nil}
+	req := locks.BreakRequest{Principal: x.principal(), AtOwner: a.s.forwarder.fleet != nil}
 	if err := decode(x, &breakLease, &req); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ var breakContender = operation[locks.BreakRequest]{body: maxBody, fields: ofLock
 )}
 
 func (a *admin) breakContender(x *exchange) error {
-	req := locks.BreakRequest{Principal: locks.Anonymous}
+	req := locks.BreakRequest{Principal: x.principal()}
 	if err := decode(x, &breakContender, &req); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ var configureLock = operation[locks.SettingsRequest]{body: maxBody, fields: ofLo
 )}
 
 func (a *admin) configureLock(x *exchange) error {
-	req := locks.SettingsRequest{Principal: locks.Anonymous}
+	req := locks.SettingsRequest{Principal: x.principal()}
 	if err := decode(x, &configureLock, &req); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (a *admin) removeLock(x *exchange) error {
 	if err := decode(x, &removeLock, &in); err != nil {
 		return err
 	}
-	return x.done(a.locks.Remove(x.r.Context(), locks.Anonymous, in.ns, in.lock))
+	return x.done(a.locks.Remove(x.r.Context(), x.principal(), in.ns, in.lock))
 }
 
 var revoke = operation[locks.RevokeRequest]{body: largeBody, fields: slices.Concat(
@@ -121,7 +121,7 @@ var revoke = operation[locks.RevokeRequest]{body: largeBody, fields: slices.Conc
 )}
 
 func (a *admin) revoke(x *exchange) error {
-	req := locks.RevokeRequest{Principal: locks.Anonymous}
+	req := locks.RevokeRequest{Principal: x.principal()}
 	if err := decode(x, &revoke, &req); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ var withdrawRevocation = operation[locks.WithdrawRequest]{fields: slices.Concat(
 )}
 
 func (a *admin) withdrawRevocation(x *exchange) error {
-	req := locks.WithdrawRequest{Principal: locks.Anonymous}
+	req := locks.WithdrawRequest{Principal: x.principal()}
 	if err := decode(x, &withdrawRevocation, &req); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (g *given) note(target any) any {
 }
 
 func (a *admin) reap(x *exchange) error {
-	in := reapInput{ReapRequest: locks.ReapRequest{Principal: locks.Anonymous}}
+	in := reapInput{ReapRequest: locks.ReapRequest{Principal: x.principal()}}
 	if err := decode(x, &reap, &in); err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ var destroy = operation[locks.DestroyRequest]{body: maxBody, fields: ofLock(
 )}
 
 func (a *admin) destroy(x *exchange) error {
-	req := locks.DestroyRequest{Principal: locks.Anonymous}
+	req := locks.DestroyRequest{Principal: x.principal()}
 	if err := decode(x, &destroy, &req); err != nil {
 		return err
 	}

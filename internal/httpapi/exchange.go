@@ -53,6 +53,9 @@ func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	h["Cross-Origin-Resource-Policy"] = sameOrigin
 }
 
+// principal is who asks, and what it may do.
+func (x *exchange) principal() locks.Principal { return locks.Anonymous }
+
 // requestID is the id that a client or a proxy has given the request, when it is well formed, else a new one.
 func requestID(h http.Header) string {
 	const most = 64

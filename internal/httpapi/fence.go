@@ -18,7 +18,7 @@ var getFence = operation[locks.FenceRequest]{fields: []field[locks.FenceRequest]
 }}
 
 func (f *fences) getFence(x *exchange) error {
-	req := locks.FenceRequest{Principal: locks.Anonymous}
+	req := locks.FenceRequest{Principal: x.principal()}
 	if err := decode(x, &getFence, &req); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func tokenNeeded(field string) error {
 
 // checkFence answers a proxy.
 func (f *fences) checkFence(x *exchange) error {
-	req := locks.FenceRequest{Principal: locks.Anonymous}
+	req := locks.FenceRequest{Principal: x.principal()}
 	if err := decode(x, &checkFence, &req); err != nil {
 		if p, ok := errors.AsType[*problem](err); ok && p.field == headerToken {
 			return tokenNeeded(headerToken) // two headers, or another token than the query's: the client's doing

@@ -30,7 +30,7 @@ func (f *forwarder) standIn(x *exchange, failed error, token string, ttl time.Du
 	if ttl != 0 || problemOf(failed).code != codeOwnerUnreachable {
 		return locks.Heartbeat{}, failed
 	}
-	renewed, err := f.locks.HeartbeatFor(x.r.Context(), locks.Anonymous, token)
+	renewed, err := f.locks.HeartbeatFor(x.r.Context(), x.principal(), token)
 	if e, ok := errors.AsType[*locks.Error](err); ok && e.Code == locks.CodeNotOwner {
 		err = failed
 	}
@@ -43,7 +43,7 @@ func (f *forwarder) releaseFor(x *exchange, failed error, token string) error {
 	if c := problemOf(failed).code; c != codeOwnerUnreachable && c != code(locks.CodeOutcomeUnknown) {
 		return failed // the client or this gateway is leaving
 	}
-	err := f.locks.ReleaseFor(x.traced(), locks.Anonymous, token)
+	err := f.locks.ReleaseFor(x.traced(), x.principal(), token)
 	if e, ok := errors.AsType[*locks.Error](err); ok && e.Code == locks.CodeNotOwner {
 		return failed
 	}
@@ -170,7 +170,7 @@ func (f *forwarder) standInFor(ctx context.Context, failed error, e *errand, tok
 	together(maxStandIn, e.which, func(k, i int) {
 		result := locks.HeartbeatResult{LeaseID: items[i].LeaseID, Err: &locks.Error{Code: locks.Code(codeOwnerUnreachable), Err: failed,
 			Detail: "the gateway that runs this lease cannot be reached; repeat the request", RetryAfter: time.Second}}
-		renewed, err := f.locks.HeartbeatFor(ctx, locks.Anonymous, tokens[i])
+		renewed, err := f.locks.HeartbeatFor(ctx, locks.Principal{}, tokens[i]) // the token decides
 		if e, ok := errors.AsType[*locks.Error](err); ok && e.Code != locks.CodeNotOwner {
 			result.Err = e
 		} else if err == nil {

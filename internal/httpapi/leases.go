@@ -45,7 +45,7 @@ var getLease = operation[leaseInput]{fields: slices.Concat([]field[leaseInput]{
 }, pollFields(func(l *leaseInput) *time.Duration { return &l.Wait }, func(l *leaseInput) *string { return &l.Since }, func(l *leaseInput) *poll { return &l.poll }, leaseUntil...))}
 
 func (l *leases) getLease(x *exchange) error {
-	in := leaseInput{LeaseRequest: locks.LeaseRequest{Principal: locks.Anonymous}}
+	in := leaseInput{LeaseRequest: locks.LeaseRequest{Principal: x.principal()}}
 	if err := decode(x, &getLease, &in); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (l *leases) heartbeat(x *exchange) error {
 	if err := locks.CheckPollWait(in.wait); err != nil {
 		return err
 	}
-	renewed, err := l.locks.Heartbeat(x.r.Context(), locks.Anonymous, in.id, in.token, in.ttl)
+	renewed, err := l.locks.Heartbeat(x.r.Context(), x.principal(), in.id, in.token, in.ttl)
 	x.tell(in.token, err)
 	if to := ownerIn(err); x.s.forwarder.may(x, to) {
 		// Renewed at once; only then the lease's gateway is asked to hold its answer. It may stop meanwhile.
@@ -141,7 +141,7 @@ func (l *leases) awaitChange(x *exchange, in *heartbeatInput, renewed locks.Hear
 		return renewed, nil
 	}
 	defer end()
-	return l.locks.AwaitChange(ctx, locks.Anonymous, in.id, in.token, in.wait)
+	return l.locks.AwaitChange(ctx, x.principal(), in.id, in.token, in.wait)
 }
 
 // tokensInput are secrets in a body.
@@ -169,7 +169,7 @@ func (l *leases) heartbeatMany(x *exchange) error {
 	if err := decode(x, &heartbeatMany, &tokens); err != nil {
 		return err
 	}
-	results := l.locks.Heartbeats(x.r.Context(), locks.Anonymous, tokens)
+	results := l.locks.Heartbeats(x.r.Context(), x.principal(), tokens)
 	list := api.HeartbeatList{Items: make([]api.HeartbeatItem, len(results))}
 	var terms []locks.Term // one for all, unless some were renewed in their owner's place
 	for i := range results {
@@ -208,9 +208,9 @@ func (l *leases) release(x *exchange) error {
 	case err != nil:
 		return err
 	case in.hold == "":
-		err = l.locks.Release(x.traced(), locks.Anonymous, in.id, in.token)
+		err = l.locks.Release(x.traced(), x.principal(), in.id, in.token)
 	default:
-		err = l.locks.ReleaseHold(x.traced(), locks.Anonymous, in.id, in.token, in.hold)
+		err = l.locks.ReleaseHold(x.traced(), x.principal(), in.id, in.token, in.hold)
 	}
 	x.tell(in.token, err)
 	if to := ownerIn(err); in.hold == "" && x.s.forwarder.may(x, to) {
@@ -232,7 +232,7 @@ var listLeases = operation[locks.LeaseFilter]{fields: []field[locks.LeaseFilter]
 }}
 
 func (l *leases) listLeases(x *exchange) error {
-	filter := locks.LeaseFilter{Principal: locks.Anonymous, Limit: locks.DefaultPage}
+	filter := locks.LeaseFilter{Principal: x.principal(), Limit: locks.DefaultPage}
 	if err := decode(x, &listLeases, &filter); err != nil {
 		return err
 	}
@@ -301,7 +301,7 @@ func (l *leases) updateLease(x *exchange) error {
 	if err := decode(x, &updateLease, &in); err != nil {
 		return err
 	}
-	in.Principal, in.ID, in.Token = locks.Anonymous, in.id, in.token
+	in.Principal, in.ID, in.Token = x.principal(), in.id, in.token
 	lease, err := l.locks.Update(x.r.Context(), in.UpdateRequest)
 	x.tell(in.token, err)
 	return show(x, &lease, err)
@@ -314,7 +314,7 @@ func (l *leases) downgrade(x *exchange) error {
 	if err := decode(x, &downgrade, &in); err != nil {
 		return err
 	}
-	lease, err := l.locks.Downgrade(x.r.Context(), locks.Anonymous, in.id, in.token)
+	lease, err := l.locks.Downgrade(x.r.Context(), x.principal(), in.id, in.token)
 	x.tell(in.token, err)
 	return show(x, &lease, err)
 }
@@ -339,7 +339,7 @@ func (l *leases) getPostmortem(x *exchange) error {
 		}
 		x.line.lease = in.id
 	}
-	postmortem, err := l.locks.Postmortem(x.r.Context(), locks.Anonymous, in.id)
+	postmortem, err := l.locks.Postmortem(x.r.Context(), x.principal(), in.id)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ var listLocks = operation[listInput]{fields: []field[listInput]{
 }}
 
 func (q *queues) listLocks(x *exchange) error {
-	in := listInput{LockFilter: locks.LockFilter{Principal: locks.Anonymous, Limit: locks.DefaultPage}}
+	in := listInput{LockFilter: locks.LockFilter{Principal: x.principal(), Limit: locks.DefaultPage}}
 	if err := decode(x, &listLocks, &in); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ var getLock = operation[lockInput]{fields: slices.Concat([]field[lockInput]{
 }, pollFields(func(l *lockInput) *time.Duration { return &l.Wait }, func(l *lockInput) *string { return &l.Since }, func(l *lockInput) *poll { return &l.poll }, lockUntil...))}
 
 func (q *queues) getLock(x *exchange) error {
-	in := lockInput{LockRequest: locks.LockRequest{Principal: locks.Anonymous, Limit: locks.DefaultPage}}
+	in := lockInput{LockRequest: locks.LockRequest{Principal: x.principal(), Limit: locks.DefaultPage}}
 	if err := decode(x, &getLock, &in); err != nil {
 		return err
 	}
