@@ -1,0 +1,221 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"lockkeeper/internal/auth/token"
+	"lockkeeper/internal/locks"
+)
+
+// Tokens are the API tokens.
+type Tokens interface {
+	// Authenticate finds the record of a token. Its error is token.ErrNotReady when the tokens have not been read, else the
+	// token is none of this fleet's.
+	Authenticate(text string) (*token.Record, error)
+	// Lookup finds a token that is usable now.
+	Lookup(id string) (*token.Record, bool)
+}
+
+// Metrics are told how the file and the issuers are.
+type Metrics interface {
+	AuthFile(inForce bool)
+	Issuer(name string, reached bool)
+}
+
+// Options of an Authenticator.
+type Options struct {
+	Path    string // of the file
+	Tokens  Tokens
+	Logger  *slog.Logger
+	Metrics Metrics
+	// Refused is called when a content of the file is refused, and Loaded when one comes into force after the first. Both
+	// are called by Run, one at a time.
+	Refused func(*FileError)
+	Loaded  func()
+
+	through http.RoundTripper // to the issuers, in tests; nil: the network
+}
+
+// Authenticator says who sends a request. Make one with New; Run keeps it up to date.
+type Authenticator struct {
+	opt        Options
+	now        atomic.Pointer[inForce]
+	remembered remembered
+	watch      fileWatch // of Run alone
+}
+
+// inForce is a policy with its issuers. It is immutable.
+type inForce struct {
+	*Policy
+	sources map[string]*source // by the address that tokens name
+}
+
+// New reads the file. Its error is a *FileError. It starts nothing.
+func New(o Options) (*Authenticator, error) {
+	a := &Authenticator{opt: o}
+	text, seen, err := a.watch.look(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := compile(o.Path, text)
+	if err != nil {
+		return nil, err
+	}
+	a.watch.seen = seen
+	a.apply(policy)
+	return a, nil
+}
+
+// apply puts a policy in force. An issuer that has not changed keeps its keys.
+func (a *Authenticator) apply(p *Policy) {
+	next := &inForce{Policy: p, sources: map[string]*source{}}
+	before := a.now.Load()
+	for _, iss := range p.issuers {
+		if before != nil {
+			if old := before.sources[iss.url]; old != nil && old.issuer == *iss {
+				next.sources[iss.url] = old
+				continue
+			}
+		}
+		next.sources[iss.url] = newSource(iss, &a.opt)
+	}
+	a.now.Store(next)
+	a.opt.Metrics.AuthFile(true)
+}
+
+// Caller is who sent a request, and what the caller may do.
+type Caller struct {
+	Principal locks.Principal
+	Kind      Kind
+	ID        string // of the credential, for logs: a token's id, a part of a JWT's hash
+	Roles     []string
+	Expires   time.Time // zero: never
+
+	token *token.Record
+	jwt   *verified
+	other *identity // of another credential; nil for a forwarded caller
+}
+
+// Authenticate says who sends the request. Its error is an *Error.
+func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
+	now := a.now.Load()
+	switch values := r.Header["Authorization"]; {
+	case len(values) > 1:
+		return Caller{}, refused("Authorization must be given once")
+	case len(values) == 1:
+		return a.bearer(r.Context(), now, values[0])
+	}
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		name, err := now.certificateName(r.TLS.VerifiedChains[0][0])
+		if err != nil {
+			return Caller{}, err
+		}
+		return now.caller(&identity{kind: Certificate, name: name})
+	}
+	if uid, ok := peerUser(r.Context()); ok {
+		return now.caller(&identity{kind: User, name: uid})
+	}
+	return now.caller(nobody)
+}
+
+var nobody = &identity{kind: Anonymous}
+
+// bearer authenticates by the Authorization header.
+func (a *Authenticator) bearer(ctx context.Context, now *inForce, value string) (Caller, error) {
+	scheme, text, _ := strings.Cut(value, " ")
+	if !strings.EqualFold(scheme, "bearer") || text == "" {
+		return Caller{}, refused("Authorization must be Bearer with an API token (lkt_...) or a JWT: curl -H @FILE, where FILE has the line Authorization: Bearer lkt_...")
+	}
+	switch {
+	case token.Form(text):
+		return a.ofToken(now, text)
+	case looksLikeJWT(text):
+		v, err := a.ofJWT(ctx, now, text)
+		if err != nil {
+			return Caller{}, err
+		}
+		return v.caller(now)
+	case strings.HasPrefix(text, "lk1."):
+		return Caller{}, refused("this is a lease token: send it in the Lease-Token header, and in Authorization an API token, a JWT or nothing")
+	}
+	return Caller{}, refused("Authorization must hold an API token (lkt_...) or a JWT, whole and unchanged")
+}
+
+func (a *Authenticator) ofToken(now *inForce, text string) (Caller, error) {
+	record, err := a.opt.Tokens.Authenticate(text)
+	switch {
+	case errors.Is(err, token.ErrNotReady):
+		return Caller{}, &Error{Detail: "this gateway has not read the API tokens yet: repeat the request", Unavailable: true, Err: err}
+	case err != nil:
+		return Caller{}, &Error{Detail: "the API token must be one that this fleet has, not revoked and not expired: gateway token create makes one", Err: err}
+	}
+	return now.tokenCaller(record)
+}
+
+func (now *inForce) tokenCaller(record *token.Record) (Caller, error) {
+	c, err := now.caller(&identity{kind: Token, name: record.Name, admin: record.Admin})
+	c.ID, c.Expires, c.token, c.other = record.ID, record.Expires, record, nil
+	return c, err
+}
+
+// caller is a caller that no JWT names.
+func (now *inForce) caller(id *identity) (Caller, error) {
+	known, err := now.resolve(id)
+	if err != nil {
+		return Caller{}, err
+	}
+	return Caller{Principal: known.principal, Kind: id.kind, Roles: known.roles, other: id}, nil
+}
+
+// caller is the caller of a JWT.
+func (v *verified) caller(now *inForce) (Caller, error) {
+	known := v.current.Load()
+	if known == nil || known.policy != now.Policy {
+		var err error
+		if known, err = now.decide(&v.identity); err != nil {
+			return Caller{}, err
+		}
+		v.current.Store(known)
+	}
+	return Caller{Principal: known.principal, Kind: JWT, ID: v.id, Roles: known.roles, Expires: v.expires, jwt: v}, nil
+}
+
+// Again is the same caller as of now. Its error is an *Error: the caller is not let in any more.
+func (a *Authenticator) Again(c Caller) (Caller, error) {
+	now := a.now.Load()
+	switch {
+	case c.token != nil:
+		record, usable := a.opt.Tokens.Lookup(c.token.ID)
+		if !usable {
+			return Caller{}, refused("the API token has expired or was revoked")
+		}
+		return now.tokenCaller(record)
+	case c.jwt != nil:
+		if now.sources[c.jwt.from.url] != c.jwt.from {
+			return Caller{}, refused("the JWT's issuer is not one that this gateway knows any more")
+		}
+		if err := c.jwt.check(time.Now()); err != nil {
+			return Caller{}, err
+		}
+		return c.jwt.caller(now)
+	case c.other != nil:
+		return now.caller(c.other)
+	}
+	return a.Forwarded(c.Principal.Name, c.Roles), nil
+}
+
+// Forwarded is the caller of a request that another gateway has authenticated. Without a name it may do nothing: that
+// gateway authenticates none.
+func (a *Authenticator) Forwarded(name string, roles []string) Caller {
+	if name == "" {
+		return Caller{Kind: Anonymous}
+	}
+	return Caller{Principal: a.now.Load().principal(name, roles), Kind: Kind("forwarded"), Roles: slices.Clone(roles)}
+}
