@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/zk/standalone"
 )
 
@@ -34,7 +35,7 @@ type admin struct {
 
 // openAdmin begins to serve. The lock of the store proves that an existing socket
 // was left by a dead process.
-func openAdmin(dir string, node *standalone.Node, logger *slog.Logger) (*admin, error) {
+func openAdmin(dir string, node *standalone.Node, tokens *token.Store, logger *slog.Logger) (*admin, error) {
 	a := &admin{path: filepath.Join(dir, adminSocket), ended: make(chan struct{})}
 	if info, err := os.Lstat(a.path); err == nil && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(a.path); err != nil {
@@ -74,7 +75,8 @@ func openAdmin(dir string, node *standalone.Node, logger *slog.Logger) (*admin, 
 			panic(http.ErrAbortHandler) // so that it does not look whole
 		}
 	})
-	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
+	adminTokens{tokens, logger}.routes(mux)
+	a.server = &http.Server{Handler: mux, ConnContext: withPeerUser, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	go func() {
 		defer close(a.ended)
 		if err := serveHTTP(a.server, a.listener); err != nil {
@@ -121,8 +123,8 @@ func socketAddress(dir string) (address string, done func(), err error) {
 }
 
 // askAdmin sends a request to the gateway that runs on a data directory.
-func askAdmin(ctx context.Context, dir, path string) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+func askAdmin(ctx context.Context, dir, method, path string, body io.Reader) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, body)
 	if err != nil {
 		return nil, err
 	}

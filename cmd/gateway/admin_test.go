@@ -47,14 +47,14 @@ func TestABackupComesThroughASocketThatOnlyItsUserCanOpen(t *testing.T) {
 			l.Close()
 			done()
 
-			a := assert.Value(openAdmin(dir, n, slog.New(slog.DiscardHandler)))(t)
+			a := assert.Value(openAdmin(dir, n, nil, slog.New(slog.DiscardHandler)))(t)
 			info, err := os.Stat(path)
 			assert.That(t, err == nil && info.Mode().Perm() == 0o600, "the socket is %v %v", info, err)
 			var got bytes.Buffer
 			assert.Nil(t, copyStore(t.Context(), dir, &got))
 			_, err = disk.Verify(file(t, "backup", got.String(), 0o600))
 			assert.Nil(t, err, "what came is no store")
-			if answer, err := askAdmin(t.Context(), dir, "/other"); err != nil || answer.StatusCode != http.StatusNotFound {
+			if answer, err := askAdmin(t.Context(), dir, http.MethodGet, "/other", nil); err != nil || answer.StatusCode != http.StatusNotFound {
 				t.Errorf("%+v %v", answer, err)
 			} else {
 				answer.Body.Close()
@@ -71,7 +71,7 @@ func TestAFileInTheSocketsPlaceIsLeftAlone(t *testing.T) {
 	n := node(t, dir)
 	path := filepath.Join(dir, adminSocket)
 	assert.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
-	if a, err := openAdmin(dir, n, slog.New(slog.DiscardHandler)); err == nil {
+	if a, err := openAdmin(dir, n, nil, slog.New(slog.DiscardHandler)); err == nil {
 		a.close()
 		t.Error("it was replaced")
 	}
@@ -83,7 +83,7 @@ func TestABackupOfAStoreThatIsDownSaysSo(t *testing.T) {
 	testkit.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	n := assert.Value(standalone.Open(standalone.Config{Dir: dir}))(t)
-	a := assert.Value(openAdmin(dir, n, slog.New(slog.DiscardHandler)))(t)
+	a := assert.Value(openAdmin(dir, n, nil, slog.New(slog.DiscardHandler)))(t)
 	defer a.close()
 	assert.NoError(t, n.Close())
 	var said bytes.Buffer

@@ -80,7 +80,7 @@ func (b *backupCommand) run(ctx context.Context, c *config, stderr io.Writer) er
 
 // copyStore writes the store of a data directory to w.
 func copyStore(ctx context.Context, dir string, w io.Writer) error {
-	answer, err := askAdmin(ctx, dir, "/backup")
+	answer, err := askAdmin(ctx, dir, http.MethodGet, "/backup", nil)
 	if errors.As(err, new(*net.OpError)) && ctx.Err() == nil {
 		return copyAtRest(ctx, dir, w, err)
 	}
@@ -126,7 +126,8 @@ func (restoreCommand) Help() string {
   gateway         --data-dir ./lockkeeper-data
 
 Leases that the backup has go on with their tokens, also those that ended since; leases given since are unknown. Fencing
-tokens begin above every one that may have been given, so what they protect stays safe. Never start a gateway on the old
+tokens begin above every one that may have been given, so what they protect stays safe. API tokens that were revoked since
+the backup are good again: revoke them once more. Never start a gateway on the old
 data again. docs/operate/backup.md says it step by step.`
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/locks/term"
@@ -126,15 +127,15 @@ func (o *ownStore) run(group *errgroup.Group, ctx context.Context) {
 	})
 }
 
-// administer opens the socket of gateway backup. Without it everything else
+// administer opens the socket of gateway backup and gateway token. Without it everything else
 // works, so a file system that has no sockets is no reason not to.
-func (o *ownStore) administer(logger *slog.Logger) {
+func (o *ownStore) administer(tokens *token.Store, logger *slog.Logger) {
 	if o == nil {
 		return
 	}
-	admin, err := openAdmin(o.dir, o.node, logger)
+	admin, err := openAdmin(o.dir, o.node, tokens, logger)
 	if err != nil {
-		logger.Warn("no backup can be made while this gateway runs", "err", err)
+		logger.Warn("no backup and no token can be made while this gateway runs", "err", err)
 		return
 	}
 	o.admin = admin

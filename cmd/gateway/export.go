@@ -29,7 +29,7 @@ func (exportCommand) Help() string {
   gateway import --zk zk1:2181,zk2:2181,zk3:2181/apps --input lockkeeper.export
 
 Leases, places in the queues, lease tokens and idempotency keys go on with the next gateway on the new ZooKeeper; fencing
-tokens rise. The file holds the secret of the lease tokens: who can read it can end every lease. Nothing is changed where
+tokens rise. API tokens stay good. The file holds the secret of the lease tokens: who can read it can end every lease. Nothing is changed where
 it comes from. Keep gateways from starting there again: two ZooKeepers would grant the same locks.
 --zk in place of --data-dir exports from there. docs/operate/moving-to-an-ensemble.md goes through it step by step.`
 }
@@ -66,6 +66,9 @@ func (e *exportCommand) from(ctx context.Context, cfg zk.Config, stdout, stderr 
 	for _, path := range sum.Foreign {
 		fmt.Fprintf(stderr, "left behind, because another program made it: %s\n", path)
 	}
+	if sum.TokensLeft > 0 {
+		fmt.Fprintf(stderr, "left behind, because others than the fleet could have made them: %s\n", plural(sum.TokensLeft, "API token"))
+	}
 	fmt.Fprintf(stderr, "exported %s; all fencing tokens are below %d\n", counts(sum), archive.TokensBelow)
 	if e.Output != "-" {
 		fmt.Fprintf(stderr, "%s holds the secret of the lease tokens: keep it like a password, and delete it when it has been imported\n", e.Output)
@@ -74,7 +77,7 @@ func (e *exportCommand) from(ctx context.Context, cfg zk.Config, stdout, stderr 
 }
 
 func counts(s migrate.Summary) string {
-	return fmt.Sprintf("%d held and %s in %s, %s", s.Held, plural(s.Waiting, "waiting lease"), plural(s.Locks, "lock"), plural(s.Keys, "idempotency key"))
+	return fmt.Sprintf("%d held and %s in %s, %s, %s", s.Held, plural(s.Waiting, "waiting lease"), plural(s.Locks, "lock"), plural(s.Keys, "idempotency key"), plural(s.Tokens, "API token"))
 }
 
 func plural(n int, what string) string {

@@ -15,6 +15,7 @@ import (
 
 	"lockkeeper"
 	"lockkeeper/docs"
+	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/docsite"
 	"lockkeeper/internal/events"
@@ -50,6 +51,7 @@ type gateway struct {
 	store   repairedStore
 	manager *manager.Manager
 	hooks   *webhooks.Service
+	tokens  *token.Store
 	peers   *fleet.Fleet
 	pages   *dashboard.Dashboard
 	api     *httpapi.Server
@@ -115,8 +117,10 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		Registration: manager.Registration{Address: address, Version: version(), Started: started.UnixMilli()},
 		PeerReports:  true,
 		Outbox:       box,
+		Follow:       map[string]func(string){zk.NodeTokens: func(id string) { g.tokens.Look(id) }},
 		Limits:       g.limits.quota,
 	})
+	g.tokens = token.NewStore(token.Options{Tree: token.Tree{Nodes: g.manager.Nodes(), Root: g.zk.Root}, Log: g.log.With("part", "tokens")})
 	log := g.log.With("part", "webhooks")
 	g.hooks = box.Connect(g.manager, g.hub, webhooks.Options{Root: g.zk.Root, Addresses: addresses, Metrics: g.metrics, Logger: log,
 		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: log})})
@@ -174,7 +178,7 @@ func (g *gateway) run(ctx context.Context) error {
 	group, running := errgroup.WithContext(running)
 	defer g.logRequests()()
 	g.own.run(group, running)
-	g.own.administer(g.log.With("part", "admin"))
+	g.own.administer(g.tokens, g.log.With("part", "admin"))
 	group.Go(func() error {
 		err := g.manager.Run(running)
 		if running.Err() != nil && errors.Is(err, context.Canceled) {
@@ -192,7 +196,7 @@ func (g *gateway) run(ctx context.Context) error {
 	if n := newNotifier(g.log, g.own.watched(g.manager).Ready, g.manager.Alive); n != nil {
 		background(func(running context.Context) { n.run(running, ctx) })
 	}
-	for _, part := range []func(context.Context) error{g.hub.Run, listener.Run, g.hooks.Run, g.pages.Run} {
+	for _, part := range []func(context.Context) error{g.hub.Run, listener.Run, g.hooks.Run, g.pages.Run, g.tokens.Run} {
 		group.Go(func() error { return part(running) })
 	}
 	for i := range g.servers {

@@ -67,6 +67,9 @@ func (i *importCommand) into(ctx context.Context, cfg zk.Config, archive *migrat
 	if err != nil {
 		return offlineProblem(err, migrateCodes)
 	}
+	if sum.TokensLeft > 0 {
+		fmt.Fprintf(stderr, "left behind, because every client of ZooKeeper could make more without --zk-auth-file: %s\n", plural(sum.TokensLeft, "API token"))
+	}
 	fmt.Fprintf(stderr, "imported %s; fencing tokens go on above %d\n", counts(sum), archive.TokensBelow)
 	return nil
 }

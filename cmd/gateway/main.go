@@ -56,6 +56,7 @@ type cli struct {
 	Restore     restoreCommand `cmd:"" help:"Make a --data-dir of what gateway backup has written."`
 	Sweep       sweepCommand   `cmd:"" help:"Clear what a fleet of gateways that is gone for good has left below --root and in the queues."`
 	Secret      secretCommand  `cmd:"" help:"About the secret that authenticates lease tokens."`
+	Token       tokenCommand   `cmd:"" help:"API tokens: create, list, revoke."`
 	Version     struct{}       `cmd:"" help:"Print the version."`
 	Config      struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
@@ -126,6 +127,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return report(stderr, c.Sweep.run(ctx, &c.config, stdout, stderr))
 	case "secret rotate":
 		return report(stderr, c.Secret.Rotate.run(ctx, &c.config, stderr))
+	case "token create", "token list", "token revoke <id-or-name>":
+		return report(stderr, c.Token.run(ctx, parsed.Command(), &c.config, stdout, stderr))
 	case "import":
 		return report(stderr, c.Import.run(ctx, &c.config, stderr))
 	}

@@ -26,8 +26,8 @@ programs wait behind them.
   gateway sweep --zk zk1:2181,zk2:2181,zk3:2181/apps
 
 Refused while a gateway is registered; and when one is started meanwhile, the sweep stops and takes nothing from it. Leases
-in all recorded namespaces, idempotency keys, successions and the outbox go, each path is printed; settings, namespaces and webhooks
-stay, and so does every node of other programs and other fleets. It begins a promise window (10s unless set) after it was
+in all recorded namespaces, idempotency keys, successions and the outbox go, each path is printed; settings, namespaces, webhooks
+and API tokens stay, and so does every node of other programs and other fleets. It begins a promise window (10s unless set) after it was
 started. Holders are not asked: a client may believe in its lease until the TTL is over.
 --data-dir in place of --zk sweeps a gateway's own store, for other programs that use it through --embedded-listen.`
 }

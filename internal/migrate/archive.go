@@ -71,6 +71,7 @@ type content struct {
 	version    []byte
 	contenders []contender
 	locks      int
+	tokensLeft int
 }
 
 // understand checks everything in the archive and translates it to another root.

@@ -92,6 +92,9 @@ func (e *exporter) run(ctx context.Context) error {
 	if err := e.markSecret(ctx); err != nil {
 		return err
 	}
+	if err := e.dropForgedTokens(ctx); err != nil {
+		return err
+	}
 	return e.summarize()
 }
 
@@ -319,7 +322,7 @@ func (e *exporter) summarize() error {
 	}
 	e.a.Contenders = ordered
 	counts := c.summary()
-	counts.Ephemeral, counts.Foreign = e.sum.Ephemeral, e.sum.Foreign
+	counts.Ephemeral, counts.Foreign, counts.TokensLeft = e.sum.Ephemeral, e.sum.Foreign, e.sum.TokensLeft
 	e.sum = counts
 	return nil
 }

@@ -35,6 +35,9 @@ func Import(ctx context.Context, cfg zk.Config, a *Archive, opt ImportOptions) (
 	defer o.Close()
 	i := importer{Offline: o, opt: opt, mark: o.Root() + zk.NodeImport, create: cfg.CreateRoot}
 	if i.c, err = a.understand(o.Root()); err == nil {
+		if cfg.Auth == nil {
+			i.c.dropTokens()
+		}
 		// Also that everything fits is known before anything is written.
 		_, err = i.c.plan(o.Root(), nil, o.Size, i.limit())
 	}

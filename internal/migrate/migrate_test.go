@@ -315,3 +315,45 @@ func TestAnImportedSecretIsAsExposedAsTheExportedOneWas(t *testing.T) {
 		})
 	}
 }
+
+// A record of an API token lets a client in, so only those move that the fleet has made, and only to where no other client makes more.
+func TestAPITokensMoveOnlyWhereTheFleetAloneWritesThem(t *testing.T) {
+	fleet := &zk.DigestAuth{User: "fleet", Password: "sesame"}
+	other := &zk.DigestAuth{User: "other", Password: "sesame"}
+	tokens := zk.NodeTokens + "/"
+	from := server(t)
+	open := newSite(t, from) // without an identity
+	open.Put(zk.DefaultRoot+tokens+"planted", "evil")
+	_, sum, err := Export(offlinetest.Context(t), from, ExportOptions{})
+	assert.That(t, err == nil && sum.Tokens == 0 && sum.TokensLeft == 1, "an open root: %+v, %v", sum, err)
+	// With an identity before a gateway has closed the root: nothing tells the records from the fleet's own.
+	from.Auth = fleet
+	_, sum, err = Export(offlinetest.Context(t), from, ExportOptions{})
+	assert.That(t, err == nil && sum.Tokens == 0 && sum.TokensLeft == 1, "an open root, with an identity: %+v, %v", sum, err)
+
+	s := newSite(t, from)
+	s.Put(zk.DefaultRoot+tokens+"made", "ours")
+	a, sum, err := Export(offlinetest.Context(t), from, ExportOptions{})
+	assert.That(t, err == nil && sum.Tokens == 1 && sum.TokensLeft == 0, "the fleet's own: %+v, %v", sum, err)
+	a = throughFile(t, a)
+	for name, to := range map[string]*zk.DigestAuth{"the same identity": fleet, "another identity": other, "none": nil} {
+		target := server(t)
+		target.Auth = to
+		sum, err := Import(offlinetest.Context(t), target, a, ImportOptions{})
+		assert.Must(t, err == nil, "%s: %v", name, err)
+		after := tree(t, offlinetest.Open(t, target), zk.DefaultRoot)
+		_, moved := after[zk.DefaultRoot+tokens+"made"]
+		assert.That(t, moved == (to != nil) && sum.Tokens+sum.TokensLeft == 1 && (sum.Tokens == 1) == moved, "%s: moved %v, %+v", name, moved, sum)
+		if to == nil {
+			continue
+		}
+		stranger := target
+		stranger.Auth = nil
+		_, _, err = offlinetest.Open(t, stranger).Get(offlinetest.Context(t), zk.DefaultRoot+tokens+"made")
+		assert.That(t, errors.Is(err, zk.ErrNoAuth), "%s: a stranger reads the record: %v", name, err)
+		// A gateway that starts there keeps it.
+		assert.Value(layout.Open(offlinetest.Context(t), target))(t)
+		after = tree(t, offlinetest.Open(t, target), zk.DefaultRoot)
+		assert.That(t, after[zk.DefaultRoot+tokens+"made"] == "ours", "%s: gone after a start", name)
+	}
+}

@@ -4,21 +4,28 @@ import (
 	"strings"
 
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/zk"
 )
 
 // Summary is what an archive holds, for people.
 type Summary struct {
-	Locks, Held, Waiting, Keys int
+	Locks, Held, Waiting, Keys, Tokens int
+	// TokensLeft are the API tokens that are left behind: in an export those that others than the fleet could have made, in an import all
+	// where nothing would keep others from making more.
+	TokensLeft int
 	// Ephemeral leases and Foreign contenders are left behind, by their paths.
 	Ephemeral, Foreign []string
 }
 
 func (c *content) summary() Summary {
-	s := Summary{Locks: c.locks, Held: c.held()}
+	s := Summary{Locks: c.locks, Held: c.held(), TokensLeft: c.tokensLeft}
 	s.Waiting = c.leases() - s.Held
 	for _, n := range c.nodes {
-		if strings.HasPrefix(n.Path, "/keys/") {
+		switch {
+		case strings.HasPrefix(n.Path, zk.NodeKeys+"/"):
 			s.Keys++
+		case isToken(n.Path):
+			s.Tokens++
 		}
 	}
 	return s

@@ -35,7 +35,7 @@
 //
 // # What stays
 //
-// Settings, namespaces, webhooks, the secret and the rest of the layout: a gateway that is
+// Settings, namespaces, webhooks, API tokens, the secret and the rest of the layout: a gateway that is
 // started later finds an empty lock service with the same configuration, and
 // fencing tokens continue to rise. The locks' directories stay, too, because lock objects of other programs
 // create theirs just once. (Gateways sweep idle ones of the default namespace.)

@@ -23,6 +23,7 @@ const (
 var (
 	ErrNotFound    = errors.New("there is no such token")
 	ErrRevoked     = errors.New("the token is revoked already")
+	ErrIsID        = errors.New("another token has this name as its id: choose another name")
 	ErrTooMany     = fmt.Errorf("there are %d tokens already, the most that a fleet may have: revoke some; their records go %d days later", MaxTokens, keepEnded/day)
 	ErrUnavailable = errors.New("ZooKeeper cannot be reached")
 	ErrUnknown     = errors.New("the change may have been made or not: list the tokens")
@@ -120,7 +121,7 @@ func (t Tree) Create(ctx context.Context, req Request, known []*Record) (text st
 	case len(known) >= MaxTokens:
 		return "", nil, ErrTooMany
 	case slices.ContainsFunc(known, func(r *Record) bool { return r.ID == req.Name }):
-		return "", nil, fmt.Errorf("%s is the id of a token: choose another name", req.Name)
+		return "", nil, ErrIsID
 	}
 	r = &Record{Name: req.Name, Admin: req.Admin, Created: time.Now().UTC().Truncate(time.Millisecond), CreatedBy: req.By}
 	if req.TTL > 0 {

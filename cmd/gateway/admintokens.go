@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockkeeper/internal/auth/token"
+	"lockkeeper/internal/zk"
+)
+
+// tokenShape is a token as the command and admin.sock show it. It has no secret.
+type tokenShape struct {
+	ID        string      `json:"id"`
+	Name      string      `json:"name,omitempty"`
+	State     token.State `json:"state"`
+	Admin     bool        `json:"admin"`
+	Created   *time.Time  `json:"created,omitempty"`
+	CreatedBy string      `json:"created_by,omitempty"`
+	Expires   *time.Time  `json:"expires,omitempty"`
+	LastUsed  string      `json:"last_used,omitempty"`
+	Revoked   *time.Time  `json:"revoked,omitempty"`
+	RevokedBy string      `json:"revoked_by,omitempty"`
+}
+
+func shapeOf(r *token.Record) tokenShape {
+	at := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	s := tokenShape{ID: r.ID, Name: r.Name, State: r.StateAt(time.Now()), Admin: r.Admin, Created: at(r.Created), CreatedBy: r.CreatedBy, Expires: at(r.Expires),
+		Revoked: at(r.RevokedAt), RevokedBy: r.RevokedBy}
+	if !r.LastUsed.IsZero() {
+		s.LastUsed = r.LastUsed.Format(time.DateOnly)
+	}
+	return s
+}
+
+func shapesOf(all []*token.Record) []tokenShape {
+	shapes := make([]tokenShape, len(all))
+	for i, r := range all {
+		shapes[i] = shapeOf(r)
+	}
+	return shapes
+}
+
+// madeToken is the answer to a creation: the only one with a secret.
+type madeToken struct {
+	tokenShape
+	Token string `json:"token"`
+}
+
+// tokenRequest asks for a token.
+type tokenRequest struct {
+	Name  string        `json:"name"`
+	TTL   time.Duration `json:"ttl_ns"` // 0: it never expires
+	Admin bool          `json:"admin"`
+}
+
+func (r tokenRequest) by(whom string) token.Request {
+	return token.Request{Name: r.Name, By: whom, TTL: r.TTL, Admin: r.Admin}
+}
+
+// check refuses what no token may be.
+func (r tokenRequest) check() error {
+	if err := token.CheckName(r.Name); err != nil {
+		return usage("for example --name ci-shop", "--name: %w", err)
+	}
+	if r.TTL < 0 || r.TTL > mostTTL || r.Admin && (r.TTL == 0 || r.TTL > mostAdminTTL) {
+		return usage("for example --ttl 8h", "--ttl: a token with the role admin must expire, within 366d at most")
+	}
+	return nil
+}
+
+// tokenProblem says what to do about a change of tokens that failed.
+func tokenProblem(err error) error {
+	several, ambiguous := errors.AsType[*token.AmbiguousError](err)
+	switch {
+	case err == nil, errors.As(err, new(*problemError)), errors.As(err, new(*zk.FatalError)):
+		return err
+	case ambiguous:
+		return usage("gateway token revoke "+several.IDs[0], "%w", err)
+	case errors.Is(err, token.ErrNotFound), errors.Is(err, token.ErrRevoked), errors.Is(err, token.ErrTooMany), errors.Is(err, token.ErrIsID):
+		return usage("gateway token list shows the tokens", "%w", err)
+	case errors.Is(err, zk.ErrNoNode):
+		return &problemError{code: exitConfig, err: err, hint: "start a gateway of this release there once, and correct --zk, its chroot or --root"}
+	case errors.Is(err, token.ErrUnavailable), errors.Is(err, token.ErrUnknown), errors.Is(err, token.ErrNotReady):
+		return &problemError{code: exitUnavailable, err: err, hint: "repeat it in a moment"}
+	}
+	return err
+}
+
+// socketError is a problemError on its way over the socket.
+type socketError struct {
+	Code  int    `json:"exit_code"`
+	Error string `json:"error"`
+	Hint  string `json:"hint"`
+}
+
+type peerUser struct{}
+
+// withPeerUser keeps which user has connected to the socket.
+func withPeerUser(ctx context.Context, c net.Conn) context.Context {
+	user := "uid:unknown"
+	if raw, err := c.(*net.UnixConn).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+				user = "uid:" + strconv.FormatUint(uint64(peer.Uid), 10)
+			}
+		})
+	}
+	return context.WithValue(ctx, peerUser{}, user)
+}
+
+// adminTokens serves gateway token on the administration's socket.
+type adminTokens struct {
+	store *token.Store
+	log   *slog.Logger
+}
+
+func (a adminTokens) routes(mux *http.ServeMux) {
+	for pattern, do := range map[string]func(*http.Request) (any, error){
+		"POST /tokens":           a.create,
+		"GET /tokens":            a.list,
+		"DELETE /tokens/{which}": a.revoke,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			answer, err := do(r)
+			status := http.StatusOK
+			if err != nil {
+				p := &problemError{code: exitFailure, err: err}
+				_ = errors.As(tokenProblem(err), &p)
+				status, answer = http.StatusConflict, socketError{p.code, err.Error(), p.hint}
+				a.log.Warn("a change of tokens was refused", "by", r.Context().Value(peerUser{}), "err", err)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_ = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
+		})
+	}
+}
+
+func (a adminTokens) create(r *http.Request) (any, error) {
+	var asked tokenRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, 4096)).Decode(&asked); err != nil {
+		return nil, fmt.Errorf("reading the request: %w", err)
+	}
+	if err := asked.check(); err != nil {
+		return nil, err
+	}
+	text, made, err := a.store.Create(r.Context(), asked.by(r.Context().Value(peerUser{}).(string)))
+	if err != nil {
+		return nil, err
+	}
+	return madeToken{shapeOf(made), text}, nil
+}
+
+func (a adminTokens) list(*http.Request) (any, error) {
+	all, err := a.store.List()
+	return shapesOf(all), err
+}
+
+func (a adminTokens) revoke(r *http.Request) (any, error) {
+	gone, err := a.store.Revoke(r.Context(), r.PathValue("which"), r.Context().Value(peerUser{}).(string))
+	if err != nil {
+		return nil, err
+	}
+	return shapeOf(gone), nil
+}
+
+// tokensOverSocket asks the gateway that runs on a data directory.
+type tokensOverSocket struct{ dir string }
+
+func (k tokensOverSocket) create(ctx context.Context, r tokenRequest) (made madeToken, err error) {
+	return made, k.ask(ctx, http.MethodPost, "/tokens", r, &made)
+}
+
+func (k tokensOverSocket) list(ctx context.Context) (all []tokenShape, err error) {
+	return all, k.ask(ctx, http.MethodGet, "/tokens", nil, &all)
+}
+
+func (k tokensOverSocket) revoke(ctx context.Context, which string) (gone tokenShape, err error) {
+	return gone, k.ask(ctx, http.MethodDelete, "/tokens/"+url.PathEscape(which), nil, &gone)
+}
+
+func (k tokensOverSocket) ask(ctx context.Context, method, path string, body, answer any) error {
+	var sent bytes.Buffer
+	if err := json.NewEncoder(&sent).Encode(body); err != nil {
+		return fmt.Errorf("encoding the request: %w", err)
+	}
+	got, err := askAdmin(ctx, k.dir, method, path, &sent)
+	if err != nil {
+		return fmt.Errorf("asking the gateway that runs there: %w", err)
+	}
+	defer got.Body.Close()
+	if got.StatusCode != http.StatusOK {
+		var said socketError
+		if err := json.NewDecoder(io.LimitReader(got.Body, 64<<10)).Decode(&said); err != nil {
+			return &problemError{code: exitFailure, err: fmt.Errorf("the gateway that runs there answers %s", got.Status), hint: "it may be of another release than this command"}
+		}
+		return &problemError{code: said.Code, err: errors.New(said.Error), hint: said.Hint}
+	}
+	if err := json.NewDecoder(got.Body).Decode(answer); err != nil {
+		return fmt.Errorf("reading the answer of the gateway that runs there: %w", err)
+	}
+	return nil
+}
