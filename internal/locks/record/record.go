@@ -5,7 +5,6 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -70,32 +69,13 @@ func (r Record) DelayAfter(reason locks.Reason) time.Duration {
 // Encode is the data as it is written.
 func (r Record) Encode() []byte {
 	if r.plain() {
-		b := make([]byte, 0, len(r.Owner)+96)
-		b = strconv.AppendInt(append(b, `{"v":`...), int64(r.Version), 10)
-		if r.Owner != "" {
-			b = append(append(append(b, `,"owner":"`...), r.Owner...), '"')
-		}
-		b = strconv.AppendInt(append(b, `,"ttl_ms":`...), r.TTL, 10)
-		b = strconv.AppendInt(append(b, `,"enqueued_ms":`...), r.Enqueued, 10)
-		return append(b, '}')
+		return r.encodePlain()
 	}
 	data, err := json.Marshal(r)
 	if err != nil {
 		panic("encoding a contender's record: " + err.Error()) // strings and integers only
 	}
 	return withMembers(data, r.More)
-}
-
-// plain reports whether a record has no other members than nearly all have, and an owner that JSON writes as it is. Encode
-// then needs no reflection.
-func (r *Record) plain() bool {
-	for i := range len(r.Owner) {
-		if c := r.Owner[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			return false
-		}
-	}
-	return r.Metadata == "" && r.Holds == nil && r.Released == nil && r.LockDelay == 0 && r.LockDelayOn == "" && r.Closed == nil &&
-		r.Revoke == nil && r.RevokeRound == 0 && r.Beats == 0 && !r.Told && r.Notify == "" && r.More == nil
 }
 
 // ErrNoRecord: another program has written over a contender's data.
@@ -109,7 +89,12 @@ func Parse(data []byte) (r Record, ok bool) {
 	if len(data) > MaxData {
 		return Record{}, false
 	}
-	if err := json.Unmarshal(data, &r); err != nil || r.Version < 1 || r.TTL <= 0 {
+	if r, ok = parsePlain(data); !ok {
+		var written Record // what is decoded into would be on the heap for all
+		ok = json.Unmarshal(data, &written) == nil
+		r = written
+	}
+	if !ok || r.Version < 1 || r.TTL <= 0 {
 		return Record{}, false
 	}
 	r.cut()
@@ -181,7 +166,11 @@ func withMembers(data []byte, more map[string]json.RawMessage) []byte {
 
 // OtherMembers are the members of a record that only a later release knows; none when they are larger than MaxMore. ok is
 // false when the data is no JSON object.
-func OtherMembers(data []byte) (members map[string]json.RawMessage, ok bool) {
+func OtherMembers(data []byte) (_ map[string]json.RawMessage, ok bool) {
+	if _, plain := parsePlain(data); plain {
+		return nil, true
+	}
+	var members map[string]json.RawMessage
 	if json.Unmarshal(data, &members) != nil {
 		return nil, false
 	}

@@ -1,0 +1,53 @@
+package record
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"lockkeeper/internal/test/assert"
+)
+
+// What is read without reflection must be what encoding/json reads of the same bytes, without members of a later release.
+func FuzzAPlainRecordIsReadAsJSONReadsIt(f *testing.F) {
+	for _, data := range []string{
+		`{"v":1,"owner":"bench","ttl_ms":86400000,"enqueued_ms":1763890000000}`, `{"v":1,"ttl_ms":1000,"enqueued_ms":0}`,
+		`{"v":1,"owner":"","ttl_ms":1000,"enqueued_ms":0}`, `{"v":1,"owner":"a\"b","ttl_ms":1000,"enqueued_ms":0}`,
+		`{"v":1,"owner":"a","owner":"b","ttl_ms":1000,"enqueued_ms":0}`, `{"v":1,"ttl_ms":1000,"enqueued_ms":0,"later":1}`,
+		`{"v":1,"ttl_ms":1000,"enqueued_ms":-1}`, `{"v":01,"ttl_ms":1000,"enqueued_ms":1}`, `{"v":1,"ttl_ms":1e3,"enqueued_ms":1}`,
+		`{"v":1,"ttl_ms":9223372036854775807,"enqueued_ms":9223372036854775808}`, `{"v":1,"ttl_ms":1000,"enqueued_ms":1} `,
+		`{"v":,"ttl_ms":1000,"enqueued_ms":1}`, `{"v":1,"ttl_ms":1000}`, `{"v":1,"owner":"ä","ttl_ms":1,"enqueued_ms":1}`, `__REVOKE__`, ``,
+	} {
+		f.Add([]byte(data))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		plain, ok := parsePlain(data)
+		if !ok {
+			assert.That(t, reflect.DeepEqual(plain, Record{}), "%q is not plain, and is read as %+v", data, plain)
+			return
+		}
+		var whole Record
+		var members map[string]json.RawMessage
+		assert.Must(t, json.Unmarshal(data, &whole) == nil && json.Unmarshal(data, &members) == nil, "%q is no JSON object", data)
+		assert.That(t, reflect.DeepEqual(plain, whole), "%q is read as %+v instead of %+v", data, plain, whole)
+		assert.Equal(t, string(plain.Encode()), string(data), "written again")
+		for name := range members {
+			assert.That(t, recordMembers[name], "%q has the member %q of a later release", data, name)
+		}
+	})
+}
+
+func TestAPlainRecordIsReadWithoutReflection(t *testing.T) {
+	data := Record{Version: Version, Owner: "bench", TTL: 86_400_000, Enqueued: 1_763_890_000_000}.Encode()
+	_, plain := parsePlain(data)
+	assert.That(t, plain, "%s is not plain", data)
+	allocs := testing.AllocsPerRun(100, func() {
+		if _, ok := Parse(data); !ok {
+			t.Fatal("no record")
+		}
+		if more, ok := OtherMembers(data); more != nil || !ok {
+			t.Fatal("a plain record has more members")
+		}
+	})
+	assert.That(t, allocs <= 2, "%v allocations", allocs) // the owner, twice
+}
