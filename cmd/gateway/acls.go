@@ -31,11 +31,12 @@ func (s repairedStore) Layout(ctx context.Context) (*layout.Layout, error) {
 	return layout, err
 }
 
-// run repairs ACLs once, and returns then, or when ctx ends. What it cannot do does not end the gateway.
-func (s repairedStore) run(ctx context.Context, cfg zk.Config, logger *slog.Logger) {
+// run repairs ACLs once, and returns then, or when ctx ends. What it cannot do does not end the gateway. own is the gateway's
+// store, nil with --zk.
+func (s repairedStore) run(ctx context.Context, cfg zk.Config, own *ownStore, logger *slog.Logger) {
 	select {
 	case layout := <-s.opened:
-		report, err := aclrepair.Run(ctx, cfg, layout)
+		report, err := aclrepair.Run(ctx, cfg, layout, own.acls())
 		report.Log(logger)
 		if err != nil && ctx.Err() == nil {
 			logger.Warn("the ACLs of all nodes could not be checked", "err", err)

@@ -18,6 +18,7 @@ import (
 	"lockkeeper/internal/zk/embedded/disk"
 	"lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/standalone"
+	"lockkeeper/internal/zk/wire"
 )
 
 const (
@@ -167,6 +168,14 @@ func (o *ownStore) addr() net.Addr {
 		return nil
 	}
 	return o.node.Addr()
+}
+
+// acls are those that the nodes of the store had when it was opened; nil with --zk.
+func (o *ownStore) acls() [][]wire.ACL {
+	if o == nil {
+		return nil
+	}
+	return o.node.ACLs()
 }
 
 // describe is where the gateway keeps everything, for the log.

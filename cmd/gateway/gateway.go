@@ -191,7 +191,7 @@ func (g *gateway) run(ctx context.Context) error {
 	background := func(do func(context.Context)) {
 		group.Go(func() error { do(running); return nil })
 	}
-	background(func(ctx context.Context) { g.store.run(ctx, g.zk, g.log.With("part", "zookeeper")) })
+	background(func(ctx context.Context) { g.store.run(ctx, g.zk, g.own, g.log.With("part", "zookeeper")) })
 	background(tuneGC)
 	if n := newNotifier(g.log, g.own.watched(g.manager).Ready, g.manager.Alive); n != nil {
 		background(func(running context.Context) { n.run(running, ctx) })

@@ -11,6 +11,11 @@
 // any namespace, wherever ZooKeeper lets the fleet's identity change it. From then on no other program can close them with
 // setACL. A node that another gateway deletes meanwhile is skipped.
 //
+// # The gateway's own store
+//
+// A gateway without --zk knows which ACLs its store has. Where gateways give each of them, the nodes of locks are
+// not asked for: no other program has ADMIN on any, and the fleet lacks nothing.
+//
 // # What it refuses
 //
 // It does nothing without an identity. It never touches contenders of other programs and other fleets, lock directories
@@ -37,12 +42,14 @@ import (
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
 	zklayout "lockkeeper/internal/zk/layout"
+	"lockkeeper/internal/zk/wire"
 )
 
 const (
 	readsAtOnce = 64
-	// perSecond is far below what a ZooKeeper answers, so that clients do not notice the reads.
-	perSecond = 2000
+	// perSecond is far below what a ZooKeeper answers and a gateway can ask, so that clients do not notice the reads: 100,000
+	// leases take seven minutes, and 3 % of a core.
+	perSecond = 500
 	// again is the pause before another attempt when ZooKeeper could not be reached.
 	again = 5 * time.Second
 )
@@ -52,13 +59,14 @@ type Report struct {
 	Checked, Closed, Refused int
 }
 
-// Run repairs the ACLs below a layout. It tries again while ZooKeeper cannot be reached.
-func Run(ctx context.Context, cfg zk.Config, layout *zklayout.Layout) (Report, error) {
+// Run repairs the ACLs below a layout. It tries again while ZooKeeper cannot be reached. acls are those that the nodes had
+// before this gateway, nil when they are not known.
+func Run(ctx context.Context, cfg zk.Config, layout *zklayout.Layout, acls [][]wire.ACL) (Report, error) {
 	if cfg.Auth == nil {
 		return Report{}, nil
 	}
 	for {
-		report, err := once(ctx, cfg, layout)
+		report, err := once(ctx, cfg, layout, acls)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, zk.ErrUnavailable) {
 			return report, err
 		}
@@ -80,14 +88,16 @@ func (r Report) Log(log *slog.Logger) {
 	}
 }
 
-func once(ctx context.Context, cfg zk.Config, layout *zklayout.Layout) (Report, error) {
+func once(ctx context.Context, cfg zk.Config, layout *zklayout.Layout, acls [][]wire.ACL) (Report, error) {
 	o, err := zklayout.OpenOffline(ctx, cfg)
 	if err != nil {
 		return Report{}, err
 	}
 	defer o.Close()
 	r := repairer{Offline: o, fleet: recipe.FleetID(layout.FleetID)}
-	err = r.run(ctx, layout)
+	if err = r.layout(ctx); err == nil && (acls == nil || !o.Gives(acls)) {
+		err = r.locks(ctx, layout)
+	}
 	return Report{int(r.checked.Load()), int(r.closed.Load()), int(r.refused.Load())}, err
 }
 
@@ -97,7 +107,8 @@ type repairer struct {
 	checked, closed, refused atomic.Int64
 }
 
-func (r *repairer) run(ctx context.Context, layout *zklayout.Layout) error {
+// layout repairs what is below the directories of the layout but the locks.
+func (r *repairer) layout(ctx context.Context) error {
 	for _, dir := range zklayout.Directories() {
 		switch dir {
 		case zk.NodeLocks, zk.NodeGateways, zk.NodeGuards:
@@ -113,6 +124,11 @@ func (r *repairer) run(ctx context.Context, layout *zklayout.Layout) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// locks repairs the queues of all namespaces.
+func (r *repairer) locks(ctx context.Context, layout *zklayout.Layout) error {
 	for name, ns := range layout.Namespaces {
 		naming, err := recipe.ParseNaming(dialect(ns))
 		if err != nil {

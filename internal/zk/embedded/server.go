@@ -9,12 +9,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"lockkeeper/internal/zk/wire"
 )
 
 // Server is one ZooKeeper server. Its methods are safe for concurrent use.
 type Server struct {
 	cfg  Config
 	core *core
+	acls [][]wire.ACL // see ACLs
 
 	// queue carries what readers hand to the core. Each connection has at most one thing in it at a time and one more at its
 	// end, so no reader waits for a place.
@@ -66,8 +69,13 @@ func New(cfg Config) (*Server, error) {
 	if s.core, err = newCore(s); err != nil {
 		return nil, err
 	}
+	s.acls = s.core.state.ACLs()
 	return s, nil
 }
+
+// ACLs are the lists that nodes had when the storage was loaded, each once, but for ZooKeeper's own nodes. The caller must not
+// write to them.
+func (s *Server) ACLs() [][]wire.ACL { return s.acls }
 
 // Run serves until ctx ends or Close is called, once in a Server's life. When ctx ends, what has reached the server is carried
 // out and answered first. All connections and listeners are closed when it returns: with nil after ctx, ErrClosed after

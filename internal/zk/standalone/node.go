@@ -20,6 +20,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"lockkeeper/internal/zk/embedded"
+	"lockkeeper/internal/zk/wire"
 )
 
 // ErrDown is why Dial and Backup fail while the store cannot be written, and before and after Run's time.
@@ -49,6 +50,7 @@ type Config struct {
 type Node struct {
 	cfg      Config
 	secret   []byte       // of the store: by this it is known again
+	acls     [][]wire.ACL // see ACLs
 	listener net.Listener // nil for none
 	admitted chan struct{}
 	admit    sync.Once
@@ -91,6 +93,7 @@ func Open(cfg Config) (*Node, error) {
 	if n.up, err = n.begin(store, true); err != nil {
 		return nil, err
 	}
+	n.acls = n.up.server.ACLs()
 	if cfg.Listen != "" {
 		if n.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
 			return nil, errors.Join(err, n.Close())
@@ -294,6 +297,9 @@ func (n *Node) Identity() (user, password string) {
 	mac.Write([]byte("the process that has the store"))
 	return "lockkeeper", hex.EncodeToString(mac.Sum(nil))
 }
+
+// ACLs are the lists that nodes of the store had when it was opened, each once, but for ZooKeeper's own nodes.
+func (n *Node) ACLs() [][]wire.ACL { return n.acls }
 
 // Err is nil while the node serves, and else why it does not.
 func (n *Node) Err() error { return n.use(func(*life) {}) }

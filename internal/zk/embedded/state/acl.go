@@ -76,6 +76,24 @@ func (t *aclTable) release(id aclID) {
 	}
 }
 
+// ACLs are the lists that nodes have, each once, but for ZooKeeper's own nodes.
+func (s *State) ACLs() (inUse [][]wire.ACL) {
+	t := s.tree.acls
+	others := make([]int, len(t.lists))
+	others[openACL] = 1 // the table's own use, for which it is never dropped
+	for _, path := range []string{"/", procPath, quotaPath, configPath} {
+		if n := s.tree.find(path); n != nil {
+			others[n.acl]++
+		}
+	}
+	for id, list := range t.lists {
+		if list.uses > others[id] {
+			inUse = append(inUse, list.acl)
+		}
+	}
+	return inUse
+}
+
 func (t *aclTable) list(id aclID) []wire.ACL { return t.lists[id].acl }
 
 // lookup finds the list that a request names by its encoding, when it is known and needs no fixing.

@@ -197,11 +197,12 @@ func dump(s *State) string {
 func check(t testing.TB, s *State) {
 	t.Helper()
 	nodes, size := 0, int64(0)
-	uses := make(map[aclID]int)
+	uses, clients := make(map[aclID]int), make(map[aclID]bool)
 	var walk func(n *node)
 	walk = func(n *node) {
 		nodes++
 		uses[n.acl]++
+		clients[n.acl] = clients[n.acl] || !special(n.path())
 		if s.tree.snapshot == nil && !s.tree.written(n) {
 			t.Fatalf("%s has the mark of another snapshot", n.path())
 		}
@@ -218,6 +219,13 @@ func check(t testing.TB, s *State) {
 		}
 		assert.Must(t, list.uses == want, "ACL %v is used %d times, counted %d", list.acl, want, list.uses)
 	}
+	var inUse [][]wire.ACL
+	for id, list := range s.tree.acls.lists {
+		if clients[aclID(id)] {
+			inUse = append(inUse, list.acl)
+		}
+	}
+	assert.Must(t, slices.EqualFunc(s.ACLs(), inUse, slices.Equal), "the ACLs of nodes are told as %v, and are %v", s.ACLs(), inUse)
 	for _, table := range []*watchTable{&s.watches.data, &s.watches.childs} {
 		count, watchers := 0, make(map[*Conn]int)
 		for _, list := range table.byPath {
