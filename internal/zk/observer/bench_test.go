@@ -1,6 +1,7 @@
 package observer
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -42,11 +43,16 @@ func BenchmarkEvents(b *testing.B) {
 	for i := range locks {
 		c.replica.event(wire.EventCreated, fmt.Appendf(nil, "/lockkeeper/locks/job-%04d", i))
 	}
+	in := bytes.NewReader(frames)
+	c.s = &stream{frames: wire.NewFrameReader(in, maxObserved)}
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		if err := c.burst(frames); err != nil {
-			b.Fatal(err)
+		in.Reset(frames)
+		for in.Len() > 0 || c.s.frames.Buffered() {
+			if err := c.burst(); err != nil {
+				b.Fatal(err)
+			}
 		}
 		n += 2 * locks
 	}

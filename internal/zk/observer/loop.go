@@ -1,9 +1,12 @@
 package observer
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -36,37 +39,51 @@ func (c *observation) run(ctx context.Context) error {
 			c.readTree(root)
 		}
 	}
-	pace := min(c.cfg.PromiseWindow/6, c.s.timeout/3, c.silenceLimit/4)
-	tick, beat := time.NewTicker(pace), time.Now()
-	defer tick.Stop()
+	c.pace = min(c.cfg.PromiseWindow/6, c.s.timeout/3, c.silenceLimit/4)
+	c.beat = time.Now()
 	c.ping()
 	for {
+		c.s.listen(c.nextWork())
 		c.commands()
 		c.send()
-		select {
-		case burst := <-c.s.bursts:
-			if err := c.burst(burst); err != nil {
-				return err
-			}
-			c.s.recycle(burst)
-		case <-c.wake:
-		case <-tick.C:
-			late := time.Since(beat) > 2*pace
-			beat = time.Now()
-			if late { // it was we who did not listen: what waits is read before the next tick
-				tick.Reset(pace)
-			} else if quiet := c.s.silence(); quiet > c.silenceLimit {
-				return fmt.Errorf("%s has been silent for %v", c.s.server, quiet)
-			}
-			c.ping()
-		case <-c.syncAt:
-			c.syncAt = nil
-		case err := <-c.s.failed:
+		err := c.burst()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = c.work(ctx)
+		}
+		if err != nil {
 			return err
-		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
+}
+
+// nextWork is when work has something to do, however much arrives until then.
+func (c *observation) nextWork() time.Time {
+	next := c.beat.Add(c.pace)
+	if !c.syncAt.IsZero() && c.syncAt.Before(next) {
+		next = c.syncAt
+	}
+	return next
+}
+
+// work does what is due when a read has ended without a frame: because it is time, or because of an interrupt.
+func (c *observation) work(ctx context.Context) error {
+	if err := cmp.Or(ctx.Err(), c.s.writeFailure()); err != nil {
+		return err
+	}
+	now := time.Now()
+	if !c.syncAt.IsZero() && !now.Before(c.syncAt) {
+		c.syncAt = time.Time{}
+	}
+	if now.Before(c.beat.Add(c.pace)) {
+		return nil
+	}
+	late := now.Sub(c.beat) > 2*c.pace // then it was we who did not listen: what waits is read before the next beat
+	c.beat = now
+	if quiet := c.s.silence(); quiet > c.silenceLimit && !late {
+		return fmt.Errorf("%s has been silent for %v", c.s.server, quiet)
+	}
+	c.ping()
+	return nil
 }
 
 // commands takes over what others have asked for since the last time.
@@ -110,16 +127,21 @@ func (c *observation) commands() {
 	}
 }
 
-// burst applies the frames that have arrived together, in their order.
-func (c *observation) burst(frames []byte) error {
+// burst waits for a frame, and applies it and those that have arrived with it, in their order.
+func (c *observation) burst() error {
 	for {
-		var frame []byte
-		if frame, frames = wire.NextInBurst(frames); frame == nil {
-			break
+		frame, err := c.s.frames.Next()
+		if err == nil {
+			err = c.frame(frame)
+		} else {
+			err = fmt.Errorf("reading from %s: %w", c.s.server, err)
 		}
-		if err := c.frame(frame); err != nil {
+		if err != nil {
 			c.apply() // what stands before the bad frame did happen
 			return err
+		}
+		if !c.s.frames.Buffered() {
+			break
 		}
 	}
 	c.flush()

@@ -37,10 +37,12 @@ type observation struct {
 
 	pings        []zk.Instant // when the pings in flight were sent
 	silenceLimit time.Duration
-	syncing      bool             // a sync is in flight
-	syncFor      int64            // the lowest zxid that a caller of Reached waited for when it was sent
-	syncGap      time.Duration    // pause after a sync that did not reach syncFor
-	syncAt       <-chan time.Time // ends that pause; nil: there is none
+	pace         time.Duration // between two beats
+	beat         time.Time     // when the last ping was due
+	syncing      bool          // a sync is in flight
+	syncFor      int64         // the lowest zxid that a caller of Reached waited for when it was sent
+	syncGap      time.Duration // pause after a sync that did not reach syncFor
+	syncAt       time.Time     // when that pause ends; zero: there is none
 
 	decoder wire.Decoder
 	news    []zk.Change // scratch for changes that are no part of the replica

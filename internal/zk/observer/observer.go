@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lockkeeper/internal/zk"
@@ -56,9 +57,10 @@ const (
 //   - A server that answers pings although its zxid has stood still while the
 //     writer's moved on is left for another one, before the window is over.
 //
-// Goroutines: the one that calls Run owns the replica and calls the Sink and
-// the functions given to Get. Each connection adds one that reads and one that
-// writes; both end before the next connection is tried and before Run returns.
+// Goroutines: the one that calls Run reads the connection, owns the replica and calls the Sink and the functions given to
+// Get. So a change costs one wake-up, from the network to the Sink. While Run waits for the network, its next ping, a
+// request of another goroutine and the end of ctx end the wait by the connection's read deadline. Each connection adds a
+// goroutine that writes; it ends before the next connection is tried and before Run returns.
 //
 // On failure: every fault of a connection (silence, a reply that was not asked for, a frame above the limit) ends it;
 // the Sink is told Lost, Gets fail with ErrUnavailable, and another server is tried after a jittered backoff of at most
@@ -77,7 +79,7 @@ type Observer struct {
 	lastZxid int64 // highest zxid of any reply
 	next     int   // index of the server to try next
 
-	wake chan struct{} // something below has changed
+	stream atomic.Pointer[stream] // the present connection, to interrupt its reads; nil: none
 
 	mu        sync.Mutex
 	state     State
@@ -138,7 +140,6 @@ func New(cfg zk.Config, roots []zk.WatchRoot, sink zk.Sink, writerZxid func() in
 		writerZxid: writerZxid,
 		log:        cfg.Logger,
 		freshness:  NewFreshness(cfg.Clock, cfg.PromiseWindow),
-		wake:       make(chan struct{}, 1),
 		roots:      make(map[string]struct{}),
 		lists:      make(map[string]struct{}),
 	}
@@ -268,10 +269,9 @@ func (o *Observer) State() State {
 	return o.state
 }
 
-// poke wakes the goroutine in Run.
+// poke has the goroutine in Run look at what others ask of it. What they ask is set before.
 func (o *Observer) poke() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
+	if s := o.stream.Load(); s != nil {
+		s.interrupt()
 	}
 }

@@ -64,7 +64,7 @@ func (c *observation) list(want []listing) []listing {
 // sync makes the server catch up with its leader while callers wait in Reached: a sync's reply comes after everything
 // that the leader had proposed when it got the request. (A ping only tells how far the server is.)
 func (c *observation) sync() {
-	if !c.synced || c.syncing || c.syncAt != nil {
+	if !c.synced || c.syncing || !c.syncAt.IsZero() {
 		return
 	}
 	c.mu.Lock()
@@ -90,7 +90,7 @@ func (c *observation) syncedUp() {
 		return
 	}
 	c.syncGap = min(max(2*c.syncGap, time.Millisecond), 100*time.Millisecond)
-	c.syncAt = time.After(c.syncGap)
+	c.syncAt = time.Now().Add(c.syncGap)
 }
 
 func (c *observation) nextXid() int32 {

@@ -88,7 +88,11 @@ func (o *Observer) connection(ctx context.Context) (lived time.Duration, err err
 		// behind something that never ends (a sync at a server that is cut off), and the window is running.
 		silenceLimit: min(s.timeout*2/3, max(window/2, time.Second)),
 	}
+	o.stream.Store(s)
+	stop := context.AfterFunc(ctx, s.interrupt)
 	err = c.run(ctx)
+	stop()
+	o.stream.Store(nil)
 	if ctx.Err() != nil {
 		s.closeSession(c.nextXid())
 	}

@@ -361,6 +361,15 @@ func TestASinkThatTookLongIsNoSilenceOfTheServer(t *testing.T) {
 	})
 }
 
+func TestRunEndsAtOnceWhileNothingArrives(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.pass(1500 * time.Millisecond) // the next ping is due in half a second
+		asked := time.Now()
+		s.finish()
+		assert.That(t, time.Since(asked) <= closeLimit, "Run ended after %v", time.Since(asked))
+	})
+}
+
 func TestAPingWithoutAnswerForHalfTheWindowEndsTheConnection(t *testing.T) {
 	play(t, nil, func(s *stage) { // window 6 s, session 9 s
 		s.zk.set(func() { s.zk.conns[0].silent = true })

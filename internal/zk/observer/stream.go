@@ -12,25 +12,27 @@ import (
 	"lockkeeper/internal/zk/wire"
 )
 
-// stream is one connection: a goroutine that reads bursts of frames and one that writes what is queued, so that the
-// goroutine between them never waits for the network, and a server that stops reading while it sends cannot lock both
-// sides.
+// stream is one connection. The goroutine in Run reads it; another one writes what is queued, so that Run never waits for
+// the network to take something, and a server that stops reading while it sends cannot lock both sides.
 type stream struct {
 	nc        net.Conn
 	server    string
 	sessionID int64
 	timeout   time.Duration // negotiated
 
-	bursts chan []byte   // from the reader
-	spare  chan []byte   // back to it
-	failed chan error    // the reader's or the writer's last word; capacity 2
-	quit   chan struct{} // closed by close
-	wg     sync.WaitGroup
+	// Owned by the goroutine in Run.
+	frames *wire.FrameReader
 	in     *listener
 
-	mu   sync.Mutex
-	out  []byte // frames to write
-	kick chan struct{}
+	kick chan struct{} // something is queued
+	quit chan struct{} // closed by close
+	wg   sync.WaitGroup
+
+	mu          sync.Mutex
+	out         []byte    // frames to write
+	failed      error     // why the writer has stopped
+	until       time.Time // the read deadline, unless interrupted
+	interrupted bool      // reads end at once
 }
 
 // dialStream connects to a server and opens a session of its own. It refuses a
@@ -59,14 +61,11 @@ func dialStream(ctx context.Context, cfg *zk.Config, server string, lastZxid int
 		server:    server,
 		sessionID: reply.SessionID,
 		timeout:   time.Duration(reply.TimeoutMs) * time.Millisecond,
-		bursts:    make(chan []byte),
-		spare:     make(chan []byte, 1),
-		failed:    make(chan error, 2),
-		quit:      make(chan struct{}),
+		frames:    frames,
 		in:        in,
 		kick:      make(chan struct{}, 1),
+		quit:      make(chan struct{}),
 	}
-	s.wg.Go(func() { s.read(frames) })
 	s.wg.Go(s.write)
 	return s, nil
 }
@@ -74,16 +73,13 @@ func dialStream(ctx context.Context, cfg *zk.Config, server string, lastZxid int
 // listener notes when bytes arrive: also those of a reply that takes long.
 type listener struct {
 	nc    net.Conn
-	mu    sync.Mutex
 	heard time.Time
 }
 
 func (l *listener) Read(p []byte) (int, error) {
 	n, err := l.nc.Read(p)
 	if n > 0 {
-		l.mu.Lock()
 		l.heard = time.Now()
-		l.mu.Unlock()
 	}
 	return n, err
 }
@@ -117,34 +113,37 @@ func shakeHands(nc net.Conn, frames *wire.FrameReader, timeout time.Duration, la
 	return reply, nil
 }
 
-// read hands over bursts until the connection fails or is closed.
-func (s *stream) read(frames *wire.FrameReader) {
-	var spare []byte
-	for {
-		burst, err := frames.Burst(spare)
-		if err != nil {
-			s.failed <- fmt.Errorf("reading from %s: %w", s.server, err)
-			return
-		}
-		select {
-		case s.bursts <- burst:
-		case <-s.quit:
-			return
-		}
-		select {
-		case spare = <-s.spare:
-		default:
-			spare = nil // the burst is still being worked on
-		}
+// listen lets the reads that follow wait until then, or until interrupt is called, which may happen at once. What others have
+// asked for before an interrupt must be looked at after listen, and before the next read.
+func (s *stream) listen(until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.interrupted && until.Equal(s.until) {
+		return
+	}
+	s.interrupted, s.until = false, until
+	_ = s.nc.SetReadDeadline(until) // of a connection that is closed the next read tells
+}
+
+// longAgo as a deadline ends a read at once.
+var longAgo = time.Unix(1, 0)
+
+// interrupt ends the read of the goroutine in Run, or the next one: its error is os.ErrDeadlineExceeded. Bytes that have
+// arrived stay. Any goroutine may call it.
+func (s *stream) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.interrupted {
+		s.interrupted = true
+		_ = s.nc.SetReadDeadline(longAgo)
 	}
 }
 
-// recycle gives a burst's buffer back to the reader.
-func (s *stream) recycle(burst []byte) {
-	select {
-	case s.spare <- burst:
-	default:
-	}
+// writeFailure is why the writer has stopped; nil while it works.
+func (s *stream) writeFailure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
 }
 
 // queue takes over frames to be written. What may be queued is bounded by the windows of requests in flight.
@@ -179,31 +178,29 @@ func (s *stream) write() {
 			_, err = s.nc.Write(frames)
 		}
 		if err != nil {
-			s.failed <- fmt.Errorf("writing to %s: %w", s.server, err)
+			s.mu.Lock()
+			s.failed = fmt.Errorf("writing to %s: %w", s.server, err)
+			s.mu.Unlock()
+			s.interrupt()
 			return
 		}
 	}
 }
 
 // closeSession ends the session at the server, so that it need not wait until the session expires, and waits a moment
-// for the server to hang up. Nothing else may be received from the stream meanwhile.
+// for the server to hang up. Nothing interrupts it.
 func (s *stream) closeSession(xid int32) {
 	s.queue(wire.AppendFrame(nil, &wire.RequestHeader{Xid: xid, Op: wire.OpCloseSession}))
-	timer := time.NewTimer(closeLimit)
-	defer timer.Stop()
-	for {
-		select {
-		case burst := <-s.bursts:
-			s.recycle(burst)
-		case <-s.failed:
-			return
-		case <-timer.C:
-			return
-		}
+	s.mu.Lock()
+	s.interrupted = true // so no other interrupt moves the deadline
+	_ = s.nc.SetReadDeadline(time.Now().Add(closeLimit))
+	s.mu.Unlock()
+	for err := error(nil); err == nil; {
+		_, err = s.frames.Next()
 	}
 }
 
-// close ends the connection and both goroutines.
+// close ends the connection and its goroutine.
 func (s *stream) close() {
 	close(s.quit)
 	s.nc.Close()
@@ -211,8 +208,4 @@ func (s *stream) close() {
 }
 
 // silence is how long nothing has arrived.
-func (s *stream) silence() time.Duration {
-	s.in.mu.Lock()
-	defer s.in.mu.Unlock()
-	return time.Since(s.in.heard)
-}
+func (s *stream) silence() time.Duration { return time.Since(s.in.heard) }

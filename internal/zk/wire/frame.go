@@ -159,8 +159,8 @@ func (f *FrameReader) fill() (int, error) {
 func (f *FrameReader) room(n int) {
 	if f.start == f.end {
 		f.start, f.end = 0, 0
-		if len(f.buf) > 16*f.chunk {
-			f.buf = nil // a huge frame has passed: let its buffer go
+		if len(f.buf) > 16*f.chunk || len(f.buf) < f.chunk {
+			f.buf = nil // a huge frame has passed: let its buffer go; or more comes at a time than fits
 		}
 	}
 	if f.end < len(f.buf) && f.start+4+n <= len(f.buf) {
