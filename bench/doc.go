@@ -1,7 +1,7 @@
 // Command bench is "make bench": it measures what a lock costs through the gateway, on Debian's ZooKeeper and embedded, beside
 // go-zookeeper's zk.Lock, Curator's InterProcessMutex, etcd's lock service and a bare HTTP handler, and prints BENCHMARKS.md's tables.
 //
-//	-only NAMES  run these parts alone; they are in the list "parts" (main.go)
+//	-only NAMES  run these parts alone; they are in the lists "parts" and "byName" (main.go). Those in byName run only so
 //	-rounds N    how many rounds each part has, 5 unless given
 //	-turn D      how long each side of a line works in a round, 1s unless given
 //	-write       also write the result into BENCHMARKS.md, docs/operate/capacity.md and bench/charts

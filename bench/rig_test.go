@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,4 +60,18 @@ func TestARigThatCannotStartSaysWhyAndLeavesNothingBehind(t *testing.T) {
 			assert.That(t, err == nil && len(left) == 0, "left behind: %v, %v", left, err)
 		})
 	}
+}
+
+func TestWhatTakesTooLongRunsOnlyByName(t *testing.T) {
+	names := func(chosen []part) (list []string) {
+		for _, p := range chosen {
+			list = append(list, p.name)
+		}
+		return list
+	}
+	all := names(assert.Value(choose(""))(t))
+	assert.That(t, !slices.Contains(all, "million") && slices.Contains(all, "size"), "a run of all has the parts %v", all)
+	assert.Slices(t, names(assert.Value(choose("million,own"))(t)), []string{"own", "million"}, "parts by name")
+	_, err := choose("own,none")
+	assert.That(t, err != nil, "a part that there is not was chosen")
 }
