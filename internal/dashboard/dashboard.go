@@ -28,7 +28,7 @@ type Locks interface {
 	Lock(context.Context, locks.LockRequest) (locks.Lock, error)
 	Locks(context.Context, locks.LockFilter) (locks.LockPage, error)
 	Info(context.Context) locks.Info
-	Namespaces(context.Context) ([]locks.NamespaceInfo, error)
+	Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error)
 	Peers() []locks.Peer
 }
 

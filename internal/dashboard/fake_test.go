@@ -95,7 +95,7 @@ func (f *fakeLocks) Peers() []locks.Peer {
 	return f.peers
 }
 
-func (f *fakeLocks) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
+func (f *fakeLocks) Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked["namespaces"]++

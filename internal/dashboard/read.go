@@ -108,7 +108,7 @@ func (d *Dashboard) readLock(ctx context.Context, v view, kept []*events.Event, 
 
 func (d *Dashboard) readNamespaces(ctx context.Context, page templates.Page) (content, error) {
 	shown := &templates.Namespaces{Page: page}
-	list, err := d.opt.Locks.Namespaces(ctx)
+	list, err := d.opt.Locks.Namespaces(ctx, locks.Anonymous)
 	if err != nil {
 		shown.Problem = problemOf(err)
 		return content{namespaces: shown}, err

@@ -355,7 +355,7 @@ func (f *fake) Locks(ctx context.Context, filter locks.LockFilter) (locks.LockPa
 	return answer(ctx, f, "locks", filter, check, f.locks)
 }
 
-func (f *fake) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
+func (f *fake) Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error) {
 	return f.namespaces, f.namespacesErr
 }
 

@@ -69,7 +69,7 @@ type Ownership interface {
 
 // Process is what this gateway says of itself.
 type Process interface {
-	Namespaces(ctx context.Context) ([]locks.NamespaceInfo, error)
+	Namespaces(ctx context.Context, p locks.Principal) ([]locks.NamespaceInfo, error)
 	Info(ctx context.Context) locks.Info
 	Ready() error // nil: requests should be sent here
 	Alive() error // nil: the manager's loops turn

@@ -34,7 +34,7 @@ func documents() []route {
 var statusOK = api.Status{Status: "ok"}
 
 func (p *process) getInfo(x *exchange) error {
-	info := p.locks.Info(x.r.Context())
+	info := p.locks.Info(x.r.Context()).For(x.principal())
 	return x.answer(new(infoShape(&info, p.version, p.mode, int(p.s.waiting.limit), int(p.s.streams.open.limit), p.connections)))
 }
 
@@ -44,7 +44,7 @@ func (p *process) listGateways(x *exchange) error {
 }
 
 func (p *process) listNamespaces(x *exchange) error {
-	list, err := p.locks.Namespaces(x.r.Context())
+	list, err := p.locks.Namespaces(x.r.Context(), x.principal())
 	return answerWith(x, namespaceList, list, err)
 }
 

@@ -4,19 +4,9 @@ import (
 	"encoding/base64"
 	"time"
 
-	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 )
-
-// Principal is the caller and what it may do. The zero value may do nothing.
-type Principal struct {
-	Name  string // idempotency keys belong to it
-	Rules *access.Rules
-}
-
-// Anonymous is the principal of every caller of a gateway without authentication. It may do everything.
-var Anonymous = Principal{Name: "anonymous", Rules: access.Everything()}
 
 // DefaultNamespace is the namespace of a lock that is requested without one.
 const DefaultNamespace = "default"
@@ -183,6 +173,7 @@ type Revocation struct {
 
 // Contender is an entry of a lock's queue in its public form, without secrets.
 type Contender struct {
+	NS           string // of the lock
 	LeaseID      string // "" when foreign
 	Foreign      *Foreign
 	Znode        string

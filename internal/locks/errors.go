@@ -39,6 +39,7 @@ const (
 	CodeTooManyLocks     Code = "too_many_locks"         // this gateway's bound on known locks
 	CodeTooManySettings  Code = "too_many_settings"      // the bound on locks with settings
 	CodeTooMuchMetadata  Code = "too_much_metadata"      // this gateway's bound on the texts of its leases
+	CodeForbidden        Code = "forbidden"              // the principal's rules do not give it; Denied says what
 	CodeEphemeralCap     Code = "too_many_ephemeral"     // the gateway's session is at its bound on ephemeral nodes
 )
 
@@ -52,9 +53,10 @@ type Error struct {
 	// Holders and QueueLength explain CodeHeldByOther, CodeLockDelayed, CodeWaitElapsed, CodeHolderChanged and CodeNothingToAsk.
 	Holders     []Contender
 	QueueLength int
-	Limit       int    // with CodeSettingsDiffer: the limit in force
-	Owner       *Route // with CodeNotOwner: the gateway to ask; nil when not known, or when the request would mean something else there
-	Err         error  // cause, for the log only
+	Denied      *Denied // with CodeForbidden
+	Limit       int     // with CodeSettingsDiffer: the limit in force
+	Owner       *Route  // with CodeNotOwner: the gateway to ask; nil when not known, or when the request would mean something else there
+	Err         error   // cause, for the log only
 
 	UnknownGateway bool // this gateway has no record of the lease's gateway: its replica may be behind
 }

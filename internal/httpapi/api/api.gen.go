@@ -297,6 +297,7 @@ const (
 	ProblemCodeFencingTokenNeeded   ProblemCode = "fencing_token_needed"
 	ProblemCodeFencingTokenStale    ProblemCode = "fencing_token_stale"
 	ProblemCodeFleetSealRefused     ProblemCode = "fleet_seal_refused"
+	ProblemCodeForbidden            ProblemCode = "forbidden"
 	ProblemCodeForeignSemaphore     ProblemCode = "foreign_semaphore"
 	ProblemCodeHeldByOther          ProblemCode = "held_by_other"
 	ProblemCodeHoldReleased         ProblemCode = "hold_released"
@@ -366,6 +367,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeFencingTokenStale:
 		return true
 	case ProblemCodeFleetSealRefused:
+		return true
+	case ProblemCodeForbidden:
 		return true
 	case ProblemCodeForeignSemaphore:
 		return true
@@ -1806,8 +1809,8 @@ type Problem struct {
 	Status int    `json:"status"`
 
 	// Code Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 403:
-	// lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale, fleet_seal_refused, cross_origin.
-	// 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found, webhook_not_found. 405:
+	// forbidden, lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale, fleet_seal_refused,
+	// cross_origin. 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found, webhook_not_found. 405:
 	// method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
 	// settings_differ, lock_in_use, hold_released, holder_changed, nothing_to_ask, lease_not_held, lease_not_exclusive,
 	// too_many_webhooks. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.
@@ -1840,8 +1843,8 @@ type Problem struct {
 }
 
 // ProblemCode Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 403:
-// lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale, fleet_seal_refused, cross_origin.
-// 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found, webhook_not_found. 405:
+// forbidden, lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale, fleet_seal_refused,
+// cross_origin. 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found, webhook_not_found. 405:
 // method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
 // settings_differ, lock_in_use, hold_released, holder_changed, nothing_to_ask, lease_not_held, lease_not_exclusive,
 // too_many_webhooks. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.

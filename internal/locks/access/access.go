@@ -48,6 +48,9 @@ type Grant struct {
 	Rate      float64       // requests of the principal per second, whatever they are about
 }
 
+// minTTL is the shortest time to live of a lease, as locks.MinTTL has it.
+const minTTL = time.Second
+
 // Limits bounds what a principal may acquire. 0 stands for no bound.
 type Limits struct {
 	MaxTTL time.Duration
@@ -128,6 +131,8 @@ func (g *Grant) compile() (rule, error) {
 		return rule{}, fmt.Errorf("the verb admin is for what has no lock: it must stand in a grant with ns \"*\" and locks \"*\"")
 	case g.MaxTTL < 0 || g.Leases < 0 || !(g.Rate >= 0):
 		return rule{}, fmt.Errorf("max_ttl, leases and rate must not be negative")
+	case g.MaxTTL != 0 && g.MaxTTL < minTTL:
+		return rule{}, fmt.Errorf("max_ttl must be at least %s, the shortest ttl of a lease", minTTL)
 	case bounded && !r.verbs.has(Acquire):
 		return rule{}, fmt.Errorf("max_ttl and leases bound the verb acquire: give the verb, or leave them out")
 	}
@@ -193,6 +198,13 @@ func (r *Rules) MayIn(v Verb, ns string) bool {
 		return false
 	}
 	return slices.ContainsFunc(r.grants, func(g rule) bool { return g.verbs.has(v) && Match(g.ns, ns) })
+}
+
+// MayAllIn reports whether the rules give the verb for every lock of the namespace. It may miss grants that do so together.
+func (r *Rules) MayAllIn(v Verb, ns string) bool {
+	return r.MayAll(v) || r != nil && slices.ContainsFunc(r.grants, func(g rule) bool {
+		return g.verbs.has(v) && strings.Trim(g.locks, "*") == "" && Match(g.ns, ns)
+	})
 }
 
 // MayAll reports whether the rules give the verb for every lock in every namespace.

@@ -78,6 +78,7 @@ func TestAWrongGrantIsRefusedByItsNumber(t *testing.T) {
 		"verbs are":           {NS: "*", Locks: "*", Verbs: []Verb{verbs}},
 		"what has no lock":    {NS: "*", Locks: "shop:*", Verbs: []Verb{Read, Admin}},
 		"bound the verb":      {NS: "*", Locks: "*", Verbs: []Verb{Operate}, MaxTTL: time.Hour},
+		"at least 1s":         {NS: "*", Locks: "*", Verbs: []Verb{Acquire}, MaxTTL: time.Millisecond},
 		"not be negative":     {NS: "*", Locks: "*", Verbs: []Verb{Acquire}, Leases: -1},
 	} {
 		_, err := New(good, g)

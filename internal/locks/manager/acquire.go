@@ -20,8 +20,14 @@ import (
 // Acquire takes a lock, queues for it, or tries once. It blocks for little longer than req.Wait.
 // When ctx ends, the manager ends the lease, unless the client can find it again by its idempotency key.
 func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+	ttlGiven := req.TTL != 0
 	if err := req.Normalize(); err != nil {
 		return locks.AcquireResult{}, err
+	}
+	if req.Token == "" { // a lease's token allows another hold
+		if err := req.Principal.CheckAcquire(&req, ttlGiven); err != nil {
+			return locks.AcquireResult{}, err
+		}
 	}
 	if err := m.deliveries.check(&req); err != nil {
 		return locks.AcquireResult{}, err
@@ -31,8 +37,11 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 	}
 	begun := m.clock.Now().Boot()
 	res, err := m.acquire(ctx, req, begun)
+	if err != nil {
+		return res, req.Principal.ConcealIn(err)
+	}
 	stampWaited(&res.Lease, begun)
-	return res, err
+	return res, nil
 }
 
 // acquire makes attempts until one is answered.
@@ -451,6 +460,7 @@ func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.A
 			found.State = locks.Waiting
 			found.Holders = append(found.Holders, m.describeHolders(ctx, q, maxHolders-len(found.Holders))...)
 		}
+		req.Principal.Conceal(found.Holders)
 		text := paging.DryRunText
 		text.Trim(found.Holders)
 		return locks.AcquireResult{DryRun: found}, nil

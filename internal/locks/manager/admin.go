@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
@@ -146,6 +147,9 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 	if err := req.Check(); err != nil {
 		return locks.Lock{}, err
 	}
+	if err := may(req.Principal, access.Operate, &req.NS, &req.Lock); err != nil {
+		return locks.Lock{}, err
+	}
 	reserved := false // a place for settings that are on their way
 	err := m.change(ctx, req.NS, req.Lock, func(q *queues.Queue, d *settings.Present) ([]zk.Op, error) {
 		if req.IfMatch != nil && !slices.Contains(req.IfMatch, m.leases.revString(q.Rev)) {
@@ -175,13 +179,28 @@ func (m *Manager) Configure(ctx context.Context, req locks.SettingsRequest) (loc
 
 // Remove deletes an unused lock and its settings. For a lock in use it returns
 // CodeLockInUse, for a lock that is not there nil.
-func (m *Manager) Remove(ctx context.Context, _ locks.Principal, ns, lock string) error {
-	return m.change(ctx, ns, lock, func(q *queues.Queue, d *settings.Present) ([]zk.Op, error) {
+func (m *Manager) Remove(ctx context.Context, p locks.Principal, ns, lock string) error {
+	if err := may(p, access.Operate, &ns, &lock); err != nil {
+		return err
+	}
+	err := m.change(ctx, ns, lock, func(q *queues.Queue, d *settings.Present) ([]zk.Op, error) {
 		if q.Contenders.Len() > 0 || q.Leases > 0 {
 			return nil, m.lockInUse(ctx, q)
 		}
 		return m.fleet.settings.Remove(q, d), nil
 	})
+	return p.ConcealIn(err)
+}
+
+// may normalizes the name of a lock, and refuses a principal that lacks the verb for it.
+func may(p locks.Principal, v access.Verb, ns, lock *string) error {
+	if err := locks.CheckPlace(ns, lock); err != nil {
+		return err
+	}
+	if err := p.Check(v, *ns, *lock); err != nil {
+		return err
+	}
+	return nil
 }
 
 // change decides from what ZooKeeper has how a lock's settings must change, and writes that.

@@ -76,6 +76,9 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 		if changed && !tried {
 			return nil, locks.Changed()
 		}
+		if err := l.mayLast(req.Principal, req.TTL); err != nil {
+			return nil, err
+		}
 		as := l.contents(max(l.recorded, req.TTL))
 		applyUpdate(&req, &as)
 		if req.TTL <= l.recorded && as.Owner == l.owner && as.Metadata == l.metadata() {

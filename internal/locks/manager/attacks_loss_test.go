@@ -334,7 +334,7 @@ func TestDeadClientsExpireOnAMachineThatIsOftenLate(t *testing.T) {
 			g.m.mu.Lock()
 			now := g.m.clock.Now().Boot()
 			g.m.timers.expected = now - 2*time.Second
-			g.m.timers.tick(g.m, now)
+			g.m.timers.tick(g.m.Manager, now)
 			g.m.unlock()
 			synctest.Wait()
 			if g.look(l).State == locks.Ended {

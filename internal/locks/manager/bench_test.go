@@ -25,7 +25,7 @@ import (
 // instantStore answers everything at once on the caller's goroutine: what is left to measure is the manager alone.
 type instantStore struct {
 	*fakeStore
-	m       *Manager
+	m       anyone
 	session *instantSession
 	root    *zk.WatchRoot
 	dirs    map[string]*instantDir
@@ -229,10 +229,10 @@ func BenchmarkHeartbeat(b *testing.B) {
 }
 
 // instantManager runs a manager until the benchmark ends.
-func instantManager(b *testing.B, opt Options) *Manager {
+func instantManager(b *testing.B, opt Options) anyone {
 	s := &instantStore{fakeStore: newFakeStore(b), dirs: map[string]*instantDir{}}
 	opt.Store, opt.Root, opt.SessionTimeout = s, "/lockkeeper", 10*time.Second
-	s.m = New(opt)
+	s.m = anyone{New(opt)}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.m.Run(ctx) }()
@@ -251,7 +251,7 @@ func instantManager(b *testing.B, opt Options) *Manager {
 // BenchmarkTelling is one event: an acquire and a release tell five.
 func BenchmarkTelling(b *testing.B) {
 	s := newFakeStore(b)
-	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock, Events: events.New(events.Options{})})
+	m := anyone{New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock, Events: events.New(events.Options{})})}
 	if err := m.prepare(s.layout); err != nil {
 		b.Fatal(err)
 	}
@@ -277,14 +277,14 @@ func benchmarkTellingACycle(b *testing.B, told bool) {
 	if told {
 		opt.Events = events.New(events.Options{})
 	}
-	m := New(opt)
+	m := anyone{New(opt)}
 	if err := m.prepare(s.layout); err != nil {
 		b.Fatal(err)
 	}
-	openSession(b, m, &fakeSession{s: s, id: "abcdefghijklm", done: make(chan struct{})})
+	openSession(b, m.Manager, &fakeSession{s: s, id: "abcdefghijklm", done: make(chan struct{})})
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
 	q := m.replica.Queue(m.replica.Namespaces[locks.DefaultNamespace], "deploy", 0)
-	l, err := (&acquisition{m: m, wants: []locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, req: locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"}}).newLease()
+	l, err := (&acquisition{m: m.Manager, wants: []locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, req: locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "me"}}).newLease()
 	if err != nil {
 		b.Fatal(err)
 	}

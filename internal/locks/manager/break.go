@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
@@ -24,9 +25,12 @@ func (m *Manager) Break(ctx context.Context, req locks.BreakRequest) error {
 	if err := req.Check(); err != nil {
 		return err
 	}
-	find := m.contenderToBreak
-	if req.ID != "" {
-		find = m.leaseToBreak
+	find := m.leaseToBreak
+	if req.ID == "" {
+		find = m.contenderToBreak
+		if err := may(req.Principal, access.Operate, &req.NS, &req.Lock); err != nil {
+			return err
+		}
 	}
 	c := reports.Cause{Reason: locks.ReasonRevoked, Words: req.Reason, Trace: locks.TraceParentOf(ctx)}
 	last := error(nil)
@@ -73,6 +77,9 @@ func (m *Manager) leaseToBreak(ctx context.Context, req *locks.BreakRequest, aga
 		if id.Fleet() != m.fleet.id {
 			return nil, notFound()
 		}
+		if err := m.answers.mayBreak(req.Principal, id); err != nil {
+			return nil, err
+		}
 		if l := m.leases.byID[id]; l != nil {
 			if err := m.endUnderWay(ctx, l); err != nil {
 				return nil, err
@@ -96,6 +103,11 @@ func (m *Manager) leaseToBreak(ctx context.Context, req *locks.BreakRequest, aga
 			}
 		}
 		at, found := m.replica.FindLease(id, m.clock.Now().Boot())
+		if found {
+			if err := mayEnd(req.Principal, placesOf(m.replica.Locations(at))); err != nil {
+				return nil, err
+			}
+		}
 		switch {
 		case found:
 			return &target{at: at, version: -1}, nil
@@ -104,6 +116,43 @@ func (m *Manager) leaseToBreak(ctx context.Context, req *locks.BreakRequest, aga
 		}
 		return nil, notFound() // the replica shows every lease that was acknowledged before the barrier
 	})
+}
+
+// mayBreak refuses a principal that may not break the lease that this gateway runs or remembers.
+func (a *answers) mayBreak(p locks.Principal, id recipe.LeaseID) *locks.Error {
+	if l := a.leases.byID[id]; l != nil {
+		var places []postmortem.Place
+		for s := range l.slots {
+			places = append(places, postmortem.Place{NS: s.q.Namespace.Name, Lock: s.q.Name()})
+		}
+		return mayEnd(p, places)
+	}
+	if past, ok := a.history.Get(id); ok {
+		return mayEnd(p, []postmortem.Place{{NS: past.NS, Lock: past.Lock}})
+	}
+	return nil
+}
+
+func placesOf(lease []queues.Location) (places []postmortem.Place) {
+	for _, at := range lease {
+		places = append(places, postmortem.Place{NS: at.Queue.Namespace.Name, Lock: at.Queue.Name()})
+	}
+	return places
+}
+
+// mayEnd refuses a principal that has the verb operate for none of a lease's locks. For one is enough: a lease of several
+// locks stands in the way of the operator of each. One who may read none of them does not find the lease.
+func mayEnd(p locks.Principal, places []postmortem.Place) *locks.Error {
+	err := notFound()
+	for _, at := range places {
+		switch {
+		case p.Rules.May(access.Operate, at.NS, at.Lock):
+			return nil
+		case err.Code == locks.CodeNotFound && p.Rules.May(access.Read, at.NS, at.Lock):
+			err = p.Check(access.Operate, at.NS, at.Lock)
+		}
+	}
+	return err
 }
 
 // endUnderWay waits until the create, downgrade or end of a lease that is under way is done, or was not done: an expiry
@@ -199,7 +248,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 	if err := req.Check(); err != nil {
 		return answer, err
 	}
-	if err := locks.CheckPlace(&req.NS, &req.Lock); err != nil {
+	if err := may(req.Principal, access.Operate, &req.NS, &req.Lock); err != nil {
 		return answer, err
 	}
 	c := reports.Cause{Reason: locks.ReasonDestroyed, Words: req.Reason, Trace: locks.TraceParentOf(ctx)}

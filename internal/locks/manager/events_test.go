@@ -181,10 +181,10 @@ func TestAContenderThatTheReplicaShowsTooLateIsNotToldOf(t *testing.T) {
 		before := len(g.tells(leaseTypes...))
 		var id recipe.LeaseID
 		g.m.mu.Lock()
-		l, err := (&acquisition{m: g.m, wants: []locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, req: locks.AcquireRequest{Lock: "deploy", TTL: time.Minute}}).newLease()
+		l, err := (&acquisition{m: g.m.Manager, wants: []locks.Want{{NS: locks.DefaultNamespace, Lock: "deploy"}}, req: locks.AcquireRequest{Lock: "deploy", TTL: time.Minute}}).newLease()
 		assert.NoError(t, err)
 		id = l.id()
-		l.finish(g.m, locks.ReasonRemoved, g.m.clock.Now().Boot())
+		l.finish(g.m.Manager, locks.ReasonRemoved, g.m.clock.Now().Boot())
 		g.m.unlock()
 		name := recipe.Contender{LeaseID: id, Mode: recipe.Exclusive}
 		_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: "/lockkeeper/locks/deploy/" + name.Prefix()})

@@ -5,6 +5,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -39,6 +40,9 @@ const (
 // is still valid.
 func (m *Manager) Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAnswer, error) {
 	if err := req.Check(); err != nil {
+		return locks.FenceAnswer{}, err
+	}
+	if err := req.Principal.Check(access.Read, req.NS, req.Lock); err != nil {
 		return locks.FenceAnswer{}, err
 	}
 	return locked2(m, func() (locks.FenceAnswer, error) {

@@ -438,7 +438,7 @@ func TestLocksWithHazardsAreListed(t *testing.T) {
 			}
 			assert.That(t, err == nil && strings.Join(got, " ") == want, "%+v: %q, %v", f, got, err)
 		}
-		list, err := g.m.Namespaces(t.Context())
+		list, err := g.m.Namespaces(t.Context(), locks.Anonymous)
 		assert.That(t, err == nil && list[0].Hazardous == 2, "%+v, %v", list, err)
 	})
 }

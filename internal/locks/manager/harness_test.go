@@ -24,7 +24,7 @@ import (
 type gate struct {
 	t       *testing.T
 	s       *fakeStore
-	m       *Manager
+	m       anyone
 	w       *fakeWatcher
 	cancel  context.CancelFunc
 	stopped chan error
@@ -89,7 +89,7 @@ func (s *fakeStore) gatewayOn(t *testing.T, store term.Store) *gate {
 		g.outbox = &fakeOutbox{s: s}
 		opt.Outbox = g.outbox
 	}
-	g.m = New(opt)
+	g.m = anyone{New(opt)}
 	if s.outboxes {
 		g.outbox.changed = g.m.OutboxChanged
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -20,7 +21,7 @@ import (
 // lease keeps its position). ttl, when not 0, changes the TTL. A longer TTL is written before the answer, because a
 // successor must know it. A shorter one is written when the old deadline has passed, because a deadline never moves
 // back. While a longer TTL is written, the lease has been renewed with the old one: the client lives, whatever becomes
-// of the write.
+// of the write. The token alone allows no longer TTL than the lease has: see mayLast.
 //
 // The answer may be passed on only while Trusted.
 func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token string, ttl time.Duration) (locks.Heartbeat, error) {
@@ -37,6 +38,9 @@ func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token st
 		var refused *error // of the write of a longer TTL that this request began
 		heard := false
 		failed := m.request(ctx).withLease(named, func(l *lease) (bool, *locks.Error) {
+			if err := l.mayLast(p, ttl); err != nil {
+				return false, err
+			}
 			longest := cmp.Or(ttl, l.ttl)
 			if longest > l.recorded && !heard {
 				heard = true
@@ -132,6 +136,24 @@ func (l *lease) heartbeat(m *Manager, ttl time.Duration) locks.Heartbeat {
 	}
 	l.hear(m, now)
 	return m.answers.heartbeat(l, now)
+}
+
+// mayLast refuses a TTL that is longer than the lease's, unless the principal may acquire its locks with that TTL. Without
+// that, a lease's token would lift what bounds the acquire.
+func (l *lease) mayLast(p locks.Principal, ttl time.Duration) *locks.Error {
+	if ttl <= max(l.ttl, l.recorded) {
+		return nil
+	}
+	for s := range l.slots {
+		ns, lock := s.q.Namespace.Name, s.q.Name()
+		if err := p.Check(access.Acquire, ns, lock); err != nil {
+			return err
+		}
+		if err := p.CheckTTL(ttl, ns, lock); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hear renews a lease with the TTL that it has.

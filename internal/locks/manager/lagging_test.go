@@ -90,7 +90,7 @@ func TestAHolderThatATreeReadShowsMayHaveHeldBefore(t *testing.T) {
 // the queue that took its place alone when the news comes.
 func TestAForgottenQueueTakesNothingWithIt(t *testing.T) {
 	s := newFakeStore(t)
-	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})
+	m := anyone{New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})}
 	assert.NoError(t, m.prepare(s.layout))
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
 	root := &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}

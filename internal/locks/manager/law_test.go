@@ -232,7 +232,7 @@ func (g *gate) checkLaw() {
 			connection = e.Type
 		}
 	}
-	there, leases := inReplica(g.m), g.leases()
+	there, leases := inReplica(g.m.Manager), g.leases()
 	for path, f := range fates {
 		held, shown := there[path]
 		l := leases[path]

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -29,6 +30,9 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 	if err != nil {
 		return locks.LockPage{}, err
 	}
+	if err := f.Principal.CheckIn(access.Read, f.NS); err != nil {
+		return locks.LockPage{}, err
+	}
 	return locked2(m, func() (locks.LockPage, error) {
 		if err := known(&m.stream, m.replica, f.NS); err != nil {
 			return locks.LockPage{}, err
@@ -41,6 +45,9 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 			}
 		}
 		list.showSorted(m.replica.Namespaces[f.NS])
+		for i := range list.page.Items {
+			f.Principal.Conceal(list.page.Items[i].Holders)
+		}
 		return list.page, nil
 	})
 }
@@ -161,7 +168,7 @@ func (l *lockList) scan(s *queues.Namespace) bool {
 func (l *lockList) matches(q *queues.Queue) bool {
 	f, m := l.filter, l.m
 	switch {
-	case q.NoLock():
+	case q.NoLock(), !readable(q, f.Principal.Rules):
 		return false
 	case !strings.Contains(q.Dir(), f.Contains) && !(q.Extras().EncodedName && strings.Contains(q.Name(), f.Contains)):
 		return false
@@ -178,31 +185,82 @@ func (l *lockList) matches(q *queues.Queue) bool {
 	return m.answers.lockState(q) == f.State
 }
 
-// Namespaces describes the recorded namespaces, in order of their names.
-func (m *Manager) Namespaces(context.Context) ([]locks.NamespaceInfo, error) {
+// readable reports whether the rules let read a lock. A list that looks at 100,000 names writes none of them for one who may
+// read all.
+func readable(q *queues.Queue, rules *access.Rules) bool {
+	return rules.MayAll(access.Read) || rules.May(access.Read, q.Namespace.Name, q.Name())
+}
+
+// Namespaces describes the recorded namespaces in which the principal may read a lock, in order of their names. It counts the
+// locks that the principal may read.
+func (m *Manager) Namespaces(ctx context.Context, p locks.Principal) ([]locks.NamespaceInfo, error) {
 	return locked2(m, func() ([]locks.NamespaceInfo, error) {
 		if err := known(&m.stream, m.replica, ""); err != nil {
 			return nil, err
 		}
-		var list []locks.NamespaceInfo
-		for s := range m.replica.All {
-			info := locks.NamespaceInfo{Name: s.Name, Root: s.Root, Dialect: string(s.Naming.Dialect()), Ready: s.Whole,
-				Swept: s.Name == locks.DefaultNamespace, Locks: s.InUse, Hazardous: s.Hazardous}
-			info.Names.Exclusive, info.Names.Shared, info.Names.ForeignShared = s.Naming.Names()
-			list = append(list, info)
-		}
-		for name, a := range m.replica.Loading {
-			if a.Namespace == nil && m.replica.Namespaces[name] == nil {
-				list = append(list, locks.NamespaceInfo{Name: name, Problem: a.Problem})
-			} else if a.Problem != "" {
-				for i := range list {
-					if list[i].Name == name {
-						list[i].Problem = a.Problem
-					}
+		list := m.answers.namespaces(p.Rules)
+		for i := range list {
+			if s := m.replica.Namespaces[list[i].Name]; s != nil && !p.Rules.MayAllIn(access.Read, s.Name) {
+				if err := countReadable(ctx, m, s, p.Rules, &list[i]); err != nil {
+					return nil, err
 				}
 			}
 		}
-		slices.SortFunc(list, func(a, b locks.NamespaceInfo) int { return cmp.Compare(a.Name, b.Name) })
 		return list, nil
 	})
+}
+
+// countReadable counts the locks that the rules let read. The monitor is held, and released between chunks.
+func countReadable(ctx context.Context, m *Manager, s *queues.Namespace, rules *access.Rules, info *locks.NamespaceInfo) (err error) {
+	info.Locks, info.Hazardous = 0, 0
+	for from, done := "", false; !done; {
+		looked := 0
+		done = true
+		s.Queues.Ascend(queues.At(from), func(q *queues.Queue) bool {
+			if looked++; looked > scanChunk {
+				from, done = q.Dir(), false
+				return false
+			}
+			if readable(q, rules) && !q.NoLock() {
+				info.Locks += min(q.Contenders.Len(), 1)
+				if q.Extras().Hazards != nil {
+					info.Hazardous++
+				}
+			}
+			return true
+		})
+		if m.outside(func() { err = ctx.Err() }); err != nil {
+			return cancelled(ctx)
+		}
+	}
+	return nil
+}
+
+// namespaces are the recorded namespaces in which the rules let read a lock, with the counts of all locks.
+func (a *answers) namespaces(rules *access.Rules) (list []locks.NamespaceInfo) {
+	for s := range a.replica.All {
+		if !rules.MayIn(access.Read, s.Name) {
+			continue
+		}
+		info := locks.NamespaceInfo{Name: s.Name, Root: s.Root, Dialect: string(s.Naming.Dialect()), Ready: s.Whole,
+			Swept: s.Name == locks.DefaultNamespace, Locks: s.InUse, Hazardous: s.Hazardous}
+		info.Names.Exclusive, info.Names.Shared, info.Names.ForeignShared = s.Naming.Names()
+		list = append(list, info)
+	}
+	for name, loading := range a.replica.Loading {
+		if !rules.MayIn(access.Read, name) {
+			continue
+		}
+		if loading.Namespace == nil && a.replica.Namespaces[name] == nil {
+			list = append(list, locks.NamespaceInfo{Name: name, Problem: loading.Problem})
+		} else if loading.Problem != "" {
+			for i := range list {
+				if list[i].Name == name {
+					list[i].Problem = loading.Problem
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b locks.NamespaceInfo) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }

@@ -136,14 +136,14 @@ func (f *remoteSession) Submit(w *zk.Write) error {
 
 // crowd is a gateway whose clients hold very many locks.
 type crowd struct {
-	m       *Manager
+	m       anyone
 	cancel  context.CancelFunc
 	stopped chan error
 }
 
 func newCrowd(t testing.TB, early bool) *crowd {
 	s := &remoteStore{fakeStore: newFakeStore(t), early: early}
-	c := &crowd{m: New(Options{Store: s, Root: "/lockkeeper", SessionTimeout: 10 * time.Second}), stopped: make(chan error, 1)}
+	c := &crowd{m: anyone{New(Options{Store: s, Root: "/lockkeeper", SessionTimeout: 10 * time.Second})}, stopped: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	go func() { c.stopped <- c.m.Run(ctx) }()

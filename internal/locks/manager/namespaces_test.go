@@ -97,7 +97,7 @@ func TestANamespaceThatIsAddedIsServedByGatewaysThatRun(t *testing.T) {
 			}
 			synctest.Wait()
 			time.Sleep(time.Second)
-			list, err := one.m.Namespaces(t.Context())
+			list, err := one.m.Namespaces(t.Context(), locks.Anonymous)
 			if err != nil || len(list) != 2 || list[1] != (locks.NamespaceInfo{Name: "python", Root: "/python", Dialect: "kazoo", Ready: true, Locks: 1}) || !list[0].Swept {
 				t.Fatalf("%+v, %v", list, err)
 			}
@@ -126,7 +126,7 @@ func TestANamespaceThatCannotBeReadKeepsAGatewayFromTakingOver(t *testing.T) {
 			dead.crash()
 			time.Sleep(20 * time.Second)
 			assert.Equal(t, len(s.names("/lockkeeper/succession")), 0, "takeovers")
-			list, err := one.m.Namespaces(t.Context())
+			list, err := one.m.Namespaces(t.Context(), locks.Anonymous)
 			assert.That(t, err == nil && len(list) == 2 && !list[1].Ready && list[1].Problem != "", "%+v, %v", list, err)
 			s.foreign(zk.Op{Kind: zk.OpDelete, Path: pythonRecord, Version: -1})
 			time.Sleep(2 * time.Second)
@@ -163,18 +163,18 @@ func TestTheRecordOfANamespaceThatChangesIsNotFollowed(t *testing.T) {
 		s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/elsewhere","dialect":"kazoo"}`)})
 		_, err := one.heartbeat(l)
 		assert.Nil(t, err)
-		list, err := one.m.Namespaces(t.Context())
+		list, err := one.m.Namespaces(t.Context(), locks.Anonymous)
 		assert.That(t, err == nil && len(list) == 2 && list[1].Root == "/python" && list[1].Problem != "", "%+v, %v", list, err)
 		s.foreignSeen(zk.Op{Kind: zk.OpSetData, Path: pythonRecord, Version: -1, Data: []byte(`{"root":"/python","dialect":"kazoo"}`)})
-		list, _ = one.m.Namespaces(t.Context())
+		list, _ = one.m.Namespaces(t.Context(), locks.Anonymous)
 		assert.That(t, list[1].Problem == "", "%+v", list)
 	})
 }
 
 func TestNamespacesAreNotKnownBeforeTheTreeIsRead(t *testing.T) {
 	s := newFakeStore(t)
-	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})
-	_, err := m.Namespaces(t.Context())
+	m := anyone{New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})}
+	_, err := m.Namespaces(t.Context(), locks.Anonymous)
 	var e *locks.Error
 	assert.That(t, errors.As(err, &e) && e.Code == locks.CodeUnavailable, "%v", err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/lifecycle"
@@ -387,7 +388,7 @@ func (d *deliveries) grant(l *lease) {
 
 // own is the lease as its own client sees it; the monitor is held.
 func (a *answers) own(l *lease) locks.Lease {
-	v := a.lease(l)
+	v := a.lease(l, access.Everything())
 	v.NotifyURL = l.notifyURL()
 	return v
 }

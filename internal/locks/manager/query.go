@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/postmortem"
@@ -34,7 +35,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 		var l *lease
 		var view locks.Lease
 		err := m.request(ctx).retryAfterSync(func() (err *locks.Error) {
-			l, view, err = m.lookup(id, req.Token != "")
+			l, view, err = m.lookup(id, &req)
 			return err
 		})
 		switch {
@@ -61,12 +62,13 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 				return locks.Lease{}, err
 			}
 		}
-		show := m.answers.lease
 		if req.Token != "" {
 			l.claim(m, m.clock.Now().Boot())
-			show = m.answers.own
+			view = m.answers.own(l)
+		} else {
+			view = m.answers.lease(l, req.Principal.Rules)
 		}
-		if view = show(l); !m.trusted() {
+		if !m.trusted() {
 			view.Term = 0 // the next changes may end the lease, and have this gateway trusted before the answer is written
 		}
 		return view, nil
@@ -210,16 +212,17 @@ func (f *fleet) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error) {
 }
 
 // lookup finds a lease, or what is remembered of it. A lease that no gateway knows has ended for a client with its token; others
-// get CodeNotFound.
-func (m *Manager) lookup(id recipe.LeaseID, token bool) (*lease, locks.Lease, *locks.Error) {
-	if l := m.leases.byID[id]; l != nil {
+// get CodeNotFound. They get the same of a lease that they may not read.
+func (m *Manager) lookup(id recipe.LeaseID, req *locks.LeaseRequest) (*lease, locks.Lease, *locks.Error) {
+	own, rules := req.Token != "", req.Principal.Rules
+	if l := m.leases.byID[id]; l != nil && (own || l.firstReadable(rules) != nil) {
 		return l, locks.Lease{}, nil
 	}
-	if p, ok := m.history.Get(id); ok {
+	if p, ok := m.history.Get(id); ok && (own || rules.May(access.Read, p.NS, p.Lock)) {
 		return nil, viewPast(id, p), nil
 	}
 	absent := m.absent(id)
-	if absent.Code == locks.CodeEnded && !token {
+	if absent.Code == locks.CodeEnded && !own {
 		absent = notFound()
 	}
 	return nil, locks.Lease{}, absent
@@ -234,6 +237,11 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 	if err != nil {
 		return locks.LeasePage{}, err
 	}
+	if f.NS != "" {
+		if err := f.Principal.CheckIn(access.Read, f.NS); err != nil {
+			return locks.LeasePage{}, err
+		}
+	}
 	return locked2(m, func() (locks.LeasePage, error) {
 		if err := known(&m.stream, m.replica, f.NS); err != nil {
 			return locks.LeasePage{}, err
@@ -245,8 +253,10 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 			if l.Grant().Granted() {
 				state = locks.Held
 			}
-			if !l.Creating() && !l.over(m.reports) && string(l.id()) > from && (f.NS == "" || l.q.Namespace.Name == f.NS) &&
-				(f.Owner == "" || l.owner == f.Owner) && (f.State == "" || f.State == state) {
+			if l.Creating() || l.over(m.reports) || string(l.id()) <= from || f.Owner != "" && l.owner != f.Owner || f.State != "" && f.State != state {
+				continue
+			}
+			if first := l.firstReadable(f.Principal.Rules); first != nil && (f.NS == "" || first.q.Namespace.Name == f.NS) {
 				matching = append(matching, l)
 			}
 		}
@@ -254,7 +264,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		var page locks.LeasePage
 		text := paging.MaxText
 		for _, l := range matching {
-			view := m.answers.lease(l)
+			view := m.answers.lease(l, f.Principal.Rules)
 			if n := len(page.Items); n == limit || !text.TakeLease(&view) && n > 0 {
 				page.NextCursor = locks.LeaseCursor(page.Items[n-1].ID)
 				break
@@ -285,6 +295,9 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 	if err != nil {
 		return locks.Lock{}, err
 	}
+	if err := req.Principal.Check(access.Read, req.NS, req.Lock); err != nil {
+		return locks.Lock{}, err
+	}
 	if req.Consistent {
 		if err := m.barrier(ctx); err != nil {
 			return locks.Lock{}, err
@@ -309,7 +322,10 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 		}
 		limit := cmp.Or(req.Limit, locks.DefaultPage)
 		m.describe(ctx, q, pageOf(q, at, limit))
-		return m.answers.page(q, at, limit), nil
+		page := m.answers.page(q, at, limit)
+		req.Principal.Conceal(page.Holders)
+		req.Principal.Conceal(page.Waiters)
+		return page, nil
 	})
 }
 
@@ -391,7 +407,8 @@ func (m *Manager) NotifySecrets(lease string) []string {
 	return secrets
 }
 
-// Postmortem tells how a lease ended. A lease that lives is CodeNotFound.
+// Postmortem tells how a lease ended. A lease that lives is CodeNotFound, and so is one that the principal may not read: a lease
+// of several locks is remembered by the first.
 func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) (locks.Postmortem, error) {
 	named, wrong := m.fleet.target(&locks.LeaseRequest{Principal: p, ID: id})
 	if wrong != nil {
@@ -400,7 +417,7 @@ func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) 
 	return locked2(m, func() (locks.Postmortem, error) {
 		var found postmortem.End
 		if err := m.request(ctx).retryAfterSync(func() (err *locks.Error) {
-			found, err = m.recall(named)
+			found, err = m.recall(named, p.Rules)
 			return err
 		}); err != nil {
 			return locks.Postmortem{}, err
@@ -434,15 +451,16 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	m.replica.Forget(q)
 }
 
-// recall finds what is remembered of an ended lease.
-func (m *Manager) recall(id recipe.LeaseID) (postmortem.End, *locks.Error) {
-	if m.leases.byID[id] != nil {
+// recall finds what is remembered of an ended lease, for who has the rules.
+func (m *Manager) recall(id recipe.LeaseID, rules *access.Rules) (postmortem.End, *locks.Error) {
+	if l := m.leases.byID[id]; l != nil && l.firstReadable(rules) != nil {
 		return postmortem.End{}, &locks.Error{Code: locks.CodeNotFound, Detail: "this lease has not ended; ask for the lease itself"}
 	}
-	if p, ok := m.history.Get(id); ok {
+	if p, ok := m.history.Get(id); ok && rules.May(access.Read, p.NS, p.Lock) {
 		return p, nil
 	}
 	p, seen := m.observedEnds.Get(id)
+	seen = seen && rules.May(access.Read, p.NS, p.Lock)
 	if seen && p.Reported {
 		return p, nil // from the gateway that ran it
 	}

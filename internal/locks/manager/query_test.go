@@ -23,14 +23,14 @@ import (
 
 // listed is a manager whose replica is fed by hand.
 type listed struct {
-	m    *Manager
+	m    anyone
 	root *zk.WatchRoot
 	dirs map[string]*zk.Dir
 }
 
 func newListed(t testing.TB) *listed {
 	s := newFakeStore(t)
-	m := New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})
+	m := anyone{New(Options{Store: s, Root: "/lockkeeper", Clock: s.clock})}
 	assert.NoError(t, m.prepare(s.layout))
 	m.Apply([]zk.Change{{Kind: zk.Synced}})
 	return &listed{m: m, root: &zk.WatchRoot{Path: "/lockkeeper/locks", Depth: 2}, dirs: map[string]*zk.Dir{}}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
@@ -43,6 +44,9 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 	if err := req.Check(); err != nil {
 		return locks.ReapAnswer{}, err
 	}
+	if err := may(req.Principal, access.Operate, &req.NS, &req.Lock); err != nil {
+		return locks.ReapAnswer{}, err
+	}
 	var (
 		q       *queues.Queue
 		session term.Session
@@ -66,15 +70,18 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 	}
 	answer.More = more
 	if missing := only.missing(); missing != "" {
-		return locks.ReapAnswer{}, m.holderChanged(q, missing+" is not in the queue, or does not match")
+		return locks.ReapAnswer{}, req.Principal.ConcealIn(m.holderChanged(q, missing+" is not in the queue, or does not match"))
 	}
 	if req.DryRun {
 		for _, c := range matching {
 			answer.Reaped = append(answer.Reaped, c.view)
 		}
-		return answer, nil
+	} else {
+		answer, err = m.reap(ctx, &req, answer, matching)
 	}
-	return m.reap(ctx, &req, answer, matching)
+	req.Principal.Conceal(answer.Reaped)
+	req.Principal.ConcealUnreached(answer.Not)
+	return answer, req.Principal.ConcealIn(err)
 }
 
 // matching reads the nodes of candidates and returns those that match, at most MaxReap; more: there are others.

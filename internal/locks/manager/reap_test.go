@@ -110,7 +110,7 @@ func (g *gate) keepAll() {
 	g.m.mu.Lock()
 	defer g.m.unlock()
 	for _, l := range g.m.leases.byID {
-		l.extend(g.m, g.m.clock.Now().Boot(), time.Hour)
+		l.extend(g.m.Manager, g.m.clock.Now().Boot(), time.Hour)
 	}
 }
 

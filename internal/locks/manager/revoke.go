@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/queues"
@@ -38,6 +39,13 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 	if err := req.Check(); err != nil {
 		return locks.RevokeAnswer{}, err
 	}
+	verb := access.Acquire // who may wait for the lock may ask for it
+	if req.ForceAfter > 0 {
+		verb = access.Operate
+	}
+	if err := may(req.Principal, verb, &req.NS, &req.Lock); err != nil {
+		return locks.RevokeAnswer{}, err
+	}
 	q, err := locked2(m, func() (*queues.Queue, error) { return m.lockAt(ctx, req.NS, req.Lock) })
 	if err != nil {
 		return locks.RevokeAnswer{}, err
@@ -47,7 +55,7 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 	only := shownBy(&req.Shown)
 	holders, more := locked2(m, func() ([]holder, bool) { return m.holdersToAsk(ctx, q, only, ask) })
 	if missing := only.missing(); missing != "" {
-		return locks.RevokeAnswer{}, m.holderChanged(q, missing+" does not hold the lock")
+		return locks.RevokeAnswer{}, req.Principal.ConcealIn(m.holderChanged(q, missing+" does not hold the lock"))
 	}
 	m.reviseAll(ctx, holders, ask.After)
 	answer := locks.RevokeAnswer{More: more}
@@ -63,8 +71,10 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 		}
 	}
 	if len(answer.Asked) == 0 {
-		return locks.RevokeAnswer{}, m.askedNone(q, holders, only != nil)
+		return locks.RevokeAnswer{}, req.Principal.ConcealIn(m.askedNone(q, holders, only != nil))
 	}
+	req.Principal.Conceal(answer.Asked)
+	req.Principal.ConcealUnreached(answer.Not)
 	text := paging.MaxText
 	text.Trim(answer.Asked)
 	text.TrimUnreached(answer.Not)
@@ -352,6 +362,9 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 	if err := req.Shown.Check(); err != nil {
 		return locks.WithdrawAnswer{}, err
 	}
+	if err := may(req.Principal, access.Operate, &req.NS, &req.Lock); err != nil {
+		return locks.WithdrawAnswer{}, err
+	}
 	q, err := locked2(m, func() (*queues.Queue, error) { return m.lockAt(ctx, req.NS, req.Lock) })
 	if err != nil {
 		return locks.WithdrawAnswer{}, err
@@ -360,7 +373,7 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 	only := shownBy(&req.Shown)
 	holders, more := locked2(m, func() ([]holder, bool) { return m.holdersAsked(ctx, q, only) })
 	if only.none() {
-		return locks.WithdrawAnswer{}, m.holderChanged(q, "none of those that were named holds the lock")
+		return locks.WithdrawAnswer{}, req.Principal.ConcealIn(m.holderChanged(q, "none of those that were named holds the lock"))
 	}
 	m.reviseAll(ctx, holders, func(*record.Revocation) *record.Revocation { return nil })
 	answer := locks.WithdrawAnswer{More: more}
@@ -382,6 +395,8 @@ func (m *Manager) Withdraw(ctx context.Context, req locks.WithdrawRequest) (lock
 	if len(answer.Withdrawn) == 0 && failed != nil {
 		return locks.WithdrawAnswer{}, failed // ZooKeeper does not answer, or the caller has gone
 	}
+	req.Principal.Conceal(answer.Withdrawn)
+	req.Principal.ConcealUnreached(answer.Not)
 	text := paging.MaxText
 	text.Trim(answer.Withdrawn)
 	text.TrimUnreached(answer.Not)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/test/assert"
@@ -260,7 +261,7 @@ func TestAKeyIsOfOnePrincipalAndOneLock(t *testing.T) {
 		other.Lock = "b"
 		assert.That(t, g.mustHold(other).ID != first.ID, "a key of another lock")
 		stranger := req
-		stranger.Principal.Name = "stranger"
+		stranger.Principal = locks.Principal{Name: "stranger", Rules: access.Everything()}
 		_, err := g.acquire(stranger)
 		wantCode(t, err, locks.CodeHeldByOther)
 		renamed := req
@@ -277,7 +278,7 @@ func TestAScanLeavesTheKeysOfANewcomerAlone(t *testing.T) {
 		two := s.gateway(t)
 		two.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, IdempotencyKey: "abcdefghijklmnop"})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		scan := sweeper{m: one.m}
+		scan := sweeper{m: one.m.Manager}
 		scan.scanKeys(ctx)
 		cancel()
 		one.w.release()

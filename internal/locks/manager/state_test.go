@@ -28,7 +28,7 @@ func TestCheckAllReturnsForbiddenStates(t *testing.T) {
 		},
 		"a deletion of a lease that does not end": func(leases *leaseTable, l *lease) { l.SetChange(leases, lifecycle.ChangeDeleting) },
 	} {
-		m := New(Options{Logger: slog.New(slog.DiscardHandler)})
+		m := anyone{New(Options{Logger: slog.New(slog.DiscardHandler)})}
 		l := &lease{heapIndex: -1, State: lifecycle.New(lifecycle.Creating, lifecycle.RecordCurrent)}
 		l.q, l.contender = &queues.Queue{}, &recipe.Contender{LeaseID: "7"}
 		m.leases.byID[l.id()] = l

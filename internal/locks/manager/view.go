@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/paging"
@@ -47,8 +48,23 @@ func (a *answers) termOf(l *lease) locks.Term {
 	return presentTerm(a.port)
 }
 
-// lease is the lease as it is now.
-func (a *answers) lease(l *lease) locks.Lease {
+// firstReadable is the first of the lease's locks that the rules let read; nil without one. A lease may be read by who may read
+// one of its locks, and then without the others.
+func (l *lease) firstReadable(rules *access.Rules) *slot {
+	for s := range l.slots {
+		if s.readable(rules) {
+			return s
+		}
+	}
+	return nil
+}
+
+func (s *slot) readable(rules *access.Rules) bool {
+	return rules.May(access.Read, s.q.Namespace.Name, s.q.Name())
+}
+
+// lease is the lease as it is now, with what the rules let read of it: one of its locks at least.
+func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 	now := a.clock.Now().Boot()
 	v := locks.Lease{
 		ID: string(l.id()), State: locks.Waiting, TTL: l.ttl, FailoverSafe: l.ttl >= a.failoverTTL && !l.ephemeral(), Ephemeral: l.ephemeral(),
@@ -59,7 +75,9 @@ func (a *answers) lease(l *lease) locks.Lease {
 		v.LockDelayOn = l.rareFields.lockDelayOn
 	}
 	for s := range l.slots {
-		v.QueueLength = max(v.QueueLength, s.q.Contenders.Waiting())
+		if s.readable(rules) {
+			v.QueueLength = max(v.QueueLength, s.q.Contenders.Waiting())
+		}
 	}
 	v.Revoke = l.revocation().view(now)
 	phase := l.Phase()
@@ -69,7 +87,9 @@ func (a *answers) lease(l *lease) locks.Lease {
 	switch phase {
 	case lifecycle.Creating, lifecycle.Waiting:
 		for s := range l.slots {
-			v.Position = max(v.Position, position(s))
+			if s.readable(rules) {
+				v.Position = max(v.Position, position(s))
+			}
 		}
 		v.Position = max(v.Position, 1) // its turn has come: it is the next
 		v.ExpiresIn = l.expiresIn(now)
@@ -90,7 +110,7 @@ func (a *answers) lease(l *lease) locks.Lease {
 		v.Warning = a.warning(l)
 	}
 	if l.contender.Groups > 1 {
-		v.Locks = a.slots(l, &v)
+		v.Locks = a.slots(l, &v, rules)
 		return v
 	}
 	v.NS, v.Lock, v.Mode = l.q.Namespace.Name, l.q.Name(), locks.ModeOf(l.contender.Mode)
@@ -101,11 +121,11 @@ func (a *answers) lease(l *lease) locks.Lease {
 	return v
 }
 
-// slots are the locks of a group.
-func (a *answers) slots(l *lease, v *locks.Lease) []locks.LeaseLock {
+// slots are the locks of a group that the rules let read.
+func (a *answers) slots(l *lease, v *locks.Lease, rules *access.Rules) []locks.LeaseLock {
 	list := make([]locks.LeaseLock, 0, l.width())
 	for s := range l.slots {
-		if s.contender.Member > 1 {
+		if s.contender.Member > 1 || !s.readable(rules) {
 			continue
 		}
 		k := locks.LeaseLock{NS: s.q.Namespace.Name, Lock: s.q.Name(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: v.FencingToken,
@@ -171,7 +191,7 @@ func viewPast(id recipe.LeaseID, p postmortem.End) locks.Lease {
 // contender shows a contender, without what only its client may see.
 func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) locks.Contender {
 	now := a.clock.Now()
-	v := locks.Contender{At: now.Calendar(), Znode: q.NodeOf(c.Name), Mode: locks.ModeOf(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
+	v := locks.Contender{NS: q.Namespace.Name, At: now.Calendar(), Znode: q.NodeOf(c.Name), Mode: locks.ModeOf(c.Mode), Permits: int(c.Permits), Limit: int(c.Limit), Position: position,
 		Ephemeral: c.Ephemeral}
 	var czxid int64
 	if i := q.Node(c.Name); i != nil {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // onZooKeeper runs a manager on a real ZooKeeper until the test ends.
-func onZooKeeper(t testing.TB, addr, chroot string, change ...func(*zk.Config)) *Manager {
+func onZooKeeper(t testing.TB, addr, chroot string, change ...func(*zk.Config)) anyone {
 	t.Helper()
 	cfg := zk.Config{Servers: strings.Split(addr, ","), Chroot: chroot, Root: "/lockkeeper", SessionTimeout: 4 * time.Second, CreateRoot: true}
 	for _, f := range change {
@@ -40,9 +40,9 @@ func onZooKeeper(t testing.TB, addr, chroot string, change ...func(*zk.Config)) 
 	return runOnZooKeeper(t, Options{Store: &term.ZooKeeper{Config: cfg}, Root: cfg.Root, SessionTimeout: cfg.SessionTimeout})
 }
 
-func runOnZooKeeper(t testing.TB, opt Options) *Manager {
+func runOnZooKeeper(t testing.TB, opt Options) anyone {
 	t.Helper()
-	m := New(opt)
+	m := anyone{New(opt)}
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	go func() { stopped <- m.Run(ctx) }()
@@ -157,7 +157,7 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 		return made
 	}
 	python := func() locks.NamespaceInfo {
-		list, err := running.Namespaces(t.Context())
+		list, err := running.Namespaces(t.Context(), locks.Anonymous)
 		if err != nil || len(list) < 2 {
 			return locks.NamespaceInfo{}
 		}
@@ -191,7 +191,7 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 	other := onZooKeeper(t, addr, chroot, func(c *zk.Config) {
 		c.Namespaces = map[string]zk.Namespace{"python": {Root: "/python", Dialect: "kazoo"}}
 	})
-	list, err := other.Namespaces(t.Context())
+	list, err := other.Namespaces(t.Context(), locks.Anonymous)
 	assert.That(t, err == nil && len(list) == 2 && list[1].Ready && list[1].Root == "/python", "%+v, %v", list, err)
 	there, _, err := conn.Exists(chroot + "/python")
 	assert.That(t, err == nil && !there, "the lock root is there: %t, %v", there, err)
@@ -201,7 +201,7 @@ func TestALockRootThatComesAndGoesIsFollowed(t *testing.T) {
 func TestSettingsOnARealZooKeeper(t *testing.T) {
 	addr, chroot := zkreal.SharedT(t)
 	testkit.NoLeaks(t)
-	gates := []*Manager{onZooKeeper(t, addr, chroot), onZooKeeper(t, addr, chroot)}
+	gates := []anyone{onZooKeeper(t, addr, chroot), onZooKeeper(t, addr, chroot)}
 	ctx := t.Context()
 
 	// Eight ask at once, with two different limits: one limit is agreed upon, and all who gave that one are in.
@@ -267,7 +267,7 @@ func TestSettingsOnARealZooKeeper(t *testing.T) {
 }
 
 // heldToken is the fencing token of a lease that one of the gateways runs, once it holds.
-func heldToken(t *testing.T, gates []*Manager, id string) int64 {
+func heldToken(t *testing.T, gates []anyone, id string) int64 {
 	t.Helper()
 	for _, m := range gates {
 		if v, err := m.Lease(t.Context(), locks.LeaseRequest{ID: id}); err == nil && v.State == locks.Held {

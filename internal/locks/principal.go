@@ -1,0 +1,143 @@
+package locks
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"lockkeeper/internal/locks/access"
+)
+
+// Principal is the caller and what it may do. The zero value may do nothing, except what a lease's token alone allows.
+type Principal struct {
+	Name  string // idempotency keys belong to it
+	Rules *access.Rules
+}
+
+// Anonymous is the principal of every caller of a gateway without authentication. It may do everything.
+var Anonymous = Principal{Name: "anonymous", Rules: access.Everything()}
+
+// Denied is what a principal may not do.
+type Denied struct {
+	Verb     access.Verb
+	NS, Lock string // Lock "": any lock of the namespace; both "": what has no lock
+}
+
+// Check refuses a principal that lacks the verb for a lock. It knows nothing of the lock but its name: the answer is the same
+// whether the lock is there or not.
+func (p Principal) Check(v access.Verb, ns, lock string) *Error {
+	if p.Rules.May(v, ns, lock) {
+		return nil
+	}
+	return p.denied(v, ns, lock)
+}
+
+// CheckIn refuses a principal that lacks the verb for every lock of a namespace. It does not say whether there is such a
+// namespace.
+func (p Principal) CheckIn(v access.Verb, ns string) *Error {
+	if p.Rules.MayIn(v, ns) {
+		return nil
+	}
+	return p.denied(v, ns, "")
+}
+
+// CheckAcquire refuses an acquire of which the principal may not have a lock, or not for that long. An acquire without a TTL
+// gets DefaultTTL, or what the principal may have at most.
+func (p Principal) CheckAcquire(r *AcquireRequest, ttlGiven bool) *Error {
+	if len(r.Group) == 0 {
+		return p.checkWant(r, r.NS, r.Lock, ttlGiven)
+	}
+	for i := range r.Group {
+		if err := p.checkWant(r, r.Group[i].NS, r.Group[i].Lock, ttlGiven); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p Principal) checkWant(r *AcquireRequest, ns, lock string, ttlGiven bool) *Error {
+	if err := p.Check(access.Acquire, ns, lock); err != nil {
+		return err
+	}
+	if longest := p.Rules.Limits(ns, lock).MaxTTL; !ttlGiven && longest > 0 {
+		r.TTL = min(r.TTL, longest)
+	}
+	return p.CheckTTL(r.TTL, ns, lock)
+}
+
+// CheckTTL refuses a time to live that is longer than the principal may ask for.
+func (p Principal) CheckTTL(ttl time.Duration, ns, lock string) *Error {
+	longest := p.Rules.Limits(ns, lock).MaxTTL
+	if longest == 0 || ttl <= longest {
+		return nil
+	}
+	return &Error{Code: CodeForbidden, Field: "ttl", Denied: &Denied{access.Acquire, ns, lock},
+		Detail: "ttl must be at most " + span(longest) + " for the lock " + lock + " in the namespace " + ns + ", by the roles of " + p.called()}
+}
+
+// For is what the principal may know of the gateway: without the namespaces in which it may read no lock, and without totals
+// unless it may read every lock.
+func (i Info) For(p Principal) Info {
+	if p.Rules.MayAll(access.Read) {
+		return i
+	}
+	i.Namespaces = slices.DeleteFunc(slices.Clone(i.Namespaces), func(ns string) bool { return !p.Rules.MayIn(access.Read, ns) })
+	i.Locks, i.Contenders, i.Leases, i.Kinds, i.OldestWaiter, i.Hazards, i.HazardousLocks = 0, 0, nil, nil, 0, nil, 0
+	return i
+}
+
+func (p Principal) denied(v access.Verb, ns, lock string) *Error {
+	about := "for what has no lock"
+	switch {
+	case lock != "":
+		about = "for the lock " + lock + " in the namespace " + ns
+	case ns != "":
+		about = "for any lock in the namespace " + ns
+	}
+	return &Error{Code: CodeForbidden, Denied: &Denied{v, ns, lock},
+		Detail: "a role of " + p.called() + " must give the verb " + v.String() + " " + about + "; ask an operator of the gateway for it"}
+}
+
+func (p Principal) called() string {
+	if p.Name == "" {
+		return "this caller"
+	}
+	return p.Name
+}
+
+// Conceal takes the names of locks that the principal may not read out of a lock's contenders: a lease of several locks names
+// the others.
+func (p Principal) Conceal(list []Contender) {
+	for i := range list {
+		p.concealOne(&list[i])
+	}
+}
+
+// ConcealUnreached is Conceal for contenders that a request could not change.
+func (p Principal) ConcealUnreached(list []Unreached) {
+	for i := range list {
+		p.concealOne(&list[i].Contender)
+	}
+}
+
+// ConcealIn is Conceal for the contenders in an error. It returns the error.
+func (p Principal) ConcealIn(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		p.Conceal(e.Holders)
+	}
+	return err
+}
+
+func (p Principal) concealOne(c *Contender) {
+	if len(c.Group) == 0 || p.Rules.MayAll(access.Read) {
+		return
+	}
+	c.Group = slices.DeleteFunc(c.Group, func(name string) bool {
+		ns, lock, elsewhere := strings.Cut(name, "/")
+		if !elsewhere {
+			ns, lock = c.NS, name
+		}
+		return !p.Rules.May(access.Read, ns, lock)
+	})
+}
