@@ -100,7 +100,7 @@ func TestEventsThatTheHubHasLostAreCountedAndLaterOnesTold(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() bool {
 		return slices.ContainsFunc(hub.Recent(events.Filter{Types: events.Types(events.WebhookDropped)}, 10), func(e *events.Event) bool { return e.Webhook == sub.ID && e.Detail != "" })
 	}, "an event says so")
-	assert.Value(m.Acquire(t.Context(), locks.AcquireRequest{Lock: "later", TTL: time.Minute}))(t)
+	assert.Value(m.Acquire(t.Context(), locks.AcquireRequest{Principal: locks.Anonymous, Lock: "later", TTL: time.Minute}))(t)
 	testkit.Eventually(t, 20*time.Second, func() bool { return len(receiver.all("later")) == 1 }, "a later grant is told")
 }
 
@@ -132,13 +132,13 @@ func TestEachEventIsToldOnceByTheGatewayThatOwnsIt(t *testing.T) {
 	assert.NoError(t, err)
 	testkit.Eventually(t, 20*time.Second, func() bool { return len(other.hooks.List()) == 1 }, "the other gateway knows the webhook")
 
-	holder := assert.Value(one.Acquire(t.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "a"}))(t)
-	ticket := assert.Value(other.Acquire(t.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Owner: "b", Async: true}))(t)
+	holder := assert.Value(one.Acquire(t.Context(), locks.AcquireRequest{Principal: locks.Anonymous, Lock: "deploy", TTL: time.Minute, Owner: "a"}))(t)
+	ticket := assert.Value(other.Acquire(t.Context(), locks.AcquireRequest{Principal: locks.Anonymous, Lock: "deploy", TTL: time.Minute, Owner: "b", Async: true}))(t)
 	testkit.Eventually(t, 20*time.Second, func() bool {
-		l, err := one.Lock(t.Context(), locks.LockRequest{Lock: "deploy"})
+		l, err := one.Lock(t.Context(), locks.LockRequest{Principal: locks.Anonymous, Lock: "deploy"})
 		return err == nil && l.QueueLength == 1
 	}, "it waits")
-	_, err = other.Revoke(t.Context(), locks.RevokeRequest{Lock: "deploy", Reason: "please"}) // of a lease that one runs
+	_, err = other.Revoke(t.Context(), locks.RevokeRequest{Principal: locks.Anonymous, Lock: "deploy", Reason: "please"}) // of a lease that one runs
 	assert.NoError(t, err)
 	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("deploy"), webhooks.RevokeRequested) }, "the request is told")
 	assert.NoError(t, one.Release(t.Context(), locks.Anonymous, holder.Lease.ID, holder.Lease.Token))
@@ -158,11 +158,11 @@ func TestEachEventIsToldOnceByTheGatewayThatOwnsIt(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("odd"), webhooks.HazardAppeared) }, "the hazard is told")
 	// Another program's holder is asked by one gateway, and no other sees that.
 	for _, m := range []*member{one, other} {
-		assert.Value(m.Revoke(t.Context(), locks.RevokeRequest{Lock: "odd"}))(t)
+		assert.Value(m.Revoke(t.Context(), locks.RevokeRequest{Principal: locks.Anonymous, Lock: "odd"}))(t)
 	}
 	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("odd"), webhooks.RevokeRequested) }, "the request is told")
-	assert.Value(one.Acquire(t.Context(), locks.AcquireRequest{Lock: "last", TTL: time.Minute}))(t)
-	assert.Value(other.Acquire(t.Context(), locks.AcquireRequest{Lock: "last-of-other", TTL: time.Minute}))(t)
+	assert.Value(one.Acquire(t.Context(), locks.AcquireRequest{Principal: locks.Anonymous, Lock: "last", TTL: time.Minute}))(t)
+	assert.Value(other.Acquire(t.Context(), locks.AcquireRequest{Principal: locks.Anonymous, Lock: "last-of-other", TTL: time.Minute}))(t)
 	testkit.Eventually(t, 20*time.Second, func() bool { return len(receiver.all("last")) == 2 && len(receiver.all("last-of-other")) == 2 }, "what comes later is told")
 
 	got := receiver.all("deploy")

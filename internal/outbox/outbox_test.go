@@ -102,7 +102,7 @@ const someTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 func (m *member) cycle(t *testing.T, lock string) {
 	t.Helper()
-	res, err := m.Acquire(t.Context(), locks.AcquireRequest{Lock: lock, TTL: time.Minute})
+	res, err := m.Acquire(t.Context(), locks.AcquireRequest{Principal: locks.Anonymous, Lock: lock, TTL: time.Minute})
 	if err == nil {
 		err = m.Release(locks.WithTraceParent(t.Context(), someTrace), locks.Anonymous, res.Lease.ID, res.Lease.Token)
 	}
@@ -157,7 +157,7 @@ func TestReleasesOnZooKeeperAreDelivered(t *testing.T) {
 		{Kind: zk.OpCreate, Path: "/lockkeeper/locks/deploy-theirs/_c_6a9ed4c8-5ba5-4b63-a1e3-96de7b4a7ccc-lock-", Sequential: true}})
 	assert.Must(t, res.Outcome == zk.Done, "%+v", res)
 	testkit.Eventually(t, 10*time.Second, func() bool {
-		q, err := second.Lock(t.Context(), locks.LockRequest{Lock: "deploy-theirs"})
+		q, err := second.Lock(t.Context(), locks.LockRequest{Principal: locks.Anonymous, Lock: "deploy-theirs"})
 		return err == nil && len(q.Holders) == 1
 	}, "it holds")
 	assert.MustEqual(t, second.Nodes().Commit(t.Context(), []zk.Op{{Kind: zk.OpDelete, Path: res.Paths[1], Version: -1}}).Outcome, zk.Done)
