@@ -110,6 +110,9 @@ type socketError struct {
 	Hint  string `json:"hint"`
 }
 
+// readyWithin is how long a command waits for a gateway that has just been started.
+const readyWithin = 10 * time.Second
+
 type peerUser struct{}
 
 // withPeerUser keeps which user has connected to the socket.
@@ -138,7 +141,13 @@ func (a adminTokens) routes(mux *http.ServeMux) {
 		"DELETE /tokens/{which}": a.revoke,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			answer, err := do(r)
+			within, cancel := context.WithTimeout(r.Context(), readyWithin)
+			defer cancel()
+			var answer any
+			err := a.store.Await(within)
+			if err == nil {
+				answer, err = do(r)
+			}
 			status := http.StatusOK
 			if err != nil {
 				p := &problemError{code: exitFailure, err: err}

@@ -15,6 +15,7 @@ import (
 
 	"lockkeeper"
 	"lockkeeper/docs"
+	"lockkeeper/internal/audit"
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/docsite"
@@ -46,6 +47,7 @@ type gateway struct {
 	metrics *metrics.Metrics
 
 	accessLog *accesslog.Writer
+	audit     *audit.Log // nil without --audit-log
 
 	hub     *events.Hub
 	store   repairedStore
@@ -71,6 +73,9 @@ func newGateway(c *config, logger *slog.Logger, accessLog io.Writer) (*gateway, 
 	if g.zk, err = c.zookeeper(logger.With("part", "zookeeper"), zkMetrics{g.metrics}); err == nil {
 		g.peerCAs, err = c.peerCAs()
 	}
+	if err == nil {
+		err = g.openAudit(accessLog)
+	}
 	return g, err
 }
 
@@ -83,7 +88,7 @@ func (g *gateway) assemble(on listeners, own *ownStore) error {
 	}
 	started := time.Now()
 	// Streams must not take the places of the dashboard's own subscriptions.
-	g.hub = events.New(events.Options{Metrics: g.metrics, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics})
+	g.hub = events.New(events.Options{Metrics: g.metrics, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics + 1})
 	if err := g.makeManager(address, started); err != nil {
 		return err
 	}
@@ -120,7 +125,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		Follow:       map[string]func(string){zk.NodeTokens: func(id string) { g.tokens.Look(id) }},
 		Limits:       g.limits.quota,
 	})
-	g.tokens = token.NewStore(token.Options{Tree: token.Tree{Nodes: g.manager.Nodes(), Root: g.zk.Root}, Log: g.log.With("part", "tokens")})
+	g.tokens = token.NewStore(token.Options{Tree: token.Tree{Nodes: g.manager.Nodes(), Root: g.zk.Root}, Log: g.log.With("part", "tokens"), Changed: g.tokenChanged})
 	log := g.log.With("part", "webhooks")
 	g.hooks = box.Connect(g.manager, g.hub, webhooks.Options{Root: g.zk.Root, Addresses: addresses, Metrics: g.metrics, Logger: log,
 		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: log})})
@@ -137,7 +142,7 @@ func (g *gateway) makeAPI(started time.Time) {
 	g.pages = dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: g.manager, Webhooks: hookPages, Events: g.hub, Logger: g.log.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: g.own != nil})
 	g.api = httpapi.New(httpapi.Options{Locks: g.own.watched(g.manager), Webhooks: g.hooks, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version()}, Metrics: g.metrics,
-		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Version: version(), OpenAPI: lockkeeper.OpenAPI,
+		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Audit: g.audit, Version: version(), OpenAPI: lockkeeper.OpenAPI,
 		AllowedHosts: g.c.AllowedHosts, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers})
 	hookPages.api = g.api
 }
@@ -177,6 +182,7 @@ func (g *gateway) run(ctx context.Context) error {
 	defer cancel()
 	group, running := errgroup.WithContext(running)
 	defer g.logRequests()()
+	defer g.writeAudit()()
 	g.own.run(group, running)
 	g.own.administer(g.tokens, g.log.With("part", "admin"))
 	group.Go(func() error {
@@ -193,6 +199,7 @@ func (g *gateway) run(ctx context.Context) error {
 	}
 	background(func(ctx context.Context) { g.store.run(ctx, g.zk, g.own, g.log.With("part", "zookeeper")) })
 	background(tuneGC)
+	background(g.auditEnds)
 	if n := newNotifier(g.log, g.own.watched(g.manager).Ready, g.manager.Alive); n != nil {
 		background(func(running context.Context) { n.run(running, ctx) })
 	}

@@ -101,6 +101,7 @@ func (x *exchange) end() {
 		x.s.refused(x.line.code)
 	}
 	x.log()
+	x.audit()
 	x.s.metrics.Request(x.operation, x.status)
 	switch {
 	case x.hijacked != nil:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"lockkeeper/internal/audit"
 	"lockkeeper/internal/docsite"
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
@@ -45,6 +46,7 @@ type Options struct {
 	OnlyMetrics  bool
 	Logger       *slog.Logger   // nil: nothing is logged but what Access logs
 	Access       *accesslog.Log // of requests; nil: they are not logged
+	Audit        *audit.Log     // of changes and refusals; nil: there is none
 	Version      string
 	Embedded     bool     // ZooKeeper is part of this process
 	OpenAPI      []byte   // what /openapi.yaml answers
@@ -62,6 +64,7 @@ type Server struct {
 	locks     Locks
 	log       *slog.Logger
 	access    *accesslog.Log // nil: none
+	audit     *audit.Log
 	metrics   *metrics.Metrics
 	guard     guard
 	forwarder forwarder
@@ -99,7 +102,7 @@ var errDraining = errors.New("the gateway drains")
 
 // New makes a server. It starts nothing.
 func New(o Options) *Server {
-	s := &Server{locks: o.Locks, log: o.Logger, access: o.Access, metrics: o.Metrics, guard: newGuard(o.AllowedHosts), router: chi.NewMux()}
+	s := &Server{locks: o.Locks, log: o.Logger, access: o.Access, audit: o.Audit, metrics: o.Metrics, guard: newGuard(o.AllowedHosts), router: chi.NewMux()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -37,6 +37,7 @@ type Metrics struct {
 	zkBatch     prometheus.Histogram
 	dropped     prometheus.Counter
 	unlogged    prometheus.Counter
+	unaudited   prometheus.Counter
 	subscribers prometheus.Gauge
 	webhooks    webhookCollectors
 }
@@ -100,6 +101,8 @@ func New(version string) *Metrics {
 			Help: "Writes in one ZooKeeper transaction."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
 			Help: "Events that a subscriber missed and that made it resync."}),
+		unaudited: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "audit_lost_total",
+			Help: "Lines of the audit log that were not written: too many waited, or the output refused them."}),
 		unlogged: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "access_log_dropped_total",
 			Help: "Lines about requests that were not logged: standard error took them too slowly, or not at all."}),
 		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "event_subscribers",
@@ -111,7 +114,7 @@ func New(version string) *Metrics {
 	m.webhooks = newWebhookCollectors(m.registry)
 	m.registry.MustRegister(requests, m.refused, m.waiting, acquire, m.forwarded, m.hold, m.queueWait, m.handover, ended, m.takeovers, m.deposed,
 		m.written,
-		zkOperation, m.zkBatch, m.dropped, m.unlogged, m.subscribers, build,
+		zkOperation, m.zkBatch, m.dropped, m.unlogged, m.unaudited, m.subscribers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -180,6 +183,9 @@ func (m *Metrics) EventsDropped(n uint64) { m.dropped.Add(float64(n)) }
 
 // AccessLogDropped counts lines about requests that were not logged.
 func (m *Metrics) AccessLogDropped(lines int) { m.unlogged.Add(float64(lines)) }
+
+// AuditLost counts lines of the audit log that were not written.
+func (m *Metrics) AuditLost(lines int) { m.unaudited.Add(float64(lines)) }
 
 // Subscribers moves the number of those who watch events.
 func (m *Metrics) Subscribers(delta int) { m.subscribers.Add(float64(delta)) }

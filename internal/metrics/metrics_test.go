@@ -47,6 +47,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m.EventsDropped(7)
 	m.EventsDropped(1)
 	m.AccessLogDropped(3)
+	m.AuditLost(4)
 	m.Subscribers(1)
 	m.Subscribers(1)
 	m.Subscribers(-1)
@@ -78,6 +79,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_zk_batch_size_bucket{le="16"} 1`,
 		`lockkeeper_events_dropped_total 8`,
 		`lockkeeper_access_log_dropped_total 3`,
+		`lockkeeper_audit_lost_total 4`,
 		`lockkeeper_event_subscribers 1`,
 		`lockkeeper_leases{mode="exclusive",state="held"} 3`,
 		`lockkeeper_fence_margin_seconds 1.5`,

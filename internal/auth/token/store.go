@@ -145,6 +145,20 @@ func (s *Store) List() ([]*Record, error) {
 	return list, nil
 }
 
+// Await returns when the store has read the records, or with ErrNotReady when ctx ends first.
+func (s *Store) Await(ctx context.Context) error {
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for s.known.Load() == nil {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return ErrNotReady
+		}
+	}
+	return nil
+}
+
 // Create makes a token. This gateway accepts it when Create returns, the others a moment later.
 func (s *Store) Create(ctx context.Context, req Request) (text string, r *Record, err error) {
 	known, err := s.List()

@@ -86,9 +86,11 @@ func TestAStoreCatchesUpAfterZooKeeperWasAway(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		_, err := s.Authenticate(text)
 		assert.ErrorIs(t, err, ErrNotReady)
+		within, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.ErrorIs(t, s.Await(within), ErrNotReady)
 		n.with(func() { n.down = false })
-		time.Sleep(retryEvery)
-		synctest.Wait()
+		assert.NoError(t, s.Await(t.Context()))
 		_, err = s.Authenticate(text)
 		assert.NoError(t, err)
 		// Read in vain when it was revoked.

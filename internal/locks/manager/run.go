@@ -145,6 +145,9 @@ func (m *Manager) sessionBegun(session term.Session) {
 	if m.opt.Outbox != nil {
 		m.opt.Outbox.Look()
 	}
+	for _, changed := range m.opt.Follow { // what could not be read without a session is read now
+		changed("")
+	}
 	m.deliveries.adopt()
 	// The former sessions of this process end like any other: once their registrations are gone, the quickest gateway
 	// takes them over.
