@@ -85,13 +85,19 @@ func (l *Lines) Open(line []byte) (at string, news [][]byte, err error) {
 	}
 	l.n++
 	place, rest, more := bytes.Cut(doc, []byte(" "))
+	if !more {
+		return string(place), nil, nil
+	}
+	room := make([]byte, 0, lineText.DecodedLen(len(rest))) // of all reports
+	news = make([][]byte, 0, 1+bytes.Count(rest, []byte(" ")))
 	for more {
 		var one []byte
 		one, rest, more = bytes.Cut(rest, []byte(" "))
-		if one, err = lineText.AppendDecode(nil, one); err != nil {
+		from := len(room)
+		if room, err = lineText.AppendDecode(room, one); err != nil {
 			return "", nil, fmt.Errorf("a stream's line: %w", err)
 		}
-		news = append(news, one)
+		news = append(news, room[from:len(room):len(room)])
 	}
 	return string(place), news, nil
 }

@@ -3,7 +3,6 @@ package reports
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"lockkeeper/internal/events"
@@ -78,8 +77,12 @@ func (x *Exchange) delay(h *delayedEvent) {
 func (x *Exchange) explain(h *delayedEvent) {
 	id := h.about
 	h.about = ""
-	others := slices.Clone(x.delayed.waiting[id]) // explainAll walks the old list
-	others = slices.DeleteFunc(others, func(other *delayedEvent) bool { return other == h })
+	var others []*delayedEvent // a list of its own: explainAll walks the old one
+	for _, other := range x.delayed.waiting[id] {
+		if other != h {
+			others = append(others, other)
+		}
+	}
 	put(x.delayed.waiting, id, others)
 	w := x.reports[LeaseOrPath(id)]
 	if h.own == nil && x.onlyAnnounced(w, id) {
