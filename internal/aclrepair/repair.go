@@ -41,6 +41,7 @@ import (
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/conn"
 	zklayout "lockkeeper/internal/zk/layout"
 	"lockkeeper/internal/zk/wire"
 )
@@ -95,7 +96,7 @@ func once(ctx context.Context, cfg zk.Config, layout *zklayout.Layout, acls [][]
 	}
 	defer o.Close()
 	r := repairer{Offline: o, fleet: recipe.FleetID(layout.FleetID)}
-	if err = r.layout(ctx); err == nil && (acls == nil || !o.Gives(acls)) {
+	if err = r.layout(ctx); err == nil && (acls == nil || !conn.GivesAll(cfg.Auth, acls)) {
 		err = r.locks(ctx, layout)
 	}
 	return Report{int(r.checked.Load()), int(r.closed.Load()), int(r.refused.Load())}, err

@@ -10,6 +10,7 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
 )
 
 // accessOf is who may touch a node that a Write creates. In the parts of the layout that are the fleet's alone only
@@ -114,6 +115,18 @@ func SameACL(a, b []gozk.ACL) bool {
 		return !slices.ContainsFunc(a, func(e gozk.ACL) bool { return !slices.Contains(b, e) })
 	}
 	return within(a, b) && within(b, a)
+}
+
+// GivesAll reports whether each of the lists is one that gateways with this identity give nodes.
+func GivesAll(auth *zk.DigestAuth, lists [][]wire.ACL) bool {
+	given := ACLs(auth)
+	return auth != nil && !slices.ContainsFunc(lists, func(list []wire.ACL) bool {
+		have := make([]gozk.ACL, len(list))
+		for i, entry := range list {
+			have[i] = gozk.ACL(entry)
+		}
+		return !slices.ContainsFunc(given[:], func(one []gozk.ACL) bool { return SameACL(have, one) })
+	})
 }
 
 // Tolerable reports whether a node on which the fleet lacks ADMIN serves all the same. ZooKeeper hides digests from

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/conn"
-	"lockkeeper/internal/zk/wire"
 )
 
 // MaxTransaction bounds what Offline.Commit takes, in bytes as Offline.Size counts them.
@@ -92,18 +90,6 @@ func (o *Offline) Secure(ctx context.Context, path string) (changed, refused boo
 // SecureQueue does the same for a lock's directory or a contender, wherever the lock root is.
 func (o *Offline) SecureQueue(ctx context.Context, path string) (changed, refused bool, err error) {
 	return o.secure(ctx, path, conn.OpenToAll)
-}
-
-// Gives reports whether each of the lists is one that gateways with an identity give nodes.
-func (o *Offline) Gives(lists [][]wire.ACL) bool {
-	given := conn.ACLs(o.cfg.Auth)
-	return o.cfg.Auth != nil && !slices.ContainsFunc(lists, func(list []wire.ACL) bool {
-		have := make([]conn.ACL, len(list))
-		for i, entry := range list {
-			have[i] = conn.ACL(entry)
-		}
-		return !slices.ContainsFunc(given[:], func(one []conn.ACL) bool { return conn.SameACL(have, one) })
-	})
 }
 
 func (o *Offline) secure(ctx context.Context, path string, who conn.Access) (changed, refused bool, err error) {
