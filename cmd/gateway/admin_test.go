@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -40,12 +41,12 @@ func TestABackupComesThroughASocketThatOnlyItsUserCanOpen(t *testing.T) {
 			n := node(t, dir)
 			path := filepath.Join(dir, adminSocket)
 			// What a process left that was killed.
-			stale, done, err := socketAddress(dir)
+			here, err := os.Open(dir)
 			assert.NoError(t, err)
-			l := assert.Value(net.Listen("unix", stale))(t)
+			l := assert.Value(net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", here.Fd(), adminSocket)))(t)
 			l.(*net.UnixListener).SetUnlinkOnClose(false)
 			l.Close()
-			done()
+			here.Close()
 
 			a := assert.Value(openAdmin(dir, n, nil, slog.New(slog.DiscardHandler)))(t)
 			info, err := os.Stat(path)

@@ -8,13 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/zk"
@@ -113,22 +109,7 @@ type socketError struct {
 // readyWithin is how long a command waits for a gateway that has just been started.
 const readyWithin = 10 * time.Second
 
-type peerUser struct{}
-
-// withPeerUser keeps which user has connected to the socket.
-func withPeerUser(ctx context.Context, c net.Conn) context.Context {
-	user := "uid:unknown"
-	if raw, err := c.(*net.UnixConn).SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) {
-			if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-				user = "uid:" + strconv.FormatUint(uint64(peer.Uid), 10)
-			}
-		})
-	}
-	return context.WithValue(ctx, peerUser{}, user)
-}
-
-// adminTokens serves gateway token on the administration's socket.
+// adminTokens serves gateway token on the administration's socket, where the remote address is the user that has connected.
 type adminTokens struct {
 	store *token.Store
 	log   *slog.Logger
@@ -153,7 +134,7 @@ func (a adminTokens) routes(mux *http.ServeMux) {
 				p := &problemError{code: exitFailure, err: err}
 				_ = errors.As(tokenProblem(err), &p)
 				status, answer = http.StatusConflict, socketError{p.code, err.Error(), p.hint}
-				a.log.Warn("a change of tokens was refused", "by", r.Context().Value(peerUser{}), "err", err)
+				a.log.Warn("a change of tokens was refused", "by", r.RemoteAddr, "err", err)
 			}
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
@@ -170,7 +151,7 @@ func (a adminTokens) create(r *http.Request) (any, error) {
 	if err := asked.check(); err != nil {
 		return nil, err
 	}
-	text, made, err := a.store.Create(r.Context(), asked.by(r.Context().Value(peerUser{}).(string)))
+	text, made, err := a.store.Create(r.Context(), asked.by(r.RemoteAddr))
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +164,7 @@ func (a adminTokens) list(*http.Request) (any, error) {
 }
 
 func (a adminTokens) revoke(r *http.Request) (any, error) {
-	gone, err := a.store.Revoke(r.Context(), r.PathValue("which"), r.Context().Value(peerUser{}).(string))
+	gone, err := a.store.Revoke(r.Context(), r.PathValue("which"), r.RemoteAddr)
 	if err != nil {
 		return nil, err
 	}

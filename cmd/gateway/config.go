@@ -2,21 +2,18 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/accesslog"
+	"lockkeeper/internal/secretfile"
 	"lockkeeper/internal/zk"
 )
 
@@ -38,10 +35,12 @@ type config struct {
 	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication. Every client that can reach them is administrator: it takes, ends, destroys every lock and changes every webhook."`
 	AllowedHosts  []string      `name:"allowed-hosts" placeholder:"NAME" help:"Names by which clients may address this gateway, besides localhost and IP addresses."`
 	FleetListen   string        `name:"fleet-listen" placeholder:"HOST:PORT" help:"Where to answer other gateways, and no clients: a request without the fleet's seal is refused here, and one with it on --listen, so --insecure is not needed. On --listen unless given."`
-	Advertise     string        `name:"advertise" placeholder:"[https://]HOST:PORT" help:"Where other gateways reach this one; what they are asked and cannot answer is sent here. That of --fleet-listen unless given, or of --listen; give it when that is not an address that the others can reach, as 0.0.0.0 is not. With https:// they use TLS, which something before this gateway has to speak."`
+	Advertise     string        `name:"advertise" placeholder:"[https://]HOST:PORT" help:"Where other gateways reach this one; what they are asked and cannot answer is sent here. That of --fleet-listen unless given, or of --listen; give it when that is not an address that the others can reach, as 0.0.0.0 is not. With https:// they use TLS, which this gateway speaks with --tls-cert-file; else something before it has to. Without http:// or https:// it is https:// with --tls-cert-file."`
 	PeerCAFile    string        `name:"peer-ca-file" placeholder:"FILE" help:"Certificates (PEM) that those of other gateways' https:// addresses have to be signed by; those that the system trusts unless given."`
 	MetricsListen string        `name:"metrics-listen" placeholder:"HOST:PORT" help:"Serve /metrics here instead of on --listen. The same Host names are allowed as there, and anything but loopback needs --insecure."`
 	DrainDelay    time.Duration `name:"drain-delay" default:"0s" help:"On SIGTERM, how long /readyz is red before requests are refused: time for a load balancer to notice."`
+
+	TLS tlsFlags `embed:""`
 
 	Limits limits `embed:""`
 
@@ -95,6 +94,9 @@ func (c *config) check() error {
 		}
 	}
 	if err := c.checkNames(); err != nil {
+		return err
+	}
+	if err := c.TLS.check(); err != nil {
 		return err
 	}
 	if err := c.Limits.check(); err != nil {
@@ -154,31 +156,19 @@ func unspecified(address string) bool {
 	return host == "" || err == nil && addr.IsUnspecified()
 }
 
-// advertised is the address for other gateways: "" when there is none that they could reach.
+// advertised is the address for other gateways: "" when there is none that they could reach. It is https:// where the
+// listener speaks TLS, unless --advertise says otherwise.
 func (c *config) advertised(listener net.Addr) string {
-	if c.Advertise != "" {
-		return c.Advertise
+	address := c.Advertise
+	if address == "" {
+		if address = listener.String(); unspecified(address) {
+			return ""
+		}
 	}
-	if address := listener.String(); !unspecified(address) {
-		return address
+	if c.TLS.on() && !strings.Contains(address, "://") {
+		return "https://" + address
 	}
-	return ""
-}
-
-// peerCAs sign the certificates of other gateways; nil: those that the system trusts.
-func (c *config) peerCAs() (*x509.CertPool, error) {
-	if c.PeerCAFile == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(c.PeerCAFile)
-	if err != nil {
-		return nil, &problemError{code: exitConfig, err: fmt.Errorf("--peer-ca-file: %w", err), hint: "it is a file with certificates in PEM form"}
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, &problemError{code: exitConfig, err: fmt.Errorf("--peer-ca-file %s has no certificate", c.PeerCAFile), hint: "it is a file with certificates in PEM form, each between BEGIN CERTIFICATE and END CERTIFICATE"}
-	}
-	return pool, nil
+	return address
 }
 
 // loopback reports whether only this machine can reach the host.
@@ -221,21 +211,12 @@ func readAuth(path string) (*zk.DigestAuth, error) {
 	refuse := func(hint, format string, args ...any) error {
 		return &problemError{code: exitConfig, err: fmt.Errorf("--zk-auth-file "+path+": "+format, args...), hint: hint}
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, refuse("create it with one line: digest USER:PASSWORD", "%w", errors.Unwrap(err))
+	data, err := secretfile.Read(path, 4096)
+	if _, open := errors.AsType[*secretfile.OpenError](err); open {
+		return nil, refuse("chmod 600 "+path, "%w", err)
 	}
-	defer f.Close()
-	info, err := f.Stat()
 	if err != nil {
-		return nil, refuse("", "%w", err)
-	}
-	if othersRead(info) {
-		return nil, refuse("chmod 600 "+path, "others can read it (mode %04o)", info.Mode().Perm())
-	}
-	data, err := io.ReadAll(io.LimitReader(f, 4096))
-	if err != nil {
-		return nil, refuse("", "%w", err)
+		return nil, refuse("create it with one line: digest USER:PASSWORD", "%w", err)
 	}
 	scheme, identity, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
 	user, password, ok := strings.Cut(strings.TrimSpace(identity), ":")
@@ -243,16 +224,6 @@ func readAuth(path string) (*zk.DigestAuth, error) {
 		return nil, refuse("it must have one line: digest USER:PASSWORD", "not understood")
 	}
 	return &zk.DigestAuth{User: user, Password: password}, nil
-}
-
-// othersRead reports whether other users than this process's can read or write the file. For another user's file the group's
-// right to read does not count: so Kubernetes mounts a Secret for a process that does not run as root.
-func othersRead(info fs.FileInfo) bool {
-	mode := info.Mode().Perm()
-	if at, ok := info.Sys().(*syscall.Stat_t); ok && int(at.Uid) != os.Geteuid() {
-		mode &^= 0o040
-	}
-	return mode&0o077 != 0
 }
 
 // level is the least of a line in the log.

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +17,7 @@ import (
 	"lockkeeper/docs"
 	"lockkeeper/internal/audit"
 	"lockkeeper/internal/auth/token"
+	"lockkeeper/internal/certs"
 	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/docsite"
 	"lockkeeper/internal/events"
@@ -42,7 +43,7 @@ type gateway struct {
 	log     *slog.Logger
 	own     *ownStore // nil with --zk
 	zk      zk.Config
-	peerCAs *x509.CertPool
+	certs   *certs.Source // of clients and of other gateways
 	limits  inForce
 	metrics *metrics.Metrics
 
@@ -71,7 +72,7 @@ func newGateway(c *config, logger *slog.Logger, accessLog io.Writer) (*gateway, 
 	g.accessLog = accesslog.NewWriter(accessLog, g.metrics.AccessLogDropped)
 	var err error
 	if g.zk, err = c.zookeeper(logger.With("part", "zookeeper"), zkMetrics{g.metrics}); err == nil {
-		g.peerCAs, err = c.peerCAs()
+		g.certs, err = c.certificates(logger.With("part", "tls"), g.metrics)
 	}
 	if err == nil {
 		err = g.openAudit(accessLog)
@@ -92,7 +93,7 @@ func (g *gateway) assemble(on listeners, own *ownStore) error {
 	if err := g.makeManager(address, started); err != nil {
 		return err
 	}
-	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: address, PeerCAs: g.peerCAs})
+	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: address, TLS: g.certs.Client})
 	g.makeAPI(started)
 	g.makeServers(on)
 	return nil
@@ -150,25 +151,29 @@ func (g *gateway) makeAPI(started time.Time) {
 // makeServers makes a server for each listener, with its bounds.
 func (g *gateway) makeServers(on listeners) {
 	g.connections = connlimit.New(g.limits.connections, g.log.With("part", "http"))
-	serverOf := func(handler http.Handler) *http.Server {
-		server := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
+	serverOf := func(handler http.Handler, over *tls.Config) *http.Server {
+		server := &http.Server{Handler: handler, TLSConfig: over, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 		httpapi.Configure(server)
 		return server
+	}
+	var clientTLS, fleetTLS *tls.Config // nil: none
+	if g.c.TLS.on() {
+		clientTLS, fleetTLS = g.certs.Server(), g.certs.PeerServer()
 	}
 	clients := http.Handler(g.api)
 	if on.fleet != on.clients {
 		clients = g.api.Public()
 	}
-	server := serverOf(clients)
+	server := serverOf(clients, clientTLS)
 	g.connections.Bound(server)
 	g.servers, g.listeners = []*http.Server{server}, []net.Listener{g.connections.Listener(on.clients)}
 	if on.fleet != on.clients {
-		fleetServer := serverOf(g.api.FleetOnly())
+		fleetServer := serverOf(g.api.FleetOnly(), fleetTLS)
 		g.servers, g.listeners = append(g.servers, fleetServer), append(g.listeners, g.limits.boundBesides(fleetServer, on.fleet, g.log.With("part", "fleet")))
 	}
 	if on.metrics != nil {
 		log := g.log.With("part", "metrics")
-		g.metricsServer = serverOf(httpapi.New(httpapi.Options{OnlyMetrics: true, Metrics: g.metrics, Logger: log, Access: g.c.accessLog(g.accessLog, "metrics"), AllowedHosts: g.c.AllowedHosts}))
+		g.metricsServer = serverOf(httpapi.New(httpapi.Options{OnlyMetrics: true, Metrics: g.metrics, Logger: log, Access: g.c.accessLog(g.accessLog, "metrics"), AllowedHosts: g.c.AllowedHosts}), nil)
 		g.metricsOn = g.limits.boundBesides(g.metricsServer, on.metrics, log)
 	}
 	g.metrics.Watch(func() metrics.State {
@@ -198,6 +203,7 @@ func (g *gateway) run(ctx context.Context) error {
 		group.Go(func() error { do(running); return nil })
 	}
 	background(func(ctx context.Context) { g.store.run(ctx, g.zk, g.own, g.log.With("part", "zookeeper")) })
+	background(g.certs.Run)
 	background(tuneGC)
 	background(g.auditEnds)
 	if n := newNotifier(g.log, g.own.watched(g.manager).Ready, g.manager.Alive); n != nil {

@@ -332,27 +332,3 @@ func TestTheAccessLogIsAsTheFlagsSay(t *testing.T) {
 	log := c.accessLog(nil, "metrics")
 	assert.That(t, log.JSON && log.Level == slog.LevelWarn && log.Which == accesslog.Errors && log.Part == "metrics", "%+v", log)
 }
-
-// owned is a file as stat shows it.
-type owned struct {
-	fs.FileInfo
-	mode fs.FileMode
-	uid  int
-}
-
-func (o owned) Mode() fs.FileMode { return o.mode }
-func (o owned) Sys() any          { return &syscall.Stat_t{Uid: uint32(o.uid)} }
-
-func TestASecretFileIsThisUsersAloneOrGivenToItsGroup(t *testing.T) {
-	mine, theirs := os.Geteuid(), os.Geteuid()+1
-	for _, f := range []struct {
-		uid     int
-		mode    fs.FileMode
-		refused bool
-	}{
-		{mine, 0o600, false}, {mine, 0o400, false}, {mine, 0o640, true}, {mine, 0o604, true}, {mine, 0o620, true},
-		{theirs, 0o440, false}, {theirs, 0o400, false}, {theirs, 0o444, true}, {theirs, 0o460, true}, {theirs, 0o442, true},
-	} {
-		assert.Equal(t, othersRead(owned{mode: f.mode, uid: f.uid}), f.refused, "mode %04o, this user's %v: refused", f.mode, f.uid == mine)
-	}
-}

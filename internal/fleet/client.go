@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -45,8 +44,8 @@ type Options struct {
 	// Address is where other gateways reach this one; "": nowhere. Nothing is sent there, and no gateway at it is followed: a gateway registered
 	// with it is this one before it knows its id, a former session of this one, or one with a wrong address.
 	Address string
-	// PeerCAs sign the certificates of https:// addresses; nil: the system's.
-	PeerCAs *x509.CertPool
+	// TLS is for one connection to an https:// address; nil: the system's authorities sign the certificates there.
+	TLS func() *tls.Config
 	// Dial makes connections; nil: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -79,12 +78,39 @@ func New(o Options) *Fleet {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
 	f.transport = &http.Transport{
-		DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: o.PeerCAs, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTimeout,
+		DialContext: dial, DialTLSContext: overTLS(dial, o.TLS),
 		MaxConnsPerHost: maxConns, MaxIdleConnsPerHost: maxIdle, MaxIdleConns: 4 * maxIdle, IdleConnTimeout: idleTimeout,
 		DisableCompression: true, MaxResponseHeaderBytes: 16 << 10,
 	}
 	f.waits = f.transport.Clone()
 	return f
+}
+
+// overTLS makes connections with the settings of that moment: certificates change while a gateway runs. They speak HTTP/1 only.
+func overTLS(dial func(context.Context, string, string) (net.Conn, error), settings func() *tls.Config) func(context.Context, string, string) (net.Conn, error) {
+	if settings == nil {
+		settings = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		config := settings()
+		config.ServerName = host
+		conn := tls.Client(raw, config)
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		if err := conn.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, err
+		}
+		return conn, nil
+	}
 }
 
 // Close closes the connections that wait for the next request.

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -53,7 +54,7 @@ func TestOverTLSAPeerIsTheOneThatItsAuthorityNames(t *testing.T) {
 		pool *x509.CertPool
 		ok   bool
 	}{"the one that is named": {trusted, true}, "another": {x509.NewCertPool(), false}, "the system's": {nil, false}} {
-		f := New(Options{Secret: secret, Self: func() (string, int64) { return "one", 1 }, PeerCAs: c.pool})
+		f := New(Options{Secret: secret, Self: func() (string, int64) { return "one", 1 }, TLS: func() *tls.Config { return &tls.Config{RootCAs: c.pool} }})
 		asked.Store(0)
 		answer, err := f.Send(t.Context(), request())
 		var failed *SendError

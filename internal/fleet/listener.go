@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"lockkeeper/internal/backoff"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"lockkeeper/internal/backoff"
 )
 
 // Peer is another gateway.

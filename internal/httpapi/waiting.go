@@ -36,6 +36,7 @@ func Configure(srv *http.Server) {
 	// they wait; what a connection may hold back in memory is bounded here.
 	srv.Protocols = new(http.Protocols)
 	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxRequests, MaxReceiveBufferPerConnection: largeBody, MaxReceiveBufferPerStream: maxBody}
 }

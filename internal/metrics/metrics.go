@@ -21,25 +21,26 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	requests    *handles[request, counter]
-	refused     *prometheus.CounterVec
-	waiting     prometheus.Gauge
-	acquire     *handles[string, observer]
-	forwarded   *prometheus.CounterVec
-	hold        prometheus.Histogram
-	queueWait   prometheus.Histogram
-	handover    prometheus.Histogram
-	ended       *handles[string, counter]
-	takeovers   prometheus.Counter
-	deposed     prometheus.Counter
-	written     prometheus.Counter
-	zkOperation *handles[operation, observer]
-	zkBatch     prometheus.Histogram
-	dropped     prometheus.Counter
-	unlogged    prometheus.Counter
-	unaudited   prometheus.Counter
-	subscribers prometheus.Gauge
-	webhooks    webhookCollectors
+	requests     *handles[request, counter]
+	refused      *prometheus.CounterVec
+	waiting      prometheus.Gauge
+	acquire      *handles[string, observer]
+	forwarded    *prometheus.CounterVec
+	hold         prometheus.Histogram
+	queueWait    prometheus.Histogram
+	handover     prometheus.Histogram
+	ended        *handles[string, counter]
+	takeovers    prometheus.Counter
+	deposed      prometheus.Counter
+	written      prometheus.Counter
+	zkOperation  *handles[operation, observer]
+	zkBatch      prometheus.Histogram
+	dropped      prometheus.Counter
+	unlogged     prometheus.Counter
+	unaudited    prometheus.Counter
+	subscribers  prometheus.Gauge
+	webhooks     webhookCollectors
+	certificates certificateCollectors
 }
 
 // The labels of vectors, and their collectors.
@@ -112,6 +113,7 @@ func New(version string) *Metrics {
 		Help: "Always 1; the version is the label."}, []string{"version", "go_version"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.webhooks = newWebhookCollectors(m.registry)
+	m.certificates = newCertificateCollectors(m.registry)
 	m.registry.MustRegister(requests, m.refused, m.waiting, acquire, m.forwarded, m.hold, m.queueWait, m.handover, ended, m.takeovers, m.deposed,
 		m.written,
 		zkOperation, m.zkBatch, m.dropped, m.unlogged, m.unaudited, m.subscribers, build,

@@ -2,6 +2,7 @@ package connlimit
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,10 +29,11 @@ type Limits struct {
 type Limiter struct {
 	limits Limits
 	log    *slog.Logger
+	shared func(net.Addr) bool // addresses that stand for many clients; nil: none
 
 	mu        sync.Mutex
 	open      int
-	addresses map[netip.Addr]*address
+	addresses map[origin]*address
 	quiet     quiet
 	displaced uint64
 	refused   [2]uint64 // by scope
@@ -41,8 +43,9 @@ type Limiter struct {
 
 // address is where connections come from.
 type address struct {
-	open  int
-	quiet quiet
+	open   int
+	shared bool // the bound on one address does not hold
+	quiet  quiet
 }
 
 // state of a connection.
@@ -59,7 +62,7 @@ const (
 type conn struct {
 	net.Conn
 	limiter *Limiter
-	ip      netip.Addr
+	from    origin
 	state   state
 	since   time.Time // when it became quiet
 	links   [2]link   // by scope
@@ -73,8 +76,12 @@ type conn struct {
 
 // New makes a limiter. Refusals are logged to log.
 func New(limits Limits, log *slog.Logger) *Limiter {
-	return &Limiter{limits: limits, log: log, addresses: map[netip.Addr]*address{}}
+	return &Limiter{limits: limits, log: log, addresses: map[origin]*address{}}
 }
+
+// Share exempts addresses from the bound on one address: those of proxies, which stand for many clients. Call it before the
+// first connection comes.
+func (l *Limiter) Share(shared func(net.Addr) bool) { l.shared = shared }
 
 // Bound makes a server keep to the limits when it serves what Listener returns. Call it before the server is started, when
 // its handler and its ConnContext are set.
@@ -85,16 +92,19 @@ func (l *Limiter) Bound(server *http.Server) {
 		if before != nil {
 			ctx = before(ctx, c)
 		}
-		return context.WithValue(ctx, connKey{}, c)
+		return context.WithValue(ctx, connKey{}, counted(c))
 	}
 	server.ConnState = func(c net.Conn, to http.ConnState) {
-		if c, ok := c.(*conn); ok && to == http.StateIdle {
+		if to != http.StateIdle {
+			return
+		}
+		if c := counted(c); c != nil {
 			c.answered()
 		}
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, ok := r.Context().Value(connKey{}).(*conn)
-		if !ok {
+		c, _ := r.Context().Value(connKey{}).(*conn)
+		if c == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -119,6 +129,15 @@ func (l *Limiter) Bound(server *http.Server) {
 
 type connKey struct{}
 
+// counted is the connection that is counted, also below TLS; nil where there is none.
+func counted(c net.Conn) *conn {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	found, _ := c.(*conn)
+	return found
+}
+
 // Listener passes on the connections of inner for which there is room.
 func (l *Limiter) Listener(inner net.Listener) net.Listener { return listener{inner, l} }
 
@@ -142,7 +161,7 @@ func (l listener) Accept() (net.Conn, error) {
 // admit counts a newcomer, and closes a quiet connection in its favor where there is no room. It closes the newcomer and
 // returns nil when there is none.
 func (l *Limiter) admit(inner net.Conn, now time.Time) net.Conn {
-	c := &conn{Conn: inner, limiter: l, ip: ipOf(inner.RemoteAddr()), since: now}
+	c := &conn{Conn: inner, limiter: l, from: originOf(inner.RemoteAddr()), since: now}
 	victim, ok := l.enter(c, now)
 	switch {
 	case !ok:
@@ -159,10 +178,10 @@ func (l *Limiter) admit(inner net.Conn, now time.Time) net.Conn {
 func (l *Limiter) enter(c *conn, now time.Time) (victim *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from := l.addresses[c.ip]
+	from := l.addresses[c.from]
 	full, scope := (*quiet)(nil), 0
 	switch {
-	case from != nil && from.open >= l.limits.PerAddress:
+	case from != nil && !from.shared && from.open >= l.limits.PerAddress:
 		full, scope = &from.quiet, ofAddress
 	case l.open >= l.limits.Connections:
 		full, scope = &l.quiet, ofAll
@@ -174,11 +193,11 @@ func (l *Limiter) enter(c *conn, now time.Time) (victim *conn, ok bool) {
 		}
 		l.displaced++
 		l.leave(victim)
-		from = l.addresses[c.ip] // which may have been the victim's
+		from = l.addresses[c.from] // which may have been the victim's
 	}
 	if from == nil {
-		from = &address{}
-		l.addresses[c.ip] = from
+		from = &address{shared: l.shared != nil && l.shared(c.RemoteAddr())}
+		l.addresses[c.from] = from
 	}
 	l.open++
 	from.open++
@@ -204,7 +223,7 @@ func (l *Limiter) complain(now time.Time) {
 
 // place puts a connection into a state, and into the lists that belong to it. mu is held.
 func (l *Limiter) place(c *conn, to state) {
-	from := l.addresses[c.ip]
+	from := l.addresses[c.from]
 	if old := c.state; old < serving && c.listed() {
 		l.quiet.remove(c, ofAll)
 		from.quiet.remove(c, ofAddress)
@@ -220,9 +239,9 @@ func (l *Limiter) place(c *conn, to state) {
 func (l *Limiter) leave(c *conn) {
 	l.place(c, closed)
 	l.open--
-	from := l.addresses[c.ip]
+	from := l.addresses[c.from]
 	if from.open--; from.open == 0 {
-		delete(l.addresses, c.ip)
+		delete(l.addresses, c.from)
 	}
 }
 
@@ -310,19 +329,28 @@ func (c *conn) Close() error {
 	return err
 }
 
-// ipOf is what connections are counted by: the zero address for what has none.
-func ipOf(remote net.Addr) netip.Addr {
+// origin is what connections are counted by: an IP address, or what the remote address says where it is none. At a Unix
+// socket that is the user at the other end.
+type origin struct {
+	ip   netip.Addr
+	name string
+}
+
+func originOf(remote net.Addr) origin {
 	tcp, ok := remote.(*net.TCPAddr)
 	if !ok {
-		return netip.Addr{}
+		return origin{name: remote.String()}
 	}
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
 	if ip.Is6() {
 		prefix, _ := ip.Prefix(64) // of an IPv6 address there is one
-		return prefix.Addr()
+		ip = prefix.Addr()
 	}
-	return ip
+	return origin{ip: ip}
 }
+
+// NetConn is the connection below.
+func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // State is what is shown of the connections.
 type State struct {
@@ -338,7 +366,9 @@ func (l *Limiter) State() State {
 	defer l.mu.Unlock()
 	s := State{Limits: l.limits, Open: l.open, Displaced: l.displaced, Refused: l.refused[ofAll], RefusedOfOneAddress: l.refused[ofAddress]}
 	for _, from := range l.addresses {
-		s.MostOfOneAddress = max(s.MostOfOneAddress, from.open)
+		if !from.shared {
+			s.MostOfOneAddress = max(s.MostOfOneAddress, from.open)
+		}
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package connlimit
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -159,9 +160,10 @@ func TestWhatIsOneAddress(t *testing.T) {
 		{"fe80::1%eth0", "fe80::1%eth1", true},
 	} {
 		a, b := (&fake{from: test.a}).RemoteAddr(), (&fake{from: test.b}).RemoteAddr()
-		assert.That(t, (ipOf(a) == ipOf(b)) == test.same, "%s and %s: the same is %v", test.a, test.b, !test.same)
+		assert.That(t, (originOf(a) == originOf(b)) == test.same, "%s and %s: the same is %v", test.a, test.b, !test.same)
 	}
-	assert.That(t, ipOf(&net.UnixAddr{}) == (netip.Addr{}), "a socket without an address has one")
+	user := func(name string) net.Addr { return &net.UnixAddr{Name: name} } // as unixsock says it
+	assert.That(t, originOf(user("uid:1")) == origin{name: "uid:1"} && originOf(user("uid:1")) != originOf(user("uid:2")), "users of a socket")
 }
 
 func TestDefaults(t *testing.T) {
@@ -226,9 +228,9 @@ func TestTheCountsAreTrueAfterAnyFailure(t *testing.T) {
 
 // longestOf looks at all connections for the one that has to make room for a newcomer; nil when none has to or can.
 func longestOf(all []*conn, s *scene, from string) (victim *conn) {
-	ip := netip.MustParseAddr(from)
+	at := origin{ip: netip.MustParseAddr(from)}
 	scope := all
-	if own := slices.DeleteFunc(slices.Clone(all), func(c *conn) bool { return c.ip != ip }); len(own) >= s.l.limits.PerAddress {
+	if own := slices.DeleteFunc(slices.Clone(all), func(c *conn) bool { return c.from != at }); len(own) >= s.l.limits.PerAddress {
 		scope = own
 	} else if len(all) < s.l.limits.Connections {
 		return nil
@@ -244,16 +246,16 @@ func longestOf(all []*conn, s *scene, from string) (victim *conn) {
 
 func (s *scene) check(seed uint64, all []*conn) {
 	s.t.Helper()
-	by := map[netip.Addr]int{}
+	by := map[origin]int{}
 	for _, c := range all {
-		by[c.ip]++
+		by[c.from]++
 		assert.Must(s.t, c.listed() == (c.state < serving) && c.links[ofAddress].in == c.listed(),
 			"seed %d: a connection in state %d is listed: %v", seed, c.state, c.links)
 	}
 	assert.Must(s.t, s.l.open == len(all) && len(s.l.addresses) == len(by),
 		"seed %d: %d open of %d addresses, counted %d of %d", seed, len(all), len(by), s.l.open, len(s.l.addresses))
-	for ip, n := range by {
-		assert.Must(s.t, s.l.addresses[ip].open == n, "seed %d: %d of %s, counted %d", seed, n, ip, s.l.addresses[ip].open)
+	for at, n := range by {
+		assert.Must(s.t, s.l.addresses[at].open == n, "seed %d: %d of %s, counted %d", seed, n, at, s.l.addresses[at].open)
 	}
 }
 
@@ -318,6 +320,44 @@ func awaitIdle(t *testing.T, limiter *Limiter) {
 	}, "the connection that asked last is idle")
 }
 
+// A connection over TLS is quiet between its requests, and one that is never shaken hands with goes after its grace.
+func TestOverTLSAConnectionIsCountedLikeAnother(t *testing.T) {
+	limiter := New(Limits{Connections: 2, PerAddress: 2}, slog.New(slog.DiscardHandler))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	limiter.Bound(server.Config)
+	server.Listener = limiter.Listener(server.Listener)
+	server.StartTLS()
+	defer server.Close()
+	mute := assert.Value(net.Dial("tcp", server.Listener.Addr().String()))(t)
+	defer mute.Close()
+	for range 5 {
+		c, err := tls.Dial("tcp", server.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		assert.NoError(t, err)
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		answer := make([]byte, 12)
+		_, err = io.ReadFull(c, answer)
+		assert.That(t, err == nil && string(answer) == "HTTP/1.1 200", "%q %v", answer, err)
+		awaitIdle(t, limiter)
+	}
+	s := limiter.State()
+	assert.That(t, s.Open == 2 && s.Displaced == 4 && s.RefusedOfOneAddress == 0, "%+v", s)
+}
+
+// The connections of a proxy stand for many clients.
+func TestASharedAddressIsBoundedByAllAlone(t *testing.T) {
+	s := newScene(t, Limits{Connections: 4, PerAddress: 2})
+	s.l.Share(func(at net.Addr) bool { return originOf(at).ip == netip.MustParseAddr("10.0.0.1") })
+	for range 3 {
+		s.mustOpen("10.0.0.1").asked(false, false, s.now)
+	}
+	s.mustOpen("10.0.0.2").asked(false, false, s.now)
+	assert.That(t, s.open("10.0.0.1") == nil, "there was room for more than all")
+	got := s.l.State()
+	assert.That(t, got.Refused == 1 && got.RefusedOfOneAddress == 0 && got.MostOfOneAddress == 1, "%+v", got)
+}
+
 func BenchmarkARequest(b *testing.B) {
 	l := New(Limits{Connections: 10, PerAddress: 10}, slog.New(slog.DiscardHandler))
 	c := l.admit(&fake{from: "10.0.0.1"}, time.Now()).(*conn)
@@ -379,6 +419,11 @@ func TestAConnectionOfHTTP2IsQuietWhenNoRequestOfItIsServed(t *testing.T) {
 }
 
 func TestAServerOfHTTP2KeepsToTheBound(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { serverOfHTTP2KeepsToTheBound(t, false) })
+	t.Run("TLS", func(t *testing.T) { serverOfHTTP2KeepsToTheBound(t, true) })
+}
+
+func serverOfHTTP2KeepsToTheBound(t *testing.T, secure bool) {
 	limiter := New(Limits{Connections: 2, PerAddress: 2}, slog.New(slog.DiscardHandler))
 	arrived, release := make(chan string, 8), make(chan bool)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -390,18 +435,28 @@ func TestAServerOfHTTP2KeepsToTheBound(t *testing.T) {
 	}))
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetHTTP2(true)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	limiter.Bound(server.Config)
 	server.Listener = limiter.Listener(server.Listener)
-	server.Start()
+	start, scheme := server.Start, "http"
+	if secure {
+		server.EnableHTTP2 = true
+		start, scheme = server.StartTLS, "https"
+	}
+	start()
 	defer server.Close()
 	let := sync.OnceFunc(func() { close(release) })
 	defer let()                         // Close waits for the requests
 	client := func() *http.ClientConn { // one connection, where an http.Client may open several
 		t.Helper()
 		transport := &http.Transport{Protocols: new(http.Protocols)}
-		transport.Protocols.SetUnencryptedHTTP2(true)
-		c, err := transport.NewClientConn(t.Context(), "http", server.Listener.Addr().String())
+		transport.Protocols.SetHTTP2(true)
+		transport.Protocols.SetUnencryptedHTTP2(!secure)
+		if secure {
+			transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // what it counts is tested
+		}
+		c, err := transport.NewClientConn(t.Context(), scheme, server.Listener.Addr().String())
 		assert.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		return c

@@ -16,7 +16,11 @@
 // A hijacked connection (a WebSocket) counts until it is closed, and is never quiet. The gateways of a fleet are
 // clients like all others here.
 //
-// An address is an IPv4 address, or the first 64 bits of an IPv6 one: a single machine commonly has all of the rest.
+// An address is an IPv4 address, or the first 64 bits of an IPv6 one: a single machine commonly has all of the rest. At a
+// Unix socket it is a user. Addresses that Share names stand for many clients, so only the bound on all holds for them.
+//
+// Over TLS the connection below is counted, from before its handshake: one that is not shaken hands with counts as one without a
+// request.
 //
 // The package starts no goroutine. All state is guarded by one lock that is held for a few steps: when a connection
 // comes or goes, and when a request begins, has arrived or ends. No allocation is made for a request.

@@ -34,7 +34,8 @@ var layers = [][]string{
 	{"internal/zk", "internal/events"},
 	{"internal/locks", "internal/docsite", "internal/audit"},
 	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/access", "internal/locks/quota", "internal/locks/lifecycle", "internal/metrics", "web", "docs", "lockkeeper"},
-	{"internal/fault", "internal/backoff"},
+	{"internal/certs", "internal/unixsock"},
+	{"internal/fault", "internal/backoff", "internal/secretfile"},
 }
 
 // client stands beside the layers: programs of other people link it.
