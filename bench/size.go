@@ -44,7 +44,11 @@ func (b *bench) sizeWithin(ctx context.Context, within time.Duration) error {
 	b.endOne()
 	defer b.rig.endAll()
 	b.held = nil
-	s := &sized{b: b, within: within, arguments: []string{"--data-dir", filepath.Join(b.rig.dir, "size"), "--max-leases", "1100000", "--max-locks", "2000000"}}
+	dir := filepath.Join(b.rig.dir, "size")
+	if err := os.RemoveAll(dir); err != nil { // of a run that failed
+		return fmt.Errorf("the store of the run before: %w", err)
+	}
+	s := &sized{b: b, within: within, arguments: []string{"--data-dir", dir, "--max-leases", "1100000", "--max-locks", "2000000"}}
 	var err error
 	if s.gateway, err = b.rig.startGateway(ctx, s.arguments...); err != nil {
 		return err
