@@ -192,6 +192,8 @@ type Request struct {
 	Body    []byte
 	// Waits: the answer may take long.
 	Waits bool
+	// Seals is the newest version of seals that the gateway understands; 0: not known.
+	Seals int
 	// Timeout bounds the whole request; 0: ctx alone does.
 	Timeout time.Duration
 }
@@ -222,6 +224,9 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 		return nil, &SendError{Err: err}
 	}
 	base, err := f.baseURL(q.Address)
+	if err == nil && q.Seal.Caller != "" && q.Seals < Seals {
+		err = ErrOlder
+	}
 	if err != nil {
 		return nil, &SendError{Err: err}
 	}
@@ -274,6 +279,9 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 	}
 	return a, nil
 }
+
+// ErrOlder is the error for a gateway that would not ask what a caller may do.
+var ErrOlder = errors.New("the gateway is of a release without authentication, or its registration has not been read")
 
 // ErrOwnAddress is the error for a gateway that is registered with this gateway's own address.
 var ErrOwnAddress = errors.New("the gateway is registered with this gateway's own address: a former session of this one, or both have the same --advertise")

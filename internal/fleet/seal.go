@@ -19,12 +19,16 @@ import (
 // Header holds the seal of a request or an answer.
 const Header = "Lockkeeper-Fleet"
 
-// The first word of a seal, and the HKDF info that separates its keys from others
-// derived from the cluster secret.
+// The first word of a seal says which fields it has: one that names a caller has two more. keyInfo is the HKDF info that
+// separates the keys of seals from others derived from the cluster secret.
 const (
-	sealVersion = "2"
-	keyInfo     = "lockkeeper fleet 1"
+	withoutCaller = "2"
+	withCaller    = "3"
+	keyInfo       = "lockkeeper fleet 1"
 )
+
+// Seals is the newest version of seals that this release understands. A gateway's registration has its number.
+const Seals = 3
 
 // covered are the headers of a request that a seal covers; Open removes the others.
 var covered = []string{"Accept", "Content-Encoding", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Lease-Token", "Traceparent"}
@@ -67,6 +71,11 @@ type Seal struct {
 	Request  string // its id in the logs of both
 	Client   string // the client's address, for the log; "" when unknown
 
+	// Caller is the name of the caller that From has authenticated, and Roles are the caller's; "" where From authenticates
+	// none, or no caller is concerned.
+	Caller string
+	Roles  []string
+
 	// Sender and Number are this request's alone. Fleet fills them in, and From and Registered.
 	Sender     string // one process' Fleet, by a random name
 	Number     uint64 // rises by one with each request that it sends
@@ -76,15 +85,26 @@ type Seal struct {
 	mac []byte
 }
 
+// version is the first word of the seal.
+func (s *Seal) version() string {
+	if s.Caller == "" {
+		return withoutCaller
+	}
+	return withCaller
+}
+
 // text is the seal without its MAC.
 func (s *Seal) text() string {
 	var b strings.Builder
-	b.WriteString(sealVersion)
+	b.WriteString(s.version())
 	for _, field := range []struct{ name, value string }{
 		{"key", s.key}, {"from", s.From}, {"to", s.To}, {"sender", s.Sender}, {"number", fmt.Sprintf("%016x", s.Number)}, {"registered", strconv.FormatInt(s.Registered, 10)},
 		{"zxid", strconv.FormatInt(s.Zxid, 10)}, {"lease", s.Lease}, {"request", s.Request}, {"client", s.Client},
 	} {
 		b.WriteString(" " + field.name + "=" + field.value)
+	}
+	if s.Caller != "" {
+		b.WriteString(" caller=" + base64.RawURLEncoding.EncodeToString([]byte(s.Caller)) + " roles=" + strings.Join(s.Roles, ","))
 	}
 	return b.String()
 }
@@ -135,7 +155,13 @@ func strip(h http.Header) {
 }
 
 // maxSeal bounds a seal, in bytes.
-const maxSeal = 1024
+const maxSeal = 4096
+
+// sealField is a field of a seal's text.
+type sealField struct {
+	name string
+	to   *string
+}
 
 func parse(text string) (*Seal, error) {
 	wrong := fmt.Errorf("%w: it must be one of this version", ErrSeal)
@@ -145,15 +171,15 @@ func parse(text string) (*Seal, error) {
 	}
 	words := strings.Split(sealed, " ")
 	s := &Seal{}
-	var number, registered, zxid string
-	fields := []struct {
-		name string
-		to   *string
-	}{
+	var number, registered, zxid, caller, roles string
+	fields := []sealField{
 		{"key", &s.key}, {"from", &s.From}, {"to", &s.To}, {"sender", &s.Sender}, {"number", &number}, {"registered", &registered},
 		{"zxid", &zxid}, {"lease", &s.Lease}, {"request", &s.Request}, {"client", &s.Client},
 	}
-	if len(words) != len(fields)+1 || words[0] != sealVersion {
+	if words[0] == withCaller {
+		fields = append(fields, sealField{"caller", &caller}, sealField{"roles", &roles})
+	}
+	if len(words) != len(fields)+1 || words[0] != withCaller && words[0] != withoutCaller {
 		return nil, wrong
 	}
 	for i, field := range fields {
@@ -170,6 +196,13 @@ func parse(text string) (*Seal, error) {
 	}
 	if s.mac, err = base64.RawURLEncoding.Strict().DecodeString(mac); err != nil {
 		return nil, wrong
+	}
+	name, err := base64.RawURLEncoding.Strict().DecodeString(caller)
+	if err != nil {
+		return nil, wrong
+	}
+	if s.Caller = string(name); roles != "" {
+		s.Roles = strings.Split(roles, ",")
 	}
 	if s.text() != sealed {
 		return nil, wrong // one spelling
@@ -191,7 +224,7 @@ func (s *Seal) sum(secret []byte, r *http.Request, body []byte) []byte {
 func (k *Keys) CloseAnswer(s *Seal, status int, header http.Header, body []byte) {
 	for _, key := range k.keys {
 		if key.id == s.key {
-			header[Header] = []string{sealVersion + " mac=" + base64.RawURLEncoding.EncodeToString(s.sumAnswer(key.secret, status, header, body))}
+			header[Header] = []string{s.version() + " mac=" + base64.RawURLEncoding.EncodeToString(s.sumAnswer(key.secret, status, header, body))}
 		}
 	}
 }
@@ -202,7 +235,7 @@ func (k *Keys) OpenAnswer(s *Seal, status int, header http.Header, body []byte) 
 	if len(values) != 1 {
 		return fmt.Errorf("%w: the answer must have one", ErrSeal)
 	}
-	text, ok := strings.CutPrefix(values[0], sealVersion+" mac=")
+	text, ok := strings.CutPrefix(values[0], s.version()+" mac=")
 	mac, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if !ok || err != nil {
 		return fmt.Errorf("%w: the answer's must be one of this version", ErrSeal)

@@ -35,7 +35,7 @@ func sealed(keys *Keys) (*http.Request, []byte, *Seal) {
 		r.Header.Set(name, "value of "+name)
 	}
 	r.Header.Set("Origin", "http://evil.example")
-	s := &Seal{From: "gatewayone", To: "gatewaytwo", Sender: "one", Number: sealedBefore.Add(1), Registered: 41, Zxid: 42, Lease: "abc", Request: "0123456789abcdef", Client: "192.0.2.1"}
+	s := &Seal{From: "gatewayone", To: "gatewaytwo", Sender: "one", Number: sealedBefore.Add(1), Registered: 41, Zxid: 42, Lease: "abc", Request: "0123456789abcdef", Client: "192.0.2.1", Caller: "corp:ann b", Roles: []string{"dev", "sre"}}
 	keys.Close(s, r, body)
 	return r, body, s
 }
@@ -44,11 +44,22 @@ func TestASealOpensWithAllItsFields(t *testing.T) {
 	keys := keysOf(t, first)
 	r, body, s := sealed(keys)
 	got := assert.Value(keys.Open(r, body))(t)
-	if got.From != s.From || got.To != s.To || got.Sender != s.Sender || got.Number != s.Number || got.Registered != 41 || got.Zxid != 42 || got.Lease != "abc" || got.Request != s.Request || got.Client != s.Client {
+	if got.From != s.From || got.To != s.To || got.Sender != s.Sender || got.Number != s.Number || got.Registered != 41 || got.Zxid != 42 || got.Lease != "abc" || got.Request != s.Request || got.Client != s.Client || got.Caller != s.Caller || !slices.Equal(got.Roles, s.Roles) {
 		t.Errorf("it says %+v", got)
 	}
 	assert.That(t, len(r.Header) == len(covered) && r.Header.Get("Origin") == "" && r.Header.Get("Lease-Token") != "",
 		"what is left of the header is %v", r.Header)
+}
+
+// Gateways of the release before know no other.
+func TestASealWithoutACallerIsOfTheVersionBefore(t *testing.T) {
+	keys := keysOf(t, first)
+	r := httptest.NewRequest("GET", "http://gateway-2:8080/v1/locks", nil)
+	s := &Seal{From: "one", To: "two"}
+	keys.Close(s, r, nil)
+	assert.That(t, strings.HasPrefix(r.Header.Get(Header), "2 key=k1 ") && !strings.Contains(r.Header.Get(Header), "caller"), "%s", r.Header.Get(Header))
+	got := assert.Value(keys.Open(r, nil))(t)
+	assert.That(t, got.Caller == "" && got.Roles == nil, "%+v", got)
 }
 
 // Every part of a request that the receiver acts upon, changed or taken away.
@@ -85,14 +96,23 @@ func TestASealThatDoesNotFitIsRefused(t *testing.T) {
 		changes["without "+name] = func(r *http.Request, b []byte) []byte { r.Header.Del(name); return b }
 		changes["twice "+name] = func(r *http.Request, b []byte) []byte { r.Header.Add(name, ""); return b }
 	}
-	for _, field := range []string{"from=gatewayone", "to=gatewaytwo", "sender=one", "registered=41", "zxid=42", "lease=abc", "request=0123456789abcdef", "client=192.0.2.1"} {
+	for _, field := range []string{"from=gatewayone", "to=gatewaytwo", "sender=one", "registered=41", "zxid=42", "lease=abc", "request=0123456789abcdef", "client=192.0.2.1", "caller=Y29ycDphbm4gYg", "roles=dev,sre"} {
 		changes[field] = func(r *http.Request, b []byte) []byte { replace(r, field, field+"7"); return b }
 	}
 	changes["number"] = func(r *http.Request, b []byte) []byte { replace(r, " number=0", " number=1"); return b }
 	changes["a longer number"] = func(r *http.Request, b []byte) []byte { replace(r, " number=", " number=0"); return b }
 	changes["spelling"] = func(r *http.Request, b []byte) []byte { replace(r, "zxid=42", "zxid=+42"); return b }
 	changes["more words"] = func(r *http.Request, b []byte) []byte { replace(r, " number=", " more=1 number="); return b }
-	changes["version"] = func(r *http.Request, b []byte) []byte { replace(r, "2 key=", "1 key="); return b }
+	changes["version"] = func(r *http.Request, b []byte) []byte { replace(r, "3 key=", "1 key="); return b }
+	changes["without its caller"] = func(r *http.Request, b []byte) []byte {
+		replace(r, " caller=Y29ycDphbm4gYg roles=dev,sre", "")
+		return b
+	}
+	changes["as of a release without callers"] = func(r *http.Request, b []byte) []byte {
+		replace(r, " caller=Y29ycDphbm4gYg roles=dev,sre", "")
+		replace(r, "3 key=", "2 key=")
+		return b
+	}
 	for name, change := range changes {
 		r, body, _ := sealed(keys)
 		body = change(r, slices.Clone(body))

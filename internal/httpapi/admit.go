@@ -51,6 +51,7 @@ func (x *exchange) admit() error {
 		}
 	}
 	x.peer, x.seal = proof, &seal{keys, proof}
+	x.forwardedCaller(proof)
 	x.requestID = proof.Request
 	x.Header()["Lockkeeper-Request-Id"] = []string{x.requestID}
 	x.r.Body, x.r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/auth"
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
@@ -21,13 +22,27 @@ const askTimeout = 3 * time.Second
 // asker is the client for which other gateways are asked.
 type asker struct {
 	request, client string
+	caller          *auth.Caller // nil: none
 	header          http.Header
 	alone           bool // only this gateway answers
 }
 
+// sealFor is the seal for what a gateway is asked on the asker's behalf.
+func (a *asker) sealFor(gateway string) fleet.Seal {
+	s := fleet.Seal{To: gateway, Request: a.request, Client: a.client}
+	if a.caller != nil {
+		s.Caller, s.Roles = a.caller.Principal.Name, a.caller.Roles
+	}
+	return s
+}
+
 // askedBy is the asker for a request. Another gateway's is not passed on.
 func askedBy(x *exchange) asker {
-	return asker{request: x.requestID, client: x.client(), header: x.r.Header, alone: x.peer != nil}
+	a := asker{request: x.requestID, client: x.client(), header: x.r.Header, alone: x.peer != nil}
+	if x.s.auth != nil {
+		a.caller = &x.caller
+	}
+	return a
 }
 
 // askOthers asks every other gateway of the fleet the same. take is called with each answer, in the order of their ids.
@@ -48,8 +63,7 @@ func askOthers[T any](ctx context.Context, f *fleet.Fleet, own Ownership, a aske
 			failures[i] = "it has not said where it can be reached"
 			return
 		}
-		answer, err := f.Send(ctx, &fleet.Request{Address: peer.Address, Method: method, URI: uri, Header: header, Timeout: askTimeout,
-			Seal: fleet.Seal{To: peer.Gateway, Request: a.request, Client: a.client}})
+		answer, err := f.Send(ctx, &fleet.Request{Address: peer.Address, Seals: peer.Seals, Method: method, URI: uri, Header: header, Timeout: askTimeout, Seal: a.sealFor(peer.Gateway)})
 		switch {
 		case err != nil:
 			failures[i] = "it does not answer"

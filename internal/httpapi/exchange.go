@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"lockkeeper/internal/auth"
 	"lockkeeper/internal/locks"
 )
 
@@ -26,7 +27,9 @@ type exchange struct {
 	idHeader, location [1]string
 
 	started   time.Time
-	operation string // of openapi.yaml; "" when no route matched
+	caller    auth.Caller
+	cut       *problem // why the caller's wait was ended; nil when it was not
+	operation string   // of openapi.yaml; "" when no route matched
 	requestID string
 	wait      time.Duration // how long it asks to wait
 	hijacked  net.Conn      // the connection, once it is no longer net/http's
@@ -52,9 +55,6 @@ func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	h["Content-Security-Policy"] = noFrames
 	h["Cross-Origin-Resource-Policy"] = sameOrigin
 }
-
-// principal is who asks, and what it may do.
-func (x *exchange) principal() locks.Principal { return locks.Anonymous }
 
 // requestID is the id that a client or a proxy has given the request, when it is well formed, else a new one.
 func requestID(h http.Header) string {
@@ -227,6 +227,12 @@ func (x *exchange) fail(err error) {
 		}
 	}
 	p := problemOf(err)
+	switch {
+	case x.cut != nil && p.code == code(locks.CodeCancelled):
+		p = x.cut
+	case p.code == codeForbidden && x.s.auth != nil && x.caller.Kind == auth.Anonymous && x.peer == nil:
+		p = credentialMissing(x)
+	}
 	if x.s.drained.Err() != nil && (p.code == code(locks.CodeCancelled) || p.code == code(locks.CodeUnavailable)) {
 		p = draining()
 	}

@@ -146,10 +146,12 @@ func (x *exchange) forwarded(to *locks.Route) *fleet.Request {
 	if method == http.MethodHead {
 		method = http.MethodGet // a seal covers the body, which net/http keeps from the client
 	}
+	by := askedBy(x)
 	q := &fleet.Request{
-		Address: to.Address, Method: method, URI: x.uri(), Header: x.r.Header, Waits: x.wait != 0, Timeout: forwardTimeout + x.wait,
-		Seal: fleet.Seal{To: to.Gateway, Zxid: to.Zxid, Lease: to.Lease, Request: x.requestID, Client: x.client()},
+		Address: to.Address, Seals: to.Seals, Method: method, URI: x.uri(), Header: x.r.Header, Waits: x.wait != 0, Timeout: forwardTimeout + x.wait,
+		Seal: by.sealFor(to.Gateway),
 	}
+	q.Seal.Zxid, q.Seal.Lease = to.Zxid, to.Lease
 	switch {
 	case x.wait == locks.WaitForever:
 		q.Timeout = 0

@@ -140,10 +140,10 @@ func (f *forwarder) send(ctx context.Context, x *exchange, e *errand, tokens []s
 	if trace := x.r.Header["Traceparent"]; trace != nil {
 		header["Traceparent"] = trace
 	}
-	return f.fleet.Send(ctx, &fleet.Request{
-		Address: e.to.Address, Method: http.MethodPost, URI: "/v1/heartbeats", Header: header, Body: body, Timeout: heartbeatTimeout,
-		Seal: fleet.Seal{To: e.to.Gateway, Zxid: e.to.Zxid, Request: x.requestID, Client: x.client()},
-	})
+	by := askedBy(x)
+	q := &fleet.Request{Address: e.to.Address, Seals: e.to.Seals, Method: http.MethodPost, URI: "/v1/heartbeats", Header: header, Body: body, Timeout: heartbeatTimeout, Seal: by.sealFor(e.to.Gateway)}
+	q.Seal.Zxid = e.to.Zxid
+	return f.fleet.Send(ctx, q)
 }
 
 // take puts an owner's answer into that of the whole request. Its error is an answer that says nothing of the leases.

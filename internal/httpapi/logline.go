@@ -70,7 +70,8 @@ func (x *exchange) log() {
 	if l.streamed {
 		line.Int("events", l.events)
 	}
-	line.Given("principal", "anonymous")
+	line.Given("principal", x.caller.Principal.Name)
+	line.Given("credential", x.caller.ID)
 	line.Millis("duration_ms", now.Sub(x.started))
 	line.Given("client_ip", x.client())
 	line.Given("forwarded_to", l.to)

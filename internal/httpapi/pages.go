@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"lockkeeper/internal/locks/access"
 )
 
 // pagePaths are the dashboard's. What is below them is its own to answer.
@@ -18,19 +20,34 @@ func (s *Server) mountPages(pages http.Handler) {
 		x := w.(*exchange)
 		x.operation = "Page"
 		x.r = r
-		if x.refusedFormat() {
+		if x.refusedFormat() || x.refusedPage() {
 			return
 		}
 		x.line.quiet = strings.HasPrefix(r.URL.Path, "/static/") || strings.HasPrefix(r.URL.Path, "/ui/")
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		x.endPage, x.r = cancel, r.WithContext(ctx)
+		defer s.rechecks.add(&recheck{caller: x.caller, end: func(why *problem) { cancel(why) }})()
 		pages.ServeHTTP(x, x.r)
 	}
 	for _, path := range pagePaths {
 		s.router.Get(path, handler)
 		s.router.Head(path, handler)
 	}
+}
+
+// refusedPage refuses a page to a caller that may not see every lock: a page is rendered once for all viewers.
+func (x *exchange) refusedPage() bool {
+	p := x.mayAsk(needsDecision)
+	if p == nil && x.s.auth != nil && !x.caller.Principal.Rules.MayAll(access.Read) && !strings.HasPrefix(x.r.URL.Path, "/static/") {
+		p = x.lacks(access.Read)
+		p.detail = "the pages show every lock: they need the verb read for all of them, which " + x.caller.Principal.Name + " has not"
+	}
+	if p == nil {
+		return false
+	}
+	x.refuse(p)
+	return true
 }
 
 // refusedFormat refuses a page that is asked for with a format: it would be HTML for a shell to eval.

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"lockkeeper/internal/auth"
 )
 
 // An acquire that may wait is granted at once most of the time, so it makes no context of its own. Its request's context ends when
@@ -16,7 +18,9 @@ import (
 type connection struct {
 	end context.CancelCauseFunc // ends the contexts of its requests
 
-	queued     bool // in the list of connections whose acquire may wait; guarded by queueing.mu, as the links are
+	caller     auth.Caller // of the acquire that may wait; guarded by queueing.mu, as what follows
+	wait       uint64      // which one of the connection's waits it is
+	queued     bool        // in the list of connections whose acquire may wait; guarded by queueing.mu, as the links are
 	prev, next *connection
 }
 
@@ -37,13 +41,15 @@ type queueing struct {
 }
 
 // enter reports whether the acquire may wait: the server does not drain.
-func (q *queueing) enter(c *connection) bool {
+func (q *queueing) enter(c *connection, caller auth.Caller) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.drained {
 		return false
 	}
 	if !c.queued {
+		c.caller = caller
+		c.wait++
 		c.queued, c.prev, c.next = true, nil, q.first
 		if q.first != nil {
 			q.first.prev = c
@@ -70,6 +76,38 @@ func (q *queueing) leave(c *connection) {
 	c.queued, c.prev, c.next = false, nil, nil
 }
 
+// queued is one wait of a connection.
+type queued struct {
+	c      *connection
+	wait   uint64
+	caller auth.Caller
+}
+
+// recheck ends the requests whose caller check refuses, and says how many wait. No request waits for the checks.
+func (q *queueing) recheck(check func(auth.Caller) *problem) (waits int) {
+	q.mu.Lock()
+	var all []queued
+	for c := q.first; c != nil; c = c.next {
+		all = append(all, queued{c, c.wait, c.caller})
+	}
+	q.mu.Unlock()
+	for i := range all {
+		if why := check(all[i].caller); why != nil {
+			q.end(&all[i], why)
+		}
+	}
+	return len(all)
+}
+
+// end ends a wait unless it is over: the connection may have another request by now.
+func (q *queueing) end(one *queued, why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if one.c.queued && one.c.wait == one.wait {
+		one.c.end(why)
+	}
+}
+
 // drain ends the requests that wait, and lets none wait from now on.
 func (q *queueing) drain() {
 	q.mu.Lock()
@@ -91,13 +129,15 @@ func (x *exchange) takePlaceInQueue(span time.Duration) (context.Context, func()
 	if err := x.s.takeWaiting(); err != nil {
 		return nil, nil, err
 	}
-	if !x.s.queueing.enter(c) {
+	if !x.s.queueing.enter(c, x.caller) {
 		x.s.giveWaiting()
 		return nil, nil, draining()
 	}
+	x.s.rechecks.begin()
 	end := func() {
 		x.s.queueing.leave(c)
 		x.s.giveWaiting()
+		x.cut = cutBy(ctx)
 		if ctx.Err() != nil {
 			x.Header()["Connection"] = []string{"close"}
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"lockkeeper/internal/auth"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/assert"
 )
@@ -82,18 +83,18 @@ func TestConnectionsEnterAndLeaveTheQueueInAnyOrder(t *testing.T) {
 	for i := range all {
 		all[i] = &connection{end: func(error) { ended.Store(i, true) }}
 		for range 2 {
-			assert.That(t, q.enter(all[i]), "%d was refused", i)
+			assert.That(t, q.enter(all[i], auth.Caller{}), "%d was refused", i)
 		}
 	}
 	for _, i := range []int{2, 4, 0, 2} { // in the middle, the first and the last; one of them twice
 		q.leave(all[i])
 	}
-	assert.That(t, q.enter(all[4]), "refused")
+	assert.That(t, q.enter(all[4], auth.Caller{}), "refused")
 	q.drain()
 	q.leave(all[1])
 	for i := range all {
 		_, got := ended.Load(i)
 		assert.Equal(t, got, i == 1 || i == 3 || i == 4, fmt.Sprint(i))
 	}
-	assert.That(t, !q.enter(all[0]), "one enters after the drain")
+	assert.That(t, !q.enter(all[0], auth.Caller{}), "one enters after the drain")
 }

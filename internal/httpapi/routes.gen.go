@@ -48,6 +48,7 @@ func routeTable() []route {
 		{operation: "ReplayWebhook", method: "POST", pattern: "/v1/webhooks/{id}/replay", handle: (*handlers).replayWebhook},
 		{operation: "RotateWebhook", method: "POST", pattern: "/v1/webhooks/{id}/rotate", handle: (*handlers).rotateWebhook},
 		{operation: "TestWebhook", method: "POST", pattern: "/v1/webhooks/{id}/test", handle: (*handlers).testWebhook},
+		{operation: "WhoAmI", method: "GET", pattern: "/v1/whoami", handle: (*handlers).whoAmI, bare: true},
 	}
 }
 

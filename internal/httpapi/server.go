@@ -39,7 +39,8 @@ type Options struct {
 	Metrics  *metrics.Metrics // nil: none are kept
 	// News are the end reports for the other gateways, as manager.Manager.News gives them; nil: none.
 	News  func(since string) (news [][]byte, at string, more <-chan struct{})
-	Fleet *fleet.Fleet // the other gateways; nil: nothing is sent on, and what they send is refused
+	Auth  Authenticator // says who sends a request; nil: every client may do everything
+	Fleet *fleet.Fleet  // the other gateways; nil: nothing is sent on, and what they send is refused
 	// ServeMetrics serves /metrics; without it they are to be had elsewhere, and the path is 404.
 	ServeMetrics bool
 	// OnlyMetrics makes the server of an address for metrics alone: it serves /metrics behind the guard, and needs no Locks.
@@ -67,6 +68,8 @@ type Server struct {
 	audit     *audit.Log
 	metrics   *metrics.Metrics
 	guard     guard
+	auth      Authenticator // nil: every client may do everything
+	rechecks  rechecks
 	forwarder forwarder
 	router    *chi.Mux
 	direct    direct
@@ -102,7 +105,7 @@ var errDraining = errors.New("the gateway drains")
 
 // New makes a server. It starts nothing.
 func New(o Options) *Server {
-	s := &Server{locks: o.Locks, log: o.Logger, access: o.Access, audit: o.Audit, metrics: o.Metrics, guard: newGuard(o.AllowedHosts), router: chi.NewMux()}
+	s := &Server{locks: o.Locks, log: o.Logger, access: o.Access, audit: o.Audit, metrics: o.Metrics, guard: newGuard(o.AllowedHosts), auth: o.Auth, router: chi.NewMux()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -113,6 +116,7 @@ func New(o Options) *Server {
 	s.answers.limit = orDefault(o.MaxAnswers, DefaultMaxAnswers)
 	s.drained, s.drain = context.WithCancel(context.Background())
 	s.pool.New = func() any { return newExchange(s) }
+	s.rechecks = rechecks{auth: o.Auth, every: recheckEvery, queueing: &s.queueing}
 	s.forwarder = forwarder{fleet: o.Fleet, locks: o.Locks, metrics: s.metrics, lookAgain: lookAgain}
 	s.leases = &leases{o.Locks, s}
 	s.queues = &queues{o.Locks, s}
@@ -179,8 +183,13 @@ func (s *Server) mount(route route) {
 			return &problem{code: codeRouteNotFound, detail: "this gateway has no events"}
 		}
 	}
+	needed := needs[route.operation]
 	handle := func(x *exchange) {
 		x.operation = route.operation
+		if p := x.mayAsk(needed); p != nil {
+			x.refuse(p)
+			return
+		}
 		var err error
 		if route.bare {
 			err = decode(x, &nothing, new(struct{}))
@@ -253,6 +262,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 			return
 		}
 	} else if p := s.guard.check(r); p != nil {
+		x.refuse(p)
+		return
+	} else if p := x.authenticate(); p != nil {
 		x.refuse(p)
 		return
 	}

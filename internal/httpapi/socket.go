@@ -12,10 +12,13 @@ import (
 )
 
 const (
-	socketRead     = 4 << 10     // bytes of a message from a client, of which none is expected
-	socketGoodbye  = time.Second // for the client to answer a close frame
-	socketVersion  = "13"        // RFC 6455, section 4.1
-	messageRefused = "nothing is expected from the client"
+	socketRead    = 4 << 10     // bytes of a message from a client, of which none is expected
+	socketGoodbye = time.Second // for the client to answer a close frame
+	socketVersion = "13"        // RFC 6455, section 4.1
+	// closeUnauthenticated is the close code of a socket whose caller is not let in any more: it does not come back without
+	// another credential.
+	closeUnauthenticated = 4401
+	messageRefused       = "nothing is expected from the client"
 )
 
 // errMessage: the client sent a message.
@@ -79,6 +82,7 @@ func (s *streams) converse(x *exchange, to *socketStream, sub *events.Subscriber
 	// that was hijacked. Here it ends when the reader does.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 	defer context.AfterFunc(s.s.drained, func() { cancel(errDraining) })()
+	defer s.s.rechecks.add(&recheck{caller: x.caller, end: func(why *problem) { cancel(why) }})()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -91,7 +95,12 @@ func (s *streams) converse(x *exchange, to *socketStream, sub *events.Subscriber
 	}()
 	err := s.follow(ctx, x, sub, to)
 	code, why := websocket.CloseNoStatusReceived, ""
-	switch {
+	switch cut := cutBy(ctx); {
+	case cut != nil:
+		x.line.code = cut.code
+		if code, why = websocket.CloseTryAgainLater, cut.detail; cut.code == codeUnauthenticated {
+			code = closeUnauthenticated
+		}
 	case errors.Is(err, errDraining), errors.Is(err, events.ErrClosed):
 		code, why = websocket.CloseGoingAway, gatewayStops
 	case errors.Is(err, events.ErrLagged):

@@ -53,12 +53,17 @@ func (s *streams) watchEvents(x *exchange) error {
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.s.drained, func() { cancel(errDraining) })()
+	defer s.s.rechecks.add(&recheck{caller: x.caller, end: func(why *problem) { cancel(why) }})()
 
 	to := &textStream{x: x, control: http.NewResponseController(x.w), within: s.write, sse: h["Content-Type"][0] == typeSSE[0]}
 	if err = to.begin(sub.Position()); err == nil {
 		err = s.follow(ctx, x, sub, to)
 	}
-	if errors.Is(err, errDraining) || errors.Is(err, events.ErrClosed) {
+	switch why := cutBy(ctx); {
+	case why != nil:
+		x.line.code = why.code
+		err = to.end(why.detail)
+	case errors.Is(err, errDraining), errors.Is(err, events.ErrClosed):
 		err = to.end(gatewayStops)
 	}
 	ended(x, err)

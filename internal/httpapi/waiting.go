@@ -83,7 +83,12 @@ func (x *exchange) park() (ctx context.Context, end func(), err error) {
 		return nil, nil, err
 	}
 	ctx, unheed := x.heed()
+	ctx, cut := context.WithCancelCause(ctx)
+	remove := x.s.rechecks.add(&recheck{caller: x.caller, end: func(why *problem) { cut(why) }})
 	return ctx, func() {
+		remove()
+		x.cut = cutBy(ctx)
+		cut(nil)
 		unheed()
 		x.s.giveWaiting()
 	}, nil

@@ -10,11 +10,13 @@ type Route struct {
 	Zxid int64
 	// Lease is the lease in question.
 	Lease string
+	Seals int // as in Peer
 }
 
 // Peer is a gateway as the replica shows it.
 type Peer struct {
 	Gateway, Address, Version string // Address and Version are "" while the registration has not been read
+	Seals                     int    // the newest version of seals that it understands; 0: not known, or of a release that did not say it
 	Started                   time.Time
 	Self                      bool
 	Registered                bool

@@ -16,6 +16,30 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for AccessGrantVerbs.
+const (
+	Acquire AccessGrantVerbs = "acquire"
+	Admin   AccessGrantVerbs = "admin"
+	Operate AccessGrantVerbs = "operate"
+	Read    AccessGrantVerbs = "read"
+)
+
+// Valid indicates whether the value is a known member of the AccessGrantVerbs enum.
+func (e AccessGrantVerbs) Valid() bool {
+	switch e {
+	case Acquire:
+		return true
+	case Admin:
+		return true
+	case Operate:
+		return true
+	case Read:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AcquireMode.
 const (
 	AcquireModeExclusive AcquireMode = "exclusive"
@@ -288,68 +312,72 @@ func (e Mode) Valid() bool {
 
 // Defines values for ProblemCode.
 const (
-	ProblemCodeBodyTooLarge         ProblemCode = "body_too_large"
-	ProblemCodeCancelled            ProblemCode = "cancelled"
-	ProblemCodeContenderNotFound    ProblemCode = "contender_not_found"
-	ProblemCodeCrossOrigin          ProblemCode = "cross_origin"
-	ProblemCodeDraining             ProblemCode = "draining"
-	ProblemCodeDurationNeedsUnit    ProblemCode = "duration_needs_unit"
-	ProblemCodeFencingTokenNeeded   ProblemCode = "fencing_token_needed"
-	ProblemCodeFencingTokenStale    ProblemCode = "fencing_token_stale"
-	ProblemCodeFleetSealRefused     ProblemCode = "fleet_seal_refused"
-	ProblemCodeForbidden            ProblemCode = "forbidden"
-	ProblemCodeForeignSemaphore     ProblemCode = "foreign_semaphore"
-	ProblemCodeHeldByOther          ProblemCode = "held_by_other"
-	ProblemCodeHoldReleased         ProblemCode = "hold_released"
-	ProblemCodeHolderChanged        ProblemCode = "holder_changed"
-	ProblemCodeHostNotAllowed       ProblemCode = "host_not_allowed"
-	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency_key_reused"
-	ProblemCodeInternal             ProblemCode = "internal"
-	ProblemCodeInvalidField         ProblemCode = "invalid_field"
-	ProblemCodeLeaseEnded           ProblemCode = "lease_ended"
-	ProblemCodeLeaseNotExclusive    ProblemCode = "lease_not_exclusive"
-	ProblemCodeLeaseNotFound        ProblemCode = "lease_not_found"
-	ProblemCodeLeaseNotHeld         ProblemCode = "lease_not_held"
-	ProblemCodeLeaseTokenMissing    ProblemCode = "lease_token_missing"
-	ProblemCodeLeaseTokenWrong      ProblemCode = "lease_token_wrong"
-	ProblemCodeLockDelayed          ProblemCode = "lock_delayed"
-	ProblemCodeLockInUse            ProblemCode = "lock_in_use"
-	ProblemCodeLockInvalid          ProblemCode = "lock_invalid"
-	ProblemCodeMalformedRequest     ProblemCode = "malformed_request"
-	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
-	ProblemCodeNamespaceUnknown     ProblemCode = "namespace_unknown"
-	ProblemCodeNotAlive             ProblemCode = "not_alive"
-	ProblemCodeNotReady             ProblemCode = "not_ready"
-	ProblemCodeNothingToAsk         ProblemCode = "nothing_to_ask"
-	ProblemCodeOutcomeUnknown       ProblemCode = "outcome_unknown"
-	ProblemCodeOwnedByOtherGateway  ProblemCode = "owned_by_other_gateway"
-	ProblemCodeOwnerUnreachable     ProblemCode = "owner_unreachable"
-	ProblemCodePreconditionFailed   ProblemCode = "precondition_failed"
-	ProblemCodeRepeatedField        ProblemCode = "repeated_field"
-	ProblemCodeRouteNotFound        ProblemCode = "route_not_found"
-	ProblemCodeSettingsDiffer       ProblemCode = "settings_differ"
-	ProblemCodeTooManyAnswers       ProblemCode = "too_many_answers"
-	ProblemCodeTooManyEphemeral     ProblemCode = "too_many_ephemeral"
-	ProblemCodeTooManyKeys          ProblemCode = "too_many_keys"
-	ProblemCodeTooManyLeases        ProblemCode = "too_many_leases"
-	ProblemCodeTooManyLocks         ProblemCode = "too_many_locks"
-	ProblemCodeTooManySettings      ProblemCode = "too_many_settings"
-	ProblemCodeTooManyStreams       ProblemCode = "too_many_streams"
-	ProblemCodeTooManyTickets       ProblemCode = "too_many_tickets"
-	ProblemCodeTooManyWaiting       ProblemCode = "too_many_waiting"
-	ProblemCodeTooManyWebhooks      ProblemCode = "too_many_webhooks"
-	ProblemCodeTooMuchMetadata      ProblemCode = "too_much_metadata"
-	ProblemCodeUnknownField         ProblemCode = "unknown_field"
-	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported_media_type"
-	ProblemCodeUpgradeRequired      ProblemCode = "upgrade_required"
-	ProblemCodeWaitElapsed          ProblemCode = "wait_elapsed"
-	ProblemCodeWebhookNotFound      ProblemCode = "webhook_not_found"
-	ProblemCodeZookeeperUnavailable ProblemCode = "zookeeper_unavailable"
+	ProblemCodeAuthenticationUnavailable ProblemCode = "authentication_unavailable"
+	ProblemCodeBodyTooLarge              ProblemCode = "body_too_large"
+	ProblemCodeCancelled                 ProblemCode = "cancelled"
+	ProblemCodeContenderNotFound         ProblemCode = "contender_not_found"
+	ProblemCodeCrossOrigin               ProblemCode = "cross_origin"
+	ProblemCodeDraining                  ProblemCode = "draining"
+	ProblemCodeDurationNeedsUnit         ProblemCode = "duration_needs_unit"
+	ProblemCodeFencingTokenNeeded        ProblemCode = "fencing_token_needed"
+	ProblemCodeFencingTokenStale         ProblemCode = "fencing_token_stale"
+	ProblemCodeFleetSealRefused          ProblemCode = "fleet_seal_refused"
+	ProblemCodeForbidden                 ProblemCode = "forbidden"
+	ProblemCodeForeignSemaphore          ProblemCode = "foreign_semaphore"
+	ProblemCodeHeldByOther               ProblemCode = "held_by_other"
+	ProblemCodeHoldReleased              ProblemCode = "hold_released"
+	ProblemCodeHolderChanged             ProblemCode = "holder_changed"
+	ProblemCodeHostNotAllowed            ProblemCode = "host_not_allowed"
+	ProblemCodeIdempotencyKeyReused      ProblemCode = "idempotency_key_reused"
+	ProblemCodeInternal                  ProblemCode = "internal"
+	ProblemCodeInvalidField              ProblemCode = "invalid_field"
+	ProblemCodeLeaseEnded                ProblemCode = "lease_ended"
+	ProblemCodeLeaseNotExclusive         ProblemCode = "lease_not_exclusive"
+	ProblemCodeLeaseNotFound             ProblemCode = "lease_not_found"
+	ProblemCodeLeaseNotHeld              ProblemCode = "lease_not_held"
+	ProblemCodeLeaseTokenMissing         ProblemCode = "lease_token_missing"
+	ProblemCodeLeaseTokenWrong           ProblemCode = "lease_token_wrong"
+	ProblemCodeLockDelayed               ProblemCode = "lock_delayed"
+	ProblemCodeLockInUse                 ProblemCode = "lock_in_use"
+	ProblemCodeLockInvalid               ProblemCode = "lock_invalid"
+	ProblemCodeMalformedRequest          ProblemCode = "malformed_request"
+	ProblemCodeMethodNotAllowed          ProblemCode = "method_not_allowed"
+	ProblemCodeNamespaceUnknown          ProblemCode = "namespace_unknown"
+	ProblemCodeNotAlive                  ProblemCode = "not_alive"
+	ProblemCodeNotReady                  ProblemCode = "not_ready"
+	ProblemCodeNothingToAsk              ProblemCode = "nothing_to_ask"
+	ProblemCodeOutcomeUnknown            ProblemCode = "outcome_unknown"
+	ProblemCodeOwnedByOtherGateway       ProblemCode = "owned_by_other_gateway"
+	ProblemCodeOwnerUnreachable          ProblemCode = "owner_unreachable"
+	ProblemCodePreconditionFailed        ProblemCode = "precondition_failed"
+	ProblemCodeRepeatedField             ProblemCode = "repeated_field"
+	ProblemCodeRouteNotFound             ProblemCode = "route_not_found"
+	ProblemCodeSettingsDiffer            ProblemCode = "settings_differ"
+	ProblemCodeTooManyAnswers            ProblemCode = "too_many_answers"
+	ProblemCodeTooManyEphemeral          ProblemCode = "too_many_ephemeral"
+	ProblemCodeTooManyKeys               ProblemCode = "too_many_keys"
+	ProblemCodeTooManyLeases             ProblemCode = "too_many_leases"
+	ProblemCodeTooManyLocks              ProblemCode = "too_many_locks"
+	ProblemCodeTooManySettings           ProblemCode = "too_many_settings"
+	ProblemCodeTooManyStreams            ProblemCode = "too_many_streams"
+	ProblemCodeTooManyTickets            ProblemCode = "too_many_tickets"
+	ProblemCodeTooManyWaiting            ProblemCode = "too_many_waiting"
+	ProblemCodeTooManyWebhooks           ProblemCode = "too_many_webhooks"
+	ProblemCodeTooMuchMetadata           ProblemCode = "too_much_metadata"
+	ProblemCodeUnauthenticated           ProblemCode = "unauthenticated"
+	ProblemCodeUnknownField              ProblemCode = "unknown_field"
+	ProblemCodeUnsupportedMediaType      ProblemCode = "unsupported_media_type"
+	ProblemCodeUpgradeRequired           ProblemCode = "upgrade_required"
+	ProblemCodeWaitElapsed               ProblemCode = "wait_elapsed"
+	ProblemCodeWebhookNotFound           ProblemCode = "webhook_not_found"
+	ProblemCodeZookeeperUnavailable      ProblemCode = "zookeeper_unavailable"
 )
 
 // Valid indicates whether the value is a known member of the ProblemCode enum.
 func (e ProblemCode) Valid() bool {
 	switch e {
+	case ProblemCodeAuthenticationUnavailable:
+		return true
 	case ProblemCodeBodyTooLarge:
 		return true
 	case ProblemCodeCancelled:
@@ -451,6 +479,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeTooManyWebhooks:
 		return true
 	case ProblemCodeTooMuchMetadata:
+		return true
+	case ProblemCodeUnauthenticated:
 		return true
 	case ProblemCodeUnknownField:
 		return true
@@ -616,6 +646,33 @@ func (e WebhookEventType) Valid() bool {
 	case WebhookEventTypeLockHazard:
 		return true
 	case WebhookEventTypeLockHazardCleared:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WhoAmIKind.
+const (
+	Anonymous   WhoAmIKind = "anonymous"
+	Certificate WhoAmIKind = "certificate"
+	Jwt         WhoAmIKind = "jwt"
+	Token       WhoAmIKind = "token"
+	UID         WhoAmIKind = "uid"
+)
+
+// Valid indicates whether the value is a known member of the WhoAmIKind enum.
+func (e WhoAmIKind) Valid() bool {
+	switch e {
+	case Anonymous:
+		return true
+	case Certificate:
+		return true
+	case Jwt:
+		return true
+	case Token:
+		return true
+	case UID:
 		return true
 	default:
 		return false
@@ -855,6 +912,28 @@ func (e AcquireParamsFormat) Valid() bool {
 		return false
 	}
 }
+
+// AccessGrant Verbs for the locks that match.
+type AccessGrant struct {
+	// Leases Leases at a time. Left out when there is no bound.
+	Leases int `json:"leases,omitempty"`
+
+	// Locks Names of locks.
+	Locks WebhookGlob `json:"locks"`
+
+	// MaxTTLMS The longest time to live of a lease. Left out when there is no bound.
+	MaxTTLMS int64 `json:"max_ttl_ms,omitempty"`
+
+	// NS Namespaces.
+	NS WebhookGlob `json:"ns"`
+
+	// Rate Requests in a second. Left out when there is no bound.
+	Rate  float64            `json:"rate,omitempty"`
+	Verbs []AccessGrantVerbs `json:"verbs"`
+}
+
+// AccessGrantVerbs defines model for AccessGrant.Verbs.
+type AccessGrantVerbs string
 
 // AcquireFields What an acquire of one lock and of several have in common.
 type AcquireFields struct {
@@ -1808,17 +1887,17 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 
-	// Code Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 403:
-	// forbidden, lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale, fleet_seal_refused,
-	// cross_origin. 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found, webhook_not_found. 405:
-	// method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
+	// Code Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 401:
+	// unauthenticated. 403: forbidden, lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale,
+	// fleet_seal_refused, cross_origin. 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found,
+	// webhook_not_found. 405: method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
 	// settings_differ, lock_in_use, hold_released, holder_changed, nothing_to_ask, lease_not_held, lease_not_exclusive,
 	// too_many_webhooks. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.
 	// 421: host_not_allowed. 422: invalid_field, duration_needs_unit, unknown_field, repeated_field,
 	// idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
 	// too_many_locks, too_many_settings, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
 	// too_many_answers. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
-	// owner_unreachable, draining, not_ready, not_alive.
+	// owner_unreachable, authentication_unavailable, draining, not_ready, not_alive.
 	Code ProblemCode `json:"code"`
 
 	// Detail What happened here and what to do next.
@@ -1842,17 +1921,17 @@ type Problem struct {
 	RequestID    string      `json:"request_id,omitempty"`
 }
 
-// ProblemCode Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 403:
-// forbidden, lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale, fleet_seal_refused,
-// cross_origin. 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found, webhook_not_found. 405:
-// method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
+// ProblemCode Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 401:
+// unauthenticated. 403: forbidden, lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale,
+// fleet_seal_refused, cross_origin. 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found,
+// webhook_not_found. 405: method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
 // settings_differ, lock_in_use, hold_released, holder_changed, nothing_to_ask, lease_not_held, lease_not_exclusive,
 // too_many_webhooks. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.
 // 421: host_not_allowed. 422: invalid_field, duration_needs_unit, unknown_field, repeated_field,
 // idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
 // too_many_locks, too_many_settings, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
 // too_many_answers. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
-// owner_unreachable, draining, not_ready, not_alive.
+// owner_unreachable, authentication_unavailable, draining, not_ready, not_alive.
 type ProblemCode string
 
 // ReapAnswer defines model for ReapAnswer.
@@ -2362,6 +2441,33 @@ type WebhookRequest struct {
 
 // WebhookURL http:// or https://, without a user.
 type WebhookURL = string
+
+// WhoAmI defines model for WhoAmI.
+type WhoAmI struct {
+	// Authentication Whether the gateway authenticates its callers.
+	Authentication bool `json:"authentication"`
+
+	// CredentialID Of an API token its id, of a JWT a part of its hash: what the log has, too.
+	CredentialID string `json:"credential_id,omitempty"`
+
+	// ExpiresAt When the credential expires. Left out when it does not.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+
+	// Grants What the roles give, with what the file gives to everybody.
+	Grants []AccessGrant `json:"grants"`
+
+	// Kind What the caller was recognised by.
+	Kind WhoAmIKind `json:"kind"`
+
+	// Name The caller's name, which begins with the kind of credential or the name of an issuer.
+	Name string `json:"name"`
+
+	// Roles `*` is the role of a token that was made with `--admin`.
+	Roles []string `json:"roles"`
+}
+
+// WhoAmIKind What the caller was recognised by.
+type WhoAmIKind string
 
 // WithdrawAnswer defines model for WithdrawAnswer.
 type WithdrawAnswer struct {
@@ -3635,6 +3741,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/webhooks/{id}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WhoAmI Who asks, and what the caller may do.
+	//
+	// Whom the gateway takes the caller for, by the credential of this request, and what the caller may do. Without
+	// authentication (`authentication` is false) every caller may do everything.
+	//
+	// Corresponds with GET /v1/whoami (the `WhoAmI` operationId).
+	WhoAmI(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Healthz Is the process alive?
@@ -4746,6 +4860,24 @@ func (c *Client) RotateWebhook(ctx context.Context, id WebhookPathParam, body Ro
 // Corresponds with POST /v1/webhooks/{id}/test (the `TestWebhook` operationId).
 func (c *Client) TestWebhook(ctx context.Context, id WebhookPathParam, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewTestWebhookRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WhoAmI Who asks, and what the caller may do.
+//
+// Whom the gateway takes the caller for, by the credential of this request, and what the caller may do. Without
+// authentication (`authentication` is false) every caller may do everything.
+//
+// Corresponds with GET /v1/whoami (the `WhoAmI` operationId).
+func (c *Client) WhoAmI(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWhoAmIRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -7496,6 +7628,33 @@ func NewTestWebhookRequest(server string, id WebhookPathParam) (*http.Request, e
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewWhoAmIRequest constructs an http.Request for the WhoAmI method
+func NewWhoAmIRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/whoami")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}

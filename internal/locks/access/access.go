@@ -238,6 +238,26 @@ func wider[T time.Duration | int](a, b T) T {
 	return max(a, b)
 }
 
+// Nothing reports whether the rules give no verb at all.
+func (r *Rules) Nothing() bool { return r == nil || len(r.grants) == 0 }
+
+// Grants are what the rules are made of, in an order of their own. A verb that another one implies is among the verbs.
+func (r *Rules) Grants() []Grant {
+	if r == nil {
+		return nil
+	}
+	grants := make([]Grant, len(r.grants))
+	for i, g := range r.grants {
+		grants[i] = Grant{NS: g.ns, Locks: g.locks, MaxTTL: g.limits.MaxTTL, Leases: g.limits.Leases, Rate: g.rate}
+		for _, v := range All() {
+			if g.verbs.has(v) {
+				grants[i].Verbs = append(grants[i].Verbs, v)
+			}
+		}
+	}
+	return grants
+}
+
 // Rate is how many requests per second the principal may make: the highest of all grants. 0 stands for no bound.
 func (r *Rules) Rate() float64 {
 	if r == nil {

@@ -28,6 +28,7 @@ type Gateway struct {
 type About struct {
 	Address, Version string
 	Started          time.Time
+	Seals            int // the newest version of seals that it understands
 }
 
 // registered reports whether the gateway is known and registered; g may be nil.

@@ -278,7 +278,7 @@ func (m *Members) Route(lease recipe.LeaseID, zxid int64) *locks.Route {
 	}
 	r := &locks.Route{Gateway: string(owner), Lease: string(lease), Zxid: m.SeenUpTo(lease.Gateway(), zxid)}
 	if g.About != nil {
-		r.Address = g.About.Address
+		r.Address, r.Seals = g.About.Address, g.About.Seals
 	}
 	return r
 }
@@ -339,7 +339,7 @@ func (m *Members) List(now time.Duration) (list []locks.Peer) {
 		}
 		v := locks.Peer{Gateway: string(id), Self: id == m.self, Registered: true, Leases: owned[id], Succeeded: succeeded[id], GuardAge: g.Guard.age(now)}
 		if g.About != nil {
-			v.Address, v.Version, v.Started = g.About.Address, g.About.Version, g.About.Started
+			v.Address, v.Version, v.Started, v.Seals = g.About.Address, g.About.Version, g.About.Started, g.About.Seals
 		}
 		list = append(list, v)
 	}

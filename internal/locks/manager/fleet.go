@@ -154,7 +154,7 @@ func (st *stream) readRegistration(m *Manager, id recipe.GatewayID) {
 					if err := json.Unmarshal(data, &r); err != nil {
 						m.log.Error("a gateway's registration cannot be read", "gateway", id, "err", err)
 					}
-					about = &cluster.About{Address: r.Address, Version: r.Version, Started: time.UnixMilli(r.Started).UTC()}
+					about = &cluster.About{Address: r.Address, Version: r.Version, Started: time.UnixMilli(r.Started).UTC(), Seals: r.Seals}
 				}
 				if m.members.ReadRegistration(id, about) {
 					m.reports.PeersChanged()

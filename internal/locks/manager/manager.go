@@ -85,6 +85,7 @@ type Registration struct {
 	Address string `json:"address,omitempty"`
 	Version string `json:"version"`
 	Started int64  `json:"started_ms"`
+	Seals   int    `json:"seals,omitempty"` // the newest version of seals that it understands
 }
 
 // Manager maps leases onto contenders; see the package's doc. Create one with

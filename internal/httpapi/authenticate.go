@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+
+	"lockkeeper/internal/auth"
+	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
+)
+
+// Authenticator says who sends a request; internal/auth has it.
+type Authenticator interface {
+	// Authenticate says who sends the request. Its error is an *auth.Error.
+	Authenticate(r *http.Request) (auth.Caller, error)
+	// Again is the same caller as of now. Its error is an *auth.Error: the caller is not let in any more.
+	Again(c auth.Caller) (auth.Caller, error)
+	// Forwarded is a caller that another gateway has authenticated; the name is "" when it authenticates none.
+	Forwarded(name string, roles []string) auth.Caller
+}
+
+// principal is who asks, and what it may do.
+func (x *exchange) principal() locks.Principal { return x.caller.Principal }
+
+// authenticate finds out who asks. Probes of the process are not asked who they are: a wrong credential must restart no gateway.
+func (x *exchange) authenticate() *problem {
+	if x.s.auth == nil {
+		x.caller = auth.Caller{Principal: locks.Anonymous, Kind: auth.Anonymous}
+		return nil
+	}
+	if path := x.r.URL.Path; path == "/healthz" || path == "/readyz" {
+		return nil
+	}
+	caller, err := x.s.auth.Authenticate(x.r)
+	if err != nil {
+		return unauthenticated(x, err)
+	}
+	x.caller = caller
+	return nil
+}
+
+// challenge is what a request without, or with a wrong credential is told about those that there are (RFC 6750, section 3).
+const challenge = `Bearer realm="lockkeeper"`
+
+// unauthenticated is the refusal of a caller.
+func unauthenticated(x *exchange, err error) *problem {
+	wrong, ok := errors.AsType[*auth.Error](err)
+	switch {
+	case !ok:
+		return internal(err)
+	case wrong.Unavailable:
+		return &problem{code: codeAuthUnavailable, detail: wrong.Detail, cause: wrong.Err}
+	}
+	x.Header()["Www-Authenticate"] = []string{challenge + `, error="invalid_token"`}
+	return &problem{code: codeUnauthenticated, detail: wrong.Detail, cause: wrong.Err}
+}
+
+// credentialMissing is the refusal of a request that shows no credential, and needs one.
+func credentialMissing(x *exchange) *problem {
+	x.Header()["Www-Authenticate"] = []string{challenge}
+	return &problem{code: codeUnauthenticated,
+		detail: "this needs a credential: send Authorization: Bearer with an API token (lkt_...) or a JWT, as curl -H @FILE does, where FILE has that line; gateway token create makes a token"}
+}
+
+// need is what an operation needs of its caller before it is decoded. What is about a lock is decided by the manager, which
+// alone knows the lock of a lease.
+type need int
+
+const (
+	// needsDecision: the manager, or the handler, decides. A caller that shows nothing and may do nothing is told so at once.
+	needsDecision   need = iota
+	needsNothing         // it says nothing of locks and leases
+	needsLeaseToken      // the lease token is the right; the manager checks it
+	needsRead            // of any lock
+	needsAdmin           // it is about what has no lock
+)
+
+// needs is what operations need; what is not in it needs a decision.
+var needs = map[string]need{
+	"Healthz": needsNothing, "Readyz": needsNothing, "GetOpenAPI": needsNothing, "GetProblem": needsNothing, "WhoAmI": needsNothing,
+	"Heartbeat": needsLeaseToken, "HeartbeatMany": needsLeaseToken, "Release": needsLeaseToken, "Downgrade": needsLeaseToken, "UpdateLease": needsLeaseToken,
+	"GetInfo": needsRead, "ListGateways": needsRead, "ListNamespaces": needsRead, "Metrics": needsRead,
+	"ListWebhooks": needsAdmin, "CreateWebhook": needsAdmin, "DeleteWebhook": needsAdmin, "GetWebhook": needsAdmin, "UpdateWebhook": needsAdmin,
+	"ListWebhookAttempts": needsAdmin, "ListWebhookDeadLetters": needsAdmin, "ReplayWebhook": needsAdmin, "RotateWebhook": needsAdmin, "TestWebhook": needsAdmin,
+}
+
+// mayAsk refuses a caller that lacks what the operation needs of every caller.
+func (x *exchange) mayAsk(needed need) *problem {
+	if x.s.auth == nil || needed == needsNothing || needed == needsLeaseToken {
+		return nil
+	}
+	rules := x.caller.Principal.Rules
+	anonymous := x.caller.Kind == auth.Anonymous && x.peer == nil
+	switch {
+	case anonymous && rules.Nothing() && len(x.r.Header["Lease-Token"]) == 0:
+		return credentialMissing(x)
+	case needed == needsRead && rules.Nothing(), needed == needsAdmin && !rules.MayAll(access.Admin):
+		verb := access.Read
+		if needed == needsAdmin {
+			verb = access.Admin
+		}
+		return x.lacks(verb)
+	}
+	return nil
+}
+
+// lacks is the refusal of what has no lock.
+func (x *exchange) lacks(verb access.Verb) *problem {
+	return &problem{code: codeForbidden, detail: "this needs the verb " + verb.String() + ", which " + x.caller.Principal.Name + " has not"}
+}
+
+// forwardedCaller takes over the caller that the gateway that sent the request has authenticated.
+func (x *exchange) forwardedCaller(proof *fleet.Seal) {
+	if x.s.auth == nil {
+		x.caller = auth.Caller{Principal: locks.Anonymous, Kind: auth.Anonymous}
+		return
+	}
+	x.caller = x.s.auth.Forwarded(proof.Caller, proof.Roles)
+}
