@@ -39,11 +39,11 @@ func (s *span) add(more span) {
 
 // join puts s into its group. mu is held.
 func (h *Hub) join(s *Subscriber, f Filter) {
-	g := h.groups[f]
+	g := h.groups[f.key()]
 	if g == nil {
 		g = &group{filter: f, members: map[*Subscriber]struct{}{}}
 		g.lock, g.oneLock = literalOf(f.Lock)
-		h.groups[f] = g
+		h.groups[f.key()] = g
 		if g.oneLock {
 			h.byLock[g.lock] = append(h.byLock[g.lock], g)
 		} else {
@@ -64,7 +64,7 @@ func (h *Hub) leave(s *Subscriber) bool {
 	if delete(g.members, s); len(g.members) > 0 {
 		return true
 	}
-	delete(h.groups, g.filter)
+	delete(h.groups, g.filter.key())
 	delete(h.found, g)
 	if !g.oneLock {
 		h.wide = without(h.wide, g)

@@ -112,6 +112,7 @@ func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 	if !s.open.take() {
 		return nil, tooManyStreams()
 	}
+	in.filter.LimitTo(x.principal().Rules)
 	x.line.ns, x.line.owner = in.filter.NS, in.filter.Owner
 	return s.open.give, nil
 }
@@ -119,7 +120,7 @@ func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 // namespaceKnown refuses a namespace that does not exist. No lock's name begins as the prefix does, so none is looked at.
 func (s *streams) namespaceKnown(x *exchange, ns string) error {
 	_, err := s.s.locks.Locks(x.r.Context(), locks.LockFilter{Principal: x.principal(), NS: ns, Prefix: "~", Limit: 1})
-	if e, ok := errors.AsType[*locks.Error](err); ok && (e.Code == locks.CodeNamespaceUnknown || e.Code == locks.CodeInvalid) {
+	if e, ok := errors.AsType[*locks.Error](err); ok && (e.Code == locks.CodeNamespaceUnknown || e.Code == locks.CodeInvalid || e.Code == locks.CodeForbidden) {
 		return err
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 )
 
 // historyInput is a lock whose last events are asked for.
@@ -29,6 +30,9 @@ func (s *streams) getHistory(x *exchange) error {
 		err = s.namespaceKnown(x, in.ns)
 	}
 	if err != nil {
+		return err
+	}
+	if err := x.principal().Check(access.Read, in.ns, in.lock); err != nil {
 		return err
 	}
 	recent := s.hub.Recent(events.Filter{NS: in.ns, Lock: events.Literal(in.lock)}, in.limit)
