@@ -88,7 +88,8 @@ func (g *gateway) works(lock string) {
 // everyNode is each node of the layout, and those given.
 func everyNode(more ...string) []string {
 	return append(more, "/lockkeeper", "/lockkeeper/locks", "/lockkeeper/settings", "/lockkeeper/namespaces", "/lockkeeper/gateways",
-		"/lockkeeper/guards", "/lockkeeper/succession", "/lockkeeper/keys", "/lockkeeper/outbox", "/lockkeeper/webhooks", "/lockkeeper/secret")
+		"/lockkeeper/guards", "/lockkeeper/succession", "/lockkeeper/keys", "/lockkeeper/outbox", "/lockkeeper/webhooks", "/lockkeeper/secret",
+		"/lockkeeper/auth", "/lockkeeper/auth/tokens")
 }
 
 func TestAnotherClientsSetACLLeavesTheServiceWorking(t *testing.T) {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,10 +12,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-zookeeper/zk"
+
 	"lockkeeper/internal/audit"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 )
 
 // audited are the lines of audit logs.
@@ -132,4 +136,41 @@ func TestRotatingTheAuditLogUnderLoadLosesNoLine(t *testing.T) {
 	}
 	assert.That(t, acquired == cycles && released == cycles, "%d cycles, %d acquired and %d released in the log", cycles, acquired, released)
 	assert.That(t, cycles > 0, "no cycles")
+}
+
+// The command talks to ZooKeeper alone; the gateways hear of it.
+func TestEveryGatewayHearsOfATokenThatTheFleetsIdentityMakesOrRevokes(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedRealT(t)
+	auth := "--zk-auth-file=" + identity(t, "fleet:sesame")
+	var logs []string
+	for i := range 2 {
+		path := filepath.Join(t.TempDir(), fmt.Sprint("audit-", i, ".log"))
+		logs = append(logs, path)
+		startGateway(t, addr+chroot, auth, "--audit-log="+path)
+	}
+	heard := func(event, id string) {
+		t.Helper()
+		for _, path := range logs {
+			eventually(t, patience, func() error {
+				if !has(audited(t, path), `"event":"`+event+`"`, `"token_id":"`+id+`"`, `"admin":true`) {
+					return errors.New("not yet")
+				}
+				return nil
+			}, "%s in %s", event, path)
+		}
+	}
+	made := must(t, "token", "create", "--name=ops", "--admin", "--ttl=8h", "--zk="+addr+chroot, auth)
+	id := made[strings.Index(made, "lkt_"):][4:12]
+	heard("token.created", id)
+	must(t, "token", "revoke", id, "--zk="+addr+chroot, auth)
+	heard("token.revoked", id)
+	// No other client of ZooKeeper reads or makes one.
+	f := newForeign(t, addr, chroot)
+	_, _, err := f.Get(chroot + "/lockkeeper/auth/tokens/" + id)
+	assert.ErrorIs(t, err, zk.ErrNoAuth)
+	_, _, err = f.Children(chroot + "/lockkeeper/auth/tokens")
+	assert.ErrorIs(t, err, zk.ErrNoAuth)
+	_, err = f.Create(chroot+"/lockkeeper/auth/tokens/abcdefgh", []byte("{}"), 0, zk.WorldACL(zk.PermAll))
+	assert.ErrorIs(t, err, zk.ErrNoAuth)
 }
