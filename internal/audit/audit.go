@@ -5,7 +5,7 @@
 //
 // A request never waits for the audit log: Add copies a line into memory. Lines come out whole and in the order in which they were added,
 // within some 10 ms. When the gateway stops in good order, every line is written. A crash loses the lines of the last moment.
-// Reopen loses none: a file that was moved away gets what was added before, the new one what follows.
+// Reopen loses none: each goes to the file that was moved away, or to the new one.
 //
 // No line has a secret: neither a token, nor a query, nor a body.
 //
@@ -158,7 +158,6 @@ func (l *Log) Run(ctx context.Context) {
 			case <-ctx.Done():
 			}
 		case <-l.reopen:
-			spare = l.flush(spare)
 			if err := l.open(); err != nil {
 				l.opt.Log.Error("the audit log cannot be opened again; lines go to the file that is open", "path", l.opt.Path, "err", err)
 			}
