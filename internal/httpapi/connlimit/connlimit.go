@@ -17,6 +17,8 @@ const (
 	grace = time.Second
 	// logEvery bounds how often refusals are logged.
 	logEvery = time.Minute
+	// watchAfter is how long a request may take, at most twice, before its connection is watched for a client that goes away.
+	watchAfter = 20 * time.Millisecond
 )
 
 // Limits are the bounds on open connections.
@@ -39,6 +41,8 @@ type Limiter struct {
 	refused   [2]uint64 // by scope
 	unlogged  int
 	logged    time.Time
+	unwatched list        // connections with a request of HTTP/1 that has arrived whole and may not take long
+	looks     *time.Timer // at unwatched; nil while it is empty
 }
 
 // address is where connections come from.
@@ -60,12 +64,13 @@ const (
 
 // conn is a connection that is counted. All but the connection itself is guarded by the limiter's lock.
 type conn struct {
-	net.Conn
+	lazyConn
 	limiter *Limiter
 	from    origin
 	state   state
 	since   time.Time // when it became quiet
-	links   [2]link   // by scope
+	links   [3]link   // by scope
+	begun   time.Time // when its request had arrived
 	body    body      // of the current request of HTTP/1; the goroutine that serves it owns this
 
 	// multiplexed: it speaks HTTP/2, and may have several requests at the same time. asking are its requests under way, and
@@ -92,14 +97,16 @@ func (l *Limiter) Bound(server *http.Server) {
 		if before != nil {
 			ctx = before(ctx, c)
 		}
-		return context.WithValue(ctx, connKey{}, counted(c))
+		counted := counted(c)
+		if counted != nil {
+			ctx, counted.gone = context.WithCancel(ctx)
+		}
+		return context.WithValue(ctx, connKey{}, counted)
 	}
 	server.ConnState = func(c net.Conn, to http.ConnState) {
-		if to != http.StateIdle {
-			return
-		}
-		if c := counted(c); c != nil {
-			c.answered()
+		if counted := counted(c); counted != nil {
+			_, direct := c.(*conn)
+			counted.became(to, direct)
 		}
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +168,7 @@ func (l listener) Accept() (net.Conn, error) {
 // admit counts a newcomer, and closes a quiet connection in its favor where there is no room. It closes the newcomer and
 // returns nil when there is none.
 func (l *Limiter) admit(inner net.Conn, now time.Time) net.Conn {
-	c := &conn{Conn: inner, limiter: l, from: originOf(inner.RemoteAddr()), since: now}
+	c := &conn{lazyConn: lazyConn{Conn: inner}, limiter: l, from: originOf(inner.RemoteAddr()), since: now}
 	victim, ok := l.enter(c, now)
 	switch {
 	case !ok:
@@ -238,6 +245,7 @@ func (l *Limiter) place(c *conn, to state) {
 // leave stops counting a connection. mu is held.
 func (l *Limiter) leave(c *conn) {
 	l.place(c, closed)
+	l.unwatched.drop(c, ofUnwatched)
 	l.open--
 	from := l.addresses[c.from]
 	if from.open--; from.open == 0 {
@@ -261,6 +269,9 @@ func (c *conn) asked(multiplexed, awaits bool, now time.Time) bool {
 		c.awaiting++
 	}
 	c.replace(now)
+	if !multiplexed && !awaits {
+		c.limiter.watchSoon(c, now)
+	}
 	return true
 }
 
@@ -290,6 +301,9 @@ func (c *conn) arrived() bool {
 	}
 	c.awaiting--
 	c.limiter.place(c, serving)
+	if !c.multiplexed {
+		c.limiter.watchSoon(c, time.Now())
+	}
 	return true
 }
 
@@ -315,6 +329,51 @@ func (c *conn) answered() {
 		c.asking, c.awaiting = 0, 0
 		c.since = now
 		c.limiter.place(c, idle)
+		c.limiter.unwatched.drop(c, ofUnwatched)
+	}
+}
+
+// became follows what net/http does with a connection. direct: it reads from this very one, with no TLS in between.
+func (c *conn) became(state http.ConnState, direct bool) {
+	switch state {
+	case http.StateActive:
+		if direct {
+			c.arm()
+		}
+	case http.StateIdle:
+		c.disarm()
+		c.answered()
+	case http.StateHijacked:
+		c.disarm()
+	}
+}
+
+// watchSoon has a connection watched if its request takes longer than watchAfter. mu is held.
+func (l *Limiter) watchSoon(c *conn, now time.Time) {
+	l.unwatched.drop(c, ofUnwatched)
+	c.begun = now
+	l.unwatched.push(c, ofUnwatched)
+	if l.looks == nil {
+		l.looks = time.AfterFunc(watchAfter, func() { l.watchOld(time.Now()) })
+	}
+}
+
+// watchOld has the connections watched whose requests have taken too long for it to be spared.
+func (l *Limiter) watchOld(now time.Time) {
+	var old []*conn
+	l.mu.Lock()
+	for c := l.unwatched.first; c != nil && now.Sub(c.begun) >= watchAfter; c = l.unwatched.first {
+		l.unwatched.remove(c, ofUnwatched)
+		old = append(old, c)
+	}
+	if l.unwatched.first != nil {
+		l.looks.Reset(watchAfter)
+	} else {
+		l.looks = nil
+	}
+	l.mu.Unlock()
+	for _, c := range old {
+		c.startWatch() // at a request that has begun meanwhile it does no harm
 	}
 }
 

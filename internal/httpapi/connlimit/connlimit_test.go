@@ -246,6 +246,8 @@ func longestOf(all []*conn, s *scene, from string) (victim *conn) {
 
 func (s *scene) check(seed uint64, all []*conn) {
 	s.t.Helper()
+	s.l.mu.Lock() // its timer runs
+	defer s.l.mu.Unlock()
 	by := map[origin]int{}
 	for _, c := range all {
 		by[c.from]++

@@ -22,6 +22,15 @@
 // Over TLS the connection below is counted, from before its handshake: one that is not shaken hands with counts as one without a
 // request.
 //
-// The package starts no goroutine. All state is guarded by one lock that is held for a few steps: when a connection
-// comes or goes, and when a request begins, has arrived or ends. No allocation is made for a request.
+// # What a request costs
+//
+// A connection spares net/http the deadlines of a request that is answered at once, and the read that notices a client that goes
+// away (lazy.go). Deadlines are kept as without it. A request of HTTP/1 that takes longer than 20 ms is watched from then on, 40 ms after
+// it arrived at the latest. Its context ends when its client goes away. With TLS, and with HTTP/2, net/http watches from the start.
+//
+// # Owners
+//
+// All counts are guarded by one lock that is held for a few steps: when a connection comes or goes, and when a request
+// begins, has arrived or ends. No allocation is made for a request. A timer looks for long requests while there are requests.
+// A watch is a goroutine: it ends with its connection, or when net/http reads from that again.
 package connlimit

@@ -6,6 +6,7 @@ import "time"
 const (
 	ofAll = iota
 	ofAddress
+	ofUnwatched // a list of its own: no scope
 )
 
 // quiet are the quiet connections of one scope.
@@ -64,4 +65,11 @@ func (l *list) remove(c *conn, scope int) {
 		l.last = at.prev
 	}
 	c.links[scope] = link{}
+}
+
+// drop is remove for a connection that need not be in the list.
+func (l *list) drop(c *conn, scope int) {
+	if c.links[scope].in {
+		l.remove(c, scope)
+	}
 }
