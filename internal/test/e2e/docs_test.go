@@ -145,6 +145,7 @@ curl() {
 var pagesOfTheirOwn = map[string]string{
 	"docs/operate/moving-to-an-ensemble.md": "TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten",
 	"docs/operate/backup.md":                "TestTheStepsOfABackupWorkAsTheyAreWritten",
+	"docs/operate/tokens.md":                "TestTheStepsOfTokensWorkAsTheyAreWritten",
 }
 
 // runExamples runs them in one shell, so that variables carry over, and tells what became of each. addresses are pairs: as
@@ -374,7 +375,7 @@ trap '[ -z "${GATEWAY:-}" ] || { kill "$GATEWAY" && wait "$GATEWAY"; } || true' 
 curl() { command curl --fail-with-body --max-time 30 --retry 100 --retry-delay 1 --retry-all-errors --retry-max-time 30 "$@"; }
 gateway() {
 	case "$1" in
-	export|import|backup|restore) "$BINARY" "$@" ;;
+	export|import|backup|restore|token) "$BINARY" "$@" ;;
 	*) "$BINARY" "$@" & GATEWAY=$!; command curl -s --retry 300 --retry-delay 1 --retry-all-errors --retry-max-time 40 -o /dev/null --fail "$LOCKKEEPER_LISTEN/readyz" ;;
 	esac
 }
@@ -424,6 +425,13 @@ func TestTheStepsOfABackupWorkAsTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	_, left := runSteps(t, "docs/operate/backup.md", "gateway --data-dir ./lockkeeper", "/var/lib/", "./")
 	assert.That(t, len(left) == 3, "left behind: %v", left) // both data directories and the backup
+}
+
+func TestTheStepsOfTokensWorkAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	out, left := runSteps(t, "docs/operate/tokens.md", "gateway --data-dir ./lockkeeper-data")
+	assert.That(t, strings.Contains(out, "  ci-shop  active") && strings.Contains(out, "revoked ") && !strings.Contains(out, "lkt_"), "said: %s", out)
+	assert.That(t, len(left) == 3, "left behind: %v", left) // the data directory, the token and the header
 }
 
 // The statements of docs/semantics.md, in another database that has them as well.
