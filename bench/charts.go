@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/go-analyze/charts"
 )
@@ -69,11 +70,37 @@ func (t *table) bars(file, title string, sides []string) (chart, error) {
 	}
 	option := charts.NewBarChartOptionWithData(values)
 	for _, l := range t.lines {
-		option.CategoryAxis.Labels = append(option.CategoryAxis.Labels, l.name)
+		option.CategoryAxis.Labels = append(option.CategoryAxis.Labels, l.work.clientsLabel())
 	}
+	option.CategoryAxis.Title, option.CategoryAxis.TitleFontStyle = t.unmeasured(sides), charts.FontStyle{FontSize: 10}
 	option.Title.Text, option.Legend = title, legend(sides)
 	option.ValueFormatter, option.ValueAxis = thousands, []charts.ValueAxisOption{{Min: charts.Ptr(0.0)}}
 	return draw(file, title, func(p *charts.Painter) error { return p.BarChart(option) })
+}
+
+// clientsLabel says how many clients work. What they do is in the chart's title.
+func (w work) clientsLabel() string {
+	if w.clients == 1 {
+		return "1 client"
+	}
+	return fmt.Sprintf("%d clients", w.clients)
+}
+
+// unmeasured says which of the sides have no bar in which line, "" when all have one.
+func (t *table) unmeasured(sides []string) string {
+	var remarks []string
+	for _, l := range t.lines {
+		var missing []string
+		for _, name := range sides {
+			if len(only(l.sides, name)) == 0 {
+				missing = append(missing, name)
+			}
+		}
+		if len(missing) != 0 {
+			remarks = append(remarks, l.work.clientsLabel()+": no bar for what is not measured there ("+strings.Join(missing, "; ")+")")
+		}
+	}
+	return strings.Join(remarks, ". ")
 }
 
 // stacked has a bar for each side of a line, of what its processes spend.

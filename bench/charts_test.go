@@ -58,6 +58,27 @@ func TestEachChartIsAPictureWithItsTitleAndItsSides(t *testing.T) {
 	}
 }
 
+func TestABarChartNamesEachNumberOfClientsAndWhatIsNotMeasured(t *testing.T) {
+	own := measured(false, 1, 16, 64, 256)
+	own.lines[0].sides = only(own.lines[0].sides, gatewaySide, embeddedSide, etcdSide, zkLockSharedSide, curatorSharedSide)
+	b := &bench{ownTable: own, hotTable: measured(true, 16, 64, 256)}
+	for _, c := range assert.Value(b.charts())(t) {
+		if c.file == "cost.svg" {
+			continue
+		}
+		text := string(c.svg)
+		for _, want := range []string{">16 clients<", ">64 clients<", ">256 clients<"} {
+			assert.That(t, strings.Contains(text, want), "%s does not show %q", c.file, want)
+		}
+		remark := ">1 client: no bar for what is not measured there (" + zkLockOwnSide + "; " + curatorOwnSide + ")<"
+		assert.Equal(t, strings.Contains(text, remark), c.file == "own.svg", "%s shows the remark", c.file)
+		assert.Equal(t, strings.Contains(text, ">1 client<"), c.file == "own.svg", "%s shows one client", c.file)
+		if dir := os.Getenv("LOCKKEEPER_BENCH_CHARTS"); dir != "" {
+			assert.NoError(t, os.WriteFile(dir+"/remark-"+c.file, c.svg, 0o600))
+		}
+	}
+}
+
 func TestTheResultGoesIntoThePagesAndTheCharts(t *testing.T) {
 	t.Chdir(t.TempDir())
 	assert.NoError(t, os.MkdirAll("docs/operate", 0o700))
