@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"testing"
@@ -547,6 +548,21 @@ func TestD26HTTP2WithPriorKnowledge(t *testing.T) {
 		t.Fatalf("%v %+v", err, response)
 	}
 	response.Body.Close()
+}
+
+// A refusal before the body is read ends the request, not the connection that other requests of the client share.
+func TestARefusalEndsNoConnectionOfHTTP2(t *testing.T) {
+	g := serve(t)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	for i, path := range []string{"/v1/nothing", "/v1/locks/x/leases", "/v1/nothing", "/v1/locks/x/leases"} {
+		trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { assert.Equal(t, got.Reused, i > 0, path) }}
+		req, _ := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "POST", g.url+path, strings.NewReader(strings.Repeat("x", 1<<20)))
+		response := assert.Value((&http.Client{Transport: transport}).Do(req))(t)
+		assert.That(t, response.ProtoMajor == 2 && response.StatusCode >= 400, "%s: %+v", path, response)
+		assert.NoError(t, response.Body.Close())
+	}
 }
 
 func TestD16TheHistoryOfALockIsItsLastEventsTheNewestFirst(t *testing.T) {

@@ -66,7 +66,7 @@ func (in *incoming) single(name string) (s string, given bool, err error) {
 func (x *exchange) readBody(limit int64) ([]byte, error) {
 	tooLarge := &problem{code: codeBodyTooLarge, detail: fmt.Sprintf("at most %d KiB", limit>>10)}
 	if x.r.ContentLength > limit {
-		x.Header()["Connection"] = []string{"close"} // not a byte of it is read
+		x.endConnection() // not a byte of it is read
 		return nil, tooLarge
 	}
 	x.buffer.Reset()

@@ -62,10 +62,18 @@ func (p *places) give() { p.taken.Add(-1) }
 // never comes: net/http itself would wait for it until readTimeout.
 func (x *exchange) refuse(p *problem) {
 	if x.peer == nil && !x.bodyRead && x.r.Body != nil && x.r.Body != http.NoBody {
-		x.Header()["Connection"] = []string{"close"}
+		x.endConnection()
 		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(lingerWithin)) // a recorder in a test has none
 	}
 	x.problem(p)
+}
+
+// endConnection closes the connection behind the answer. Over HTTP/2 only the request ends: other requests of the client are
+// on their way over the same connection.
+func (x *exchange) endConnection() {
+	if x.r.ProtoMajor == 1 {
+		x.Header()["Connection"] = []string{"close"}
+	}
 }
 
 // takePlace gives a request that is about to wait for span one of the bounded places. ctx ends when the client goes away
