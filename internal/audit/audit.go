@@ -45,6 +45,7 @@ type Line struct {
 	Status      int       `json:"status,omitempty"`
 	Code        string    `json:"code,omitempty"`
 	Principal   string    `json:"principal,omitempty"`
+	Credential  string    `json:"credential,omitempty"` // which one of the principal's: the id of a token, a part of a JWT's hash
 	Address     string    `json:"address,omitempty"`
 	NS          string    `json:"ns,omitempty"`
 	Lock        string    `json:"lock,omitempty"`

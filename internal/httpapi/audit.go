@@ -29,7 +29,7 @@ func (x *exchange) audit() {
 		return
 	}
 	l := &x.line
-	line := audit.Line{Event: "request", Operation: x.operation, Result: result, Status: x.status, Code: string(l.code), Principal: x.principal().Name,
+	line := audit.Line{Event: "request", Operation: x.operation, Result: result, Status: x.status, Code: string(l.code), Principal: x.principal().Name, Credential: x.caller.ID,
 		Address: x.client(), RequestID: x.requestID, ForwardedTo: l.to}
 	if l.code != codeInvalidField {
 		line.NS, line.Lock, line.LeaseID, line.Owner = l.ns, l.lock, l.lease, l.owner
