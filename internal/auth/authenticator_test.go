@@ -100,7 +100,8 @@ func TestAChangedFileIsInForceInSeconds(t *testing.T) {
 		assert.That(t, err == nil && again.Roles[0] == "sre" && again.Principal.Rules.Key() != c.Principal.Rules.Key(), "%+v %v", again, err)
 		s.letsIn("lkt_a", "token:ci-shop", "sre")
 		s.letsIn(text, "corp:ann", "dev")
-		assert.Equal(t, s.loaded, 1)
+		_, loaded := s.told()
+		assert.Equal(t, loaded, 1)
 
 		// Without its issuer a token that was verified is refused.
 		s.write("roles: {}\n")
@@ -120,14 +121,15 @@ func TestABrokenFileLeavesTheOldRulesInForce(t *testing.T) {
 	inBubble(t, rulesInTests, func(t *testing.T, s *scene) {
 		broken := func(change func(), why string) {
 			t.Helper()
-			before := len(s.refused)
+			before, _ := s.told()
 			change()
 			time.Sleep(4 * lookEvery)
 			synctest.Wait()
 			s.letsIn("lkt_a", "token:ci-shop", "dev")
 			inForce, _ := s.gauge.is("corp")
-			assert.That(t, !inForce && len(s.refused) == before+1, "in force %v, refusals %v: once each", inForce, s.refused)
-			assert.Equal(t, s.refused[before].Error(), s.path+why)
+			refused, _ := s.told()
+			assert.Must(t, !inForce && len(refused) == len(before)+1, "in force %v, refusals %v: once each", inForce, refused)
+			assert.Equal(t, refused[len(before)].Error(), s.path+why)
 		}
 		broken(func() { s.write("roles:\n  dev: [{ns: a}]\n") }, ":2:9: a grant must have the key locks")
 		broken(func() { assert.NoError(t, os.Remove(s.path)) }, ": it must be a file that this process can read: no such file or directory")
@@ -135,7 +137,8 @@ func TestABrokenFileLeavesTheOldRulesInForce(t *testing.T) {
 		time.Sleep(lookEvery)
 		synctest.Wait()
 		inForce, _ := s.gauge.is("corp")
-		assert.That(t, inForce && s.loaded == 1, "in force %v, loaded %d", inForce, s.loaded)
+		_, loaded := s.told()
+		assert.That(t, inForce && loaded == 1, "in force %v, loaded %d", inForce, loaded)
 		broken(func() { assert.NoError(t, os.Chmod(s.path, 0o622)) }, ": others can write it (mode 0622), and what they write makes them administrator: chmod go-w "+s.path)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -174,13 +175,22 @@ func (g *gauge) is(issuer string) (inForce, reached bool) {
 // scene is an authenticator over a file, with an issuer and tokens of its own.
 type scene struct {
 	*Authenticator
-	t       *testing.T
-	path    string
-	issuer  *fakeIssuer
-	tokens  *fakeTokens
-	gauge   *gauge
+	t      *testing.T
+	path   string
+	issuer *fakeIssuer
+	tokens *fakeTokens
+	gauge  *gauge
+
+	mu      sync.Mutex
 	refused []*FileError
 	loaded  int
+}
+
+// told is what the authenticator told of its file.
+func (s *scene) told() (refused []*FileError, loaded int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.refused), s.loaded
 }
 
 const issuerURLInTests = "https://id.example.com"
@@ -203,7 +213,8 @@ func newScene(t *testing.T, rules string) *scene {
 	s.issuer.set(false, ecKey())
 	s.write(rules)
 	s.Authenticator = assert.Value(New(Options{Path: s.path, Tokens: s.tokens, Metrics: s.gauge, Logger: slog.New(slog.DiscardHandler), through: s.issuer,
-		Refused: func(e *FileError) { s.refused = append(s.refused, e) }, Loaded: func() { s.loaded++ }}))(t)
+		Refused: func(e *FileError) { s.mu.Lock(); defer s.mu.Unlock(); s.refused = append(s.refused, e) },
+		Loaded:  func() { s.mu.Lock(); defer s.mu.Unlock(); s.loaded++ }}))(t)
 	return s
 }
 
