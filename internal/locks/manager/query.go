@@ -38,11 +38,8 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 			l, view, err = m.lookup(id, &req)
 			return err
 		})
-		switch {
-		case err != nil:
+		if err != nil || l == nil {
 			return view, err
-		case l == nil:
-			return view, nil
 		}
 		if req.Token != "" {
 			l.claim(m, m.clock.Now().Boot())
