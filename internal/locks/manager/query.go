@@ -32,12 +32,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 	}
 	arrived := m.clock.Now().Boot()
 	view, err := locked2(m, func() (locks.Lease, error) {
-		var l *lease
-		var view locks.Lease
-		err := m.request(ctx).retryAfterSync(func() (err *locks.Error) {
-			l, view, err = m.lookup(id, &req)
-			return err
-		})
+		l, view, err := m.request(ctx).look(id, &req)
 		if err != nil || l == nil {
 			return view, err
 		}
@@ -223,6 +218,18 @@ func (m *Manager) lookup(id recipe.LeaseID, req *locks.LeaseRequest) (*lease, lo
 		absent = notFound()
 	}
 	return nil, locks.Lease{}, absent
+}
+
+// look is lookup, once more after a sync where that may help.
+func (r request) look(id recipe.LeaseID, req *locks.LeaseRequest) (l *lease, view locks.Lease, err error) {
+	wrong := r.retryAfterSync(func() (wrong *locks.Error) {
+		l, view, wrong = r.m.lookup(id, req)
+		return wrong
+	})
+	if wrong != nil {
+		return nil, view, wrong
+	}
+	return l, view, nil
 }
 
 // Leases lists this gateway's leases in order of their ids.
