@@ -82,7 +82,8 @@ type Write struct {
 	// of one queue go in the order in which they were submitted: a Write goes when it is the first in all of its
 	// queues, and until then it holds up those behind it in each of them.
 	Queues []string
-	// Done is called once with the outcome, from a goroutine of the session. It must not block.
+	// Done is called once with the outcome, as a rule by the goroutine that reads from ZooKeeper. It must not block, nor wait
+	// for anything that is read from ZooKeeper.
 	Done func(Result)
 	// To takes the outcome instead, and calls Done; nil: Done needs nothing around it.
 	To Receiver

@@ -80,11 +80,13 @@ func (n *Network) fate(client string, op wire.Op) fate {
 	return passes
 }
 
-// inspector follows the frames that a client writes.
+// inspector follows the frames that a client writes. Goroutines that write at once write whole frames.
 type inspector struct {
-	link    *Link
-	rest    []byte
-	greeted bool // the connect request has passed
+	link *Link
+
+	following sync.Mutex // guards the next two, ahead of the Network's lock
+	rest      []byte
+	greeted   bool // the connect request has passed
 
 	mu   sync.Mutex
 	sent map[wire.Op]int
@@ -93,6 +95,8 @@ type inspector struct {
 // look says what becomes of a write. A write may hold several requests: the first one that an order fits decides for all that
 // comes with it and after it.
 func (i *inspector) look(data []byte) fate {
+	i.following.Lock()
+	defer i.following.Unlock()
 	i.rest = append(i.rest, data...)
 	f := passes
 	for len(i.rest) >= 4 {

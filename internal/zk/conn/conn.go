@@ -13,6 +13,7 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
 )
 
 // ConnectAttempts bounds the attempts to get a new session. An established
@@ -41,6 +42,7 @@ type Conn struct {
 	libClosed chan struct{} // closed when closeLib is done
 
 	acls     [numAccess][]gozk.ACL
+	wireACLs [numAccess][]wire.ACL // the same
 	lastZxid atomic.Int64
 
 	mu        sync.Mutex
@@ -92,6 +94,11 @@ func newConn(cfg *zk.Config, wake func()) *Conn {
 		cfg:       cfg, log: cfg.Logger, hosts: newHosts(cfg.Random), wake: wake,
 		ready: make(chan struct{}), closed: make(chan struct{}), ended: make(chan struct{}), up: make(chan struct{}),
 		reads: make(chan struct{}, maxReads), acls: ACLs(cfg.Auth),
+	}
+	for who, acls := range c.acls {
+		for _, a := range acls {
+			c.wireACLs[who] = append(c.wireACLs[who], wire.ACL{Perms: a.Perms, Scheme: a.Scheme, ID: a.ID})
+		}
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -196,8 +203,11 @@ func (c *Conn) reap(events <-chan gozk.Event) {
 	<-c.ended
 	c.hosts.quit()
 	c.mu.Lock()
-	wasUp := c.wasUp
+	wasUp, l := c.wasUp, c.link
 	c.mu.Unlock()
+	if l != nil {
+		l.abandon()
+	}
 	if !wasUp {
 		// No server can be told: do not let a dial or a backoff keep the library.
 		c.cancel()
@@ -233,7 +243,7 @@ func (c *Conn) Cut() {
 	l := c.link
 	c.mu.Unlock()
 	if l != nil {
-		_ = l.Close() // it is being thrown away
+		_ = l.Conn.Close() // the reading side abandons its transactions: the caller may hold a lock that they take
 	}
 }
 

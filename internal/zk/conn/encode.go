@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	gozk "github.com/go-zookeeper/zk"
-
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
 )
 
 const (
@@ -20,28 +19,52 @@ const (
 	GuardOverhead = 2 << 10
 )
 
-// Encode turns one operation of a Write into the library's form. Paths get their chroot here.
-func (c *Conn) Encode(op *zk.Op) any { return c.EncodeAs(op, c.accessOf(op)) }
+// Op is one operation of a transaction, with who may touch the node that it creates.
+type Op struct {
+	*zk.Op
+	access Access
+}
 
-// EncodeAs is encode with the access that a created node is to have.
-func (c *Conn) EncodeAs(op *zk.Op, who Access) any {
+// Op is an operation of a Write.
+func (c *Conn) Op(op *zk.Op) Op { return Op{op, c.accessOf(op)} }
+
+// OpAs is Op with the access that a created node is to have.
+func (c *Conn) OpAs(op *zk.Op, who Access) Op { return Op{op, who} }
+
+// appendTransaction appends the frame of a multi.
+func (c *Conn) appendTransaction(b []byte, xid int32, ops []Op) []byte {
+	mark := len(b)
+	b = wire.BeginFrame(b)
+	header := wire.RequestHeader{Xid: xid, Op: wire.OpMulti}
+	b = header.AppendTo(b)
+	for i := range ops {
+		b = c.appendOp(b, &ops[i])
+	}
+	return wire.EndFrame(wire.EndMulti(b), mark)
+}
+
+// appendOp appends one operation. Paths get their chroot here.
+func (c *Conn) appendOp(b []byte, op *Op) []byte {
 	path := c.cfg.Full(op.Path)
 	switch op.Kind {
 	case zk.OpCreate:
-		var flags int32
+		r := wire.CreateRequest{Path: path, Data: notNull(op.Data), ACL: c.wireACLs[op.access]}
 		if op.Ephemeral {
-			flags |= gozk.FlagEphemeral
+			r.Flags |= wire.FlagEphemeral
 		}
 		if op.Sequential {
-			flags |= gozk.FlagSequence
+			r.Flags |= wire.FlagSequential
 		}
-		return &gozk.CreateRequest{Path: path, Data: notNull(op.Data), Acl: c.acls[who], Flags: flags}
-	case zk.OpDelete:
-		return &gozk.DeleteRequest{Path: path, Version: op.Version}
+		return r.AppendTo(wire.BeginMultiOp(b, wire.OpCreate))
 	case zk.OpSetData:
-		return &gozk.SetDataRequest{Path: path, Data: notNull(op.Data), Version: op.Version}
+		r := wire.SetDataRequest{Path: path, Data: notNull(op.Data), Version: op.Version}
+		return r.AppendTo(wire.BeginMultiOp(b, wire.OpSetData))
+	case zk.OpDelete:
+		r := wire.VersionRequest{Path: path, Version: op.Version}
+		return r.AppendTo(wire.BeginMultiOp(b, wire.OpDelete))
 	default:
-		return &gozk.CheckVersionRequest{Path: path, Version: op.Version}
+		r := wire.VersionRequest{Path: path, Version: op.Version}
+		return r.AppendTo(wire.BeginMultiOp(b, wire.OpCheck))
 	}
 }
 
@@ -71,11 +94,17 @@ func (c *Conn) Size(op *zk.Op) int {
 	return n
 }
 
-// Transact is multi with a context, for before there is a writer.
-func (c *Conn) Transact(ctx context.Context, ops []any) (Answer, error) {
+// Transact is Send with a context, for before there is a writer.
+func (c *Conn) Transact(ctx context.Context, ops []Op) (Answer, error) {
 	answered := make(chan Answer, 1)
 	began := time.Now()
-	go func() { answered <- c.Multi(ops) }() // ends with the connection at the latest
+	if !c.Send(ops, func(a Answer) { answered <- a }) {
+		if err := c.Err(); err != nil {
+			return Answer{Err: err, Culprit: -1}, nil
+		}
+		return unanswered(errors.New("not connected")), nil
+	}
+	c.Flush()
 	select {
 	case a := <-answered:
 		c.cfg.Metrics.Op("multi", outcome(a.Err), time.Since(began))

@@ -31,24 +31,29 @@ const (
 //     on every connection, and keeps the answer to itself: the library's own
 //     way blocks for good when a write fails meanwhile;
 //   - it refuses replies of impossible length, which would make the library
-//     panic or allocate without bound.
+//     panic or allocate without bound;
+//   - it carries the transactions, of which the library knows nothing: see doc.go.
 //
-// Reads come from one goroutine at a time, and so do writes.
+// The library reads from one goroutine at a time, and writes from one.
 type link struct {
 	net.Conn
 	c    *Conn
 	addr string
+	transactions
 
 	// The reading side's.
 	r      *bufio.Reader
 	shaken bool // the handshake has been answered
 	left   int  // bytes of the present frame not yet handed out
+	// patience is how long the library waits for a reply, as it said at that time.
+	patience time.Duration
+	waits    time.Time
 
 	greeted bool // the writing side's: the connect request is out
 }
 
 func newLink(c *Conn, raw net.Conn, addr string, deadline time.Time) *link {
-	l := &link{Conn: raw, c: c, addr: addr, r: bufio.NewReaderSize(raw, 64<<10)}
+	l := &link{Conn: raw, c: c, addr: addr, r: bufio.NewReaderSize(raw, 64<<10), transactions: transactions{xid: topXid}}
 	// A connection that is already broken fails its first read just as well.
 	_ = raw.SetDeadline(deadline)
 	return l
@@ -60,7 +65,25 @@ func (l *link) SetReadDeadline(t time.Time) error {
 	if !l.shaken || t.IsZero() {
 		return nil
 	}
+	l.waits = time.Now()
+	l.patience = t.Sub(l.waits)
 	return l.Conn.SetReadDeadline(t)
+}
+
+// heard moves the deadline of a read when a transaction was answered, as the library does for the replies that it sees. It
+// may be too early by an eighth.
+func (l *link) heard() {
+	if now := time.Now(); l.patience > 0 && now.Sub(l.waits) > l.patience/8 {
+		l.waits = now
+		_ = l.Conn.SetReadDeadline(now.Add(l.patience)) // fails when the connection is closed, which the read finds
+	}
+}
+
+// Close also answers the transactions that have no answer.
+func (l *link) Close() error {
+	err := l.Conn.Close()
+	l.abandon()
+	return err
 }
 
 // SetWriteDeadline keeps the handshake's deadline for the connect request. The library clears it after each write.
@@ -109,11 +132,15 @@ func (l *link) Read(p []byte) (int, error) {
 			if !l.shaken {
 				l.c.failed(fmt.Errorf("handshake with %s: %w", l.addr, err))
 			}
+			l.abandon()
 			return 0, err
 		}
 	}
 	n, err := l.r.Read(p[:min(len(p), l.left)])
 	l.left -= n
+	if err != nil {
+		l.abandon()
+	}
 	return n, err
 }
 
@@ -140,7 +167,10 @@ func (l *link) nextFrame() error {
 	if zxid > 0 {
 		l.c.seen(zxid)
 	}
-	if xid != int32(wire.XidAuth) {
+	switch {
+	case xid <= topXid:
+		return l.receive(xid, wire.ErrCode(code), size)
+	case xid != wire.XidAuth:
 		l.left = 4 + size
 		return nil
 	}

@@ -154,7 +154,7 @@ func ourStat(s *gozk.Stat) zk.Stat {
 	}
 }
 
-// Answer is what ZooKeeper said to a multi, or that nothing is known.
+// Answer is what ZooKeeper said to a transaction, or that nothing is known.
 type Answer struct {
 	// committed, refused or unknown: exactly one of the three.
 	Committed bool
@@ -164,44 +164,17 @@ type Answer struct {
 	Results   []OpResult
 }
 
-// OpResult is what the library tells about one operation: String is the path of a created node, Stat that after a set.
-type OpResult = gozk.MultiResponse
+// OpResult is the result of one operation of a committed transaction.
+type OpResult struct {
+	Path    string // of a created node
+	Set     bool   // a set; the other two are its node's afterwards
+	Version int32
+	Mzxid   int64
+}
 
 // GuardWritten tells the zxid of a committed guarded transaction, and the
 // guard's version after it. ok is false when the answer lacks them.
 func (a *Answer) GuardWritten() (zxid int64, version int32, ok bool) {
-	if guard := a.Results[1].Stat; guard != nil {
-		return guard.Mzxid, guard.Version, true
-	}
-	return 0, 0, false
-}
-
-// Multi sends one transaction and waits for its answer. It returns when the session ends at the latest.
-func (c *Conn) Multi(ops []any) Answer {
-	results, err := c.lib.Multi(ops...)
-	// In a failed multi the operations before the culprit carry no error and those after it carry one that means
-	// nothing: the first one counts. Any error of it shows that ZooKeeper executed the whole and refused it.
-	if len(results) == len(ops) {
-		for i := range results {
-			if results[i].Error != nil {
-				return Answer{Refused: true, Err: refusal(results[i].Error), Culprit: i}
-			}
-		}
-		if err == nil {
-			return Answer{Committed: true, Results: results}
-		}
-	}
-	if err == nil {
-		err = fmt.Errorf("%d results for %d operations", len(results), len(ops))
-	}
-	return Answer{Err: fmt.Errorf("sending a transaction: %w", translate(err)), Culprit: -1}
-}
-
-// refusal is translate for the error of one operation inside a transaction,
-// where a code that we do not know is still an answer.
-func refusal(err error) error {
-	if known := translate(err); !errors.Is(known, zk.ErrUnavailable) {
-		return known
-	}
-	return err
+	guard := &a.Results[1]
+	return guard.Mzxid, guard.Version, guard.Set
 }

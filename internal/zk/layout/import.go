@@ -36,10 +36,10 @@ func (o *opener) createVersion() error {
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", zk.NodeVersion, err)
 	}
-	ops := []any{
-		o.c.EncodeAs(&zk.Op{Kind: zk.OpCreate, Path: version, Data: data}, conn.ReadOnly),
-		o.c.EncodeAs(&zk.Op{Kind: zk.OpCreate, Path: o.cfg.Root + zk.NodeImport}, conn.ReadOnly),
-		o.c.Encode(&zk.Op{Kind: zk.OpDelete, Path: o.cfg.Root + zk.NodeImport, Version: -1}),
+	ops := []conn.Op{
+		o.c.OpAs(&zk.Op{Kind: zk.OpCreate, Path: version, Data: data}, conn.ReadOnly),
+		o.c.OpAs(&zk.Op{Kind: zk.OpCreate, Path: o.cfg.Root + zk.NodeImport}, conn.ReadOnly),
+		o.c.Op(&zk.Op{Kind: zk.OpDelete, Path: o.cfg.Root + zk.NodeImport, Version: -1}),
 	}
 	imports := false
 	err = o.c.Retry(o.ctx, conn.ReqMulti, func(ctx context.Context) error {

@@ -197,7 +197,7 @@ func (o *opener) createLockRoot(name, root string) error {
 // addNamespaces writes records in one transaction, unless another gateway has
 // written one since the parent had that version.
 func (o *opener) addNamespaces(names []string, version int32) error {
-	ops := []any{o.c.Encode(&zk.Op{Kind: zk.OpSetData, Path: o.cfg.Root + zk.NodeNamespaces, Version: version})}
+	ops := []conn.Op{o.c.Op(&zk.Op{Kind: zk.OpSetData, Path: o.cfg.Root + zk.NodeNamespaces, Version: version})}
 	for _, name := range names {
 		ns := o.cfg.Namespaces[name]
 		ns.Dialect = cmp.Or(ns.Dialect, zk.NativeDialect)
@@ -205,7 +205,7 @@ func (o *opener) addNamespaces(names []string, version int32) error {
 		if err != nil {
 			return fmt.Errorf("encoding the record of namespace %s: %w", name, err)
 		}
-		ops = append(ops, o.c.Encode(&zk.Op{Kind: zk.OpCreate, Path: o.cfg.Root + zk.NodeNamespaces + "/" + name, Data: data}))
+		ops = append(ops, o.c.Op(&zk.Op{Kind: zk.OpCreate, Path: o.cfg.Root + zk.NodeNamespaces + "/" + name, Data: data}))
 	}
 	a, err := o.c.Transact(o.ctx, ops)
 	if err == nil && !a.Committed {

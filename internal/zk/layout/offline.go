@@ -141,10 +141,10 @@ func (o *Offline) CreateAncestors(ctx context.Context, path string) error {
 // a context's end nothing is known.
 func (o *Offline) Commit(ctx context.Context, ops []zk.Op) (culprit int, err error) {
 	size := 0
-	encoded := make([]any, len(ops))
+	encoded := make([]conn.Op, len(ops))
 	for i := range ops {
 		size += o.Size(&ops[i])
-		encoded[i] = o.c.EncodeAs(&ops[i], o.c.AccessAt(ops[i].Path))
+		encoded[i] = o.c.OpAs(&ops[i], o.c.AccessAt(ops[i].Path))
 	}
 	if size > MaxTransaction {
 		return -1, fmt.Errorf("a transaction of %d bytes: %w", size, zk.ErrTooLarge)
@@ -180,9 +180,9 @@ func (o *Offline) Size(op *zk.Op) int {
 // everything that was committed before. What is read afterwards is not older than the barrier.
 func (o *Offline) Barrier(ctx context.Context) (zxid int64, err error) {
 	path := o.cfg.Root + "/barrier"
-	ops := []any{
-		o.c.EncodeAs(&zk.Op{Kind: zk.OpCreate, Path: path}, conn.ReadOnly),
-		o.c.Encode(&zk.Op{Kind: zk.OpDelete, Path: path, Version: -1}),
+	ops := []conn.Op{
+		o.c.OpAs(&zk.Op{Kind: zk.OpCreate, Path: path}, conn.ReadOnly),
+		o.c.Op(&zk.Op{Kind: zk.OpDelete, Path: path, Version: -1}),
 	}
 	err = o.c.Retry(ctx, conn.ReqMulti, func(ctx context.Context) error {
 		a, err := o.c.Transact(ctx, ops)

@@ -66,9 +66,9 @@ func (o *opener) dropForgedTokens() error {
 
 // remove deletes a node unless it is gone.
 func (o *opener) remove(path string) error {
-	op := o.c.Encode(&zk.Op{Kind: zk.OpDelete, Path: path, Version: -1})
+	op := o.c.Op(&zk.Op{Kind: zk.OpDelete, Path: path, Version: -1})
 	err := o.c.Retry(o.ctx, conn.ReqMulti, func(ctx context.Context) error {
-		a, err := o.c.Transact(ctx, []any{op})
+		a, err := o.c.Transact(ctx, []conn.Op{op})
 		if err != nil {
 			return err
 		}

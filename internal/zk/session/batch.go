@@ -49,28 +49,28 @@ func (b *batch) original(sent int) int {
 }
 
 // request builds the operations of the multi.
-func (b *batch) request(f *facts) []any {
+func (b *batch) request(f *facts) []conn.Op {
 	c := f.conn
-	guard := c.Encode(&zk.Op{Kind: zk.OpSetData, Path: f.guard, Version: -1})
+	guard := c.Op(&zk.Op{Kind: zk.OpSetData, Path: f.guard, Version: -1})
 	switch b.kind {
 	case bumpBatch:
-		return []any{c.Encode(&zk.Op{Kind: zk.OpSetData, Path: f.registration, Data: f.registered, Version: b.epoch}), guard}
+		return []conn.Op{c.Op(&zk.Op{Kind: zk.OpSetData, Path: f.registration, Data: f.registered, Version: b.epoch}), guard}
 	case closeBatch:
-		return []any{c.Encode(&zk.Op{Kind: zk.OpDelete, Path: f.guard, Version: -1}), c.Encode(&zk.Op{Kind: zk.OpDelete, Path: f.registration, Version: b.epoch})}
+		return []conn.Op{c.Op(&zk.Op{Kind: zk.OpDelete, Path: f.guard, Version: -1}), c.Op(&zk.Op{Kind: zk.OpDelete, Path: f.registration, Version: b.epoch})}
 	}
 	n := guardOps
 	for _, it := range b.items {
 		n += len(it.write.Ops)
 	}
-	ops := make([]any, 0, n)
+	ops := make([]conn.Op, 0, n)
 	epoch := b.epoch
 	if fault.On("epoch-check") {
 		epoch = -1
 	}
 	if fault.On("guard") {
-		guard = c.Encode(&zk.Op{Kind: zk.OpCheck, Path: f.guard, Version: -1})
+		guard = c.Op(&zk.Op{Kind: zk.OpCheck, Path: f.guard, Version: -1})
 	}
-	ops = append(ops, c.Encode(&zk.Op{Kind: zk.OpCheck, Path: f.registration, Version: epoch}), guard)
+	ops = append(ops, c.Op(&zk.Op{Kind: zk.OpCheck, Path: f.registration, Version: epoch}), guard)
 	var dedup checkDedup
 	at := 0
 	b.skipped = nil
@@ -79,7 +79,7 @@ func (b *batch) request(f *facts) []any {
 			if dedup.skip(&it.write.Ops[i]) {
 				b.skipped = append(b.skipped, at)
 			} else {
-				ops = append(ops, c.Encode(&it.write.Ops[i]))
+				ops = append(ops, c.Op(&it.write.Ops[i]))
 			}
 			at++
 		}
@@ -104,10 +104,10 @@ func (b *batch) results(cfg *zk.Config, zxid int64, answers []conn.OpResult) []o
 			next++
 			switch it.write.Ops[i].Kind {
 			case zk.OpCreate:
-				r.Paths[i] = cfg.Below(a.String)
+				r.Paths[i] = cfg.Below(a.Path)
 			case zk.OpSetData:
-				if a.Stat != nil {
-					r.Versions[i] = a.Stat.Version
+				if a.Set {
+					r.Versions[i] = a.Version
 				}
 			}
 		}

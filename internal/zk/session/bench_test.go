@@ -56,7 +56,9 @@ func BenchmarkLockCycles(b *testing.B) {
 
 func benchmarkCycles(b *testing.B, cfg zk.Config, layout *layout.Layout, id, clients int, how sending) {
 	s := openSession(b, cfg, layout, id)
-	s.writer.depth, s.writer.pace = how.depth, how.pace // before the first Submit wakes their owner up
+	s.mu.Lock()
+	s.depth, s.pace = how.depth, how.pace
+	s.mu.Unlock()
 	var running sync.WaitGroup
 	sent := transactions(b, s)
 	b.ReportAllocs()

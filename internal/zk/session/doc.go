@@ -67,7 +67,19 @@
 //
 // # Goroutines
 //
-// One goroutine owns all state of a Session (the epoch, the queue, what is under
-// way). There is one more for each transaction that is under way, which are
-// bounded, and those of the Conn. All end with the session, within a few seconds.
+// One lock guards all state of a Session (the epoch, the queue, what is under way). It is held for short spans, never during
+// I/O, and never while callers are told answers. Each use of it ends with unlock, which tells the answers that have become
+// known and then sends what is due. So the goroutine that makes something possible does it:
+//
+//   - the caller of Submit or Barrier sends, when nothing is under way that it has to wait for;
+//   - the goroutine that reads the connection takes the answer, tells the Writes, and sends what has come meanwhile;
+//   - the session's own goroutine, run, does what neither does: the timer, a connection that comes or goes, the epoch's
+//     version, lost transactions, Close and the end.
+//
+// While answers are being told nothing is sent: Writes that follow from them share one transaction. Transactions are numbered
+// and handed to the Conn with the lock held, hence they are sent in the order of their numbers. Done is closed by run, once
+// nothing is under way and no call of unlock tells answers.
+//
+// The goroutine of run, one that looks for what lost transactions left, one that reads the epoch's version, and those of the
+// Conn end with the session, within a few seconds.
 package session

@@ -44,8 +44,8 @@ func (w *writer) onLost(b *batch, err error) {
 // onBumped: the bump has committed. Nothing older can commit any more.
 func (w *writer) onBumped(registration conn.OpResult, guardVersion int32) {
 	w.epoch++
-	if registration.Stat != nil {
-		w.epoch = registration.Stat.Version
+	if registration.Set {
+		w.epoch = registration.Version
 	}
 	w.mode = steady
 	w.lost.sealed = guardVersion
@@ -128,7 +128,7 @@ func (w *writer) resolveLost() {
 
 func (w *writer) onResolved(all []outcome) {
 	w.lost.resolving = false
-	w.in.answer(all...)
+	w.answer(all...)
 }
 
 // investigate answers for every item of the batches, of which so many committed. It reads on the writer's connection,

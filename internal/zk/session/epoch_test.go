@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/fixture"
@@ -207,7 +206,7 @@ func TestAGatewayWhoseRegistrationIsGoneNeverWritesAgain(t *testing.T) {
 
 // The count of commits means nothing while a transaction of the old epoch has not been answered: it may be one of them.
 func TestNothingIsConcludedWhileATransactionOfTheOldEpochIsUnanswered(t *testing.T) {
-	w := newWriter(facts{}, newInbox(""), time.Time{})
+	w := newWriter(facts{cfg: &zk.Config{}})
 	w.epoch = 1
 	w.lost.batches = []*batch{{kind: guardBatch, epoch: 0}}
 	w.inflight[2] = &batch{kind: workBatch, number: 2, epoch: 0}

@@ -62,7 +62,7 @@ func endGuard(g *zk.Guard, path string) ([]zk.Op, error) {
 func (s *Session) Abandon() {
 	s.trust.Close()
 	s.mu.Lock()
-	closing := s.closing
+	closing := s.leaving
 	s.mu.Unlock()
 	if !closing {
 		s.conn.End(fmt.Errorf("%w: there is a succession to this gateway", zk.ErrDeposed))

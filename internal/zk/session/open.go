@@ -31,10 +31,10 @@ func Open(ctx context.Context, cfg zk.Config, layout *layout.Layout, id string, 
 	if registration == nil {
 		registration = []byte{}
 	}
-	s := &Session{inbox: newInbox(cfg.Chroot), facts: facts{
+	s := &Session{newWriter(facts{
 		cfg: &cfg, id: id, window: layout.PromiseWindow, trust: newTrustWindow(layout.PromiseWindow),
 		registration: cfg.Root + zk.NodeGateways + "/" + id, guard: cfg.Root + zk.NodeGuards + "/" + id, registered: registration,
-	}}
+	})}
 	if s.conn, err = conn.Open(ctx, s.cfg, s.wake); err != nil {
 		return nil, fmt.Errorf("opening a session: %w", err)
 	}
@@ -50,8 +50,8 @@ func Open(ctx context.Context, cfg zk.Config, layout *layout.Layout, id string, 
 	}
 	s.lastAnswer = cfg.Clock.Now()
 	s.trust.committed(0, sent, zxid)
-	s.writer = newWriter(s.facts, s.inbox, began)
-	go s.writer.run()
+	s.lastCommit = began
+	go s.run()
 	return s, nil
 }
 
@@ -70,11 +70,11 @@ func checkID(id string) error {
 // repeated: at most one of them can commit, for the id is new, and the session is told by the nodes' owner.
 func (s *Session) register(ctx context.Context, layout *layout.Layout) (zxid int64, err error) {
 	c := s.conn
-	ops := []any{
-		c.Encode(&zk.Op{Kind: zk.OpCheck, Path: s.cfg.Root + zk.NodePromiseWindow, Version: layout.PromiseWindowVersion}),
-		c.Encode(&zk.Op{Kind: zk.OpCheck, Path: s.cfg.Root + zk.NodeFenceBase, Version: layout.FenceBaseVersion}),
-		c.Encode(&zk.Op{Kind: zk.OpCreate, Path: s.registration, Data: s.registered, Ephemeral: true}),
-		c.Encode(&zk.Op{Kind: zk.OpCreate, Path: s.guard, Ephemeral: true}),
+	ops := []conn.Op{
+		c.Op(&zk.Op{Kind: zk.OpCheck, Path: s.cfg.Root + zk.NodePromiseWindow, Version: layout.PromiseWindowVersion}),
+		c.Op(&zk.Op{Kind: zk.OpCheck, Path: s.cfg.Root + zk.NodeFenceBase, Version: layout.FenceBaseVersion}),
+		c.Op(&zk.Op{Kind: zk.OpCreate, Path: s.registration, Data: s.registered, Ephemeral: true}),
+		c.Op(&zk.Op{Kind: zk.OpCreate, Path: s.guard, Ephemeral: true}),
 	}
 	err = c.Retry(ctx, conn.ReqMulti, func(ctx context.Context) error {
 		a, err := c.Transact(ctx, ops)

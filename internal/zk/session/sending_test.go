@@ -30,7 +30,9 @@ func newCrowd(t *testing.T, pace time.Duration) *crowd {
 	t.Helper()
 	through, proxy, layout, p := faulty(t)
 	c := &crowd{t: t, proxy: proxy, dir: fixture.LocksDir(t, p, "l"), s: openSession(t, through, layout, 1)}
-	c.s.writer.pace = pace // before the first Submit wakes its owner up
+	c.s.mu.Lock()
+	c.s.pace = pace
+	c.s.mu.Unlock()
 	held := proxy.HoldReply(1, fixture.About(c.dir))
 	c.submit(&zk.Write{})
 	fixture.Await(t, held.Fired())
@@ -51,17 +53,6 @@ func (c *crowd) submit(w *zk.Write) {
 	c.waits = append(c.waits, submit(c.t, c.s, w))
 }
 
-// seen waits until the writer has everything that was submitted.
-func (c *crowd) seen() {
-	c.t.Helper()
-	c.s.wake()
-	fixture.Eventually(c.t, "the writer to take in what was submitted", func() bool {
-		c.s.mu.Lock()
-		defer c.s.mu.Unlock()
-		return len(c.s.arrived) == 0
-	})
-}
-
 // finish lets the first transaction be answered, and then every Write is done.
 func (c *crowd) finish() {
 	c.t.Helper()
@@ -75,7 +66,6 @@ func TestWhatArrivesWhileATransactionIsUnderWaySharesTheNext(t *testing.T) {
 	c := newCrowd(t, time.Hour)
 	for range 5 {
 		c.submit(&zk.Write{})
-		c.seen()
 	}
 	for range maxBatchOps - 6 {
 		c.submit(&zk.Write{})
@@ -91,18 +81,10 @@ func TestAFullTransactionDoesNotWaitForTheOneBeforeIt(t *testing.T) {
 				c.submit(&zk.Write{})
 			}
 		},
-		"operations that come in two lots": func(c *crowd) {
-			for range maxBatchOps - 1 {
-				c.submit(&zk.Write{})
-			}
-			c.seen()
-			c.submit(&zk.Write{})
-		},
 		"bytes": func(c *crowd) {
 			for range 3 {
 				c.submit(&zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: c.dir + "/big-", Data: make([]byte, maxBatchBytes/2), Sequential: true}}})
 			}
-			c.s.wake() // bytes alone do not wake it
 		},
 		"a write that travels alone": func(c *crowd) { c.submit(&zk.Write{Alone: true}) },
 		"one before a write that travels alone": func(c *crowd) {
@@ -123,11 +105,9 @@ func TestAFullTransactionDoesNotWaitForTheOneBeforeIt(t *testing.T) {
 func TestAnAwaitedWriteDoesNotWaitForTheTransactionBeforeIt(t *testing.T) {
 	c := newCrowd(t, time.Hour)
 	c.submit(&zk.Write{})
-	c.seen()
 	c.submit(&zk.Write{Awaited: true})
 	fixture.Eventually(t, "a second transaction beside the first", func() bool { return c.sent.Load() > 0 })
 	c.submit(&zk.Write{})
-	c.seen()
 	c.finish()
 	assert.Equal(t, c.sent.Load(), 2, "transactions: with the awaited write and what had come before it, and with what came later")
 }
@@ -140,7 +120,6 @@ func TestAWriteDoesNotWaitForLongWhereTheRoundTripIsLongAndFewTransactionsAreUnd
 	}
 	for range 3 {
 		c.submit(&zk.Write{Alone: true})
-		c.seen()
 	}
 	assert.Equal(t, c.sent.Load(), depth-1, "transactions beside the first one, before any is answered")
 	c.finish()
@@ -160,35 +139,31 @@ func TestABarrierSendsWhatWaits(t *testing.T) {
 	assert.NoError(t, fixture.Await(t, asked))
 }
 
-func TestTheWriterIsWokenWhenItHasSomethingToDo(t *testing.T) {
-	one := func(in *inbox, w *zk.Write) bool {
-		w.Ops = []zk.Op{{Kind: zk.OpDelete, Path: "/x"}}
-		assert.NoError(t, in.accept(&item{write: w}, 0))
-		select {
-		case <-in.wakeup:
-			return true
-		default:
-			return false
-		}
+// A Write that can go is on its way when Submit returns: no other goroutine has to wake up for it. One that shares the next
+// transaction leaves all others asleep.
+func TestTheCallerOfSubmitSendsItsWrite(t *testing.T) {
+	through, proxy, layout, p := faulty(t)
+	dir := fixture.LocksDir(t, p, "l")
+	s := openSession(t, through, layout, 1)
+	s.mu.Lock()
+	s.pace = time.Hour
+	s.mu.Unlock()
+	held := proxy.HoldReply(1, fixture.About(dir))
+	transactions := func() int64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.number
 	}
-	in := newInbox("")
-	assert.That(t, one(in, &zk.Write{}), "a lone write did not wake the writer")
-	in.take(true)
-	in.await(2)
-	assert.That(t, !one(in, &zk.Write{}), "a write woke the writer that had room for two")
-	assert.That(t, one(in, &zk.Write{}), "the last write for which there was room did not wake the writer")
-	in.take(true)
-	in.await(9)
-	assert.That(t, one(in, &zk.Write{Alone: true}), "a write that travels alone did not wake the writer")
-	in.take(true)
-	in.await(9)
-	assert.That(t, one(in, &zk.Write{Awaited: true}), "an awaited write did not wake the writer")
-	in.await(1)
-	select {
-	case <-in.wakeup:
-	default:
-		t.Error("the writer was not woken for what had arrived before it said how much room there is")
-	}
+	before := transactions()
+	first := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/a"}}})
+	assert.Equal(t, transactions(), before+1, "transactions sent once a lone write was submitted")
+	fixture.Await(t, held.Fired())
+	second := submit(t, s, &zk.Write{Ops: []zk.Op{{Kind: zk.OpCreate, Path: dir + "/b"}}})
+	assert.Equal(t, transactions(), before+1, "transactions sent while one is under way")
+	assert.Equal(t, len(s.wakeup), 0, "wake-ups of the session's goroutine")
+	proxy.Heal()
+	mustBeDone(t, fixture.Await(t, first))
+	mustBeDone(t, fixture.Await(t, second))
 }
 
 // The writer sends a transaction beside another one when nothing could join it; the line's totals only spare it the look.

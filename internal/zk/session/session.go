@@ -10,11 +10,7 @@ import (
 )
 
 // Session is one ZooKeeper session that is registered as one gateway id. Its methods are safe for concurrent use.
-type Session struct {
-	facts
-	*inbox
-	writer *writer // its goroutine's own
-}
+type Session struct{ *writer }
 
 // ID is the gateway id.
 func (s *Session) ID() string { return s.id }
@@ -62,8 +58,8 @@ func (s *Session) State() string {
 	}
 }
 
-// Submit hands over a Write, which must not be changed afterwards. When it returns nil, w.Done is called exactly once,
-// from a goroutine of the session. Otherwise nothing was done and Done is not called: ErrQueueFull (more than 8192
+// Submit hands over a Write, which must not be changed afterwards. When it returns nil, w.Done is called exactly once, by
+// another goroutine, which may be before Submit returns. Otherwise nothing was done and Done is not called: ErrQueueFull (more than 8192
 // Writes or 16 MiB are unanswered), ErrSessionGone, ErrTooLarge, ErrEphemeralCap, or what is wrong with the Write.
 func (s *Session) Submit(w *zk.Write) error {
 	if err := checkWrite(w); err != nil {
@@ -122,7 +118,7 @@ func (s *Session) Exists(ctx context.Context, path string) (*zk.Stat, error) {
 // ZooKeeper then removes both when the session closes or expires. It returns nil only if the last transaction is known
 // to have committed.
 func (s *Session) Close(ctx context.Context) error {
-	s.close()
+	s.leave()
 	select {
 	case <-s.done:
 	case <-ctx.Done():

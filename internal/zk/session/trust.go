@@ -64,8 +64,8 @@ func (t *TrustWindow) Close() {
 }
 
 // OnCommit registers a function that is called for every guarded transaction that commits, in the order in which the
-// commits become known, and at once for the last one before the call. It is called from the session's goroutine and
-// must not block.
+// commits become known, and at once for the last one before the call. It is called with the session's lock held: it must
+// not block, nor call the Session's methods but LastZxid.
 func (t *TrustWindow) OnCommit(hook func(sent zk.Instant, zxid int64)) {
 	t.mu.Lock()
 	t.hooks = append(t.hooks, hook)

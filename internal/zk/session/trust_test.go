@@ -239,7 +239,8 @@ func TestAnOverdueGuardWriteThatCannotBeSentIsNotLookedForAllTheTime(t *testing.
 		"bumping":       func(w *writer) { w.mode = bumping },
 		"closing":       func(w *writer) { w.closing = true },
 	} {
-		w := newWriter(facts{window: 9 * time.Second, conn: living.conn}, newInbox(""), time.Now().Add(-time.Minute))
+		w := newWriter(facts{cfg: &cfg, window: 9 * time.Second, conn: living.conn})
+		w.lastCommit = time.Now().Add(-time.Minute)
 		assert.MustEqual(t, w.nextLook(), time.Millisecond, "the next look at what is overdue is in")
 		if change(w); w.nextLook() != w.window/3 {
 			t.Errorf("%s: the next look is in %v", name, w.nextLook())
@@ -389,7 +390,7 @@ func meetRegistering(t *testing.T, row conn.Rule, how fixture.Try) {
 		c := assert.Value(conn.Open(fixture.Context(t), &cfg, func() {}))(t)
 		a.Strike(t)
 		fixture.Await(t, c.Over())
-		s := &Session{facts: facts{cfg: &cfg, conn: c, registration: zk.DefaultRoot + "/gateways/" + id, guard: zk.DefaultRoot + "/guards/" + id}}
+		s := &Session{&writer{facts: facts{cfg: &cfg, conn: c, registration: zk.DefaultRoot + "/gateways/" + id, guard: zk.DefaultRoot + "/guards/" + id}}}
 		how.Lose(proxy, fixture.About("/gateways/"))
 		_, err = s.register(fixture.Context(t), layout)
 		assert.That(t, errors.Is(err, zk.ErrSessionGone), "registering: %v, want ErrSessionGone", err)

@@ -29,16 +29,22 @@ type MultiOp struct {
 	Record Record
 }
 
+// BeginMultiOp begins one operation of a multi; its request follows, and EndMulti after the last one.
+func BeginMultiOp(b []byte, op Op) []byte { return multiHeader{Op: op, Err: -1}.AppendTo(b) }
+
+// EndMulti ends a multi.
+func EndMulti(b []byte) []byte { return multiEnd.AppendTo(b) }
+
 // MultiRequest is the body of OpMulti and OpMultiRead.
 type MultiRequest struct{ Ops []MultiOp }
 
 // AppendTo implements Record.
 func (r *MultiRequest) AppendTo(b []byte) []byte {
 	for _, op := range r.Ops {
-		b = multiHeader{Op: op.Op, Err: -1}.AppendTo(b)
+		b = BeginMultiOp(b, op.Op)
 		b = op.Record.AppendTo(b)
 	}
-	return multiEnd.AppendTo(b)
+	return EndMulti(b)
 }
 
 // Decode implements Record. An operation that does not belong into a multi is ErrUnknown.
@@ -115,33 +121,37 @@ func (r *MultiResult) appendTo(b []byte) []byte {
 // Decode implements Record.
 func (r *MultiReply) Decode(d *Decoder) {
 	r.Results = nil
-	for d.err == nil {
-		var h multiHeader
-		h.Decode(d)
-		if h.Done || d.err != nil {
-			return
-		}
-		res := MultiResult{Op: h.Op, Err: h.Err}
-		switch h.Op {
-		case OpCreate:
-			res.Path = d.String()
-		case OpCreate2, OpCreateContainer, OpCreateTTL:
-			res.Path = d.String()
-			res.Stat.Decode(d)
-		case OpDelete, OpCheck:
-		case OpSetData:
-			res.Stat.Decode(d)
-		case OpGetData:
-			res.Data = d.View()
-			res.Stat.Decode(d)
-		case OpGetChildren:
-			res.Children = d.Strings()
-		case OpError:
-			res.Err = ErrCode(d.Int())
-		default:
-			d.fail(fmt.Errorf("%w %d in a multi's reply", ErrUnknown, h.Op))
-			return
-		}
+	for res := (MultiResult{}); d.MultiResult(&res); {
 		r.Results = append(r.Results, res)
 	}
+}
+
+// MultiResult reads the next result of a MultiReply. It returns false at the end of the reply, and after a failure.
+func (d *Decoder) MultiResult(r *MultiResult) bool {
+	var h multiHeader
+	h.Decode(d)
+	if h.Done || d.err != nil {
+		return false
+	}
+	*r = MultiResult{Op: h.Op, Err: h.Err}
+	switch h.Op {
+	case OpCreate:
+		r.Path = d.String()
+	case OpCreate2, OpCreateContainer, OpCreateTTL:
+		r.Path = d.String()
+		r.Stat.Decode(d)
+	case OpDelete, OpCheck:
+	case OpSetData:
+		r.Stat.Decode(d)
+	case OpGetData:
+		r.Data = d.View()
+		r.Stat.Decode(d)
+	case OpGetChildren:
+		r.Children = d.Strings()
+	case OpError:
+		r.Err = ErrCode(d.Int())
+	default:
+		d.fail(fmt.Errorf("%w %d in a multi's reply", ErrUnknown, h.Op))
+	}
+	return d.err == nil
 }
