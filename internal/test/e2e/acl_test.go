@@ -218,7 +218,7 @@ func TestALeaseWhoseContenderAnotherClientClosesStillEndsAtItsTTL(t *testing.T) 
 	took := time.Since(begun)
 	assert.That(t, took <= ttl+required(5*time.Second), "it ended %v after its last heartbeat", took)
 	assert.Equal(t, g.shutOutLines(lease.LeaseID), 1, "lines of log about one lease")
-	assert.Equal(t, strings.Count(g.log.String(), "could not be read"), 0, "times the log says that the lease could not be read")
+	assert.Equal(t, strings.Count(g.log.String(), "lease could not be read"), 0, "times the log says that the lease could not be read")
 }
 
 // forge makes the token of a lease from what every client could read.
