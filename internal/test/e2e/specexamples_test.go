@@ -70,7 +70,7 @@ func TestD28EachOperationIsAnsweredAsItsExampleShows(t *testing.T) {
 	p.playLeases()
 	p.playLocks()
 	p.playWebhooks(receiver, &refuses)
-	for _, id := range []string{"ListNamespaces", "ListGateways", "GetInfo", "Healthz", "Readyz"} {
+	for _, id := range []string{"ListNamespaces", "ListGateways", "GetInfo", "WhoAmI", "Healthz", "Readyz"} {
 		p.play(id)
 	}
 	for id, e := range p.waits {
