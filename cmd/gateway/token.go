@@ -38,9 +38,9 @@ func (t *tokenCommand) run(ctx context.Context, command string, c *config, stdou
 }
 
 type tokenCreate struct {
-	Name  string `name:"name" required:"" env:"-" placeholder:"NAME" help:"What rules call the client: who: {token: NAME} in auth.yaml. Two tokens may have one name, so that the next can replace the last."`
+	Name  string `name:"name" required:"" env:"-" placeholder:"NAME" help:"What rules call the client. Two tokens may have one name, so that the next can replace the last."`
 	TTL   string `name:"ttl" default:"90d" env:"-" placeholder:"90d" help:"How long the token is good for, such as 12h or 90d, at most 3650d; or never."`
-	Admin bool   `name:"admin" env:"-" help:"Give the token the built-in role admin, whatever auth.yaml says. It has to expire within 366d."`
+	Admin bool   `name:"admin" env:"-" help:"Give the token the built-in role admin, whatever the rules say. It has to expire within 366d."`
 }
 
 type tokenList struct {
