@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"lockkeeper/internal/zk"
@@ -30,6 +31,7 @@ const (
 //   - it sends the credentials right behind the connect request, in one write,
 //     on every connection, and keeps the answer to itself: the library's own
 //     way blocks for good when a write fails meanwhile;
+//   - it names the zxid of transactions in each connect request, so that no server is read that lags behind them;
 //   - it refuses replies of impossible length, which would make the library
 //     panic or allocate without bound;
 //   - it carries the transactions, of which the library knows nothing: see doc.go.
@@ -98,9 +100,10 @@ func (l *link) Write(p []byte) (int, error) {
 	if l.greeted {
 		return l.Conn.Write(p)
 	}
-	hello := p
+	hello := slices.Clone(p)
+	l.nameZxid(hello)
 	if auth := l.c.cfg.Auth; auth != nil {
-		hello = appendAuth(append([]byte(nil), p...), auth)
+		hello = appendAuth(hello, auth)
 	}
 	n, err := l.Conn.Write(hello)
 	l.greeted = true
@@ -109,6 +112,15 @@ func (l *link) Write(p []byte) (int, error) {
 		return min(n, len(p)), err
 	}
 	return len(p), nil
+}
+
+// nameZxid makes a connect request name the highest zxid that this session was told: the library knows of no transaction. A
+// server that has not got as far refuses the connection, so that no read after a transaction sees what was true before it.
+func (l *link) nameZxid(hello []byte) {
+	const at = 4 + 4 // behind the frame's length and the version of the protocol
+	if len(hello) >= at+8 && l.c.LastZxid() > int64(binary.BigEndian.Uint64(hello[at:])) {
+		binary.BigEndian.PutUint64(hello[at:], uint64(l.c.LastZxid()))
+	}
 }
 
 // appendAuth appends the frame of an auth request.

@@ -163,3 +163,21 @@ func TestAnswersToTransactionsShowThatTheServerLives(t *testing.T) {
 		assert.That(t, err != nil && took > 5*patience/2+patience/2 && took <= 5*patience/2+patience, "%v after %v", err, took)
 	})
 }
+
+// The library names the highest zxid of the replies that it sees. A server that lags behind a transaction must refuse the session.
+func TestAConnectRequestNamesTheZxidOfTransactions(t *testing.T) {
+	for _, z := range []struct{ library, told, want int64 }{{7, 42, 42}, {50, 42, 50}, {0, 0, 0}} {
+		near, far := net.Pipe()
+		c := newConn(&zk.Config{}, func() {})
+		c.seen(z.told)
+		l := newLink(c, near, "", time.Now().Add(time.Minute))
+		sent := wire.AppendFrame(nil, &wire.ConnectRequest{LastZxidSeen: z.library, TimeoutMs: 6000, SessionID: 9, Passwd: make([]byte, 16)})
+		before := bytes.Clone(sent)
+		go func() { _, _ = l.Write(sent); _ = near.Close() }()
+		frame := assert.Value(wire.NewFrameReader(far, 1<<10).Next())(t)
+		var got wire.ConnectRequest
+		got.Decode(wire.NewDecoder(frame))
+		assert.That(t, got.LastZxidSeen == z.want && got.SessionID == 9 && got.TimeoutMs == 6000, "%+v, want %d", got, z.want)
+		assert.That(t, bytes.Equal(sent, before), "the library's bytes were changed")
+	}
+}
