@@ -51,7 +51,7 @@ func (g *gateway) writeAudit() (end func()) {
 	return func() { signal.Stop(hangup); close(over); stop(); <-written }
 }
 
-// tokenChanged audits what this gateway has observed of a token, whoever did it by whatever command.
+// tokenChanged audits what this gateway has observed of a token, also when another process made the change.
 func (g *gateway) tokenChanged(c token.Change) {
 	line := audit.Line{Event: "token." + string(c.Kind), Token: c.ID, Name: c.Name, Admin: c.Admin}
 	switch c.Kind {

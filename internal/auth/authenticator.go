@@ -122,10 +122,10 @@ func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
 	if uid, ok := peerUser(r.Context()); ok {
 		return now.caller(&identity{kind: User, name: uid})
 	}
-	return now.caller(nobody)
+	return now.caller(unnamed)
 }
 
-var nobody = &identity{kind: Anonymous}
+var unnamed = &identity{kind: Anonymous}
 
 // bearer authenticates by the Authorization header.
 func (a *Authenticator) bearer(ctx context.Context, now *inForce, value string) (Caller, error) {

@@ -109,7 +109,7 @@ func TestWhatIsWrongWithTheFileIsSaidWithItsPlace(t *testing.T) {
 		{roles + "who: [{token: x, cert: y, roles: [r]}]", "3:7: an entry must have one of token, cert, uid, issuer, and this one has two: write two entries"},
 		{roles + "who: [{token: x, group: y, roles: [r]}]", "3:25: group is for entries with issuer"},
 		{roles + "who: [{issuer: j, everyone: true, roles: [r]}]", `3:16: there is no issuer "j"; issuers are i`},
-		{roles + "who: [{issuer: i, roles: [r]}]", "3:7: the entry must say which tokens of the issuer i it means: claims, group or name; everyone: true for each of them, whoever has it"},
+		{roles + "who: [{issuer: i, roles: [r]}]", "3:7: the entry must say which tokens of the issuer i it means: claims, group or name; everyone: true for all of them"},
 		{roles + "who: [{issuer: i, claims: {}, roles: [r]}]", "3:27: claims must have at least one claim"},
 		{roles + "who: [{issuer: i, claims: {a: []}, roles: [r]}]", "3:31: a claim must have at least one item"},
 		{roles + "who: [{issuer: i, group: g, roles: [r]}]", "3:26: the issuer i must say which claim has the groups: groups: groups"},

@@ -168,7 +168,7 @@ func (e *entry) check(n node, given map[string]node, issuers map[string]*issuer)
 	case e.everyone && conditions > 0:
 		given["everyone"].fail("everyone must stand without name, group and claims: leave it out, or them")
 	case !e.everyone && conditions == 0:
-		n.fail("the entry must say which tokens of the issuer %s it means: claims, group or name; everyone: true for each of them, whoever has it", e.issuer)
+		n.fail("the entry must say which tokens of the issuer %s it means: claims, group or name; everyone: true for all of them", e.issuer)
 	case len(e.groups) > 0 && issuers[e.issuer].groups == "":
 		given["group"].fail("the issuer %s must say which claim has the groups: groups: groups", e.issuer)
 	}

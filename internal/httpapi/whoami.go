@@ -5,7 +5,7 @@ import (
 	"lockkeeper/internal/locks/access"
 )
 
-// whoAmI answers with whom this gateway takes the caller for.
+// whoAmI answers with the caller's name and rules at this gateway.
 func (p *process) whoAmI(x *exchange) error {
 	c := &x.caller
 	shape := api.WhoAmI{Authentication: p.s.auth != nil, Name: c.Principal.Name, Kind: api.WhoAmIKind(c.Kind), CredentialID: c.ID, Roles: c.Roles}

@@ -35,8 +35,8 @@
 //
 // # What goes when
 //
-// A revoked record stays without its hash, and an expired one as it is, for keepEnded, so that gateway token list tells by whom it was
-// revoked. Then any gateway deletes it.
+// A revoked record stays without its hash, and an expired one as it is, for keepEnded, so that gateway token list tells which user
+// revoked it. Then any gateway deletes it.
 //
 // # Bounds
 //

@@ -94,8 +94,8 @@ func (s *Store) Look(id string) {
 	}
 }
 
-// nobody is compared with where there is no record, so that the work is the same.
-var nobody = &entry{Record: &Record{unreadable: true}, used: new(atomic.Int64)}
+// noRecord is compared with where there is no record, so that the work is the same.
+var noRecord = &entry{Record: &Record{unreadable: true}, used: new(atomic.Int64)}
 
 // Authenticate says whose token this is. The error is ErrRefused or ErrNotReady.
 func (s *Store) Authenticate(text string) (*Record, error) {
@@ -109,7 +109,7 @@ func (s *Store) Authenticate(text string) (*Record, error) {
 	}
 	e := (*known)[id]
 	if e == nil {
-		e = nobody
+		e = noRecord
 	}
 	now := time.Now()
 	if subtle.ConstantTimeCompare(of[:], e.hash[:]) != 1 || e.StateAt(now) != Active {

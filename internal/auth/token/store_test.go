@@ -72,7 +72,7 @@ func TestEveryWrongTokenGetsOneAnswer(t *testing.T) {
 			_, err := s.Authenticate(wrong)
 			assert.That(t, err == ErrRefused, "%q: %v", wrong, err)
 		}
-		assert.That(t, nobody.StateAt(time.Now()) != Active, "what stands for no record lets in")
+		assert.That(t, noRecord.StateAt(time.Now()) != Active, "what stands for no record lets in")
 	})
 }
 

@@ -3744,7 +3744,7 @@ type ClientInterface interface {
 
 	// WhoAmI Who asks, and what the caller may do.
 	//
-	// Whom the gateway takes the caller for, by the credential of this request, and what the caller may do. Without
+	// The caller's name for the gateway, by the credential of this request, and what the caller may do. Without
 	// authentication (`authentication` is false) every caller may do everything.
 	//
 	// Corresponds with GET /v1/whoami (the `WhoAmI` operationId).
@@ -4872,7 +4872,7 @@ func (c *Client) TestWebhook(ctx context.Context, id WebhookPathParam, reqEditor
 
 // WhoAmI Who asks, and what the caller may do.
 //
-// Whom the gateway takes the caller for, by the credential of this request, and what the caller may do. Without
+// The caller's name for the gateway, by the credential of this request, and what the caller may do. Without
 // authentication (`authentication` is false) every caller may do everything.
 //
 // Corresponds with GET /v1/whoami (the `WhoAmI` operationId).

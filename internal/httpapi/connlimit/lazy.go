@@ -103,7 +103,7 @@ func (c *lazyConn) Read(p []byte) (n int, err error) {
 	}
 }
 
-// beginRead is done when the read need not reach the connection. It ends the watch: whoever reads gets what that has read.
+// beginRead is done when the read need not reach the connection. It ends the watch: the next read gets what that has read.
 func (c *lazyConn) beginRead(p []byte) (n int, err error, done bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

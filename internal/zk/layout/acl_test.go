@@ -268,7 +268,7 @@ func errString(err error) string {
 	return err.Error()
 }
 
-// A record of an API token lets a client in. One that is closed like other nodes would go on to let in whoever wrote it.
+// A record of an API token lets a client in. One that is closed like other nodes would go on to let in the program that wrote it.
 func TestAPITokensThatOthersCouldHaveMadeAreDeleted(t *testing.T) {
 	cfg := fixture.Config(t)
 	opened(t, cfg) // without an identity: every client may write
