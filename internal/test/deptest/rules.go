@@ -57,7 +57,7 @@ const zooKeeperClient = "github.com/go-zookeeper/zk"
 var zkParts = map[string][]string{
 	"internal/zk":          {"internal/zk/wire"},
 	"internal/zk/conn":     {"internal/zk", "internal/zk/wire"},
-	"internal/zk/layout":   {"internal/zk", "internal/zk/conn", "internal/zk/wire"},
+	"internal/zk/layout":   {"internal/zk", "internal/zk/conn"},
 	"internal/zk/session":  {"internal/zk", "internal/zk/conn", "internal/zk/layout"},
 	"internal/zk/observer": {"internal/zk", "internal/zk/wire"},
 	"internal/zk/ensemble": {},
