@@ -27,7 +27,7 @@ type lazyConn struct {
 	readers  int // reads under way, and the watch
 	writers  int
 	armed    bool // the next read of one byte is the one that notices a client that goes away
-	deferred bool // that read was answered with nothing
+	deferred bool // that read was answered with nothing, and none has come since
 	watch    watch
 }
 
@@ -119,6 +119,7 @@ func (c *lazyConn) beginRead(p []byte) (n int, err error, done bool) {
 	case c.watch.err != nil:
 		return 0, c.watch.err, true
 	}
+	c.deferred = false // net/http reads: two reads at a time could take each other's bytes
 	c.readers++
 	if c.read.late() {
 		_ = c.setRead(c.read.asked) // the read tells what is wrong with the connection

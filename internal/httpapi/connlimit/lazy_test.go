@@ -373,3 +373,21 @@ func TestAReadThatComesLateIsNotSpared(t *testing.T) {
 		assert.That(t, n == 1 && err == nil, "read %d, %v", n, err)
 	})
 }
+
+// With 4,095 bytes of a trailer in its buffer net/http reads one byte for the body. Its next read of one byte is its own then.
+func TestNoWatchBeginsBesideAnotherRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, other := pipe()
+		c.arm()
+		n, err := c.Read(make([]byte, 1))
+		assert.That(t, n == 0 && err == nil, "the read that is spared got %d, %v", n, err)
+		go func() { _, _ = c.Read(make([]byte, 1)) }()
+		synctest.Wait()
+		c.startWatch()
+		synctest.Wait()
+		c.mu.Lock()
+		assert.That(t, !c.watch.on && c.readers == 1, "%d reads at the same time", c.readers)
+		c.mu.Unlock()
+		other.Close()
+	})
+}
