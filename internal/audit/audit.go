@@ -12,7 +12,7 @@
 // # Bounds
 //
 // At most mostWaiting lines wait. Further ones, and those that the output refuses, are lost: they are counted (Options.Lost), and the
-// next line that can be written says how many there were (event audit.lost).
+// next line that can be written says how many there were (event audit.lost). The gateway's log says so at most once a minute.
 //
 // # Ownership
 //
@@ -34,6 +34,8 @@ const (
 	flushAfter  = 10 * time.Millisecond
 	mostWaiting = 16 << 10
 	fileMode    = 0o600
+	// logEvery bounds how often the log says that lines are lost.
+	logEvery = time.Minute
 )
 
 // Line is one line. Fields that do not apply are left out.
@@ -75,7 +77,11 @@ type Log struct {
 	opt    Options
 	file   *os.File // with Path; Run's
 	out    io.Writer
-	torn   bool // the last write ended within a line
+	torn   bool     // the last write ended within a line
+	logged struct { // what the log was told of lines that are lost; Run's
+		at    time.Time
+		since int // further ones
+	}
 	some   chan struct{}
 	reopen chan struct{}
 
@@ -214,8 +220,17 @@ func (l *Log) flush(spare []Line) []Line {
 		l.lost += lost + more
 		l.mu.Unlock()
 		l.opt.Lost(more)
-		l.opt.Log.Error("lines of the audit log are lost", "lines", more, "err", err)
+		l.complain(more, err)
 	}
 	clear(lines)
 	return lines
+}
+
+// complain logs that lines are lost, unless it has done so within the last minute: a full disk refuses every write.
+func (l *Log) complain(lines int, err error) {
+	l.logged.since += lines
+	if now := time.Now(); l.logged.at.IsZero() || now.Sub(l.logged.at) >= logEvery {
+		l.opt.Log.Error("lines of the audit log are lost", "lines", l.logged.since, "err", err)
+		l.logged.at, l.logged.since = now, 0
+	}
 }

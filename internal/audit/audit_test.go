@@ -150,6 +150,26 @@ func TestWhatAnOutputRefusesIsCountedAndToldWhenItWritesAgain(t *testing.T) {
 	}
 }
 
+func TestADiskThatIsFullForLongFillsNoOtherLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o output
+		var said bytes.Buffer
+		o.fails(errors.New("disk full"), 0)
+		l := assert.Value(Open(Options{Output: &o, Log: slog.New(slog.NewTextHandler(&said, nil))}))(t)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); l.Run(ctx) }()
+		for range 90 {
+			l.Add(Line{Event: "request"})
+			time.Sleep(time.Second)
+		}
+		stop()
+		<-done
+		assert.That(t, strings.Count(said.String(), "lines=1 ") == 1 && strings.Count(said.String(), "lines=60 ") == 1 && strings.Count(said.String(), "\n") == 2,
+			"the log:\n%s", said.String())
+	})
+}
+
 func TestRotationUnderLoadLosesNoLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, lost, stop := running(t, Options{Path: path})
