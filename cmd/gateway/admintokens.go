@@ -66,8 +66,8 @@ type tokenRequest struct {
 	Admin bool          `json:"admin"`
 }
 
-func (r tokenRequest) by(whom string) token.Request {
-	return token.Request{Name: r.Name, By: whom, TTL: r.TTL, Admin: r.Admin}
+func (r tokenRequest) by(creator string) token.Request {
+	return token.Request{Name: r.Name, By: creator, TTL: r.TTL, Admin: r.Admin}
 }
 
 // check refuses what no token may be.

@@ -63,7 +63,7 @@ func Read(path string) (*Policy, error) {
 	return compile(path, text)
 }
 
-// contentOf reads the file. Whoever may write it is administrator, so no others than its owner may.
+// contentOf reads the file. A user who may write it is administrator, so no others than its owner may.
 func contentOf(path string) ([]byte, error) {
 	wrong := func(format string, args ...any) error {
 		return &FileError{Path: path, Detail: fmt.Sprintf(format, args...)}
