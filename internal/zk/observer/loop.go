@@ -43,12 +43,15 @@ func (c *observation) run(ctx context.Context) error {
 	c.beat = time.Now()
 	c.ping()
 	for {
-		c.s.listen(c.nextWork())
+		failed := c.s.listen(c.nextWork())
+		if err := cmp.Or(ctx.Err(), failed); err != nil {
+			return err
+		}
 		c.commands()
 		c.send()
 		err := c.burst()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = c.work(ctx)
+			err = c.work()
 		}
 		if err != nil {
 			return err
@@ -66,10 +69,7 @@ func (c *observation) nextWork() time.Time {
 }
 
 // work does what is due when a read has ended without a frame: because it is time, or because of an interrupt.
-func (c *observation) work(ctx context.Context) error {
-	if err := cmp.Or(ctx.Err(), c.s.writeFailure()); err != nil {
-		return err
-	}
+func (c *observation) work() error {
 	now := time.Now()
 	if !c.syncAt.IsZero() && !now.Before(c.syncAt) {
 		c.syncAt = time.Time{}

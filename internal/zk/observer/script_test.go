@@ -370,6 +370,23 @@ func TestRunEndsAtOnceWhileNothingArrives(t *testing.T) {
 	})
 }
 
+// The end of ctx interrupts a read, and there is none while the sink is told something.
+func TestRunEndsAtOnceWhenTheSinkWasBusyMeanwhile(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.pass(1500 * time.Millisecond) // the next ping is due in half a second
+		s.m.mu.Lock()
+		s.m.onApply = func([]zk.Change) {
+			s.cancel()
+			time.Sleep(time.Millisecond)
+		}
+		s.m.mu.Unlock()
+		asked := time.Now()
+		s.zk.conn(0).write(event(wire.EventCreated, "/locks/a/y"))
+		s.finish()
+		assert.That(t, time.Since(asked) <= 2*closeLimit, "Run ended after %v", time.Since(asked))
+	})
+}
+
 func TestAPingWithoutAnswerForHalfTheWindowEndsTheConnection(t *testing.T) {
 	play(t, nil, func(s *stage) { // window 6 s, session 9 s
 		s.zk.set(func() { s.zk.conns[0].silent = true })

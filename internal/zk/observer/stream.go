@@ -114,15 +114,16 @@ func shakeHands(nc net.Conn, frames *wire.FrameReader, timeout time.Duration, la
 }
 
 // listen lets the reads that follow wait until then, or until interrupt is called, which may happen at once. What others have
-// asked for before an interrupt must be looked at after listen, and before the next read.
-func (s *stream) listen(until time.Time) {
+// asked for before an interrupt must be looked at after listen, and before the next read: an interrupt that came while nothing
+// was read leaves no other trace. The same goes for the end of a context. The error is why the writer has stopped.
+func (s *stream) listen(until time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.interrupted && until.Equal(s.until) {
-		return
+	if s.interrupted || !until.Equal(s.until) {
+		s.interrupted, s.until = false, until
+		_ = s.nc.SetReadDeadline(until) // of a connection that is closed the next read tells
 	}
-	s.interrupted, s.until = false, until
-	_ = s.nc.SetReadDeadline(until) // of a connection that is closed the next read tells
+	return s.failed
 }
 
 // longAgo as a deadline ends a read at once.
@@ -137,13 +138,6 @@ func (s *stream) interrupt() {
 		s.interrupted = true
 		_ = s.nc.SetReadDeadline(longAgo)
 	}
-}
-
-// writeFailure is why the writer has stopped; nil while it works.
-func (s *stream) writeFailure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failed
 }
 
 // queue takes over frames to be written. What may be queued is bounded by the windows of requests in flight.
