@@ -72,6 +72,7 @@ type half struct {
 	off      int
 	eof      bool // the writing end is closed
 	broken   bool // the reading end is closed
+	held     bool // a write waits for room for its rest: the others stand behind it
 	reading  deadline
 	writing  deadline
 }
@@ -113,9 +114,17 @@ func (h *half) read(b []byte) (int, error) {
 	}
 }
 
+// write keeps the bytes of one call together, whatever other goroutines write meanwhile.
 func (h *half) write(b []byte) (n int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	holds := false
+	defer func() {
+		if holds {
+			h.held = false
+			h.writable.Broadcast()
+		}
+	}()
 	for {
 		switch {
 		case h.eof || h.broken:
@@ -124,6 +133,9 @@ func (h *half) write(b []byte) (n int, err error) {
 			return n, os.ErrDeadlineExceeded
 		case n == len(b):
 			return n, nil
+		case h.held && !holds:
+			h.wait(&h.writable, &h.writing)
+			continue
 		}
 		if room := pipeBuffer - (len(h.buf) - h.off); room > 0 {
 			if h.off > 0 && len(h.buf)+min(room, len(b)-n) > cap(h.buf) {
@@ -138,6 +150,7 @@ func (h *half) write(b []byte) (n int, err error) {
 			}
 			continue
 		}
+		holds, h.held = true, true
 		h.wait(&h.writable, &h.writing)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -208,4 +209,29 @@ func cycles(b *testing.B, dial func(context.Context, string, string) (net.Conn, 
 		b.Error(err)
 	}
 	<-s.Done()
+}
+
+// The gateway's transactions and go-zookeeper's requests are written to one connection by two goroutines.
+func TestWritesOfTwoGoroutinesToAPipeFollowEachOther(t *testing.T) {
+	a, b := newPipe()
+	const large, rounds = 2 * pipeBuffer, 20
+	var all sync.WaitGroup
+	var done atomic.Bool
+	all.Go(func() {
+		defer done.Store(true)
+		for range rounds {
+			n, err := a.Write(bytes.Repeat([]byte("x"), large))
+			assert.That(t, n == large && err == nil, "wrote %d: %v", n, err)
+		}
+	})
+	all.Go(func() {
+		for !done.Load() {
+			assert.Value(a.Write([]byte("-")))(t)
+		}
+	})
+	go func() { all.Wait(); _ = a.Close() }()
+	got := assert.Value(io.ReadAll(b))(t)
+	for _, run := range bytes.FieldsFunc(got, func(r rune) bool { return r == '-' }) {
+		assert.Must(t, len(run)%large == 0, "another write came after %d bytes of one of %d", len(run)%large, large)
+	}
 }
