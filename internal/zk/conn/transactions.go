@@ -89,19 +89,20 @@ func (t *transactions) queue(c *Conn, ops []Op, done func(Answer)) bool {
 	return true
 }
 
-// begin reports whether the caller is to write the line, and whether it may do so itself.
-func (t *transactions) begin() (write, inline bool) {
+// begin reports whether the caller is to write the line.
+func (t *transactions) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.writing || len(t.line) == 0 {
-		return false, false
+		return false
 	}
 	t.writing = true
-	return true, t.bytes <= inlineBytes
+	return true
 }
 
-// next takes a written frame back and returns the next one; nil when the line is empty, which ends the writing.
-func (t *transactions) next(written []byte) []byte {
+// next takes a written frame back and returns the next one, and whether the goroutine that flushes may write it. It is nil
+// when the line is empty, which ends the writing.
+func (t *transactions) next(written []byte) (frame []byte, inline bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if cap(written) <= inlineBytes {
@@ -109,13 +110,13 @@ func (t *transactions) next(written []byte) []byte {
 	}
 	if len(t.line) == 0 {
 		t.writing = false
-		return nil
+		return nil, true
 	}
-	frame := t.line[0]
+	frame = t.line[0]
 	n := copy(t.line, t.line[1:])
 	t.line[n] = nil
 	t.line = t.line[:n]
-	return frame
+	return frame, t.bytes <= inlineBytes
 }
 
 // answered removes a transaction, ok is false when there is none of that number.
@@ -146,23 +147,33 @@ func (t *transactions) abandon() {
 	}
 }
 
-// flush writes the line, unless another goroutine is at it.
+// flush writes the line, unless another goroutine is at it. When the socket may have no room for the rest of the line, also
+// for what others have queued meanwhile, another goroutine goes on with it.
 func (l *link) flush() {
-	switch write, inline := l.begin(); {
-	case !write:
-	case inline:
-		l.writeLine()
-	default:
-		go l.writeLine() // ends with the connection at the latest
+	if !l.begin() {
+		return
+	}
+	for frame, inline := l.next(nil); frame != nil; frame, inline = l.next(frame) {
+		if !inline {
+			go l.writeOn(frame) // ends with the connection at the latest
+			return
+		}
+		l.write(frame)
 	}
 }
 
-// writeLine writes each frame in one call, as the library does, so that frames of both follow each other.
-func (l *link) writeLine() {
-	for frame := l.next(nil); frame != nil; frame = l.next(frame) {
-		if _, err := l.Conn.Write(frame); err != nil {
-			_ = l.Conn.Close() // the reading side finds out, and abandons what has no answer
-		}
+// writeOn writes a frame and the line behind it.
+func (l *link) writeOn(frame []byte) {
+	for frame != nil {
+		l.write(frame)
+		frame, _ = l.next(frame)
+	}
+}
+
+// write writes a frame in one call, as the library does, so that frames of both follow each other.
+func (l *link) write(frame []byte) {
+	if _, err := l.Conn.Write(frame); err != nil {
+		_ = l.Conn.Close() // the reading side finds out, and abandons what has no answer
 	}
 }
 

@@ -181,3 +181,41 @@ func TestAConnectRequestNamesTheZxidOfTransactions(t *testing.T) {
 		assert.That(t, bytes.Equal(sent, before), "the library's bytes were changed")
 	}
 }
+
+// slowConn writes up to inlineBytes at once, as a socket does, and more only once it is closed.
+type slowConn struct {
+	net.Conn
+	first, begun, closed chan struct{}
+}
+
+func (s slowConn) Write(p []byte) (int, error) {
+	if len(p) > inlineBytes {
+		<-s.closed
+		return 0, net.ErrClosed
+	}
+	close(s.begun)
+	<-s.first
+	return len(p), nil
+}
+
+// A goroutine that writes finds frames that others have queued meanwhile. It must not wait for the network with those either.
+func TestFlushDoesNotWaitForWhatOthersHaveQueued(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c := newConn(&zk.Config{}, func() {})
+	raw := slowConn{near, make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	defer close(raw.closed)
+	l := newLink(c, raw, "", time.Now().Add(time.Minute))
+	queue := func(size int) {
+		op := c.OpAs(&zk.Op{Kind: zk.OpSetData, Path: "/n", Data: make([]byte, size)}, Private)
+		assert.Must(t, l.queue(c, []Op{op}, func(Answer) {}), "not taken")
+	}
+	flushed := make(chan struct{})
+	queue(10)
+	go func() { l.flush(); close(flushed) }()
+	fixture.Await(t, raw.begun)
+	queue(2 * inlineBytes)
+	l.flush() // the other call goes on with it
+	close(raw.first)
+	fixture.Await(t, flushed)
+}
