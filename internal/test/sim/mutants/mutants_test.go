@@ -21,7 +21,7 @@ var (
 	run   = flag.Bool("mutants", false, "look for the seed that shows each mutant")
 	only  = flag.String("mutants.only", "", "names of mutants, separated by commas; all when empty")
 	seeds = flag.Int("mutants.seeds", 300, "how many seeds are to show each of them")
-	first = flag.Int("mutants.first", 1, "the first seed")
+	first = flag.Int("mutants.first", 1, "the first seed, at least; a mutant's hunt begins at the seed that the table names")
 )
 
 // everything is what backs the control.
@@ -122,7 +122,7 @@ func hunt(t *testing.T, program string, m Mutant) (f found) {
 		return scenarios(ctx, t, f, program, m.Scenario)
 	}
 	runs := command(ctx, t, program, m, "-test.run", "^TestHunt$", "-test.timeout", "19m",
-		"-sim.hunt", fmt.Sprint(*seeds), "-sim.hunt-first", fmt.Sprint(*first), fmt.Sprintf("-sim.hunt-hooks=%t", m.Hooks))
+		"-sim.hunt", fmt.Sprint(*seeds), "-sim.hunt-first", fmt.Sprint(max(*first, m.Seed)), fmt.Sprintf("-sim.hunt-hooks=%t", m.Hooks))
 	out, err := runs.CombinedOutput()
 	last := ""
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
