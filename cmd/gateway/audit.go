@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/audit"
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/access"
 )
 
 // openAudit opens the audit log; nil without --audit-log.
@@ -72,7 +73,7 @@ func (g *gateway) auditEnds(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		s, err := g.hub.Subscribe(events.Filter{Types: auditedEnds}, "")
+		s, err := g.hub.Subscribe(events.Filter{Rules: access.Everything(), Types: auditedEnds}, "")
 		for err == nil {
 			var batch []*events.Event
 			batch, err = s.Next(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/web/templates"
 )
 
@@ -141,13 +142,13 @@ var webhookNews = events.Types(events.GatewayJoined, events.GatewayLeft, events.
 func filterOf(v view) events.Filter {
 	switch {
 	case v.ofWebhooks():
-		return events.Filter{Types: webhookNews} // the content itself is polled
+		return events.Filter{Rules: access.Everything(), Types: webhookNews} // the content itself is polled
 	case v.page == pageOverview, v.page == pageNamespaces, v.page == pageGateways:
-		return events.Filter{} // of all namespaces: the state of ZooKeeper has none
+		return events.Filter{Rules: access.Everything()} // of all namespaces: the state of ZooKeeper has none
 	case v.tab == tabZooKeeper:
-		return events.Filter{Types: events.AllTypes, NS: v.ns, Lock: events.Literal(v.lock)}
+		return events.Filter{Rules: access.Everything(), Types: events.AllTypes, NS: v.ns, Lock: events.Literal(v.lock)}
 	}
-	return events.Filter{NS: v.ns, Lock: events.Literal(v.lock)}
+	return events.Filter{Rules: access.Everything(), NS: v.ns, Lock: events.Literal(v.lock)}
 }
 
 // snapshotOf is the latest that a topic has rendered of the view, nil when

@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
 )
 
@@ -297,7 +298,7 @@ func TestWithoutASubscriptionATopicStillLooks(t *testing.T) {
 	for _, v := range []view{deploy, overview} {
 		synctest.Test(t, func(t *testing.T) {
 			hub := events.New(events.Options{MaxSubscribers: 1})
-			other := assert.Value(hub.Subscribe(events.Filter{}, ""))(t)
+			other := assert.Value(hub.Subscribe(events.Filter{Rules: access.Everything()}, ""))(t)
 			r := newRig(t, func(o *Options) { o.Events = hub })
 			topic := r.watch(t, v)
 			r.fake.holds("quietly")

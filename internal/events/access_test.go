@@ -1,17 +1,17 @@
 package events
 
 import (
+	"reflect"
 	"testing"
 
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
 )
 
-func limited(rules *access.Rules) Filter {
-	f := Filter{Types: AllTypes}
-	f.LimitTo(rules)
-	return f
-}
+// seesAll is what tests that are not about rules subscribe with.
+var seesAll = access.Everything()
+
+func limited(rules *access.Rules) Filter { return Filter{Rules: rules, Types: AllTypes} }
 
 func TestAnEventIsForThoseWhoMayReadItsLock(t *testing.T) {
 	grant := func(locks string, v access.Verb) *access.Rules {
@@ -34,9 +34,37 @@ func TestAnEventIsForThoseWhoMayReadItsLock(t *testing.T) {
 		{&Event{Type: Resync}, true, true, true, true},
 	} {
 		for who, is := range map[*Filter]bool{&shop: c.shop, &all: c.all, &admin: c.admin, &none: c.none} {
-			assert.Equal(t, who.Match(c.e), is, "%s of %q for %q", c.e.Type, c.e.Lock, who.rulesKey)
+			assert.Equal(t, who.Match(c.e), is, "%s of %q for %q", c.e.Type, c.e.Lock, who.Rules.Key())
 		}
 	}
 	again := limited(grant("shop:*", access.Acquire))
-	assert.That(t, shop.key() == again.key() && shop.key() != all.key() && none.key() != Filter{Types: AllTypes}.key(), "equal rules are one group, and no rules are not all")
+	assert.That(t, shop.key() == again.key() && shop.key() != all.key() && none.key() != all.key(), "equal rules are one group, and no rules are not all")
+}
+
+// What says nothing of rules must not see all: a filter is made in many places.
+func TestAFilterWithoutRulesSeesNothing(t *testing.T) {
+	for of := range typeCount {
+		e := &Event{Type: of, NS: "default", Lock: "deploy", Owner: "ci", Gateway: "gw-1"}
+		for _, e := range []*Event{e, {Type: of}} {
+			for _, f := range []Filter{{}, {Types: AllTypes}, {Types: Types(of)}, {Types: AllTypes, NS: "default", Lock: "deploy", Owner: "ci"}, {Types: AllTypes, Rules: &access.Rules{}}} {
+				assert.Equal(t, f.Match(e), of == Resync, "%+v lets %s through", f, of)
+			}
+		}
+	}
+	h := New(Options{})
+	h.Publish(&Event{Type: LeaseGranted, NS: "default", Lock: "deploy"})
+	assert.Equal(t, len(h.Recent(Filter{}, 9)), 0)
+	assert.Equal(t, len(h.Recent(Filter{Rules: seesAll}, 9)), 1)
+}
+
+// Each field of a filter decides, so each is in the key: else subscribers with different filters were one group.
+func TestFiltersThatDifferAreDifferentGroups(t *testing.T) {
+	shop := assert.Value(access.New(access.Grant{NS: "*", Locks: "shop:*", Verbs: []access.Verb{access.Read}}))(t)
+	whole := Filter{Types: AllTypes, NS: "default", Lock: "deploy", Owner: "ci", Rules: shop}
+	for i := range reflect.TypeFor[Filter]().NumField() {
+		other := whole
+		field := reflect.ValueOf(&other).Elem().Field(i)
+		field.SetZero()
+		assert.That(t, other.key() != whole.key(), "%s is not in the key", reflect.TypeFor[Filter]().Field(i).Name)
+	}
 }

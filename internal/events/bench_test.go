@@ -56,10 +56,10 @@ var crowds = []struct {
 	{"subscribers=0", 0, nil},
 	{"everything=1", 1, everything},
 	{"everything=1000", 1000, everything},
-	{"idle=1000", 1000, func(i int) Filter { return Filter{Lock: fmt.Sprint("quiet-", i)} }},
+	{"idle=1000", 1000, func(i int) Filter { return Filter{Rules: seesAll, Lock: fmt.Sprint("quiet-", i)} }},
 }
 
-func everything(int) Filter { return Filter{} }
+func everything(int) Filter { return Filter{Rules: seesAll} }
 
 func sample() *Event {
 	return &Event{Type: LeaseQueued, NS: "default", Lock: "deploy", LeaseID: "l_1", Owner: "ci", Mode: "exclusive"}
@@ -123,6 +123,7 @@ func processorTime() time.Duration {
 func BenchmarkNext(b *testing.B) {
 	for name, filter := range map[string]Filter{"all": {}, "lock=deploy": {Lock: "deploy"}, "lock=d*y": {Lock: "d*y"}, "none": {Lock: "other-*"}} {
 		b.Run(name, func(b *testing.B) {
+			filter.Rules = seesAll
 			h := New(Options{})
 			for range DefaultRing {
 				h.Publish(sample())

@@ -113,7 +113,7 @@ func TestPublishingAnEventTwicePanics(t *testing.T) {
 	defer func() {
 		assert.That(t, recover() != nil, "no panic")
 		h.Publish(&Event{}) // the hub is not left locked
-		assert.Equal(t, len(h.Recent(Filter{Types: AllTypes}, 9)), 2, "events")
+		assert.Equal(t, len(h.Recent(Filter{Rules: seesAll, Types: AllTypes}, 9)), 2, "events")
 	}()
 	h.Publish(e)
 }
@@ -123,11 +123,11 @@ func TestAnEventIsEncodedOnceForAll(t *testing.T) {
 	h.Publish(&Event{Type: LeaseGranted, Lock: "deploy"})
 	var encoded atomic.Int64
 	encode := func(e *Event) []byte { encoded.Add(1); return []byte(e.ID() + " " + e.Lock) }
-	e := h.Recent(Filter{}, 1)[0]
+	e := h.Recent(Filter{Rules: seesAll}, 1)[0]
 	want := string(e.Encoded(encode))
 	var readers sync.WaitGroup
 	for range 8 {
-		readers.Go(func() { assert.Equal(t, string(h.Recent(Filter{}, 1)[0].Encoded(encode)), want) })
+		readers.Go(func() { assert.Equal(t, string(h.Recent(Filter{Rules: seesAll}, 1)[0].Encoded(encode)), want) })
 	}
 	readers.Wait()
 	assert.That(t, encoded.Load() == 1, "encoded %d times", encoded.Load())
@@ -138,7 +138,7 @@ func TestAnEventMayBeEncodedByManyAtOnce(t *testing.T) {
 	h := New(Options{})
 	for range 200 {
 		h.Publish(&Event{Type: LeaseGranted, Lock: "deploy"})
-		e := h.Recent(Filter{}, 1)[0]
+		e := h.Recent(Filter{Rules: seesAll}, 1)[0]
 		var readers sync.WaitGroup
 		for range 4 {
 			readers.Go(func() {

@@ -8,43 +8,37 @@ import (
 	"lockkeeper/internal/locks/access"
 )
 
-// Filter selects events. The zero value is the default of a subscriber that asks for
-// nothing in particular. A Resync passes every filter.
+// Filter selects events for a subscriber with certain rules. The zero value selects nothing: it has no rules. A Resync passes
+// every filter.
 type Filter struct {
 	Types TypeSet // 0: DefaultTypes
 	NS    string  // "": every namespace
 	Lock  string  // a pattern as of path.Match ("deploy", "team:*"); "": every lock
 	Owner string  // exactly; "": every owner
 
-	limited  bool // see LimitTo
-	rules    *access.Rules
-	rulesKey string
+	// Rules let through an event about a lock when they let the lock be read. Events of gateways and of ZooKeeper need rules
+	// that give something; others without a lock need rules that let every lock be read. What the gateway itself does for all
+	// its clients says access.Everything().
+	Rules *access.Rules
 }
 
-// LimitTo lets through only what may be read by the rules: an event about a lock when the lock may be read. Those of gateways
-// and of ZooKeeper are for who may read something; others without a lock are for who may read every lock. With nil rules nothing
-// but Resync passes.
-func (f *Filter) LimitTo(rules *access.Rules) {
-	f.limited, f.rules, f.rulesKey = true, rules, rules.Key()
+// filterKey is all of a filter that decides. Subscribers with equal keys are one group.
+type filterKey struct {
+	types                  TypeSet
+	ns, lock, owner, rules string
 }
 
-// key is the filter without the rules themselves: subscribers whose rules have equal keys are one group.
-func (f Filter) key() Filter {
-	f.rules = nil
-	return f
-}
+func (f *Filter) key() filterKey { return filterKey{f.Types, f.NS, f.Lock, f.Owner, f.Rules.Key()} }
 
-// readable reports whether the rules that the filter is limited to let e be read.
+// readable reports whether the rules let e be read.
 func (f *Filter) readable(e *Event) bool {
 	switch {
-	case !f.limited:
-		return true
 	case e.Lock != "":
-		return f.rules.May(access.Read, e.NS, e.Lock)
+		return f.Rules.May(access.Read, e.NS, e.Lock)
 	case e.Type == GatewayJoined, e.Type == GatewayLeft, e.Type == ZooKeeperConnected, e.Type == ZooKeeperSuspended, e.Type == ZooKeeperExpired:
-		return f.rulesKey != ""
+		return !f.Rules.Nothing()
 	}
-	return f.rules.MayAll(access.Read)
+	return f.Rules.MayAll(access.Read)
 }
 
 // Check reports what is wrong with the filter.

@@ -69,7 +69,7 @@ type Hub struct {
 
 	// Of all subscribers. Run and they themselves change it.
 	mu     sync.Mutex
-	groups map[Filter]*group
+	groups map[filterKey]*group
 	byLock map[string][]*group // of the groups, those that want one lock
 	wide   []*group            // and the others
 	found  map[*group]struct{} // those with something found, and not told
@@ -95,7 +95,7 @@ func New(o Options) *Hub {
 	}
 	h := &Hub{metrics: o.Metrics, max: o.MaxSubscribers, ring: make([]atomic.Pointer[Event], o.Ring),
 		nudge: make(chan struct{}, 1), done: make(chan struct{}), seen: 1,
-		groups: map[Filter]*group{}, byLock: map[string][]*group{}, found: map[*group]struct{}{}}
+		groups: map[filterKey]*group{}, byLock: map[string][]*group{}, found: map[*group]struct{}{}}
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
 	h.nonce = fmt.Sprintf("%x", nonce)

@@ -97,7 +97,7 @@ func TestPublishStampsTheTimeInUTCUnlessItIsKnown(t *testing.T) {
 		h.Publish(&Event{Type: GatewayJoined, Time: known})
 		time.Sleep(time.Second)
 		h.Publish(&Event{Type: GatewayLeft})
-		list := h.Recent(Filter{}, 2)
+		list := h.Recent(Filter{Rules: seesAll}, 2)
 		now := time.Now().UTC()
 		if list[0].Time != known || !list[1].Time.Equal(now) || list[1].Time.Location() != time.UTC {
 			t.Errorf("%v and %v; now is %v", list[0].Time, list[1].Time, now)
@@ -109,8 +109,8 @@ func TestWithoutSubscribersPublishOnlyStores(t *testing.T) {
 	h := New(Options{Ring: 4})
 	publish(h, 3)
 	assert.That(t, len(h.nudge) == 0, "it woke Run")
-	expect(t, locks(h.Recent(Filter{}, 9)), "1 2 3")
-	subscribe(t, h, Filter{}, "").Close()
+	expect(t, locks(h.Recent(Filter{Rules: seesAll}, 9)), "1 2 3")
+	subscribe(t, h, Filter{Rules: seesAll}, "").Close()
 	publish(h, 1)
 	assert.That(t, len(h.nudge) == 0, "it woke Run after the last one had left")
 	e := make([]Event, 101)
@@ -124,19 +124,19 @@ func TestRecentListsTheLastThatTheFilterLetsThroughOldestFirst(t *testing.T) {
 		filter       Filter
 		want         string
 	}{
-		{0, 3, Filter{}, ""},
-		{2, 3, Filter{}, "1 2"},
-		{3, 3, Filter{}, "1 2 3"},
-		{4, 3, Filter{}, "2 3 4"},
-		{4, 9, Filter{}, "1 2 3 4"},
-		{5, 9, Filter{}, "2 3 4 5"}, // the ring has 4
-		{11, 9, Filter{}, "8 9 10 11"},
-		{11, 1, Filter{Lock: "1?"}, "11"},
-		{11, 9, Filter{Lock: "[89]"}, "8 9"},
-		{11, 1, Filter{Lock: "8"}, "8"},
-		{11, 1, Filter{Lock: "7"}, ""}, // lost
-		{11, 0, Filter{}, ""},
-		{11, -1, Filter{}, ""},
+		{0, 3, Filter{Rules: seesAll}, ""},
+		{2, 3, Filter{Rules: seesAll}, "1 2"},
+		{3, 3, Filter{Rules: seesAll}, "1 2 3"},
+		{4, 3, Filter{Rules: seesAll}, "2 3 4"},
+		{4, 9, Filter{Rules: seesAll}, "1 2 3 4"},
+		{5, 9, Filter{Rules: seesAll}, "2 3 4 5"}, // the ring has 4
+		{11, 9, Filter{Rules: seesAll}, "8 9 10 11"},
+		{11, 1, Filter{Rules: seesAll, Lock: "1?"}, "11"},
+		{11, 9, Filter{Rules: seesAll, Lock: "[89]"}, "8 9"},
+		{11, 1, Filter{Rules: seesAll, Lock: "8"}, "8"},
+		{11, 1, Filter{Rules: seesAll, Lock: "7"}, ""}, // lost
+		{11, 0, Filter{Rules: seesAll}, ""},
+		{11, -1, Filter{Rules: seesAll}, ""},
 	} {
 		h := New(Options{Ring: 4})
 		publish(h, c.published)
@@ -148,7 +148,7 @@ func TestRecentListsTheLastThatTheFilterLetsThroughOldestFirst(t *testing.T) {
 func TestWakeUpsAreAPauseApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
-		s := subscribe(t, h, Filter{}, "")
+		s := subscribe(t, h, Filter{Rules: seesAll}, "")
 		begin := time.Now()
 		go func() {
 			publish(h, 1)
@@ -175,7 +175,7 @@ func TestWakeUpsAreAPauseApart(t *testing.T) {
 func TestABusySubscriberGetsBurstsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
-		s := subscribe(t, h, Filter{}, "")
+		s := subscribe(t, h, Filter{Rules: seesAll}, "")
 		go func() {
 			for range 1000 {
 				publish(h, 1)
@@ -197,13 +197,13 @@ func TestABusySubscriberGetsBurstsToo(t *testing.T) {
 func TestOnlySoManySubscribeAtATime(t *testing.T) {
 	var m counts
 	h := New(Options{MaxSubscribers: 2, Metrics: &m})
-	a, b := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")
-	_, err := h.Subscribe(Filter{}, "")
+	a, b := subscribe(t, h, Filter{Rules: seesAll}, ""), subscribe(t, h, Filter{Rules: seesAll}, "")
+	_, err := h.Subscribe(Filter{Rules: seesAll}, "")
 	assert.That(t, errors.Is(err, ErrTooManySubscribers), "the third: %v", err)
 	a.Close()
 	a.Close() // makes no second place free
-	c := subscribe(t, h, Filter{}, "")
-	_, err = h.Subscribe(Filter{}, "")
+	c := subscribe(t, h, Filter{Rules: seesAll}, "")
+	_, err = h.Subscribe(Filter{Rules: seesAll}, "")
 	assert.That(t, errors.Is(err, ErrTooManySubscribers), "one more than there is room for: %v", err)
 	n := m.subscribers.Load()
 	assert.That(t, n == 2, "the metrics show %d subscribers", n)
@@ -217,15 +217,15 @@ func TestOnlySoManySubscribeAtATime(t *testing.T) {
 func TestWhenTheHubStopsEachSubscriberReadsToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, stop := running(t, Options{})
-		waits, behind := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")
-		rejects := subscribe(t, h, Filter{Lock: "other"}, "")
+		waits, behind := subscribe(t, h, Filter{Rules: seesAll}, ""), subscribe(t, h, Filter{Rules: seesAll}, "")
+		rejects := subscribe(t, h, Filter{Rules: seesAll, Lock: "other"}, "")
 		over := make(chan error, 1)
 		go func() { _, err := waits.Next(t.Context()); over <- err }()
 		synctest.Wait()
 		stop()
 		assert.ErrorIs(t, <-over, ErrClosed, "one that waits")
 		publish(h, 3*maxBatch/2)
-		for _, s := range []*Subscriber{behind, subscribe(t, h, Filter{}, h.id(0))} {
+		for _, s := range []*Subscriber{behind, subscribe(t, h, Filter{Rules: seesAll}, h.id(0))} {
 			read := 0
 			for {
 				batch, err := s.Next(t.Context())
@@ -240,7 +240,7 @@ func TestWhenTheHubStopsEachSubscriberReadsToTheEnd(t *testing.T) {
 			_, err := rejects.Next(t.Context())
 			assert.That(t, errors.Is(err, ErrClosed), "one whose filter lets nothing through: %v", err)
 		}
-		_, err := subscribe(t, h, Filter{}, "").Next(t.Context())
+		_, err := subscribe(t, h, Filter{Rules: seesAll}, "").Next(t.Context())
 		assert.That(t, errors.Is(err, ErrClosed), "one that comes too late: %v", err)
 	})
 }
@@ -252,7 +252,7 @@ func TestAllSubscribersSeeOneOrder(t *testing.T) {
 	seen := make([][]string, watchers)
 	var all sync.WaitGroup
 	for i := range watchers {
-		s := subscribe(t, h, Filter{}, "")
+		s := subscribe(t, h, Filter{Rules: seesAll}, "")
 		all.Go(func() {
 			for len(seen[i]) < publishers*each {
 				batch, err := s.Next(t.Context())

@@ -17,9 +17,10 @@ import (
 
 // Its place moves on all the same: it may resume from there.
 func TestASubscriberIsNotWokenByWhatItDoesNotWant(t *testing.T) {
-	for _, f := range []Filter{{Lock: "quiet"}, {Lock: `qu\iet`}, {Lock: "qu*t"}, {Types: Types(GatewayJoined)}, {NS: "other"}} {
+	for _, f := range []Filter{{Lock: `qu\iet`}, {Lock: "qu*t"}, {Types: Types(GatewayJoined)}, {NS: "other"}} {
 		synctest.Test(t, func(t *testing.T) {
 			h, _ := running(t, Options{Ring: 8})
+			f.Rules = seesAll
 			s := subscribe(t, h, f, "")
 			for range 100 {
 				publish(h, 3)
@@ -37,10 +38,10 @@ func TestASubscriberIsNotWokenByWhatItDoesNotWant(t *testing.T) {
 func TestASubscriberThatComesWhileAnEventIsPendingHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
-		s := subscribe(t, h, Filter{}, "")
+		s := subscribe(t, h, Filter{Rules: seesAll}, "")
 		for round := range 3 {
 			publish(h, 1)
-			late := subscribe(t, h, Filter{}, "")
+			late := subscribe(t, h, Filter{Rules: seesAll}, "")
 			go func() {
 				for late.Await(t.Context()) == nil {
 					late.Read()
@@ -59,7 +60,7 @@ func TestASubscriberThatComesWhileAnEventIsPendingHoldsUpNoOther(t *testing.T) {
 func TestThePositionOfAClosedSubscriberStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
-		s, other := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")
+		s, other := subscribe(t, h, Filter{Rules: seesAll}, ""), subscribe(t, h, Filter{Rules: seesAll}, "")
 		publish(h, 1)
 		expect(t, next(t, s), "1")
 		s.Close()
@@ -103,9 +104,9 @@ func TestABatchIsEncodedOnceForAllAtItsPlace(t *testing.T) {
 		}
 		var all []*Subscriber
 		for range 10 {
-			all = append(all, subscribe(t, h, Filter{}, ""))
+			all = append(all, subscribe(t, h, Filter{Rules: seesAll}, ""))
 		}
-		alone := subscribe(t, h, Filter{Lock: "[1-3]"}, "")
+		alone := subscribe(t, h, Filter{Rules: seesAll, Lock: "[1-3]"}, "")
 		for round, want := range []string{"1 2 3", "4 5 6"} {
 			publish(h, 3)
 			for _, s := range all {
@@ -118,7 +119,7 @@ func TestABatchIsEncodedOnceForAllAtItsPlace(t *testing.T) {
 		expect(t, next(t, alone), "1 2 3")
 		expect(t, string(alone.Encoded("text", encode)), "1 2 3")
 		assert.Equal(t, encoded.Load(), 5, "encodings, with one of its own")
-		resync := subscribe(t, h, Filter{}, "junk")
+		resync := subscribe(t, h, Filter{Rules: seesAll}, "junk")
 		expect(t, next(t, resync), "resync:unknown_position")
 		expect(t, string(resync.Encoded("text", encode)), "resync:unknown_position")
 	})
@@ -129,11 +130,11 @@ func TestThoseThatFellBehindShareBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
 		publish(h, 4*maxBatch)
-		subscribe(t, h, Filter{}, "") // with which they share
+		subscribe(t, h, Filter{Rules: seesAll}, "") // with which they share
 		encodings := 0
 		encode := func(b []byte, batch []*Event) []byte { encodings++; return append(b, locks(batch)...) }
 		for _, behind := range []uint64{0, 7, maxBatch - 1, 100} {
-			s := subscribe(t, h, Filter{}, h.id(behind))
+			s := subscribe(t, h, Filter{Rules: seesAll}, h.id(behind))
 			var got []string
 			for len(got) < 4*maxBatch-int(behind) {
 				got = append(got, strings.Fields(next(t, s))...)
@@ -152,7 +153,7 @@ func TestThoseThatFellBehindShareBatches(t *testing.T) {
 func TestTheNextWakeUpWaitsForThoseThatHaveNotReadYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
-		quick, slow := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")
+		quick, slow := subscribe(t, h, Filter{Rules: seesAll}, ""), subscribe(t, h, Filter{Rules: seesAll}, "")
 		slowly := make(chan struct{})
 		go func() {
 			defer close(slowly)
@@ -200,7 +201,7 @@ func TestASubscriberThatWasToldAndDoesNotReadDelaysOthersForABoundedTime(t *test
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h, _ := running(t, Options{})
-			other, s := subscribe(t, h, Filter{}, ""), subscribe(t, h, Filter{}, "")
+			other, s := subscribe(t, h, Filter{Rules: seesAll}, ""), subscribe(t, h, Filter{Rules: seesAll}, "")
 			most := make(chan time.Duration, 1)
 			go func() { most <- leave(s, t.Context()) }()
 			time.Sleep(time.Hour)

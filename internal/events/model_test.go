@@ -125,12 +125,12 @@ func TestEverySubscriberGetsItsPartOfTheOrderOrResync(t *testing.T) {
 		Filter
 		wants func(*Event) bool
 	}{
-		{Filter{}, func(e *Event) bool { return e.Type != NodeCreated }},
-		{Filter{Types: AllTypes}, func(e *Event) bool { return true }},
-		{Filter{Types: Types(NodeCreated)}, func(e *Event) bool { return e.Type == NodeCreated }},
-		{Filter{Lock: "b?"}, func(e *Event) bool { return e.Type != NodeCreated && e.Lock[0] == 'b' }},
-		{Filter{Types: AllTypes, Lock: "a1"}, func(e *Event) bool { return e.Lock == "a1" }},
-		{Filter{Lock: "none"}, func(e *Event) bool { return false }},
+		{Filter{Rules: seesAll}, func(e *Event) bool { return e.Type != NodeCreated }},
+		{Filter{Rules: seesAll, Types: AllTypes}, func(e *Event) bool { return true }},
+		{Filter{Rules: seesAll, Types: Types(NodeCreated)}, func(e *Event) bool { return e.Type == NodeCreated }},
+		{Filter{Rules: seesAll, Lock: "b?"}, func(e *Event) bool { return e.Type != NodeCreated && e.Lock[0] == 'b' }},
+		{Filter{Rules: seesAll, Types: AllTypes, Lock: "a1"}, func(e *Event) bool { return e.Lock == "a1" }},
+		{Filter{Rules: seesAll, Lock: "none"}, func(e *Event) bool { return false }},
 	}
 	type burst struct {
 		pause time.Duration
@@ -220,7 +220,7 @@ func TestAReaderAtTheEdgeOfTheRingIsNeverGivenAnotherEvent(t *testing.T) {
 							return
 						}
 					}
-					list := h.Recent(Filter{}, ring)
+					list := h.Recent(Filter{Rules: seesAll}, ring)
 					for i, e := range list {
 						if i > 0 && e.seq != list[i-1].seq+1 {
 							t.Errorf("Recent has %d behind %d", e.seq, list[i-1].seq)

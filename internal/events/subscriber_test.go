@@ -17,7 +17,7 @@ func TestASubscriberBeginsWithTheNextEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
 		publish(h, 3)
-		s := subscribe(t, h, Filter{}, "")
+		s := subscribe(t, h, Filter{Rules: seesAll}, "")
 		nothing(t, s)
 		publish(h, 2)
 		expect(t, next(t, s), "4 5")
@@ -57,7 +57,7 @@ func TestResumingGoesOnBehindTheIDOrSaysThatItCannot(t *testing.T) {
 				h, _ := running(t, Options{Ring: 4, Metrics: &m})
 				h.nonce = nonce
 				publish(h, 10)
-				s := subscribe(t, h, Filter{}, c.after)
+				s := subscribe(t, h, Filter{Rules: seesAll}, c.after)
 				if c.want == "" {
 					nothing(t, s)
 				} else {
@@ -78,26 +78,26 @@ func TestTheIDOfAResyncIsAPlaceToResumeFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
 		publish(h, 10)
-		s := subscribe(t, h, Filter{}, "of another process")
+		s := subscribe(t, h, Filter{Rules: seesAll}, "of another process")
 		batch, err := s.Next(t.Context())
 		assert.Must(t, err == nil && locks(batch) == "resync:unknown_position" && !batch[0].Time.IsZero(), "%v, %v", locks(batch), err)
 		id := batch[0].ID()
 		publish(h, 2)
-		expect(t, next(t, subscribe(t, h, Filter{}, id)), "11 12")
+		expect(t, next(t, subscribe(t, h, Filter{Rules: seesAll}, id)), "11 12")
 		expect(t, next(t, s), "11 12")
 	})
 }
 
 func TestAResyncPassesEveryFilter(t *testing.T) {
 	h := New(Options{})
-	s := subscribe(t, h, Filter{Types: Types(LeaseGranted), NS: "prod", Lock: "x", Owner: "y"}, "junk")
+	s := subscribe(t, h, Filter{Rules: seesAll, Types: Types(LeaseGranted), NS: "prod", Lock: "x", Owner: "y"}, "junk")
 	expect(t, next(t, s), "resync:unknown_position")
 }
 
 func TestPositionResumesWithoutLossThoughTheFilterLetNothingThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
-		f := Filter{Lock: "1?"}
+		f := Filter{Rules: seesAll, Lock: "1?"}
 		s := subscribe(t, h, f, "")
 		expect(t, s.Position(), h.id(0))
 		for range 3 { // more than the ring keeps, in sum
@@ -116,19 +116,19 @@ func TestPositionResumesWithoutLossThoughTheFilterLetNothingThrough(t *testing.T
 func TestPositionKeepsALossUntilItsResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
-		slow := subscribe(t, h, Filter{}, "")
+		slow := subscribe(t, h, Filter{Rules: seesAll}, "")
 		publish(h, 2) // the ring has lost nothing yet, but what "junk" has seen is not known
-		unknown := subscribe(t, h, Filter{}, subscribe(t, h, Filter{}, "junk").Position())
+		unknown := subscribe(t, h, Filter{Rules: seesAll}, subscribe(t, h, Filter{Rules: seesAll}, "junk").Position())
 		expect(t, next(t, unknown), "resync:unknown_position")
 		publish(h, 8)
 		for name, s := range map[string]*Subscriber{
 			"lagged":   slow,
-			"too old":  subscribe(t, h, Filter{}, h.id(2)),
-			"unknown":  subscribe(t, h, Filter{}, "junk"),
-			"resumed":  subscribe(t, h, Filter{}, subscribe(t, h, Filter{}, h.id(2)).Position()),
-			"resumed'": subscribe(t, h, Filter{}, subscribe(t, h, Filter{}, "junk").Position()),
+			"too old":  subscribe(t, h, Filter{Rules: seesAll}, h.id(2)),
+			"unknown":  subscribe(t, h, Filter{Rules: seesAll}, "junk"),
+			"resumed":  subscribe(t, h, Filter{Rules: seesAll}, subscribe(t, h, Filter{Rules: seesAll}, h.id(2)).Position()),
+			"resumed'": subscribe(t, h, Filter{Rules: seesAll}, subscribe(t, h, Filter{Rules: seesAll}, "junk").Position()),
 		} {
-			again := subscribe(t, h, Filter{}, s.Position())
+			again := subscribe(t, h, Filter{Rules: seesAll}, s.Position())
 			batch, err := again.Next(t.Context())
 			if err != nil || batch[0].Type != Resync {
 				t.Errorf("%s: %s, %v", name, locks(batch), err)
@@ -136,7 +136,7 @@ func TestPositionKeepsALossUntilItsResync(t *testing.T) {
 		}
 		// The publisher overtakes a reader in the middle of a look: what it has
 		// read is handed out, what is lost is not passed over.
-		s := subscribe(t, h, Filter{}, h.id(6))
+		s := subscribe(t, h, Filter{Rules: seesAll}, h.id(6))
 		h.ring[9%4].Store(&Event{Type: LeaseQueued, seq: 13, hub: h})
 		expect(t, next(t, s), "7 8")
 		expect(t, s.Position(), h.id(8))
@@ -154,7 +154,7 @@ func TestASubscriberBehindTheRingGetsResyncAndEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var m counts
 			h, _ := running(t, Options{Ring: 4, Metrics: &m})
-			s := subscribe(t, h, Filter{}, "")
+			s := subscribe(t, h, Filter{Rules: seesAll}, "")
 			publish(h, c.published)
 			expect(t, next(t, s), c.want)
 			expect(t, s.Position(), h.id(uint64(c.published)))
@@ -170,7 +170,7 @@ func TestASubscriberBehindTheRingGetsResyncAndEnds(t *testing.T) {
 					t.Errorf("after the Resync: %s, %v", locks(batch), err)
 				}
 			}
-			expect(t, next(t, subscribe(t, h, Filter{}, s.Position())), fmt.Sprint(c.published+1))
+			expect(t, next(t, subscribe(t, h, Filter{Rules: seesAll}, s.Position())), fmt.Sprint(c.published+1))
 		})
 	}
 }
@@ -178,8 +178,8 @@ func TestASubscriberBehindTheRingGetsResyncAndEnds(t *testing.T) {
 func TestASubscriberThatNeverReadsDelaysNoOtherAndKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
-		stuck := subscribe(t, h, Filter{}, "")
-		reads := subscribe(t, h, Filter{}, "")
+		stuck := subscribe(t, h, Filter{Rules: seesAll}, "")
+		reads := subscribe(t, h, Filter{Rules: seesAll}, "")
 		var first weak.Pointer[Event]
 		for n := 1; n <= 1000; n++ {
 			before := time.Now()
@@ -202,7 +202,7 @@ func TestASubscriberThatNeverReadsDelaysNoOtherAndKeepsNothing(t *testing.T) {
 func TestAWaitingSubscriberKeepsNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{Ring: 4})
-		s := subscribe(t, h, Filter{Lock: "[1-4]"}, "")
+		s := subscribe(t, h, Filter{Rules: seesAll, Lock: "[1-4]"}, "")
 		publish(h, 4)
 		expect(t, next(t, s), "1 2 3 4")
 		kept := weak.Make(h.at(2))
@@ -220,7 +220,7 @@ func TestTheEndOfTheContextEndsNext(t *testing.T) {
 	cause := errors.New("the client left")
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
-		s := subscribe(t, h, Filter{}, "")
+		s := subscribe(t, h, Filter{Rules: seesAll}, "")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(cause) })
 		_, err := s.Next(ctx)
@@ -238,7 +238,7 @@ func TestTheEndOfTheContextEndsNextAlsoOnABusyHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(Options{})
 		publish(h, 20*maxBatch)
-		s := subscribe(t, h, Filter{Lock: "other"}, h.id(0))
+		s := subscribe(t, h, Filter{Rules: seesAll, Lock: "other"}, h.id(0))
 		ctx, cancel := context.WithCancel(t.Context())
 		busy := &busyContext{Context: ctx, cancel: cancel}
 		_, err := s.Next(busy)
@@ -264,7 +264,7 @@ func (c *busyContext) Err() error {
 func TestCloseEndsANextThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := running(t, Options{})
-		s := subscribe(t, h, Filter{}, "")
+		s := subscribe(t, h, Filter{Rules: seesAll}, "")
 		over := make(chan error, 1)
 		go func() { _, err := s.Next(t.Context()); over <- err }()
 		synctest.Wait()
@@ -274,7 +274,7 @@ func TestCloseEndsANextThatWaits(t *testing.T) {
 		publish(h, 1)
 		_, err := s.Next(t.Context())
 		assert.That(t, errors.Is(err, ErrClosed), "after Close: %v", err)
-		never := subscribe(t, h, Filter{}, "")
+		never := subscribe(t, h, Filter{Rules: seesAll}, "")
 		never.Close()
 		_, err = never.Next(t.Context())
 		assert.That(t, errors.Is(err, ErrClosed), "one that was closed before it read: %v", err)
@@ -287,7 +287,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rounds = 5000
 		h, _ := running(t, Options{Ring: 8})
-		s := subscribe(t, h, Filter{}, "")
+		s := subscribe(t, h, Filter{Rules: seesAll}, "")
 		read := make(chan string)
 		go func() {
 			for range rounds {
@@ -313,7 +313,7 @@ func TestASubscriberThatComesWithTheFirstEventMissesNoWakeUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h, stop := running(t, Options{Ring: 8})
 			go publish(h, 1)
-			s := assert.Value(h.Subscribe(Filter{}, ""))(t)
+			s := assert.Value(h.Subscribe(Filter{Rules: seesAll}, ""))(t)
 			defer s.Close()
 			if s.Position() == h.id(0) {
 				expect(t, next(t, s), "1")

@@ -112,7 +112,7 @@ func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 	if !s.open.take() {
 		return nil, tooManyStreams()
 	}
-	in.filter.LimitTo(x.principal().Rules)
+	in.filter.Rules = x.principal().Rules
 	x.line.ns, x.line.owner = in.filter.NS, in.filter.Owner
 	return s.open.give, nil
 }

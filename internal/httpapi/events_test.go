@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
@@ -394,7 +395,7 @@ func TestAKeepaliveMovesThePositionOn(t *testing.T) {
 // newest is the id of the last event.
 func newest(t *testing.T, hub *events.Hub) string {
 	t.Helper()
-	sub, err := hub.Subscribe(events.Filter{}, "")
+	sub, err := hub.Subscribe(events.Filter{Rules: access.Everything()}, "")
 	assert.NoError(t, err)
 	defer sub.Close()
 	return sub.Position()

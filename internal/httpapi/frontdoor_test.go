@@ -17,6 +17,7 @@ import (
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
 )
@@ -217,7 +218,7 @@ func TestD18AnIdempotencyKeyIsOneKeyInBothSpellings(t *testing.T) {
 
 func TestD19AStreamFromAnUnknownPlaceHasNoUnderflowedID(t *testing.T) {
 	hub := events.New(events.Options{})
-	sub, err := hub.Subscribe(events.Filter{}, "zzz")
+	sub, err := hub.Subscribe(events.Filter{Rules: access.Everything()}, "zzz")
 	assert.NoError(t, err)
 	defer sub.Close()
 	g := serve(t, func(o *Options) { o.Events = hub })
@@ -230,7 +231,7 @@ func TestD19AStreamFromAnUnknownPlaceHasNoUnderflowedID(t *testing.T) {
 	if id := sub.Position(); err != nil || strings.Contains(string(begin[:n]), "-1844") || !strings.Contains(string(begin[:n]), "id: ") || strings.Contains(id, "-1844") {
 		t.Errorf("%q %v, position %s", begin[:n], err, id)
 	}
-	again, err := hub.Subscribe(events.Filter{}, sub.Position())
+	again, err := hub.Subscribe(events.Filter{Rules: access.Everything()}, sub.Position())
 	assert.NoError(t, err)
 	defer again.Close()
 	if batch, err := again.Next(t.Context()); err != nil || len(batch) != 1 || batch[0].Type != events.Resync {

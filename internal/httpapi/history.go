@@ -35,7 +35,7 @@ func (s *streams) getHistory(x *exchange) error {
 	if err := x.principal().Check(access.Read, in.ns, in.lock); err != nil {
 		return err
 	}
-	recent := s.hub.Recent(events.Filter{NS: in.ns, Lock: events.Literal(in.lock)}, in.limit)
+	recent := s.hub.Recent(events.Filter{Rules: x.principal().Rules, NS: in.ns, Lock: events.Literal(in.lock)}, in.limit)
 	slices.Reverse(recent)
 	list := &api.EventList{Items: make([]api.Event, len(recent))}
 	for i, e := range recent {

@@ -2,7 +2,10 @@ package locks
 
 import (
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -104,6 +107,18 @@ func (p Principal) called() string {
 		return "this caller"
 	}
 	return p.Name
+}
+
+// ShownRev is a revision of what is shown of a lease, for a principal that may not read all of its locks. It changes with
+// nothing else.
+func (l *Lease) ShownRev() string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%q %q %q %q %d %d %q %d %q %d %d %+v", l.State, l.Reason, l.Owner, l.Metadata, l.FencingToken, l.TTL, l.Holds, l.LockDelay, l.LockDelayOn,
+		l.Position, l.QueueLength, l.Locks)
+	if l.Revoke != nil {
+		fmt.Fprintf(h, " %q %t", l.Revoke.Reason, l.Revoke.Forced)
+	}
+	return "shown" + strconv.FormatUint(h.Sum64(), 36)
 }
 
 // Conceal takes the names of locks that the principal may not read out of a lock's contenders: a lease of several locks names

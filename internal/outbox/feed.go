@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/webhooks"
 )
@@ -75,7 +76,7 @@ func (f *feed) renew(after string) {
 		f.subscriber = nil
 	}
 	if f.wanted {
-		f.subscriber, _ = f.hub.Subscribe(events.Filter{Types: bestEffort | events.Types(events.GatewayLeft)}, after) // refused: Run tries again
+		f.subscriber, _ = f.hub.Subscribe(events.Filter{Rules: access.Everything(), Types: bestEffort | events.Types(events.GatewayLeft)}, after) // refused: Run tries again
 	}
 }
 
@@ -175,7 +176,7 @@ func (f *feed) succeed(s *webhooks.Service, gateway string) {
 	f.left[gateway] = true
 	ended := map[string]bool{}
 	var granted []*events.Event
-	for _, e := range slices.Backward(f.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted) | over}, events.DefaultRing)) {
+	for _, e := range slices.Backward(f.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseGranted) | over}, events.DefaultRing)) {
 		switch {
 		case e.LeaseID == "" || ended[e.LeaseID] || time.Since(e.Time) > goneUnnoticed:
 		case over.Has(e.Type):

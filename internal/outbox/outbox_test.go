@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/assert"
@@ -176,7 +177,7 @@ func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsAnEvent(t *testing.T) {
 		m.cycle(t, fmt.Sprint("lock-", i)) // fails the test when the release fails
 	}
 	dropped := func() (list []*events.Event) {
-		return hub.Recent(events.Filter{Types: events.Types(events.WebhookDropped)}, 100)
+		return hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.WebhookDropped)}, 100)
 	}
 	testkit.Eventually(t, 20*time.Second, func() bool { return len(dropped()) > 0 }, "an event tells of it")
 	lost := m.hooks.Outbox().Dropped
@@ -215,7 +216,7 @@ func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
 		testkit.Eventually(t, 10*time.Second, func() bool { return len(well.of(lock)) == 1 }, "the other one is told of %s", lock)
 	}
 	named := func() (list []*events.Event) {
-		return hub.Recent(events.Filter{Types: events.Types(events.WebhookDropped)}, 100)
+		return hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.WebhookDropped)}, 100)
 	}
 	testkit.Eventually(t, 20*time.Second, func() bool { return len(named()) > 0 }, "an event tells of it")
 	status := m.hooks.Statuses()[left.ID]

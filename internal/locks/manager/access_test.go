@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
+	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
 )
 
@@ -313,5 +315,40 @@ func TestATTLIsBoundedByTheRules(t *testing.T) {
 		beat := assert.Value(m.Heartbeat(t.Context(), locks.Principal{}, l.ID, l.Token, 10*time.Second))(t)
 		assert.Equal(t, beat.TTL, 10*time.Second)
 		assert.Value(m.Acquire(t.Context(), locks.AcquireRequest{Lock: "shop:web", Hold: "inner", Token: l.Token}))(t)
+	})
+}
+
+// A client that may read one lock of a lease learns of no change at its others.
+func TestALookAtALeaseWaitsForWhatItsClientMayRead(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		scene := openShop(g)
+		m := g.m.Manager
+		lookers := []locks.LeaseRequest{{Principal: principal(t, "read")}, {Principal: locks.Anonymous}, {Token: scene.held.Token}}
+		for _, c := range []struct {
+			owner  string // after the change, which is visible in all locks of the lease
+			waited [3]time.Duration
+		}{{"canary", [3]time.Duration{10 * time.Second, time.Second, time.Second}}, {"yranac", [3]time.Duration{time.Second, time.Second, time.Second}}} {
+			var waited [3]time.Duration
+			var looking sync.WaitGroup
+			for i, req := range lookers {
+				req.ID = scene.held.ID
+				req.Since = assert.Value(m.Lease(t.Context(), req))(t).Rev
+				req.Wait = 10 * time.Second
+				looking.Go(func() {
+					began := time.Now()
+					assert.Value(m.Lease(t.Context(), req))(t)
+					waited[i] = time.Since(began)
+				})
+			}
+			time.Sleep(time.Second)
+			locked(m, func() bool {
+				l := m.leases.byID[recipe.LeaseID(scene.held.ID)]
+				l.owner = c.owner
+				m.leases.touch(l)
+				return true
+			})
+			looking.Wait()
+			assert.Equal(t, waited, c.waited, "a reader of one lock, of all locks, its client")
+		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
@@ -205,7 +206,7 @@ func TestAnEndThatTheReplicaShowsLetsTheNextOneIn(t *testing.T) {
 		g.w.hold()
 		g.mustRelease(next.lease)
 		granted := func() (n int) {
-			for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted)}, ring) {
+			for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseGranted)}, ring) {
 				if e.Path() == other {
 					n++
 				}

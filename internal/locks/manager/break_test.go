@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
@@ -39,7 +40,7 @@ func TestABrokenLeaseEndsWithTheAdministratorsWords(t *testing.T) {
 			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
 				t.Errorf("its client is told %+v", e)
 			}
-			e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+			e := g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseRevoked)}, 1)
 			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Reason == "revoked" && e[0].Detail == "its host burnt down",
 				"told %+v", e)
 			assert.Nil(t, g.breakLease(l, "again"), "broken again")
@@ -64,7 +65,7 @@ func TestALeaseOfAnotherGatewayIsBroken(t *testing.T) {
 			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {
 				t.Errorf("who asks the gateway that broke it is told %+v", e)
 			}
-			e := two.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+			e := two.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseRevoked)}, 1)
 			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Detail == "its host burnt down", "told %+v", e)
 			assert.Nil(t, two.breakLease(l, "again"), "broken again")
 		}
@@ -100,7 +101,7 @@ func TestAForeignContenderIsBrokenByItsName(t *testing.T) {
 				t.Fatalf("%s: %v", paths[0], err)
 			}
 			g.wantState(waiter, locks.Held, "")
-			e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+			e := g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseRevoked)}, 1)
 			assert.That(t, len(e) == 1 && e[0].Path() == paths[0] && e[0].Foreign && e[0].Detail == "stuck", "told %+v", e)
 			wantCode(t, g.breakNamed(path.Base(paths[0])), locks.CodeNoContender)
 			g.mustRelease(waiter)
@@ -152,7 +153,7 @@ func TestWhatMayNotBeDeletedIsSaidToBe(t *testing.T) {
 			}
 			s.set(func() { s.refuse = nil })
 			s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1})
-			if e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1); len(e) != 0 {
+			if e := g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseRevoked)}, 1); len(e) != 0 {
 				t.Errorf("told %+v of what was not broken", e[0])
 			}
 		})

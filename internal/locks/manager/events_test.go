@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
@@ -19,7 +20,7 @@ import (
 func (g *gate) tells(types ...events.Type) []string {
 	synctest.Wait()
 	var words []string
-	for _, e := range g.hub.Recent(events.Filter{Types: events.Types(types...)}, ring) {
+	for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(types...)}, ring) {
 		word := e.Type.String()
 		if e.Reason != "" {
 			word += " " + e.Reason
@@ -71,7 +72,7 @@ func TestAnEventSaysWhoseLeaseItIs(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		l := g.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "me"})
 		g.mustRelease(l)
-		list := g.hub.Recent(events.Filter{}, ring)
+		list := g.hub.Recent(events.Filter{Rules: access.Everything()}, ring)
 		gateway := g.m.Info(t.Context()).GatewayID
 		for _, e := range list[len(list)-3:] {
 			token := l.FencingToken
@@ -94,7 +95,7 @@ func TestAnotherGatewayAndAnotherProgramAreToldOf(t *testing.T) {
 		s.foreign(zk.Op{Kind: zk.OpDelete, Path: foreign, Version: -1})
 		wantWords(t, one.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.released released", "lease.granted", "lease.removed removed")
 		wantWords(t, two.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.removed unknown", "lease.granted", "lease.removed removed")
-		for _, e := range two.hub.Recent(events.Filter{}, ring) {
+		for _, e := range two.hub.Recent(events.Filter{Rules: access.Everything()}, ring) {
 			switch {
 			case e.Lock == "":
 			case e.Path() == foreign && (!e.Foreign || e.Program != "curator" || e.LeaseID != ""):
@@ -112,7 +113,7 @@ func TestTheFirstTreeReadIsNotToldAndALaterOnesDifferencesAre(t *testing.T) {
 		foreign := s.foreignContender()
 		g := s.gateway(t)
 		tree := append(leaseTypes, events.NodeCreated, events.NodeDeleted, events.NodeChanged)
-		for _, e := range g.hub.Recent(events.Filter{Types: events.Types(tree...)}, ring) {
+		for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(tree...)}, ring) {
 			if strings.HasPrefix(e.Dir, "/lockkeeper/locks") {
 				t.Errorf("told at the start: %v of %s", e.Type, e.Path())
 			}
@@ -136,7 +137,7 @@ func TestATakeoverTellsNothingTwice(t *testing.T) {
 		pass(25 * time.Second)
 		assert.NoError(t, two.release(held))
 		wantWords(t, two.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.released released", "lease.granted")
-		last := two.hub.Recent(events.Filter{}, 1)[0]
+		last := two.hub.Recent(events.Filter{Rules: access.Everything()}, 1)[0]
 		assert.That(t, last.LeaseID == waiter.ID && last.Gateway == two.m.Info(t.Context()).GatewayID, "%+v", last)
 	})
 }
@@ -293,7 +294,7 @@ func TestAnAdoptedLeaseThatWasNeverReadEndsWhenAListingLacksIt(t *testing.T) {
 		two.w.reconnect()
 		two.wantState(l, locks.Ended, locks.ReasonRemoved)
 		wantWords(t, two.tells(leaseTypes...), "lease.queued", "lease.granted", "lease.queued", "lease.removed removed", "lease.granted")
-		assert.Equal(t, two.hub.Recent(events.Filter{}, 1)[0].Path(), foreign, "granted to")
+		assert.Equal(t, two.hub.Recent(events.Filter{Rules: access.Everything()}, 1)[0].Path(), foreign, "granted to")
 	})
 }
 
@@ -358,7 +359,7 @@ func TestAContenderSeenWhileTheTreeIsReadIsNotToldToHoldBeforeItIs(t *testing.T)
 		g.w.insert(func() { g.w.event(zk.NodeAdded, second) })
 		g.w.reconnect()
 		var held []string
-		for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted)}, ring) {
+		for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseGranted)}, ring) {
 			if e.Foreign {
 				held = append(held, e.Path())
 			}

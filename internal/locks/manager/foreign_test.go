@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
@@ -385,7 +386,7 @@ func TestAHazardIsToldOnceAndCountedWhileItLasts(t *testing.T) {
 		remove(far + "-1500000000")
 		remove(far + "0000000001")
 		var told []string
-		for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LockHazard, events.LockHazardCleared)}, ring) {
+		for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LockHazard, events.LockHazardCleared)}, ring) {
 			if e.Lock != "deploy" || e.NS != "default" || (e.Detail != "") != (e.Type == events.LockHazard) || e.Path() != "/lockkeeper/locks/deploy" {
 				t.Errorf("%+v", e)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -75,7 +76,7 @@ func (g *gate) leases() map[string]*lease {
 
 // told is everything that the gateway has told, in order.
 func (g *gate) told() []*events.Event {
-	return g.hub.Recent(events.Filter{Types: events.AllTypes}, ring)
+	return g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.AllTypes}, ring)
 }
 
 // fate is what was told of one contender.

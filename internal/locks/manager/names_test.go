@@ -13,6 +13,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
@@ -51,7 +52,7 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 			}
 			page, err := g.m.Locks(t.Context(), locks.LockFilter{Prefix: name[:1]})
 			assert.That(t, err == nil && len(page.Items) == 1 && page.Items[0].Name == name, "listed: %+v, %v", page, err)
-			e := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseQueued), Lock: name}, 9)
+			e := g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseQueued), Lock: name}, 9)
 			assert.That(t, len(e) == 1 && e[0].Lock == name, "told: %+v", e)
 			changed := make(chan locks.Lock, 1)
 			go func() {
@@ -83,7 +84,7 @@ func TestALockWithAnyNameIsShownAndEnded(t *testing.T) {
 			assert.That(t, err == nil && a.Ended == 1, "destroyed: %+v, %v", a, err)
 			synctest.Wait()
 			assert.That(t, !slices.Contains(s.names("/lockkeeper/locks"), dir), "the directory is left")
-			e = g.hub.Recent(events.Filter{Types: events.Types(events.LockDestroyed), Lock: name}, 9)
+			e = g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LockDestroyed), Lock: name}, 9)
 			assert.That(t, len(e) == 1, "told: %+v", e)
 		}))
 	}

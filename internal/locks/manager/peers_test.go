@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/reports"
@@ -70,7 +71,7 @@ var endTypes = []events.Type{events.LeaseReleased, events.LeaseExpired, events.L
 // story is what a gateway has told of a lock's leases.
 func (g *gate) story(lock string) (words []string) {
 	synctest.Wait()
-	for _, e := range g.hub.Recent(events.Filter{Types: events.Types(append(leaseTypes, events.LeaseRevoked, events.LockDestroyed)...)}, ring) {
+	for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(append(leaseTypes, events.LeaseRevoked, events.LockDestroyed)...)}, ring) {
 		if e.Lock == lock {
 			words = append(words, fmt.Sprintf("%v %s %s %s %s", e.Type, e.LeaseID, e.Mode, e.Reason, e.Detail))
 		}
@@ -81,7 +82,7 @@ func (g *gate) story(lock string) (words []string) {
 // reasons are the ends that a gateway has told of a lock.
 func (g *gate) reasons(lock string) (words []string) {
 	synctest.Wait()
-	for _, e := range g.hub.Recent(events.Filter{Types: events.Types(endTypes...)}, ring) {
+	for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(endTypes...)}, ring) {
 		if e.Lock == lock {
 			words = append(words, strings.TrimSpace(e.Reason+" "+e.Detail))
 		}

@@ -46,7 +46,7 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 		}
 		timer := time.NewTimer(req.Wait)
 		defer timer.Stop()
-		for req.Wait > 0 && req.Since != "" && m.leases.revString(l.rev) == req.Since {
+		for req.Wait > 0 && req.Since != "" && m.answers.revOf(l, &req) == req.Since {
 			if err := m.poll(ctx, l.changed(), timer, &req.Wait); err != nil {
 				return locks.Lease{}, err
 			}
@@ -69,6 +69,14 @@ func (m *Manager) Lease(ctx context.Context, req locks.LeaseRequest) (locks.Leas
 		stampWaited(&view, arrived)
 	}
 	return view, err
+}
+
+// revOf is the lease's revision as the request is shown it.
+func (a *answers) revOf(l *lease, req *locks.LeaseRequest) string {
+	if req.Token == "" && l.hides(req.Principal.Rules) {
+		return a.lease(l, req.Principal.Rules).Rev
+	}
+	return a.leases.revString(l.rev)
 }
 
 // notable is what AwaitChange answers at once.

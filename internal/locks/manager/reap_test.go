@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
@@ -252,7 +253,7 @@ func TestNothingIsGrantedWhileALockIsDestroyed(t *testing.T) {
 		assert.That(t, len(granted) <= 0, "at the front on the way: %v", granted)
 		for _, g := range []*gate{one, two} {
 			var told []string
-			for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseGranted), Lock: "deploy"}, ring) {
+			for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseGranted), Lock: "deploy"}, ring) {
 				told = append(told, e.Path())
 			}
 			assert.That(t, len(told) == 1 && told[0] == leases[0].Znode, "granted were %v", told)

@@ -10,6 +10,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/test/assert"
@@ -165,7 +166,7 @@ func TestAnEndIsToldAtMostASecondLateWhenTheReportDoesNotCome(t *testing.T) {
 		}
 		time.Sleep(2 * time.Millisecond)
 		wantWords(t, two.story("deploy")[before:], "lease.removed "+l.ID+" exclusive unknown ", "lease.granted "+waiter.ID+" exclusive  ", "lease.queued "+third.ID+" exclusive  ")
-		for _, e := range two.hub.Recent(events.Filter{Types: events.Types(append(endTypes, events.LeaseGranted)...)}, ring) {
+		for _, e := range two.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(append(endTypes, events.LeaseGranted)...)}, ring) {
 			if e.LeaseID == waiter.ID && !e.Time.Equal(ended.UTC()) || e.LeaseID == l.ID && e.Type == events.LeaseRemoved && !e.Time.Equal(ended.UTC()) {
 				t.Errorf("%v is said to have happened at %v, it was at %v", e.Type, e.Time, ended)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
@@ -73,7 +74,7 @@ func TestAHolderLearnsThatItIsAskedToRelease(t *testing.T) {
 				assert.That(t, told != nil && told.Reason == "a deployment waits", "gateway %d: a long poll is told %+v", i, told)
 			}
 			for _, g := range []*gate{one, asker} {
-				list := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevokeRequested)}, ring)
+				list := g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseRevokeRequested)}, ring)
 				assert.That(t, len(list) != 0 && list[len(list)-1].LeaseID == l.ID && list[len(list)-1].Detail == "a deployment waits",
 					"gateway %d: told %+v", i, list)
 			}
@@ -127,7 +128,7 @@ func TestForceEndsTheLeaseOfAHolderThatDoesNotRelease(t *testing.T) {
 				t.Errorf("its holder is told %+v", e)
 			}
 			assert.Equal(t, wantCode(t, one.release(l), locks.CodeEnded).Reason, locks.ReasonRevoked, "a release is told")
-			e := one.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+			e := one.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseRevoked)}, 1)
 			assert.That(t, len(e) == 1 && e[0].LeaseID == l.ID && e[0].Reason == "revoked" && e[0].Detail == "the node goes down",
 				"told %+v", e)
 		}

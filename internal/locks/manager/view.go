@@ -48,21 +48,6 @@ func (a *answers) termOf(l *lease) locks.Term {
 	return presentTerm(a.port)
 }
 
-// firstReadable is the first of the lease's locks that the rules let read; nil without one. A lease may be read by who may read
-// one of its locks, and then without the others.
-func (l *lease) firstReadable(rules *access.Rules) *slot {
-	for s := range l.slots {
-		if s.readable(rules) {
-			return s
-		}
-	}
-	return nil
-}
-
-func (s *slot) readable(rules *access.Rules) bool {
-	return rules.May(access.Read, s.q.Namespace.Name, s.q.Name())
-}
-
 // lease is the lease as it is now, with what the rules let read of it: one of its locks at least.
 func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 	now := a.clock.Now().Boot()
@@ -111,6 +96,9 @@ func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 	}
 	if l.contender.Groups > 1 {
 		v.Locks = a.slots(l, &v, rules)
+		if l.hides(rules) {
+			v.Rev = a.leases.nonce + "-" + v.ShownRev() // the lease's own tells that something changed there
+		}
 		return v
 	}
 	v.NS, v.Lock, v.Mode = l.q.Namespace.Name, l.q.Name(), locks.ModeOf(l.contender.Mode)

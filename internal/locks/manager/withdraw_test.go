@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -47,7 +48,7 @@ func TestAWithdrawnRevocationEndsNoLease(t *testing.T) {
 			assert.That(t, <-polled == nil, "gateway %d: a long poll is told", i)
 			assert.Equal(t, one.asked(l), locks.Revocation{}, "gateway %d: its holder is told", i)
 			for _, g := range []*gate{one, asker} {
-				list := g.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevokeWithdrawn)}, ring)
+				list := g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseRevokeWithdrawn)}, ring)
 				assert.That(t, len(list) != 0 && list[len(list)-1].LeaseID == l.ID, "gateway %d: told %+v", i, list)
 			}
 			r, ok := record.Parse(s.node(l.Znode).data)
@@ -126,7 +127,7 @@ func TestForceGoesOnWhenTheRecordWasWrittenMeanwhile(t *testing.T) {
 		one.w.release()
 		time.Sleep(3 * time.Second)
 		one.wantState(l, locks.Ended, locks.ReasonRevoked)
-		e := one.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, 1)
+		e := one.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseRevoked)}, 1)
 		assert.That(t, len(e) == 1 && e[0].Detail == "other words", "told %+v", e)
 	})
 }
@@ -445,7 +446,7 @@ func TestAReapEndsOnlyWhatWasShown(t *testing.T) {
 		assert.That(t, len(e.Holders) == 1 && e.Holders[0].LeaseID == later[0].ID, "told are %+v", e.Holders)
 		one.wantState(later[0], locks.Held, "")
 		one.wantState(later[1], locks.Waiting, "")
-		assert.Equal(t, len(two.hub.Recent(events.Filter{Types: events.Types(events.LeaseRevoked)}, ring)), 2, "ends are told")
+		assert.Equal(t, len(two.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseRevoked)}, ring)), 2, "ends are told")
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/test/assert"
@@ -299,7 +300,7 @@ func TestWhatZkCliDoesIsTold(t *testing.T) {
 	}
 	names := strings.NewReplacer(res.Lease.Znode, "ours", foreign, "foreign")
 	told := func() (words []string) {
-		for _, e := range hub.Recent(events.Filter{Types: events.AllTypes, Lock: "deploy"}, 100) {
+		for _, e := range hub.Recent(events.Filter{Rules: access.Everything(), Types: events.AllTypes, Lock: "deploy"}, 100) {
 			words = append(words, strings.Join(strings.Fields(e.Type.String()+" "+names.Replace(e.Path())+" "+e.Program+" "+e.Reason), " "))
 		}
 		return words

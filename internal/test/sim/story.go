@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks/access"
 )
 
 // telling is one event about a lease, or about another program's contender, as a gateway told it.
@@ -28,7 +29,7 @@ type story struct {
 // remember keeps what a gateway has told; nothing of it runs any more.
 func (g *gateway) remember() story {
 	s := story{gateway: g.name, told: make(map[string][]telling), whole: !g.died.Load()}
-	for _, e := range g.hub.Recent(events.Filter{Types: events.Types(events.LeaseQueued, events.LeaseGranted, events.LeaseReleased, events.LeaseExpired,
+	for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.LeaseQueued, events.LeaseGranted, events.LeaseReleased, events.LeaseExpired,
 		events.LeaseCancelled, events.LeaseUnclaimed, events.LeaseRemoved, events.LeaseRevoked)}, events.DefaultRing) {
 		t := telling{kind: e.Type.String(), who: cmp.Or(e.LeaseID, e.Path()), lock: e.Lock, mode: e.Mode, reason: e.Reason, foreign: e.Foreign}
 		if e.Foreign && e.Reason != "" {
