@@ -40,7 +40,8 @@ type config struct {
 	MetricsListen string        `name:"metrics-listen" placeholder:"HOST:PORT" help:"Serve /metrics here instead of on --listen. The same Host names are allowed as there, and anything but loopback needs --insecure."`
 	DrainDelay    time.Duration `name:"drain-delay" default:"0s" help:"On SIGTERM, how long /readyz is red before requests are refused: time for a load balancer to notice."`
 
-	TLS tlsFlags `embed:""`
+	TLS     tlsFlags   `embed:""`
+	Proxies proxyFlags `embed:""`
 
 	Limits limits `embed:""`
 
@@ -97,6 +98,9 @@ func (c *config) check() error {
 		return err
 	}
 	if err := c.TLS.check(); err != nil {
+		return err
+	}
+	if err := c.Proxies.check(); err != nil {
 		return err
 	}
 	if err := c.Limits.check(); err != nil {

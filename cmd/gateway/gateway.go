@@ -25,6 +25,7 @@ import (
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/httpapi/connlimit"
+	"lockkeeper/internal/httpapi/proxies"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/metrics"
@@ -43,7 +44,8 @@ type gateway struct {
 	log     *slog.Logger
 	own     *ownStore // nil with --zk
 	zk      zk.Config
-	certs   *certs.Source // of clients and of other gateways
+	certs   *certs.Source  // of clients and of other gateways
+	proxies *proxies.Trust // before --listen; nil: none is believed
 	limits  inForce
 	metrics *metrics.Metrics
 
@@ -71,6 +73,9 @@ func newGateway(c *config, logger *slog.Logger, accessLog io.Writer) (*gateway, 
 	g := &gateway{c: c, log: logger, metrics: metrics.New(version())}
 	g.accessLog = accesslog.NewWriter(accessLog, g.metrics.AccessLogDropped)
 	var err error
+	if g.proxies, err = c.Proxies.trust(); err != nil {
+		return nil, err
+	}
 	if g.zk, err = c.zookeeper(logger.With("part", "zookeeper"), zkMetrics{g.metrics}); err == nil {
 		g.certs, err = c.certificates(logger.With("part", "tls"), g.metrics)
 	}
@@ -144,7 +149,7 @@ func (g *gateway) makeAPI(started time.Time) {
 		Version: version(), Started: started, Embedded: g.own != nil})
 	g.api = httpapi.New(httpapi.Options{Locks: g.own.watched(g.manager), Webhooks: g.hooks, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version()}, Metrics: g.metrics,
 		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Audit: g.audit, Version: version(), OpenAPI: lockkeeper.OpenAPI,
-		AllowedHosts: g.c.AllowedHosts, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers})
+		AllowedHosts: g.c.AllowedHosts, Proxies: g.proxies, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers})
 	hookPages.api = g.api
 }
 
@@ -164,6 +169,7 @@ func (g *gateway) makeServers(on listeners) {
 	if on.fleet != on.clients {
 		clients = g.api.Public()
 	}
+	shareProxies(g.connections, g.proxies)
 	server := serverOf(clients, clientTLS)
 	g.connections.Bound(server)
 	g.servers, g.listeners = []*http.Server{server}, []net.Listener{g.connections.Listener(on.clients)}

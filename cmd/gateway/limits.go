@@ -20,7 +20,7 @@ import (
 // and the files that the process may use.
 type limits struct {
 	Connections  int   `name:"max-connections" default:"0" help:"How many connections clients and other gateways may have open; at the bound the one that has been idle for the longest time is closed in favor of a new one. 0: seven eighths of the files that the process may open, at most 12,000 for each GiB of memory."`
-	PerAddress   int   `name:"max-connections-per-address" default:"0" help:"The same for one IPv4 address, or one /64 of IPv6. Clients behind a proxy have the proxy's address. 0: three quarters of --max-connections."`
+	PerAddress   int   `name:"max-connections-per-address" default:"0" help:"The same for one IPv4 address, or one /64 of IPv6. Clients behind a proxy have the proxy's address, which is exempt as one of --trusted-proxies. 0: three quarters of --max-connections."`
 	Leases       int64 `name:"max-leases" default:"0" help:"How many leases this gateway runs; at the bound it refuses new ones. A lease of several locks counts once for each of them. Leases that it takes over come on top. 0: 40,000 for each GiB of memory that the process may use (GOMEMLIMIT, else the limit of its control group, else what the machine has)."`
 	Tickets      int64 `name:"max-tickets" default:"0" help:"How many of the leases may wait though their acquire was answered (async). 0: half of --max-leases."`
 	Metadata     int64 `name:"max-metadata-total" default:"0" placeholder:"BYTES" help:"How many bytes owners, metadata, names of holds and notify_urls of this gateway's leases may have together. 0: 64 MiB for each GiB of memory."`

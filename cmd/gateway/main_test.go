@@ -91,6 +91,10 @@ func TestWrongUsageIsRefusedWithAHint(t *testing.T) {
 		{"--zk a:1 --advertise https://gateway:8443/path", 64, []string{"--advertise", "https://"}},
 		{"--zk a:1 --listen 127.0.0.1:0 --peer-ca-file /does/not/exist", 78, []string{"--peer-ca-file", "no such file"}},
 		{"--zk a:1 --listen 127.0.0.1:0 --peer-ca-file " + unknown, 78, []string{"no certificate", "BEGIN CERTIFICATE"}},
+		{"--zk a:1 --trusted-proxies 0.0.0.0/0", 64, []string{"--trusted-proxies", "every address", "10.0.0.0/24"}},
+		{"--zk a:1 --trusted-proxies proxy.example.com", 64, []string{"--trusted-proxies", "must be an address"}},
+		{"--zk a:1 --trusted-proxies 10.0.0.1 --forwarded-header X:Y", 64, []string{"--forwarded-header", "name of a header"}},
+		{"--zk a:1 --forwarded-header Forwarded", 64, []string{"--forwarded-header needs --trusted-proxies"}},
 		{"--zk a:1 --config /does/not/exist", 64, []string{"no such file"}},
 		{"--zk a:1 --promise-window 1ms --listen 127.0.0.1:0", 78, []string{"promise window"}},
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/unixsock"
 )
 
 // Tokens are the API tokens.
@@ -119,7 +120,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
 		}
 		return now.caller(&identity{kind: Certificate, name: name})
 	}
-	if uid, ok := peerUser(r.Context()); ok {
+	if uid, ok := unixsock.UID(r.RemoteAddr); ok {
 		return now.caller(&identity{kind: User, name: uid})
 	}
 	return now.caller(unnamed)

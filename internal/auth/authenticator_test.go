@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -23,6 +24,7 @@ import (
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/unixsock"
 )
 
 func TestWhoShowsNothingIsAnonymousAndWhoShowsSomethingWrongIsRefused(t *testing.T) {
@@ -46,9 +48,10 @@ func TestWhoShowsNothingIsAnonymousAndWhoShowsSomethingWrongIsRefused(t *testing
 func TestOfSeveralCredentialsTheFirstOfTheListCounts(t *testing.T) {
 	s := newScene(t, rulesInTests)
 	verified := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{DNSNames: []string{"backup.example.com", "other"}}}}}
-	onSocket := context.WithValue(t.Context(), peerKey{}, "1000")
-	request := func(ctx context.Context, state *tls.ConnectionState, authorization string) string {
-		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+	const onSocket, elsewhere = "uid:1000", "192.0.2.1:1000"
+	request := func(from string, state *tls.ConnectionState, authorization string) string {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.RemoteAddr = from
 		if r.TLS = state; authorization != "" {
 			r.Header.Set("Authorization", authorization)
 		}
@@ -67,7 +70,7 @@ func TestOfSeveralCredentialsTheFirstOfTheListCounts(t *testing.T) {
 		{request(onSocket, nameless, ""), "refused"},
 		{request(onSocket, unverified, ""), "uid:1000"},
 		{request(onSocket, nil, ""), "uid:1000"},
-		{request(t.Context(), unverified, ""), "anonymous"},
+		{request(elsewhere, unverified, ""), "anonymous"},
 	} {
 		assert.Equal(t, c.got, c.want)
 	}
@@ -162,20 +165,21 @@ func TestAForwardedCallerHasTheRulesOfThisGateway(t *testing.T) {
 }
 
 func TestTheUserAtTheOtherEndOfASocketIsKnown(t *testing.T) {
+	s := newScene(t, rulesInTests)
 	path := filepath.Join(t.TempDir(), "s")
-	listener := assert.Value(net.Listen("unix", path))(t)
-	server := &http.Server{ConnContext: WithPeer, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		uid, ok := peerUser(r.Context())
-		_, _ = io.WriteString(w, uid+" "+strconv.FormatBool(ok))
+	listener := assert.Value(unixsock.Listen(path, 0o600))(t)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := s.Authenticate(r)
+		_, _ = fmt.Fprint(w, c.Principal.Name, err)
 	})}
 	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		return unixsock.Dial(ctx, path)
 	}}}
 	answer := assert.Value(client.Get("http://localhost/"))(t)
 	defer answer.Body.Close()
-	assert.Equal(t, string(assert.Value(io.ReadAll(answer.Body))(t)), strconv.Itoa(os.Geteuid())+" true")
+	assert.Equal(t, string(assert.Value(io.ReadAll(answer.Body))(t)), "uid:"+strconv.Itoa(os.Geteuid())+"<nil>")
 }
 
 // The whole way, over a network and TLS with an authority of its own.

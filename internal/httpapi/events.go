@@ -109,12 +109,20 @@ func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 	if s.s.drained.Err() != nil {
 		return nil, draining()
 	}
+	from := x.from
+	if !s.s.behind.take(from) {
+		return nil, tooManyStreams()
+	}
 	if !s.open.take() {
+		s.s.behind.give(from)
 		return nil, tooManyStreams()
 	}
 	in.filter.Rules = x.principal().Rules
 	x.line.ns, x.line.owner = in.filter.NS, in.filter.Owner
-	return s.open.give, nil
+	return func() {
+		s.open.give()
+		s.s.behind.give(from)
+	}, nil
 }
 
 // namespaceKnown refuses a namespace that does not exist. No lock's name begins as the prefix does, so none is looked at.

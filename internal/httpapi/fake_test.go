@@ -64,6 +64,7 @@ type fake struct {
 	ready      error
 	alive      error
 	untrusted  atomic.Bool
+	client     atomic.Pointer[string] // of the last acquire
 }
 
 func held() locks.Lease {
@@ -243,6 +244,8 @@ func answer[R, A any](ctx context.Context, f *fake, verb string, req R, check er
 
 func (f *fake) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
 	check := req.Normalize()
+	client := req.Client
+	f.client.Store(&client)
 	req.Client = "" // the same in each test
 	return answer(ctx, f, "acquire", req, check, func(r locks.AcquireRequest) (locks.AcquireResult, error) { return f.acquire(ctx, r) })
 }

@@ -26,6 +26,8 @@ type incoming struct {
 	bodyRead bool         // buffer is this request's
 	form     bool         // and is a form
 	peer     *fleet.Seal  // what the gateway says that has sent it here; nil: a client has
+	from     string       // the client's address where a trusted proxy has sent the request, else ""
+	secure   bool         // and the proxy says that the client's connection is encrypted
 }
 
 // segment is a parameter of the path, decoded once: chi routes on the raw path where there is one.
@@ -113,6 +115,9 @@ func (in *incoming) reads() bool {
 func (in *incoming) client() string {
 	if in.peer != nil {
 		return in.peer.Client
+	}
+	if in.from != "" {
+		return in.from
 	}
 	host, _, _ := net.SplitHostPort(in.r.RemoteAddr)
 	return host

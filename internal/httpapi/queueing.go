@@ -126,17 +126,17 @@ func (x *exchange) takePlaceInQueue(span time.Duration) (context.Context, func()
 		return x.takePlace(span)
 	}
 	x.wait = span
-	if err := x.s.takeWaiting(); err != nil {
+	if err := x.takeWaiting(); err != nil {
 		return nil, nil, err
 	}
 	if !x.s.queueing.enter(c, x.caller) {
-		x.s.giveWaiting()
+		x.giveWaiting()
 		return nil, nil, draining()
 	}
 	x.s.rechecks.begin()
 	end := func() {
 		x.s.queueing.leave(c)
-		x.s.giveWaiting()
+		x.giveWaiting()
 		x.cut = cutBy(ctx)
 		if ctx.Err() != nil {
 			x.Header()["Connection"] = []string{"close"}
@@ -147,20 +147,26 @@ func (x *exchange) takePlaceInQueue(span time.Duration) (context.Context, func()
 }
 
 // takeWaiting takes one of the places of requests that wait.
-func (s *Server) takeWaiting() error {
+func (x *exchange) takeWaiting() error {
+	s := x.s
 	if s.drained.Err() != nil {
 		return draining()
 	}
+	if !s.behind.take(x.from) {
+		return &problem{code: codeTooManyWaiting, detail: "as many requests of this address wait as may: ask again without wait, or later"}
+	}
 	if !s.waiting.take() {
+		s.behind.give(x.from)
 		return &problem{code: codeTooManyWaiting, detail: "ask again without wait, or later"}
 	}
 	s.metrics.Waiting(1)
 	return nil
 }
 
-func (s *Server) giveWaiting() {
-	s.waiting.give()
-	s.metrics.Waiting(-1)
+func (x *exchange) giveWaiting() {
+	x.s.behind.give(x.from)
+	x.s.waiting.give()
+	x.s.metrics.Waiting(-1)
 }
 
 // allowTime gives the answer to a request that has waited as much time as any other. Configure has left it so much from the

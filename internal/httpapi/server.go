@@ -21,6 +21,7 @@ import (
 	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/connlimit"
+	"lockkeeper/internal/httpapi/proxies"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/metrics"
 )
@@ -41,6 +42,8 @@ type Options struct {
 	News  func(since string) (news [][]byte, at string, more <-chan struct{})
 	Auth  Authenticator // says who sends a request; nil: every client may do everything
 	Fleet *fleet.Fleet  // the other gateways; nil: nothing is sent on, and what they send is refused
+	// Proxies are believed when they say for whom they ask; nil: none is.
+	Proxies *proxies.Trust
 	// ServeMetrics serves /metrics; without it they are to be had elsewhere, and the path is 404.
 	ServeMetrics bool
 	// OnlyMetrics makes the server of an address for metrics alone: it serves /metrics behind the guard, and needs no Locks.
@@ -55,7 +58,8 @@ type Options struct {
 	MaxWaiting   int      // 0: DefaultMaxWaiting
 	MaxStreams   int      // of events; 0: DefaultMaxStreams
 	MaxAnswers   int64    // bytes of large answers under way; 0: DefaultMaxAnswers
-	// Connections are the limits that the listener enforces; the server only shows them to clients.
+	// Connections are the limits that the listener enforces. The server shows them to clients, and gives one address behind a
+	// proxy as many places for requests that wait as an address may have connections.
 	Connections connlimit.Limits
 }
 
@@ -68,6 +72,7 @@ type Server struct {
 	audit     *audit.Log
 	metrics   *metrics.Metrics
 	guard     guard
+	behind    behind
 	auth      Authenticator // nil: every client may do everything
 	rechecks  rechecks
 	forwarder forwarder
@@ -112,6 +117,7 @@ func New(o Options) *Server {
 	if s.metrics == nil {
 		s.metrics = metrics.New("")
 	}
+	s.behind = behind{trust: o.Proxies, limit: o.Connections.PerAddress}
 	s.waiting.limit = orDefault(int64(o.MaxWaiting), DefaultMaxWaiting)
 	s.answers.limit = orDefault(o.MaxAnswers, DefaultMaxAnswers)
 	s.drained, s.drain = context.WithCancel(context.Background())
@@ -252,6 +258,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 	x.begin(w, r)
 	s.begun.Add(1)
 	defer x.end()
+	if s.behind.trust != nil {
+		x.unwrap()
+	}
 	if p := door.check(r); p != nil {
 		x.refuse(p)
 		return

@@ -87,7 +87,7 @@ func (x *exchange) takePlace(span time.Duration) (ctx context.Context, end func(
 }
 
 func (x *exchange) park() (ctx context.Context, end func(), err error) {
-	if err := x.s.takeWaiting(); err != nil {
+	if err := x.takeWaiting(); err != nil {
 		return nil, nil, err
 	}
 	ctx, unheed := x.heed()
@@ -98,7 +98,7 @@ func (x *exchange) park() (ctx context.Context, end func(), err error) {
 		x.cut = cutBy(ctx)
 		cut(nil)
 		unheed()
-		x.s.giveWaiting()
+		x.giveWaiting()
 	}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -136,6 +137,26 @@ func TestNginxAloneSaysThatNothingIsKnown(t *testing.T) {
 		expect(t, a, err, http.StatusServiceUnavailable, "outcome_unknown")
 		assert.That(t, a.Header.Get("Retry-After") != "", "%s: no Retry-After", path)
 	}
+}
+
+// The client's address is what nginx says, and no client chooses it: not with the headers that it sends to nginx, and not at the
+// gateway itself.
+func TestBehindNginxTheAuditLogHasTheClientsAddress(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "audit.log")
+	g := startStandalone(t, "--audit-log="+path, "--trusted-proxies=127.0.0.1")
+	front := behindNginx(t, g, g)
+	for _, ask := range []struct{ from, to, lock string }{{"127.0.0.2", front.listen, "through"}, {"127.0.0.3", g.listen, "direct"}} {
+		c := assert.Value(dialFrom(ask.from, ask.to))(t)
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		fmt.Fprintf(c, "POST /v1/locks/%s/leases?ttl=1m HTTP/1.1\r\nHost: localhost\r\nConnection: close, X-Forwarded-For\r\nX-Forwarded-For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nContent-Length: 0\r\n\r\n", ask.lock)
+		answer := string(assert.Value(io.ReadAll(c))(t))
+		assert.That(t, strings.HasPrefix(answer, "HTTP/1.1 201") && strings.Contains(answer, `"owner":"`+ask.from+`"`), "%s", answer)
+	}
+	g.terminate()
+	lines := audited(t, path)
+	assert.That(t, has(lines, `"lock":"through"`, `"address":"127.0.0.2"`) && has(lines, `"lock":"direct"`, `"address":"127.0.0.3"`), "%+v", lines)
 }
 
 // bodiless are the headers of requests whose body never comes.
