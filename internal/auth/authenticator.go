@@ -40,8 +40,8 @@ type Options struct {
 	// are called by Run, one at a time.
 	Refused func(*FileError)
 	Loaded  func()
-
-	through http.RoundTripper // to the issuers, in tests; nil: the network
+	// Through is the way to the issuers; nil: the network.
+	Through http.RoundTripper
 }
 
 // Authenticator says who sends a request. Make one with New; Run keeps it up to date.

@@ -19,7 +19,7 @@
 //  3. the user id of the process at the other end of a Unix socket.
 //
 // A request that shows none is anonymous. What counts and is wrong is refused (*Error), and never taken for anonymous: so a
-// typing error is no silent loss of rights. Two Authorization headers are refused. A lease token has a header of its own,
+// typing error is no silent loss of rights. (internal/httpapi lets a request pass whose lease token is all the right that it needs.) Two Authorization headers are refused. A lease token has a header of its own,
 // Lease-Token; in Authorization it is refused with a sentence that says so.
 //
 // Every caller may do what the file gives to anonymous. A caller that no entry of the file names has no more than that.

@@ -57,7 +57,7 @@ type source struct {
 }
 
 func newSource(iss *issuer, o *Options) *source {
-	s := &source{issuer: *iss, log: o.Logger, report: o.Metrics.Issuer, through: o.through, wake: make(chan struct{}, 1), awaiting: make(chan struct{}, maxAwaiting), read: make(chan struct{})}
+	s := &source{issuer: *iss, log: o.Logger, report: o.Metrics.Issuer, through: o.Through, wake: make(chan struct{}, 1), awaiting: make(chan struct{}, maxAwaiting), read: make(chan struct{})}
 	names := make([]string, len(algorithms))
 	for i, alg := range algorithms {
 		names[i] = string(alg)

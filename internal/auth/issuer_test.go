@@ -212,7 +212,7 @@ func newScene(t *testing.T, rules string) *scene {
 		tokens: &fakeTokens{records: map[string]*token.Record{"a": {ID: "a", Name: "ci-shop"}}}}
 	s.issuer.set(false, ecKey())
 	s.write(rules)
-	s.Authenticator = assert.Value(New(Options{Path: s.path, Tokens: s.tokens, Metrics: s.gauge, Logger: slog.New(slog.DiscardHandler), through: s.issuer,
+	s.Authenticator = assert.Value(New(Options{Path: s.path, Tokens: s.tokens, Metrics: s.gauge, Logger: slog.New(slog.DiscardHandler), Through: s.issuer,
 		Refused: func(e *FileError) { s.mu.Lock(); defer s.mu.Unlock(); s.refused = append(s.refused, e) },
 		Loaded:  func() { s.mu.Lock(); defer s.mu.Unlock(); s.loaded++ }}))(t)
 	return s

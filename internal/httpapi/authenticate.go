@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	"lockkeeper/internal/auth"
 	"lockkeeper/internal/fleet"
@@ -34,17 +35,44 @@ func (x *exchange) authenticate() *problem {
 	}
 	caller, err := x.s.auth.Authenticate(x.r)
 	if err != nil {
-		return unauthenticated(x, err)
+		wrong := unauthenticated(err)
+		if !byLeaseToken(x.r) {
+			return wrong
+		}
+		x.unproved = wrong
+		caller = x.s.auth.Forwarded(locks.Anonymous.Name, nil)
+		caller.Kind = auth.Anonymous
 	}
 	x.caller = caller
 	return nil
+}
+
+// byLeaseToken reports whether a lease token is all the right that the request needs. Then a credential that has expired, or
+// cannot be judged now, is as good as none: leaving it out would help, and a job whose JWT lives five minutes must not lose its
+// lease by sending it along. What needs more than the lease token is refused with what is wrong with the credential.
+func byLeaseToken(r *http.Request) bool {
+	below, ofLease := strings.CutPrefix(r.URL.Path, "/v1/leases/")
+	switch {
+	case r.URL.Path == "/v1/heartbeats": // its tokens are in the body
+		return r.Method == http.MethodPost
+	case !ofLease || r.Header.Get("Lease-Token") == "":
+		return false
+	}
+	_, action, deeper := strings.Cut(below, "/")
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodDelete:
+		return !deeper
+	case http.MethodPost:
+		return action == "heartbeat" || action == "downgrade"
+	}
+	return false
 }
 
 // challenge is what a request without, or with a wrong credential is told about those that there are (RFC 6750, section 3).
 const challenge = `Bearer realm="lockkeeper"`
 
 // unauthenticated is the refusal of a caller.
-func unauthenticated(x *exchange, err error) *problem {
+func unauthenticated(err error) *problem {
 	wrong, ok := errors.AsType[*auth.Error](err)
 	switch {
 	case !ok:
@@ -52,8 +80,14 @@ func unauthenticated(x *exchange, err error) *problem {
 	case wrong.Unavailable:
 		return &problem{code: codeAuthUnavailable, detail: wrong.Detail, cause: wrong.Err}
 	}
-	x.Header()["Www-Authenticate"] = []string{challenge + `, error="invalid_token"`}
 	return &problem{code: codeUnauthenticated, detail: wrong.Detail, cause: wrong.Err}
+}
+
+// challenge tells in a refusal which credentials there are.
+func (x *exchange) challenge() {
+	if h := x.Header(); h["Www-Authenticate"] == nil {
+		h["Www-Authenticate"] = []string{challenge + `, error="invalid_token"`}
+	}
 }
 
 // credentialMissing is the refusal of a request that shows no credential, and needs one.

@@ -100,7 +100,7 @@ func TestEachOperationAsksForACredentialOrALeaseTokenBeforeAnythingElse(t *testi
 			switch {
 			case route.operation == "Healthz" || route.operation == "Readyz", c.who == "" && open:
 				c.code = ""
-			case c.who == "" && needs[route.operation] == needsLeaseToken:
+			case c.who == "" && needs[route.operation] == needsLeaseToken, route.operation == "HeartbeatMany": // whose tokens are in the body
 				continue
 			}
 			a := g.send(t, method, path, append(c.options, as(c.who))...)
@@ -123,8 +123,35 @@ func TestTheLeaseTokenAloneKeepsItsLease(t *testing.T) {
 	}
 	a := g.send(t, "POST", "/v1/heartbeats", apitest.JSON(`{"tokens":["`+someToken+`"]}`))
 	assert.Equal(t, a.Status, 200)
-	a = g.send(t, "POST", "/v1/leases/self/heartbeat", apitest.Token(someToken), as("stranger"))
-	assert.Equal(t, a.Code(), codeUnauthenticated, "a wrong credential beside a lease token")
+}
+
+func TestAWrongCredentialBesideALeaseTokenIsAsGoodAsNone(t *testing.T) {
+	g := serve(t, newGuests(t).options)
+	for _, who := range []string{"stranger", "later"} {
+		for _, c := range []struct{ method, path string }{
+			{"POST", "/v1/leases/self/heartbeat"}, {"DELETE", "/v1/leases/self"}, {"GET", "/v1/leases/self"}, {"GET", "/v1/leases/" + someID}, {"POST", "/v1/leases/self/downgrade"},
+			{"PATCH", "/v1/leases/self?metadata=m"},
+		} {
+			a := g.send(t, c.method, c.path, apitest.Token(someToken), as(who))
+			assert.That(t, a.Status < 300 && a.Header.Get("Www-Authenticate") == "", "%s %s of %s: %d %s", c.method, c.path, who, a.Status, a.Body)
+		}
+		a := g.send(t, "POST", "/v1/heartbeats", apitest.JSON(`{"tokens":["`+someToken+`"]}`), as(who))
+		assert.Equal(t, a.Status, 200, "%s", a.Body)
+		// What the lease token does not give: there the credential counts.
+		for _, c := range []struct{ method, path string }{
+			{"POST", "/v1/leases/" + someID + "/break?reason=why"}, {"GET", "/v1/leases/self/postmortem"}, {"GET", "/v1/leases"}, {"GET", "/v1/locks/deploy"}, {"POST", "/v1/locks/deploy/leases"},
+		} {
+			a := g.send(t, c.method, c.path, apitest.Token(someToken), as(who))
+			assert.That(t, a.Code() == codeUnauthenticated || who == "later" && a.Code() == codeAuthUnavailable, "%s %s of %s: %d %s", c.method, c.path, who, a.Status, a.Body)
+		}
+		a = g.send(t, "GET", "/v1/leases/"+someID, apitest.Header("Lease-Token", ""), as("stranger"))
+		assert.Equal(t, a.Code(), codeUnauthenticated, "an empty lease token")
+	}
+	g.update = func(locks.UpdateRequest) (locks.Lease, error) {
+		return locks.Lease{}, &locks.Error{Code: locks.CodeForbidden, Detail: "ttl must be less"}
+	}
+	a := g.send(t, "PATCH", "/v1/leases/self?ttl=2h", apitest.Token(someToken), as("stranger"))
+	assert.That(t, a.Code() == codeUnauthenticated && strings.Contains(a.Problem.Detail, "not one of the guests"), "what needs more than the lease token: %s", a.Body)
 }
 
 func TestTheManagerIsToldWhoAsks(t *testing.T) {

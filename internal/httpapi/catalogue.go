@@ -20,7 +20,7 @@ func catalogue() []kind {
 			"The request cannot be read: a broken percent-escape, JSON that is no object, or a body where there is none.",
 			"Correct the request. The detail says where it breaks."},
 		{codeUnauthenticated, 401, "The gateway does not know who asks", never,
-			"The request shows no credential where one is needed, or one that is wrong, has expired or was revoked. A wrong one is refused everywhere, also where none is needed.",
+			"The request shows no credential where one is needed, or one that is wrong, has expired or was revoked. A wrong one is refused everywhere, also where none is needed, but where the lease token is all that the request needs.",
 			"Send Authorization: Bearer with an API token (lkt_...) or a JWT of an issuer that the gateway knows. A lease token goes into Lease-Token."},
 		{code(locks.CodeForbidden), 403, "No role of the caller allows this", never,
 			"The roles of the caller do not give the verb that the operation needs for this lock, or not with this ttl. The answer is the same for a lock that does not exist.",

@@ -29,6 +29,7 @@ type exchange struct {
 	started   time.Time
 	caller    auth.Caller
 	cut       *problem // why the caller's wait was ended; nil when it was not
+	unproved  *problem // what is wrong with the credential of a request that a lease token lets in; nil when nothing is
 	operation string   // of openapi.yaml; "" when no route matched
 	requestID string
 	wait      time.Duration // how long it asks to wait
@@ -230,6 +231,8 @@ func (x *exchange) fail(err error) {
 	switch {
 	case x.cut != nil && p.code == code(locks.CodeCancelled):
 		p = x.cut
+	case p.code == codeForbidden && x.unproved != nil:
+		p = x.unproved
 	case p.code == codeForbidden && x.s.auth != nil && x.caller.Kind == auth.Anonymous && x.peer == nil:
 		p = credentialMissing(x)
 	}
@@ -249,6 +252,9 @@ func (x *exchange) problem(p *problem) {
 	doc := p.document()
 	doc.RequestID = x.requestID
 	h := x.Header()
+	if p.code == codeUnauthenticated {
+		x.challenge()
+	}
 	if wait, ok := p.retry(); ok {
 		h["Retry-After"] = []string{strconv.FormatInt(retrySeconds(wait), 10)}
 	}

@@ -266,6 +266,7 @@ func oneLeasePage(pages []api.LeaseList, limit int) (items []api.Lease, next str
 		return pages[0].Items, pages[0].NextCursor
 	}
 	end := ""
+	items = []api.Lease{} // an empty list, not null, where no gateway has a lease to show
 	for _, p := range pages {
 		if last := len(p.Items) - 1; p.NextCursor != "" && last >= 0 && (end == "" || p.Items[last].LeaseID < end) {
 			end = p.Items[last].LeaseID

@@ -228,6 +228,16 @@ func (s *Server) mount(route route) {
 	}
 }
 
+// Routes are the methods and patterns that are served, as "GET /v1/locks/{lock}". What is said of each of them elsewhere is held
+// against this list.
+func (s *Server) Routes() (routes []string) {
+	_ = chi.Walk(s.router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error { // its error is this function's
+		routes = append(routes, method+" "+pattern)
+		return nil
+	})
+	return routes
+}
+
 // Drain answers every request that waits with 503 draining, and every one that would wait from now on. It ends every
 // stream, and the context of every request whose connection was hijacked. It is the first step of a shutdown.
 func (s *Server) Drain() {

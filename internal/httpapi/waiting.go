@@ -92,7 +92,10 @@ func (x *exchange) park() (ctx context.Context, end func(), err error) {
 	}
 	ctx, unheed := x.heed()
 	ctx, cut := context.WithCancelCause(ctx)
-	remove := x.s.rechecks.add(&recheck{caller: x.caller, end: func(why *problem) { cut(why) }})
+	remove := func() {}
+	if !byLeaseToken(x.r) { // its right does not end with the credential
+		remove = x.s.rechecks.add(&recheck{caller: x.caller, end: func(why *problem) { cut(why) }})
+	}
 	return ctx, func() {
 		remove()
 		x.cut = cutBy(ctx)

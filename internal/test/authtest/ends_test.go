@@ -1,0 +1,143 @@
+package authtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
+	"lockkeeper/internal/test/assert"
+)
+
+// endsWithin is how long what a revoked token has begun may go on.
+const endsWithin = 20 * time.Second
+
+// long is one request that lives long: ended says how it has ended.
+type long struct {
+	what  string
+	ended <-chan string
+}
+
+// begin begins everything that lives long, at one gateway. Of the two locks, which another caller holds at the first gateway, one is
+// looked at, and one is waited for.
+func begin(ctx context.Context, w *World, g *Gateway, c *Caller, looked api.Lease, waited string) (all []long) {
+	add := func(what string, ended <-chan string) { all = append(all, long{g.name + ": " + what, ended}) }
+	for _, format := range []string{"sse", "jsonl"} {
+		_, rest := w.Open(ctx, g, c, "/v1/events?format="+format)
+		ended := make(chan string, 1)
+		go func() { <-rest; ended <- "end" }()
+		add("stream of "+format, ended)
+	}
+	conn, a := w.Socket(g, c, "/v1/events/ws")
+	assert.Must(w.t, conn != nil, "%+v", a)
+	closed := make(chan string, 1)
+	go func() {
+		defer conn.Close()
+		for {
+			if _, _, err := conn.ReadMessage(); err != nil {
+				var why *websocket.CloseError
+				errors.As(err, &why)
+				if closed <- "cut"; why != nil {
+					<-closed
+					closed <- fmt.Sprint("close ", why.Code)
+				}
+				return
+			}
+		}
+	}()
+	add("socket", closed)
+	later := func(what, method, path string, options ...apitest.Option) {
+		answer := w.Later(ctx, g, c, method, path, options...)
+		ended := make(chan string, 1)
+		go func() { a := <-answer; ended <- fmt.Sprint(a.Status, " ", a.Code()) }()
+		add(what, ended)
+	}
+	rev := func(path string) string {
+		a := w.Send(g, c, "GET", path)
+		assert.Must(w.t, a.Status == http.StatusOK && a.Lease().Rev != "", "%+v", a)
+		return path + "?wait=5m&since=" + a.Lease().Rev
+	}
+	later("long poll of a lock", "GET", rev("/v1/locks/"+looked.Lock))
+	later("long poll of a lease", "GET", rev("/v1/leases/"+looked.LeaseID))
+	later("acquire that waits", "POST", "/v1/locks/"+waited+"/leases?ttl=1m&wait=forever")
+	later("acquire of several", "POST", "/v1/leases", apitest.JSON(fmt.Sprintf(`{"locks":[{"lock":%q},{"lock":%q}],"wait":"forever","ttl":"1m"}`, waited, waited+"-too")))
+	return all
+}
+
+// endedAs is how what lives long must end when its caller is not let in any more.
+func endedAs(what string) string {
+	switch what[len("gw1: "):] {
+	case "socket":
+		return "close 4401"
+	case "stream of sse", "stream of jsonl":
+		return "end"
+	}
+	return "401 unauthenticated"
+}
+
+func TestWhatLivesLongEndsWithin20SecondsOfTheEndOfItsCallersToken(t *testing.T) {
+	for _, how := range []string{"revoked", "expired", "the JWT has expired", "its role is gone"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := New(t, tableRules)
+			root := w.Bearer("root", 0, true)
+			var c *Caller
+			switch how {
+			case "the JWT has expired":
+				c = w.JWT("jwt", w.Issuer, "shopper", Audience, time.Minute)
+			case "expired":
+				c = w.Bearer("acquire", time.Minute, false)
+			default:
+				c = w.Bearer("acquire", 0, false)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var all []long
+			for i, g := range w.Gateways {
+				looked := w.Acquire(w.Gateways[0], root, fmt.Sprintf("shop:%d-looked", i), "ttl=1h")
+				waited := w.Acquire(w.Gateways[0], root, fmt.Sprintf("shop:%d-waited", i), "ttl=1h")
+				w.Settle()
+				all = append(all, begin(ctx, w, g, c, looked, waited.Lock)...)
+			}
+			time.Sleep(5 * time.Second)
+			var end time.Time
+			switch how {
+			case "revoked":
+				w.Revoke(c)
+				end = time.Now()
+			case "its role is gone":
+				w.Rule("roles: {}\n")
+				end = time.Now().Add(5 * time.Second) // the file is looked at every 5 s
+			case "expired":
+				end = c.Token.Expires
+			default:
+				end = time.Now().Add(time.Minute + 25*time.Second) // clocks may differ by 30 s
+			}
+			time.Sleep(time.Until(end.Add(endsWithin)))
+			synctest.Wait()
+			for _, one := range all {
+				select {
+				case got := <-one.ended:
+					want := endedAs(one.what)
+					if how == "its role is gone" && want != "end" { // it is known, and may do nothing now
+						want = map[bool]string{true: "close 1013", false: "503 authentication_unavailable"}[want == "close 4401"]
+					}
+					assert.Equal(t, got, want, "%s, %s", one.what, how)
+				default:
+					t.Errorf("%s goes on 20 s after its caller's token has ended (%s)", one.what, how)
+				}
+			}
+			for _, g := range w.Gateways {
+				list := w.Send(g, root, "GET", "/v1/leases?state=waiting")
+				assert.That(t, list.Status == 200 && !strings.Contains(list.Body, "lease_id"), "%s: waiters are left in the queue: %s", how, list.Body)
+			}
+		})
+	}
+}
