@@ -2,6 +2,7 @@ package authtest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
 )
 
 // endsWithin is how long what a revoked token has begun may go on.
@@ -140,4 +142,91 @@ func TestWhatLivesLongEndsWithin20SecondsOfTheEndOfItsCallersToken(t *testing.T)
 			}
 		})
 	}
+}
+
+func TestAWaitWithAnIdempotencyKeyIsTakenUpWithANewCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(t, tableRules)
+		root := w.Bearer("root", 0, true)
+		held := w.Acquire(w.Gateways[0], root, "shop:busy", "ttl=1h")
+		for i, g := range w.Gateways {
+			first := w.Bearer("acquire", time.Minute, false)
+			ask := func(by *Caller, at *Gateway) <-chan *Answer {
+				return w.Later(t.Context(), at, by, "POST", "/v1/locks/shop:busy/leases?ttl=1h&wait=5m", apitest.Key(fmt.Sprint("the-key-of-the-attempt-", i)))
+			}
+			answer := ask(first, g)
+			time.Sleep(5 * time.Second)
+			waiting := func() []api.Lease {
+				var list api.LeaseList
+				assert.NoError(t, json.Unmarshal([]byte(w.Send(g, root, "GET", "/v1/leases?state=waiting").Body), &list))
+				return list.Items
+			}
+			before := waiting()
+			assert.Must(t, len(before) == 1, "%+v", before)
+			a := <-answer
+			assert.That(t, a.Status == 401 && a.Code() == "unauthenticated" && time.Since(first.Token.Expires) <= endsWithin, "%+v at %s", a, time.Now())
+			time.Sleep(10 * time.Second)
+			after := waiting()
+			assert.Must(t, len(after) == 1 && after[0].LeaseID == before[0].LeaseID, "the place is gone: %+v", after)
+			// Another token of the same name, at the other gateway; a stranger with the same key gets nothing of it.
+			stranger := w.JWT("stranger", w.Issuer, "shopper", Audience, time.Hour)
+			a = w.Send(g, stranger, "POST", "/v1/locks/shop:busy/leases?ttl=1m", apitest.Key(fmt.Sprint("the-key-of-the-attempt-", i)))
+			assert.That(t, a.Status == 409 && !strings.Contains(a.Body, before[0].LeaseID), "%+v", a)
+			answer = ask(w.Bearer("acquire", time.Hour, false), w.Gateways[1-i])
+			time.Sleep(40 * time.Second) // it waits in a request, so its place is no ticket that runs out
+			a = w.Send(g, root, "DELETE", "/v1/leases/self", apitest.Token(held.Token))
+			assert.Must(t, a.Status == 204, "%+v", a)
+			a = <-answer
+			assert.Must(t, a.Status < 300 && a.Lease().LeaseID == before[0].LeaseID, "%+v", a)
+			held = a.Lease()
+		}
+	})
+}
+
+func TestAnIssuerThatIsAwayEndsNothingThatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(t, tableRules)
+		root := w.Bearer("root", 0, true)
+		job := w.JWT("job", w.Issuer, "shopper", Audience, 24*time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lease := w.Acquire(w.Gateways[0], job, "shop:long", "ttl=1m")
+		var streams []<-chan string
+		var waits []<-chan *Answer
+		for _, g := range w.Gateways {
+			a, rest := w.Open(ctx, g, job, "/v1/events?format=jsonl")
+			assert.Must(t, a.Status == 200, "%+v", a)
+			streams = append(streams, rest)
+			waits = append(waits, w.Later(ctx, g, job, "POST", "/v1/locks/shop:long/leases?ttl=1m&wait=forever"))
+		}
+		w.Issuer.Away.Store(true)
+		for begun, i := time.Now(), 0; time.Since(begun) < 3*time.Hour; i++ {
+			time.Sleep(40 * time.Second)
+			a := w.Send(w.Gateways[i%2], job, "POST", "/v1/leases/self/heartbeat", apitest.Token(lease.Token))
+			assert.Must(t, a.Status == 200, "%+v", a)
+			a = w.Send(w.Gateways[i%2], job, "GET", "/v1/locks/shop:long")
+			assert.Must(t, a.Status == 200, "after %s: %+v", time.Since(begun), a)
+		}
+		// A JWT that no gateway has seen, of a key that all know.
+		fresh := w.JWT("fresh", w.Issuer, "shopper", Audience, time.Hour)
+		for i, g := range w.Gateways {
+			a := w.Send(g, fresh, "GET", "/v1/locks/shop:long")
+			assert.That(t, a.Status == 200, "%+v", a)
+			testkit.Nothing(t, streams[i], "the stream at %s", g.name)
+			testkit.Nothing(t, waits[i], "the wait at %s", g.name)
+		}
+		// A gateway that has never read the keys lets the caller in no more, and keeps its lease by the lease's token.
+		late := w.Join("gw3")
+		for _, c := range []*Caller{job, fresh} {
+			a := w.Send(late, c, "GET", "/v1/locks/shop:long")
+			assert.That(t, a.Status == 503 && a.Code() == "authentication_unavailable", "%+v", a)
+			a = w.Send(late, c, "POST", "/v1/leases/self/heartbeat", apitest.Token(lease.Token))
+			assert.That(t, a.Status == 200, "%+v", a)
+		}
+		a := w.Send(late, root, "GET", "/v1/locks/shop:long")
+		assert.That(t, a.Status == 200, "an API token needs no issuer: %+v", a)
+		a = w.Send(late, fresh, "DELETE", "/v1/leases/self", apitest.Token(lease.Token))
+		assert.That(t, a.Status == 204, "%+v", a)
+		synctest.Wait()
+	})
 }

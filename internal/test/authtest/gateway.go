@@ -63,7 +63,7 @@ func (w *World) start(name string) *Gateway {
 	log := w.Log.logger().With("gateway", name)
 	g.hub = events.New(events.Options{Metrics: g.metrics})
 	config := zk.Config{Servers: []string{zktest.LeaderName + ":2181"}, SessionTimeout: sessionTimeout, PromiseWindow: promiseWindow, CreateRoot: true,
-		Auth: &zk.DigestAuth{User: "fleet", Password: "sesame"}, Dial: w.zk.Dialer(name), Clock: zktest.NewClock(), Logger: log}
+		Namespaces: map[string]zk.Namespace{"vault": {Root: "/vault"}}, Auth: &zk.DigestAuth{User: "fleet", Password: "sesame"}, Dial: w.zk.Dialer(name), Clock: zktest.NewClock(), Logger: log}
 	box := &outbox.Box{}
 	g.manager = manager.New(manager.Options{Store: &term.ZooKeeper{Config: config}, Root: zk.DefaultRoot, Servers: config.Servers, SessionTimeout: sessionTimeout,
 		Clock: config.Clock, Logger: log, Metrics: g.metrics, Events: g.hub, PeerReports: true, Outbox: box,

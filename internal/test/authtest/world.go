@@ -49,14 +49,21 @@ func New(t testing.TB, rules string) *World {
 		clientCA: certtest.New(t, "clients"), servers: certtest.New(t, "servers"), Issuer: newIssuer("https://id.example.com"), Stranger: newIssuer("https://id.example.net"), spec: assert.Value(apitest.Load())(t), clients: map[[2]string]*http.Client{}}
 	w.zk.OnCommit(w.Tree.commit)
 	w.Rule(rules)
-	for _, name := range []string{"gw1", "gw2"} {
-		w.Gateways = append(w.Gateways, w.start(name))
-	}
+	t.Cleanup(w.end)
+	w.Join("gw1")
+	w.Join("gw2")
+	return w
+}
+
+// Join starts one gateway more, and waits until all serve and know each other.
+func (w *World) Join(name string) *Gateway {
+	w.t.Helper()
+	joined := w.start(name)
+	w.Gateways = append(w.Gateways, joined)
 	for _, g := range w.Gateways {
 		w.await(g)
 	}
-	t.Cleanup(w.end)
-	return w
+	return joined
 }
 
 // Rule writes the file of rules. Gateways that run read it within 5 s.
@@ -65,7 +72,7 @@ func (w *World) Rule(text string) {
 	assert.NoError(w.t, os.WriteFile(w.rules, []byte(text), 0o600))
 }
 
-// await waits until the gateway serves and knows the other one.
+// await waits until the gateway serves and knows the others.
 func (w *World) await(g *Gateway) {
 	w.t.Helper()
 	ready := func() bool {
@@ -76,7 +83,7 @@ func (w *World) await(g *Gateway) {
 			}
 		}
 		_, err := g.tokens.List()
-		return g.manager.Ready() == nil && g.manager.Trusted() && registered == 2 && err == nil
+		return g.manager.Ready() == nil && g.manager.Trusted() && registered == len(w.Gateways) && err == nil
 	}
 	for range 600 {
 		if ready() {
