@@ -31,8 +31,9 @@ type config struct {
 	SessionTimeout   time.Duration `name:"session-timeout" default:"10s" help:"ZooKeeper's session timeout: how soon a gateway that was killed is succeeded."`
 	PromiseWindow    time.Duration `name:"promise-window" default:"0s" help:"How long a gateway may speak for its leases without a confirmed write. Recorded when the root is created (10s unless given), the same for all gateways; 0 takes what is recorded."`
 
-	Listen        string        `name:"listen" default:"127.0.0.1:8080" help:"Where to serve HTTP. Anything but loopback needs --insecure."`
-	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach although there is no authentication. Every client that can reach them is administrator: it takes, ends, destroys every lock and changes every webhook."`
+	Listen        string        `name:"listen" default:"127.0.0.1:8080" help:"Where to serve HTTP: HOST:PORT, or unix: and the absolute path of a Unix socket, where the user of the client's process is its identity (uid:1000). Anything but loopback and a socket needs --auth-file and TLS, or --plaintext, or --insecure."`
+	ListenMode    string        `name:"listen-mode" default:"0660" help:"The mode of the Unix socket of --listen unix:..., which decides what users can connect."`
+	Insecure      bool          `name:"insecure" help:"Serve on addresses that others can reach what has no authentication there: everything without --auth-file, so that every client that can reach --listen is administrator, takes, ends, destroys every lock and changes every webhook; with it --metrics-listen."`
 	AllowedHosts  []string      `name:"allowed-hosts" placeholder:"NAME" help:"Names by which clients may address this gateway, besides localhost and IP addresses."`
 	FleetListen   string        `name:"fleet-listen" placeholder:"HOST:PORT" help:"Where to answer other gateways, and no clients: a request without the fleet's seal is refused here, and one with it on --listen, so --insecure is not needed. On --listen unless given."`
 	Advertise     string        `name:"advertise" placeholder:"[https://]HOST:PORT" help:"Where other gateways reach this one; what they are asked and cannot answer is sent here. That of --fleet-listen unless given, or of --listen; give it when that is not an address that the others can reach, as 0.0.0.0 is not. With https:// they use TLS, which this gateway speaks with --tls-cert-file; else something before it has to. Without http:// or https:// it is https:// with --tls-cert-file."`
@@ -42,6 +43,7 @@ type config struct {
 
 	TLS     tlsFlags   `embed:""`
 	Proxies proxyFlags `embed:""`
+	Auth    authFlags  `embed:""`
 
 	Limits limits `embed:""`
 
@@ -77,22 +79,11 @@ func (c *config) check() error {
 				"%s and --zk exclude each other", flag)
 		}
 	}
-	for _, address := range []struct{ flag, is, example, others string }{
-		{"--listen", c.Listen, "127.0.0.1:8080", "take and end locks"},
-		{"--embedded-listen", c.EmbeddedListen, "127.0.0.1:2181", "take and end locks"},
-		{"--metrics-listen", c.MetricsListen, "127.0.0.1:9090", "read the metrics"},
-	} {
-		if address.is == "" && address.flag != "--listen" {
-			continue
-		}
-		host, _, err := net.SplitHostPort(address.is)
-		if err != nil {
-			return usage("for example "+address.flag+" "+address.example, "%s %q: %w", address.flag, address.is, err)
-		}
-		if !c.Insecure && !loopback(host) {
-			return usage("listen on 127.0.0.1 behind a proxy that authenticates, or add --insecure if every client that can reach it may "+address.others,
-				"%s %s is reachable by others, and there is no authentication", address.flag, address.is)
-		}
+	if err := c.checkAddresses(); err != nil {
+		return err
+	}
+	if err := c.checkAuth(); err != nil {
+		return err
 	}
 	if err := c.checkNames(); err != nil {
 		return err
@@ -165,7 +156,7 @@ func unspecified(address string) bool {
 func (c *config) advertised(listener net.Addr) string {
 	address := c.Advertise
 	if address == "" {
-		if address = listener.String(); unspecified(address) {
+		if address = listener.String(); listener.Network() == "unix" || unspecified(address) {
 			return ""
 		}
 	}

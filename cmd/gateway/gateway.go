@@ -16,6 +16,7 @@ import (
 	"lockkeeper"
 	"lockkeeper/docs"
 	"lockkeeper/internal/audit"
+	"lockkeeper/internal/auth"
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/certs"
 	"lockkeeper/internal/dashboard"
@@ -50,7 +51,8 @@ type gateway struct {
 	metrics *metrics.Metrics
 
 	accessLog *accesslog.Writer
-	audit     *audit.Log // nil without --audit-log
+	audit     *audit.Log          // nil without --audit-log
+	auth      *auth.Authenticator // nil without --auth-file
 
 	hub     *events.Hub
 	store   repairedStore
@@ -81,6 +83,9 @@ func newGateway(c *config, logger *slog.Logger, accessLog io.Writer) (*gateway, 
 	}
 	if err == nil {
 		err = g.openAudit(accessLog)
+	}
+	if err == nil {
+		err = g.openAuth()
 	}
 	return g, err
 }
@@ -147,7 +152,7 @@ func (g *gateway) makeAPI(started time.Time) {
 	hookPages := &webhookPages{}
 	g.pages = dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: g.manager, Webhooks: hookPages, Events: g.hub, Logger: g.log.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: g.own != nil})
-	g.api = httpapi.New(httpapi.Options{Locks: g.own.watched(g.manager), Webhooks: g.hooks, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version()}, Metrics: g.metrics,
+	g.api = httpapi.New(httpapi.Options{Auth: g.authenticator(), Locks: g.own.watched(g.manager), Webhooks: g.hooks, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version()}, Metrics: g.metrics,
 		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Audit: g.audit, Version: version(), OpenAPI: lockkeeper.OpenAPI,
 		AllowedHosts: g.c.AllowedHosts, Proxies: g.proxies, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers})
 	hookPages.api = g.api
@@ -163,7 +168,10 @@ func (g *gateway) makeServers(on listeners) {
 	}
 	var clientTLS, fleetTLS *tls.Config // nil: none
 	if g.c.TLS.on() {
-		clientTLS, fleetTLS = g.certs.Server(), g.certs.PeerServer()
+		fleetTLS = g.certs.PeerServer()
+		if _, isSocket := g.c.socket(); !isSocket {
+			clientTLS = g.certs.Server()
+		}
 	}
 	clients := http.Handler(g.api)
 	if on.fleet != on.clients {
@@ -212,6 +220,7 @@ func (g *gateway) run(ctx context.Context) error {
 	background(g.certs.Run)
 	background(tuneGC)
 	background(g.auditEnds)
+	background(g.watchRules)
 	if n := newNotifier(g.log, g.own.watched(g.manager).Ready, g.manager.Alive); n != nil {
 		background(func(running context.Context) { n.run(running, ctx) })
 	}

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"lockkeeper/internal/unixsock"
 )
 
 // healthcheckWithin bounds the question and its answer together. It is below
@@ -23,7 +25,7 @@ const healthcheckWithin = 3 * time.Second
 // rather than /readyz because a red check means "restart it", and a restart
 // cures no outage of ZooKeeper.
 func healthcheck(ctx context.Context, c *config, within time.Duration) error {
-	address, err := reachable(c.Listen)
+	network, address, err := c.reachable()
 	if err != nil {
 		return err
 	}
@@ -32,7 +34,7 @@ func healthcheck(ctx context.Context, c *config, within time.Duration) error {
 	// Only the connection has the address. The Host is localhost, which every
 	// gateway accepts, with any --allowed-hosts.
 	scheme := "http"
-	if c.TLS.on() {
+	if c.TLS.on() && network != "unix" {
 		scheme = "https"
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://localhost/healthz", nil)
@@ -42,8 +44,11 @@ func healthcheck(ctx context.Context, c *config, within time.Duration) error {
 	client := http.Client{
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if network == "unix" {
+					return unixsock.Dial(ctx, address)
+				}
 				var d net.Dialer
-				return d.DialContext(ctx, "tcp", address)
+				return d.DialContext(ctx, network, address)
 			},
 			DisableKeepAlives: true,
 			// Its certificate is for other names than this address. Nothing secret is sent, and any answer but 200 is a failure.
@@ -72,15 +77,18 @@ func healthcheck(ctx context.Context, c *config, within time.Duration) error {
 	return fmt.Errorf("the gateway at %s answered %s", address, answer.Status)
 }
 
-// reachable is where to ask what listens there. A listener on all addresses,
+// reachable is where to ask what --listen opens. A listener on all addresses,
 // of either family, takes IPv4 on loopback too.
-func reachable(listen string) (string, error) {
-	host, port, err := net.SplitHostPort(listen)
+func (c *config) reachable() (network, address string, err error) {
+	if path, isSocket := c.socket(); isSocket {
+		return "unix", path, nil
+	}
+	host, port, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return "", usage("for example --listen 127.0.0.1:8080", "--listen %q: %w", listen, err)
+		return "", "", usage("for example --listen 127.0.0.1:8080", "--listen %q: %w", c.Listen, err)
 	}
 	if port == "0" || port == "" {
-		return "", usage("give the port that the gateway has logged with \"listening\"", "--listen %s leaves the choice of a port to the system", listen)
+		return "", "", usage("give the port that the gateway has logged with \"listening\"", "--listen %s leaves the choice of a port to the system", c.Listen)
 	}
 	addr, err := netip.ParseAddr(host)
 	switch {
@@ -89,5 +97,5 @@ func reachable(listen string) (string, error) {
 	case addr.Is4In6():
 		host = addr.Unmap().String() // the gateway refuses the other spelling
 	}
-	return net.JoinHostPort(host, port), nil
+	return "tcp", net.JoinHostPort(host, port), nil
 }

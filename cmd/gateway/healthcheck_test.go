@@ -87,8 +87,8 @@ func TestAGatewayThatListensEverywhereIsAskedOnLoopback(t *testing.T) {
 		"[::ffff:127.0.0.2]:8080": "127.0.0.2:8080", "127.0.0.2:8080": "127.0.0.2:8080", "[::1]:8080": "[::1]:8080", "[fe80::1%eth0]:8080": "[fe80::1%eth0]:8080",
 		"gateway-1:8080": "gateway-1:8080", "localhost:http": "localhost:http",
 	} {
-		got, err := reachable(listen)
-		assert.That(t, got == want && err == nil, "%s: asked at %s (%v), want %s", listen, got, err, want)
+		network, got, err := (&config{Listen: listen}).reachable()
+		assert.That(t, network == "tcp" && got == want && err == nil, "%s: asked at %s (%v), want %s", listen, got, err, want)
 	}
 	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		listener := assert.Value(net.Listen("tcp", listen))(t)

@@ -56,7 +56,7 @@ type cli struct {
 	Restore     restoreCommand `cmd:"" help:"Make a --data-dir of what gateway backup has written."`
 	Sweep       sweepCommand   `cmd:"" help:"Clear what a fleet of gateways that is gone for good has left below --root and in the queues."`
 	Secret      secretCommand  `cmd:"" help:"About the secret that authenticates lease tokens."`
-	Token       tokenCommand   `cmd:"" help:"API tokens: create, list, revoke. No gateway of this release asks for them yet."`
+	Token       tokenCommand   `cmd:"" help:"API tokens for --auth-file: create, list, revoke."`
 	Version     struct{}       `cmd:"" help:"Print the version."`
 	Config      struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`

@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/unixsock"
 )
 
 // serve runs the gateway until ctx ends (SIGTERM) or something fatal happens.
@@ -41,7 +42,7 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		return err
 	}
 	defer g.peers.Close()
-	warnOfExposures(logger, exposures(on.clients, on.metrics, own))
+	warnOfExposures(logger, c.exposures(on.clients, on.metrics, own))
 	logger.Info("listening", append([]any{"address", on.clients.Addr().String(), "version", version()}, own.describe(c)...)...)
 	err = g.run(ctx)
 	// Last of all: the manager's last transactions are stored by now.
@@ -76,7 +77,7 @@ func (c *config) listen() (l listeners, err error) {
 			l.close()
 		}
 	}()
-	if l.clients, err = listen("--listen", c.Listen); err != nil {
+	if l.clients, err = c.listenForClients(); err != nil {
 		return l, err
 	}
 	l.fleet = l.clients
@@ -97,6 +98,27 @@ func (l *listeners) close() {
 			_ = one.Close() // the servers have closed most of them
 		}
 	}
+}
+
+// listenForClients opens --listen.
+func (c *config) listenForClients() (net.Listener, error) {
+	path, isSocket := c.socket()
+	if !isSocket {
+		return listen("--listen", c.Listen)
+	}
+	mode, err := c.socketMode()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := unixsock.Listen(path, mode)
+	if err == nil {
+		return listener, nil
+	}
+	hint := "for example --listen unix:/run/lockkeeper/gateway.sock, in a directory that this user may write to"
+	if errors.Is(err, unixsock.ErrInUse) {
+		hint = "another program uses the socket; choose another path with --listen"
+	}
+	return nil, usage(hint, "listening on %s: %w", c.Listen, err)
 }
 
 // listen opens what a flag asks for.

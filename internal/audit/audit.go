@@ -41,7 +41,7 @@ const (
 // Line is one line. Fields that do not apply are left out.
 type Line struct {
 	Time        time.Time `json:"time"`
-	Event       string    `json:"event"`               // request, lease.expired and the like, token.created, audit.lost
+	Event       string    `json:"event"`               // request, lease.expired and the like, token.created, auth.loaded, audit.lost
 	Operation   string    `json:"operation,omitempty"` // of a request, as in openapi.yaml
 	Result      string    `json:"result,omitempty"`    // of a request: ok, refused (401, 403, 429) or failed
 	Status      int       `json:"status,omitempty"`
@@ -57,6 +57,8 @@ type Line struct {
 	Token       string    `json:"token_id,omitempty"`
 	Name        string    `json:"token_name,omitempty"`
 	Admin       bool      `json:"admin,omitempty"`
+	File        string    `json:"file,omitempty"` // of auth.loaded and auth.refused
+	FileLine    int       `json:"line,omitempty"` // at fault, in File
 	Lost        int       `json:"lost,omitempty"`
 	RequestID   string    `json:"request_id,omitempty"`
 	ForwardedTo string    `json:"forwarded_to,omitempty"`

@@ -28,6 +28,7 @@ type Tokens interface {
 type Metrics interface {
 	AuthFile(inForce bool)
 	Issuer(name string, reached bool)
+	IssuerGone(name string) // the file has it no more
 }
 
 // Options of an Authenticator.
@@ -71,6 +72,7 @@ func New(o Options) (*Authenticator, error) {
 	}
 	a.watch.seen = seen
 	a.apply(policy)
+	o.Logger.Info("the rules of the file are in force", "file", o.Path, "roles", len(policy.roles), "entries", len(policy.who))
 	return a, nil
 }
 

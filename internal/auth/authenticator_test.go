@@ -71,6 +71,7 @@ func TestOfSeveralCredentialsTheFirstOfTheListCounts(t *testing.T) {
 		{request(onSocket, unverified, ""), "uid:1000"},
 		{request(onSocket, nil, ""), "uid:1000"},
 		{request(elsewhere, unverified, ""), "anonymous"},
+		{request("unix", nil, ""), "anonymous"}, // the kernel has not said whose process it is
 	} {
 		assert.Equal(t, c.got, c.want)
 	}
@@ -113,6 +114,8 @@ func TestAChangedFileIsInForceInSeconds(t *testing.T) {
 		s.refuses(text, "issuer that this gateway knows", false)
 		_, err = s.Again(j)
 		assert.That(t, err != nil, "a caller of an issuer that is gone is let in again")
+		_, known := s.gauge.reached["corp"]
+		assert.That(t, !known, "the metric of an issuer that is gone is still there")
 		// Its keys are not read any more.
 		reads := s.issuer.reads()
 		time.Sleep(3 * keysEvery)

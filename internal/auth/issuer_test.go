@@ -157,6 +157,12 @@ func (g *gauge) AuthFile(inForce bool) {
 	g.inForce = inForce
 }
 
+func (g *gauge) IssuerGone(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.reached, name)
+}
+
 func (g *gauge) Issuer(name string, reached bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

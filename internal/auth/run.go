@@ -57,9 +57,9 @@ func (a *Authenticator) Run(ctx context.Context) error {
 
 // keepReading starts the goroutines of new issuers, and stops those of issuers that are not in the file any more.
 func (a *Authenticator) keepReading(ctx context.Context, all *sync.WaitGroup, running map[*source]context.CancelFunc) {
-	wanted := map[*source]bool{}
+	wanted, named := map[*source]bool{}, map[string]bool{}
 	for _, s := range a.now.Load().sources {
-		wanted[s] = true
+		wanted[s], named[s.name] = true, true
 		if running[s] == nil {
 			reading, stop := context.WithCancel(ctx)
 			running[s] = stop
@@ -70,6 +70,9 @@ func (a *Authenticator) keepReading(ctx context.Context, all *sync.WaitGroup, ru
 		if !wanted[s] {
 			stop()
 			delete(running, s)
+			if !named[s.name] {
+				a.opt.Metrics.IssuerGone(s.name)
+			}
 		}
 	}
 }

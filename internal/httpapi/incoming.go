@@ -15,6 +15,7 @@ import (
 
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/unixsock"
 )
 
 // incoming is the request as it is read.
@@ -111,13 +112,17 @@ func (in *incoming) reads() bool {
 	return in.r.Method == http.MethodGet || in.r.Method == http.MethodHead
 }
 
-// client is the address that the request came from, "" when there is none.
+// client is the address that the request came from, or the user at the other end of a Unix socket (uid:1000); "" when
+// neither is known.
 func (in *incoming) client() string {
 	if in.peer != nil {
 		return in.peer.Client
 	}
 	if in.from != "" {
 		return in.from
+	}
+	if _, isUser := unixsock.UID(in.r.RemoteAddr); isUser {
+		return in.r.RemoteAddr
 	}
 	host, _, _ := net.SplitHostPort(in.r.RemoteAddr)
 	return host

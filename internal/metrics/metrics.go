@@ -41,6 +41,7 @@ type Metrics struct {
 	subscribers  prometheus.Gauge
 	webhooks     webhookCollectors
 	certificates certificateCollectors
+	auth         authCollectors
 }
 
 // The labels of vectors, and their collectors.
@@ -114,6 +115,7 @@ func New(version string) *Metrics {
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.webhooks = newWebhookCollectors(m.registry)
 	m.certificates = newCertificateCollectors(m.registry)
+	m.auth = newAuthCollectors(m.registry)
 	m.registry.MustRegister(requests, m.refused, m.waiting, acquire, m.forwarded, m.hold, m.queueWait, m.handover, ended, m.takeovers, m.deposed,
 		m.written,
 		zkOperation, m.zkBatch, m.dropped, m.unlogged, m.unaudited, m.subscribers, build,

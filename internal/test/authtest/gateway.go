@@ -174,3 +174,4 @@ type unmeasured struct{}
 
 func (unmeasured) AuthFile(bool)       {}
 func (unmeasured) Issuer(string, bool) {}
+func (unmeasured) IssuerGone(string)   {}

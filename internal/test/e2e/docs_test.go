@@ -146,6 +146,7 @@ var pagesOfTheirOwn = map[string]string{
 	"docs/operate/moving-to-an-ensemble.md": "TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten",
 	"docs/operate/backup.md":                "TestTheStepsOfABackupWorkAsTheyAreWritten",
 	"docs/operate/tokens.md":                "TestTheStepsOfTokensWorkAsTheyAreWritten",
+	"docs/operate/security.md":              "TestTwoTeamsShareAGatewayAsThePageSays",
 }
 
 // runExamples runs them in one shell, so that variables carry over, and tells what became of each. addresses are pairs: as

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lockkeeper/internal/audit"
+	"lockkeeper/internal/auth"
+	"lockkeeper/internal/auth/token"
+	"lockkeeper/internal/httpapi"
+)
+
+// authFlags are the flags about who may do what.
+type authFlags struct {
+	File      string `name:"auth-file" placeholder:"FILE" help:"Who may do what (YAML): roles, and which tokens, JWTs, certificates and users have them. Others must not be able to write it. It is read again when it changes; a broken one leaves the old rules in force. Without it every client may do everything."`
+	Plaintext bool   `name:"plaintext" help:"With --auth-file, take credentials on an address that others can reach without TLS: only behind something that speaks TLS with the clients."`
+}
+
+// authenticates reports whether the gateway asks clients who they are.
+func (c *config) authenticates() bool { return c.Auth.File != "" }
+
+// checkAuth refuses what would lead around the rules.
+func (c *config) checkAuth() error {
+	switch {
+	case !c.authenticates() && c.Auth.Plaintext:
+		return usage("leave it out, or say who may do what with --auth-file", "--plaintext is about credentials, and without --auth-file there are none")
+	case !c.authenticates():
+		return nil
+	case c.EmbeddedListen != "":
+		return usage("leave --embedded-listen out; programs that speak ZooKeeper's protocol share locks with gateways on an ensemble: --zk, with --open-namespace",
+			"--embedded-listen leads around --auth-file: a ZooKeeper client that connects there shows no credential, and can take, end and hinder every lock")
+	case c.ZK != "" && c.ZKAuthFile == "":
+		return usage("give all gateways an identity with --zk-auth-file (docs/operate/zookeeper-permissions.md)",
+			"--auth-file needs the fleet's ZooKeeper identity: without one every client of ZooKeeper could make tokens, and read the secret by which gateways believe each other")
+	}
+	return nil
+}
+
+// openAuth reads --auth-file.
+func (g *gateway) openAuth() error {
+	if !g.c.authenticates() {
+		return nil
+	}
+	a, err := auth.New(auth.Options{Path: g.c.Auth.File, Tokens: apiTokens{g}, Logger: g.log.With("part", "auth"), Metrics: g.metrics,
+		Refused: g.rulesRefused, Loaded: g.rulesLoaded})
+	if wrong, ok := errors.AsType[*auth.FileError](err); ok {
+		g.rulesRefused(wrong)
+		g.writeAudit()() // no other line follows
+		return &problemError{code: exitConfig, err: fmt.Errorf("--auth-file: %w", wrong), hint: "correct the file at that place; docs/operate/security.md has a whole one"}
+	}
+	if err != nil {
+		return fmt.Errorf("--auth-file: %w", err)
+	}
+	g.auth = a
+	g.rulesLoaded()
+	return nil
+}
+
+// rulesLoaded audits that the content of --auth-file is in force.
+func (g *gateway) rulesLoaded() { g.audit.Add(audit.Line{Event: "auth.loaded", File: g.c.Auth.File}) }
+
+// rulesRefused audits that the content of --auth-file is not in force, and why.
+func (g *gateway) rulesRefused(wrong *auth.FileError) {
+	g.audit.Add(audit.Line{Event: "auth.refused", File: wrong.Path, FileLine: wrong.Line, Reason: wrong.Error()})
+}
+
+// authenticator is the gateway's for the API; nil without --auth-file.
+func (g *gateway) authenticator() httpapi.Authenticator {
+	if g.auth == nil {
+		return nil
+	}
+	return g.auth
+}
+
+// watchRules keeps the rules and the issuers' keys up to date until ctx ends.
+func (g *gateway) watchRules(ctx context.Context) {
+	if g.auth != nil {
+		_ = g.auth.Run(ctx) // the error is ctx's
+	}
+}
+
+// apiTokens are the gateway's tokens, which it makes later than it reads --auth-file.
+type apiTokens struct{ g *gateway }
+
+func (t apiTokens) Authenticate(text string) (*token.Record, error) {
+	return t.g.tokens.Authenticate(text)
+}
+func (t apiTokens) Lookup(id string) (*token.Record, bool) { return t.g.tokens.Lookup(id) }
