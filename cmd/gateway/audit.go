@@ -82,7 +82,7 @@ func (g *gateway) auditEnds(ctx context.Context) {
 				case e.Type == events.Resync: // this gateway publishes faster than its log was written
 					g.audit.Add(audit.Line{Event: "audit.gap", Reason: "ends of leases were missed"})
 				case e.Here || e.Type == events.LockDestroyed:
-					g.audit.Add(audit.Line{Time: e.Time, Event: e.Type.String(), NS: e.NS, Lock: e.Lock, LeaseID: e.LeaseID, Owner: e.Owner, Reason: e.Reason})
+					g.audit.Add(audit.Line{Time: e.Time, Event: e.Type.String(), NS: e.NS, Lock: e.Lock, LeaseID: e.LeaseID, Owner: e.Owner, LeasePrincipal: e.Principal, Reason: e.Reason})
 				}
 			}
 		}

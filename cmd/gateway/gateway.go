@@ -130,11 +130,12 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		Store: g.store,
 		Root:  g.zk.Root, Servers: g.own.servers(g.zk.Servers), SessionTimeout: g.c.SessionTimeout,
 		Logger: g.log.With("part", "locks"), Metrics: g.metrics, Events: g.hub,
-		Registration: manager.Registration{Address: address, Version: version(), Started: started.UnixMilli(), Seals: fleet.Seals},
-		PeerReports:  true,
-		Outbox:       box,
-		Follow:       map[string]func(string){zk.NodeTokens: func(id string) { g.tokens.Look(id) }},
-		Limits:       g.limits.quota,
+		Registration:    manager.Registration{Address: address, Version: version(), Started: started.UnixMilli(), Seals: fleet.Seals},
+		PeerReports:     true,
+		Outbox:          box,
+		Follow:          map[string]func(string){zk.NodeTokens: func(id string) { g.tokens.Look(id) }},
+		Limits:          g.limits.quota,
+		PrincipalLimits: g.limits.principalLeases,
 	})
 	g.tokens = token.NewStore(token.Options{Tree: token.Tree{Nodes: g.manager.Nodes(), Root: g.zk.Root}, Log: g.log.With("part", "tokens"), Changed: g.tokenChanged})
 	log := g.log.With("part", "webhooks")
@@ -154,7 +155,7 @@ func (g *gateway) makeAPI(started time.Time) {
 		Version: version(), Started: started, Embedded: g.own != nil})
 	g.api = httpapi.New(httpapi.Options{Auth: g.authenticator(), Locks: g.own.watched(g.manager), Webhooks: g.hooks, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version()}, Metrics: g.metrics,
 		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Audit: g.audit, Version: version(), OpenAPI: lockkeeper.OpenAPI,
-		AllowedHosts: g.c.AllowedHosts, Proxies: g.proxies, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers})
+		AllowedHosts: g.c.AllowedHosts, Proxies: g.proxies, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers, Principals: g.limits.principals})
 	hookPages.api = g.api
 }
 

@@ -27,6 +27,8 @@ type limits struct {
 	Keys         int64 `name:"max-idempotency-keys" default:"0" help:"How many idempotency keys this gateway keeps, each until ten minutes after its lease has ended. 0: 160,000 for each GiB of memory."`
 	Locks        int64 `name:"max-locks" default:"0" help:"How many locks this gateway knows: those in use in the whole fleet, and those whose directory has not been removed after their last use. At the bound it refuses to begin new ones. 0: 200,000 for each GiB of memory."`
 	LockSettings int64 `name:"max-settings" default:"0" help:"How many locks may have settings (PUT /v1/locks/{lock}), in the whole fleet. 0: 10,000 for each GiB of memory."`
+
+	Principal principalFlags `embed:""`
 }
 
 // quota are the limits of the lock manager, as they are given.
@@ -41,6 +43,9 @@ func (l *limits) check() error {
 	if l.Connections > 0 && l.PerAddress > l.Connections {
 		return usage("raise --max-connections, or lower the other one", "--max-connections-per-address %d must not be above --max-connections %d", l.PerAddress, l.Connections)
 	}
+	if err := l.Principal.check(); err != nil {
+		return err
+	}
 	if err := l.quota().Check(); err != nil {
 		return usage("leave the flags --max-... out for the defaults", "%w", err)
 	}
@@ -53,6 +58,10 @@ type inForce struct {
 	connections connlimit.Limits
 	waiting     int   // requests that wait
 	answers     int64 // bytes of large answers under way
+
+	// Of one principal, with authentication.
+	principals      httpapi.PrincipalLimits
+	principalLeases quota.PrincipalLimits
 }
 
 // resolve fills in the defaults, and says what they are made of.
@@ -63,6 +72,7 @@ func (l *limits) resolve(logger *slog.Logger) inForce {
 	f.answers = max(memory/16, 16<<20)
 	// A request that waits has a connection. A quarter stays for heartbeats and releases.
 	f.waiting = max(min(httpapi.DefaultMaxWaiting, f.connections.Connections-f.connections.Connections/4), 1)
+	f.principals, f.principalLeases = l.Principal.resolve(&f)
 	logger.Info("limits", "memory", memory, "memory_from", source, "files", files, "max_leases", f.quota[quota.Leases], "max_tickets", f.quota[quota.Tickets],
 		"max_metadata_total", f.quota[quota.MetadataBytes], "max_idempotency_keys", f.quota[quota.Keys], "max_locks", f.quota[quota.Locks], "max_settings", f.quota[quota.Settings],
 		"max_connections", f.connections.Connections, "max_connections_per_address", f.connections.PerAddress)

@@ -40,29 +40,30 @@ const (
 
 // Line is one line. Fields that do not apply are left out.
 type Line struct {
-	Time        time.Time `json:"time"`
-	Event       string    `json:"event"`               // request, lease.expired and the like, token.created, auth.loaded, audit.lost
-	Operation   string    `json:"operation,omitempty"` // of a request, as in openapi.yaml
-	Result      string    `json:"result,omitempty"`    // of a request: ok, refused (401, 403, 429) or failed
-	Status      int       `json:"status,omitempty"`
-	Code        string    `json:"code,omitempty"`
-	Principal   string    `json:"principal,omitempty"`
-	Credential  string    `json:"credential,omitempty"` // which one of the principal's: the id of a token, a part of a JWT's hash
-	Address     string    `json:"address,omitempty"`
-	NS          string    `json:"ns,omitempty"`
-	Lock        string    `json:"lock,omitempty"`
-	LeaseID     string    `json:"lease_id,omitempty"`
-	Owner       string    `json:"owner,omitempty"`
-	Reason      string    `json:"reason,omitempty"`
-	Token       string    `json:"token_id,omitempty"`
-	Name        string    `json:"token_name,omitempty"`
-	Admin       bool      `json:"admin,omitempty"`
-	File        string    `json:"file,omitempty"` // of auth.loaded and auth.refused
-	FileLine    int       `json:"line,omitempty"` // at fault, in File
-	Lost        int       `json:"lost,omitempty"`
-	RequestID   string    `json:"request_id,omitempty"`
-	ForwardedTo string    `json:"forwarded_to,omitempty"`
-	ForwardedBy string    `json:"forwarded_by,omitempty"`
+	Time           time.Time `json:"time"`
+	Event          string    `json:"event"`               // request, lease.expired and the like, token.created, auth.loaded, audit.lost
+	Operation      string    `json:"operation,omitempty"` // of a request, as in openapi.yaml
+	Result         string    `json:"result,omitempty"`    // of a request: ok, refused (401, 403, 429) or failed
+	Status         int       `json:"status,omitempty"`
+	Code           string    `json:"code,omitempty"`
+	Principal      string    `json:"principal,omitempty"`
+	Credential     string    `json:"credential,omitempty"` // which one of the principal's: the id of a token, a part of a JWT's hash
+	Address        string    `json:"address,omitempty"`
+	NS             string    `json:"ns,omitempty"`
+	Lock           string    `json:"lock,omitempty"`
+	LeaseID        string    `json:"lease_id,omitempty"`
+	Owner          string    `json:"owner,omitempty"`
+	LeasePrincipal string    `json:"lease_principal,omitempty"` // of the end of a lease: who took it
+	Reason         string    `json:"reason,omitempty"`
+	Token          string    `json:"token_id,omitempty"`
+	Name           string    `json:"token_name,omitempty"`
+	Admin          bool      `json:"admin,omitempty"`
+	File           string    `json:"file,omitempty"` // of auth.loaded and auth.refused
+	FileLine       int       `json:"line,omitempty"` // at fault, in File
+	Lost           int       `json:"lost,omitempty"`
+	RequestID      string    `json:"request_id,omitempty"`
+	ForwardedTo    string    `json:"forwarded_to,omitempty"`
+	ForwardedBy    string    `json:"forwarded_by,omitempty"`
 }
 
 // Options of a Log.

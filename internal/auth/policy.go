@@ -118,7 +118,7 @@ func (p *Policy) decide(id *identity) (*resolved, error) {
 
 // principal is what the caller may do.
 func (p *Policy) principal(name string, roles []string) locks.Principal {
-	return locks.Principal{Name: name, Rules: p.rulesOf(roles)}
+	return locks.Principal{Name: name, Rules: p.rulesOf(roles), Counts: true}
 }
 
 // listOf says which names there are.

@@ -68,6 +68,7 @@ type Event struct {
 	LeaseID      string // "" for what is no lease of this program
 	Program      string // of a foreign contender, when its name shows it: "curator"
 	Owner        string
+	Principal    string // that took the lease
 	Mode         string
 	FencingToken int64
 	Reason       string

@@ -21,7 +21,7 @@ func (x *exchange) audited() (result string, ok bool) {
 
 // audit adds the request's line to the audit log.
 func (x *exchange) audit() {
-	if x.s.audit == nil {
+	if x.s.audit == nil || x.line.repeated {
 		return
 	}
 	result, ok := x.audited()

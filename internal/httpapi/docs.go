@@ -21,6 +21,10 @@ func (s *Server) mountDocs(docs *docsite.Site) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		x.operation, x.r = "Docs", r
+		if p := x.account(); p != nil {
+			x.refuse(p)
+			return
+		}
 		if x.refusedFormat() {
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/ratelimit"
 )
 
 // DefaultMaxStreams is the bound on event streams at the same time.
@@ -116,6 +117,11 @@ func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 	if !s.open.take() {
 		s.s.behind.give(from)
 		return nil, tooManyStreams()
+	}
+	if err := x.moveTo(ratelimit.Stream); err != nil {
+		s.open.give()
+		s.s.behind.give(from)
+		return nil, err
 	}
 	in.filter.Rules = x.principal().Rules
 	x.line.ns, x.line.owner = in.filter.NS, in.filter.Owner
@@ -223,7 +229,7 @@ const eventTime = "2006-01-02T15:04:05.000000Z"
 func eventShape(e *events.Event) api.Event {
 	shape := api.Event{
 		ID: e.ID(), Time: e.Time.UTC().Format(eventTime), Type: api.EventType(e.Type.String()), NS: e.NS, Lock: e.Lock,
-		LeaseID: e.LeaseID, Owner: e.Owner, Mode: api.Mode(e.Mode), FencingToken: e.FencingToken, Reason: e.Reason, Count: e.Count, Webhook: e.Webhook, Detail: e.Detail, Gateway: e.Gateway,
+		LeaseID: e.LeaseID, Owner: e.Owner, Principal: e.Principal, Mode: api.Mode(e.Mode), FencingToken: e.FencingToken, Reason: e.Reason, Count: e.Count, Webhook: e.Webhook, Detail: e.Detail, Gateway: e.Gateway,
 	}
 	if h := e.Hazard; h != nil {
 		shape.Code, shape.Programs = api.HazardCode(h.Code), h.Programs

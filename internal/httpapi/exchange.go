@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/auth"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/ratelimit"
 )
 
 // exchange is one request and its answer, and what the log line will say about them.
@@ -28,9 +29,10 @@ type exchange struct {
 
 	started   time.Time
 	caller    auth.Caller
-	cut       *problem // why the caller's wait was ended; nil when it was not
-	unproved  *problem // what is wrong with the credential of a request that a lease token lets in; nil when nothing is
-	operation string   // of openapi.yaml; "" when no route matched
+	place     ratelimit.Place // what it counts for its principal
+	cut       *problem        // why the caller's wait was ended; nil when it was not
+	unproved  *problem        // what is wrong with the credential of a request that a lease token lets in; nil when nothing is
+	operation string          // of openapi.yaml; "" when no route matched
 	requestID string
 	wait      time.Duration // how long it asks to wait
 	hijacked  net.Conn      // the connection, once it is no longer net/http's
@@ -98,6 +100,7 @@ func (x *exchange) end() {
 	if x.status == 0 {
 		x.WriteHeader(http.StatusOK) // what net/http answers for a handler that wrote nothing
 	}
+	x.place.Leave()
 	if byGuard(x.line.code, x.line.cause) {
 		x.s.refused(x.line.code)
 	}

@@ -40,6 +40,7 @@ func (o *outgoing) encodeLease(l *locks.Lease) {
 	}
 	m.flag("failover_safe", l.FailoverSafe)
 	m.given("owner", l.Owner)
+	m.given("principal", l.Principal)
 	m.given("metadata", l.Metadata)
 	if len(l.Holds) > 0 {
 		m.other("holds", l.Holds)

@@ -14,6 +14,7 @@ type logLine struct {
 	code     code
 	cause    error
 	quiet    bool // the operation comes all the time and says little
+	repeated bool // one of many refusals of the same caller: no line for each
 	streamed bool // events were sent, so many:
 	events   int
 	to       string // the gateway that the request was sent on to

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"lockkeeper/internal/locks/access"
+	"lockkeeper/internal/ratelimit"
 )
 
 // pagePaths are the dashboard's. What is below them is its own to answer.
@@ -21,6 +22,10 @@ func (s *Server) mountPages(pages http.Handler) {
 		x.operation = "Page"
 		x.r = r
 		if x.refusedFormat() || x.refusedPage() {
+			return
+		}
+		if err := x.moveTo(ratelimit.Stream); err != nil { // a page stays open
+			x.fail(err)
 			return
 		}
 		x.line.quiet = strings.HasPrefix(r.URL.Path, "/static/") || strings.HasPrefix(r.URL.Path, "/ui/")
@@ -38,7 +43,10 @@ func (s *Server) mountPages(pages http.Handler) {
 
 // refusedPage refuses a page to a caller that may not see every lock: a page is rendered once for all viewers.
 func (x *exchange) refusedPage() bool {
-	p := x.mayAsk(needsDecision)
+	p := x.account()
+	if p == nil {
+		p = x.mayAsk(needsDecision)
+	}
 	if p == nil && x.s.auth != nil && !x.caller.Principal.Rules.MayAll(access.Read) && !strings.HasPrefix(x.r.URL.Path, "/static/") {
 		p = x.lacks(access.Read)
 		p.detail = "the pages show every lock: they need the verb read for all of them, which " + x.caller.Principal.Name + " has not"

@@ -32,6 +32,8 @@ const (
 	codeTooManyWaiting   code = "too_many_waiting"
 	codeTooManyStreams   code = "too_many_streams"
 	codeTooManyAnswers   code = "too_many_answers"
+	codeRateLimited      code = "rate_limited"
+	codePrincipalLimit        = code(locks.CodePrincipalLimit)
 	codeUpgradeRequired  code = "upgrade_required"
 	codeSealRefused      code = "fleet_seal_refused"
 	codeOwnerUnreachable code = "owner_unreachable"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/auth"
+	"lockkeeper/internal/ratelimit"
 )
 
 // An acquire that may wait is granted at once most of the time, so it makes no context of its own. Its request's context ends when
@@ -159,11 +160,17 @@ func (x *exchange) takeWaiting() error {
 		s.behind.give(x.from)
 		return &problem{code: codeTooManyWaiting, detail: "ask again without wait, or later"}
 	}
+	if err := x.waits(); err != nil {
+		s.behind.give(x.from)
+		s.waiting.give()
+		return err
+	}
 	s.metrics.Waiting(1)
 	return nil
 }
 
 func (x *exchange) giveWaiting() {
+	_ = x.place.Move(ratelimit.Active, x.started) // which is never refused
 	x.s.behind.give(x.from)
 	x.s.waiting.give()
 	x.s.metrics.Waiting(-1)

@@ -12,13 +12,17 @@ import (
 // refusalsEvery is the least time between two lines of the log about refusals by the guard.
 const refusalsEvery = time.Minute
 
-// guardCodes are the refusals that come before any handler. A page in a browser can cause them in a loop, so each is
-// counted, and its own line is logged at debug. A captured request that is sent to the wrong gateway is among them: its
+// guardCodes are the refusals that a page in a browser, or a client with a wrong credential or at its limits, can cause in a loop.
+// So each is counted, and its own line is logged at debug. A captured request that is sent to the wrong gateway is among them: its
 // code is codeNotOwner, its cause errNotForThis. A gateway that sent one in good faith logs the answer that its own client gets.
-var guardCodes = [...]code{codeCrossOrigin, codeHostNotAllowed, codeSealRefused, code(locks.CodeNotOwner)}
+var guardCodes = [...]code{codeCrossOrigin, codeHostNotAllowed, codeSealRefused, code(locks.CodeNotOwner), codeUnauthenticated, codeRateLimited, codePrincipalLimit}
 
 func byGuard(c code, cause error) bool {
-	return c == codeCrossOrigin || c == codeHostNotAllowed || c == codeSealRefused || errors.Is(cause, errNotForThis)
+	switch c {
+	case codeCrossOrigin, codeHostNotAllowed, codeSealRefused, codeUnauthenticated, codeRateLimited, codePrincipalLimit:
+		return true
+	}
+	return errors.Is(cause, errNotForThis)
 }
 
 // refusals sums up for the log what the guard refuses. The first refusal is logged at once. Later ones are logged with the

@@ -24,6 +24,7 @@ import (
 	"lockkeeper/internal/httpapi/proxies"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/metrics"
+	"lockkeeper/internal/ratelimit"
 )
 
 // DefaultMaxWaiting is the bound on requests that wait at the same time: blocking acquires and long polls. One that waits
@@ -58,6 +59,8 @@ type Options struct {
 	MaxWaiting   int      // 0: DefaultMaxWaiting
 	MaxStreams   int      // of events; 0: DefaultMaxStreams
 	MaxAnswers   int64    // bytes of large answers under way; 0: DefaultMaxAnswers
+	// Principals bounds what one principal asks, where Auth says who asks.
+	Principals PrincipalLimits
 	// Connections are the limits that the listener enforces. The server shows them to clients, and gives one address behind a
 	// proxy as many places for requests that wait as an address may have connections.
 	Connections connlimit.Limits
@@ -85,7 +88,9 @@ type Server struct {
 	queueing queueing
 	answers  answers
 	sockets  sockets
-	begun    atomic.Uint64 // requests that have come in
+	callers  *ratelimit.Callers // nil: none is asked who it is
+	rate     float64            // PrincipalLimits.Rate
+	begun    atomic.Uint64      // requests that have come in
 
 	drained context.Context
 	drain   context.CancelFunc
@@ -121,6 +126,9 @@ func New(o Options) *Server {
 	s.waiting.limit = orDefault(int64(o.MaxWaiting), DefaultMaxWaiting)
 	s.answers.limit = orDefault(o.MaxAnswers, DefaultMaxAnswers)
 	s.drained, s.drain = context.WithCancel(context.Background())
+	if p := o.Principals; o.Auth != nil {
+		s.callers, s.rate = ratelimit.New(ratelimit.AtOnce{ratelimit.Active: p.Active, ratelimit.Waiting: p.Waiting, ratelimit.Stream: p.Streams}), p.Rate
+	}
 	s.pool.New = func() any { return newExchange(s) }
 	s.rechecks = rechecks{auth: o.Auth, every: recheckEvery, queueing: &s.queueing}
 	s.forwarder = forwarder{fleet: o.Fleet, locks: o.Locks, metrics: s.metrics, lookAgain: lookAgain}
@@ -152,9 +160,21 @@ func New(o Options) *Server {
 	if o.News != nil {
 		s.mountNews(o.News)
 	}
-	s.router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).refuse(w.(*exchange).notFound()) })
-	s.router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).methodNotAllowed() })
+	s.router.NotFound(counted(func(x *exchange) { x.refuse(x.notFound()) }))
+	s.router.MethodNotAllowed(counted((*exchange).methodNotAllowed))
 	return s
+}
+
+// counted handles what is no operation, and counts for its principal all the same.
+func counted(handle func(*exchange)) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		x := w.(*exchange)
+		if p := x.account(); p != nil {
+			x.refuse(p)
+			return
+		}
+		handle(x)
+	}
 }
 
 // digest tells one text from another.
@@ -192,7 +212,11 @@ func (s *Server) mount(route route) {
 	needed := needs[route.operation]
 	handle := func(x *exchange) {
 		x.operation = route.operation
-		if p := x.mayAsk(needed); p != nil {
+		p := x.account()
+		if p == nil {
+			p = x.mayAsk(needed)
+		}
+		if p != nil {
 			x.refuse(p)
 			return
 		}

@@ -21,7 +21,7 @@ func leaseShape(l *locks.Lease) api.Lease {
 		LeaseID: l.ID, Token: l.Token, Lock: l.Lock, NS: l.NS, Znode: l.Znode,
 		Mode: api.Mode(l.Mode), State: api.State(l.State), Reason: api.Reason(l.Reason),
 		Position: l.Position, FencingToken: l.FencingToken,
-		TTLMS: millis(l.TTL), FailoverSafe: l.FailoverSafe, Owner: l.Owner, Metadata: l.Metadata, Rev: l.Rev,
+		TTLMS: millis(l.TTL), FailoverSafe: l.FailoverSafe, Owner: l.Owner, Principal: l.Principal, Metadata: l.Metadata, Rev: l.Rev,
 		Permits: l.Permits, Limit: l.Limit, Holds: l.Holds, Ephemeral: l.Ephemeral,
 		RevokeRequested: revocation(l.Revoke), Warning: l.Warning, NotifyURL: l.NotifyURL, NotifySecret: l.NotifySecret,
 	}
@@ -81,7 +81,7 @@ func contenders(list []locks.Contender) []api.Contender { return each(list, cont
 
 func contender(c *locks.Contender) api.Contender {
 	shape := api.Contender{
-		LeaseID: c.LeaseID, Foreign: foreignShape(c.Foreign), Znode: c.Znode, Owner: c.Owner,
+		LeaseID: c.LeaseID, Foreign: foreignShape(c.Foreign), Znode: c.Znode, Owner: c.Owner, Principal: c.Principal,
 		Mode: api.Mode(c.Mode), Permits: c.Permits, Limit: c.Limit, Position: c.Position, FencingToken: c.FencingToken,
 		ExpiresInMS: millis(c.ExpiresIn), Unclaimed: c.Unclaimed, Metadata: c.Metadata,
 		Delayed: c.Delayed, Reason: api.Reason(c.Reason), Holds: c.Holds, Group: c.Group, Ephemeral: c.Ephemeral,

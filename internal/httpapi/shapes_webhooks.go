@@ -43,6 +43,6 @@ func deadLetterShape(d *webhooks.DeadLetter, gateway string) api.DeadLetter {
 	return api.DeadLetter{
 		MessageID: d.MessageID, Time: d.At.UTC(), Attempts: d.Attempts, Error: d.Error, GatewayID: gateway,
 		Event: api.WebhookEvent{Type: e.Type, Time: e.Time, NS: e.NS, Lock: e.Lock, LeaseID: e.LeaseID, Program: e.Program, Znode: e.Znode,
-			Owner: e.Owner, Mode: e.Mode, FencingToken: e.FencingToken, Reason: e.Reason, Detail: e.Detail, Gateway: e.Gateway, Waiting: e.Waiting},
+			Owner: e.Owner, Principal: e.Principal, Mode: e.Mode, FencingToken: e.FencingToken, Reason: e.Reason, Detail: e.Detail, Gateway: e.Gateway, Waiting: e.Waiting},
 	}
 }

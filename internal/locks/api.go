@@ -17,6 +17,7 @@ const (
 	MaxTTL        = 24 * time.Hour
 	DefaultTTL    = 30 * time.Second
 	MaxOwner      = 128     // bytes
+	MaxPrincipal  = 512     // bytes of a principal's name
 	MaxMetadata   = 4 << 10 // bytes
 	MaxPollWait   = 5 * time.Minute
 	MaxWait       = 24 * time.Hour // of an acquire with a finite wait
@@ -129,6 +130,7 @@ type Lease struct {
 	WaitedKnown  bool
 	FailoverSafe bool // the TTL survives the crash of a gateway
 	Owner        string
+	Principal    string // that took it; "" where none is asked who it is
 	Metadata     string
 	Permits      int         // with Mode Semaphore, of Limit
 	Limit        int         // with Mode Semaphore: the limit in force when the contender was enqueued
@@ -178,6 +180,7 @@ type Contender struct {
 	Foreign      *Foreign
 	Znode        string
 	Owner        string
+	Principal    string // as its record says: another program can write any name there
 	Mode         Mode
 	Permits      int
 	Position     int   // among the waiters, from 1; 0 for a holder
@@ -251,7 +254,7 @@ type AcquireRequest struct {
 	// Async returns a waiting lease (a ticket) at once.
 	Async          bool
 	Owner          string
-	Client         string // the client's address: the owner of a lease that names none. A repeat may come from another one
+	Client         string // the client's address: the owner of a lease that names none, without a principal that was asked who it is. A repeat may come from another one
 	Metadata       string
 	IdempotencyKey string // "" for none
 

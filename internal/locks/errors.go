@@ -39,6 +39,7 @@ const (
 	CodeTooManyLocks     Code = "too_many_locks"         // this gateway's bound on known locks
 	CodeTooManySettings  Code = "too_many_settings"      // the bound on locks with settings
 	CodeTooMuchMetadata  Code = "too_much_metadata"      // this gateway's bound on the texts of its leases
+	CodePrincipalLimit   Code = "principal_limit"        // the principal has as much of something as one may have
 	CodeForbidden        Code = "forbidden"              // the principal's rules do not give it; Denied says what
 	CodeEphemeralCap     Code = "too_many_ephemeral"     // the gateway's session is at its bound on ephemeral nodes
 )

@@ -10,16 +10,57 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks/access"
+	"lockkeeper/internal/locks/quota"
 )
 
 // Principal is the caller and what it may do. The zero value may do nothing, except what a lease's token alone allows.
 type Principal struct {
 	Name  string // idempotency keys belong to it
 	Rules *access.Rules
+	// Counts: the caller was asked who it is. Its leases name it and count for it.
+	Counts bool
+}
+
+// Account is the name that the principal's leases count for; "" where none is asked who it is.
+func (p Principal) Account() string {
+	if !p.Counts {
+		return ""
+	}
+	return p.Name
 }
 
 // Anonymous is the principal of every caller of a gateway without authentication. It may do everything.
 var Anonymous = Principal{Name: "anonymous", Rules: access.Everything()}
+
+// Owner is the owner of the principal's leases that name none: its name, as much of it as an owner may have. It is "" for a
+// caller that has not said who it is.
+func (p Principal) Owner() string {
+	if !p.Counts || p.Name == Anonymous.Name {
+		return ""
+	}
+	return CutText(p.Name, MaxOwner)
+}
+
+// CheckLeases refuses an acquire of leases that are more than the principal may have: by its roles for these locks, or else
+// otherwise, 0 for no bound. account counts what the principal has, and takes is what the acquire would add.
+func (p Principal) CheckLeases(wants []Want, takes int64, account *quota.Account, otherwise int64) *Error {
+	if account == nil {
+		return nil
+	}
+	used, _ := account.Used()
+	for i := range wants {
+		most := int64(p.Rules.Limits(wants[i].NS, wants[i].Lock).Leases)
+		if most == 0 {
+			most = otherwise
+		}
+		if most > 0 && used+takes > most {
+			return &Error{Code: CodePrincipalLimit, RetryAfter: time.Second,
+				Detail: fmt.Sprintf("%s has %d of at most %d leases at this gateway for the lock %s in the namespace %s, a lease of several locks counted once for each, and this one would count %d: release some, or ask an operator for a role with more leases",
+					p.called(), used, most, wants[i].Lock, wants[i].NS, takes)}
+		}
+	}
+	return nil
+}
 
 // Denied is what a principal may not do.
 type Denied struct {

@@ -235,6 +235,17 @@ func CheckText(field, text string, limit int) error {
 	return nil
 }
 
+// CutText is the text, or as many of its first characters as have so many bytes. The rest is not kept alive.
+func CutText(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return strings.Clone(text[:most])
+}
+
 var oneLine = strings.NewReplacer("\n", " ", "\r", " ", "\t", " ")
 
 // checkMetadata refuses metadata that is too long or not printable. It may have lines.

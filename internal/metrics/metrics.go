@@ -79,7 +79,7 @@ func New(version string) *Metrics {
 		registry: prometheus.NewRegistry(),
 		requests: newHandles(func(r request) counter { return requests.WithLabelValues(r.operation, strconv.Itoa(r.status)) }),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "http_refused_total",
-			Help: "HTTP requests that were refused before any handler saw them, by code: cross_origin, host_not_allowed, fleet_seal_refused, owned_by_other_gateway (a seal for another gateway)."}, []string{"code"}),
+			Help: "HTTP requests that were refused for who sends them, by code: cross_origin, host_not_allowed, fleet_seal_refused, owned_by_other_gateway (a seal for another gateway), unauthenticated, rate_limited, principal_limit."}, []string{"code"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "http_waiting_requests",
 			Help: "HTTP requests that wait now: blocking acquires and long polls."}),
 		acquire: newHandles(func(result string) observer { return acquire.WithLabelValues(result) }),
@@ -136,7 +136,7 @@ func (m *Metrics) Request(operation string, status int) {
 	m.requests.of(request{operation, status}).Inc()
 }
 
-// Refused counts an HTTP request that was refused before any handler saw it.
+// Refused counts an HTTP request that was refused for who sends it.
 func (m *Metrics) Refused(code string) { m.refused.WithLabelValues(code).Inc() }
 
 // Waiting moves the number of HTTP requests that wait.

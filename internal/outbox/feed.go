@@ -147,7 +147,7 @@ func (f *feed) tell(s *webhooks.Service, e *events.Event) {
 		return
 	}
 	told := &webhooks.Event{Type: kind, Time: e.Time.Truncate(time.Millisecond), NS: e.NS, Lock: e.Lock, LeaseID: e.LeaseID, Program: e.Program, Znode: e.Path(),
-		Owner: e.Owner, Mode: e.Mode, FencingToken: e.FencingToken, Reason: e.Reason, Detail: e.Detail, Gateway: e.Gateway}
+		Owner: e.Owner, Principal: e.Principal, Mode: e.Mode, FencingToken: e.FencingToken, Reason: e.Reason, Detail: e.Detail, Gateway: e.Gateway}
 	if e.Hazard != nil {
 		told.Code, told.Programs = e.Hazard.Code, e.Hazard.Programs
 	}

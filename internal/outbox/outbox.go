@@ -102,7 +102,7 @@ func endOf(e *manager.Ending) *webhooks.End {
 	})
 	for _, p := range e.Parts {
 		end.Events = append(end.Events, webhooks.Event{Type: typeOf(e), Time: e.At, NS: p.NS, Lock: p.Lock, LeaseID: e.LeaseID, Program: p.Program, Znode: p.Znode,
-			Owner: e.Owner, Mode: string(p.Mode), FencingToken: p.FencingToken, Reason: string(e.Reason), Detail: e.Words, Gateway: e.Gateway, Waiting: e.Waiting})
+			Owner: e.Owner, Principal: e.Principal, Mode: string(p.Mode), FencingToken: p.FencingToken, Reason: string(e.Reason), Detail: e.Words, Gateway: e.Gateway, Waiting: e.Waiting})
 		if e.Waiting {
 			end.Events[len(end.Events)-1].FencingToken = 0 // it was never granted
 		}

@@ -21,6 +21,7 @@ func appendEvent(b []byte, e *Event) []byte {
 	b = appendMember(b, `,"program":`, e.Program)
 	b = appendMember(b, `,"znode":`, e.Znode)
 	b = appendMember(b, `,"owner":`, e.Owner)
+	b = appendMember(b, `,"principal":`, e.Principal)
 	b = appendMember(b, `,"mode":`, e.Mode)
 	if e.FencingToken != 0 {
 		b = strconv.AppendInt(append(b, `,"fencing_token":`...), e.FencingToken, 10)

@@ -22,6 +22,7 @@ type Event struct {
 	Program      string    `json:"program,omitempty"` // of another program's contender
 	Znode        string    `json:"znode,omitempty"`
 	Owner        string    `json:"owner,omitempty"`
+	Principal    string    `json:"principal,omitempty"` // that took the lease
 	Mode         string    `json:"mode,omitempty"`
 	FencingToken int64     `json:"fencing_token,omitempty"`
 	Reason       string    `json:"reason,omitempty"`

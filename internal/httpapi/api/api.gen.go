@@ -350,6 +350,8 @@ const (
 	ProblemCodeOwnedByOtherGateway       ProblemCode = "owned_by_other_gateway"
 	ProblemCodeOwnerUnreachable          ProblemCode = "owner_unreachable"
 	ProblemCodePreconditionFailed        ProblemCode = "precondition_failed"
+	ProblemCodePrincipalLimit            ProblemCode = "principal_limit"
+	ProblemCodeRateLimited               ProblemCode = "rate_limited"
 	ProblemCodeRepeatedField             ProblemCode = "repeated_field"
 	ProblemCodeRouteNotFound             ProblemCode = "route_not_found"
 	ProblemCodeSettingsDiffer            ProblemCode = "settings_differ"
@@ -451,6 +453,10 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeOwnerUnreachable:
 		return true
 	case ProblemCodePreconditionFailed:
+		return true
+	case ProblemCodePrincipalLimit:
+		return true
+	case ProblemCodeRateLimited:
 		return true
 	case ProblemCodeRepeatedField:
 		return true
@@ -967,7 +973,7 @@ type AcquireFields struct {
 	NotifyURL NotifyURL `json:"notify_url,omitempty"`
 
 	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
-	// takes the client's address.
+	// takes the caller's name, or the client's address where the gateway does not know who asks.
 	Owner Owner `json:"owner,omitempty"`
 
 	// TTL Time to live, a duration of 1s to 24h.
@@ -1022,7 +1028,7 @@ type AcquireRequest struct {
 	NS Namespace `json:"ns,omitempty"`
 
 	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
-	// takes the client's address.
+	// takes the caller's name, or the client's address where the gateway does not know who asks.
 	Owner Owner `json:"owner,omitempty"`
 
 	// Permits How many permits a semaphore lease takes; 1 when not given. More than the limit is 422.
@@ -1070,7 +1076,7 @@ type AcquireSeveralRequest struct {
 	NotifyURL NotifyURL `json:"notify_url,omitempty"`
 
 	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
-	// takes the client's address.
+	// takes the caller's name, or the client's address where the gateway does not know who asks.
 	Owner Owner `json:"owner,omitempty"`
 
 	// TTL Time to live, a duration of 1s to 24h.
@@ -1097,10 +1103,14 @@ type Contender struct {
 	Foreign *Foreign `json:"foreign,omitempty"`
 
 	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
-	// takes the client's address.
-	Owner   Owner `json:"owner,omitempty"`
-	Mode    Mode  `json:"mode"`
-	Permits int   `json:"permits,omitempty"`
+	// takes the caller's name, or the client's address where the gateway does not know who asks.
+	Owner Owner `json:"owner,omitempty"`
+
+	// Principal The name of the caller that took the lease, as `GET /v1/whoami` shows it. It is left out where the gateway does not
+	// ask who sends a request. Programs that may write the lease's znode can change it: it gives no right.
+	Principal Principal `json:"principal,omitempty"`
+	Mode      Mode      `json:"mode"`
+	Permits   int       `json:"permits,omitempty"`
 
 	// Limit What was in force when it came.
 	Limit int `json:"limit,omitempty"`
@@ -1244,7 +1254,11 @@ type Event struct {
 	// Foreign Present exactly when the contender is another program's.
 	Foreign *EventForeign `json:"foreign,omitempty"`
 	Owner   string        `json:"owner,omitempty"`
-	Mode    Mode          `json:"mode,omitempty"`
+
+	// Principal The name of the caller that took the lease, as `GET /v1/whoami` shows it. It is left out where the gateway does not
+	// ask who sends a request. Programs that may write the lease's znode can change it: it gives no right.
+	Principal Principal `json:"principal,omitempty"`
+	Mode      Mode      `json:"mode,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 	//
@@ -1566,8 +1580,12 @@ type Lease struct {
 	FailoverSafe bool `json:"failover_safe"`
 
 	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
-	// takes the client's address.
+	// takes the caller's name, or the client's address where the gateway does not know who asks.
 	Owner Owner `json:"owner,omitempty"`
+
+	// Principal The name of the caller that took the lease, as `GET /v1/whoami` shows it. It is left out where the gateway does not
+	// ask who sends a request. Programs that may write the lease's znode can change it: it gives no right.
+	Principal Principal `json:"principal,omitempty"`
 
 	// Metadata A text that came with the lease.
 	Metadata Metadata `json:"metadata,omitempty"`
@@ -1815,7 +1833,7 @@ type NotifyURL = string
 type Overlap = string
 
 // Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
-// takes the client's address.
+// takes the caller's name, or the client's address where the gateway does not know who asks.
 type Owner = string
 
 // Permits defines model for Permits.
@@ -1833,7 +1851,7 @@ type Postmortem struct {
 	Mode Mode      `json:"mode"`
 
 	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
-	// takes the client's address.
+	// takes the caller's name, or the client's address where the gateway does not know who asks.
 	Owner Owner `json:"owner,omitempty"`
 
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
@@ -1880,6 +1898,10 @@ type Preview struct {
 	Holders []Contender `json:"holders"`
 }
 
+// Principal The name of the caller that took the lease, as `GET /v1/whoami` shows it. It is left out where the gateway does not
+// ask who sends a request. Programs that may write the lease's znode can change it: it gives no right.
+type Principal = string
+
 // Problem RFC 9457.
 type Problem struct {
 	// Type A page of the gateway: cause, what to do, an example.
@@ -1896,7 +1918,7 @@ type Problem struct {
 	// 421: host_not_allowed. 422: invalid_field, duration_needs_unit, unknown_field, repeated_field,
 	// idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
 	// too_many_locks, too_many_settings, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
-	// too_many_answers. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
+	// too_many_answers, rate_limited, principal_limit. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
 	// owner_unreachable, authentication_unavailable, draining, not_ready, not_alive.
 	Code ProblemCode `json:"code"`
 
@@ -1930,7 +1952,7 @@ type Problem struct {
 // 421: host_not_allowed. 422: invalid_field, duration_needs_unit, unknown_field, repeated_field,
 // idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
 // too_many_locks, too_many_settings, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
-// too_many_answers. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
+// too_many_answers, rate_limited, principal_limit. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
 // owner_unreachable, authentication_unavailable, draining, not_ready, not_alive.
 type ProblemCode string
 
@@ -2082,7 +2104,7 @@ type Successor struct {
 	LeaseID string `json:"lease_id,omitempty"`
 
 	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
-	// takes the client's address.
+	// takes the caller's name, or the client's address where the gateway does not know who asks.
 	Owner Owner `json:"owner,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
@@ -2291,7 +2313,11 @@ type WebhookEvent struct {
 	Program string `json:"program,omitempty"`
 	Znode   string `json:"znode,omitempty"`
 	Owner   string `json:"owner,omitempty"`
-	Mode    string `json:"mode,omitempty"`
+
+	// Principal The name of the caller that took the lease, as `GET /v1/whoami` shows it. It is left out where the gateway does not
+	// ask who sends a request. Programs that may write the lease's znode can change it: it gives no right.
+	Principal Principal `json:"principal,omitempty"`
+	Mode      string    `json:"mode,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 	//

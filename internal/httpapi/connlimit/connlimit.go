@@ -408,6 +408,20 @@ func originOf(remote net.Addr) origin {
 	return origin{ip: ip}
 }
 
+// Network is what the address of a client is counted by, as its connections are: the first 64 bits of an IPv6 address. What is no
+// address stays as it is.
+func Network(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return address
+	}
+	if ip = ip.Unmap().WithZone(""); ip.Is6() {
+		prefix, _ := ip.Prefix(64) // of an IPv6 address there is one
+		return prefix.Addr().String()
+	}
+	return ip.String()
+}
+
 // NetConn is the connection below.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 

@@ -67,10 +67,11 @@ func All() []Verb { return []Verb{Read, Acquire, Operate, Admin} }
 
 // Rules is what one principal may do. A nil *Rules allows nothing.
 type Rules struct {
-	grants []rule
-	all    set // verbs that a grant gives for every lock in every namespace
-	rate   float64
-	key    string
+	grants  []rule
+	all     set     // verbs that a grant gives for every lock in every namespace
+	rate    float64 // the highest of those that have one
+	unrated bool    // a grant has none
+	key     string
 }
 
 type rule struct {
@@ -165,9 +166,7 @@ func compiled(rules []rule) *Rules {
 		}
 		made.rate = max(made.rate, r.rate)
 	}
-	if slices.ContainsFunc(rules, func(r rule) bool { return r.rate == 0 }) {
-		made.rate = 0
-	}
+	made.unrated = len(rules) == 0 || slices.ContainsFunc(rules, func(r rule) bool { return r.rate == 0 })
 	made.key = strings.Join(keys, "\n")
 	return made
 }
@@ -258,10 +257,14 @@ func (r *Rules) Grants() []Grant {
 	return grants
 }
 
-// Rate is how many requests per second the principal may make: the highest of all grants. 0 stands for no bound.
-func (r *Rules) Rate() float64 {
-	if r == nil {
-		return 0
+// Rate is how many requests per second the principal may make: the highest of all grants, of which those without a rate have
+// the other one. 0 stands for no bound.
+func (r *Rules) Rate(otherwise float64) float64 {
+	switch {
+	case r == nil, r.unrated && otherwise == 0:
+		return otherwise
+	case r.unrated:
+		return max(r.rate, otherwise)
 	}
 	return r.rate
 }

@@ -51,7 +51,7 @@ func TestAVerbIsGivenByTheGrantsThatMatch(t *testing.T) {
 	assert.That(t, shop.MayIn(Acquire, "default") && shop.MayIn(Read, "ci-2") && !shop.MayIn(Acquire, "ci-2") && !shop.MayIn(Read, "x"), "in a namespace")
 	assert.That(t, reader.MayAll(Read) && !reader.MayAll(Acquire) && !shop.MayAll(Read), "for all locks")
 	var none *Rules
-	assert.That(t, !none.MayIn(Read, "default") && !none.MayAll(Read) && none.Limits("default", "a") == Limits{} && none.Rate() == 0 && none.Key() == "", "no rules give something")
+	assert.That(t, !none.MayIn(Read, "default") && !none.MayAll(Read) && none.Limits("default", "a") == Limits{} && none.Rate(7) == 7 && none.Key() == "", "no rules give something")
 }
 
 func TestTheWidestBoundOfTheGrantsCounts(t *testing.T) {
@@ -63,8 +63,10 @@ func TestTheWidestBoundOfTheGrantsCounts(t *testing.T) {
 	for lock, want := range map[string]Limits{"a": {time.Minute, 9}, "ab": {time.Hour, 9}, "abc": {time.Hour, 0}, "b": {}} {
 		assert.Equal(t, r.Limits("default", lock), want, "%s", lock)
 	}
-	assert.Equal(t, r.Rate(), 50)
-	assert.Equal(t, rules(t, Grant{NS: "a", Locks: "*", Verbs: []Verb{Read}}, Grant{NS: "*", Locks: "*", Verbs: []Verb{Read}, Rate: 3}).Rate(), 0)
+	assert.Equal(t, r.Rate(7), 50)
+	assert.Equal(t, rules(t, Grant{NS: "a", Locks: "*", Verbs: []Verb{Read}}, Grant{NS: "*", Locks: "*", Verbs: []Verb{Read}, Rate: 3}).Rate(0), 0)
+	mixed := rules(t, Grant{NS: "a", Locks: "*", Verbs: []Verb{Read}}, Grant{NS: "*", Locks: "*", Verbs: []Verb{Read}, Rate: 3})
+	assert.That(t, mixed.Rate(2) == 3 && mixed.Rate(9) == 9 && rules(t).Rate(4) == 4, "a grant without a rate has the other one")
 	assert.Equal(t, Everything().Limits("a", "b"), Limits{})
 }
 

@@ -120,7 +120,7 @@ func (t *leaseTable) newAdopted(r *queues.Replica, q *queues.Queue, c *recipe.Co
 			return nil
 		}
 	}
-	l := &lease{heapIndex: -1, ttl: locks.MaxTTL, recorded: locks.MaxTTL, since: now, State: lifecycle.New(lifecycle.Waiting, lifecycle.RecordUnread), abandoned: own}
+	l := &lease{heapIndex: -1, taker: t.takers.one("", nil), ttl: locks.MaxTTL, recorded: locks.MaxTTL, since: now, State: lifecycle.New(lifecycle.Waiting, lifecycle.RecordUnread), abandoned: own}
 	if len(list) > 1 {
 		l.rare().rest = make([]slot, len(list)-1)
 	}

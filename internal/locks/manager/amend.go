@@ -88,7 +88,7 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 			return nil, locks.Changed() // another request's write came before this one's
 		}
 		tried = true
-		if err := roomForText(&m.leases.quota, as.TextBytes()-int64(l.text)); err != nil {
+		if err := m.leases.roomForText(l.account, as.TextBytes()-int64(l.text)); err != nil {
 			return nil, err
 		}
 		return func(r *record.Record) {
@@ -152,7 +152,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		case len(holds) == 0:
 			holds = []string{record.Unnamed}
 		}
-		if err := roomForText(&m.leases.quota, int64(len(hold))); err != nil {
+		if err := m.leases.roomForText(l.account, int64(len(hold))); err != nil {
 			return nil, err
 		}
 		return func(r *record.Record) { r.Holds = append(slices.Clip(holds), hold) }, nil

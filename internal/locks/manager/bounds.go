@@ -100,11 +100,21 @@ func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool
 	case !mayAgree(&m.leases.quota, m.replica, wants):
 		return tooManySettings(q)
 	}
-	return roomForText(&m.leases.quota, requestedText(req))
+	account := m.leases.accounts.Of(req.Principal.Account())
+	if err := req.Principal.CheckLeases(wants, takes, account, m.leases.accounts.Limits().Leases); err != nil {
+		return err
+	}
+	return m.leases.roomForText(account, requestedText(req))
 }
 
-// roomForText returns nil if the texts of this gateway's leases may grow by so many bytes.
-func roomForText(q *quota.Quota, more int64) *locks.Error {
+// roomForText returns nil if the texts of this gateway's leases, and of the account, may grow by so many bytes.
+func (t *leaseTable) roomForText(account *quota.Account, more int64) *locks.Error {
+	most := t.accounts.Limits().MetadataBytes
+	if _, used := account.Used(); account != nil && most > 0 && more > 0 && used+more > most {
+		return atBound(locks.CodePrincipalLimit, retryAfter, "owners, metadata, names of holds and notify_urls of the leases of %s take %d of at most %d bytes at this gateway (--max-metadata-per-principal): send shorter ones, or release leases",
+			account.Name, used, most)
+	}
+	q := &t.quota
 	if q.Fits(quota.MetadataBytes, more) {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 // in proportion to all leases and contenders: it is for tests and simulations.
 func (m *Manager) CheckAll() error {
 	return locked(m, func() error {
-		return errors.Join(m.leases.counts.forbidden, m.leases.check(&m.leases.quota, &m.timers.deadlines, m.port.Term()), checkQueues(m.replica, m.leases, &m.leases.quota), checkDelays(&m.delays, m.leases, m.replica), m.reports.Check())
+		return errors.Join(m.leases.counts.forbidden, m.leases.check(&m.leases.quota, &m.timers.deadlines, m.port.Term()), checkQueues(m.replica, m.leases, &m.leases.quota), checkDelays(&m.delays, m.leases, m.replica), checkAccounts(m.leases, &m.delays), m.reports.Check())
 	})
 }
 
@@ -114,6 +114,35 @@ func (n *leaseCounts) checkPlaces(l *lease, t *leaseTable, clocks *deadlines, pr
 	} else if line.leases[0].since > l.since {
 		n.fail("lease %s is older than the oldest", id)
 	}
+}
+
+// checkAccounts recomputes what is counted for each principal.
+func checkAccounts(leases *leaseTable, kept *delays) (err error) {
+	type counted struct{ leases, text int64 }
+	want := map[string]counted{}
+	add := func(account *quota.Account, leases, text int64) {
+		if name := account.Principal(); name != "" {
+			n := want[name]
+			want[name] = counted{n.leases + leases, n.text + text}
+		}
+	}
+	for _, l := range leases.byID {
+		add(l.account, int64(l.width()), int64(l.text))
+	}
+	for _, d := range kept.byID {
+		add(d.account, int64(len(d.at)), 0)
+	}
+	for account := range leases.accounts.All {
+		n, text := account.Used()
+		if is := (counted{n, text}); is != want[account.Name] {
+			err = errors.Join(err, fmt.Errorf("%s has %v; counted %v", account.Name, want[account.Name], is))
+		}
+		delete(want, account.Name)
+	}
+	for name := range want {
+		err = errors.Join(err, fmt.Errorf("%s has leases and no account", name))
+	}
+	return err
 }
 
 func checkQueues(replica *queues.Replica, leases *leaseTable, kept *quota.Quota) (err error) {

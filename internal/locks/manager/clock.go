@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/term"
@@ -310,6 +311,7 @@ type delay struct {
 	at       []queues.Location // its contenders that are in the replica
 	reason   locks.Reason
 	owner    string
+	account  *quota.Account // counts its places; nil: none does
 	token    int64
 	until    time.Duration // boot
 	deleting bool
@@ -351,6 +353,7 @@ func (d *delays) drop(one *delay) {
 	d.line.Delete(one)
 	delete(d.byID, one.id)
 	d.slots -= len(one.at)
+	one.account.Add(-int64(len(one.at)), 0)
 }
 
 // leave takes those of its contenders out of a delay that are gone.
@@ -358,6 +361,7 @@ func (d *delays) leave(one *delay, gone func(queues.Location) bool) {
 	before := len(one.at)
 	one.at = slices.DeleteFunc(one.at, gone)
 	d.slots -= before - len(one.at)
+	one.account.Add(int64(len(one.at)-before), 0)
 	if len(one.at) == 0 {
 		d.drop(one)
 	}

@@ -300,7 +300,7 @@ func (a *acquisition) newLease() (*lease, error) {
 	}
 	l := &lease{
 		State: lifecycle.New(lifecycle.Creating, lifecycle.RecordCurrent), ttl: req.TTL, recorded: req.TTL, term: m.port.Term(),
-		owner:    m.leases.owners.one(cmp.Or(req.Owner, req.Client)),
+		taker:    m.leases.takers.one(cmp.Or(req.Owner, req.Principal.Owner(), req.Client), nil),
 		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
 	if req.Metadata != "" {
@@ -319,6 +319,7 @@ func (a *acquisition) newLease() (*lease, error) {
 	l.takeSlots(m.replica, id, wants, req.Ephemeral, now.Boot())
 	m.leases.byID[id] = l
 	m.leases.counts.enter(l)
+	m.leases.charge(l, req.Principal.Account())
 	m.leases.weigh(l, 0)
 	if req.Async {
 		m.leases.makeTicket(l)

@@ -330,6 +330,8 @@ func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 	}
 	m.delays.byID[d.id] = d
 	m.delays.slots += len(d.at)
+	d.account = m.leases.accounts.Of(l.account.Principal())
+	d.account.Add(int64(len(d.at)), 0)
 	m.delays.put(d, now+l.contents(l.recorded).DelayAfter(reason)) // 0: another gateway has released it
 	m.timers.wakeAt(d.until)
 	if !read {
@@ -339,7 +341,7 @@ func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 
 // kept is the record of a lease that has ended, with what a successor needs of it.
 func (l *lease) kept(m *Manager, reason locks.Reason) []byte {
-	r := record.Record{Version: record.Version, Owner: l.owner, Enqueued: l.enqueued.Milliseconds(), LockDelay: l.lockDelay().Milliseconds(),
+	r := record.Record{Version: record.Version, Owner: l.owner, Principal: l.account.Principal(), Enqueued: l.enqueued.Milliseconds(), LockDelay: l.lockDelay().Milliseconds(),
 		Closed: &record.Closed{Reason: reason, At: m.clock.Now().Wall().Milliseconds()}}
 	if rare := l.rareFields; rare != nil {
 		r.LockDelayOn, r.More = rare.lockDelayOn, rare.more

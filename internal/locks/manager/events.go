@@ -194,6 +194,7 @@ func (p *publisher) connection() {
 func (p *publisher) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
 	e := p.event(t, s.q.Path, s.name())
 	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.Namespace.Name, s.q.Name(), string(l.id()), l.owner, string(locks.ModeOf(s.contender.Mode))
+	e.Principal = l.account.Principal()
 	if l.term == p.port.Term() && p.port.Session() != nil {
 		e.Gateway, e.Here = p.port.Session().ID(), true
 	} else {
@@ -217,7 +218,7 @@ func (p *publisher) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Con
 		e.Gateway = p.runner(c.LeaseID)
 	}
 	if i := q.Node(c.Name); i != nil {
-		e.Owner = i.Record.Owner
+		e.Owner, e.Principal = i.Record.Owner, i.Record.Principal
 	}
 	return e
 }
@@ -333,7 +334,7 @@ func (m *Manager) observeEnd(q *queues.Queue, name string, now time.Duration) {
 	}
 	p := postmortem.End{Why: postmortem.CauseOf(lossOf(m.members, c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode}
 	if i := q.Node(c.Name); i != nil && i.IsRecord {
-		p.Owner, p.TTL = m.leases.owners.one(i.Record.Owner), i.Record.LeaseTTL()
+		p.Owner, p.TTL = m.leases.takers.name(i.Record.Owner), i.Record.LeaseTTL()
 		p.Waited = max(m.clock.Now().Wall()-i.Created, 0)
 	}
 	if s.Holds {

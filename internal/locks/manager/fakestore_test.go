@@ -53,7 +53,8 @@ type fakeStore struct {
 	peerReports bool // gateways may be followed
 	outboxes    bool // ends are noted: see fakeOutbox
 
-	limits quota.Limits // of the gateways that are started from now on
+	limits          quota.Limits // of the gateways that are started from now on
+	principalLimits quota.PrincipalLimits
 
 	deleted func(path string) // told of every deletion; s.mu is held
 

@@ -51,7 +51,7 @@ type lease struct {
 	enqueued time.Duration // wall clock, since the Unix epoch; 0: not known
 
 	czxid      int64 // of the contender; 0 until known
-	owner      string
+	*taker           // immutable, shared, never nil
 	rareFields *rare
 
 	rev  uint64
@@ -125,7 +125,7 @@ func (s *slot) observeHold(now time.Duration, longer bool) bool {
 	return news
 }
 
-// rare is what few leases have: apart, so that a held lease takes little memory (TestAHeldLeaseTakesLittleMemory).
+// rare is what few leases have: apart, for the memory (TestAHeldLeaseTakesLittleMemory).
 type rare struct {
 	least       int64  // the zxid that a server must have reached whose answer about the data counts: a write was lost before
 	rest        []slot // all slots but the first; never grown, so that they stay where they are
@@ -433,7 +433,7 @@ func (l *lease) notifyURL() string {
 
 // contents is what the lease's record says, or will say with the given TTL.
 func (l *lease) contents(ttl time.Duration) record.Record {
-	r := record.Record{Version: record.Version, Owner: l.owner, Metadata: l.metadata(), Enqueued: l.enqueued.Milliseconds()}
+	r := record.Record{Version: record.Version, Owner: l.owner, Principal: l.account.Principal(), Metadata: l.metadata(), Enqueued: l.enqueued.Milliseconds()}
 	r.SetTTL(ttl)
 	if rare := l.rareFields; rare != nil {
 		r.Holds, r.Released = rare.holds, rare.released
@@ -451,7 +451,7 @@ func (l *lease) record(ttl time.Duration) []byte { return l.contents(ttl).Encode
 // label is the data of a lease's further contenders: its owner, for programs that read that queue. The metadata of 64 of them
 // would exceed a transaction's limit.
 func (l *lease) label(ttl time.Duration) []byte {
-	r := record.Record{Version: record.Version, Owner: l.owner, Enqueued: l.enqueued.Milliseconds()}
+	r := record.Record{Version: record.Version, Owner: l.owner, Principal: l.account.Principal(), Enqueued: l.enqueued.Milliseconds()}
 	r.SetTTL(ttl)
 	return r.Encode()
 }
@@ -468,7 +468,7 @@ func (l *lease) data(s *slot, ttl time.Duration) []byte {
 // never changed, so they are shared; strings may be a request's, and are cloned.
 func (l *lease) learn(t *leaseTable, r record.Record) (news bool) {
 	if r.Owner != l.owner {
-		l.owner, news = t.owners.one(r.Owner), true
+		l.taker, news = t.takers.one(r.Owner, l.account), true
 	}
 	if r.Metadata != l.metadata() {
 		l.rare().metadata, news = strings.Clone(r.Metadata), true

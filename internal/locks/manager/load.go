@@ -105,6 +105,7 @@ func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.
 	if !fault.On("written-heard") {
 		l.beaten(m, r, now)
 	}
+	m.leases.charge(l, r.Principal)
 	m.leases.weigh(l, 0)
 	l.revoked(m, r.Revoke, r.RevokeRound, now)
 }

@@ -78,6 +78,8 @@ type Options struct {
 	PeerReports bool
 	// Limits bound what clients may store here. A limit of 0 is the default for one GiB of memory.
 	Limits quota.Limits
+	// PrincipalLimits bound what one principal may store here, of those that are asked who they are.
+	PrincipalLimits quota.PrincipalLimits
 }
 
 // Registration describes a gateway to its peers.

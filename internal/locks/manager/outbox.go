@@ -65,19 +65,20 @@ type Outbox interface {
 
 // Ending is a lease that ends, or another program's contender that is gone.
 type Ending struct {
-	LeaseID string
-	Part    int   // of a lease of several locks, from 1 on, when it is delivered alone; 0: the whole lease
-	Czxid   int64 // of another program's contender, 0 when it has not been read
-	Reason  locks.Reason
-	Words   string // of the administrator that ended it
-	Owner   string
-	Gateway string // that tells it
-	At      time.Time
-	Trace   string // traceparent of the request that ended it
-	Notify  string // its notify_url; "": none
-	Granted bool   // it does not end: it was granted
-	Waiting bool   // it never held: for Notify alone
-	Parts   []EndingPart
+	LeaseID   string
+	Part      int   // of a lease of several locks, from 1 on, when it is delivered alone; 0: the whole lease
+	Czxid     int64 // of another program's contender, 0 when it has not been read
+	Reason    locks.Reason
+	Words     string // of the administrator that ended it
+	Owner     string
+	Principal string // that took it
+	Gateway   string // that tells it
+	At        time.Time
+	Trace     string // traceparent of the request that ended it
+	Notify    string // its notify_url; "": none
+	Granted   bool   // it does not end: it was granted
+	Waiting   bool   // it never held: for Notify alone
+	Parts     []EndingPart
 }
 
 // EndingPart is one of the locks that are released.
@@ -137,7 +138,7 @@ func (d *deliveries) end(l *lease) (n noting, ready bool) {
 // ending describes a lease of this gateway that ends.
 func (d *deliveries) ending(l *lease) *Ending {
 	e := d.endingOf(l.id(), l.reason(), l.words())
-	e.Owner, e.Trace, e.Notify, e.Waiting = l.owner, l.known().trace, l.notifyURL(), l.Grant() == lifecycle.GrantNone
+	e.Owner, e.Principal, e.Trace, e.Notify, e.Waiting = l.owner, l.account.Principal(), l.known().trace, l.notifyURL(), l.Grant() == lifecycle.GrantNone
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
 			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: d.fleet.fencingToken(l.czxid)})
@@ -179,7 +180,7 @@ func (d *deliveries) endTaken(parts []queues.Location, v reports.Cause, notify s
 				continue
 			}
 			if i := p.Queue.Node(p.Contender.Name); i != nil && e.Owner == "" {
-				e.Owner = i.Record.Owner
+				e.Owner, e.Principal = i.Record.Owner, i.Record.Principal
 			}
 			e.Parts = append(e.Parts, EndingPart{NS: p.Queue.Namespace.Name, Lock: p.Queue.Name(), Znode: p.Path(), Mode: locks.ModeOf(p.Contender.Mode), FencingToken: d.fleet.tokenOf(p.Queue, p.Contender)})
 		}
@@ -276,7 +277,7 @@ func (d *deliveries) taken(q *queues.Queue, name string) {
 		p.Program = interop.Program(name)
 	}
 	if i := q.Node(name); i != nil {
-		e.Czxid, e.Owner = i.Czxid, i.Record.Owner
+		e.Czxid, e.Owner, e.Principal = i.Czxid, i.Record.Owner, i.Record.Principal
 	}
 	e.Parts = []EndingPart{p}
 	d.outbox.Gone(e)

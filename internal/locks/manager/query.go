@@ -456,7 +456,7 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	m.describe(ctx, q, []*recipe.Contender{c})
 	q.Polls--
 	if i := q.Node(c.Name); i != nil {
-		p.Next.Owner, p.Next.Token = m.leases.owners.one(i.Record.Owner), m.fleet.tokenOf(q, c)
+		p.Next.Owner, p.Next.Token = m.leases.takers.name(i.Record.Owner), m.fleet.tokenOf(q, c)
 	} else if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil {
 		p.Next.Owner, p.Next.Token = l.owner, m.fleet.fencingToken(l.czxid)
 	}

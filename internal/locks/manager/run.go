@@ -53,7 +53,7 @@ func New(opt Options) *Manager {
 		delays:       newDelays(),
 		orphans:      orphans{},
 	}
-	m.leases = newLeaseTable(quota.New(opt.Limits.For(quota.GiB)), m.log, m.wake)
+	m.leases = newLeaseTable(quota.New(opt.Limits.For(quota.GiB)), quota.NewAccounts(opt.PrincipalLimits), m.log, m.wake)
 	m.members = cluster.New(m.wake)
 	m.replica = queues.New(m.wake)
 	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},
@@ -257,7 +257,7 @@ func newReports(m *Manager) *reports.Exchange {
 				l.rare().words, l.why = why.Words, postmortem.CauseOf(why.Reason)
 			}
 		},
-		Shared: m.leases.owners.one,
+		Shared: m.leases.takers.name,
 		Event: func(t events.Type, q *queues.Queue, c *recipe.Contender) *events.Event {
 			if !m.publisher.enabled() {
 				return nil

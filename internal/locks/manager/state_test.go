@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
 )
@@ -29,7 +30,7 @@ func TestCheckAllReturnsForbiddenStates(t *testing.T) {
 		"a deletion of a lease that does not end": func(leases *leaseTable, l *lease) { l.SetChange(leases, lifecycle.ChangeDeleting) },
 	} {
 		m := anyone{New(Options{Logger: slog.New(slog.DiscardHandler)})}
-		l := &lease{heapIndex: -1, State: lifecycle.New(lifecycle.Creating, lifecycle.RecordCurrent)}
+		l := &lease{heapIndex: -1, taker: m.leases.takers.one("", nil), State: lifecycle.New(lifecycle.Creating, lifecycle.RecordCurrent)}
 		l.q, l.contender = &queues.Queue{}, &recipe.Contender{LeaseID: "7"}
 		m.leases.byID[l.id()] = l
 		m.leases.counts.enter(l)
@@ -113,19 +114,24 @@ func TestLeasesAreCountedByStateAndMode(t *testing.T) {
 	})
 }
 
-func TestEqualNamesAreInMemoryOnceAndTheCallersMemoryIsNotKept(t *testing.T) {
-	var n names
+func TestEqualOwnersAreInMemoryOnceAndTheCallersMemoryIsNotKept(t *testing.T) {
+	var n takers
 	request := "owner=worker-17&ttl=30s"
 	given := request[len("owner="):strings.IndexByte(request, '&')]
-	first := n.one(given)
+	first := n.name(given)
 	assert.That(t, first == "worker-17" && unsafe.StringData(first) != unsafe.StringData(given),
 		"%q, in the request's memory: %v", first, unsafe.StringData(first) == unsafe.StringData(given))
-	assert.That(t, unsafe.StringData(n.one(strings.Clone("worker-17"))) == unsafe.StringData(first), "an equal name is in memory twice")
+	assert.That(t, unsafe.StringData(n.name(strings.Clone("worker-17"))) == unsafe.StringData(first), "an equal name is in memory twice")
 	for i := range 10 * len(n) { // more than there are places
 		name := fmt.Sprint("worker-", i)
-		assert.Must(t, n.one(name) == name, "%q has become %q", name, n.one(name))
+		assert.Must(t, n.name(name) == name, "%q has become %q", name, n.name(name))
 	}
-	assert.Equal(t, n.one(""), "", "no name has become")
+	assert.Equal(t, n.name(""), "", "no name has become")
+	shared := n.one("worker", nil)
+	account := quota.NewAccounts(quota.PrincipalLimits{}).Of("token:ci")
+	assert.That(t, n.one("worker", nil) == shared, "equal takers are in memory twice")
+	mine := n.one("worker", account)
+	assert.That(t, mine.owner == "worker" && mine.account == account && shared.account == nil, "%+v, %+v", mine, shared)
 }
 
 func TestEveryReasonFitsIntoItsByte(t *testing.T) {

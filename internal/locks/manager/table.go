@@ -24,20 +24,21 @@ import (
 // leaseTable has the leases that this gateway owns and that have not ended, and counts them. It is not safe for
 // concurrent use.
 type leaseTable struct {
-	byID   map[recipe.LeaseID]*lease
-	counts counts
-	owners names
-	quota  quota.Quota // what clients store here
-	log    *slog.Logger
-	wake   func(chan struct{}) // closes a channel once the monitor is free
-	rev    uint64              // of the last visible change
-	nonce  string              // makes revs of different processes differ
+	byID     map[recipe.LeaseID]*lease
+	counts   counts
+	takers   takers
+	quota    quota.Quota     // what clients store here
+	accounts *quota.Accounts // the same by principal
+	log      *slog.Logger
+	wake     func(chan struct{}) // closes a channel once the monitor is free
+	rev      uint64              // of the last visible change
+	nonce    string              // makes revs of different processes differ
 }
 
-func newLeaseTable(q quota.Quota, log *slog.Logger, wake func(chan struct{})) *leaseTable {
+func newLeaseTable(q quota.Quota, accounts *quota.Accounts, log *slog.Logger, wake func(chan struct{})) *leaseTable {
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
-	return &leaseTable{byID: map[recipe.LeaseID]*lease{}, quota: q, log: log, wake: wake, nonce: fmt.Sprintf("%x", nonce)}
+	return &leaseTable{byID: map[recipe.LeaseID]*lease{}, quota: q, accounts: accounts, log: log, wake: wake, nonce: fmt.Sprintf("%x", nonce)}
 }
 
 // touch marks a visible change and wakes the requests that wait for one.
@@ -125,6 +126,7 @@ func (t *leaseTable) setPhase(l *lease, to lifecycle.Phase) {
 	} else if from != lifecycle.Ended {
 		t.counts.slots -= l.width()
 		t.quota.Add(quota.MetadataBytes, -int64(l.text))
+		l.account.Add(-int64(l.width()), -int64(l.text))
 		l.text = 0
 	}
 	t.counts.stand(l)
@@ -138,7 +140,20 @@ func (t *leaseTable) weigh(l *lease, atLeast int64) {
 	}
 	n := max(l.textBytes(), atLeast)
 	t.quota.Add(quota.MetadataBytes, n-int64(l.text))
+	l.account.Add(0, n-int64(l.text))
 	l.text = uint16(n)
+}
+
+// charge counts a lease for the principal that took it. It does so once: another program may write another name into the record
+// of a lease that runs.
+func (t *leaseTable) charge(l *lease, principal string) {
+	if l.account != nil || l.Ended() {
+		return
+	}
+	if account := t.accounts.Of(principal); account != nil {
+		l.taker = t.takers.one(l.owner, account)
+		account.Add(int64(l.width()), int64(l.text))
+	}
 }
 
 // textBytes is the size of the client's texts in the lease's record. The limits of the API, to which other programs'
@@ -310,20 +325,32 @@ func (h *leaseHeap[O]) Pop() any {
 	return l
 }
 
-// names keeps one copy of what many leases are called alike: their owner. Where
-// two names want the same place the later one takes it, so it never grows.
-type names [1 << 10]string
+// taker is whose a lease is.
+type taker struct {
+	owner   string         // as its client says
+	account *quota.Account // of the principal that took it; nil: none is known
+}
 
-var namesSeed = maphash.MakeSeed()
+// takers keeps one copy of what many leases have in common. Where two want the same place the later one takes it, so it never
+// grows.
+type takers [1 << 10]*taker
 
-// one returns the shared copy of a name. The argument's memory may belong to a larger buffer.
-func (n *names) one(name string) string {
-	if name == "" {
-		return ""
-	}
-	place := &n[maphash.String(namesSeed, name)%uint64(len(n))]
-	if *place != name {
-		*place = strings.Clone(name)
+var takersSeed = maphash.MakeSeed()
+
+// one returns the shared taker. The owner's memory may belong to a larger buffer.
+func (t *takers) one(owner string, account *quota.Account) *taker {
+	place := &t[maphash.String(takersSeed, owner)%uint64(len(t))]
+	if is := *place; is == nil || is.owner != owner || is.account != account {
+		*place = &taker{strings.Clone(owner), account}
 	}
 	return *place
+}
+
+// name returns the shared copy of an owner alone.
+func (t *takers) name(owner string) string {
+	place := t[maphash.String(takersSeed, owner)%uint64(len(t))]
+	if place != nil && place.owner == owner {
+		return place.owner
+	}
+	return t.one(owner, nil).owner
 }

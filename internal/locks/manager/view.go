@@ -53,7 +53,7 @@ func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 	now := a.clock.Now().Boot()
 	v := locks.Lease{
 		ID: string(l.id()), State: locks.Waiting, TTL: l.ttl, FailoverSafe: l.ttl >= a.failoverTTL && !l.ephemeral(), Ephemeral: l.ephemeral(),
-		Owner: l.owner, Metadata: l.metadata(), Rev: a.leases.revString(l.rev), Term: a.termOf(l),
+		Owner: l.owner, Principal: l.account.Principal(), Metadata: l.metadata(), Rev: a.leases.revString(l.rev), Term: a.termOf(l),
 		Holds: record.Named(l.holdNames()), LockDelay: l.lockDelay(),
 	}
 	if v.LockDelay > 0 {
@@ -184,7 +184,7 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 	var czxid int64
 	if i := q.Node(c.Name); i != nil {
 		czxid = i.Czxid
-		v.Owner, v.Metadata, v.Holds = i.Record.Owner, i.Record.Metadata, record.Named(i.Record.Holds)
+		v.Owner, v.Principal, v.Metadata, v.Holds = i.Record.Owner, i.Record.Principal, i.Record.Metadata, record.Named(i.Record.Holds)
 		v.Age, v.AgeKnown = max(v.At.Sub(time.Unix(0, int64(i.Created))), 0), true
 		v.Revoke = i.Record.Revoke.View()
 	}
@@ -193,7 +193,7 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 		v.Group = a.replica.OtherLocks(q, c)
 		if l := a.leases.byID[c.LeaseID]; l != nil {
 			czxid = l.czxid
-			v.Owner, v.Metadata, v.Holds = l.owner, l.metadata(), record.Named(l.holdNames())
+			v.Owner, v.Principal, v.Metadata, v.Holds = l.owner, l.account.Principal(), l.metadata(), record.Named(l.holdNames())
 			if age, known := l.age(time.Duration(v.At.UnixNano())); known {
 				v.Age, v.AgeKnown = age, true
 			}
@@ -404,7 +404,7 @@ func (a *answers) delay(q *queues.Queue, c *recipe.Contender, v *locks.Contender
 	}
 	v.Delayed = true
 	if one := a.delays.byID[c.LeaseID]; one != nil {
-		v.Reason, v.Owner, v.ExpiresIn, v.FencingToken = one.reason, one.owner, max(one.until-now, 0), one.token
+		v.Reason, v.Owner, v.Principal, v.ExpiresIn, v.FencingToken = one.reason, one.owner, one.account.Principal(), max(one.until-now, 0), one.token
 		return
 	}
 	v.Reason = a.replica.Record(queues.Location{Queue: q, Contender: c}).Node().Record.Closed.Reason

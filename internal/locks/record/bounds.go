@@ -2,9 +2,7 @@ package record
 
 import (
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"lockkeeper/internal/locks"
 )
@@ -41,7 +39,10 @@ func millis(ms int64, least, most time.Duration) time.Duration {
 
 // cut brings what a record says within the bounds of the API.
 func (r *Record) cut() {
-	r.Owner, r.Metadata = CutText(r.Owner, locks.MaxOwner), CutText(r.Metadata, locks.MaxMetadata)
+	r.Owner, r.Metadata = locks.CutText(r.Owner, locks.MaxOwner), locks.CutText(r.Metadata, locks.MaxMetadata)
+	if len(r.Principal) > locks.MaxPrincipal {
+		r.Principal = "" // a part of a name is another name
+	}
 	most := locks.MaxHolds
 	if len(r.Holds) > 0 && r.Holds[0] == Unnamed {
 		most++
@@ -62,19 +63,8 @@ func (r *Record) cut() {
 		c.Reason = locks.ReasonUnknown // of a newer release
 	}
 	if v := r.Revoke; v != nil {
-		v.Reason, v.Force = CutText(v.Reason, locks.MaxReasonText), millis(v.Force, 0, locks.MaxForceAfter).Milliseconds()
+		v.Reason, v.Force = locks.CutText(v.Reason, locks.MaxReasonText), millis(v.Force, 0, locks.MaxForceAfter).Milliseconds()
 	}
-}
-
-// CutText is the text, or as many of its first characters as have so many bytes. The rest is not kept alive.
-func CutText(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return strings.Clone(text[:most])
 }
 
 // cutNames does the same to a list of holds' names.
@@ -83,7 +73,7 @@ func cutNames(names []string, most int) []string {
 		names = slices.Clone(names[:most])
 	}
 	for i, name := range names {
-		names[i] = CutText(name, locks.MaxHoldName)
+		names[i] = locks.CutText(name, locks.MaxHoldName)
 	}
 	return names
 }

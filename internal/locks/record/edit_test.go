@@ -47,7 +47,7 @@ func TestAnEditOfNoRecordIsRefused(t *testing.T) {
 }
 
 func TestARecordIsWrittenAsItsJSON(t *testing.T) {
-	whole := Record{Version: 1, Owner: "me", TTL: 2, Metadata: "m", Enqueued: 3, Holds: []string{"h"}, Released: []string{"r"}, LockDelay: 4, LockDelayOn: locks.DelayAlways,
+	whole := Record{Version: 1, Owner: "me", Principal: "token:ci", TTL: 2, Metadata: "m", Enqueued: 3, Holds: []string{"h"}, Released: []string{"r"}, LockDelay: 4, LockDelayOn: locks.DelayAlways,
 		Closed: &Closed{}, Revoke: &Revocation{}, RevokeRound: 5, Beats: 6, Told: true, Notify: "https://example.com", More: map[string]json.RawMessage{"x": []byte("1")}}
 	check := func(r Record) {
 		t.Helper()
@@ -70,5 +70,6 @@ func TestARecordIsWrittenAsItsJSON(t *testing.T) {
 	for c := range rune(256) {
 		check(Record{Version: 1, Owner: "o" + string(c) + "o", TTL: 1})
 		check(Record{Version: 1, Owner: string([]byte{'o', byte(c)}), TTL: 1})
+		check(Record{Version: 1, Owner: "o", Principal: "p" + string(c), TTL: 1})
 	}
 }

@@ -5,26 +5,33 @@ import (
 	"strconv"
 )
 
-// Nearly all records are plain: they have the members that each has and perhaps an owner, and are written without reflection. A
+// Nearly all records are plain: they have the members that each has and perhaps an owner and a principal, and are written without reflection. A
 // start with very many leases reads as many of them.
 
-// plain reports whether a record has no other members than nearly all have, and an owner that JSON writes as it is. Encode
+// plain reports whether a record has no other members than nearly all have, and an owner and a principal that JSON writes as they are. Encode
 // and Parse then need no reflection.
 func (r *Record) plain() bool {
-	for i := range len(r.Owner) {
-		if c := r.Owner[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			return false
-		}
-	}
-	return r.Metadata == "" && r.Holds == nil && r.Released == nil && r.LockDelay == 0 && r.LockDelayOn == "" && r.Closed == nil &&
+	return isPlain(r.Owner) && isPlain(r.Principal) && r.Metadata == "" && r.Holds == nil && r.Released == nil && r.LockDelay == 0 && r.LockDelayOn == "" && r.Closed == nil &&
 		r.Revoke == nil && r.RevokeRound == 0 && r.Beats == 0 && !r.Told && r.Notify == "" && r.More == nil
 }
 
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
+}
+
 func (r *Record) encodePlain() []byte {
-	b := make([]byte, 0, len(r.Owner)+96)
+	b := make([]byte, 0, len(r.Owner)+len(r.Principal)+112)
 	b = strconv.AppendInt(append(b, `{"v":`...), int64(r.Version), 10)
 	if r.Owner != "" {
 		b = append(append(append(b, `,"owner":"`...), r.Owner...), '"')
+	}
+	if r.Principal != "" {
+		b = append(append(append(b, `,"principal":"`...), r.Principal...), '"')
 	}
 	b = strconv.AppendInt(append(b, `,"ttl_ms":`...), r.TTL, 10)
 	b = strconv.AppendInt(append(b, `,"enqueued_ms":`...), r.Enqueued, 10)
@@ -34,11 +41,11 @@ func (r *Record) encodePlain() []byte {
 // parsePlain reads what encodePlain writes, and nothing else: JSON that says the same in another way is for encoding/json.
 func parsePlain(data []byte) (r Record, ok bool) {
 	version, rest, ok := plainMember(data, `{"v":`)
-	if owned, found := bytes.CutPrefix(rest, []byte(`,"owner":"`)); ok && found {
-		var owner []byte
-		owner, rest, ok = bytes.Cut(owned, []byte{'"'})
-		r.Owner = string(owner)
-		ok = ok && r.Owner != ""
+	if ok {
+		r.Owner, rest, ok = plainText(rest, `,"owner":"`)
+	}
+	if ok {
+		r.Principal, rest, ok = plainText(rest, `,"principal":"`)
 	}
 	if ok {
 		r.TTL, rest, ok = plainMember(rest, `,"ttl_ms":`)
@@ -51,6 +58,16 @@ func parsePlain(data []byte) (r Record, ok bool) {
 		return Record{}, false
 	}
 	return r, true
+}
+
+// plainText reads a text behind its name, "" where the name is not. An empty text is not plain.
+func plainText(data []byte, name string) (text string, rest []byte, ok bool) {
+	behind, found := bytes.CutPrefix(data, []byte(name))
+	if !found {
+		return "", data, true
+	}
+	value, rest, ok := bytes.Cut(behind, []byte{'"'})
+	return string(value), rest, ok && len(value) > 0
 }
 
 // plainMember reads a number that is not negative, behind its name.

@@ -18,13 +18,15 @@ const Version = 1
 // contender's data as UTF-8). It tells a successor and a curious reader what
 // the name does not; who holds is never decided by it.
 type Record struct {
-	Version  int      `json:"v"`
-	Owner    string   `json:"owner,omitempty"`
-	TTL      int64    `json:"ttl_ms"`
-	Metadata string   `json:"metadata,omitempty"`
-	Enqueued int64    `json:"enqueued_ms"` // Unix time; for display, never for decisions
-	Holds    []string `json:"holds,omitempty"`
-	Released []string `json:"released,omitempty"` // names of released holds
+	Version int    `json:"v"`
+	Owner   string `json:"owner,omitempty"`
+	// Principal took the lease. Another program can write any name here: it is for display and for quotas, and gives no right.
+	Principal string   `json:"principal,omitempty"`
+	TTL       int64    `json:"ttl_ms"`
+	Metadata  string   `json:"metadata,omitempty"`
+	Enqueued  int64    `json:"enqueued_ms"` // Unix time; for display, never for decisions
+	Holds     []string `json:"holds,omitempty"`
+	Released  []string `json:"released,omitempty"` // names of released holds
 	// For so long its place stays after its end; which ends: DelayOnExpiry, DelayAlways.
 	LockDelay   int64         `json:"lock_delay_ms,omitempty"`
 	LockDelayOn locks.DelayOn `json:"lock_delay_on,omitempty"`

@@ -370,7 +370,7 @@ func (s *Spec) checkUnrouted(req *http.Request, status int, header http.Header, 
 		}
 		return nil
 	}
-	if status != http.StatusNotFound && status != http.StatusMethodNotAllowed && !guarded(status) {
+	if status != http.StatusNotFound && status != http.StatusMethodNotAllowed && status != http.StatusTooManyRequests && !guarded(status) {
 		return fmt.Errorf("status %d for a path or method that the specification does not have", status)
 	}
 	if status == http.StatusMethodNotAllowed && header.Get("Allow") == "" {

@@ -70,7 +70,7 @@ func TestFieldsAndCodesOfThePagesAreInTheSpecification(t *testing.T) {
 	// nginx's, Kazoo's, those of records in ZooKeeper, and labels of metrics.
 	others := map[string]bool{"auth_request": true, "extra_lock_patterns": true, "fence_base": true, "name_key": true, "no_room": true, "given_up": true,
 		// And those of the audit log.
-		"token_id": true, "token_name": true, "forwarded_to": true, "forwarded_by": true,
+		"token_id": true, "lease_principal": true, "token_name": true, "forwarded_to": true, "forwarded_by": true,
 		// And those of the file of rules.
 		"ca_file": true, "token_file": true}
 	for name, text := range r.documents {
