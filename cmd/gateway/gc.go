@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -60,6 +61,7 @@ func tuneGC(ctx context.Context) {
 			debug.SetGCPercent(g.percent)
 		}
 		if leftovers {
+			runtime.GC() // pools let go of what they keep at the second collection
 			debug.FreeOSMemory()
 		}
 	}

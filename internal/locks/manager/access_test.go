@@ -342,7 +342,7 @@ func TestALookAtALeaseWaitsForWhatItsClientMayRead(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			locked(m, func() bool {
-				l := m.leases.byID[recipe.LeaseID(scene.held.ID)]
+				l := m.leases.lease(recipe.LeaseID(scene.held.ID))
 				l.owner = c.owner
 				m.leases.touch(l)
 				return true

@@ -376,13 +376,13 @@ func (a *acquisition) replay(key *idempotency.Key) (locks.AcquireResult, error) 
 		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeKeyReused, Field: "Idempotency-Key",
 			Detail: "this Idempotency-Key came with other parameters before; use one fresh random key per attempt to do the job"}
 	}
-	l := m.leases.byID[key.Lease]
+	l := m.leases.lease(key.Lease)
 	switch {
 	case l != nil:
 	case key.EndedAt == 0:
 		// The lease runs on another gateway, or is about to be adopted.
 		if err := m.request(ctx).retryAfterSync(func() *locks.Error {
-			if l = m.leases.byID[key.Lease]; l != nil {
+			if l = m.leases.lease(key.Lease); l != nil {
 				return nil
 			}
 			return m.absent(key.Lease)

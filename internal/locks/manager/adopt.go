@@ -63,7 +63,7 @@ func (m *Manager) disown(now time.Duration) {
 		m.leases.setPhase(l, lifecycle.Ended)
 		l.rare().failure = m.notOwner(l.id())
 		m.timers.deadlines.remove(l)
-		delete(m.leases.byID, l.id())
+		m.leases.byID.Delete(l)
 		m.leases.touch(l)
 		for s := range l.slots {
 			s.q.Leases--
@@ -81,7 +81,7 @@ func (m *Manager) adoptIfOwned(q *queues.Queue, c *recipe.Contender, now time.Du
 	if m.port.Session() == nil || !m.stream.synced || !q.Namespace.Whole || c.Unknown || !m.members.Owns(c.LeaseID.Gateway()) {
 		return false
 	}
-	l := m.leases.byID[c.LeaseID]
+	l := m.leases.lease(c.LeaseID)
 	own := string(c.LeaseID.Gateway()) == m.port.Session().ID()
 	past, known := m.history.Get(c.LeaseID)
 	if c.Ephemeral && !own && !fault.On("ephemeral") {
@@ -134,7 +134,7 @@ func (t *leaseTable) newAdopted(r *queues.Replica, q *queues.Queue, c *recipe.Co
 		s.q.Leases++
 		i++
 	}
-	t.byID[l.id()] = l
+	t.byID.Put(l)
 	t.counts.enter(l)
 	t.makeTicket(l)
 	return l
@@ -183,7 +183,7 @@ func (st *stream) recheck(m *Manager) {
 	for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {
 		m.replica.Namespaces[ns].Queues.Scan(func(q *queues.Queue) bool {
 			for _, c := range q.Contenders.All() {
-				if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil && l.contender == c && l.Record().Loaded() {
+				if l := m.leases.lease(c.LeaseID); c.Ours && l != nil && l.contender == c && l.Record().Loaded() {
 					st.again = append(st.again, l)
 				}
 			}

@@ -135,7 +135,7 @@ func (st *stream) applyAdded(m *Manager, q *queues.Queue, c *zk.Change, now time
 		}
 		return
 	}
-	l := m.leases.byID[contender.LeaseID]
+	l := m.leases.lease(contender.LeaseID)
 	switch {
 	case l == nil:
 		m.adoptIfOwned(q, contender, now)
@@ -144,9 +144,6 @@ func (st *stream) applyAdded(m *Manager, q *queues.Queue, c *zk.Change, now time
 			s.contender = contender
 			s.presence.Set(m.leases, &l.State, lifecycle.Seen)
 			m.leases.counts.recount(l)
-			if s == &l.slot {
-				m.leases.byID[l.id()] = l // under the id as it stands in the name: one string in memory, not two
-			}
 			l.place(m, now)
 		}
 	}
@@ -158,7 +155,7 @@ func (st *stream) applyAdded(m *Manager, q *queues.Queue, c *zk.Change, now time
 // entry returns the queue entry for a name that the replica shows: that of an own lease not seen yet, else a new one.
 func (t *leaseTable) entry(q *queues.Queue, parsed *recipe.Contender) *recipe.Contender {
 	if parsed.Ours && !parsed.Unknown {
-		if l := t.byID[parsed.LeaseID]; l != nil {
+		if l := t.lease(parsed.LeaseID); l != nil {
 			if s := l.slotAt(q, parsed); s != nil && s.presence == lifecycle.Unseen && (s.name() == "" || s.name() == parsed.Name) {
 				*s.contender = *parsed
 				return s.contender
@@ -240,7 +237,7 @@ func (st *stream) applyChanged(m *Manager, q *queues.Queue, c *zk.Change) {
 		return
 	}
 	q.DropNode(contender.Name)
-	l := m.leases.byID[contender.LeaseID]
+	l := m.leases.lease(contender.LeaseID)
 	switch {
 	case !contender.Ours || l == nil || l.term != m.port.Term() || l.name() != contender.Name:
 		// The first slot has the lease's record.

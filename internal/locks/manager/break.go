@@ -80,7 +80,7 @@ func (m *Manager) leaseToBreak(ctx context.Context, req *locks.BreakRequest, aga
 		if err := m.answers.mayBreak(req.Principal, id); err != nil {
 			return nil, err
 		}
-		if l := m.leases.byID[id]; l != nil {
+		if l := m.leases.lease(id); l != nil {
 			if err := m.endUnderWay(ctx, l); err != nil {
 				return nil, err
 			}
@@ -88,7 +88,7 @@ func (m *Manager) leaseToBreak(ctx context.Context, req *locks.BreakRequest, aga
 		if err := m.usable(); err != nil {
 			return nil, err
 		}
-		l := m.leases.byID[id]
+		l := m.leases.lease(id)
 		switch p, known := m.history.Get(id); {
 		case l != nil:
 			return &target{l: l, version: -1}, nil
@@ -120,7 +120,7 @@ func (m *Manager) leaseToBreak(ctx context.Context, req *locks.BreakRequest, aga
 
 // mayBreak refuses a principal that may not break the lease that this gateway runs or remembers.
 func (a *answers) mayBreak(p locks.Principal, id recipe.LeaseID) *locks.Error {
-	if l := a.leases.byID[id]; l != nil {
+	if l := a.leases.lease(id); l != nil {
 		var places []postmortem.Place
 		for s := range l.slots {
 			places = append(places, postmortem.Place{NS: s.q.Namespace.Name, Lock: s.q.Name()})

@@ -38,9 +38,9 @@ func (n *leaseCounts) fail(format string, args ...any) {
 // check checks each lease, and compares their counts with those that were kept.
 func (t *leaseTable) check(q *quota.Quota, clocks *deadlines, present locks.Term) error {
 	n := leaseCounts{holders: map[string]*slot{}}
-	for id, l := range t.byID {
+	for l := range t.byID.All() {
 		if l.Ended() {
-			n.fail("lease %s has ended and is kept", id)
+			n.fail("lease %s has ended and is kept", l.id())
 			continue
 		}
 		n.add(l)
@@ -126,7 +126,7 @@ func checkAccounts(leases *leaseTable, kept *delays) (err error) {
 			want[name] = counted{n.leases + leases, n.text + text}
 		}
 	}
-	for _, l := range leases.byID {
+	for l := range leases.byID.All() {
 		add(l.account, int64(l.width()), int64(l.text))
 	}
 	for _, d := range kept.byID {
@@ -172,7 +172,7 @@ func checkDelays(kept *delays, leases *leaseTable, replica *queues.Replica) (err
 	slots := 0
 	for id, d := range kept.byID {
 		slots += len(d.at)
-		if leases.byID[id] != nil {
+		if leases.lease(id) != nil {
 			fail("lease %s lives, and its place stays for its lock delay", id)
 		}
 		if _, ok := kept.line.Get(d); !ok || d.id != id {

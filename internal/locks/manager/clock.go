@@ -100,8 +100,8 @@ func (t *timers) soonest(m *Manager, sleep, now time.Duration) time.Duration {
 
 // forgive moves every deadline by the time in which heartbeats could not be received, and blindGrace, once per blind interval.
 func (t *timers) forgive(m *Manager, now, blind time.Duration) {
-	m.log.Info("deadlines moved: heartbeats could not be received", "blind_ms", blind.Milliseconds(), "leases", len(m.leases.byID))
-	for _, l := range m.leases.byID {
+	m.log.Info("deadlines moved: heartbeats could not be received", "blind_ms", blind.Milliseconds(), "leases", m.leases.byID.Len())
+	for l := range m.leases.byID.All() {
 		if l.Settled() {
 			// Never further than a heartbeat would, so that dead clients expire in spite of many blind intervals.
 			moved := l.deadline + blind + min(l.ttl, blindGrace)
@@ -424,7 +424,7 @@ func (d *delays) restoreAll(m *Manager) {
 // has reports whether a contender stays for a lock delay, as far as this gateway knows: of another gateway's lease, it
 // knows what it has read.
 func (d *delays) has(t *leaseTable, r *queues.Replica, q *queues.Queue, c *recipe.Contender) bool {
-	if !c.Ours || t.byID[c.LeaseID] != nil {
+	if !c.Ours || t.lease(c.LeaseID) != nil {
 		return false
 	}
 	if d.byID[c.LeaseID] != nil {

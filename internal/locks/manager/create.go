@@ -317,7 +317,7 @@ func (a *acquisition) newLease() (*lease, error) {
 		l.rare().holds = []string{strings.Clone(req.Hold)}
 	}
 	l.takeSlots(m.replica, id, wants, req.Ephemeral, now.Boot())
-	m.leases.byID[id] = l
+	m.leases.byID.Put(l)
 	m.leases.counts.enter(l)
 	m.leases.charge(l, req.Principal.Account())
 	m.leases.weigh(l, 0)

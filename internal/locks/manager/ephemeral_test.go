@@ -127,7 +127,7 @@ func TestASuccessorNeverGrantsAnEphemeralLeaseAndDeletesItInTheEnd(t *testing.T)
 			_, err := two.heartbeat(l)
 			assert.Equal(t, wantCode(t, err, locks.CodeEnded).Reason, locks.ReasonGatewayLeft, "reason")
 			two.m.mu.Lock()
-			assert.That(t, two.m.leases.byID[two.m.mustID(l.ID)] == nil, "the successor runs it")
+			assert.That(t, two.m.leases.lease(two.m.mustID(l.ID)) == nil, "the successor runs it")
 			two.m.mu.Unlock()
 		}
 		a, err := two.m.Fence(t.Context(), locks.FenceRequest{Lock: "other", Token: free.FencingToken})

@@ -85,7 +85,7 @@ func (m *Manager) evaluateAfter(q *queues.Queue, now time.Duration, listed bool)
 	for c := range q.Contenders.Holders() {
 		var l *lease
 		if c.Ours {
-			l = m.leases.byID[c.LeaseID]
+			l = m.leases.lease(c.LeaseID)
 		}
 		if l == nil {
 			if !q.Awaits(c) {
@@ -153,7 +153,7 @@ func appeared(leases *leaseTable, history *postmortem.Log, replica *queues.Repli
 	var l *lease
 	var s *slot
 	if c.Ours {
-		if l = leases.byID[c.LeaseID]; l != nil {
+		if l = leases.lease(c.LeaseID); l != nil {
 			s = l.slotAt(q, c)
 		}
 	}
@@ -207,7 +207,7 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 // queue may be shown as it is, and another as it was before the connection broke.
 func (st *stream) groupsHold(m *Manager, now time.Duration) {
 	for _, at := range m.replica.WholeGroups() {
-		if m.leases.byID[at.Contender.LeaseID] == nil {
+		if m.leases.lease(at.Contender.LeaseID) == nil {
 			m.seenHolding(at.Queue, at.Contender, now, true)
 		}
 	}
@@ -367,7 +367,7 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 	l.why = postmortem.CauseOf(reason)
 	m.tellEnded(l) // before the next grant
 	m.timers.deadlines.remove(l)
-	delete(m.leases.byID, l.id())
+	m.leases.byID.Delete(l)
 	for s := range l.slots {
 		s.q.Leases--
 		if stay {

@@ -329,7 +329,7 @@ func (m *Manager) observeEnd(q *queues.Queue, name string, now time.Duration) {
 		return
 	}
 	s := m.replica.Observed(c)
-	if !c.Ours || c.Unknown || s.SuppressEvents || !queues.Leads(c) || !m.stream.loadedOnce || m.leases.byID[c.LeaseID] != nil || m.history.Has(c.LeaseID) {
+	if !c.Ours || c.Unknown || s.SuppressEvents || !queues.Leads(c) || !m.stream.loadedOnce || m.leases.lease(c.LeaseID) != nil || m.history.Has(c.LeaseID) {
 		return
 	}
 	p := postmortem.End{Why: postmortem.CauseOf(lossOf(m.members, c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode}

@@ -193,7 +193,8 @@ func checkAll(t *testing.T, s *fakeStore, gates ...*gate) {
 	for _, g := range gates {
 		g.checkCounts()
 		g.m.mu.Lock()
-		for id, l := range g.m.leases.byID {
+		for l := range g.m.leases.byID.All() {
+			id := l.id()
 			if l.Phase() != held_ {
 				continue
 			}

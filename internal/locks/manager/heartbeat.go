@@ -277,7 +277,7 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 		if err := m.usable(); err != nil {
 			return nil, err
 		}
-		if m.leases.byID[id] != nil || m.members.Owns(id.Gateway()) {
+		if m.leases.lease(id) != nil || m.members.Owns(id.Gateway()) {
 			return nil, nil
 		}
 		at, found := m.replica.FindLease(id, m.clock.Now().Boot())

@@ -132,7 +132,7 @@ func TestAGrantTellsWhenItsTTLBegan(t *testing.T) {
 			}
 			g.m.mu.Lock()
 			defer g.m.mu.Unlock()
-			until, deadline := sent+l.Waited+l.TTL, g.m.leases.byID[g.m.mustID(l.ID)].deadline
+			until, deadline := sent+l.Waited+l.TTL, g.m.leases.lease(g.m.mustID(l.ID)).deadline
 			assert.That(t, until <= deadline, "%s: the client counts until %v, the gateway until %v", what, until, deadline)
 		}
 		now := func() time.Duration { return s.clock.Now().Boot() }

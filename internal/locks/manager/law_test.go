@@ -66,7 +66,7 @@ func (g *gate) leases() map[string]*lease {
 	g.m.mu.Lock()
 	defer g.m.mu.Unlock()
 	paths := map[string]*lease{}
-	for _, l := range g.m.leases.byID {
+	for l := range g.m.leases.byID.All() {
 		for slot := range l.slots {
 			paths[slot.path()] = l
 		}

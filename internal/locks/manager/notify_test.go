@@ -233,7 +233,7 @@ func TestABreakRightAfterATakeoverKnowsTheNotifyURL(t *testing.T) {
 		g.crash()
 		pass(20 * time.Second)
 		other.m.mu.Lock()
-		taken := other.m.leases.byID[recipe.LeaseID(l.ID)]
+		taken := other.m.leases.lease(recipe.LeaseID(l.ID))
 		assert.That(t, taken != nil && taken.Record().Assumed(), "it is not taken over, or is read: nothing is shown")
 		other.m.mu.Unlock()
 		broken := make(chan error, 1)

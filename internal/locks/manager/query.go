@@ -215,7 +215,7 @@ func (f *fleet) target(req *locks.LeaseRequest) (recipe.LeaseID, *locks.Error) {
 // get CodeNotFound. They get the same of a lease that they may not read.
 func (m *Manager) lookup(id recipe.LeaseID, req *locks.LeaseRequest) (*lease, locks.Lease, *locks.Error) {
 	own, rules := req.Token != "", req.Principal.Rules
-	if l := m.leases.byID[id]; l != nil && (own || l.firstReadable(rules) != nil) {
+	if l := m.leases.lease(id); l != nil && (own || l.firstReadable(rules) != nil) {
 		return l, locks.Lease{}, nil
 	}
 	if p, ok := m.history.Get(id); ok && (own || rules.May(access.Read, p.NS, p.Lock)) {
@@ -260,7 +260,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 		}
 		limit := cmp.Or(f.Limit, locks.DefaultPage)
 		var matching []*lease
-		for _, l := range m.leases.byID {
+		for l := range m.leases.byID.All() {
 			state := locks.Waiting
 			if l.Grant().Granted() {
 				state = locks.Held
@@ -457,7 +457,7 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 	q.Polls--
 	if i := q.Node(c.Name); i != nil {
 		p.Next.Owner, p.Next.Token = m.leases.takers.name(i.Record.Owner), m.fleet.tokenOf(q, c)
-	} else if l := m.leases.byID[c.LeaseID]; c.Ours && l != nil {
+	} else if l := m.leases.lease(c.LeaseID); c.Ours && l != nil {
 		p.Next.Owner, p.Next.Token = l.owner, m.fleet.fencingToken(l.czxid)
 	}
 	m.replica.Forget(q)
@@ -465,7 +465,7 @@ func (m *Manager) describeHeir(ctx context.Context, p postmortem.End) {
 
 // recall finds what is remembered of an ended lease, for who has the rules.
 func (m *Manager) recall(id recipe.LeaseID, rules *access.Rules) (postmortem.End, *locks.Error) {
-	if l := m.leases.byID[id]; l != nil && l.firstReadable(rules) != nil {
+	if l := m.leases.lease(id); l != nil && l.firstReadable(rules) != nil {
 		return postmortem.End{}, &locks.Error{Code: locks.CodeNotFound, Detail: "this lease has not ended; ask for the lease itself"}
 	}
 	if p, ok := m.history.Get(id); ok && rules.May(access.Read, p.NS, p.Lock) {

@@ -110,7 +110,7 @@ func TestAReapEndsWhatMatchesFromTheTail(t *testing.T) {
 func (g *gate) keepAll() {
 	g.m.mu.Lock()
 	defer g.m.unlock()
-	for _, l := range g.m.leases.byID {
+	for l := range g.m.leases.byID.All() {
 		l.extend(g.m.Manager, g.m.clock.Now().Boot(), time.Hour)
 	}
 }

@@ -109,7 +109,7 @@ func (m *Manager) leaseToRelease(ctx context.Context, id recipe.LeaseID) (*relea
 		if err := m.usable(); err != nil {
 			return nil, err
 		}
-		if l := m.leases.byID[id]; l != nil {
+		if l := m.leases.lease(id); l != nil {
 			return nil, m.request(ctx).release(l)
 		}
 		at, found := m.replica.FindLease(id, m.clock.Now().Boot())

@@ -153,7 +153,7 @@ func (m *Manager) barrierUnder(ctx context.Context) (*term.Ref, error) {
 
 // owned finds a lease that this gateway owns. An ended lease is CodeEnded with its reason.
 func (m *Manager) owned(id recipe.LeaseID) (*lease, *locks.Error) {
-	if l := m.leases.byID[id]; l != nil {
+	if l := m.leases.lease(id); l != nil {
 		return l, nil
 	}
 	return nil, m.absent(id)
@@ -222,7 +222,7 @@ func (m *Manager) Arrive(ctx context.Context, lease string, zxid int64) error {
 		return e
 	}
 	return locked(m, func() error {
-		for m.leases.byID[id] == nil && !m.history.Has(id) && !m.members.Owns(id.Gateway()) {
+		for m.leases.lease(id) == nil && !m.history.Has(id) && !m.members.Owns(id.Gateway()) {
 			if m.sleep(ctx, m.members.Changed(), answerWithin) != nil {
 				return &locks.Error{Code: locks.CodeNotOwner, Detail: "this gateway does not run that lease; nothing was done, repeat the request"}
 			}
@@ -236,7 +236,7 @@ func (m *Manager) learnKey(entry *idempotency.Key) *idempotency.Key {
 	if known := m.keys.Get(entry.Hash); known != nil {
 		return known
 	}
-	if m.leases.byID[entry.Lease] == nil && (m.replica.HasNewer(entry.Lease) || !m.members.Owns(entry.Lease.Gateway())) {
+	if m.leases.lease(entry.Lease) == nil && (m.replica.HasNewer(entry.Lease) || !m.members.Owns(entry.Lease.Gateway())) {
 		return entry // its own gateway, or one of a later release, knows when it expires
 	}
 	m.keys.Add(entry)
@@ -246,7 +246,7 @@ func (m *Manager) learnKey(entry *idempotency.Key) *idempotency.Key {
 
 // attachKey connects a key that was read with its lease. When the lease is gone, the key's remaining life begins.
 func (m *Manager) attachKey(k *idempotency.Key) {
-	if l := m.leases.byID[k.Lease]; l != nil {
+	if l := m.leases.lease(k.Lease); l != nil {
 		l.rare().key = k.Hash
 		return
 	}

@@ -82,7 +82,7 @@ func TestALeaseThatAnotherGatewayTookOverIsGivenUp(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Must(t, again.finished() && again.err == nil && again.lease.State == locks.Held, "%+v %v", again.lease, again.err)
 		one.m.mu.Lock()
-		assert.Equal(t, len(one.m.leases.byID), 0, "leases of another gateway")
+		assert.Equal(t, one.m.leases.byID.Len(), 0, "leases of another gateway")
 		one.m.mu.Unlock()
 	})
 }
@@ -288,7 +288,7 @@ func TestAContenderThatCameAndWentUnseenEndsItsLease(t *testing.T) {
 		assert.Must(t, p.finished(), "an acquire waits for a contender that is gone")
 		assert.Must(t, p.err != nil, "%+v", p.lease)
 		g.m.mu.Lock()
-		assert.Equal(t, len(g.m.leases.byID), 0, "leases without a contender")
+		assert.Equal(t, g.m.leases.byID.Len(), 0, "leases without a contender")
 		g.m.mu.Unlock()
 	})
 }

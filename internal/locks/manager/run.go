@@ -163,7 +163,7 @@ func (m *Manager) sessionEnded(session term.Session) {
 		m.publisher.session(events.ZooKeeperExpired, session)
 	}
 	// A request that waits for a write of that session learns that its outcome is unknown.
-	for _, l := range m.leases.byID {
+	for l := range m.leases.byID.All() {
 		m.members.AddFormer(l.id().Gateway())
 	}
 	for _, l := range m.leases.inOrder(func(l *lease) bool { return l.Creating() || l.Ending() }) {
@@ -250,10 +250,10 @@ func (m *Manager) OutboxDropped(webhook string, n int, detail string) {
 
 func newReports(m *Manager) *reports.Exchange {
 	return reports.New(reports.Options{Follows: m.opt.PeerReports, Nonce: m.leases.nonce, Members: m.members, Replica: m.replica, History: &m.history, Observed: &m.observedEnds,
-		Lives: func(id recipe.LeaseID) bool { return m.leases.byID[id] != nil },
+		Lives: func(id recipe.LeaseID) bool { return m.leases.lease(id) != nil },
 		Stays: func(id recipe.LeaseID) bool { return m.delays.byID[id] != nil },
 		Terminated: func(id recipe.LeaseID, why reports.Cause) {
-			if l := m.leases.byID[id]; l != nil && l.Ending() && l.reason() == locks.ReasonRemoved {
+			if l := m.leases.lease(id); l != nil && l.Ending() && l.reason() == locks.ReasonRemoved {
 				l.rare().words, l.why = why.Words, postmortem.CauseOf(why.Reason)
 			}
 		},

@@ -346,7 +346,7 @@ func (g *gate) checkForgotten(gates int) {
 	kept := m.replica.Kept()
 	delete(kept, "indexed") // what is asked for is kept for a while
 	maps.Copy(kept, map[string]int{
-		"leases": len(m.leases.byID), "orphans": len(m.orphans),
+		"leases": m.leases.byID.Len(), "orphans": len(m.orphans),
 		"keys": m.keys.Len(), "keys in line": m.keys.Ended(), "other keys": len(m.keys.Others), "former": m.members.Former(),
 		"history": m.history.Size().Ends, "history's order": m.history.Size().Order,
 		"delays":   len(m.delays.byID) + m.delays.line.Len(),
@@ -422,7 +422,7 @@ func (d *schedule) checkExclusion() {
 	for _, g := range d.gates {
 		var held []string
 		g.m.mu.Lock()
-		for _, l := range g.m.leases.byID {
+		for l := range g.m.leases.byID.All() {
 			if l.Phase() == held_ {
 				held = append(held, l.path())
 			}

@@ -32,7 +32,7 @@ func TestCheckAllReturnsForbiddenStates(t *testing.T) {
 		m := anyone{New(Options{Logger: slog.New(slog.DiscardHandler)})}
 		l := &lease{heapIndex: -1, taker: m.leases.takers.one("", nil), State: lifecycle.New(lifecycle.Creating, lifecycle.RecordCurrent)}
 		l.q, l.contender = &queues.Queue{}, &recipe.Contender{LeaseID: "7"}
-		m.leases.byID[l.id()] = l
+		m.leases.byID.Put(l)
 		m.leases.counts.enter(l)
 		assert.That(t, m.CheckAll() == nil, "%s: before: %v", name, m.CheckAll())
 		spoil(m.leases, l)

@@ -194,7 +194,7 @@ func (w *sweeper) scanKeys(ctx context.Context) {
 		m.do(func() {
 			if m.replica.KnowsAll() && m.keys.Get(hash) == nil && m.members.Responsible(entry.Lease.Gateway()) {
 				entry = m.learnKey(entry)
-				if entry.EndedAt == 0 && m.leases.byID[entry.Lease] == nil && !m.replica.HasNewer(entry.Lease) {
+				if entry.EndedAt == 0 && m.leases.lease(entry.Lease) == nil && !m.replica.HasNewer(entry.Lease) {
 					// Its gateway left no contender and no succession.
 					m.keys.Add(entry)
 					m.keys.End(entry, locks.ReasonUnknown, m.clock.Now().Boot())
@@ -224,7 +224,7 @@ func (w *sweeper) orphans(now time.Duration) {
 // groups deletes what is left of leases of this gateway that have lost contenders while no gateway knew them.
 func (w *sweeper) groups(now time.Duration) {
 	m := w.m
-	mine := func(id recipe.LeaseID) bool { return m.leases.byID[id] == nil && m.members.Owns(id.Gateway()) }
+	mine := func(id recipe.LeaseID) bool { return m.leases.lease(id) == nil && m.members.Owns(id.Gateway()) }
 	for _, g := range m.replica.Broken(now, m.fleet.layout.PromiseWindow, mine) {
 		deleteAll(m.port, g.At)
 	}

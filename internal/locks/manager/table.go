@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"lockkeeper/internal/byname"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
@@ -24,7 +25,7 @@ import (
 // leaseTable has the leases that this gateway owns and that have not ended, and counts them. It is not safe for
 // concurrent use.
 type leaseTable struct {
-	byID     map[recipe.LeaseID]*lease
+	byID     *byname.Set[lease]
 	counts   counts
 	takers   takers
 	quota    quota.Quota     // what clients store here
@@ -38,8 +39,11 @@ type leaseTable struct {
 func newLeaseTable(q quota.Quota, accounts *quota.Accounts, log *slog.Logger, wake func(chan struct{})) *leaseTable {
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails (crypto/rand, Go 1.24)
-	return &leaseTable{byID: map[recipe.LeaseID]*lease{}, quota: q, accounts: accounts, log: log, wake: wake, nonce: fmt.Sprintf("%x", nonce)}
+	return &leaseTable{byID: byname.New(func(l *lease) string { return string(l.id()) }), quota: q, accounts: accounts, log: log, wake: wake, nonce: fmt.Sprintf("%x", nonce)}
 }
+
+// lease is the lease of that id, nil when this gateway has none.
+func (t *leaseTable) lease(id recipe.LeaseID) *lease { return t.byID.Get(string(id)) }
 
 // touch marks a visible change and wakes the requests that wait for one.
 func (t *leaseTable) touch(l *lease) {
@@ -54,7 +58,7 @@ func (t *leaseTable) touch(l *lease) {
 // inOrder returns the leases that match, sorted by id, so that writes about them do not have a map's random order.
 func (t *leaseTable) inOrder(match func(*lease) bool) []*lease {
 	var matching []*lease
-	for _, l := range t.byID {
+	for l := range t.byID.All() {
 		if match(l) {
 			matching = append(matching, l)
 		}
@@ -73,7 +77,7 @@ func (t *leaseTable) slotOf(q *queues.Queue, c *recipe.Contender) (l *lease, s *
 	if !c.Ours {
 		return nil, nil
 	}
-	if l = t.byID[c.LeaseID]; l == nil {
+	if l = t.lease(c.LeaseID); l == nil {
 		return nil, nil
 	}
 	if s = l.slotAt(q, c); s != nil && s.name() != c.Name {
@@ -99,9 +103,9 @@ func (t *leaseTable) copied(q *queues.Queue, c *recipe.Contender) bool {
 
 // Forbidden logs a transition that a lease's tables do not have, a defect of this program. CheckAll returns the first.
 func (t *leaseTable) Forbidden(of *lifecycle.State, err error) {
-	for id, l := range t.byID {
+	for l := range t.byID.All() {
 		if &l.State == of {
-			err = fmt.Errorf("lease %s: %w", id, err)
+			err = fmt.Errorf("lease %s: %w", l.id(), err)
 		}
 	}
 	t.log.Error("a lease's state made a transition that there is not", "err", err)

@@ -268,7 +268,7 @@ func (m *Manager) notTerminated(parts []queues.Location) {
 // rememberTermination remembers why a lease of another gateway was ended.
 func (m *Manager) rememberTermination(t *target, why reports.Cause) {
 	at, c := t.at, t.at.Contender
-	if !c.Ours || c.LeaseID == "" || m.leases.byID[c.LeaseID] != nil {
+	if !c.Ours || c.LeaseID == "" || m.leases.lease(c.LeaseID) != nil {
 		return
 	}
 	p := postmortem.End{Why: postmortem.CauseOf(why.Reason), Words: why.Words, At: m.clock.Now().Boot(), NS: at.Queue.Namespace.Name, Lock: at.Queue.Name(), Mode: c.Mode}

@@ -191,7 +191,7 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 	if c.Ours && !a.leases.copied(q, c) {
 		v.LeaseID = string(c.LeaseID)
 		v.Group = a.replica.OtherLocks(q, c)
-		if l := a.leases.byID[c.LeaseID]; l != nil {
+		if l := a.leases.lease(c.LeaseID); l != nil {
 			czxid = l.czxid
 			v.Owner, v.Principal, v.Metadata, v.Holds = l.owner, l.account.Principal(), l.metadata(), record.Named(l.holdNames())
 			if age, known := l.age(time.Duration(v.At.UnixNano())); known {
@@ -233,7 +233,7 @@ func (a *answers) hasOwner(q *queues.Queue, owner string) bool {
 			continue
 		}
 		is := ""
-		if l := a.leases.byID[c.LeaseID]; l != nil {
+		if l := a.leases.lease(c.LeaseID); l != nil {
 			is = l.owner
 		} else if i := q.Node(c.Name); i != nil {
 			is = i.Record.Owner

@@ -336,7 +336,7 @@ func TestAHeartbeatThatIsReadWhileAnEndWaitsForADowngradeRevivesTheLease(t *test
 		l := one.mustHold(deploy())
 		time.Sleep(29 * time.Second)
 		one.m.mu.Lock()
-		own := one.m.leases.byID[one.m.mustID(l.ID)]
+		own := one.m.leases.lease(one.m.mustID(l.ID))
 		own.SetChange(one.m.leases, lifecycle.ChangeReplacing)
 		own.end(one.m.Manager, locks.ReasonExpired, one.m.clock.Now().Boot())
 		one.m.unlock()

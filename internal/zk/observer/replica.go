@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"lockkeeper/internal/byname"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -24,9 +25,9 @@ func (d *dir) name() string { return d.Path[strings.LastIndexByte(d.Path, '/')+1
 // root is a WatchRoot and its directories.
 type root struct {
 	zk.WatchRoot
-	full   string          // Path as ZooKeeper knows it
-	prefix string          // full and a slash
-	dirs   map[string]*dir // by name; of depth 1 the root itself, by ""
+	full   string           // Path as ZooKeeper knows it
+	prefix string           // full and a slash
+	dirs   *byname.Set[dir] // of depth 1 the root itself, by ""
 
 	// Of the present connection:
 	listed  bool // the root's own listing has arrived
@@ -101,7 +102,8 @@ func (r *replica) add(w zk.WatchRoot, full string) *root {
 	if full == "/" {
 		prefix = full
 	}
-	added := &root{WatchRoot: w, full: full, prefix: prefix, dirs: make(map[string]*dir)}
+	added := &root{WatchRoot: w, full: full, prefix: prefix}
+	added.dirs = byname.New(added.key)
 	r.roots = append(r.roots, added)
 	// Of nested roots the inner one must be found first.
 	slices.SortStableFunc(r.roots, func(a, b *root) int { return len(b.full) - len(a.full) })
@@ -146,7 +148,7 @@ func (r *replica) event(t wire.EventType, path []byte) {
 		r.dirEvent(root, in, t)
 		return
 	}
-	d := root.dirs[string(in)]
+	d := root.dirs.GetBytes(in)
 	if d == nil {
 		// Something happened in it, so it exists; we were not told because it
 		// is older than the watch and not listed yet, or may not be read.
@@ -194,7 +196,7 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 		if top {
 			return
 		}
-		if d := root.dirs[string(name)]; d == nil {
+		if d := root.dirs.GetBytes(name); d == nil {
 			r.addDir(root, string(name), false, 0)
 		} else if root.listed {
 			r.need(root, root.key(d)) // not the one we know: a listing finds out
@@ -204,11 +206,11 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 		// below it is gone, though its own event was withheld.
 		if top {
 			r.removeDirs(root, nil, false, 0)
-		} else if d := root.dirs[string(name)]; d != nil {
+		} else if d := root.dirs.GetBytes(name); d != nil {
 			r.removeDir(root, d, false, 0)
 		}
 	case wire.EventDataChanged:
-		if d := root.dirs[string(name)]; d != nil && root.Depth == 2 && !top { // another one is listed, or will be
+		if d := root.dirs.GetBytes(name); d != nil && root.Depth == 2 && !top { // another one is listed, or will be
 			r.emit(zk.Change{Kind: zk.DirChanged, Root: &root.WatchRoot, Dir: &d.Dir})
 		} else {
 			r.ignored++
@@ -223,7 +225,7 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 func (r *replica) listedTop(root *root, names [][]byte, tree bool, zxid int64) {
 	root.listed = true
 	for _, name := range names {
-		d, isNew := root.dirs[string(name)], false
+		d, isNew := root.dirs.GetBytes(name), false
 		if d == nil {
 			d, isNew = r.addDir(root, string(name), true, zxid), true
 		}
@@ -233,7 +235,7 @@ func (r *replica) listedTop(root *root, names [][]byte, tree bool, zxid int64) {
 			r.need(root, root.key(d))
 		}
 	}
-	if len(root.dirs) == len(names) {
+	if root.dirs.Len() == len(names) {
 		return
 	}
 	r.removeDirs(root, nameSet(names), true, zxid)
@@ -244,7 +246,7 @@ func (r *replica) listedDir(root *root, name string, names [][]byte, stat *wire.
 	if root.Depth == 1 {
 		root.listed = true
 	}
-	d := root.dirs[name]
+	d := root.dirs.Get(name)
 	if d != nil && d.czxid != 0 && d.czxid != stat.Czxid {
 		d = r.replaced(root, d, zxid) // deleted and created again while there was no connection
 	}
@@ -300,14 +302,14 @@ func (r *replica) listedGone(root *root, name string, top bool, zxid int64) {
 	}
 	if top {
 		r.removeDirs(root, nil, true, zxid)
-	} else if d := root.dirs[name]; d != nil {
+	} else if d := root.dirs.Get(name); d != nil {
 		r.removeDir(root, d, true, zxid)
 	}
 }
 
 // listedRefused applies a listing of a directory that we may not read.
 func (r *replica) listedRefused(root *root, name string, zxid int64, err error) {
-	d := root.dirs[name]
+	d := root.dirs.Get(name)
 	if d == nil {
 		d = r.addDir(root, name, true, zxid)
 	}
@@ -321,10 +323,9 @@ func (r *replica) addDir(root *root, name string, listed bool, zxid int64) *dir 
 			path += "/"
 		}
 		path += name
-		name = path[len(path)-len(name):] // one string in memory, not two
 	}
 	d := &dir{Dir: zk.Dir{Path: path}}
-	root.dirs[name] = d
+	root.dirs.Put(d)
 	r.emit(zk.Change{Kind: zk.DirAdded, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir})
 	return d
 }
@@ -334,7 +335,7 @@ func (r *replica) removeDir(root *root, d *dir, listed bool, zxid int64) {
 		r.emit(zk.Change{Kind: zk.NodeRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir, Node: name})
 	}
 	d.nodes = nodeSet{}
-	delete(root.dirs, root.key(d))
+	root.dirs.Delete(d)
 	r.emit(zk.Change{Kind: zk.DirRemoved, Listed: listed, Zxid: zxid, Root: &root.WatchRoot, Dir: &d.Dir})
 }
 
@@ -342,14 +343,14 @@ func (r *replica) removeDir(root *root, d *dir, listed bool, zxid int64) {
 // and nothing that is told depends on that of a map.
 func (r *replica) removeDirs(root *root, present map[string]bool, listed bool, zxid int64) {
 	var gone []string
-	for name := range root.dirs {
-		if !present[name] {
+	for d := range root.dirs.All() {
+		if name := root.key(d); !present[name] {
 			gone = append(gone, name)
 		}
 	}
 	slices.Sort(gone)
 	for _, name := range gone {
-		r.removeDir(root, root.dirs[name], listed, zxid)
+		r.removeDir(root, root.dirs.Get(name), listed, zxid)
 	}
 }
 

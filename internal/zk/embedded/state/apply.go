@@ -1,22 +1,20 @@
 package state
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // change is an applied TxnOp that is not committed yet, with what undoes it.
 type change struct {
 	kind         TxnKind
 	path         string
 	node, parent *node
-	data         []byte // the node's before
+	text         string // the node's before
+	null         bool   // the node's before
 	acl          aclID  // the node's before
 	mzxid, mtime int64
 	version      int32 // the node's, its ACL's or the parent's, as in TxnOp, before
 	pzxid        int64 // the parent's before
 	counter      int32 // the parent's after, within a multi
-	size         int   // of the data that came, or that went with the node
+	size         int   // of the data that came or that went with the node, or how much more it has become
 }
 
 // apply makes one change and appends it to t.changes. It decides nothing. A change that the tree cannot take comes from a
@@ -31,12 +29,13 @@ func (t *tree) apply(op *TxnOp, zxid, now int64) (*node, error) {
 			return nil, fmt.Errorf("state: cannot create %q", op.Path)
 		}
 		t.touch(ch.parent)
-		ch.version, ch.pzxid, ch.size = ch.parent.cversion, ch.parent.pzxid, len(op.Data)
+		ch.version, ch.pzxid, ch.size = ch.parent.cversion(), ch.parent.pzxid(), len(op.Data)
 		ch.counter = op.Version
 		ch.node = t.newNode(name, op, zxid, now)
 		// ZooKeeper never lets the counter fall: past the greatest int it stays there.
-		if op.Version > ch.parent.cversion {
-			ch.parent.cversion, ch.parent.pzxid = op.Version, zxid
+		if op.Version > ch.version {
+			above := ch.parent.makeRare()
+			above.cversion, above.pzxid = op.Version, zxid
 		}
 		ch.parent.link(ch.node)
 	case TxnDelete:
@@ -46,22 +45,24 @@ func (t *tree) apply(op *TxnOp, zxid, now int64) (*node, error) {
 		}
 		t.touch(ch.node) // and so its parent, whose list changes
 		ch.parent = ch.node.parent
-		ch.pzxid, ch.size = ch.parent.pzxid, len(ch.node.data)
+		ch.pzxid, ch.size = ch.parent.pzxid(), ch.node.dataLength()
 		ch.parent.unlink(ch.node)
-		ch.parent.pzxid = zxid
+		ch.parent.makeRare().pzxid = zxid
 	case TxnSetData, TxnSetACL:
 		n := t.find(op.Path)
 		if n == nil {
 			return nil, fmt.Errorf("state: no node %q to set", op.Path)
 		}
 		t.touch(n)
-		ch.node, ch.acl, ch.data, ch.mzxid, ch.mtime = n, n.acl, n.data, n.mzxid, n.mtime
+		ch.node = n
 		if op.Kind == TxnSetACL {
-			ch.version = n.aversion
-			n.acl, n.aversion = t.acls.hold(op.ACL), op.Version
+			ch.acl, ch.version = n.acl, n.aversion()
+			n.acl, n.makeRare().aversion = t.acls.hold(op.ACL), op.Version
 		} else {
-			ch.version, ch.size = n.version, len(op.Data)
-			n.data, n.version, n.mzxid, n.mtime = op.Data, op.Version, zxid, now
+			ch.version, ch.mzxid, ch.mtime = n.version(), n.mzxid(), n.mtime()
+			ch.text, ch.null, ch.size = n.text, n.null, len(op.Data)-n.dataLength()
+			n.set(n.name(), op.Data)
+			n.wrote(op.Version, zxid, now)
 		}
 	default:
 		return nil, fmt.Errorf("state: no change of kind %d", op.Kind)
@@ -80,12 +81,12 @@ func (t *tree) mustApply(op *TxnOp, zxid, now int64) *node {
 }
 
 func (t *tree) newNode(name string, op *TxnOp, zxid, now int64) *node {
-	return &node{
-		name: strings.Clone(name), // else the whole path stays in memory
-		data: op.Data, acl: t.acls.hold(op.ACL), owner: op.Owner,
-		czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: now, mtime: now,
-		place: t.mark, // a snapshot under way does not need it
+	n := &node{acl: t.acls.hold(op.ACL), czxid: zxid, ctime: now, place: t.mark} // a snapshot under way does not need it
+	n.set(name, op.Data)
+	if op.Owner != 0 {
+		n.makeWritten().owner = op.Owner
 	}
+	return n
 }
 
 // rollback undoes all changes that are not committed.
@@ -96,16 +97,18 @@ func (t *tree) rollback() {
 		switch ch.kind {
 		case TxnCreate:
 			ch.parent.unlink(n)
-			ch.parent.cversion, ch.parent.pzxid = ch.version, ch.pzxid
+			above := ch.parent.makeRare()
+			above.cversion, above.pzxid = ch.version, ch.pzxid
 			t.acls.release(n.acl)
 		case TxnDelete:
 			ch.parent.link(n)
-			ch.parent.pzxid = ch.pzxid
+			ch.parent.makeRare().pzxid = ch.pzxid
 		case TxnSetData:
-			n.data, n.version, n.mzxid, n.mtime = ch.data, ch.version, ch.mzxid, ch.mtime
+			n.text, n.null = ch.text, ch.null
+			n.wrote(ch.version, ch.mzxid, ch.mtime)
 		case TxnSetACL:
 			t.acls.release(n.acl)
-			n.acl, n.aversion = ch.acl, ch.version
+			n.acl, n.makeRare().aversion = ch.acl, ch.version
 		}
 	}
 	t.changes = emptied(t.changes)

@@ -11,20 +11,20 @@ func (s *State) commit() {
 		case TxnCreate:
 			t.nodes++
 			t.dataSize += int64(len(ch.path) + ch.size)
-			if r := s.owners.roster(n.owner); r != nil {
+			if r := s.owners.roster(n.owner()); r != nil {
 				r.add(n)
 			}
 			s.watches.created(ch.path, n, ch.parent)
 		case TxnDelete:
 			t.nodes--
 			t.dataSize -= int64(len(ch.path) + ch.size)
-			if r := s.owners.roster(n.owner); r != nil {
+			if r := s.owners.roster(n.owner()); r != nil {
 				r.remove(n, t.snapshot == nil)
 			}
 			s.watches.deleted(ch.path, n, ch.parent)
 			t.acls.release(n.acl)
 		case TxnSetData:
-			t.dataSize += int64(ch.size - len(ch.data))
+			t.dataSize += int64(ch.size)
 			s.watches.dataChanged(ch.path, n)
 		case TxnSetACL:
 			t.acls.release(ch.acl)

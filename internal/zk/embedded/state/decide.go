@@ -25,7 +25,7 @@ func (t *tree) decide(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 		if err != wire.OK {
 			return TxnOp{}, err
 		}
-		version, ok := next(n.version, o.version)
+		version, ok := next(n.version(), o.version)
 		if !ok {
 			return TxnOp{}, wire.ErrBadVersion
 		}
@@ -37,7 +37,7 @@ func (t *tree) decide(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 		if err != wire.OK {
 			return TxnOp{}, err
 		}
-		if _, ok := next(n.version, o.version); !ok {
+		if _, ok := next(n.version(), o.version); !ok {
 			return TxnOp{}, wire.ErrBadVersion
 		}
 		return TxnOp{}, wire.OK
@@ -79,7 +79,7 @@ func (t *tree) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if path == "/" || parent.child(path[len(parentPath)+1:]) != nil {
 		return TxnOp{}, wire.ErrNodeExists
 	}
-	if isEphemeral(parent.owner) {
+	if isEphemeral(parent.owner()) {
 		return TxnOp{}, wire.ErrNoChildrenForEphemeral
 	}
 	change := TxnOp{Kind: TxnCreate, Path: path, Data: bytes.Clone(o.data), ACL: acl, Version: counter + 1}
@@ -97,14 +97,14 @@ func (t *tree) decideCreate(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 // counter is the number of the next child. A tree's counter never falls, so it stays at the greatest int; but within a
 // multi ZooKeeper counts on, and the numbers are negative.
 func (t *tree) counter(parent *node) int32 {
-	if parent.cversion == math.MaxInt32 {
+	if parent.cversion() == math.MaxInt32 {
 		for i := len(t.changes) - 1; i >= 0; i-- {
 			if ch := &t.changes[i]; ch.kind == TxnCreate && ch.parent == parent {
 				return ch.counter
 			}
 		}
 	}
-	return parent.cversion
+	return parent.cversion()
 }
 
 func (t *tree) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {
@@ -126,7 +126,7 @@ func (t *tree) decideDelete(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if n == nil {
 		return TxnOp{}, wire.ErrNoNode
 	}
-	if _, ok := next(n.version, o.version); !ok {
+	if _, ok := next(n.version(), o.version); !ok {
 		return TxnOp{}, wire.ErrBadVersion
 	}
 	if n.numChildren() > 0 {
@@ -147,7 +147,7 @@ func (t *tree) decideSetACL(c *Conn, o *op) (TxnOp, wire.ErrCode) {
 	if err != wire.OK {
 		return TxnOp{}, err
 	}
-	version, ok := next(n.aversion, o.version)
+	version, ok := next(n.aversion(), o.version)
 	if !ok {
 		return TxnOp{}, wire.ErrBadVersion
 	}

@@ -235,7 +235,7 @@ func TestAMultiReadMakesNoReplyAboveTheBound(t *testing.T) {
 	c.must(wire.OpMultiRead, multi(reads[:5]...))
 	reply := c.do(wire.OpMultiRead, multi(reads...))
 	assert.That(t, reply.Close && reply.None && reply.Body == nil, "2 MB of a bound of 1 MB were answered: close %v", reply.Close)
-	r.s.tree.root.data = nil
+	r.s.tree.root.set("", nil)
 	for i := range 1000 {
 		c.create(fmt.Sprintf("/a-rather-long-name-of-a-child-%d", i), 0)
 	}

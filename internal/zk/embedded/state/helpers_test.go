@@ -155,16 +155,16 @@ func dump(s *State) string {
 	fmt.Fprintf(&b, "zxid %d nodes %d size %d newest %x\n", s.zxid, s.tree.nodes, s.tree.dataSize, s.owners.newest)
 	var walk func(n *node)
 	walk = func(n *node) {
-		fmt.Fprintf(&b, "%s %q null %v acl %v c%d m%d p%d t%d/%d owner %#x v%d/%d/%d\n", n.path(), n.data, n.data == nil, s.tree.acls.list(n.acl),
-			n.czxid, n.mzxid, n.pzxid, n.ctime, n.mtime, n.owner, n.version, n.cversion, n.aversion)
+		fmt.Fprintf(&b, "%s %q null %v acl %v c%d m%d p%d t%d/%d owner %#x v%d/%d/%d\n", n.path(), n.data(), n.null, s.tree.acls.list(n.acl),
+			n.czxid, n.mzxid(), n.pzxid(), n.ctime, n.mtime(), n.owner(), n.version(), n.cversion(), n.aversion())
 		var kids []*node
 		n.each(func(c *node) {
 			if c.parent != n {
-				fmt.Fprintf(&b, "%s has another parent\n", c.name)
+				fmt.Fprintf(&b, "%s has another parent\n", c.name())
 			}
 			kids = append(kids, c)
 		})
-		slices.SortFunc(kids, func(a, b *node) int { return cmp.Compare(a.name, b.name) })
+		slices.SortFunc(kids, func(a, b *node) int { return cmp.Compare(a.name(), b.name()) })
 		for _, c := range kids {
 			walk(c)
 		}
@@ -206,7 +206,7 @@ func check(t testing.TB, s *State) {
 		if s.tree.snapshot == nil && !s.tree.written(n) {
 			t.Fatalf("%s has the mark of another snapshot", n.path())
 		}
-		size += int64(len(n.path()) + len(n.data))
+		size += int64(len(n.path()) + n.dataLength())
 		n.each(walk)
 	}
 	walk(s.tree.root)

@@ -17,7 +17,7 @@ func (s *State) KeepAdmin(now int64) (done []*Txn) {
 		if n == nil || slices.Equal(s.tree.acls.list(n.acl), systemACL) {
 			continue
 		}
-		done = append(done, s.transact(now, []TxnOp{{Kind: TxnSetACL, Path: path, ACL: systemACL, Version: n.aversion + 1}}))
+		done = append(done, s.transact(now, []TxnOp{{Kind: TxnSetACL, Path: path, ACL: systemACL, Version: n.aversion() + 1}}))
 	}
 	return done
 }

@@ -1,6 +1,10 @@
 package state
 
-import "lockkeeper/internal/zk/wire"
+import (
+	"slices"
+
+	"lockkeeper/internal/zk/wire"
+)
 
 // opBroken stands for an operation of a multi that ZooKeeper can read but not carry out: a create with the flags of a TTL
 // node and no time to live.
@@ -15,7 +19,8 @@ func (r *call) multi() Reply {
 	}
 	t := r.begin()
 	t.Ops = make([]TxnOp, 0, len(s.ops))
-	results := make([]wire.MultiResult, len(s.ops))
+	s.results = slices.Grow(emptied(s.results), len(s.ops))[:len(s.ops)]
+	results := s.results
 	for i := range s.ops {
 		o := &s.ops[i]
 		if o.code == opBroken {

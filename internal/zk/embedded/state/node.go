@@ -2,7 +2,9 @@ package state
 
 import (
 	"slices"
+	"strings"
 
+	"lockkeeper/internal/byname"
 	"lockkeeper/internal/zk/wire"
 )
 
@@ -13,60 +15,154 @@ const (
 	maxTTL         = 1<<40 - 1
 )
 
-// node is one node of the tree. A server holds hundreds of thousands, so it has no map, no full path and no ACL of its own;
-// it is 128 bytes long, a size class of the allocator (a test holds it to that).
+// node is one node of the tree. A server holds hundreds of thousands, so it has no map, no full path and no ACL of its own,
+// and what few nodes have is apart: it is 64 bytes long, a size class of the allocator (a test holds it to that).
 type node struct {
-	name   string
-	parent *node // nil: the root, or a node that is gone
-	kids   *children
-	data   []byte // never written to once it is here: transactions and replies share it
+	text   string // the name, and behind it the data: one piece of memory
+	parent *node  // nil: the root, or a node that is gone
+	rare   *rare  // nil: it never had a child nor an owner, and was never written to
 
-	czxid, mzxid, pzxid int64
-	ctime, mtime        int64
-	owner               int64 // a session, containerOwner, a TTL or 0
+	czxid, ctime int64
 
-	version, cversion, aversion int32
-
-	acl aclID
+	nameLength uint32
+	acl        aclID
 	// place is the slot in the roster that lists the node, and the bit that says whether a snapshot has it; see Snapshot.
 	place uint32
+	null  bool // the data is ZooKeeper's null
 }
 
-// children of a node. A leaf that never had a child has none of it, and the directory of a lock that is held has one
-// child: the struct is 16 bytes long, a size class.
-type children struct {
-	only *node     // the one child, unless there are siblings
-	more *siblings // nil while there is one at most
+// rare is what a leaf that was never written to lacks. It is 48 bytes long, a size class.
+type rare struct {
+	only    *node     // the one child, unless there are siblings
+	more    *siblings // nil while there is one at most
+	written *written  // nil: it was never written to, and has no owner
+
+	pzxid                       int64
+	version, cversion, aversion int32
 }
 
-// siblings are a list while they are few. The map of many stays until the last one has gone.
+// written is what a node has that was written to, or has an owner.
+type written struct {
+	mzxid, mtime int64
+	owner        int64 // a session, containerOwner, a TTL or 0
+}
+
+func (n *node) name() string { return n.text[:n.nameLength] }
+
+// data is a copy; nil is ZooKeeper's null.
+func (n *node) data() []byte {
+	if n.null {
+		return nil
+	}
+	return []byte(n.text[n.nameLength:])
+}
+
+func (n *node) dataLength() int { return len(n.text) - int(n.nameLength) }
+
+// set gives the node its name and its data. It keeps no memory of either.
+func (n *node) set(name string, data []byte) {
+	var text strings.Builder
+	text.Grow(len(name) + len(data))
+	text.WriteString(name)
+	text.Write(data)
+	n.text, n.nameLength, n.null = text.String(), uint32(len(name)), data == nil
+}
+
+// noRare is read where a node has none, and never written.
+var noRare rare
+
+func (n *node) known() *rare {
+	if n.rare == nil {
+		return &noRare
+	}
+	return n.rare
+}
+
+// makeRare is where rare fields can be written.
+func (n *node) makeRare() *rare {
+	if n.rare == nil {
+		n.rare = &rare{pzxid: n.czxid}
+	}
+	return n.rare
+}
+
+// makeWritten is where the fields can be written that a node has once it was written to.
+func (n *node) makeWritten() *written {
+	r := n.makeRare()
+	if r.written == nil {
+		r.written = &written{mzxid: n.czxid, mtime: n.ctime}
+	}
+	return r.written
+}
+
+// wrote notes when the node was written to.
+func (n *node) wrote(version int32, zxid, now int64) {
+	w := n.makeWritten()
+	w.mzxid, w.mtime, n.rare.version = zxid, now, version
+}
+
+func (n *node) version() int32 { return n.known().version }
+
+func (n *node) cversion() int32 { return n.known().cversion }
+
+func (n *node) aversion() int32 { return n.known().aversion }
+
+func (n *node) pzxid() int64 {
+	if n.rare == nil {
+		return n.czxid
+	}
+	return n.rare.pzxid
+}
+
+func (n *node) mzxid() int64 {
+	if w := n.known().written; w != nil {
+		return w.mzxid
+	}
+	return n.czxid
+}
+
+func (n *node) mtime() int64 {
+	if w := n.known().written; w != nil {
+		return w.mtime
+	}
+	return n.ctime
+}
+
+func (n *node) owner() int64 {
+	if w := n.known().written; w != nil {
+		return w.owner
+	}
+	return 0
+}
+
+// siblings are a list while they are few. The set of many stays until the last one has gone.
 type siblings struct {
 	few  []*node
-	many map[string]*node
+	many *byname.Set[node]
 }
 
 // manyChildren is how many are looked for one by one.
 const manyChildren = 12
 
 func (n *node) child(name string) *node {
-	k := n.kids
+	r := n.rare
 	switch {
-	case k == nil:
+	case r == nil:
 		return nil
-	case k.more != nil:
-		return k.more.find(name)
-	case k.only != nil && k.only.name == name:
-		return k.only
+	case r.more != nil:
+		return r.more.find(name)
+	case r.only != nil && r.only.name() == name:
+		return r.only
 	}
 	return nil
 }
 
 func (s *siblings) find(name string) *node {
 	if s.many != nil {
-		return s.many[name]
+		return s.many.Get(name)
 	}
 	for _, c := range s.few {
-		if c.name == name {
+		if c.name() == name {
 			return c
 		}
 	}
@@ -74,70 +170,71 @@ func (s *siblings) find(name string) *node {
 }
 
 func (n *node) numChildren() int {
-	k := n.kids
+	r := n.rare
 	switch {
-	case k == nil || k.only == nil && k.more == nil:
+	case r == nil || r.only == nil && r.more == nil:
 		return 0
-	case k.more != nil:
-		return k.more.len()
+	case r.more != nil:
+		return r.more.len()
 	}
 	return 1
 }
 
-func (s *siblings) len() int { return len(s.few) + len(s.many) }
+func (s *siblings) len() int {
+	if s.many != nil {
+		return s.many.Len()
+	}
+	return len(s.few)
+}
 
 // link makes c a child of n.
 func (n *node) link(c *node) {
-	k := n.kids
-	if k == nil {
-		k = &children{}
-		n.kids = k
-	}
+	r := n.makeRare()
 	c.parent = n
 	switch {
-	case k.more != nil:
-		k.more.add(c)
-	case k.only != nil:
-		k.more = &siblings{few: []*node{k.only, c}}
-		k.only = nil
+	case r.more != nil:
+		r.more.add(c)
+	case r.only != nil:
+		r.more = &siblings{few: []*node{r.only, c}}
+		r.only = nil
 	default:
-		k.only = c
+		r.only = c
 	}
 }
 
 func (s *siblings) add(c *node) {
 	switch {
 	case s.many != nil:
-		s.many[c.name] = c
+		s.many.Put(c)
 	case len(s.few) < manyChildren:
 		s.few = append(s.few, c)
 	default:
-		s.many = make(map[string]*node, 2*manyChildren)
+		s.many = byname.New((*node).name)
 		for _, f := range s.few {
-			s.many[f.name] = f
+			s.many.Put(f)
 		}
-		s.many[c.name] = c
+		s.many.Put(c)
 		s.few = nil
 	}
 }
 
 // unlink is the opposite of link.
 func (n *node) unlink(c *node) {
-	k := n.kids
+	r := n.rare
 	c.parent = nil
-	if k.more == nil {
-		k.only = nil
+	if r.more == nil {
+		r.only = nil
 		return
 	}
-	k.more.remove(c)
-	if k.more.len() == 0 {
-		k.more = nil // a map never shrinks
+	r.more.remove(c)
+	if r.more.len() == 0 {
+		r.more = nil
 	}
 }
 
 func (s *siblings) remove(c *node) {
 	if s.many != nil {
-		delete(s.many, c.name)
+		s.many.Delete(c)
 		return
 	}
 	for i, f := range s.few {
@@ -153,21 +250,20 @@ func (s *siblings) remove(c *node) {
 
 // each calls f for every child, in no order.
 func (n *node) each(f func(*node)) {
-	k := n.kids
-	if k == nil {
+	r := n.known()
+	if r.only != nil {
+		f(r.only)
+	}
+	if r.more == nil {
 		return
 	}
-	if k.only != nil {
-		f(k.only)
-	}
-	if k.more == nil {
-		return
-	}
-	for _, c := range k.more.few {
+	for _, c := range r.more.few {
 		f(c)
 	}
-	for _, c := range k.more.many {
-		f(c)
+	if r.more.many != nil {
+		for c := range r.more.many.All() {
+			f(c)
+		}
 	}
 }
 
@@ -177,7 +273,7 @@ func (n *node) names() []string {
 		return nil
 	}
 	names := make([]string, 0, n.numChildren())
-	n.each(func(c *node) { names = append(names, c.name) })
+	n.each(func(c *node) { names = append(names, c.name()) })
 	slices.Sort(names)
 	return names
 }
@@ -201,7 +297,7 @@ func (n *node) appendPath(b []byte) []byte {
 	if n.parent == nil {
 		return b
 	}
-	return append(append(n.parent.appendPath(b), '/'), n.name...)
+	return append(append(n.parent.appendPath(b), '/'), n.name()...)
 }
 
 // path is built from the names up to the root; "/" for the root.
@@ -211,12 +307,12 @@ func (n *node) path() string {
 	}
 	length := 0
 	for m := n; m.parent != nil; m = m.parent {
-		length += 1 + len(m.name)
+		length += 1 + int(m.nameLength)
 	}
 	b := make([]byte, length)
 	for m := n; m.parent != nil; m = m.parent {
-		length -= len(m.name)
-		copy(b[length:], m.name)
+		length -= int(m.nameLength)
+		copy(b[length:], m.name())
 		length--
 		b[length] = '/'
 	}
@@ -232,15 +328,15 @@ func isEphemeral(owner int64) bool { return owner != 0 && !isContainer(owner) &&
 // stat is the node as clients see it. ZooKeeper shows changes of the children where it counts creations: a creation and
 // a deletion for each child that there ever was, but no deletion for those that are still there.
 func (n *node) stat() wire.Stat {
-	owner := n.owner
+	owner := n.owner()
 	if !isEphemeral(owner) {
 		owner = 0
 	}
 	kids := int32(n.numChildren())
 	return wire.Stat{
-		Czxid: n.czxid, Mzxid: n.mzxid, Pzxid: n.pzxid, Ctime: n.ctime, Mtime: n.mtime,
-		Version: n.version, Cversion: 2*n.cversion - kids, Aversion: n.aversion,
-		EphemeralOwner: owner, DataLength: int32(len(n.data)), NumChildren: kids,
+		Czxid: n.czxid, Mzxid: n.mzxid(), Pzxid: n.pzxid(), Ctime: n.ctime, Mtime: n.mtime(),
+		Version: n.version(), Cversion: 2*n.cversion() - kids, Aversion: n.aversion(),
+		EphemeralOwner: owner, DataLength: int32(n.dataLength()), NumChildren: kids,
 	}
 }
 

@@ -119,12 +119,12 @@ const maxReaped = 10_000
 func (s *State) Reap(now int64) (done []*Txn) {
 	var due []*node
 	for n := range s.owners.containers.all {
-		if n.numChildren() == 0 && n.cversion > 0 && len(due) < maxReaped {
+		if n.numChildren() == 0 && n.cversion() > 0 && len(due) < maxReaped {
 			due = append(due, n)
 		}
 	}
 	for n := range s.owners.ttls.all {
-		if n.numChildren() == 0 && now-n.mtime > n.owner&maxTTL && len(due) < maxReaped {
+		if n.numChildren() == 0 && now-n.mtime() > n.owner()&maxTTL && len(due) < maxReaped {
 			due = append(due, n)
 		}
 	}

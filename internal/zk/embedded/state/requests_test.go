@@ -237,7 +237,7 @@ func TestTheSequenceCounterOverflowsAsInZooKeeper(t *testing.T) {
 	ours := newRig(t).client(1)
 	ours.create("/d", 0)
 	ours.create("/d/first", 0)
-	ours.s.tree.find("/d").cversion = 1<<31 - 3
+	ours.s.tree.find("/d").makeRare().cversion = 1<<31 - 3
 	one := creation("/d/s", wire.FlagSequential)
 	two := multi(wire.MultiOp{Op: wire.OpCreate, Record: creation("/d/m", wire.FlagSequential)}, wire.MultiOp{Op: wire.OpCreate, Record: creation("/d/n", wire.FlagSequential)})
 	for i, request := range []struct {

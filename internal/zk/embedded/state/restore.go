@@ -17,6 +17,7 @@ type Restorer struct {
 	err    error
 
 	path  []byte     // of the node before
+	text  []byte     // scratch
 	trail []restored // nodes on that path, from the root on, and the node itself
 	lists []aclID    // by their numbers
 }
@@ -119,40 +120,54 @@ func (r *Restorer) session(d *txnReader) error {
 func (r *Restorer) node(d *txnReader) error {
 	common, rest := d.uvarint(), d.bytes(d.uvarint())
 	n := &node{czxid: int64(d.uvarint()), place: r.s.tree.mark}
-	n.mzxid, n.pzxid = n.czxid+d.varint(), n.czxid+d.varint()
+	r.numbers(d, n)
+	_, _ = d.varint(), d.uvarint()
+	r.acl(d, n)
+	data, null := d.stored()
+	if d.bad || common > uint64(len(r.path)) {
+		return errSnapshot
+	}
+	r.path = append(r.path[:common], rest...)
+	slash := bytes.LastIndexByte(r.path, '/')
+	r.text = append(append(r.text[:0], r.path[slash+1:]...), data...)
+	n.text, n.nameLength, n.null = string(r.text), uint32(len(r.path)-slash-1), null
+	if err := r.link(n, int(common), slash); err != nil {
+		return err
+	}
+	s := r.s
+	s.tree.nodes++
+	s.tree.dataSize += int64(max(len(r.path), 1) + len(data)) // the root's path is "/"
+	if list := s.owners.roster(n.owner()); list != nil {
+		list.nodes = append(list.nodes, n) // State brings them into order
+	} else if n.owner() != 0 {
+		return fmt.Errorf("%q belongs to session %#x, which is missing", r.path, n.owner())
+	}
+	return nil
+}
+
+// numbers reads the numbers and times of a node that most leaves lack.
+func (r *Restorer) numbers(d *txnReader, n *node) {
+	mzxid, pzxid := n.czxid+d.varint(), n.czxid+d.varint()
 	n.ctime = d.varint()
-	n.mtime = n.ctime + d.varint()
-	if n.owner = int64(d.uvarint()); n.owner != 0 {
+	mtime, owner := n.ctime+d.varint(), int64(d.uvarint())
+	if owner != 0 {
 		slot := d.uvarint()
 		if slot >= markBit {
 			d.fail()
 		}
 		n.setSlot(int(slot))
 	}
-	n.version, n.cversion, n.aversion = d.int32(), d.int32(), d.int32()
-	_, _ = d.varint(), d.uvarint()
-	r.acl(d, n)
-	n.data = d.data()
-	if d.bad || common > uint64(len(r.path)) {
-		return errSnapshot
+	seldom := rare{pzxid: pzxid, version: d.int32(), cversion: d.int32(), aversion: d.int32()}
+	if seldom != (rare{pzxid: n.czxid}) {
+		*n.makeRare() = seldom
 	}
-	r.path = append(r.path[:common], rest...)
-	if err := r.link(n, int(common)); err != nil {
-		return err
+	if seldom := (written{mzxid, mtime, owner}); seldom != (written{n.czxid, n.ctime, 0}) {
+		*n.makeWritten() = seldom
 	}
-	s := r.s
-	s.tree.nodes++
-	s.tree.dataSize += int64(max(len(r.path), 1) + len(n.data)) // the root's path is "/"
-	if list := s.owners.roster(n.owner); list != nil {
-		list.nodes = append(list.nodes, n) // State brings them into order
-	} else if n.owner != 0 {
-		return fmt.Errorf("%q belongs to session %#x, which is missing", r.path, n.owner)
-	}
-	return nil
 }
 
-// link gives a node its name and its parent. The first common bytes of its path were in the path before, too.
-func (r *Restorer) link(n *node, common int) error {
+// link gives a node its parent. The first common bytes of its path were in the path before, too, and its name stands behind slash.
+func (r *Restorer) link(n *node, common, slash int) error {
 	if len(r.path) == 0 {
 		if r.s.tree.root != nil {
 			return errors.New("the root comes twice")
@@ -164,7 +179,6 @@ func (r *Restorer) link(n *node, common int) error {
 	if r.s.tree.root == nil {
 		return errors.New("the root is not the first node")
 	}
-	slash := bytes.LastIndexByte(r.path, '/')
 	if slash < 0 || r.path[0] != '/' || slash == len(r.path)-1 {
 		return fmt.Errorf("%q is no path", r.path)
 	}
@@ -188,8 +202,7 @@ func (r *Restorer) link(n *node, common int) error {
 		}
 		r.trail = append(r.trail, above)
 	}
-	n.name = string(r.path[slash+1:])
-	if above.node.child(n.name) != nil {
+	if above.node.child(n.name()) != nil {
 		return fmt.Errorf("%q comes twice", r.path)
 	}
 	above.node.link(n)

@@ -101,7 +101,7 @@ func TestOneReapIsBounded(t *testing.T) {
 	for i := range maxReaped + 10 {
 		path := fmt.Sprintf("/c%d", i)
 		c.must(wire.OpCreateContainer, creation(path, wire.FlagContainer))
-		c.s.tree.find(path).cversion = 1
+		c.s.tree.find(path).makeRare().cversion = 1
 	}
 	for _, want := range []int{maxReaped, 10, 0} {
 		assert.Equal(t, len(c.s.Reap(c.now)), want)
@@ -275,15 +275,15 @@ func liveHeap() uint64 {
 
 func TestLocksTakeLittleMemory(t *testing.T) {
 	size := unsafe.Sizeof(node{})
-	assert.That(t, size <= 128, "a node is %d bytes long, above the size class of 128", size)
-	size = unsafe.Sizeof(children{})
-	assert.That(t, size <= 16, "the children of a node are %d bytes long, above the size class of 16", size)
+	assert.That(t, size <= 64, "a node is %d bytes long, above the size class of 64", size)
+	size = unsafe.Sizeof(rare{})
+	assert.That(t, size <= 48, "the rare fields of a node are %d bytes long, above the size class of 48", size)
 	const locks = 20_000
 	before := liveHeap()
 	r := lockkeeperTree(t, locks)
 	perLock := float64(liveHeap()-before) / locks
 	t.Logf("%.0f bytes for each lock with a holder", perLock)
-	assert.That(t, perLock <= 580, "%.0f bytes for each lock with a holder, want 100,000 of them in less than 60 MB", perLock)
+	assert.That(t, perLock <= 460, "%.0f bytes for each lock with a holder, want 100,000 of them in less than 46 MB", perLock)
 	pieces := take(r.s, 1<<20).pieces
 	before = liveHeap()
 	restored := assert.Value(restore(pieces))(t)

@@ -94,7 +94,8 @@ type sessionRecord struct {
 
 type savedNode struct {
 	head int // how many bytes of heads
-	data []byte
+	data string
+	null bool
 }
 
 // BeginSnapshot begins to write the present state down. There is one snapshot at a time; beginning another one is a mistake.
@@ -174,8 +175,8 @@ func (r sessionRecord) appendTo(b []byte) []byte {
 func (p *Snapshot) appendSaved(b []byte) []byte {
 	saved := &p.saved[p.taken.saved]
 	end := p.taken.heads + saved.head
-	b = appendData(append(b, p.heads[p.taken.heads:end]...), saved.data)
-	saved.data = nil
+	b = appendStored(append(b, p.heads[p.taken.heads:end]...), saved.data, saved.null)
+	saved.data = ""
 	p.taken.saved, p.taken.heads = p.taken.saved+1, end
 	if p.taken.saved == len(p.saved) {
 		p.taken.saved, p.taken.heads = 0, 0
@@ -192,12 +193,12 @@ func (p *Snapshot) visit(b []byte) (_ []byte, steps int) {
 	p.walk = p.walk[:last]
 	if !p.tree.written(n) {
 		p.tree.setWritten(n)
-		b = appendData(p.appendHead(b, n), n.data)
+		b = appendStored(p.appendHead(b, n), n.text[n.nameLength:], n.null)
 	}
 	p.walk = slices.Grow(p.walk, n.numChildren())
 	n.each(func(c *node) {
 		steps++
-		if c.kids != nil || !p.tree.written(c) {
+		if c.rare != nil || !p.tree.written(c) {
 			p.walk = append(p.walk, c)
 		}
 	})
@@ -212,7 +213,7 @@ func (p *Snapshot) save(n *node) {
 	p.tree.setWritten(n)
 	mark := len(p.heads)
 	p.heads = p.appendHead(p.heads, n)
-	p.saved = append(p.saved, savedNode{len(p.heads) - mark, n.data})
+	p.saved = append(p.saved, savedNode{len(p.heads) - mark, n.text[n.nameLength:], n.null})
 }
 
 // appendHead appends a node's record without its data. Records must be read in the order in which they were made here.
@@ -227,17 +228,17 @@ func (p *Snapshot) appendHead(b []byte, n *node) []byte {
 	p.path, p.scratch = path, p.path
 
 	b = binary.AppendUvarint(b, uint64(n.czxid))
-	b = binary.AppendVarint(b, n.mzxid-n.czxid)
-	b = binary.AppendVarint(b, n.pzxid-n.czxid)
+	b = binary.AppendVarint(b, n.mzxid()-n.czxid)
+	b = binary.AppendVarint(b, n.pzxid()-n.czxid)
 	b = binary.AppendVarint(b, n.ctime)
-	b = binary.AppendVarint(b, n.mtime-n.ctime)
-	b = binary.AppendUvarint(b, uint64(n.owner))
-	if n.owner != 0 {
+	b = binary.AppendVarint(b, n.mtime()-n.ctime)
+	b = binary.AppendUvarint(b, uint64(n.owner()))
+	if n.owner() != 0 {
 		b = binary.AppendUvarint(b, uint64(n.slot()))
 	}
-	b = binary.AppendVarint(b, int64(n.version))
-	b = binary.AppendVarint(b, int64(n.cversion))
-	b = binary.AppendVarint(b, int64(n.aversion))
+	b = binary.AppendVarint(b, int64(n.version()))
+	b = binary.AppendVarint(b, int64(n.cversion()))
+	b = binary.AppendVarint(b, int64(n.aversion()))
 	b = append(b, 0, 0)
 
 	// An id stands for one list here: when it is given to another one, only nodes that are written already can get that.

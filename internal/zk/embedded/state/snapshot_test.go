@@ -297,8 +297,8 @@ func TestRecordsThatDoNotFitAreRefused(t *testing.T) {
 		"two nodes in one place":       {func(s *State) { s.tree.find("/e").setSlot(1) }, "two in one place"},
 		"the count of nodes is wrong":  {func(s *State) { s.tree.nodes++ }, "nodes"},
 		"the count of bytes is wrong":  {func(s *State) { s.tree.dataSize-- }, "bytes"},
-		"a name is empty":              {func(s *State) { s.tree.find("/a").name = "" }, "is no path"},
-		"two nodes have the same path": {func(s *State) { s.tree.find("/a").name = "e" }, "comes twice"},
+		"a name is empty":              {func(s *State) { s.tree.find("/a").set("", nil) }, "is no path"},
+		"two nodes have the same path": {func(s *State) { s.tree.find("/a").set("e", nil) }, "comes twice"},
 		"a zxid below zero":            {func(s *State) { s.zxid = -1 }, "not a record"},
 	} {
 		_, err := restore(whole(c.change))

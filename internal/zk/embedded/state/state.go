@@ -26,19 +26,25 @@ type State struct {
 	owners  owners
 	watches watches
 
-	ops []op // of the multi at hand: memory that is used again
+	// Of the multi at hand: memory that is used again.
+	ops     []op
+	results []wire.MultiResult
 }
 
 // New returns the state of a server that has never run: /, /zookeeper, /zookeeper/quota and /zookeeper/config.
 func New(config Config) *State {
 	s := newState(config)
 	acls := s.tree.acls
-	s.tree.root = &node{data: []byte{}, acl: acls.hold(everyone)}
-	proc := &node{name: "zookeeper", data: []byte{}, acl: acls.hold(everyone)}
-	quota := &node{name: "quota", data: []byte{}, acl: acls.hold(everyone)}
+	named := func(name string, acl []wire.ACL) *node {
+		n := &node{acl: acls.hold(acl)}
+		n.set(name, []byte{})
+		return n
+	}
+	s.tree.root = named("", everyone)
+	proc, quota := named("zookeeper", everyone), named("quota", everyone)
 	// Only the server itself may write the configuration. The version of its ACL is one too low in ZooKeeper, too.
-	configNode := &node{name: "config", data: []byte{}, aversion: -1}
-	configNode.acl = acls.hold([]wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}})
+	configNode := named("config", []wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}})
+	configNode.makeRare().aversion = -1
 	s.tree.root.link(proc)
 	proc.link(quota)
 	proc.link(configNode)
@@ -100,7 +106,8 @@ func (s *State) Detach(c *Conn) { s.watches.detach(c) }
 // Reply is the outcome of a request.
 type Reply struct {
 	Header wire.ReplyHeader
-	// Body is nil when there is none. In one case (a multiRead of writes) it stands behind a header with an error.
+	// Body is nil when there is none, and must not be used after the next request. In one case (a multiRead of writes) it
+	// stands behind a header with an error.
 	Body wire.Record
 	// None says that nothing is answered at all.
 	None bool

@@ -58,7 +58,12 @@ func appendText(b []byte, s string) []byte {
 }
 
 func appendData(b, data []byte) []byte {
-	if data == nil {
+	return appendStored(b, data, data == nil)
+}
+
+// appendStored is appendData for what a node has.
+func appendStored[D []byte | string](b []byte, data D, null bool) []byte {
+	if null {
 		return binary.AppendUvarint(b, 0)
 	}
 	return append(binary.AppendUvarint(b, uint64(len(data))+1), data...)
@@ -177,11 +182,20 @@ func (r *txnReader) bytes(n uint64) []byte {
 func (r *txnReader) text() string { return string(r.bytes(r.uvarint())) }
 
 func (r *txnReader) data() []byte {
-	n := r.uvarint()
-	if n == 0 {
+	data, null := r.stored()
+	if null {
 		return nil
 	}
-	return append([]byte{}, r.bytes(n-1)...)
+	return append([]byte{}, data...)
+}
+
+// stored is data that is not copied.
+func (r *txnReader) stored() (data []byte, null bool) {
+	n := r.uvarint()
+	if n == 0 {
+		return nil, true
+	}
+	return r.bytes(n - 1), false
 }
 
 func (r *txnReader) acl() []wire.ACL {

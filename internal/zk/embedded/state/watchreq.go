@@ -123,11 +123,11 @@ func (r *call) resetWatch(kind int, path string, since int64) {
 		r.c.deliver(wire.EventCreated, path)
 	case n == nil:
 		r.c.deliver(wire.EventDeleted, path)
-	case kind == watchedData && n.mzxid > since:
+	case kind == watchedData && n.mzxid() > since:
 		r.c.deliver(wire.EventDataChanged, path)
 	case kind == watchedData:
 		w.data.add(r.c, path, oneShot)
-	case n.pzxid > since:
+	case n.pzxid() > since:
 		r.c.deliver(wire.EventChildrenChanged, path)
 	default:
 		w.childs.add(r.c, path, oneShot)
