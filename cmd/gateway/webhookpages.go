@@ -7,6 +7,7 @@ import (
 	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks"
 	"lockkeeper/web/templates"
 )
 
@@ -14,7 +15,7 @@ import (
 // before the dashboard is served.
 type webhookPages struct{ api *httpapi.Server }
 
-func (p *webhookPages) List(ctx context.Context) (v templates.Webhooks, err error) {
+func (p *webhookPages) List(ctx context.Context, _ locks.Principal) (v templates.Webhooks, err error) {
 	list, err := p.api.ShowWebhooks(ctx)
 	if err != nil {
 		return v, err
@@ -30,7 +31,7 @@ func (p *webhookPages) List(ctx context.Context) (v templates.Webhooks, err erro
 	return v, nil
 }
 
-func (p *webhookPages) One(ctx context.Context, id string) (v templates.Webhook, err error) {
+func (p *webhookPages) One(ctx context.Context, _ locks.Principal, id string) (v templates.Webhook, err error) {
 	w, attempts, dead, err := p.api.ShowWebhook(ctx, id, dashboard.WebhookAttempts, dashboard.WebhookDeadLetters)
 	if err != nil {
 		return v, err

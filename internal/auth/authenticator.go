@@ -10,9 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lockkeeper/internal/auth/session"
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/unixsock"
+	"lockkeeper/internal/zk/layout"
 )
 
 // Tokens are the API tokens.
@@ -37,6 +39,9 @@ type Options struct {
 	Tokens  Tokens
 	Logger  *slog.Logger
 	Metrics Metrics
+	// Secret are the cluster secret's keys, the newest first; nil while they are not known. Sessions of browsers are sealed
+	// under keys derived from them.
+	Secret func() []layout.TokenKey
 	// Refused is called when a content of the file is refused, and Loaded when one comes into force after the first. Both
 	// are called by Run, one at a time.
 	Refused func(*FileError)
@@ -48,6 +53,7 @@ type Options struct {
 // Authenticator says who sends a request. Make one with New; Run keeps it up to date.
 type Authenticator struct {
 	opt        Options
+	sealer     session.Sealer
 	now        atomic.Pointer[inForce]
 	remembered remembered
 	watch      fileWatch // of Run alone
@@ -61,7 +67,10 @@ type inForce struct {
 
 // New reads the file. Its error is a *FileError. It starts nothing.
 func New(o Options) (*Authenticator, error) {
-	a := &Authenticator{opt: o}
+	if o.Secret == nil {
+		o.Secret = func() []layout.TokenKey { return nil }
+	}
+	a := &Authenticator{opt: o, sealer: session.Sealer{Secret: o.Secret}}
 	text, seen, err := a.watch.look(o.Path)
 	if err != nil {
 		return nil, err
@@ -104,7 +113,11 @@ type Caller struct {
 	token *token.Record
 	jwt   *verified
 	other *identity // of another credential; nil for a forwarded caller
+	visit *visit    // of a browser; the fields above are nil then
 }
+
+// Session reports whether the caller's credential is the session of a browser, which the browser sends by itself.
+func (c *Caller) Session() bool { return c.visit != nil }
 
 // Authenticate says who sends the request. Its error is an *Error.
 func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
@@ -114,6 +127,9 @@ func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{}, refused("Authorization must be given once")
 	case len(values) == 1:
 		return a.bearer(r.Context(), now, values[0])
+	}
+	if value, several := session.Given(r, session.Session); value != "" {
+		return a.ofCookie(now, value, several)
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		name, err := now.certificateName(r.TLS.VerifiedChains[0][0])
@@ -194,6 +210,8 @@ func (v *verified) caller(now *inForce) (Caller, error) {
 func (a *Authenticator) Again(c Caller) (Caller, error) {
 	now := a.now.Load()
 	switch {
+	case c.visit != nil:
+		return a.visitor(now, c.visit)
 	case c.token != nil:
 		record, usable := a.opt.Tokens.Lookup(c.token.ID)
 		if !usable {

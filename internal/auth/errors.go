@@ -7,7 +7,9 @@ type Error struct {
 	Detail string // what must be, for the client; it holds nothing of the credential
 	// Unavailable: the credential cannot be looked at now; the same request may succeed later.
 	Unavailable bool
-	Err         error // for the log; nil when there is no more to say
+	// Session: the credential is a browser's session. Its user can log in again.
+	Session bool
+	Err     error // for the log; nil when there is no more to say
 }
 
 func (e *Error) Error() string {

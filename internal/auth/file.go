@@ -10,8 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
+
+	"github.com/coreos/go-oidc/v3/oidc"
 
 	"lockkeeper/internal/locks/access"
 )
@@ -37,6 +41,14 @@ type issuer struct {
 	groups   string // the claim with the caller's groups; "" when it has none
 	caFile   string // authorities of the issuer's own certificate; "": the system's
 	token    string // file with the bearer token that the issuer asks for when its keys are read; "": none
+	login    client // by which users of the dashboard log in; the zero value: they do not
+}
+
+// client is what the gateway is for an issuer whose users log in with a browser.
+type client struct {
+	id     string
+	secret string // file; "": the issuer asks for none
+	scopes string // with spaces between
 }
 
 // document is the file as it is written.
@@ -157,6 +169,7 @@ func (d *document) readIssuers(n node) {
 			"groups":     func(n node) { iss.groups = n.text("groups") },
 			"ca_file":    func(n node) { iss.caFile = n.file("ca_file") },
 			"token_file": func(n node) { iss.token = n.file("token_file") },
+			"dashboard":  func(n node) { iss.login = readClient(n) },
 		})
 		if _, err := iss.roots(); err != nil {
 			given["ca_file"].fail("ca_file %v", err)
@@ -168,6 +181,35 @@ func (d *document) readIssuers(n node) {
 		byURL[iss.url] = iss.name
 		d.issuers[iss.name] = iss
 	})
+}
+
+// readClient reads how users log in to the dashboard.
+func readClient(n node) client {
+	var c client
+	scopes := []string{oidc.ScopeOpenID, "profile", "email"}
+	given := n.fields("dashboard", map[string]func(node){
+		"client_id":   func(n node) { c.id = n.text("client_id") },
+		"secret_file": func(n node) { c.secret = n.file("secret_file") },
+		"scopes": func(n node) {
+			scopes = []string{oidc.ScopeOpenID} // without it the issuer gives no ID token
+			n.items("scopes", func(item node) { scopes = append(scopes, item.scope()) })
+		},
+	})
+	n.needs("dashboard", given, "client_id")
+	if _, err := c.password(); err != nil {
+		given["secret_file"].fail("%v", err)
+	}
+	slices.Sort(scopes)
+	c.scopes = strings.Join(slices.Compact(scopes), " ")
+	return c
+}
+
+func (n node) scope() string {
+	scope := n.text("a scope")
+	if strings.ContainsFunc(scope, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) {
+		n.fail("a scope must be one word, as openid")
+	}
+	return scope
 }
 
 // needs refuses a mapping without one of the keys.

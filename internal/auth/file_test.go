@@ -120,6 +120,9 @@ func TestWhatIsWrongWithTheFileIsSaidWithItsPlace(t *testing.T) {
 		{"issuers: {token: {issuer: \"https://id.example.com\", audience: a}}", "1:11: an issuer must not have the name token: names of other callers begin so"},
 		{"issuers: {i: {issuer: \"https://i\", audience: a}, j: {issuer: \"https://i\", audience: b}}", "1:53: the issuers i and j have the same address: write one of them, with entries in who for each kind of caller"},
 		{"issuers: {i: {issuer: \"https://i\", audience: a, ca_file: none.pem}}", "1:58: ca_file must be a file that this process can read: no such file or directory"},
+		{"issuers: {i: {issuer: \"https://i\", audience: a, dashboard: {}}}", "1:60: dashboard must have the key client_id"},
+		{"issuers: {i: {issuer: \"https://i\", audience: a, dashboard: {client_id: c, secret_file: none}}}", "1:88: secret_file none must be a file that this process alone can read: no such file or directory"},
+		{"issuers: {i: {issuer: \"https://i\", audience: a, dashboard: {client_id: c, scopes: [\"a b\"]}}}", "1:84: a scope must be one word, as openid"},
 		{"certificates: {name: dns}", "1:22: name must be san (the first of the certificate's subject alternative names) or cn (its common name)"},
 	} {
 		_, err := compile("auth.yaml", []byte(c.text))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/oauth2"
 )
 
 const (
@@ -43,6 +44,7 @@ var (
 type source struct {
 	issuer
 	verifier *oidc.IDTokenVerifier
+	logins   *oidc.IDTokenVerifier // of ID tokens that are for the dashboard
 	log      *slog.Logger
 	report   func(issuer string, reached bool)
 	through  http.RoundTripper // nil: the network
@@ -52,8 +54,9 @@ type source struct {
 
 	mu     sync.Mutex
 	keys   []jose.JSONWebKey
-	failed bool          // the last read did
-	read   chan struct{} // closed when the keys are read next, or could not be
+	at     oauth2.Endpoint // where users log in; empty while it has not been read
+	failed bool            // the last read did
+	read   chan struct{}   // closed when the keys are read next, or could not be
 }
 
 func newSource(iss *issuer, o *Options) *source {
@@ -64,11 +67,13 @@ func newSource(iss *issuer, o *Options) *source {
 	}
 	// Times are looked at in verify and check: with the same leeway on both sides.
 	s.verifier = oidc.NewVerifier(iss.url, s, &oidc.Config{ClientID: iss.audience, SupportedSigningAlgs: names, SkipExpiryCheck: true})
+	s.logins = oidc.NewVerifier(iss.url, s, &oidc.Config{ClientID: iss.login.id, SupportedSigningAlgs: names, SkipExpiryCheck: true})
 	return s
 }
 
-// client reads from the issuer. It is made for each read, so that a changed ca_file counts.
-func (s *source) client() (*http.Client, error) {
+// client reads from the issuer. It is made for each read, so that a changed ca_file counts. tokenFile has a bearer token to
+// show; "": none.
+func (s *source) client(tokenFile string) (*http.Client, error) {
 	roots, err := s.roots()
 	if err != nil {
 		return nil, fmt.Errorf("ca_file %s %w", s.caFile, err)
@@ -77,7 +82,7 @@ func (s *source) client() (*http.Client, error) {
 	if through == nil {
 		through = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
 	}
-	return &http.Client{Transport: bounded{through, s.token}, Timeout: keysWithin}, nil
+	return &http.Client{Transport: bounded{through, tokenFile}, Timeout: keysWithin}, nil
 }
 
 // roots sign the issuer's own certificate; nil: those that the system trusts.
@@ -162,16 +167,17 @@ func (s *source) fetch(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, keysWithin)
 	defer cancel()
 	var keys []jose.JSONWebKey
+	var at oauth2.Endpoint
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.failed = err != nil; !s.failed {
-			s.keys = keys
+			s.keys, s.at = keys, at
 		}
 		close(s.read)
 		s.read = make(chan struct{})
 	}()
-	client, err := s.client()
+	client, err := s.client(s.token)
 	if err != nil {
 		return err
 	}
@@ -180,22 +186,30 @@ func (s *source) fetch(ctx context.Context) (err error) {
 		return err
 	}
 	var found struct {
-		Keys string `json:"jwks_uri"`
+		Keys   string   `json:"jwks_uri"`
+		Proofs []string `json:"token_endpoint_auth_methods_supported"`
 	}
 	if err := provider.Claims(&found); err != nil {
 		return err
 	}
-	if err := checkKeysURL(s.url, found.Keys); err != nil {
+	if err := checkURL(s.url, "jwks_uri", found.Keys); err != nil {
 		return err
+	}
+	if s.login.id != "" {
+		at = provider.Endpoint()
+		at.AuthStyle = s.login.style(found.Proofs)
+		if err := errors.Join(checkURL(s.url, "authorization_endpoint", at.AuthURL), checkURL(s.url, "token_endpoint", at.TokenURL)); err != nil {
+			return err
+		}
 	}
 	keys, err = fetchKeys(ctx, client, found.Keys)
 	return err
 }
 
-// checkKeysURL refuses keys that come by a way that others can change, when the issuer does not.
-func checkKeysURL(issuer, keys string) error {
-	if strings.HasPrefix(issuer, "https://") && !strings.HasPrefix(keys, "https://") {
-		return fmt.Errorf("jwks_uri %q must begin with https://, as the issuer does", keys)
+// checkURL refuses an address that is reached by a way that others can change, when the issuer is not.
+func checkURL(issuer, what, at string) error {
+	if strings.HasPrefix(issuer, "https://") && !strings.HasPrefix(at, "https://") {
+		return fmt.Errorf("%s %q must begin with https://, as the issuer does", what, at)
 	}
 	return nil
 }
@@ -247,6 +261,12 @@ func (s *source) named(id string) (keys []jose.JSONWebKey, all bool, next <-chan
 		}
 	}
 	return keys, s.keys != nil && !s.failed, s.read
+}
+
+// withdrew reports whether the issuer has keys, and the one with that id is not among them.
+func (s *source) withdrew(id string) bool {
+	keys, _, _ := s.named("")
+	return len(keys) > 0 && !s.has(id)
 }
 
 // has reports whether the issuer still has the key.

@@ -26,6 +26,7 @@ import (
 
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/issuertest"
 )
 
 // fakeIssuer is an OIDC issuer with keys of its own.
@@ -183,6 +184,7 @@ type scene struct {
 	*Authenticator
 	t      *testing.T
 	path   string
+	rules  string // as they were written first
 	issuer *fakeIssuer
 	tokens *fakeTokens
 	gauge  *gauge
@@ -214,13 +216,26 @@ who:
 
 func newScene(t *testing.T, rules string) *scene {
 	t.Helper()
+	return newSceneWith(t, rules)
+}
+
+// newSceneWith is newScene with other options. SECRET in the rules is a file with the secret of issuertest.
+func newSceneWith(t *testing.T, rules string, change ...func(*Options)) *scene {
+	t.Helper()
+	secret := filepath.Join(t.TempDir(), "secret")
+	assert.NoError(t, os.WriteFile(secret, []byte(issuertest.Secret+"\n"), 0o600))
+	rules = strings.Replace(rules, "SECRET", secret, 1)
 	s := &scene{t: t, path: filepath.Join(t.TempDir(), "auth.yaml"), issuer: &fakeIssuer{url: issuerURLInTests}, gauge: &gauge{},
 		tokens: &fakeTokens{records: map[string]*token.Record{"a": {ID: "a", Name: "ci-shop"}}}}
 	s.issuer.set(false, ecKey())
 	s.write(rules)
-	s.Authenticator = assert.Value(New(Options{Path: s.path, Tokens: s.tokens, Metrics: s.gauge, Logger: slog.New(slog.DiscardHandler), Through: s.issuer,
+	o := Options{Path: s.path, Tokens: s.tokens, Metrics: s.gauge, Logger: slog.New(slog.DiscardHandler), Through: s.issuer,
 		Refused: func(e *FileError) { s.mu.Lock(); defer s.mu.Unlock(); s.refused = append(s.refused, e) },
-		Loaded:  func() { s.mu.Lock(); defer s.mu.Unlock(); s.loaded++ }}))(t)
+		Loaded:  func() { s.mu.Lock(); defer s.mu.Unlock(); s.loaded++ }}
+	for _, how := range change {
+		how(&o)
+	}
+	s.rules, s.Authenticator = rules, assert.Value(New(o))(t)
 	return s
 }
 

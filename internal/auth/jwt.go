@@ -12,11 +12,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-oidc/v3/oidc"
+
 	"lockkeeper/internal/locks"
 )
 
 const (
-	maxJWT = 8 << 10 // bytes
+	maxJWT     = 8 << 10  // bytes
+	maxIDToken = 64 << 10 // bytes; it comes from the issuer itself
 	// skew is how much the clocks of an issuer and this machine may differ.
 	skew        = 30 * time.Second
 	maxVerified = 4096 // tokens that are remembered
@@ -117,7 +120,7 @@ func (a *Authenticator) ofJWT(ctx context.Context, now *inForce, text string) (*
 	case from == nil:
 		return nil, refused("the JWT must be of an issuer that this gateway knows: its iss is none of theirs")
 	}
-	v, err := from.verify(ctx, text)
+	v, err := from.verify(ctx, from.verifier, from.audience, text)
 	if err != nil {
 		return nil, err
 	}
@@ -141,14 +144,14 @@ func (v *verified) check(now time.Time) error {
 }
 
 // verify checks a token's signature, audience and times, and takes what it says of the caller.
-func (s *source) verify(ctx context.Context, text string) (*verified, error) {
+func (s *source) verify(ctx context.Context, verifier *oidc.IDTokenVerifier, audience, text string) (*verified, error) {
 	key := keyOf(text)
 	if err := s.awaitKey(ctx, key); err != nil {
 		return nil, &Error{Detail: "the keys of the JWT's issuer cannot be read at present: repeat the request", Unavailable: true, Err: err}
 	}
-	token, err := s.verifier.Verify(ctx, text)
+	token, err := verifier.Verify(ctx, text)
 	if err != nil {
-		return nil, &Error{Detail: fmt.Sprintf("the JWT must be signed by its issuer with RS256, ES256 or EdDSA, and be for the audience %q", s.audience), Err: err}
+		return nil, &Error{Detail: fmt.Sprintf("the JWT must be signed by its issuer with RS256, ES256 or EdDSA, and be for the audience %q", audience), Err: err}
 	}
 	claims := map[string]any{}
 	var times struct {

@@ -9,6 +9,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/web/templates"
 )
 
@@ -102,13 +103,16 @@ func whoOf(c *locks.Contender) templates.Who {
 	return w
 }
 
-// contenderOf is an entry of l's queue.
-func contenderOf(l *locks.Lock, c *locks.Contender) templates.Contender {
+// contenderOf is an entry of l's queue, with what may be done to it by the rules.
+func contenderOf(l *locks.Lock, c *locks.Contender, rules *access.Rules) templates.Contender {
 	v := templates.Contender{
 		Who: whoOf(c), Position: c.Position, Mode: string(c.Mode), Permits: c.Permits, Limit: c.Limit, Znode: visible(c.Znode),
 		ExpiresAt: expiry(c), Clock: c.Clock, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
-		Group: groupOf(l.NS, c.Group), Ephemeral: c.Ephemeral, Break: breakAction(l.NS, l.Name, c),
+		Group: groupOf(l.NS, c.Group), Ephemeral: c.Ephemeral,
 		CanAsk: c.Position == 0 && !c.Delayed && (c.Foreign == nil || c.Foreign.Revocable),
+	}
+	if mayBreak(rules, l, c) {
+		v.Break = breakAction(l.NS, l.Name, c)
 	}
 	if c.AgeKnown {
 		v.Since = c.At.Add(-c.Age)
@@ -124,7 +128,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender) templates.Contender {
 	}
 	if r := c.Revoke; r != nil {
 		v.Asked = &templates.Asked{Reason: visible(r.Reason)}
-		if v.CanAsk && c.LeaseID != "" {
+		if v.CanAsk && c.LeaseID != "" && rules.May(access.Operate, l.NS, l.Name) {
 			v.Asked.Withdraw = withdrawAction(l.NS, l.Name, c.LeaseID)
 		}
 		if r.Forced {
@@ -143,26 +147,35 @@ func contenderOf(l *locks.Lock, c *locks.Contender) templates.Contender {
 	return v
 }
 
-func contendersOf(l *locks.Lock, list []locks.Contender) []templates.Contender {
+func contendersOf(l *locks.Lock, list []locks.Contender, rules *access.Rules) []templates.Contender {
 	shown := make([]templates.Contender, 0, len(list))
 	for i := range list {
-		shown = append(shown, contenderOf(l, &list[i]))
+		shown = append(shown, contenderOf(l, &list[i], rules))
 	}
 	return shown
 }
 
-// showLock fills in what a lock's page shows of its queue; first: its waiters
+// mayBreak reports whether the rules let a contender be ended. For a lease of several locks the verb for one of them is enough.
+func mayBreak(rules *access.Rules, l *locks.Lock, c *locks.Contender) bool {
+	return rules.May(access.Operate, l.NS, l.Name) || slices.ContainsFunc(c.Group, func(name string) bool {
+		at := groupView(l.NS, name)
+		return rules.May(access.Operate, at.ns, at.lock)
+	})
+}
+
+// showLock fills in what a lock's page shows of its queue, and what may be done by the rules; first: its waiters
 // are the first ones.
-func showLock(v *templates.Lock, l *locks.Lock, root string, first bool) {
+func showLock(v *templates.Lock, l *locks.Lock, rules *access.Rules, root string, first bool) {
 	v.State, v.QueueLength = string(l.State), l.QueueLength
 	v.HolderCount = holderCount(l)
-	v.Holders, v.Waiters = contendersOf(l, l.Holders[:min(pageSize, len(l.Holders))]), contendersOf(l, l.Waiters)
+	v.Holders, v.Waiters = contendersOf(l, l.Holders[:min(pageSize, len(l.Holders))], rules), contendersOf(l, l.Waiters, rules)
 	v.Limit, v.LimitAgreed, v.Permits = l.Limit, l.LimitAgreed, permitsOf(l, first)
 	showWhy(v, l)
-	if v.HolderCount+l.QueueLength > 0 {
+	v.Force = rules.May(access.Operate, l.NS, l.Name)
+	if v.Force && v.HolderCount+l.QueueLength > 0 {
 		v.Reap, v.Destroy = lockAction(l.NS, l.Name, "reap"), lockAction(l.NS, l.Name, "destroy")
 	}
-	if l.State == locks.LockHeld || l.State == locks.LockUnclaimed {
+	if rules.May(access.Acquire, l.NS, l.Name) && (l.State == locks.LockHeld || l.State == locks.LockUnclaimed) {
 		v.Revoke = lockAction(l.NS, l.Name, "revoke")
 		v.NoneToAsk = v.HolderCount == len(v.Holders) && !slices.ContainsFunc(v.Holders, func(c templates.Contender) bool { return c.CanAsk })
 	}

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk/ensemble"
 	"lockkeeper/web/templates"
@@ -92,7 +93,7 @@ func TestAContenderShowsEveryField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.want.Break = breakAction(locks.DefaultNamespace, "a", &c.give)
-			diff := cmp.Diff(c.want, contenderOf(&locks.Lock{NS: locks.DefaultNamespace, Name: "a"}, &c.give))
+			diff := cmp.Diff(c.want, contenderOf(&locks.Lock{NS: locks.DefaultNamespace, Name: "a"}, &c.give, access.Everything()))
 			assert.That(t, diff == "", "%v", diff)
 		})
 	}
@@ -102,7 +103,7 @@ func TestALocksPageShowsItsQueue(t *testing.T) {
 	var v templates.Lock
 	showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockQueued, QueueLength: 120,
 		Holders: []locks.Contender{{Znode: "/other/a/1"}}, Waiters: []locks.Contender{{Znode: "/other/a/2", Position: 1}, {Znode: "/other/a/3", Position: 2}},
-		Hazards: []locks.Hazard{{Code: "stray_child", Detail: evil}}}, "/lockkeeper", true)
+		Hazards: []locks.Hazard{{Code: "stray_child", Detail: evil}}}, access.Everything(), "/lockkeeper", true)
 	if v.State != "queued" || v.QueueLength != 120 || len(v.Holders) != 1 || len(v.Waiters) != 2 || v.Waiters[1].Position != 2 || v.Dir != "/other/a" {
 		t.Errorf("%+v", v)
 	}
@@ -134,10 +135,10 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 	s := status{version: "1", started: started}
 	info := servingInfo()
 	want := templates.Status{GatewayID: "gw1", Version: "1", Started: started, ZooKeeper: "connected", Servers: []string{"zk1:2181"}, Root: "/lockkeeper",
-		Trusted: true, ReplicaCurrent: true, Serving: true, Locks: 7, Contenders: 9, Held: 3, Waiting: 2}
-	diff := cmp.Diff(want, s.statusOf(info))
+		Trusted: true, ReplicaCurrent: true, Serving: true, Locks: 7, Contenders: 9, Held: 3, Waiting: 2, Rules: nameOf(access.Everything())}
+	diff := cmp.Diff(want, s.statusOf(info, locks.Anonymous))
 	assert.That(t, diff == "", "%v", diff)
-	assert.That(t, (&status{embedded: true}).statusOf(info).Embedded != s.statusOf(info).Embedded,
+	assert.That(t, (&status{embedded: true}).statusOf(info, locks.Anonymous).Embedded != s.statusOf(info, locks.Anonymous).Embedded,
 		"an embedded ZooKeeper is shown like any other")
 	for name, spoil := range map[string]func(*locks.ZooKeeperInfo){
 		"suspended":       func(z *locks.ZooKeeperInfo) { z.State = "suspended" },
@@ -146,7 +147,7 @@ func TestTheStatusSaysWhatIsWrong(t *testing.T) {
 	} {
 		info := servingInfo()
 		spoil(&info.ZooKeeper)
-		assert.That(t, !s.statusOf(info).Serving, "%s, and it serves", name)
+		assert.That(t, !s.statusOf(info, locks.Anonymous).Serving, "%s, and it serves", name)
 	}
 }
 
@@ -225,7 +226,7 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 		return []ensemble.Server{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: 0x500000010, Connections: 4}, {Address: "b:2181", Mode: "follower", Zxid: 0x50000000e},
 			{Address: "c:2181", Mode: "follower", Zxid: 0x400000099}, {Address: "d:2181", Problem: "it cannot be reached"}}
 	}
-	c := assert.Value(r.read(t.Context(), view{page: pageGateways, ns: "default"}, nil))(t)
+	c := assert.Value(r.read(t.Context(), view{page: pageGateways, ns: "default"}, locks.Anonymous, nil))(t)
 	want := []templates.GatewayRow{
 		{ID: "one", Self: true, Address: "one:8080", Version: "1.0", Started: started, Leases: 3, Succeeded: 2, State: "serving", Tone: "good"},
 		{ID: "three", Address: "three:8080", State: "silent", Tone: "warn", Seen: "no write for 12 s"},

@@ -19,6 +19,7 @@ import (
 const (
 	DefaultMaxViewers = 1000
 	DefaultMaxTopics  = 256
+	DefaultMaxSets    = 64
 )
 
 // Locks is what the dashboard asks of the lock manager. All of it is answered
@@ -38,9 +39,12 @@ type Options struct {
 	// Webhooks gives the webhooks; nil: there are no pages of them.
 	Webhooks Webhooks
 	Events   *events.Hub
-	Logger   *slog.Logger
-	Version  string
-	Started  time.Time // of the process
+	// Logins let users log in; nil: the gateway asks for no credential. Who a visitor is, and what it may do, comes with each
+	// request (auth.VisitorOf).
+	Logins  Logins
+	Logger  *slog.Logger
+	Version string
+	Started time.Time // of the process
 	// Embedded: ZooKeeper is part of this process.
 	Embedded bool
 	// Ensemble gives the last state of ZooKeeper's servers; nil: ZooKeeper is part of this process. It may wait for
@@ -49,6 +53,7 @@ type Options struct {
 
 	MaxViewers int // sockets at a time; 0: DefaultMaxViewers
 	MaxTopics  int // different views that sockets look at; 0: DefaultMaxTopics
+	MaxSets    int // different sets of rules by which they look; 0: DefaultMaxSets
 }
 
 // Dashboard serves the pages; see the package's doc. Make one with New, run it
@@ -73,7 +78,7 @@ type Dashboard struct {
 	mu       sync.Mutex
 	running  context.Context // of Run; nil before it
 	draining bool
-	topics   map[view]*topic
+	topics   map[sight]*topic
 	viewers  int
 	conns    map[net.Conn]struct{}
 	wg       sync.WaitGroup // topics and viewers
@@ -87,11 +92,14 @@ func New(o Options) *Dashboard {
 	if o.MaxTopics <= 0 {
 		o.MaxTopics = DefaultMaxTopics
 	}
+	if o.MaxSets <= 0 {
+		o.MaxSets = DefaultMaxSets
+	}
 	return &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
 		status:       status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()},
 		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), searching: make(chan struct{}, maxSearches), drained: make(chan struct{}),
-		topics: map[view]*topic{}, conns: map[net.Conn]struct{}{},
+		topics: map[sight]*topic{}, conns: map[net.Conn]struct{}{},
 	}
 }
 
@@ -123,12 +131,20 @@ func (d *Dashboard) Drain() {
 	}
 }
 
-// ServeHTTP serves /, /namespaces, /gateways, /webhooks, /webhooks/{id}, /locks/{lock}, /ui/live, /ui/fragments and /static/.
+// ServeHTTP serves /, /namespaces, /gateways, /webhooks, /webhooks/{id}, /locks/{lock}, /ui/live, /ui/fragments, /static/, and, with
+// Logins, /login, /login/with/{issuer}, /login/callback and /logout.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
+	if strings.HasPrefix(r.URL.Path, static.Prefix) {
+		d.static.ServeHTTP(w, r)
+		return
+	}
+	if d.opt.Logins != nil && d.serveLogin(w, r) || d.turnedAway(w, r) {
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		d.refuse(w, r, &refusal{http.StatusMethodNotAllowed, "This page is read-only", "Pages can only be read. Locks are acquired and released with the API."})
+		d.refuse(w, r, &refusal{status: http.StatusMethodNotAllowed, title: "This page is read-only", detail: "Pages can only be read. Locks are acquired and released with the API."})
 		return
 	}
 	switch path := r.URL.Path; {
@@ -142,9 +158,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.live(w, r)
 	case path == pollPath:
 		d.poll(w, r)
-	case strings.HasPrefix(path, static.Prefix):
-		d.static.ServeHTTP(w, r)
 	default:
-		d.refuse(w, r, &refusal{http.StatusNotFound, "There is no such page", "Nothing is served at " + quoted(path) + "."})
+		d.refuse(w, r, &refusal{status: http.StatusNotFound, title: "There is no such page", detail: "Nothing is served at " + quoted(path) + "."})
 	}
 }

@@ -9,16 +9,19 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/zk/ensemble"
 	"lockkeeper/web/templates"
 )
 
 // showGateways fills in the page of the fleet.
-func (d *Dashboard) showGateways(ctx context.Context, page templates.Page, info locks.Info) content {
+func (d *Dashboard) showGateways(ctx context.Context, who locks.Principal, page templates.Page, info locks.Info) content {
 	shown := &templates.Gateways{Page: page}
 	peers := d.opt.Locks.Peers()
 	for i := range peers {
-		shown.Rows = append(shown.Rows, gatewayRowOf(&peers[i], info.ZooKeeper, info.PromiseWindow))
+		row := gatewayRowOf(&peers[i], info.ZooKeeper, info.PromiseWindow)
+		row.Partial = !who.Rules.MayAll(access.Read)
+		shown.Rows = append(shown.Rows, row)
 	}
 	if d.opt.Ensemble != nil {
 		shown.Servers = serverRowsOf(d.opt.Ensemble(ctx))

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"lockkeeper/internal/locks"
 )
 
 // Bounds of a viewer's socket.
@@ -46,7 +48,7 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this is a WebSocket", http.StatusUpgradeRequired)
 		return
 	}
-	t, err := d.join(v)
+	t, err := d.join(v, visitor(r))
 	if err != nil {
 		w.Header().Set("Retry-After", retryAfter)
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -59,25 +61,26 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 	}
 	d.attach(conn.NetConn())
 	defer d.detach(conn.NetConn())
-	viewer{d: d, conn: conn, gone: make(chan struct{})}.serve(t)
+	viewer{d: d, conn: conn, gone: make(chan struct{})}.serve(r.Context(), t)
 }
 
-// join makes the caller a viewer of v's topic, which begins with the first. It
+// join makes the caller, who may do what who may, a viewer of v's topic, which begins with the first. It
 // must leave.
-func (d *Dashboard) join(v view) (*topic, error) {
+func (d *Dashboard) join(v view, who locks.Principal) (*topic, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.draining || d.running == nil || d.running.Err() != nil {
 		return nil, errNotLive
 	}
-	t := d.topics[v]
-	if d.viewers >= d.opt.MaxViewers || t == nil && !d.topicFree() {
+	at := sightOf(v, who)
+	t := d.topics[at]
+	if d.viewers >= d.opt.MaxViewers || t == nil && !(d.topicFree() && d.setFree(at.rules)) {
 		return nil, errNoRoom
 	}
 	if t == nil {
 		ctx, cancel := context.WithCancel(d.running)
-		t = newTopic(d, v, cancel)
-		d.topics[v] = t
+		t = newTopic(d, v, who, cancel)
+		d.topics[at] = t
 		d.wg.Go(func() { t.run(ctx) })
 	}
 	t.viewers++
@@ -92,14 +95,35 @@ func (d *Dashboard) topicFree() bool {
 	if len(d.topics) < d.opt.MaxTopics {
 		return true
 	}
-	for v, t := range d.topics {
+	for at, t := range d.topics {
 		if t.viewers == 0 {
-			delete(d.topics, v)
+			delete(d.topics, at)
 			t.cancel()
 			return true
 		}
 	}
 	return false
+}
+
+// setFree reports whether there is room for viewers with the rules; topics of others that linger without viewers make
+// room. mu is held.
+func (d *Dashboard) setFree(rules string) bool {
+	sets := map[string]bool{rules: true}
+	for at, t := range d.topics {
+		if t.viewers > 0 {
+			sets[at.rules] = true
+		}
+	}
+	if len(sets) > d.opt.MaxSets {
+		return false
+	}
+	for at, t := range d.topics {
+		if !sets[at.rules] {
+			delete(d.topics, at)
+			t.cancel()
+		}
+	}
+	return true
 }
 
 func (d *Dashboard) leave(t *topic) {
@@ -119,8 +143,8 @@ func (d *Dashboard) retire(t *topic) bool {
 	if t.viewers > 0 || time.Since(t.emptied) < linger {
 		return false
 	}
-	if d.topics[t.view] == t { // it may have made room for another
-		delete(d.topics, t.view)
+	if d.topics[t.at] == t { // it may have made room for another
+		delete(d.topics, t.at)
 	}
 	return true
 }
@@ -145,9 +169,9 @@ type viewer struct {
 	gone chan struct{} // closed when nothing can be read any more
 }
 
-// serve sends the topic's snapshots until the socket ends. What was missed
+// serve sends the topic's snapshots until the socket, or ctx, ends. What was missed
 // while a message was being written is not made up for.
-func (v viewer) serve(t *topic) {
+func (v viewer) serve(ctx context.Context, t *topic) {
 	sent := false // the viewer sent something; written before gone is closed
 	go func() {
 		defer close(v.gone)
@@ -180,7 +204,10 @@ func (v viewer) serve(t *topic) {
 			}
 			return
 		case <-v.d.drained:
-			v.closeWith(websocket.CloseGoingAway, "the gateway is shutting down")
+			v.closeWith(websocket.CloseGoingAway, gatewayStops)
+			return
+		case <-ctx.Done():
+			v.closeWith(endOf(ctx))
 			return
 		}
 	}

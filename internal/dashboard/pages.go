@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/web/templates"
 )
@@ -21,13 +22,18 @@ func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, wrong)
 		return
 	}
-	c, err := d.readOnce(r.Context(), v)
+	who := visitor(r)
+	if to := d.readableInstead(r, v, who); to != "" {
+		http.Redirect(w, r, to, http.StatusFound)
+		return
+	}
+	c, err := d.readOnce(r.Context(), v, who)
 	if wrong := refusalOf(err); wrong != nil {
 		d.failed(r, wrong, err)
 		d.refuse(w, r, wrong)
 		return
 	}
-	c.page().Status.Now = time.Now().UTC()
+	c.page().Status.Now, c.page().Viewer = time.Now().UTC(), d.shownViewer(r)
 	html, err := render(r.Context(), c.document())
 	d.answer(w, r, http.StatusOK, html, err)
 }
@@ -40,12 +46,13 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, wrong)
 		return
 	}
-	if snap := d.snapshotOf(v); snap != nil {
+	who := visitor(r)
+	if snap := d.snapshotOf(sightOf(v, who)); snap != nil {
 		html, err := snap.message(r.Context(), 0)
 		d.answer(w, r, http.StatusOK, html, err)
 		return
 	}
-	c, err := d.readOnce(r.Context(), v)
+	c, err := d.readOnce(r.Context(), v, who)
 	// The fragments themselves say what is wrong with the view.
 	if wrong := refusalOf(err); wrong != nil && wrong.status >= http.StatusInternalServerError {
 		d.failed(r, wrong, err)
@@ -64,10 +71,10 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 	d.answer(w, r, http.StatusOK, html, err)
 }
 
-// readOnce reads what v shows for one request. A filter may have to search
+// readOnce reads what v shows to one visitor. A filter may have to search
 // every lock; such requests take turns, so they use the lock
 // manager for a small part of the time however many they are.
-func (d *Dashboard) readOnce(ctx context.Context, v view) (content, error) {
+func (d *Dashboard) readOnce(ctx context.Context, v view, who locks.Principal) (content, error) {
 	if v.filters() {
 		select {
 		case d.searching <- struct{}{}:
@@ -79,26 +86,30 @@ func (d *Dashboard) readOnce(ctx context.Context, v view) (content, error) {
 			return content{}, context.Cause(ctx)
 		}
 	}
-	return d.read(ctx, v, d.recent(v))
+	return d.read(ctx, v, who, d.recent(v, who))
 }
 
 // recent are the events of a lock's page that the hub remembers.
-func (d *Dashboard) recent(v view) []*events.Event {
+func (d *Dashboard) recent(v view, who locks.Principal) []*events.Event {
 	if v.page != pageLock {
 		return nil
 	}
-	k := keeping(v)
+	k := keeping(v, who.Rules)
 	k.begin(d.opt.Events)
 	return k.events
 }
 
 // refuse answers with the page that says what is wrong.
 func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, wrong *refusal) {
-	s := d.status.statusOf(d.status.get(r.Context()))
-	s.Now = time.Now().UTC()
+	page := templates.Page{Title: wrong.title + " · Lockkeeper", Assets: d.assets, Viewer: d.shownViewer(r)}
+	if who := visitor(r); who.Rules.Nothing() {
+		page.Bare = true
+	} else {
+		page.Status = d.status.statusOf(d.status.get(r.Context()), who)
+		page.Status.Now = time.Now().UTC()
+	}
 	html, err := render(r.Context(), templates.ProblemPage(templates.Problem{
-		Page:   templates.Page{Title: wrong.title + " · Lockkeeper", Status: s, Assets: d.assets},
-		Status: wrong.status, Title: wrong.title, Detail: wrong.detail,
+		Page: page, Status: wrong.status, Title: wrong.title, Detail: wrong.detail, LogIn: wrong.logIn,
 	}))
 	d.answer(w, r, wrong.status, html, err)
 }
@@ -115,7 +126,7 @@ func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, status int, h
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(html)))
 	w.WriteHeader(status)
-	if r.Method == http.MethodGet {
+	if r.Method != http.MethodHead {
 		_, _ = w.Write(html) // an error: the client is gone
 	}
 }
@@ -128,34 +139,34 @@ func (d *Dashboard) failed(r *http.Request, wrong *refusal, err error) {
 }
 
 // keeping is what a lock's page remembers of events.
-func keeping(v view) *keeper {
+func keeping(v view, rules *access.Rules) *keeper {
 	if v.tab == tabZooKeeper {
-		return &keeper{filter: filterOf(v), nodes: true, most: nodesLength}
+		return &keeper{filter: filterOf(v, rules), nodes: true, most: nodesLength}
 	}
-	return &keeper{filter: filterOf(v), most: historyLength}
+	return &keeper{filter: filterOf(v, rules), most: historyLength}
 }
 
 // webhookNews are the events after which a page of webhooks may show something else.
 var webhookNews = events.Types(events.GatewayJoined, events.GatewayLeft, events.WebhookDropped)
 
-// filterOf selects the events after which the view may show something else.
-func filterOf(v view) events.Filter {
+// filterOf selects the events after which the view may show something else to viewers with the rules.
+func filterOf(v view, rules *access.Rules) events.Filter {
 	switch {
 	case v.ofWebhooks():
-		return events.Filter{Rules: access.Everything(), Types: webhookNews} // the content itself is polled
+		return events.Filter{Rules: rules, Types: webhookNews} // the content itself is polled
 	case v.page == pageOverview, v.page == pageNamespaces, v.page == pageGateways:
-		return events.Filter{Rules: access.Everything()} // of all namespaces: the state of ZooKeeper has none
+		return events.Filter{Rules: rules} // of all namespaces: the state of ZooKeeper has none
 	case v.tab == tabZooKeeper:
-		return events.Filter{Rules: access.Everything(), Types: events.AllTypes, NS: v.ns, Lock: events.Literal(v.lock)}
+		return events.Filter{Rules: rules, Types: events.AllTypes, NS: v.ns, Lock: events.Literal(v.lock)}
 	}
-	return events.Filter{Rules: access.Everything(), NS: v.ns, Lock: events.Literal(v.lock)}
+	return events.Filter{Rules: rules, NS: v.ns, Lock: events.Literal(v.lock)}
 }
 
-// snapshotOf is the latest that a topic has rendered of the view, nil when
+// snapshotOf is the latest that a topic has rendered, nil when
 // there is none.
-func (d *Dashboard) snapshotOf(v view) *snapshot {
+func (d *Dashboard) snapshotOf(at sight) *snapshot {
 	d.mu.Lock()
-	t := d.topics[v]
+	t := d.topics[at]
 	d.mu.Unlock()
 	if t == nil {
 		return nil

@@ -63,7 +63,7 @@ func TestPagesAreServed(t *testing.T) {
 
 func TestThePageOffersItsSocketAndItsPoll(t *testing.T) {
 	r := newRig(t)
-	c := assert.Value(r.read(t.Context(), view{page: pageLock, ns: "team", lock: "a+b", tab: tabZooKeeper, cursor: "c1"}, nil))(t)
+	c := assert.Value(r.read(t.Context(), view{page: pageLock, ns: "team", lock: "a+b", tab: tabZooKeeper, cursor: "c1"}, locks.Anonymous, nil))(t)
 	l := c.lock
 	const parameters = "?cursor=c1&lock=a%2Bb&ns=team&page=lock&tab=zookeeper"
 	for name, got := range map[string][2]string{
@@ -104,7 +104,7 @@ func TestTheOverviewAsksForOnePageOfWhatWasAskedFor(t *testing.T) {
 			return locks.LockPage{Items: []locks.Lock{{NS: "team", Name: "a"}}, NextCursor: "n2"}, nil
 		}
 	})
-	c := assert.Value(r.read(t.Context(), view{page: pageOverview, ns: "team", query: "a", state: locks.LockHeld, cursor: "n1"}, nil))(t)
+	c := assert.Value(r.read(t.Context(), view{page: pageOverview, ns: "team", query: "a", state: locks.LockHeld, cursor: "n1"}, locks.Anonymous, nil))(t)
 	want := (locks.LockFilter{Principal: locks.Anonymous, NS: "team", Contains: "a", State: locks.LockHeld, Limit: pageSize, Cursor: "n1"})
 	assert.That(t, asked == want, "asked for %+v", asked)
 	v := c.overview
@@ -138,7 +138,7 @@ func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
 				{Name: "ruby", Root: "/r", Dialect: "kazoo"}, {Name: "new", Problem: "it is newer"}}, nil
 		}
 	})
-	c := assert.Value(r.read(t.Context(), view{page: pageNamespaces, ns: "default"}, nil))(t)
+	c := assert.Value(r.read(t.Context(), view{page: pageNamespaces, ns: "default"}, locks.Anonymous, nil))(t)
 	want := []templates.NamespaceRow{
 		{Name: "default", URL: "/", Root: "/l", Dialect: "native", Ready: true, Locks: 4, HazardsURL: "/?state=hazard"},
 		{Name: "own", URL: "/?ns=own", Root: `/own\u{202e}`, Dialect: "custom", Names: "{id}-W-", Ready: true, Hazards: 3, HazardsURL: "/?ns=own&state=hazard"},
@@ -251,7 +251,7 @@ func TestAGatewayWithoutZooKeeperShowsThePageAndSaysSo(t *testing.T) {
 			w := r.get(t, target)
 			assert.That(t, w.Code == http.StatusOK, "%s: %d", target, w.Code)
 		}
-		switch c, _ := r.read(t.Context(), v, nil); {
+		switch c, _ := r.read(t.Context(), v, locks.Anonymous, nil); {
 		case c.overview != nil && c.overview.Problem != notReached, c.lock != nil && c.lock.Problem != notReached:
 			t.Errorf("%+v does not say what is wrong", v)
 		case c.lock != nil && c.lock.State != "":

@@ -30,37 +30,37 @@ type content struct {
 	webhook    *templates.Webhook
 }
 
-// read asks for what v shows; kept are the events of a lock's page, the newest first. A lasting error
+// read asks for what v shows to who; kept are the events of a lock's page, the newest first. A lasting error
 // (there is no such namespace) comes with a content that says so.
-func (d *Dashboard) read(ctx context.Context, v view, kept []*events.Event) (content, error) {
-	info := d.status.get(ctx)
+func (d *Dashboard) read(ctx context.Context, v view, who locks.Principal, kept []*events.Event) (content, error) {
+	info := d.status.get(ctx).For(who)
 	page := templates.Page{
-		Status: d.status.statusOf(info), Live: v.liveURL(), Poll: v.pollURL(), Assets: d.assets,
+		Status: d.status.statusOf(info, who), Live: v.liveURL(), Poll: v.pollURL(), Assets: d.assets,
 	}
 	switch v.page {
 	case pageLock:
 		page.Title = visible(v.lock) + " · Lockkeeper"
-		return d.readLock(ctx, v, kept, page, info)
+		return d.readLock(ctx, v, who, kept, page, info)
 	case pageNamespaces:
 		page.Title = "Namespaces · Lockkeeper"
-		return d.readNamespaces(ctx, page)
+		return d.readNamespaces(ctx, who, page)
 	case pageGateways:
 		page.Title = "Gateways · Lockkeeper"
-		return d.showGateways(ctx, page, info), nil
+		return d.showGateways(ctx, who, page, info), nil
 	case pageWebhooks:
 		page.Title = "Webhooks · Lockkeeper"
-		return d.readWebhooks(ctx, page)
+		return d.readWebhooks(ctx, who, page)
 	case pageWebhook:
 		page.Title = v.lock + " · Lockkeeper"
-		return d.readWebhook(ctx, v, page)
+		return d.readWebhook(ctx, v, who, page)
 	}
 	page.Title = "Locks · Lockkeeper"
-	return d.readOverview(ctx, v, page, info)
+	return d.readOverview(ctx, v, who, page, info)
 }
 
-func (d *Dashboard) readOverview(ctx context.Context, v view, page templates.Page, info locks.Info) (content, error) {
+func (d *Dashboard) readOverview(ctx context.Context, v view, who locks.Principal, page templates.Page, info locks.Info) (content, error) {
 	shown := &templates.Overview{Page: page, Query: v.query, State: string(v.state), NS: v.ns, Namespaces: info.Namespaces}
-	filter := locks.LockFilter{Principal: locks.Anonymous, NS: v.ns, Contains: v.query, State: v.state, Limit: pageSize, Cursor: v.cursor}
+	filter := locks.LockFilter{Principal: who, NS: v.ns, Contains: v.query, State: v.state, Limit: pageSize, Cursor: v.cursor}
 	if v.state == stateHazard {
 		filter.State, filter.Hazardous = "", true
 	}
@@ -81,7 +81,7 @@ func (d *Dashboard) readOverview(ctx context.Context, v view, page templates.Pag
 	return content{overview: shown}, nil
 }
 
-func (d *Dashboard) readLock(ctx context.Context, v view, kept []*events.Event, page templates.Page, info locks.Info) (content, error) {
+func (d *Dashboard) readLock(ctx context.Context, v view, who locks.Principal, kept []*events.Event, page templates.Page, info locks.Info) (content, error) {
 	shown := &templates.Lock{Page: page, NS: visible(v.ns), Name: visible(v.lock), Tab: v.tab,
 		QueueURL: v.on(tabQueue).url(), NodesURL: v.on(tabZooKeeper).url(),
 		Overview: view{page: pageOverview, ns: v.ns}.url()}
@@ -91,12 +91,12 @@ func (d *Dashboard) readLock(ctx context.Context, v view, kept []*events.Event, 
 		shown.History = happeningsOf(kept)
 	}
 	l, err := d.opt.Locks.Lock(ctx, locks.LockRequest{
-		Principal: locks.Anonymous, NS: v.ns, Lock: v.lock, Limit: pageSize, Cursor: v.cursor})
+		Principal: who, NS: v.ns, Lock: v.lock, Limit: pageSize, Cursor: v.cursor})
 	if err != nil {
 		shown.Problem = problemOf(err)
 		return content{lock: shown}, err
 	}
-	showLock(shown, &l, info.Root, v.cursor == "")
+	showLock(shown, &l, who.Rules, info.Root, v.cursor == "")
 	if v.cursor != "" {
 		shown.First = v.at("").url()
 	}
@@ -106,9 +106,9 @@ func (d *Dashboard) readLock(ctx context.Context, v view, kept []*events.Event, 
 	return content{lock: shown}, nil
 }
 
-func (d *Dashboard) readNamespaces(ctx context.Context, page templates.Page) (content, error) {
+func (d *Dashboard) readNamespaces(ctx context.Context, who locks.Principal, page templates.Page) (content, error) {
 	shown := &templates.Namespaces{Page: page}
-	list, err := d.opt.Locks.Namespaces(ctx, locks.Anonymous)
+	list, err := d.opt.Locks.Namespaces(ctx, who)
 	if err != nil {
 		shown.Problem = problemOf(err)
 		return content{namespaces: shown}, err
@@ -142,17 +142,19 @@ func refusalOf(err error) *refusal {
 	case errors.As(err, &known):
 		return known
 	case !errors.As(err, &e):
-		return &refusal{http.StatusInternalServerError, "Internal error", problemOf(err)}
+		return &refusal{status: http.StatusInternalServerError, title: "Internal error", detail: problemOf(err)}
 	case e.Code == locks.CodeUnavailable:
 		return nil
 	case e.Code == locks.CodeInvalid && e.Field == "lock":
-		return &refusal{http.StatusUnprocessableEntity, "No lock can have this name", sentence(visible(e.Detail))}
+		return &refusal{status: http.StatusUnprocessableEntity, title: "No lock can have this name", detail: sentence(visible(e.Detail))}
 	case e.Code == locks.CodeInvalid:
-		return &refusal{http.StatusUnprocessableEntity, "The address is not valid", sentence("The parameter " + e.Field + ": " + visible(e.Detail))}
+		return &refusal{status: http.StatusUnprocessableEntity, title: "The address is not valid", detail: sentence("The parameter " + e.Field + ": " + visible(e.Detail))}
+	case e.Code == locks.CodeForbidden:
+		return &refusal{status: http.StatusForbidden, title: "Not for you to see", detail: sentence(visible(e.Detail))}
 	case e.Code == locks.CodeNamespaceUnknown:
-		return &refusal{http.StatusNotFound, "There is no such namespace", sentence(visible(e.Detail))}
+		return &refusal{status: http.StatusNotFound, title: "There is no such namespace", detail: sentence(visible(e.Detail))}
 	}
-	return &refusal{http.StatusInternalServerError, "Internal error", problemOf(err)}
+	return &refusal{status: http.StatusInternalServerError, title: "Internal error", detail: problemOf(err)}
 }
 
 // sentence begins with a capital and ends with a full stop.

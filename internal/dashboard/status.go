@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/web/templates"
 )
 
@@ -37,10 +38,12 @@ func (s *status) get(ctx context.Context) locks.Info {
 	return s.info
 }
 
-// statusOf is what pages show; Now is set when it is rendered.
-func (s *status) statusOf(info locks.Info) templates.Status {
+// statusOf is what pages show to who; Now is set when it is rendered.
+func (s *status) statusOf(info locks.Info, who locks.Principal) templates.Status {
+	info = info.For(who)
 	zk := info.ZooKeeper
 	return templates.Status{
+		Partial: !who.Rules.MayAll(access.Read), Rules: nameOf(who.Rules),
 		Hazards: info.HazardousLocks, HazardsURL: hazardsURL(info),
 		GatewayID: info.GatewayID, Version: s.version, Build: s.build, Started: s.started,
 		ZooKeeper: zk.State, Embedded: s.embedded, Servers: zk.Servers, Root: info.Root,

@@ -42,10 +42,12 @@ const (
 	linger = 3 * time.Second
 )
 
-// topic renders one view for all who look at it.
+// topic renders one view for all who look at it by the same rules.
 type topic struct {
 	d      *Dashboard
+	at     sight
 	view   view
+	who    locks.Principal
 	cancel context.CancelFunc       // ends run
 	latest atomic.Pointer[snapshot] // never nil
 
@@ -75,10 +77,10 @@ type fragment struct {
 	since uint64 // seq of the first snapshot that has these bytes
 }
 
-func newTopic(d *Dashboard, v view, cancel context.CancelFunc) *topic {
-	t := &topic{d: d, view: v, cancel: cancel, feed: feed{hub: d.opt.Events, filter: filterOf(v)}}
+func newTopic(d *Dashboard, v view, who locks.Principal, cancel context.CancelFunc) *topic {
+	t := &topic{d: d, at: sightOf(v, who), view: v, who: shared(v, who), cancel: cancel, feed: feed{hub: d.opt.Events, filter: filterOf(v, who.Rules)}}
 	if v.page == pageLock {
-		t.feed.keeper = keeping(v)
+		t.feed.keeper = keeping(v, who.Rules)
 	}
 	t.latest.Store(&snapshot{next: make(chan struct{})})
 	return t
@@ -157,7 +159,7 @@ func (t *topic) update(ctx context.Context) (cost time.Duration) {
 
 func (t *topic) read(ctx context.Context, kept []*events.Event) (_ content, err error) {
 	defer survive(&err)
-	return t.d.read(ctx, t.view, kept)
+	return t.d.read(ctx, t.view, t.who, kept)
 }
 
 // survive makes an error of a panic: on a topic's goroutine it would end the

@@ -28,7 +28,7 @@ var (
 func (r *rig) watch(t *testing.T, v view) *topic {
 	t.Helper()
 	synctest.Wait()
-	topic := assert.Value(r.join(v))(t)
+	topic := assert.Value(r.join(v, locks.Anonymous))(t)
 	t.Cleanup(func() { r.leave(topic) })
 	synctest.Wait()
 	assert.Must(t, topic.latest.Load().seq != 0, "nothing was rendered")
@@ -193,11 +193,11 @@ func TestAViewerThatSkippedSnapshotsGetsTheChangesOfAll(t *testing.T) {
 func TestATopicEndsSomeTimeAfterItsLastViewer(t *testing.T) {
 	withRig(t, func(t *testing.T, r *rig) {
 		synctest.Wait()
-		first := assert.Value(r.join(deploy))(t)
+		first := assert.Value(r.join(deploy, locks.Anonymous))(t)
 		time.Sleep(time.Minute)
 		r.leave(first)
 		time.Sleep(linger / 2)
-		second, err := r.join(deploy)
+		second, err := r.join(deploy, locks.Anonymous)
 		assert.Must(t, err == nil && second == first, "a reload made a new topic (%v)", err)
 		time.Sleep(linger * 2)
 		r.leave(second)
@@ -215,16 +215,16 @@ func TestViewersAndViewsAreBounded(t *testing.T) {
 		r := newRig(t, func(o *Options) { o.MaxViewers, o.MaxTopics = 3, 2 })
 		synctest.Wait()
 		other := view{page: pageLock, ns: "default", lock: "other", tab: tabQueue}
-		a, _ := r.join(deploy)
-		b, _ := r.join(overview)
-		_, err := r.join(other)
+		a, _ := r.join(deploy, locks.Anonymous)
+		b, _ := r.join(overview, locks.Anonymous)
+		_, err := r.join(other, locks.Anonymous)
 		assert.That(t, errors.Is(err, errNoRoom), "a third view: %v", err)
-		c, err := r.join(deploy)
+		c, err := r.join(deploy, locks.Anonymous)
 		assert.Nil(t, err, "a third viewer of a view that there is")
-		_, err = r.join(deploy)
+		_, err = r.join(deploy, locks.Anonymous)
 		assert.That(t, errors.Is(err, errNoRoom), "a fourth viewer: %v", err)
 		r.leave(b) // its topic lingers
-		d := assert.Value(r.join(other))(t, "a lingering topic does not make room")
+		d := assert.Value(r.join(other, locks.Anonymous))(t, "a lingering topic does not make room")
 		for _, left := range []*topic{a, c, d} {
 			r.leave(left)
 		}
@@ -325,7 +325,7 @@ func TestAnExpensiveViewIsLookedAtLessOften(t *testing.T) {
 			v := overview
 			v.query = fmt.Sprint(i)
 			synctest.Wait()
-			topic := assert.Value(r.join(v))(t)
+			topic := assert.Value(r.join(v, locks.Anonymous))(t)
 			defer r.leave(topic)
 		}
 		time.Sleep(10 * time.Second)
@@ -372,20 +372,20 @@ func TestPollingSharesWhatATopicRendered(t *testing.T) {
 
 func TestWithoutRunThereIsNothingLive(t *testing.T) {
 	d := New(Options{Locks: newFake(), Events: events.New(events.Options{}), Logger: quiet()})
-	_, err := d.join(deploy)
+	_, err := d.join(deploy, locks.Anonymous)
 	assert.That(t, errors.Is(err, errNotLive), "before: %v", err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.Nil(t, d.Run(ctx))
-	_, err = d.join(deploy)
+	_, err = d.join(deploy, locks.Anonymous)
 	assert.That(t, errors.Is(err, errNotLive), "after: %v", err)
 }
 
 func TestAResyncBeginsTheHistoryAnew(t *testing.T) {
 	withRig(t, func(t *testing.T, r *rig) {
 		r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: "missed"})
-		sub := assert.Value(r.hub.Subscribe(filterOf(deploy), "an id of another process"))(t)
-		f := feed{hub: r.hub, filter: filterOf(deploy), keeper: keeping(deploy), sub: sub}
+		sub := assert.Value(r.hub.Subscribe(filterOf(deploy, access.Everything()), "an id of another process"))(t)
+		f := feed{hub: r.hub, filter: filterOf(deploy, access.Everything()), keeper: keeping(deploy, access.Everything()), sub: sub}
 		defer func() { f.close() }()
 		assert.That(t, f.wait(t.Context(), tick) && len(f.keeper.events) == 1 && f.keeper.events[0].Owner == "missed",
 			"kept %v", f.keeper.events)

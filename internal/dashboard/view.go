@@ -63,12 +63,13 @@ type view struct {
 type refusal struct {
 	status        int
 	title, detail string
+	logIn         string // URL of a login that may help; ""
 }
 
 func (r *refusal) Error() string { return r.detail }
 
 func wrongParameter(status int, format string, args ...any) *refusal {
-	return &refusal{status, "The address is not valid", fmt.Sprintf(format, args...)}
+	return &refusal{status: status, title: "The address is not valid", detail: fmt.Sprintf(format, args...)}
 }
 
 // viewOf reads the view of a page's own address.
@@ -163,7 +164,7 @@ func plainView(page string, values url.Values, allowed ...string) (view, *refusa
 
 func webhookView(id string, values url.Values, allowed ...string) (view, *refusal) {
 	if !webhooks.IsID(id) {
-		return view{}, &refusal{http.StatusNotFound, "There is no such webhook", "None has the id " + quoted(id) + "."}
+		return view{}, &refusal{status: http.StatusNotFound, title: "There is no such webhook", detail: "None has the id " + quoted(id) + "."}
 	}
 	return view{page: pageWebhook, ns: locks.DefaultNamespace, lock: id}, only(values, allowed)
 }

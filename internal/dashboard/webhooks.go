@@ -7,16 +7,18 @@ import (
 	"net/url"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/web/templates"
 )
 
 // Webhooks are what the pages show of webhooks, in the whole fleet: what of a page is not the
-// page's own to say. A gateway that does not answer is waited for, for some seconds.
+// page's own to say. A gateway that does not answer is waited for, for some seconds. A webhook that the principal may not see
+// does not exist.
 type Webhooks interface {
-	List(ctx context.Context) (templates.Webhooks, error)
+	List(ctx context.Context, p locks.Principal) (templates.Webhooks, error)
 	// One is webhooks.ErrNotFound when there is none.
-	One(ctx context.Context, id string) (templates.Webhook, error)
+	One(ctx context.Context, p locks.Principal, id string) (templates.Webhook, error)
 }
 
 // WebhookAttempts and WebhookDeadLetters are how many attempts and dead letters a page shows.
@@ -27,11 +29,14 @@ const (
 
 var webhookTypes = templates.WebhookTypes{Durable: webhooks.Durable, BestEffort: webhooks.BestEffort}
 
-func (d *Dashboard) readWebhooks(ctx context.Context, page templates.Page) (content, error) {
+func (d *Dashboard) readWebhooks(ctx context.Context, who locks.Principal, page templates.Page) (content, error) {
+	if wrong := maySeeWebhooks(who); wrong != nil {
+		return content{webhooks: &templates.Webhooks{Page: page, Problem: wrong.detail}}, wrong
+	}
 	if d.opt.Webhooks == nil {
 		return content{webhooks: &templates.Webhooks{Page: page, Problem: noWebhooks().detail}}, noWebhooks()
 	}
-	shown, err := d.opt.Webhooks.List(ctx)
+	shown, err := d.opt.Webhooks.List(ctx, who)
 	shown.Page, shown.Types = page, webhookTypes
 	if err != nil {
 		shown.Problem = webhookProblem(err)
@@ -44,16 +49,19 @@ func (d *Dashboard) readWebhooks(ctx context.Context, page templates.Page) (cont
 	return content{webhooks: &shown}, nil
 }
 
-func (d *Dashboard) readWebhook(ctx context.Context, v view, page templates.Page) (content, error) {
+func (d *Dashboard) readWebhook(ctx context.Context, v view, who locks.Principal, page templates.Page) (content, error) {
+	if wrong := maySeeWebhooks(who); wrong != nil {
+		return content{webhook: &templates.Webhook{Page: page, Problem: wrong.detail}}, wrong
+	}
 	if d.opt.Webhooks == nil {
 		return content{webhook: &templates.Webhook{Page: page, Problem: noWebhooks().detail}}, noWebhooks()
 	}
-	shown, err := d.opt.Webhooks.One(ctx, v.lock)
+	shown, err := d.opt.Webhooks.One(ctx, who, v.lock)
 	shown.Page, shown.ID, shown.List, shown.API, shown.Types = page, v.lock, webhooksPath, "/v1/webhooks/"+url.PathEscape(v.lock), webhookTypes
 	switch {
 	case errors.Is(err, webhooks.ErrNotFound):
 		shown.Gone = true
-		return content{webhook: &shown}, &refusal{http.StatusNotFound, "There is no such webhook", "It was removed, or never made."}
+		return content{webhook: &shown}, &refusal{status: http.StatusNotFound, title: "There is no such webhook", detail: "It was removed, or never made."}
 	case err != nil:
 		shown.Problem = webhookProblem(err)
 		return content{webhook: &shown}, known(err)
@@ -72,8 +80,16 @@ func (d *Dashboard) readWebhook(ctx context.Context, v view, page templates.Page
 	return content{webhook: &shown}, nil
 }
 
+// maySeeWebhooks refuses a visitor that may not see webhooks.
+func maySeeWebhooks(who locks.Principal) *refusal {
+	if who.Rules.MayAll(access.Admin) {
+		return nil
+	}
+	return &refusal{status: http.StatusForbidden, title: "Not for you to see", detail: "Webhooks need a role with the verb admin."}
+}
+
 func noWebhooks() *refusal {
-	return &refusal{http.StatusNotFound, "There is no such page", "This gateway has no webhooks."}
+	return &refusal{status: http.StatusNotFound, title: "There is no such page", detail: "This gateway has no webhooks."}
 }
 
 // showWebhook makes what people wrote fit to be shown.

@@ -131,13 +131,18 @@ func limitOf(l *locks.Lock, c *locks.Contender) int {
 func groupOf(ns string, group []string) []templates.Link {
 	var links []templates.Link
 	for _, name := range group {
-		v := view{page: pageLock, ns: ns, lock: name, tab: tabQueue}
-		if other, lock, ok := strings.Cut(name, "/"); ok {
-			v.ns, v.lock = other, lock
-		}
-		links = append(links, templates.Link{Name: visible(name), URL: v.url()})
+		links = append(links, templates.Link{Name: visible(name), URL: groupView(ns, name).url()})
 	}
 	return links
+}
+
+// groupView is the page of another lock of a lease: its name has its namespace before it where that is another one than ns.
+func groupView(ns, name string) view {
+	v := view{page: pageLock, ns: ns, lock: name, tab: tabQueue}
+	if other, lock, ok := strings.Cut(name, "/"); ok {
+		v.ns, v.lock = other, lock
+	}
+	return v
 }
 
 // The addresses of what can be done, in the JSON API. A name of a znode may hold

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/webhooks"
@@ -90,7 +91,7 @@ func TestAPageSaysWhyAWaiterWaits(t *testing.T) {
 	} {
 		var v templates.Lock
 		l := queueOf(c.queue)
-		showLock(&v, l, "/r", true)
+		showLock(&v, l, access.Everything(), "/r", true)
 		for i := range v.Waiters {
 			diff := cmp.Diff(c.want[i], v.Waiters[i].Why)
 			assert.That(t, diff == "", "%s: waiter %d: %s", c.queue, i+1, diff)
@@ -105,7 +106,7 @@ func TestAPageFurtherBackSaysWhatAWaiterWaitsFor(t *testing.T) {
 	var v templates.Lock
 	l := queueOf("x | x x s s x s 1/10")
 	l.Waiters = l.Waiters[2:]
-	showLock(&v, l, "/r", false)
+	showLock(&v, l, access.Everything(), "/r", false)
 	var got []templates.Why
 	for _, w := range v.Waiters {
 		got = append(got, w.Why)
@@ -116,7 +117,7 @@ func TestAPageFurtherBackSaysWhatAWaiterWaitsFor(t *testing.T) {
 
 func TestReadersThatGoInTogetherAreDrawnTogether(t *testing.T) {
 	var v templates.Lock
-	showLock(&v, queueOf("x | s x s s s"), "/r", true)
+	showLock(&v, queueOf("x | s x s s s"), access.Everything(), "/r", true)
 	var got []templates.Convoy
 	for _, w := range v.Waiters {
 		got = append(got, w.Convoy)
@@ -161,7 +162,7 @@ func TestAskingIsNotOfferedWhereNoHolderCanBeAsked(t *testing.T) {
 		none    bool
 	}{{[]locks.Contender{theirs}, true}, {[]locks.Contender{theirs, ours}, false}, {[]locks.Contender{ours}, false}} {
 		var v templates.Lock
-		showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockHeld, Holders: c.holders}, "/r", true)
+		showLock(&v, &locks.Lock{NS: "default", Name: "a", State: locks.LockHeld, Holders: c.holders}, access.Everything(), "/r", true)
 		assert.That(t, v.NoneToAsk == c.none, "%+v: %v", c.holders, v.NoneToAsk)
 	}
 }
@@ -171,7 +172,7 @@ func TestActionsGoWhereTheAPIHasThem(t *testing.T) {
 	l := queueOf("x | x")
 	l.NS, l.Name = "team", "a+b:c"
 	l.Waiters[0] = locks.Contender{Znode: "/r/a+b:c/<img \xff\u202e>-0000000001", Position: 1, Foreign: &locks.Foreign{}}
-	showLock(&v, l, "/r", true)
+	showLock(&v, l, access.Everything(), "/r", true)
 	want := []string{"/v1/locks/a+b:c/revoke?ns=team", "/v1/locks/a+b:c/reap?ns=team", "/v1/locks/a+b:c/destroy?ns=team", "/v1/leases/A/break",
 		"/v1/locks/a+b:c/contenders/%3Cimg%20%FF%E2%80%AE%3E-0000000001/break?ns=team"}
 	diff := cmp.Diff(want, []string{v.Revoke, v.Reap, v.Destroy, v.Holders[0].Break, v.Waiters[0].Break})
@@ -183,7 +184,7 @@ func TestActionsGoWhereTheAPIHasThem(t *testing.T) {
 	}{{"|", locks.LockFree, [3]bool{}}, {"| x", locks.LockQueued, [3]bool{false, true, true}}, {"d | x", locks.LockDelayed, [3]bool{false, true, true}}, {"x |", locks.LockUnclaimed, [3]bool{true, true, true}}} {
 		l, v := queueOf(c.words), templates.Lock{}
 		l.State = c.state
-		showLock(&v, l, "/r", true)
+		showLock(&v, l, access.Everything(), "/r", true)
 		assert.Equal(t, [3]bool{v.Revoke != "", v.Reap != "", v.Destroy != ""}, c.want, "%s, %s", c.words, c.state)
 	}
 }
@@ -197,11 +198,13 @@ type fakeHooks struct {
 	err    error
 }
 
-func (f *fakeHooks) List(context.Context) (templates.Webhooks, error) {
+func (f *fakeHooks) List(context.Context, locks.Principal) (templates.Webhooks, error) {
 	return templates.Webhooks{Rows: []templates.WebhookRow{f.one.WebhookRow}, Unreached: []string{"lost"}, Outbox: f.outbox}, f.err
 }
 
-func (f *fakeHooks) One(context.Context, string) (templates.Webhook, error) { return f.one, f.err }
+func (f *fakeHooks) One(context.Context, locks.Principal, string) (templates.Webhook, error) {
+	return f.one, f.err
+}
 
 func TestThePagesOfWebhooksNameTheGatewaysThatDidNotAnswer(t *testing.T) {
 	r := newRig(t)

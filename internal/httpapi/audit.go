@@ -11,7 +11,7 @@ func (x *exchange) audited() (result string, ok bool) {
 	switch {
 	case x.status == http.StatusUnauthorized, x.status == http.StatusForbidden, x.status == http.StatusTooManyRequests:
 		return "refused", true
-	case x.operation == "" || quiet(x.operation), x.r.Method == http.MethodGet, x.r.Method == http.MethodHead, x.r.Method == http.MethodOptions:
+	case x.operation == "" || quiet(x.operation), x.r.Method == http.MethodGet && x.operation != opLogIn, x.r.Method == http.MethodHead, x.r.Method == http.MethodOptions:
 		return "", false
 	case x.status >= http.StatusBadRequest:
 		return "failed", true

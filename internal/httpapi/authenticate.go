@@ -34,16 +34,23 @@ func (x *exchange) authenticate() *problem {
 		return nil
 	}
 	caller, err := x.s.auth.Authenticate(x.r)
-	if err != nil {
-		wrong := unauthenticated(err)
-		if !byLeaseToken(x.r) {
-			return wrong
+	wrong, ok := errors.AsType[*auth.Error](err)
+	switch {
+	case err == nil:
+		x.caller = caller
+		return x.forged()
+	case ok && x.lapses(wrong):
+		if wrong.Session {
+			x.lapsed = wrong
 		}
-		x.unproved = wrong
-		caller = x.s.auth.Forwarded(locks.Anonymous.Name, nil)
-		caller.Kind = auth.Anonymous
+		x.caller = auth.Caller{Kind: auth.Anonymous} // it may do nothing
+		return nil
+	case !byLeaseToken(x.r):
+		return unauthenticated(err)
 	}
-	x.caller = caller
+	x.unproved = unauthenticated(err)
+	x.caller = x.s.auth.Forwarded(locks.Anonymous.Name, nil)
+	x.caller.Kind = auth.Anonymous
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -167,31 +166,41 @@ func TestTheManagerIsToldWhoAsks(t *testing.T) {
 }
 
 func TestWhatHasNoLockNeedsItsVerb(t *testing.T) {
-	g := serve(t, newGuests(t).options, func(o *Options) {
-		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
-	})
-	for _, c := range []struct {
-		path string
-		may  []string
-	}{
-		{"/v1/info", []string{"reader", "all", "admin"}}, {"/metrics", []string{"reader", "all", "admin"}}, {"/v1/gateways", []string{"reader", "all", "admin"}},
-		{"/", []string{"all"}}, {"/locks/deploy", []string{"all"}}, {"/ui/live", []string{"all"}}, {"/static/x", []string{"reader", "all", "admin"}},
-	} {
+	g := serve(t, newGuests(t).options)
+	for _, path := range []string{"/v1/info", "/metrics", "/v1/gateways"} {
 		for _, who := range []string{"reader", "all", "admin"} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.url+c.path, nil)
-			assert.NoError(t, err)
-			r.Header.Set("Authorization", "Bearer "+who)
-			answer, err := http.DefaultClient.Do(r)
-			assert.NoError(t, err)
-			answer.Body.Close()
-			want := 403
-			if slices.Contains(c.may, who) {
-				want = 200
-			}
-			assert.Equal(t, answer.StatusCode, want, "%s by %s", c.path, who)
+			assert.Equal(t, g.send(t, "GET", path, as(who)).Status, 200, "%s by %s", path, who)
 		}
 	}
 	assert.Equal(t, g.send(t, "GET", "/v1/webhooks", as("all")).Code(), codeForbidden)
+}
+
+func TestAPageIsToldWhoAsks(t *testing.T) {
+	guests := newGuests(t)
+	asked := make(chan auth.Visitor, 1)
+	g := serve(t, guests.options, func(o *Options) {
+		o.Pages = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- *auth.VisitorOf(r.Context()) })
+	})
+	for who, bearer := range map[string]string{"reader": "Bearer reader", "": ""} {
+		headers := []string{"Authorization", bearer}
+		if who == "" {
+			headers = nil
+		}
+		assert.Equal(t, get(t, g, "GET", "/", headers...).status, 200)
+		assert.Equal(t, (<-asked).Principal, guests.known[bearer].Principal)
+	}
+	assert.Equal(t, get(t, g, "GET", "/", "Authorization", "Bearer stranger").status, 401, "the page is asked on behalf of a stranger")
+	assert.Equal(t, get(t, g, "GET", "/login", "Authorization", "Bearer stranger").status, 200)
+	v := <-asked
+	assert.That(t, v.Principal.Rules.Nothing() && v.Refused == nil, "%+v", v)
+
+	// A gateway that asks for no credential says so, too: a page that is told nothing shows nothing.
+	g = serve(t, func(o *Options) {
+		o.Pages = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- *auth.VisitorOf(r.Context()) })
+	})
+	get(t, g, "GET", "/")
+	assert.Equal(t, (<-asked).Principal, locks.Anonymous)
+	assert.That(t, auth.VisitorOf(t.Context()).Principal.Rules.Nothing(), "without a visitor there are rules")
 }
 
 func TestTheOwnerDecidesByTheCallerThatTheAskedGatewayHasAuthenticated(t *testing.T) {

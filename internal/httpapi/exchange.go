@@ -30,6 +30,7 @@ type exchange struct {
 	started   time.Time
 	caller    auth.Caller
 	place     ratelimit.Place // what it counts for its principal
+	lapsed    *auth.Error     // what is wrong with the session of a page's visitor; nil for nothing
 	cut       *problem        // why the caller's wait was ended; nil when it was not
 	unproved  *problem        // what is wrong with the credential of a request that a lease token lets in; nil when nothing is
 	operation string          // of openapi.yaml; "" when no route matched

@@ -1,27 +1,44 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
-	"lockkeeper/internal/locks/access"
+	"lockkeeper/internal/auth"
+	"lockkeeper/internal/auth/session"
 	"lockkeeper/internal/ratelimit"
 )
 
 // pagePaths are the dashboard's. What is below them is its own to answer.
 var pagePaths = [...]string{"/", "/namespaces", "/gateways", "/webhooks", "/webhooks/*", "/locks/*", "/ui/*", "/static/*"}
 
+// openPaths are those of them that need no credential. Those of logins are there with authentication alone.
+var openPaths = [...]string{"/static/*", "/login", "/login/*", "/logout"}
+
+// Operations of pages.
+const (
+	opPage   = "Page"
+	opLogIn  = "LogIn"
+	opLogOut = "LogOut"
+)
+
 // mountPages gives the dashboard its paths, behind the same guard and in the same log as the rest. Its handler sets its
-// own headers. It may hijack the connection (http.Hijacker); the request's context then ends when the server drains,
+// own headers, and decides what a visitor may see (auth.VisitorOf). It may hijack the connection (http.Hijacker); the request's context then ends when the server drains,
 // and Wait waits until the handler returns. No bound of this package applies to what it does.
 func (s *Server) mountPages(pages http.Handler) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
-		x.operation = "Page"
+		x.operation = pageOperation(r)
 		x.r = r
-		if x.refusedFormat() || x.refusedPage() {
+		if x.refusedFormat() {
+			return
+		}
+		if p := x.account(); p != nil {
+			x.refuse(p)
 			return
 		}
 		if err := x.moveTo(ratelimit.Stream); err != nil { // a page stays open
@@ -29,33 +46,69 @@ func (s *Server) mountPages(pages http.Handler) {
 			return
 		}
 		x.line.quiet = strings.HasPrefix(r.URL.Path, "/static/") || strings.HasPrefix(r.URL.Path, "/ui/")
-		ctx, cancel := context.WithCancelCause(r.Context())
+		visitor := &auth.Visitor{Caller: x.caller, Refused: x.lapsed}
+		ctx, cancel := context.WithCancelCause(auth.WithVisitor(r.Context(), visitor))
 		defer cancel(nil)
 		x.endPage, x.r = cancel, r.WithContext(ctx)
-		defer s.rechecks.add(&recheck{caller: x.caller, end: func(why *problem) { cancel(why) }})()
+		defer s.rechecks.add(&recheck{caller: x.caller, end: func(why *problem) {
+			cancel(&auth.Error{Detail: why.detail, Unavailable: why.code != codeUnauthenticated})
+		}})()
 		pages.ServeHTTP(x, x.r)
+		x.caller = visitor.Caller // a user who has logged in: the logs have the name
+		x.line.code = cmp.Or(x.line.code, pageCodes[x.status])
 	}
-	for _, path := range pagePaths {
+	paths := pagePaths[:]
+	if s.auth != nil {
+		paths = append(paths, openPaths[1:]...)
+		s.router.Post("/login", handler)
+		s.router.Post("/logout", handler)
+	}
+	for _, path := range paths {
 		s.router.Get(path, handler)
 		s.router.Head(path, handler)
 	}
 }
 
-// refusedPage refuses a page to a caller that may not see every lock: a page is rendered once for all viewers.
-func (x *exchange) refusedPage() bool {
-	p := x.account()
-	if p == nil {
-		p = x.mayAsk(needsDecision)
+// pageCodes are what the logs say of pages that were refused.
+var pageCodes = map[int]code{http.StatusUnauthorized: codeUnauthenticated, http.StatusForbidden: codeForbidden}
+
+func pageOperation(r *http.Request) string {
+	switch {
+	case r.URL.Path == auth.CallbackPath, r.URL.Path == "/login" && r.Method == http.MethodPost:
+		return opLogIn
+	case r.URL.Path == "/logout" && r.Method == http.MethodPost:
+		return opLogOut
 	}
-	if p == nil && x.s.auth != nil && !x.caller.Principal.Rules.MayAll(access.Read) && !strings.HasPrefix(x.r.URL.Path, "/static/") {
-		p = x.lacks(access.Read)
-		p.detail = "the pages show every lock: they need the verb read for all of them, which " + x.caller.Principal.Name + " has not"
+	return opPage
+}
+
+// among reports whether a path is one of the patterns, of which those with a star at their end are prefixes.
+func among(path string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		prefix, below := strings.CutSuffix(pattern, "*")
+		return path == pattern || below && strings.HasPrefix(path, prefix)
+	})
+}
+
+// lapses reports whether a page is to say what is wrong with its visitor's credential, in place of a problem document.
+func (x *exchange) lapses(wrong *auth.Error) bool {
+	path := x.r.URL.Path
+	return x.s.pages && (among(path, openPaths[:]) || wrong.Session && among(path, pagePaths[:]))
+}
+
+// forged refuses what changes something for a caller with a session, unless a page of this gateway has surely sent it: a browser shows its
+// session to requests that other sites made it send, too. A page that came over plain HTTP is another site than one over TLS.
+func (x *exchange) forged() *problem {
+	if !x.caller.Session() || x.reads() || x.r.Method == http.MethodOptions {
+		return nil
 	}
-	if p == nil {
-		return false
+	switch origin := x.r.Header.Get("Origin"); {
+	case strings.HasPrefix(origin, "https://"), origin != "" && session.OnLoopback(x.r):
+		return nil // its host is this one: the guard has compared it
+	case origin == "" && x.r.Header.Get("Sec-Fetch-Site") == "same-origin":
+		return nil
 	}
-	x.refuse(p)
-	return true
+	return &problem{code: codeCrossOrigin, detail: "with the session of a browser, a page of this gateway must send this; programs send Authorization"}
 }
 
 // refusedFormat refuses a page that is asked for with a format: it would be HTML for a shell to eval.

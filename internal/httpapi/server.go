@@ -77,6 +77,7 @@ type Server struct {
 	guard     guard
 	behind    behind
 	auth      Authenticator // nil: every client may do everything
+	pages     bool          // the dashboard is served
 	rechecks  rechecks
 	forwarder forwarder
 	router    *chi.Mux
@@ -150,7 +151,7 @@ func New(o Options) *Server {
 			s.mount(route)
 		}
 	}
-	if o.Pages != nil {
+	if s.pages = o.Pages != nil; s.pages {
 		s.mountPages(o.Pages)
 	}
 	if o.Docs != nil {

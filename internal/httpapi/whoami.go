@@ -8,7 +8,7 @@ import (
 // whoAmI answers with the caller's name and rules at this gateway.
 func (p *process) whoAmI(x *exchange) error {
 	c := &x.caller
-	shape := api.WhoAmI{Authentication: p.s.auth != nil, Name: c.Principal.Name, Kind: api.WhoAmIKind(c.Kind), CredentialID: c.ID, Roles: c.Roles}
+	shape := api.WhoAmI{Authentication: p.s.auth != nil, Name: c.Principal.Name, Kind: api.WhoAmIKind(c.Kind), CredentialID: c.ID, Session: c.Session(), Roles: c.Roles}
 	if shape.Roles == nil {
 		shape.Roles = []string{}
 	}

@@ -302,6 +302,7 @@
         return json;
       }
       status = answer.status;
+      if (status === 401) document.dispatchEvent(new Event("session:ended"));
       wrong = json;
       problem = (json.detail ? sentence(json.detail) : sentence(json.title)) || `The gateway answered with status ${answer.status}.`;
     } catch {

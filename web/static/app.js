@@ -150,6 +150,7 @@
     try {
       const url = live.dataset.poll;
       const answer = await fetch(url, { cache: "no-store", headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(3000) });
+      if (answer.status === 401) return sessionEnded();
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       const text = await answer.text();
       if ($("#live")?.dataset.poll !== url) return; // the filter has changed meanwhile
@@ -200,6 +201,34 @@
     if (state === "away") away.textContent = `The gateway has not answered since ${timeOfDay.format(lastGood())}, ${span(Date.now() - lastGood())} ago. This page shows the last known state.`;
   }
 
+  // ---- Session ---------------------------------------------------------------
+  // A session ends when its credential does. What the page shows stays there, and gets old. When the browser's user is
+  // another one, in another tab, the page is loaded again: for that user, or, after a logout, for none.
+
+  function sessionEnded() {
+    const live = $("#live");
+    if (!live) return;
+    live.remove(); // htmx connects for no element that is gone
+    const again = document.createElement("a");
+    again.href = `/login?${new URLSearchParams({ next: location.pathname + location.search })}`;
+    again.textContent = "Log in again";
+    $("#away").replaceChildren("The session has ended. This page shows the last known state. ", again);
+    $("#away").hidden = false;
+    $(".link-text").textContent = "Session ended";
+    $("#link").dataset.link = document.documentElement.dataset.link = "ended";
+    $(".viewer form")?.remove();
+    frozen = lastGood() + (offset ?? 0);
+    tick();
+  }
+  document.addEventListener("session:ended", sessionEnded);
+
+  const { viewer } = document.body.dataset;
+  if (viewer !== undefined && "BroadcastChannel" in globalThis) {
+    const tabs = new BroadcastChannel("lockkeeper");
+    tabs.postMessage(viewer);
+    tabs.addEventListener("message", ({ data }) => data !== viewer && location.reload());
+  }
+
   const heardFrom = () => {
     heard = Date.now();
     failed = false;
@@ -210,8 +239,9 @@
     open = true;
     opened = Date.now();
   });
-  document.addEventListener("htmx:ws:close", () => {
+  document.addEventListener("htmx:ws:close", (event) => {
     open = false;
+    if (event.detail.code === 4401) sessionEnded();
   });
   document.addEventListener("htmx:ws:before:message:incoming", () => {
     open = true;
@@ -224,9 +254,14 @@
   const madeBy = () => `${$("#status")?.dataset.version} ${$("#status")?.dataset.build}`;
   const maker = madeBy();
   const outlived = () => madeBy() !== maker && performance.now() > 60_000;
+  // Other rules let other things be done: the page has no dialogs for them. Page and socket may come from gateways of which
+  // one has read the rules a little later.
+  const rulesOf = () => $("#status")?.dataset.rules;
+  const rules = rulesOf();
+  const otherRules = () => rulesOf() !== rules && performance.now() > 10_000;
 
   document.addEventListener("htmx:after:swap", () => {
-    if (outlived()) location.reload();
+    if (outlived() || otherRules()) location.reload();
     refresh();
     markChanges();
     before = null;
@@ -261,6 +296,7 @@
     filtering = response;
     if (response.raw.ok) return refused("");
     event.preventDefault();
+    if (response.raw.status === 401) sessionEnded();
     const page = new DOMParser().parseFromString(await response.raw.text().catch(() => ""), "text/html");
     if (filtering === response) refused($(".lead", page)?.textContent ?? `The gateway answered with status ${response.status}.`);
   });

@@ -99,12 +99,12 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
       const form = $("form", act.dialog);
       act.pins = [...act.pins, ...act.newcomers];
       act.gone = [];
-      form.force_after.value = ""; // it was meant for another
+      if (form.force_after) form.force_after.value = ""; // it was meant for another
       complain("");
       ask(act.pins);
       form.reason.focus({ preventScroll: true });
     },
-    body: (form) => ({ reason: form.reason.value, force_after: form.force_after.value.trim(), ...only(now().pins) }),
+    body: (form) => ({ reason: form.reason.value, force_after: form.force_after?.value.trim() ?? "", ...only(now().pins) }),
     refused(status, problem, { code, holders }) {
       if (code === "holder_changed") ask((holders ?? []).map(ofAnswer), "No holder was asked. ");
       else if (code === "nothing_to_ask") {

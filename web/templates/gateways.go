@@ -10,6 +10,7 @@ type GatewayRow struct {
 	Version   string
 	Started   time.Time // zero while it has not been read
 	Leases    int       // contenders whose leases it runs
+	Partial   bool      // Leases is left out: it would count what viewers may not read
 	Succeeded int       // gateways that it has succeeded, while anything is left of them
 	State     string    // what is known of its health: "serving", ...
 	Tone      string    // "good", "warn", "bad"

@@ -261,6 +261,7 @@ func samples(now time.Time) map[string]templ.Component {
 		"/evil-problem": ProblemPage(Problem{Page: evil.Page, Status: 400, Title: hostile, Detail: hostile}),
 	}
 	maps.Copy(all, statePages(now))
+	maps.Copy(all, viewerSamples(now))
 	return all
 }
 

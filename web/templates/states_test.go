@@ -43,7 +43,7 @@ func states(now time.Time) map[string]Lock {
 		v := lockSample(now, 0)
 		v.Name, v.Title, v.Holders, v.HolderCount, v.QueueLength, v.Waiters = name, name+" · Lockkeeper", holders, len(holders), len(waiters), waiters
 		v.Live, v.Poll = "/ui/live?still", "/ui/poll?still"
-		v.Revoke, v.Reap, v.Destroy = "/v1/locks/sample/revoke", "/v1/locks/sample/reap", "/v1/locks/sample/destroy"
+		v.Force, v.Revoke, v.Reap, v.Destroy = true, "/v1/locks/sample/revoke", "/v1/locks/sample/reap", "/v1/locks/sample/destroy"
 		for i := range waiters {
 			waiters[i].Position = i + 1
 		}

@@ -25,6 +25,17 @@ type Page struct {
 	Live, Poll string
 	// Assets are the URLs of web/static by file name, with a version in them.
 	Assets map[string]string
+	// Viewer is who looks at the page; nil: the gateway asks for no credential. It is no part of a fragment.
+	Viewer *Viewer
+	// Bare: the page is for a browser without a session. It says nothing about the gateway.
+	Bare bool
+}
+
+// Viewer is who looks at a page.
+type Viewer struct {
+	Name   string
+	LogIn  string // URL that leads to a session and back; "" for one that has a session
+	LogOut bool   // it has a session, which ends when its user asks for it
 }
 
 // Status is the state of gateway and ZooKeeper, on every page: fragment "status".
@@ -44,6 +55,8 @@ type Status struct {
 	PromiseWindow  time.Duration
 	ReplicaCurrent bool   // the data is not older than the promise window
 	Serving        bool   // both, and connected: everything works
+	Partial        bool   // totals are left out: they would count locks that viewers may not read
+	Rules          string // differs when other things may be read and done: a page of other rules is loaded again
 	Locks          int    // in use in all namespaces
 	Contenders     int    // that hold or wait, foreign ones too
 	Held, Waiting  int    // leases whose clock this gateway runs
@@ -227,6 +240,7 @@ type Lock struct {
 	LimitAgreed bool        // the limit came with an acquire and goes with the idle lock
 	Permits     *Permits    // nil unless it is a semaphore
 	Revoke      string      // URLs of what can be done to the lock
+	Force       bool        // leases may be ended when their holders do not release them in time
 	NoneToAsk   bool        // no holder can be asked to release it
 	Reap        string
 	Destroy     string
@@ -243,4 +257,5 @@ type Problem struct {
 	Status int
 	Title  string
 	Detail string
+	LogIn  string // URL; "": logging in would not help
 }

@@ -2490,6 +2490,9 @@ type WhoAmI struct {
 
 	// Roles `*` is the role of a token that was made with `--admin`.
 	Roles []string `json:"roles"`
+
+	// Session Whether the credential is the session of a browser that has logged in to the dashboard. Left out when it is not.
+	Session bool `json:"session,omitempty"`
 }
 
 // WhoAmIKind What the caller was recognised by.

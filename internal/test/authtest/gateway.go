@@ -73,11 +73,11 @@ func (w *World) start(name string) *Gateway {
 	anywhere := assert.Value(webhooks.NewAddresses(true, nil))(w.t)
 	g.hooks = box.Connect(g.manager, g.hub, webhooks.Options{Root: zk.DefaultRoot, Addresses: anywhere, Transport: post{w}, Metrics: g.metrics, Logger: log})
 	g.auth = assert.Value(auth.New(auth.Options{Path: w.rules, Tokens: g.tokens, Logger: log, Metrics: unmeasured{}, Refused: func(*auth.FileError) {}, Loaded: func() {},
-		Through: issuers{w}}))(w.t)
+		Through: issuers{w}, Secret: g.manager.FleetKeys}))(w.t)
 	g.peers = g.fleet("")
 	g.audit = assert.Value(audit.Open(audit.Options{Output: w.Log, Log: log}))(w.t)
 	g.access = accesslog.NewWriter(w.Log, g.metrics.AccessLogDropped)
-	g.pages = dashboard.New(dashboard.Options{Locks: g.manager, Events: g.hub, Logger: log, Version: "authtest", Started: time.Now(), Embedded: true})
+	g.pages = dashboard.New(dashboard.Options{Locks: g.manager, Events: g.hub, Logger: log, Version: "authtest", Started: time.Now(), Embedded: true, Logins: g.auth})
 	g.API = httpapi.New(httpapi.Options{Locks: g.manager, Webhooks: g.hooks, Events: g.hub, Pages: g.pages,
 		Docs:    &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: "authtest"},
 		Metrics: g.metrics, ServeMetrics: true, Fleet: g.peers, News: g.manager.News, Auth: g.auth, Logger: log, Audit: g.audit,

@@ -155,19 +155,22 @@ var webhookRows = []row{
 	{route: "GET /v1/webhooks/{id}/dead-letters", at: ofHook("/v1/webhooks/%s/dead-letters"), want: "401 403 403 403 403 200 200"},
 }
 
-// A page is rendered once for all viewers, so it needs the verb read for every lock.
-const pages = "401 403 403 403 403 403 200"
-
 var pageRows = []row{
-	{route: "GET /", want: pages},
-	{route: "GET /namespaces", want: pages},
-	{route: "GET /gateways", want: pages},
+	{route: "GET /", want: "303 200 200 200 200 403 200"},
+	{route: "GET /namespaces", want: "303 200 200 200 200 200 200"},
+	{route: "GET /gateways", want: "303 200 200 200 200 200 200"},
 	// cmd/gateway gives the dashboard its view of webhooks, and nothing does here: the pages are not there for one who may see them.
-	{route: "GET /webhooks", want: "401 403 403 403 403 403 404"},
-	{route: "GET /webhooks/*", at: ofHook("/webhooks/%s"), want: "401 403 403 403 403 403 404"},
-	{route: "GET /locks/*", at: ofLock("/locks/%s"), want: pages},
-	{route: "GET /ui/*", at: at("/ui/fragments?page=overview"), want: pages},
-	{route: "GET /static/*", at: func(s *Scene) string { return s.Asset }, want: "401 200 200 200 200 200 200"},
+	{route: "GET /webhooks", want: "303 403 403 403 403 404 404"},
+	{route: "GET /webhooks/*", at: ofHook("/webhooks/%s"), want: "303 403 403 403 403 404 404"},
+	{route: "GET /locks/*", at: ofLock("/locks/%s"), want: "303 200 403 200 200 403 200"},
+	{route: "GET /ui/*", at: at("/ui/fragments?page=overview"), want: "401 200 200 200 200 200 200"},
+	{route: "GET /static/*", at: func(s *Scene) string { return s.Asset }, want: everyone, open: true},
+	{route: "GET /login", want: everyone, open: true},
+	{route: "GET /login/*", at: at("/login/with/corp"), want: "401 401 401 401 401 401 401", open: true},        // it has no client
+	{route: "GET /login/*", at: at("/login/callback?state=x"), want: "401 401 401 401 401 401 401", open: true}, // of no login
+	{route: "POST /login", want: "401 401 401 401 401 401 401", open: true},                                     // without a token
+	{route: "GET /logout", want: "303 303 303 303 303 303 303", open: true},
+	{route: "POST /logout", want: "303 303 303 303 303 303 303", open: true},
 }
 
 // path is the row's path in a scene.
