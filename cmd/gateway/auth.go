@@ -8,7 +8,9 @@ import (
 	"lockkeeper/internal/audit"
 	"lockkeeper/internal/auth"
 	"lockkeeper/internal/auth/token"
+	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/httpapi"
+	"lockkeeper/internal/zk/layout"
 )
 
 // authFlags are the flags about who may do what.
@@ -43,7 +45,7 @@ func (g *gateway) openAuth() error {
 		return nil
 	}
 	a, err := auth.New(auth.Options{Path: g.c.Auth.File, Tokens: apiTokens{g}, Logger: g.log.With("part", "auth"), Metrics: g.metrics,
-		Refused: g.rulesRefused, Loaded: g.rulesLoaded})
+		Secret: g.fleetKeys, Refused: g.rulesRefused, Loaded: g.rulesLoaded})
 	if wrong, ok := errors.AsType[*auth.FileError](err); ok {
 		g.rulesRefused(wrong)
 		g.writeAudit()() // no other line follows
@@ -71,6 +73,22 @@ func (g *gateway) authenticator() httpapi.Authenticator {
 		return nil
 	}
 	return g.auth
+}
+
+// logins let users log in to the dashboard; nil without --auth-file.
+func (g *gateway) logins() dashboard.Logins {
+	if g.auth == nil {
+		return nil
+	}
+	return g.auth
+}
+
+// fleetKeys are the cluster secret's keys; nil while they have not been read.
+func (g *gateway) fleetKeys() []layout.TokenKey {
+	if g.manager == nil {
+		return nil
+	}
+	return g.manager.FleetKeys()
 }
 
 // watchRules keeps the rules and the issuers' keys up to date until ctx ends.

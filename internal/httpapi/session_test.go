@@ -62,6 +62,7 @@ type unmeasured struct{}
 
 func (unmeasured) AuthFile(bool)       {}
 func (unmeasured) Issuer(string, bool) {}
+func (unmeasured) IssuerGone(string)   {}
 
 // site is a gateway with its dashboard, where users log in.
 type site struct {
