@@ -139,6 +139,47 @@ func TestAGatewaySpeaksTLS(t *testing.T) {
 	assert.That(t, err != nil, "a stranger's certificate was taken: %+v", a)
 }
 
+// A client of HTTP/2 gives a request up with RST_STREAM, and keeps its connection.
+func TestAWaitThatAClientOfHTTP2GivesUpLeavesTheQueue(t *testing.T) {
+	ca := certtest.New(t, "servers")
+	cert, key := ca.Issue([]string{"127.0.0.1"}).Files()
+	address, _ := serveTLS(t, tlsFlags{CertFile: cert, KeyFile: key})
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}, Protocols: new(http.Protocols), MaxConnsPerHost: 1}
+	transport.Protocols.SetHTTP2(true)
+	defer transport.CloseIdleConnections()
+	ask := func(ctx context.Context, method, path string) (string, error) {
+		r, err := http.NewRequestWithContext(ctx, method, "https://"+address+path, nil)
+		assert.NoError(t, err)
+		a, err := transport.RoundTrip(r)
+		if err != nil {
+			return "", err
+		}
+		defer a.Body.Close()
+		body, err := io.ReadAll(a.Body)
+		return string(body), err
+	}
+	shows := func(what string) func() bool {
+		return func() bool {
+			body, err := ask(t.Context(), "GET", "/v1/locks/a")
+			return err == nil && strings.Contains(body, what)
+		}
+	}
+	testkit.Eventually(t, 30*time.Second, func() bool {
+		body, err := ask(t.Context(), "POST", "/v1/locks/a/leases?ttl=5m")
+		return err == nil && strings.Contains(body, `"state":"held"`)
+	}, "the lock is held")
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := ask(ctx, "POST", "/v1/locks/a/leases?wait=1h")
+		ended <- err
+	}()
+	testkit.Eventually(t, 30*time.Second, shows(`"queue_length":1`), "a client waits")
+	giveUp()
+	assert.That(t, <-ended != nil, "the request was answered")
+	testkit.Eventually(t, 30*time.Second, shows(`"queue_length":0`), "none waits")
+}
+
 // A connection goes on with the certificate that it began with; a new one gets the new one.
 func TestAGatewayTakesOverANewCertificate(t *testing.T) {
 	testkit.NotShort(t, "a certificate is read again after 5 s")

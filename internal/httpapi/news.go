@@ -83,6 +83,7 @@ func (f *feed) line(x *exchange, line []byte) error {
 	if _, err := x.Write(line); err != nil {
 		return err
 	}
+	defer x.noDeadline()
 	return control.Flush()
 }
 

@@ -37,9 +37,14 @@ func (s *streams) watchEventsSocket(x *exchange) error {
 	defer leave()
 	if !websocket.IsWebSocketUpgrade(x.r) || x.r.Method != http.MethodGet || x.r.Header.Get("Sec-Websocket-Version") != socketVersion {
 		h := x.Header()
-		h["Upgrade"], h["Connection"] = []string{"websocket"}, []string{"Upgrade"} // RFC 9110, section 7.8
 		h["Sec-Websocket-Version"] = []string{socketVersion}
-		return &problem{code: codeUpgradeRequired, detail: "this path speaks WebSocket, version 13; /v1/events has the same events over plain HTTP"}
+		detail := "this path speaks WebSocket, version 13"
+		if x.r.ProtoMajor == 1 {
+			h["Upgrade"], h["Connection"] = []string{"websocket"}, []string{"Upgrade"} // RFC 9110, section 7.8
+		} else {
+			detail += ", over HTTP/1.1" // HTTP/2 knows no such headers (RFC 9113, section 8.2.2)
+		}
+		return &problem{code: codeUpgradeRequired, detail: detail + "; /v1/events has the same events over plain HTTP"}
 	}
 	sub, err := s.hub.Subscribe(in.filter, in.since)
 	if err != nil {

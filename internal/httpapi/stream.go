@@ -114,7 +114,7 @@ func (s *textStream) send(sub *events.Subscriber) error {
 		}
 		encoded = encoded[n:]
 	}
-	return s.control.Flush()
+	return s.written()
 }
 
 func appendSSE(b []byte, batch []*events.Event) []byte {
@@ -151,8 +151,7 @@ func (s *textStream) end(why string) error {
 	return s.flush()
 }
 
-// write hands b to net/http. The deadline holds for this write, and for
-// the end of the answer if this was the last one.
+// write hands b to net/http. The deadline holds for this write, and over HTTP/1 for the end of the answer if this was the last one.
 func (s *textStream) write(b []byte) error {
 	// A recorder in a test has no deadlines; on a connection this cannot fail.
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.within))
@@ -165,5 +164,11 @@ func (s *textStream) flush() error {
 	if err := s.write(s.x.out.Bytes()); err != nil {
 		return err
 	}
+	return s.written()
+}
+
+// written ends a write. Until the next one there is no deadline.
+func (s *textStream) written() error {
+	defer s.x.noDeadline()
 	return s.control.Flush()
 }

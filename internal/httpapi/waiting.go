@@ -15,6 +15,11 @@ const (
 	idleTimeout       = 5 * time.Minute  // clients heartbeat on kept connections
 	maxHeader         = 16 << 10
 	maxRequests       = 100 // of one connection of HTTP/2 at the same time
+	// A connection of HTTP/2 from which nothing has come for silentWithin gets a ping, and is closed without an answer for as long:
+	// its client is gone, or sends a header that does not end.
+	silentWithin = 30 * time.Second
+	// stuckWithin is how long such a connection may take no byte of what is written. Deadlines of its requests do not end that.
+	stuckWithin = 20 * time.Second
 	// lingerWithin is how long a connection stays open for the body of a request that was refused before it was read. A
 	// connection that is closed while its client still sends is reset, and a reset may destroy the answer.
 	lingerWithin = 500 * time.Millisecond
@@ -38,7 +43,9 @@ func Configure(srv *http.Server) {
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxRequests, MaxReceiveBufferPerConnection: largeBody, MaxReceiveBufferPerStream: maxBody}
+	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxRequests, MaxReceiveBufferPerConnection: largeBody, MaxReceiveBufferPerStream: maxBody,
+		SendPingTimeout: silentWithin, PingTimeout: silentWithin,
+		WriteByteTimeout: stuckWithin}
 }
 
 // places bounds what there may be of one kind at the same time.
@@ -90,6 +97,7 @@ func (x *exchange) park() (ctx context.Context, end func(), err error) {
 	if err := x.takeWaiting(); err != nil {
 		return nil, nil, err
 	}
+	x.noDeadline()
 	ctx, unheed := x.heed()
 	ctx, cut := context.WithCancelCause(ctx)
 	remove := func() {}
@@ -103,6 +111,14 @@ func (x *exchange) park() (ctx context.Context, end func(), err error) {
 		unheed()
 		x.giveWaiting()
 	}, nil
+}
+
+// noDeadline takes the deadline for writing away while nothing is written. Over HTTP/2 it would reset the request when it passes;
+// over HTTP/1 it holds for writes alone. A recorder in a test has none.
+func (x *exchange) noDeadline() {
+	if x.r.ProtoMajor > 1 {
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
+	}
 }
 
 // heed is for what is done elsewhere while the client waits, for seconds at most: it takes no place. ctx ends as that of
