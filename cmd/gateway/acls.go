@@ -13,15 +13,19 @@ import (
 // repairedStore signals that the layout is open. From then on run repairs the ACLs below it.
 type repairedStore struct {
 	term.Store
-	opened chan *layout.Layout // one place
+	check  func(*layout.Layout) error // before it is used
+	opened chan *layout.Layout        // one place
 }
 
-func newRepairedStore(store term.Store) repairedStore {
-	return repairedStore{store, make(chan *layout.Layout, 1)}
+func newRepairedStore(store term.Store, check func(*layout.Layout) error) repairedStore {
+	return repairedStore{store, check, make(chan *layout.Layout, 1)}
 }
 
 func (s repairedStore) Layout(ctx context.Context) (*layout.Layout, error) {
 	layout, err := s.Store.Layout(ctx)
+	if err == nil {
+		err = s.check(layout)
+	}
 	if err == nil {
 		select {
 		case s.opened <- layout:

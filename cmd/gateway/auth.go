@@ -4,20 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"lockkeeper/internal/audit"
 	"lockkeeper/internal/auth"
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/httpapi"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
 
 // authFlags are the flags about who may do what.
 type authFlags struct {
-	File      string `name:"auth-file" placeholder:"FILE" help:"Who may do what (YAML): roles, and which tokens, JWTs, certificates and users have them. Others must not be able to write it. It is read again when it changes; a broken one leaves the old rules in force. Without it every client may do everything."`
-	Plaintext bool   `name:"plaintext" help:"With --auth-file, take credentials on an address that others can reach without TLS: only behind something that speaks TLS with the clients."`
+	File           string   `name:"auth-file" placeholder:"FILE" help:"Who may do what (YAML): roles, and which tokens, JWTs, certificates and users have them. Others must not be able to write it. It is read again when it changes; a broken one leaves the old rules in force. Without it every client may do everything."`
+	Plaintext      bool     `name:"plaintext" help:"With --auth-file, take credentials on an address that others can reach without TLS: only behind something that speaks TLS with the clients."`
+	OpenNamespaces []string `name:"open-namespace" placeholder:"NAME" help:"With --auth-file and --zk, a namespace that other programs share: every client of ZooKeeper can take and end its locks, whatever the file says. Each but default must be named; in default only gateways reach the locks then. Repeatable."`
 }
+
+func (f *authFlags) opens(namespace string) bool { return slices.Contains(f.OpenNamespaces, namespace) }
 
 // authenticates reports whether the gateway asks clients who they are.
 func (c *config) authenticates() bool { return c.Auth.File != "" }
@@ -27,14 +34,39 @@ func (c *config) checkAuth() error {
 	switch {
 	case !c.authenticates() && c.Auth.Plaintext:
 		return usage("leave it out, or say who may do what with --auth-file", "--plaintext is about credentials, and without --auth-file there are none")
+	case !c.authenticates() && len(c.Auth.OpenNamespaces) > 0:
+		return usage("leave it out, or say who may do what with --auth-file", "--open-namespace is about --auth-file: without it every namespace is open")
 	case !c.authenticates():
 		return nil
+	case c.Auth.opens(locks.DefaultNamespace):
+		return usage("leave --open-namespace "+locks.DefaultNamespace+" out, and share locks with other programs in a namespace of their own: --namespace NAME=ROOT",
+			"--open-namespace must not name %s: with --auth-file gateways alone reach its locks", locks.DefaultNamespace)
 	case c.EmbeddedListen != "":
 		return usage("leave --embedded-listen out; programs that speak ZooKeeper's protocol share locks with gateways on an ensemble: --zk, with --open-namespace",
 			"--embedded-listen leads around --auth-file: a ZooKeeper client that connects there shows no credential, and can take, end and hinder every lock")
 	case c.ZK != "" && c.ZKAuthFile == "":
 		return usage("give all gateways an identity with --zk-auth-file (docs/operate/zookeeper-permissions.md)",
 			"--auth-file needs the fleet's ZooKeeper identity: without one every client of ZooKeeper could make tokens, and read the secret by which gateways believe each other")
+	}
+	return nil
+}
+
+// checkLayout refuses what leads around the rules in ZooKeeper.
+func (c *config) checkLayout(l *layout.Layout) error {
+	switch {
+	case !c.authenticates():
+		return nil
+	case l.SecretExposed:
+		return &zk.FatalError{Kind: zk.KindAuth, Hint: "stop all gateways, and run gateway secret rotate --offline with the same --zk and --zk-auth-file, or --data-dir",
+			Err: errors.New("--auth-file needs a secret that others could never read: with the one that is there they can speak for a gateway, and so for every principal")}
+	case c.ZK == "":
+		return nil // no other client reaches the store
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Namespaces)) {
+		if name != locks.DefaultNamespace && !c.Auth.opens(name) {
+			return &zk.FatalError{Kind: zk.KindNamespace, Hint: "add --open-namespace " + name + " if other programs are to share it",
+				Err: fmt.Errorf("the namespace %s leads around --auth-file: every client of ZooKeeper can take and end the locks below %s", name, l.Namespaces[name].Root)}
+		}
 	}
 	return nil
 }

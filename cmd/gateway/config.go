@@ -193,7 +193,7 @@ func (c *config) zookeeper(logger *slog.Logger, metrics zk.Metrics) (zk.Config, 
 	if err != nil {
 		return zk.Config{}, err
 	}
-	return zk.Config{Servers: servers, Chroot: chroot, Auth: auth, Root: c.Root, SessionTimeout: c.SessionTimeout,
+	return zk.Config{Servers: servers, Chroot: chroot, Auth: auth, CloseLocks: c.ZK != "" && c.authenticates(), Root: c.Root, SessionTimeout: c.SessionTimeout,
 		CreateRoot: create, Namespaces: namespaces, PromiseWindow: c.PromiseWindow, Logger: logger, Metrics: metrics}, nil
 }
 

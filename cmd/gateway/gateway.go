@@ -125,7 +125,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		g.own.reach(&g.zk)
 	}
 	box := &outbox.Box{}
-	g.store = newRepairedStore(g.own.store(&term.ZooKeeper{Config: g.zk, ReachWithin: reachWithin}))
+	g.store = newRepairedStore(g.own.store(&term.ZooKeeper{Config: g.zk, ReachWithin: reachWithin}), g.c.checkLayout)
 	g.manager = manager.New(manager.Options{
 		Store: g.store,
 		Root:  g.zk.Root, Servers: g.own.servers(g.zk.Servers), SessionTimeout: g.c.SessionTimeout,

@@ -9,7 +9,8 @@
 // Every idempotency key, webhook, outbox entry, setting, succession entry and namespace record gets the ACL that
 // gateways give it, and so does every lock directory of the default namespace and every contender of this fleet in
 // any namespace, wherever ZooKeeper lets the fleet's identity change it. From then on no other program can close them with
-// setACL. A node that another gateway deletes meanwhile is skipped.
+// setACL. A node that another gateway deletes meanwhile is skipped. With Config.CloseLocks the queues of the default namespace
+// are closed to all other programs.
 //
 // # The gateway's own store
 //
@@ -85,7 +86,7 @@ func (r Report) Log(log *slog.Logger) {
 		log.Warn("other programs had rights on nodes of this fleet; the gateway has removed them", "closed", r.Closed, "checked", r.Checked)
 	}
 	if r.Refused > 0 {
-		log.Warn("the ACLs of some nodes cannot be changed by this fleet; another program can keep gateways out of these locks", "nodes", r.Refused, "checked", r.Checked)
+		log.Warn("the ACLs of some nodes cannot be changed by this fleet; another program can take these locks, or keep gateways out of them", "nodes", r.Refused, "checked", r.Checked)
 	}
 }
 

@@ -55,6 +55,9 @@ type Config struct {
 	Chroot string
 	// Auth is nil for none: then every node is open to every client.
 	Auth *DigestAuth
+	// CloseLocks keeps the queues of the default namespace to the fleet: no other client of ZooKeeper reads, joins or ends
+	// them. It needs Auth.
+	CloseLocks bool
 	// Root is where the layout lives below Chroot; "" is DefaultRoot.
 	Root string
 	// SessionTimeout is what is asked for; the server may clamp it. 0 is DefaultSessionTimeout.

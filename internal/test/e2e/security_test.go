@@ -1,13 +1,20 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/go-zookeeper/zk"
+
+	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
 )
 
 // The commands of docs/operate/security.md, exactly as they are written: from no configuration to two teams over TLS.
@@ -37,4 +44,88 @@ func TestTwoTeamsShareAGatewayAsThePageSays(t *testing.T) {
 	if t.Failed() {
 		t.Log(said)
 	}
+}
+
+// rulesFile is a file for --auth-file.
+func rulesFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "auth.yaml")
+	assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// Locks that were taken before there were rules are closed, too. A namespace that other programs share stays open, if the flags say so.
+func TestWithRulesNoOtherClientOfZooKeeperReachesTheLocks(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedRealT(t)
+	g := startGateway(t, addr+chroot, "--zk-auth-file="+identity(t, "fleet:sesame"), "--namespace=shared=/shared")
+	f := newForeign(t, addr, chroot)
+	before := g.hold("before", "ttl=5m")
+	_, _, err := f.Get(chroot + before.Znode)
+	assert.NoError(t, err, "without rules other programs read contenders")
+	g.terminate()
+
+	g.flags = append(g.flags, "--auth-file="+rulesFile(t, "anonymous: [read, acquire, operate]\n"))
+	code, out := exitCode(t, g.flags...)
+	assert.That(t, code == 78 && strings.Contains(out, "the namespace shared leads around --auth-file") && strings.Contains(out, "hint: add --open-namespace shared"), "exit code %d\n%s", code, out)
+	g.flags = append(g.flags, "--open-namespace=shared")
+	g.restart()
+	g.awaitServing()
+	after := g.hold("after", "ttl=5m")
+	refused := func(path string) error {
+		_, _, read := f.Get(chroot + path)
+		_, wrote := f.Set(chroot+path, []byte("mine"), -1)
+		_, acl := f.SetACL(chroot+path, evil, -1)
+		_, created := f.Create(chroot+path+"/planted", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+		deleted := f.Delete(chroot+path, -1)
+		for _, err := range []error{read, wrote, acl, deleted} {
+			if !errors.Is(err, zk.ErrNoAuth) {
+				return fmt.Errorf("%s: %v, %v, %v, %v", path, read, wrote, acl, deleted)
+			}
+		}
+		if created == nil {
+			return fmt.Errorf("%s: a child was created", path)
+		}
+		return nil
+	}
+	for _, path := range []string{"/lockkeeper/locks/after", after.Znode} {
+		assert.NoError(t, refused(path))
+	}
+	for _, path := range []string{"/lockkeeper/locks/before", before.Znode} {
+		testkit.EventuallyNil(t, patience, func() error { return refused(path) }, "what was open is closed") // in the background
+	}
+	_, _, err = f.Children(chroot + "/lockkeeper/locks")
+	assert.That(t, errors.Is(err, zk.ErrNoAuth), "others list the locks: %v", err)
+	g.beatUntil(before.Token, api.StateHeld)
+	g.letGo(before.Token)
+	g.letGo(after.Token)
+	shared := g.hold("common", "ttl=5m&ns=shared")
+	_, _, err = f.Get(chroot + shared.Znode)
+	assert.NoError(t, err, "a namespace that other programs share")
+}
+
+// With a secret that others have read they can speak for a gateway, and so for every principal.
+func TestWithRulesASecretThatOthersCouldReadIsRefused(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedRealT(t)
+	g := startGateway(t, addr+chroot)
+	g.terminate()
+	g.flags = append(g.flags, "--zk-auth-file="+identity(t, "fleet:sesame"))
+	owner := newForeign(t, addr, chroot)
+	assert.NoError(t, owner.AddAuth("digest", []byte("fleet:sesame")))
+	g.restart()
+	g.terminate()
+	// As if a gateway with an identity had made the directory of the locks.
+	assert.NoError(t, owner.Delete(chroot+"/lockkeeper/locks", -1))
+	g.restart()
+	g.terminate()
+	g.flags = append(g.flags, "--auth-file="+rulesFile(t, "anonymous: [read]\n"))
+	code, out := exitCode(t, g.flags...)
+	assert.That(t, code == 78 && strings.Contains(out, "a secret that others could never read") && strings.Contains(out, "gateway secret rotate --offline"), "exit code %d\n%s", code, out)
+	code, out = exitCode(t, "secret", "rotate", "--offline", "--zk="+addr+chroot, "--zk-auth-file="+strings.TrimPrefix(g.flags[len(g.flags)-2], "--zk-auth-file="))
+	assert.That(t, code == 0, "exit code %d\n%s", code, out)
+	_, _, err := newForeign(t, addr, chroot).Children(chroot + "/lockkeeper/locks")
+	assert.That(t, errors.Is(err, zk.ErrNoAuth), "the rotation has opened the locks: %v", err)
+	g.restart()
+	g.awaitServing()
 }

@@ -12,7 +12,8 @@ type Access uint8
 
 const (
 	// OpenToAll: every client reads, writes, creates and deletes, because other programs queue here. Only the fleet has
-	// ADMIN: queueing needs no setACL, and another client's setACL would shut the fleet out.
+	// ADMIN: queueing needs no setACL, and another client's setACL would shut the fleet out. With Config.CloseLocks the
+	// queues of the default namespace are Private.
 	OpenToAll Access = iota
 	// ReadOnly: every client reads, gateways write.
 	ReadOnly

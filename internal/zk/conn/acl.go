@@ -20,6 +20,9 @@ func (c *Conn) accessOf(op *zk.Op) Access {
 		return Private
 	}
 	if part, ok := strings.CutPrefix(op.Path, c.cfg.Root); ok {
+		if strings.HasPrefix(part, zk.NodeLocks+"/") {
+			return c.ofQueues()
+		}
 		for _, d := range Directories {
 			if d.Access == ReadOnly && strings.HasPrefix(part, d.Path) && len(part) > len(d.Path) && part[len(d.Path)] == '/' {
 				return ReadOnly
@@ -37,10 +40,28 @@ func (c *Conn) AccessAt(path string) Access {
 		return Private
 	case inside && (part == zk.NodeSecret || strings.HasPrefix(part, zk.NodeKeys+"/") || strings.HasPrefix(part, zk.NodeWebhooks+"/") || strings.HasPrefix(part, zk.NodeOutbox+"/")):
 		return Private
-	case !inside || part != "" && part[0] != '/', part == zk.NodeLocks, strings.HasPrefix(part, zk.NodeLocks+"/"):
+	case !inside || part != "" && part[0] != '/':
 		return OpenToAll
+	case part == zk.NodeLocks, strings.HasPrefix(part, zk.NodeLocks+"/"):
+		return c.ofQueues()
 	}
 	return ReadOnly
+}
+
+// ofQueues is who may touch the queues of the default namespace.
+func (c *Conn) ofQueues() Access {
+	if c.cfg.CloseLocks {
+		return Private
+	}
+	return OpenToAll
+}
+
+// AccessInQueue is who may touch a lock's directory or a contender, wherever the lock root is.
+func (c *Conn) AccessInQueue(path string) Access {
+	if part, ok := strings.CutPrefix(path, c.cfg.Root); ok && strings.HasPrefix(part, zk.NodeLocks+"/") {
+		return c.ofQueues()
+	}
+	return OpenToAll
 }
 
 // ACL is the ACL of each access.

@@ -32,6 +32,8 @@ func (o *opener) secure(name string, who conn.Access) error {
 		return o.taken(path, s.Have)
 	case s.Refused && !conn.Tolerable(s.Have, who):
 		return o.notOurs(path, who, s.Have)
+	case s.Changed && who == conn.OpenToAll && conn.SameACL(s.Have, o.c.ACL(conn.Private)):
+		o.opened = append(o.opened, path)
 	case s.Changed:
 		o.closed = append(o.closed, path)
 	}
@@ -88,8 +90,8 @@ func (o *opener) isOurs(name string) (ours bool, err error) {
 	return err == nil && conn.SameACL(have, o.c.ACL(o.c.AccessAt(path))), err
 }
 
-// secureAll is secure for every part of a layout that exists, and for the records of its namespaces. A root without a
-// version has no layout.
+// secureAll is secure for every part of a layout that exists but where the locks are, and for the records of its
+// namespaces: whether locks are open is up to the gateways. A root without a version has no layout.
 func (o *opener) secureAll() error {
 	if o.cfg.Auth == nil {
 		return nil
@@ -101,7 +103,11 @@ func (o *opener) secureAll() error {
 		return err
 	}
 	for _, name := range parts() {
-		if err := o.secure(name, o.c.AccessAt(o.cfg.Root+name)); err != nil && !errors.Is(err, zk.ErrNoNode) {
+		who := o.c.AccessAt(o.cfg.Root + name)
+		if who == conn.OpenToAll {
+			continue
+		}
+		if err := o.secure(name, who); err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return err
 		}
 	}
@@ -150,6 +156,9 @@ func (o *opener) report(l *Layout) {
 	log := o.cfg.Logger
 	if len(o.closed) > 0 {
 		log.Warn("others had rights on nodes of the layout; they are closed now", "nodes", o.closed)
+	}
+	if len(o.opened) > 0 {
+		log.Warn("a gateway with --auth-file had closed the locks to other programs; this gateway has no --auth-file and has opened them", "nodes", o.opened)
 	}
 	switch {
 	case o.cfg.Auth == nil:

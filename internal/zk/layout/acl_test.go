@@ -298,3 +298,42 @@ func TestAPITokensThatOthersCouldHaveMadeAreDeleted(t *testing.T) {
 	_, err := stranger.Get(tokens + "/made")
 	assert.That(t, errors.Is(err, gozk.ErrNoAuth), "a stranger reads a record: %v", err)
 }
+
+func TestWithRulesTheLocksAreTheFleetsAloneAndOpenAgainWithoutThem(t *testing.T) {
+	cfg := fixture.Config(t)
+	var said bytes.Buffer
+	cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	p := fixture.NewProbe(t, cfg)
+	cfg.Auth = fleet
+	opened(t, cfg)
+	owner, dir := fixture.NewProbe(t, cfg), zk.DefaultRoot+zk.NodeLocks
+	for _, c := range []struct {
+		close bool
+		who   conn.Access
+		says  string
+	}{{true, conn.Private, "they are closed now"}, {true, conn.Private, ""}, {false, conn.OpenToAll, "has opened them"}, {false, conn.OpenToAll, ""}} {
+		said.Reset()
+		cfg.CloseLocks = c.close
+		opened(t, cfg)
+		have, _ := owner.ACL(dir)
+		assert.That(t, conn.SameACL(have, conn.ACLs(fleet)[c.who]), "the ACL is %s", conn.DescribeACL(have))
+		err := p.TryCreate(dir+"/planted", "", gozk.WorldACL(gozk.PermAll))
+		assert.That(t, errors.Is(err, gozk.ErrNoAuth) == c.close, "closed %v: another program makes a lock's directory: %v", c.close, err)
+		if err == nil {
+			p.Delete(dir + "/planted")
+		}
+		assert.That(t, strings.Contains(said.String(), dir) == (c.says != "") && strings.Contains(said.String(), c.says), "closed %v: the log says %s", c.close, said.String())
+	}
+}
+
+// Where ZooKeeper does not let the fleet close the locks, they lead around the rules.
+func TestLocksThatCannotBeClosedRefuseAStartWithRules(t *testing.T) {
+	cfg := fixture.Config(t)
+	opened(t, cfg) // without an identity: no client has ADMIN on the directory of the locks
+	cfg.Auth = fleet
+	opened(t, cfg)
+	cfg.CloseLocks = true
+	_, err := Open(fixture.Context(t), cfg)
+	fixture.MustBeFatal(t, "locks that stay open", err, zk.KindAuth)
+	assert.That(t, strings.Contains(errString(err), zk.DefaultRoot+zk.NodeLocks), "it does not name the node: %v", err)
+}

@@ -89,7 +89,7 @@ func (o *Offline) Secure(ctx context.Context, path string) (changed, refused boo
 
 // SecureQueue does the same for a lock's directory or a contender, wherever the lock root is.
 func (o *Offline) SecureQueue(ctx context.Context, path string) (changed, refused bool, err error) {
-	return o.secure(ctx, path, conn.OpenToAll)
+	return o.secure(ctx, path, o.c.AccessInQueue(path))
 }
 
 func (o *Offline) secure(ctx context.Context, path string, who conn.Access) (changed, refused bool, err error) {

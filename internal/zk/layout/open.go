@@ -133,7 +133,7 @@ func (o *opener) createMissing() error {
 		{zk.NodeNamespaces + "/" + defaultNamespace, zk.Namespace{Root: o.cfg.Root + zk.NodeLocks, Dialect: zk.NativeDialect}, conn.ReadOnly},
 	}
 	for _, d := range conn.Directories {
-		if err := o.provide(d.Path, nil, d.Access); err != nil {
+		if err := o.provide(d.Path, nil, o.c.AccessAt(o.cfg.Root+d.Path)); err != nil {
 			return err
 		}
 	}
