@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -56,6 +55,7 @@ type Authenticator struct {
 	sealer     session.Sealer
 	now        atomic.Pointer[inForce]
 	remembered remembered
+	guesses    guesses
 	watch      fileWatch // of Run alone
 }
 
@@ -70,7 +70,7 @@ func New(o Options) (*Authenticator, error) {
 	if o.Secret == nil {
 		o.Secret = func() []layout.TokenKey { return nil }
 	}
-	a := &Authenticator{opt: o, sealer: session.Sealer{Secret: o.Secret}}
+	a := &Authenticator{opt: o, sealer: session.Sealer{Secret: o.Secret}, guesses: newGuesses()}
 	text, seen, err := a.watch.look(o.Path)
 	if err != nil {
 		return nil, err
@@ -121,12 +121,20 @@ func (c *Caller) Session() bool { return c.visit != nil }
 
 // Authenticate says who sends the request. Its error is an *Error.
 func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
+	c, err := a.authenticate(r)
+	if wrong, ok := err.(*Error); ok && !wrong.Unavailable {
+		wrong.Repeated = !a.guesses.tells(addressOf(r))
+	}
+	return c, err
+}
+
+func (a *Authenticator) authenticate(r *http.Request) (Caller, error) {
 	now := a.now.Load()
 	switch values := r.Header["Authorization"]; {
 	case len(values) > 1:
 		return Caller{}, refused("Authorization must be given once")
 	case len(values) == 1:
-		return a.bearer(r.Context(), now, values[0])
+		return a.bearer(r, now, values[0])
 	}
 	if value, several := session.Given(r, session.Session); value != "" {
 		return a.ofCookie(now, value, several)
@@ -147,7 +155,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
 var unnamed = &identity{kind: Anonymous}
 
 // bearer authenticates by the Authorization header.
-func (a *Authenticator) bearer(ctx context.Context, now *inForce, value string) (Caller, error) {
+func (a *Authenticator) bearer(r *http.Request, now *inForce, value string) (Caller, error) {
 	scheme, text, _ := strings.Cut(value, " ")
 	if !strings.EqualFold(scheme, "bearer") || text == "" {
 		return Caller{}, refused("Authorization must be Bearer with an API token (lkt_...) or a JWT: curl -H @FILE, where FILE has the line Authorization: Bearer lkt_...")
@@ -156,7 +164,7 @@ func (a *Authenticator) bearer(ctx context.Context, now *inForce, value string) 
 	case token.Form(text):
 		return a.ofToken(now, text)
 	case looksLikeJWT(text):
-		v, err := a.ofJWT(ctx, now, text)
+		v, err := a.ofJWT(r, now, text)
 		if err != nil {
 			return Caller{}, err
 		}

@@ -217,7 +217,7 @@ func (s *source) redeem(r *http.Request, login *underWay, code string) (*verifie
 	if text == "" || len(text) > maxIDToken {
 		return nil, refused("the issuer %s must answer with an ID token of at most %d KiB", s.name, maxIDToken>>10)
 	}
-	v, err := s.verify(ctx, s.logins, s.login.id, text)
+	v, err := s.verify(ctx, s.logins, s.login.id, text, nil) // the issuer itself has sent it
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,11 @@
 // expiry, and be within its times; clocks may differ by 30 s. One that has been verified is remembered by its SHA-256 until
 // it expires, so the requests that follow cost no signature check. At most 4096 are remembered.
 //
+// Wrong credentials cost little. A JWT that says that it has expired is refused unchecked. Signature checks use half of the
+// processors at most. An address whose JWTs fail their check more than twice in a second, after the first ten, is refused with
+// RetryAfter, unless it shows a JWT that is remembered, or another credential. Refusals of an address are marked Repeated when
+// they come all the time.
+//
 // Each issuer has a goroutine that reads its discovery document and keys, begun by Run. Keys are read again every hour, and
 // when a token names an unknown key, at most every 10 s. An issuer that is away stops no start and no request of a token that is
 // remembered or signed with a known key; a token that needs keys that have never been read is refused with 503.

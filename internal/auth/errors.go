@@ -1,6 +1,9 @@
 package auth
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Error is why a request is not authenticated.
 type Error struct {
@@ -8,8 +11,11 @@ type Error struct {
 	// Unavailable: the credential cannot be looked at now; the same request may succeed later.
 	Unavailable bool
 	// Session: the credential is a browser's session. Its user can log in again.
-	Session bool
-	Err     error // for the log; nil when there is no more to say
+	Session    bool
+	TooMany    bool          // this address has shown too many wrong credentials; RetryAfter says when to repeat
+	RetryAfter time.Duration // with TooMany
+	Repeated   bool          // the address is refused all the time: no line for each
+	Err        error         // for the log; nil when there is no more to say
 }
 
 func (e *Error) Error() string {

@@ -10,6 +10,7 @@ import (
 	"crypto/rsa"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -188,6 +189,7 @@ type scene struct {
 	issuer *fakeIssuer
 	tokens *fakeTokens
 	gauge  *gauge
+	shown  int // credentials
 
 	mu      sync.Mutex
 	refused []*FileError
@@ -259,6 +261,8 @@ func (s *scene) shows(header ...string) (Caller, error) {
 	if len(header) == 0 {
 		delete(r.Header, "Authorization")
 	}
+	s.shown++ // each from an address of its own: see guesses
+	r.RemoteAddr = fmt.Sprintf("198.51.100.%d:1", s.shown%250)
 	return s.Authenticate(r)
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,20 +92,31 @@ func looksLikeJWT(text string) bool {
 	return strings.Count(text, ".") == 2 && strings.HasPrefix(text, "eyJ") // {" begins every header
 }
 
-// issuerIn is the iss that a token claims.
-func issuerIn(text string) (string, error) {
-	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(text, ".")[1])
-	if err != nil {
-		return "", err
-	}
-	var claims struct {
-		Issuer string `json:"iss"`
-	}
-	return claims.Issuer, json.Unmarshal(payload, &claims)
+// unverified is what a token says before it is verified.
+type unverified struct {
+	Issuer string   `json:"iss"`
+	Expiry *float64 `json:"exp"`
 }
 
+func saidBy(text string) (u unverified, err error) {
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(text, ".")[1])
+	if err == nil {
+		err = json.Unmarshal(payload, &u)
+	}
+	return u, err
+}
+
+// over reports whether the token says that it has expired: then no signature check is worth it. A job that goes on showing such a
+// token beside its lease's does no harm to others of its address.
+func (u *unverified) over(now time.Time) bool {
+	return u.Expiry != nil && !now.Before(lastsUntil(*u.Expiry))
+}
+
+// lastsUntil is when a token with that expiry is accepted last.
+func lastsUntil(expiry float64) time.Time { return moment(expiry).Add(skew) }
+
 // ofJWT verifies a token, or remembers that it was.
-func (a *Authenticator) ofJWT(ctx context.Context, now *inForce, text string) (*verified, error) {
+func (a *Authenticator) ofJWT(r *http.Request, now *inForce, text string) (*verified, error) {
 	if len(text) > maxJWT {
 		return nil, refused("a JWT must have at most %d KiB", maxJWT>>10)
 	}
@@ -112,16 +124,25 @@ func (a *Authenticator) ofJWT(ctx context.Context, now *inForce, text string) (*
 	if v := a.remembered.find(sum); v != nil && now.sources[v.from.url] == v.from {
 		return v, v.check(time.Now())
 	}
-	issuer, err := issuerIn(text)
-	from := now.sources[issuer]
+	says, err := saidBy(text)
+	from := now.sources[says.Issuer]
 	switch {
 	case err != nil:
 		return nil, refused("the JWT cannot be read: send it as the issuer gave it")
 	case from == nil:
 		return nil, refused("the JWT must be of an issuer that this gateway knows: its iss is none of theirs")
+	case says.over(time.Now()):
+		return nil, hasExpired()
 	}
-	v, err := from.verify(ctx, from.verifier, from.audience, text)
+	address := addressOf(r)
+	if err := a.guesses.mayGuess(address); err != nil {
+		return nil, err
+	}
+	v, err := from.verify(r.Context(), from.verifier, from.audience, text, &a.guesses)
 	if err != nil {
+		if wrong, ok := err.(*Error); ok && !wrong.Unavailable {
+			a.guesses.failed(address)
+		}
 		return nil, err
 	}
 	v.id = base64.RawURLEncoding.EncodeToString(sum[:6])
@@ -136,21 +157,23 @@ func (a *Authenticator) ofJWT(ctx context.Context, now *inForce, text string) (*
 func (v *verified) check(now time.Time) error {
 	switch {
 	case !now.Before(v.expires):
-		return refused("the JWT has expired: get a new one from its issuer")
+		return hasExpired()
 	case !v.from.has(v.key):
 		return refused("the issuer has withdrawn the key of the JWT: get a new one")
 	}
 	return nil
 }
 
+func hasExpired() *Error { return refused("the JWT has expired: get a new one from its issuer") }
+
 // verify checks a token's signature, audience and times, and takes what it says of the caller.
-func (s *source) verify(ctx context.Context, verifier *oidc.IDTokenVerifier, audience, text string) (*verified, error) {
+func (s *source) verify(ctx context.Context, verifier *oidc.IDTokenVerifier, audience, text string, g *guesses) (*verified, error) {
 	key := keyOf(text)
 	if err := s.awaitKey(ctx, key); err != nil {
 		return nil, &Error{Detail: "the keys of the JWT's issuer cannot be read at present: repeat the request", Unavailable: true, Err: err}
 	}
-	token, err := verifier.Verify(ctx, text)
-	if err != nil {
+	var token *oidc.IDToken
+	if err := g.check(ctx, func() (err error) { token, err = verifier.Verify(ctx, text); return err }); err != nil {
 		return nil, &Error{Detail: fmt.Sprintf("the JWT must be signed by its issuer with RS256, ES256 or EdDSA, and be for the audience %q", audience), Err: err}
 	}
 	claims := map[string]any{}
@@ -170,7 +193,7 @@ func (s *source) verify(ctx context.Context, verifier *oidc.IDTokenVerifier, aud
 	if late(times.NotBefore) || late(times.IssuedAt) {
 		return nil, refused("the JWT is not valid yet: the clocks of its issuer and of this gateway differ by more than 30 s, or it is for later")
 	}
-	v := &verified{identity: identity{kind: JWT, issuer: s.name, claims: claims}, from: s, key: key, expires: moment(*times.Expiry).Add(skew)}
+	v := &verified{identity: identity{kind: JWT, issuer: s.name, claims: claims}, from: s, key: key, expires: lastsUntil(*times.Expiry)}
 	if v.name, _ = claims[s.subject].(string); v.name == "" || locks.CheckText("name", v.name, maxName) != nil {
 		return nil, refused("the JWT must have the claim %s, a text of at most %d bytes without control characters: it is the caller's name", s.subject, maxName)
 	}

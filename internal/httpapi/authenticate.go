@@ -46,6 +46,7 @@ func (x *exchange) authenticate() *problem {
 		x.caller = auth.Caller{Kind: auth.Anonymous} // it may do nothing
 		return nil
 	case !byLeaseToken(x.r):
+		x.line.repeated = ok && wrong.Repeated
 		return unauthenticated(err)
 	}
 	x.unproved = unauthenticated(err)
@@ -84,6 +85,8 @@ func unauthenticated(err error) *problem {
 	switch {
 	case !ok:
 		return internal(err)
+	case wrong.TooMany:
+		return &problem{code: codeRateLimited, detail: wrong.Detail, retryAfter: wrong.RetryAfter}
 	case wrong.Unavailable:
 		return &problem{code: codeAuthUnavailable, detail: wrong.Detail, cause: wrong.Err}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/httpapi/proxies"
+	"lockkeeper/internal/ratelimit"
 )
 
 // behind knows the proxies that are believed, and what the clients behind them hold of the places for requests that wait. The
@@ -78,12 +79,8 @@ func (b *behind) give(client string) {
 
 // placeOf is what a client's places are counted by, as connlimit counts connections.
 func placeOf(client string) netip.Addr {
-	addr, err := netip.ParseAddr(client)
-	if err == nil && addr.Is6() {
-		network, _ := addr.Prefix(64) // of an IPv6 address there is one
-		addr = network.Addr()
-	}
-	return addr
+	addr, _ := netip.ParseAddr(client) // what is no address counts as one all together
+	return ratelimit.Network(addr)
 }
 
 // https reports whether the client's own connection is encrypted, at this gateway or at the proxy before it.

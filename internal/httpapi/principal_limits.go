@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"lockkeeper/internal/auth"
-	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/ratelimit"
 )
 
@@ -47,7 +46,7 @@ func (x *exchange) account() *problem {
 // one name all together.
 func (x *exchange) accountName() string {
 	if x.caller.Kind == auth.Anonymous {
-		return "anonymous " + connlimit.Network(x.client())
+		return "anonymous " + ratelimit.NetworkOf(x.client())
 	}
 	return x.caller.Principal.Name
 }

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"lockkeeper/internal/ratelimit"
 )
 
 const (
@@ -400,26 +402,7 @@ func originOf(remote net.Addr) origin {
 	if !ok {
 		return origin{name: remote.String()}
 	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	if ip.Is6() {
-		prefix, _ := ip.Prefix(64) // of an IPv6 address there is one
-		ip = prefix.Addr()
-	}
-	return origin{ip: ip}
-}
-
-// Network is what the address of a client is counted by, as its connections are: the first 64 bits of an IPv6 address. What is no
-// address stays as it is.
-func Network(address string) string {
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return address
-	}
-	if ip = ip.Unmap().WithZone(""); ip.Is6() {
-		prefix, _ := ip.Prefix(64) // of an IPv6 address there is one
-		return prefix.Addr().String()
-	}
-	return ip.String()
+	return origin{ip: ratelimit.Network(tcp.AddrPort().Addr())}
 }
 
 // NetConn is the connection below.
