@@ -26,6 +26,7 @@ var started = time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 type fakeLocks struct {
 	mu    sync.Mutex
 	asked map[string]int
+	as    []locks.Principal // who asked what depends on that
 
 	lock       func(locks.LockRequest) (locks.Lock, error)
 	locks      func(locks.LockFilter) (locks.LockPage, error)
@@ -71,12 +72,14 @@ func (f *fakeLocks) Lock(_ context.Context, r locks.LockRequest) (locks.Lock, er
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked["lock"]++
+	f.as = append(f.as, r.Principal)
 	return f.lock(r)
 }
 
 func (f *fakeLocks) Locks(_ context.Context, r locks.LockFilter) (locks.LockPage, error) {
 	f.mu.Lock()
 	f.asked["locks"]++
+	f.as = append(f.as, r.Principal)
 	answer := f.locks
 	f.mu.Unlock()
 	return answer(r)
@@ -96,10 +99,11 @@ func (f *fakeLocks) Peers() []locks.Peer {
 	return f.peers
 }
 
-func (f *fakeLocks) Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error) {
+func (f *fakeLocks) Namespaces(_ context.Context, p locks.Principal) ([]locks.NamespaceInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked["namespaces"]++
+	f.as = append(f.as, p)
 	return f.namespaces()
 }
 
