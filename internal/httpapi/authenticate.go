@@ -117,6 +117,7 @@ const (
 	needsNothing         // it says nothing of locks and leases
 	needsLeaseToken      // the lease token is the right; the manager checks it
 	needsRead            // of any lock
+	needsReadAll         // of every lock: it counts all of them
 	needsAdmin           // it is about what has no lock
 )
 
@@ -124,7 +125,7 @@ const (
 var needs = map[string]need{
 	"Healthz": needsNothing, "Readyz": needsNothing, "GetOpenAPI": needsNothing, "GetProblem": needsNothing, "WhoAmI": needsNothing,
 	"Heartbeat": needsLeaseToken, "HeartbeatMany": needsLeaseToken, "Release": needsLeaseToken, "Downgrade": needsLeaseToken, "UpdateLease": needsLeaseToken,
-	"GetInfo": needsRead, "ListGateways": needsRead, "ListNamespaces": needsRead, "Metrics": needsRead,
+	"GetInfo": needsRead, "ListGateways": needsRead, "ListNamespaces": needsRead, "ListLeases": needsRead, "WatchEvents": needsRead, "WatchEventsSocket": needsRead, "Metrics": needsReadAll,
 	"ListWebhooks": needsAdmin, "CreateWebhook": needsAdmin, "DeleteWebhook": needsAdmin, "GetWebhook": needsAdmin, "UpdateWebhook": needsAdmin,
 	"ListWebhookAttempts": needsAdmin, "ListWebhookDeadLetters": needsAdmin, "ReplayWebhook": needsAdmin, "RotateWebhook": needsAdmin, "TestWebhook": needsAdmin,
 }
@@ -139,7 +140,7 @@ func (x *exchange) mayAsk(needed need) *problem {
 	switch {
 	case anonymous && rules.Nothing() && len(x.r.Header["Lease-Token"]) == 0:
 		return credentialMissing(x)
-	case needed == needsRead && rules.Nothing(), needed == needsAdmin && !rules.MayAll(access.Admin):
+	case needed == needsRead && rules.Nothing(), needed == needsReadAll && !rules.MayAll(access.Read), needed == needsAdmin && !rules.MayAll(access.Admin):
 		verb := access.Read
 		if needed == needsAdmin {
 			verb = access.Admin

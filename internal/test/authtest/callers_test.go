@@ -35,6 +35,7 @@ var roles = []string{"none", "read", "elsewhere", "acquire", "operate", "admin",
 const (
 	refused   = "refused" // its credential is wrong: 401 wherever callers are asked who they are
 	unheard   = "unheard" // its certificate is: no connection
+	nothing   = "nothing" // it is known, and no entry of the file names it
 	asAcquire = "acquire" // another credential with the same role
 )
 
@@ -53,6 +54,7 @@ func tableCallers(t *testing.T, w *World) (list []tableCaller, root *Caller) {
 	for _, role := range []string{"read", "elsewhere", "acquire", "operate", "admin"} {
 		add(role, w.Bearer(role, 0, false))
 	}
+	add(nothing, w.Bearer("nothing", 0, false))
 	add("everything", root)
 	add(asAcquire, w.JWT("jwt", w.Issuer, "shopper", Audience, 24*time.Hour))
 	add(asAcquire, &Caller{Name: "certificate", Certificate: w.clientCA.Issue([]string{"shopper.example.com"})})
@@ -87,8 +89,21 @@ const otherFleet = "lkt_0000000000000000000000000000000000000000000000000000_000
 
 // wanted is the status that a row has for a column.
 func (r *row) wanted(column string) string {
-	if column == refused && !r.open && !r.byToken {
+	of := func(role string) string { return strings.Fields(r.want)[slices.Index(roles, role)] }
+	switch column {
+	case refused:
+		if r.open || r.byToken {
+			return of("none")
+		}
 		return "401"
+	case nothing: // as one that shows nothing, but that it need not show who it is
+		switch {
+		case of("none") != "401":
+			return of("none")
+		case of("elsewhere") == "404", strings.HasPrefix(r.pattern(), "/static/"):
+			return of("elsewhere")
+		}
+		return "403"
 	}
-	return strings.Fields(r.want)[max(0, slices.Index(roles, column))]
+	return of(column)
 }

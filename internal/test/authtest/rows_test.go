@@ -70,7 +70,7 @@ var processRows = []row{
 	{route: "GET /v1/info", want: "401 200 200 200 200 200 200"},
 	{route: "GET /v1/gateways", want: "401 200 200 200 200 200 200"},
 	{route: "GET /v1/namespaces", want: "401 200 200 200 200 200 200"},
-	{route: "GET /metrics", want: "401 200 200 200 200 200 200"},
+	{route: "GET /metrics", want: "401 403 403 403 403 403 200"},
 	{route: "GET /internal/v1/ends", want: "404 404 404 404 404 404 404"}, // but for a gateway's seal
 }
 
