@@ -98,10 +98,10 @@ func (r *row) wanted(column string) string {
 		return "401"
 	case nothing: // as one that shows nothing, but that it need not show who it is
 		switch {
-		case of("none") != "401":
+		case r.open, of("none") != "401" && of("none") != "303":
 			return of("none")
-		case of("elsewhere") == "404", strings.HasPrefix(r.pattern(), "/static/"):
-			return of("elsewhere")
+		case of("elsewhere") == "404":
+			return "404"
 		}
 		return "403"
 	}
