@@ -146,19 +146,25 @@ func (m *team) listen(ctx context.Context, g *Gateway) (ended []<-chan string) {
 		assert.Must(m.b.t, a.Status == 200, "%+v", a)
 		ended = append(ended, rest)
 	}
-	conn, a := m.b.w.Socket(g, m.caller, "/v1/events/ws?type=*")
-	assert.Must(m.b.t, conn != nil, "%+v", a)
-	over := make(chan string, 1)
-	go func() {
-		for {
-			if _, _, err := conn.ReadMessage(); err != nil {
-				over <- ""
-				return
+	for _, path := range []string{"/v1/events/ws?type=*", "/ui/live?page=overview", "/ui/live?page=namespaces", "/ui/live?page=gateways", "/ui/live?page=lock&lock=" + m.prefix + m.text("lock") + "-held-1"} {
+		conn, a := m.b.w.Socket(g, m.caller, path)
+		assert.Must(m.b.t, conn != nil, "%s: %+v", path, a)
+		over := make(chan string, 1)
+		go func() {
+			messages := 0
+			for {
+				if _, _, err := conn.ReadMessage(); err != nil {
+					assert.That(m.b.t, messages > 0, "%s has told %s nothing", path, m.canary)
+					over <- ""
+					return
+				}
+				messages++
 			}
-		}
-	}()
-	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return append(ended, over)
+		}()
+		context.AfterFunc(ctx, func() { _ = conn.Close() })
+		ended = append(ended, over)
+	}
+	return ended
 }
 
 func TestNoTextOfOneTeamReachesTheOther(t *testing.T) {
@@ -195,8 +201,8 @@ func TestNoTextOfOneTeamReachesTheOther(t *testing.T) {
 			<-rest
 		}
 		b.w.Settle()
-		shop.sees(t, "canaryother")
-		other.sees(t, "canaryshop", "vault", "of-scene")
+		shop.sees(t, "canaryother", "token:other")
+		other.sees(t, "canaryshop", "token:shop", "vault", "of-scene")
 		noSecrets(t, b.w, shop, other)
 	})
 }

@@ -14,9 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/zk/layout"
 )
 
 // teamRules are those of two teams that share a gateway, and what both may use.
@@ -181,7 +183,8 @@ func TestNoQueryHeaderOrBodyReachesAnotherTeamsLock(t *testing.T) {
 				{"GET", "/v1/locks/other:1", []apitest.Option{apitest.Header("X-Original-URL", "/v1/locks/shop:1"), apitest.Header("X-Rewrite-URL", "/v1/locks/shop:1")}, 200},
 				{"POST", "/v1/locks/shop:1", []apitest.Option{apitest.Header("X-HTTP-Method-Override", "DELETE")}, 405}, {"GET", "/v1/locks/shop:1?_method=DELETE", nil, 0},
 				{"POST", "/v1/leases/" + b.s.Held.LeaseID, []apitest.Option{apitest.Header("X-HTTP-Method-Override", "DELETE")}, 405},
-				{"GET", "/v1/locks/shop:1", []apitest.Option{apitest.Header("Lockkeeper-Gateway", "principal=token:root; roles=*")}, 403},
+				{"GET", "/v1/locks/shop:1", b.forged(""), 403}, {"GET", "/v1/locks/shop:1", b.forged("token:root"), 403}, {"DELETE", "/v1/leases/self", append(b.forged("token:root"), apitest.Token(b.mine.Token)), 403},
+				{"GET", "/v1/locks/shop:1", []apitest.Option{apitest.Header(fleet.Header, "")}, 403}, {"GET", "/v1/locks/shop:1", []apitest.Option{apitest.Header(fleet.Header, "3 caller=dG9rZW46cm9vdA roles=* mac=")}, 403},
 				{"GET", "/v1/locks/shop:1", []apitest.Option{apitest.Header("X-Forwarded-For", "127.0.0.1"), apitest.Header("Forwarded", "for=127.0.0.1")}, 403},
 				{"OPTIONS", "/v1/locks/shop:1", nil, 204},
 				// Leases by their ids.
@@ -200,6 +203,16 @@ func TestNoQueryHeaderOrBodyReachesAnotherTeamsLock(t *testing.T) {
 			}
 		}
 	})
+}
+
+// forged is a seal as the fleet's gateways put it on requests that they send on, for a caller with the role of administrator, and
+// under a key of the attacker. The ids of gateways are no secret.
+func (b *besieged) forged(caller string) []apitest.Option {
+	keys := assert.Value(fleet.NewKeys([]layout.TokenKey{{ID: strings.Split(b.mine.Token, ".")[2], Key: make([]byte, 32)}}))(b.t)
+	return []apitest.Option{func(r *http.Request) {
+		seal := &fleet.Seal{From: b.w.Gateways[0].manager.GatewayID(), To: b.w.Gateways[1].manager.GatewayID(), Sender: "attacker", Number: 1, Caller: caller, Roles: []string{"*"}}
+		keys.Close(seal, r, nil)
+	}}
 }
 
 func TestAnAcquireOfSeveralLocksTakesNoneWhereOneIsForbidden(t *testing.T) {
