@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,13 +98,6 @@ func tokenProblem(err error) error {
 	return err
 }
 
-// socketError is a problemError on its way over the socket.
-type socketError struct {
-	Code  int    `json:"exit_code"`
-	Error string `json:"error"`
-	Hint  string `json:"hint"`
-}
-
 // readyWithin is how long a command waits for a gateway that has just been started.
 const readyWithin = 10 * time.Second
 
@@ -121,24 +113,13 @@ func (a adminTokens) routes(mux *http.ServeMux) {
 		"GET /tokens":            a.list,
 		"DELETE /tokens/{which}": a.revoke,
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		adminRoute(mux, pattern, a.log, tokenProblem, func(r *http.Request) (any, error) {
 			within, cancel := context.WithTimeout(r.Context(), readyWithin)
 			defer cancel()
-			var answer any
-			err := a.store.Await(within)
-			if err == nil {
-				answer, err = do(r)
+			if err := a.store.Await(within); err != nil {
+				return nil, err
 			}
-			status := http.StatusOK
-			if err != nil {
-				p := &problemError{code: exitFailure, err: err}
-				_ = errors.As(tokenProblem(err), &p)
-				status, answer = http.StatusConflict, socketError{p.code, err.Error(), p.hint}
-				a.log.Warn("a change of tokens was refused", "by", r.RemoteAddr, "err", err)
-			}
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(status)
-			_ = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
+			return do(r)
 		})
 	}
 }
@@ -175,36 +156,13 @@ func (a adminTokens) revoke(r *http.Request) (any, error) {
 type tokensOverSocket struct{ dir string }
 
 func (k tokensOverSocket) create(ctx context.Context, r tokenRequest) (made madeToken, err error) {
-	return made, k.ask(ctx, http.MethodPost, "/tokens", r, &made)
+	return made, askAdminJSON(ctx, k.dir, http.MethodPost, "/tokens", r, &made)
 }
 
 func (k tokensOverSocket) list(ctx context.Context) (all []tokenShape, err error) {
-	return all, k.ask(ctx, http.MethodGet, "/tokens", nil, &all)
+	return all, askAdminJSON(ctx, k.dir, http.MethodGet, "/tokens", nil, &all)
 }
 
 func (k tokensOverSocket) revoke(ctx context.Context, which string) (gone tokenShape, err error) {
-	return gone, k.ask(ctx, http.MethodDelete, "/tokens/"+url.PathEscape(which), nil, &gone)
-}
-
-func (k tokensOverSocket) ask(ctx context.Context, method, path string, body, answer any) error {
-	var sent bytes.Buffer
-	if err := json.NewEncoder(&sent).Encode(body); err != nil {
-		return fmt.Errorf("encoding the request: %w", err)
-	}
-	got, err := askAdmin(ctx, k.dir, method, path, &sent)
-	if err != nil {
-		return fmt.Errorf("asking the gateway that runs there: %w", err)
-	}
-	defer got.Body.Close()
-	if got.StatusCode != http.StatusOK {
-		var said socketError
-		if err := json.NewDecoder(io.LimitReader(got.Body, 64<<10)).Decode(&said); err != nil {
-			return &problemError{code: exitFailure, err: fmt.Errorf("the gateway that runs there answers %s", got.Status), hint: "it may be of another release than this command"}
-		}
-		return &problemError{code: said.Code, err: errors.New(said.Error), hint: said.Hint}
-	}
-	if err := json.NewDecoder(got.Body).Decode(answer); err != nil {
-		return fmt.Errorf("reading the answer of the gateway that runs there: %w", err)
-	}
-	return nil
+	return gone, askAdminJSON(ctx, k.dir, http.MethodDelete, "/tokens/"+url.PathEscape(which), nil, &gone)
 }

@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks/access"
+	"lockkeeper/internal/zk/layout"
 )
 
 // openAudit opens the audit log; nil without --audit-log.
@@ -60,6 +61,18 @@ func (g *gateway) tokenChanged(c token.Change) {
 		line.Principal = c.CreatedBy
 	case token.WasRevoked:
 		line.Principal = c.RevokedBy
+	}
+	g.audit.Add(line)
+}
+
+// secretChanged audits what has become of the fleet's secret, also when another process made the change.
+func (g *gateway) secretChanged(was, is *layout.Secret) {
+	line := audit.Line{Event: "secret.dropped"} // the old key
+	switch r := is.Rotation; {
+	case r == nil && was.Rotation == nil:
+		return
+	case r != nil:
+		line.Event, line.Principal = "secret."+string(r.Phase), r.By
 	}
 	g.audit.Add(line)
 }

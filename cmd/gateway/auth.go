@@ -56,7 +56,7 @@ func (c *config) checkLayout(l *layout.Layout) error {
 	switch {
 	case !c.authenticates():
 		return nil
-	case l.SecretExposed:
+	case l.Secret.Exposed:
 		return &zk.FatalError{Kind: zk.KindAuth, Hint: "stop all gateways, and run gateway secret rotate --offline with the same --zk and --zk-auth-file, or --data-dir",
 			Err: errors.New("--auth-file needs a secret that others could never read: with the one that is there they can speak for a gateway, and so for every principal")}
 	case c.ZK == "":

@@ -115,7 +115,7 @@ func TestTheRulesDecideAndABrokenFileLeavesThemInForce(t *testing.T) {
 	log := running(t, c)
 	base := "http://" + c.Listen
 	testkit.EventuallyNil(t, 30*time.Second, func() error {
-		return tokensOverSocket{c.DataDir}.ask(t.Context(), "GET", "/tokens", nil, new([]tokenShape))
+		return askAdminJSON(t.Context(), c.DataDir, "GET", "/tokens", nil, new([]tokenShape))
 	}, "tokens can be made")
 	made := assert.Value(tokensOverSocket{c.DataDir}.create(t.Context(), tokenRequest{Name: "ci-shop", TTL: time.Hour}))(t)
 	take := func(lock, credential string) int {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
-	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/locks/term"
@@ -128,15 +128,15 @@ func (o *ownStore) run(group *errgroup.Group, ctx context.Context) {
 	})
 }
 
-// administer opens the socket of gateway backup and gateway token. Without it everything else
+// administer opens the socket of gateway backup, gateway token and gateway secret. Without it everything else
 // works, so a file system that has no sockets is no reason not to.
-func (o *ownStore) administer(tokens *token.Store, logger *slog.Logger) {
+func (o *ownStore) administer(routes func(*http.ServeMux), logger *slog.Logger) {
 	if o == nil {
 		return
 	}
-	admin, err := openAdmin(o.dir, o.node, tokens, logger)
+	admin, err := openAdmin(o.dir, o.node, routes, logger)
 	if err != nil {
-		logger.Warn("no backup and no token can be made while this gateway runs", "err", err)
+		logger.Warn("no backup and no token can be made, and the secret cannot be rotated, while this gateway runs", "err", err)
 		return
 	}
 	o.admin = admin

@@ -31,9 +31,11 @@ import (
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/outbox"
+	"lockkeeper/internal/secret"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/ensemble"
+	"lockkeeper/internal/zk/layout"
 )
 
 // shutdownWithin bounds how long open requests may take to end after a SIGTERM.
@@ -59,6 +61,8 @@ type gateway struct {
 	manager *manager.Manager
 	hooks   *webhooks.Service
 	tokens  *token.Store
+	keyring layout.Keyring
+	secret  *secret.Keeper
 	peers   *fleet.Fleet
 	pages   *dashboard.Dashboard
 	api     *httpapi.Server
@@ -125,7 +129,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		g.own.reach(&g.zk)
 	}
 	box := &outbox.Box{}
-	g.store = newRepairedStore(g.own.store(&term.ZooKeeper{Config: g.zk, ReachWithin: reachWithin}), g.c.checkLayout)
+	g.store = newRepairedStore(g.own.store(&term.ZooKeeper{Config: g.zk, ReachWithin: reachWithin, Keyring: &g.keyring}), g.c.checkLayout)
 	g.manager = manager.New(manager.Options{
 		Store: g.store,
 		Root:  g.zk.Root, Servers: g.own.servers(g.zk.Servers), SessionTimeout: g.c.SessionTimeout,
@@ -133,15 +137,29 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		Registration:    manager.Registration{Address: address, Version: version(), Started: started.UnixMilli(), Seals: fleet.Seals},
 		PeerReports:     true,
 		Outbox:          box,
-		Follow:          map[string]func(string){zk.NodeTokens: func(id string) { g.tokens.Look(id) }},
+		Follow:          map[string]func(string){zk.NodeTokens: func(id string) { g.tokens.Look(id) }, zk.NodeRotation: func(string) { g.secret.Look() }},
+		Keyring:         &g.keyring,
 		Limits:          g.limits.quota,
 		PrincipalLimits: g.limits.principalLeases,
 	})
 	g.tokens = token.NewStore(token.Options{Tree: token.Tree{Nodes: g.manager.Nodes(), Root: g.zk.Root}, Log: g.log.With("part", "tokens"), Changed: g.tokenChanged})
+	g.secret = secret.NewKeeper(secret.Options{Tree: g.secretTree(), Keyring: &g.keyring, Leases: g.manager, Log: g.log.With("part", "secret"), Changed: g.secretChanged})
 	log := g.log.With("part", "webhooks")
 	g.hooks = box.Connect(g.manager, g.hub, webhooks.Options{Root: g.zk.Root, Addresses: addresses, Metrics: g.metrics, Logger: log,
 		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: log})})
 	return nil
+}
+
+// secretTree is the secret in ZooKeeper as this gateway reads and writes it.
+func (g *gateway) secretTree() secret.Tree {
+	return secret.Tree{Nodes: g.manager.Nodes(), Root: g.zk.Root, Open: g.zk.Auth == nil}
+}
+
+// adminRoutes are what the parts do on the administration's socket.
+func (g *gateway) adminRoutes(mux *http.ServeMux) {
+	log := g.log.With("part", "admin")
+	adminTokens{g.tokens, log}.routes(mux)
+	adminSecret{g.secretTree(), log}.routes(mux)
 }
 
 // makeAPI makes the API and the pages, which show each other.
@@ -204,7 +222,7 @@ func (g *gateway) run(ctx context.Context) error {
 	defer g.logRequests()()
 	defer g.writeAudit()()
 	g.own.run(group, running)
-	g.own.administer(g.tokens, g.log.With("part", "admin"))
+	g.own.administer(g.adminRoutes, g.log.With("part", "admin"))
 	group.Go(func() error {
 		err := g.manager.Run(running)
 		if running.Err() != nil && errors.Is(err, context.Canceled) {
@@ -225,7 +243,7 @@ func (g *gateway) run(ctx context.Context) error {
 	if n := newNotifier(g.log, g.own.watched(g.manager).Ready, g.manager.Alive); n != nil {
 		background(func(running context.Context) { n.run(running, ctx) })
 	}
-	for _, part := range []func(context.Context) error{g.hub.Run, listener.Run, g.hooks.Run, g.pages.Run, g.tokens.Run} {
+	for _, part := range []func(context.Context) error{g.hub.Run, listener.Run, g.hooks.Run, g.pages.Run, g.tokens.Run, g.secret.Run} {
 		group.Go(func() error { return part(running) })
 	}
 	for i := range g.servers {

@@ -125,8 +125,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return report(stderr, c.Restore.run(&c.config, stderr))
 	case "sweep":
 		return report(stderr, c.Sweep.run(ctx, &c.config, stdout, stderr))
-	case "secret rotate":
-		return report(stderr, c.Secret.Rotate.run(ctx, &c.config, stderr))
+	case "secret rotate", "secret status", "secret drop":
+		return report(stderr, c.Secret.run(ctx, parsed.Command(), &c.config, stdout, stderr))
 	case "token create", "token list", "token revoke <id-or-name>":
 		return report(stderr, c.Token.run(ctx, parsed.Command(), &c.config, stdout, stderr))
 	case "import":

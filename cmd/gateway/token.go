@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,7 +12,6 @@ import (
 
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/offline"
-	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
 
@@ -174,16 +170,20 @@ func parseTTL(text string) (time.Duration, error) {
 	if text == "never" {
 		return 0, nil
 	}
-	ttl, err := time.ParseDuration(text)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		var n int
-		n, err = strconv.Atoi(days)
-		ttl = time.Duration(min(n, 100_000)) * 24 * time.Hour
-	}
+	ttl, err := parseDays(text)
 	if err != nil || ttl < time.Minute || ttl > mostTTL {
 		return 0, usage("for example --ttl 90d, --ttl 12h or --ttl never", "--ttl %q must be between 1m and 3650d, with a unit (m, h, d), or never", text)
 	}
 	return ttl, nil
+}
+
+// parseDays reads a span of time that may be in days.
+func parseDays(text string) (span time.Duration, err error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.Atoi(days)
+		return time.Duration(min(n, 100_000)) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(text)
 }
 
 const (
@@ -191,37 +191,12 @@ const (
 	mostAdminTTL = 366 * 24 * time.Hour
 )
 
-// tokens does work with the tokens of the ZooKeeper or the data directory that the configuration names; the directory is the
-// gateway's own default unless it is given.
+// tokens does work with the tokens of the ZooKeeper or the data directory that the configuration names.
 func (c *config) tokens(ctx context.Context, stderr io.Writer, work func(context.Context, tokenKeeper) error) error {
-	by := "uid:" + strconv.Itoa(os.Getuid())
-	if c.ZK != "" {
-		if c.ZKAuthFile == "" {
-			return usage("give the identity that the gateways have with --zk-auth-file FILE", "tokens need the fleet's ZooKeeper identity: without one every client of ZooKeeper could make tokens")
-		}
-		if host, err := os.Hostname(); err == nil {
-			by += "@" + host
-		}
-	} else {
-		dir, err := c.dataDir()
-		if err != nil {
-			return err
-		}
-		running := tokensOverSocket{dir}
-		if err := work(ctx, running); !errors.As(err, new(*net.OpError)) || ctx.Err() != nil {
-			return err
-		}
-		c.DataDir = dir // no gateway answers there
-		if err := c.existing(); err != nil {
-			return err
-		}
+	if c.ZK != "" && c.ZKAuthFile == "" {
+		return usage("give the identity that the gateways have with --zk-auth-file FILE", "tokens need the fleet's ZooKeeper identity: without one every client of ZooKeeper could make tokens")
 	}
-	return c.offline(ctx, stderr, func(ctx context.Context, cfg zk.Config) error {
-		o, err := layout.OpenOffline(ctx, cfg)
-		if err != nil {
-			return err
-		}
-		defer o.Close()
+	return c.administer(ctx, stderr, func(dir string) error { return work(ctx, tokensOverSocket{dir}) }, func(ctx context.Context, o *layout.Offline, by string) error {
 		return work(ctx, tokensAtRest{tree: token.Tree{Nodes: offline.Nodes{Offline: o}, Root: o.Root()}, by: by})
 	})
 }

@@ -122,7 +122,7 @@ func TestTokensOverTheSocketOfTheGatewayThatRuns(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- store.Run(ctx) }()
-	a := assert.Value(openAdmin(dir, n, store, logger))(t)
+	a := assert.Value(openAdmin(dir, n, adminTokens{store, logger}.routes, logger))(t)
 	testkit.Eventually(t, 30*time.Second, func() bool { _, err := store.List(); return err == nil }, "the store is read")
 	tokenLife(t, "uid:", "--data-dir", dir)
 	a.close()

@@ -115,7 +115,7 @@ func (r *repairer) layout(ctx context.Context) error {
 		switch dir {
 		case zk.NodeLocks, zk.NodeGateways, zk.NodeGuards:
 			continue
-		case zk.NodeAuth, zk.NodeTokens:
+		case zk.NodeAuth, zk.NodeTokens, zk.NodeRotation:
 			continue // layout.Open has deleted what was open there
 		}
 		depth := 1

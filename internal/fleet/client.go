@@ -37,7 +37,8 @@ const (
 
 // Options of a Fleet.
 type Options struct {
-	// Secret are the cluster secret's keys, the newest first; nil while they are not known.
+	// Secret are the cluster secret's keys, the one that signs first; nil while they are not known. They may change; a list that was
+	// returned does not.
 	Secret func() []layout.TokenKey
 	// Self is this gateway's id and a zxid that is not before its registration; "" while it has no session.
 	Self func() (gateway string, registered int64)
@@ -60,7 +61,8 @@ type Fleet struct {
 	received received
 
 	mu   sync.Mutex
-	keys *Keys // nil until they are known
+	of   []layout.TokenKey // what keys are derived from
+	keys *Keys             // nil until they are known
 	self identity
 }
 
@@ -122,22 +124,22 @@ func (f *Fleet) Close() {
 // ErrNoKeys is the error while the cluster secret has not been read.
 var ErrNoKeys = errors.New("the cluster secret has not been read yet")
 
-// Keys are the fleet's.
+// Keys are the fleet's at this moment. They are derived anew when the secret has changed.
 func (f *Fleet) Keys() (*Keys, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.keys != nil {
-		return f.keys, nil
-	}
 	secret := f.opt.Secret()
-	if secret == nil {
+	switch {
+	case len(secret) == 0:
 		return nil, ErrNoKeys
+	case f.keys != nil && len(f.of) == len(secret) && &f.of[0] == &secret[0]:
+		return f.keys, nil
 	}
 	keys, err := NewKeys(secret)
 	if err != nil {
 		return nil, err
 	}
-	f.keys = keys
+	f.of, f.keys = secret, keys
 	return keys, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -47,7 +48,7 @@ type key struct {
 	secret []byte
 }
 
-// NewKeys derives the keys for seals from those of the cluster secret, the newest first.
+// NewKeys derives the keys for seals from those of the cluster secret. The first one seals, and any opens.
 func NewKeys(secret []layout.TokenKey) (*Keys, error) {
 	if len(secret) == 0 {
 		return nil, errors.New("the cluster secret has no key")
@@ -107,6 +108,11 @@ func (s *Seal) text() string {
 		b.WriteString(" caller=" + base64.RawURLEncoding.EncodeToString([]byte(s.Caller)) + " roles=" + strings.Join(s.Roles, ","))
 	}
 	return b.String()
+}
+
+// Know reports whether the key of a seal is still one of the fleet's.
+func (k *Keys) Know(s *Seal) bool {
+	return slices.ContainsFunc(k.keys, func(key key) bool { return key.id == s.key })
 }
 
 // Close puts the seal on a request with that body.

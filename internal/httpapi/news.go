@@ -67,6 +67,9 @@ func (f *feed) tell(x *exchange) {
 		case <-more:
 			time.Sleep(gatherPause)
 		case <-alive.C:
+			if keys, err := x.s.forwarder.fleet.Keys(); err != nil || !keys.Know(x.peer) {
+				return // the other gateway begins a stream under the key that is in force
+			}
 			if f.line(x, lines.Close(at, nil)) != nil {
 				return
 			}

@@ -24,3 +24,10 @@ type Peer struct {
 	Succeeded                 []string      // ids that it has taken over, and those that they had taken over, in order
 	GuardAge                  time.Duration // since its guard was last seen to change; -1: not known
 }
+
+// OldLeases are leases that were created until a point in ZooKeeper's order.
+type OldLeases struct {
+	N       int      // of this gateway
+	Some    []string // ids of a few of them
+	Unowned int      // contenders of gateways that are gone and have no registered successor
+}

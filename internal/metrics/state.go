@@ -40,7 +40,7 @@ func (m *Metrics) Watch(read func() State) {
 		replicaCurrent: prometheus.NewDesc(namespace+"_replica_current",
 			"Whether grants and heartbeats may be answered from memory.", nil, nil),
 		secretExposed: prometheus.NewDesc(namespace+"_secret_exposed",
-			"Whether others than the fleet can read the secret of the lease tokens, or could once; gateway secret rotate --offline replaces it.", nil, nil),
+			"Whether others than the fleet can read the secret of the lease tokens, or could once; gateway secret rotate replaces it.", nil, nil),
 		oldestWaiter: prometheus.NewDesc(namespace+"_oldest_waiter_seconds",
 			"How long the oldest waiting lease of this gateway has waited.", nil, nil),
 		hazards: prometheus.NewDesc(namespace+"_hazards",

@@ -137,9 +137,9 @@ func (c *content) takeRecords(a *Archive, nodes map[string][]byte) error {
 	if err := layout.CheckVersion(c.version); err != nil {
 		return err
 	}
-	id, _, err := layout.ParseSecret(nodes[zk.NodeSecret])
+	secret, err := layout.ParseSecret(nodes[zk.NodeSecret])
 	if err == nil {
-		c.fleet, err = recipe.ParseFleetID(id)
+		c.fleet, err = recipe.ParseFleetID(secret.FleetID)
 	}
 	if err != nil {
 		return damaged("a secret that is none: %w", err)

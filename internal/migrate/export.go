@@ -133,7 +133,11 @@ func (e *exporter) markSecret(ctx context.Context) error {
 	}
 	for i := range e.a.Nodes {
 		if n := &e.a.Nodes[i]; n.Path == zk.NodeSecret {
-			if n.Data, err = layout.MarkSecret(n.Data, !fits || changes != 0 || layout.SecretExposed(n.Data), true); err != nil {
+			secret, err := layout.ParseSecret(n.Data)
+			if err != nil {
+				return err
+			}
+			if n.Data, err = layout.MarkSecret(n.Data, !fits || changes != secret.ACLChanges || secret.SaidExposed, true); err != nil {
 				return err
 			}
 		}
@@ -147,11 +151,11 @@ func (e *exporter) readAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id, _, err := layout.ParseSecret(secret)
+	parsed, err := layout.ParseSecret(secret)
 	if err != nil {
 		return err
 	}
-	e.fleet = recipe.FleetID(id)
+	e.fleet = recipe.FleetID(parsed.FleetID)
 	if err := e.readNamespaces(ctx); err != nil {
 		return err
 	}
@@ -196,7 +200,7 @@ func (e *exporter) readNamespaces(ctx context.Context) error {
 // opaque says whether a node below the root is copied as it is.
 func (e *exporter) opaque(path string) bool {
 	switch path {
-	case zk.NodeGateways, zk.NodeGuards, zk.NodeLocks, zk.NodeImport:
+	case zk.NodeGateways, zk.NodeGuards, zk.NodeLocks, zk.NodeImport, zk.NodeRotation:
 		return false
 	}
 	for _, root := range e.lockRoots {

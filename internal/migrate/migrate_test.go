@@ -307,11 +307,11 @@ func TestAnImportedSecretIsAsExposedAsTheExportedOneWas(t *testing.T) {
 				c.change(a)
 			}
 			importInto(t, to, a)
-			assert.Equal(t, open(t, to).SecretExposed, c.exposed, "the imported secret is exposed")
+			assert.Equal(t, open(t, to).Secret.Exposed, c.exposed, "the imported secret is exposed")
 			again := server(t)
 			again.Auth = identity
 			importInto(t, again, export(t, to))
-			assert.Equal(t, open(t, again).SecretExposed, c.exposed, "after a second move")
+			assert.Equal(t, open(t, again).Secret.Exposed, c.exposed, "after a second move")
 		})
 	}
 }

@@ -24,7 +24,7 @@ type Rotation struct {
 // the tokens of leases that run are refused from now on.
 //
 // The secret's node is deleted and created in one transaction, so its ACL has never been changed: this is how
-// gateways tell a secret that only the fleet ever read (layout.Layout.SecretExposed). The transaction fails when a
+// gateways tell a secret that only the fleet ever read (layout.Secret.Exposed). The transaction fails when a
 // gateway has registered meanwhile, as those of a sweep do. It also writes the fence base, with the value that it
 // has: a gateway whose session has ended, and that still runs with the old keys, cannot register again before it has
 // read the layout.
@@ -67,7 +67,7 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	if err != nil {
 		return done, err
 	}
-	fleetID, keys, err := layout.ParseSecret(data)
+	old, err := layout.ParseSecret(data)
 	if err != nil {
 		return done, err
 	}
@@ -75,7 +75,7 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	if err != nil {
 		return done, err
 	}
-	_, made, err := layout.ParseSecret(fresh)
+	made, err := layout.ParseSecret(fresh)
 	if err != nil {
 		return done, err
 	}
@@ -97,5 +97,5 @@ func (s *sweeper) rotate(ctx context.Context) (done Rotation, err error) {
 	default:
 		return done, err
 	}
-	return Rotation{FleetID: fleetID, KeyID: made[0].ID, Dropped: len(keys)}, nil
+	return Rotation{FleetID: old.FleetID, KeyID: made.Keys[0].ID, Dropped: len(old.Keys)}, nil
 }

@@ -37,13 +37,13 @@ func exposed(t *testing.T) *site {
 func TestARotationReplacesTheKeysAndKeepsTheFleet(t *testing.T) {
 	s := exposed(t)
 	before := s.layout
-	assert.Must(t, before.SecretExposed, "the secret is not said to be exposed")
+	assert.Must(t, before.Secret.Exposed, "the secret is not said to be exposed")
 	done := assert.Value(RotateSecret(offlinetest.Context(t), s.cfg))(t)
 	after := s.open()
-	if after.SecretExposed || after.FleetID != before.FleetID || len(after.Keys) != 1 || string(after.Keys[0].Key) == string(before.Keys[0].Key) {
-		t.Errorf("exposed %v, fleet %s, before %s, %d keys", after.SecretExposed, after.FleetID, before.FleetID, len(after.Keys))
+	if after.Secret.Exposed || after.FleetID != before.FleetID || len(after.Secret.Keys) != 1 || string(after.Secret.Keys[0].Key) == string(before.Secret.Keys[0].Key) {
+		t.Errorf("exposed %v, fleet %s, before %s, %d keys", after.Secret.Exposed, after.FleetID, before.FleetID, len(after.Secret.Keys))
 	}
-	if done.Open || done.KeyID != after.Keys[0].ID || done.Dropped != 1 || done.FleetID != after.FleetID || len(after.Keys[0].Key) != 32 {
+	if done.Open || done.KeyID != after.Secret.Keys[0].ID || done.Dropped != 1 || done.FleetID != after.FleetID || len(after.Secret.Keys[0].Key) != 32 {
 		t.Errorf("%+v", done)
 	}
 }
@@ -52,7 +52,7 @@ func TestARotationReplacesTheKeysAndKeepsTheFleet(t *testing.T) {
 func TestARotationWithoutAnIdentityClosesNothing(t *testing.T) {
 	s := newSite(t, nil)
 	done, err := RotateSecret(offlinetest.Context(t), s.cfg)
-	assert.That(t, err == nil && done.Open && s.open().SecretExposed, "%+v, %v", done, err)
+	assert.That(t, err == nil && done.Open && s.open().Secret.Exposed, "%+v, %v", done, err)
 }
 
 func TestWhileAGatewayIsRegisteredTheSecretStays(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWhileAGatewayIsRegisteredTheSecretStays(t *testing.T) {
 	session := s.gateway("somewhere:8080")
 	_, err := RotateSecret(offlinetest.Context(t), s.cfg)
 	offlinetest.WantKind(t, err, KindInUse, "somewhere:8080")
-	assert.That(t, string(s.open().Keys[0].Key) == string(s.layout.Keys[0].Key), "the secret was replaced")
+	assert.That(t, string(s.open().Secret.Keys[0].Key) == string(s.layout.Secret.Keys[0].Key), "the secret was replaced")
 	end(t, session)
 }
 
@@ -133,7 +133,7 @@ func TestARotationWhoseAnswerWasLostIsRepeated(t *testing.T) {
 			_, err := RotateSecret(offlinetest.Context(t), through)
 			offlinetest.WantKind(t, err, KindUnknown, "run it again")
 			assert.Value(RotateSecret(offlinetest.Context(t), s.cfg))(t)
-			assert.That(t, !s.open().SecretExposed, "the secret is still said to be exposed")
+			assert.That(t, !s.open().Secret.Exposed, "the secret is still said to be exposed")
 		})
 	}
 }
@@ -144,6 +144,6 @@ func TestAGatewayThatStartsMeanwhileKeepsTheSecret(t *testing.T) {
 	var session *session.Session
 	_, err := rotateSecret(offlinetest.Context(t), s.cfg, Options{looked: func() { session = s.gateway("late:8080") }})
 	offlinetest.WantKind(t, err, KindInUse, "late:8080")
-	assert.That(t, string(s.open().Keys[0].Key) == string(s.layout.Keys[0].Key), "the secret was replaced")
+	assert.That(t, string(s.open().Secret.Keys[0].Key) == string(s.layout.Secret.Keys[0].Key), "the secret was replaced")
 	end(t, session)
 }

@@ -129,11 +129,11 @@ func (s *sweeper) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id, _, err := layout.ParseSecret(secret)
+	parsed, err := layout.ParseSecret(secret)
 	if err != nil {
 		return err
 	}
-	s.fleet = recipe.FleetID(id)
+	s.fleet = recipe.FleetID(parsed.FleetID)
 	window, _, err := s.Get(ctx, s.Root()+zk.NodePromiseWindow)
 	if err != nil {
 		return err

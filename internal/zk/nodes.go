@@ -20,6 +20,8 @@ const (
 	// NodeTokens has the records of API tokens. Gateways alone see what is at or below NodeAuth.
 	NodeAuth   = "/auth"
 	NodeTokens = NodeAuth + "/tokens"
+	// NodeRotation has what each gateway says about a rotation of the secret.
+	NodeRotation = NodeAuth + "/rotation"
 	// NodeImport is there while an import fills the root, and when one has died
 	// half way. No gateway makes use of a root that has it.
 	NodeImport = "/import"

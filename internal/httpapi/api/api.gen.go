@@ -2523,7 +2523,7 @@ type ZooKeeperInfo struct {
 	ReplicaCurrent bool   `json:"replica_current"`
 	LastZxid       string `json:"last_zxid"`
 
-	// SecretExposed Whether others than the fleet can read the secret that lease tokens are made with, or could once. Then tokens can be forged until `gateway secret rotate --offline` replaces it.
+	// SecretExposed Whether others than the fleet can read the secret that lease tokens are made with, or could once. Then tokens can be forged until `gateway secret rotate` and `gateway secret drop --now` have replaced it.
 	SecretExposed bool `json:"secret_exposed"`
 }
 

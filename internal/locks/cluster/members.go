@@ -237,6 +237,18 @@ func (m *Members) OwnerOf(id recipe.GatewayID) (owner recipe.GatewayID, known bo
 	return m.chain(id, func(*Gateway) {})
 }
 
+// Unowned counts the contenders whose gateway is gone and that no registered gateway has succeeded.
+func (m *Members) Unowned() (n int) {
+	for id, g := range m.byID {
+		if g.Contenders > 0 {
+			if owner, known := m.OwnerOf(id); !known || !m.Registered(owner) {
+				n += g.Contenders
+			}
+		}
+	}
+	return n
+}
+
 // Owns reports whether the leases of a gateway id are the present session's to run.
 func (m *Members) Owns(id recipe.GatewayID) bool {
 	owner, known := m.OwnerOf(id)

@@ -232,9 +232,9 @@ func (w *acquiringLease) succeed(now time.Duration) (done bool) {
 		w.l.renew(w.m, now) // its client counts the TTL from this request
 	}
 	view := w.m.answers.own(w.l)
-	view.Token = w.m.fleet.tokens.Make(w.l.id())
+	view.Token = w.m.fleet.ring.Tokens().Make(w.l.id())
 	if view.NotifyURL != "" {
-		w.l.rareFields.telling.given, view.NotifySecret = true, notifySecret(w.m.fleet.layout.Keys[0], w.l.id())
+		w.l.rareFields.telling.given, view.NotifySecret = true, notifySecret(w.m.fleet.keyring.Keys()[0], w.l.id())
 	}
 	w.result = locks.AcquireResult{Lease: view, Replayed: w.replayed}
 	return true
@@ -403,7 +403,7 @@ func (a *acquisition) replay(key *idempotency.Key) (locks.AcquireResult, error) 
 // replayTaken reads a key that ZooKeeper has and this gateway does not know, and answers the repeated request.
 func (a *acquisition) replayTaken() (locks.AcquireResult, error) {
 	m, ctx, req := a.m, a.ctx, &a.req
-	session, hash := m.port.Session(), m.fleet.tokens.Names.Name(req)
+	session, hash := m.port.Session(), m.fleet.ring.Tokens().Names.Name(req)
 	if session == nil {
 		return locks.AcquireResult{}, unavailable()
 	}

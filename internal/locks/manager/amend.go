@@ -164,7 +164,7 @@ func (m *Manager) addHold(ctx context.Context, req *locks.AcquireRequest) (locks
 		}
 		l.renew(m, m.clock.Now().Boot()) // its client counts the TTL from this request
 		view := m.answers.own(l)
-		view.Token = m.fleet.tokens.Make(l.id())
+		view.Token = m.fleet.ring.Tokens().Make(l.id())
 		return locks.AcquireResult{Lease: view, HoldAdded: true}, nil
 	})
 }

@@ -45,7 +45,7 @@ func (a *acquisition) prepare() error {
 			return err
 		}
 		if req.IdempotencyKey != "" {
-			hash := m.fleet.tokens.Names.Name(req)
+			hash := m.fleet.ring.Tokens().Names.Name(req)
 			if a.key = m.keys.Get(hash); a.key != nil {
 				return nil
 			}

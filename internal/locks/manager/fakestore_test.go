@@ -110,7 +110,7 @@ const fakeWindow = 10 * time.Second
 func newFakeStore(t testing.TB) *fakeStore {
 	fleet := assert.Value(recipe.NewFleetID(zeroes{}))(t)
 	s := &fakeStore{t: t, clock: &jumpClock{Clock: zk.NewGoClock()}, nodes: map[string]*fakeNode{}, sessions: map[string]*fakeSession{}, zxid: 1000,
-		layout: &layout.Layout{FleetID: string(fleet), Keys: []layout.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}},
+		layout: &layout.Layout{FleetID: string(fleet), Secret: &layout.Secret{FleetID: string(fleet), Keys: []layout.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}}},
 			PromiseWindow: fakeWindow, LargestWindow: fakeWindow, Namespaces: map[string]zk.Namespace{"default": {Root: "/lockkeeper/locks"}}}}
 	for _, p := range []string{"locks", "gateways", "guards", "succession", "keys", "settings", "webhooks", "outbox"} {
 		s.nodes["/lockkeeper/"+p] = &fakeNode{}

@@ -71,6 +71,8 @@ type Options struct {
 	// Follow are directories that other parts keep in ZooKeeper, by their paths below Root. A function is called with the name of
 	// the child that has changed, or with "" when any may have; it must return at once.
 	Follow map[string]func(child string)
+	// Keyring has the fleet's secret as this process knows it; nil: the manager keeps what the layout has at the start.
+	Keyring *layout.Keyring
 	// Registration is written into this gateway's registration node.
 	Registration Registration
 	// PeerReports is set where this gateway follows its peers (Receive, Following). It then reports an end a moment later when
@@ -257,14 +259,25 @@ func (m *Manager) Peers() []locks.Peer {
 	return locked(m, func() []locks.Peer { return m.members.List(m.clock.Now().Boot()) })
 }
 
-// FleetKeys returns the cluster secret's keys, newest first; nil until the layout has been read.
-func (m *Manager) FleetKeys() []layout.TokenKey {
-	select {
-	case <-m.fleet.ready:
-		return m.fleet.layout.Keys
-	default:
-		return nil
+// FleetKeys returns the cluster secret's keys, the one that signs first; nil until the layout has been read. They change while the
+// gateway runs.
+func (m *Manager) FleetKeys() []layout.TokenKey { return m.fleet.keyring.Keys() }
+
+// OldLeases counts the leases that were created until the transaction cut. ok is false while the replica does not show everything up
+// to reached. last is what the call before has found: this gateway's leases are counted anew only when none of those that it names is
+// left, so N may be too large, and is never 0 too early.
+func (m *Manager) OldLeases(ctx context.Context, cut, reached int64, last locks.OldLeases) (found locks.OldLeases, ok bool) {
+	if m.Reached(ctx, reached) != nil {
+		return found, false
 	}
+	return locked2(m, func() (locks.OldLeases, bool) {
+		if !m.trusted() || !m.replica.KnowsAll() {
+			return found, false
+		}
+		found = m.leases.until(cut, last)
+		found.Unowned = m.members.Unowned()
+		return found, true
+	})
 }
 
 // Reached waits until the replica holds everything up to that transaction.

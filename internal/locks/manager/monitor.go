@@ -121,14 +121,29 @@ func cancelled(ctx context.Context) *locks.Error {
 	return &locks.Error{Code: locks.CodeCancelled, Detail: "the caller went away", Err: context.Cause(ctx)}
 }
 
-// fleet is what all gateways of a layout share. It is immutable once ready is closed.
+// fleet is what all gateways of a layout share. Only what keyring has changes once ready is closed.
 type fleet struct {
 	root     string // of the layout in ZooKeeper
 	settings settings.Tree
 	ready    chan struct{} // closed once the layout has been read
 	layout   *layout.Layout
 	id       recipe.FleetID
-	tokens   record.Tokens
+	keyring  *layout.Keyring
+	ring     *record.Ring // of keyring
+	trusted  func() bool
+	// createdAfter reports whether a lease of this gateway was created after a zxid.
+	createdAfter func(recipe.LeaseID, int64) bool
+}
+
+// keep prepares what tells genuine tokens from others. keyring is nil where the layout alone says it.
+func (f *fleet) keep(m *Manager, keyring *layout.Keyring) {
+	if keyring == nil {
+		keyring = new(layout.Keyring)
+	}
+	f.keyring, f.ring, f.trusted = keyring, record.NewRing(keyring.Load), m.Trusted
+	f.createdAfter = func(id recipe.LeaseID, zxid int64) bool {
+		return locked(m, func() bool { l := m.leases.byID.Get(string(id)); return l != nil && l.createdAfter(zxid) })
+	}
 }
 
 // fencingToken converts a czxid to the number that clients see.
@@ -149,8 +164,16 @@ func (f *fleet) bearer(_ locks.Principal, id, token string) (recipe.LeaseID, *lo
 	if token == "" {
 		return "", &locks.Error{Code: locks.CodeTokenMissing, Detail: "give the lease's token: in the Lease-Token header, or as an entry of tokens"}
 	}
-	named, genuine := f.tokens.Check(token)
-	if !genuine || (id != "" && id != string(named)) {
+	named, is := f.ring.Tokens().Check(token)
+	switch {
+	case is == record.UnknownKey && !f.trusted():
+		return named, unavailable() // the fleet may have a key that this gateway has not read yet
+	case is == record.ByOldKey:
+		if r := f.keyring.Load().Rotation; r != nil && r.Cut != 0 && f.createdAfter(named, r.Cut) {
+			is = record.Forged // each gateway had the new key by then
+		}
+	}
+	if is < record.Genuine || (id != "" && id != string(named)) {
 		return named, &locks.Error{Code: locks.CodeTokenWrong, Detail: "the Lease-Token is not the one of this lease"}
 	}
 	return named, nil

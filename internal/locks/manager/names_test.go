@@ -143,11 +143,13 @@ func TestALockWithAnyNameIsWatchedBeforeItIsThere(t *testing.T) {
 // withKeys replaces the fleet's keys; gateways that start afterwards read these.
 func (s *fakeStore) withKeys(keys ...string) {
 	layout := *s.layout
-	layout.Keys = nil
+	secret := *layout.Secret
+	secret.Keys = nil
 	for _, key := range keys {
-		layout.Keys = append(layout.Keys, zklayout.TokenKey{ID: key[:2], Key: []byte(key)})
+		secret.Keys = append(secret.Keys, zklayout.TokenKey{ID: key[:2], Key: []byte(key)})
 	}
-	layout.NameKey = []byte(keys[len(keys)-1]) // as zk reads it from a secret without one
+	secret.NameKey = []byte(keys[len(keys)-1]) // as zk reads it from a secret without one
+	layout.Secret = &secret
 	s.layout = &layout
 }
 
@@ -265,7 +267,7 @@ func TestANameOfALaterReleaseIsRespectedShownAndNeverClocked(t *testing.T) {
 		if q := look(); len(q.Holders) != 1 || !strings.HasSuffix(q.Holders[0].Znode, name) || q.State != locks.LockHeld || q.Holders[0].Foreign != nil {
 			t.Errorf("shown is %+v", q)
 		}
-		token := locks.Lease{ID: string(later), Token: old.m.fleet.tokens.Make(later)}
+		token := locks.Lease{ID: string(later), Token: old.m.fleet.ring.Tokens().Make(later)}
 		wait := deploy()
 		wait.Wait = locks.WaitForever
 		waiter := old.begin(wait)

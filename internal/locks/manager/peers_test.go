@@ -241,7 +241,7 @@ func TestPeersAreTheRegisteredGatewaysThisOneFirst(t *testing.T) {
 			}
 		}
 		keys := other.m.FleetKeys()
-		assert.That(t, len(keys) == len(s.layout.Keys), "%d keys", len(keys))
+		assert.That(t, len(keys) == len(s.layout.Secret.Keys), "%d keys", len(keys))
 	})
 }
 

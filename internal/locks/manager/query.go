@@ -384,7 +384,7 @@ func (m *Manager) Info(context.Context) locks.Info {
 		for i, code := range locks.HazardCodes() {
 			info.Hazards[code] = m.replica.Counts.Hazards[i]
 		}
-		info.ZooKeeper.SecretExposed = m.fleet.layout.SecretExposed
+		info.ZooKeeper.SecretExposed = m.fleet.keyring.Load().Exposed
 		m.recountKept()
 		info.Bounds = m.leases.quota.States()
 		info.OldestWaiter = m.leases.counts.oldest(m.clock.Now().Boot())
@@ -412,8 +412,9 @@ func (m *Manager) NotifySecrets(lease string) []string {
 	default:
 		return nil
 	}
-	secrets := make([]string, len(m.fleet.layout.Keys))
-	for i, key := range m.fleet.layout.Keys {
+	keys := m.fleet.keyring.Keys()
+	secrets := make([]string, len(keys))
+	for i, key := range keys {
 		secrets[i] = notifySecret(key, recipe.LeaseID(lease))
 	}
 	return secrets

@@ -220,7 +220,7 @@ func TestALeaseOfALaterReleaseIsNotReleasedInThePlaceOfItsOwner(t *testing.T) {
 				upgraded.crash()
 				pass(time.Minute)
 			}
-			err := old.releaseFor(locks.Lease{ID: string(later), Token: old.m.fleet.tokens.Make(later)})
+			err := old.releaseFor(locks.Lease{ID: string(later), Token: old.m.fleet.ring.Tokens().Make(later)})
 			assert.That(t, err != nil && s.waiting("deploy") >= 1, "gone %v: %v, %d contenders", gone, err, s.waiting("deploy"))
 		}
 	})

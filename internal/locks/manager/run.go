@@ -21,7 +21,6 @@ import (
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
-	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/settings"
 	"lockkeeper/internal/locks/term"
@@ -53,6 +52,7 @@ func New(opt Options) *Manager {
 		delays:       newDelays(),
 		orphans:      orphans{},
 	}
+	m.fleet.keep(m, opt.Keyring)
 	m.leases = newLeaseTable(quota.New(opt.Limits.For(quota.GiB)), quota.NewAccounts(opt.PrincipalLimits), m.log, m.wake)
 	m.members = cluster.New(m.wake)
 	m.replica = queues.New(m.wake)
@@ -106,7 +106,8 @@ func (m *Manager) prepare(layout *layout.Layout) error {
 	if err != nil {
 		return fmt.Errorf("the fleet id in %s/secret: %w", m.opt.Root, err)
 	}
-	m.fleet.layout, m.fleet.id, m.fleet.tokens = layout, fleet, record.NewTokens(layout.Keys, layout.NameKey)
+	m.fleet.layout, m.fleet.id = layout, fleet
+	m.fleet.keyring.Take(layout.Secret)
 	roots := []zk.WatchRoot{
 		{Path: m.opt.Root + "/gateways", Depth: 1},
 		{Path: m.opt.Root + "/succession", Depth: 1},

@@ -67,6 +67,29 @@ func (t *leaseTable) inOrder(match func(*lease) bool) []*lease {
 	return matching
 }
 
+// until counts the leases that were created until a transaction. A lease that an earlier owner created, and that has not been read, is one.
+func (t *leaseTable) until(zxid int64, last locks.OldLeases) (found locks.OldLeases) {
+	const few = 3
+	older := func(l *lease) bool { return l != nil && !l.Creating() && !l.createdAfter(zxid) }
+	for _, id := range last.Some {
+		if older(t.byID.Get(id)) {
+			return last
+		}
+	}
+	for l := range t.byID.All() {
+		if older(l) {
+			if found.N++; len(found.Some) < few {
+				found.Some = append(found.Some, string(l.id()))
+			}
+		}
+	}
+	return found
+}
+
+// createdAfter reports whether a lease is known to have been created after a transaction. A lease that was imported has the fencing token
+// of another ZooKeeper, and one that was downgraded has a node that is younger than itself.
+func (l *lease) createdAfter(zxid int64) bool { return min(l.czxid, l.visibleFrom()) > zxid }
+
 func (t *leaseTable) revString(rev uint64) string {
 	return t.nonce + "-" + strconv.FormatUint(rev, 36)
 }

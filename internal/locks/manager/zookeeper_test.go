@@ -251,7 +251,7 @@ func TestSettingsOnARealZooKeeper(t *testing.T) {
 	for _, l := range append(leases, res.Lease) {
 		var err error
 		for _, m := range gates {
-			if err = m.Release(ctx, locks.Anonymous, l.ID, m.fleet.tokens.Make(recipe.LeaseID(l.ID))); err == nil {
+			if err = m.Release(ctx, locks.Anonymous, l.ID, m.fleet.ring.Tokens().Make(recipe.LeaseID(l.ID))); err == nil {
 				break
 			}
 		}

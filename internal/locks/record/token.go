@@ -22,7 +22,7 @@ const macBytes = 16
 // Tokens makes and checks lease tokens. It is immutable and safe for
 // concurrent use.
 type Tokens struct {
-	keys  []tokenKey // the newest first: new tokens are made with it
+	keys  []tokenKey // new tokens are made with the first one
 	Names keyNames   // of idempotency keys, made of the same secret
 }
 
@@ -38,15 +38,16 @@ type macRoom struct {
 	sum  [sha256.Size]byte
 }
 
-func NewTokens(keys []layout.TokenKey, nameKey []byte) Tokens {
-	t := Tokens{keys: make([]tokenKey, len(keys)), Names: newKeyNames(nameKey)}
+// NewTokens takes the fleet's keys, the signing one first.
+func NewTokens(keys []layout.TokenKey, nameKey []byte) *Tokens {
+	t := &Tokens{keys: make([]tokenKey, len(keys)), Names: newKeyNames(nameKey)}
 	for i, key := range keys {
 		t.keys[i] = tokenKey{id: key.ID, macs: &sync.Pool{New: func() any { return &macRoom{hash: hmac.New(sha256.New, key.Key)} }}}
 	}
 	return t
 }
 
-func (t Tokens) Make(id recipe.LeaseID) string {
+func (t *Tokens) Make(id recipe.LeaseID) string {
 	key := t.keys[0]
 	sum := key.mac(id)
 	var room [128]byte
@@ -55,35 +56,51 @@ func (t Tokens) Make(id recipe.LeaseID) string {
 	return string(base64.RawURLEncoding.AppendEncode(token, sum[:]))
 }
 
+// Verdict is what Check finds out about a token.
+type Verdict uint8
+
+const (
+	Forged     Verdict = iota // no gateway of this fleet has made it
+	UnknownKey                // it has the form of a token, and its key is not one of the fleet's, or not yet known here
+	Genuine                   // by the key that signs
+	ByOldKey                  // genuine, by a key that is accepted and signs no more, or not yet
+)
+
 // Check tells which lease a token names and whether the token is genuine. The
 // comparison takes the same time wherever the first difference is.
-func (t Tokens) Check(token string) (id recipe.LeaseID, genuine bool) {
+func (t *Tokens) Check(token string) (id recipe.LeaseID, is Verdict) {
 	version, rest, _ := strings.Cut(token, ".")
 	name, rest, _ := strings.Cut(rest, ".")
 	keyID, given, ok := strings.Cut(rest, ".")
 	if !ok || version != tokenVersion {
-		return "", false
+		return "", Forged
 	}
 	id, err := recipe.ParseLeaseID(name)
 	if err != nil {
-		return "", false
+		return "", Forged
 	}
-	for _, key := range t.keys {
+	for i, key := range t.keys {
 		if key.id != keyID {
 			continue
 		}
 		var mac [macBytes]byte
 		if base64.RawURLEncoding.DecodedLen(len(given)) != macBytes {
-			return id, false
+			return id, Forged
 		}
 		// Strict: a token has one spelling.
 		if _, err := base64.RawURLEncoding.Strict().Decode(mac[:], []byte(given)); err != nil {
-			return id, false
+			return id, Forged
 		}
 		want := key.mac(id)
-		return id, hmac.Equal(mac[:], want[:])
+		switch {
+		case !hmac.Equal(mac[:], want[:]):
+			return id, Forged
+		case i > 0:
+			return id, ByOldKey
+		}
+		return id, Genuine
 	}
-	return id, false
+	return id, UnknownKey
 }
 
 func (k tokenKey) mac(id recipe.LeaseID) (mac [macBytes]byte) {

@@ -21,6 +21,8 @@ type ZooKeeper struct {
 	// ReachWithin bounds how long Layout tries when ZooKeeper does not answer
 	// at the start; 0 tries until ctx ends.
 	ReachWithin time.Duration
+	// Keyring gets the fleet's secret whenever the layout is read: before a session is registered it has what is in force; nil: it is not kept.
+	Keyring *layout.Keyring
 
 	layout *layout.Layout
 }
@@ -34,21 +36,47 @@ func (z *ZooKeeper) Layout(ctx context.Context) (*layout.Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	z.layout = layout
+	z.take(layout)
 	z.Config.PromiseWindow = layout.PromiseWindow // the recorded one is the observer's too
 	return layout, nil
 }
 
-// Open implements Store.
+func (z *ZooKeeper) take(layout *layout.Layout) {
+	z.layout = layout
+	if z.Keyring != nil {
+		z.Keyring.Take(layout.Secret)
+	}
+}
+
+// Open implements Store. A registration is refused when the layout has changed since it was read: then it is read anew, and accepted if the
+// secret alone has changed.
 func (z *ZooKeeper) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
 	session, err := reach(ctx, z, 0, "opening a session", func(ctx context.Context) (*session.Session, error) {
-		return session.Open(ctx, z.Config, z.layout, id, registration)
+		for {
+			opened, err := session.Open(ctx, z.Config, z.layout, id, registration)
+			if !errors.Is(err, zk.ErrBadVersion) {
+				return opened, err
+			}
+			read, failed := layout.Open(ctx, z.Config)
+			switch {
+			case failed != nil:
+				return nil, failed
+			case !onlySecretChanged(z.layout, read):
+				return nil, err
+			}
+			z.take(read)
+		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	session.TrustWindow().OnCommit(onCommit)
 	return writer{session}, nil
+}
+
+func onlySecretChanged(from, to *layout.Layout) bool {
+	return from.FleetID == to.FleetID && from.FenceBase == to.FenceBase && from.PromiseWindow == to.PromiseWindow && from.LargestWindow == to.LargestWindow &&
+		from.Secret.Zxid != to.Secret.Zxid
 }
 
 // reachAttempt bounds one attempt; every one that fails is logged.

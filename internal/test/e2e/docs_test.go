@@ -146,6 +146,7 @@ var pagesOfTheirOwn = map[string]string{
 	"docs/operate/moving-to-an-ensemble.md": "TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten",
 	"docs/operate/backup.md":                "TestTheStepsOfABackupWorkAsTheyAreWritten",
 	"docs/operate/tokens.md":                "TestTheStepsOfTokensWorkAsTheyAreWritten",
+	"docs/operate/secrets.md":               "TestTheStepsOfTheSecretWorkAsTheyAreWritten",
 	"docs/operate/security.md":              "TestTwoTeamsShareAGatewayAsThePageSays",
 }
 
@@ -376,7 +377,7 @@ trap '[ -z "${GATEWAY:-}" ] || { kill "$GATEWAY" && wait "$GATEWAY"; } || true' 
 curl() { command curl --fail-with-body --max-time 30 --retry 100 --retry-delay 1 --retry-all-errors --retry-max-time 30 "$@"; }
 gateway() {
 	case "$1" in
-	export|import|backup|restore|token) "$BINARY" "$@" ;;
+	export|import|backup|restore|token|secret) "$BINARY" "$@" ;;
 	*) "$BINARY" "$@" & GATEWAY=$!; command curl -s --retry 300 --retry-delay 1 --retry-all-errors --retry-max-time 40 -o /dev/null --fail "$LOCKKEEPER_LISTEN/readyz" ;;
 	esac
 }
@@ -433,6 +434,12 @@ func TestTheStepsOfTokensWorkAsTheyAreWritten(t *testing.T) {
 	out, left := runSteps(t, "docs/operate/tokens.md", "gateway --data-dir ./lockkeeper-data")
 	assert.That(t, strings.Contains(out, "  ci-shop  active") && strings.Contains(out, "revoked ") && !strings.Contains(out, "lkt_"), "said: %s", out)
 	assert.That(t, len(left) == 3, "left behind: %v", left) // the data directory, the token and the header
+}
+
+func TestTheStepsOfTheSecretWorkAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	out, _ := runSteps(t, "docs/operate/secrets.md", "gateway --data-dir ./lockkeeper-data")
+	assert.That(t, strings.Contains(out, "phase          retiring") && strings.Contains(out, "lost: the tokens") && strings.Contains(out, "no rotation is under way"), "said: %s", out)
 }
 
 // The statements of docs/semantics.md, in another database that has them as well.

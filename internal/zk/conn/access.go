@@ -34,7 +34,7 @@ type Directory struct {
 var Directories = [...]Directory{
 	{zk.NodeLocks, OpenToAll}, {zk.NodeSettings, ReadOnly}, {zk.NodeNamespaces, ReadOnly}, {zk.NodeGateways, ReadOnly}, {zk.NodeGuards, ReadOnly},
 	{zk.NodeSuccession, ReadOnly}, {zk.NodeKeys, ReadOnly}, {zk.NodeOutbox, ReadOnly}, {zk.NodeWebhooks, ReadOnly},
-	{zk.NodeAuth, Private}, {zk.NodeTokens, Private}, // each after its parent
+	{zk.NodeAuth, Private}, {zk.NodeTokens, Private}, {zk.NodeRotation, Private}, // each after its parent
 }
 
 const PermOpen = gozk.PermAll &^ gozk.PermAdmin

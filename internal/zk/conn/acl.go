@@ -85,8 +85,6 @@ type Secured struct {
 	// we may not even read it.
 	Refused bool
 	Have    []gozk.ACL
-	// aversion is how often the node's ACL was changed since the node was created.
-	Aversion int32
 }
 
 // Secure gives a node the ACL that gateways give such nodes, if we may. It is meant for a fleet with an identity.
@@ -95,7 +93,6 @@ func (c *Conn) Secure(ctx context.Context, path string, who Access, may func(hav
 	for attempt := 1; ; attempt++ {
 		var stat zk.Stat
 		s.Have, stat, err = c.RetryACL(ctx, path)
-		s.Aversion = stat.Aversion
 		switch {
 		case errors.Is(err, zk.ErrNoAuth):
 			s.Refused = true
@@ -113,7 +110,7 @@ func (c *Conn) Secure(ctx context.Context, path string, who Access, may func(hav
 		err = c.setACL(ctx, path, c.acls[who], stat.Aversion)
 		switch {
 		case err == nil:
-			s.Changed, s.Aversion = true, stat.Aversion+1
+			s.Changed = true
 			return s, nil
 		case errors.Is(err, zk.ErrNoAuth):
 			s.Refused = true

@@ -37,9 +37,6 @@ func (o *opener) secure(name string, who conn.Access) error {
 	case s.Changed:
 		o.closed = append(o.closed, path)
 	}
-	if name == zk.NodeSecret {
-		o.aversion = s.Aversion
-	}
 	return nil
 }
 
@@ -164,8 +161,8 @@ func (o *opener) report(l *Layout) {
 	case o.cfg.Auth == nil:
 		log.Warn("every client of ZooKeeper can read the fleet's secret, forge lease tokens and stop the service, "+
 			"because this gateway has no ZooKeeper identity; give all gateways one with --zk-auth-file", "root", o.cfg.Full(l.Root))
-	case l.SecretExposed:
+	case l.Secret.Exposed:
 		log.Warn("the fleet's secret is compromised: others could read it, so they can forge lease tokens until it is replaced; "+
-			"stop all gateways and run gateway secret rotate --offline", "secret", o.cfg.Full(l.Root+zk.NodeSecret))
+			"run gateway secret rotate, then gateway secret drop --now", "secret", o.cfg.Full(l.Root+zk.NodeSecret))
 	}
 }

@@ -34,14 +34,14 @@ func TestARootMadeWithoutAnIdentityIsClosedByTheFirstStartWithOne(t *testing.T) 
 	cfg.Chroot += "/made/here"
 	var said bytes.Buffer
 	cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
-	if !opened(t, cfg).SecretExposed || strings.Count(said.String(), "level=WARN") != 1 || !strings.Contains(said.String(), "--zk-auth-file") {
+	if !opened(t, cfg).Secret.Exposed || strings.Count(said.String(), "level=WARN") != 1 || !strings.Contains(said.String(), "--zk-auth-file") {
 		t.Errorf("without an identity the log says: %s", said.String())
 	}
 	open := cfg
 	cfg.Auth = fleet
 	for start := range 2 {
 		said.Reset()
-		assert.That(t, opened(t, cfg).SecretExposed && strings.Contains(said.String(), "gateway secret rotate --offline"),
+		assert.That(t, opened(t, cfg).Secret.Exposed && strings.Contains(said.String(), "gateway secret drop --now"),
 			"start %d does not say that the secret is compromised: %s", start, said.String())
 		closed := strings.Contains(said.String(), "/lockkeeper/secret /")
 		assert.That(t, closed == (start == 0), "start %d closes the secret: %v: %s", start, closed, said.String())
@@ -70,7 +70,7 @@ func TestOpenNodesOfAnEarlierReleaseAreRepaired(t *testing.T) {
 	opened(t, cfg)
 	owner := fixture.NewProbe(t, cfg)
 	owner.SetACL(zk.DefaultRoot+zk.NodeLocks, gozk.WorldACL(gozk.PermAll))
-	assert.That(t, !opened(t, cfg).SecretExposed, "the secret is said to be exposed")
+	assert.That(t, !opened(t, cfg).Secret.Exposed, "the secret is said to be exposed")
 	err := p.TrySetACL(zk.DefaultRoot+zk.NodeLocks, gozk.DigestACL(gozk.PermAll, "evil", "x"))
 	assert.That(t, errors.Is(err, gozk.ErrNoAuth), "setACL by another client: %v, want ErrNoAuth", err)
 }
@@ -210,7 +210,7 @@ func TestARootOfOursIsCompleted(t *testing.T) {
 	opened(t, cfg)
 	p := fixture.NewProbe(t, cfg)
 	p.Delete(zk.DefaultRoot + zk.NodeOutbox)
-	assert.That(t, !opened(t, cfg).SecretExposed && p.Stat(zk.DefaultRoot+zk.NodeOutbox) != nil,
+	assert.That(t, !opened(t, cfg).Secret.Exposed && p.Stat(zk.DefaultRoot+zk.NodeOutbox) != nil,
 		"the secret is said to be exposed, or the part is missing")
 }
 
@@ -251,7 +251,7 @@ func TestClosingALayoutSurvivesTheLossOfRequests(t *testing.T) {
 		} else {
 			proxy.FailReply(n, requests)
 		}
-		assert.That(t, opened(t, through).SecretExposed, "request %d lost: the secret is not said to be exposed", n)
+		assert.That(t, opened(t, through).Secret.Exposed, "request %d lost: the secret is not said to be exposed", n)
 		p := fixture.NewProbe(t, direct)
 		for name, who := range layoutNodes() {
 			if have, _ := p.ACL(zk.DefaultRoot + name); who != 0 && !conn.SameACL(have, conn.ACLs(fleet)[who]) {

@@ -19,8 +19,9 @@
 // complete open root is adopted with all that is in it: a fleet that gets an identity leaves one, and another client
 // can make the same.
 //
-// Layout.SecretExposed says that others can or could read the secret. A secret that was created closed has an ACL that
-// was never changed. An import creates the node anew, so an export writes the fact into the data.
+// Secret.Exposed says that others can or could read the secret. A secret that was created closed has an ACL that
+// was never changed. A rotation (package secret) notes how often it had been changed when the new key was made. An import creates
+// the node anew, so an export writes the fact into the data.
 //
 // # Namespaces
 //

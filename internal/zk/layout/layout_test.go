@@ -25,8 +25,8 @@ import (
 func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
 	cfg := fixture.Config(t)
 	first := opened(t, cfg)
-	if !regexp.MustCompile(`^[a-z2-7]{8}$`).MatchString(first.FleetID) || len(first.Keys) != 1 || len(first.Keys[0].Key) != keyBytes || first.Keys[0].ID == "" {
-		t.Errorf("fleet id %q, keys %+v", first.FleetID, first.Keys)
+	if !regexp.MustCompile(`^[a-z2-7]{8}$`).MatchString(first.FleetID) || len(first.Secret.Keys) != 1 || len(first.Secret.Keys[0].Key) != keyBytes || first.Secret.Keys[0].ID == "" {
+		t.Errorf("fleet id %q, keys %+v", first.FleetID, first.Secret.Keys)
 	}
 	assert.That(t, first.PromiseWindow == zk.DefaultPromiseWindow && first.LargestWindow == zk.DefaultPromiseWindow && first.FenceBase == 0,
 		"window %v, largest %v, fence base %d", first.PromiseWindow, first.LargestWindow, first.FenceBase)
@@ -183,12 +183,11 @@ func TestARenewedSecretKeepsIDAndNames(t *testing.T) {
 		data := assert.Value(json.Marshal(c.secret))(t)
 		for range 2 { // renewed once more
 			data = assert.Value(RenewSecret(data))(t)
-			id, keys, err := ParseSecret(data)
-			names, nameErr := parseNameKey(data)
-			assert.That(t, err == nil && nameErr == nil && id == made.FleetID && len(keys) == 1 && bytes.Equal(names, c.names),
-				"%s: fleet %s, %d keys, names by %x, want %x (%v, %v)", name, id, len(keys), names, c.names, err, nameErr)
+			s := assert.Value(ParseSecret(data))(t)
+			assert.That(t, s.FleetID == made.FleetID && len(s.Keys) == 1 && bytes.Equal(s.NameKey, c.names),
+				"%s: fleet %s, %d keys, names by %x, want %x", name, s.FleetID, len(s.Keys), s.NameKey, c.names)
 			for _, old := range c.secret.Keys {
-				assert.That(t, !bytes.Equal(keys[0].Key, old.Key) && keys[0].ID != old.ID, "%s: an old key goes on", name)
+				assert.That(t, !bytes.Equal(s.Keys[0].Key, old.Key) && s.Keys[0].ID != old.ID, "%s: an old key goes on", name)
 			}
 		}
 	}

@@ -170,17 +170,14 @@ func (o *opener) readAll() (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	secret, _, err := o.read(zk.NodeSecret)
+	secret, stat, err := o.read(zk.NodeSecret)
 	if err == nil {
-		l.FleetID, l.Keys, err = ParseSecret(secret)
-	}
-	if err == nil {
-		l.NameKey, err = parseNameKey(secret)
+		l.Secret, err = ReadSecret(secret, stat, o.cfg.Auth == nil)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l.SecretExposed = o.cfg.Auth == nil || o.aversion != 0 || SecretExposed(secret)
+	l.FleetID = l.Secret.FleetID
 	if l.FenceBaseVersion, err = o.readRecord(zk.NodeFenceBase, &l.FenceBase); err != nil {
 		return nil, err
 	}

@@ -16,10 +16,9 @@ type opener struct {
 	cfg *zk.Config
 	c   *conn.Conn
 
-	first    bool  // the root had no version when we came: the nodes that are there already must be the fleet's
-	aversion int32 // of the secret's ACL
-	closed   []string
-	opened   []string // nodes that were the fleet's alone, and that other programs may use now
+	first  bool // the root had no version when we came: the nodes that are there already must be the fleet's
+	closed []string
+	opened []string // nodes that were the fleet's alone, and that other programs may use now
 }
 
 // create makes a node unless it is there. It looks first, so that a gateway that may only read an old root does not

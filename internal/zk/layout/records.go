@@ -24,15 +24,29 @@ type TokenKey struct {
 	Key []byte `json:"key"`
 }
 
+// Secret is the fleet's secret. It is never changed.
+type Secret struct {
+	FleetID string
+	Keys    []TokenKey // the first one signs, and all are accepted
+	// NameKey names the nodes of idempotency keys. It outlives the keys.
+	NameKey []byte
+	// Exposed: others than the fleet can read one of the keys, or could once. See the package's comment.
+	Exposed bool
+	// SaidExposed: the node's data says so. ACLChanges is how often the node's ACL had been changed when the keys were made.
+	SaidExposed bool
+	ACLChanges  int32
+	Rotation    *Rotation // nil while none is under way
+
+	// Of the node.
+	Version, Aversion int32
+	Zxid              int64 // of the last change
+}
+
 // Layout is what is recorded for the whole fleet.
 type Layout struct {
 	Root    string
-	FleetID string     // 8 characters of base32
-	Keys    []TokenKey // the newest first
-	// NameKey names the nodes of idempotency keys. It outlives the keys.
-	NameKey []byte
-	// SecretExposed: others than the fleet can read the secret, or could once. See the package's comment.
-	SecretExposed bool
+	FleetID string  // 8 characters of base32
+	Secret  *Secret // as it was when the layout was read; Keyring has the present one
 	// FenceBase is added to every czxid to make a fencing token.
 	FenceBase        int64
 	FenceBaseVersion int32
@@ -52,8 +66,42 @@ type secretRecord struct {
 	FleetID string     `json:"fleet_id"`
 	Keys    []TokenKey `json:"keys"`
 	NameKey []byte     `json:"name_key,omitempty"`
-	// Exposed is written by an export of a secret that others could read: the keys are known there, wherever they go.
-	Exposed bool `json:"exposed,omitempty"`
+	// Exposed is written by an export of a secret that others could read, and while such a secret is rotated: the keys are known
+	// there, wherever they go.
+	Exposed    bool      `json:"exposed,omitempty"`
+	ACLChanges int32     `json:"acl_changes,omitempty"`
+	Rotation   *Rotation `json:"rotation,omitempty"`
+}
+
+// Phase is how far a rotation of the secret has come; internal/secret has the rules.
+type Phase string
+
+// The phases, in their order.
+const (
+	Accepting Phase = "accepting" // every gateway is to accept the new key
+	Signing   Phase = "signing"   // every gateway is to sign with the new key
+	Retiring  Phase = "retiring"  // leases whose tokens the old key may have made still live
+	Dropping  Phase = "dropping"  // the old key goes at DropAt
+)
+
+// Rotation is how the fleet's key is being replaced.
+type Rotation struct {
+	Key       string    `json:"key"` // id of the new one
+	Phase     Phase     `json:"phase"`
+	Begun     time.Time `json:"begun"`
+	By        string    `json:"by,omitempty"`
+	DropAfter int64     `json:"drop_after_ms"`
+	// Cut, from Retiring on: the token of a lease that was created later is of the new key.
+	Cut    int64      `json:"cut,omitempty"`
+	DropAt *time.Time `json:"drop_at,omitempty"` // in Dropping
+}
+
+// moved is the rotation on another ZooKeeper, whose zxids say nothing about the leases that are moved there.
+func (r Rotation) moved() Rotation {
+	if r.Phase == Retiring || r.Phase == Dropping {
+		r.Phase, r.Cut, r.DropAt = Signing, 0, nil
+	}
+	return r
 }
 
 type windowRecord struct {
