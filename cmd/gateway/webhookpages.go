@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 // before the dashboard is served.
 type webhookPages struct{ api *httpapi.Server }
 
-func (p *webhookPages) List(ctx context.Context, _ locks.Principal) (v templates.Webhooks, err error) {
-	list, err := p.api.ShowWebhooks(ctx)
+func (p *webhookPages) List(ctx context.Context, viewer locks.Principal) (v templates.Webhooks, err error) {
+	list, err := p.api.ShowWebhooks(ctx, viewer)
 	if err != nil {
 		return v, err
 	}
@@ -24,15 +25,17 @@ func (p *webhookPages) List(ctx context.Context, _ locks.Principal) (v templates
 		v.Rows = append(v.Rows, webhookRow(&list.Items[i]))
 	}
 	v.Unreached = unreachedNames(list.Unreached)
-	v.Outbox = templates.WebhookOutbox{Entries: list.Outbox.Entries, Limit: list.Outbox.Limit, Dropped: list.Outbox.Dropped}
-	if last := list.Outbox.LastDropped; last != nil {
-		v.Outbox.LastDropped = *last
+	if of := list.Outbox; of != nil {
+		v.Outbox = templates.WebhookOutbox{Entries: of.Entries, Limit: of.Limit, Dropped: of.Dropped}
+		if of.LastDropped != nil {
+			v.Outbox.LastDropped = *of.LastDropped
+		}
 	}
 	return v, nil
 }
 
-func (p *webhookPages) One(ctx context.Context, _ locks.Principal, id string) (v templates.Webhook, err error) {
-	w, attempts, dead, err := p.api.ShowWebhook(ctx, id, dashboard.WebhookAttempts, dashboard.WebhookDeadLetters)
+func (p *webhookPages) One(ctx context.Context, viewer locks.Principal, id string) (v templates.Webhook, err error) {
+	w, attempts, dead, err := p.api.ShowWebhook(ctx, viewer, id, dashboard.WebhookAttempts, dashboard.WebhookDeadLetters)
 	if err != nil {
 		return v, err
 	}
@@ -54,7 +57,7 @@ func (p *webhookPages) One(ctx context.Context, _ locks.Principal, id string) (v
 }
 
 func webhookRow(w *api.Webhook) templates.WebhookRow {
-	row := templates.WebhookRow{ID: w.ID, Target: w.URL, Description: w.Description, Events: w.Events, NS: w.NS, Locks: w.Locks, Enabled: w.Enabled, Disabled: w.DisabledReason}
+	row := templates.WebhookRow{ID: w.ID, Target: w.URL, Description: w.Description, Events: w.Events, NS: w.NS, Locks: w.Locks, Enabled: w.Enabled && w.PausedReason == "", Disabled: cmp.Or(w.DisabledReason, w.PausedReason)}
 	for _, t := range w.Delivery.BestEffort {
 		row.BestEffort = append(row.BestEffort, string(t))
 	}

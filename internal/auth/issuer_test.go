@@ -122,6 +122,12 @@ type fakeTokens struct {
 	unread  bool
 }
 
+func (f *fakeTokens) set(unread bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unread = unread
+}
+
 func (f *fakeTokens) Authenticate(text string) (*token.Record, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

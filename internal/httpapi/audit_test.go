@@ -48,7 +48,7 @@ func TestTheAuditLogHasEachChangeAndEachRefusal(t *testing.T) {
 		{"s3cret-stranger", "GET", "/v1/locks/deploy?q=s3cret", "refused 401"},
 		{"s3cret-stranger", "POST", "/v1/locks/deploy/leases?ttl=5s&metadata=s3cret", "refused 401"},
 		{"", "GET", "/v1/locks", "ListLocks refused 401 anonymous"},
-		{"reader", "GET", "/v1/webhooks", "ListWebhooks refused 403 token:reader abcdefgh"},
+		{"reader", "GET", "/metrics", "Metrics refused 403 token:reader abcdefgh"},
 		{"reader", "POST", "/v1/locks/deploy/leases?ttl=5", "Acquire failed 422 token:reader abcdefgh"},
 		{"reader", "POST", "/v1/locks/deploy/leases?ttl=5s&metadata=s3cret", "Acquire ok 201 token:reader abcdefgh"},
 		{"reader", "POST", "/v1/leases/self/heartbeat", ""},

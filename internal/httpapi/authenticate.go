@@ -117,8 +117,8 @@ const (
 	needsNothing         // it says nothing of locks and leases
 	needsLeaseToken      // the lease token is the right; the manager checks it
 	needsRead            // of any lock
-	needsReadAll         // of every lock: it counts all of them
-	needsAdmin           // it is about what has no lock
+	needsReadAll         // of every lock: it counts all
+	needsAcquire         // of any lock; or the verb admin
 )
 
 // needs is what operations need; what is not in it needs a decision.
@@ -126,8 +126,9 @@ var needs = map[string]need{
 	"Healthz": needsNothing, "Readyz": needsNothing, "GetOpenAPI": needsNothing, "GetProblem": needsNothing, "WhoAmI": needsNothing,
 	"Heartbeat": needsLeaseToken, "HeartbeatMany": needsLeaseToken, "Release": needsLeaseToken, "Downgrade": needsLeaseToken, "UpdateLease": needsLeaseToken,
 	"GetInfo": needsRead, "ListGateways": needsRead, "ListNamespaces": needsRead, "ListLeases": needsRead, "WatchEvents": needsRead, "WatchEventsSocket": needsRead, "Metrics": needsReadAll,
-	"ListWebhooks": needsAdmin, "CreateWebhook": needsAdmin, "DeleteWebhook": needsAdmin, "GetWebhook": needsAdmin, "UpdateWebhook": needsAdmin,
-	"ListWebhookAttempts": needsAdmin, "ListWebhookDeadLetters": needsAdmin, "ReplayWebhook": needsAdmin, "RotateWebhook": needsAdmin, "TestWebhook": needsAdmin,
+	// Another caller's webhook does not exist; a maker that may acquire nothing any more may still look at its own, and remove it.
+	"ListWebhooks": needsRead, "GetWebhook": needsRead, "DeleteWebhook": needsRead, "ListWebhookAttempts": needsRead, "ListWebhookDeadLetters": needsRead,
+	"CreateWebhook": needsAcquire, "UpdateWebhook": needsAcquire, "ReplayWebhook": needsAcquire, "RotateWebhook": needsAcquire, "TestWebhook": needsAcquire,
 }
 
 // mayAsk refuses a caller that lacks what the operation needs of every caller.
@@ -140,19 +141,19 @@ func (x *exchange) mayAsk(needed need) *problem {
 	switch {
 	case anonymous && rules.Nothing() && len(x.r.Header["Lease-Token"]) == 0:
 		return credentialMissing(x)
-	case needed == needsRead && rules.Nothing(), needed == needsReadAll && !rules.MayAll(access.Read), needed == needsAdmin && !rules.MayAll(access.Admin):
-		verb := access.Read
-		if needed == needsAdmin {
-			verb = access.Admin
-		}
-		return x.lacks(verb)
+	case needed == needsRead && rules.Nothing():
+		return x.lacks(access.Read, "")
+	case needed == needsReadAll && !rules.MayAll(access.Read):
+		return x.lacks(access.Read, " for every lock in every namespace")
+	case needed == needsAcquire && !rules.MaySome(access.Acquire) && !rules.MayAll(access.Admin):
+		return x.lacks(access.Acquire, " for some lock")
 	}
 	return nil
 }
 
 // lacks is the refusal of what has no lock.
-func (x *exchange) lacks(verb access.Verb) *problem {
-	return &problem{code: codeForbidden, detail: "this needs the verb " + verb.String() + ", which " + x.caller.Principal.Name + " has not"}
+func (x *exchange) lacks(verb access.Verb, what string) *problem {
+	return &problem{code: codeForbidden, detail: "this needs the verb " + verb.String() + what + ", which " + x.caller.Principal.Name + " has not"}
 }
 
 // forwardedCaller takes over the caller that the gateway that sent the request has authenticated.

@@ -220,7 +220,7 @@ func TestGatewaysAreListed(t *testing.T) {
 	err := json.Unmarshal(a.Body, &list)
 	assert.Must(t, err == nil && len(list.Items) == 2, "%v %s", err, a.Body)
 	one, two := list.Items[0], list.Items[1]
-	if one.GatewayID != "gatewayone" || !one.Self || one.Address != "one:8080" || one.Leases != 3 || one.Zookeeper == nil || *one.GuardAgeMS != 1500 ||
+	if one.GatewayID != "gatewayone" || !one.Self || one.Address != "one:8080" || *one.Leases != 3 || one.Zookeeper == nil || *one.GuardAgeMS != 1500 ||
 		one.Started.UnixMilli() != 1_700_000_000_000 || !slices.Equal(one.Succeeded, []string{"gatewaygone"}) {
 		t.Errorf("%s", a.Body)
 	}

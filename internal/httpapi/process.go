@@ -7,6 +7,7 @@ import (
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 )
 
 // process are the operations that tell of this gateway and its fleet.
@@ -35,13 +36,16 @@ var statusOK = api.Status{Status: "ok"}
 
 func (p *process) getInfo(x *exchange) error {
 	info := p.locks.Info(x.r.Context()).For(x.principal())
-	return x.answer(new(infoShape(&info, p.version, p.mode, int(p.s.waiting.limit), int(p.s.streams.open.limit), p.connections)))
+	return x.answer(new(infoShape(&info, x.counts(), p.version, p.mode, int(p.s.waiting.limit), int(p.s.streams.open.limit), p.connections)))
 }
 
 func (p *process) listGateways(x *exchange) error {
 	info := p.locks.Info(x.r.Context())
-	return x.answer(gatewayList(p.locks.Peers(), &info))
+	return x.answer(gatewayList(p.locks.Peers(), x.counts(), &info))
 }
+
+// counts reports whether the caller is told totals: they count locks that it may not read.
+func (x *exchange) counts() bool { return x.principal().Rules.MayAll(access.Read) }
 
 func (p *process) listNamespaces(x *exchange) error {
 	list, err := p.locks.Namespaces(x.r.Context(), x.principal())

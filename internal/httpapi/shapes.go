@@ -151,18 +151,15 @@ func lockShape(l *locks.Lock) api.Lock {
 	return shape
 }
 
-func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, maxStreams int, connections connlimit.Limits) api.Info {
+func infoShape(info *locks.Info, counts bool, version string, mode api.InfoMode, maxWaiting, maxStreams int, connections connlimit.Limits) api.Info {
 	var bounds [quota.Bounds]int64
 	for _, b := range info.Bounds {
 		bounds[b.Bound] = b.Limit
 	}
-	return api.Info{
+	shape := api.Info{
 		Version: version, Mode: mode, GatewayID: info.GatewayID, FleetID: info.FleetID, Root: info.Root,
 		PromiseWindowMS: millis(info.PromiseWindow),
 		Namespaces:      append([]string{}, info.Namespaces...),
-		Locks:           info.Locks,
-		Contenders:      info.Contenders,
-		Leases:          api.LeaseCounts{Waiting: info.Leases[locks.Waiting], Held: info.Leases[locks.Held]},
 		Limits: api.Limits{
 			MinTTLMS: millis(locks.MinTTL), MaxTTLMS: millis(locks.MaxTTL), DefaultTTLMS: millis(locks.DefaultTTL),
 			MaxWaitMS: millis(locks.MaxWait), MaxPollWaitMS: millis(locks.MaxPollWait),
@@ -177,6 +174,11 @@ func infoShape(info *locks.Info, version string, mode api.InfoMode, maxWaiting, 
 		},
 		Zookeeper: zooKeeperShape(&info.ZooKeeper),
 	}
+	if counts {
+		shape.Locks, shape.Contenders = &info.Locks, &info.Contenders
+		shape.Leases = &api.LeaseCounts{Waiting: info.Leases[locks.Waiting], Held: info.Leases[locks.Held]}
+	}
+	return shape
 }
 
 func zooKeeperShape(zk *locks.ZooKeeperInfo) api.ZooKeeperInfo {
@@ -187,11 +189,14 @@ func zooKeeperShape(zk *locks.ZooKeeperInfo) api.ZooKeeperInfo {
 	}
 }
 
-func gatewayList(peers []locks.Peer, info *locks.Info) *api.GatewayList {
+func gatewayList(peers []locks.Peer, counts bool, info *locks.Info) *api.GatewayList {
 	list := &api.GatewayList{Items: make([]api.GatewayInfo, len(peers))}
 	for i := range peers {
 		p := &peers[i]
-		shape := api.GatewayInfo{GatewayID: p.Gateway, Self: p.Self, Address: p.Address, Version: p.Version, Leases: p.Leases, Succeeded: p.Succeeded}
+		shape := api.GatewayInfo{GatewayID: p.Gateway, Self: p.Self, Address: p.Address, Version: p.Version, Succeeded: p.Succeeded}
+		if counts {
+			shape.Leases = &p.Leases
+		}
 		if !p.Started.IsZero() {
 			shape.Started = &p.Started
 		}

@@ -16,6 +16,10 @@ func webhookShape(s *webhooks.Subscription) api.Webhook {
 		Enabled: s.Enabled, DisabledReason: s.Disabled, Ca: s.CA, Created: s.Created,
 		Headers: slices.Sorted(maps.Keys(s.Headers)),
 	}
+	shape.PausedReason = s.Standing.Paused
+	if s.Maker != nil {
+		shape.Maker = s.Maker.Name
+	}
 	if shape.Events == nil {
 		shape.Events = []string{}
 	}

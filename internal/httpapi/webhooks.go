@@ -23,12 +23,13 @@ type Webhooks interface {
 	Get(id string) (*webhooks.Subscription, error)
 	Create(ctx context.Context, sub *webhooks.Subscription) (*webhooks.Subscription, error)
 	Update(ctx context.Context, id string, version int32, change func(*webhooks.Subscription) error) (*webhooks.Subscription, error)
-	Delete(ctx context.Context, id string, version int32) error
-	Rotate(ctx context.Context, id string, overlap time.Duration) (*webhooks.Subscription, webhooks.Secret, error)
+	// may says of which webhooks it is true that they are there.
+	Delete(ctx context.Context, id string, version int32, may func(*webhooks.Subscription) bool) error
+	Rotate(ctx context.Context, id string, overlap time.Duration, may func(*webhooks.Subscription) bool) (*webhooks.Subscription, webhooks.Secret, error)
 	Test(ctx context.Context, id string) (webhooks.Attempt, error)
 	// What this gateway knows; the others are asked by httpapi.
 	Attempts(id string) []webhooks.Attempt
-	DeadLetters(id string, limit int) []webhooks.DeadLetter
+	DeadLetters(id string, limit int, show func(*webhooks.Event) bool) []webhooks.DeadLetter
 	Replay(ctx context.Context, id, message string) (int, error)
 	Statuses() map[string]webhooks.Status
 	Outbox() webhooks.Outbox
@@ -44,7 +45,10 @@ type hooks struct {
 // webhookProblem is what an error of the webhooks means.
 func webhookProblem(err error) error {
 	field, wrong := errors.AsType[*webhooks.FieldError](err)
+	_, refused := errors.AsType[*locks.Error](err)
 	switch {
+	case refused:
+		return err
 	case err == nil:
 		return nil
 	case wrong:
@@ -53,6 +57,8 @@ func webhookProblem(err error) error {
 		return noWebhook()
 	case errors.Is(err, webhooks.ErrConflict):
 		return locks.Changed()
+	case errors.Is(err, webhooks.ErrTooManyOfMaker):
+		return &problem{code: codeTooManyWebhooks, detail: "a caller has at most " + strconv.Itoa(webhooks.MaxOfMaker) + ": remove one, or give one more event types"}
 	case errors.Is(err, webhooks.ErrTooMany):
 		return &problem{code: codeTooManyWebhooks, detail: "a fleet has at most " + strconv.Itoa(webhooks.MaxSubscriptions) + ": remove one, or give one more event types"}
 	case errors.Is(err, webhooks.ErrUnknown):
@@ -217,7 +223,7 @@ func (h *hooks) listWebhooks(x *exchange) error {
 	if err := h.subscriptions.Known(); err != nil {
 		return webhookProblem(err)
 	}
-	return x.answer(new(h.list(x.r.Context(), askedBy(x))))
+	return x.answer(new(h.list(x.r.Context(), askedBy(x), x.principal())))
 }
 
 func (h *hooks) createWebhook(x *exchange) error {
@@ -230,8 +236,11 @@ func (h *hooks) createWebhook(x *exchange) error {
 			return invalid("headers", "the value of "+echo(name)+" must be a string")
 		}
 	}
-	sub := &webhooks.Subscription{Enabled: true}
+	sub := &webhooks.Subscription{Enabled: true, Maker: x.maker()}
 	_ = in.apply(sub) // there is nothing yet that could go elsewhere
+	if err := mayGet(x.principal(), sub); err != nil {
+		return err
+	}
 	sub, err := h.subscriptions.Create(x.r.Context(), sub)
 	if err != nil {
 		return webhookProblem(err)
@@ -272,12 +281,15 @@ func (h *hooks) version(in *webhookInput) (int32, error) {
 	return 0, locks.Changed()
 }
 
-// find decodes a request about one webhook that is there.
+// find decodes a request about one webhook that is there, and that the caller may see.
 func (h *hooks) find(x *exchange, op *operation[webhookInput], in *webhookInput) (*webhooks.Subscription, error) {
 	if err := decode(x, op, in); err != nil {
 		return nil, err
 	}
 	sub, err := h.subscriptions.Get(in.id)
+	if err == nil && !maySee(x.principal(), sub) {
+		err = webhooks.ErrNotFound
+	}
 	return sub, webhookProblem(err)
 }
 
@@ -309,7 +321,7 @@ func (h *hooks) updateWebhook(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	sub, err := h.subscriptions.Update(x.r.Context(), in.id, version, in.apply)
+	sub, err := h.subscriptions.Update(x.r.Context(), in.id, version, func(sub *webhooks.Subscription) error { return in.change.by(x, sub) })
 	if err != nil {
 		return webhookProblem(err)
 	}
@@ -330,7 +342,7 @@ func (h *hooks) deleteWebhook(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.done(webhookProblem(h.subscriptions.Delete(x.r.Context(), in.id, version)))
+	return x.done(webhookProblem(h.subscriptions.Delete(x.r.Context(), in.id, version, x.seesWebhook)))
 }
 
 func (h *hooks) rotateWebhook(x *exchange) error {
@@ -342,7 +354,7 @@ func (h *hooks) rotateWebhook(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	sub, fresh, err := h.subscriptions.Rotate(x.r.Context(), in.id, in.overlap)
+	sub, fresh, err := h.subscriptions.Rotate(x.r.Context(), in.id, in.overlap, x.seesWebhook)
 	if err != nil {
 		return webhookProblem(err)
 	}
@@ -354,7 +366,7 @@ func (h *hooks) rotateWebhook(x *exchange) error {
 
 func (h *hooks) testWebhook(x *exchange) error {
 	var in webhookInput
-	if err := decode(x, &aWebhook, &in); err != nil {
+	if _, err := h.find(x, &aWebhook, &in); err != nil {
 		return err
 	}
 	attempt, err := h.subscriptions.Test(x.r.Context(), in.id)

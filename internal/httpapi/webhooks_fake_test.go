@@ -111,10 +111,17 @@ func withWebhooks(t *testing.T, on *shelf) (*webhooks.Service, func(*Options)) {
 // withRoomFor is the same with an outbox of that size.
 func withRoomFor(t *testing.T, on *shelf, room int) (*webhooks.Service, func(*Options)) {
 	t.Helper()
+	return withWebhooksOf(t, on, func(o *webhooks.Options) { o.MaxEntries = room })
+}
+
+func withWebhooksOf(t *testing.T, on *shelf, change func(*webhooks.Options)) (*webhooks.Service, func(*Options)) {
+	t.Helper()
 	allowed, err := webhooks.NewAddresses(true, nil)
 	assert.NoError(t, err)
 	sender := webhooks.NewSender(webhooks.SenderOptions{Addresses: allowed, Version: "test"})
-	service := webhooks.New(webhooks.Options{Store: on, Root: "/l", MaxEntries: room, Addresses: allowed, Transport: sender, Mine: func(string) bool { return false }})
+	options := webhooks.Options{Store: on, Root: "/l", Addresses: allowed, Transport: sender, Mine: func(string) bool { return false }}
+	change(&options)
+	service := webhooks.New(options)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = service.Run(ctx) }()

@@ -9,7 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/auth"
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/webhooks"
 )
 
@@ -63,8 +66,10 @@ func (h *hooks) deliveries(ctx context.Context, a asker) (map[string]*api.Webhoo
 	own := h.subscriptions.Outbox()
 	outbox := api.WebhookOutbox{Entries: own.Entries, Limit: own.Limit, Dropped: own.Dropped, LastDropped: moment(own.LastDropped)}
 	unreached := askOthers(ctx, h.fleet, h.locks, a, http.MethodGet, "/v1/webhooks", func(list *api.WebhookList) {
-		outbox.Dropped += list.Outbox.Dropped
-		latest(&outbox.LastDropped, list.Outbox.LastDropped)
+		if list.Outbox != nil {
+			outbox.Dropped += list.Outbox.Dropped
+			latest(&outbox.LastDropped, list.Outbox.LastDropped)
+		}
 		for _, w := range list.Items {
 			if w.Deliveries != nil {
 				add(w.ID, w.Deliveries)
@@ -74,10 +79,14 @@ func (h *hooks) deliveries(ctx context.Context, a asker) (map[string]*api.Webhoo
 	return known, outbox, unreached
 }
 
-func (h *hooks) list(ctx context.Context, a asker) api.WebhookList {
+// list is the webhooks that the principal may see. How full the outbox is tells of others' webhooks.
+func (h *hooks) list(ctx context.Context, a asker, p locks.Principal) api.WebhookList {
 	known, outbox, unreached := h.deliveries(ctx, a)
-	subs := h.subscriptions.List()
-	list := api.WebhookList{Items: make([]api.Webhook, len(subs)), Outbox: outbox, Unreached: unreached}
+	subs := slices.DeleteFunc(h.subscriptions.List(), func(sub *webhooks.Subscription) bool { return !maySee(p, sub) })
+	list := api.WebhookList{Items: make([]api.Webhook, len(subs)), Unreached: unreached}
+	if p.Rules.MayAll(access.Admin) || p.Rules.MayAll(access.Read) {
+		list.Outbox = &outbox
+	}
 	for i, sub := range subs {
 		list.Items[i] = webhookShape(sub)
 		list.Items[i].Deliveries = cmp.Or(known[sub.ID], &api.WebhookDeliveries{})
@@ -98,14 +107,16 @@ func (h *hooks) listWebhookAttempts(x *exchange) error {
 	if err := h.page(x, &in); err != nil {
 		return err
 	}
-	return x.answer(new(h.attempts(x.r.Context(), askedBy(x), in.id, in.limit)))
+	return x.answer(new(h.attempts(x.r.Context(), askedBy(x), x.principal(), in.id, in.limit)))
 }
 
-func (h *hooks) attempts(ctx context.Context, a asker, id string, limit int) (list api.WebhookAttemptList) {
-	own := h.subscriptions.Attempts(id)
+// attempts are those about locks that the principal may read, and tests.
+func (h *hooks) attempts(ctx context.Context, a asker, p locks.Principal, id string, limit int) (list api.WebhookAttemptList) {
+	hidden := func(kind, ns, lock string) bool { return kind != webhooks.Test && !p.Rules.May(access.Read, ns, lock) }
+	own := slices.DeleteFunc(h.subscriptions.Attempts(id), func(a webhooks.Attempt) bool { return hidden(a.Type, a.NS, a.Lock) })
 	list.Items = each(own[:min(len(own), limit)], func(a *webhooks.Attempt) api.WebhookAttempt { return attemptShape(a, h.locks.GatewayID()) })
 	list.Unreached = askOthers(ctx, h.fleet, h.locks, a, http.MethodGet, fmt.Sprintf("/v1/webhooks/%s/attempts?limit=%d", id, limit), func(more *api.WebhookAttemptList) {
-		list.Items = append(list.Items, more.Items...)
+		list.Items = append(list.Items, slices.DeleteFunc(more.Items, func(a api.WebhookAttempt) bool { return hidden(a.Type, a.NS, a.Lock) })...)
 	})
 	slices.SortStableFunc(list.Items, func(a, b api.WebhookAttempt) int { return b.Time.Compare(a.Time) })
 	list.Items = list.Items[:min(len(list.Items), limit)]
@@ -117,13 +128,16 @@ func (h *hooks) listWebhookDeadLetters(x *exchange) error {
 	if err := h.page(x, &in); err != nil {
 		return err
 	}
-	return x.answer(new(h.deadLetters(x.r.Context(), askedBy(x), in.id, in.limit)))
+	return x.answer(new(h.deadLetters(x.r.Context(), askedBy(x), x.principal(), in.id, in.limit)))
 }
 
-func (h *hooks) deadLetters(ctx context.Context, a asker, id string, limit int) (list api.DeadLetterList) {
-	list.Items = each(h.subscriptions.DeadLetters(id, limit), func(d *webhooks.DeadLetter) api.DeadLetter { return deadLetterShape(d, h.locks.GatewayID()) })
+// deadLetters are those about locks that the principal may read.
+func (h *hooks) deadLetters(ctx context.Context, a asker, p locks.Principal, id string, limit int) (list api.DeadLetterList) {
+	readable := func(ns, lock string) bool { return p.Rules.May(access.Read, ns, lock) }
+	own := h.subscriptions.DeadLetters(id, limit, func(e *webhooks.Event) bool { return readable(e.NS, e.Lock) })
+	list.Items = each(own, func(d *webhooks.DeadLetter) api.DeadLetter { return deadLetterShape(d, h.locks.GatewayID()) })
 	list.Unreached = askOthers(ctx, h.fleet, h.locks, a, http.MethodGet, fmt.Sprintf("/v1/webhooks/%s/dead-letters?limit=%d", id, limit), func(more *api.DeadLetterList) {
-		list.Items = append(list.Items, more.Items...)
+		list.Items = append(list.Items, slices.DeleteFunc(more.Items, func(d api.DeadLetter) bool { return !readable(d.Event.NS, d.Event.Lock) })...)
 	})
 	slices.SortStableFunc(list.Items, func(a, b api.DeadLetter) int { return a.Time.Compare(b.Time) })
 	list.Items = list.Items[:min(len(list.Items), limit)]
@@ -149,31 +163,41 @@ func (h *hooks) replayWebhook(x *exchange) error {
 	return x.answer(&answer)
 }
 
-// The dashboard shows of webhooks what the API shows of them, without secrets and of the whole fleet; so it comes
-// from here. ctx bounds it, and askTimeout what others may take.
+// The dashboard shows of webhooks what the API shows its viewer of them, without secrets and of the whole fleet; so it comes
+// from here. ctx bounds it, and askTimeout what others may take. The others are asked for all, for the
+// gateway itself, and the viewer's part is shown.
 
 // ShowWebhooks is the list.
-func (s *Server) ShowWebhooks(ctx context.Context) (api.WebhookList, error) {
+func (s *Server) ShowWebhooks(ctx context.Context, viewer locks.Principal) (api.WebhookList, error) {
 	if err := s.subscriptions.Known(); err != nil {
 		return api.WebhookList{}, err
 	}
-	return s.hooks.list(ctx, forPage()), nil
+	return s.hooks.list(ctx, s.forPage(), viewer), nil
 }
 
 // ShowWebhook is one of them, with its last attempts and its first dead letters.
-func (s *Server) ShowWebhook(ctx context.Context, id string, tries, letters int) (w api.Webhook, attempts api.WebhookAttemptList, dead api.DeadLetterList, err error) {
+func (s *Server) ShowWebhook(ctx context.Context, viewer locks.Principal, id string, tries, letters int) (w api.Webhook, attempts api.WebhookAttemptList, dead api.DeadLetterList, err error) {
 	sub, err := s.subscriptions.Get(id)
+	if err == nil && !maySee(viewer, sub) {
+		err = webhooks.ErrNotFound
+	}
 	if err != nil {
 		return w, attempts, dead, err
 	}
-	a := forPage()
+	a := s.forPage()
 	w = s.withDeliveries(ctx, a, sub)
-	attempts = s.attempts(ctx, a, id, tries)
+	attempts = s.attempts(ctx, a, viewer, id, tries)
 	if w.Deliveries.DeadLetters > 0 {
-		dead = s.deadLetters(ctx, a, id, letters)
+		dead = s.deadLetters(ctx, a, viewer, id, letters)
 	}
 	return w, attempts, dead, nil
 }
 
 // forPage is the asker for a page, which no request's client stands behind.
-func forPage() asker { return asker{request: newRequestID()} }
+func (s *Server) forPage() asker {
+	a := asker{request: newRequestID()}
+	if s.auth != nil {
+		a.caller = new(auth.Gateway())
+	}
+	return a
+}

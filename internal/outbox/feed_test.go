@@ -81,7 +81,7 @@ func TestTheHubIsReadOnlyWhileAWebhookWantsIt(t *testing.T) {
 	_, err = m.hooks.Update(t.Context(), sub.ID, -1, func(s *webhooks.Subscription) error { s.Events = []string{webhooks.Granted}; return nil })
 	assert.NoError(t, err)
 	assert.Equal(t, of.Load(), 1, "read for grants")
-	assert.NoError(t, m.hooks.Delete(t.Context(), sub.ID, -1))
+	assert.NoError(t, m.hooks.Delete(t.Context(), sub.ID, -1, func(*webhooks.Subscription) bool { return true }))
 	assert.Equal(t, of.Load(), 0, "read when the webhook is removed")
 }
 

@@ -11,13 +11,15 @@ import (
 )
 
 // sendDue starts the attempts that are due, and sets the timer for the others. Messages for a subscription
-// that cannot be read wait until it can be read or is removed.
+// that cannot be read wait until it can be read or is removed, and those whose maker's rules are not known until they are.
+// What the maker may not read now is forgotten: every message that is sent comes through here.
 func (c *Courier) sendDue(r *receiver) {
 	if c.closed {
 		return
 	}
 	r.stopTimer()
-	if s := c.subscriptions[r.id]; s != nil && s.Unread {
+	to := c.subscriptions[r.id] // nil: a host
+	if to != nil && (to.Unread || to.Standing.Unknown) {
 		return
 	}
 	now := time.Now()
@@ -31,9 +33,15 @@ func (c *Courier) sendDue(r *receiver) {
 			break
 		}
 		ln := heap.Pop(idle).(*lane)
+		d := ln.queue[0]
+		if to != nil && !to.mayGet(d.event().NS, d.event().Lock) {
+			ln.queue = ln.queue[1:]
+			c.end(d, "")
+			r.replace(ln)
+			continue
+		}
 		ln.sending = true
 		r.sending++
-		d := ln.queue[0]
 		d.tries++
 		to, m, try := c.target(d), d.message(), d.tries
 		c.busy.Go(func() { c.attempt(r, ln, d, to, m, try) })
@@ -132,7 +140,7 @@ func (c *Courier) conclude(r *receiver, ln *lane, d *delivery, sent *Subscriptio
 			c.opt.Keeper.Disable(s.ID, s.URL, a.Error)
 		}
 		return
-	case a.Result == Gone, !s.Enabled:
+	case a.Result == Gone, !s.active():
 		finish(a.Error)
 		return
 	}

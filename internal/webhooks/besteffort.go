@@ -90,7 +90,7 @@ func (c *Courier) Tell(name string, e *Event, to []string) (refused []string) {
 	c.bestEffort.told++
 	out := &outgoing{Entry: &Entry{Name: notKeptPrefix + name, Order: c.bestEffort.told, Notices: []Notice{{Event: *e}}, Subscriptions: to}, bestEffort: true}
 	for i, id := range to {
-		if s := c.subscriptions[id]; s == nil || !s.Enabled {
+		if s := c.subscriptions[id]; s == nil || !s.active() {
 			continue
 		}
 		if c.bestEffort.full(id) {

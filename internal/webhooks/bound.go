@@ -164,10 +164,10 @@ func (s *Service) reportDrops(last bool) {
 }
 
 // overShare are the subscriptions that are left out of new entries now. Below half of the outbox there are none.
-func (s *Service) overShare(now Outbox) []string {
-	free := now.Limit - now.Entries
-	if free >= now.Entries {
+func (s *Service) overShare(room Outbox, now *snapshot) []string {
+	free := room.Limit - room.Entries
+	if free >= room.Entries {
 		return nil
 	}
-	return s.courier.shares.above(max(free, 0))
+	return s.courier.shares.above(max(free, 0), now.whose)
 }

@@ -107,7 +107,7 @@ func (c *Courier) Close() {
 }
 
 // Subscriptions replaces the subscriptions. Messages that wait for a removed one
-// are forgotten; for a disabled one they become dead letters.
+// are forgotten; for a disabled or paused one they become dead letters.
 func (c *Courier) Subscriptions(list []*Subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,8 +125,8 @@ func (c *Courier) Subscriptions(list []*Subscription) {
 			c.empty(r, "")
 			r.stopTimer()
 			delete(c.receivers, id)
-		case !s.Enabled:
-			c.empty(r, s.whyDisabled())
+		case !s.active():
+			c.empty(r, s.whyInactive())
 		default:
 			c.sendDue(r)
 		}
@@ -185,7 +185,7 @@ func (c *Courier) Add(e *Entry) {
 	}
 }
 
-// enqueue puts one message into its lane; nil when its subscription was removed or is disabled.
+// enqueue puts one message into its lane; nil when its subscription was removed, is disabled or paused.
 func (c *Courier) enqueue(out *outgoing, notice, to int) *receiver {
 	id := out.Subscriptions[to]
 	s := c.subscriptions[id]
@@ -196,8 +196,8 @@ func (c *Courier) enqueue(out *outgoing, notice, to int) *receiver {
 	out.open++
 	c.open++
 	c.occupy(out, to)
-	if s != nil && !s.Enabled {
-		c.end(d, s.whyDisabled())
+	if s != nil && !s.active() {
+		c.end(d, s.whyInactive())
 		return nil
 	}
 	r := c.receiver(receiverOf(id))
@@ -329,7 +329,10 @@ func (c *Courier) Load() (waiting, dead int) {
 	return c.open, c.dead
 }
 
-// whyDisabled is the reason on the dead letters of a disabled subscription.
-func (s *Subscription) whyDisabled() string {
+// whyInactive is the reason on the dead letters of a disabled or paused subscription.
+func (s *Subscription) whyInactive() string {
+	if s.Enabled {
+		return "the subscription is paused: " + s.Standing.Paused
+	}
 	return cmp.Or(s.Disabled, "the subscription is disabled")
 }

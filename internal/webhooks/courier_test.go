@@ -170,7 +170,7 @@ func TestAReceiverThatIsDownForAnHourGetsEverythingInOrder(t *testing.T) {
 			assert.That(t, slices.Equal(got[lock], list), "%s was told %q", lock, got[lock])
 		}
 		assert.That(t, len(k.done) == ends, "%d of %d entries are done", len(k.done), ends)
-		dead := c.DeadLetters("", 10)
+		dead := c.DeadLetters("", 10, anyEvent)
 		assert.That(t, len(dead) == 0, "dead: %+v", dead)
 		tries := len(r.seen) - ends
 		assert.That(t, tries <= 200, "a receiver that is down was tried %d times in an hour", tries)
@@ -220,7 +220,7 @@ func TestWhatHasHadItsLastTryIsADeadLetterAndCanBeReplayed(t *testing.T) {
 		assert.That(t, slices.Equal(r.delivered(s.ID), []string{"good3"}), "another lock waited: %q", r.delivered(s.ID))
 		time.Sleep(8 * 24 * time.Hour)
 		synctest.Wait()
-		dead := c.DeadLetters(s.ID, 10)
+		dead := c.DeadLetters(s.ID, 10, anyEvent)
 		assert.Must(t, len(dead) == 2 && dead[0].Event.Detail == "poison1" && dead[0].Attempts == len(schedule)+1 && dead[0].Error != "",
 			"dead letters: %+v", dead)
 		waiting, n := c.Load()
@@ -284,7 +284,7 @@ func Test410DisablesTheSubscription(t *testing.T) {
 		synctest.Wait()
 		assert.That(t, len(r.seen) <= perReceiver, "sent %d times to one that is gone", len(r.seen))
 		assert.That(t, slices.Equal(k.disabled, []string{s.ID}), "disabled: %q", k.disabled)
-		dead := c.DeadLetters(s.ID, 100)
+		dead := c.DeadLetters(s.ID, 100, anyEvent)
 		assert.That(t, len(dead) == 50, "%d dead letters", len(dead))
 	})
 }
@@ -345,7 +345,7 @@ func TestAReceiverThatAnswers500ForEverGetsDeadLettersForAnyNumberOfLocks(t *tes
 		synctest.Wait()
 		waiting, dead = c.Load()
 		assert.That(t, waiting == 1 && dead == ends, "%d wait and %d are dead", waiting, dead)
-		list := c.DeadLetters(s.ID, ends)
+		list := c.DeadLetters(s.ID, ends, anyEvent)
 		if len(list) != ends || !strings.Contains(list[0].Error, "500") {
 			t.Fatalf("%d dead letters, the first of them %+v", len(list), list[:min(len(list), 1)])
 		}

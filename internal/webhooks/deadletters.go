@@ -15,9 +15,9 @@ type DeadLetter struct {
 	Dead
 }
 
-// DeadLetters are those of a subscription ("": of all), the oldest first, at most limit. There may be very many, and ends of leases
+// DeadLetters are those of a subscription ("": of all) that show lets through, the oldest first, at most limit. There may be very many, and ends of leases
 // wait for the lock: under it they are only gathered.
-func (c *Courier) DeadLetters(subscription string, limit int) []DeadLetter {
+func (c *Courier) DeadLetters(subscription string, limit int, show func(*Event) bool) []DeadLetter {
 	type dead struct {
 		Dead
 		of *Entry // of which Dead alone changes
@@ -26,7 +26,7 @@ func (c *Courier) DeadLetters(subscription string, limit int) []DeadLetter {
 	c.mu.Lock()
 	for _, out := range c.entries {
 		for _, d := range out.Dead {
-			if subscription == "" || out.Subscriptions[d.Subscription] == subscription {
+			if (subscription == "" || out.Subscriptions[d.Subscription] == subscription) && show(&out.Notices[d.Notice].Event) {
 				all = append(all, dead{d, out.Entry})
 			}
 		}

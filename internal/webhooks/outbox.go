@@ -105,7 +105,7 @@ func (s *Service) Notify(end *End) (ops []zk.Op, entry *Entry) {
 func (s *Service) addressed(now *snapshot, end *End) *Entry {
 	e := &Entry{Name: end.Entry, TraceParent: end.TraceParent}
 	room := s.bound.state()
-	over := s.overShare(room)
+	over := s.overShare(room, now)
 	to := func(n *Notice, id string) {
 		i := slices.Index(e.Subscriptions, id)
 		if i < 0 {

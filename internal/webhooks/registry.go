@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/zk"
 )
 
@@ -28,7 +29,7 @@ type snapshot struct {
 // same reports whether two snapshots are alike. A record can be written, or become
 // readable, by hand, which does not change the parent's version.
 func (s *snapshot) same(as *snapshot) bool {
-	equal := func(a, b *Subscription) bool { return a.ID == b.ID && a.Version == b.Version }
+	equal := func(a, b *Subscription) bool { return a.ID == b.ID && a.Version == b.Version && sameStanding(a, b) }
 	return s.mzxid == as.mzxid && s.unchecked == as.unchecked && slices.EqualFunc(s.subscriptions, as.subscriptions, equal) && slices.EqualFunc(s.unread, as.unread, equal)
 }
 
@@ -48,9 +49,10 @@ type registry struct {
 	log       *slog.Logger
 	parent    string // path of the node above them
 	addresses *Addresses
-	apply     func(*snapshot) // called with another snapshot before that is in force
-	changed   func()          // called when another snapshot is in force, or a stale one is confirmed; may be nil
-	wake      chan struct{}   // one place: a snapshot is to be taken
+	standing  func(name, kind, credential string, roles []string) (rules *access.Rules, paused string, known bool) // as Options has it
+	apply     func(*snapshot)                                                                                      // called with another snapshot before that is in force
+	changed   func()                                                                                               // called when another snapshot is in force, or a stale one is confirmed; may be nil
+	wake      chan struct{}                                                                                        // one place: a snapshot is to be taken
 
 	applying sync.Mutex // held while a snapshot is put into force
 
@@ -85,10 +87,12 @@ func (r *registry) refresh(ctx context.Context) (*snapshot, error) {
 	if r.inForce != nil && taken.mzxid < r.inForce.mzxid && !taken.unchecked {
 		taken = r.inForce // this reader began earlier, or its server lags
 	}
-	other := r.inForce == nil || !r.inForce.same(taken)
+	before := r.inForce
+	other := before == nil || !before.same(taken)
 	r.mu.Unlock()
 	if other {
 		r.apply(taken)
+		r.tellPaused(before, taken)
 	}
 	r.mu.Lock()
 	changed := other || r.stale
@@ -184,7 +188,7 @@ func (r *registry) read(ctx context.Context) (*snapshot, error) {
 		if sub.Unread {
 			taken.unread = append(taken.unread, sub)
 		} else {
-			taken.subscriptions = append(taken.subscriptions, sub)
+			taken.subscriptions = append(taken.subscriptions, r.decided(sub))
 		}
 	}
 	return taken, nil
@@ -265,6 +269,8 @@ func (r *registry) Create(ctx context.Context, sub *Subscription) (*Subscription
 			return nil, nil // an earlier attempt was done
 		case len(now.subscriptions)+len(now.unread) >= MaxSubscriptions:
 			return nil, ErrTooMany
+		case made.Maker != nil && now.madeBy(made.Maker.Name) >= MaxOfMaker:
+			return nil, ErrTooManyOfMaker
 		}
 		return &zk.Op{Kind: zk.OpCreate, Path: r.parent + "/" + made.ID, Data: made.Record(), Private: true}, nil
 	})
@@ -293,6 +299,7 @@ func (r *registry) Update(ctx context.Context, id string, version int32, change 
 		if err := changed.Normalize(r.addresses, old.Events...); err != nil {
 			return nil, err
 		}
+		changed = *r.decided(&changed)
 		changed.Version = old.Version + 1
 		return &zk.Op{Kind: zk.OpSetData, Path: r.parent + "/" + id, Data: changed.Record(), Version: old.Version}, nil
 	})
@@ -302,10 +309,13 @@ func (r *registry) Update(ctx context.Context, id string, version int32, change 
 	return &changed, nil
 }
 
-// Rotate gives a subscription a new secret; the old one signs beside it for overlap.
-func (r *registry) Rotate(ctx context.Context, id string, overlap time.Duration) (*Subscription, Secret, error) {
+// Rotate gives a subscription a new secret; the old one signs beside it for overlap. One that may does not let through is not there.
+func (r *registry) Rotate(ctx context.Context, id string, overlap time.Duration, may func(*Subscription) bool) (*Subscription, Secret, error) {
 	var fresh Secret
 	sub, err := r.Update(ctx, id, -1, func(sub *Subscription) error {
+		if !may(sub) {
+			return ErrNotFound
+		}
 		sub.Secrets = slices.Clone(sub.Secrets)
 		fresh = sub.Rotate(time.Now(), overlap)
 		return nil
@@ -314,13 +324,13 @@ func (r *registry) Rotate(ctx context.Context, id string, overlap time.Duration)
 }
 
 // Delete removes a subscription, also one whose record cannot be read, and what waits for it. version is the one that
-// the caller has seen; -1: any. Repeated: ErrNotFound.
-func (r *registry) Delete(ctx context.Context, id string, version int32) error {
+// the caller has seen; -1: any. Repeated: ErrNotFound. One that may does not let through is not there.
+func (r *registry) Delete(ctx context.Context, id string, version int32, may func(*Subscription) bool) error {
 	return r.change(ctx, id, func(_ *snapshot, old *Subscription, lost bool) (*zk.Op, error) {
 		switch {
 		case old == nil && lost:
 			return nil, nil
-		case old == nil:
+		case old == nil || !may(old):
 			return nil, ErrNotFound
 		case version >= 0 && old.Version != version:
 			return nil, ErrConflict

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/zk"
 )
 
@@ -18,6 +19,7 @@ const (
 	attempts       = 5 // of a change or a snapshot that other changes disturb
 	requestTimeout = 5 * time.Second
 	retryEvery     = time.Second // what ZooKeeper did not accept is tried again
+	decideEvery    = time.Second // what makers may read is looked at again
 	countEvery     = 5 * time.Second
 	adoptEvery     = 10 * time.Minute // a safety net for missed signals of Adopt
 	requestsAtOnce = 64
@@ -26,11 +28,13 @@ const (
 
 // What can go wrong besides a *FieldError.
 var (
-	ErrNotFound    = errors.New("there is no such webhook")
-	ErrTooMany     = fmt.Errorf("there are %d webhooks already, the most that a fleet may have: remove one", MaxSubscriptions)
-	ErrConflict    = errors.New("the webhook was changed meanwhile: read it again")
-	ErrUnavailable = errors.New("ZooKeeper cannot be reached")
-	ErrUnknown     = errors.New("the change may have been made or not: read the webhooks again")
+	ErrNotFound = errors.New("there is no such webhook")
+	ErrTooMany  = fmt.Errorf("there are %d webhooks already, the most that a fleet may have: remove one", MaxSubscriptions)
+	// ErrTooManyOfMaker: the maker has MaxOfMaker.
+	ErrTooManyOfMaker = fmt.Errorf("the caller has %d webhooks already, the most that a caller may have: remove one", MaxOfMaker)
+	ErrConflict       = errors.New("the webhook was changed meanwhile: read it again")
+	ErrUnavailable    = errors.New("ZooKeeper cannot be reached")
+	ErrUnknown        = errors.New("the change may have been made or not: read the webhooks again")
 )
 
 // Store is ZooKeeper as the service needs it; paths are below the chroot.
@@ -55,6 +59,9 @@ type Options struct {
 	Mine func(entry string) bool
 	// MineFrom says so of an entry that is about no lease, with the gateway that has made it; nil: Mine is enough.
 	MineFrom func(entry, gateway string) bool
+	// Standing says what the maker with these members may read now, or why it is not let in. known is false while that cannot be
+	// said. It must be quick. nil: no caller is authenticated, and subscriptions with a maker are paused.
+	Standing func(name, kind, credential string, roles []string) (rules *access.Rules, paused string, known bool)
 	// Changed is called when another set of subscriptions is in force: ends that
 	// waited for it are decided again.
 	Changed func()
@@ -103,7 +110,7 @@ func New(o Options) *Service {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Service{opt: o, adopt: make(chan struct{}, 1)}
-	s.registry = &registry{store: o.Store, log: o.Logger, parent: o.Root + "/webhooks", addresses: o.Addresses, apply: s.apply, changed: o.Changed, wake: make(chan struct{}, 1)}
+	s.registry = &registry{store: o.Store, log: o.Logger, parent: o.Root + "/webhooks", addresses: o.Addresses, standing: o.Standing, apply: s.apply, changed: o.Changed, wake: make(chan struct{}, 1)}
 	s.bound = bound{metrics: o.Metrics, now: Outbox{Limit: cmp.Or(o.MaxEntries, MaxEntries)}, by: map[string]*drops{}}
 	s.writer = newWriter(s)
 	courier := CourierOptions{Transport: o.Transport, Keeper: s.writer, Secrets: o.Secrets, Random: o.Random}
@@ -134,6 +141,7 @@ func (s *Service) Run(ctx context.Context) error {
 	all.Go(func() { s.loop(ctx, s.adopt, adoptEvery, s.adoptAll) })
 	all.Go(func() { s.loop(ctx, s.writer.wake, 0, s.writer.flush) })
 	all.Go(func() { s.loop(ctx, nil, countEvery, s.count) })
+	all.Go(func() { s.loop(ctx, nil, decideEvery, s.redecide) })
 	if s.opt.Feed != nil {
 		all.Go(func() { s.opt.Feed.Run(ctx, s) })
 	}
@@ -217,9 +225,9 @@ func (s *Service) Test(ctx context.Context, id string) (Attempt, error) {
 // Attempts are the last ones that this gateway made, the newest first.
 func (s *Service) Attempts(id string) []Attempt { return s.courier.Attempts(id) }
 
-// DeadLetters are those that this gateway keeps, the oldest first.
-func (s *Service) DeadLetters(id string, limit int) []DeadLetter {
-	return s.courier.DeadLetters(id, limit)
+// DeadLetters are those that this gateway keeps and show lets through, the oldest first.
+func (s *Service) DeadLetters(id string, limit int, show func(*Event) bool) []DeadLetter {
+	return s.courier.DeadLetters(id, limit, show)
 }
 
 // Replay sends dead letters that this gateway keeps once more: one of them, or with "" all. It returns how many.
@@ -230,6 +238,8 @@ func (s *Service) Replay(_ context.Context, id, message string) (int, error) {
 		return 0, err
 	case !sub.Enabled:
 		return 0, wrong("enabled", "the webhook is disabled: enable it first")
+	case sub.Standing.Paused != "":
+		return 0, wrong("enabled", "the webhook is paused: %s", sub.Standing.Paused)
 	}
 	return s.courier.Replay(id, message), nil
 }

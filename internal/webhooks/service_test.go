@@ -28,11 +28,11 @@ func TestASubscriptionLivesInZooKeeper(t *testing.T) {
 		assert.That(t, errors.Is(err, ErrConflict), "a change of what was changed meanwhile: %v", err)
 		_, err = b.services[0].Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.URL = "ftp://x"; return nil })
 		assert.That(t, err != nil, "a change to what is wrong")
-		rotated, fresh, err := b.services[0].Rotate(t.Context(), sub.ID, time.Hour)
+		rotated, fresh, err := b.services[0].Rotate(t.Context(), sub.ID, time.Hour, anySubscription)
 		assert.That(t, err == nil && fresh != sub.Secrets[0] && len(rotated.Secrets) == 2 && rotated.Description == "changed",
 			"%+v, %v", rotated, err)
-		assert.Nil(t, b.services[1].Delete(t.Context(), sub.ID, -1))
-		assert.ErrorIs(t, b.services[0].Delete(t.Context(), sub.ID, -1), ErrNotFound, "a second removal")
+		assert.Nil(t, b.services[1].Delete(t.Context(), sub.ID, -1, anySubscription))
+		assert.ErrorIs(t, b.services[0].Delete(t.Context(), sub.ID, -1, anySubscription), ErrNotFound, "a second removal")
 		list = b.services[0].List()
 		assert.That(t, len(list) == 0, "left: %+v", list)
 	})
@@ -176,13 +176,13 @@ func TestDeadLettersOutliveTheirGateway(t *testing.T) {
 		b.end(t, 0, "l1", "a")
 		time.Sleep(8 * 24 * time.Hour)
 		synctest.Wait()
-		assert.MustEqual(t, len(b.services[0].DeadLetters(sub.ID, 10)), 1, "dead letters")
+		assert.MustEqual(t, len(b.services[0].DeadLetters(sub.ID, 10, anyEvent)), 1, "dead letters")
 		b.services[0].courier.Close()
 		b.owner = func(string) int { return 1 }
 		b.services[1].Adopt()
 		synctest.Wait()
 		tries := len(b.seen)
-		dead := b.services[1].DeadLetters(sub.ID, 10)
+		dead := b.services[1].DeadLetters(sub.ID, 10, anyEvent)
 		assert.Must(t, len(dead) == 1 && dead[0].Error == "500" && dead[0].Attempts == len(schedule)+1, "at its successor: %+v", dead)
 		time.Sleep(time.Hour)
 		assert.That(t, len(b.seen) == tries, "a dead letter is tried again")
@@ -250,7 +250,7 @@ func TestChangesWhoseAnswersAreLost(t *testing.T) {
 			_, err := s.Update(t.Context(), sub.ID, -1, func(s *Subscription) error { s.Description += "x"; return nil })
 			assert.That(t, errors.Is(err, ErrUnknown), "persisted %v: an update whose answer was lost: %v", persisted, err)
 			once()
-			if err := s.Delete(t.Context(), sub.ID, -1); err != nil || len(s.List()) != 0 {
+			if err := s.Delete(t.Context(), sub.ID, -1, anySubscription); err != nil || len(s.List()) != 0 {
 				t.Errorf("persisted %v: a removal whose answer was lost: %v, %d left", persisted, err, len(s.List()))
 			}
 		})

@@ -2,8 +2,8 @@ package webhooks
 
 import "sync"
 
-// Each subscription has a share of the outbox: one that has more entries waiting than the outbox has places free is left out of new
-// entries. So one receiver that accepts nothing stops at half of the outbox, two at a third each, and room for the others is never used up
+// Each subscription has a share of the outbox, and those of one maker have one together: one that has more entries waiting than the
+// outbox has places free is left out of new entries. So one receiver that accepts nothing stops at half of the outbox, two at a third each, and room for the others is never used up
 // by receivers that have failed before them. (Dynamic thresholds, as in the buffers of switches: Choudhury and Hahne 1998.)
 //
 // What waits is counted where it is delivered, so each gateway applies the rule to its own part: with G gateways one receiver stops at
@@ -24,12 +24,16 @@ func (p *shares) add(subscription string, n int) {
 	}
 }
 
-// above are the subscriptions that have more than n entries.
-func (p *shares) above(n int) (list []string) {
+// above are the subscriptions that have more than n entries, with all others of the same owner.
+func (p *shares) above(n int, whose func(id string) string) (list []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	together := map[string]int{}
 	for id, has := range p.of {
-		if has > n {
+		together[whose(id)] += has
+	}
+	for id := range p.of {
+		if together[whose(id)] > n {
 			list = append(list, id)
 		}
 	}

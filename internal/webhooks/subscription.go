@@ -25,7 +25,7 @@ import (
 
 // Limits of subscriptions. The specification states the same numbers.
 const (
-	MaxSubscriptions = 256 // of a fleet: each end is matched with each of them
+	MaxSubscriptions = 256 // of a fleet: each end is matched with each of them; a maker has MaxOfMaker
 	MaxURL           = 2048
 	MaxDescription   = 256
 	MaxHeaders       = 16
@@ -85,8 +85,11 @@ type Subscription struct {
 	Headers     map[string]string
 	CA          string // PEM; "": the system's
 	Created     time.Time
-	Version     int32 // of its record
-	Unread      bool  // there is a record that cannot be read here: what waits for it goes on waiting
+	Maker       *Maker // nil: it was made where no caller was authenticated
+	Version     int32  // of its record
+	Unread      bool   // there is a record that cannot be read here: what waits for it goes on waiting
+
+	Standing Standing // of the maker, as of now; no part of the record
 }
 
 // Secret signs messages.
@@ -281,7 +284,7 @@ func printable(s string) bool {
 // Wants reports whether such an event is delivered to the subscription.
 func (s *Subscription) Wants(event, ns, lock string) bool {
 	named := slices.Contains(s.Events, event) || len(s.Events) == 0 && slices.Contains(Durable, event)
-	return s.Enabled && named && access.Match(cmp.Or(s.NS, "*"), ns) && access.Match(cmp.Or(s.Locks, "*"), lock)
+	return s.active() && named && access.Match(cmp.Or(s.NS, "*"), ns) && access.Match(cmp.Or(s.Locks, "*"), lock) && s.mayGet(ns, lock)
 }
 
 // Deliveries are the subscription's types by how they are delivered. A later release's type is in neither list.
@@ -304,7 +307,7 @@ func (s *Subscription) Deliveries() (durable, bestEffort []string) {
 // wantsBestEffort reports whether any best-effort event may go to the subscription.
 func (s *Subscription) wantsBestEffort() bool {
 	_, bestEffort := s.Deliveries()
-	return s.Enabled && len(bestEffort) > 0
+	return s.active() && len(bestEffort) > 0
 }
 
 // signing are the secrets that sign at a moment.
@@ -318,7 +321,8 @@ func (s *Subscription) signing(now time.Time) []string {
 	return values
 }
 
-// record is how a subscription is kept. Version 1.
+// record is how a subscription is kept. Version 2 has a maker. A gateway of a release that does not decide by makers cannot read
+// it, so it delivers nothing to it, and writes no record without the maker.
 type record struct {
 	Version     int               `json:"v"`
 	URL         string            `json:"url"`
@@ -332,14 +336,22 @@ type record struct {
 	Headers     map[string]string `json:"headers,omitempty"`
 	CA          string            `json:"ca,omitempty"`
 	Created     int64             `json:"created_ms"`
+	Maker       *Maker            `json:"maker,omitempty"`
 }
 
-const recordVersion = 1
+const (
+	recordVersion    = 1
+	recordWithAMaker = 2
+)
 
 // Record is the data of a subscription's node. It holds its secrets.
 func (s *Subscription) Record() []byte {
-	data, err := json.Marshal(record{recordVersion, s.URL, s.Events, s.NS, s.Locks, s.Description, s.Enabled, s.Disabled,
-		s.Secrets, s.Headers, s.CA, s.Created.UnixMilli()})
+	version := recordVersion
+	if s.Maker != nil {
+		version = recordWithAMaker
+	}
+	data, err := json.Marshal(record{version, s.URL, s.Events, s.NS, s.Locks, s.Description, s.Enabled, s.Disabled,
+		s.Secrets, s.Headers, s.CA, s.Created.UnixMilli(), s.Maker})
 	if err != nil {
 		panic("encoding a subscription: " + err.Error()) // strings, numbers and times only
 	}
@@ -356,9 +368,12 @@ func ParseRecord(id string, data []byte, version int32) (*Subscription, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("the record of webhook %s is damaged", id) // the cause would quote from it
 	}
-	if r.Version > recordVersion {
+	switch {
+	case r.Version > recordWithAMaker:
 		return nil, fmt.Errorf("webhook %s: %w", id, errNewer)
+	case r.Version == recordWithAMaker && (r.Maker == nil || r.Maker.Name == ""), r.Version < recordWithAMaker && r.Maker != nil:
+		return nil, fmt.Errorf("the record of webhook %s is damaged: it must say who made it", id)
 	}
 	return &Subscription{ID: id, URL: r.URL, Events: r.Events, NS: r.NS, Locks: r.Locks, Description: r.Description, Enabled: r.Enabled,
-		Disabled: r.Disabled, Secrets: r.Secrets, Headers: r.Headers, CA: r.CA, Created: time.UnixMilli(r.Created).UTC(), Version: version}, nil
+		Disabled: r.Disabled, Secrets: r.Secrets, Headers: r.Headers, CA: r.CA, Created: time.UnixMilli(r.Created).UTC(), Maker: r.Maker, Version: version}, nil
 }

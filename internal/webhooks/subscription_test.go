@@ -29,7 +29,7 @@ func TestASubscriptionIsReadAsItWasWritten(t *testing.T) {
 	s.Version = 7
 	diff := cmp.Diff(s, got)
 	assert.That(t, diff == "", "%v", diff)
-	_, err = ParseRecord(s.ID, []byte(`{"v":2}`), 0)
+	_, err = ParseRecord(s.ID, []byte(`{"v":3}`), 0)
 	assert.That(t, errors.Is(err, errNewer), "a newer record: %v", err)
 	_, err = ParseRecord(s.ID, []byte(`{"v":1,"secrets":"whsec_x"`), 0)
 	assert.That(t, err != nil && !strings.Contains(err.Error(), "whsec"), "a damaged record: %v", err)
@@ -76,7 +76,7 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 	got := assert.Value(ParseEntry(e.Name, e.Order, e.Data()))(t)
 	diff := cmp.Diff(e, got)
 	assert.That(t, diff == "", "%v", diff)
-	for _, damaged := range []string{`{`, `{"v":2}`, `{"v":1,"notices":[{"to":[0]}]}`, `{"v":1,"dead":[{}]}`, `{"v":1,"subscriptions":["a"],"notices":[{"to":[-1]}]}`} {
+	for _, damaged := range []string{`{`, `{"v":3}`, `{"v":1,"notices":[{"to":[0]}]}`, `{"v":1,"dead":[{}]}`, `{"v":1,"subscriptions":["a"],"notices":[{"to":[-1]}]}`} {
 		_, err := ParseEntry("x", 0, []byte(damaged))
 		assert.That(t, err != nil, "%s was read", damaged)
 	}

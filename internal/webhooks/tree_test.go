@@ -318,7 +318,7 @@ func TestASubscriptionThatIsLeftOutIsReportedByItsID(t *testing.T) {
 		}
 		got := len(b.delivered(sub.ID))
 		assert.That(t, got == 15, "delivered %d of 15", got)
-		assert.NoError(t, b.services[0].Delete(t.Context(), sub.ID, -1))
+		assert.NoError(t, b.services[0].Delete(t.Context(), sub.ID, -1, anySubscription))
 		time.Sleep(2 * countEvery)
 		synctest.Wait()
 		s, there := b.services[0].Statuses()[sub.ID]
@@ -371,7 +371,7 @@ func TestPlacesAreCountedAsTheEntriesSay(t *testing.T) {
 		disable(true)
 		assert.Equal(t, c.Replay(sub.ID, ""), 5, "replayed")
 		check("replayed")
-		assert.NoError(t, b.services[0].Delete(t.Context(), other.ID, -1))
+		assert.NoError(t, b.services[0].Delete(t.Context(), other.ID, -1, anySubscription))
 		time.Sleep(time.Minute)
 		check("one removed")
 		b.answering(func() { b.answer = ok })

@@ -103,7 +103,7 @@ func TestWhatWaitsForASubscriptionThatCannotBeReadWaitsOn(t *testing.T) {
 
 func TestASubscriptionThatCannotBeReadCanBeRemoved(t *testing.T) {
 	for name, remove := range map[string]func(b *bench, s *Service, id string) error{
-		"by the API": func(_ *bench, s *Service, id string) error { return s.Delete(context.Background(), id, -1) },
+		"by the API": func(_ *bench, s *Service, id string) error { return s.Delete(context.Background(), id, -1, anySubscription) },
 		"by hand": func(b *bench, s *Service, id string) error {
 			b.byHand(func(n map[string]*node) { delete(n, "/l/webhooks/"+id) })
 			s.Refresh()
@@ -181,7 +181,7 @@ func TestNoEntryIsForASubscriptionThatTheCourierDoesNotKnow(t *testing.T) {
 		assert.Must(t, dead == 1, "%d dead letters", dead)
 		// One is removed and another made before this gateway looks.
 		armed = true
-		assert.NoError(t, b.services[0].Delete(ctx, old.ID, -1))
+		assert.NoError(t, b.services[0].Delete(ctx, old.ID, -1, anySubscription))
 		b.subscribe(t, 0, "new")
 		s.Refresh()
 		synctest.Wait()

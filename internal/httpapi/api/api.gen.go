@@ -1391,8 +1391,8 @@ type GatewayInfo struct {
 	Version string     `json:"version,omitempty"`
 	Started *time.Time `json:"started,omitempty"`
 
-	// Leases Contenders in the queues whose leases it runs, those that it has taken over included.
-	Leases int `json:"leases"`
+	// Leases Contenders in the queues whose leases it runs, those that it has taken over included. Left out for callers that may not read every lock.
+	Leases *int `json:"leases,omitempty"`
 
 	// Succeeded Ids of the gateways that it has succeeded, itself or by those that it succeeded, while anything is left of them.
 	Succeeded []string `json:"succeeded,omitempty"`
@@ -1514,20 +1514,22 @@ type Info struct {
 	Mode InfoMode `json:"mode"`
 
 	// GatewayID Of the present ZooKeeper session. Left out while there is none.
-	GatewayID       string      `json:"gateway_id,omitempty"`
-	FleetID         string      `json:"fleet_id,omitempty"`
-	Root            string      `json:"root"`
-	PromiseWindowMS int64       `json:"promise_window_ms"`
-	Namespaces      []Namespace `json:"namespaces"`
+	GatewayID       string `json:"gateway_id,omitempty"`
+	FleetID         string `json:"fleet_id,omitempty"`
+	Root            string `json:"root"`
+	PromiseWindowMS int64  `json:"promise_window_ms"`
 
-	// Locks Locks that are held or waited for, in all namespaces.
-	Locks int `json:"locks"`
+	// Namespaces Those in which the caller may read a lock.
+	Namespaces []Namespace `json:"namespaces"`
+
+	// Locks Locks that are held or waited for, in all namespaces. Left out for callers that may not read every lock, as are contenders and leases.
+	Locks *int `json:"locks,omitempty"`
 
 	// Contenders All holders and waiters, other programs too.
-	Contenders int `json:"contenders"`
+	Contenders *int `json:"contenders,omitempty"`
 
 	// Leases Leases whose clocks this gateway runs.
-	Leases LeaseCounts `json:"leases"`
+	Leases *LeaseCounts `json:"leases,omitempty"`
 
 	// Limits What is beyond one of these is 422 or 429; docs/operate/operating.md says more.
 	Limits    Limits        `json:"limits"`
@@ -1794,7 +1796,7 @@ type NamespaceInfo struct {
 	// Dialect How the contenders of its leases are named, hence which other programs respect them: `native`, `curator-rw`, `kazoo`, `all` or `custom`. Left out while the record has not been read.
 	Dialect string `json:"dialect,omitempty"`
 
-	// Locks Locks that are held or waited for.
+	// Locks Locks that are held or waited for and that the caller may read.
 	Locks int `json:"locks"`
 
 	// Names What was configured for the dialect `custom`.
@@ -2207,6 +2209,12 @@ type Webhook struct {
 	// DisabledReason Why it is not enabled, if no client disabled it: the receiver answered 410.
 	DisabledReason string `json:"disabled_reason,omitempty"`
 
+	// Maker The name of the caller that made it, and that it belongs to. Left out where no caller was authenticated then: it belongs to the administrators, and gets all.
+	Maker string `json:"maker,omitempty"`
+
+	// PausedReason Why nothing is delivered although it is enabled: its maker is not let in any more. It goes on when its maker is.
+	PausedReason string `json:"paused_reason,omitempty"`
+
 	// Headers The names of those that are sent along.
 	Headers []string `json:"headers"`
 
@@ -2381,9 +2389,9 @@ type WebhookID = string
 type WebhookList struct {
 	Items []Webhook `json:"items"`
 
-	// Outbox How full the outbox is. Ends for which there is no room are not delivered to a webhook with as many waiting
-	// messages, and at the limit to none.
-	Outbox    WebhookOutbox      `json:"outbox"`
+	// Outbox How full the outbox is, for callers that have `admin` or may read every lock. Ends for which there is no room are not
+	// delivered to a webhook with as many waiting messages, and at the limit to none.
+	Outbox    *WebhookOutbox     `json:"outbox,omitempty"`
 	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
 
@@ -2397,8 +2405,8 @@ type WebhookMessage struct {
 	Type string `json:"type"`
 }
 
-// WebhookOutbox How full the outbox is. Ends for which there is no room are not delivered to a webhook with as many waiting
-// messages, and at the limit to none.
+// WebhookOutbox How full the outbox is, for callers that have `admin` or may read every lock. Ends for which there is no room are not
+// delivered to a webhook with as many waiting messages, and at the limit to none.
 type WebhookOutbox struct {
 	// Entries Ends of leases with messages that are not delivered, of the whole fleet, some seconds old.
 	Entries int `json:"entries"`
@@ -3635,16 +3643,16 @@ type ClientInterface interface {
 
 	// ListNamespaces The namespaces of the fleet.
 	//
-	// What is recorded in ZooKeeper, for all gateways, in order of the names. A namespace is added with `--namespace` when
-	// a gateway starts; gateways that run pick it up.
+	// What is recorded in ZooKeeper, for all gateways, in order of the names: those in which the caller may read a lock. A
+	// namespace is added with `--namespace` when a gateway starts; gateways that run pick it up.
 	//
 	// Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
 	ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWebhooks The webhooks.
 	//
-	// All of them, the oldest first, with what is known of their deliveries at all gateways. No answer but those that make
-	// one shows a secret, and none the value of a header.
+	// The caller's own, and all of them for the verb `admin`, the oldest first, with what is known of their deliveries at
+	// all gateways. No answer but those that make one shows a secret, and none the value of a header.
 	//
 	// Corresponds with GET /v1/webhooks (the `ListWebhooks` operationId).
 	ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3655,6 +3663,9 @@ type ClientInterface interface {
 	// and the other events that `events` names as best effort. docs/webhooks.md says how to verify a message and what is
 	// guaranteed: `fencing_token` has the order of a lock's exclusive holders. The answer alone holds the signing secret.
 	// When it did not arrive, look at the list: a repeat makes another webhook.
+	//
+	// With authentication it takes the verb `acquire` of any lock. The webhook belongs to its caller, and gets what that
+	// caller may read at the time of each message.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3667,6 +3678,9 @@ type ClientInterface interface {
 	// and the other events that `events` names as best effort. docs/webhooks.md says how to verify a message and what is
 	// guaranteed: `fencing_token` has the order of a lock's exclusive holders. The answer alone holds the signing secret.
 	// When it did not arrive, look at the list: a repeat makes another webhook.
+	//
+	// With authentication it takes the verb `acquire` of any lock. The webhook belongs to its caller, and gets what that
+	// caller may read at the time of each message.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3691,7 +3705,8 @@ type ClientInterface interface {
 	//
 	// Changes the given fields; an empty one is removed. A `url` on another host, port, scheme or path drops the headers:
 	// set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
-	// disabled (410). Messages that wait for a disabled webhook become dead letters.
+	// disabled (410). Messages that wait for a disabled webhook become dead letters. A change by its maker also resumes a
+	// webhook that is paused because the API token of its maker was replaced.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3702,7 +3717,8 @@ type ClientInterface interface {
 	//
 	// Changes the given fields; an empty one is removed. A `url` on another host, port, scheme or path drops the headers:
 	// set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
-	// disabled (410). Messages that wait for a disabled webhook become dead letters.
+	// disabled (410). Messages that wait for a disabled webhook become dead letters. A change by its maker also resumes a
+	// webhook that is paused because the API token of its maker was replaced.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4613,8 +4629,8 @@ func (c *Client) Revoke(ctx context.Context, lock LockPathParam, body RevokeJSON
 
 // ListNamespaces The namespaces of the fleet.
 //
-// What is recorded in ZooKeeper, for all gateways, in order of the names. A namespace is added with `--namespace` when
-// a gateway starts; gateways that run pick it up.
+// What is recorded in ZooKeeper, for all gateways, in order of the names: those in which the caller may read a lock. A
+// namespace is added with `--namespace` when a gateway starts; gateways that run pick it up.
 //
 // Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
 func (c *Client) ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4631,8 +4647,8 @@ func (c *Client) ListNamespaces(ctx context.Context, reqEditors ...RequestEditor
 
 // ListWebhooks The webhooks.
 //
-// All of them, the oldest first, with what is known of their deliveries at all gateways. No answer but those that make
-// one shows a secret, and none the value of a header.
+// The caller's own, and all of them for the verb `admin`, the oldest first, with what is known of their deliveries at
+// all gateways. No answer but those that make one shows a secret, and none the value of a header.
 //
 // Corresponds with GET /v1/webhooks (the `ListWebhooks` operationId).
 func (c *Client) ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4653,6 +4669,9 @@ func (c *Client) ListWebhooks(ctx context.Context, reqEditors ...RequestEditorFn
 // and the other events that `events` names as best effort. docs/webhooks.md says how to verify a message and what is
 // guaranteed: `fencing_token` has the order of a lock's exclusive holders. The answer alone holds the signing secret.
 // When it did not arrive, look at the list: a repeat makes another webhook.
+//
+// With authentication it takes the verb `acquire` of any lock. The webhook belongs to its caller, and gets what that
+// caller may read at the time of each message.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4675,6 +4694,9 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, contentType string, 
 // and the other events that `events` names as best effort. docs/webhooks.md says how to verify a message and what is
 // guaranteed: `fencing_token` has the order of a lock's exclusive holders. The answer alone holds the signing secret.
 // When it did not arrive, look at the list: a repeat makes another webhook.
+//
+// With authentication it takes the verb `acquire` of any lock. The webhook belongs to its caller, and gets what that
+// caller may read at the time of each message.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4729,7 +4751,8 @@ func (c *Client) GetWebhook(ctx context.Context, id WebhookPathParam, reqEditors
 //
 // Changes the given fields; an empty one is removed. A `url` on another host, port, scheme or path drops the headers:
 // set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
-// disabled (410). Messages that wait for a disabled webhook become dead letters.
+// disabled (410). Messages that wait for a disabled webhook become dead letters. A change by its maker also resumes a
+// webhook that is paused because the API token of its maker was replaced.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4750,7 +4773,8 @@ func (c *Client) UpdateWebhookWithBody(ctx context.Context, id WebhookPathParam,
 //
 // Changes the given fields; an empty one is removed. A `url` on another host, port, scheme or path drops the headers:
 // set or remove each of them in the same request. `enabled: true` also enables a webhook that its receiver has
-// disabled (410). Messages that wait for a disabled webhook become dead letters.
+// disabled (410). Messages that wait for a disabled webhook become dead letters. A change by its maker also resumes a
+// webhook that is paused because the API token of its maker was replaced.
 //
 // Takes a body of the `application/json` content type.
 //

@@ -191,6 +191,11 @@ func (r *Rules) May(v Verb, ns, lock string) bool {
 	return false
 }
 
+// MaySome reports whether the rules give the verb for any lock.
+func (r *Rules) MaySome(v Verb) bool {
+	return r != nil && slices.ContainsFunc(r.grants, func(g rule) bool { return g.verbs.has(v) })
+}
+
 // MayIn reports whether the rules give the verb for any lock of the namespace.
 func (r *Rules) MayIn(v Verb, ns string) bool {
 	if r == nil {

@@ -20,6 +20,7 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/httpapi/accesslog"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/metrics"
@@ -71,7 +72,10 @@ func (w *World) start(name string) *Gateway {
 		Follow:       map[string]func(string){zk.NodeTokens: func(id string) { g.tokens.Look(id) }}})
 	g.tokens = token.NewStore(token.Options{Tree: token.Tree{Nodes: g.manager.Nodes(), Root: zk.DefaultRoot}, Log: log, Changed: g.tokenChanged})
 	anywhere := assert.Value(webhooks.NewAddresses(true, nil))(w.t)
-	g.hooks = box.Connect(g.manager, g.hub, webhooks.Options{Root: zk.DefaultRoot, Addresses: anywhere, Transport: post{w}, Metrics: g.metrics, Logger: log})
+	g.hooks = box.Connect(g.manager, g.hub, webhooks.Options{Root: zk.DefaultRoot, Addresses: anywhere, Transport: post{w}, Metrics: g.metrics, Logger: log,
+		Standing: func(name, kind, credential string, roles []string) (*access.Rules, string, bool) {
+			return g.auth.Standing(name, kind, credential, roles)
+		}})
 	g.auth = assert.Value(auth.New(auth.Options{Path: w.rules, Tokens: g.tokens, Logger: log, Metrics: unmeasured{}, Refused: func(*auth.FileError) {}, Loaded: func() {},
 		Through: issuers{w}, Secret: g.manager.FleetKeys}))(w.t)
 	g.peers = g.fleet("")

@@ -66,6 +66,9 @@ func TestALeaseTokenGivesNothingButItsLease(t *testing.T) {
 				if r.open || r.pattern() == "/v1/heartbeats" || r.socket {
 					continue
 				}
+				if c.Authorization != "" && r.route == "POST /v1/webhooks" {
+					continue // its own roles let it make one, about what it may read
+				}
 				for _, g := range w.Gateways {
 					// As without the token: what is about the token's own lease is in another test.
 					if strings.HasPrefix(r.pattern(), "/v1/leases/self") {

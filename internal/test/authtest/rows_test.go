@@ -143,16 +143,16 @@ var eventRows = []row{
 }
 
 var webhookRows = []row{
-	{route: "GET /v1/webhooks", want: "401 403 403 403 403 200 200"},
-	{route: "POST /v1/webhooks", with: body(`{"url":"https://hooks.example.com/y","locks":"shop:*"}`), want: "401 403 403 403 403 201 201"},
-	{route: "GET /v1/webhooks/{id}", at: ofHook("/v1/webhooks/%s"), want: "401 403 403 403 403 200 200"},
-	{route: "PATCH /v1/webhooks/{id}", at: ofHook("/v1/webhooks/%s"), with: body(`{"description":"changed"}`), want: "401 403 403 403 403 200 200"},
-	{route: "DELETE /v1/webhooks/{id}", at: ofHook("/v1/webhooks/%s"), want: "401 403 403 403 403 204 204"},
-	{route: "POST /v1/webhooks/{id}/rotate", at: ofHook("/v1/webhooks/%s/rotate"), want: "401 403 403 403 403 200 200"},
-	{route: "POST /v1/webhooks/{id}/test", at: ofHook("/v1/webhooks/%s/test"), want: "401 403 403 403 403 200 200"},
-	{route: "POST /v1/webhooks/{id}/replay", at: ofHook("/v1/webhooks/%s/replay"), want: "401 403 403 403 403 200 200"},
-	{route: "GET /v1/webhooks/{id}/attempts", at: ofHook("/v1/webhooks/%s/attempts"), want: "401 403 403 403 403 200 200"},
-	{route: "GET /v1/webhooks/{id}/dead-letters", at: ofHook("/v1/webhooks/%s/dead-letters"), want: "401 403 403 403 403 200 200"},
+	{route: "GET /v1/webhooks", want: "401 200 200 200 200 200 200"},
+	{route: "POST /v1/webhooks", with: body(`{"url":"https://hooks.example.com/y","locks":"shop:*"}`), want: "401 403 201 201 403 201 201"},
+	{route: "GET /v1/webhooks/{id}", at: ofHook("/v1/webhooks/%s"), want: "401 404 404 404 404 200 200"},
+	{route: "PATCH /v1/webhooks/{id}", at: ofHook("/v1/webhooks/%s"), with: body(`{"description":"changed"}`), want: "401 403 404 404 403 200 200"},
+	{route: "DELETE /v1/webhooks/{id}", at: ofHook("/v1/webhooks/%s"), want: "401 404 404 404 404 204 204"},
+	{route: "POST /v1/webhooks/{id}/rotate", at: ofHook("/v1/webhooks/%s/rotate"), want: "401 403 404 404 403 200 200"},
+	{route: "POST /v1/webhooks/{id}/test", at: ofHook("/v1/webhooks/%s/test"), want: "401 403 404 404 403 200 200"},
+	{route: "POST /v1/webhooks/{id}/replay", at: ofHook("/v1/webhooks/%s/replay"), want: "401 403 404 404 403 200 200"},
+	{route: "GET /v1/webhooks/{id}/attempts", at: ofHook("/v1/webhooks/%s/attempts"), want: "401 404 404 404 404 200 200"},
+	{route: "GET /v1/webhooks/{id}/dead-letters", at: ofHook("/v1/webhooks/%s/dead-letters"), want: "401 404 404 404 404 200 200"},
 }
 
 var pageRows = []row{
