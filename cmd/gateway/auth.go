@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
 )
@@ -105,6 +106,14 @@ func (g *gateway) authenticator() httpapi.Authenticator {
 		return nil
 	}
 	return g.auth
+}
+
+// standing says what the maker of a webhook may read; nil without --auth-file.
+func (g *gateway) standing() func(name, kind, credential string, roles []string) (rules *access.Rules, paused string, known bool) {
+	if g.auth == nil {
+		return nil
+	}
+	return g.auth.Standing
 }
 
 // logins let users log in to the dashboard; nil without --auth-file.

@@ -145,7 +145,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 	g.tokens = token.NewStore(token.Options{Tree: token.Tree{Nodes: g.manager.Nodes(), Root: g.zk.Root}, Log: g.log.With("part", "tokens"), Changed: g.tokenChanged})
 	g.secret = secret.NewKeeper(secret.Options{Tree: g.secretTree(), Keyring: &g.keyring, Leases: g.manager, Log: g.log.With("part", "secret"), Changed: g.secretChanged})
 	log := g.log.With("part", "webhooks")
-	g.hooks = box.Connect(g.manager, g.hub, webhooks.Options{Root: g.zk.Root, Addresses: addresses, Metrics: g.metrics, Logger: log,
+	g.hooks = box.Connect(g.manager, g.hub, webhooks.Options{Root: g.zk.Root, Addresses: addresses, Metrics: g.metrics, Logger: log, Standing: g.standing(),
 		Transport: webhooks.NewSender(webhooks.SenderOptions{Addresses: addresses, Proxy: proxy, Version: version(), Logger: log})})
 	return nil
 }

@@ -103,7 +103,9 @@ func TestWhatWaitsForASubscriptionThatCannotBeReadWaitsOn(t *testing.T) {
 
 func TestASubscriptionThatCannotBeReadCanBeRemoved(t *testing.T) {
 	for name, remove := range map[string]func(b *bench, s *Service, id string) error{
-		"by the API": func(_ *bench, s *Service, id string) error { return s.Delete(context.Background(), id, -1, anySubscription) },
+		"by the API": func(_ *bench, s *Service, id string) error {
+			return s.Delete(context.Background(), id, -1, anySubscription)
+		},
 		"by hand": func(b *bench, s *Service, id string) error {
 			b.byHand(func(n map[string]*node) { delete(n, "/l/webhooks/"+id) })
 			s.Refresh()
