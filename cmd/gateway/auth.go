@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/auth"
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/dashboard"
+	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
@@ -29,6 +30,14 @@ func (f *authFlags) opens(namespace string) bool { return slices.Contains(f.Open
 
 // authenticates reports whether the gateway asks clients who they are.
 func (c *config) authenticates() bool { return c.Auth.File != "" }
+
+// seals is the version of seals that this gateway acts by.
+func (c *config) seals() int {
+	if c.authenticates() {
+		return fleet.Seals
+	}
+	return fleet.SealsWithoutCaller
+}
 
 // checkAuth refuses what would lead around the rules.
 func (c *config) checkAuth() error {

@@ -134,7 +134,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 		Store: g.store,
 		Root:  g.zk.Root, Servers: g.own.servers(g.zk.Servers), SessionTimeout: g.c.SessionTimeout,
 		Logger: g.log.With("part", "locks"), Metrics: g.metrics, Events: g.hub,
-		Registration:    manager.Registration{Address: address, Version: version(), Started: started.UnixMilli(), Seals: fleet.Seals},
+		Registration:    manager.Registration{Address: address, Version: version(), Started: started.UnixMilli(), Seals: g.c.seals()},
 		PeerReports:     true,
 		Outbox:          box,
 		Follow:          map[string]func(string){zk.NodeTokens: func(id string) { g.tokens.Look(id) }, zk.NodeRotation: func(string) { g.secret.Look() }},

@@ -194,8 +194,11 @@ type Request struct {
 	Body    []byte
 	// Waits: the answer may take long.
 	Waits bool
-	// Seals is the newest version of seals that the gateway understands; 0: not known.
+	// Seals is the newest version of seals that the gateway has registered; 0: not known. One below Seals does not ask what a
+	// caller may do, and gets no request with one.
 	Seals int
+	// TokenAlone: a lease token is all the right that the request needs. A gateway that knows no callers gets it without.
+	TokenAlone bool
 	// Timeout bounds the whole request; 0: ctx alone does.
 	Timeout time.Duration
 }
@@ -226,8 +229,12 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 		return nil, &SendError{Err: err}
 	}
 	base, err := f.baseURL(q.Address)
-	if err == nil && q.Seal.Caller != "" && q.Seals < Seals {
-		err = ErrOlder
+	proof := q.Seal
+	if q.Seals < Seals && q.TokenAlone {
+		proof.Caller, proof.Roles = "", nil
+	}
+	if err == nil && proof.Caller != "" && q.Seals < Seals {
+		err = ErrCallers
 	}
 	if err != nil {
 		return nil, &SendError{Err: err}
@@ -258,7 +265,7 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 		}
 	}
 	r.Header["User-Agent"] = nil
-	response, seal, err := f.sendSealed(transport, keys, q.Seal, r, q.Body)
+	response, seal, err := f.sendSealed(transport, keys, proof, r, q.Body)
 	if err != nil {
 		return nil, &SendError{Sent: seal != nil, Err: err}
 	}
@@ -282,8 +289,8 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 	return a, nil
 }
 
-// ErrOlder is the error for a gateway that would not ask what a caller may do.
-var ErrOlder = errors.New("the gateway is of a release without authentication, or its registration has not been read")
+// ErrCallers is the error for a gateway that would not ask what a caller may do.
+var ErrCallers = errors.New("the gateway has no --auth-file, or is of a release without authentication, or its registration has not been read")
 
 // ErrOwnAddress is the error for a gateway that is registered with this gateway's own address.
 var ErrOwnAddress = errors.New("the gateway is registered with this gateway's own address: a former session of this one, or both have the same --advertise")

@@ -28,8 +28,12 @@ const (
 	keyInfo       = "lockkeeper fleet 1"
 )
 
-// Seals is the newest version of seals that this release understands. A gateway's registration has its number.
-const Seals = 3
+// The versions of seals. A gateway's registration has the newest one that it acts by: Seals where it asks what callers may do,
+// and SealsWithoutCaller where it asks for no credential, because it would do for each caller what that one asks.
+const (
+	Seals              = 3
+	SealsWithoutCaller = 2
+)
 
 // covered are the headers of a request that a seal covers; Open removes the others.
 var covered = []string{"Accept", "Content-Encoding", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Lease-Token", "Traceparent"}

@@ -137,6 +137,10 @@ func (x *exchange) mayAsk(needed need) *problem {
 		return nil
 	}
 	rules := x.caller.Principal.Rules
+	if x.peer != nil && x.peer.Caller == "" && len(x.r.Header["Lease-Token"]) == 0 {
+		return &problem{code: codeAuthUnavailable,
+			detail: "the gateway that was asked does not ask who its clients are: it has no --auth-file, or is of an earlier release; nothing was done. Give it the same --auth-file, or ask another gateway"}
+	}
 	anonymous := x.caller.Kind == auth.Anonymous && x.peer == nil
 	switch {
 	case anonymous && rules.Nothing() && len(x.r.Header["Lease-Token"]) == 0:

@@ -229,6 +229,76 @@ func TestTheOwnerDecidesByTheCallerThatTheAskedGatewayHasAuthenticated(t *testin
 	assert.That(t, a.Status == 200 && len(got) == 1 && got[0] == guests.known["Bearer reader"].Principal, "%d %s: %+v", a.Status, a.Body, got)
 }
 
+// Gateways of the release before, and those without rules, ask for no credential: a caller with few rights must not act through them.
+func TestAGatewayThatKnowsNoCallersIsSentLeaseTokensAlone(t *testing.T) {
+	guests := newGuests(t)
+	for name, seals := range map[string]int{"of an earlier release": 0, "without rules": fleet.SealsWithoutCaller} {
+		asked, _ := member(t, "asked", "secret", guests.options)
+		owner, _ := member(t, "owner", "secret")
+		asked.seals = seals
+		asked.sendsTo("owner", owner.address())
+		for _, c := range []struct {
+			method, path, who string
+			token, reaches    bool
+		}{
+			{"POST", "/v1/leases/self/heartbeat", "", true, true}, {"POST", "/v1/leases/self/heartbeat", "reader", true, true},
+			{"DELETE", "/v1/leases/self", "reader", true, true}, {"POST", "/v1/leases/self/downgrade", "reader", true, true},
+			{"POST", "/v1/heartbeats", "reader", false, true},
+			{"GET", "/v1/leases/" + someID, "reader", false, false}, {"GET", "/v1/leases/" + someID, "reader", true, false},
+			{"PATCH", "/v1/leases/self?metadata=x", "reader", true, false},
+		} {
+			options := []apitest.Option{as(c.who)}
+			if c.token {
+				options = append(options, apitest.Token(someToken))
+			}
+			if c.path == "/v1/heartbeats" {
+				options = append(options, apitest.JSON(`{"tokens":["`+someToken+`"]}`))
+			}
+			owner.asked()
+			a := asked.send(t, c.method, c.path, options...)
+			reached := acted(owner.asked())
+			assert.That(t, reached == c.reaches && (reached || a.Code() == codeOwnerUnreachable && strings.Contains(string(a.Body), "--auth-file")),
+				"%s: %s %s of %q: %d %s, reached %v", name, c.method, c.path, c.who, a.Status, a.Body, reached)
+		}
+	}
+}
+
+// acted reports whether a manager was asked for more than to wait for its replica.
+func acted(calls []string) bool {
+	return slices.ContainsFunc(calls, func(call string) bool {
+		return !strings.HasPrefix(call, "arrive") && !strings.HasPrefix(call, "reached")
+	})
+}
+
+// What such a gateway sends has no caller: it gets what a lease token alone gives.
+func TestAGatewayThatKnowsNoCallersGetsWhatLeaseTokensGive(t *testing.T) {
+	asked, _ := member(t, "asked", "secret")
+	owner, _ := member(t, "owner", "secret", newGuests(t).options)
+	asked.seals = fleet.Seals
+	asked.sendsTo("owner", owner.address())
+	for _, c := range []struct {
+		method, path string
+		token        bool
+		code         string
+	}{
+		{"POST", "/v1/leases/self/heartbeat", true, ""}, {"DELETE", "/v1/leases/self", true, ""}, {"GET", "/v1/leases/self", true, ""},
+		{"POST", "/v1/heartbeats", false, ""},
+		{"GET", "/v1/leases/" + someID, false, codeAuthUnavailable},
+	} {
+		var options []apitest.Option
+		if c.token {
+			options = append(options, apitest.Token(someToken))
+		}
+		if c.path == "/v1/heartbeats" {
+			options = append(options, apitest.JSON(`{"tokens":["`+someToken+`"]}`))
+		}
+		owner.asked()
+		a := asked.send(t, c.method, c.path, options...)
+		reached := acted(owner.asked())
+		assert.That(t, a.Code() == c.code && reached == (c.code == ""), "%s %s: %d %s, reached %v", c.method, c.path, a.Status, a.Body, reached)
+	}
+}
+
 func TestAStreamEndsWhenItsCallerIsNotLetInAnyMore(t *testing.T) {
 	for _, how := range []string{"revoked", "other rules"} {
 		eachForm(t, func(t *testing.T, form string) {

@@ -61,6 +61,7 @@ type fake struct {
 	peers      []locks.Peer
 	stranger   func(gateway string) bool // a gateway that is not registered; nil: all are
 	id         string
+	seals      int // that another gateway has registered, to which sendsTo leads
 	ready      error
 	alive      error
 	untrusted  atomic.Bool

@@ -67,7 +67,7 @@ const routeZxid = 42
 func (g *gateway) sendsTo(gateway, address string) {
 	not := func() *locks.Error {
 		return &locks.Error{Code: locks.CodeNotOwner, RetryAfter: time.Second,
-			Owner: &locks.Route{Gateway: gateway, Address: address, Zxid: routeZxid, Lease: someID}}
+			Owner: &locks.Route{Gateway: gateway, Address: address, Zxid: routeZxid, Lease: someID, Seals: g.seals}}
 	}
 	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
 		return locks.AcquireResult{}, not()

@@ -149,7 +149,7 @@ func (x *exchange) forwarded(to *locks.Route) *fleet.Request {
 	by := askedBy(x)
 	q := &fleet.Request{
 		Address: to.Address, Seals: to.Seals, Method: method, URI: x.uri(), Header: x.r.Header, Waits: x.wait != 0, Timeout: forwardTimeout + x.wait,
-		Seal: by.sealFor(to.Gateway),
+		Seal: by.sealFor(to.Gateway), TokenAlone: tokenAlone(x.operation),
 	}
 	q.Seal.Zxid, q.Seal.Lease = to.Zxid, to.Lease
 	switch {
@@ -174,6 +174,11 @@ func (x *exchange) uri() string {
 	return (&url.URL{Path: x.r.URL.Path, RawPath: x.r.URL.RawPath, RawQuery: query.Encode()}).RequestURI()
 }
 
+// tokenAlone reports whether the owner asks for the lease token alone, in every release.
+func tokenAlone(operation string) bool {
+	return isHeartbeat(operation) || operation == "Release" || operation == "Downgrade"
+}
+
 func isHeartbeat(operation string) bool {
 	return operation == "Heartbeat" || operation == "HeartbeatMany"
 }
@@ -190,6 +195,10 @@ func unanswered(x *exchange, err error) error {
 	if failed, ok := errors.AsType[*fleet.SendError](err); ok && failed.Sent && !x.reads() && !isHeartbeat(x.operation) {
 		return &problem{code: code(locks.CodeOutcomeUnknown), cause: err,
 			detail: "the gateway that runs this lease was asked and did not answer: it may have been done; repeat the request (an acquire with the same Idempotency-Key)"}
+	}
+	if errors.Is(err, fleet.ErrCallers) {
+		return &problem{code: codeOwnerUnreachable, cause: err,
+			detail: "the gateway that runs this lease does not ask who may do what: it has no --auth-file, or is of an earlier release; nothing was done. Give it the same --auth-file, or use the lease token alone"}
 	}
 	return &problem{code: codeOwnerUnreachable, cause: err,
 		detail: "the gateway that runs this lease cannot be reached; nothing was done, repeat the request"}

@@ -141,7 +141,7 @@ func (f *forwarder) send(ctx context.Context, x *exchange, e *errand, tokens []s
 		header["Traceparent"] = trace
 	}
 	by := askedBy(x)
-	q := &fleet.Request{Address: e.to.Address, Seals: e.to.Seals, Method: http.MethodPost, URI: "/v1/heartbeats", Header: header, Body: body, Timeout: heartbeatTimeout, Seal: by.sealFor(e.to.Gateway)}
+	q := &fleet.Request{Address: e.to.Address, Seals: e.to.Seals, Method: http.MethodPost, URI: "/v1/heartbeats", Header: header, Body: body, Timeout: heartbeatTimeout, Seal: by.sealFor(e.to.Gateway), TokenAlone: true}
 	q.Seal.Zxid = e.to.Zxid
 	return f.fleet.Send(ctx, q)
 }

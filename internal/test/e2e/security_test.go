@@ -3,8 +3,10 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/zkreal"
@@ -128,4 +131,49 @@ func TestWithRulesASecretThatOthersCouldReadIsRefused(t *testing.T) {
 	assert.That(t, errors.Is(err, zk.ErrNoAuth), "the rotation has opened the locks: %v", err)
 	g.restart()
 	g.awaitServing()
+}
+
+// In a fleet in which one gateway has no rules yet, callers of the others get no more through it than their roles give.
+func TestRulesHoldWhileAFleetGetsThem(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedRealT(t)
+	fleet := "--zk-auth-file=" + identity(t, "fleet:sesame")
+	without := startGateway(t, addr+chroot, fleet)
+	with := startGateway(t, addr+chroot, fleet, "--auth-file="+rulesFile(t, "anonymous: [read]\nroles: {all: [{ns: \"*\", locks: \"*\", verbs: [read, acquire, operate]}]}\nwho: [{token: ci, roles: [all]}]\n"))
+	code, made := exitCode(t, "token", "create", "--name=ci", "--zk="+addr+chroot, fleet)
+	assert.Must(t, code == 0, "exit code %d\n%s", code, made)
+	secret := regexp.MustCompile(`lkt_\w+`).FindString(made)
+	as := apitest.Header("Authorization", "Bearer "+secret)
+	eventually(t, patience, func() error {
+		_, a, err := with.Acquire(t.Context(), "mine", apitest.Query("ttl=5m"), as)
+		if err == nil && a.Status != http.StatusCreated && a.Code() != "held_by_other" {
+			err = unexpected(a)
+		}
+		return err
+	}, "the token is known")
+
+	lease := without.hold("deploy", "ttl=5m")
+	// A caller's request goes to no gateway that would do it for every caller.
+	eventually(t, patience, func() error { // its registration is read
+		a, err := with.Send(t.Context(), http.MethodPatch, "/v1/leases/"+lease.LeaseID+"?metadata=x", as, apitest.Token(lease.Token))
+		if err == nil && (a.Code() != "owner_unreachable" || !strings.Contains(string(a.Body), "--auth-file")) {
+			err = unexpected(a)
+		}
+		return err
+	}, "the change is not sent on")
+	// The lease token is the right, at any gateway.
+	_, a, err := with.Heartbeat(t.Context(), lease.Token)
+	expect(t, a, err, http.StatusOK, "")
+
+	// What comes from the gateway without rules gets no more than lease tokens give.
+	theirs, a, err := with.Acquire(t.Context(), "theirs", apitest.Query("ttl=5m"), as)
+	expect(t, a, err, http.StatusCreated, "")
+	a, err = without.Send(t.Context(), http.MethodPatch, "/v1/leases/"+theirs.LeaseID+"?metadata=x", apitest.Token("lk1."+theirs.LeaseID+".k1.AbCdEfGhIjKlMnOpQr-_01"))
+	assert.That(t, err == nil && a.Status >= 400, "a wrong token: %v %+v", err, a)
+	a, err = without.Send(t.Context(), http.MethodPatch, "/v1/leases/"+theirs.LeaseID+"?metadata=x", apitest.Token(theirs.Token))
+	expect(t, a, err, http.StatusOK, "") // by its token
+	_, a, err = without.Heartbeat(t.Context(), theirs.Token)
+	expect(t, a, err, http.StatusOK, "")
+	a, err = with.Release(t.Context(), lease.Token)
+	expect(t, a, err, http.StatusNoContent, "")
 }
