@@ -65,7 +65,7 @@ func (d *Dashboard) turnedAway(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Retry-After", retryAfter)
 		d.refuse(w, r, &refusal{status: http.StatusServiceUnavailable, title: "Not ready yet", detail: sentence(v.Refused.Detail)})
 	case v.Refused != nil:
-		d.sendToLogin(w, r, "&ended=1")
+		d.sendToLogin(w, r, "ended=1")
 	case !v.Principal.Rules.Nothing():
 		return false
 	case v.Kind == auth.Anonymous:
@@ -87,7 +87,14 @@ func (d *Dashboard) sendToLogin(w http.ResponseWriter, r *http.Request, why stri
 		http.Error(w, "log in at "+loginPath, http.StatusUnauthorized)
 		return
 	}
-	http.Redirect(w, r, loginURL(r)+why, http.StatusSeeOther)
+	to := loginURL(r)
+	switch {
+	case why != "" && strings.Contains(to, "?"):
+		to += "&" + why
+	case why != "":
+		to += "?" + why
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
 // readableInstead is the overview of a namespace that the visitor may read, when none was asked for and the visitor may not read

@@ -1,6 +1,7 @@
 package authtest
 
 import (
+	"hash/crc32"
 	"slices"
 	"strings"
 	"testing"
@@ -33,10 +34,11 @@ var roles = []string{"none", "read", "elsewhere", "acquire", "operate", "admin",
 
 // kinds of callers that are not in a column of their own.
 const (
-	refused   = "refused" // its credential is wrong: 401 wherever callers are asked who they are
-	unheard   = "unheard" // its certificate is: no connection
-	nothing   = "nothing" // it is known, and no entry of the file names it
-	asAcquire = "acquire" // another credential with the same role
+	refused   = "refused"    // its credential is wrong: 401 wherever callers are asked who they are
+	unheard   = "unheard"    // its certificate is: no connection
+	loggedOut = "logged out" // so is a browser's cookie, and pages send it to the login
+	nothing   = "nothing"    // it is known, and no entry of the file names it
+	asAcquire = "acquire"    // another credential with the same role
 )
 
 // tableCaller is a caller and the column that says what it gets.
@@ -56,14 +58,17 @@ func tableCallers(t *testing.T, w *World) (list []tableCaller, root *Caller) {
 	}
 	add(nothing, w.Bearer("nothing", 0, false))
 	add("everything", root)
+	add(asAcquire, w.Browser("browser", w.Gateways[1], list[3].Caller))
 	add(asAcquire, w.JWT("jwt", w.Issuer, "shopper", Audience, 24*time.Hour))
 	add(asAcquire, &Caller{Name: "certificate", Certificate: w.clientCA.Issue([]string{"shopper.example.com"})})
 
 	good := list[3].Authorization
 	last := map[bool]string{true: "1", false: "0"}[strings.HasSuffix(good, "0")]
 	add(refused, &Caller{Name: "wrong token", Authorization: good[:len(good)-1] + last})
+	add(refused, &Caller{Name: "guessed token", Authorization: guessed(good)})
 	add(refused, &Caller{Name: "token of another fleet", Authorization: "Bearer " + otherFleet})
 	expired, revoked := w.Bearer("expired", time.Minute, false), w.Bearer("revoked", 0, false)
+	loggedIn := w.Browser("browser of a revoked token", w.Gateways[0], revoked)
 	old := w.JWT("expired jwt", w.Issuer, "shopper", Audience, time.Minute)
 	w.Revoke(revoked)
 	for _, c := range list { // the first use of a token is noted in its record within a minute
@@ -74,6 +79,7 @@ func tableCallers(t *testing.T, w *World) (list []tableCaller, root *Caller) {
 	time.Sleep(2 * time.Minute)
 	add(refused, expired)
 	add(refused, revoked)
+	add(loggedOut, loggedIn)
 	add(refused, old)
 	add(refused, w.JWT("wrong audience", w.Issuer, "shopper", "another", 24*time.Hour))
 	add(refused, w.JWT("other issuer", w.Stranger, "shopper", Audience, 24*time.Hour))
@@ -87,10 +93,27 @@ func tableCallers(t *testing.T, w *World) (list []tableCaller, root *Caller) {
 // otherFleet is a whole API token, which this fleet has never made.
 const otherFleet = "lkt_0000000000000000000000000000000000000000000000000000_000000"
 
+// guessed is a token with the id and the form of one that there is, its checksum included, and another secret.
+func guessed(authorization string) string {
+	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	signed := strings.TrimPrefix(authorization[:strings.LastIndexByte(authorization, '_')], "Bearer ")
+	signed = signed[:strings.LastIndexByte(signed, '_')+1] + strings.Repeat("0", 43)
+	sum := make([]byte, 6)
+	for i, n := len(sum)-1, crc32.ChecksumIEEE([]byte(signed)); i >= 0; i-- {
+		sum[i], n = digits[n%62], n/62
+	}
+	return "Bearer " + signed + "_" + string(sum)
+}
+
 // wanted is the status that a row has for a column.
 func (r *row) wanted(column string) string {
 	of := func(role string) string { return strings.Fields(r.want)[slices.Index(roles, role)] }
 	switch column {
+	case loggedOut:
+		if of("none") == "303" {
+			return "303"
+		}
+		return r.wanted(refused)
 	case refused:
 		if r.open || r.byToken {
 			return of("none")

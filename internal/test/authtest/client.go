@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ type Caller struct {
 	Authorization string         // the header's value; "" for none
 	Certificate   *certtest.Leaf // which the client shows; then it speaks TLS
 	Token         *token.Record  // of an API token
+	Cookie        string         // of a browser that has logged in; it says with each request that a page of the gateway sends it
 
 	heard Heard
 }
@@ -146,10 +148,28 @@ func (w *World) request(ctx context.Context, by *Caller, method, path string, op
 	if by.Authorization != "" {
 		r.Header.Set("Authorization", by.Authorization)
 	}
+	if by.Cookie != "" {
+		r.Header.Set("Cookie", by.Cookie)
+		r.Header.Set("Origin", "http://localhost")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
 	for _, option := range options {
 		option(r)
 	}
 	return r
+}
+
+// Browser is a caller that has logged in at a gateway with another one's API token.
+func (w *World) Browser(name string, at *Gateway, as *Caller) *Caller {
+	w.t.Helper()
+	b := &Caller{Name: name, Token: as.Token}
+	a := w.Send(at, b, http.MethodPost, "/login", apitest.Header("Origin", "http://localhost"), func(r *http.Request) {
+		apitest.Body(url.Values{"token": {strings.TrimPrefix(as.Authorization, "Bearer ")}}.Encode())(r)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	})
+	b.Cookie, _, _ = strings.Cut(a.Header.Get("Set-Cookie"), ";")
+	assert.Must(w.t, a.Status == http.StatusSeeOther && b.Cookie != "", "%+v", a)
+	return b
 }
 
 // Send sends a request and reads the answer whole. Of a stream that has begun it reads nothing, and ends it.

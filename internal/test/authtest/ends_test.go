@@ -38,24 +38,26 @@ func begin(ctx context.Context, w *World, g *Gateway, c *Caller, looked api.Leas
 		go func() { <-rest; ended <- "end" }()
 		add("stream of "+format, ended)
 	}
-	conn, a := w.Socket(g, c, "/v1/events/ws")
-	assert.Must(w.t, conn != nil, "%+v", a)
-	closed := make(chan string, 1)
-	go func() {
-		defer conn.Close()
-		for {
-			if _, _, err := conn.ReadMessage(); err != nil {
-				var why *websocket.CloseError
-				errors.As(err, &why)
-				if closed <- "cut"; why != nil {
-					<-closed
+	for what, path := range map[string]string{"socket": "/v1/events/ws", "socket of a page": "/ui/live?page=overview"} {
+		conn, a := w.Socket(g, c, path)
+		assert.Must(w.t, conn != nil, "%+v", a)
+		closed := make(chan string, 1)
+		go func() {
+			defer conn.Close()
+			for {
+				_, _, err := conn.ReadMessage()
+				if why, ok := errors.AsType[*websocket.CloseError](err); ok {
 					closed <- fmt.Sprint("close ", why.Code)
+				} else if err != nil {
+					closed <- "cut"
+				} else {
+					continue
 				}
 				return
 			}
-		}
-	}()
-	add("socket", closed)
+		}()
+		add(what, closed)
+	}
 	later := func(what, method, path string, options ...apitest.Option) {
 		answer := w.Later(ctx, g, c, method, path, options...)
 		ended := make(chan string, 1)
@@ -77,7 +79,7 @@ func begin(ctx context.Context, w *World, g *Gateway, c *Caller, looked api.Leas
 // endedAs is how what lives long must end when its caller is not let in any more.
 func endedAs(what string) string {
 	switch what[len("gw1: "):] {
-	case "socket":
+	case "socket", "socket of a page":
 		return "close 4401"
 	case "stream of sse", "stream of jsonl":
 		return "end"
