@@ -16,6 +16,8 @@ type httpClients struct {
 	base      string
 	client    *http.Client
 	transport *http.Transport
+	// authorization is who they are; "" where they are not asked.
+	authorization string
 }
 
 func newHTTPClients(base string) *httpClients {
@@ -90,6 +92,9 @@ func (h *httpClients) post(ctx context.Context, path, body string, into any) err
 }
 
 func (h *httpClients) send(req *http.Request, status int, into any) error {
+	if h.authorization != "" {
+		req.Header.Set("Authorization", h.authorization)
+	}
 	resp, err := h.client.Do(req)
 	if err != nil {
 		return err

@@ -94,6 +94,7 @@ var parts = []part{
 	{"webhooks", (*bench).webhooks},
 	{"waiters", (*bench).waiters},
 	{"three", (*bench).three},
+	{"principals", (*bench).principals},
 	{"size", (*bench).size},
 }
 

@@ -187,9 +187,14 @@ func (a *Authenticator) ofToken(now *inForce, text string) (Caller, error) {
 }
 
 func (now *inForce) tokenCaller(record *token.Record) (Caller, error) {
-	c, err := now.caller(&identity{kind: Token, name: record.Name, admin: record.Admin})
-	c.ID, c.Expires, c.token, c.other = record.ID, record.Expires, record, nil
-	return c, err
+	known := now.known(callerKey{Token, record.Name, record.Admin})
+	if known == nil {
+		var err error
+		if known, err = now.resolve(&identity{kind: Token, name: record.Name, admin: record.Admin}); err != nil {
+			return Caller{}, err
+		}
+	}
+	return Caller{Principal: known.principal, Kind: Token, ID: record.ID, Roles: known.roles, Expires: record.Expires, token: record}, nil
 }
 
 // caller is a caller that no JWT names.

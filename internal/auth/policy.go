@@ -85,13 +85,17 @@ func (p *Policy) rulesOf(roles []string) *access.Rules {
 	return rules
 }
 
+// known is what resolve said before; nil when it was not asked.
+func (p *Policy) known(key callerKey) *resolved {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.callers[key]
+}
+
 // resolve says what a caller may do that no JWT names. What it said before it finds again without the entries.
 func (p *Policy) resolve(id *identity) (*resolved, error) {
 	key := callerKey{id.kind, id.name, id.admin}
-	p.mu.Lock()
-	known := p.callers[key]
-	p.mu.Unlock()
-	if known != nil {
+	if known := p.known(key); known != nil {
 		return known, nil
 	}
 	known, err := p.decide(id)

@@ -29,8 +29,8 @@ func split(text string) (id string, of hash, ok bool) {
 		return "", of, false
 	}
 	signed, sum := text[:length-sumLength-1], text[length-sumLength:]
-	id, secret := signed[len(prefix):len(prefix)+idLength], signed[len(prefix)+idLength+1:]
-	if signed[len(prefix)+idLength] != '_' || text[len(signed)] != '_' || !base62(id) || !base62(secret) {
+	id = signed[len(prefix) : len(prefix)+idLength]
+	if signed[len(prefix)+idLength] != '_' || text[len(signed)] != '_' || !base62(id) {
 		return "", of, false
 	}
 	if right := checksum(signed); sum != string(right[:]) {

@@ -71,6 +71,7 @@ type Rules struct {
 	all     set     // verbs that a grant gives for every lock in every namespace
 	rate    float64 // the highest of those that have one
 	unrated bool    // a grant has none
+	bounded bool    // a grant has limits
 	key     string
 }
 
@@ -165,6 +166,7 @@ func compiled(rules []rule) *Rules {
 			made.all |= r.verbs
 		}
 		made.rate = max(made.rate, r.rate)
+		made.bounded = made.bounded || r.limits != Limits{}
 	}
 	made.unrated = len(rules) == 0 || slices.ContainsFunc(rules, func(r rule) bool { return r.rate == 0 })
 	made.key = strings.Join(keys, "\n")
@@ -216,7 +218,7 @@ func (r *Rules) MayAll(v Verb) bool { return r != nil && r.all.has(v) }
 
 // Limits are the bounds of an acquire of the lock: of each bound the widest of the grants that give the verb acquire.
 func (r *Rules) Limits(ns, lock string) (widest Limits) {
-	if r == nil {
+	if r == nil || !r.bounded {
 		return Limits{}
 	}
 	first := true
