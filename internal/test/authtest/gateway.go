@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,13 +165,17 @@ func (g *Gateway) tokenChanged(c token.Change) {
 	g.audit.Add(audit.Line{Event: "token." + string(c.Kind), Token: c.ID, Name: c.Name, Admin: c.Admin})
 }
 
-// post carries messages to the receivers of webhooks. They take all.
+// post carries messages to the receivers of webhooks. They take all, but those whose path ends with "gone": these answer 410.
 type post struct{ w *World }
 
 // Send implements webhooks.Transport.
 func (p post) Send(_ context.Context, to *webhooks.Subscription, m *webhooks.Message) webhooks.Attempt {
 	p.w.Mail.add(Letter{URL: to.URL, Headers: to.Headers, Body: string(m.Body)})
-	return webhooks.Attempt{At: time.Now(), MessageID: m.ID, Type: m.Type, Result: webhooks.Delivered, Status: 200}
+	a := webhooks.Attempt{At: time.Now(), MessageID: m.ID, Type: m.Type, NS: m.NS, Lock: m.Lock, Result: webhooks.Delivered, Status: 200}
+	if strings.HasSuffix(to.URL, "/gone") {
+		a.Result, a.Status, a.Error = webhooks.Gone, 410, "it is gone"
+	}
+	return a
 }
 
 // unmeasured is where figures about the file and the issuers go.
