@@ -14,14 +14,17 @@ func TestTheHeapsHeadroomIsAPartOfItOrAFixedSize(t *testing.T) {
 }
 
 func TestAHeapThatGrowsIsCollectedAsSeldomAsASmallOne(t *testing.T) {
-	g := gcPace{percent: mostGC}
+	g := gcPace{percent: startGC}
 	const mib = 1 << 20
+	for range startLooks {
+		assert.That(t, !g.look(16*mib, 80*mib, 1) && g.percent == startGC, "%d %% at the start", g.percent)
+	}
 	for i, step := range []struct {
 		live, taken, cycles uint64 // in MiB
 		want                int
 		leftovers           bool
 	}{
-		{20, 30, 1, 100, false},  // a start
+		{20, 30, 1, 100, false},  // it has started
 		{60, 100, 3, 100, false}, // on many leases
 		{60, 110, 3, 100, false}, // not collected since: nothing is new
 		{120, 200, 4, 100, false},

@@ -63,26 +63,30 @@ func (m *Manager) Apply(changes []zk.Change) {
 }
 
 func (st *stream) applyNode(m *Manager, c *zk.Change, now time.Duration) {
-	switch c.Root.Path {
-	case m.opt.Root + "/gateways":
+	below, ours := strings.CutPrefix(c.Root.Path, m.opt.Root)
+	if !ours {
+		below = "" // a lock root elsewhere
+	}
+	switch below {
+	case "/gateways":
 		m.publisher.node(c, nil)
 		st.applyRegistration(m, c, now)
-	case m.opt.Root + "/succession":
+	case "/succession":
 		m.publisher.node(c, nil)
 		st.applySuccession(m, c, now)
-	case m.opt.Root + zk.NodeNamespaces:
+	case zk.NodeNamespaces:
 		m.publisher.node(c, nil)
 		m.stream.applyNamespace(m, c, now)
-	case string(m.fleet.settings):
+	case zk.NodeSettings:
 		m.applySettings(c, now)
-	case m.fleet.outboxRoot():
+	case outboxNode:
 		m.opt.Outbox.Look()
 	default:
 		if s := m.replica.NamespaceAt(c.Root.Path); s != nil {
 			st.suppressEvents = !s.Whole
 			st.applyLock(m, s, c, now)
 			st.suppressEvents = false
-		} else if changed := m.opt.Follow[strings.TrimPrefix(c.Root.Path, m.opt.Root)]; changed != nil {
+		} else if changed := m.opt.Follow[below]; changed != nil {
 			changed(c.Node)
 		}
 	}

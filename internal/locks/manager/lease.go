@@ -37,6 +37,7 @@ type lease struct {
 	listeners int32      // open requests with its token
 	heapIndex int32      // in Manager.deadlines, -1: none
 	lineIndex int32      // in counts.line, -1: none
+	readPlace uint32     // of the read of its record in the port's line
 	ticket    bool       // waiting without an open acquire
 	text      uint16     // bytes counted as its texts
 

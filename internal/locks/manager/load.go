@@ -22,10 +22,11 @@ func (l *lease) load(m *Manager) {
 		return
 	}
 	if !l.BeginRead(m.leases) {
+		m.port.Hasten(l.readPlace, l.path()) // a takeover of many leases has all of them read, and this one is asked for
 		return
 	}
 	term := l.term
-	m.port.Read(l.path(), l.known().least, func(data []byte, stat wire.Stat, err error) { l.loaded(m, term, data, stat, err) })
+	l.readPlace = m.port.Read(l.path(), l.known().least, func(data []byte, stat wire.Stat, err error) { l.loaded(m, term, data, stat, err) })
 }
 
 func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat, err error) {

@@ -106,8 +106,10 @@ type deliveries struct {
 	do           func(func()) // under the monitor
 }
 
+const outboxNode = "/webhooks"
+
 // outboxRoot is the directory of the webhooks; changes below it are watched.
-func (f *fleet) outboxRoot() string { return f.root + "/webhooks" }
+func (f *fleet) outboxRoot() string { return f.root + outboxNode }
 
 // noting is the outbox's part of a transaction.
 type noting struct {

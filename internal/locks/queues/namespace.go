@@ -97,8 +97,12 @@ func (r *Replica) KnowsAll() bool { return len(r.Loading) == 0 || fault.On("know
 
 // NamespaceAt is the namespace with that lock root, nil when there is none.
 func (r *Replica) NamespaceAt(root string) *Namespace {
+	if r.latest != nil && r.latest.Root == root {
+		return r.latest // a namespace with a lock root stays
+	}
 	for s := range r.All {
 		if s.Root == root {
+			r.latest = s
 			return s
 		}
 	}

@@ -17,6 +17,7 @@ type Replica struct {
 	Namespaces map[string]*Namespace // that the replica holds whole, or whose first tree read is under way
 	Loading    map[string]*Loading   // recorded namespaces that it does not hold whole
 	Counts     Counts
+	latest     *Namespace // of NamespaceAt
 
 	groups   map[recipe.LeaseID]*Group // leases with several contenders
 	newer    map[recipe.LeaseID]int    // contenders whose names are of a later release

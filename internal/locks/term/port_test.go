@@ -3,7 +3,9 @@ package term
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -153,4 +155,60 @@ func TestAReadThatIsNotAnsweredWaitsForTheNextPump(t *testing.T) {
 		l.Do(p.PumpReads)
 	}
 	assert.That(t, len(replies) == 1 && errors.Is(replies[0], zk.ErrNoNode) && p.Reads() == 0, "replies %v, %d reads", replies, p.Reads())
+}
+
+func TestAReadThatIsHastenedGoesBeforeTheOthers(t *testing.T) {
+	p, l := portOn(&world{})
+	later := &unansweredReads{}
+	p.Watcher = later
+	path := func(i int) string { return fmt.Sprintf("/%d", i) }
+	places := make([]uint32, 2*readWindow)
+	l.Do(func() {
+		for i := range places {
+			places[i] = p.Read(path(i), 0, func([]byte, wire.Stat, error) {})
+		}
+	})
+	last := len(places) - 1
+	l.Do(func() {
+		p.Hasten(places[last], path(last))
+		p.Hasten(places[last], path(last))       // it is on its way
+		p.Hasten(places[last-1], path(last))     // not its place
+		p.Hasten(places[0], path(0))             // it was sent
+		p.Hasten(places[last]+1, path(last))     // there is none
+		p.Hasten(places[last-10], path(last-10)) // the next one
+	})
+	assert.Equal(t, p.Reads(), len(places))
+	want := []string{path(last), path(last - 10)}
+	for i := range last + 1 {
+		if i < last && i != last-10 {
+			want = append(want, path(i))
+		}
+	}
+	want = slices.Concat(want[2:2+readWindow], want[:2], want[2+readWindow:])
+	for range places {
+		later.answer()
+	}
+	assert.Slices(t, later.asked, want)
+	assert.Equal(t, p.Reads(), 0)
+	l.Do(func() { p.Hasten(p.Read("/again", 0, func([]byte, wire.Stat, error) {}), "/again") })
+	later.answer()
+	assert.Equal(t, p.Reads(), 0)
+}
+
+// unansweredReads is a Watcher whose reads the test answers.
+type unansweredReads struct {
+	Watcher
+	asked   []string
+	replies []func([]byte, wire.Stat, int64, error)
+}
+
+func (u *unansweredReads) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
+	u.asked, u.replies = append(u.asked, path), append(u.replies, reply)
+}
+
+// answer answers the read that has waited longest.
+func (u *unansweredReads) answer() {
+	reply := u.replies[0]
+	u.replies = u.replies[1:]
+	reply(nil, wire.Stat{}, 1, zk.ErrNoNode)
 }

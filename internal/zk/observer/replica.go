@@ -224,6 +224,12 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 // the listing of each directory when it is part of a tree read.
 func (r *replica) listedTop(root *root, names [][]byte, tree bool, zxid int64) {
 	root.listed = true
+	if tree {
+		r.want = slices.Grow(r.want, len(names))
+	}
+	if root.dirs.Len() == 0 {
+		r.changes = slices.Grow(r.changes, len(names))
+	}
 	for _, name := range names {
 		d, isNew := root.dirs.GetBytes(name), false
 		if d == nil {
