@@ -38,7 +38,7 @@ type Options struct {
 	Tokens  Tokens
 	Logger  *slog.Logger
 	Metrics Metrics
-	// Secret are the cluster secret's keys, the newest first; nil while they are not known. Sessions of browsers are sealed
+	// Secret are the cluster secret's keys, the one that signs first; nil while they are not known. Sessions of browsers are sealed
 	// under keys derived from them.
 	Secret func() []layout.TokenKey
 	// Refused is called when a content of the file is refused, and Loaded when one comes into force after the first. Both

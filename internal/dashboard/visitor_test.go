@@ -19,6 +19,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/webhooks"
 	"lockkeeper/web/templates"
 )
 
@@ -203,6 +204,59 @@ func TestButtonsAreThoseOfWhatTheViewerMayDo(t *testing.T) {
 	} {
 		assert.Equal(t, shown(c.of.Rules), c.want)
 	}
+}
+
+// hooksOf are webhooks as the API shows them: those of their maker, and all to an administrator.
+type hooksOf map[string]templates.Webhook
+
+func (h hooksOf) List(_ context.Context, p locks.Principal) (list templates.Webhooks, err error) {
+	for maker, one := range h {
+		if maker == p.Name || p.Rules.MayAll(access.Admin) {
+			list.Rows = append(list.Rows, one.WebhookRow)
+		}
+	}
+	return list, nil
+}
+
+func (h hooksOf) One(_ context.Context, p locks.Principal, id string) (templates.Webhook, error) {
+	for maker, one := range h {
+		if one.ID == id && (maker == p.Name || p.Rules.MayAll(access.Admin)) {
+			return one, nil
+		}
+	}
+	return templates.Webhook{}, webhooks.ErrNotFound
+}
+
+func TestEachViewerSeesItsOwnWebhooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hook := func(id, target string) templates.Webhook {
+			return templates.Webhook{WebhookRow: templates.WebhookRow{ID: id, Target: target, Enabled: true}}
+		}
+		const anns, bobs = "wh_aaaaaaaaaaaaaaaa", "wh_bbbbbbbbbbbbbbbb"
+		r := newRig(t, func(o *Options) {
+			o.Webhooks = hooksOf{"corp:ann": hook(anns, "https://ann.example"), "corp:bob": hook(bobs, "https://bob.example")}
+		})
+		synctest.Wait()
+		ann, bob := member(t, "corp:ann", "default", "shop:*", access.Acquire), member(t, "corp:bob", "default", "shop:*", access.Acquire)
+		list := view{page: pageWebhooks, ns: "default"}
+		one, two := assert.Value(r.join(list, ann))(t), assert.Value(r.join(list, bob))(t)
+		synctest.Wait()
+		for topic, others := range map[*topic]string{one: "bob.example", two: "ann.example"} {
+			html := string(assert.Value(topic.latest.Load().message(t.Context(), 0))(t))
+			assert.That(t, strings.Contains(html, ".example") && !strings.Contains(html, others), "%s", html)
+			r.leave(topic)
+		}
+		assert.Equal(t, r.as(t, ann, "/webhooks/"+anns).Code, http.StatusOK)
+		assert.Equal(t, r.as(t, ann, "/webhooks/"+bobs).Code, http.StatusNotFound)
+		acts := func(who locks.Principal, target string) int {
+			return strings.Count(r.as(t, who, target).Body.String(), "data-act=")
+		}
+		reader := member(t, "corp:ann", "default", "shop:*", access.Read)
+		assert.That(t, acts(ann, "/webhooks") == 1 && acts(reader, "/webhooks") == 0, "one who may acquire nothing is offered a new webhook")
+		assert.That(t, acts(ann, "/webhooks/"+anns) == 5 && acts(reader, "/webhooks/"+anns) == 1, "what may be done: %d, %d", acts(ann, "/webhooks/"+anns), acts(reader, "/webhooks/"+anns))
+		admin := member(t, "token:root", "*", "*", access.Admin)
+		assert.That(t, r.as(t, admin, "/webhooks/"+bobs).Code == http.StatusOK && acts(admin, "/webhooks") == 1, "an administrator sees all")
+	})
 }
 
 func TestTotalsAreForThoseWhoMayReadEveryLock(t *testing.T) {

@@ -30,14 +30,11 @@ const (
 var webhookTypes = templates.WebhookTypes{Durable: webhooks.Durable, BestEffort: webhooks.BestEffort}
 
 func (d *Dashboard) readWebhooks(ctx context.Context, who locks.Principal, page templates.Page) (content, error) {
-	if wrong := maySeeWebhooks(who); wrong != nil {
-		return content{webhooks: &templates.Webhooks{Page: page, Problem: wrong.detail}}, wrong
-	}
 	if d.opt.Webhooks == nil {
 		return content{webhooks: &templates.Webhooks{Page: page, Problem: noWebhooks().detail}}, noWebhooks()
 	}
 	shown, err := d.opt.Webhooks.List(ctx, who)
-	shown.Page, shown.Types = page, webhookTypes
+	shown.Page, shown.Types, shown.MayCreate = page, webhookTypes, mayChangeWebhooks(who)
 	if err != nil {
 		shown.Problem = webhookProblem(err)
 		return content{webhooks: &shown}, known(err)
@@ -50,13 +47,11 @@ func (d *Dashboard) readWebhooks(ctx context.Context, who locks.Principal, page 
 }
 
 func (d *Dashboard) readWebhook(ctx context.Context, v view, who locks.Principal, page templates.Page) (content, error) {
-	if wrong := maySeeWebhooks(who); wrong != nil {
-		return content{webhook: &templates.Webhook{Page: page, Problem: wrong.detail}}, wrong
-	}
 	if d.opt.Webhooks == nil {
 		return content{webhook: &templates.Webhook{Page: page, Problem: noWebhooks().detail}}, noWebhooks()
 	}
 	shown, err := d.opt.Webhooks.One(ctx, who, v.lock)
+	shown.MayChange = mayChangeWebhooks(who)
 	shown.Page, shown.ID, shown.List, shown.API, shown.Types = page, v.lock, webhooksPath, "/v1/webhooks/"+url.PathEscape(v.lock), webhookTypes
 	switch {
 	case errors.Is(err, webhooks.ErrNotFound):
@@ -80,12 +75,9 @@ func (d *Dashboard) readWebhook(ctx context.Context, v view, who locks.Principal
 	return content{webhook: &shown}, nil
 }
 
-// maySeeWebhooks refuses a visitor that may not see webhooks.
-func maySeeWebhooks(who locks.Principal) *refusal {
-	if who.Rules.MayAll(access.Admin) {
-		return nil
-	}
-	return &refusal{status: http.StatusForbidden, title: "Not for you to see", detail: "Webhooks need a role with the verb admin."}
+// mayChangeWebhooks reports whether a viewer may make webhooks, and change its own.
+func mayChangeWebhooks(who locks.Principal) bool {
+	return who.Rules.MaySome(access.Acquire) || who.Rules.MayAll(access.Admin)
 }
 
 func noWebhooks() *refusal {
@@ -95,7 +87,7 @@ func noWebhooks() *refusal {
 // showWebhook makes what people wrote fit to be shown.
 func showWebhook(r *templates.WebhookRow) {
 	r.URL = view{page: pageWebhook, ns: locks.DefaultNamespace, lock: r.ID}.url()
-	r.Target, r.Description, r.NS, r.Locks = visible(r.Target), visible(r.Description), visible(r.NS), visible(r.Locks)
+	r.Target, r.Description, r.NS, r.Locks, r.Maker = visible(r.Target), visible(r.Description), visible(r.NS), visible(r.Locks), visible(r.Maker)
 	if r.Disabled != "" {
 		r.Disabled = sentence(visible(r.Disabled))
 	}

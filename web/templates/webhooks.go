@@ -11,6 +11,7 @@ type WebhookRow struct {
 	URL         string // of its page
 	Target      string // where messages go, without path and query
 	Description string
+	Maker       string   // whose it is; "": of the administrators
 	Events      []string // none: every type that is durable
 	BestEffort  []string // of Events
 	NS, Locks   string   // globs; "": all
@@ -32,6 +33,7 @@ type Webhooks struct {
 	Unreached []string // gateways whose part is missing
 	Types     WebhookTypes
 	Outbox    WebhookOutbox
+	MayCreate bool   // the viewer may make one
 	Problem   string // as in Overview
 }
 
@@ -73,6 +75,7 @@ type Webhook struct {
 	DeadLetters    []WebhookDeadLetter
 	Unreached      []string
 	Types          WebhookTypes
+	MayChange      bool   // the viewer may do more with it than look and delete
 	Gone           bool   // it was removed while the page was open
 	Problem        string // as in Overview
 }

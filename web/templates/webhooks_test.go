@@ -16,7 +16,7 @@ var webhookTypes = WebhookTypes{
 }
 
 func webhooksSample(now time.Time) Webhooks {
-	return Webhooks{Page: page(now, "Webhooks · Lockkeeper"), Types: webhookTypes, Unreached: []string{"6umd6vlxihgyo"}, Rows: []WebhookRow{
+	return Webhooks{Page: page(now, "Webhooks · Lockkeeper"), Types: webhookTypes, MayCreate: true, Unreached: []string{"6umd6vlxihgyo"}, Rows: []WebhookRow{
 		{ID: "wh_aaaabbbbccccdddd", URL: "/webhook", Target: "https://hooks.example.com/lockkeeper/production?team=platform", Description: "tells the deployment board", Enabled: true},
 		{ID: "wh_eeeeffffgggghhhh", URL: "/webhook", Target: "http://10.1.14.7:8080/hook", Events: []string{"lease.expired", "lease.granted", "lease.revoked"}, BestEffort: []string{"lease.granted"}, Locks: "billing:*", NS: "default", Enabled: true,
 			Failing: now.Add(-42 * time.Minute), Waiting: 1312, Dead: 4, Lost: 27, LastLost: now.Add(-3 * time.Minute)},
@@ -28,7 +28,7 @@ func webhooksSample(now time.Time) Webhooks {
 func webhookSample(now time.Time) Webhook {
 	v := Webhook{Page: page(now, "wh_eeeeffffgggghhhh · Lockkeeper"), WebhookRow: webhooksSample(now).Rows[1], List: "/webhooks", API: "/v1/webhooks/wh_eeeeffffgggghhhh", Types: webhookTypes,
 		Headers: []string{"Authorization", "X-Team"}, CA: true, Created: now.Add(-90 * 24 * time.Hour), OldSecretUntil: now.Add(11 * time.Hour), Unreached: []string{"6umd6vlxihgyo"}}
-	v.Description = "tells accounting"
+	v.Description, v.Maker, v.MayChange = "tells accounting", "corp:ann@example.com", true
 	for i := range 6 {
 		t := WebhookAttempt{At: now.Add(-time.Duration(i) * 5 * time.Minute), Message: "msg_nsigmjasmy4hxky7obihuhxypy", Type: "lease.expired", NS: "default", Lock: "billing:close-month", Number: 6 - i,
 			Status: 503, Error: "The receiver answered 503.", Answer: "upstream connect error or disconnect/reset before headers", Took: 340 * time.Millisecond, Gateway: "hoa2n62b2646q"}
@@ -50,12 +50,12 @@ func webhookSample(now time.Time) Webhook {
 }
 
 func evilWebhooks(p Page) Webhooks {
-	row := WebhookRow{ID: hostile, URL: "/webhook", Target: hostile, Description: hostile, Events: []string{hostile}, NS: hostile, Locks: hostile, Disabled: hostile}
-	return Webhooks{Page: p, Rows: []WebhookRow{row}, Types: WebhookTypes{[]string{hostile}, []string{hostile}}, Unreached: []string{hostile}}
+	row := WebhookRow{ID: hostile, URL: "/webhook", Target: hostile, Description: hostile, Events: []string{hostile}, NS: hostile, Locks: hostile, Disabled: hostile, Maker: hostile}
+	return Webhooks{Page: p, MayCreate: true, Rows: []WebhookRow{row}, Types: WebhookTypes{[]string{hostile}, []string{hostile}}, Unreached: []string{hostile}}
 }
 
 func evilWebhook(p Page) Webhook {
-	return Webhook{Page: p, WebhookRow: evilWebhooks(p).Rows[0], List: "/webhooks", API: "/v1/webhooks/x", Types: WebhookTypes{[]string{hostile}, []string{hostile}}, Headers: []string{hostile}, Unreached: []string{hostile},
+	return Webhook{Page: p, MayChange: true, WebhookRow: evilWebhooks(p).Rows[0], List: "/webhooks", API: "/v1/webhooks/x", Types: WebhookTypes{[]string{hostile}, []string{hostile}}, Headers: []string{hostile}, Unreached: []string{hostile},
 		Attempts:    []WebhookAttempt{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Error: hostile, Answer: hostile, Gateway: hostile}},
 		DeadLetters: []WebhookDeadLetter{{Message: hostile, Type: hostile, NS: hostile, Lock: hostile, Owner: hostile, Error: hostile, Gateway: hostile}}}
 }

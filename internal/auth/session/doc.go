@@ -5,8 +5,8 @@
 //
 // A cookie is encrypted and authenticated (AES-256-GCM) under a key that is derived from a key of the cluster secret (HKDF, RFC 5869), with
 // an info of its own: no seal between gateways and no lease token is a cookie, nor the other way round. So each gateway of the fleet
-// opens what another one has sealed, and no gateway keeps sessions. The newest key of the secret seals; every key that the
-// secret has opens. Each of the two cookies is bound to its purpose: a login's state is never taken for a session.
+// opens what another one has sealed, and no gateway keeps sessions. The key of the secret that signs seals; every key that the
+// secret has opens, so that a rotation ends no session before the old key is dropped. Each of the two cookies is bound to its purpose: a login's state is never taken for a session.
 //
 // # Names and attributes
 //

@@ -38,7 +38,7 @@ var (
 
 // Sealer seals and opens what browsers keep.
 type Sealer struct {
-	// Secret are the cluster secret's keys, the newest first; nil while they are not known.
+	// Secret are the cluster secret's keys, the one that signs first; nil while they are not known.
 	Secret func() []layout.TokenKey
 }
 

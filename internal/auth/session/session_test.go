@@ -32,7 +32,7 @@ func TestWhatOneGatewaySealsEachGatewayOfTheFleetOpens(t *testing.T) {
 	assert.Equal(t, got.Name, "ann")
 	assert.That(t, assert.Value(sealer(oldKey).Seal(Session, content{"ann"}))(t) != value, "the same content is sealed alike")
 
-	// During a rotation every key of the secret opens, and the newest seals.
+	// During a rotation every key of the secret opens, and the one that signs seals.
 	assert.NoError(t, sealer(newKey, oldKey).Open(Session, value, &got))
 	newer := assert.Value(sealer(newKey, oldKey).Seal(Session, content{"bob"}))(t)
 	assert.NoError(t, sealer(newKey).Open(Session, newer, &got))

@@ -123,7 +123,7 @@ func (r *row) wanted(column string) string {
 		switch {
 		case r.open, of("none") != "401" && of("none") != "303":
 			return of("none")
-		case of("elsewhere") == "404" && !strings.HasPrefix(r.pattern(), "/v1/webhooks"): // which are refused before one is looked for
+		case of("elsewhere") == "404" && !strings.Contains(r.pattern(), "/webhooks"): // which are refused before one is looked for
 			return "404"
 		}
 		return "403"

@@ -159,9 +159,9 @@ var pageRows = []row{
 	{route: "GET /", want: "303 200 200 200 200 403 200"},
 	{route: "GET /namespaces", want: "303 200 200 200 200 200 200"},
 	{route: "GET /gateways", want: "303 200 200 200 200 200 200"},
-	// cmd/gateway gives the dashboard its view of webhooks, and nothing does here: the pages are not there for one who may see them.
-	{route: "GET /webhooks", want: "303 403 403 403 403 404 404"},
-	{route: "GET /webhooks/*", at: ofHook("/webhooks/%s"), want: "303 403 403 403 403 404 404"},
+	// cmd/gateway gives the dashboard its view of webhooks, and nothing does here: the pages are not there.
+	{route: "GET /webhooks", want: "303 404 404 404 404 404 404"},
+	{route: "GET /webhooks/*", at: ofHook("/webhooks/%s"), want: "303 404 404 404 404 404 404"},
 	{route: "GET /locks/*", at: ofLock("/locks/%s"), want: "303 200 403 200 200 403 200"},
 	{route: "GET /ui/*", at: at("/ui/fragments?page=overview"), want: "401 200 200 200 200 200 200"},
 	{route: "GET /static/*", at: func(s *Scene) string { return s.Asset }, want: everyone, open: true},
