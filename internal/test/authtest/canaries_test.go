@@ -2,6 +2,7 @@ package authtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -22,10 +23,11 @@ type team struct {
 	canary  string
 	secrets []string // which no log may have
 	round   int
+	hooks   []string // paths about its webhooks
 }
 
 // fields are those of a team's texts that the team itself must have seen again: else their search shows nothing.
-var fields = []string{"lock", "owner", "metadata", "reason", "hold", "notify", "changed", "lock-group", "break", "destroy", "request"}
+var fields = []string{"lock", "owner", "metadata", "reason", "hold", "notify", "changed", "lock-group", "break", "destroy", "request", "description"}
 
 func (m *team) text(field string) string { return m.canary + "-" + field }
 
@@ -69,6 +71,21 @@ func (m *team) must(g *Gateway, method, path string, options ...apitest.Option) 
 	a := m.send(g, method, path, options...)
 	assert.That(m.b.t, a.Status >= 200 && a.Status < 300, "%s %s of %s: %+v", method, path, m.canary, a)
 	return a
+}
+
+// subscribe makes a webhook for all that the team may be told of, at a gateway, and looks at it at the other one.
+func (m *team) subscribe(g, other *Gateway) {
+	a := m.must(g, "POST", "/v1/webhooks", apitest.JSON(fmt.Sprintf(`{"url":"https://%s.example.com/%s?q=%s","description":%q,"locks":"*","events":["lease.released","lease.expired","lease.revoked","lease.queued","lease.granted","lease.updated"],
+		"headers":{"X-Canary":%q}}`, m.text("hook"), m.text("hook-path"), m.text("hook-query"), m.text("description"), m.text("header"))))
+	var hook api.Webhook
+	assert.NoError(m.b.t, json.Unmarshal([]byte(a.Body), &hook))
+	m.secrets = append(m.secrets, hook.Secret, m.text("header"), m.text("hook-query"))
+	m.b.w.Settle()
+	for _, p := range []string{"", "/" + hook.ID, "/" + hook.ID + "/attempts", "/" + hook.ID + "/dead-letters"} {
+		m.hooks = append(m.hooks, "/v1/webhooks"+p)
+	}
+	m.must(other, "POST", "/v1/webhooks/"+hook.ID+"/test")
+	m.must(other, "PATCH", "/v1/webhooks/"+hook.ID, apitest.JSON(fmt.Sprintf(`{"description":%q}`, m.text("description"))))
 }
 
 // churn is what a team does with locks, at a gateway and at the other one.
@@ -128,10 +145,10 @@ func (m *team) ends(g, other *Gateway) {
 
 // looks asks for all that a team may read, page by page.
 func (m *team) looks(g *Gateway, l api.Lease) {
-	for _, p := range []string{"/v1/locks?limit=1", "/v1/leases?limit=1", "/v1/locks?format=text", "/v1/locks?prefix=" + m.prefix + "&sort=waiting", "/v1/locks/" + m.lock("held") + "?limit=1", "/v1/locks/" + m.lock("held") + "?format=text",
-		"/v1/locks/" + m.lock("held") + "/history", "/v1/locks/" + m.lock("held") + "/preview", "/v1/locks/" + m.lock("held") + "/fence?fencing_token=1", "/v1/check-fence?fencing_token=1&lock=" + m.lock("held"),
-		"/v1/leases/" + l.LeaseID, "/v1/leases/" + l.LeaseID + "/postmortem", "/v1/info", "/v1/gateways", "/v1/namespaces", "/v1/whoami", "/metrics", "/", "/namespaces", "/gateways", "/webhooks", "/locks/" + m.lock("held"),
-		"/ui/fragments?page=overview", "/v1/webhooks", "/v1/locks?prefix=nothing-begins-so"} {
+	for _, p := range append(m.hooks, "/v1/locks?limit=1", "/v1/leases?limit=1", "/v1/locks?format=text", "/v1/locks?prefix="+m.prefix+"&sort=waiting", "/v1/locks/"+m.lock("held")+"?limit=1", "/v1/locks/"+m.lock("held")+"?format=text",
+		"/v1/locks/"+m.lock("held")+"/history", "/v1/locks/"+m.lock("held")+"/preview", "/v1/locks/"+m.lock("held")+"/fence?fencing_token=1", "/v1/check-fence?fencing_token=1&lock="+m.lock("held"),
+		"/v1/leases/"+l.LeaseID, "/v1/leases/"+l.LeaseID+"/postmortem", "/v1/info", "/v1/gateways", "/v1/namespaces", "/v1/whoami", "/metrics", "/", "/namespaces", "/gateways", "/webhooks", "/locks/"+m.lock("held"),
+		"/ui/fragments?page=overview", "/v1/webhooks", "/v1/locks?prefix=nothing-begins-so") {
 		a := m.send(g, "GET", p)
 		for next := nextCursor.FindStringSubmatch(a.Body); next != nil; next = nextCursor.FindStringSubmatch(a.Body) {
 			a = m.send(g, "GET", p+"&cursor="+next[1])
@@ -180,6 +197,8 @@ func TestNoTextOfOneTeamReachesTheOther(t *testing.T) {
 			for _, g := range b.w.Gateways {
 				ended = append(ended, m.listen(ctx, g)...)
 			}
+			m.subscribe(b.w.Gateways[0], b.w.Gateways[1])
+			m.subscribe(b.w.Gateways[1], b.w.Gateways[0])
 		}
 		for round := range 4 {
 			for _, m := range teams {
@@ -248,14 +267,16 @@ func (m *team) sees(t *testing.T, foreign ...string) {
 	for _, field := range fields {
 		assert.That(t, strings.Contains(heard, m.text(field)), "%s has not seen its own %s: its search shows nothing", m.canary, field)
 	}
-	letters := 0
+	letters, ends := 0, 0
 	for _, l := range m.b.w.Mail.All() {
 		if strings.Contains(l.URL, m.canary) {
-			letters++
+			if letters++; strings.Contains(l.URL, m.text("hook")) && strings.Contains(l.Body, m.text("lock")) {
+				ends++
+			}
 			heard += "\n" + l.URL + "\n" + fmt.Sprint(l.Headers) + "\n" + l.Body
 		}
 	}
-	assert.That(t, letters > 0, "%s has had no message", m.canary)
+	assert.That(t, letters > ends && ends > 0, "%s has had %d messages, of them %d of webhooks", m.canary, letters, ends)
 	for _, text := range append(encoded(heard), heard) {
 		for _, word := range foreign {
 			if at := strings.Index(strings.ToLower(text), word); at >= 0 {

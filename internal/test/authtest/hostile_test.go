@@ -316,7 +316,7 @@ func TestWhatIsHiddenAnswersAsWhatIsNotThere(t *testing.T) {
 		forged := func(id string) []apitest.Option {
 			return []apitest.Option{apitest.Token(strings.Replace(b.mine.Token, b.mine.LeaseID, id, 1))}
 		}
-		twins := [][2]string{{"shop:1", "shop:7"}, {held.LeaseID, absent}, {ended.LeaseID, absent}, {"ns=vault", "ns=cairn"}}
+		twins := [][2]string{{"shop:1", "shop:7"}, {held.LeaseID, absent}, {ended.LeaseID, absent}, {"ns=vault", "ns=cairn"}, {b.s.Hook, b.s.Hook[:len(b.s.Hook)-1] + map[bool]string{true: "b", false: "a"}[strings.HasSuffix(b.s.Hook, "a")]}}
 		for _, c := range []struct {
 			twin         int
 			method, path string
@@ -332,6 +332,9 @@ func TestWhatIsHiddenAnswersAsWhatIsNotThere(t *testing.T) {
 			{1, "GET", "/v1/leases/%s?wait=1s&until=ended", nil}, {1, "DELETE", "/v1/leases/%s", func(string) []apitest.Option { return own }}, {1, "GET", "/v1/leases/%s", func(string) []apitest.Option { return own }},
 			{1, "POST", "/v1/leases/%s/heartbeat", forged}, {1, "PATCH", "/v1/leases/%s?metadata=x", forged}, {1, "POST", "/v1/leases/%s/downgrade", forged}, {1, "GET", "/v1/leases/%s", forged},
 			{2, "GET", "/v1/leases/%s", nil}, {2, "GET", "/v1/leases/%s/postmortem", nil}, {2, "POST", "/v1/leases/%s/break?reason=x", nil}, {2, "GET", "/v1/leases/%s", forged},
+			{4, "GET", "/v1/webhooks/%s", nil}, {4, "PATCH", "/v1/webhooks/%s?description=x", nil}, {4, "DELETE", "/v1/webhooks/%s", nil}, {4, "POST", "/v1/webhooks/%s/rotate", nil}, {4, "POST", "/v1/webhooks/%s/test", nil},
+			{4, "POST", "/v1/webhooks/%s/replay", nil}, {4, "GET", "/v1/webhooks/%s/attempts", nil}, {4, "GET", "/v1/webhooks/%s/dead-letters", nil}, {4, "GET", "/webhooks/%s", nil},
+			{4, "DELETE", "/v1/webhooks/%s", func(string) []apitest.Option { return []apitest.Option{apitest.Header("If-Match", `"1"`)} }},
 			{3, "GET", "/v1/locks?%s", nil}, {3, "GET", "/v1/leases?%s", nil}, {3, "GET", "/v1/events?%s", nil}, {3, "POST", "/v1/locks/other:1/leases?%s", nil}, {3, "GET", "/v1/locks/other:1?%s", nil},
 			{3, "GET", "/v1/locks/other:1/history?%s", nil}, {3, "PUT", "/v1/locks/other:1?limit=2&%s", nil}, {3, "GET", "/v1/check-fence?lock=other:1&fencing_token=1&%s", nil}, {3, "GET", "/v1/locks/other:1/preview?%s", nil},
 		} {
