@@ -54,8 +54,8 @@ func (c *config) checkAuth() error {
 	case c.EmbeddedListen != "":
 		return usage("leave --embedded-listen out; programs that speak ZooKeeper's protocol share locks with gateways on an ensemble: --zk, with --open-namespace",
 			"--embedded-listen leads around --auth-file: a ZooKeeper client that connects there shows no credential, and can take, end and hinder every lock")
-	case c.ZK != "" && c.ZKAuthFile == "":
-		return usage("give all gateways an identity with --zk-auth-file (docs/operate/zookeeper-permissions.md)",
+	case c.ZK != "" && !c.identified():
+		return usage("give all gateways an identity with --zk-auth-file, or --zk-tls with --zk-cert-file (docs/operate/zookeeper-permissions.md)",
 			"--auth-file needs the fleet's ZooKeeper identity: without one every client of ZooKeeper could make tokens, and read the secret by which gateways believe each other")
 	}
 	return nil

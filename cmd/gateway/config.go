@@ -23,7 +23,7 @@ type config struct {
 	ZK               string        `name:"zk" placeholder:"HOST:PORT,.../CHROOT" help:"The ZooKeeper servers, 3.6 or later, with an optional chroot. Without them the gateway keeps everything itself, in --data-dir."`
 	DataDir          string        `name:"data-dir" placeholder:"DIR" help:"Where a gateway without --zk keeps everything; made when it is missing. Default: ./lockkeeper-data."`
 	EmbeddedListen   string        `name:"embedded-listen" placeholder:"HOST:PORT" help:"Where a gateway without --zk serves other ZooKeeper clients, for example 127.0.0.1:2181; nowhere unless given. A client that can connect there can take, end and hinder locks, but reads no secret. Anything but loopback needs --insecure."`
-	ZKAuthFile       string        `name:"zk-auth-file" placeholder:"FILE" help:"File with the fleet's ZooKeeper identity, one line: digest USER:PASSWORD. Must not be readable by others. A gateway without --zk has an identity of its own unless this one is given, from the first start on."`
+	ZKAuthFile       string        `name:"zk-auth-file" placeholder:"FILE" help:"File with the fleet's ZooKeeper identity, one line: digest USER:PASSWORD. It takes precedence over --zk-cert-file. Must not be readable by others. A gateway without --zk has an identity of its own unless this one is given, from the first start on."`
 	ZKConnectTimeout time.Duration `name:"zk-connect-timeout" default:"30s" help:"How long to try at the start before giving up with exit code 69; 0 tries for ever."`
 	Root             string        `name:"root" default:"/lockkeeper" help:"Where the gateways keep everything, below the chroot."`
 	CreateRoot       bool          `name:"create-root" default:"true" negatable:"" help:"Create the root when it is missing. With --no-create-root a wrong --zk or --root is an error instead of an empty lock service. A gateway without --zk always creates it."`
@@ -43,6 +43,7 @@ type config struct {
 
 	TLS     tlsFlags   `embed:""`
 	Proxies proxyFlags `embed:""`
+	ZKTLS   zkTLSFlags `embed:""`
 	Auth    authFlags  `embed:""`
 
 	Limits limits `embed:""`
@@ -92,6 +93,9 @@ func (c *config) check() error {
 		return err
 	}
 	if err := c.Proxies.check(); err != nil {
+		return err
+	}
+	if err := c.ZKTLS.check(c.ZK); err != nil {
 		return err
 	}
 	if err := c.Limits.check(); err != nil {

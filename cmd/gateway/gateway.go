@@ -48,6 +48,7 @@ type gateway struct {
 	own     *ownStore // nil with --zk
 	zk      zk.Config
 	certs   *certs.Source  // of clients and of other gateways
+	zkCerts *certs.Source  // for the servers of --zk; nil without --zk-tls
 	proxies *proxies.Trust // before --listen; nil: none is believed
 	limits  inForce
 	metrics *metrics.Metrics
@@ -83,6 +84,10 @@ func newGateway(c *config, logger *slog.Logger, accessLog io.Writer) (*gateway, 
 		return nil, err
 	}
 	if g.zk, err = c.zookeeper(logger.With("part", "zookeeper"), zkMetrics{g.metrics}); err == nil {
+		g.zkCerts, err = c.zkCertificates(logger.With("part", "zookeeper"), g.metrics)
+		c.secure(&g.zk, g.zkCerts)
+	}
+	if err == nil {
 		g.certs, err = c.certificates(logger.With("part", "tls"), g.metrics)
 	}
 	if err == nil {
@@ -152,7 +157,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 
 // secretTree is the secret in ZooKeeper as this gateway reads and writes it.
 func (g *gateway) secretTree() secret.Tree {
-	return secret.Tree{Nodes: g.manager.Nodes(), Root: g.zk.Root, Open: g.zk.Auth == nil}
+	return secret.Tree{Nodes: g.manager.Nodes(), Root: g.zk.Root, Open: !g.zk.Identified()}
 }
 
 // adminRoutes are what the parts do on the administration's socket.
@@ -166,7 +171,7 @@ func (g *gateway) adminRoutes(mux *http.ServeMux) {
 func (g *gateway) makeAPI(started time.Time) {
 	var zkServers func(context.Context) []ensemble.Server
 	if g.own == nil {
-		zkServers = (&ensemble.Status{Servers: g.zk.Servers}).Get
+		zkServers = (&ensemble.Status{Servers: g.zk.Servers, Dial: g.zk.Dial}).Get
 	}
 	hookPages := &webhookPages{}
 	g.pages = dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: g.manager, Webhooks: hookPages, Events: g.hub, Logins: g.logins(), Logger: g.log.With("part", "dashboard"),
@@ -237,6 +242,9 @@ func (g *gateway) run(ctx context.Context) error {
 	}
 	background(func(ctx context.Context) { g.store.run(ctx, g.zk, g.own, g.log.With("part", "zookeeper")) })
 	background(g.certs.Run)
+	if g.zkCerts != nil {
+		background(g.zkCerts.Run)
+	}
 	background(tuneGC)
 	background(g.auditEnds)
 	background(g.watchRules)

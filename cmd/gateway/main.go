@@ -19,6 +19,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -149,13 +150,21 @@ func report(w io.Writer, err error) int {
 	case errors.As(err, &fatal):
 		code, hint = exitConfig, fatal.Hint
 	case errors.Is(err, zk.ErrUnavailable):
-		code, hint = exitUnavailable, "is ZooKeeper running, and is --zk right?"
+		code, hint = exitUnavailable, unreachable(err)
 	}
 	fmt.Fprintf(w, "error: %v\n", err)
 	if hint != "" {
 		fmt.Fprintf(w, "hint: %s\n", hint)
 	}
 	return code
+}
+
+// unreachable says what to look at when ZooKeeper was not reached.
+func unreachable(err error) string {
+	if errors.As(err, new(*tls.CertificateVerificationError)) {
+		return "the certificate of each server must be good for the name in --zk, valid now, and signed by an authority in --zk-ca-file"
+	}
+	return "is ZooKeeper running, and is --zk right? A server's secureClientPort needs --zk-tls, and its other port refuses it"
 }
 
 // version is that of the build: set with -ldflags "-X main.release=v1.2.3",

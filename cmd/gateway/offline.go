@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lockkeeper/internal/certs"
 	"lockkeeper/internal/migrate"
 	"lockkeeper/internal/offline"
 	"lockkeeper/internal/sweep"
@@ -46,6 +47,11 @@ func (c *config) offline(ctx context.Context, stderr io.Writer, work func(contex
 	}
 	logger := quiet.logger(stderr)
 	cfg, err := c.zookeeper(logger.With("part", "zookeeper"), nil)
+	if err == nil {
+		var over *certs.Source
+		over, err = c.zkCertificates(logger.With("part", "zookeeper"), nil)
+		c.secure(&cfg, over)
+	}
 	if err != nil || c.ZK != "" {
 		if err == nil {
 			err = work(ctx, cfg)

@@ -155,7 +155,7 @@ const readByAll = "warning: every client of ZooKeeper can read the new secret, t
 
 // secrets does work with the secret of the ZooKeeper or the data directory that the configuration names.
 func (c *config) secrets(ctx context.Context, stderr io.Writer, work func(context.Context, secretKeeper) error) error {
-	open := c.ZK != "" && c.ZKAuthFile == ""
+	open := c.ZK != "" && !c.identified()
 	if open {
 		fmt.Fprintln(stderr, readByAll)
 	}

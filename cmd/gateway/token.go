@@ -193,8 +193,8 @@ const (
 
 // tokens does work with the tokens of the ZooKeeper or the data directory that the configuration names.
 func (c *config) tokens(ctx context.Context, stderr io.Writer, work func(context.Context, tokenKeeper) error) error {
-	if c.ZK != "" && c.ZKAuthFile == "" {
-		return usage("give the identity that the gateways have with --zk-auth-file FILE", "tokens need the fleet's ZooKeeper identity: without one every client of ZooKeeper could make tokens")
+	if c.ZK != "" && !c.identified() {
+		return usage("give the identity that the gateways have with --zk-auth-file FILE, or --zk-tls with --zk-cert-file and --zk-key-file", "tokens need the fleet's ZooKeeper identity: without one every client of ZooKeeper could make tokens")
 	}
 	return c.administer(ctx, stderr, func(dir string) error { return work(ctx, tokensOverSocket{dir}) }, func(ctx context.Context, o *layout.Offline, by string) error {
 		return work(ctx, tokensAtRest{tree: token.Tree{Nodes: offline.Nodes{Offline: o}, Root: o.Root()}, by: by})

@@ -64,7 +64,7 @@ type Report struct {
 // Run repairs the ACLs below a layout. It tries again while ZooKeeper cannot be reached. acls are those that the nodes had
 // before this gateway, nil when they are not known.
 func Run(ctx context.Context, cfg zk.Config, layout *zklayout.Layout, acls [][]wire.ACL) (Report, error) {
-	if cfg.Auth == nil {
+	if !cfg.Identified() {
 		return Report{}, nil
 	}
 	for {
@@ -97,7 +97,7 @@ func once(ctx context.Context, cfg zk.Config, layout *zklayout.Layout, acls [][]
 	}
 	defer o.Close()
 	r := repairer{Offline: o, fleet: recipe.FleetID(layout.FleetID)}
-	if err = r.layout(ctx); err == nil && (acls == nil || !conn.GivesAll(cfg.Auth, acls)) {
+	if err = r.layout(ctx); err == nil && (acls == nil || !conn.GivesAll(&cfg, acls)) {
 		err = r.locks(ctx, layout)
 	}
 	return Report{int(r.checked.Load()), int(r.closed.Load()), int(r.refused.Load())}, err

@@ -35,7 +35,7 @@ func Import(ctx context.Context, cfg zk.Config, a *Archive, opt ImportOptions) (
 	defer o.Close()
 	i := importer{Offline: o, opt: opt, mark: o.Root() + zk.NodeImport, create: cfg.CreateRoot}
 	if i.c, err = a.understand(o.Root()); err == nil {
-		if cfg.Auth == nil {
+		if !cfg.Identified() {
 			i.c.dropTokens()
 		}
 		// Also that everything fits is known before anything is written.

@@ -43,7 +43,7 @@ func rotateSecret(ctx context.Context, cfg zk.Config, opt Options) (Rotation, er
 	if err != nil {
 		return Rotation{}, fmt.Errorf("replacing the secret of %s: %w", o.FullRoot(), err)
 	}
-	done.Open = cfg.Auth == nil
+	done.Open = !cfg.Identified()
 	return done, nil
 }
 

@@ -25,18 +25,6 @@ const (
 	MaxPromiseWindow      = 10 * time.Minute
 )
 
-// DigestAuth is the identity of the fleet toward ZooKeeper (scheme "digest").
-type DigestAuth struct{ User, Password string }
-
-// String hides the password, also from %v and %+v.
-func (a DigestAuth) String() string { return a.User + ":(hidden)" }
-
-// LogValue hides it from slog.
-func (a DigestAuth) LogValue() slog.Value { return slog.StringValue(a.String()) }
-
-// Packet is the auth information as it travels: "user:password".
-func (a *DigestAuth) Packet() []byte { return []byte(a.User + ":" + a.Password) }
-
 // Metrics is told what this package does. Its methods are called from many goroutines and must not block.
 type Metrics interface {
 	// Op is called once per ZooKeeper request: op is "multi", "create", "getData", "getChildren", "exists", "connect"
@@ -53,8 +41,10 @@ type Config struct {
 	// Chroot is "" or an absolute path such as "/apps/x". It is put before
 	// every path in one place, the connection; no other code sees it.
 	Chroot string
-	// Auth is nil for none: then every node is open to every client.
-	Auth *DigestAuth
+	// Auth is the fleet's identity, or Certificate is where Dial shows one that ZooKeeper knows. With neither every node is open to
+	// every client.
+	Auth        *DigestAuth
+	Certificate *CertificateAuth
 	// CloseLocks keeps the queues of the default namespace to the fleet: no other client of ZooKeeper reads, joins or ends
 	// them. It needs Auth.
 	CloseLocks bool
@@ -82,6 +72,9 @@ type Config struct {
 	// Metrics may be nil for none.
 	Metrics Metrics
 }
+
+// Identified reports whether the fleet has an identity.
+func (c *Config) Identified() bool { return c.Auth != nil || c.Certificate != nil }
 
 // WithDefaults fills in what was left out and checks the rest.
 func (c Config) WithDefaults() (Config, error) {
@@ -224,22 +217,4 @@ type Namespace struct {
 // Equal reports whether two records say the same.
 func (n Namespace) Equal(other Namespace) bool {
 	return n.Root == other.Root && cmp.Or(n.Dialect, NativeDialect) == cmp.Or(other.Dialect, NativeDialect)
-}
-
-// dialAnyAddress resolves the name afresh and connects to one of its addresses, chosen at random: a name that stands
-// for a whole ensemble must not lead to the same unresponsive server for ever.
-func dialAnyAddress(ctx context.Context, network, addr string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	if net.ParseIP(host) == nil {
-		addrs, err := net.DefaultResolver.LookupHost(ctx, host)
-		if err != nil {
-			return nil, err
-		}
-		addr = net.JoinHostPort(addrs[rand.IntN(len(addrs))], port)
-	}
-	var d net.Dialer
-	return d.DialContext(ctx, network, addr)
 }

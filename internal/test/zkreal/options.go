@@ -24,6 +24,7 @@ type config struct {
 	heap        string
 	lines       []string // further lines of zoo.cfg
 	jvm         []string // further JVM flags
+	jars        []string // on the class path besides ZooKeeper's own
 	startWithin time.Duration
 }
 
@@ -120,5 +121,5 @@ func (c *config) javaArgs(cfgFile string) []string {
 		args = append(args, "-Dzookeeper.forceSync=no")
 	}
 	args = append(args, c.jvm...)
-	return append(args, "-cp", simpleLoggerJar+":"+zookeeperJar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", cfgFile)
+	return append(args, "-cp", strings.Join(append([]string{simpleLoggerJar, zookeeperJar}, c.jars...), ":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain", cfgFile)
 }

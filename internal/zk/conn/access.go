@@ -6,7 +6,7 @@ import (
 	"lockkeeper/internal/zk"
 )
 
-// Access is who may touch a node. With an identity (Config.Auth) the fleet has all rights on every node that it
+// Access is who may touch a node. With an identity (Config.Identified) the fleet has all rights on every node that it
 // creates.
 type Access uint8
 
@@ -40,12 +40,19 @@ var Directories = [...]Directory{
 const PermOpen = gozk.PermAll &^ gozk.PermAdmin
 
 // ACLs are the ACLs of each access. Without an identity ReadOnly, Private and Above leave ADMIN to every client:
-// otherwise no later gateway with an identity could close them, and no operator could close what is above the root.
-func ACLs(auth *zk.DigestAuth) (acls [numAccess][]gozk.ACL) {
+// otherwise no later gateway with an identity could close them, and no operator could close what is above the root. With
+// Config.Certificate a connection must have learned the name.
+func ACLs(cfg *zk.Config) (acls [numAccess][]gozk.ACL) {
 	all := gozk.WorldACL(gozk.PermAll)
 	acls = [numAccess][]gozk.ACL{OpenToAll: gozk.WorldACL(PermOpen), ReadOnly: all, Private: all, Above: all}
-	if auth != nil {
-		ours := gozk.DigestACL(gozk.PermAll, auth.User, auth.Password)
+	var ours []gozk.ACL
+	switch {
+	case cfg.Auth != nil:
+		ours = gozk.DigestACL(gozk.PermAll, cfg.Auth.User, cfg.Auth.Password)
+	case cfg.Certificate != nil:
+		ours = []gozk.ACL{{Perms: gozk.PermAll, Scheme: zk.SchemeX509, ID: cfg.Certificate.Name()}}
+	}
+	if ours != nil {
 		acls[OpenToAll] = append(gozk.WorldACL(PermOpen), ours...)
 		acls[Above] = acls[OpenToAll]
 		acls[ReadOnly] = append(gozk.WorldACL(gozk.PermRead), ours...)

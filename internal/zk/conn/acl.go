@@ -136,9 +136,9 @@ func SameACL(a, b []gozk.ACL) bool {
 }
 
 // GivesAll reports whether each of the lists is one that gateways with this identity give nodes.
-func GivesAll(auth *zk.DigestAuth, lists [][]wire.ACL) bool {
-	given := ACLs(auth)
-	return auth != nil && !slices.ContainsFunc(lists, func(list []wire.ACL) bool {
+func GivesAll(cfg *zk.Config, lists [][]wire.ACL) bool {
+	given := ACLs(cfg)
+	return cfg.Identified() && !slices.ContainsFunc(lists, func(list []wire.ACL) bool {
 		have := make([]gozk.ACL, len(list))
 		for i, entry := range list {
 			have[i] = gozk.ACL(entry)
@@ -193,8 +193,11 @@ func DescribeACL(acl []gozk.ACL) string {
 // AuthRefused is the fatal error for nodes that refuse this process.
 func AuthRefused(c *zk.Config, err error) error {
 	hint := "the nodes belong to another ZooKeeper user: check the user and password in the ZooKeeper auth file"
-	if c.Auth == nil {
-		hint = "the nodes belong to a fleet with a ZooKeeper identity: give its file with --zk-auth-file"
+	switch {
+	case c.Certificate != nil:
+		hint = "the nodes do not belong to x509:" + c.Certificate.Name() + ": give the certificate of the fleet's name with --zk-cert-file, or its --zk-auth-file"
+	case c.Auth == nil:
+		hint = "the nodes belong to a fleet with a ZooKeeper identity: give its file with --zk-auth-file, or its certificate with --zk-cert-file"
 	}
 	return &zk.FatalError{Kind: zk.KindAuth, Err: err, Hint: hint}
 }

@@ -93,15 +93,25 @@ func newConn(cfg *zk.Config, wake func()) *Conn {
 		libClosed: make(chan struct{}),
 		cfg:       cfg, log: cfg.Logger, hosts: newHosts(cfg.Random), wake: wake,
 		ready: make(chan struct{}), closed: make(chan struct{}), ended: make(chan struct{}), up: make(chan struct{}),
-		reads: make(chan struct{}, maxReads), acls: ACLs(cfg.Auth),
+		reads: make(chan struct{}, maxReads),
 	}
+	if cfg.Certificate == nil || cfg.Certificate.Name() != "" {
+		c.giveACLs()
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// giveACLs makes the ACLs of the nodes to come. With Config.Certificate that is when a server has said its name, and before the
+// library hears of the session.
+func (c *Conn) giveACLs() {
+	c.acls = ACLs(c.cfg)
 	for who, acls := range c.acls {
+		c.wireACLs[who] = nil
 		for _, a := range acls {
 			c.wireACLs[who] = append(c.wireACLs[who], wire.ACL{Perms: a.Perms, Scheme: a.Scheme, ID: a.ID})
 		}
 	}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c
 }
 
 // attach lets the events through that came before the constructor returned.

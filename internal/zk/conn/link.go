@@ -20,6 +20,7 @@ const maxLinkFrame = 64 << 20
 const (
 	replyHead    = 16 // xid, zxid, err
 	connectReply = 36 // protocol, timeout, session, password
+	maxIdentity  = 16 << 10
 )
 
 // link is the network connection as go-zookeeper sees it. It closes what the library leaves open at this level:
@@ -102,8 +103,11 @@ func (l *link) Write(p []byte) (int, error) {
 	}
 	hello := slices.Clone(p)
 	l.nameZxid(hello)
-	if auth := l.c.cfg.Auth; auth != nil {
-		hello = appendAuth(hello, auth)
+	switch cfg := l.c.cfg; {
+	case cfg.Auth != nil:
+		hello = appendAuth(hello, cfg.Auth)
+	case cfg.Certificate != nil:
+		hello = cfg.Certificate.AppendQuestion(hello)
 	}
 	n, err := l.Conn.Write(hello)
 	l.greeted = true
@@ -182,12 +186,12 @@ func (l *link) nextFrame() error {
 	switch {
 	case xid <= topXid:
 		return l.receive(xid, wire.ErrCode(code), size)
-	case xid != wire.XidAuth:
+	case xid != wire.XidAuth && !zk.IsIdentity(xid):
 		l.left = 4 + size
 		return nil
 	}
-	if _, err := l.r.Discard(4 + size); err != nil {
-		return err
+	if _, err := l.r.Discard(4 + size); err != nil || xid != wire.XidAuth {
+		return err // an identity is known since the handshake
 	}
 	if refusal := wire.ErrCode(code); refusal != wire.OK {
 		refused := &zk.FatalError{Kind: zk.KindAuth, Hint: "check the user and password in the ZooKeeper auth file",
@@ -207,11 +211,46 @@ func (l *link) handshake(size int) error {
 	if err != nil {
 		return err
 	}
-	l.c.handshaken(time.Duration(int32(binary.BigEndian.Uint32(frame[8:]))) * time.Millisecond)
+	granted := time.Duration(int32(binary.BigEndian.Uint32(frame[8:]))) * time.Millisecond
+	if l.c.cfg.Certificate != nil && granted > 0 {
+		if err := l.identify(4 + size); err != nil {
+			return err
+		}
+	}
+	l.c.handshaken(granted)
 	l.shaken = true
 	l.left = 4 + size
 	if err := l.Conn.SetDeadline(time.Time{}); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
+	}
+	return nil
+}
+
+// identify waits for who the server says this is, behind the answer to the handshake, which stays in the reader with it: the
+// library must not use a session before the server knows the fleet.
+func (l *link) identify(behind int) error {
+	head, err := l.r.Peek(behind + 4)
+	if err != nil {
+		return err
+	}
+	size := int(int32(binary.BigEndian.Uint32(head[behind:])))
+	if size < replyHead || size > maxIdentity {
+		return fmt.Errorf("answer of impossible length %d", size)
+	}
+	frames, err := l.r.Peek(behind + 4 + size)
+	if err != nil {
+		return err
+	}
+	if err := l.c.cfg.Certificate.Learn(l.addr, frames[behind+4:]); err != nil {
+		if fatal, ok := errors.AsType[*zk.FatalError](err); ok {
+			l.c.End(fatal)
+		} else {
+			l.c.log.Warn("a ZooKeeper server does not know this gateway; another one is tried", "err", err)
+		}
+		return err
+	}
+	if l.c.acls[Private] == nil {
+		l.c.giveACLs()
 	}
 	return nil
 }

@@ -21,6 +21,9 @@ const (
 	maxSrvr     = 16 << 10 // bytes
 )
 
+// Dial opens a connection, as zk.Config's does.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
 // Server is one server of the ensemble.
 type Server struct {
 	Address     string
@@ -32,12 +35,15 @@ type Server struct {
 	Problem     string // why nothing is known; "" when it is
 }
 
-// Ask asks one server. It takes a second at most.
-func Ask(ctx context.Context, address string) Server {
+// Ask asks one server. It takes a second at most. dial connects to it; nil is a net.Dialer.
+func Ask(ctx context.Context, dial Dial, address string) Server {
 	ctx, cancel := context.WithTimeout(ctx, srvrTimeout)
 	defer cancel()
 	s := Server{Address: address}
-	nc, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	nc, err := dial(ctx, "tcp", address)
 	if err != nil {
 		s.Problem = "it cannot be reached"
 		return s
@@ -95,6 +101,7 @@ func (s *Server) read(r io.Reader) error {
 // Status keeps what the servers said last. The zero value asks no server.
 type Status struct {
 	Servers []string
+	Dial    Dial // nil: a net.Dialer
 
 	mu    sync.Mutex
 	last  []Server
@@ -132,7 +139,7 @@ func (e *Status) ask(done chan struct{}) {
 	all := make([]Server, len(e.Servers))
 	var answers sync.WaitGroup
 	for i, address := range e.Servers {
-		answers.Go(func() { all[i] = Ask(context.Background(), address) })
+		answers.Go(func() { all[i] = Ask(context.Background(), e.Dial, address) })
 	}
 	answers.Wait()
 	e.mu.Lock()

@@ -15,7 +15,7 @@ import (
 func TestARealServerSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	addr, _ := zkreal.SharedT(t)
-	s := Ask(t.Context(), addr)
+	s := Ask(t.Context(), nil, addr)
 	assert.That(t, s.Problem == "" && s.Mode == "standalone" && strings.HasPrefix(s.Version, "3.") && s.Zxid >= 0 && s.Connections >= 1,
 		"it says %+v", s)
 }

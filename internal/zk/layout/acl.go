@@ -13,7 +13,7 @@ import (
 // gives it. It does nothing without an identity. The error is a *FatalError when the node is not what it must be, and
 // we may not change that.
 func (o *opener) secure(name string, who conn.Access) error {
-	if o.cfg.Auth == nil {
+	if !o.cfg.Identified() {
 		return nil
 	}
 	path := o.cfg.Root + name
@@ -53,7 +53,7 @@ func parts() (names []string) {
 // writes the version last, so a root that lacks a part is not a gateway's. A complete one is taken over with all that is
 // in it: no look can tell who made it.
 func (o *opener) adoptable() error {
-	if o.cfg.Auth == nil || o.first {
+	if !o.cfg.Identified() || o.first {
 		return nil
 	}
 	ours, err := o.isOurs(zk.NodeSecret)
@@ -90,7 +90,7 @@ func (o *opener) isOurs(name string) (ours bool, err error) {
 // secureAll is secure for every part of a layout that exists but where the locks are, and for the records of its
 // namespaces: whether locks are open is up to the gateways. A root without a version has no layout.
 func (o *opener) secureAll() error {
-	if o.cfg.Auth == nil {
+	if !o.cfg.Identified() {
 		return nil
 	}
 	if version, err := o.exists(o.cfg, o.cfg.Root+zk.NodeVersion); err != nil || version == nil {
@@ -113,7 +113,7 @@ func (o *opener) secureAll() error {
 
 // secureNamespaces sees to the records of all namespaces: a client that may write one can move its lock root.
 func (o *opener) secureNamespaces() error {
-	if o.cfg.Auth == nil {
+	if !o.cfg.Identified() {
 		return nil
 	}
 	names, err := o.namespaceNames()
@@ -158,9 +158,9 @@ func (o *opener) report(l *Layout) {
 		log.Warn("a gateway with --auth-file had closed the locks to other programs; this gateway has no --auth-file and has opened them", "nodes", o.opened)
 	}
 	switch {
-	case o.cfg.Auth == nil:
+	case !o.cfg.Identified():
 		log.Warn("every client of ZooKeeper can read the fleet's secret, forge lease tokens and stop the service, "+
-			"because this gateway has no ZooKeeper identity; give all gateways one with --zk-auth-file", "root", o.cfg.Full(l.Root))
+			"because this gateway has no ZooKeeper identity; give all gateways one with --zk-auth-file or --zk-cert-file", "root", o.cfg.Full(l.Root))
 	case l.Secret.Exposed:
 		log.Warn("the fleet's secret is compromised: others could read it, so they can forge lease tokens until it is replaced; "+
 			"run gateway secret rotate, then gateway secret drop --now", "secret", o.cfg.Full(l.Root+zk.NodeSecret))

@@ -48,7 +48,7 @@ func TestARootMadeWithoutAnIdentityIsClosedByTheFirstStartWithOne(t *testing.T) 
 	}
 	p := fixture.NewProbe(t, cfg)
 	for name, who := range layoutNodes() {
-		if have, _ := p.ACL(zk.DefaultRoot + name); !conn.SameACL(have, conn.ACLs(fleet)[who]) {
+		if have, _ := p.ACL(zk.DefaultRoot + name); !conn.SameACL(have, conn.ACLs(&zk.Config{Auth: fleet})[who]) {
 			// Queues have been closed to every client's setACL from the beginning, so the fleet has none either.
 			if who == 0 && conn.SameACL(have, gozk.WorldACL(conn.PermOpen)) {
 				continue
@@ -254,7 +254,7 @@ func TestClosingALayoutSurvivesTheLossOfRequests(t *testing.T) {
 		assert.That(t, opened(t, through).Secret.Exposed, "request %d lost: the secret is not said to be exposed", n)
 		p := fixture.NewProbe(t, direct)
 		for name, who := range layoutNodes() {
-			if have, _ := p.ACL(zk.DefaultRoot + name); who != 0 && !conn.SameACL(have, conn.ACLs(fleet)[who]) {
+			if have, _ := p.ACL(zk.DefaultRoot + name); who != 0 && !conn.SameACL(have, conn.ACLs(&zk.Config{Auth: fleet})[who]) {
 				t.Errorf("request %d lost: the ACL of %s is %s", n, name, conn.DescribeACL(have))
 			}
 		}
@@ -316,7 +316,7 @@ func TestWithRulesTheLocksAreTheFleetsAloneAndOpenAgainWithoutThem(t *testing.T)
 		cfg.CloseLocks = c.close
 		opened(t, cfg)
 		have, _ := owner.ACL(dir)
-		assert.That(t, conn.SameACL(have, conn.ACLs(fleet)[c.who]), "the ACL is %s", conn.DescribeACL(have))
+		assert.That(t, conn.SameACL(have, conn.ACLs(&zk.Config{Auth: fleet})[c.who]), "the ACL is %s", conn.DescribeACL(have))
 		err := p.TryCreate(dir+"/planted", "", gozk.WorldACL(gozk.PermAll))
 		assert.That(t, errors.Is(err, gozk.ErrNoAuth) == c.close, "closed %v: another program makes a lock's directory: %v", c.close, err)
 		if err == nil {

@@ -93,7 +93,7 @@ func (o *Offline) SecureQueue(ctx context.Context, path string) (changed, refuse
 }
 
 func (o *Offline) secure(ctx context.Context, path string, who conn.Access) (changed, refused bool, err error) {
-	if o.cfg.Auth == nil {
+	if !o.cfg.Identified() {
 		return false, false, nil
 	}
 	s, err := o.c.Secure(ctx, path, who, nil)
@@ -112,7 +112,7 @@ func (o *Offline) SecureLayout(ctx context.Context) error {
 // gateways give the node, which it never is without an identity.
 func (o *Offline) ACLChanges(ctx context.Context, path string) (times int32, fits bool, err error) {
 	have, stat, err := o.c.RetryACL(ctx, path)
-	return stat.Aversion, o.cfg.Auth != nil && conn.SameACL(have, o.c.ACL(o.c.AccessAt(path))), o.understood(err)
+	return stat.Aversion, o.cfg.Identified() && conn.SameACL(have, o.c.ACL(o.c.AccessAt(path))), o.understood(err)
 }
 
 // CreateAncestors creates what is missing of the chroot and of the nodes above path.

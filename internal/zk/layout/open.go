@@ -60,7 +60,7 @@ func (o *opener) open() (*Layout, error) {
 		if err := o.createAncestors(); err != nil {
 			return nil, err
 		}
-	case errors.Is(err, zk.ErrNoAuth) && o.cfg.Auth != nil:
+	case errors.Is(err, zk.ErrNoAuth) && o.cfg.Identified():
 		return nil, o.notOurs(o.cfg.Root+zk.NodeVersion, conn.ReadOnly, nil)
 	case err != nil:
 		return nil, err
@@ -172,7 +172,7 @@ func (o *opener) readAll() (*Layout, error) {
 	}
 	secret, stat, err := o.read(zk.NodeSecret)
 	if err == nil {
-		l.Secret, err = ReadSecret(secret, stat, o.cfg.Auth == nil)
+		l.Secret, err = ReadSecret(secret, stat, !o.cfg.Identified())
 	}
 	if err != nil {
 		return nil, err

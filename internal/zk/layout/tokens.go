@@ -20,7 +20,7 @@ const aclsAtOnce = 64
 // directory's ACL was changed where others could create records; it is closed by now, so no more come. Without an identity there
 // is nothing to tell the fleet's records by.
 func (o *opener) dropForgedTokens() error {
-	if o.cfg.Auth == nil {
+	if !o.cfg.Identified() {
 		return nil
 	}
 	dir := o.cfg.Root + zk.NodeTokens

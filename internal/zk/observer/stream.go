@@ -49,6 +49,9 @@ func dialStream(ctx context.Context, cfg *zk.Config, server string, lastZxid int
 	in := &listener{nc: nc}
 	frames := wire.NewFrameReader(in, maxObserved)
 	reply, err := shakeHands(nc, frames, cfg.SessionTimeout, lastZxid)
+	if err == nil && cfg.Certificate != nil {
+		err = identify(nc, frames, cfg.Certificate, server)
+	}
 	if !stop() || err != nil {
 		nc.Close()
 		if ctx.Err() != nil {
@@ -111,6 +114,18 @@ func shakeHands(nc net.Conn, frames *wire.FrameReader, timeout time.Duration, la
 	}
 	reply.Passwd = nil
 	return reply, nil
+}
+
+// identify sees to it that the server knows the fleet by its certificate: to others it shows not all that there is.
+func identify(nc net.Conn, frames *wire.FrameReader, certificate *zk.CertificateAuth, server string) error {
+	if _, err := nc.Write(certificate.AppendQuestion(nil)); err != nil {
+		return err
+	}
+	frame, err := frames.Next()
+	if err != nil {
+		return err
+	}
+	return certificate.Learn(server, frame)
 }
 
 // listen lets the reads that follow wait until then, or until interrupt is called, which may happen at once. What others have
