@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 
@@ -91,14 +92,37 @@ func (g *gateway) openAuth() error {
 	if wrong, ok := errors.AsType[*auth.FileError](err); ok {
 		g.rulesRefused(wrong)
 		g.writeAudit()() // no other line follows
-		return &problemError{code: exitConfig, err: fmt.Errorf("--auth-file: %w", wrong), hint: "correct the file at that place; docs/operate/security.md has a whole one"}
 	}
 	if err != nil {
-		return fmt.Errorf("--auth-file: %w", err)
+		return rulesProblem(err)
 	}
 	g.auth = a
 	g.rulesLoaded()
 	return nil
+}
+
+// rulesProblem says what to do about a file of rules that cannot be used.
+func rulesProblem(err error) error {
+	return &problemError{code: exitConfig, err: fmt.Errorf("--auth-file: %w", err), hint: "correct the file at that place; docs/operate/security.md has a whole one"}
+}
+
+// rulesCommand is the command line of gateway auth.
+type rulesCommand struct {
+	Check rulesCheck `cmd:"" help:"Say whether --auth-file is in order, without a gateway."`
+}
+
+type rulesCheck struct{}
+
+func (rulesCheck) run(c *config, stdout io.Writer) error {
+	if !c.authenticates() {
+		return usage("gateway auth check --auth-file auth.yaml", "--auth-file must name the file to check")
+	}
+	policy, err := auth.Read(c.Auth.File)
+	if err != nil {
+		return rulesProblem(err)
+	}
+	_, err = fmt.Fprintf(stdout, "%s is in order: %s\n", c.Auth.File, policy)
+	return err
 }
 
 // rulesLoaded audits that the content of --auth-file is in force.

@@ -60,6 +60,15 @@ func TestWhatWouldLeadAroundTheRulesIsRefusedAtTheStart(t *testing.T) {
 	}
 }
 
+func TestAFileOfRulesIsCheckedWithoutAGateway(t *testing.T) {
+	code, stdout, stderr := command(t, "auth", "check", "--auth-file", file(t, "auth.yaml", "roles: {a: []}\n", 0o600))
+	assert.That(t, code == 0 && strings.Contains(stdout, "is in order: 1 roles, 0 entries, 0 issuers"), "exit %d\n%s%s", code, stdout, stderr)
+	code, stdout, stderr = command(t, "auth", "check", "--auth-file", file(t, "auth.yaml", "\nrolls: []\n", 0o600))
+	assert.That(t, code == 78 && stdout == "" && strings.Contains(stderr, "auth.yaml:2:1: ") && strings.Contains(stderr, "hint: "), "exit %d\n%s%s", code, stdout, stderr)
+	code, _, stderr = command(t, "auth", "check")
+	assert.That(t, code == 64 && strings.Contains(stderr, "gateway auth check --auth-file auth.yaml"), "exit %d\n%s", code, stderr)
+}
+
 // Each flag that is asked for is enough.
 func TestAnAddressThatOthersReachNeedsTLSOrAWordAboutIt(t *testing.T) {
 	cert, key := "c", "k"

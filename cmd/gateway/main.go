@@ -58,6 +58,7 @@ type cli struct {
 	Sweep       sweepCommand   `cmd:"" help:"Clear what a fleet of gateways that is gone for good has left below --root and in the queues."`
 	Secret      secretCommand  `cmd:"" help:"About the secret that authenticates lease tokens."`
 	Token       tokenCommand   `cmd:"" help:"API tokens for --auth-file: create, list, revoke."`
+	Rules       rulesCommand   `cmd:"" name:"auth" help:"About --auth-file."`
 	Version     struct{}       `cmd:"" help:"Print the version."`
 	Config      struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
@@ -111,6 +112,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case "config print":
 		return report(stderr, printConfig(stdout, parser, parsed))
+	case "auth check":
+		return report(stderr, c.Rules.Check.run(&c.config, stdout))
 	case "healthcheck":
 		return report(stderr, healthcheck(context.Background(), &c.config, healthcheckWithin))
 	}

@@ -60,6 +60,9 @@ type document struct {
 	who       []entry
 }
 
+// overflowUser is the user id of all those that a user namespace does not know (/proc/sys/kernel/overflowuid).
+const overflowUser = "65534"
+
 // Names in the file stand in seals and in names of callers.
 var (
 	roleName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -310,6 +313,9 @@ func (n node) glob(what string) string {
 func (n node) userID() string {
 	if _, err := strconv.ParseUint(n.Value, 10, 32); err != nil {
 		n.fail("uid must be the number of a user, as 1000")
+	}
+	if n.Value == overflowUser {
+		n.fail("uid must not be %s: the kernel gives this number to every user that the gateway's user namespace does not know; give the user another id", overflowUser)
 	}
 	return n.Value
 }

@@ -3,12 +3,14 @@ package auth
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/certtest"
 )
 
 const whole = `
@@ -115,6 +117,7 @@ func TestWhatIsWrongWithTheFileIsSaidWithItsPlace(t *testing.T) {
 		{roles + "who: [{issuer: i, group: g, roles: [r]}]", "3:26: the issuer i must say which claim has the groups: groups: groups"},
 		{roles + "who: [{issuer: i, everyone: true, name: n, roles: [r]}]", "3:29: everyone must stand without name, group and claims: leave it out, or them"},
 		{roles + "who: [{uid: root, roles: [r]}]", "3:13: uid must be the number of a user, as 1000"},
+		{roles + "who: [{uid: [0, 65534], roles: [r]}]", "3:17: uid must not be 65534: the kernel gives this number to every user that the gateway's user namespace does not know; give the user another id"},
 		{"issuers: {i: {issuer: \"http://id.example.com\", audience: a}}", "1:23: issuer must begin with https://: its keys decide who is let in"},
 		{"issuers: {i: {issuer: \"https://id.example.com\"}}", "1:14: an issuer must have the key audience"},
 		{"issuers: {token: {issuer: \"https://id.example.com\", audience: a}}", "1:11: an issuer must not have the name token: names of other callers begin so"},
@@ -144,4 +147,42 @@ func TestAFileThatOthersCanWriteIsRefused(t *testing.T) {
 	assert.NoError(t, os.Chmod(path, 0o644))
 	_, err = Read(path)
 	assert.NoError(t, err)
+}
+
+// Each example of docs/operate/security.md is a file, and gives its role to whom the page says.
+func TestTheExamplesOfThePageAreFilesOfRules(t *testing.T) {
+	page := string(assert.Value(os.ReadFile("../../docs/operate/security.md"))(t))
+	page = strings.ReplaceAll(page, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt", certtest.New(t, "cluster").File())
+	with := map[string]identity{
+		"token: \"shop-*\"":     {kind: Token, name: "shop-1"},
+		"issuer: github":        {kind: JWT, issuer: "github", name: "repo:acme/shop:ref:refs/heads/main", claims: map[string]any{"repository": "acme/shop", "ref": "refs/heads/main"}},
+		"issuer: cluster":       {kind: JWT, issuer: "cluster", name: "system:serviceaccount:shop:nightly"},
+		"cert: backup":          {kind: Certificate, name: "backup.example.com"},
+		"uid: [1000":            {kind: User, name: "1001"},
+		"group: auditor":        {kind: JWT, issuer: "corp", name: "ann@example.com", groups: []string{"auditor"}},
+		"group: sre":            {kind: JWT, issuer: "corp", name: "bob@example.com", groups: []string{"sre"}},
+		"token: \"operator-*\"": {kind: Token, name: "operator-1"},
+	}
+	strangers := []identity{{kind: Anonymous}, {kind: Token, name: "other"}, {kind: Certificate, name: "other.example.com"}, {kind: User, name: "1002"},
+		{kind: JWT, issuer: "github", claims: map[string]any{"repository": "acme/shop", "ref": "refs/heads/other"}},
+		{kind: JWT, issuer: "github", claims: map[string]any{"repository": "fork/shop", "ref": "refs/heads/main"}},
+		{kind: JWT, issuer: "cluster", name: "system:serviceaccount:shop:other"}, {kind: JWT, issuer: "corp", name: "ann@example.com"}}
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(block[1], "\nwho:") {
+			continue
+		}
+		p := policyOf(t, block[1])
+		for entry, id := range with {
+			if strings.Contains(block[1], entry) {
+				known := assert.Value(p.decide(&id))(t)
+				assert.Equal(t, len(known.roles), 1, "%s: roles of %+v", block[1], id)
+				delete(with, entry)
+			}
+		}
+		for _, id := range strangers {
+			known := assert.Value(p.decide(&id))(t)
+			assert.That(t, known.principal.Rules.Nothing(), "%s: %+v has %v", block[1], id, known.roles)
+		}
+	}
+	assert.That(t, len(with) == 0, "the page has no entry of %v", with)
 }

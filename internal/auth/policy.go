@@ -2,6 +2,7 @@ package auth
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -37,6 +38,11 @@ func compile(path string, text []byte) (*Policy, error) {
 		return nil, err
 	}
 	return &Policy{document: doc, digest: sha256.Sum256(text), rules: map[string]*access.Rules{}, callers: map[callerKey]*resolved{}}, nil
+}
+
+// String counts what the file has.
+func (p *Policy) String() string {
+	return fmt.Sprintf("%d roles, %d entries, %d issuers", len(p.roles), len(p.who), len(p.issuers))
 }
 
 // rolesOf are the names of the roles that a caller has, in order.

@@ -177,3 +177,22 @@ func TestRulesHoldWhileAFleetGetsThem(t *testing.T) {
 	a, err = with.Release(t.Context(), lease.Token)
 	expect(t, a, err, http.StatusNoContent, "")
 }
+
+// A start without any configuration is what it was, and says once that every client may do everything.
+func TestAStartWithoutConfigurationHasOneWarning(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "")
+	g.dataDir = t.TempDir()
+	g.flags = []string{"--listen=" + g.listen, "--data-dir=" + g.dataDir, "--log-format=json"}
+	g.start()
+	g.awaitReady()
+	g.letGo(g.hold("deploy", "ttl=1m").Token)
+	g.terminate()
+	var warnings []string
+	for line := range strings.Lines(g.log.String()) {
+		if strings.Contains(line, `"level":"WARN"`) && !strings.Contains(line, `"msg":"request"`) {
+			warnings = append(warnings, line)
+		}
+	}
+	assert.That(t, len(warnings) == 1 && strings.Contains(warnings[0], "may do everything") && strings.Contains(warnings[0], "docs/operate/security.md"), "%q", warnings)
+}
