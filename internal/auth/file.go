@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"go.yaml.in/yaml/v3"
 
 	"lockkeeper/internal/locks/access"
 )
@@ -282,12 +283,13 @@ func readGrant(n node) []access.Grant {
 	var g access.Grant
 	var globs []string
 	given := n.fields("a grant", map[string]func(node){
-		"ns":      func(n node) { g.NS = n.glob("ns") },
-		"locks":   func(n node) { n.oneOrMore("locks", func(item node) { globs = append(globs, item.glob("locks")) }) },
-		"verbs":   func(n node) { g.Verbs = readVerbs(n, "verbs") },
-		"max_ttl": func(n node) { g.MaxTTL = n.span("max_ttl") },
-		"leases":  func(n node) { g.Leases = n.count("leases") },
-		"rate":    func(n node) { g.Rate = n.rate("rate") },
+		"ns":         func(n node) { g.NS = n.glob("ns") },
+		"locks":      func(n node) { n.oneOrMore("locks", func(item node) { globs = append(globs, item.glob("locks")) }) },
+		"verbs":      func(n node) { g.Verbs = readVerbs(n, "verbs") },
+		"max_ttl":    func(n node) { g.MaxTTL = n.span("max_ttl") },
+		"leases":     func(n node) { g.Leases = n.count("leases") },
+		"rate":       func(n node) { g.Rate = n.rate("rate") },
+		"notify_url": func(n node) { g.NotifyHosts = n.hosts("notify_url") },
 	})
 	n.needs("a grant", given, "ns", "locks", "verbs")
 	grants := make([]access.Grant, len(globs))
@@ -299,6 +301,19 @@ func readGrant(n node) []access.Grant {
 		}
 	}
 	return grants
+}
+
+// hosts are globs of hosts: true is nil, for all of them, and false an empty list.
+func (n node) hosts(what string) []string {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" {
+		if strings.EqualFold(n.Value, "true") {
+			return nil
+		}
+		return []string{}
+	}
+	var hosts []string
+	n.oneOrMore(what, func(item node) { hosts = append(hosts, item.text(what)) })
+	return hosts
 }
 
 func (n node) glob(what string) string {

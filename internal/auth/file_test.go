@@ -37,6 +37,19 @@ func policyOf(t testing.TB, text string) *Policy {
 	return assert.Value(compile("auth.yaml", []byte(text)))(t)
 }
 
+func TestAGrantSaysWhichHostsANotifyURLMayName(t *testing.T) {
+	for text, want := range map[string]string{"true": "a.example.com b.net", "false": "", "a.example.com": "a.example.com", `["*.example.com", b.net]`: "a.example.com b.net"} {
+		rules := policyOf(t, "roles: {r: [{ns: a, locks: b, verbs: [acquire], notify_url: "+text+"}]}").rulesOf([]string{"r"})
+		var may []string
+		for _, host := range []string{"a.example.com", "b.net"} {
+			if rules.MayNotify("a", "b", host) {
+				may = append(may, host)
+			}
+		}
+		assert.Equal(t, strings.Join(may, " "), want, "notify_url: %s", text)
+	}
+}
+
 func TestTheFileGivesRolesToCallers(t *testing.T) {
 	p := policyOf(t, whole)
 	for _, c := range []struct {
@@ -94,9 +107,12 @@ func TestWhatIsWrongWithTheFileIsSaidWithItsPlace(t *testing.T) {
 		{"anonymous: read", "1:12: anonymous must be a list, as in [a, b], and is text"},
 		{"anonymous: [look]", `1:13: there is no verb "look"; verbs are read, acquire, operate, admin`},
 		{"anonymous: [1]", "1:13: a verb must be text (in quotes if it looks like something else), and is a number"},
-		{"roles:\n  r:\n    - {ns: a, lock: b, verbs: [read]}", `3:15: a grant has no key "lock"; its keys are leases, locks, max_ttl, ns, rate, verbs`},
+		{"roles:\n  r:\n    - {ns: a, lock: b, verbs: [read]}", `3:15: a grant has no key "lock"; its keys are leases, locks, max_ttl, notify_url, ns, rate, verbs`},
 		{"roles:\n  r:\n    - {ns: a, locks: b}", "3:7: a grant must have the key verbs"},
 		{"roles: {r: [{ns: a, locks: \"b[0-9]\", verbs: [read]}]}", "1:28: locks must have no wildcard but *, for any characters"},
+		{"roles: {r: [{ns: a, locks: b, verbs: [acquire], notify_url: 60}]}", "1:61: notify_url must be text (in quotes if it looks like something else), and is a number"},
+		{"roles: {r: [{ns: a, locks: b, verbs: [acquire], notify_url: \"http://x\"}]}", "1:13: notify_url must name hosts, without scheme, port and user, as hooks.example.com or *.example.com"},
+		{"roles: {r: [{ns: a, locks: b, verbs: [read], notify_url: false}]}", "1:13: max_ttl, leases and notify_url bound the verb acquire: give the verb, or leave them out"},
 		{"roles: {r: [{ns: a, locks: b, verbs: [read], max_ttl: 60}]}", "1:55: max_ttl must be a span of time with its unit, as 30s or 1h; leave it out for no bound"},
 		{"roles: {r: [{ns: a, locks: b, verbs: [acquire], rate: fast}]}", "1:55: rate must be a number of requests in a span, as 50/s, 600/m or 100/h; leave it out for no bound"},
 		{"roles: {r: [{ns: a, locks: b, verbs: [acquire], leases: 0}]}", "1:57: leases must be a whole number from 1 on; leave it out for no bound"},

@@ -22,6 +22,9 @@ func (p *process) whoAmI(x *exchange) error {
 
 func grantShape(g *access.Grant) api.AccessGrant {
 	shape := api.AccessGrant{NS: g.NS, Locks: g.Locks, MaxTTLMS: g.MaxTTL.Milliseconds(), Leases: g.Leases, Rate: g.Rate}
+	if g.NotifyHosts != nil {
+		shape.NotifyURL = &g.NotifyHosts
+	}
 	for _, v := range g.Verbs {
 		shape.Verbs = append(shape.Verbs, api.AccessGrantVerbs(v.String()))
 	}

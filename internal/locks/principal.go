@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,7 +108,26 @@ func (p Principal) checkWant(r *AcquireRequest, ns, lock string, ttlGiven bool) 
 	if longest := p.Rules.Limits(ns, lock).MaxTTL; !ttlGiven && longest > 0 {
 		r.TTL = min(r.TTL, longest)
 	}
-	return p.CheckTTL(r.TTL, ns, lock)
+	if err := p.CheckTTL(r.TTL, ns, lock); err != nil {
+		return err
+	}
+	return p.checkNotify(r.NotifyURL, ns, lock)
+}
+
+// checkNotify refuses a notify_url that no role allows for the lock. What else is wrong with it is not said here.
+func (p Principal) checkNotify(address, ns, lock string) *Error {
+	if address == "" {
+		return nil
+	}
+	host := ""
+	if u, err := url.Parse(address); err == nil {
+		host = strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	}
+	if p.Rules.MayNotify(ns, lock, host) {
+		return nil
+	}
+	return &Error{Code: CodeForbidden, Field: "notify_url", Denied: &Denied{access.Acquire, ns, lock},
+		Detail: "notify_url must name a host that a role of " + p.called() + " allows for the lock " + lock + " in the namespace " + ns + "; GET /v1/whoami lists them"}
 }
 
 // CheckTTL refuses a time to live that is longer than the principal may ask for.

@@ -930,6 +930,9 @@ type AccessGrant struct {
 	// MaxTTLMS The longest time to live of a lease. Left out when there is no bound.
 	MaxTTLMS int64 `json:"max_ttl_ms,omitempty"`
 
+	// NotifyURL Hosts that the `notify_url` of a lease may name, with `*` for any characters. Empty for none; left out when all of them are allowed.
+	NotifyURL *[]string `json:"notify_url,omitempty"`
+
 	// NS Namespaces.
 	NS WebhookGlob `json:"ns"`
 

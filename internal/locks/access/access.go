@@ -46,6 +46,8 @@ type Grant struct {
 	MaxTTL    time.Duration // longest time to live of a lease
 	Leases    int           // leases that the principal may have at a time
 	Rate      float64       // requests of the principal per second, whatever they are about
+	// NotifyHosts are globs of the hosts that a lease's notify_url may name. nil: every host; an empty list: none.
+	NotifyHosts []string
 }
 
 // minTTL is the shortest time to live of a lease, as locks.MinTTL has it.
@@ -80,6 +82,8 @@ type rule struct {
 	verbs     set
 	limits    Limits
 	rate      float64
+	fewHosts  bool   // a notify_url may name the hosts alone
+	hosts     string // their globs, with spaces between
 }
 
 // New compiles grants. The error says which one is wrong, counted from 1.
@@ -128,7 +132,10 @@ func (g *Grant) compile() (rule, error) {
 	if r.verbs.has(Acquire) || r.verbs.has(Operate) {
 		r.verbs |= 1 << Read
 	}
-	switch bounded := g.MaxTTL != 0 || g.Leases != 0; {
+	if err := r.takeHosts(g.NotifyHosts); err != nil {
+		return rule{}, err
+	}
+	switch bounded := g.MaxTTL != 0 || g.Leases != 0 || r.fewHosts; {
 	case r.verbs.has(Admin) && !r.everywhere():
 		return rule{}, fmt.Errorf("the verb admin is for what has no lock: it must stand in a grant with ns \"*\" and locks \"*\"")
 	case g.MaxTTL < 0 || g.Leases < 0 || !(g.Rate >= 0):
@@ -136,9 +143,42 @@ func (g *Grant) compile() (rule, error) {
 	case g.MaxTTL != 0 && g.MaxTTL < minTTL:
 		return rule{}, fmt.Errorf("max_ttl must be at least %s, the shortest ttl of a lease", minTTL)
 	case bounded && !r.verbs.has(Acquire):
-		return rule{}, fmt.Errorf("max_ttl and leases bound the verb acquire: give the verb, or leave them out")
+		return rule{}, fmt.Errorf("max_ttl, leases and notify_url bound the verb acquire: give the verb, or leave them out")
 	}
 	return r, nil
+}
+
+// takeHosts compiles the globs of hosts.
+func (r *rule) takeHosts(hosts []string) error {
+	if r.fewHosts = hosts != nil; len(hosts) == 0 {
+		return nil
+	}
+	globs := make([]string, len(hosts))
+	for i, glob := range hosts {
+		if glob == "" || strings.ContainsAny(glob, " :@") {
+			return fmt.Errorf("notify_url must name hosts, without scheme, port and user, as hooks.example.com or *.example.com")
+		}
+		if err := CheckGlob(glob); err != nil {
+			return fmt.Errorf("notify_url %w", err)
+		}
+		globs[i] = strings.ToLower(glob)
+	}
+	slices.Sort(globs)
+	r.hosts = strings.Join(slices.Compact(globs), " ")
+	return nil
+}
+
+// notifies reports whether a notify_url may name the host.
+func (r *rule) notifies(host string) bool {
+	if !r.fewHosts {
+		return true
+	}
+	for glob := range strings.FieldsSeq(r.hosts) {
+		if host != "" && Match(glob, host) {
+			return true
+		}
+	}
+	return false
 }
 
 // everywhere reports whether the rule matches every lock in every namespace.
@@ -150,7 +190,7 @@ func (r *rule) matches(ns, lock string) bool { return Match(r.ns, ns) && Match(r
 
 // key is the rule in a form that no other rule has.
 func (r *rule) key() string {
-	return fmt.Sprintf("%s/%s/%x/%d/%d/%g", r.ns, r.locks, uint8(r.verbs), r.limits.MaxTTL, r.limits.Leases, r.rate)
+	return fmt.Sprintf("%s/%s/%x/%d/%d/%g/%t %s", r.ns, r.locks, uint8(r.verbs), r.limits.MaxTTL, r.limits.Leases, r.rate, r.fewHosts, r.hosts)
 }
 
 // compiled puts the rules into one order, so that the order of roles changes no key.
@@ -236,6 +276,13 @@ func (r *Rules) Limits(ns, lock string) (widest Limits) {
 	return widest
 }
 
+// MayNotify reports whether a lease of the lock may have a notify_url with that host, in small letters.
+func (r *Rules) MayNotify(ns, lock, host string) bool {
+	return r != nil && slices.ContainsFunc(r.grants, func(g rule) bool {
+		return g.verbs.has(Acquire) && g.matches(ns, lock) && g.notifies(host)
+	})
+}
+
 // wider is the bound that allows more. 0 is no bound.
 func wider[T time.Duration | int](a, b T) T {
 	if a == 0 || b == 0 {
@@ -255,6 +302,9 @@ func (r *Rules) Grants() []Grant {
 	grants := make([]Grant, len(r.grants))
 	for i, g := range r.grants {
 		grants[i] = Grant{NS: g.ns, Locks: g.locks, MaxTTL: g.limits.MaxTTL, Leases: g.limits.Leases, Rate: g.rate}
+		if g.fewHosts {
+			grants[i].NotifyHosts = append([]string{}, strings.Fields(g.hosts)...)
+		}
 		for _, v := range All() {
 			if g.verbs.has(v) {
 				grants[i].Verbs = append(grants[i].Verbs, v)

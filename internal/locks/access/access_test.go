@@ -70,18 +70,38 @@ func TestTheWidestBoundOfTheGrantsCounts(t *testing.T) {
 	assert.Equal(t, Everything().Limits("a", "b"), Limits{})
 }
 
+func TestANotifyURLNamesAHostOfAGrantThatGivesTheLock(t *testing.T) {
+	of := func(locks string, hosts []string) Grant {
+		return Grant{NS: "default", Locks: locks, Verbs: []Verb{Acquire}, NotifyHosts: hosts}
+	}
+	r := rules(t, of("none:*", []string{}), of("some:*", []string{"Hooks.Example.com", "*.ci.example.com"}), of("some:too*", []string{"b.example"}), of("all:*", nil), of("none:but", nil),
+		Grant{NS: "*", Locks: "*", Verbs: []Verb{Operate}})
+	for lock, want := range map[string]string{"none:a": "", "none:but": "hooks.example.com a.ci.example.com b.example x", "some:a": "hooks.example.com a.ci.example.com",
+		"some:too": "hooks.example.com a.ci.example.com b.example", "all:a": "hooks.example.com a.ci.example.com b.example x", "else": ""} {
+		for _, host := range []string{"hooks.example.com", "a.ci.example.com", "b.example", "x", ""} {
+			assert.Equal(t, r.MayNotify("default", lock, host), slices.Contains(strings.Fields(want), host) || host == "" && strings.Contains(want, " x"), "%s for %q", lock, host)
+		}
+	}
+	var none *Rules
+	assert.That(t, !none.MayNotify("default", "a", "x") && Everything().MayNotify("default", "a", ""), "no rules, and all")
+	again := rules(t, r.Grants()...)
+	assert.Equal(t, again.Key(), r.Key(), "the grants that rules are made of")
+}
+
 func TestAWrongGrantIsRefusedByItsNumber(t *testing.T) {
 	good := Grant{NS: "*", Locks: "*", Verbs: []Verb{Read}}
 	for word, g := range map[string]Grant{
-		"ns must be given":    {Locks: "*", Verbs: []Verb{Read}},
-		"locks must be given": {NS: "*", Verbs: []Verb{Read}},
-		"no wildcard but":     {NS: "*", Locks: "a?", Verbs: []Verb{Read}},
-		"at least one of":     {NS: "*", Locks: "*"},
-		"verbs are":           {NS: "*", Locks: "*", Verbs: []Verb{verbs}},
-		"what has no lock":    {NS: "*", Locks: "shop:*", Verbs: []Verb{Read, Admin}},
-		"bound the verb":      {NS: "*", Locks: "*", Verbs: []Verb{Operate}, MaxTTL: time.Hour},
-		"at least 1s":         {NS: "*", Locks: "*", Verbs: []Verb{Acquire}, MaxTTL: time.Millisecond},
-		"not be negative":     {NS: "*", Locks: "*", Verbs: []Verb{Acquire}, Leases: -1},
+		"ns must be given":      {Locks: "*", Verbs: []Verb{Read}},
+		"locks must be given":   {NS: "*", Verbs: []Verb{Read}},
+		"no wildcard but":       {NS: "*", Locks: "a?", Verbs: []Verb{Read}},
+		"at least one of":       {NS: "*", Locks: "*"},
+		"verbs are":             {NS: "*", Locks: "*", Verbs: []Verb{verbs}},
+		"what has no lock":      {NS: "*", Locks: "shop:*", Verbs: []Verb{Read, Admin}},
+		"bound the verb":        {NS: "*", Locks: "*", Verbs: []Verb{Operate}, MaxTTL: time.Hour},
+		"without scheme":        {NS: "*", Locks: "*", Verbs: []Verb{Acquire}, NotifyHosts: []string{"https://a.example"}},
+		"leases and notify_url": {NS: "*", Locks: "*", Verbs: []Verb{Read}, NotifyHosts: []string{}},
+		"at least 1s":           {NS: "*", Locks: "*", Verbs: []Verb{Acquire}, MaxTTL: time.Millisecond},
+		"not be negative":       {NS: "*", Locks: "*", Verbs: []Verb{Acquire}, Leases: -1},
 	} {
 		_, err := New(good, g)
 		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "grant 2: ") && strings.Contains(err.Error(), word), "%+v: %v", g, err)
@@ -114,6 +134,7 @@ func TestRulesDecideAsTheirGrantsReadAndEqualKeysDecideAlike(t *testing.T) {
 			Verbs: rapid.SliceOfN(rapid.SampledFrom([]Verb{Read, Acquire, Operate}), 1, 3).Draw(t, "verbs")}
 		if slices.Contains(g.Verbs, Acquire) {
 			g.MaxTTL = time.Duration(rapid.IntRange(0, 2).Draw(t, "ttl")) * time.Minute
+			g.NotifyHosts = rapid.SampledFrom([][]string{nil, {}, {"a.example"}, {"*.example", "b"}, {"b", "*.example"}}).Draw(t, "hosts")
 		}
 		return g
 	}), 0, 3)
@@ -128,7 +149,7 @@ func TestRulesDecideAsTheirGrantsReadAndEqualKeysDecideAlike(t *testing.T) {
 		for range 8 {
 			v, ns, lock := rapid.SampledFrom(All()).Draw(t, "verb"), name.Draw(t, "ns"), name.Draw(t, "lock")
 			assert.MustEqual(t, a.May(v, ns, lock), may(one, v, ns, lock), "%+v: may %s %s/%s", one, v, ns, lock)
-			assert.Must(t, a.Key() != b.Key() || b.May(v, ns, lock) == a.May(v, ns, lock) && a.Limits(ns, lock) == b.Limits(ns, lock), "equal keys: %+v, %+v", one, two)
+			assert.Must(t, a.Key() != b.Key() || b.May(v, ns, lock) == a.May(v, ns, lock) && a.Limits(ns, lock) == b.Limits(ns, lock) && a.MayNotify(ns, lock, "a.example") == b.MayNotify(ns, lock, "a.example"), "equal keys: %+v, %+v", one, two)
 			assert.Must(t, !a.May(v, ns, lock) || a.MayIn(v, ns), "more than in its namespace")
 		}
 		reversed := slices.Clone(one)

@@ -352,3 +352,43 @@ func TestALookAtALeaseWaitsForWhatItsClientMayRead(t *testing.T) {
 		}
 	})
 }
+
+func TestANotifyURLNamesAHostThatTheRulesAllow(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		grant := func(locks string, hosts ...string) access.Grant {
+			return access.Grant{NS: "default", Locks: locks, Verbs: []access.Verb{access.Acquire}, NotifyHosts: hosts}
+		}
+		none := grant("none:*")
+		none.NotifyHosts = []string{}
+		rules := assert.Value(access.New(grant("few:*", "*.example.com"), grant("all:*"), none))(t)
+		p := locks.Principal{Name: "ci", Rules: rules}
+		try := func(url string, names ...string) error {
+			req := locks.AcquireRequest{Principal: p, TTL: time.Minute, NotifyURL: url, DryRun: true, Lock: names[0]}
+			if len(names) > 1 {
+				req.Lock = ""
+				for _, name := range names {
+					req.Group = append(req.Group, locks.Want{Lock: name})
+				}
+			}
+			_, err := g.m.Acquire(t.Context(), req)
+			return err
+		}
+		for _, refused := range []struct {
+			url   string
+			names []string
+		}{
+			{"https://elsewhere.net/", []string{"few:a"}}, {"https://a.example.com/", []string{"none:a"}}, {"https://a.example.com@elsewhere.net/", []string{"few:a"}},
+			{"https://elsewhere.net/", []string{"all:a", "few:a"}}, {"::", []string{"few:a"}}, {"https://example.com/", []string{"few:a"}},
+		} {
+			e := wantCode(t, try(refused.url, refused.names...), forbidden)
+			assert.That(t, e.Field == "notify_url" && strings.Contains(e.Detail, "ci allows"), "%s for %q: %+v", refused.url, refused.names, e)
+		}
+		// Past the rules this gateway, which has no webhooks, says so.
+		for _, allowed := range []struct {
+			url   string
+			names []string
+		}{{"https://a.example.com/x", []string{"few:a"}}, {"https://A.Example.COM.:8443/", []string{"few:a"}}, {"https://elsewhere.net/", []string{"all:a"}}, {"https://a.example.com/", []string{"all:a", "few:a"}}} {
+			wantCode(t, try(allowed.url, allowed.names...), locks.CodeInvalid)
+		}
+	})
+}
