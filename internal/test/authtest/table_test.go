@@ -122,7 +122,7 @@ func TestEachRouteHasARow(t *testing.T) {
 				delete(without, "HEAD "+path)
 			}
 		}
-		assert.That(t, len(without) == 0, "without a row: write one in rows_test.go:\n%s", strings.Join(slices.Sorted(maps.Keys(without)), "\n"))
+		assert.That(t, len(without) == 0, "without a row: write one in rows.go:\n%s", strings.Join(slices.Sorted(maps.Keys(without)), "\n"))
 	})
 }
 
@@ -134,7 +134,7 @@ func TestEachOperationOfTheSpecificationHasARow(t *testing.T) {
 	}
 	for path, item := range spec.Doc.Paths.Map() {
 		for method, operation := range item.Operations() {
-			assert.That(t, named[method+" "+path], "%s %s (%s) has no row: write one in rows_test.go", method, path, operation.OperationID)
+			assert.That(t, named[method+" "+path], "%s %s (%s) has no row: write one in rows.go", method, path, operation.OperationID)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 
 	"lockkeeper/internal/test/apitest"
@@ -171,6 +172,33 @@ var pageRows = []row{
 	{route: "POST /login", want: "401 401 401 401 401 401 401", open: true},                                     // without a token
 	{route: "GET /logout", want: "303 303 303 303 303 303 303", open: true},
 	{route: "POST /logout", want: "303 303 303 303 303 303 303", open: true},
+}
+
+// Unproved is what a request without a credential is answered with.
+type Unproved struct {
+	Method, Path string
+	Status       int
+	Open         bool // callers are not asked who they are, so a wrong credential gets the same
+}
+
+// anyLease is an id of the form that ids of leases have.
+const anyLease = "lkxnvgfrf3ou7ds4hoppij4m46ai3ajyzuyxeub"
+
+// Unasked are the requests of the table that need no scene. With a wrong credential each is 401, but those that are Open.
+func Unasked() (list []Unproved) {
+	scene := &Scene{Lock: "shop:1", Free: "shop:2", Hook: "wh_aaaaaaaaaaaaaaaa"}
+	scene.Held.LeaseID, scene.Held.Znode, scene.Waiter.Znode, scene.Ended.LeaseID = anyLease, "/x", "/x", anyLease
+	for _, r := range rows() {
+		if r.with != nil || r.byToken || r.socket || strings.HasPrefix(r.pattern(), "/static/") {
+			continue
+		}
+		status, err := strconv.Atoi(strings.Fields(r.want)[0])
+		if err != nil {
+			panic(err) // it is a literal
+		}
+		list = append(list, Unproved{r.method(), r.path(scene), status, r.open})
+	}
+	return list
 }
 
 // path is the row's path in a scene.
