@@ -15,8 +15,9 @@
 // A request may show several credentials. The first of this list that it shows counts, and the others are not looked at:
 //
 //  1. Authorization: Bearer, with an API token (lkt_...) or a JWT of an issuer;
-//  2. a client certificate, which the TLS listener has verified;
-//  3. the user id of the process at the other end of a Unix socket.
+//  2. the session of a browser that has logged in to the dashboard, in a cookie;
+//  3. a client certificate, which the TLS listener has verified;
+//  4. the user id of the process at the other end of a Unix socket.
 //
 // A request that shows none is anonymous. What counts and is wrong is refused (*Error), and never taken for anonymous: so a
 // typing error is no silent loss of rights. (internal/httpapi lets a request pass whose lease token is all the right that it needs.) Two Authorization headers are refused. A lease token has a header of its own,
@@ -41,6 +42,15 @@
 // Each issuer has a goroutine that reads its discovery document and keys, begun by Run. Keys are read again every hour, and
 // when a token names an unknown key, at most every 10 s. An issuer that is away stops no start and no request of a token that is
 // remembered or signed with a known key; a token that needs keys that have never been read is refused with 503.
+//
+// # Sessions
+//
+// LogIn begins a session of an API token, Begin and Finish one of a user whom an issuer logs in: authorization code with
+// PKCE, bound to the browser by a cookie with state, nonce and verifier. A session is a sealed cookie (internal/auth/session) that names the
+// token's id, or the issuer with the user's name and those of its groups and claims that the rules named at the login. It ends after
+// maxSession, and never later than the API token or the ID token. Each request looks again: at the token's record, at the
+// issuer as the file has it, at the key that signed the ID token if the issuer's keys have been read, and at the rules. A gateway keeps no
+// sessions, so a logout ends one in its browser alone.
 //
 // # What lives long
 //

@@ -202,3 +202,12 @@ func TestTheExamplesOfThePageAreFilesOfRules(t *testing.T) {
 	}
 	assert.That(t, len(with) == 0, "the page has no entry of %v", with)
 }
+
+func TestTheExampleOfThePageAboutTheDashboardIsAFileOfRules(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "oidc")
+	assert.NoError(t, os.WriteFile(secret, []byte("secret"), 0o600))
+	page := string(assert.Value(os.ReadFile("../../docs/operate/dashboard.md"))(t))
+	text := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(page)[1]
+	p := policyOf(t, strings.Replace(text, "/etc/lockkeeper/oidc", secret, 1))
+	assert.Equal(t, p.issuers["corp"].login, client{id: "lockkeeper-dashboard", secret: secret, scopes: "email groups openid profile"})
+}

@@ -5,8 +5,9 @@
 //
 // # What it promises
 //
-// A view is a page with its parameters, normalised. All viewers of one view
-// share one topic: it is read and rendered once for all of them.
+// A view is a page with its parameters, normalised. All viewers of one view who
+// may do the same (access.Rules.Key) share one topic: it is read and rendered once for all of them. On the
+// pages of webhooks the viewer's name counts, too: they show a viewer its own.
 // A change reaches an idle page within some 25 ms, together with what else
 // happened until then. A page that changes all the time is pushed every 100 ms
 // (a lock) or 200 ms (the overview), less often if it is expensive to render.
@@ -23,6 +24,14 @@
 //
 // Nothing lists all locks. The overview asks for one page of them.
 //
+// A page shows, counts and offers what the API would give its viewer. Who that is comes with each request
+// (auth.VisitorOf); a request without a visitor is shown nothing. The server refuses what a page does not offer, too. Nothing that
+// depends on the viewer's name is in a fragment: the header is rendered for each page. The status says which rules a page is
+// for (nameOf), and a page of other rules loads itself again.
+//
+// Users log in at /login (login.go); internal/auth has what a session is and how it ends. A login leads to a path of this gateway
+// alone. When the request's context ends by an *auth.Error, its socket is closed with 4401, or with 1013 when the rules have changed.
+//
 // Nothing here changes a lock. Requests to release, breaking, reaping and
 // destroying are requests of the page's own script (web/static/actions.js)
 // to the JSON API; their result is pushed like any
@@ -30,8 +39,9 @@
 //
 // # What it refuses
 //
-// Viewers beyond MaxViewers and views beyond MaxTopics get 503 with Retry-After
-// before the upgrade; their pages poll /ui/fragments. Pages and polls are not
+// Viewers beyond MaxViewers, views beyond MaxTopics and sets of rules beyond MaxSets get 503 with Retry-After
+// before the upgrade; their pages poll /ui/fragments. A visitor that may read nothing is led to the login page, or gets 401
+// where a script asks. Pages and polls are not
 // bounded in number; those with a filter, which may have to search every lock,
 // take turns, two at a time. A socket for another origin is 403. A viewer
 // that sends anything is closed.

@@ -72,7 +72,7 @@ func TestFieldsAndCodesOfThePagesAreInTheSpecification(t *testing.T) {
 		// And those of the audit log.
 		"token_id": true, "lease_principal": true, "token_name": true, "forwarded_to": true, "forwarded_by": true,
 		// And those of the file of rules.
-		"ca_file": true, "token_file": true}
+		"ca_file": true, "token_file": true, "client_id": true, "secret_file": true}
 	for name, text := range r.documents {
 		if !strings.HasPrefix(name, "docs/") && name != "README.md" || path.Dir(name) == "docs/internals" {
 			continue
