@@ -46,7 +46,7 @@ type Config struct {
 	Auth        *DigestAuth
 	Certificate *CertificateAuth
 	// CloseLocks keeps the queues of the default namespace to the fleet: no other client of ZooKeeper reads, joins or ends
-	// them. It needs Auth.
+	// them, nor reads anything else below Root. It needs an identity.
 	CloseLocks bool
 	// Root is where the layout lives below Chroot; "" is DefaultRoot.
 	Root string

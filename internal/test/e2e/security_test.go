@@ -97,14 +97,24 @@ func TestWithRulesNoOtherClientOfZooKeeperReachesTheLocks(t *testing.T) {
 	for _, path := range []string{"/lockkeeper/locks/before", before.Znode} {
 		testkit.EventuallyNil(t, patience, func() error { return refused(path) }, "what was open is closed") // in the background
 	}
-	_, _, err = f.Children(chroot + "/lockkeeper/locks")
-	assert.That(t, errors.Is(err, zk.ErrNoAuth), "others list the locks: %v", err)
+	for _, path := range []string{"", "/locks", "/settings", "/succession", "/guards", "/gateways", "/namespaces"} {
+		_, _, err = f.Children(chroot + "/lockkeeper" + path)
+		assert.That(t, errors.Is(err, zk.ErrNoAuth), "others list %s: %v", path, err)
+	}
 	g.beatUntil(before.Token, api.StateHeld)
 	g.letGo(before.Token)
 	g.letGo(after.Token)
 	shared := g.hold("common", "ttl=5m&ns=shared")
 	_, _, err = f.Get(chroot + shared.Znode)
 	assert.NoError(t, err, "a namespace that other programs share")
+
+	// The commands that work without a gateway need the identity.
+	g.terminate()
+	at := "--zk=" + addr + chroot
+	for _, args := range [][]string{{"export", "--output=" + t.TempDir() + "/out"}, {"sweep"}, {"secret", "rotate", "--offline"}, {"token", "list"}, {"token", "create", "--name=x"}} {
+		code, out := exitCode(t, append(args, at)...)
+		assert.That(t, code != 0 && strings.Contains(out, "--zk-auth-file") && !strings.Contains(out, "lkt_"), "%v: exit code %d\n%s", args, code, out)
+	}
 }
 
 // With a secret that others have read they can speak for a gateway, and so for every principal.

@@ -57,6 +57,9 @@ func ACLs(cfg *zk.Config) (acls [numAccess][]gozk.ACL) {
 		acls[Above] = acls[OpenToAll]
 		acls[ReadOnly] = append(gozk.WorldACL(gozk.PermRead), ours...)
 		acls[Private] = ours
+		if cfg.CloseLocks {
+			acls[ReadOnly] = ours // settings are called like their locks
+		}
 	}
 	return acls
 }

@@ -32,7 +32,7 @@ func (o *opener) secure(name string, who conn.Access) error {
 		return o.taken(path, s.Have)
 	case s.Refused && !conn.Tolerable(s.Have, who):
 		return o.notOurs(path, who, s.Have)
-	case s.Changed && who == conn.OpenToAll && conn.SameACL(s.Have, o.c.ACL(conn.Private)):
+	case s.Changed && who != conn.Private && !o.cfg.CloseLocks && conn.SameACL(s.Have, o.c.ACL(conn.Private)):
 		o.opened = append(o.opened, path)
 	case s.Changed:
 		o.closed = append(o.closed, path)
