@@ -2,9 +2,13 @@ package metrics
 
 import (
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"lockkeeper/internal/test/assert"
 )
@@ -100,4 +104,31 @@ func TestTwoGatewaysInOneProcessDoNotShareFigures(t *testing.T) {
 	a, b := New(""), New("")
 	a.Takeover()
 	assert.That(t, strings.Contains(scrape(t, b), "lockkeeper_takeovers_total 0"), "b counts what a did")
+}
+
+var variableLabels = regexp.MustCompile(`fqName: "(lockkeeper_[^"]*)".*variableLabels: \{([^}]*)\}`)
+
+// Whoever reads the metrics may not be one who may read every lock (--metrics-listen), so no label has the name of a lock, a
+// namespace, an owner or a principal. A new label is added here when that is so of it.
+func TestNoLabelHasANameThatClientsChoose(t *testing.T) {
+	m := New("test")
+	m.Watch(func() State { return State{} })
+	known := strings.Fields("operation status code result reason op outcome version go_version issuer state mode bound certificates why")
+	all := make(chan *prometheus.Desc)
+	go func() {
+		defer close(all)
+		m.registry.Describe(all)
+	}()
+	found := 0
+	for desc := range all {
+		parts := variableLabels.FindStringSubmatch(desc.String())
+		if parts == nil || parts[2] == "" {
+			continue
+		}
+		for label := range strings.SplitSeq(parts[2], ",") {
+			found++
+			assert.That(t, slices.Contains(known, label), "%s has the label %s", parts[1], label)
+		}
+	}
+	assert.That(t, found > 10, "%d labels were found", found)
 }
