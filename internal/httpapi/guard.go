@@ -75,7 +75,8 @@ func crossOrigin(r *http.Request) bool {
 		return false
 	}
 	u, err := url.Parse(origin)
-	return err != nil || u.Host != r.Host
+	// Over TLS, a page without it is of another origin. Without TLS it is not known whether a proxy has ended it.
+	return err != nil || u.Host != r.Host || r.TLS != nil && u.Scheme != "https"
 }
 
 // door is what a listener lets in.

@@ -66,6 +66,20 @@ func TestOnlyPagesOfTheSameOriginMayAsk(t *testing.T) {
 }
 
 // A proxy or a program may send such a header twice; a browser never does.
+func TestOverTLSAPageWithoutItIsOfAnotherOrigin(t *testing.T) {
+	g := newGuard([]string{"gw.example"})
+	for url, origins := range map[string]map[string]bool{
+		"https://gw.example/v1/locks": {"https://gw.example": true, "http://gw.example": false},
+		"http://gw.example/v1/locks":  {"https://gw.example": true, "http://gw.example": true}, // a proxy may have ended it
+	} {
+		for origin, want := range origins {
+			r := httptest.NewRequest("POST", url, nil)
+			r.Header.Set("Origin", origin)
+			assert.Equal(t, g.check(r) == nil, want, "%s from %s", url, origin)
+		}
+	}
+}
+
 func TestNoHeaderOfOursHidesAnothersOrigin(t *testing.T) {
 	g := newGuard(nil)
 	for name, values := range map[string][]string{

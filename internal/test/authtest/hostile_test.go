@@ -376,3 +376,42 @@ func plain(a *Answer, name string) string {
 	}
 	return text
 }
+
+// A browser sends the cookie of a session with requests that pages of other sites make, too.
+func TestAPageOfAnotherSiteDoesNothingByTheSessionOfABrowser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := besiege(t)
+		browser := b.w.Browser("browser", b.w.Gateways[0], b.shop)
+		page := &Caller{Name: "page"}
+		for _, g := range b.w.Gateways {
+			a := b.w.Send(g, browser, "POST", "/v1/locks/shop:1/revoke?reason=from+the+page")
+			assert.Must(t, a.Status == 200, "the session does not work: %+v", a)
+			a = b.w.Send(g, browser, "DELETE", "/v1/locks/shop:1/revoke")
+			assert.Must(t, a.Status == 200, "%+v", a)
+			b.w.Settle() // the owner has read it
+			for _, head := range []map[string]string{{}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "http://localhost:9999"}, {"Sec-Fetch-Site": "cross-site"},
+				{"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"}, {"Referer": "http://localhost/"}, {"Origin": "http://localhost", "Sec-Fetch-Site": "cross-site"}, {"Origin": "http://localhost.evil.example"}} {
+				with := []apitest.Option{apitest.Header("Cookie", browser.Cookie)}
+				for name, value := range head {
+					with = append(with, apitest.Header(name, value))
+				}
+				for _, c := range []struct{ method, path string }{{"POST", "/v1/locks/shop:2/leases?ttl=1m"}, {"PUT", "/v1/locks/shop:1?limit=3"}, {"DELETE", "/v1/locks/shop:1"}, {"POST", "/v1/locks/shop:1/destroy?reason=x"},
+					{"POST", "/v1/locks/shop:1/revoke?reason=x&force_after=1s"}, {"POST", "/v1/leases/" + b.s.Held.LeaseID + "/break?reason=x"}, {"POST", "/v1/webhooks?url=https://evil.example/"}} {
+					b.keep()
+					before := b.theirs()
+					a := b.w.Send(g, page, c.method, c.path, with...)
+					assert.That(t, a.Status == 403, "%s %s with %v: %+v", c.method, c.path, head, a)
+					b.w.Settle()
+					same(t, c.path, before, b.theirs())
+				}
+				if head["Origin"] == "" { // a browser always says the origin of a socket's page
+					continue
+				}
+				for _, path := range []string{"/v1/events/ws", "/ui/live?page=overview"} {
+					conn, a := b.w.Socket(g, page, path, with...)
+					assert.That(t, conn == nil && a.Status == 403, "%s with %v: %+v", path, head, a)
+				}
+			}
+		}
+	})
+}
