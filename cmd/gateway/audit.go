@@ -15,6 +15,10 @@ import (
 	"lockkeeper/internal/zk/layout"
 )
 
+// auditEndsWithin is how long the end of the process waits for the last lines of the audit log: a file may be a pipe, or on another
+// machine.
+const auditEndsWithin = 5 * time.Second
+
 // openAudit opens the audit log; nil without --audit-log.
 func (g *gateway) openAudit(stderr io.Writer) (err error) {
 	options := audit.Options{Path: g.c.AuditLog, Lost: g.metrics.AuditLost, Log: g.log.With("part", "audit")}
@@ -50,7 +54,16 @@ func (g *gateway) writeAudit() (end func()) {
 			}
 		}
 	}()
-	return func() { signal.Stop(hangup); close(over); stop(); <-written }
+	return func() {
+		signal.Stop(hangup)
+		close(over)
+		stop()
+		select {
+		case <-written:
+		case <-time.After(auditEndsWithin):
+			g.log.Error("the audit log takes nothing, and the process ends: its last lines are lost")
+		}
+	}
 }
 
 // tokenChanged audits what this gateway has observed of a token, also when another process made the change.

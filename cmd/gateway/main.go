@@ -136,7 +136,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case "import":
 		return report(stderr, c.Import.run(ctx, &c.config, stderr))
 	}
-	return report(stderr, serve(ctx, &c.config, stderr))
+	to := newSharedOutput(stderr)
+	defer to.stop()
+	return report(to, serveTo(ctx, &c.config, to))
 }
 
 // report prints an error and returns the exit code.

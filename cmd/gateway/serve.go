@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,10 +18,16 @@ import (
 
 // serve runs the gateway until ctx ends (SIGTERM) or something fatal happens.
 func serve(ctx context.Context, c *config, stderr io.Writer) error {
+	to := newSharedOutput(stderr)
+	defer to.stop()
+	return serveTo(ctx, c, to)
+}
+
+func serveTo(ctx context.Context, c *config, to *sharedOutput) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	to := &sharedOutput{to: stderr}
+	defer to.end(ctx)()
 	logger := c.logger(to)
 	g, err := newGateway(c, logger, to)
 	if err != nil {
@@ -50,18 +55,6 @@ func serve(ctx context.Context, c *config, stderr io.Writer) error {
 		err = ended
 	}
 	return err
-}
-
-// sharedOutput lets the log and the access log write to one output, one at a time.
-type sharedOutput struct {
-	mu sync.Mutex
-	to io.Writer
-}
-
-func (o *sharedOutput) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.to.Write(b)
 }
 
 // listeners are what the flags open.

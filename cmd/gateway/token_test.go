@@ -117,7 +117,7 @@ func TestTokensOverTheSocketOfTheGatewayThatRuns(t *testing.T) {
 	o := assert.Value(zklayout.OpenOffline(t.Context(), cfg))(t)
 	defer o.Close()
 	var log bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(&sharedOutput{to: &log}, nil))
+	logger := slog.New(slog.NewTextHandler(&log, nil))
 	store := token.NewStore(token.Options{Tree: token.Tree{Nodes: offline.Nodes{Offline: o}, Root: o.Root()}, Log: logger})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -65,6 +66,31 @@ func TestFilesThatCannotBeUsedAreRefusedWithAHint(t *testing.T) {
 		e, ok := errors.AsType[*Error](err)
 		assert.Must(t, ok, "%+v: %v", c.files, err)
 		assert.That(t, e.File.Flag == c.flag && strings.Contains(e.Error(), c.says) && strings.Contains(e.Hint, c.hint), "%+v: %v (%s)", c.files, e, e.Hint)
+	}
+}
+
+// A bundle of authorities with a broken one is refused, and the error says where that is.
+func TestACertificateThatCannotBeReadIsNamedByItsPosition(t *testing.T) {
+	good, more := string(certtest.New(t, "good").PEM()), string(certtest.New(t, "more").PEM())
+	lines := strings.Count(good, "\n")
+	for name, c := range map[string]struct{ bundle, want string }{
+		"all good":            {"# the first\n" + good + "and another one\n" + more + "the end\n", ""},
+		"another kind":        {good + "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n" + more, ""},
+		"not a certificate":   {good + "# two\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + more, fmt.Sprintf("certificate 2, which begins in line %d,", lines+2)},
+		"not base64":          {"-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n" + good, "certificate 1, which begins in line 1,"},
+		"cut off in the file": {good + more[:len(more)/2], fmt.Sprintf("certificate 2, which begins in line %d,", lines+1)},
+		"cut off in between":  {good[:len(good)/2] + "\n" + more, "certificate 1, which begins in line 1,"},
+		"without an end":      {good + "-----BEGIN CERTIFICATE-----\n" + more, fmt.Sprintf("certificate 2, which begins in line %d,", lines+1)},
+	} {
+		path := filepath.Join(t.TempDir(), "ca.pem")
+		assert.NoError(t, os.WriteFile(path, []byte(c.bundle), 0o600))
+		_, err := Load(Options{Files: Files{Servers: File{"--peer-ca-file", path}}, Logger: slog.New(slog.DiscardHandler)})
+		if c.want == "" {
+			assert.That(t, err == nil, "%s: %v", name, err)
+			continue
+		}
+		e, ok := errors.AsType[*Error](err)
+		assert.That(t, ok && strings.Contains(e.Error(), c.want) && strings.HasPrefix(e.Error(), "--peer-ca-file "+path) && strings.Contains(e.Hint, "replace"), "%s: %v", name, err)
 	}
 }
 

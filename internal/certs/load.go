@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -97,32 +98,51 @@ func (f Files) parse(c content) (*loaded, error) {
 		}
 		var err error
 		if *one.to, err = pool(one.data); err != nil {
-			return nil, &Error{File: one.file, Err: err, Hint: "it must have certificates in PEM form, each between BEGIN CERTIFICATE and END CERTIFICATE"}
+			return nil, &Error{File: one.file, Err: err, Hint: "it must have certificates in PEM form, each between BEGIN CERTIFICATE and END CERTIFICATE; replace the one that cannot be read, or take it out"}
 		}
 	}
 	l.server, l.peer = l.serverConfig(l.clients), l.serverConfig(l.servers)
 	return l, nil
 }
 
-// pool are the certificates of a file. Anything between them is left out, but what claims to be one has to be one.
+const beginCertificate = "-----BEGIN CERTIFICATE-----"
+
+// pool are the certificates of a file. Anything between them is left out, but what claims to be one has to be one: a bundle that
+// lacks an authority would be noticed when a peer that it has signed is refused. The error says which one it is.
 func pool(data []byte) (*x509.CertPool, error) {
 	found := x509.NewCertPool()
-	any := false
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
+	at, n := 0, 0
+	for {
+		next := bytes.Index(data[at:], []byte(beginCertificate))
+		if next < 0 {
+			break
 		}
-		cert, err := x509.ParseCertificate(block.Bytes)
+		at += next
+		n++
+		end, err := addCertificate(found, data[at:])
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("certificate %d, which begins in line %d, cannot be read: %w", n, 1+bytes.Count(data[:at], []byte("\n")), err)
 		}
-		found.AddCert(cert)
-		any = true
+		at += end
 	}
-	if !any {
+	if n == 0 {
 		return nil, errors.New("it has no certificate")
 	}
 	return found, nil
+}
+
+// addCertificate adds the certificate at the beginning of data, and says where it ends.
+func addCertificate(to *x509.CertPool, data []byte) (end int, err error) {
+	block, rest := pem.Decode(data)
+	end = len(data) - len(rest)
+	if block == nil || bytes.Count(data[:end], []byte(beginCertificate)) > 1 { // a broken block is passed over
+		return 0, errors.New("it must be in base64, and end with END CERTIFICATE")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err == nil {
+		to.AddCert(cert)
+	}
+	return end, err
 }
 
 // serverConfig is for connections that come in. A client need not show a certificate; one that it shows has to be signed by
