@@ -51,13 +51,13 @@ func (x *exchange) accountName() string {
 	return x.caller.Principal.Name
 }
 
-// waits says that the request waits from now on. One that is not counted otherwise, a heartbeat, counts while it waits.
+// waits says that the request waits from now on. One that is not counted otherwise, a heartbeat, counts from its first wait on.
 func (x *exchange) waits() error {
 	if x.s.callers == nil || x.peer != nil {
 		return nil
 	}
 	var refused *ratelimit.Refusal
-	if uncounted[x.operation] {
+	if !x.place.Counts() {
 		x.place, refused = x.s.callers.Enter(x.accountName(), ratelimit.Waiting, time.Now())
 	} else {
 		refused = x.place.Move(ratelimit.Waiting, time.Now())

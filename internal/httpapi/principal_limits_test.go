@@ -185,6 +185,19 @@ func TestAPrincipalsRequestsAtTheSameTimeAreBoundedByTheirWork(t *testing.T) {
 	assert.Equal(t, g.send(t, "GET", "/v1/whoami", as("all")).Status, 200, "the place of an answered request stays taken")
 }
 
+func TestAHeartbeatThatWaitsTwiceTakesOnePlace(t *testing.T) {
+	g := serve(t, newGuests(t).options, func(o *Options) { o.Principals = PrincipalLimits{Waiting: 1} })
+	for range 3 {
+		x := newExchange(g.server)
+		x.r, x.operation = httptest.NewRequestWithContext(t.Context(), "POST", "/v1/leases/self/heartbeat", nil), "Heartbeat"
+		for range 2 {
+			assert.NoError(t, x.takeWaiting())
+			x.giveWaiting()
+		}
+		x.place.Leave()
+	}
+}
+
 func TestAPrincipalsStreamsAreBounded(t *testing.T) {
 	eachForm(t, func(t *testing.T, form string) {
 		w := watch(t, events.Options{}, newGuests(t).options, func(o *Options) { o.Principals = PrincipalLimits{Active: 1, Streams: 1} })

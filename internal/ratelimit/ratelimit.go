@@ -179,6 +179,9 @@ func (who *caller) refuse(b Bucket, w Work, most int, now time.Time) *Refusal {
 	return r
 }
 
+// Counts reports whether the place is a request's.
+func (p *Place) Counts() bool { return p.of != nil }
+
 // Move makes the request one of another kind of work, unless the caller has as much of it as it may have: then it stays what it
 // is.
 func (p *Place) Move(to Work, now time.Time) *Refusal {

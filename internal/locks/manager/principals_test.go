@@ -113,6 +113,8 @@ func TestATakeoverCountsTheLeasesForTheirPrincipals(t *testing.T) {
 		theirs := one.mustHold(locks.AcquireRequest{Principal: p, Lock: "few-1", TTL: time.Hour, Metadata: "with more than nearly all have"})
 		delayed := one.mustHold(locks.AcquireRequest{Principal: p, Lock: "few-2", TTL: time.Hour, LockDelay: time.Hour, LockDelayOn: locks.DelayAlways})
 		one.mustRelease(delayed)
+		s.overwrite(delayed.Znode, "another program's") // what is written back names the principal, too
+		time.Sleep(5 * time.Second)
 		two.wantLeasesOf("token:one", 0) // each gateway counts for itself
 		one.crash()
 		time.Sleep(30 * time.Second)
