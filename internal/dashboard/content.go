@@ -171,11 +171,11 @@ func showLock(v *templates.Lock, l *locks.Lock, rules *access.Rules, root string
 	v.Holders, v.Waiters = contendersOf(l, l.Holders[:min(pageSize, len(l.Holders))], rules), contendersOf(l, l.Waiters, rules)
 	v.Limit, v.LimitAgreed, v.Permits = l.Limit, l.LimitAgreed, permitsOf(l, first)
 	showWhy(v, l)
-	v.Force = rules.May(access.Operate, l.NS, l.Name)
+	v.Force, v.MayTake = rules.May(access.Operate, l.NS, l.Name), rules.May(access.Acquire, l.NS, l.Name)
 	if v.Force && v.HolderCount+l.QueueLength > 0 {
 		v.Reap, v.Destroy = lockAction(l.NS, l.Name, "reap"), lockAction(l.NS, l.Name, "destroy")
 	}
-	if rules.May(access.Acquire, l.NS, l.Name) && (l.State == locks.LockHeld || l.State == locks.LockUnclaimed) {
+	if v.MayTake && (l.State == locks.LockHeld || l.State == locks.LockUnclaimed) {
 		v.Revoke = lockAction(l.NS, l.Name, "revoke")
 		v.NoneToAsk = v.HolderCount == len(v.Holders) && !slices.ContainsFunc(v.Holders, func(c templates.Contender) bool { return c.CanAsk })
 	}

@@ -14,6 +14,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/web/templates"
 )
 
@@ -35,7 +36,7 @@ type content struct {
 func (d *Dashboard) read(ctx context.Context, v view, who locks.Principal, kept []*events.Event) (content, error) {
 	info := d.status.get(ctx).For(who)
 	page := templates.Page{
-		Status: d.status.statusOf(info, who), Live: v.liveURL(), Poll: v.pollURL(), Assets: d.assets,
+		Status: d.status.statusOf(info, who), Live: v.liveURL(), Poll: v.pollURL(), Assets: d.assets, Credential: d.opt.Logins != nil,
 	}
 	switch v.page {
 	case pageLock:
@@ -59,7 +60,7 @@ func (d *Dashboard) read(ctx context.Context, v view, who locks.Principal, kept 
 }
 
 func (d *Dashboard) readOverview(ctx context.Context, v view, who locks.Principal, page templates.Page, info locks.Info) (content, error) {
-	shown := &templates.Overview{Page: page, Query: v.query, State: string(v.state), NS: v.ns, Namespaces: info.Namespaces}
+	shown := &templates.Overview{Page: page, Query: v.query, State: string(v.state), NS: v.ns, Namespaces: info.Namespaces, MayTake: who.Rules.May(access.Acquire, v.ns, "deploy")}
 	filter := locks.LockFilter{Principal: who, NS: v.ns, Contains: v.query, State: v.state, Limit: pageSize, Cursor: v.cursor}
 	if v.state == stateHazard {
 		filter.State, filter.Hazardous = "", true

@@ -259,6 +259,18 @@ func TestEachViewerSeesItsOwnWebhooks(t *testing.T) {
 	})
 }
 
+func TestAFreeLockIsOfferedToThoseWhoMayTakeIt(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Logins = &fakeLogins{} })
+	offers := func(who locks.Principal, target string) bool {
+		return strings.Contains(r.as(t, who, target).Body.String(), "curl -sX POST -H @TOKEN_FILE &#39;") || strings.Contains(r.as(t, who, target).Body.String(), "curl -sX POST -H @TOKEN_FILE '")
+	}
+	taker, reader := member(t, "token:a", "default", "*", access.Acquire), member(t, "token:b", "default", "*", access.Read)
+	for _, target := range []string{"/", "/locks/deploy"} {
+		assert.That(t, offers(taker, target), "%s does not say how", target)
+		assert.That(t, !offers(reader, target), "%s is offered to one who may not take it", target)
+	}
+}
+
 func TestTotalsAreForThoseWhoMayReadEveryLock(t *testing.T) {
 	r := newRig(t)
 	r.fake.set(func() {

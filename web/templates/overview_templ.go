@@ -797,16 +797,27 @@ func noLocks(v Overview) templ.Component {
 				}
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 64, "<h2>No lock is in use</h2><p>Take one from a shell. It appears here at once:</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 64, "<h2>No lock is in use</h2>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = takeALock(v.NS, "deploy").Render(ctx, templ_7745c5c3_Buffer)
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
+			if v.MayTake {
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 65, "<p>Take one from a shell. It appears here at once:</p>")
+				if templ_7745c5c3_Err != nil {
+					return templ_7745c5c3_Err
+				}
+				templ_7745c5c3_Err = takeALock(v.NS, "deploy", v.Credential).Render(ctx, templ_7745c5c3_Buffer)
+				if templ_7745c5c3_Err != nil {
+					return templ_7745c5c3_Err
+				}
+			} else {
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 66, "<p>A lock is listed while it has a holder or a waiter, and you may read it.</p>")
+				if templ_7745c5c3_Err != nil {
+					return templ_7745c5c3_Err
+				}
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 65, "</div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 67, "</div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -836,7 +847,7 @@ func emptyLock() templ.Component {
 			templ_7745c5c3_Var33 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 66, "<svg class=\"empty-lock\" viewBox=\"0 0 120 60\" aria-hidden=\"true\"><path class=\"water\" d=\"M0 14h120v32H0z\"></path> <path class=\"ripple\" d=\"M14 24h10M52 34h14M88 26h10M30 38h8M70 22h7M100 38h8\"></path> <path class=\"walls\" d=\"M0 12h120M0 48h120\"></path> <path class=\"gates\" d=\"m30 15 14 6M30 45l14-6M80 15l14 6M80 45l14-6\"></path></svg>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 68, "<svg class=\"empty-lock\" viewBox=\"0 0 120 60\" aria-hidden=\"true\"><path class=\"water\" d=\"M0 14h120v32H0z\"></path> <path class=\"ripple\" d=\"M14 24h10M52 34h14M88 26h10M30 38h8M70 22h7M100 38h8\"></path> <path class=\"walls\" d=\"M0 12h120M0 48h120\"></path> <path class=\"gates\" d=\"m30 15 14 6M30 45l14-6M80 15l14 6M80 45l14-6\"></path></svg>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -157,7 +157,7 @@ func samples(now time.Time) map[string]templ.Component {
 	}
 	empty := overviewSample(now)
 	empty.Live, empty.Poll = "/ui/live?still", "/ui/poll?still"
-	empty.Rows, empty.Next, empty.Namespaces = nil, "", nil
+	empty.Rows, empty.Next, empty.Namespaces, empty.MayTake = nil, "", nil, true
 	nothing := empty
 	nothing.Query = "no-such"
 	gone := overviewSample(now)
@@ -175,7 +175,7 @@ func samples(now time.Time) map[string]templ.Component {
 	moving := lockSample(now, 12)
 	moving.Live, moving.Poll = "/ui/live", "/ui/poll"
 	free := lockSample(now, 0)
-	free.Holders, free.HolderCount, free.History, free.Nodes, free.State = nil, 0, nil, nil, "free"
+	free.Holders, free.HolderCount, free.History, free.Nodes, free.State, free.MayTake = nil, 0, nil, nil, "free", true
 	shared := lockSample(now, 1204)
 	for i := range 4 {
 		h := shared.Holders[0]

@@ -344,3 +344,11 @@ func everyLock(ns string) string {
 	}
 	return home
 }
+
+// tokenFile has curl show a credential.
+func tokenFile(needed bool) string {
+	if needed {
+		return "-H @TOKEN_FILE "
+	}
+	return ""
+}

@@ -27,6 +27,8 @@ type Page struct {
 	Assets map[string]string
 	// Viewer is who looks at the page; nil: the gateway asks for no credential. It is no part of a fragment.
 	Viewer *Viewer
+	// Credential: programs must show the gateway one.
+	Credential bool
 	// Bare: the page is for a browser without a session. It says nothing about the gateway.
 	Bare bool
 }
@@ -106,6 +108,7 @@ type Overview struct {
 	Rows       []LockRow
 	First      string // URL of the first page, "" when this is it
 	Next       string // URL of the next page, "" when this is the last
+	MayTake    bool   // viewers may take a lock with any name here
 	// Problem says in a sentence why there are no rows to show although there
 	// may be locks ("" normally): ZooKeeper has not been reached yet.
 	Problem string
@@ -241,6 +244,7 @@ type Lock struct {
 	Permits     *Permits    // nil unless it is a semaphore
 	Revoke      string      // URLs of what can be done to the lock
 	Force       bool        // leases may be ended when their holders do not release them in time
+	MayTake     bool        // viewers may take the lock
 	NoneToAsk   bool        // no holder can be asked to release it
 	Reap        string
 	Destroy     string

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"os"
@@ -202,6 +203,48 @@ func TestAUserLogsInWithATokenActsLogsOutAndIsTurnedAwayWhenItIsRevoked(t *testi
 	b.visit(g.url() + "/namespaces")
 	b.arrives(g.url() + "/login?next=%2Fnamespaces&ended=1")
 	b.says(".login", "The session has ended.")
+}
+
+// beside opens another tab of the same browser, with the same cookies.
+func (b *tab) beside() *tab {
+	b.t.Helper()
+	other := newTab(b.t, func(t testing.TB) context.Context {
+		ctx, cancel := chromedp.NewContext(b.ctx)
+		t.Cleanup(cancel)
+		assert.NoError(t, chromedp.Do(ctx), "opening a tab")
+		return ctx
+	})
+	other.host = b.host
+	other.listen()
+	return other
+}
+
+func TestAPageFollowsTheRulesAndTheLogoutOfItsUser(t *testing.T) {
+	t.Parallel()
+	g, _ := sharedGateway(t)
+	text := g.token("shop-ann")
+	g.hold("shop:till", "ttl=5m&owner=alice", bearer(text))
+	b := openBrowser(t, g.url())
+	b.resize(desktop, "light")
+	b.visit(g.url() + "/locks/shop:till")
+	b.arrives(g.url() + "/login?next=%2Flocks%2Fshop%3Atill")
+	b.logIn(text, g.url()+"/locks/shop:till")
+	b.untilLink("live")
+	eval[int](b, "window.sinceTheBeginning = 1")
+	other := b.beside()
+	other.visit(g.url() + "/namespaces")
+	other.untilLink("live")
+
+	file := strings.TrimPrefix(g.flags[len(g.flags)-1], "--auth-file=")
+	rules := string(assert.Value(os.ReadFile(file))(t))
+	assert.NoError(t, os.WriteFile(file, []byte(strings.Replace(rules, `locks: "shop:*", verbs: [acquire]`, `locks: "shop:*", verbs: [operate]`, 1)), 0o600))
+	b.expectOutage(true) // a gateway that closes the socket lets it be opened again
+	b.until(`!window.sinceTheBeginning && document.querySelector("[data-act=break]") && !document.querySelector("[data-act=revoke]")`, "the page has the buttons of the new rules")
+	b.untilLink("live")
+
+	b.press(".viewer form button")
+	b.arrives(g.url() + "/login?out=1")
+	other.arrives(g.url() + "/login?next=%2Fnamespaces")
 }
 
 func TestAUserLogsInThroughTheIssuer(t *testing.T) {
