@@ -88,7 +88,7 @@ func (g *gateway) openAuth() error {
 		return nil
 	}
 	a, err := auth.New(auth.Options{Path: g.c.Auth.File, Tokens: apiTokens{g}, Logger: g.log.With("part", "auth"), Metrics: g.metrics,
-		Secret: g.fleetKeys, Refused: g.rulesRefused, Loaded: g.rulesLoaded})
+		Secret: g.keyring.Living(auth.MaxSession), Refused: g.rulesRefused, Loaded: g.rulesLoaded})
 	if wrong, ok := errors.AsType[*auth.FileError](err); ok {
 		g.rulesRefused(wrong)
 		g.writeAudit()() // no other line follows
@@ -155,14 +155,6 @@ func (g *gateway) logins() dashboard.Logins {
 		return nil
 	}
 	return g.auth
-}
-
-// fleetKeys are the cluster secret's keys; nil while they have not been read.
-func (g *gateway) fleetKeys() []layout.TokenKey {
-	if g.manager == nil {
-		return nil
-	}
-	return g.manager.FleetKeys()
 }
 
 // watchRules keeps the rules and the issuers' keys up to date until ctx ends.

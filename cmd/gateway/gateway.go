@@ -112,7 +112,7 @@ func (g *gateway) assemble(on listeners, own *ownStore) error {
 	if err := g.makeManager(address, started); err != nil {
 		return err
 	}
-	g.peers = fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: address, TLS: g.certs.Client})
+	g.peers = fleet.New(fleet.Options{Secret: g.keyring.Living(fleet.SealLife), Self: g.manager.Identity, Address: address, TLS: g.certs.Client})
 	g.makeAPI(started)
 	g.makeServers(on)
 	return nil

@@ -14,8 +14,8 @@ import (
 	"lockkeeper/internal/auth/token"
 )
 
-// maxSession is how long a browser is let in at most. A credential that ends earlier ends its session.
-const maxSession = 12 * time.Hour
+// MaxSession is how long a browser is let in at most. A credential that ends earlier ends its session.
+const MaxSession = 12 * time.Hour
 
 // visit is the session of a user who has logged in: all that its cookie holds. It is immutable.
 type visit struct {
@@ -65,7 +65,7 @@ func (a *Authenticator) LogOut(w http.ResponseWriter, r *http.Request) {
 
 // begin seals a session. v.Expires is when its credential ends; 0: never.
 func (a *Authenticator) begin(w http.ResponseWriter, r *http.Request, now *inForce, v *visit) (Caller, error) {
-	last := time.Now().Add(maxSession)
+	last := time.Now().Add(MaxSession)
 	if v.Expires != 0 {
 		last = earlier(last, time.Unix(v.Expires, 0))
 	}

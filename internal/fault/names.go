@@ -8,6 +8,7 @@ var Names = []string{
 	"group-whole", "guard", "guard-writes", "held-order", "holds-named", "hooks-after", "hooks-check",
 	"hooks-done", "hooks-fresh", "hooks-gone", "hooks-id", "hooks-left", "hooks-termination", "hooks-tries",
 	"hooks-wait", "knows-all", "last-seen", "limit-check", "limit-name", "old-read", "read-first", "release-closed", "resync",
+	"rotate-leases", "rotate-members", "rotate-sign", "rotate-unknown",
 	"seen-version", "tail-batches", "tail-first", "trust-window", "unclaimed-counts", "unclaimed-ends", "window",
 	"withdraw-round", "written-heard", "written-over",
 }

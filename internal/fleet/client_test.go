@@ -175,3 +175,28 @@ func TestARequestArrivesAsItCame(t *testing.T) {
 		}
 	}
 }
+
+// Keys follow the secret: what is sealed next has the first key of now, and a key that is gone opens nothing.
+func TestTheKeysFollowTheSecret(t *testing.T) {
+	first, second := layout.TokenKey{ID: "k1", Key: []byte("one")}, layout.TokenKey{ID: "k2", Key: []byte("two")}
+	secret := []layout.TokenKey{first}
+	f := New(Options{Secret: func() []layout.TokenKey { return secret }})
+	keys := func() *Keys { return assert.Value(f.Keys())(t) }
+	sealed := func() *http.Request {
+		r := httptest.NewRequest(http.MethodGet, "/v1/info", nil)
+		keys().Close(&Seal{From: "a", To: "b"}, r, nil)
+		return r
+	}
+	open := func(r *http.Request) (*Seal, error) { return keys().Open(r.Clone(t.Context()), nil) }
+	was, old := keys(), sealed()
+	assert.That(t, keys() == was, "the same keys are derived again")
+	secret = []layout.TokenKey{second, first}
+	seal, err := open(old)
+	assert.That(t, err == nil && keys().Know(seal), "a seal of a key that is accepted: %v", err)
+	young := sealed()
+	secret = secret[:1]
+	_, err = open(young)
+	assert.NoError(t, err, "a seal of the key that signs")
+	_, err = open(old)
+	assert.That(t, errors.Is(err, ErrSeal) && !keys().Know(seal), "a seal of a key that is gone: %v", err)
+}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"lockkeeper/internal/zk/layout"
 )
@@ -27,6 +28,9 @@ const (
 	withCaller    = "3"
 	keyInfo       = "lockkeeper fleet 1"
 )
+
+// SealLife is how long a request with a seal is on its way at most. Longer answers keep the key that they began with.
+const SealLife = time.Minute
 
 // The versions of seals. A gateway's registration has the newest one that it acts by: Seals where it asks what callers may do,
 // and SealsWithoutCaller where it asks for no credential, because it would do for each caller what that one asks.

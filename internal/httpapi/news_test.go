@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,6 +113,39 @@ func TestOnlyAnotherGatewayGetsTheEndReports(t *testing.T) {
 	assert.NoError(t, err)
 	defer answer.Body.Close()
 	assert.That(t, answer.StatusCode == http.StatusNotFound, "a client is answered %d", answer.StatusCode)
+}
+
+// A stream does not outlive its key: what follows it begins another one, under the key of that moment.
+func TestAStreamEndsWithItsKey(t *testing.T) {
+	old, young := layout.TokenKey{ID: "k1", Key: []byte("one")}, layout.TokenKey{ID: "k2", Key: []byte("two")}
+	var secret atomic.Pointer[[]layout.TokenKey]
+	secret.Store(&[]layout.TokenKey{old, young})
+	own := fleet.New(fleet.Options{Secret: func() []layout.TokenKey { return *secret.Load() }, Self: func() (string, int64) { return "gatewayone", 1 }})
+	defer own.Close()
+	manager := &fake{id: "gatewayone"}
+	s := New(Options{Locks: manager, Fleet: own, News: (&gazette{more: make(chan struct{})}).since})
+	s.feed.keepalive = 10 * time.Millisecond
+	server := httptest.NewServer(s)
+	defer server.Close()
+	follow := func(key layout.TokenKey, line func(n int)) error {
+		f := fleet.New(fleet.Options{Secret: func() []layout.TokenKey { return []layout.TokenKey{key} }, Self: func() (string, int64) { return "gatewaytwo", 1 }})
+		defer f.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		lines := 0
+		return f.Follow(ctx, fleet.Peer{Gateway: manager.GatewayID(), Address: strings.TrimPrefix(server.URL, "http://")}, "", func(string, [][]byte) {
+			lines++
+			line(lines)
+		})
+	}
+	err := follow(old, func(n int) {
+		if n == 3 {
+			secret.Store(&[]layout.TokenKey{young})
+		}
+	})
+	assert.That(t, errors.Is(err, io.EOF), "the stream ends with %v", err)
+	err = follow(old, func(int) { t.Error("a stream begins under a key that is gone") })
+	assert.That(t, err != nil && strings.Contains(err.Error(), "fleet_seal_refused"), "%v", err)
 }
 
 func TestTheGatewaysToFollowAreTheOthersThatSayWhereTheyAre(t *testing.T) {

@@ -3,7 +3,6 @@ package secret
 import (
 	"context"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -37,10 +36,7 @@ type Keeper struct {
 	Options
 	wake chan struct{} // one place
 
-	// Of Run's goroutine.
-	as   string // the gateway id under which it was said
-	said said   // last
-	last locks.OldLeases
+	last locks.OldLeases // of Run's goroutine
 }
 
 // NewKeeper makes a keeper. Run runs it.
@@ -90,8 +86,7 @@ func (k *Keeper) refresh(ctx context.Context) time.Duration {
 	if err == nil {
 		k.take(read)
 		if read.Rotation == nil {
-			k.said = said{}
-			if err = k.Tree.tidy(ctx); err == nil {
+			if err = k.Tree.tidy(ctx, read); err == nil {
 				return 0
 			}
 		}
@@ -138,14 +133,7 @@ func (k *Keeper) say(ctx context.Context, id string, s *layout.Secret) error {
 			return err
 		}
 	}
-	if id == k.as && reflect.DeepEqual(now, k.said) {
-		return nil
-	}
-	if err := k.Tree.say(ctx, id, now); err != nil {
-		return err
-	}
-	k.as, k.said = id, now
-	return nil
+	return k.Tree.say(ctx, id, now)
 }
 
 // count counts the leases that need the old key.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/zk/layout"
 )
 
@@ -44,7 +45,7 @@ func (g *gateway) confirms(r *layout.Rotation) bool {
 
 // idle reports whether a gateway has said, of the present members, that it needs the old key no more.
 func (g *gateway) idle(s *state) bool {
-	return g.confirms(s.secret.Rotation) && g.said.Idle != 0 && g.said.Idle >= s.members
+	return g.confirms(s.secret.Rotation) && g.said.Idle != 0 && (g.said.Idle >= s.members || fault.On("rotate-members"))
 }
 
 // begin is the secret when a rotation to a key begins.
@@ -83,15 +84,15 @@ func (s *state) next(now time.Time) *layout.Secret {
 		next.Keys = slices.Clone(s.secret.Keys)
 		slices.SortStableFunc(next.Keys, func(a, b layout.TokenKey) int { return cmp.Compare(rank(a, r), rank(b, r)) })
 	case layout.Signing:
-		if !s.all(func(g *gateway) bool { return g.confirms(r) }) {
+		if !s.all(func(g *gateway) bool { return g.confirms(r) }) && !fault.On("rotate-sign") {
 			return nil
 		}
-		to.Phase, to.Cut = layout.Retiring, s.members
+		to.Phase, to.Cut, to.SignedAt = layout.Retiring, s.members, &now
 		for i := range s.gateways {
 			to.Cut = max(to.Cut, s.gateways[i].said.zxid)
 		}
 	case layout.Retiring:
-		if len(s.gateways) == 0 || !s.all(func(g *gateway) bool { return g.idle(s) }) {
+		if (len(s.gateways) == 0 || !s.all(func(g *gateway) bool { return g.idle(s) })) && !fault.On("rotate-leases") {
 			return nil // without a gateway no process counts the leases
 		}
 		at := now.Add(time.Duration(r.DropAfter) * time.Millisecond)

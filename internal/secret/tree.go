@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -220,11 +221,14 @@ func (t Tree) members(ctx context.Context) (ids []string, zxid int64, err error)
 	return ids, max(stat.Pzxid, takeovers.Pzxid), nil
 }
 
-// say writes what a gateway says.
+// say writes what a gateway says, unless that is there.
 func (t Tree) say(ctx context.Context, id string, what said) error {
 	data, err := json.Marshal(what)
 	if err != nil {
 		return fmt.Errorf("encoding: %w", err)
+	}
+	if there, _, err := t.Nodes.Get(ctx, t.path(id)); err == nil && bytes.Equal(there, data) {
+		return nil
 	}
 	for range attempts {
 		res := t.Nodes.Commit(ctx, []zk.Op{{Kind: zk.OpSetData, Path: t.path(id), Data: data, Version: -1}})
@@ -241,14 +245,15 @@ func (t Tree) say(ctx context.Context, id string, what said) error {
 	return ErrUnavailable
 }
 
-// tidy removes what a rotation has left. Every gateway may do it at once.
-func (t Tree) tidy(ctx context.Context) error {
+// tidy removes what a rotation has left, while none is under way. Every gateway may do it at once. now is the secret as it was read: what
+// gateways say of a rotation that has begun since stays.
+func (t Tree) tidy(ctx context.Context, now *layout.Secret) error {
 	names, _, err := t.Nodes.Children(ctx, t.Root+zk.NodeRotation)
 	if err != nil {
 		return unavailable(err)
 	}
 	for _, name := range names {
-		res := t.Nodes.Commit(ctx, []zk.Op{{Kind: zk.OpDelete, Path: t.path(name), Version: -1}})
+		res := t.Nodes.Commit(ctx, []zk.Op{{Kind: zk.OpCheck, Path: t.Root + zk.NodeSecret, Version: now.Version}, {Kind: zk.OpDelete, Path: t.path(name), Version: -1}})
 		if res.Outcome != zk.Done && !errors.Is(res.Err, zk.ErrNoNode) {
 			return unavailable(res.Err)
 		}

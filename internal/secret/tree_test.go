@@ -63,19 +63,20 @@ func (f *faulty) Commit(ctx context.Context, ops []zk.Op) zk.Result {
 
 // member is a gateway: a registration and a keeper.
 type member struct {
-	s      *site
-	id     string
-	ring   layout.Keyring
-	keeper *Keeper
-	leases int  // from before the rotation
-	blind  bool // its replica shows nothing new
+	s       *site
+	id      string
+	ring    layout.Keyring
+	keeper  *Keeper
+	leases  int  // from before the rotation
+	unowned int  // contenders of gateways that are gone
+	blind   bool // its replica shows nothing new
 }
 
 func (m *member) GatewayID() string { return m.id }
 
 func (m *member) OldLeases(_ context.Context, cut, reached int64, _ locks.OldLeases) (locks.OldLeases, bool) {
 	assert.That(m.s.t, cut > 0 && reached > 0, "cut %d, reached %d", cut, reached)
-	return locks.OldLeases{N: m.leases, Some: make([]string, min(m.leases, 1))}, !m.blind
+	return locks.OldLeases{N: m.leases, Some: make([]string, min(m.leases, 1)), Unowned: m.unowned}, !m.blind
 }
 
 // join registers a gateway, which has read the secret before.
@@ -277,6 +278,17 @@ func TestLeasesAreCountedAnewAfterATakeover(t *testing.T) {
 	s.over(key)
 }
 
+func TestLeasesWithoutAnOwnerHoldARotationUp(t *testing.T) {
+	s := newSite(t)
+	s.join("one").unowned = 1
+	key := s.begin(0)
+	s.look()
+	s.phase(layout.Retiring, "one.example:80", "a gateway that is gone")
+	s.members["one"].unowned = 0
+	s.look()
+	s.over(key)
+}
+
 func TestTheOldKeyIsDroppedAtOnceInEachPhase(t *testing.T) {
 	for phase, leases := range map[layout.Phase]int{layout.Accepting: 0, layout.Retiring: 1, layout.Dropping: 0} {
 		t.Run(string(phase), func(t *testing.T) {
@@ -322,6 +334,23 @@ func TestARotationSurvivesACrashAtEachWrite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A gateway that tidies up late does not remove what others say of the next rotation; and what another program removes is said again.
+func TestWhatGatewaysSayStays(t *testing.T) {
+	s := newSite(t)
+	s.join("one").leases = 1
+	before := assert.Value(s.tree().Read(offlinetest.Context(t)))(t)
+	key := s.begin(0)
+	s.look()
+	s.phase(layout.Retiring, "leases from before")
+	assert.That(t, s.tree().tidy(offlinetest.Context(t), before) != nil, "it was removed")
+	s.phase(layout.Retiring, "leases from before")
+	s.Apply(zk.Op{Kind: zk.OpDelete, Path: s.Root() + zk.NodeRotation + "/one", Version: -1})
+	s.phase(layout.Retiring, "it has not counted")
+	s.members["one"].leases = 0
+	s.look()
+	s.over(key)
 }
 
 // Without a gateway a command takes the steps, up to the one for which leases are counted.

@@ -259,10 +259,6 @@ func (m *Manager) Peers() []locks.Peer {
 	return locked(m, func() []locks.Peer { return m.members.List(m.clock.Now().Boot()) })
 }
 
-// FleetKeys returns the cluster secret's keys, the one that signs first; nil until the layout has been read. They change while the
-// gateway runs.
-func (m *Manager) FleetKeys() []layout.TokenKey { return m.fleet.keyring.Keys() }
-
 // OldLeases counts the leases that were created until the transaction cut. ok is false while the replica does not show everything up
 // to reached. last is what the call before has found: this gateway's leases are counted anew only when none of those that it names is
 // left, so N may be too large, and is never 0 too early.

@@ -240,8 +240,6 @@ func TestPeersAreTheRegisteredGatewaysThisOneFirst(t *testing.T) {
 				}
 			}
 		}
-		keys := other.m.FleetKeys()
-		assert.That(t, len(keys) == len(s.layout.Secret.Keys), "%d keys", len(keys))
 	})
 }
 

@@ -30,6 +30,7 @@ import (
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // The gateways' session timeout and promise window.
@@ -44,6 +45,7 @@ type Gateway struct {
 	w       *World
 	metrics *metrics.Metrics
 	hub     *events.Hub
+	keyring layout.Keyring
 	manager *manager.Manager
 	tokens  *token.Store
 	hooks   *webhooks.Service
@@ -67,7 +69,7 @@ func (w *World) start(name string) *Gateway {
 	config := zk.Config{Servers: []string{zktest.LeaderName + ":2181"}, SessionTimeout: sessionTimeout, PromiseWindow: promiseWindow, CreateRoot: true,
 		Namespaces: map[string]zk.Namespace{"vault": {Root: "/vault"}}, Auth: &zk.DigestAuth{User: "fleet", Password: "sesame"}, Dial: w.zk.Dialer(name), Clock: zktest.NewClock(), Logger: log}
 	box := &outbox.Box{}
-	g.manager = manager.New(manager.Options{Store: &term.ZooKeeper{Config: config}, Root: zk.DefaultRoot, Servers: config.Servers, SessionTimeout: sessionTimeout,
+	g.manager = manager.New(manager.Options{Store: &term.ZooKeeper{Config: config, Keyring: &g.keyring}, Keyring: &g.keyring, Root: zk.DefaultRoot, Servers: config.Servers, SessionTimeout: sessionTimeout,
 		Clock: config.Clock, Logger: log, Metrics: g.metrics, Events: g.hub, PeerReports: true, Outbox: box,
 		Registration: manager.Registration{Address: name + ":8080", Version: "authtest", Seals: fleet.Seals},
 		Follow:       map[string]func(string){zk.NodeTokens: func(id string) { g.tokens.Look(id) }}})
@@ -78,7 +80,7 @@ func (w *World) start(name string) *Gateway {
 			return g.auth.Standing(name, kind, credential, roles)
 		}})
 	g.auth = assert.Value(auth.New(auth.Options{Path: w.rules, Tokens: g.tokens, Logger: log, Metrics: unmeasured{}, Refused: func(*auth.FileError) {}, Loaded: func() {},
-		Through: issuers{w}, Secret: g.manager.FleetKeys}))(w.t)
+		Through: issuers{w}, Secret: g.keyring.Living(auth.MaxSession)}))(w.t)
 	g.peers = g.fleet("")
 	g.audit = assert.Value(audit.Open(audit.Options{Output: w.Log, Log: log}))(w.t)
 	g.access = accesslog.NewWriter(w.Log, g.metrics.AccessLogDropped)
@@ -94,7 +96,7 @@ func (w *World) start(name string) *Gateway {
 
 // fleet connects with other gateways by a way of its own.
 func (g *Gateway) fleet(way string) *fleet.Fleet {
-	return fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: g.name + ":8080",
+	return fleet.New(fleet.Options{Secret: g.keyring.Living(fleet.SealLife), Self: g.manager.Identity, Address: g.name + ":8080",
 		Dial: func(_ context.Context, _, address string) (net.Conn, error) {
 			host, _, err := net.SplitHostPort(address)
 			if err != nil {

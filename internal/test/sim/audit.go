@@ -34,6 +34,7 @@ type audit struct {
 	unlimited  []string               // what was enqueued under a limit that was not in force
 	noted      map[string]int64       // when, as a zxid, leases were put into the outbox first
 	hooked     map[string]int64       // and webhooks were made
+	dropped    int                    // keys of the fleet's secret
 	trace      func(format string, args ...any)
 }
 
@@ -54,6 +55,9 @@ func (a *audit) commit(txn *state.Txn) {
 			continue
 		}
 		a.nodes[op.Path] = struct{}{}
+		if strings.HasPrefix(op.Path, droppedKeys) {
+			a.dropped++
+		}
 		a.hook(txn, op)
 		if _, rest, ok := strings.Cut(string(op.Data), `"address":"`); ok && strings.HasPrefix(op.Path, "/lockkeeper/gateways/") {
 			name, _, _ := strings.Cut(rest, ":") // and its port

@@ -139,6 +139,9 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 	if a.Code == "namespace_unknown" && (about != path || strings.Contains(body, spaceName)) {
 		a.status = http.StatusServiceUnavailable // that gateway does not know it yet
 	}
+	if a.Code == "lease_token_wrong" {
+		a.status = c.w.refusedToken(header.Get("Lease-Token"), a)
+	}
 	c.w.answered(resp.StatusCode)
 	if broken := g.manager.CheckAll(); broken != nil {
 		c.w.violate("invariant: at %s: %v", g.name, broken)

@@ -46,6 +46,8 @@
 //   - told: there was a subscription when the lease of a client that held it ended by a gateway's transaction, and the note is not in that
 //     transaction, or it was never delivered, or late, or came under two ids, or two messages under one; or an end is told of a lease that
 //     is there (7; only where a plan has webhooks);
+//   - token: the token of a lease that is there is refused; or, in good weather, a rotation of the fleet's secret does not get over (where a
+//     plan has rotations);
 //   - stuck: when the weather is good again, a lock cannot be had within the time that it may take (3, 4);
 //   - litter: when all clients have left, something remains that no gateway sweeps;
 //   - invariant: after an answer, what a manager keeps as things change is not what it would compute from scratch

@@ -20,9 +20,11 @@ import (
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/outbox"
+	"lockkeeper/internal/secret"
 	"lockkeeper/internal/test/zktest"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
 )
 
 // gateway is one life of one gateway: a process.
@@ -31,6 +33,8 @@ type gateway struct {
 	w       *world
 	clock   *zktest.Clock
 	manager *manager.Manager
+	keyring layout.Keyring
+	keeper  *secret.Keeper // of a plan with rotations
 	api     *httpapi.Server
 	server  *http.Server
 	peers   *fleet.Fleet // by which it sends requests on
@@ -96,15 +100,21 @@ func (w *world) startGateway(number int) *gateway {
 	}
 	collectors := metrics.New("sim")
 	g.hub = events.New(events.Options{Metrics: collectors})
-	zookeeper := &store{ZooKeeper: term.ZooKeeper{Config: config}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
+	zookeeper := &store{ZooKeeper: term.ZooKeeper{Config: config, Keyring: &g.keyring}, observe: g.dials(w.zk.DialerBy("observer", g.name)), random: random(1)}
 	options := manager.Options{Store: zookeeper, Root: zk.DefaultRoot, Servers: config.Servers,
 		SessionTimeout: w.timeout, Clock: g.clock, Random: random(2), Metrics: collectors, Events: g.hub,
-		Registration: manager.Registration{Address: g.name + ":8080", Version: "sim"}, PeerReports: true}
+		Registration: manager.Registration{Address: g.name + ":8080", Version: "sim"}, PeerReports: true, Keyring: &g.keyring}
+	if w.plan.Rotate {
+		options.Follow = map[string]func(string){zk.NodeRotation: func(string) { g.keeper.Look() }}
+	}
 	var box outbox.Box
 	if w.plan.Hooks > 0 {
 		options.Outbox = &box
 	}
 	g.manager = manager.New(options)
+	if w.plan.Rotate {
+		g.keeper = secret.NewKeeper(secret.Options{Tree: g.secretTree(), Keyring: &g.keyring, Leases: g.manager})
+	}
 	g.peers, g.listens = g.fleet(asPeer(name)), g.fleet(asListener(name))
 	g.api = httpapi.New(httpapi.Options{Locks: g.manager, Fleet: g.peers, News: g.manager.News, Events: g.hub, Metrics: collectors, Version: "sim", OpenAPI: lockkeeper.OpenAPI})
 	g.server = &http.Server{Handler: http.HandlerFunc(g.serve)}
@@ -121,7 +131,7 @@ func (w *world) startGateway(number int) *gateway {
 
 // fleet connects with other gateways under a name of its own.
 func (g *gateway) fleet(as string) *fleet.Fleet {
-	return fleet.New(fleet.Options{Secret: g.manager.FleetKeys, Self: g.manager.Identity, Address: g.name + ":8080", Dial: g.dialAs(as)})
+	return fleet.New(fleet.Options{Secret: g.keyring.Living(fleet.SealLife), Self: g.manager.Identity, Address: g.name + ":8080", Dial: g.dialAs(as)})
 }
 
 // serve answers a request, and counts it while a client waits for it.
@@ -146,6 +156,9 @@ func (g *gateway) run() {
 	var running sync.WaitGroup
 	if g.hooks != nil {
 		running.Go(func() { _ = g.hooks.Run(ctx) })
+	}
+	if g.keeper != nil {
+		running.Go(func() { _ = g.keeper.Run(ctx) })
 	}
 	running.Go(func() { g.err = g.manager.Run(ctx) })
 	running.Go(func() { _ = g.hub.Run(ctx) })

@@ -243,6 +243,31 @@ func TestEveryEndIsDeliveredToItsSubscribers(t *testing.T) {
 	t.Logf("%d ends were told", tellings)
 }
 
+// Rotations of the fleet's secret, one after another in random weather: no token of a living lease is refused.
+func TestNoLeaseIsLostByRotations(t *testing.T) {
+	rotations := 0
+	for seed := range *rotateSeeds {
+		plan := NewPlan(*rotateFirst + uint64(seed))
+		plan.Rotate = true
+		out := Run(t, plan)
+		rotations += out.Rotations
+		for _, v := range out.Violations {
+			t.Errorf("seed %d: %s", plan.Seed, v)
+		}
+		if t.Failed() {
+			t.Logf("%s\n%s", plan, out.Text())
+			return
+		}
+	}
+	assert.That(t, rotations >= 2**rotateSeeds, "%d rotations: nothing is shown", rotations)
+	t.Logf("%d rotations", rotations)
+}
+
+var (
+	rotateSeeds = flag.Int("sim.rotate", 8, "how many plans with rotations are carried out")
+	rotateFirst = flag.Uint64("sim.rotate.first", 8_000, "the first of their seeds")
+)
+
 // The end of a lease that has a notify_url is told to it, waiting or held, in random weather.
 func TestEveryEndIsDeliveredToItsNotifyURL(t *testing.T) {
 	const seeds = 5

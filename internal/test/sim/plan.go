@@ -25,6 +25,8 @@ type Plan struct {
 	Hooks int
 	// Notify says that some leases have a notify_url: see notify.go. Needs Hooks.
 	Notify bool
+	// Rotate says that the fleet's secret is rotated all the time: see rotations.go.
+	Rotate bool
 	// Length is how long there are new requests and faults. Then the weather clears up.
 	Length time.Duration
 }
@@ -82,7 +84,7 @@ func (p Plan) String() string {
 		}
 		fmt.Fprint(&b, c)
 	}
-	fmt.Fprintf(&b, "}, Space: %#v, Hooks: %d, Notify: %t, Faults: []Fault{", p.Space, p.Hooks, p.Notify)
+	fmt.Fprintf(&b, "}, Space: %#v, Hooks: %d, Notify: %t, Rotate: %t, Faults: []Fault{", p.Space, p.Hooks, p.Notify, p.Rotate)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "\n\t{At: %d, Kind: %v, Arg: %#x, For: %d}, // at %v for %v", f.At, f.Kind, f.Arg, f.For, f.At, f.For)
 	}

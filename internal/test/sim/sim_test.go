@@ -67,9 +67,10 @@ func report(t *testing.T, plan Plan, out Outcome) {
 }
 
 var (
-	hunt      = flag.Uint64("sim.hunt", 0, "stop at the first of so many seeds that shows a violation, and say so in one line (package mutants)")
-	huntFirst = flag.Uint64("sim.hunt-first", 1, "the first of them")
-	huntHooks = flag.Bool("sim.hunt-hooks", false, "give each of them webhooks")
+	hunt       = flag.Uint64("sim.hunt", 0, "stop at the first of so many seeds that shows a violation, and say so in one line (package mutants)")
+	huntFirst  = flag.Uint64("sim.hunt-first", 1, "the first of them")
+	huntRotate = flag.Bool("sim.hunt-rotate", false, "rotate the fleet's secret in each of them")
+	huntHooks  = flag.Bool("sim.hunt-hooks", false, "give each of them webhooks")
 )
 
 // planOf makes every odd seed a storm.
@@ -110,6 +111,7 @@ func TestHunt(t *testing.T) {
 		if *huntHooks {
 			plan.Hooks = 1 + int(seed%3)
 		}
+		plan.Rotate = *huntRotate
 		if out := Run(t, plan); len(out.Violations) > 0 {
 			fmt.Printf("HUNT found %s\n", out.Violations[0])
 			return

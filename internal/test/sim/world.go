@@ -38,6 +38,8 @@ type Outcome struct {
 	Grants int
 	// Elsewhere counts those in the second namespace: gateways' leases, and other programs'.
 	Elsewhere struct{ Ours, Theirs int }
+	// Rotations counts the keys that the fleet's secret has had.
+	Rotations int
 	// Tellings counts the ends that webhooks were to be told of.
 	Tellings int
 	// Answers counts the answers that clients got, by status.
@@ -68,6 +70,7 @@ type world struct {
 	exemptions *exemptions
 	ledger     *ledger
 	receivers  *receivers
+	rotations  int // of checkRotated
 }
 
 // Run carries a plan out. It must not be called inside a bubble, nor from parallel tests.
@@ -93,6 +96,9 @@ func run(t *testing.T, plan Plan) Outcome {
 	for number := range plan.Hooks {
 		clients.Go(func() { w.subscribe(number) })
 	}
+	if plan.Rotate {
+		clients.Go(w.rotate)
+	}
 	weather := &weather{w: w}
 	weather.run()
 	time.Sleep(time.Until(w.begun.Add(plan.Length)))
@@ -102,6 +108,7 @@ func run(t *testing.T, plan Plan) Outcome {
 	w.trace("all clients have left")
 	w.checkStuck()
 	w.checkLitter()
+	w.checkRotated()
 	return w.end()
 }
 
@@ -131,7 +138,7 @@ func (w *world) end() Outcome {
 	r.checkNotified()
 	w.mu.Lock() // gateways that leave write to the journal from goroutines of their own
 	defer w.mu.Unlock()
-	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun), Tellings: w.receivers.tellings,
+	out := Outcome{Violations: w.violations, History: w.lines, Answers: w.answers, Virtual: time.Since(w.begun), Tellings: w.receivers.tellings, Rotations: w.rotations,
 		operations: operations(r.beliefs, w.begun)}
 	for _, b := range r.beliefs {
 		if b.held {

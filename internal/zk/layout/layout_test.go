@@ -275,3 +275,34 @@ func TestWorkOfflineGivesNodesTheACLsThatGatewaysGiveThem(t *testing.T) {
 	after, err := o.Barrier(ctx)
 	assert.That(t, err == nil && after > before, "barriers %d and %d, %v", before, after, err)
 }
+
+// What lives for a short time is accepted by the old key for that long after nothing makes it any more.
+func TestAnOldKeyIsGoodForWhatItHasMade(t *testing.T) {
+	now := time.Now()
+	keys := []TokenKey{{ID: "newk"}, {ID: "oldk"}}
+	count := func(signed *time.Time, life time.Duration) int {
+		var k Keyring
+		assert.That(t, k.Living(life)() == nil, "keys that are not known")
+		k.Take(&Secret{Keys: keys, Rotation: &Rotation{SignedAt: signed}})
+		return len(k.Living(life)())
+	}
+	hourAgo := now.Add(-time.Hour)
+	assert.Equal(t, count(nil, time.Minute), 2, "while it may still sign")
+	assert.Equal(t, count(&hourAgo, 2*time.Hour), 2, "what lives longer")
+	assert.Equal(t, count(&hourAgo, time.Minute), 1, "what has ended")
+}
+
+// An export of a fleet whose secret is being rotated goes on from where no zxid matters.
+func TestARotationGoesOnOnAnotherZooKeeper(t *testing.T) {
+	at := time.Now().UTC()
+	made := assert.Value(newSecret())(t)
+	made.ACLChanges = 3
+	for phase, want := range map[Phase]Phase{Accepting: Accepting, Signing: Signing, Retiring: Signing, Dropping: Signing} {
+		made.Rotation = &Rotation{Key: made.Keys[0].ID, Phase: phase, Begun: at, Cut: 7, SignedAt: &at, DropAt: &at}
+		data := assert.Value(json.Marshal(made))(t)
+		s := assert.Value(ParseSecret(assert.Value(MarkSecret(data, false, true))(t)))(t)
+		r := s.Rotation
+		assert.That(t, r.Phase == want && s.ACLChanges == 0, "%s moves on as %+v, %d", phase, r, s.ACLChanges)
+		assert.That(t, phase == want || r.Cut == 0 && r.SignedAt == nil && r.DropAt == nil, "%+v", r)
+	}
+}

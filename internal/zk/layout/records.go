@@ -92,14 +92,16 @@ type Rotation struct {
 	By        string    `json:"by,omitempty"`
 	DropAfter int64     `json:"drop_after_ms"`
 	// Cut, from Retiring on: the token of a lease that was created later is of the new key.
-	Cut    int64      `json:"cut,omitempty"`
-	DropAt *time.Time `json:"drop_at,omitempty"` // in Dropping
+	Cut int64 `json:"cut,omitempty"`
+	// SignedAt, from Retiring on: the old key makes nothing any more.
+	SignedAt *time.Time `json:"signed_at,omitempty"`
+	DropAt   *time.Time `json:"drop_at,omitempty"` // in Dropping
 }
 
 // moved is the rotation on another ZooKeeper, whose zxids say nothing about the leases that are moved there.
 func (r Rotation) moved() Rotation {
 	if r.Phase == Retiring || r.Phase == Dropping {
-		r.Phase, r.Cut, r.DropAt = Signing, 0, nil
+		r.Phase, r.Cut, r.SignedAt, r.DropAt = Signing, 0, nil, nil
 	}
 	return r
 }

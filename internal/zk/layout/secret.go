@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"lockkeeper/internal/zk"
 )
@@ -160,4 +161,22 @@ func (k *Keyring) Keys() []TokenKey {
 		return s.Keys
 	}
 	return nil
+}
+
+// Living returns a function that gives the keys of what lives for a time at most: without the old one when nothing that it made is
+// left. The signing key is the first; nil while they are not known.
+func (k *Keyring) Living(life time.Duration) func() []TokenKey {
+	return func() []TokenKey {
+		if s := k.now.Load(); s != nil {
+			return s.living(life, time.Now())
+		}
+		return nil
+	}
+}
+
+func (s *Secret) living(life time.Duration, now time.Time) []TokenKey {
+	if r := s.Rotation; r != nil && r.SignedAt != nil && now.After(r.SignedAt.Add(life)) {
+		return s.Keys[:1]
+	}
+	return s.Keys
 }

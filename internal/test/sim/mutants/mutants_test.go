@@ -51,7 +51,8 @@ func TestTheSimulationNoticesWhatIsMissing(t *testing.T) {
 	var wanted []Mutant
 	if *only == "" {
 		wanted = append(wanted, Mutant{Name: "none", Without: "nothing is missing (the control)", Backed: everything},
-			Mutant{Name: "none-hooks", Without: "nothing is missing, with webhooks (the control)", Backed: everything, Hooks: true})
+			Mutant{Name: "none-hooks", Without: "nothing is missing, with webhooks (the control)", Backed: everything, Hooks: true},
+			Mutant{Name: "none-rotate", Without: "nothing is missing, with rotations of the secret (the control)", Backed: everything, Rotate: true})
 	}
 	for _, m := range Table {
 		if *only == "" || strings.Contains(","+*only+",", ","+m.Name+",") {
@@ -122,7 +123,8 @@ func hunt(t *testing.T, program string, m Mutant) (f found) {
 		return scenarios(ctx, t, f, program, m.Scenario)
 	}
 	runs := command(ctx, t, program, m, "-test.run", "^TestHunt$", "-test.timeout", "19m",
-		"-sim.hunt", fmt.Sprint(*seeds), "-sim.hunt-first", fmt.Sprint(max(*first, m.Seed)), fmt.Sprintf("-sim.hunt-hooks=%t", m.Hooks))
+		"-sim.hunt", fmt.Sprint(*seeds), "-sim.hunt-first", fmt.Sprint(max(*first, m.Seed)), fmt.Sprintf("-sim.hunt-hooks=%t", m.Hooks),
+		fmt.Sprintf("-sim.hunt-rotate=%t", m.Rotate))
 	out, err := runs.CombinedOutput()
 	last := ""
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {

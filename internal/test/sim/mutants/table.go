@@ -13,6 +13,8 @@ type Mutant struct {
 	Backed string
 	// Hooks says that the plans have webhooks, and with them many more that listen.
 	Hooks bool
+	// Rotate says that the plans rotate the fleet's secret.
+	Rotate bool
 	// Scenario begins the name of a test of the simulation, after "Test", that shows it: it runs instead of seeds. Empty: seeds
 	// show it.
 	Scenario string
@@ -89,4 +91,8 @@ var Table = []Mutant{
 	{Name: "hooks-fresh", Hooks: true, Without: "the entries of a dead gateway are read with old subscriptions", Seed: 23, Shows: "an end that was never told"},
 	{Name: "hooks-termination", Hooks: true, Without: "the owner of a lease that another gateway has broken delivers its end, too", Scenario: "HooksABreak", Shows: "told twice"},
 	{Name: "hooks-gone", Hooks: true, Without: "no gateway looks through the outbox when a gateway is gone", Seed: 23, Shows: "told nearly ten minutes late"},
+	{Name: "rotate-sign", Rotate: true, Without: "leases are told apart by the old key before every gateway has said that it signs with the new one", Seed: 35, Shows: "the token of a lease that is there is refused"},
+	{Name: "rotate-leases", Rotate: true, Without: "the old key is dropped while leases need it", Seed: 1, Shows: "the token of a lease that is there is refused"},
+	{Name: "rotate-members", Rotate: true, Without: "what gateways counted before a takeover counts after it", Seed: 91, Shows: "the token of a lease that is there is refused"},
+	{Name: "rotate-unknown", Rotate: true, Without: "a gateway that is cut off refuses tokens of keys that it does not know", Seed: 61, Shows: "the token of a lease that is there is refused"},
 }

@@ -1,0 +1,46 @@
+package term
+
+import (
+	"errors"
+	"testing"
+
+	"lockkeeper/internal/offline"
+	"lockkeeper/internal/secret"
+	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/embeddedtest"
+	"lockkeeper/internal/test/offlinetest"
+	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/layout"
+)
+
+const aGateway, another = "gateway000001", "gateway000002"
+
+// A session may be opened long after the layout was read. What was read of the secret is in force when it is registered.
+func TestASessionIsRegisteredWithTheSecretOfThatMoment(t *testing.T) {
+	cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true}
+	z := &ZooKeeper{Config: cfg, Keyring: new(layout.Keyring)}
+	open := func(id string) error {
+		session, err := z.Open(offlinetest.Context(t), id, []byte("{}"), func(zk.Instant, int64) {})
+		if err == nil {
+			defer func() { _ = session.Close(offlinetest.Context(t)) }()
+		}
+		return err
+	}
+	assert.Value(z.Layout(offlinetest.Context(t)))(t)
+	o := offlinetest.Open(t, cfg)
+	tree := secret.Tree{Nodes: offline.Nodes{Offline: o}, Root: o.Root(), Open: true}
+	assert.Value(tree.Begin(offlinetest.Context(t), "uid:7", 0))(t)
+	assert.Equal(t, len(z.Keyring.Keys()), 1, "keys before")
+	assert.NoError(t, open(aGateway))
+	assert.Equal(t, len(z.Keyring.Keys()), 2, "keys of a gateway that is registered")
+	assert.Value(tree.Advance(offlinetest.Context(t)))(t) // two steps
+	assert.NoError(t, open(another))
+	now := assert.Value(tree.Read(offlinetest.Context(t)))(t)
+	assert.That(t, z.Keyring.Load().Zxid == now.Zxid && now.Rotation.Phase == layout.Retiring, "%+v, and ZooKeeper has %+v", z.Keyring.Load(), now)
+
+	// What else the layout has does not change under a gateway.
+	site := offlinetest.Site{Offline: o, T: t}
+	site.Apply(zk.Op{Kind: zk.OpSetData, Path: o.Root() + zk.NodeFenceBase, Data: []byte("12"), Version: -1})
+	err := open("gateway000003")
+	assert.That(t, errors.Is(err, zk.ErrBadVersion), "with another fence base: %v", err)
+}
