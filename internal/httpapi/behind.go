@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"sync"
@@ -22,7 +23,8 @@ type behind struct {
 }
 
 // unwrap makes a request that a trusted proxy has sent one of the client behind it. What the proxy's own connection proves, a
-// certificate or a user of a Unix socket, is no client's: the proxy stands for many.
+// certificate or a user of a Unix socket, is no client's: the proxy stands for many. The request has TLS, without a certificate,
+// where the client's own connection has: cookies and the check of origins go by that.
 func (x *exchange) unwrap() {
 	b := &x.s.behind
 	from, ok := b.trust.Behind(x.r)
@@ -32,8 +34,11 @@ func (x *exchange) unwrap() {
 	if from.Unreadable && b.complains(time.Now()) {
 		x.s.log.Warn("a trusted proxy sends a header that has no address: see --forwarded-header; such requests count as the proxy's own", "proxy", x.r.RemoteAddr)
 	}
-	x.from, x.secure = from.Address, from.Secure
+	x.from = from.Address
 	x.r.RemoteAddr, x.r.TLS = net.JoinHostPort(from.Address, "0"), nil
+	if from.Secure {
+		x.r.TLS = new(tls.ConnectionState)
+	}
 }
 
 // complains reports whether to log that headers cannot be read: once a minute.
@@ -82,6 +87,3 @@ func placeOf(client string) netip.Addr {
 	addr, _ := netip.ParseAddr(client) // what is no address counts as one all together
 	return ratelimit.Network(addr)
 }
-
-// https reports whether the client's own connection is encrypted, at this gateway or at the proxy before it.
-func (in *incoming) https() bool { return in.secure || in.r.TLS != nil }

@@ -127,12 +127,22 @@ func TestWhetherTheClientsConnectionIsEncryptedIsTheProxysToSay(t *testing.T) {
 			r.Header.Set("X-Forwarded-Proto", test.proto)
 		}
 		if test.tls {
-			r.TLS = &tls.ConnectionState{}
+			r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
 		}
 		x := newExchange(s)
 		x.begin(httptest.NewRecorder(), r)
 		x.unwrap()
-		assert.Equal(t, x.https(), test.want, fmt.Sprintf("%+v", test))
+		assert.That(t, (x.r.TLS != nil) == test.want && (x.r.TLS == nil || x.from == "" || len(x.r.TLS.VerifiedChains) == 0), "%+v: %+v", test, x.r.TLS)
+	}
+}
+
+// A page without TLS is of another origin for a client whose proxy has TLS, as at a gateway that has it.
+func TestTheOriginOfAPageIsJudgedByTheClientsConnection(t *testing.T) {
+	g := serve(t, believing(t, proxies.XForwardedFor))
+	host := strings.TrimPrefix(g.url, "http://")
+	for origin, status := range map[string]int{"https://" + host: 201, "http://" + host: 403} {
+		a := g.send(t, "POST", "/v1/locks/a/leases", apitest.Header("Origin", origin), apitest.Header("X-Forwarded-Proto", "https"), apitest.Header("X-Forwarded-For", "203.0.113.5"))
+		assert.Equal(t, a.Status, status, origin)
 	}
 }
 

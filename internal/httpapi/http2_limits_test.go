@@ -102,7 +102,7 @@ func TestOverHTTP2RequestsThatAreGivenUpAtOnceAreBounded(t *testing.T) {
 			synctest.Wait()
 			assert.Equal(t, running.Load(), int64(maxRequests), "handlers")
 			time.Sleep(2 * time.Second) // for the goodbye
-			assert.That(t, m.closed() && m.goAway != nil && *m.goAway == http2.ErrCodeEnhanceYourCalm, "closed %v, %v", m.closed(), m.goAway)
+			assert.That(t, m.closed() && m.goodbye() == "ENHANCE_YOUR_CALM", "closed %v, %s", m.closed(), m.goodbye())
 		})
 	})
 }
@@ -198,7 +198,7 @@ func TestOverHTTP2AnIdleConnectionEnds(t *testing.T) {
 		time.Sleep(idleTimeout - time.Second)
 		assert.That(t, !m.closed(), "it has ended early")
 		time.Sleep(5 * time.Second)
-		assert.That(t, m.closed() && m.goAway != nil && *m.goAway == http2.ErrCodeNo, "closed %v, %v", m.closed(), m.goAway)
+		assert.That(t, m.closed() && m.goodbye() == "NO_ERROR", "closed %v, %s", m.closed(), m.goodbye())
 	})
 }
 
@@ -277,7 +277,7 @@ func TestOverHTTP2AShutdownLosesNoAnswer(t *testing.T) {
 			ended <- m.http.Shutdown(ctx)
 		}()
 		time.Sleep(3 * time.Second)
-		assert.That(t, m.goAway != nil && *m.goAway == http2.ErrCodeNo && !m.closed(), "%v, closed %v", m.goAway, m.closed())
+		assert.That(t, m.goodbye() == "NO_ERROR" && !m.closed(), "%s, closed %v", m.goodbye(), m.closed())
 		m.ask(101, "POST", "/v1/locks/a/leases")
 		assert.Equal(t, m.got(101).header[":status"], "", "a request after the goodbye")
 		close(release)

@@ -238,6 +238,17 @@ func (m *multiplexed) closed() bool {
 	return m.over
 }
 
+// goodbye is the reason for which the server wants no more requests, "" as long as it does.
+func (m *multiplexed) goodbye() string {
+	synctest.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.goAway == nil {
+		return ""
+	}
+	return m.goAway.String()
+}
+
 func (m *multiplexed) do(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -28,7 +28,6 @@ type incoming struct {
 	form     bool         // and is a form
 	peer     *fleet.Seal  // what the gateway says that has sent it here; nil: a client has
 	from     string       // the client's address where a trusted proxy has sent the request, else ""
-	secure   bool         // and the proxy says that the client's connection is encrypted
 }
 
 // segment is a parameter of the path, decoded once: chi routes on the raw path where there is one.
