@@ -53,7 +53,7 @@ func (f *fakeLocks) teams() {
 			}
 			return page, nil
 		}
-		f.peers = []locks.Peer{{Gateway: "gw1", Self: true, Leases: 4711}}
+		f.peers = []locks.Peer{{Gateway: "gw1", Self: true, Leases: 471}}
 	})
 }
 
@@ -91,14 +91,16 @@ func TestEachTeamSeesItsOwnLocksInEachPageAndEachPush(t *testing.T) {
 				topic := assert.Value(r.join(v, c.who))(t)
 				synctest.Wait()
 				r.hub.Publish(&events.Event{Type: events.LeaseQueued, NS: "default", Lock: "shop:till", Owner: "shop-canary", Dir: "/r/shop", Name: "shop"})
+				r.hub.Publish(&events.Event{Type: events.NodeCreated, NS: "default", Lock: "shop:till", Owner: "shop-canary", Dir: "/r/shop", Name: "shop"})
 				r.hub.Publish(&events.Event{Type: events.LeaseQueued, NS: "default", Lock: "bank:vault", Owner: "bank-canary", Dir: "/r/bank", Name: "bank"})
+				r.hub.Publish(&events.Event{Type: events.NodeCreated, NS: "default", Lock: "bank:vault", Owner: "bank-canary", Dir: "/r/bank", Name: "bank"})
 				time.Sleep(tick)
 				synctest.Wait()
 				pushed := string(assert.Value(topic.latest.Load().message(t.Context(), 0))(t))
 				r.leave(topic)
 				for what, html := range map[string]string{"the page": r.as(t, c.who, v.url()).Body.String(), "the poll": r.as(t, c.who, v.pollURL()).Body.String(), "the push": pushed} {
 					assert.That(t, len(html) > 100 && !strings.Contains(html, c.others), "%s of %s shows the other team's: %s", what, v.url(), html)
-					assert.That(t, !strings.Contains(html, "4711"), "%s of %s counts the leases of all", what, v.url())
+					assert.That(t, !strings.Contains(html, ">471<"), "%s of %s counts the leases of all", what, v.url())
 					if v.page == pageLock || v.page == pageOverview {
 						assert.That(t, strings.Contains(html, c.mine), "%s of %s lacks the team's own", what, v.url())
 					}
@@ -115,6 +117,16 @@ func TestEachTeamSeesItsOwnLocksInEachPageAndEachPush(t *testing.T) {
 			assert.That(t, w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "owner"), "%d %s", w.Code, w.Body)
 			w = r.as(t, c.who, "/locks/"+foreign+"?tab=zookeeper")
 			assert.That(t, w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "/r/"), "%d %s", w.Code, w.Body)
+			for _, tab := range []string{tabQueue, tabZooKeeper} { // a socket and a poll say what is wrong in the fragments
+				v := view{page: pageLock, ns: "default", lock: foreign, tab: tab}
+				topic := assert.Value(r.join(v, c.who))(t)
+				synctest.Wait()
+				pushed := string(assert.Value(topic.latest.Load().message(t.Context(), 0))(t))
+				r.leave(topic)
+				for _, html := range []string{pushed, r.as(t, c.who, v.pollURL()).Body.String()} {
+					assert.That(t, strings.Contains(html, "must give the verb read") && !strings.Contains(html, "canary") && !strings.Contains(html, "/r/"), "%s tells of the lock: %s", v.pollURL(), html)
+				}
+			}
 		}
 	})
 }
@@ -282,6 +294,8 @@ func TestTotalsAreForThoseWhoMayReadEveryLock(t *testing.T) {
 	assert.That(t, strings.Contains(all, "4,711") && strings.Contains(all, "12 locks"), "%s", all)
 	some := r.as(t, member(t, "token:some", "default", "*", access.Read), "/namespaces").Body.String()
 	assert.That(t, !strings.Contains(some, "4,711") && !strings.Contains(some, "12 locks") && !strings.Contains(some, "figures"), "%s", some)
+	wrong := r.as(t, member(t, "token:some", "default", "*", access.Read), "/?wrong=1").Body.String()
+	assert.That(t, !strings.Contains(wrong, "12 locks"), "%s", wrong)
 	overview := r.as(t, member(t, "token:some", "team", "*", access.Read), "/?ns=team").Body.String()
 	assert.That(t, !strings.Contains(overview, `value="default"`), "the filter offers a namespace that the viewer may not read")
 }
