@@ -123,6 +123,8 @@ func (w *World) dialAs(by *Caller, at *Gateway) func(context.Context, string, st
 // client is a caller's client for a gateway.
 func (w *World) client(by *Caller, at *Gateway) *http.Client {
 	key := [2]string{at.name, by.Name}
+	w.clientsMu.Lock() // requests that wait have goroutines of their own
+	defer w.clientsMu.Unlock()
 	if c := w.clients[key]; c != nil {
 		return c
 	}
@@ -183,7 +185,6 @@ func (w *World) Send(at *Gateway, by *Caller, method, path string, options ...ap
 // Later sends a request that waits. Its answer comes on the channel.
 func (w *World) Later(ctx context.Context, at *Gateway, by *Caller, method, path string, options ...apitest.Option) <-chan *Answer {
 	done := make(chan *Answer, 1)
-	w.client(by, at) // the map is the test's
 	go func() { done <- w.do(ctx, at, by, method, path, options) }()
 	return done
 }

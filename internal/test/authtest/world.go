@@ -37,8 +37,10 @@ type World struct {
 	Log      *Journal
 	Mail     *Mail // what receivers of webhooks have got
 
-	spec    *apitest.Spec
-	clients map[[2]string]*http.Client // by gateway and caller
+	spec *apitest.Spec
+
+	clientsMu sync.Mutex
+	clients   map[[2]string]*http.Client // by gateway and caller
 }
 
 // New starts a fleet of two gateways with that file of rules. It must be called inside a bubble; the world ends with the test.
