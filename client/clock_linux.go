@@ -1,0 +1,16 @@
+package client
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bootClock is the time since the machine started. It goes on while the machine sleeps; Go's own clock does not.
+func bootClock() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return wallClock()
+	}
+	return time.Duration(t.Nano())
+}

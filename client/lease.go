@@ -1,0 +1,199 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Lease is a lock that is held. It is safe for concurrent use.
+type Lease struct {
+	client   *Client
+	id       string
+	token    string
+	ttl      time.Duration
+	margin   time.Duration
+	fence    uint64
+	fences   []fence
+	onRevoke func(string)
+
+	ctx    context.Context // of the work; its cause is a *LeaseLost, errReleased, or that of the acquire's context
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when the goroutine of the lease has ended
+
+	mu       sync.Mutex
+	deadline time.Duration // by client.now, without the margin
+}
+
+// errReleased is the cause of the context of a lease that its holder released.
+var errReleased = errors.New("lockkeeper: the lease was released")
+
+// keep makes the Lease of a grant whose time is over at deadline, and begins to keep it.
+func (c *Client) keep(ctx context.Context, a *acquire, grant leaseAnswer, deadline time.Duration) (*Lease, error) {
+	ttl := ms(grant.TTL)
+	l := &Lease{
+		client: c, id: grant.ID, token: grant.Token, ttl: ttl, margin: a.margin, fence: grant.Fence, fences: grant.Locks,
+		onRevoke: a.onRevoke, deadline: deadline, done: make(chan struct{}),
+	}
+	if l.margin == 0 {
+		l.margin = min(time.Second, ttl/5)
+	}
+	if l.margin < 0 || 2*l.margin >= ttl {
+		c.leave(ctx, l.token)
+		return nil, fmt.Errorf("lockkeeper: the margin (%v) must be positive and less than half of the TTL (%v)", l.margin, ttl)
+	}
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	go l.run()
+	return l, nil
+}
+
+// ID names the lease in logs and lists. It gives no right.
+func (l *Lease) ID() string { return l.id }
+
+// Fence is the fencing token: each holder of the lock has a higher one than the holder before. What the lock protects keeps the
+// highest that it has seen, and refuses lower ones. For a lease of several locks it is the highest of theirs.
+func (l *Lease) Fence() uint64 { return l.fence }
+
+// FenceOf is the fencing token of one lock of AcquireAll, and 0 for a lock that the lease does not hold.
+func (l *Lease) FenceOf(namespace, lock string) uint64 {
+	for _, f := range l.fences {
+		if f.Lock == lock && f.NS == namespace {
+			return f.Fence
+		}
+	}
+	return 0
+}
+
+// Context ends when the lease is lost or released, and before its time is over. Its cause is a *LeaseLost when it is lost. It
+// carries the values of the context of the acquire, and does not end with that.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Held says whether the work may go on now. Work that cannot watch Context asks before each step that takes less than the margin.
+func (l *Lease) Held() bool { return l.ctx.Err() == nil && l.left() > 0 }
+
+// Err is a *LeaseLost when the lease is lost, and nil while it is held and after it was released.
+func (l *Lease) Err() error {
+	var lost *LeaseLost
+	if errors.As(context.Cause(l.ctx), &lost) {
+		return lost
+	}
+	return nil
+}
+
+// left is the time for which the work may go on without another heartbeat.
+func (l *Lease) left() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline - l.margin - l.client.now()
+}
+
+func (l *Lease) extend(deadline time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = max(l.deadline, deadline)
+}
+
+func (l *Lease) lose(reason, detail string) {
+	l.cancel(&LeaseLost{LeaseID: l.id, Reason: reason, Detail: detail})
+}
+
+// looksAt bounds the time between two looks at the clock: a timer stands still while the machine sleeps.
+const looksAt = 250 * time.Millisecond
+
+// run keeps the lease, and ends it when its time is over.
+func (l *Lease) run() {
+	defer close(l.done)
+	beating := make(chan struct{})
+	go func() {
+		defer close(beating)
+		l.beat()
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for l.ctx.Err() == nil {
+		select {
+		case <-timer.C:
+			left := l.left()
+			if left <= 0 {
+				l.lose(ReasonDeadline, "no gateway confirmed it in time")
+			}
+			timer.Reset(min(left, looksAt))
+		case <-l.ctx.Done():
+		}
+	}
+	<-beating
+}
+
+// heartbeat is the request that begins the TTL anew. The gateway holds its answer until something happens to the lease, or hold
+// is over.
+func heartbeat(token string, hold time.Duration) request {
+	r := request{method: "POST", path: "/v1/leases/self/heartbeat", lease: token, timeout: requestTimeout}
+	if hold > 0 {
+		r.path += "?wait=" + millis(hold)
+	}
+	return r
+}
+
+// beat sends one heartbeat after the other until the lease is over. Each is held for a third of the TTL; after a failure one is
+// sent that is not held, so that another gateway can confirm the lease at once.
+func (l *Lease) beat() {
+	pause, asked := leastPause, false
+	for hold := l.ttl / 3; l.ctx.Err() == nil; {
+		r := heartbeat(l.token, hold)
+		r.timeout = hold + min(requestTimeout, max(l.ttl/6, 100*time.Millisecond))
+		var answer leaseAnswer
+		sent := l.client.now()
+		err := l.client.once(l.ctx, r, &answer)
+		if err == nil {
+			l.extend(sent + ms(answer.TTL))
+			hold, pause = l.ttl/3, leastPause
+			if ask := answer.RevokeRequested; ask != nil && !asked && l.onRevoke != nil {
+				l.onRevoke(ask.Reason)
+			}
+			asked = answer.RevokeRequested != nil
+			// An early answer that says nothing about this lease, such as one about new waiters, must not make a busy loop.
+			_ = sleep(l.ctx, leastPause)
+			continue
+		}
+		if p := asProblem(err); p != nil && p.final() {
+			l.lose(reasonOf(p))
+			return
+		}
+		_ = sleep(l.ctx, jitter(min(pause, l.ttl/20)))
+		hold, pause = 0, min(2*pause, mostPause)
+	}
+}
+
+func reasonOf(p *Problem) (reason, detail string) {
+	if p.Reason == "" {
+		return ReasonGone, p.Detail
+	}
+	return p.Reason, p.Detail
+}
+
+// releaseWithin bounds how long Release asks gateways that do not answer.
+const releaseWithin = 5 * time.Second
+
+// Release gives the lock back, and returns when the goroutine of the lease has ended. It is harmless to call it again. The error
+// is a *LeaseLost when the lease had ended before; another error says that no gateway answered, so that others may wait for
+// the lock until the lease's time is over. The end of ctx does not keep Release from trying for up to 5 s.
+func (l *Lease) Release(ctx context.Context) error {
+	l.cancel(errReleased)
+	<-l.done
+	if err := l.Err(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
+	defer stop()
+	_, err := l.client.repeated(ctx, request{method: "DELETE", path: "/v1/leases/self", lease: l.token, timeout: leaveWithin}, nil)
+	if p := asProblem(err); p != nil && p.final() {
+		reason, detail := reasonOf(p)
+		return &LeaseLost{LeaseID: l.id, Reason: reason, Detail: detail}
+	}
+	if err != nil {
+		return fmt.Errorf("lockkeeper: lease %s could not be released, and ends by itself within %v: %w", l.id, l.ttl, err)
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/test/assert"
+)
+
+func newGateway() *gateway {
+	return &gateway{ttl: 30 * time.Second, frozen: make(chan struct{}), waited: new(int64), down: map[string]bool{}}
+}
+
+// hold runs work until its context ends, and tells for how long it ran.
+func hold(ran *time.Duration) func(context.Context, *Lease) error {
+	return func(ctx context.Context, _ *Lease) error {
+		began := time.Now()
+		<-ctx.Done()
+		*ran = time.Since(began)
+		return context.Cause(ctx)
+	}
+}
+
+func TestWorkStopsAMarginBeforeTheTimeIsOverWhenNoGatewayAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		c := g.client(t)
+		lease, err := c.Acquire(t.Context(), "x")
+		assert.NoError(t, err)
+		g.mu.Lock()
+		g.down["one"] = true
+		g.mu.Unlock()
+		sent := time.Now()
+		<-lease.Context().Done()
+		// The heartbeat that was open when the gateway fell silent was never answered, so the time counts from the acquire.
+		ran := time.Since(sent)
+		if ran > 29*time.Second || ran < 28*time.Second {
+			t.Errorf("the work was stopped after %v, not 1 s before the TTL of 30 s is over", ran)
+		}
+		assert.Equal(t, lostOf(t, lease.Err()).Reason, ReasonDeadline)
+		assert.Equal(t, lease.Held(), false)
+		lostOf(t, lease.Release(t.Context()))
+	})
+}
+
+func TestALeaseGoesOnAtAnotherGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		c := g.client(t, "http://one", "http://two")
+		lease, err := c.Acquire(t.Context(), "x")
+		assert.NoError(t, err)
+		g.mu.Lock()
+		g.down["one"] = true
+		g.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		assert.NoError(t, lease.Err())
+		assert.Equal(t, lease.Held(), true)
+		assert.NoError(t, lease.Release(t.Context()))
+		assert.Equal(t, g.released, 1)
+	})
+}
+
+func TestTheTimeCountsFromWhenTheRequestWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		g.slow = 3 * time.Second
+		g.onBeat = func(int) { time.Sleep(4 * time.Second) } // each answer is slow
+		c := g.client(t)
+		lease, err := c.Acquire(t.Context(), "x")
+		assert.NoError(t, err)
+		assert.Equal(t, lease.left(), 30*time.Second-3*time.Second-lease.margin)
+		time.Sleep(10*time.Second + 4*time.Second + time.Millisecond) // the first heartbeat is answered
+		synctest.Wait()
+		if left := lease.left(); left > 30*time.Second-14*time.Second-lease.margin {
+			t.Errorf("%v are left, so the time was counted from the answer", left)
+		}
+		assert.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestALeaseThatIsEndedStopsTheWorkAtOnce(t *testing.T) {
+	for status, reason := range map[int]string{410: "revoked", 404: ReasonGone, 403: ReasonGone} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGateway()
+			c := g.client(t)
+			var ran time.Duration
+			time.AfterFunc(5*time.Second, func() { g.end(status) })
+			lost := lostOf(t, c.Do(t.Context(), "x", hold(&ran)))
+			assert.Equal(t, lost.Reason, reason)
+			assert.Equal(t, ran, 5*time.Second)
+			assert.Equal(t, g.released, 0) // there is nothing to release
+		})
+	}
+}
+
+func TestDoTellsThatTheLeaseWasLostAlsoWhenTheWorkDidNotNotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		c := g.client(t)
+		failed := errors.New("disk full")
+		err := c.Do(t.Context(), "x", func(context.Context, *Lease) error {
+			g.end(410)
+			time.Sleep(time.Second)
+			return failed
+		})
+		assert.Equal(t, lostOf(t, err).Reason, "revoked")
+		assert.Equal(t, errors.Is(err, failed), true)
+	})
+}
+
+func TestTheLockIsReleasedOnEveryPath(t *testing.T) {
+	works := map[string]func(context.Context, *Lease) error{
+		"success": func(context.Context, *Lease) error { return nil },
+		"error":   func(context.Context, *Lease) error { return errors.New("no") },
+		"panic":   func(context.Context, *Lease) error { panic("no") },
+	}
+	for name, work := range works {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGateway()
+			c := g.client(t)
+			func() {
+				defer func() { _ = recover() }()
+				_ = c.Do(t.Context(), "x", work)
+			}()
+			assert.Equal(t, g.released, 1, name)
+		})
+	}
+}
+
+func TestHeartbeatsNeedNoOtherCredentialThanTheLeaseToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		c := g.client(t)
+		lease, err := c.Acquire(t.Context(), "x")
+		assert.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.NoError(t, lease.Release(t.Context()))
+		for i, h := range g.headers {
+			acquires := g.requests[i] == "POST one /v1/locks/x/leases"
+			assert.Equal(t, h.Get("Authorization") != "", acquires, g.requests[i])
+			assert.Equal(t, h.Get("Lease-Token") != "", !acquires, g.requests[i])
+		}
+	})
+}
+
+func TestAHeartbeatFollowsEveryThirdOfTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		c := g.client(t)
+		lease, err := c.Acquire(t.Context(), "x")
+		assert.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.NoError(t, lease.Release(t.Context()))
+		if g.beats < 6 || g.beats > 7 {
+			t.Errorf("%d heartbeats in two TTLs, not 6 or 7", g.beats)
+		}
+	})
+}
+
+func TestTheHolderIsToldOnceThatItIsAskedToRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		asked := 0
+		c := g.client(t)
+		transport := c.http.Transport
+		c.http.Transport = revoking{transport}
+		lease, err := c.Acquire(t.Context(), "x", OnRevoke(func(reason string) { asked++; assert.Equal(t, reason, "deploy") }))
+		assert.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.NoError(t, lease.Release(t.Context()))
+		assert.Equal(t, asked, 1)
+	})
+}
+
+func TestAMarginMustLeaveTimeForWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		_, err := g.client(t).Acquire(t.Context(), "x", Margin(15*time.Second))
+		refusedWith(t, err, "less than half of the TTL")
+		assert.Equal(t, g.released, 1)
+	})
+}
