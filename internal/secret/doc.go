@@ -7,10 +7,12 @@
 //   - Lease tokens (internal/locks/record): HMAC over the lease's id. A token names its key. It lives as long as its lease, which
 //     heartbeats prolong without end.
 //   - Seals of requests, answers and streams between gateways (internal/fleet): a key by HKDF. A seal names its key, and lives for one
-//     request. A stream lives on under its seal, until the gateway that writes it no longer has the key (5 s).
+//     request: a minute after every gateway signs with the new key (SignedAt) none of the old one is accepted. A stream ends when its key
+//     is not accepted any more.
 //   - The secret that signs messages to a notify_url (internal/locks/manager): by HKDF from a key and the lease's id. A message is signed
 //     with those of all keys, so a client that was given one of an old key can check it until that key is dropped.
-//   - Cookies of the dashboard, where it has a login: by HKDF. A cookie names its key, and lives 12 h.
+//   - Cookies of the dashboard (internal/auth/session): by HKDF. A cookie names its key, and lives 12 h: after that time none of the old
+//     key is accepted.
 //
 // The key of names is no part of a rotation. It names the nodes of idempotency keys, so a repeated acquire finds its lease after each
 // rotation. Who has it can try guesses of idempotency keys, and forge nothing. These are not made of the secret: cursors of lists, the
@@ -47,8 +49,8 @@
 //
 // # What it costs
 //
-// A lease that never ends keeps the old key in use. While it does, the old key signs nothing, and is accepted for leases from before Cut, for
-// seals and for cookies. A client cannot be given another token for a lease that it has: there is no answer that every client would
+// A lease that never ends keeps the old key in use. While it does, the old key signs nothing, and is accepted for leases from before Cut, and
+// for as long as they live for seals and cookies. A client cannot be given another token for a lease that it has: there is no answer that every client would
 // notice, such as a script that beats in a loop with the token it was given. Status names such leases; to end the rotation their clients
 // acquire anew, or the operator drops the old key. Rejected: a verifier in each lease's record, which is one write for each lease and
 // keeps forged tokens of a leaked key good just as long.
