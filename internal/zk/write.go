@@ -72,6 +72,9 @@ type Write struct {
 	// Awaited says that clients wait for what the Write does, as those behind a holder wait for its release. It does not
 	// wait for others to share its transaction.
 	Awaited bool
+	// MayWait lets the Write wait a moment for another one to share a transaction with, although nothing is under way: no
+	// client gets anything sooner from a transaction of its own.
+	MayWait bool
 	// DeletesLast gives the Write the place of one that only deletes, behind the
 	// others of its transaction and in the order in which queues may lose their
 	// contenders: its other operations (checks, notes, replacements of the contenders

@@ -213,6 +213,7 @@ func (l *lease) create(m *Manager, key *idempotency.Key, req *locks.AcquireReque
 		return
 	}
 	c := l.compose(m, key, found)
+	c.write.MayWait = attempt == 0 && !c.write.Alone && req.Wait > 0 && !req.Async && l.enqueues()
 	m.port.Submit(&c.write, func(res zk.Result) {
 		if l.Ended() {
 			return // removed, or settled by a takeover, before the reply came
@@ -251,6 +252,12 @@ func (l *lease) create(m *Manager, key *idempotency.Key, req *locks.AcquireReque
 			l.dropCreate(m, key, m.clock.Now().Boot())
 		}
 	})
+}
+
+// enqueues reports whether the lease will wait behind others, as far as the replica shows: others must release before its place
+// in the queue counts. Then its create may share the transaction of a release, and a hand-over costs one transaction, not two.
+func (l *lease) enqueues() bool {
+	return l.width() == 1 && l.q.Contenders.Len() > 1 && !l.q.Contenders.WouldHold(l.contender)
 }
 
 // learned is found with one directory more.

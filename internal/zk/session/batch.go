@@ -190,4 +190,5 @@ type item struct {
 	maybe bool
 	// behind is in how many of its queues another item stands before it.
 	behind int32
+	came   time.Time // of a Write that may wait
 }

@@ -17,7 +17,7 @@
 //   - The TrustWindow moves with committed guarded transactions alone. It closes
 //     by the boot clock or the wall clock, whichever is ahead.
 //   - Writes of many callers share transactions. A Write that arrives while
-//     nothing is under way is sent at once (see below). Writes are not ordered
+//     nothing is under way is sent at once (see below), unless it MayWait. Writes are not ordered
 //     among each other: a caller that needs an order waits for Done.
 //   - Close returns when its context ends at the latest.
 //
@@ -39,6 +39,10 @@
 //     nothing to do with it, as a rule the next acquire of the client that has just released;
 //   - when a Barrier waits, which needs a transaction that is sent after it was asked for;
 //   - when it carries again what a refused transaction held: the Writes in it have waited once already.
+//
+// A Write that MayWait waits for another one up to 2 ms from when it came, also while nothing is under way. It goes with the next
+// Write that may not, which it does not hold up. A contended lock changes hands in one transaction so: the release takes along
+// the acquire of the client that released before.
 //
 // Writes go in the order in which they came, but for those that wait for their queue and those that are sent again.
 //

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"time"
 
 	"lockkeeper/internal/zk"
 )
@@ -26,6 +27,9 @@ func (w *writer) accept(it *item, ephemeral int) error {
 		return zk.ErrQueueFull
 	case !w.ephemerals.reserve(ephemeral):
 		return zk.ErrEphemeralCap
+	}
+	if it.write.MayWait {
+		it.came = time.Now()
 	}
 	w.unanswered++
 	w.bytes += it.bytes

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/zk"
@@ -29,8 +30,8 @@ const (
 type queue struct {
 	line []*item // from head on
 	head int
-	// Of the items in line: their operations, their bytes, how many travel alone, and how many are awaited.
-	ops, bytes, alone, awaited int
+	// Of the items in line: their operations, their bytes, how many travel alone, are awaited, and may wait.
+	ops, bytes, alone, awaited, mayWait int
 	// waiting is by queue those who stand behind its first; present while there is a
 	// first, who is in line or waits behind others in another of its queues.
 	waiting map[string][]*item
@@ -71,6 +72,23 @@ func (q *queue) count(it *item, sign int) {
 	if it.write.Awaited {
 		q.awaited += sign
 	}
+	if it.write.MayWait {
+		q.mayWait += sign
+	}
+}
+
+// waitsSince is when the first of the items in line came that may wait; ok is false unless all may.
+func (q *queue) waitsSince() (since time.Time, ok bool) {
+	if q.empty() || q.mayWait < len(q.line)-q.head {
+		return time.Time{}, false
+	}
+	since = q.line[q.head].came
+	for _, it := range q.line[q.head+1:] {
+		if it.came.Before(since) { // it was behind another one of its queue
+			since = it.came
+		}
+	}
+	return since, true
 }
 
 func (q *queue) pop() *item {

@@ -28,21 +28,33 @@ type crowd struct {
 // newCrowd waits until the first transaction has been sent. Others go pace after the last one.
 func newCrowd(t *testing.T, pace time.Duration) *crowd {
 	t.Helper()
+	c := newIdle(t, pace)
+	held := c.proxy.HoldReply(1, fixture.About(c.dir))
+	c.submit(&zk.Write{})
+	fixture.Await(t, held.Fired())
+	c.count()
+	return c
+}
+
+// newIdle is a session with nothing under way.
+func newIdle(t *testing.T, pace time.Duration) *crowd {
+	t.Helper()
 	through, proxy, layout, p := faulty(t)
 	c := &crowd{t: t, proxy: proxy, dir: fixture.LocksDir(t, p, "l"), s: openSession(t, through, layout, 1)}
 	c.s.mu.Lock()
 	c.s.pace = pace
 	c.s.mu.Unlock()
-	held := proxy.HoldReply(1, fixture.About(c.dir))
-	c.submit(&zk.Write{})
-	fixture.Await(t, held.Fired())
-	proxy.Observe(func(f netfault.Frame) netfault.Action {
+	return c
+}
+
+// count counts transactions from now on.
+func (c *crowd) count() {
+	c.proxy.Observe(func(f netfault.Frame) netfault.Action {
 		if f.Dir == netfault.Requests && fixture.About(c.dir)(f) {
 			c.sent.Add(1)
 		}
 		return netfault.Forward
 	})
-	return c
 }
 
 // submit completes the Write with a create.
@@ -110,6 +122,61 @@ func TestAnAwaitedWriteDoesNotWaitForTheTransactionBeforeIt(t *testing.T) {
 	c.submit(&zk.Write{})
 	c.finish()
 	assert.Equal(t, c.sent.Load(), 2, "transactions: with the awaited write and what had come before it, and with what came later")
+}
+
+func TestAWriteThatMayWaitSharesTheNextTransaction(t *testing.T) {
+	for name, other := range map[string]*zk.Write{"any": {}, "an awaited one": {Awaited: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newIdle(t, time.Hour)
+			c.count()
+			c.submit(&zk.Write{MayWait: true})
+			c.submit(&zk.Write{MayWait: true})
+			c.submit(other)
+			c.finish()
+			assert.Equal(t, c.sent.Load(), 1, "transactions")
+		})
+	}
+}
+
+func TestAWriteThatMayWaitDoesNotWaitForLong(t *testing.T) {
+	c := newIdle(t, pace)
+	c.submit(&zk.Write{MayWait: true})
+	// Each stands behind the one before it, and has waited when that has left.
+	for range 3 {
+		c.submit(&zk.Write{MayWait: true, Queues: []string{c.dir}})
+	}
+	c.finish()
+}
+
+// TestTheNextLookIsAheadWhileAWriteMayWait: a look that is due at once and sends nothing would be followed by another one at once.
+func TestTheNextLookIsAheadWhileAWriteMayWait(t *testing.T) {
+	c := newIdle(t, time.Hour)
+	w := c.s.writer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	it := &item{write: &zk.Write{MayWait: true}, came: time.Now()}
+	w.queue.push(it)
+	w.working, w.workSent = 1, time.Now().Add(-2*time.Hour) // it may have been under way for long
+	look, due := w.nextLook(), w.due()
+	w.queue.pop()
+	w.working = 0
+	assert.That(t, look > 0 && !due, "the next look is in %v, due %v", look, due)
+}
+
+func TestASessionThatClosesLetsNoWriteWait(t *testing.T) {
+	c := newIdle(t, time.Hour)
+	c.submit(&zk.Write{MayWait: true})
+	assert.NoError(t, c.s.Close(t.Context()))
+	c.finish()
+}
+
+func TestABarrierLetsNoWriteWait(t *testing.T) {
+	c := newIdle(t, time.Hour)
+	c.submit(&zk.Write{MayWait: true})
+	_, err := c.s.Barrier(t.Context())
+	assert.NoError(t, err)
+	c.finish()
 }
 
 func TestAWriteDoesNotWaitForLongWhereTheRoundTripIsLongAndFewTransactionsAreUnderWay(t *testing.T) {

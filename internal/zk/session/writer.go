@@ -192,8 +192,17 @@ func (w *writer) nextLook() time.Duration {
 	if !w.guarding {
 		look = max(time.Millisecond, time.Until(w.guardDue()))
 	}
-	if !w.queue.empty() && 0 < w.working && w.working < w.depth {
-		look = min(look, time.Until(w.workSent.Add(w.pace)))
+	if !w.queue.empty() && w.working < w.depth {
+		var wait time.Duration // for other Writes: until neither collecting nor waiting
+		if w.working > 0 {
+			wait = time.Until(w.workSent.Add(w.pace))
+		}
+		if since, ok := w.queue.waitsSince(); ok {
+			wait = max(wait, time.Until(since.Add(w.pace)))
+		}
+		if w.working > 0 || wait > 0 {
+			look = min(look, wait)
+		}
 	}
 	return look
 }
@@ -204,9 +213,16 @@ func (w *writer) collecting() bool {
 	return w.working > 0 && time.Since(w.workSent) < w.pace
 }
 
-// due reports whether the next transaction goes although others may be under way. A Barrier needs one that is sent now.
+// due reports whether the next transaction goes although others may be under way, or come in a moment. A Barrier needs one that
+// is sent now.
 func (w *writer) due() bool {
-	return !w.queue.empty() && (!w.collecting() || w.queue.awaited > 0 || w.unattended() || w.queue.full(maxBatchOps, maxBatchBytes))
+	return !w.queue.empty() && (!w.collecting() && !w.waiting() || w.queue.awaited > 0 || w.unattended() || w.queue.full(maxBatchOps, maxBatchBytes))
+}
+
+// waiting reports whether all Writes in the line may wait for another one, and have not done so for long.
+func (w *writer) waiting() bool {
+	since, ok := w.queue.waitsSince()
+	return ok && !w.leaving && time.Since(since) < w.pace
 }
 
 // pump sends what may be sent.
