@@ -136,9 +136,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case "import":
 		return report(stderr, c.Import.run(ctx, &c.config, stderr))
 	}
-	to := newSharedOutput(stderr)
-	defer to.stop()
-	return report(to, serveTo(ctx, &c.config, to))
+	return serveAndReport(ctx, &c.config, stderr)
 }
 
 // report prints an error and returns the exit code.

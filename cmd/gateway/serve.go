@@ -16,6 +16,13 @@ import (
 	"lockkeeper/internal/unixsock"
 )
 
+// serveAndReport is serve and report over one output: the last line must not wait for one that stands still.
+func serveAndReport(ctx context.Context, c *config, stderr io.Writer) (code int) {
+	to := newSharedOutput(stderr)
+	defer to.stop()
+	return report(to, serveTo(ctx, c, to))
+}
+
 // serve runs the gateway until ctx ends (SIGTERM) or something fatal happens.
 func serve(ctx context.Context, c *config, stderr io.Writer) error {
 	to := newSharedOutput(stderr)
