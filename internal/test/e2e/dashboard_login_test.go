@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -205,6 +206,20 @@ func TestAUserLogsInWithATokenActsLogsOutAndIsTurnedAwayWhenItIsRevoked(t *testi
 	b.says(".login", "The session has ended.")
 }
 
+// untilLoaded is until for a page that loads itself again meanwhile: while it goes it cannot be asked.
+func (b *tab) untilLoaded(expression, what string) {
+	b.t.Helper()
+	eventually(b.t, patience, func() error {
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		defer cancel()
+		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("document.readyState === 'complete' && Boolean("+expression+")"))
+		if err == nil && !is {
+			err = errors.New("not yet")
+		}
+		return err
+	}, "%s", what)
+}
+
 // beside opens another tab of the same browser, with the same cookies.
 func (b *tab) beside() *tab {
 	b.t.Helper()
@@ -239,7 +254,7 @@ func TestAPageFollowsTheRulesAndTheLogoutOfItsUser(t *testing.T) {
 	rules := string(assert.Value(os.ReadFile(file))(t))
 	assert.NoError(t, os.WriteFile(file, []byte(strings.Replace(rules, `locks: "shop:*", verbs: [acquire]`, `locks: "shop:*", verbs: [operate]`, 1)), 0o600))
 	b.expectOutage(true) // a gateway that closes the socket lets it be opened again
-	b.until(`!window.sinceTheBeginning && document.querySelector("[data-act=break]") && !document.querySelector("[data-act=revoke]")`, "the page has the buttons of the new rules")
+	b.untilLoaded(`!window.sinceTheBeginning && document.querySelector("[data-act=break]") && !document.querySelector("[data-act=revoke]")`, "the page has the buttons of the new rules")
 	b.untilLink("live")
 
 	b.press(".viewer form button")
