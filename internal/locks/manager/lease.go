@@ -54,9 +54,8 @@ type lease struct {
 	czxid      int64 // of the contender; 0 until known
 	*taker           // immutable, shared, never nil
 	rareFields *rare
-
-	rev  uint64
-	wake chan struct{} // closed at the next visible change; nil while no request waits
+	rev        uint64
+	wake       chan struct{} // closed at the next visible change; nil while no request waits
 }
 
 func (l *lease) id() recipe.LeaseID { return l.contender.LeaseID }
