@@ -58,14 +58,14 @@ func bearer(token string) apitest.Option { return apitest.Header("Authorization"
 func (b *tab) logIn(token, address string) {
 	b.t.Helper()
 	b.fill("[name=token]", token)
-	b.press(".login-form button")
+	b.follow(".login-form button")
 	b.arrives(address)
 }
 
-// follow follows the first link that the selector finds.
+// follow clicks what leads to another page, once the browser has answered: while the page goes it cannot be asked.
 func (b *tab) follow(selector string) {
 	b.t.Helper()
-	b.until(fmt.Sprintf(`((e) => e && (e.click(), true))(document.querySelector(%s))`, quoted(selector)), selector+" can be followed")
+	b.untilLoaded(fmt.Sprintf(`((e) => e && (setTimeout(() => e.click(), 50), true))(document.querySelector(%s))`, quoted(selector)), selector+" can be followed")
 }
 
 // frames records what comes to the tab over sockets.
@@ -160,8 +160,8 @@ func TestAUserLogsInWithATokenActsLogsOutAndIsTurnedAwayWhenItIsRevoked(t *testi
 	b.expectOutage(true) // the next answer is 401
 	b.arrives(g.url() + "/login?next=%2Flocks%2Fshop%3Atill")
 	b.fill("[name=token]", "lkt_wrong")
-	b.press(".login-form button")
-	b.until(`document.querySelector(".login [role=alert]:not([hidden])")?.innerText.includes("must be one that this fleet has")`, "a wrong token is refused")
+	b.follow(".login-form button")
+	b.untilLoaded(`document.querySelector(".login [role=alert]:not([hidden])")?.innerText.includes("must be one that this fleet has")`, "a wrong token is refused")
 	b.shot("login-refused")
 	b.logIn(text, g.url()+"/locks/shop:till")
 	b.expectOutage(false)
@@ -184,7 +184,7 @@ func TestAUserLogsInWithATokenActsLogsOutAndIsTurnedAwayWhenItIsRevoked(t *testi
 	}
 	assert.Equal(t, cookie(), 1)
 	assert.Equal(t, eval[string](b, "document.cookie"), "", "a script can read the session")
-	b.press(".viewer form button")
+	b.follow(".viewer form button")
 	b.arrives(g.url() + "/login?out=1")
 	b.says(".login", "You have logged out.")
 	b.shot("logged-out")
@@ -255,9 +255,9 @@ func TestAPageFollowsTheRulesAndTheLogoutOfItsUser(t *testing.T) {
 	assert.NoError(t, os.WriteFile(file, []byte(strings.Replace(rules, `locks: "shop:*", verbs: [acquire]`, `locks: "shop:*", verbs: [operate]`, 1)), 0o600))
 	b.expectOutage(true) // a gateway that closes the socket lets it be opened again
 	b.untilLoaded(`!window.sinceTheBeginning && document.querySelector("[data-act=break]") && !document.querySelector("[data-act=revoke]")`, "the page has the buttons of the new rules")
-	b.untilLink("live")
+	b.untilLoaded(`document.querySelector("#link")?.dataset.link === "live"`, "the page is live")
 
-	b.press(".viewer form button")
+	b.follow(".viewer form button")
 	b.arrives(g.url() + "/login?out=1")
 	other.arrives(g.url() + "/login?next=%2Fnamespaces")
 }
@@ -283,11 +283,11 @@ func TestAUserLogsInThroughTheIssuer(t *testing.T) {
 	b.says("#done", "alice was ended.")
 	b.says("#history", "stuck")
 
-	b.press(".viewer form button")
+	b.follow(".viewer form button")
 	b.arrives(g.url() + "/login?out=1")
 	issuer.Answers(url.Values{"error": {"access_denied"}})
 	b.expectOutage(true) // 401
 	b.follow(".login-issuers a")
-	b.until(`document.querySelector(".login [role=alert]:not([hidden])")?.innerText.includes("did not let you in")`, "a refusal of the issuer is shown")
+	b.untilLoaded(`document.querySelector(".login [role=alert]:not([hidden])")?.innerText.includes("did not let you in")`, "a refusal of the issuer is shown")
 	b.shot("login-issuer-refused")
 }
