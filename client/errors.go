@@ -92,9 +92,12 @@ func (e *Problem) temporary() bool {
 	return e.Status >= 500 || e.Status == 429 || e.Status == 408
 }
 
-// final says that a request for a lease was refused because the lease is over, or is not this client's.
+// unexpectedAnswer is the code of an answer that is not a gateway's: a proxy before it has no gateway to ask, or none yet.
+const unexpectedAnswer = "unexpected_answer"
+
+// final says that a gateway has refused a request for a lease because the lease is over, or is not this client's.
 func (e *Problem) final() bool {
-	return e.Status == 403 || e.Status == 404 || e.Status == 410
+	return e.Code != unexpectedAnswer && (e.Status == 403 || e.Status == 404 || e.Status == 410)
 }
 
 // taken says that an acquire was refused because others have the lock now.

@@ -3,6 +3,9 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +97,45 @@ func TestALeaseThatIsEndedStopsTheWorkAtOnce(t *testing.T) {
 			assert.Equal(t, g.released, 0) // there is nothing to release
 		})
 	}
+}
+
+// misrouted is a proxy that knows no gateway for a while.
+type misrouted struct {
+	http.RoundTripper
+	heartbeats, releases int // that it answers by itself
+}
+
+func (m *misrouted) RoundTrip(r *http.Request) (*http.Response, error) {
+	left := &m.releases
+	if r.Method == "POST" && strings.HasSuffix(r.URL.Path, "/heartbeat") {
+		left = &m.heartbeats
+	} else if r.Method != "DELETE" {
+		left = new(int)
+	}
+	if *left == 0 {
+		return m.RoundTripper.RoundTrip(r)
+	}
+	*left--
+	return &http.Response{StatusCode: 404, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("default backend - 404"))}, nil
+}
+
+func TestWhatAProxyAnswersByItselfEndsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		c := g.client(t)
+		proxy := &misrouted{c.http.Transport, 5, 1}
+		c.http.Transport = proxy
+		lease, err := c.Acquire(t.Context(), "x")
+		assert.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.Equal(t, proxy.heartbeats, 0)
+		assert.NoError(t, lease.Err())
+		assert.Equal(t, lease.Held(), true)
+		err = lease.Release(t.Context())
+		refusedWith(t, err, "could not be released")
+		var lost *LeaseLost
+		assert.Equal(t, errors.As(err, &lost), false)
+	})
 }
 
 func TestDoTellsThatTheLeaseWasLostAlsoWhenTheWorkDidNotNotice(t *testing.T) {

@@ -103,8 +103,7 @@ func (c *Client) headers(h http.Header, r request) error {
 func problemOf(resp *http.Response, text []byte) *Problem {
 	p := &Problem{}
 	if json.Unmarshal(text, p) != nil || p.Code == "" {
-		// A proxy answered.
-		p = &Problem{Code: "unexpected_answer", Title: http.StatusText(resp.StatusCode)}
+		p = &Problem{Code: unexpectedAnswer, Title: http.StatusText(resp.StatusCode)}
 	}
 	p.Status = resp.StatusCode
 	if s, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16); err == nil {
