@@ -140,11 +140,12 @@ func (a *Authenticator) authenticate(r *http.Request) (Caller, error) {
 		return a.ofCookie(now, value, several)
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		name, err := now.certificateName(r.TLS.VerifiedChains[0][0])
+		shown := r.TLS.VerifiedChains[0][0]
+		name, err := now.certificateName(shown)
 		if err != nil {
 			return Caller{}, err
 		}
-		return now.caller(&identity{kind: Certificate, name: name})
+		return now.caller(&identity{kind: Certificate, name: name, expires: shown.NotAfter})
 	}
 	if uid, ok := unixsock.UID(r.RemoteAddr); ok {
 		return now.caller(&identity{kind: User, name: uid})
@@ -199,11 +200,14 @@ func (now *inForce) tokenCaller(record *token.Record) (Caller, error) {
 
 // caller is a caller that no JWT names.
 func (now *inForce) caller(id *identity) (Caller, error) {
+	if !id.expires.IsZero() && time.Now().After(id.expires) { // since the connection was made, which lives as long as its client likes
+		return Caller{}, refused("the client certificate has expired: connect anew with one that has not")
+	}
 	known, err := now.resolve(id)
 	if err != nil {
 		return Caller{}, err
 	}
-	return Caller{Principal: known.principal, Kind: id.kind, Roles: known.roles, other: id}, nil
+	return Caller{Principal: known.principal, Kind: id.kind, Roles: known.roles, Expires: id.expires, other: id}, nil
 }
 
 // caller is the caller of a JWT.

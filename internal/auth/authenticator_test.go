@@ -77,6 +77,24 @@ func TestOfSeveralCredentialsTheFirstOfTheListCounts(t *testing.T) {
 	}
 }
 
+// A connection may live for longer than the certificate that was shown when it was made.
+func TestACertificateThatExpiresEndsItsCaller(t *testing.T) {
+	inBubble(t, rulesInTests, func(t *testing.T, s *scene) {
+		until := time.Now().Add(time.Hour)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{DNSNames: []string{"backup.example.com"}, NotAfter: until}}}}
+		c, err := s.Authenticate(r)
+		assert.That(t, err == nil && c.Principal.Name == "cert:backup.example.com" && c.Expires.Equal(until), "%+v %v", c, err)
+		time.Sleep(time.Hour)
+		_, err = s.Again(c)
+		assert.NoError(t, err)
+		time.Sleep(time.Second)
+		_, again := s.Again(c)
+		_, err = s.Authenticate(r)
+		assert.That(t, again != nil && err != nil && strings.Contains(err.Error(), "has expired"), "%v %v", again, err)
+	})
+}
+
 func TestARevokedTokenEndsItsCaller(t *testing.T) {
 	inBubble(t, rulesInTests, func(t *testing.T, s *scene) {
 		c := s.letsIn("lkt_a", "token:ci-shop", "dev")

@@ -16,7 +16,7 @@
 //
 //  1. Authorization: Bearer, with an API token (lkt_...) or a JWT of an issuer;
 //  2. the session of a browser that has logged in to the dashboard, in a cookie;
-//  3. a client certificate, which the TLS listener has verified;
+//  3. a client certificate, which the TLS listener has verified, until it expires;
 //  4. the user id of the process at the other end of a Unix socket.
 //
 // A request that shows none is anonymous. What counts and is wrong is refused (*Error), and never taken for anonymous: so a

@@ -3,6 +3,7 @@ package auth
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"lockkeeper/internal/locks/access"
 )
@@ -39,6 +40,8 @@ type identity struct {
 	admin  bool           // an API token with the right to administer
 	groups []string       // of a JWT
 	claims map[string]any // of a JWT
+
+	expires time.Time // of a certificate, which is shown once for many requests; else zero
 }
 
 // fullName is the caller's name: no two credentials of different kinds have the same.
