@@ -100,7 +100,7 @@ func (m *Manager) room(req *locks.AcquireRequest, wants []locks.Want, waits bool
 	case !mayAgree(&m.leases.quota, m.replica, wants):
 		return tooManySettings(q)
 	}
-	account := m.leases.accounts.Of(req.Principal.Account())
+	account := m.leases.accounts.Look(req.Principal.Account())
 	if err := req.Principal.CheckLeases(wants, takes, account, m.leases.accounts.Limits().Leases); err != nil {
 		return err
 	}

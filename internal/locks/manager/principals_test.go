@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,20 @@ func TestWhatALockDelayKeepsCountsForThePrincipal(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		g.wantLeasesOf("token:one", 0)
 		g.mustHold(locks.AcquireRequest{Principal: one, Lock: "few-2", TTL: time.Hour})
+	})
+}
+
+// An issuer may name millions of callers.
+func TestAPrincipalThatGetsNothingIsNotKept(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		g := s.gateway(t)
+		for i := range 10 {
+			one := asked(t, "corp:"+strconv.Itoa(i), 1)
+			g.wantRefused(locks.CodePrincipalLimit, locks.AcquireRequest{Principal: one, TTL: time.Hour, Group: []locks.Want{{Lock: "few-1"}, {Lock: "few-2"}}})
+			_, err := g.acquire(locks.AcquireRequest{Principal: one, Lock: "many-1", TTL: time.Hour, DryRun: true})
+			assert.NoError(t, err)
+		}
+		g.m.do(func() { assert.Equal(t, g.m.leases.accounts.Len(), 0, "accounts") })
 	})
 }
 

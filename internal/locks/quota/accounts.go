@@ -30,7 +30,7 @@ func NewAccounts(l PrincipalLimits) *Accounts {
 // Limits are the bounds.
 func (a *Accounts) Limits() PrincipalLimits { return a.limits }
 
-// Of is the account of a principal. The empty name has none: nil.
+// Of is the account of a principal, to which something is added next. The empty name has none: nil.
 func (a *Accounts) Of(name string) *Account {
 	if name == "" {
 		return nil
@@ -41,6 +41,14 @@ func (a *Accounts) Of(name string) *Account {
 		a.byName[account.Name] = account
 	}
 	return account
+}
+
+// Look is the account of a principal for a look at its count. It keeps none for a principal that has nothing.
+func (a *Accounts) Look(name string) *Account {
+	if account := a.byName[name]; account != nil || name == "" {
+		return account
+	}
+	return &Account{Name: name, of: a}
 }
 
 // Len is how many accounts there are.
