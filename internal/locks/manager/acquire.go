@@ -269,6 +269,9 @@ func (w *acquiringLease) answer(now time.Duration) (done bool) {
 		return w.succeed(now)
 	case w.gone:
 		w.giveUpLost(now)
+		if l.Creating() {
+			return w.fail(outcomeUnknown(), now) // a drain ends ctx, too, and its client still hears the answer
+		}
 		return w.fail(cancelled(w.ctx), now)
 	case w.draining:
 		if l.Waiting() && (l.keyed() || w.req.Async) {

@@ -368,6 +368,22 @@ func TestADrainDuringACreateLeavesItsOutcomeOpen(t *testing.T) {
 	})
 }
 
+// A drain ends the contexts of the requests that wait before the manager drains, while a create is under way. Rule: an
+// answer that nothing was done must not follow, because the contender may still come.
+func TestACallerThatLeavesDuringACreateIsToldThatItsOutcomeIsOpen(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		s.set(func() { s.away = true })
+		p := g.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Minute, Wait: time.Minute})
+		synctest.Wait()
+		p.stop()
+		<-p.done
+		wantCode(t, p.err, locks.CodeOutcomeUnknown)
+		s.set(func() { s.away = false })
+		time.Sleep(answerWithin)
+		assert.MustEqual(t, len(s.names("/lockkeeper/locks/deploy")), 0, "contenders: the lease that no client can get stays")
+	})
+}
+
 // A key is used at a gateway that does not own its lease. Rule: what is
 // remembered of it there does not outlive the key.
 func TestAKeyOfAnotherGatewaysLeaseIsFreeAgainAfterItsLife(t *testing.T) {
