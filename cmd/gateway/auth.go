@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"lockkeeper/internal/audit"
 	"lockkeeper/internal/auth"
 	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/dashboard"
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks"
@@ -125,12 +127,27 @@ func (rulesCheck) run(c *config, stdout io.Writer) error {
 	return err
 }
 
-// rulesLoaded audits that the content of --auth-file is in force.
-func (g *gateway) rulesLoaded() { g.audit.Add(audit.Line{Event: "auth.loaded", File: g.c.Auth.File}) }
+// rulesLoaded tells that the content of --auth-file is in force.
+func (g *gateway) rulesLoaded() {
+	g.audit.Add(audit.Line{Event: "auth.loaded", File: g.c.Auth.File})
+	g.publishRules(events.AuthLoaded, filepath.Base(g.c.Auth.File)+" is in force")
+}
 
-// rulesRefused audits that the content of --auth-file is not in force, and why.
+// rulesRefused tells that the content of --auth-file is not in force, and why.
 func (g *gateway) rulesRefused(wrong *auth.FileError) {
 	g.audit.Add(audit.Line{Event: "auth.refused", File: wrong.Path, FileLine: wrong.Line, Reason: wrong.Error()})
+	named := *wrong
+	named.Path = filepath.Base(wrong.Path)
+	g.publishRules(events.AuthRefused, named.Error()+"; the rules from before stay in force")
+}
+
+// publishRules tells administrators on the event stream what has become of --auth-file. At the start there is no stream yet.
+func (g *gateway) publishRules(what events.Type, detail string) {
+	if g.hub == nil {
+		return
+	}
+	id, _ := g.manager.Identity()
+	g.hub.Publish(&events.Event{Type: what, Gateway: id, Detail: detail})
 }
 
 // authenticator is the gateway's for the API; nil without --auth-file.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -174,6 +175,64 @@ func TestAFileThatIsRefusedAtTheStartIsInTheAuditLog(t *testing.T) {
 	code, _, stderr := command(t, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--auth-file", rules, "--audit-log", logFile)
 	assert.That(t, code == 78 && strings.Contains(stderr, rules+":2:1: "), "exit %d\n%s", code, stderr)
 	assert.Equal(t, audits(t, logFile), "auth.refused:2 ")
+}
+
+// reads is a stream of events as lines of JSON. It returns a function that reads up to a line that has the text.
+func reads(ctx context.Context, t *testing.T, base, credential string) func(upTo string) string {
+	t.Helper()
+	r := assert.Value(http.NewRequestWithContext(ctx, "GET", base+"/v1/events?format=jsonl&type=*", nil))(t)
+	r.Header.Set("Authorization", "Bearer "+credential)
+	answer := assert.Value(http.DefaultClient.Do(r))(t)
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	assert.Equal(t, answer.StatusCode, 200)
+	lines := bufio.NewScanner(answer.Body)
+	return func(upTo string) (all string) {
+		t.Helper()
+		for lines.Scan() {
+			all += lines.Text() + "\n"
+			if strings.Contains(lines.Text(), upTo) {
+				return all
+			}
+		}
+		t.Fatalf("the stream has no %s: %v\n%s", upTo, lines.Err(), all)
+		return ""
+	}
+}
+
+// The detail names roles, principals and files, so it is for administrators: not for a team, and not for a reader of every lock.
+func TestAdministratorsAloneAreToldOfTheRulesOnTheEventStream(t *testing.T) {
+	const text = "roles: {team: [{ns: default, locks: \"shop:*\", verbs: [acquire]}], all: [{ns: \"*\", locks: \"*\", verbs: [read, acquire, operate]}], ops: [{ns: \"*\", locks: \"*\", verbs: [admin]}]}\n" +
+		"who: [{token: team, roles: [team]}, {token: all, roles: [all]}, {token: ops, roles: [ops]}]\n"
+	rules := file(t, "auth.yaml", text, 0o600)
+	c := &config{Listen: testkit.FreeAddr(t), Auth: authFlags{File: rules}}
+	running(t, c)
+	base := "http://" + c.Listen
+	testkit.EventuallyNil(t, 30*time.Second, func() error {
+		return askAdminJSON(t.Context(), c.DataDir, "GET", "/tokens", nil, new([]tokenShape))
+	}, "tokens can be made")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	credential, stream := map[string]string{}, map[string]func(string) string{}
+	for _, name := range []string{"team", "all", "ops", "root"} {
+		made := assert.Value(tokensOverSocket{c.DataDir}.create(t.Context(), tokenRequest{Name: name, TTL: time.Hour, Admin: name == "root"}))(t)
+		credential[name], stream[name] = made.Token, reads(ctx, t, base, made.Token)
+	}
+
+	assert.NoError(t, os.WriteFile(rules, []byte("roles: {}\nwho: [{token: x}]\n"), 0o600))
+	for _, name := range []string{"ops", "root"} {
+		all := stream[name](`"type":"auth.refused"`)
+		assert.That(t, strings.Contains(all, `"detail":"auth.yaml:2:7: `) && strings.Contains(all, `"gateway":"`) && !strings.Contains(all, filepath.Dir(rules)), "%s reads %s", name, all)
+	}
+	assert.NoError(t, os.WriteFile(rules, []byte(text+"# corrected\n"), 0o600))
+	for _, name := range []string{"ops", "root"} {
+		stream[name](`"type":"auth.loaded"`)
+	}
+	status, body := asked(t, http.DefaultClient, "POST", base+"/v1/locks/shop:x/leases?ttl=5s", credential["team"])
+	assert.That(t, status == 201, "%d %s", status, body)
+	for _, name := range []string{"team", "all"} {
+		all := stream[name](`"type":"lease.granted"`)
+		assert.That(t, !strings.Contains(all, `"type":"auth.`), "%s reads %s", name, all)
+	}
 }
 
 func TestTheUserOfASocketIsThePrincipal(t *testing.T) {

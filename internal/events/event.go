@@ -29,6 +29,8 @@ const (
 	LockHazard           // a hazard of a lock has appeared
 	LockHazardCleared    // a hazard is gone
 	WebhookDropped       // ends are not delivered: the outbox, or a webhook's share of it, is full
+	AuthLoaded           // a changed content of the gateway's file of rules is in force
+	AuthRefused          // a content of that file is refused: the rules from before stay in force
 	GatewayJoined
 	GatewayLeft
 	ZooKeeperConnected // a session is there, or its connection is back
@@ -42,7 +44,7 @@ const (
 
 var typeNames = [typeCount]string{"resync", "lease.queued", "lease.granted", "lease.released", "lease.expired",
 	"lease.cancelled", "lease.unclaimed", "lease.removed",
-	"lease.updated", "lease.revoke_requested", "lease.revoke_withdrawn", "lease.revoked", "lock.destroyed", "lock.hazard", "lock.hazard_cleared", "webhook.dropped", "gateway.joined", "gateway.left",
+	"lease.updated", "lease.revoke_requested", "lease.revoke_withdrawn", "lease.revoked", "lock.destroyed", "lock.hazard", "lock.hazard_cleared", "webhook.dropped", "auth.loaded", "auth.refused", "gateway.joined", "gateway.left",
 	"zookeeper.connected", "zookeeper.suspended", "zookeeper.expired", "node.created", "node.changed", "node.deleted"}
 
 // String is the type's name in the API.
@@ -72,11 +74,11 @@ type Event struct {
 	Mode         string
 	FencingToken int64
 	Reason       string
-	Detail       string  // the reason given by the caller that asked for it or ended it; of a hazard or a full outbox what it means, and what to do
+	Detail       string  // the reason given by the caller that asked for it or ended it; of a hazard or a full outbox what it means, and what to do; of a file of rules its name, the line, and what must stand there
 	Hazard       *Hazard // of a lock; nil for other types
 	Count        int     // of messages that are not delivered for lack of room
 	Webhook      string  // that does not get them; "": none does
-	Gateway      string  // the gateway id that runs the lease, that joined or left, or that could not note an end
+	Gateway      string  // the gateway id that runs the lease, that joined or left, that could not note an end, or that read its file of rules
 
 	// Dir and Name are the znode's path in two parts (Name is "" when the event
 	// is about the directory), so that publishing joins no strings.

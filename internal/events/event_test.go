@@ -14,8 +14,8 @@ var apiNames = map[Type]string{
 	Resync: "resync", LeaseQueued: "lease.queued", LeaseGranted: "lease.granted", LeaseReleased: "lease.released",
 	LeaseExpired: "lease.expired", LeaseCancelled: "lease.cancelled", LeaseUnclaimed: "lease.unclaimed", LeaseRemoved: "lease.removed",
 	LeaseUpdated: "lease.updated", LeaseRevokeRequested: "lease.revoke_requested", LeaseRevokeWithdrawn: "lease.revoke_withdrawn", LeaseRevoked: "lease.revoked", LockDestroyed: "lock.destroyed", LockHazard: "lock.hazard", LockHazardCleared: "lock.hazard_cleared",
-	WebhookDropped: "webhook.dropped",
-	GatewayJoined:  "gateway.joined", GatewayLeft: "gateway.left", ZooKeeperConnected: "zookeeper.connected",
+	WebhookDropped: "webhook.dropped", AuthLoaded: "auth.loaded", AuthRefused: "auth.refused",
+	GatewayJoined: "gateway.joined", GatewayLeft: "gateway.left", ZooKeeperConnected: "zookeeper.connected",
 	ZooKeeperSuspended: "zookeeper.suspended", ZooKeeperExpired: "zookeeper.expired",
 	NodeCreated: "node.created", NodeChanged: "node.changed", NodeDeleted: "node.deleted",
 }
@@ -48,6 +48,7 @@ func TestAListOfTypesMeansWhatItSays(t *testing.T) {
 		{"lease.granted,lease.granted", Types(LeaseGranted)},
 		{"lease.*", lease},
 		{"node.*", node},
+		{"auth.*", Types(AuthLoaded, AuthRefused)},
 		{"gateway.*", Types(GatewayJoined, GatewayLeft)},
 		{"zookeeper.*", Types(ZooKeeperConnected, ZooKeeperSuspended, ZooKeeperExpired)},
 		{"lease.*,lease.granted,node.*", lease | node},

@@ -17,8 +17,8 @@ type Filter struct {
 	Owner string  // exactly; "": every owner
 
 	// Rules let through an event about a lock when they let the lock be read. Events of gateways and of ZooKeeper need rules
-	// that give something; others without a lock need rules that let every lock be read. What the gateway itself does for all
-	// its clients says access.Everything().
+	// that give something. Events of the file of rules need the verb admin. Others without a lock need rules that let every
+	// lock be read. What the gateway itself does for all its clients says access.Everything().
 	Rules *access.Rules
 }
 
@@ -37,6 +37,8 @@ func (f *Filter) readable(e *Event) bool {
 		return f.Rules.May(access.Read, e.NS, e.Lock)
 	case e.Type == GatewayJoined, e.Type == GatewayLeft, e.Type == ZooKeeperConnected, e.Type == ZooKeeperSuspended, e.Type == ZooKeeperExpired:
 		return !f.Rules.Nothing()
+	case e.Type == AuthLoaded, e.Type == AuthRefused: // they name roles, principals and files
+		return f.Rules.MayAll(access.Admin)
 	}
 	return f.Rules.MayAll(access.Read)
 }

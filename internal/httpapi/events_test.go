@@ -143,6 +143,7 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 		{Type: events.NodeDeleted, NS: "default", Lock: "deploy", Dir: "/l/deploy"},
 		{Type: events.WebhookDropped, Count: 42, Detail: "no room", Gateway: "g1"},
 		{Type: events.WebhookDropped, Webhook: "wh_aaaabbbbccccdddd", Count: 7, Gateway: "g1"},
+		{Type: events.AuthRefused, Detail: "auth.yaml:2:1: no", Gateway: "g1"},
 		{Type: events.GatewayLeft, Gateway: "g2"},
 		{Type: events.ZooKeeperExpired},
 	}
@@ -156,6 +157,7 @@ func TestAnEventTellsWhatAppliesToItAndNothingElse(t *testing.T) {
 		`"type":"node.deleted","ns":"default","lock":"deploy","path":"/l/deploy"}`,
 		`"type":"webhook.dropped","gateway":"g1","count":42,"detail":"no room"}`,
 		`"type":"webhook.dropped","gateway":"g1","count":7,"webhook":"wh_aaaabbbbccccdddd"}`,
+		`"type":"auth.refused","gateway":"g1","detail":"auth.yaml:2:1: no"}`,
 		`"type":"gateway.left","gateway":"g2"}`,
 		`"type":"zookeeper.expired"}`,
 	}

@@ -146,7 +146,7 @@ func sign(event string) string {
 		return "on"
 	case "lease.released", "lease.cancelled", "lease.revoke_withdrawn", "node.deleted", "gateway.left":
 		return "out"
-	case "lease.expired", "lease.unclaimed", "lease.revoked", "lease.removed", "lease.revoke_requested", "lock.destroyed", "lock.hazard", "webhook.dropped",
+	case "lease.expired", "lease.unclaimed", "lease.revoked", "lease.removed", "lease.revoke_requested", "lock.destroyed", "lock.hazard", "webhook.dropped", "auth.refused",
 		"zookeeper.suspended", "zookeeper.expired":
 		return "lost"
 	}

@@ -63,6 +63,8 @@ func (e AcquireMode) Valid() bool {
 
 // Defines values for EventType.
 const (
+	EventTypeAuthLoaded           EventType = "auth.loaded"
+	EventTypeAuthRefused          EventType = "auth.refused"
 	EventTypeGatewayJoined        EventType = "gateway.joined"
 	EventTypeGatewayLeft          EventType = "gateway.left"
 	EventTypeLeaseCancelled       EventType = "lease.cancelled"
@@ -92,6 +94,10 @@ const (
 // Valid indicates whether the value is a known member of the EventType enum.
 func (e EventType) Valid() bool {
 	switch e {
+	case EventTypeAuthLoaded:
+		return true
+	case EventTypeAuthRefused:
+		return true
 	case EventTypeGatewayJoined:
 		return true
 	case EventTypeGatewayLeft:
@@ -1244,7 +1250,9 @@ type Event struct {
 	// `revoked` and `destroyed`; `lease.updated`: owner, metadata, time to live, holds or mode changed. `lock.hazard`: a
 	// lock has a new hazard (`code` and `programs`). A lease of several locks has one event for each of them.
 	// `webhook.dropped`: there was no room for `count` messages to the `webhook`, or without one to any, at the `gateway`,
-	// at most once a minute. `node.*` are the znodes themselves, sent only on request. New types may come.
+	// at most once a minute. `auth.*`: the `gateway` has put a
+	// changed content of its `--auth-file` in force, or refused it (`detail` says why) and kept the rules from before; for
+	// callers with the verb `admin` only. `node.*` are the znodes themselves, sent only on request. New types may come.
 	Type EventType `json:"type"`
 
 	// NS Without it `default`.
@@ -1271,7 +1279,7 @@ type Event struct {
 	// Reason Why a lease ended (as in `Lease`), why a `resync` (`unknown_position`, `too_old`, `lagged`), or why a gateway left (`deposed`; else it is not known).
 	Reason string `json:"reason,omitempty"`
 
-	// Gateway Id of the gateway that runs the lease, that joined or left, or whose outbox had no room.
+	// Gateway Id of the gateway that runs the lease, that joined or left, whose outbox had no room, or whose `--auth-file` it is.
 	Gateway string `json:"gateway,omitempty"`
 
 	// Znode Path of the contender in ZooKeeper.
@@ -1287,7 +1295,7 @@ type Event struct {
 	// Count Of `webhook.dropped`: how many messages.
 	Count int `json:"count,omitempty"`
 
-	// Detail The text of the request that asked a holder to release, or ended a lease or lock; for a hazard or a full outbox what it means and what to do.
+	// Detail The text of the request that asked a holder to release, or ended a lease or lock; for a hazard or a full outbox what it means and what to do; for `auth.*` the name of the file, and when refused the line and what must stand there.
 	Detail string `json:"detail,omitempty"`
 
 	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`.
@@ -1317,7 +1325,9 @@ type EventList struct {
 // `revoked` and `destroyed`; `lease.updated`: owner, metadata, time to live, holds or mode changed. `lock.hazard`: a
 // lock has a new hazard (`code` and `programs`). A lease of several locks has one event for each of them.
 // `webhook.dropped`: there was no room for `count` messages to the `webhook`, or without one to any, at the `gateway`,
-// at most once a minute. `node.*` are the znodes themselves, sent only on request. New types may come.
+// at most once a minute. `auth.*`: the `gateway` has put a
+// changed content of its `--auth-file` in force, or refused it (`detail` says why) and kept the rules from before; for
+// callers with the verb `admin` only. `node.*` are the znodes themselves, sent only on request. New types may come.
 type EventType string
 
 // Fence defines model for Fence.
