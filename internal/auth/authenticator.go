@@ -227,6 +227,8 @@ func (v *verified) caller(now *inForce) (Caller, error) {
 func (a *Authenticator) Again(c Caller) (Caller, error) {
 	now := a.now.Load()
 	switch {
+	case c.visit != nil && c.visit.sealed != "": // under a key that may have been dropped since
+		return a.ofCookie(now, c.visit.sealed, false)
 	case c.visit != nil:
 		return a.visitor(now, c.visit)
 	case c.token != nil:

@@ -30,6 +30,8 @@ type visit struct {
 	Name   string         `json:"name,omitempty"`
 	Groups []string       `json:"groups,omitempty"` // those that the rules named at the login
 	Claims map[string]any `json:"claims,omitempty"` // those that the rules named at the login
+
+	sealed string // the cookie that it was read from; "" at the login itself
 }
 
 // mark names an issuer as the file had it at a login. A session ends when what decides about its user is written in another way.
@@ -99,6 +101,7 @@ func (a *Authenticator) ofCookie(now *inForce, value string, several bool) (Call
 		e.Err = err
 		return Caller{}, e
 	}
+	v.sealed = value
 	return a.visitor(now, &v)
 }
 

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -155,6 +156,25 @@ func TestARevokedOrExpiredTokenEndsItsSessionsAtEachGateway(t *testing.T) {
 		c, err = d.logIn(b, "lkt_a")
 		assert.NoError(t, err)
 		assert.That(t, c.Expires.Equal(time.Now().Add(time.Hour)), "the session outlives its token: %v", c.Expires)
+	})
+}
+
+// Who has read the key seals sessions of any user, which end with it.
+func TestWhatASessionHasOpenEndsWhenItsKeyIsDropped(t *testing.T) {
+	atDesk(t, func(t *testing.T, d *desk) {
+		b := browser{}
+		_, err := d.logIn(b, "lkt_a")
+		assert.NoError(t, err)
+		open, err := d.Authenticate(b.request("/v1/events"))
+		assert.NoError(t, err)
+		old := d.keys.keys[0]
+		d.keys.keys = []layout.TokenKey{{ID: "bbbb", Key: []byte("the new key of the fleet")}, old}
+		_, err = d.Again(open)
+		assert.NoError(t, err)
+		d.keys.keys = d.keys.keys[:1]
+		_, err = d.Again(open)
+		wrong, ok := errors.AsType[*Error](err)
+		assert.That(t, ok && !wrong.Unavailable && strings.Contains(wrong.Detail, "log in again"), "%v", err)
 	})
 }
 
