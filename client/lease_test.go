@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,7 +103,7 @@ func TestALeaseThatIsEndedStopsTheWorkAtOnce(t *testing.T) {
 // misrouted is a proxy that knows no gateway for a while.
 type misrouted struct {
 	http.RoundTripper
-	heartbeats, releases int // that it answers by itself
+	heartbeats, releases atomic.Int32 // that it answers by itself
 }
 
 func (m *misrouted) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -110,12 +111,11 @@ func (m *misrouted) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == "POST" && strings.HasSuffix(r.URL.Path, "/heartbeat") {
 		left = &m.heartbeats
 	} else if r.Method != "DELETE" {
-		left = new(int)
+		left = new(atomic.Int32)
 	}
-	if *left == 0 {
+	if left.Add(-1) < 0 {
 		return m.RoundTripper.RoundTrip(r)
 	}
-	*left--
 	return &http.Response{StatusCode: 404, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("default backend - 404"))}, nil
 }
 
@@ -123,12 +123,14 @@ func TestWhatAProxyAnswersByItselfEndsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway()
 		c := g.client(t)
-		proxy := &misrouted{c.http.Transport, 5, 1}
+		proxy := &misrouted{RoundTripper: c.http.Transport}
+		proxy.heartbeats.Store(5)
+		proxy.releases.Store(1)
 		c.http.Transport = proxy
 		lease, err := c.Acquire(t.Context(), "x")
 		assert.NoError(t, err)
 		time.Sleep(time.Minute)
-		assert.Equal(t, proxy.heartbeats, 0)
+		assert.Equal(t, proxy.heartbeats.Load() <= 0, true)
 		assert.NoError(t, lease.Err())
 		assert.Equal(t, lease.Held(), true)
 		err = lease.Release(t.Context())
