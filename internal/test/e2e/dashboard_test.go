@@ -379,7 +379,7 @@ func TestWhatClientsAndProgramsWriteIsShownAsText(t *testing.T) {
 	} {
 		page.expectOutage(says == "") // some of these are 404 and 422, which the console tells
 		page.visit(g.url() + path)
-		page.until(`document.querySelector("main").innerText.includes(`+quoted(says)+`)`, path+" has the text")
+		page.until(`document.querySelector("main")?.innerText.includes(`+quoted(says)+`)`, path+" has the text")
 		page.expectOutage(false)
 		n := eval[int](page, `document.querySelectorAll("main script, main img, main svg[onload], main b, main [onerror], main [onmouseover], main [onclick]").length`)
 		assert.That(t, n == 0, "%s: %d elements were made of text", path, n)
@@ -429,7 +429,7 @@ func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) { // alone: a 
 	clients.Wait()
 	last := g.hold("hot", "ttl=1m&owner=calm&wait=30s") // one of them may have gone with a grant
 	for i, page := range pages {
-		page.until(`document.querySelector("main").innerText.match(/calm|`+last.LeaseID+`/)`, "the page shows the end of it")
+		page.until(`document.querySelector("main")?.innerText.match(/calm|`+last.LeaseID+`/)`, "the page shows the end of it")
 		page.untilLink("live")
 		n := eval[int](page, `document.querySelectorAll("*").length`)
 		assert.That(t, n <= 1500, "page %d has grown to %d elements", i, n)

@@ -167,8 +167,14 @@ func TestTheDashboardAndTheAlertsAskForWhatGatewaysExpose(t *testing.T) {
 		return nil
 	}, "each query of the dashboard shows something")
 
+	ruled := newGateway(t, "") // what only a gateway with --auth-file has
+	ruled.dataDir = t.TempDir()
+	ruled.flags = []string{"--listen=" + ruled.listen, "--data-dir=" + ruled.dataDir,
+		"--auth-file=" + rulesFile(t, "anonymous: [read]\nissuers: {away: {issuer: https://127.0.0.1:1, audience: lockkeeper}}\n")}
+	ruled.start()
+	ruled.awaitReady()
 	exposed := map[string]bool{}
-	for _, g := range fleet {
+	for _, g := range append(fleet, ruled) {
 		a, err := g.Send(t.Context(), http.MethodGet, "/metrics")
 		expect(t, a, err, http.StatusOK, "")
 		for _, m := range metricType.FindAllStringSubmatch(string(a.Body), -1) {
