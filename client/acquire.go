@@ -180,6 +180,9 @@ func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) 
 	}
 	var answer leaseAnswer
 	sent, err := c.repeated(asking, r, &answer)
+	if p := asProblem(err); err != nil && (p == nil || p.temporary()) {
+		c.leaveUnheard(ctx, r)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -238,6 +241,16 @@ func (c *Client) leave(ctx context.Context, token string) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer stop()
 	_, _ = c.repeated(ctx, request{method: "DELETE", path: "/v1/leases/self", lease: token, timeout: leaveWithin}, nil)
+}
+
+// leaveUnheard gives up what an acquire without an answer may have taken. A repeat with its idempotency key tells the token.
+func (c *Client) leaveUnheard(ctx context.Context, r request) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer stop()
+	var taken leaseAnswer
+	if _, err := c.repeated(ctx, r, &taken); err == nil {
+		c.leave(ctx, taken.Token)
+	}
 }
 
 // notAcquired tells who holds the lock: from the refusal, or else by a look at the lock.

@@ -67,9 +67,13 @@ func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(204, nil)
 	case r.Method == "POST":
 		g.mu.Lock()
-		defer g.mu.Unlock()
 		g.keys = append(g.keys, r.Header.Get("Idempotency-Key"))
-		time.Sleep(g.slow)
+		g.mu.Unlock()
+		if err := sleep(r.Context(), g.slow); err != nil {
+			return nil, err
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
 		if g.queued > 0 {
 			return answer(202, map[string]any{"lease_id": "L", "token": "T", "state": "waiting", "position": g.queued, "rev": "1", "ttl_ms": g.ttl.Milliseconds()})
 		}

@@ -150,7 +150,7 @@ func (l *Lease) beat() {
 			l.extend(sent + ms(answer.TTL))
 			hold, pause = l.ttl/3, leastPause
 			if ask := answer.RevokeRequested; ask != nil && !asked && l.onRevoke != nil {
-				l.onRevoke(ask.Reason)
+				go l.onRevoke(ask.Reason)
 			}
 			asked = answer.RevokeRequested != nil
 			// An early answer that says nothing about this lease, such as one about new waiters, must not make a busy loop.

@@ -207,15 +207,28 @@ func TestAHeartbeatFollowsEveryThirdOfTheTTL(t *testing.T) {
 func TestTheHolderIsToldOnceThatItIsAskedToRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway()
-		asked := 0
 		c := g.client(t)
-		transport := c.http.Transport
-		c.http.Transport = revoking{transport}
-		lease, err := c.Acquire(t.Context(), "x", OnRevoke(func(reason string) { asked++; assert.Equal(t, reason, "deploy") }))
+		c.http.Transport = revoking{c.http.Transport}
+		asked := make(chan string, 10)
+		lease, err := c.Acquire(t.Context(), "x", OnRevoke(func(reason string) { asked <- reason }))
 		assert.NoError(t, err)
 		time.Sleep(time.Minute)
 		assert.NoError(t, lease.Release(t.Context()))
-		assert.Equal(t, asked, 1)
+		assert.Equal(t, len(asked), 1)
+		assert.Equal(t, <-asked, "deploy")
+	})
+}
+
+func TestAHolderThatIsAskedMayReleaseAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		c := g.client(t)
+		c.http.Transport = revoking{c.http.Transport}
+		leases, released := make(chan *Lease, 1), make(chan error, 1)
+		lease, err := c.Acquire(t.Context(), "x", OnRevoke(func(string) { released <- (<-leases).Release(t.Context()) }))
+		assert.NoError(t, err)
+		leases <- lease
+		assert.NoError(t, <-released)
 	})
 }
 

@@ -37,7 +37,7 @@ func LockDelay(d time.Duration) Option { return func(a *acquire) { a.body.LockDe
 func Margin(d time.Duration) Option { return func(a *acquire) { a.margin = d } }
 
 // OnRevoke is called once when the holder is asked to release the lease. The work may go on until the lease is lost: an
-// administrator who asks can also force it. The call must not block.
+// administrator who asks can also force it. The call has a goroutine of its own, and may call Release.
 func OnRevoke(f func(reason string)) Option { return func(a *acquire) { a.onRevoke = f } }
 
 // OnQueued is called with the place among the waiters while the acquire waits: first when it enters the queue, then when
