@@ -90,7 +90,7 @@ func (c *Callers) Begin(name string, perSecond float64, now time.Time) (p Place,
 	}
 	if who.bucket != nil {
 		allowed := who.bucket.AllowN(now, 1)
-		if b = who.stand(now); !allowed {
+		if b = who.stand(perSecond, now); !allowed {
 			return Place{}, b, who.refuse(b, Active, 0, now)
 		}
 	}
@@ -157,13 +157,13 @@ func (c *Callers) Ask(name string, perSecond float64, now time.Time) Bucket {
 	if who == nil || who.bucket == nil {
 		return Bucket{Rate: perSecond, Burst: burst(perSecond), Remaining: burst(perSecond)}
 	}
-	return who.stand(now)
+	return who.stand(float64(who.bucket.Limit()), now)
 }
 
-// stand is how the caller stands with its rate.
-func (who *caller) stand(now time.Time) Bucket {
+// stand is how the caller stands with its rate, which its bucket has.
+func (who *caller) stand(perSecond float64, now time.Time) Bucket {
 	tokens := max(who.bucket.TokensAt(now), 0)
-	b := Bucket{Rate: float64(who.bucket.Limit()), Burst: who.bucket.Burst(), Remaining: int(tokens)}
+	b := Bucket{Rate: perSecond, Burst: burst(perSecond), Remaining: int(tokens)}
 	after := func(missing float64) time.Duration {
 		return time.Duration(math.Ceil(max(missing, 0) / b.Rate * float64(time.Second)))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
@@ -127,10 +128,13 @@ func (w *instantWatcher) Committed(zk.Instant, int64)                       {}
 // BenchmarkManagerCycle is one acquire and one release without ZooKeeper's and the network's part.
 func BenchmarkManagerCycle(b *testing.B) {
 	for _, told := range []bool{false, true} {
-		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkCycle(b, told, nil) })
+		b.Run(fmt.Sprintf("events=%v", told), func(b *testing.B) { benchmarkCycle(b, told, nil, locks.Anonymous) })
 	}
+	b.Run("events=false,principal", func(b *testing.B) {
+		benchmarkCycle(b, false, nil, locks.Principal{Name: "token:ci", Rules: access.Everything(), Counts: true})
+	})
 	b.Run("events=false,outbox", func(b *testing.B) {
-		benchmarkCycle(b, false, &quietOutbox{check: []zk.Op{{Kind: zk.OpCheck, Path: "/lockkeeper/webhooks"}}})
+		benchmarkCycle(b, false, &quietOutbox{check: []zk.Op{{Kind: zk.OpCheck, Path: "/lockkeeper/webhooks"}}}, locks.Anonymous)
 	})
 }
 
@@ -145,7 +149,7 @@ func (o *quietOutbox) Ended(any, []zk.Op, zk.Result)                    {}
 func (o *quietOutbox) Look()                                            {}
 func (o *quietOutbox) Adopt()                                           {}
 
-func benchmarkCycle(b *testing.B, told bool, outbox Outbox) {
+func benchmarkCycle(b *testing.B, told bool, outbox Outbox, who locks.Principal) {
 	opt := Options{Outbox: outbox}
 	if told {
 		opt.Events = events.New(events.Options{})
@@ -153,11 +157,11 @@ func benchmarkCycle(b *testing.B, told bool, outbox Outbox) {
 	m := instantManager(b, opt)
 	b.ReportAllocs()
 	for b.Loop() {
-		res, err := m.Acquire(b.Context(), locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		res, err := m.Acquire(b.Context(), locks.AcquireRequest{Principal: who, Lock: "deploy", TTL: time.Hour})
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := m.Release(b.Context(), locks.Anonymous, res.Lease.ID, res.Lease.Token); err != nil {
+		if err := m.Release(b.Context(), who, res.Lease.ID, res.Lease.Token); err != nil {
 			b.Fatal(err)
 		}
 	}

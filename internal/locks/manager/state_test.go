@@ -132,6 +132,16 @@ func TestEqualOwnersAreInMemoryOnceAndTheCallersMemoryIsNotKept(t *testing.T) {
 	assert.That(t, n.one("worker", nil) == shared, "equal takers are in memory twice")
 	mine := n.one("worker", account)
 	assert.That(t, mine.owner == "worker" && mine.account == account && shared.account == nil, "%+v, %+v", mine, shared)
+	const owners = 100
+	kept := 0
+	for i := range owners { // a few may want one place
+		owner := fmt.Sprint("of-ci-", i)
+		alone, charged := n.one(owner, nil), n.one(owner, account)
+		if n.one(owner, nil) == alone && n.one(owner, account) == charged {
+			kept++
+		}
+	}
+	assert.That(t, kept > owners/2, "of %d owners %d are shared by leases that are charged and those that are not yet", owners, kept)
 }
 
 func TestEveryReasonFitsIntoItsByte(t *testing.T) {

@@ -364,20 +364,16 @@ type takers [1 << 10]*taker
 
 var takersSeed = maphash.MakeSeed()
 
-// one returns the shared taker. The owner's memory may belong to a larger buffer.
+// one returns the shared taker. The owner's memory may belong to a larger buffer. A lease has the taker of its owner alone before
+// it is charged, so the account chooses the place, too: else the two would take it from each other with each lease.
 func (t *takers) one(owner string, account *quota.Account) *taker {
-	place := &t[maphash.String(takersSeed, owner)%uint64(len(t))]
-	if is := *place; is == nil || is.owner != owner || is.account != account {
+	wanted := taker{owner, account}
+	place := &t[maphash.Comparable(takersSeed, wanted)%uint64(len(t))]
+	if is := *place; is == nil || *is != wanted {
 		*place = &taker{strings.Clone(owner), account}
 	}
 	return *place
 }
 
 // name returns the shared copy of an owner alone.
-func (t *takers) name(owner string) string {
-	place := t[maphash.String(takersSeed, owner)%uint64(len(t))]
-	if place != nil && place.owner == owner {
-		return place.owner
-	}
-	return t.one(owner, nil).owner
-}
+func (t *takers) name(owner string) string { return t.one(owner, nil).owner }
