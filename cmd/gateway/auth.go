@@ -187,4 +187,4 @@ type apiTokens struct{ g *gateway }
 func (t apiTokens) Authenticate(text string) (*token.Record, error) {
 	return t.g.tokens.Authenticate(text)
 }
-func (t apiTokens) Lookup(id string) (*token.Record, bool) { return t.g.tokens.Lookup(id) }
+func (t apiTokens) Lookup(id string) (*token.Record, error) { return t.g.tokens.Lookup(id) }

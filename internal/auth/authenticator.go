@@ -21,8 +21,8 @@ type Tokens interface {
 	// Authenticate finds the record of a token. Its error is token.ErrNotReady when the tokens have not been read, else the
 	// token is none of this fleet's.
 	Authenticate(text string) (*token.Record, error)
-	// Lookup finds a token that is usable now.
-	Lookup(id string) (*token.Record, bool)
+	// Lookup finds a token that is usable now, with the errors of Authenticate.
+	Lookup(id string) (*token.Record, error)
 }
 
 // Metrics are told how the file and the issuers are.
@@ -178,13 +178,18 @@ func (a *Authenticator) bearer(r *http.Request, now *inForce, value string) (Cal
 
 func (a *Authenticator) ofToken(now *inForce, text string) (Caller, error) {
 	record, err := a.opt.Tokens.Authenticate(text)
-	switch {
-	case errors.Is(err, token.ErrNotReady):
-		return Caller{}, &Error{Detail: "this gateway has not read the API tokens yet: repeat the request", Unavailable: true, Err: err}
-	case err != nil:
-		return Caller{}, &Error{Detail: "the API token must be one that this fleet has, not revoked and not expired: gateway token create makes one", Err: err}
+	if err != nil {
+		return Caller{}, tokenError(err, "the API token must be one that this fleet has, not revoked and not expired: gateway token create makes one")
 	}
 	return now.tokenCaller(record)
+}
+
+// tokenError is the refusal for an error of Tokens. detail is for a token that is none of this fleet's.
+func tokenError(err error, detail string) *Error {
+	if errors.Is(err, token.ErrNotReady) {
+		return &Error{Detail: "this gateway has not read the API tokens yet: repeat the request", Unavailable: true, Err: err}
+	}
+	return &Error{Detail: detail, Err: err}
 }
 
 func (now *inForce) tokenCaller(record *token.Record) (Caller, error) {
@@ -232,9 +237,9 @@ func (a *Authenticator) Again(c Caller) (Caller, error) {
 	case c.visit != nil:
 		return a.visitor(now, c.visit)
 	case c.token != nil:
-		record, usable := a.opt.Tokens.Lookup(c.token.ID)
-		if !usable {
-			return Caller{}, refused("the API token has expired or was revoked")
+		record, err := a.opt.Tokens.Lookup(c.token.ID)
+		if err != nil {
+			return Caller{}, tokenError(err, "the API token has expired or was revoked")
 		}
 		return now.tokenCaller(record)
 	case c.jwt != nil:

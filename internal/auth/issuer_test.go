@@ -129,21 +129,19 @@ func (f *fakeTokens) set(unread bool) {
 }
 
 func (f *fakeTokens) Authenticate(text string) (*token.Record, error) {
+	return f.Lookup(strings.TrimPrefix(text, "lkt_"))
+}
+
+func (f *fakeTokens) Lookup(id string) (*token.Record, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.unread {
 		return nil, token.ErrNotReady
 	}
-	if r := f.records[strings.TrimPrefix(text, "lkt_")]; r != nil {
+	if r := f.records[id]; r != nil {
 		return r, nil
 	}
 	return nil, token.ErrRefused
-}
-
-func (f *fakeTokens) Lookup(id string) (*token.Record, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.records[id], f.records[id] != nil
 }
 
 func (f *fakeTokens) put(id string, r *token.Record) {

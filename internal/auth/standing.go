@@ -23,11 +23,11 @@ func (a *Authenticator) Standing(name, kind, credential string, roles []string) 
 	_, own, _ := strings.Cut(name, ":")
 	switch Kind(kind) {
 	case Token:
-		if _, unread := a.opt.Tokens.Authenticate(""); errors.Is(unread, token.ErrNotReady) {
+		record, unusable := a.opt.Tokens.Lookup(credential)
+		if errors.Is(unusable, token.ErrNotReady) {
 			return nil, "", false
 		}
-		record, usable := a.opt.Tokens.Lookup(credential)
-		if !usable || tokenPrefix+":"+record.Name != name {
+		if unusable != nil || tokenPrefix+":"+record.Name != name {
 			return nil, "the API token " + credential + " has expired or was revoked: what is changed with another token of that name goes on", true
 		}
 		c, err = now.tokenCaller(record)

@@ -112,9 +112,9 @@ func (a *Authenticator) visitor(now *inForce, v *visit) (Caller, error) {
 		return Caller{}, ended("the session has ended: log in again")
 	}
 	if v.Token != "" {
-		record, usable := a.opt.Tokens.Lookup(v.Token)
-		if !usable {
-			return Caller{}, ended("the API token of the session has expired or was revoked")
+		record, err := a.opt.Tokens.Lookup(v.Token)
+		if err != nil {
+			return Caller{}, sessionError(tokenError(err, "the API token of the session has expired or was revoked"))
 		}
 		c, err := now.tokenCaller(record)
 		c.token, c.visit = nil, v

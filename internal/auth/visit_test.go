@@ -159,6 +159,19 @@ func TestARevokedOrExpiredTokenEndsItsSessionsAtEachGateway(t *testing.T) {
 	})
 }
 
+func TestASessionGoesOnWhileAGatewayHasNotReadTheTokens(t *testing.T) {
+	atDesk(t, func(t *testing.T, d *desk) {
+		b := browser{}
+		assert.Value(d.logIn(b, "lkt_a"))(t)
+		d.tokens.set(true)
+		_, err := d.Authenticate(b.request("/"))
+		wrong, ok := err.(*Error)
+		assert.That(t, ok && wrong.Unavailable && wrong.Session, "%v", err)
+		d.tokens.set(false)
+		assert.Value(d.Authenticate(b.request("/")))(t)
+	})
+}
+
 // Who has read the key seals sessions of any user, which end with it.
 func TestWhatASessionHasOpenEndsWhenItsKeyIsDropped(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {

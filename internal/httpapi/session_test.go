@@ -39,17 +39,16 @@ type knownTokens struct {
 }
 
 func (k *knownTokens) Authenticate(text string) (*token.Record, error) {
-	if r, ok := k.Lookup(strings.TrimPrefix(text, "lkt_")); ok {
+	return k.Lookup(strings.TrimPrefix(text, "lkt_"))
+}
+
+func (k *knownTokens) Lookup(id string) (*token.Record, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := k.records[id]; r != nil {
 		return r, nil
 	}
 	return nil, token.ErrRefused
-}
-
-func (k *knownTokens) Lookup(id string) (*token.Record, bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	r := k.records[id]
-	return r, r != nil
 }
 
 func (k *knownTokens) revoke(id string) {

@@ -121,14 +121,16 @@ func (s *Store) Authenticate(text string) (*Record, error) {
 	return e.Record, nil
 }
 
-// Lookup is the record of a token that lets clients in now.
-func (s *Store) Lookup(id string) (*Record, bool) {
-	if known := s.known.Load(); known != nil {
-		if e := (*known)[id]; e != nil && e.StateAt(time.Now()) == Active {
-			return e.Record, true
-		}
+// Lookup is the record of a token that lets clients in now. The error is ErrRefused or ErrNotReady.
+func (s *Store) Lookup(id string) (*Record, error) {
+	known := s.known.Load()
+	if known == nil {
+		return nil, ErrNotReady
 	}
-	return nil, false
+	if e := (*known)[id]; e != nil && e.StateAt(time.Now()) == Active {
+		return e.Record, nil
+	}
+	return nil, ErrRefused
 }
 
 // List is all records, the oldest first.
