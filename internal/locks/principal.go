@@ -105,11 +105,12 @@ func (p Principal) checkWant(r *AcquireRequest, ns, lock string, ttlGiven bool) 
 	if err := p.Check(access.Acquire, ns, lock); err != nil {
 		return err
 	}
-	if longest := p.Rules.Limits(ns, lock).MaxTTL; !ttlGiven && longest > 0 {
+	if ttlGiven {
+		if err := p.CheckTTL(r.TTL, ns, lock); err != nil {
+			return err
+		}
+	} else if longest := p.Rules.Limits(ns, lock).MaxTTL; longest > 0 {
 		r.TTL = min(r.TTL, longest)
-	}
-	if err := p.CheckTTL(r.TTL, ns, lock); err != nil {
-		return err
 	}
 	return p.checkNotify(r.NotifyURL, ns, lock)
 }
