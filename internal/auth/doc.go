@@ -45,7 +45,7 @@
 //
 // # Sessions
 //
-// LogIn begins a session of an API token, Begin and Finish one of a user whom an issuer logs in: authorization code with
+// LogIn begins a session of an API token, Begin and Finish one of a user that an issuer logs in: authorization code with
 // PKCE, bound to the browser by a cookie with state, nonce and verifier. A session is a sealed cookie (internal/auth/session) that names the
 // token's id, or the issuer with the user's name and those of its groups and claims that the rules named at the login. It ends after
 // maxSession, and never later than the API token or the ID token. Each request looks again: at the token's record, at the

@@ -76,7 +76,7 @@ func TestTheFileGivesRolesToCallers(t *testing.T) {
 		assert.Equal(t, strings.Join(known.roles, ","), c.roles, "roles of %+v", c.of)
 		assert.Equal(t, known.principal.Name, c.name)
 		rules := known.principal.Rules
-		assert.That(t, rules.May(access.Read, "other", "any"), "%s may not read, which the file gives to everybody", c.name)
+		assert.That(t, rules.May(access.Read, "other", "any"), "%s may not read, which the file gives to every caller", c.name)
 		ci := strings.Contains(c.roles, "shop-ci") || strings.Contains(c.roles, "sre") || c.roles == "*"
 		assert.Equal(t, rules.May(access.Acquire, "default", "shop:till"), ci, "%s acquires", c.name)
 		assert.Equal(t, rules.May(access.Acquire, "default", "common"), ci, "%s acquires", c.name)
@@ -165,7 +165,7 @@ func TestAFileThatOthersCanWriteIsRefused(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// Each example of docs/operate/security.md is a file, and gives its role to whom the page says.
+// Each example of docs/operate/security.md is a file, and gives its role to the caller that the page names.
 func TestTheExamplesOfThePageAreFilesOfRules(t *testing.T) {
 	page := string(assert.Value(os.ReadFile("../../docs/operate/security.md"))(t))
 	page = strings.ReplaceAll(page, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt", certtest.New(t, "cluster").File())

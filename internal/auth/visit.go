@@ -24,7 +24,7 @@ type visit struct {
 
 	Token string `json:"token,omitempty"` // id of the API token with which the user has logged in
 
-	// Of a user whom an issuer has logged in.
+	// Of a user that an issuer has logged in.
 	Issuer string         `json:"iss,omitempty"` // see source.mark
 	Key    string         `json:"kid,omitempty"` // that signed the ID token
 	Name   string         `json:"name,omitempty"`

@@ -33,7 +33,7 @@ func sightOf(v view, who locks.Principal) sight {
 	return sight{v, who.Rules.Key(), shared(v, who).Name}
 }
 
-// shared is the principal for whom a topic reads: without the name of one viewer where others see the same.
+// shared is the principal that a topic reads as: without the name of one viewer where others see the same.
 func shared(v view, who locks.Principal) locks.Principal {
 	if v.ofWebhooks() {
 		return who

@@ -43,7 +43,7 @@ type Options struct {
 	News  func(since string) (news [][]byte, at string, more <-chan struct{})
 	Auth  Authenticator // says who sends a request; nil: every client may do everything
 	Fleet *fleet.Fleet  // the other gateways; nil: nothing is sent on, and what they send is refused
-	// Proxies are believed when they say for whom they ask; nil: none is.
+	// Proxies are believed when they name the client that they ask for; nil: none is.
 	Proxies *proxies.Trust
 	// ServeMetrics serves /metrics; without it they are to be had elsewhere, and the path is 404.
 	ServeMetrics bool

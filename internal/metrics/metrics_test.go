@@ -108,7 +108,7 @@ func TestTwoGatewaysInOneProcessDoNotShareFigures(t *testing.T) {
 
 var variableLabels = regexp.MustCompile(`fqName: "(lockkeeper_[^"]*)".*variableLabels: \{([^}]*)\}`)
 
-// Whoever reads the metrics may not be one who may read every lock (--metrics-listen), so no label has the name of a lock, a
+// A client of --metrics-listen need not have read of any lock, so no label has the name of a lock, a
 // namespace, an owner or a principal. A new label is added here when that is so of it.
 func TestNoLabelHasANameThatClientsChoose(t *testing.T) {
 	m := New("test")

@@ -51,7 +51,7 @@ type caller struct {
 	told   time.Time // when a refusal was last told
 }
 
-// New remembers nobody yet.
+// New remembers no caller yet.
 func New(most AtOnce) *Callers { return &Callers{most: most, byName: map[string]*caller{}} }
 
 // Bucket is how a caller stands with its rate.

@@ -239,7 +239,7 @@ func TestAGatewayThatIsAwayHoldsARotationUp(t *testing.T) {
 	s.over(key)
 }
 
-// Whoever joins in the middle has read the secret before, and is waited for like the others.
+// A gateway that joins in the middle has read the secret before, and is waited for like the others.
 func TestAGatewayMayJoinInTheMiddle(t *testing.T) {
 	s := newSite(t)
 	s.join("one").leases = 1

@@ -2500,7 +2500,7 @@ type WhoAmI struct {
 	// ExpiresAt When the credential expires. Left out when it does not.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
-	// Grants What the roles give, with what the file gives to everybody.
+	// Grants What the roles give, with what the file gives to every caller.
 	Grants []AccessGrant `json:"grants"`
 
 	// Kind What the caller was recognised by.

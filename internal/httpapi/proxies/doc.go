@@ -1,4 +1,4 @@
-// Package proxies says for whom a proxy asks.
+// Package proxies says which client a proxy asks for.
 //
 // # What it promises
 //

@@ -20,7 +20,7 @@ func TestAnAccountCountsForItsPrincipalAlone(t *testing.T) {
 	var none *Account
 	none.Add(5, 5)
 	leases, text = none.Used()
-	assert.That(t, leases == 0 && text == 0 && none.Principal() == "", "nobody's leases are counted")
+	assert.That(t, leases == 0 && text == 0 && none.Principal() == "", "leases without a principal are counted")
 }
 
 func TestAnAccountThatGivesMoreThanItHadIsADefect(t *testing.T) {

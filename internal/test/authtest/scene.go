@@ -18,7 +18,7 @@ type Scene struct {
 	Held   api.Lease // with its token
 	Waiter api.Lease
 	Ended  api.Lease // of another lock of the shop, released
-	Free   string    // a lock of the shop that nobody has
+	Free   string    // a lock of the shop that no client has
 	Hook   string    // a webhook about all locks of the shop
 	Asset  string    // path of a file that pages load
 }
