@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -35,6 +36,10 @@ type Config struct {
 	Token     string
 	TokenFile string
 
+	// TLS is how gateways with https:// are reached: whose certificates are trusted, and which certificate the client shows. nil
+	// trusts what the system trusts. It has no effect together with HTTP.
+	TLS *tls.Config
+
 	// HTTP is what requests are sent with; nil is a client of its own. Its Timeout must be zero, because heartbeats are held
 	// open, and it must not follow redirects with the headers of a request.
 	HTTP *http.Client
@@ -65,6 +70,9 @@ func New(config Config) (*Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64
+	if config.TLS != nil {
+		transport.TLSClientConfig = config.TLS.Clone()
+	}
 	for _, text := range config.URLs {
 		base, err := parseBase(strings.TrimSpace(text), transport)
 		if err != nil {

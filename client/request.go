@@ -2,12 +2,14 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 )
@@ -24,62 +26,88 @@ type request struct {
 	lease   string        // the lease token; a request without one carries the client's own token
 	key     string        // the idempotency key, if any
 	timeout time.Duration // of each attempt
+
+	header http.Header // of a Request
+	most   int64       // how much is read of the answer to a Request; 0 is maxAnswer
 }
 
-// once sends the request to one gateway. The error is a *Problem, or says that no answer came. After an error that another
-// gateway may not have, the next request goes to the next gateway.
+// once sends the request to one gateway. The error is a *Problem, or says that no answer came.
 func (c *Client) once(ctx context.Context, r request, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
+	return c.atNext(func(base *url.URL) error {
+		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		return c.send(ctx, base, r, answer)
+	})
+}
+
+// atNext asks one gateway. After an error that another gateway may not have, the next request goes to the next gateway.
+func (c *Client) atNext(ask func(base *url.URL) error) error {
 	at := c.next.Load()
-	err := c.send(ctx, int(at)%len(c.bases), r, answer)
+	err := ask(c.bases[int(at)%len(c.bases)])
 	if p := asProblem(err); err != nil && (p == nil || p.temporary()) {
 		c.next.CompareAndSwap(at, (at+1)%uint32(len(c.bases)))
 	}
 	return err
 }
 
-func (c *Client) send(ctx context.Context, gateway int, r request, answer any) error {
-	var body io.Reader
-	if r.body != nil {
-		text, err := json.Marshal(r.body)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(text)
-	}
-	req, err := http.NewRequestWithContext(ctx, r.method, c.bases[gateway].String()+r.path, body)
-	if err != nil {
-		return err
-	}
-	if err := c.headers(req.Header, r); err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req)
+func (c *Client) send(ctx context.Context, base *url.URL, r request, answer any) error {
+	resp, err := c.open(ctx, base, r)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, cmp.Or(r.most, maxAnswer)))
 	if err != nil {
 		return err
-	}
-	if resp.StatusCode >= 300 {
-		return problemOf(resp, text)
 	}
 	if answer == nil || len(text) == 0 {
 		return nil
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("lockkeeper: the answer to %s %s cannot be read: %w", r.method, req.URL.Path, err)
+		return fmt.Errorf("lockkeeper: the answer to %s %s cannot be read: %w", r.method, resp.Request.URL.Path, err)
 	}
 	return nil
+}
+
+// open sends the request, and returns an answer that is a success, whose body is unread, or a *Problem.
+func (c *Client) open(ctx context.Context, base *url.URL, r request) (*http.Response, error) {
+	var body io.Reader
+	if r.body != nil {
+		text, err := json.Marshal(r.body)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, base.String()+r.path, body)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.headers(req.Header, r); err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	return nil, problemOf(resp, text)
 }
 
 // headers sets what the request needs. A request with a lease token needs no other credential: the token that took the lease
 // may have expired since.
 func (c *Client) headers(h http.Header, r request) error {
 	h.Set("User-Agent", "lockkeeper-go")
+	for name, values := range r.header {
+		h[http.CanonicalHeaderKey(name)] = values
+	}
 	if r.body != nil {
 		h.Set("Content-Type", "application/json")
 	}
@@ -121,21 +149,29 @@ const (
 // repeated sends the request until a gateway answers it with success or with a refusal that a repeat does not change, or until
 // ctx is over. sent is when it was sent last.
 func (c *Client) repeated(ctx context.Context, r request, answer any) (sent time.Duration, err error) {
-	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+	err = repeat(ctx, r, func() error {
 		sent = c.now()
-		if err = c.once(ctx, r, answer); err == nil {
-			return sent, nil
+		return c.once(ctx, r, answer)
+	})
+	return sent, err
+}
+
+func repeat(ctx context.Context, r request, once func() error) error {
+	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+		err := once()
+		if err == nil {
+			return nil
 		}
 		p := asProblem(err)
-		if p != nil && !p.temporary() || ctx.Err() != nil {
-			return sent, err
+		if p != nil && !p.temporary() || ctx.Err() != nil || !r.harmless(err) {
+			return err
 		}
 		wait := pause
 		if p != nil {
 			wait = max(wait, p.retryAfter)
 		}
 		if sleep(ctx, jitter(wait)) != nil {
-			return sent, err
+			return err
 		}
 	}
 }

@@ -1,0 +1,103 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Request is a request of the API for which the package has no method of its own (docs/http.md, openapi.yaml).
+type Request struct {
+	Method string // GET unless given
+	Path   string // with its query, escaped: /v1/locks?prefix=team
+	Body   any    // sent as JSON unless nil
+
+	// LeaseToken is sent instead of the client's own token, with requests that act for a lease.
+	LeaseToken string
+
+	// Header has further headers, such as Accept or If-Match.
+	Header http.Header
+}
+
+const (
+	callTimeout   = time.Minute // for a change, which may end a long queue
+	maxCallAnswer = 32 << 20    // a page of a list
+)
+
+// Call sends the request to the gateways of the fleet until one answers, and reads the answer's JSON into answer, unless that is
+// nil. The error is a *Problem when a gateway refuses, or says that none answered.
+//
+// A request is repeated until ctx is over, at most for 30 s. What is no GET, HEAD, PUT or DELETE is repeated only while it is
+// certain that nothing was done: no connection came about, or the gateway says so. After any other failure the request may
+// have been done.
+func (c *Client) Call(ctx context.Context, r Request, answer any) error {
+	ctx, stop := context.WithTimeout(ctx, tryWithin)
+	defer stop()
+	timeout := requestTimeout
+	if r.method() != http.MethodGet {
+		timeout = callTimeout
+	}
+	_, err := c.repeated(ctx, r.request(timeout), answer)
+	return err
+}
+
+// Open sends the request like Call, and returns the answer as soon as its headers are there, for what is read as it comes, such as
+// /v1/events. The end of ctx ends the answer; the caller closes its body.
+func (c *Client) Open(ctx context.Context, r Request) (*http.Response, error) {
+	var answer *http.Response
+	once := func() error {
+		return c.atNext(func(base *url.URL) (err error) {
+			attempt, stop := context.WithCancelCause(ctx)
+			late := time.AfterFunc(requestTimeout, func() { stop(fmt.Errorf("lockkeeper: %s does not answer within %v", base.Redacted(), requestTimeout)) })
+			defer late.Stop()
+			if answer, err = c.open(attempt, base, r.request(0)); err != nil {
+				stop(nil)
+				return err
+			}
+			answer.Body = &openBody{answer.Body, stop}
+			return nil
+		})
+	}
+	trying, done := context.WithTimeout(ctx, tryWithin)
+	defer done()
+	if err := repeat(trying, r.request(0), once); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// openBody ends the request with its body.
+type openBody struct {
+	io.ReadCloser
+	stop context.CancelCauseFunc
+}
+
+func (b *openBody) Close() error {
+	b.stop(nil)
+	return b.ReadCloser.Close()
+}
+
+func (r Request) method() string { return cmp.Or(r.Method, http.MethodGet) }
+
+func (r Request) request(timeout time.Duration) request {
+	return request{method: r.method(), path: r.Path, body: r.Body, lease: r.LeaseToken, header: r.Header, timeout: timeout, most: maxCallAnswer}
+}
+
+// harmless says that the request can be sent again after err. An acquire has its key; what the package itself sends is safe to
+// repeat.
+func (r *request) harmless(err error) bool {
+	if r.method != http.MethodPatch && (r.method != http.MethodPost || r.most == 0) {
+		return true
+	}
+	if p := asProblem(err); p != nil {
+		return p.Code != unexpectedAnswer && p.Code != "outcome_unknown" && p.Code != "internal"
+	}
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
+}

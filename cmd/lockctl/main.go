@@ -1,0 +1,113 @@
+// Command lockctl is Lockkeeper's command line: it takes locks, runs commands under them, shows queues, and does what an
+// administrator does.
+//
+// Exit codes:
+//
+//	  0  in good order
+//	  1  anything else
+//	 64  usage: the command line, or a value in it
+//	 69  unavailable: no gateway answered, or none could
+//	 75  not acquired: others hold the lock; or the lock is not as a command expects it
+//	 76  lost: the lease ended before it was released
+//	 77  refused: the gateway does not know the caller, or does not allow it
+//	128+n  ended by the signal n
+//
+// Each error is one line "error: ..." with, where something can be done about it, a line "hint: ...".
+//
+// A command is a struct with a method Run, and a field of cli. Run(ctx, a) is given a context that ends with SIGINT, SIGTERM or
+// SIGHUP. A command that handles signals itself has Run(a).
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// cli is the command line.
+type cli struct {
+	globals
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+
+	List listCommand `cmd:"" name:"ls" group:"look" help:"List locks."`
+
+	Version versionCommand `cmd:"" group:"other" help:"Print the version."`
+}
+
+const description = `Locks of a Lockkeeper gateway, on the command line.
+
+  lockctl run nightly -- ./make-report
+  lockctl ls
+  lockctl doctor
+
+LOCKKEEPER_URL names the gateways, and LOCKKEEPER_TOKEN (or LOCKKEEPER_TOKEN_FILE) has the API token, if they want one.`
+
+var groups = kong.ExplicitGroups([]kong.Group{
+	{Key: "locks", Title: "Locks:"},
+	{Key: "look", Title: "Look:"},
+	{Key: "admin", Title: "Administer:"},
+	{Key: "other", Title: "Other:"},
+})
+
+func main() {
+	// A reader that goes away is an error of a write then, and no death: acquire has a lease to give back.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is main with its surroundings as parameters; it returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	var c cli
+	exited := -1
+	parser := newParser(&c, a, func(code int) { exited = code })
+	parsed, err := parser.Parse(args)
+	if exited >= 0 {
+		return exited // --help, --version
+	}
+	if err != nil {
+		return report(stderr, usagef(helpFor(err)+" has the flags", "%w", err))
+	}
+	a.globals, a.command = &c.globals, parsed
+	if err := c.check(parsed); err != nil {
+		return report(stderr, err)
+	}
+	defer a.end()
+	return report(stderr, parsed.Run(a))
+}
+
+func newParser(c *cli, a *app, exit func(int)) *kong.Kong {
+	parser, err := kong.New(c, kong.Name("lockctl"), kong.Description(description), kong.Writers(a.stdout, a.stderr), groups,
+		kong.Vars{"version": version()}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}), kong.Exit(exit),
+		kong.BindSingletonProvider(func() (context.Context, error) { return a.interruptible(), nil }))
+	if err != nil {
+		panic("the command line's own definition: " + err.Error())
+	}
+	return parser
+}
+
+type versionCommand struct{}
+
+func (*versionCommand) Run(a *app) error {
+	_, err := fmt.Fprintln(a.stdout, version())
+	return err
+}
+
+// version is that of the build: set with -ldflags "-X main.release=v1.2.3", else what the Go tool knows.
+func version() string {
+	if release != "" {
+		return release
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+var release string
