@@ -46,7 +46,7 @@ func runTests(m *testing.M) int {
 
 // Each script runs the real programs. Besides testscript's own commands (go doc github.com/rogpeppe/go-internal/testscript) it has
 //
-//	gateway [NAME] [FLAGS]     starts a gateway with a store of its own; LOCKKEEPER_URL is its URL, and so are gateway_URL, NAME_URL
+//	gateway [NAME] [FLAGS]     starts a gateway with a store of its own; LOCKKEEPER_URL, gateway_URL and NAME_URL are its URL
 //	stopgateway [NAME]         stops it, and waits for its end
 //	eventually PATTERN CMD...  repeats a command until its standard output has the pattern
 //	setfrom VAR PATTERN        sets VAR to the first group of the pattern in the last standard output
@@ -122,6 +122,7 @@ func startGateway(ts *testscript.TestScript, listen string, args []string) {
 	url := scheme + "://" + listen
 	ts.Setenv(name+"_URL", url)
 	ts.Setenv("gateway_URL", url)
+	ts.Setenv("gateway_LISTEN", listen)
 	ts.Setenv("LOCKKEEPER_URL", url)
 
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // only asks whether it is ready
