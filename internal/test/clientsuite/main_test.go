@@ -1,0 +1,21 @@
+package clientsuite
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/zkreal"
+)
+
+// binary is the gateway that fleets run. TestMain alone writes it, before the first test.
+var binary string
+
+func TestMain(m *testing.M) {
+	// Nearly all of them wait nearly all the time.
+	if err := flag.Set("test.parallel", "400"); err != nil {
+		panic(err)
+	}
+	os.Exit(testkit.RunPrograms(zkreal.Wrap(m), &binary))
+}
