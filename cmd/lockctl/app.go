@@ -17,7 +17,7 @@ import (
 
 // globals are the flags that every command has.
 type globals struct {
-	URL       []string      `name:"url" env:"LOCKKEEPER_URL" default:"http://127.0.0.1:8080" sep:"," placeholder:"URL,..." help:"Gateways of one fleet: http://..., https://... or unix:/path. The next one is asked when one does not answer."`
+	URL       []string      `name:"url" env:"LOCKKEEPER_URL" default:"http://127.0.0.1:8080" sep:"," placeholder:"URL" help:"Gateways of one fleet: http://..., https://... or unix:/path. The next one is asked when one does not answer."`
 	TokenFile string        `name:"token-file" placeholder:"FILE" help:"File with the API token, instead of LOCKKEEPER_TOKEN or LOCKKEEPER_TOKEN_FILE."`
 	CAFile    string        `name:"ca-file" env:"LOCKKEEPER_CA_FILE" placeholder:"FILE" help:"Certificates (PEM) that a gateway's has to be signed by; those that the system trusts unless given."`
 	CertFile  string        `name:"cert-file" env:"LOCKKEEPER_CERT_FILE" placeholder:"FILE" help:"The certificate (PEM) that gateways are shown."`
@@ -129,6 +129,15 @@ func (a *app) tls() (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config, nil
+}
+
+// call sends a request to the gateways of the flags, and tries for the time of --timeout.
+func (a *app) call(ctx context.Context, r client.Request, answer any) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	return a.callWith(ctx, c, r, answer)
 }
 
 // callWith sends a request to the gateways, and tries for the time of --timeout.

@@ -13,7 +13,7 @@ import (
 
 // listCommand is lockctl ls.
 type listCommand struct {
-	Prefix   string `arg:"" optional:"" help:"Only locks whose names begin with this."`
+	Prefix   string `arg:"" optional:"" completion:"lockctl complete-locks --timeout 1s" help:"Only locks whose names begin with this."`
 	NS       string `name:"ns" placeholder:"NAMESPACE" help:"The namespace; default unless given."`
 	Contains string `name:"contains" placeholder:"TEXT" help:"Only locks whose names contain this."`
 	Owner    string `name:"owner" placeholder:"OWNER" help:"Only locks that a lease of this owner holds or waits for."`

@@ -37,7 +37,10 @@ type cli struct {
 
 	List listCommand `cmd:"" name:"ls" group:"look" help:"List locks."`
 
-	Version versionCommand `cmd:"" group:"other" help:"Print the version."`
+	Completion    completionCommand    `cmd:"" group:"other" help:"Print the completion script of a shell."`
+	Man           manCommand           `cmd:"" hidden:"" help:"Print the manual page."`
+	CompleteLocks completeLocksCommand `cmd:"" hidden:"" help:"Print names of locks, for completion."`
+	Version       versionCommand       `cmd:"" group:"other" help:"Print the version."`
 }
 
 const description = `Locks of a Lockkeeper gateway, on the command line.
