@@ -204,14 +204,12 @@ interface Request {
   timeoutMs: number; // of each attempt
   body?: string;
   lease?: string; // the lease token: a request with it carries no API token, which may have expired since
-  token?: string; // the API token
   key?: string; // the idempotency key
 }
 
 /** Takes locks from the gateways of one fleet. It owns nothing that has to be closed. */
 export class Client {
   readonly #gateways: Gateways;
-  readonly #readToken: () => Promise<string>;
 
   /** Sends no request. Throws a TypeError when the options cannot be right. */
   constructor(options: ClientOptions = {}) {
@@ -222,13 +220,13 @@ export class Client {
     if (tokenFile && !node) throw new TypeError("lockkeeper: a browser cannot read a token file: give the token");
     const page = (globalThis as { location?: { origin?: string } }).location?.origin;
     const urls = options.urls || (page?.startsWith("http") ? page : "http://127.0.0.1:8080");
-    this.#gateways = new Gateways(typeof urls === "string" ? urls.split(",") : urls, options.fetch ?? ((url, init) => fetch(url, init)));
-    this.#readToken = async () => {
+    const readToken = async () => {
       const text = tokenFile ? await (await nodeModule<NodeFiles>("fs/promises")).readFile(tokenFile, "utf8") : (token ?? "");
       // What fetch would say of it has the token in it.
       if (!/^[\x21-\x7e]*$/.test(text.trim())) throw new TypeError("lockkeeper: the token has characters that no token has");
       return text.trim();
     };
+    this.#gateways = new Gateways(typeof urls === "string" ? urls.split(",") : urls, readToken, options.fetch ?? ((url, init) => fetch(url, init)));
   }
 
   /**
@@ -323,11 +321,11 @@ export class Client {
   async #attempt(locks: string | readonly Lock[], body: string, options: LockOptions, waiting: AbortSignal): Promise<HeldLease> {
     const gateways = this.#gateways;
     const path = typeof locks === "string" ? `${pathOf(locks)}/leases` : "/v1/leases";
-    const request: Request = { method: "POST", path, body, token: await this.#readToken(), key: randomKey(), timeoutMs: requestMs };
+    const request: Request = { method: "POST", path, body, key: randomKey(), timeoutMs: requestMs };
     const { sent, answer: grant } = await gateways.repeated(request, waiting).catch(async (error) => {
       // Without an answer the lock may have been taken. A repeat with the idempotency key tells the token.
       if (temporary(error)) await gateways.bounded(request, leaveMs).then((taken) => gateways.leave(taken.token!), () => {});
-      throw error instanceof Problem ? error : new Error(`lockkeeper: no gateway answered: ${error}`, { cause: error });
+      throw error;
     });
     const lease = grant.token ?? "";
     try {
@@ -359,7 +357,7 @@ export class Client {
     let seen: Refusal = refusal?.body ?? {};
     if (typeof locks === "string" && !seen.holders?.length) {
       const path = pathOf(locks) + (options.namespace ? `?ns=${encodeURIComponent(options.namespace)}` : "");
-      seen = await this.#gateways.bounded({ method: "GET", path, token: await this.#readToken(), timeoutMs: leaveMs }, leaveMs).catch(() => seen);
+      seen = await this.#gateways.bounded({ method: "GET", path, timeoutMs: leaveMs }, leaveMs).catch(() => seen);
     }
     const holders = (seen.holders ?? []).map((h) => ({ owner: h.owner ?? "", leaseId: h.lease_id ?? "", fencingToken: h.fencing_token ?? 0 }));
     const name = typeof locks === "string" ? locks : locks.map((lock) => lock.name).join(",");
@@ -515,12 +513,14 @@ class HeldLease implements Lease {
 /** The gateways of one fleet, as they are asked. */
 class Gateways {
   readonly #urls: string[];
+  readonly #readToken: () => Promise<string>;
   readonly #fetch: typeof fetch;
   #next = 0; // the one that is asked first: the last one that answered
 
-  constructor(urls: readonly string[], send: typeof fetch) {
+  constructor(urls: readonly string[], readToken: () => Promise<string>, send: typeof fetch) {
     this.#urls = urls.map((url) => gatewayURL(url.trim()));
     if (urls.length === 0) throw new TypeError("lockkeeper: urls is empty: give the URL of a gateway, such as http://127.0.0.1:8080");
+    this.#readToken = readToken;
     this.#fetch = send;
   }
 
@@ -528,11 +528,12 @@ class Gateways {
    * Sends the request to one gateway. Rejects with a Problem, or with another error when no answer came. After an error that another
    * gateway may not have, the next request goes to the next gateway.
    */
-  async once(request: Request, signal: AbortSignal): Promise<Answer> {
+  async once(request: Request, signal: AbortSignal, token = ""): Promise<Answer> {
     const at = this.#next, attempt = within(request.timeoutMs, signal);
     try {
-      return await this.#send(this.#urls[at]!, request, attempt.signal);
-    } catch (error) {
+      return await this.#send(this.#urls[at]!, request, token, attempt.signal);
+    } catch (cause) {
+      const error = cause instanceof Problem ? cause : new NoAnswer(`lockkeeper: ${this.#urls[at]} did not answer: ${cause}`, { cause });
       if (temporary(error) && !signal.aborted && this.#next === at) this.#next = (at + 1) % this.#urls.length;
       throw error;
     } finally {
@@ -543,9 +544,9 @@ class Gateways {
   /** Sends the request until a gateway answers it with success or with a refusal that a repeat does not change, or until signal aborts. */
   async repeated(request: Request, signal: AbortSignal): Promise<{ sent: number; answer: Answer }> {
     for (let pause = leastPauseMs; ; pause = Math.min(2 * pause, mostPauseMs)) {
-      const sent = clock();
+      const token = request.lease ? "" : await this.#readToken(), sent = clock();
       try {
-        return { sent, answer: await this.once(request, signal) };
+        return { sent, answer: await this.once(request, signal, token) };
       } catch (error) {
         if (!temporary(error) || signal.aborted) throw error;
         const asked = error instanceof Problem && !request.path.includes("/heartbeat") ? error.retryAfterMs : 0;
@@ -566,12 +567,12 @@ class Gateways {
     await this.bounded(leaving(lease), leaveMs).catch(() => {});
   }
 
-  async #send(base: string, request: Request, signal: AbortSignal): Promise<Answer> {
+  async #send(base: string, request: Request, token: string, signal: AbortSignal): Promise<Answer> {
     const headers: Record<string, string> = node ? { "User-Agent": "lockkeeper-js" } : {};
     if (request.body) headers["Content-Type"] = "application/json";
     if (request.key) headers["Idempotency-Key"] = request.key;
     if (request.lease) headers["Lease-Token"] = request.lease;
-    else if (request.token) headers["Authorization"] = `Bearer ${request.token}`;
+    else if (token) headers["Authorization"] = `Bearer ${token}`;
     const init = { method: request.method, headers, body: request.body ?? null, signal };
     const response = base.startsWith("unix:")
       ? await unixFetch(base.slice(5), request.path, init)
@@ -601,9 +602,12 @@ function isExpected(request: Request, status: number, body: Refusal): body is An
 
 const unexpectedAnswer = "unexpected_answer"; // the code of an answer that is not a gateway's
 
-/** Whether the same request may succeed later, or at another gateway. What is no Problem means that no answer came. */
+class NoAnswer extends Error {}
+
+/** Whether the same request may succeed later, or at another gateway. */
 function temporary(error: unknown): boolean {
-  return !(error instanceof Problem) || error.code === unexpectedAnswer || error.status >= 500 || error.status === 429 || error.status === 408;
+  if (!(error instanceof Problem)) return error instanceof NoAnswer;
+  return error.code === unexpectedAnswer || error.status >= 500 || error.status === 429 || error.status === 408;
 }
 
 /** Whether a gateway says that the lease is over, or is not this client's. */

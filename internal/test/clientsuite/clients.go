@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/test/tsclient"
 )
 
 // language is a client that the suite holds to the contract. A language whose driver cannot be made or started fails.
@@ -18,6 +19,7 @@ type language struct {
 
 var languages = []language{
 	{"go", func(t testing.TB, dir string) []string { return []string{buildGo(t, dir)} }},
+	{"typescript", func(t testing.TB, _ string) []string { return tsclient.Driver(t) }},
 }
 
 const goDriver = "lockkeeper/internal/test/clientsuite/godriver"
