@@ -48,6 +48,7 @@ var credentials = []transcript{
 }
 
 func TestEachClientReadsItsEnvironment(t *testing.T) {
+	t.Parallel()
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()

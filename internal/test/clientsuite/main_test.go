@@ -9,9 +9,6 @@ import (
 	"lockkeeper/internal/test/zkreal"
 )
 
-// binary is the gateway that fleets run. TestMain alone writes it, before the first test.
-var binary string
-
 func TestMain(m *testing.M) {
 	// Nearly all of them wait nearly all the time.
 	if err := flag.Set("test.parallel", "400"); err != nil {

@@ -30,6 +30,7 @@ var awaited = map[string][]string{
 }
 
 func TestEachClientKeepsTheContract(t *testing.T) {
+	t.Parallel()
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()

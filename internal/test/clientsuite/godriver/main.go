@@ -201,7 +201,8 @@ func (r *run) work(ctx context.Context, lease *client.Lease) error {
 			return nil
 		case <-step.C:
 		}
-		if ctx.Err() != nil || !lease.Held() {
+		if !lease.Held() {
+			<-ctx.Done()
 			return context.Cause(ctx)
 		}
 		write("step")
