@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/javaclient"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/tsclient"
 )
@@ -20,6 +21,7 @@ type language struct {
 var languages = []language{
 	{"go", func(t testing.TB, dir string) []string { return []string{buildGo(t, dir)} }},
 	{"typescript", func(t testing.TB, _ string) []string { return tsclient.Driver(t) }},
+	{"java", func(t testing.TB, _ string) []string { return javaclient.Driver(t) }},
 }
 
 const goDriver = "lockkeeper/internal/test/clientsuite/godriver"
