@@ -12,6 +12,8 @@ FUZZTIME ?= 1m
 # For make sim:    how many seeds, and the first of them.
 SEEDS ?= 300
 FIRST ?= 1
+# For make client-seeds: the client, all of them unless given.
+CLIENT ?=
 # For make bench-base: the commit to compare with; that which the branch came from unless given.
 BASE ?= auto
 # For make chaos:  how long, and what the plan of faults is drawn from.
@@ -99,6 +101,17 @@ sim: ## random clients and random faults in virtual time (SEEDS=n FIRST=k)
 	../../../bin/sim.test $$flags -sim.first "$$FIRST" -sim.seeds "$$half" & one=$$!; \
 	../../../bin/sim.test $$flags -sim.first $$((FIRST + half)) -sim.seeds $$((SEEDS - half)) & two=$$!; \
 	trap "kill $$one $$two" INT TERM; failed=0; wait $$one || failed=1; wait $$two || failed=1; exit $$failed
+
+# A failing seed is named, with the lines of its work. The plan of a run is a function of the seed, and its times are the machine's.
+.PHONY: client-seeds
+client-seeds: export SEEDS := $(if $(filter file,$(origin SEEDS)),500,$(SEEDS))
+client-seeds: export FIRST := $(FIRST)
+client-seeds: export CLIENT := $(CLIENT)
+client-seeds: ## each client library's guarded work while everything fails (SEEDS=500 FIRST=k CLIENT=go)
+	@scripts/setup test
+	@mkdir -p bin && go test -c -o bin/clients.test ./internal/test/clientsuite
+	@cd internal/test/clientsuite && exec ../../../bin/clients.test -test.v -test.timeout 0 -test.run '^TestNoTwoWorkAtOnceWhateverFails$$' \
+		-suite.seeds "$$SEEDS" -suite.first "$$FIRST" -suite.client "$$CLIENT"
 
 # Without the race detector: a fleet and an ensemble of Java servers on one machine have enough to do. make test runs two minutes
 # of it, make test-full ten with the race detector. A broken promise is a failure, and what is kept of the run is named.

@@ -230,6 +230,14 @@ func (d *Driver) close() error {
 	return d.wrong
 }
 
+// kill ends the driver at once.
+func (d *Driver) kill() {
+	d.ended = true
+	d.proc.Kill()
+	_ = d.stdin.Close()
+	<-d.read
+}
+
 // tail keeps the end of what a process prints.
 type tail struct {
 	mu sync.Mutex
