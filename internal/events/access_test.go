@@ -28,7 +28,7 @@ func TestAnEventIsForThoseWhoMayReadItsLock(t *testing.T) {
 		{&Event{Type: LockHazard, NS: "default", Lock: "other"}, false, true, false, false},
 		{&Event{Type: NodeCreated, NS: "default", Lock: "other"}, false, true, false, false},
 		{&Event{Type: NodeCreated, Dir: "/elsewhere"}, false, true, false, false},
-		{&Event{Type: WebhookDropped, Webhook: "wh_1"}, false, true, false, false},
+		{&Event{Type: WebhookDropped, Dropped: &Dropped{Webhook: "wh_1"}}, false, true, false, false},
 		{&Event{Type: AuthRefused, Gateway: "gw-1", Detail: "auth.yaml:2:1"}, false, false, true, false},
 		{&Event{Type: AuthLoaded, Gateway: "gw-1"}, false, false, true, false},
 		{&Event{Type: GatewayLeft}, true, true, true, false},

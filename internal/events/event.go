@@ -74,11 +74,11 @@ type Event struct {
 	Mode         string
 	FencingToken int64
 	Reason       string
-	Detail       string  // the reason given by the caller that asked for it or ended it; of a hazard or a full outbox what it means, and what to do; of a file of rules its name, the line, and what must stand there
-	Hazard       *Hazard // of a lock; nil for other types
-	Count        int     // of messages that are not delivered for lack of room
-	Webhook      string  // that does not get them; "": none does
-	Gateway      string  // the gateway id that runs the lease, that joined or left, that could not note an end, or that read its file of rules
+	By           string   // the administrator who asked for it or ended it: locks.Principal.By
+	Detail       string   // the reason given by the caller that asked for it or ended it; of a hazard or a full outbox what it means, and what to do; of a file of rules its name, the line, and what must stand there
+	Hazard       *Hazard  // of a lock; nil for other types
+	Dropped      *Dropped // of webhook.dropped; nil for other types
+	Gateway      string   // the gateway id that runs the lease, that joined or left, that could not note an end, or that read its file of rules
 
 	// Dir and Name are the znode's path in two parts (Name is "" when the event
 	// is about the directory), so that publishing joins no strings.
@@ -93,6 +93,12 @@ type Event struct {
 type Hazard struct {
 	Code     string
 	Programs []string // which do not wait for each other, or for leases
+}
+
+// Dropped is what was not delivered for lack of room.
+type Dropped struct {
+	Count   int    // of messages
+	Webhook string // that does not get them; "": none does
 }
 
 // Path is the full path of the znode, "" when there is none.

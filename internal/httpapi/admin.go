@@ -37,7 +37,7 @@ var breakLease = operation[locks.BreakRequest]{body: maxBody, fields: []field[lo
 }}
 
 func (a *admin) breakLease(x *exchange) error {
-	req := locks.BreakRequest{Principal: x.principal(), AtOwner: a.s.forwarder.fleet != nil}
+	req := locks.BreakRequest{Principal: x.principal(), Client: x.client(), AtOwner: a.s.forwarder.fleet != nil}
 	if err := decode(x, &breakLease, &req); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ var breakContender = operation[locks.BreakRequest]{body: maxBody, fields: ofLock
 )}
 
 func (a *admin) breakContender(x *exchange) error {
-	req := locks.BreakRequest{Principal: x.principal()}
+	req := locks.BreakRequest{Principal: x.principal(), Client: x.client()}
 	if err := decode(x, &breakContender, &req); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ var revoke = operation[locks.RevokeRequest]{body: largeBody, fields: slices.Conc
 )}
 
 func (a *admin) revoke(x *exchange) error {
-	req := locks.RevokeRequest{Principal: x.principal()}
+	req := locks.RevokeRequest{Principal: x.principal(), Client: x.client()}
 	if err := decode(x, &revoke, &req); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (g *given) note(target any) any {
 }
 
 func (a *admin) reap(x *exchange) error {
-	in := reapInput{ReapRequest: locks.ReapRequest{Principal: x.principal()}}
+	in := reapInput{ReapRequest: locks.ReapRequest{Principal: x.principal(), Client: x.client()}}
 	if err := decode(x, &reap, &in); err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ var destroy = operation[locks.DestroyRequest]{body: maxBody, fields: ofLock(
 )}
 
 func (a *admin) destroy(x *exchange) error {
-	req := locks.DestroyRequest{Principal: x.principal()}
+	req := locks.DestroyRequest{Principal: x.principal(), Client: x.client()}
 	if err := decode(x, &destroy, &req); err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func catalogue() []kind {
 			"The fleet has as many webhooks as it may have.",
 			"Remove one, or give one more event types."},
 		{code(locks.CodeEnded), 410, "The lease has ended", never,
-			"The lease has ended. The reason is in the answer.",
+			"The lease has ended. The `reason` is in the answer, and `by` has the administrator who ended it, if one did.",
 			"Stop the work that the lock protects. Acquire the lock again, with a fresh idempotency key."},
 		{code(locks.CodeChanged), 412, "It has changed since the version in If-Match", never,
 			"It has changed since the state that If-Match names. Nothing was done.",

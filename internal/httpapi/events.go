@@ -229,7 +229,10 @@ const eventTime = "2006-01-02T15:04:05.000000Z"
 func eventShape(e *events.Event) api.Event {
 	shape := api.Event{
 		ID: e.ID(), Time: e.Time.UTC().Format(eventTime), Type: api.EventType(e.Type.String()), NS: e.NS, Lock: e.Lock,
-		LeaseID: e.LeaseID, Owner: e.Owner, Principal: e.Principal, Mode: api.Mode(e.Mode), FencingToken: e.FencingToken, Reason: e.Reason, Count: e.Count, Webhook: e.Webhook, Detail: e.Detail, Gateway: e.Gateway,
+		LeaseID: e.LeaseID, Owner: e.Owner, Principal: e.Principal, Mode: api.Mode(e.Mode), FencingToken: e.FencingToken, Reason: e.Reason, By: e.By, Detail: e.Detail, Gateway: e.Gateway,
+	}
+	if d := e.Dropped; d != nil {
+		shape.Count, shape.Webhook = d.Count, d.Webhook
 	}
 	if h := e.Hazard; h != nil {
 		shape.Code, shape.Programs = api.HazardCode(h.Code), h.Programs

@@ -71,6 +71,7 @@ type problem struct {
 	detail      string
 	retryAfter  time.Duration
 	reason      locks.Reason
+	by          string // who ended the lease
 	holders     []locks.Contender
 	queueLength int
 	limit       int                // of a lock whose settings differ
@@ -91,7 +92,7 @@ func problemOf(err error) *problem {
 		return internal(err)
 	}
 	return &problem{
-		code: code(e.Code), field: e.Field, detail: e.Detail, retryAfter: e.RetryAfter, reason: e.Reason,
+		code: code(e.Code), field: e.Field, detail: e.Detail, retryAfter: e.RetryAfter, reason: e.Reason, by: e.By,
 		holders: e.Holders, queueLength: e.QueueLength, limit: e.Limit, cause: e.Err,
 	}
 }
@@ -101,7 +102,7 @@ func (p *problem) document() api.Problem {
 	k := kinds[p.code]
 	doc := api.Problem{
 		Type: problemPath + p.code, Title: k.title, Status: k.status, Code: api.ProblemCode(p.code),
-		Detail: p.detail, Field: p.field, Reason: api.Reason(p.reason), Limit: p.limit,
+		Detail: p.detail, Field: p.field, Reason: api.Reason(p.reason), By: p.by, Limit: p.limit,
 	}
 	if p.fence != nil {
 		doc.Fence = new(fenceShape(p.fence))

@@ -49,7 +49,7 @@ func revocation(r *locks.Revocation) *api.RevokeRequested {
 	if r == nil {
 		return nil
 	}
-	shape := &api.RevokeRequested{Reason: r.Reason}
+	shape := &api.RevokeRequested{Reason: r.Reason, By: r.By}
 	if r.Forced {
 		shape.ForceInMS = new(millis(r.ForceIn))
 	}

@@ -168,6 +168,7 @@ const (
 // Revocation is a request to a holder to release its lock.
 type Revocation struct {
 	Reason string // text of the request
+	By     string // who asked: Principal.By. "" also where the asker may not know it
 	// Forced: the lease ends with ReasonRevoked when ForceIn has passed.
 	Forced  bool
 	ForceIn time.Duration

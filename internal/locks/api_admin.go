@@ -23,6 +23,7 @@ type Shown struct {
 // RevokeRequest asks the holders of a lock to release it.
 type RevokeRequest struct {
 	Principal Principal
+	Client    string // the caller's address; "" when unknown
 	NS, Lock  string
 	Reason    string
 	Shown     Shown
@@ -60,6 +61,7 @@ type Unreached struct {
 // BreakRequest ends one lease, or one foreign contender by its znode's name.
 type BreakRequest struct {
 	Principal Principal
+	Client    string // the caller's address; "" when unknown
 	ID        string // of a lease; or NS, Lock and Name
 	NS, Lock  string
 	Name      string
@@ -72,6 +74,7 @@ type BreakRequest struct {
 // ReapRequest ends old entries of a lock's queue. All filters must match; empty ones match everything.
 type ReapRequest struct {
 	Principal Principal
+	Client    string // the caller's address; "" when unknown
 	NS, Lock  string
 	OlderThan time.Duration // since the contender's creation, by ZooKeeper's clock
 	Mode      Mode
@@ -95,6 +98,7 @@ type ReapAnswer struct {
 // DestroyRequest ends every contender of a lock, foreign ones too, from the tail, and removes the lock.
 type DestroyRequest struct {
 	Principal Principal
+	Client    string // the caller's address; "" when unknown
 	NS, Lock  string
 	Reason    string
 }
@@ -139,6 +143,7 @@ type Postmortem struct {
 	Owner         string
 	Reason        Reason
 	Detail        string // text given by the caller that ended it
+	By            string // that caller: Principal.By. "" also where the asker may not know it
 	FencingToken  int64  // when it was held
 	EndedAgo      time.Duration
 	EndedAt       time.Time     // UTC, by this gateway's wall clock

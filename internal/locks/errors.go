@@ -51,6 +51,7 @@ type Error struct {
 	Detail     string        // one sentence for a person, with the next step
 	RetryAfter time.Duration // after which a repeat may succeed; 0: it will not
 	Reason     Reason        // with CodeEnded
+	By         string        // with CodeEnded: the administrator who ended it, as Principal.By names it; "" for none
 	// Holders and QueueLength explain CodeHeldByOther, CodeLockDelayed, CodeWaitElapsed, CodeHolderChanged and CodeNothingToAsk.
 	Holders     []Contender
 	QueueLength int
@@ -79,11 +80,12 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// because adds an administrator's text to the sentence; "" for none.
-func (e *Error) Because(words string) *Error {
+// Because adds an administrator's text to the sentence, and who that was; "" for none.
+func (e *Error) Because(words, by string) *Error {
 	if words != "" {
 		e.Detail += ": " + words
 	}
+	e.By = by
 	return e
 }
 

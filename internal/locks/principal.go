@@ -42,6 +42,15 @@ func (p Principal) Owner() string {
 	return CutText(p.Name, MaxOwner)
 }
 
+// By is how the principal is named to those whose lease it ends or asks for: by its name, or by the address of a caller that is
+// not asked who it is or has not said so. The result is at most MaxPrincipal bytes long.
+func (p Principal) By(address string) string {
+	if !p.Counts || p.Name == Anonymous.Name || len(p.Name) > MaxPrincipal {
+		return CutText(address, MaxPrincipal)
+	}
+	return p.Name
+}
+
 // CheckLeases refuses an acquire of leases that are more than the principal may have: by its roles for these locks, or else
 // otherwise, 0 for no bound. account counts what the principal has, and takes is what the acquire would add.
 func (p Principal) CheckLeases(wants []Want, takes int64, account *quota.Account, otherwise int64) *Error {
@@ -184,7 +193,7 @@ func (l *Lease) ShownRev() string {
 }
 
 // Conceal takes the names of locks that the principal may not read out of a lock's contenders: a lease of several locks names
-// the others.
+// the others. Of such a lease it also leaves out who asked for it: that caller may be known at the other lock alone.
 func (p Principal) Conceal(list []Contender) {
 	for i := range list {
 		p.concealOne(&list[i])
@@ -209,6 +218,9 @@ func (p Principal) ConcealIn(err error) error {
 func (p Principal) concealOne(c *Contender) {
 	if len(c.Group) == 0 || p.Rules.MayAll(access.Read) {
 		return
+	}
+	if c.Revoke != nil {
+		c.Revoke.By = ""
 	}
 	c.Group = slices.DeleteFunc(c.Group, func(name string) bool {
 		ns, lock, elsewhere := strings.Cut(name, "/")

@@ -99,7 +99,7 @@ func TestEventsThatTheHubHasLostAreCountedAndLaterOnesTold(t *testing.T) {
 	runHub(t, hub)
 	testkit.Eventually(t, 20*time.Second, func() bool { return m.hooks.Statuses()[sub.ID].BestEffortLost > 0 }, "it is counted")
 	testkit.Eventually(t, 20*time.Second, func() bool {
-		return slices.ContainsFunc(hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.WebhookDropped)}, 10), func(e *events.Event) bool { return e.Webhook == sub.ID && e.Detail != "" })
+		return slices.ContainsFunc(hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(events.WebhookDropped)}, 10), func(e *events.Event) bool { return e.Dropped.Webhook == sub.ID && e.Detail != "" })
 	}, "an event says so")
 	assert.Value(m.Acquire(t.Context(), locks.AcquireRequest{Principal: locks.Anonymous, Lock: "later", TTL: time.Minute}))(t)
 	testkit.Eventually(t, 20*time.Second, func() bool { return len(receiver.all("later")) == 1 }, "a later grant is told")

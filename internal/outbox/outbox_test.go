@@ -185,7 +185,7 @@ func TestAReleaseWithoutRoomInTheOutboxSucceedsAndIsAnEvent(t *testing.T) {
 		t.Errorf("%d of 5 had no room", lost)
 	}
 	e := dropped()[0]
-	assert.That(t, e.Count >= 1 && e.Count <= lost && e.Gateway == m.GatewayID() && e.Detail != "" && len(dropped()) == 1, "%+v", e)
+	assert.That(t, e.Dropped.Count >= 1 && e.Dropped.Count <= lost && e.Gateway == m.GatewayID() && e.Detail != "" && len(dropped()) == 1, "%+v", e)
 	receiver.set(false)
 	testkit.Eventually(t, 30*time.Second, func() bool {
 		names, _, err := m.Nodes().Children(t.Context(), "/lockkeeper/outbox")
@@ -221,7 +221,7 @@ func TestAWebhookThatIsLeftOutIsNamedByTheEvent(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() bool { return len(named()) > 0 }, "an event tells of it")
 	status := m.hooks.Statuses()[left.ID]
 	e := named()[0]
-	assert.That(t, e.Webhook == left.ID && e.Count >= 1 && e.Detail != "" && e.Gateway == m.GatewayID(), "%+v", e)
+	assert.That(t, e.Dropped.Webhook == left.ID && e.Dropped.Count >= 1 && e.Detail != "" && e.Gateway == m.GatewayID(), "%+v", e)
 	assert.That(t, status.Waiting <= 8 && status.Waiting+status.Dropped == ends, "%+v of %d", status, ends)
 }
 

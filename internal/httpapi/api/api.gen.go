@@ -1104,6 +1104,11 @@ type BreakRequest struct {
 	Reason ReasonText `json:"reason,omitempty"`
 }
 
+// By The administrator who ended the lease, or asked its holder to release it: the name of the caller, as `GET /v1/whoami`
+// shows it to that caller, or its address where the gateway does not know who asks. Left out when no administrator
+// did. Of a lease of several locks it is for the lease's client, and for callers that may read all of them.
+type By = string
+
 // Contender One entry of a queue.
 type Contender struct {
 	LeaseID LeaseID `json:"lease_id,omitempty"`
@@ -1278,6 +1283,11 @@ type Event struct {
 
 	// Reason Why a lease ended (as in `Lease`), why a `resync` (`unknown_position`, `too_old`, `lagged`), or why a gateway left (`deposed`; else it is not known).
 	Reason string `json:"reason,omitempty"`
+
+	// By The administrator who ended the lease, or asked its holder to release it: the name of the caller, as `GET /v1/whoami`
+	// shows it to that caller, or its address where the gateway does not know who asks. Left out when no administrator
+	// did. Of a lease of several locks it is for the lease's client, and for callers that may read all of them.
+	By By `json:"by,omitempty"`
 
 	// Gateway Id of the gateway that runs the lease, that joined or left, whose outbox had no room, or whose `--auth-file` it is.
 	Gateway string `json:"gateway,omitempty"`
@@ -1878,6 +1888,11 @@ type Postmortem struct {
 	// Detail The text of the request that ended it.
 	Detail string `json:"detail,omitempty"`
 
+	// By The administrator who ended the lease, or asked its holder to release it: the name of the caller, as `GET /v1/whoami`
+	// shows it to that caller, or its address where the gateway does not know who asks. Left out when no administrator
+	// did. Of a lease of several locks it is for the lease's client, and for callers that may read all of them.
+	By By `json:"by,omitempty"`
+
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
 	//
 	// Examples: 8589934592
@@ -1948,6 +1963,11 @@ type Problem struct {
 	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
 	// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
+
+	// By The administrator who ended the lease, or asked its holder to release it: the name of the caller, as `GET /v1/whoami`
+	// shows it to that caller, or its address where the gateway does not know who asks. Left out when no administrator
+	// did. Of a lease of several locks it is for the lease's client, and for callers that may read all of them.
+	By By `json:"by,omitempty"`
 
 	// Limit Of `settings_differ`: the limit in force.
 	Limit        int         `json:"limit,omitempty"`
@@ -2074,6 +2094,11 @@ type RevokeRequest struct {
 type RevokeRequested struct {
 	// Reason The text of the request.
 	Reason string `json:"reason,omitempty"`
+
+	// By The administrator who ended the lease, or asked its holder to release it: the name of the caller, as `GET /v1/whoami`
+	// shows it to that caller, or its address where the gateway does not know who asks. Left out when no administrator
+	// did. Of a lease of several locks it is for the lease's client, and for callers that may read all of them.
+	By By `json:"by,omitempty"`
 
 	// ForceInMS The lease ends when this is over. Left out without force.
 	ForceInMS *int64 `json:"force_in_ms,omitempty"`

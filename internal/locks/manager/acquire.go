@@ -334,7 +334,7 @@ func (w *acquiringLease) answerEnded(now time.Duration) (done bool) {
 	case l.reason() == locks.ReasonGatewayLeft && !l.Grant().Granted() && !l.keyed():
 		return w.fail(unavailable(), now) // its contender was deleted with the session
 	}
-	return w.fail(endedError(l.reason()).Because(l.words()), now)
+	return w.fail(l.endedError(l.reason()), now)
 }
 
 // answerWaiting answers an acquire whose lease waits in the queue.

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -32,7 +33,7 @@ func (m *Manager) Break(ctx context.Context, req locks.BreakRequest) error {
 			return err
 		}
 	}
-	c := reports.Cause{Reason: locks.ReasonRevoked, Words: req.Reason, Trace: locks.TraceParentOf(ctx)}
+	c := reports.Cause{Reason: locks.ReasonRevoked, Words: req.Reason, By: req.Principal.By(req.Client), Trace: locks.TraceParentOf(ctx)}
 	last := error(nil)
 	for range adminAttempts {
 		t, err := find(ctx, &req, last != nil)
@@ -95,7 +96,7 @@ func (m *Manager) leaseToBreak(ctx context.Context, req *locks.BreakRequest, aga
 		case known && m.delays.byID[id] == nil && p.Reason() == locks.ReasonRevoked:
 			return nil, nil
 		case known && m.delays.byID[id] == nil:
-			return nil, endedError(p.Reason()).Because(p.Words)
+			return nil, endedError(p.Reason()).Because(p.Words, byOf(&p, req.Principal.Rules))
 		}
 		if req.AtOwner {
 			if err := m.absent(id); err.Code == locks.CodeNotOwner {
@@ -251,7 +252,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 	if err := may(req.Principal, access.Operate, &req.NS, &req.Lock); err != nil {
 		return answer, err
 	}
-	c := reports.Cause{Reason: locks.ReasonDestroyed, Words: req.Reason, Trace: locks.TraceParentOf(ctx)}
+	c := reports.Cause{Reason: locks.ReasonDestroyed, Words: req.Reason, By: req.Principal.By(req.Client), Trace: locks.TraceParentOf(ctx)}
 	for range destroyRounds {
 		again, err := m.destroyAll(ctx, &req, c, &answer)
 		switch {
@@ -264,7 +265,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 		var e *locks.Error
 		switch {
 		case err == nil:
-			m.destroyed(&req)
+			m.destroyed(postmortem.Place{NS: cmp.Or(req.NS, locks.DefaultNamespace), Lock: req.Lock}, c)
 			return answer, nil
 		case errors.As(err, &e) && e.Code == locks.CodeLockInUse: // contenders that arrived meanwhile
 		default:
@@ -324,13 +325,9 @@ func (m *Manager) destroyAll(ctx context.Context, req *locks.DestroyRequest, c r
 }
 
 // destroyed publishes here, and sends to the other gateways, that a lock was destroyed.
-func (m *Manager) destroyed(req *locks.DestroyRequest) {
+func (m *Manager) destroyed(at postmortem.Place, why reports.Cause) {
 	m.do(func() {
-		m.publisher.destroyed(req)
-		ns := req.NS
-		if ns == "" {
-			ns = locks.DefaultNamespace
-		}
-		m.reports.Tell(reports.Notice{Kind: reports.Destroyed, Lock: postmortem.Place{NS: ns, Lock: req.Lock}, Why: reports.Cause{Reason: locks.ReasonDestroyed, Words: req.Reason}, Zxid: m.port.LastZxid()})
+		m.publisher.destroyed(at, why)
+		m.reports.Tell(reports.Notice{Kind: reports.Destroyed, Lock: at, Why: why, Zxid: m.port.LastZxid()})
 	})
 }

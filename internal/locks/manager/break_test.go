@@ -17,7 +17,7 @@ import (
 )
 
 func (g *gate) breakLease(l locks.Lease, reason string) error {
-	err := g.m.Break(g.t.Context(), locks.BreakRequest{ID: l.ID, Reason: reason})
+	err := g.m.Break(g.t.Context(), locks.BreakRequest{ID: l.ID, Reason: reason, Client: "10.0.0.7"})
 	synctest.Wait()
 	return err
 }

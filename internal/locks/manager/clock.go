@@ -16,6 +16,7 @@ import (
 	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
@@ -161,7 +162,8 @@ func (l *lease) takeBack(m *Manager, now time.Duration) bool {
 		l.rareFields.revoke.forceAt = now + loadRetry
 		return false
 	}
-	l.rare().words = l.revocation().asked.Reason
+	asked := l.revocation().asked
+	l.rare().cause = &reports.Cause{Reason: locks.ReasonRevoked, Words: asked.Reason, By: asked.By}
 	l.endFor(m, postmortem.Forced)
 	return true
 }

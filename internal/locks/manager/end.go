@@ -210,7 +210,7 @@ func (l *lease) revive(m *Manager, now time.Duration) {
 
 // reviveForced is revive for a lease that force was ending.
 func (l *lease) reviveForced(m *Manager, now time.Duration) {
-	l.rareFields.words = ""
+	l.rareFields.cause = nil
 	l.revive(m, now)
 }
 
@@ -306,7 +306,7 @@ func (l *lease) closes() bool {
 // does.
 func (l *lease) closing(m *Manager, version int32) []zk.Op {
 	r := l.contents(l.recorded)
-	r.Closed = &record.Closed{Reason: l.reason(), At: m.clock.Now().Wall().Milliseconds()}
+	r.Closed = &record.Closed{Reason: l.reason(), By: l.cause().By, At: m.clock.Now().Wall().Milliseconds()}
 	return []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: version}}
 }
 
@@ -342,7 +342,7 @@ func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 // kept is the record of a lease that has ended, with what a successor needs of it.
 func (l *lease) kept(m *Manager, reason locks.Reason) []byte {
 	r := record.Record{Version: record.Version, Owner: l.owner, Principal: l.account.Principal(), Enqueued: l.enqueued.Milliseconds(), LockDelay: l.lockDelay().Milliseconds(),
-		Closed: &record.Closed{Reason: reason, At: m.clock.Now().Wall().Milliseconds()}}
+		Closed: &record.Closed{Reason: reason, By: l.cause().By, At: m.clock.Now().Wall().Milliseconds()}}
 	if rare := l.rareFields; rare != nil {
 		r.LockDelayOn, r.More = rare.lockDelayOn, rare.more
 	}

@@ -468,7 +468,7 @@ func (l *lease) removedBy(m *Manager) locks.Reason {
 	if why == nil {
 		return locks.ReasonRemoved
 	}
-	l.rare().words = why.Words
+	l.rare().cause = why
 	return why.Reason
 }
 

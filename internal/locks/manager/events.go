@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
@@ -253,11 +254,14 @@ func (p *publisher) hazard(t events.Type, q *queues.Queue, h *interop.Hazard) {
 	p.hub.Publish(e)
 }
 
-// revokeRequested publishes that a holder has been asked to release, and in which words.
-func (p *publisher) revokeRequested(at queues.Location, words string) {
+// revokeRequested publishes that a holder has been asked to release, in which words, and by whom.
+func (p *publisher) revokeRequested(at queues.Location, asked *record.Revocation) {
 	if p.enabled() {
 		e := p.contenderEvent(events.LeaseRevokeRequested, at.Queue, at.Contender)
-		e.Detail, e.Here = words, e.Here || e.Foreign // no other gateway sees that another program's holder was asked
+		e.Detail, e.Here = asked.Reason, e.Here || e.Foreign // no other gateway sees that another program's holder was asked
+		if at.Contender.Groups <= 1 {
+			e.By = asked.By
+		}
 		p.reports.Publish(e)
 	}
 }
@@ -273,14 +277,10 @@ func (p *publisher) withdrawn(parts []queues.Location) {
 }
 
 // destroyed publishes that a lock was destroyed, after the ends of its contenders. The monitor is held.
-func (p *publisher) destroyed(req *locks.DestroyRequest) {
-	ns := req.NS
-	if ns == "" {
-		ns = locks.DefaultNamespace
-	}
-	if s := p.replica.Namespaces[ns]; s != nil && p.enabled() {
-		e := p.event(events.LockDestroyed, s.Path(req.Lock), "")
-		e.NS, e.Lock, e.Detail = ns, req.Lock, req.Reason
+func (p *publisher) destroyed(at postmortem.Place, why reports.Cause) {
+	if s := p.replica.Namespaces[at.NS]; s != nil && p.enabled() {
+		e := p.event(events.LockDestroyed, s.Path(at.Lock), "")
+		e.NS, e.Lock, e.Detail, e.By = at.NS, at.Lock, why.Words, why.By
 		p.reports.Publish(e)
 	}
 }
@@ -299,7 +299,7 @@ func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
 // remember keeps what became of a lease.
 func (m *Manager) remember(l *lease, now time.Duration) {
 	p := postmortem.End{Why: l.why, At: now, NS: l.q.Namespace.Name, Lock: l.q.Name(), TTL: l.ttl, Mode: l.contender.Mode,
-		Owner: l.owner, Words: l.words(), Doubtful: l.abandoned && l.czxid == 0}
+		Owner: l.owner, Words: l.cause().Words, By: l.cause().By, Several: l.contender.Groups > 1, Doubtful: l.abandoned && l.czxid == 0}
 	// Since it was queued by the wall clock, which a former owner wrote down.
 	p.Waited, _ = l.age(m.clock.Now().Wall())
 	if l.beat != 0 {
@@ -332,7 +332,7 @@ func (m *Manager) observeEnd(q *queues.Queue, name string, now time.Duration) {
 	if !c.Ours || c.Unknown || s.SuppressEvents || !queues.Leads(c) || !m.stream.loadedOnce || m.leases.lease(c.LeaseID) != nil || m.history.Has(c.LeaseID) {
 		return
 	}
-	p := postmortem.End{Why: postmortem.CauseOf(lossOf(m.members, c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode}
+	p := postmortem.End{Why: postmortem.CauseOf(lossOf(m.members, c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode, Several: c.Groups > 1}
 	if i := q.Node(c.Name); i != nil && i.IsRecord {
 		p.Owner, p.TTL = m.leases.takers.name(i.Record.Owner), i.Record.LeaseTTL()
 		p.Waited = max(m.clock.Now().Wall()-i.Created, 0)
@@ -376,12 +376,12 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason, unsure b
 	}
 	s.shown = false
 	e := m.publisher.slotEvent(reports.EndType(reason), l, s)
-	e.Reason, e.Detail = string(reason), l.words()
+	reports.Cause{Reason: reason, Words: l.cause().Words, By: l.cause().By}.Explain(e, s.contender.Groups > 1)
 	if l.Grant().Granted() {
 		e.FencingToken = m.fleet.fencingToken(l.czxid)
 	}
 	if now := m.clock.Now().Boot(); unsure || reason == locks.ReasonRemoved && m.reports.PeerMayExplain(now) {
-		m.reports.Delay(e, l.id(), nil, false, now) // another gateway may report which client removed it
+		m.reports.Delay(e, s.contender, nil, false, now) // another gateway may report which client removed it
 		return
 	}
 	m.reports.Publish(e)
@@ -390,7 +390,7 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason, unsure b
 // tellDelayed publishes the ends of a lease's slots that were delayed until the lease has ended.
 func (m *Manager) tellDelayed(l *lease) {
 	if l.reason() != locks.ReasonRemoved {
-		m.reports.Explain(l.id(), reports.Cause{Reason: l.reason(), Words: l.words()})
+		m.reports.Explain(l.id(), reports.Cause{Reason: l.reason(), Words: l.cause().Words, By: l.cause().By})
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
-	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
+	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/reports"
@@ -359,12 +359,12 @@ func (m *Manager) Receive(from string, lines [][]byte) {
 
 // receiveDestroyed publishes that another gateway destroyed a lock, once the replica has lost the lock's contenders.
 func (m *Manager) receiveDestroyed(r reports.Report) {
-	req := locks.DestroyRequest{NS: r.NS, Lock: r.Lock, Reason: r.Words}
+	at, why := postmortem.Place{NS: r.NS, Lock: r.Lock}, reports.Cause{Words: r.Words, By: r.By}
 	switch {
 	case m.life.ctx.Err() != nil:
 		return
 	case m.life.destructions == maxDestructions:
-		m.publisher.destroyed(&req)
+		m.publisher.destroyed(at, why)
 		return
 	}
 	m.life.destructions++
@@ -377,7 +377,7 @@ func (m *Manager) receiveDestroyed(r reports.Report) {
 			_ = m.port.Watcher.Reached(ctx, r.Zxid) // it is published in any case
 			m.do(func() {
 				m.life.destructions--
-				m.publisher.destroyed(&req)
+				m.publisher.destroyed(at, why)
 			})
 		}()
 	})

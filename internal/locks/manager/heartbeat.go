@@ -366,7 +366,7 @@ func beatenRecord(data []byte, held bool) (beaten []byte, known record.Record, r
 		known = r
 		switch {
 		case r.Closed != nil:
-			refused = endedError(r.Closed.Reason)
+			refused = endedError(r.Closed.Reason).Because("", r.Closed.By)
 			return false
 		case r.Revoke != nil && r.Revoke.Force > 0:
 			refused = &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,

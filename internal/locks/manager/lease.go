@@ -131,19 +131,18 @@ type rare struct {
 	rest        []slot // all slots but the first; never grown, so that they stay where they are
 	behind      *slot  // the one that did not hold when the lease's turn was last asked for
 	metadata    string
-	key         string        // hash of its idempotency key; ""
-	shrinkAt    time.Duration // boot: when recorded may come down to ttl; 0: it need not
-	version     int32         // of the data whose content was applied here
-	visibleFrom int64         // zxid of the downgrade that made the present contenders; 0
-	failure     *locks.Error  // ended: what became of a create that came to nothing
-	holds       []string      // in the order in which they were taken; unnamed: see there. Never changed in place
-	released    []string      // names of released holds. Never changed in place
-	revoke      *revocation   // its holder has been asked to release it
-	revokeRound int64         // how many revocations of it were withdrawn
-	told        notable       // what AwaitChange has answered last
-	restored    uint8         // how often its data was written back; see load.go
-	words       string        // ending and ended: of the administrator who ended it
-	trace       string        // ending: traceparent of the request that ends it
+	key         string         // hash of its idempotency key; ""
+	shrinkAt    time.Duration  // boot: when recorded may come down to ttl; 0: it need not
+	version     int32          // of the data whose content was applied here
+	visibleFrom int64          // zxid of the downgrade that made the present contenders; 0
+	failure     *locks.Error   // ended: what became of a create that came to nothing
+	holds       []string       // in the order in which they were taken; unnamed: see there. Never changed in place
+	released    []string       // names of released holds. Never changed in place
+	revoke      *revocation    // its holder has been asked to release it
+	revokeRound int64          // how many revocations of it were withdrawn
+	told        notable        // what AwaitChange has answered last
+	restored    uint8          // how often its data was written back; see load.go
+	cause       *reports.Cause // ending and ended: what its administrator said, and ending: the trace of the request that ends it. Never changed in place
 
 	beats              int64         // heartbeats that other gateways wrote into its record, as read; see heartbeat.go
 	outgoing           time.Duration // the record's TTL before a write that is under way, or was not done
@@ -368,8 +367,21 @@ func (l *lease) forceAt() time.Duration {
 	return 0
 }
 
-// words are those of the administrator who ended the lease, or asked for its end.
-func (l *lease) words() string { return l.known().words }
+// noCause is read where no administrator has ended a lease, and never written.
+var noCause reports.Cause
+
+// cause is what is known of the administrator who ended the lease. Its Reason may be another one than the lease's.
+func (l *lease) cause() *reports.Cause {
+	if c := l.known().cause; c != nil {
+		return c
+	}
+	return &noCause
+}
+
+// endedError is the answer to the lease's client after the lease has ended for that reason.
+func (l *lease) endedError(reason locks.Reason) *locks.Error {
+	return endedError(reason).Because(l.cause().Words, l.cause().By)
+}
 
 // dataVersion is the version of the contender's data whose content was applied here.
 func (l *lease) dataVersion() int32 { return l.known().version }
@@ -408,7 +420,7 @@ func (v *revocation) view(now time.Duration) *locks.Revocation {
 	if v == nil {
 		return nil
 	}
-	r := &locks.Revocation{Reason: v.asked.Reason}
+	r := &locks.Revocation{Reason: v.asked.Reason, By: v.asked.By}
 	if v.forceAt != 0 {
 		r.Forced, r.ForceIn = true, max(v.forceAt-now, 0)
 	}

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/record"
+	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/wire"
 )
@@ -78,6 +79,9 @@ func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat,
 		}
 	}
 	if ok && r.Closed != nil && !fault.On("closed-read") {
+		if r.Closed.By != "" {
+			l.rare().cause = &reports.Cause{Reason: r.Closed.Reason, By: r.Closed.By}
+		}
 		l.closed(m, r.Closed.Reason, now)
 		return
 	}
@@ -437,7 +441,7 @@ func (l *lease) revoked(m *Manager, r *record.Revocation, round int64, now time.
 	l.rare().revoke, l.rareFields.revokeRound = v, round
 	m.timers.schedule(l)
 	for _, p := range l.parts() {
-		m.publisher.revokeRequested(p, r.Reason)
+		m.publisher.revokeRequested(p, r)
 	}
 	m.leases.touch(l)
 	l.touchQueues(m)
@@ -447,7 +451,7 @@ func (l *lease) revoked(m *Manager, r *record.Revocation, round int64, now time.
 // the withdrawal.
 func (l *lease) withdrawnUnread(m *Manager) {
 	if v := l.revocation(); v != nil && v.forceAt != 0 {
-		l.rareFields.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason}}
+		l.rareFields.revoke = &revocation{asked: record.Revocation{Reason: v.asked.Reason, By: v.asked.By}}
 		m.timers.schedule(l)
 		m.leases.touch(l)
 		l.touchQueues(m)

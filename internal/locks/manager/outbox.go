@@ -139,8 +139,8 @@ func (d *deliveries) end(l *lease) (n noting, ready bool) {
 
 // ending describes a lease of this gateway that ends.
 func (d *deliveries) ending(l *lease) *Ending {
-	e := d.endingOf(l.id(), l.reason(), l.words())
-	e.Owner, e.Principal, e.Trace, e.Notify, e.Waiting = l.owner, l.account.Principal(), l.known().trace, l.notifyURL(), l.Grant() == lifecycle.GrantNone
+	e := d.endingOf(l.id(), l.reason(), l.cause().Words)
+	e.Owner, e.Principal, e.Trace, e.Notify, e.Waiting = l.owner, l.account.Principal(), l.cause().Trace, l.notifyURL(), l.Grant() == lifecycle.GrantNone
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
 			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: d.fleet.fencingToken(l.czxid)})

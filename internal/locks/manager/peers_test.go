@@ -73,7 +73,11 @@ func (g *gate) story(lock string) (words []string) {
 	synctest.Wait()
 	for _, e := range g.hub.Recent(events.Filter{Rules: access.Everything(), Types: events.Types(append(leaseTypes, events.LeaseRevoked, events.LockDestroyed)...)}, ring) {
 		if e.Lock == lock {
-			words = append(words, fmt.Sprintf("%v %s %s %s %s", e.Type, e.LeaseID, e.Mode, e.Reason, e.Detail))
+			word := fmt.Sprintf("%v %s %s %s %s", e.Type, e.LeaseID, e.Mode, e.Reason, e.Detail)
+			if e.By != "" {
+				word += " by " + e.By
+			}
+			words = append(words, word)
 		}
 	}
 	return words

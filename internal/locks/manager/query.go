@@ -436,7 +436,7 @@ func (m *Manager) Postmortem(ctx context.Context, p locks.Principal, id string) 
 			return locks.Postmortem{}, err
 		}
 		m.describeHeir(ctx, found)
-		return m.answers.postmortem(named, found), nil
+		return m.answers.postmortem(named, found, p.Rules), nil
 	})
 }
 

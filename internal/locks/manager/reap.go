@@ -151,7 +151,7 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 	if err := m.readTargets(ctx, targets); err != nil {
 		return locks.ReapAnswer{}, err
 	}
-	failed := m.terminateAll(ctx, reports.Cause{Reason: locks.ReasonRevoked, Words: req.Reason, Trace: locks.TraceParentOf(ctx)}, targets, false)
+	failed := m.terminateAll(ctx, reports.Cause{Reason: locks.ReasonRevoked, Words: req.Reason, By: req.Principal.By(req.Client), Trace: locks.TraceParentOf(ctx)}, targets, false)
 	return locked2(m, func() (locks.ReapAnswer, error) {
 		for i, c := range matching {
 			switch t := targets[i]; {

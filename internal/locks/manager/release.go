@@ -69,7 +69,7 @@ func (m *Manager) releaseFor(ctx context.Context, id recipe.LeaseID) error {
 		if !r.stays {
 			m.freePlace(ctx, r)
 		}
-		return releasedFor(endedError(r.why.Reason))
+		return releasedFor(endedError(r.why.Reason).Because("", r.why.By))
 	}
 	return outcomeUnknown()
 }
@@ -156,7 +156,7 @@ func (r *releasing) read(ctx context.Context) (found bool, err error) {
 	var known record.Record
 	closed, err := record.Edit(data, func(found record.Record, members record.Members) bool {
 		if known = found; known.Closed != nil {
-			r.why.Reason = known.Closed.Reason
+			r.why.Reason, r.why.By = known.Closed.Reason, known.Closed.By
 			return false
 		}
 		members.Set("closed", record.Closed{Reason: r.why.Reason, At: r.m.clock.Now().Wall().Milliseconds()})
@@ -189,7 +189,7 @@ func (m *Manager) freePlace(ctx context.Context, r *releasing) {
 	if gone {
 		return
 	}
-	if _, err := m.terminate(ctx, r.why, &target{at: at, version: -1, looked: true, ended: r.why.Reason}); err != nil {
+	if _, err := m.terminate(ctx, r.why, &target{at: at, version: -1, looked: true, ended: r.why.Reason, endedBy: r.why.By}); err != nil {
 		m.log.Warn("the place of a lease that was released for another gateway could not be freed", "lease_id", r.id, "err", err)
 	}
 }
@@ -249,7 +249,7 @@ func (r request) release(l *lease) error {
 				reason = locks.ReasonCancelled
 			}
 			if trace := locks.TraceParentOf(ctx); trace != "" {
-				l.rare().trace = trace
+				l.rare().cause = &reports.Cause{Trace: trace}
 			}
 			sent = true
 			l.end(m, reason, m.clock.Now().Boot())
@@ -268,7 +268,7 @@ func (r request) release(l *lease) error {
 			case reason == locks.ReasonReleased, reason == locks.ReasonCancelled:
 				return nil, nil
 			}
-			return nil, endedError(reason).Because(l.words())
+			return nil, l.endedError(reason)
 		}
 		return l, nil
 	})

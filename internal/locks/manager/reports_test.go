@@ -53,12 +53,12 @@ func TestEveryGatewayTellsTheSameStory(t *testing.T) {
 		}, "revoked burnt down"},
 		"reaped by another gateway": {func(one, two *gate) {
 			one.mustHold(deploy())
-			a, err := two.m.Reap(two.t.Context(), locks.ReapRequest{Lock: "deploy", Reason: "old"})
+			a, err := two.m.Reap(two.t.Context(), locks.ReapRequest{Lock: "deploy", Reason: "old", Client: "10.0.0.7"})
 			assert.That(one.t, err == nil && len(a.Reaped) == 1, "%+v %v", a, err)
 		}, "revoked old"},
 		"destroyed by another gateway": {func(one, two *gate) {
 			l := one.mustHold(deploy())
-			a, err := two.m.Destroy(two.t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "no more"})
+			a, err := two.m.Destroy(two.t.Context(), locks.DestroyRequest{Lock: "deploy", Reason: "no more", Client: "10.0.0.7"})
 			assert.That(one.t, err == nil && a.Ended == 1, "%+v %v", a, err)
 			time.Sleep(10 * time.Millisecond)
 			one.wantState(l, locks.Ended, locks.ReasonDestroyed)

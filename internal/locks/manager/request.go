@@ -53,7 +53,7 @@ func (l *lease) recordKnown(m *Manager) (known bool, err *locks.Error) {
 	case err != nil:
 		return false, err
 	case l.Ending() && l.over(m.reports):
-		return false, endedError(l.reason()).Because(l.words())
+		return false, l.endedError(l.reason())
 	case l.Creating(), l.Ending(), l.term != m.port.Term():
 		return false, unavailable()
 	case (!l.Record().Loaded() || l.czxid == 0) && !fault.On("read-first"):
@@ -162,7 +162,7 @@ func (m *Manager) owned(id recipe.LeaseID) (*lease, *locks.Error) {
 // absent returns the error for an id without a lease here.
 func (m *Manager) absent(id recipe.LeaseID) *locks.Error {
 	if past, ok := m.history.Get(id); ok {
-		return endedError(past.Reason()).Because(past.Words)
+		return endedError(past.Reason()).Because(past.Words, past.By)
 	}
 	if seen, ok := m.observedEnds.Get(id); m.orphans[id] != nil || ok && !seen.Reported && seen.Reason() == locks.ReasonGatewayLeft {
 		return endedError(locks.ReasonGatewayLeft)
@@ -345,7 +345,7 @@ func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q 
 // has the reason when that gateway reported it.
 func reportedGone(observed *postmortem.Log, id recipe.LeaseID) *locks.Error {
 	if p, ok := observed.Get(id); ok && p.Reported {
-		return endedError(p.Reason()).Because(p.Words)
+		return endedError(p.Reason()).Because(p.Words, p.By)
 	}
 	return endedError(locks.ReasonUnknown)
 }

@@ -51,7 +51,7 @@ func (m *Manager) Revoke(ctx context.Context, req locks.RevokeRequest) (locks.Re
 		return locks.RevokeAnswer{}, err
 	}
 	defer m.do(func() { m.replica.Leave(q) })
-	ask := record.Revocation{Reason: req.Reason, Force: int64((req.ForceAfter + time.Millisecond - 1) / time.Millisecond)}
+	ask := record.Revocation{Reason: req.Reason, By: req.Principal.By(req.Client), Force: int64((req.ForceAfter + time.Millisecond - 1) / time.Millisecond)}
 	only := shownBy(&req.Shown)
 	holders, more := locked2(m, func() ([]holder, bool) { return m.holdersToAsk(ctx, q, only, ask) })
 	if missing := only.missing(); missing != "" {
@@ -231,7 +231,7 @@ func (h *holder) apply(ctx context.Context, m *Manager, change record.Revise) {
 	case !h.at.Contender.Ours && change(nil) == nil:
 		h.err = errNotWithdrawn
 	case !h.at.Contender.Ours:
-		h.revoke, h.err = m.askForeign(ctx, h.at)
+		h.revoke, h.err = m.askForeign(ctx, h.at, change(nil).By)
 	default:
 		h.revoke, h.revised, h.err = m.reviseOther(ctx, h.at, h.record, change)
 	}
@@ -321,7 +321,7 @@ func (m *Manager) reviseOther(ctx context.Context, at queues.Location, path stri
 				m.publisher.withdrawn(parts)
 			} else {
 				for _, p := range parts {
-					m.publisher.revokeRequested(p, next.Reason)
+					m.publisher.revokeRequested(p, next)
 				}
 			}
 		})
@@ -330,7 +330,7 @@ func (m *Manager) reviseOther(ctx context.Context, at queues.Location, path stri
 }
 
 // askForeign asks another program's holder to release, if its recipe has a way to ask.
-func (m *Manager) askForeign(ctx context.Context, at queues.Location) (*locks.Revocation, error) {
+func (m *Manager) askForeign(ctx context.Context, at queues.Location, by string) (*locks.Revocation, error) {
 	if !interop.Revocable(at.Contender.Name) {
 		return nil, errForeign
 	}
@@ -349,7 +349,7 @@ func (m *Manager) askForeign(ctx context.Context, at queues.Location) (*locks.Re
 		return nil, err
 	}
 	if news {
-		m.do(func() { m.publisher.revokeRequested(at, "") })
+		m.do(func() { m.publisher.revokeRequested(at, &record.Revocation{By: by}) })
 	}
 	return &locks.Revocation{}, nil
 }

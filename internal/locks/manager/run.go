@@ -241,7 +241,7 @@ func (m *Manager) OutboxDropped(webhook string, n int, detail string) {
 			return
 		}
 		e := m.publisher.event(events.WebhookDropped, "", "")
-		e.Webhook, e.Count, e.Detail = webhook, n, detail
+		e.Dropped, e.Detail = &events.Dropped{Count: n, Webhook: webhook}, detail
 		if m.port.Session() != nil {
 			e.Gateway = m.port.Session().ID()
 		}
@@ -255,7 +255,7 @@ func newReports(m *Manager) *reports.Exchange {
 		Stays: func(id recipe.LeaseID) bool { return m.delays.byID[id] != nil },
 		Terminated: func(id recipe.LeaseID, why reports.Cause) {
 			if l := m.leases.lease(id); l != nil && l.Ending() && l.reason() == locks.ReasonRemoved {
-				l.rare().words, l.why = why.Words, postmortem.CauseOf(why.Reason)
+				l.rare().cause, l.why = &why, postmortem.CauseOf(why.Reason)
 			}
 		},
 		Shared: m.leases.takers.name,

@@ -33,6 +33,7 @@ type target struct {
 	notify  string       // the notify_url of another gateway's lease
 	looked  bool         // its record was read
 	ended   locks.Reason // of another gateway's lease that ended and whose contender remains
+	endedBy string       // of the same: the administrator who ended it
 	lost    bool         // an attempt had an unknown outcome
 	zxid    int64        // of the transaction that ended it
 	over    bool         // nothing is left to do
@@ -46,7 +47,7 @@ var errEnded = errors.New("it has ended")
 // deleted.
 func (t *target) why(c reports.Cause) reports.Cause {
 	if t.ended != "" {
-		return reports.Cause{Reason: t.ended}
+		return reports.Cause{Reason: t.ended, By: t.endedBy}
 	}
 	return c
 }
@@ -147,6 +148,9 @@ func (m *Manager) readTarget(t *target, answered func()) bool {
 // learn takes in what the record of another gateway's lease says. It is deleted at the version that was read.
 func (t *target) learn(r record.Record, stat wire.Stat) {
 	t.looked, t.version, t.notify, t.ended = true, stat.Version, r.NotifiesOfEnd(), r.EndedFor()
+	if r.Closed != nil {
+		t.endedBy = r.Closed.By
+	}
 }
 
 // lookedAt parses a contender's record. The queue keeps one of a lease that has ended: freeing its place ends no lease.
@@ -271,7 +275,7 @@ func (m *Manager) rememberTermination(t *target, why reports.Cause) {
 	if !c.Ours || c.LeaseID == "" || m.leases.lease(c.LeaseID) != nil {
 		return
 	}
-	p := postmortem.End{Why: postmortem.CauseOf(why.Reason), Words: why.Words, At: m.clock.Now().Boot(), NS: at.Queue.Namespace.Name, Lock: at.Queue.Name(), Mode: c.Mode}
+	p := postmortem.End{Why: postmortem.CauseOf(why.Reason), Words: why.Words, By: why.By, Several: c.Groups > 1, At: m.clock.Now().Boot(), NS: at.Queue.Namespace.Name, Lock: at.Queue.Name(), Mode: c.Mode}
 	if m.replica.Observed(c).Holds {
 		p.FencingToken = m.fleet.tokenOf(at.Queue, c)
 	}

@@ -89,7 +89,7 @@ func (m *Manager) leaveTargets(targets []*target, stopped bool) {
 			continue
 		}
 		if some, _ := t.l.gonePart(); stopped && !some {
-			t.l.rareFields.words, t.l.rareFields.trace = "", ""
+			t.l.rareFields.cause = nil
 			t.l.revive(m, m.clock.Now().Boot())
 		} else {
 			t.l.resubmitDelete(m)
@@ -155,7 +155,7 @@ func (m *Manager) nextBatch(c reports.Cause, targets []*target) (batch []*target
 	for _, t := range batch {
 		if t.l != nil && !t.begun {
 			t.begun = true
-			t.l.rare().words, t.l.rareFields.trace = c.Words, c.Trace
+			t.l.rare().cause = &c
 			t.l.beginEnding(m, postmortem.CauseOf(c.Reason))
 			t.l.SetChange(m.leases, lifecycle.ChangeDeleting)
 		}
@@ -207,7 +207,7 @@ func (m *Manager) remainingOwn(c reports.Cause, t *target) bool {
 		t.over, t.err = true, errEnded
 	case l.replacing():
 		// A downgrade is under way: the names are not certain, and the end waits for it.
-		l.rare().words, l.rareFields.trace = c.Words, c.Trace
+		l.rare().cause = &c
 		l.end(m, c.Reason, m.clock.Now().Boot())
 		t.over, t.begun = true, true
 	}
@@ -249,10 +249,10 @@ func (m *Manager) noteTarget(c reports.Cause, t *target) (ready bool) {
 		return ready
 	}
 	// The outbox entry describes the lease as it will be after its end.
-	why, words := l.why, l.words()
-	l.why, l.rare().words, l.rareFields.trace = postmortem.CauseOf(c.Reason), c.Words, c.Trace
+	why, cause := l.why, l.rare().cause
+	l.why, l.rareFields.cause = postmortem.CauseOf(c.Reason), &c
 	t.noting, ready = m.deliveries.end(l)
-	l.why, l.rareFields.words, l.rareFields.trace = why, words, ""
+	l.why, l.rareFields.cause = why, cause
 	return ready
 }
 

@@ -97,6 +97,9 @@ func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 	if l.contender.Groups > 1 {
 		v.Locks = a.slots(l, &v, rules)
 		if l.hides(rules) {
+			if v.Revoke != nil {
+				v.Revoke.By = "" // the caller may be known at a lock that is hidden
+			}
 			v.Rev = a.leases.nonce + "-" + v.ShownRev() // the lease's own tells that something changed there
 		}
 		return v
@@ -455,9 +458,18 @@ func (a *answers) holdersOf(q *queues.Queue) iter.Seq[*recipe.Contender] {
 	}
 }
 
-func (a *answers) postmortem(id recipe.LeaseID, p postmortem.End) locks.Postmortem {
+// byOf is who ended a lease, for who has the rules. Of a lease of several locks the first alone is remembered, and who ended it may be known at
+// another one: then the rules must let every lock be read.
+func byOf(p *postmortem.End, rules *access.Rules) string {
+	if p.Several && !rules.MayAll(access.Read) {
+		return ""
+	}
+	return p.By
+}
+
+func (a *answers) postmortem(id recipe.LeaseID, p postmortem.End, rules *access.Rules) locks.Postmortem {
 	now := a.clock.Now()
-	v := locks.Postmortem{LeaseID: string(id), NS: p.NS, Lock: p.Lock, Mode: locks.ModeOf(p.Mode), Owner: p.Owner, Reason: p.Reason(), Detail: p.Words,
+	v := locks.Postmortem{LeaseID: string(id), NS: p.NS, Lock: p.Lock, Mode: locks.ModeOf(p.Mode), Owner: p.Owner, Reason: p.Reason(), Detail: p.Words, By: byOf(&p, rules),
 		FencingToken: p.FencingToken, EndedAgo: max(now.Boot()-p.At, 0), WaitedFor: p.Waited, HeldFor: p.Held, TTL: p.TTL, LastHeartbeat: p.Beat}
 	v.EndedAt = time.Unix(0, int64(now.Wall()-v.EndedAgo)).UTC()
 	if p.Next != nil {

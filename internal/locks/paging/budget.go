@@ -89,7 +89,7 @@ func contenderText(c *locks.Contender) int {
 		n += 2 * len(f.Data) // what it says is shown decoded, too
 	}
 	if c.Revoke != nil {
-		n += len(c.Revoke.Reason)
+		n += len(c.Revoke.Reason) + len(c.Revoke.By)
 	}
 	return n
 }

@@ -38,6 +38,7 @@ type End struct {
 	TTL          time.Duration
 	Owner        string
 	Words        string        // of the administrator who ended it
+	By           string        // that administrator
 	Waited, Held time.Duration // until it was granted or ended; after that
 	Beat         time.Duration // from the last heartbeat to the end; 0 when there was none
 	Next         *Next
@@ -49,6 +50,7 @@ type End struct {
 	Terminated bool // another gateway ran it, and this one has ended it
 	Stays      bool // its place stayed for a while
 	Reported   bool // the gateway that ran it or ended it has reported the end
+	Several    bool // it was of several locks
 }
 
 // Reason is why it ended.

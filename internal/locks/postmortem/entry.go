@@ -17,10 +17,10 @@ type entry struct {
 	at, ttl, waited, held, beat time.Duration
 	token                       int64
 
-	text  uint64    // where its texts are: NS, Lock, Owner, Words
-	sizes [4]uint32 // of these
+	text uint64 // where its texts are: NS, Lock, Owner, Words, By
 	// The contender that was granted the lock next, when hasNext is set: its texts are Lease, Name, Owner.
 	nextText  uint64
+	sizes     [5]uint32 // of the texts
 	nextSizes [3]uint32
 	nextToken int64
 	nextAfter time.Duration
@@ -58,6 +58,7 @@ const (
 	terminated
 	stays
 	reported
+	several
 )
 
 func (f flags) has(one flags) bool { return f&one != 0 }
@@ -77,8 +78,10 @@ func (e *entry) write(t *texts, p *End) {
 	e.flags.set(terminated, p.Terminated)
 	e.flags.set(stays, p.Stays)
 	e.flags.set(reported, p.Reported)
-	if !t.has(e.text, e.sizes[:], p.NS, p.Lock, p.Owner, p.Words) { // a revised end often has the texts of before
-		e.text, e.sizes = t.put(p.NS, p.Lock, p.Owner, p.Words), [4]uint32{uint32(len(p.NS)), uint32(len(p.Lock)), uint32(len(p.Owner)), uint32(len(p.Words))}
+	e.flags.set(several, p.Several)
+	if !t.has(e.text, e.sizes[:], p.NS, p.Lock, p.Owner, p.Words, p.By) { // a revised end often has the texts of before
+		e.text = t.put(p.NS, p.Lock, p.Owner, p.Words, p.By)
+		e.sizes = [5]uint32{uint32(len(p.NS)), uint32(len(p.Lock)), uint32(len(p.Owner)), uint32(len(p.Words)), uint32(len(p.By))}
 	}
 	if p.Next != nil {
 		e.writeNext(t, p.Next)
@@ -95,8 +98,8 @@ func (e *entry) writeNext(t *texts, n *Next) {
 // read is the End that the entry was made of.
 func (e *entry) read(t *texts) End {
 	p := End{Why: e.why, Mode: e.mode, At: e.at, TTL: e.ttl, Waited: e.waited, Held: e.held, Beat: e.beat, FencingToken: e.token,
-		Doubtful: e.flags.has(doubtful), Terminated: e.flags.has(terminated), Stays: e.flags.has(stays), Reported: e.flags.has(reported)}
-	split(t, e.text, e.sizes[:], &p.NS, &p.Lock, &p.Owner, &p.Words)
+		Doubtful: e.flags.has(doubtful), Terminated: e.flags.has(terminated), Stays: e.flags.has(stays), Reported: e.flags.has(reported), Several: e.flags.has(several)}
+	split(t, e.text, e.sizes[:], &p.NS, &p.Lock, &p.Owner, &p.Words, &p.By)
 	if e.flags.has(hasNext) {
 		p.Next = &Next{Token: e.nextToken, After: e.nextAfter}
 		var lease string

@@ -40,9 +40,7 @@ func millis(ms int64, least, most time.Duration) time.Duration {
 // cut brings what a record says within the bounds of the API.
 func (r *Record) cut() {
 	r.Owner, r.Metadata = locks.CutText(r.Owner, locks.MaxOwner), locks.CutText(r.Metadata, locks.MaxMetadata)
-	if len(r.Principal) > locks.MaxPrincipal {
-		r.Principal = "" // a part of a name is another name
-	}
+	r.Principal = wholeName(r.Principal)
 	most := locks.MaxHolds
 	if len(r.Holds) > 0 && r.Holds[0] == Unnamed {
 		most++
@@ -59,12 +57,24 @@ func (r *Record) cut() {
 	case r.LockDelayOn != locks.DelayAlways:
 		r.LockDelayOn = locks.DelayOnExpiry
 	}
-	if c := r.Closed; c != nil && !c.Reason.Known() {
-		c.Reason = locks.ReasonUnknown // of a newer release
+	if c := r.Closed; c != nil {
+		if !c.Reason.Known() {
+			c.Reason = locks.ReasonUnknown // of a newer release
+		}
+		c.By = wholeName(c.By)
 	}
 	if v := r.Revoke; v != nil {
+		v.By = wholeName(v.By)
 		v.Reason, v.Force = locks.CutText(v.Reason, locks.MaxReasonText), millis(v.Force, 0, locks.MaxForceAfter).Milliseconds()
 	}
+}
+
+// wholeName is a principal's name, "" when it is too long: a part of a name is another name.
+func wholeName(name string) string {
+	if len(name) > locks.MaxPrincipal {
+		return ""
+	}
+	return name
 }
 
 // cutNames does the same to a list of holds' names.

@@ -48,7 +48,8 @@ type Record struct {
 // Closed is the end of a lease whose place stays for its lock delay.
 type Closed struct {
 	Reason locks.Reason `json:"reason"`
-	At     int64        `json:"at_ms"` // Unix time; for display, never for decisions
+	By     string       `json:"by,omitempty"` // who ended it; for display, never for decisions
+	At     int64        `json:"at_ms"`        // Unix time; for display, never for decisions
 }
 
 // EndedFor is why the lease of a record has ended whose place alone is still there; "" when it has not.

@@ -9,6 +9,7 @@ import (
 // Revocation is a revocation as a contender's record has it.
 type Revocation struct {
 	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`             // who asked last; for display, never for decisions
 	Force  int64  `json:"force_after_ms,omitempty"` // counts on the owner's clock from when it knows; 0: never
 }
 
@@ -38,5 +39,5 @@ func (r *Revocation) View() *locks.Revocation {
 	if r == nil {
 		return nil
 	}
-	return &locks.Revocation{Reason: r.Reason, Forced: r.Force > 0, ForceIn: time.Duration(r.Force) * time.Millisecond}
+	return &locks.Revocation{Reason: r.Reason, By: r.By, Forced: r.Force > 0, ForceIn: time.Duration(r.Force) * time.Millisecond}
 }

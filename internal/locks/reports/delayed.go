@@ -27,6 +27,7 @@ type delayedEvent struct {
 	until     time.Duration  // boot
 	own       *Cause         // how an administrator of this gateway ended it; nil: no administrator did
 	ephemeral bool           // its gateway may turn out to be gone
+	several   bool           // the lease is of several locks
 }
 
 // delayed are the delayed events.
@@ -49,9 +50,10 @@ func (x *Exchange) Publish(e *events.Event) {
 	}
 }
 
-// Delay delays the event of a lease's end until a peer reports the reason, at most for HoldBack.
-func (x *Exchange) Delay(e *events.Event, about recipe.LeaseID, own *Cause, ephemeral bool, now time.Duration) {
-	h := &delayedEvent{Event: e, about: about, until: now + HoldBack, own: own, ephemeral: ephemeral}
+// Delay delays the event of the end of a contender's lease until a peer reports the reason, at most for HoldBack.
+func (x *Exchange) Delay(e *events.Event, c *recipe.Contender, own *Cause, ephemeral bool, now time.Duration) {
+	about := c.LeaseID
+	h := &delayedEvent{Event: e, about: about, until: now + HoldBack, own: own, ephemeral: ephemeral, several: c.Groups > 1}
 	x.delayed.waiting[about] = append(x.delayed.waiting[about], h)
 	x.delayed.line = append(x.delayed.line, h)
 	x.opt.WakeAt(h.until)
@@ -88,14 +90,14 @@ func (x *Exchange) explain(h *delayedEvent) {
 	if h.own == nil && x.onlyAnnounced(w, id) {
 		w = nil
 	}
-	reason, words := w.outcome(h.own)
-	if reason == locks.ReasonUnknown {
-		reason = locks.Reason(h.Reason)
+	why := w.outcome(h.own)
+	if why.Reason == locks.ReasonUnknown {
+		why.Reason = locks.Reason(h.Reason)
 		if h.ephemeral && !x.opt.Members.Registered(id.Gateway()) {
-			reason = locks.ReasonGatewayLeft
+			why.Reason = locks.ReasonGatewayLeft
 		}
 	}
-	h.Type, h.Reason, h.Detail = EndType(reason), string(reason), words
+	why.Explain(h.Event, h.several)
 	w.complete(h.Event)
 	if len(others) == 0 {
 		x.drop(id)

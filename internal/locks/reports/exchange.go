@@ -76,18 +76,30 @@ type evidence struct {
 }
 
 // outcome returns why a lease ended, as far as known; own is what this gateway did to it. w may be nil.
-func (w *evidence) outcome(own *Cause) (locks.Reason, string) {
+func (w *evidence) outcome(own *Cause) Cause {
 	switch {
 	case w != nil && w.sure && w.end.Reason() != locks.ReasonRemoved:
-		return w.end.Reason(), w.end.Words
+		return causeOf(&w.end)
 	case own != nil:
-		return own.Reason, own.Words
+		return *own
 	case w != nil && w.termination != nil:
-		return w.termination.Reason, w.termination.Words
+		return *w.termination
 	case w != nil && w.ended:
-		return w.end.Reason(), w.end.Words
+		return causeOf(&w.end)
 	}
-	return locks.ReasonUnknown, ""
+	return Cause{Reason: locks.ReasonUnknown}
+}
+
+// causeOf is why an end is remembered to have come.
+func causeOf(p *postmortem.End) Cause { return Cause{Reason: p.Reason(), Words: p.Words, By: p.By} }
+
+// Explain writes into an event of an end why that came. several: the lease was of several locks. Who ended it is then in no event:
+// that caller may be known at one of the locks alone, and each reader of another one would see the name.
+func (c Cause) Explain(e *events.Event, several bool) {
+	e.Type, e.Reason, e.Detail = EndType(c.Reason), string(c.Reason), c.Words
+	if !several {
+		e.By = c.By
+	}
 }
 
 // complete gives an event the owner and token that it lacks. w may be nil.
@@ -222,7 +234,7 @@ func (x *Exchange) receiveEnd(r *Report, q *queues.Queue, c *recipe.Contender, n
 		}
 		// This gateway ended the lease. The gateway that ran it knows its details, and whether another end came first.
 		if p.Terminated = true; r.Unsure || p.Reason() == locks.ReasonRemoved {
-			p.Why, p.Words = known.Why, known.Words
+			p.Why, p.Words, p.By = known.Why, known.Words, known.By
 		}
 		x.opt.History.Revise(r.Lease, p)
 	} else if c == nil {
@@ -243,7 +255,7 @@ func (x *Exchange) receiveEnd(r *Report, q *queues.Queue, c *recipe.Contender, n
 
 // receiveTermination applies the report of an administrator's action.
 func (x *Exchange) receiveTermination(r *Report, about LeaseOrPath, q *queues.Queue, c *recipe.Contender, now zk.Instant) {
-	why := Cause{Reason: r.Reason, Words: r.Words}
+	why := Cause{Reason: r.Reason, Words: r.Words, By: r.By}
 	ends := why.ends() // else: for peers that have seen only the end
 	if p, known := x.opt.History.Get(r.Lease); known && r.Lease != "" {
 		if ends {
@@ -286,10 +298,10 @@ func (x *Exchange) receiveLate(r *Report, p postmortem.End, now zk.Instant) {
 		return // it ended otherwise, whatever the action was
 	}
 	// The contender had been removed for an unknown reason, which this report gives.
-	p.Why, p.Words = postmortem.CauseOf(r.Reason), r.Words
+	p.Why, p.Words, p.By = postmortem.CauseOf(r.Reason), r.Words, r.By
 	x.opt.History.Revise(r.Lease, p)
 	if w := x.on(LeaseOrPath(r.Lease), nil, nil); w != nil {
-		w.termination = &Cause{Reason: r.Reason, Words: r.Words}
+		w.termination = &Cause{Reason: r.Reason, Words: r.Words, By: r.By}
 		x.explained(r.Lease, w, now)
 		return
 	}
@@ -304,7 +316,8 @@ func (x *Exchange) EndStaying(q *queues.Queue, c *recipe.Contender, end postmort
 		return // the replica has not reached it yet
 	}
 	if e := x.opt.Event(EndType(end.Reason()), q, c); e != nil {
-		e.Reason, e.Detail, e.FencingToken = string(end.Reason()), end.Words, end.FencingToken
+		causeOf(&end).Explain(e, c.Groups > 1)
+		e.FencingToken = end.FencingToken
 		if e.Owner == "" {
 			e.Owner = end.Owner
 		}
@@ -323,8 +336,8 @@ func (x *Exchange) EndStaying(q *queues.Queue, c *recipe.Contender, end postmort
 
 // endOf returns the end record of a report.
 func (x *Exchange) endOf(r *Report, now zk.Instant) postmortem.End {
-	p := postmortem.End{Why: postmortem.CauseOf(r.Reason), NS: r.NS, Lock: r.Lock, FencingToken: r.Token, TTL: r.TTL, Mode: r.Mode.Recipe(), Owner: x.opt.Shared(r.Owner), Words: r.Words,
-		Waited: r.Waited, Held: r.Held, Beat: r.Beat, Reported: true}
+	p := postmortem.End{Why: postmortem.CauseOf(r.Reason), NS: r.NS, Lock: r.Lock, FencingToken: r.Token, TTL: r.TTL, Mode: r.Mode.Recipe(), Owner: x.opt.Shared(r.Owner), Words: r.Words, By: r.By,
+		Waited: r.Waited, Held: r.Held, Beat: r.Beat, Reported: true, Several: r.Several}
 	// At comes from the wall clock of the gateway that ran the lease, so it is the same time on every gateway.
 	p.At = min(now.Boot()-(now.Wall()-time.Duration(r.Ended)), now.Boot())
 	if n := r.Next; n != nil {
@@ -347,8 +360,8 @@ func (x *Exchange) Revise(id recipe.LeaseID, p postmortem.End) postmortem.End {
 	if w != nil && w.ended {
 		p = w.end // first-hand
 	}
-	if reason, words := w.outcome(nil); reason != locks.ReasonUnknown {
-		p.Why, p.Words = postmortem.CauseOf(reason), words
+	if why := w.outcome(nil); why.Reason != locks.ReasonUnknown {
+		p.Why, p.Words, p.By = postmortem.CauseOf(why.Reason), why.Words, why.By
 	}
 	return p
 }
@@ -401,11 +414,11 @@ func (x *Exchange) Lost(e *events.Event, path string, c *recipe.Contender, own *
 	runner, _ := x.opt.Members.OwnerOf(c.LeaseID.Gateway())
 	certain := w != nil && w.sure || (own != nil || w != nil && w.termination != nil) && !x.mayExplain(runner, now)
 	if c.Ours && c.LeaseID != "" && !certain && x.PeerMayExplain(now) && !fault.On("end-report") {
-		x.Delay(e, c.LeaseID, own, c.Ephemeral, now)
+		x.Delay(e, c, own, c.Ephemeral, now)
 		return
 	}
-	if reason, words := w.outcome(own); reason != locks.ReasonUnknown {
-		e.Type, e.Reason, e.Detail = EndType(reason), string(reason), words
+	if why := w.outcome(own); why.Reason != locks.ReasonUnknown {
+		why.Explain(e, c.Groups > 1)
 	}
 	w.complete(e)
 	x.Publish(e)

@@ -146,7 +146,7 @@ func TestAnAnnouncedEndExplainsTheRemovalOfAnOwnLease(t *testing.T) {
 	s.opt.Members.Begin(own)
 	s.Joined(own, at(0).Boot())
 	s.opt.History.Add(s.lease, postmortem.End{Why: postmortem.CauseOf(locks.ReasonRemoved)})
-	s.Delay(&events.Event{Type: events.LeaseRemoved, Dir: "/a", Reason: string(locks.ReasonRemoved)}, s.lease, nil, false, at(0).Boot())
+	s.Delay(&events.Event{Type: events.LeaseRemoved, Dir: "/a", Reason: string(locks.ReasonRemoved)}, &recipe.Contender{Ours: true, LeaseID: s.lease}, nil, false, at(0).Boot())
 	s.receives(0.5, Report{Kind: Termination, Reason: locks.ReasonRevoked})
 	s.wantPublished("/a lease.revoked revoked")
 }
@@ -224,14 +224,16 @@ func TestAPlaceInTheFeed(t *testing.T) {
 func TestReportsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", MaxName+1)
 	for name, r := range map[string]Report{
-		"a long name":          {Kind: Ended, Name: long},
-		"a long lock":          {Kind: Ended, Lock: long},
-		"a long owner":         {Kind: Ended, Owner: strings.Repeat("x", locks.MaxOwner+1)},
-		"an owner in no text":  {Kind: Ended, Owner: "\xff"},
-		"a negative span":      {Kind: Ended, Held: -1},
-		"an unknown mode":      {Kind: Ended, Mode: "upside-down"},
-		"a long next holder":   {Kind: Ended, Next: &Next{Name: long, After: 1}},
-		"a next holder before": {Kind: Ended, Next: &Next{Name: "n", After: -1}},
+		"a long name":                     {Kind: Ended, Name: long},
+		"a long lock":                     {Kind: Ended, Lock: long},
+		"a long owner":                    {Kind: Ended, Owner: strings.Repeat("x", locks.MaxOwner+1)},
+		"an owner in no text":             {Kind: Ended, Owner: "\xff"},
+		"a long name of an administrator": {Kind: Ended, By: strings.Repeat("x", locks.MaxPrincipal+1)},
+		"an administrator in no text":     {Kind: Ended, By: "\xff"},
+		"a negative span":                 {Kind: Ended, Held: -1},
+		"an unknown mode":                 {Kind: Ended, Mode: "upside-down"},
+		"a long next holder":              {Kind: Ended, Next: &Next{Name: long, After: 1}},
+		"a next holder before":            {Kind: Ended, Next: &Next{Name: "n", After: -1}},
 	} {
 		assert.Equal(t, len(Decode(Encode([]Report{r}))), 0, name)
 	}
@@ -240,7 +242,7 @@ func TestReportsAreBounded(t *testing.T) {
 func TestAReportIsReadAsItWasSent(t *testing.T) {
 	sent := []Report{
 		{Kind: Ended, Lease: "l", NS: "default", Lock: "deploy", Name: "write-1", Reason: locks.ReasonReleased, Words: "why", Unsure: true, Stays: true, Ended: 1, Mode: locks.Shared,
-			Owner: "me", Token: 1 << 60, TTL: 2, Waited: 3, Held: 4, Beat: 5, Next: &Next{Lease: "m", Name: "write-2", Owner: "you", Token: 6, After: 7}, Zxid: 8},
+			Owner: "me", Token: 1 << 60, TTL: 2, Waited: 3, Held: 4, Beat: 5, Next: &Next{Lease: "m", Name: "write-2", Owner: "you", Token: 6, After: 7}, Zxid: 8, By: "token:ops", Several: true},
 		{Kind: Destroyed, NS: "default", Lock: "l", Reason: locks.ReasonUnknown, Zxid: 9},
 		{Kind: Ended, Reason: locks.ReasonUnknown, Next: &Next{}},
 	}

@@ -166,18 +166,19 @@ func (x *Exchange) reportOf(n *Notice, now zk.Instant) (Report, bool) {
 		}
 		return r, true
 	case Destroyed:
-		return Report{Kind: n.Kind, NS: n.Lock.NS, Lock: n.Lock.Lock, Words: n.Why.Words, Zxid: n.Zxid}, true
+		return Report{Kind: n.Kind, NS: n.Lock.NS, Lock: n.Lock.Lock, Words: n.Why.Words, By: n.Why.By, Zxid: n.Zxid}, true
 	}
 	if n.At.Queue == nil {
 		return Report{}, false
 	}
-	return Report{Kind: n.Kind, Lease: n.Lease, NS: n.At.Queue.Namespace.Name, Lock: n.At.Queue.Name(), Name: n.At.Contender.Name, Reason: n.Why.Reason, Words: n.Why.Words}, true
+	return Report{Kind: n.Kind, Lease: n.Lease, NS: n.At.Queue.Namespace.Name, Lock: n.At.Queue.Name(), Name: n.At.Contender.Name,
+		Reason: n.Why.Reason, Words: n.Why.Words, By: n.Why.By, Several: n.At.Contender.Groups > 1}, true
 }
 
 // endReport is what is remembered of an end, as it is sent.
 func (x *Exchange) endReport(id recipe.LeaseID, now zk.Instant) Report {
 	p, _ := x.opt.History.Get(id)
-	r := Report{Kind: Ended, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, Mode: locks.ModeOf(p.Mode), Owner: p.Owner,
+	r := Report{Kind: Ended, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, By: p.By, Several: p.Several, Mode: locks.ModeOf(p.Mode), Owner: p.Owner,
 		Token: p.FencingToken, TTL: p.TTL, Waited: p.Waited, Held: p.Held, Beat: p.Beat, Ended: int64(now.Wall() - (now.Boot() - p.At)),
 		Unsure: x.delayed.waits(id), Stays: p.Stays || x.opt.Stays(id)}
 	if p.Terminated {

@@ -27,6 +27,7 @@ const MaxName = 1024
 type Cause struct {
 	Reason locks.Reason
 	Words  string
+	By     string // the administrator: locks.Principal.By
 	Trace  string // traceparent of the request
 }
 
@@ -46,19 +47,21 @@ type Report struct {
 	Name   string // of its contender in that queue, when it is known
 	Reason locks.Reason
 	Words  string
+	By     string
 	// With Ended. Unsure: another client has deleted the contender, and its gateway may report the reason. Stays: the
 	// place stays for a lock delay.
-	Unsure bool
-	Stays  bool
-	Ended  int64
-	Mode   locks.Mode
-	Owner  string
-	Token  int64
-	TTL    time.Duration
-	Waited time.Duration
-	Held   time.Duration
-	Beat   time.Duration
-	Next   *Next
+	Unsure  bool
+	Stays   bool
+	Several bool // of several locks
+	Ended   int64
+	Mode    locks.Mode
+	Owner   string
+	Token   int64
+	TTL     time.Duration
+	Waited  time.Duration
+	Held    time.Duration
+	Beat    time.Duration
+	Next    *Next
 	// With Destroyed: the replica must contain this zxid before the event is published.
 	Zxid int64
 }
@@ -78,7 +81,8 @@ func (r *Report) valid() bool {
 	if !r.Reason.Known() {
 		r.Reason = locks.ReasonUnknown
 	}
-	return len(r.Owner) <= locks.MaxOwner && len(r.Words) <= locks.MaxReasonText && utf8.ValidString(r.Owner) && utf8.ValidString(r.Words) &&
+	return len(r.Owner) <= locks.MaxOwner && len(r.Words) <= locks.MaxReasonText && len(r.By) <= locks.MaxPrincipal &&
+		utf8.ValidString(r.Owner) && utf8.ValidString(r.Words) && utf8.ValidString(r.By) &&
 		max(len(r.Name), len(r.NS), len(r.Lock)) <= MaxName && min(r.Waited, r.Held, r.Beat, r.TTL) >= 0 && (r.Mode == "" || r.Mode.Known()) &&
 		(r.Next == nil || len(r.Next.Owner) <= locks.MaxOwner && len(r.Next.Name) <= MaxName && r.Next.After >= 0)
 }

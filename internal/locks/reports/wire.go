@@ -33,6 +33,8 @@ const (
 	fieldBeat
 	fieldNext
 	fieldZxid
+	fieldBy
+	fieldSeveral
 )
 
 const (
@@ -88,7 +90,7 @@ func (m message) report(r *Report) message {
 		next := message{}.text(nextLease, string(n.Lease)).text(nextName, n.Name).text(nextOwner, n.Owner).number(nextToken, n.Token).number(nextAfter, int64(n.After))
 		m = protowire.AppendBytes(protowire.AppendTag(m, fieldNext, protowire.BytesType), next)
 	}
-	return m.number(fieldZxid, r.Zxid)
+	return m.number(fieldZxid, r.Zxid).text(fieldBy, r.By).flag(fieldSeveral, r.Several)
 }
 
 // Decode reads what Encode has written. It skips what is invalid: a newer release may have sent it.
@@ -181,6 +183,10 @@ func (r *Report) set(n protowire.Number, text string, number int64) {
 		}
 	case fieldZxid:
 		r.Zxid = number
+	case fieldBy:
+		r.By = text
+	case fieldSeveral:
+		r.Several = number != 0
 	}
 }
 

@@ -29,6 +29,9 @@ type team struct {
 // fields are those of a team's texts that the team itself must have seen again: else their search shows nothing.
 var fields = []string{"lock", "owner", "metadata", "reason", "hold", "notify", "changed", "lock-group", "break", "destroy", "request", "description"}
 
+// by is how an answer names the team where it has asked for an end or made it.
+func (m *team) by() string { return `"by":"token:` + strings.TrimSuffix(m.prefix, ":") }
+
 func (m *team) text(field string) string { return m.canary + "-" + field }
 
 func (m *team) lock(kind string) string {
@@ -115,7 +118,7 @@ func (m *team) churn(g, other *Gateway) {
 	m.secrets = append(m.secrets, next.Lease().Token)
 	m.must(other, "POST", "/v1/leases/"+next.Lease().LeaseID+"/break?reason="+m.text("break"))
 	gone := m.send(g, "POST", "/v1/leases/self/heartbeat", apitest.Token(next.Lease().Token))
-	assert.That(m.b.t, gone.Status == 410 && strings.Contains(gone.Body, m.text("break")), "%+v", gone)
+	assert.That(m.b.t, gone.Status == 410 && strings.Contains(gone.Body, m.text("break")) && strings.Contains(gone.Body, m.by()), "%+v", gone)
 	m.ends(g, other)
 	for _, at := range []*Gateway{g, other} {
 		m.looks(at, held)
@@ -267,6 +270,7 @@ func (m *team) sees(t *testing.T, foreign ...string) {
 	for _, field := range fields {
 		assert.That(t, strings.Contains(heard, m.text(field)), "%s has not seen its own %s: its search shows nothing", m.canary, field)
 	}
+	assert.That(t, strings.Contains(heard, m.by()), "%s has not seen its own name as that of an administrator: its search shows nothing", m.canary)
 	letters, ends := 0, 0
 	for _, l := range m.b.w.Mail.All() {
 		if strings.Contains(l.URL, m.canary) {

@@ -27,9 +27,9 @@ var revocations = []script{
 		if h := next(); h.State != locks.Held || h.Waiters != 1 || h.Revoke != nil {
 			a.Errorf("with a waiter: %+v", h)
 		}
-		_, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "a release is due"})
+		_, err := a.Revoke(a.Context(), locks.RevokeRequest{Lock: name, Reason: "a release is due", Client: "127.0.0.1"})
 		a.fine(err, "revoke")
-		if h := next(); h.Revoke == nil || h.Revoke.Reason != "a release is due" {
+		if h := next(); h.Revoke == nil || h.Revoke.Reason != "a release is due" || h.Revoke.By == "" {
 			a.Errorf("with a revocation: %+v", h)
 		}
 		go func() {

@@ -46,7 +46,7 @@ func revocation(r *api.RevokeRequested) *locks.Revocation {
 	if r == nil {
 		return nil
 	}
-	return &locks.Revocation{Reason: r.Reason, Forced: r.ForceInMS != nil, ForceIn: millis(value(r.ForceInMS))}
+	return &locks.Revocation{Reason: r.Reason, By: r.By, Forced: r.ForceInMS != nil, ForceIn: millis(value(r.ForceInMS))}
 }
 
 func heartbeat(h *api.Heartbeat) locks.Heartbeat {
@@ -97,7 +97,7 @@ func lock(l *api.Lock) locks.Lock {
 func postmortem(p *api.Postmortem) (locks.Postmortem, error) {
 	at, err := time.Parse(time.RFC3339Nano, p.EndedAt)
 	d := locks.Postmortem{
-		LeaseID: p.LeaseID, NS: p.NS, Lock: p.Lock, Mode: locks.Mode(p.Mode), Owner: p.Owner, Reason: locks.Reason(p.Reason), Detail: p.Detail,
+		LeaseID: p.LeaseID, NS: p.NS, Lock: p.Lock, Mode: locks.Mode(p.Mode), Owner: p.Owner, Reason: locks.Reason(p.Reason), Detail: p.Detail, By: p.By,
 		FencingToken: p.FencingToken, EndedAgo: millis(p.EndedAgoMS), EndedAt: at, WaitedFor: millis(p.WaitedMS), HeldFor: millis(value(p.HeldMS)),
 		TTL: millis(p.TTLMS), LastHeartbeat: millis(value(p.LastHeartbeatMS)),
 	}
@@ -109,7 +109,7 @@ func postmortem(p *api.Postmortem) (locks.Postmortem, error) {
 
 func problem(p *api.Problem) *locks.Error {
 	return &locks.Error{
-		Code: locks.Code(p.Code), Field: p.Field, Detail: p.Detail, RetryAfter: millis(value(p.RetryAfterMS)), Reason: locks.Reason(p.Reason),
+		Code: locks.Code(p.Code), Field: p.Field, Detail: p.Detail, RetryAfter: millis(value(p.RetryAfterMS)), Reason: locks.Reason(p.Reason), By: p.By,
 		Holders: contenders(p.Holders), QueueLength: value(p.QueueLength), Limit: p.Limit,
 	}
 }
