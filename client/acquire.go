@@ -171,7 +171,7 @@ func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) 
 	if !a.body.Async {
 		// Without a wait, time is needed all the same to find a gateway that can answer.
 		var stop func()
-		asking, stop = context.WithTimeout(ctx, tryWithin)
+		asking, stop = context.WithTimeout(ctx, c.try)
 		defer stop()
 	}
 	r := request{method: "POST", path: "/v1/leases", body: a.body, key: rand.Text(), timeout: requestTimeout}

@@ -33,11 +33,11 @@ const (
 // Call sends the request to the gateways of the fleet until one answers, and reads the answer's JSON into answer, unless that is
 // nil. The error is a *Problem when a gateway refuses, or says that none answered.
 //
-// A request is repeated until ctx is over, at most for 30 s. What is no GET, HEAD, PUT or DELETE is repeated only while it is
+// A request is repeated until ctx is over, at most for Config.TryFor. What is no GET, HEAD, PUT or DELETE is repeated only while it is
 // certain that nothing was done: no connection came about, or the gateway says so. After any other failure the request may
 // have been done.
 func (c *Client) Call(ctx context.Context, r Request, answer any) error {
-	ctx, stop := context.WithTimeout(ctx, tryWithin)
+	ctx, stop := context.WithTimeout(ctx, c.try)
 	defer stop()
 	timeout := requestTimeout
 	if r.method() != http.MethodGet {
@@ -50,23 +50,28 @@ func (c *Client) Call(ctx context.Context, r Request, answer any) error {
 // Open sends the request like Call, and returns the answer as soon as its headers are there, for what is read as it comes, such as
 // /v1/events. The end of ctx ends the answer; the caller closes its body.
 func (c *Client) Open(ctx context.Context, r Request) (*http.Response, error) {
+	trying, done := context.WithTimeout(ctx, c.try)
+	defer done()
+	until, _ := trying.Deadline()
 	var answer *http.Response
-	once := func() error {
+	err := repeat(trying, r.request(0), func() error {
 		return c.atNext(func(base *url.URL) (err error) {
+			// The attempt's context lives as long as the answer: only a late one ends it.
 			attempt, stop := context.WithCancelCause(ctx)
-			late := time.AfterFunc(requestTimeout, func() { stop(fmt.Errorf("lockkeeper: %s does not answer within %v", base.Redacted(), requestTimeout)) })
+			late := time.AfterFunc(min(requestTimeout, time.Until(until)), func() { stop(fmt.Errorf("lockkeeper: %s does not answer", base.Redacted())) })
 			defer late.Stop()
 			if answer, err = c.open(attempt, base, r.request(0)); err != nil {
+				if attempt.Err() != nil {
+					err = context.Cause(attempt)
+				}
 				stop(nil)
 				return err
 			}
 			answer.Body = &openBody{answer.Body, stop}
 			return nil
 		})
-	}
-	trying, done := context.WithTimeout(ctx, tryWithin)
-	defer done()
-	if err := repeat(trying, r.request(0), once); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 	return answer, nil

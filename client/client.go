@@ -21,6 +21,7 @@ type Client struct {
 	http  *http.Client
 	token func() (string, error)
 	now   func() time.Duration // goes on while the machine sleeps
+	try   time.Duration        // Config.TryFor
 
 	next atomic.Uint32 // the gateway that is asked first: the last one that answered
 }
@@ -35,6 +36,9 @@ type Config struct {
 	// acquire, so that the token in it can change. At most one of the two is set; neither is needed where the gateway asks for none.
 	Token     string
 	TokenFile string
+
+	// TryFor bounds how long a request that does not wait for a lock tries to find a gateway that answers. 30 s unless given.
+	TryFor time.Duration
 
 	// TLS is how gateways with https:// are reached: whose certificates are trusted, and which certificate the client shows. nil
 	// trusts what the system trusts. It has no effect together with HTTP.
@@ -64,7 +68,7 @@ func FromEnv() (*Client, error) {
 
 // New makes a Client. It sends no request.
 func New(config Config) (*Client, error) {
-	c := &Client{http: config.HTTP, now: bootClock}
+	c := &Client{http: config.HTTP, now: bootClock, try: cmp.Or(config.TryFor, tryWithin)}
 	if len(config.URLs) == 0 {
 		return nil, errors.New("lockkeeper: Config.URLs is empty: give the URL of a gateway, such as http://127.0.0.1:8080")
 	}

@@ -185,6 +185,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
+	if errors.Is(context.Cause(l.ctx), errDetached) {
+		return nil
+	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer stop()
 	_, err := l.client.repeated(ctx, request{method: "DELETE", path: "/v1/leases/self", lease: l.token, timeout: leaveWithin}, nil)

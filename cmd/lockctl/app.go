@@ -79,7 +79,7 @@ func (a *app) interruptible() context.Context {
 func (a *app) client() (*client.Client, error) { return a.clientOf(a.URL) }
 
 func (a *app) clientOf(urls []string) (*client.Client, error) {
-	config := client.Config{URLs: urls, Token: os.Getenv(client.EnvToken), TokenFile: os.Getenv(client.EnvTokenFile)}
+	config := client.Config{URLs: urls, TryFor: a.Timeout, Token: os.Getenv(client.EnvToken), TokenFile: os.Getenv(client.EnvTokenFile)}
 	if a.TokenFile != "" {
 		config.Token, config.TokenFile = "", a.TokenFile
 	}
@@ -140,11 +140,9 @@ func (a *app) call(ctx context.Context, r client.Request, answer any) error {
 	return a.callWith(ctx, c, r, answer)
 }
 
-// callWith sends a request to the gateways, and tries for the time of --timeout.
+// callWith is call with a client that is there already.
 func (a *app) callWith(ctx context.Context, c *client.Client, r client.Request, answer any) error {
-	within, stop := context.WithTimeout(ctx, a.Timeout)
-	defer stop()
-	err := c.Call(within, r, answer)
+	err := c.Call(ctx, r, answer)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -68,11 +68,28 @@ func report(w io.Writer, err error) int {
 		return exitPipe // nobody reads the output any more
 	}
 	code, hint := classify(err)
-	fmt.Fprintf(w, "error: %s\n", plain(err))
+	fmt.Fprintf(w, "error: %s\n", plain(byFlag(err)))
 	if hint != "" {
 		fmt.Fprintf(w, "hint: %s\n", hint)
 	}
 	return code
+}
+
+// byFlag writes what a gateway says about a field of a request in the words of the command line: each field has a flag.
+func byFlag(err error) error {
+	var p *client.Problem
+	var known *failure
+	if errors.As(err, &known) || !errors.As(err, &p) || p.Field == "" || p.Status != 422 && p.Status != 400 {
+		return err
+	}
+	flag := "--" + strings.ReplaceAll(p.Field, "_", "-")
+	if p.Field == "lock" {
+		flag = "the lock's name"
+	}
+	if rest, ok := strings.CutPrefix(p.Detail, p.Field+" "); ok {
+		return errors.New(flag + " " + rest)
+	}
+	return fmt.Errorf("%s: %s", flag, p.Detail)
 }
 
 // plain is an error in one line, without the name of the package, which is for programs.

@@ -35,6 +35,11 @@ type cli struct {
 	globals
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 
+	Acquire   acquireCommand   `cmd:"" group:"locks" help:"Take a lock, and print its lease."`
+	Release   releaseCommand   `cmd:"" group:"locks" help:"Release a lease."`
+	Heartbeat heartbeatCommand `cmd:"" group:"locks" help:"Begin a lease's time anew."`
+	Keep      keepCommand      `cmd:"" group:"locks" help:"Keep a lease until a signal comes."`
+
 	List listCommand `cmd:"" name:"ls" group:"look" help:"List locks."`
 
 	Completion    completionCommand    `cmd:"" group:"other" help:"Print the completion script of a shell."`

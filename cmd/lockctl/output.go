@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -13,6 +14,14 @@ import (
 // tables says whether a command prints a table: on a terminal, or where -o asks for it.
 func (a *app) tables() bool {
 	return a.Output == "table" || a.Output == "auto" && isTerminal(a.stdout)
+}
+
+// printJSON prints v as one document.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // table prints rows below their headings. What clients have written is made visible.
