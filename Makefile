@@ -16,6 +16,8 @@ FIRST ?= 1
 CLIENT ?=
 # For make bench-base: the commit to compare with; that which the branch came from unless given.
 BASE ?= auto
+# For make dist:   the version, v1.2.3; that of git unless given.
+VERSION ?=
 # For make chaos:  how long, and what the plan of faults is drawn from.
 DURATION ?= 10m
 SEED ?= 1
@@ -160,6 +162,12 @@ fmt: ## format all Go files
 build: ## build the programs into bin/
 	go build -o bin/ ./cmd/...
 
+# packaging/ is a module of its own, so that what packages are made with is nothing to those who build or use the programs.
+.PHONY: dist
+dist: export VERSION := $(VERSION)
+dist: ## archives, packages, SBOMs, the chart and checksums for each platform, in dist/ (VERSION=v1.2.3)
+	@go run -C packaging . -source .. -out ../dist
+
 .PHONY: clean
-clean: ## remove bin/ (lockkeeper-data/, the data of make run, stays)
-	rm -rf bin
+clean: ## remove bin/ and dist/ (lockkeeper-data/, the data of make run, stays)
+	rm -rf bin dist

@@ -30,6 +30,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"lockkeeper/internal/clidoc"
 	"lockkeeper/internal/zk"
 )
 
@@ -60,7 +61,11 @@ type cli struct {
 	Token       tokenCommand   `cmd:"" help:"API tokens for --auth-file: create, list, revoke."`
 	Rules       rulesCommand   `cmd:"" name:"auth" help:"About --auth-file."`
 	Version     struct{}       `cmd:"" help:"Print the version."`
-	Config      struct {
+	Completion  struct {
+		Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+	} `cmd:"" help:"Print what a shell needs to complete command lines."`
+	Man    struct{} `cmd:"" hidden:"" help:"Print the manual page."`
+	Config struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
 	} `cmd:"" help:"About the configuration."`
 }
@@ -81,12 +86,14 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) int {
 	var c cli
 	exited := -1
-	parser, err := kong.New(&c, kong.Name("gateway"), kong.Description(description), kong.Writers(stdout, stderr),
+	name := nameOf(os.Args[0])
+	parser, err := kong.New(&c, kong.Name(name), kong.Description(description), kong.Writers(stdout, stderr),
 		kong.DefaultEnvars("LOCKKEEPER"), kong.Vars{"version": version()}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Exit(func(code int) { exited = code }))
 	if err != nil {
 		panic("the command line's own definition: " + err.Error())
 	}
+	rename(parser.Model.Node, name)
 	file, err := configFile(args, os.Getenv)
 	if err != nil {
 		return report(stderr, err)
@@ -110,6 +117,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case "version":
 		fmt.Fprintln(stdout, version())
 		return 0
+	case "completion <shell>":
+		return report(stderr, clidoc.Completion(stdout, parser.Model, c.Completion.Shell))
+	case "man":
+		return report(stderr, manual(stdout, parser.Model))
 	case "config print":
 		return report(stderr, printConfig(stdout, parser, parsed))
 	case "auth check":
@@ -155,9 +166,10 @@ func report(w io.Writer, err error) int {
 	case errors.Is(err, zk.ErrUnavailable):
 		code, hint = exitUnavailable, unreachable(err)
 	}
-	fmt.Fprintf(w, "error: %v\n", err)
+	name := nameOf(os.Args[0])
+	fmt.Fprintf(w, "error: %s\n", called(name, err.Error()))
 	if hint != "" {
-		fmt.Fprintf(w, "hint: %s\n", hint)
+		fmt.Fprintf(w, "hint: %s\n", called(name, hint))
 	}
 	return code
 }
