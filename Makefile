@@ -26,7 +26,7 @@ GOFILES = git ls-files -co --exclude-standard -z -- '*.go' | while IFS= read -r 
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # exec: a signal that make gets must reach the gateway itself, not a shell or "go run" in front of it.
 # Exported rather than written into the recipe: what they hold is not the shell's to read.
