@@ -8,12 +8,12 @@
  * });
  * ```
  *
- * `signal` aborts before another client can hold the lock: when the lease is lost, and at the latest the margin before the
- * lease can pass by time. Work has to heed it: pass it on, or call `lease.throwIfLost()` before each step. A process that stands
- * still, or whose event loop is blocked, cannot stop its work. What must not happen even then is refused by what the lock
- * protects: send it `lease.fence`, and let it refuse lower ones.
+ * `signal` aborts before another client can hold the lock: when the lease is lost, and at the latest the margin before it can pass by
+ * time. The work has to heed it: it passes `signal` on, or calls `lease.throwIfLost()` before each step. A process that stands still, or
+ * whose event loop is blocked, cannot stop its work. What must not happen even then is refused by what the lock protects: send it
+ * `lease.fence`, and let it refuse lower ones.
  *
- * All durations are numbers of milliseconds. The file has no dependency, and runs in Node.js 18 or later and in browsers.
+ * Durations are numbers of milliseconds. The file needs nothing but Node.js 18 or a browser of 2022, and may be copied into a project.
  *
  * @module
  */
@@ -22,41 +22,39 @@
 /** Which gateways a {@link Client} asks, and how. */
 export interface ClientOptions {
   /**
-   * Gateways of one fleet, such as `http://127.0.0.1:8080`, or with Node.js `unix:/run/lockkeeper.sock`. The next one is asked when
-   * one does not answer. Without it: the origin of the page in a browser, elsewhere `http://127.0.0.1:8080`.
+   * Gateways of one fleet, such as `http://127.0.0.1:8080`, or in Node.js `unix:/run/lockkeeper.sock`: a list, or a text with commas.
+   * The next one is asked when one does not answer. Without it: a page's own origin in a browser, elsewhere `http://127.0.0.1:8080`.
    */
   urls?: string | readonly string[] | undefined;
   /** The API token, sent with each acquire. */
   token?: string | undefined;
-  /** A file that holds the API token (not in browsers). It is read for each acquire, so that the token in it can change. */
+  /** A file that holds the API token, read for each acquire, so that the token in it can change. Not in browsers. */
   tokenFile?: string | undefined;
-  /** Sends the requests in place of the runtime's own `fetch`. */
+  /** Sends the requests in place of the runtime's `fetch`. */
   fetch?: typeof globalThis.fetch | undefined;
 }
 
-/** How a lock is taken: alone, together with other readers (`shared`), or some permits of a semaphore. */
-export interface Mode {
+/** A lock, and how it is taken: alone, together with other readers (`shared`), or some permits of a semaphore. */
+export interface Lock {
+  name: string;
   namespace?: string | undefined;
-  /** Takes the lock together with other readers. */
   shared?: boolean | undefined;
-  /** Takes so many of the lock's permits. */
+  /** Takes so many permits; 1 when there is a limit. */
   permits?: number | undefined;
-  /** How many permits the lock has. Without it, as many as it is known to have. */
+  /** How many permits the lock has. Without it, as many as the gateway knows. */
   limit?: number | undefined;
 }
 
-/** One of several locks that are taken at once. */
-export interface Lock extends Mode {
-  name: string;
-}
+/** One lock, or several that are taken at once or not at all. Clients that name them in different orders do not block each other. */
+export type Locks = string | Lock | readonly (string | Lock)[];
 
-/** Options of an acquire, of one lock or of several. */
+/** Options of an acquire. */
 export interface LeaseOptions {
-  /** For so long others wait when this process dies. 30,000 unless given; at least 1,000. Below 15,000 the crash of a gateway can cost the lease. */
+  /** For so long others wait when this process dies: 1,000 or more, else 30,000. Below 15,000 the crash of a gateway can cost the lease. */
   ttlMs?: number | undefined;
-  /** Bounds the time in the queue. Without it the acquire waits until `signal` aborts. 0 tries. */
+  /** Bounds the time in the queue. 0 tries. Without it the acquire waits until `signal` aborts. */
   waitMs?: number | undefined;
-  /** How long before the end of the lease's time the work is stopped. 1,000 unless given, or a fifth of a TTL below 5,000. */
+  /** How long before the end of its time the work is stopped: 1,000 unless given, or a fifth of a TTL below 5,000. */
   marginMs?: number | undefined;
   /** A label for people who look at the lock. */
   owner?: string | undefined;
@@ -64,206 +62,154 @@ export interface LeaseOptions {
   metadata?: string | undefined;
   /** Keeps the lock free for so long after the lease was held, so that a holder that has not noticed yet can finish. */
   lockDelayMs?: number | undefined;
-  /** Ends the wait, and leaves the queue. With `withLock` it also aborts the signal of the work. */
+  /** Ends the wait, and leaves the queue. In `withLock` and `elect` it also aborts the signal of the work. */
   signal?: AbortSignal | undefined;
   /** Called once when the holder is asked to release the lease. The work may go on until the lease is lost. */
   onRevoke?: ((reason: string) => void) | undefined;
-  /** Called with the place among the waiters: first when the acquire enters the queue, then when the place changes. */
+  /** Called with the place among the waiters: when the acquire enters the queue, and when the place changes. */
   onQueued?: ((position: number) => void) | undefined;
 }
-
-/** Options of an acquire of one lock. */
-export interface LockOptions extends LeaseOptions, Mode {}
 
 /** The work under a lease. `signal` aborts when the lease is lost, and when the caller's own signal aborts. */
 export type Work<T> = (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>;
 
-/** A lock that is held. */
+/** Locks that are held. At the end of an `await using` block the lease is released. */
 export interface Lease extends AsyncDisposable {
   /** Names the lease in logs and lists. It gives no right. */
   readonly id: string;
   /** The fencing token: each holder of the lock has a higher one than the holder before. Of several locks, their highest. */
   readonly fence: number;
-  /** Aborts when the lease is lost, with the {@link LeaseLost} as its reason, and when it is released. */
+  /** Aborts when the lease is lost, with a {@link LeaseLost} as its reason, and when it is released. */
   readonly signal: AbortSignal;
-  /** Whether the work may go on now. It looks at the clock, so it is right also when timers are late. */
+  /** Whether the work may go on now. It looks at the clock: it is right also when timers are late. */
   readonly held: boolean;
-  /** The fencing token of one lock of several, and `undefined` for a lock that the lease does not hold. */
+  /** The fencing token of one of several locks, and `undefined` for a lock that is not among them. */
   fenceOf(lock: string, namespace?: string): number | undefined;
-  /** Throws the {@link LeaseLost} when the lease is lost. Work calls it before each step that takes less than the margin. */
+  /** Throws a {@link LeaseLost} when the lease is lost. The work calls it before each step that takes less than the margin. */
   throwIfLost(): void;
   /**
-   * Gives the lock back. It may be called again. Rejects with a {@link LeaseLost} when the lease had ended before. The value is false
+   * Gives the lock back; it may be called again. Rejects with a {@link LeaseLost} when the lease had ended before. The value is false
    * when no gateway answered for 5 s: the lease then ends by itself, within its TTL.
    */
   release(): Promise<boolean>;
 }
 
-/** A holder of a lock. */
-export interface Holder {
-  owner: string;
-  /** Empty for a program that locks in ZooKeeper itself. */
-  leaseId: string;
-  /** 0 when the holder has none. */
-  fencingToken: number;
-}
+/** A holder of a lock. A program that locks in ZooKeeper itself has an empty `leaseId`, and may have a `fencingToken` of 0. */
+export type Holder = Readonly<{ owner: string; leaseId: string; fencingToken: number }>;
 
 /** The lease ended before its holder released it. `cause` is what the work threw after that, if it threw something else. */
 export class LeaseLost extends Error {
-  override readonly name = "LeaseLost";
-  constructor(
-    readonly leaseId: string,
-    /** `expired`, `revoked`, `removed`, `destroyed`, ...; `deadline`: no gateway confirmed the lease in time; `gone`: no gateway knows it. */
-    readonly reason: string,
-    /** Who ended it, when the gateway tells; otherwise empty. */
-    readonly by = "",
-    /** A sentence for people. */
-    readonly detail = "",
-  ) {
+  readonly leaseId: string;
+  /**
+   * The gateway's: `expired`, `revoked`, `removed`, `destroyed`, ...; `deadline` when no gateway confirmed the lease in time, `gone` when
+   * no gateway knows it.
+   */
+  readonly reason: string;
+  /** Who ended it, when the gateway tells. */
+  readonly by: string;
+  /** A sentence for people. */
+  readonly detail: string;
+
+  constructor(leaseId: string, reason: string, by = "", detail = "") {
     super(`lockkeeper: lease ${leaseId} is lost: ${reason}${by && ` by ${by}`}${detail && ` (${detail})`}`);
+    this.name = "LeaseLost";
+    this.leaseId = leaseId;
+    this.reason = reason;
+    this.by = by;
+    this.detail = detail;
   }
 }
 
 /** Others hold the lock, and the time for waiting is over. */
 export class NotAcquired extends Error {
-  override readonly name = "NotAcquired";
-  constructor(
-    readonly lock: string,
-    /** As the gateway saw them last; may be empty. */
-    readonly holders: readonly Holder[],
-    readonly queueLength: number,
-    /** The least time after which the answer can change, 0 when it is not known. */
-    readonly retryAfterMs: number,
-  ) {
+  readonly lock: string;
+  /** As the gateway saw them last; may be empty. */
+  readonly holders: readonly Holder[];
+  readonly queueLength: number;
+  /** The least time after which the answer can change; 0 when it is not known. */
+  readonly retryAfterMs: number;
+
+  constructor(lock: string, holders: readonly Holder[], queueLength: number, retryAfterMs: number) {
     super(`lockkeeper: ${lock} is held${holders[0]?.owner ? ` by ${holders[0].owner}` : ""}, and ${queueLength} wait for it`);
+    this.name = "NotAcquired";
+    this.lock = lock;
+    this.holders = holders;
+    this.queueLength = queueLength;
+    this.retryAfterMs = retryAfterMs;
   }
 }
 
-/** The gateway refuses the request. Programs go by `code`; docs/errors.md lists the codes. */
+/** The gateway refuses the request. */
 export class Problem extends Error {
-  override readonly name = "Problem";
-  constructor(
-    readonly status: number,
-    /** `unexpected_answer` when the answer was not a gateway's. */
-    readonly code: string,
-    readonly detail: string,
-    /** What is wrong in the request, if it is one field. */
-    readonly field: string,
-    readonly requestId: string,
-    /** The gateway's Retry-After. */
-    readonly retryAfterMs: number,
-    /** All that the gateway said. */
-    readonly body: Readonly<object>,
-  ) {
-    super(`lockkeeper: ${status} ${code}${detail && `: ${detail}`}`);
+  readonly status: number;
+  /** What programs go by; docs/errors.md lists the codes. `unexpected_answer` when it was no gateway that answered. */
+  readonly code: string;
+  /** A sentence for people. */
+  readonly detail: string;
+  /** What is wrong in the request, if it is one field. */
+  readonly field: string;
+  /** Names the request in the gateway's log. */
+  readonly requestId: string;
+  /** The gateway's Retry-After, 0 without one. */
+  readonly retryAfterMs: number;
+  /** All that the gateway says. */
+  readonly body: Readonly<object>;
+
+  constructor(status: number, code: string, retryAfterMs: number, body: Readonly<object>) {
+    const detail = textIn(body, "detail") || textIn(body, "title");
+    super(`lockkeeper: ${status} ${code}: ${detail}`);
+    this.name = "Problem";
+    this.status = status;
+    this.code = code;
+    this.detail = detail;
+    this.field = textIn(body, "field");
+    this.requestId = textIn(body, "request_id");
+    this.retryAfterMs = retryAfterMs;
+    this.body = body;
   }
 }
 
 const requestMs = 10_000; // for a request that is answered at once
 const pollMs = 25_000; // for which the gateway holds a look at a waiting lease
-const mostHoldMs = 240_000; // for which it holds a heartbeat: runtimes give up after five minutes, and so does the gateway
+const mostHoldMs = 240_000; // for which it holds a heartbeat: it refuses more than five minutes, and Node.js waits no longer
 const tryMs = 30_000; // for finding a gateway that can answer an acquire that does not wait
 const leaveMs = 2_000; // for giving up a place in the queue
 const releaseMs = 5_000; // for releasing a lease
 const lookMs = 250; // between two looks at the clock: a timer stands still while the machine sleeps
-const leastPauseMs = 50; // before a repeat; then twice as long each time
-const mostPauseMs = 1_000;
+const leastPauseMs = 50, mostPauseMs = 1_000; // before a repeat: twice as long each time
 const maxAnswer = 1 << 20; // bytes. A lease of 64 locks takes some 20 KiB
-
-/** What of the gateway's answers the client reads. */
-interface Answer {
-  lease_id: string;
-  state: string;
-  ttl_ms: number;
-  token?: string; // of the answer to an acquire
-  position?: number;
-  waited_ms?: number; // missing when the TTL began before the request
-  fencing_token?: number;
-  rev?: string;
-  locks?: { lock: string; ns: string; fencing_token: number }[];
-  revoke_requested?: { reason?: string };
-  holders?: { owner?: string; lease_id?: string; fencing_token?: number }[];
-  queue_length?: number;
-}
-
-/** What of a problem (RFC 9457) the client reads; beside it there may be what an answer has. */
-interface Refusal extends Partial<Answer> {
-  code?: string;
-  title?: string;
-  detail?: string;
-  field?: string;
-  reason?: string;
-  by?: string;
-  request_id?: string;
-}
-
-/** A request to a gateway. It may be sent more than once. */
-interface Request {
-  method: "GET" | "POST" | "DELETE";
-  path: string; // with its query, escaped
-  timeoutMs: number; // of each attempt
-  body?: string;
-  lease?: string; // the lease token: a request with it carries no API token, which may have expired since
-  key?: string; // the idempotency key
-}
+const unexpected = "unexpected_answer"; // the code of an answer that is not a gateway's
 
 /** Takes locks from the gateways of one fleet. It owns nothing that has to be closed. */
 export class Client {
   readonly #gateways: Gateways;
 
   /** Sends no request. Throws a TypeError when the options cannot be right. */
-  constructor(options: ClientOptions = {}) {
-    const { token, tokenFile } = options;
-    if (token && tokenFile) {
-      throw new TypeError("lockkeeper: both a token and a token file are given (LOCKKEEPER_TOKEN, LOCKKEEPER_TOKEN_FILE): leave one out");
-    }
-    if (tokenFile && !node) throw new TypeError("lockkeeper: a browser cannot read a token file: give the token");
+  constructor({ urls, token = "", tokenFile, fetch = (url, init) => globalThis.fetch(url, init) }: ClientOptions = {}) {
+    if (token && tokenFile) throw invalid("both a token and a token file are given (LOCKKEEPER_TOKEN, LOCKKEEPER_TOKEN_FILE): leave one out");
+    if (tokenFile && !node) throw invalid("a browser cannot read a token file: give the token");
     const page = (globalThis as { location?: { origin?: string } }).location?.origin;
-    const urls = options.urls || (page?.startsWith("http") ? page : "http://127.0.0.1:8080");
-    const readToken = async () => {
-      const text = tokenFile ? await (await nodeModule<NodeFiles>("fs/promises")).readFile(tokenFile, "utf8") : (token ?? "");
-      // What fetch would say of it has the token in it.
-      if (!/^[\x21-\x7e]*$/.test(text.trim())) throw new TypeError("lockkeeper: the token has characters that no token has");
-      return text.trim();
-    };
-    this.#gateways = new Gateways(typeof urls === "string" ? urls.split(",") : urls, readToken, options.fetch ?? ((url, init) => fetch(url, init)));
+    const list = urls || (page?.startsWith("http") ? page : "http://127.0.0.1:8080");
+    this.#gateways = new Gateways((typeof list === "string" ? list.split(",") : list).map((url) => gatewayAt(url.trim(), fetch)), async () => {
+      const text: string = tokenFile ? await (await nodeModule("fs/promises")).readFile(tokenFile, "utf8") : token;
+      if (/^[\x21-\x7e]*$/.test(text.trim())) return text.trim();
+      throw invalid("the token has characters that no token has"); // what fetch would say of it has the token in it
+    });
   }
 
-  /**
-   * Makes a client of the environment: `LOCKKEEPER_URL` (several URLs with commas between them), and `LOCKKEEPER_TOKEN` or
-   * `LOCKKEEPER_TOKEN_FILE`.
-   */
+  /** Makes a client of `LOCKKEEPER_URL` (several URLs with commas between them), and `LOCKKEEPER_TOKEN` or `LOCKKEEPER_TOKEN_FILE`. */
   static fromEnv(): Client {
     const env = node?.env ?? {};
     return new Client({ urls: env["LOCKKEEPER_URL"], token: env["LOCKKEEPER_TOKEN"], tokenFile: env["LOCKKEEPER_TOKEN_FILE"] });
   }
 
   /**
-   * Takes the lock, runs the work, and releases the lock on every path. It waits until the work has settled. Rejects with a
-   * {@link LeaseLost} when the lease was lost before that, also when the work did not notice; otherwise the outcome of the work is
-   * the outcome. Rejects as {@link Client.acquire} does when the work did not run.
+   * Takes the lock, runs the work, and releases the lock on every path, when the work has settled. Rejects with a {@link LeaseLost} when
+   * the lease was lost before that, also when the work did not notice, and as `acquire` does when the work did not run. Otherwise the
+   * outcome of the work is the outcome.
    */
-  async withLock<T>(name: string, work: Work<T>, options: LockOptions = {}): Promise<T> {
-    return guard(await this.#acquire(name, options), work, options.signal);
-  }
-
-  /** {@link Client.withLock} for several locks: all of them at once, or none. */
-  async withLocks<T>(locks: readonly Lock[], work: Work<T>, options: LeaseOptions = {}): Promise<T> {
-    return guard(await this.#acquire(locks, options), work, options.signal);
-  }
-
-  /**
-   * Takes the lock, and waits for it in its queue. Rejects with a {@link NotAcquired} when others hold it and the wait is over, with a
-   * {@link Problem} when the gateway refuses, and with the reason of `signal` when that aborts. `signal` does not end the lease:
-   * see {@link Lease.release}.
-   */
-  acquire(name: string, options: LockOptions = {}): Promise<Lease> {
-    return this.#acquire(name, options);
-  }
-
-  /** Takes all the locks at once, or none. Clients that name the same locks in different orders cannot block each other. */
-  acquireAll(locks: readonly Lock[], options: LeaseOptions = {}): Promise<Lease> {
-    return this.#acquire(locks, options);
+  async withLock<T>(locks: Locks, work: Work<T>, options: LeaseOptions = {}): Promise<T> {
+    return guard(await this.acquire(locks, options), work, options.signal);
   }
 
   /**
@@ -271,9 +217,9 @@ export class Client {
    * reached, and the fencing token is the number of its term. A leader whose lease is lost is a candidate again when `lead` has
    * settled. When `lead` settles while it leads, it resigns, and its outcome is the outcome.
    */
-  async elect<T>(name: string, lead: Work<T>, options: LockOptions = {}): Promise<T> {
+  async elect<T>(lock: string | Lock, lead: Work<T>, options: LeaseOptions = {}): Promise<T> {
     for (;;) {
-      const lease = await this.#acquire(name, options);
+      const lease = await this.acquire(lock, options);
       try {
         return await guard(lease, lead, options.signal);
       } catch (error) {
@@ -283,25 +229,26 @@ export class Client {
   }
 
   /**
-   * Asks for the lease, and waits for it. A ticket (async) keeps the place in the queue while gateways come and go, and gives the
-   * client the token that it needs to leave the queue.
+   * Takes the lock, and waits for it in its queue. Rejects with a {@link NotAcquired} when others hold it and the wait is over, with a
+   * {@link Problem} when the gateway refuses, and with the reason of `signal` when that aborts. `signal` does not end the lease.
    */
-  async #acquire(locks: string | readonly Lock[], options: LockOptions): Promise<HeldLease> {
-    const { signal, ttlMs, waitMs = Infinity } = options;
+  async acquire(locks: Locks, options: LeaseOptions = {}): Promise<Lease> {
+    const { signal, ttlMs, waitMs = Infinity, owner, metadata } = options;
     signal?.throwIfAborted();
-    await (ready ??= prepare());
     if (!(waitMs >= 0)) throw new RangeError(`lockkeeper: waitMs (${waitMs}) must not be negative`);
     if (ttlMs !== undefined) marginOf(options.marginMs, ttlMs);
-    const queues = waitMs > 0;
-    const body = JSON.stringify({
-      ttl: millis(ttlMs), owner: options.owner, metadata: options.metadata, lock_delay: millis(options.lockDelayMs), async: queues || undefined,
-      ...(typeof locks === "string" ? wanted(options) : { locks: locks.map((lock) => ({ lock: lock.name, ...wanted(lock) })) }),
-    });
+    const several = typeof locks === "object" && Symbol.iterator in locks, wants = (several ? locks : [locks]).map(wanted);
+    const { lock, ...mode } = wants[0] ?? { lock: "" };
+    // With a ticket (async) the client has what it needs to leave the queue, and its place rides over the death of a gateway.
+    const queues = waitMs > 0, lockDelay = millis(options.lockDelayMs);
+    const common = { ttl: millis(ttlMs), lock_delay: lockDelay, owner, metadata, async: queues || undefined };
+    const path = several ? "/v1/leases" : `${pathOf(lock)}/leases`, body = JSON.stringify({ ...common, ...(several ? { locks: wants } : mode) });
+    await (ready ??= prepare());
     const waiting = within(queues ? waitMs : tryMs, signal);
     try {
       for (;;) {
         try {
-          return await this.#attempt(locks, body, options, waiting.signal);
+          return await this.#attempt({ method: "POST", path, body, key: randomKey(), timeoutMs: requestMs }, options, waiting.signal);
         } catch (error) {
           signal?.throwIfAborted();
           const taken = error instanceof Problem && ["held_by_other", "lock_delayed", "wait_elapsed"].includes(error.code) ? error : undefined;
@@ -309,7 +256,7 @@ export class Client {
           // The lock cannot be waited for in its queue now (held_by_other of a ticket), or the place was lost.
           if (queues) await sleep(jitter(Math.max(leastPauseMs, taken?.retryAfterMs ?? 0)), waiting.signal);
           signal?.throwIfAborted();
-          if (!queues || waiting.signal.aborted) throw await this.#notAcquired(locks, options, taken);
+          if (!queues || waiting.signal.aborted) throw await this.#notAcquired(wants, taken);
         }
       }
     } finally {
@@ -317,34 +264,33 @@ export class Client {
     }
   }
 
-  /** Takes the lock, or one place in its queue and waits there. All its requests have one idempotency key. */
-  async #attempt(locks: string | readonly Lock[], body: string, options: LockOptions, waiting: AbortSignal): Promise<HeldLease> {
+  /** Takes the lock, or one place in its queue and waits there. */
+  async #attempt(request: Request, options: LeaseOptions, waiting: AbortSignal): Promise<Lease> {
     const gateways = this.#gateways;
-    const path = typeof locks === "string" ? `${pathOf(locks)}/leases` : "/v1/leases";
-    const request: Request = { method: "POST", path, body, key: randomKey(), timeoutMs: requestMs };
     const { sent, answer: grant } = await gateways.repeated(request, waiting).catch(async (error) => {
       // Without an answer the lock may have been taken. A repeat with the idempotency key tells the token.
       if (temporary(error)) await gateways.bounded(request, leaveMs).then((taken) => gateways.leave(taken.token!), () => {});
       throw error;
     });
-    const lease = grant.token ?? "";
+    const lease = grant.token!;
     try {
       let current = grant;
       for (let position = 0; current.state === "waiting"; ) {
         if (current.position && current.position !== position) call(options.onQueued, (position = current.position));
-        const poll = `/v1/leases/self?wait=${pollMs}ms&since=${encodeURIComponent(current.rev ?? "")}`;
-        const look = await gateways.repeated({ method: "GET", path: poll, lease, timeoutMs: pollMs + requestMs }, waiting);
+        const path = `/v1/leases/self?wait=${millis(pollMs)}&since=${encodeURIComponent(current.rev ?? "")}`;
+        const look = await gateways.repeated({ method: "GET", path, lease, timeoutMs: pollMs + requestMs }, waiting);
         current = look.answer;
         // A queue that moves fast must not make a busy loop.
         if (current.state === "waiting" && clock() - look.sent < leastPauseMs) await sleep(leastPauseMs, waiting);
       }
       if (current.state !== "held") throw placeLost;
-      if (current === grant && grant.waited_ms !== undefined) {
-        return new HeldLease(gateways, lease, grant, sent + grant.waited_ms + grant.ttl_ms, options);
+      let deadline = sent + grant.ttl_ms + (grant.waited_ms ?? 0);
+      if (current !== grant || grant.waited_ms === undefined) {
+        // The TTL began before this answer was asked for: a heartbeat begins it anew.
+        const beat = await gateways.repeated(heartbeat(lease, 0), waiting);
+        deadline = beat.sent + beat.answer.ttl_ms;
       }
-      // The TTL began before this answer was asked for: a heartbeat begins it anew.
-      const beat = await gateways.repeated(heartbeat(lease, 0), waiting);
-      return new HeldLease(gateways, lease, current, beat.sent + beat.answer.ttl_ms, options);
+      return keep(gateways, lease, current, deadline, options);
     } catch (error) {
       if (error === placeLost || isFinal(error)) throw placeLost;
       await gateways.leave(lease);
@@ -353,188 +299,174 @@ export class Client {
   }
 
   /** Tells who holds the lock: from the refusal, or else by a look at the lock. */
-  async #notAcquired(locks: string | readonly Lock[], options: LockOptions, refusal: Problem | undefined): Promise<NotAcquired> {
-    let seen: Refusal = refusal?.body ?? {};
-    if (typeof locks === "string" && !seen.holders?.length) {
-      const path = pathOf(locks) + (options.namespace ? `?ns=${encodeURIComponent(options.namespace)}` : "");
+  async #notAcquired(wants: Wanted[], refusal: Problem | undefined): Promise<NotAcquired> {
+    let seen: Partial<Answer> = refusal?.body ?? {};
+    if (wants.length === 1 && !seen.holders?.length) {
+      const { lock, ns } = wants[0]!, path = pathOf(lock) + (ns ? `?ns=${encodeURIComponent(ns)}` : "");
       seen = await this.#gateways.bounded({ method: "GET", path, timeoutMs: leaveMs }, leaveMs).catch(() => seen);
     }
     const holders = (seen.holders ?? []).map((h) => ({ owner: h.owner ?? "", leaseId: h.lease_id ?? "", fencingToken: h.fencing_token ?? 0 }));
-    const name = typeof locks === "string" ? locks : locks.map((lock) => lock.name).join(",");
-    return new NotAcquired(name, holders, seen.queue_length ?? 0, refusal?.retryAfterMs ?? 0);
+    return new NotAcquired(wants.map((w) => w.lock).join(","), holders, seen.queue_length ?? 0, refusal?.retryAfterMs ?? 0);
   }
 }
 
 /** Says that a waiting lease ended before it was granted to this client, or that the wait was over before. */
 const placeLost = new Error("lockkeeper: the place in the queue was lost");
 
-async function guard<T>(lease: HeldLease, work: Work<T>, caller: AbortSignal | undefined): Promise<T> {
+async function guard<T>(lease: Lease, work: Work<T>, caller: AbortSignal | undefined): Promise<T> {
   const stop = within(Infinity, lease.signal, caller);
-  let outcome: { value: T } | { error: unknown };
   try {
-    if (caller?.aborted) throw caller.reason;
-    outcome = { value: await work(lease, stop.signal) };
-  } catch (error) {
-    outcome = { error };
-  }
-  try {
+    caller?.throwIfAborted();
+    const outcome = await work(lease, stop.signal);
     await lease.release(); // it also aborts what the work has left running
-  } catch (lost) {
-    if ("error" in outcome && outcome.error !== lost) (lost as LeaseLost).cause = outcome.error;
-    throw lost;
+    return outcome;
+  } catch (error) {
+    await lease.release().catch((lost: LeaseLost) => {
+      if (lost !== error) lost.cause = error;
+      throw lost;
+    });
+    throw error;
   } finally {
     stop.end();
   }
-  if ("error" in outcome) throw outcome.error;
-  return outcome.value;
 }
 
-// Older runtimes have no such symbol.
-const dispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
+/** Makes the Lease of a grant whose time is over at deadline, and keeps it. The token stays in here, where no log finds it. */
+function keep(gateways: Gateways, token: string, grant: Answer, deadline: number, { marginMs, onRevoke }: LeaseOptions): Lease {
+  const { lease_id: id, ttl_ms: ttl, fencing_token: fence = NaN } = grant, margin = marginOf(marginMs, ttl);
+  // A larger one was rounded, and could be mistaken for that of another holder.
+  if (!Number.isSafeInteger(fence)) throw new RangeError(`lockkeeper: the fencing token (${fence}) is no exact number`);
+  const over = new AbortController(), { signal } = over; // its reason is a LeaseLost, or says that the lease was released
+  const left = () => deadline - margin - clock();
+  const unconfirmed = () => new LeaseLost(id, "deadline", "", "no gateway confirmed it in time");
+  let timer: ReturnType<typeof setTimeout> | undefined, released: Promise<boolean> | undefined;
 
-class HeldLease implements Lease {
-  readonly id: string;
-  readonly fence: number;
-  readonly #gateways: Gateways;
-  readonly #token: string;
-  readonly #grant: Answer;
-  readonly #ttlMs: number;
-  readonly #marginMs: number;
-  readonly #onRevoke: ((reason: string) => void) | undefined;
-  readonly #end = new AbortController(); // its reason is a LeaseLost, or says that the lease was released
-  #deadline: number; // by clock(), without the margin
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  #released: Promise<boolean> | undefined;
-
-  constructor(gateways: Gateways, token: string, grant: Answer, deadline: number, options: LockOptions) {
-    this.#gateways = gateways;
-    this.#token = token;
-    this.#grant = grant;
-    this.#ttlMs = grant.ttl_ms;
-    this.#marginMs = marginOf(options.marginMs, this.#ttlMs);
-    this.#onRevoke = options.onRevoke;
-    this.#deadline = deadline;
-    this.id = grant.lease_id;
-    this.fence = grant.fencing_token ?? NaN;
-    // A larger one was rounded, and could be mistaken for that of another holder.
-    if (!Number.isSafeInteger(this.fence)) throw new RangeError(`lockkeeper: the fencing token (${this.fence}) is no exact number`);
-    this.#watch();
-    void this.#beat();
-  }
-
-  get signal(): AbortSignal {
-    return this.#end.signal;
-  }
-
-  get held(): boolean {
-    if (!this.signal.aborted && !(this.#leftMs() > 0)) this.#stop(unconfirmed(this.id));
-    return !this.signal.aborted;
-  }
-
-  fenceOf(lock: string, namespace = "default"): number | undefined {
-    return this.#grant.locks?.find((one) => one.lock === lock && one.ns === namespace)?.fencing_token;
-  }
-
-  throwIfLost(): void {
-    if (!this.held && this.signal.reason instanceof LeaseLost) throw this.signal.reason;
-  }
-
-  release(): Promise<boolean> {
-    return (this.#released ??= this.#release());
-  }
-
-  [dispose](): Promise<void> {
-    return this.release().then(() => {});
-  }
-
-  async #release(): Promise<boolean> {
-    const late = !(this.#leftMs() > 0);
-    this.#stop(new DOMException("the lease was released", "AbortError"));
-    this.throwIfLost();
+  const end = (reason: unknown): void => {
+    clearTimeout(timer);
+    over.abort(reason);
+  };
+  const held = (): boolean => {
+    if (!signal.aborted && !(left() > 0)) end(unconfirmed());
+    return !signal.aborted;
+  };
+  const watch = (): void => {
+    if (held()) timer = setTimeout(watch, Math.min(left(), lookMs));
+  };
+  const throwIfLost = (): void => {
+    if (!held() && signal.reason instanceof LeaseLost) throw signal.reason;
+  };
+  const release = async (): Promise<boolean> => {
+    const late = !(left() > 0);
+    end(new DOMException("the lease was released", "AbortError"));
+    throwIfLost();
     try {
-      await this.#gateways.bounded(leaving(this.#token), releaseMs);
+      await gateways.bounded(leaving(token), releaseMs);
       return true;
     } catch (error) {
-      if (isFinal(error)) throw lostBy(this.id, error);
-      // The event loop was blocked: the time was over before the timer could say so.
-      if (late) throw unconfirmed(this.id);
+      if (isFinal(error)) throw lostBy(id, error);
+      if (late) throw unconfirmed(); // the event loop was blocked: the time was over before a timer could say so
       return false;
     }
-  }
-
-  #leftMs(): number {
-    return this.#deadline - this.#marginMs - clock();
-  }
-
-  #stop(reason: unknown): void {
-    clearTimeout(this.#timer);
-    this.#end.abort(reason);
-  }
-
-  /** Ends the lease when its time is over. */
-  #watch(): void {
-    const left = this.#leftMs();
-    if (left > 0) this.#timer = setTimeout(() => this.#watch(), Math.min(left, lookMs));
-    else this.#stop(unconfirmed(this.id));
-  }
-
-  /**
-   * Sends one heartbeat after the other until the lease is over. Each is held for a third of the TTL; after a failure one is sent
-   * that is not held, so that another gateway can confirm the lease at once.
-   */
-  async #beat(): Promise<void> {
-    const ttl = this.#ttlMs, longest = Math.min(ttl / 3, mostHoldMs);
-    let hold = longest, pause = leastPauseMs, early = 0, asked = false;
-    while (!this.signal.aborted) {
-      const sent = clock();
+  };
+  // One heartbeat follows the other. Each is held for a third of the TTL. One that is not held confirms the lease at once: after a failure,
+  // and when an answer that is held would come too late.
+  const beat = async (): Promise<void> => {
+    const longest = Math.min(ttl / 3, mostHoldMs);
+    for (let failed = false, pause = leastPauseMs, early = 0, asked = false; !signal.aborted; ) {
+      const sent = clock(), hold = failed || left() < longest + ttl / 20 ? 0 : longest;
       try {
-        const answer = await this.#gateways.once(heartbeat(this.#token, hold, ttl), this.signal);
-        this.#deadline = Math.max(this.#deadline, sent + answer.ttl_ms);
-        const ask = answer.revoke_requested;
-        if (ask && !asked) call(this.#onRevoke, ask.reason ?? "");
+        const answer = await gateways.once(heartbeat(token, hold, ttl), signal), ask = answer.revoke_requested;
+        deadline = Math.max(deadline, sent + answer.ttl_ms);
+        if (ask && !asked) call(onRevoke, ask.reason ?? "");
         asked = Boolean(ask);
         // An early answer that says nothing about this lease, such as one about new waiters, must not make a busy loop. Otherwise there
-        // is no pause: browsers make the timers of pages in the background wait for a minute.
-        early = hold > 0 && clock() - sent < hold / 2 ? Math.min(2 * early || leastPauseMs, lookMs) : 0;
-        if (early > 0) await sleep(early, this.signal);
-        hold = longest;
+        // is no pause: browsers make the timers of pages in the background wait for up to a minute.
+        early = !failed && clock() - sent < Math.max(hold, leastPauseMs) / 2 ? Math.min(2 * early || leastPauseMs, lookMs) : 0;
+        if (early > 0) await sleep(early, signal);
+        failed = false;
         pause = leastPauseMs;
       } catch (error) {
-        if (this.signal.aborted) return;
-        if (isFinal(error)) return this.#stop(lostBy(this.id, error));
-        await sleep(jitter(Math.min(pause, ttl / 20)), this.signal);
-        hold = 0;
+        if (isFinal(error)) return end(lostBy(id, error));
+        await sleep(jitter(Math.min(pause, ttl / 20)), signal);
+        failed = true;
         pause = Math.min(2 * pause, mostPauseMs);
       }
     }
-  }
+  };
+  watch();
+  void beat();
+  return {
+    id, fence, signal, throwIfLost,
+    get held() {
+      return held();
+    },
+    fenceOf: (lock, namespace = "default") => grant.locks?.find((one) => one.lock === lock && one.ns === namespace)?.fencing_token,
+    release: () => (released ??= release()),
+    [asyncDispose]: () => (released ??= release()).then(() => {}),
+  };
 }
+
+const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose"); // older runtimes have none
+
+/** A request to a gateway. It may be sent more than once. */
+interface Request {
+  method: "GET" | "POST" | "DELETE";
+  path: string; // with its query, escaped
+  timeoutMs: number; // of each attempt
+  body?: string;
+  key?: string; // the idempotency key of an acquire
+  lease?: string; // the lease token. With it there is no API token, which may have expired since
+}
+
+/** A lock as the API takes it. */
+interface Wanted {
+  lock: string;
+  ns: string | undefined;
+  mode: string | undefined;
+  permits: number | undefined;
+  limit: number | undefined;
+}
+
+/** What the client reads of an answer about a lease. */
+interface Answer {
+  lease_id: string;
+  state: string;
+  ttl_ms: number;
+  waited_ms?: number; // missing when the TTL began before the request
+  token?: string; // in the answer to an acquire
+  fencing_token?: number;
+  position?: number;
+  rev?: string;
+  locks?: { lock: string; ns: string; fencing_token: number }[];
+  revoke_requested?: { reason?: string };
+  // Of an answer about a lock, and of some refusals:
+  holders?: { owner?: string; lease_id?: string; fencing_token?: number }[];
+  queue_length?: number;
+}
+
+/** No gateway answered. */
+class NoAnswer extends Error {}
 
 /** The gateways of one fleet, as they are asked. */
 class Gateways {
-  readonly #urls: string[];
-  readonly #readToken: () => Promise<string>;
-  readonly #fetch: typeof fetch;
+  readonly #list: readonly Gateway[];
+  readonly #apiToken: () => Promise<string>;
   #next = 0; // the one that is asked first: the last one that answered
 
-  constructor(urls: readonly string[], readToken: () => Promise<string>, send: typeof fetch) {
-    this.#urls = urls.map((url) => gatewayURL(url.trim()));
-    if (urls.length === 0) throw new TypeError("lockkeeper: urls is empty: give the URL of a gateway, such as http://127.0.0.1:8080");
-    this.#readToken = readToken;
-    this.#fetch = send;
+  constructor(list: readonly Gateway[], apiToken: () => Promise<string>) {
+    if (list.length === 0) throw invalid("urls is empty: give the URL of a gateway, such as http://127.0.0.1:8080");
+    this.#list = list;
+    this.#apiToken = apiToken;
   }
 
-  /**
-   * Sends the request to one gateway. Rejects with a Problem, or with another error when no answer came. After an error that another
-   * gateway may not have, the next request goes to the next gateway.
-   */
+  /** Sends the request to one gateway. Rejects with a Problem or a NoAnswer. After one that another gateway may not have, that is next. */
   async once(request: Request, signal: AbortSignal, token = ""): Promise<Answer> {
-    const at = this.#next, attempt = within(request.timeoutMs, signal);
+    const at = this.#next, gateway = this.#list[at]!, attempt = within(request.timeoutMs, signal);
     try {
-      return await this.#send(this.#urls[at]!, request, token, attempt.signal);
+      return await ask(gateway, request, token, attempt.signal);
     } catch (cause) {
-      const error = cause instanceof Problem ? cause : new NoAnswer(`lockkeeper: ${this.#urls[at]} did not answer: ${cause}`, { cause });
-      if (temporary(error) && !signal.aborted && this.#next === at) this.#next = (at + 1) % this.#urls.length;
+      const error = cause instanceof Problem ? cause : new NoAnswer(`lockkeeper: ${gateway.url} does not answer: ${cause}`, { cause });
+      if (temporary(error) && !signal.aborted && this.#next === at) this.#next = (at + 1) % this.#list.length;
       throw error;
     } finally {
       attempt.end();
@@ -544,7 +476,7 @@ class Gateways {
   /** Sends the request until a gateway answers it with success or with a refusal that a repeat does not change, or until signal aborts. */
   async repeated(request: Request, signal: AbortSignal): Promise<{ sent: number; answer: Answer }> {
     for (let pause = leastPauseMs; ; pause = Math.min(2 * pause, mostPauseMs)) {
-      const token = request.lease ? "" : await this.#readToken(), sent = clock();
+      const token = request.lease ? "" : await this.#apiToken(), sent = clock();
       try {
         return { sent, answer: await this.once(request, signal, token) };
       } catch (error) {
@@ -566,68 +498,56 @@ class Gateways {
   async leave(lease: string): Promise<void> {
     await this.bounded(leaving(lease), leaveMs).catch(() => {});
   }
-
-  async #send(base: string, request: Request, token: string, signal: AbortSignal): Promise<Answer> {
-    const headers: Record<string, string> = node ? { "User-Agent": "lockkeeper-js" } : {};
-    if (request.body) headers["Content-Type"] = "application/json";
-    if (request.key) headers["Idempotency-Key"] = request.key;
-    if (request.lease) headers["Lease-Token"] = request.lease;
-    else if (token) headers["Authorization"] = `Bearer ${token}`;
-    const init = { method: request.method, headers, body: request.body ?? null, signal };
-    const response = base.startsWith("unix:")
-      ? await unixFetch(base.slice(5), request.path, init)
-      : // A redirect would carry the tokens to another address. keepalive: closing the page does not cut a release off.
-        await this.#fetch(base + request.path, { ...init, redirect: "manual", keepalive: request.method === "DELETE" });
-    const text = await textOf(response);
-    let body: Refusal = {};
-    try {
-      body = Object(JSON.parse(text));
-    } catch {} // no gateway has sent it
-    if (isExpected(request, response.status, body)) return body;
-    const known = response.status >= 400 && typeof body.code === "string";
-    const seconds = /^\d{1,5}$/.exec(response.headers.get("Retry-After") ?? "");
-    throw new Problem(response.status, known ? body.code! : unexpectedAnswer, known ? (body.detail ?? body.title ?? "") : text.slice(0, 200),
-      body.field ?? "", body.request_id ?? "", Number(seconds ?? 0) * 1000, body);
-  }
 }
 
-/** Whether it is what a gateway answers to a request that succeeds. A proxy may have answered instead. */
-function isExpected(request: Request, status: number, body: Refusal): body is Answer {
-  if (request.method === "DELETE") return status === 204;
-  if (status < 200 || status > 299) return false;
-  if (!request.key && !request.lease) return Array.isArray(body.holders);
-  const whole = typeof body.lease_id === "string" && typeof body.state === "string" && (!request.key || typeof body.token === "string");
-  return whole && body.ttl_ms! > 0 && (body.waited_ms ?? 0) >= 0;
+/** Sends the request once, and checks that it was a gateway that answered: a proxy may answer by itself. */
+async function ask(gateway: Gateway, { method, path, body, lease, key }: Request, token: string, signal: AbortSignal): Promise<Answer> {
+  const headers: Record<string, string> = node ? { "User-Agent": "lockkeeper-js" } : {};
+  if (body) headers["Content-Type"] = "application/json";
+  if (key) headers["Idempotency-Key"] = key;
+  if (lease) headers["Lease-Token"] = lease;
+  else if (token) headers["Authorization"] = `Bearer ${token}`;
+  // A redirect would carry the tokens to another address. keepalive lets a release go on when its page is closed.
+  const response = await gateway.send(path, { method, headers, body: body ?? null, signal, redirect: "manual", keepalive: method === "DELETE" });
+  const text = await textOf(response);
+  let answer: Partial<Answer> = {};
+  try {
+    answer = Object(JSON.parse(text));
+  } catch {} // no gateway sent it
+  const ofLease = textIn(answer, "lease_id") && textIn(answer, "state") && answer.ttl_ms! > 0 && (answer.waited_ms ?? 0) >= 0;
+  const known = lease || key ? ofLease && (lease || textIn(answer, "token")) : Array.isArray(answer.holders);
+  if (method === "DELETE" ? response.status === 204 : response.ok && known) return answer as Answer;
+  const code = response.status >= 400 && textIn(answer, "code"), [seconds] = /^\d{1,5}$/.exec(response.headers.get("Retry-After") ?? "") ?? [0];
+  throw new Problem(response.status, code || unexpected, Number(seconds) * 1000, code ? answer : { detail: text.slice(0, 200) });
 }
 
-const unexpectedAnswer = "unexpected_answer"; // the code of an answer that is not a gateway's
-
-class NoAnswer extends Error {}
+function textIn(body: object, name: string): string {
+  const value: unknown = Reflect.get(body, name);
+  return typeof value === "string" ? value : "";
+}
 
 /** Whether the same request may succeed later, or at another gateway. */
 function temporary(error: unknown): boolean {
   if (!(error instanceof Problem)) return error instanceof NoAnswer;
-  return error.code === unexpectedAnswer || error.status >= 500 || error.status === 429 || error.status === 408;
+  return error.code === unexpected || error.status >= 500 || [408, 429].includes(error.status);
 }
 
 /** Whether a gateway says that the lease is over, or is not this client's. */
 function isFinal(error: unknown): error is Problem {
-  return error instanceof Problem && error.code !== unexpectedAnswer && [403, 404, 410].includes(error.status);
+  return error instanceof Problem && error.code !== unexpected && [403, 404, 410].includes(error.status);
 }
 
-function lostBy(id: string, { body, detail }: Problem): LeaseLost {
-  const { reason, by } = body as Refusal;
-  return new LeaseLost(id, reason || "gone", by, detail);
-}
-
-const unconfirmed = (id: string) => new LeaseLost(id, "deadline", "", "no gateway confirmed it in time");
+const invalid = (what: string) => new TypeError(`lockkeeper: ${what}`);
+const lostBy = (id: string, { body, detail }: Problem) => new LeaseLost(id, textIn(body, "reason") || "gone", textIn(body, "by"), detail);
+const pathOf = (lock: string) => `/v1/locks/${encodeURIComponent(lock)}`;
+const millis = (ms: number | undefined) => (ms === undefined ? undefined : `${Math.floor(ms)}ms`); // as the API takes it
+const jitter = (ms: number) => ms * (1 + Math.random() / 4); // spreads the repeats of many clients
+const leaving = (lease: string): Request => ({ method: "DELETE", path: "/v1/leases/self", lease, timeoutMs: leaveMs });
 
 function heartbeat(lease: string, hold: number, ttl = Infinity): Request {
   const late = Math.min(requestMs, Math.max(ttl / 6, 100)); // for which an answer is waited for
   return { method: "POST", path: `/v1/leases/self/heartbeat${hold > 0 ? `?wait=${millis(hold)}` : ""}`, lease, timeoutMs: hold + late };
 }
-
-const leaving = (lease: string): Request => ({ method: "DELETE", path: "/v1/leases/self", lease, timeoutMs: leaveMs });
 
 /** How long before the end of its time a lease is ended. */
 function marginOf(marginMs: number | undefined, ttlMs: number): number {
@@ -636,148 +556,102 @@ function marginOf(marginMs: number | undefined, ttlMs: number): number {
   throw new RangeError(`lockkeeper: marginMs (${margin}) must not be negative, and less than half of the TTL (${ttlMs})`);
 }
 
-/** A lock as the API takes it. */
-function wanted({ namespace, shared, permits, limit }: Mode): object {
+function wanted(one: string | Lock): Wanted {
+  const { name, namespace, shared, permits, limit }: Lock = typeof one === "string" ? { name: one } : one;
   const semaphore = permits !== undefined || limit !== undefined;
-  if (shared && semaphore) throw new TypeError("lockkeeper: a lock is either shared or a semaphore: leave shared, or permits and limit, out");
-  return { ns: namespace, mode: shared ? "shared" : semaphore ? "semaphore" : undefined, permits, limit };
+  if (["", ".", "..", undefined].includes(name)) throw invalid(`${JSON.stringify(name)} is no name of a lock`); // a path has other uses for dots
+  if (shared && semaphore) throw invalid(`${name} is either shared or a semaphore: leave shared, or permits and limit, out`);
+  return { lock: name, ns: namespace, mode: shared ? "shared" : semaphore ? "semaphore" : undefined, permits, limit };
 }
 
-function pathOf(lock: string): string {
-  // In a path these mean something else.
-  if (lock === "" || lock === "." || lock === "..") throw new TypeError(`lockkeeper: ${JSON.stringify(lock)} is no name of a lock`);
-  return `/v1/locks/${encodeURIComponent(lock)}`;
-}
-
-/** Checks the URL of a gateway, and gives it without a slash at its end. */
-function gatewayURL(text: string): string {
-  if (/^unix:./.test(text) && node) return text;
-  const wrong = (why: string) => new TypeError(`lockkeeper: ${JSON.stringify(text)} is no URL of a gateway: ${why}`);
-  let url: URL;
-  try {
-    url = new URL(text);
-  } catch {
-    throw wrong("it must be like http://127.0.0.1:8080, https://locks.example.com or unix:/run/lockkeeper.sock");
-  }
-  if (url.protocol !== "http:" && url.protocol !== "https:") throw wrong(node ? "it must begin with http:, https: or unix:" : "in a browser it must begin with http: or https:");
-  if (url.username || url.password || url.search || url.hash) throw new TypeError("lockkeeper: the URL of a gateway must have no user, query or fragment; the token goes into LOCKKEEPER_TOKEN");
-  return url.href.replace(/\/$/, "");
-}
-
-/** A duration as the API takes it. */
-const millis = (ms: number | undefined) => (ms === undefined ? undefined : `${Math.floor(ms)}ms`);
-
-/** Spreads the repeats of many clients. */
-const jitter = (ms: number) => ms * (1 + Math.random() / 4);
-
-/** Calls what the caller gave. What it throws is no matter of the lease, and is reported as any unhandled rejection. */
+/** Calls what the caller gave. What it throws is an unhandled rejection, and no matter of the lease. */
 function call<T>(f: ((value: T) => void) | undefined, value: T): void {
   if (f) void Promise.resolve(value).then(f);
 }
 
 /** A signal that aborts with the first of its parents, or when the time is over. */
 function within(ms: number, ...parents: (AbortSignal | undefined)[]): { signal: AbortSignal; end: () => void } {
-  const controller = new AbortController(), stop = new AbortController();
+  const controller = new AbortController(), listening = new AbortController();
   for (const parent of parents) {
     if (parent?.aborted) controller.abort(parent.reason);
-    parent?.addEventListener("abort", () => controller.abort(parent.reason), { signal: stop.signal });
+    parent?.addEventListener("abort", () => controller.abort(parent.reason), { signal: listening.signal });
   }
-  // A longer timer would end at once.
-  const timer = ms < Infinity ? setTimeout(() => controller.abort(new Error(`nothing within ${ms} ms`)), Math.min(ms, 2 ** 31 - 1)) : undefined;
-  return { signal: controller.signal, end: () => (clearTimeout(timer), stop.abort()) };
+  // A timer with a longer time would fire at once.
+  const timer = ms < Infinity ? setTimeout(() => controller.abort(new Error(`not within ${ms} ms`)), Math.min(ms, 2 ** 31 - 1)) : undefined;
+  return { signal: controller.signal, end: () => (clearTimeout(timer), listening.abort()) };
 }
 
 /** Resolves when the time is over or signal aborts. */
 function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => (clearTimeout(timer), signal.removeEventListener("abort", done), resolve());
-    const timer = setTimeout(done, ms);
-    signal.addEventListener("abort", done);
-    if (signal.aborted) done();
-  });
+  const { signal: over, end } = within(ms, signal);
+  return new Promise<void>((done) => (over.aborted ? done() : over.addEventListener("abort", () => done()))).finally(end);
 }
 
-/** Reads an answer, and gives up on one that no gateway sends. */
-async function textOf(response: Response): Promise<string> {
-  const reader = response.body?.getReader(), decoder = new TextDecoder();
-  let text = "";
-  for (let size = 0; reader; ) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    text += decoder.decode(value, { stream: true });
-    if ((size += value.length) > maxAnswer) return reader.cancel().then(() => Promise.reject(new Error("the answer is too long")));
+/** Reads an answer, and gives up on one that is longer than any of a gateway. */
+async function textOf({ body }: Response): Promise<string> {
+  const reader = body?.getReader(), decoder = new TextDecoder();
+  let text = "", size = 0;
+  for (let read = await reader?.read(); read?.value; read = await reader?.read()) {
+    if ((size += read.value.length) > maxAnswer) return reader!.cancel().then(() => Promise.reject(new Error("the answer is too long")));
+    text += decoder.decode(read.value, { stream: true });
   }
   return text;
 }
 
-// What differs between runtimes. The modules of Node.js are imported when they are needed, by names that no bundler follows.
+// What differs between runtimes. Node.js gives its modules when they are needed, by names that no bundler follows. They have no types
+// here, because a project may have none of Node.js.
 
-interface NodeProcess {
-  env: Record<string, string | undefined>;
-  platform: string;
-  versions?: { node?: string };
-}
-interface NodeFiles {
-  readFile(path: string, encoding: "utf8"): Promise<string>;
-}
-interface NodeEmitter {
-  on(event: string, listener: (value: never) => void): void;
-}
-interface NodeHTTP {
-  request(options: object, then: (answer: NodeEmitter & { statusCode: number; headers: Record<string, string> }) => void): NodeEmitter & { end(body: string | null): void };
-}
-
-const process = (globalThis as { process?: NodeProcess }).process;
+const { process } = globalThis as { process?: { env: Record<string, string | undefined>; platform: string; versions?: { node?: string } } };
 const node = process?.versions?.node ? process : undefined;
-const nodeModule = <T>(name: string): Promise<T> => import(/* webpackIgnore: true */ /* @vite-ignore */ `node:${name}`);
+const nodeModule = (name: string) => import(/* webpackIgnore: true */ /* @vite-ignore */ `node:${name}`);
+
+interface Gateway {
+  url: string;
+  send(path: string, init: RequestInit): Promise<Response>;
+}
+
+/** Checks the URL of a gateway. */
+function gatewayAt(url: string, fetch: typeof globalThis.fetch): Gateway {
+  if (node && /^unix:./.test(url)) return { url, send: (path, init) => unixFetch(url.slice(5), path, init) };
+  const { host, username, password, search, hash, href } = /^https?:\/\//.test(url) ? new URL(url) : new URL("none:");
+  if (!host) throw invalid(`${url} is no URL of a gateway; one is like https://locks.example.com${node ? " or unix:/run/x.sock" : ""}`);
+  if (username || password || search || hash) {
+    throw invalid(`the URL of a gateway (${host}) must have no user, query or fragment; the token goes into LOCKKEEPER_TOKEN`);
+  }
+  return { url, send: (path, init) => fetch(href.replace(/\/$/, "") + path, init) };
+}
 
 /** fetch over a Unix socket, which fetch itself cannot. */
 async function unixFetch(socketPath: string, path: string, { method, headers, body, signal }: RequestInit): Promise<Response> {
-  const { request } = await nodeModule<NodeHTTP>("http");
-  return new Promise((resolve, reject) => {
-    const sent = request({ socketPath, path, method, headers, signal }, (answer) => {
-      const stream = new ReadableStream<Uint8Array>({
-        start(controller) {
-          answer.on("data", (chunk: Uint8Array) => controller.enqueue(chunk));
-          answer.on("end", () => controller.close());
-          answer.on("error", (error: Error) => controller.error(error));
-        },
-      });
-      const empty = answer.statusCode === 204 || answer.statusCode === 304;
-      resolve(new Response(empty ? null : stream, { status: answer.statusCode, headers: answer.headers }));
-    });
-    sent.on("error", reject);
-    sent.end(body as string | null);
+  const [{ request }, { Readable }] = await Promise.all([nodeModule("http"), nodeModule("stream")]);
+  const answer = await new Promise<{ statusCode: number; headers: Record<string, string> }>((resolve, reject) => {
+    request({ socketPath, path, method, headers, signal }, resolve).on("error", reject).end(body);
   });
+  const { statusCode: status, headers: answered } = answer;
+  return new Response(status === 204 || status === 304 ? null : Readable.toWeb(answer), { status, headers: answered });
 }
 
-/** In milliseconds. It goes on while the machine sleeps. */
-let clock: () => number;
-let randomBytes: (bytes: Uint8Array) => unknown;
+let clock: () => number; // in milliseconds; it goes on while the machine sleeps
+let randomKey: () => string;
 let ready: Promise<void> | undefined;
 
 async function prepare(): Promise<void> {
-  const { crypto } = globalThis as { crypto?: Crypto };
-  const source = crypto ?? (await nodeModule<{ webcrypto: Crypto }>("crypto")).webcrypto; // Node.js 18 has no global one
-  randomBytes = (bytes) => source.getRandomValues(bytes);
+  const { crypto = (await nodeModule("crypto")).webcrypto as Crypto } = globalThis as { crypto?: Crypto }; // Node.js 18 has no global one
+  randomKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   if (node?.platform === "linux") {
-    const { uptime } = await nodeModule<{ uptime(): number }>("os");
+    const { uptime } = await nodeModule("os");
     clock = () => uptime() * 1000; // CLOCK_BOOTTIME
     return;
   }
-  // Whichever of the monotonic clock, which may stand still while the machine sleeps, and the time of day went further since the
-  // last look. What is below 10 ms is their resolution.
-  let asleep = 0, ahead = Date.now() - performance.now();
+  // The monotonic clock may stand still while the machine sleeps. By how much the time of day went further since the last look is added.
+  let asleep = 0, ahead = Infinity;
   clock = () => {
-    const now = performance.now(), skew = Date.now() - now;
-    if (skew > ahead + 10) asleep += skew - ahead;
-    if (skew > ahead + 10 || skew < ahead) ahead = skew;
-    return now + asleep;
+    for (;;) {
+      const before = performance.now(), skew = Date.now() - before, now = performance.now();
+      if (now - before > 5) continue; // the process stood still between the two
+      if (skew > ahead + 10) asleep += skew - ahead;
+      if (skew > ahead + 10 || skew < ahead) ahead = skew;
+      return now + asleep;
+    }
   };
-}
-
-function randomKey(): string {
-  const bytes = new Uint8Array(16);
-  randomBytes(bytes);
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -89,10 +89,8 @@ async function lock(command: Command, run: Run): Promise<void> {
     permits: one.mode === "semaphore" ? (one.permits ?? 1) : undefined,
     limit: one.mode === "semaphore" ? one.limit : undefined,
   }));
-  const guarded = (lease: Lease, signal: AbortSignal) => work(command, run, lease, signal);
   const [first] = locks;
-  if (locks.length === 1 && first) await client.withLock(first.name, guarded, { ...options, ...first });
-  else await client.withLocks(locks, guarded, options);
+  await client.withLock(locks.length === 1 && first ? first : locks, (lease, signal) => work(command, run, lease, signal), options);
 }
 
 /** The members of the event that says how a call failed. */

@@ -25,7 +25,7 @@ func Dir() string {
 // Driver makes the program that speaks the protocol of internal/test/clientsuite, and returns its command.
 func Driver(t testing.TB) []string {
 	t.Helper()
-	return []string{"node", "--enable-source-maps", Bundle(t, filepath.Join(Dir(), "testing/driver.ts"))}
+	return []string{"node", Bundle(t, filepath.Join(Dir(), "testing/driver.ts"))}
 }
 
 // Bundle makes one JavaScript module of a file and all that it imports but the modules of Node.js, and returns its path.
@@ -38,7 +38,7 @@ func Bundle(t testing.TB, entry string) string {
 	out := filepath.Join(t.TempDir(), filepath.Base(entry)+".mjs")
 	built := api.Build(api.BuildOptions{
 		EntryPoints: []string{entry}, Outfile: out, Bundle: true, Write: true,
-		Format: api.FormatESModule, Target: api.ES2022, External: []string{"node:*"}, Sourcemap: api.SourceMapInline,
+		Format: api.FormatESModule, Target: api.ES2022, External: []string{"node:*"},
 	})
 	assert.Must(t, len(built.Errors) == 0, "%s: %+v", entry, built.Errors)
 	return out
