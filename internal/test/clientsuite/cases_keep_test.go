@@ -116,7 +116,7 @@ var keeps = []transcript{
 		x := s.next(heartbeat)
 		x.silent()
 		y := s.next(heartbeat)
-		s.between(x.at, y.at, 1400*time.Millisecond, 2200*time.Millisecond, "giving up on a heartbeat")
+		s.between(x.at, y.at, 1200*time.Millisecond, 2500*time.Millisecond, "giving up on a heartbeat")
 		s.must(y.base != x.base, "the next heartbeat went to the same gateway")
 		equal(s, y.duration("wait"), 0, "wait of the next heartbeat")
 		s.leave(heartbeat)
