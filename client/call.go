@@ -18,6 +18,9 @@ type Request struct {
 	Path   string // with its query, escaped: /v1/locks?prefix=team
 	Body   any    // sent as JSON unless nil
 
+	// Hold is how long the gateway may hold the answer back, as the request's wait asks it to.
+	Hold time.Duration
+
 	// LeaseToken is sent instead of the client's own token, with requests that act for a lease.
 	LeaseToken string
 
@@ -37,14 +40,18 @@ const (
 // certain that nothing was done: no connection came about, or the gateway says so. After any other failure the request may
 // have been done.
 func (c *Client) Call(ctx context.Context, r Request, answer any) error {
-	ctx, stop := context.WithTimeout(ctx, c.try)
+	trying, stop := context.WithTimeout(ctx, c.try)
 	defer stop()
-	timeout := requestTimeout
+	asking := trying
+	if r.Hold > 0 {
+		asking = ctx // an attempt may outlast the time for repeats
+	}
+	timeout := requestTimeout + r.Hold
 	if r.method() != http.MethodGet {
 		timeout = callTimeout
 	}
-	_, err := c.repeated(ctx, r.request(timeout), answer)
-	return err
+	q := r.request(timeout)
+	return repeat(trying, q, func() error { return c.once(asking, q, answer) })
 }
 
 // Open sends the request like Call, and returns the answer as soon as its headers are there, for what is read as it comes, such as

@@ -76,7 +76,7 @@ func (q *acquireCommand) acquire(ctx context.Context, a *app) error {
 		return err
 	}
 	if err = q.print(ctx, a, c, token, file, waited); err != nil {
-		// Without its token nobody can keep or release the lease.
+		// Without its token no process can keep or release the lease.
 		_ = a.callWith(context.WithoutCancel(ctx), c, client.Request{Method: "DELETE", Path: "/v1/leases/self", LeaseToken: token}, nil)
 	}
 	return err
@@ -87,12 +87,12 @@ func (q *acquireCommand) options(a *app) ([]client.Option, error) {
 	if q.Wait != "forever" {
 		wait, err := time.ParseDuration(q.Wait)
 		if err != nil || wait < 0 {
-			return nil, usagef("for example --wait 10m, or --wait forever", "--wait %s is no span of time", q.Wait)
+			return nil, usagef("for example --wait 10m, or --wait forever", "--wait must be a span of time, or forever, and is %q", q.Wait)
 		}
 		options = append(options, client.Wait(wait))
 	}
 	if q.Limit != 0 && q.Permits == 0 {
-		return nil, usagef("for example --permits 1 --limit 3", "--limit needs --permits")
+		return nil, usagef("for example --permits 1 --limit 3", "--limit must stand beside --permits")
 	}
 	if q.Permits < 0 || q.Limit < 0 {
 		return nil, usagef("", "--permits and --limit must not be negative")
@@ -139,7 +139,7 @@ func (q *acquireCommand) tokenFile() (*os.File, error) {
 	}
 	file, err := os.OpenFile(q.LeaseTokenFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return nil, usagef("lockctl release --lease-token-file "+q.LeaseTokenFile+" releases its lease; then remove it", "--lease-token-file: %s is there already", q.LeaseTokenFile)
+		return nil, usagef("lockctl release --lease-token-file "+q.LeaseTokenFile+" releases its lease; then remove it", "--lease-token-file must name a new file, and %s is there already", q.LeaseTokenFile)
 	}
 	if err != nil {
 		return nil, usagef("", "--lease-token-file: %w", err)

@@ -38,6 +38,7 @@ type contenderView struct {
 	Metadata        string `json:"metadata"`
 	RevokeRequested *struct {
 		Reason string `json:"reason"`
+		By     string `json:"by"`
 		Force  *int64 `json:"force_in_ms"`
 	} `json:"revoke_requested"`
 }
@@ -87,6 +88,9 @@ func (c *contenderView) notes() (notes []string) {
 	}
 	if r := c.RevokeRequested; r != nil {
 		note := "asked to release"
+		if r.By != "" {
+			note += " by " + r.By
+		}
 		if r.Force != nil {
 			note += ", ends in " + span(*r.Force)
 		}
@@ -148,4 +152,20 @@ func span(ms int64) string {
 		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
 	}
 	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// what names it where it can be ended: the lease's id, or the last part of its znode.
+func (c *contenderView) what() string {
+	if c.LeaseID != "" {
+		return c.LeaseID
+	}
+	return c.Znode[strings.LastIndexByte(c.Znode, '/')+1:]
+}
+
+// mode says what it takes of the lock.
+func (c *contenderView) mode() string {
+	if c.Permits > 0 {
+		return fmt.Sprintf("%d permits", c.Permits)
+	}
+	return c.Mode
 }

@@ -65,7 +65,7 @@ func report(w io.Writer, err error) int {
 	case errors.As(err, &signal):
 		return 128 + int(signal.signal)
 	case errors.Is(err, syscall.EPIPE) && !errors.As(err, new(*url.Error)):
-		return exitPipe // nobody reads the output any more
+		return exitPipe // the output is read no more
 	}
 	code, hint := classify(err)
 	fmt.Fprintf(w, "error: %s\n", plain(byFlag(err)))

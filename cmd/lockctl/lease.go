@@ -37,10 +37,10 @@ func (l *leaseToken) read(a *app) (string, error) {
 		token = strings.TrimSpace(string(text))
 	}
 	if token == "" {
-		return "", usagef(`eval "$(lockctl acquire NAME -o env || echo false)" sets LEASE_TOKEN, and --lease-token-file names a file`, "there is no lease token")
+		return "", usagef(`eval "$(lockctl acquire NAME -o env || echo false)" sets LEASE_TOKEN, and --lease-token-file names a file`, "a lease token must be given")
 	}
 	if !strings.HasPrefix(token, "lk1.") || strings.ContainsAny(token, " \n\t") {
-		return "", usagef("it begins with lk1. and is one word", "what is given as the lease token is none")
+		return "", usagef("it begins with lk1. and is one word", "the lease token must be what an acquire answered")
 	}
 	return token, nil
 }

@@ -40,7 +40,10 @@ type cli struct {
 	Heartbeat heartbeatCommand `cmd:"" group:"locks" help:"Begin a lease's time anew."`
 	Keep      keepCommand      `cmd:"" group:"locks" help:"Keep a lease until a signal comes."`
 
-	List listCommand `cmd:"" name:"ls" group:"look" help:"List locks."`
+	List   listCommand   `cmd:"" name:"ls" group:"look" help:"List locks."`
+	Show   showCommand   `cmd:"" group:"look" help:"Show a lock's queue."`
+	Watch  watchCommand  `cmd:"" group:"look" help:"Show a queue, or the list of locks, and how it changes."`
+	Events eventsCommand `cmd:"" group:"look" help:"Print what happens, as it happens."`
 
 	Completion    completionCommand    `cmd:"" group:"other" help:"Print the completion script of a shell."`
 	Man           manCommand           `cmd:"" hidden:"" help:"Print the manual page."`

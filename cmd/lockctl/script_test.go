@@ -46,7 +46,8 @@ func runTests(m *testing.M) int {
 
 // Each script runs the real programs. Besides testscript's own commands (go doc github.com/rogpeppe/go-internal/testscript) it has
 //
-//	gateway [NAME] [FLAGS]     starts a gateway with a store of its own; LOCKKEEPER_URL, gateway_URL and NAME_URL are its URL
+//	gateway [NAME [ADDRESS]] [FLAGS]
+//	                           starts a gateway with a store of its own; LOCKKEEPER_URL, gateway_URL and NAME_URL are its URL
 //	stopgateway [NAME]         stops it, and waits for its end
 //	eventually PATTERN CMD...  repeats a command until its standard output has the pattern
 //	setfrom VAR PATTERN        sets VAR to the first group of the pattern in the last standard output
@@ -108,6 +109,9 @@ func startGateway(ts *testscript.TestScript, listen string, args []string) {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, args = args[0], args[1:]
 	}
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		listen, args = args[0], args[1:]
+	}
 	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, "--tls-cert-file") }) {
 		scheme = "https"
 	}
@@ -123,6 +127,7 @@ func startGateway(ts *testscript.TestScript, listen string, args []string) {
 	ts.Setenv(name+"_URL", url)
 	ts.Setenv("gateway_URL", url)
 	ts.Setenv("gateway_LISTEN", listen)
+	ts.Setenv(name+"_LISTEN", listen)
 	ts.Setenv("LOCKKEEPER_URL", url)
 
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // only asks whether it is ready
