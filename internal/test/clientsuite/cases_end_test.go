@@ -84,6 +84,7 @@ var endings = []transcript{
 		s.next(heartbeat).reply(200, s.lease("held", "revoke_requested", asked))
 		equal(s, s.event("revoke").Reason, "deploy", "the reason")
 		s.next(heartbeat)
+		s.listen(50 * time.Millisecond)
 		equal(s, s.count("revoke"), 1, "how often the holder is told")
 		equal(s, s.count("stopped"), 0, "how often the work stopped")
 		s.hold()

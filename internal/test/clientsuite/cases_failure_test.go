@@ -155,7 +155,7 @@ func (s *scene) heartbeatAfter(fail func(*exchange)) {
 	equal(s, y.duration("wait"), 0, "wait of the repeat")
 	s.leave(heartbeat)
 	y.reply(200, s.lease("held"))
-	time.Sleep(s.ttl)
+	s.listen(s.ttl)
 	equal(s, s.count("stopped"), 0, "how often the work stopped")
 	s.hold()
 }

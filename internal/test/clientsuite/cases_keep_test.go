@@ -121,15 +121,22 @@ var keeps = []transcript{
 		equal(s, y.duration("wait"), 0, "wait of the next heartbeat")
 		s.leave(heartbeat)
 		y.reply(200, s.lease("held"))
-		time.Sleep(2500 * time.Millisecond)
+		s.listen(2500 * time.Millisecond)
+		equal(s, s.count("stopped"), 0, "how often the work stopped")
+		s.hold()
+	}},
+	{name: "a lease with a long margin goes on for as long as it is confirmed", play: func(s *scene) {
+		s.start(margin(1400 * time.Millisecond))
+		s.event("started")
+		s.listen(2 * s.ttl)
 		equal(s, s.count("stopped"), 0, "how often the work stopped")
 		s.hold()
 	}},
 	{name: "a lease goes on for as long as it is confirmed", play: func(s *scene) {
 		s.start(ttl(time.Second))
 		s.event("started")
-		time.Sleep(4 * time.Second)
-		s.must(len(s.call.Events) == 0, "the lease ended: %v", s.call)
+		s.listen(4 * time.Second)
+		equal(s, s.count("stopped"), 0, "how often the work stopped")
 		s.hold()
 	}},
 }

@@ -159,6 +159,7 @@ func (d *Driver) events(r io.ReadCloser) {
 		err := json.Unmarshal(lines.Bytes(), &e)
 		d.mu.Lock()
 		if c := d.calls[e.ID]; err != nil || c == nil {
+			fmt.Fprintln(d.stderr, lines.Text())
 			d.wrong = fmt.Errorf("%q on standard output is no event of a call: %w", lines.Text(), err)
 		} else {
 			c.Events <- e
@@ -244,7 +245,7 @@ type tail struct {
 	b  []byte
 }
 
-const tailSize = 8 << 10
+const tailSize = 32 << 10
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -110,6 +110,7 @@ type outcome struct {
 	mu      sync.Mutex
 	counts  map[string]int // of faults, and of calls by how they ended
 	freezes []check.Freeze
+	text    []byte // the lines of the works
 	wrong   []string
 }
 
@@ -153,6 +154,7 @@ func (s *slot) run(ctx context.Context, name, dir string, p plan) *outcome {
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // a run in which all gateways were away has no work
 		o.violates("%v", err)
 	}
+	o.text = text
 	lines, err := check.Parse(text)
 	if err != nil {
 		o.violates("%v", err)
@@ -180,7 +182,7 @@ func (w *worker) call(ctx context.Context, o *outcome, l Lock, pause time.Durati
 		sleep(ctx, runFor)
 		return
 	}
-	c := d.lock(l)
+	c, began, last := d.lock(l), time.Now(), Event{}
 	over, late := ctx.Done(), (<-chan time.Time)(nil)
 	for {
 		select {
@@ -189,6 +191,7 @@ func (w *worker) call(ctx context.Context, o *outcome, l Lock, pause time.Durati
 				w.ended(o, d)
 				return
 			}
+			last = e
 			w.works(e.Event == "started" || e.Event == "queued" && w.isWorking())
 			if !e.last() {
 				continue
@@ -205,7 +208,9 @@ func (w *worker) call(ctx context.Context, o *outcome, l Lock, pause time.Durati
 			c.cancel()
 			over, late = nil, time.After(endWithin)
 		case <-late:
-			o.violates("a call had not ended %v after it was cancelled\n%s", endWithin, d.stderr)
+			d.proc.Signal(syscall.SIGQUIT) // Go and Java tell what their threads do
+			sleep(context.WithoutCancel(ctx), time.Second)
+			o.violates("a call had not ended %v after it was cancelled, %v after it began; its last event: %v\n%s", endWithin, time.Since(began), last, d.stderr)
 			w.kill()
 			return
 		}
@@ -302,11 +307,4 @@ func now() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // no error is documented for this clock
 	return t.Nano()
-}
-
-// add sums up counts.
-func add(sum, more map[string]int) {
-	for k := range maps.Keys(more) {
-		sum[k] += more[k]
-	}
 }

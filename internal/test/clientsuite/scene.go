@@ -382,6 +382,24 @@ func (s *scene) event(name string) Event {
 	}
 }
 
+// listen takes in events for a while, for those that must not come.
+func (s *scene) listen(d time.Duration) {
+	s.t.Helper()
+	over := time.NewTimer(d)
+	defer over.Stop()
+	for {
+		select {
+		case e, ok := <-s.call.Events:
+			if !ok {
+				return // the call is over
+			}
+			s.seen = append(s.seen, e)
+		case <-over.C:
+			return
+		}
+	}
+}
+
 // done waits for the call to end with success.
 func (s *scene) done() {
 	s.t.Helper()

@@ -62,53 +62,61 @@ func TestNoTwoWorkAtOnceWhateverFails(t *testing.T) {
 	})
 }
 
-// seeded runs all seeds of one client, some at the same time.
+// seeded runs all seeds of one client.
 func seeded(t *testing.T, l language, f *fleet) {
 	dir := t.TempDir()
-	argv := l.make(t, dir)
-	todo := make(chan uint64, *seeds)
-	for i := range *seeds {
-		todo <- *first + uint64(i)
-	}
-	close(todo)
-	var mu sync.Mutex
 	sum := make(map[string]int)
-	var all sync.WaitGroup
-	for range min(*slots, *seeds) {
-		all.Go(func() {
-			s, err := newSlot(argv, f)
-			assert.Nil(t, err)
-			for seed := range todo {
-				o := s.run(t.Context(), l.name, dir, planOf(seed))
-				if len(o.wrong) > 0 {
-					t.Errorf("%s, seed %d (make client-seeds CLIENT=%s FIRST=%d SEEDS=1):\n%s", l.name, seed, l.name, seed, s.tell(dir, l.name, seed, o))
-				}
-				mu.Lock()
-				add(sum, o.counts)
-				mu.Unlock()
-			}
-			assert.Nil(t, s.close(), "%s", l.name)
-		})
-	}
-	all.Wait()
+	runs(t, l.make(t, dir), f, l.name, *first, *seeds, *slots, func(seed uint64, o *outcome) {
+		if len(o.wrong) > 0 {
+			t.Errorf("%s, seed %d (make client-seeds CLIENT=%s FIRST=%d SEEDS=1):\n%s", l.name, seed, l.name, seed, o.tell(planOf(seed)))
+		}
+		for what, n := range o.counts {
+			sum[what] += n
+		}
+	})
 	t.Logf("%d runs: %s", *seeds, counted(sum))
 	assert.That(t, sum["works"] >= *seeds, "only %d works in %d runs", sum["works"], *seeds)
 }
 
+// runs plays n seeds, some at the same time. It hands each outcome to did, one after the other.
+func runs(t *testing.T, argv []string, f *fleet, name string, first uint64, n, atOnce int, did func(uint64, *outcome)) {
+	dir := t.TempDir()
+	todo := make(chan uint64, n)
+	for i := range n {
+		todo <- first + uint64(i)
+	}
+	close(todo)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range min(atOnce, n) {
+		all.Go(func() {
+			s, err := newSlot(argv, f)
+			assert.Nil(t, err)
+			for seed := range todo {
+				o := s.run(t.Context(), name, dir, planOf(seed))
+				mu.Lock()
+				did(seed, o)
+				mu.Unlock()
+			}
+			assert.Nil(t, s.close(), "%s", name)
+		})
+	}
+	all.Wait()
+}
+
 // tell writes what is known of a run that failed.
-func (s *slot) tell(dir, name string, seed uint64, o *outcome) string {
+func (o *outcome) tell(p plan) string {
 	text := strings.Join(o.wrong, "\n")
-	for _, f := range planOf(seed).faults {
+	for _, f := range p.faults {
 		text += fmt.Sprintf("\n  %v", f)
 	}
 	for _, f := range o.freezes {
 		text += fmt.Sprintf("\n  frozen: %+v", f)
 	}
 	keep, err := os.MkdirTemp("", "lockkeeper-seed-")
-	file := fmt.Sprintf("%s-%d.log", name, seed)
-	if lines, readErr := os.ReadFile(filepath.Join(dir, file)); err == nil && readErr == nil {
-		err = os.WriteFile(filepath.Join(keep, file), lines, 0o600)
-		text += "\nits lines are kept in " + keep
+	if err == nil {
+		err = os.WriteFile(filepath.Join(keep, "lines"), o.text, 0o600)
+		text += "\nthe lines of its works are kept in " + keep
 	}
 	if err != nil {
 		text += "\n" + err.Error()
