@@ -76,7 +76,7 @@ func TestWhoEndedALeaseIsToldToItsClientAndRememberedByEachGateway(t *testing.T)
 	}
 }
 
-func TestAnEndThatNoAdministratorMadeIsByNobody(t *testing.T) {
+func TestAnEndThatNoAdministratorMadeNamesNone(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, end := range []func(locks.Lease){g.mustRelease, func(locks.Lease) { time.Sleep(2 * time.Minute) }} {
 			l := g.mustHold(deploy())
