@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 const (
 	requestTimeout = 10 * time.Second // for a request that is answered at once
+	defaultTTL     = 30 * time.Second // of a lease whose acquire names none
 	pollTime       = 25 * time.Second // for which the gateway holds a look at a waiting lease
 	leaveWithin    = 2 * time.Second  // for giving up a place in the queue
 	tryWithin      = 30 * time.Second // for finding a gateway that can answer an acquire that does not wait
@@ -52,9 +54,10 @@ type acquire struct {
 	name     string // of the lock, or of all of them, for people
 	body     body
 	wait     time.Duration
-	bounded  bool // by wait; otherwise the context alone bounds the wait
+	bounded  bool          // by wait; otherwise the context alone bounds the wait
+	ttl      time.Duration // 0: the gateway's
 	margin   time.Duration
-	onRevoke func(string)
+	onRevoke func(Revocation)
 	onQueued func(int)
 }
 
@@ -72,8 +75,18 @@ type leaseAnswer struct {
 	Locks    []fence `json:"locks"`
 
 	RevokeRequested *struct {
-		Reason string `json:"reason"`
+		Reason  string `json:"reason"`
+		By      string `json:"by"`
+		ForceIn *int64 `json:"force_in_ms"`
 	} `json:"revoke_requested"`
+}
+
+// check says what is missing in the answer of a gateway. What else answers 200 is none.
+func (a *leaseAnswer) check(r *request) error {
+	if a.State == "" || r.method == "POST" && a.TTL <= 0 || r.key != "" && (a.ID == "" || a.Token == "") {
+		return fmt.Errorf("lockkeeper: the answer to %s %s is no lease, so it does not come from a gateway", r.method, r.path)
+	}
+	return nil
 }
 
 type fence struct {
@@ -130,6 +143,9 @@ func (c *Client) AcquireAll(ctx context.Context, locks []Lock, opts ...Option) (
 // acquire asks for the lease, and waits for it. A ticket (async) keeps the place in the queue while gateways come and go, and
 // gives the client the token that it needs to leave the queue.
 func (c *Client) acquire(ctx context.Context, a *acquire) (*Lease, error) {
+	if err := a.checkMargin(cmp.Or(a.ttl, defaultTTL)); err != nil {
+		return nil, err // before anything is taken
+	}
 	wait, stop := ctx, func() {}
 	if a.bounded {
 		wait, stop = context.WithTimeout(ctx, max(a.wait, 0))
@@ -195,11 +211,13 @@ func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) 
 			return nil, err
 		}
 	}
-	// The TTL began before this answer was asked for: a heartbeat begins it anew.
-	sent, err = c.repeated(ctx, heartbeat(answer.Token, 0), nil)
+	// The TTL began before this answer was asked for: a heartbeat begins it anew. What no gateway confirms within a TTL is lost.
+	confirming, stop := context.WithTimeout(ctx, ms(answer.TTL))
+	defer stop()
+	sent, err = c.repeated(confirming, heartbeat(answer.Token, 0), &leaseAnswer{})
 	if err != nil {
 		c.leave(ctx, answer.Token)
-		if p := asProblem(err); p != nil && p.final() {
+		if p := asProblem(err); p != nil && p.final() || ctx.Err() == nil && confirming.Err() != nil {
 			return nil, errPlaceLost
 		}
 		return nil, err

@@ -50,7 +50,7 @@ func (c *Client) Call(ctx context.Context, r Request, answer any) error {
 	if r.method() != http.MethodGet {
 		timeout = callTimeout
 	}
-	q := r.request(timeout)
+	q := c.request(r, timeout)
 	return repeat(trying, q, func() error { return c.once(asking, q, answer) })
 }
 
@@ -61,13 +61,13 @@ func (c *Client) Open(ctx context.Context, r Request) (*http.Response, error) {
 	defer done()
 	until, _ := trying.Deadline()
 	var answer *http.Response
-	err := repeat(trying, r.request(0), func() error {
-		return c.atNext(func(base *url.URL) (err error) {
+	err := repeat(trying, c.request(r, 0), func() error {
+		return c.atNext(ctx, func(base *url.URL) (err error) {
 			// The attempt's context lives as long as the answer: only a late one ends it.
 			attempt, stop := context.WithCancelCause(ctx)
 			late := time.AfterFunc(min(requestTimeout, time.Until(until)), func() { stop(fmt.Errorf("lockkeeper: %s does not answer", base.Redacted())) })
 			defer late.Stop()
-			if answer, err = c.open(attempt, base, r.request(0)); err != nil {
+			if answer, err = c.open(attempt, base, c.request(r, 0)); err != nil {
 				if attempt.Err() != nil {
 					err = context.Cause(attempt)
 				}
@@ -97,8 +97,9 @@ func (b *openBody) Close() error {
 
 func (r Request) method() string { return cmp.Or(r.Method, http.MethodGet) }
 
-func (r Request) request(timeout time.Duration) request {
-	return request{method: r.method(), path: r.Path, body: r.Body, lease: r.LeaseToken, header: r.Header, timeout: timeout, most: maxCallAnswer}
+// request is the Request as it is sent. Where each address has a page that is no gateway's, the URLs are wrong, and a person waits.
+func (c *Client) request(r Request, timeout time.Duration) request {
+	return request{pages: len(c.bases), method: r.method(), path: r.Path, body: r.Body, lease: r.LeaseToken, header: r.Header, timeout: timeout, most: maxCallAnswer}
 }
 
 // harmless says that the request can be sent again after err. An acquire has its key; what the package itself sends is safe to

@@ -4,5 +4,5 @@ package client
 
 import "time"
 
-// bootClock is the wall clock where the time that a machine sleeps is not told otherwise.
-func bootClock() time.Duration { return wallClock() }
+// bootClock goes on while the machine sleeps, as the time of day does.
+func bootClock() time.Duration { return withoutBootClock.now() }

@@ -14,6 +14,9 @@ type LeaseLost struct {
 	// when no gateway confirmed the lease in time, and ReasonGone when no gateway knows the lease any more.
 	Reason string
 
+	// By is the administrator who ended the lease, when the gateway tells: the name of a caller, or its address.
+	By string
+
 	// Detail is a sentence for people, such as the text of the administrator who broke the lease.
 	Detail string
 
@@ -29,6 +32,9 @@ const (
 
 func (e *LeaseLost) Error() string {
 	text := "lockkeeper: lease " + e.LeaseID + " is lost: " + e.Reason
+	if e.By != "" {
+		text += " by " + e.By
+	}
 	if e.Detail != "" {
 		text += " (" + e.Detail + ")"
 	}
@@ -70,8 +76,9 @@ type Problem struct {
 	Code        string   `json:"code"`
 	Title       string   `json:"title"`
 	Detail      string   `json:"detail"`
-	Field       string   `json:"field"` // what is wrong in the request, if it is one field
-	Reason      string   `json:"reason"`
+	Field       string   `json:"field"`  // what is wrong in the request, if it is one field
+	Reason      string   `json:"reason"` // why a lease ended
+	By          string   `json:"by"`     // the administrator who ended it
 	RequestID   string   `json:"request_id"`
 	Holders     []Holder `json:"holders"`
 	QueueLength int      `json:"queue_length"`
@@ -89,15 +96,16 @@ func (e *Problem) Error() string {
 
 // temporary says that the same request may succeed later, or at another gateway.
 func (e *Problem) temporary() bool {
-	return e.Status >= 500 || e.Status == 429 || e.Status == 408
+	return e.Status >= 500 || e.Status == 429 || e.Status == 408 || e.Code == unexpectedAnswer
 }
 
-// unexpectedAnswer is the code of an answer that is not a gateway's: a proxy before it has no gateway to ask, or none yet.
+// unexpectedAnswer is the code of an answer that is not a gateway's: a proxy before it has no gateway to ask, or none yet. Another
+// gateway, or the same one later, may be reached.
 const unexpectedAnswer = "unexpected_answer"
 
 // final says that a gateway has refused a request for a lease because the lease is over, or is not this client's.
 func (e *Problem) final() bool {
-	return e.Code != unexpectedAnswer && (e.Status == 403 || e.Status == 404 || e.Status == 410)
+	return !e.temporary() && (e.Status == 403 || e.Status == 404 || e.Status == 410)
 }
 
 // taken says that an acquire was refused because others have the lock now.

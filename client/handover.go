@@ -33,8 +33,7 @@ func (c *Client) Attach(ctx context.Context, token string, opts ...Option) (*Lea
 	sent, err := c.repeated(within, heartbeat(token, 0), &answer)
 	switch p := asProblem(err); {
 	case p != nil && p.Status == 410:
-		reason, detail := reasonOf(p)
-		return nil, &LeaseLost{LeaseID: answer.ID, Reason: reason, Detail: detail}
+		return nil, lostBy(answer.ID, p)
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:

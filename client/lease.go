@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ type Lease struct {
 	margin   time.Duration
 	fence    uint64
 	fences   []fence
-	onRevoke func(string)
+	onRevoke func(Revocation)
 
 	ctx    context.Context // of the work; its cause is a *LeaseLost, errReleased, or that of the acquire's context
 	cancel context.CancelCauseFunc
@@ -40,13 +41,21 @@ func (c *Client) keep(ctx context.Context, a *acquire, grant leaseAnswer, deadli
 	if l.margin == 0 {
 		l.margin = min(time.Second, ttl/5)
 	}
-	if l.margin < 0 || 2*l.margin >= ttl {
+	if err := a.checkMargin(ttl); err != nil { // the gateway may give less time than was asked for
 		c.leave(ctx, l.token)
-		return nil, fmt.Errorf("lockkeeper: the margin (%v) must be positive and less than half of the TTL (%v)", l.margin, ttl)
+		return nil, err
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	go l.run()
 	return l, nil
+}
+
+// checkMargin refuses a margin that leaves no time for work, or that would let work go on after the lease.
+func (a *acquire) checkMargin(ttl time.Duration) error {
+	if a.margin < 0 || 2*a.margin >= ttl {
+		return fmt.Errorf("lockkeeper: the margin (%v) must be positive and less than half of the TTL (%v)", a.margin, ttl)
+	}
+	return nil
 }
 
 // ID names the lease in logs and lists. It gives no right.
@@ -71,7 +80,8 @@ func (l *Lease) FenceOf(namespace, lock string) uint64 {
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Held says whether the work may go on now. Work that cannot watch Context asks before each step that takes less than the margin.
-func (l *Lease) Held() bool { return l.ctx.Err() == nil && l.left() > 0 }
+// Once it has said no, the lease is lost: the call that runs the work reports that.
+func (l *Lease) Held() bool { return l.ctx.Err() == nil && !l.late() }
 
 // Err is a *LeaseLost when the lease is lost, and nil while it is held and after it was released.
 func (l *Lease) Err() error {
@@ -95,8 +105,22 @@ func (l *Lease) extend(deadline time.Duration) {
 	l.deadline = max(l.deadline, deadline)
 }
 
-func (l *Lease) lose(reason, detail string) {
-	l.cancel(&LeaseLost{LeaseID: l.id, Reason: reason, Detail: detail})
+// late ends the lease when its time is over, and reports whether it is.
+func (l *Lease) late() bool {
+	if l.left() > 0 {
+		return false
+	}
+	l.cancel(l.overdue())
+	return true
+}
+
+func (l *Lease) overdue() *LeaseLost {
+	return &LeaseLost{LeaseID: l.id, Reason: ReasonDeadline, Detail: "no gateway confirmed it in time"}
+}
+
+// lostBy is the loss that a gateway's refusal tells.
+func lostBy(id string, p *Problem) *LeaseLost {
+	return &LeaseLost{LeaseID: id, Reason: cmp.Or(p.Reason, ReasonGone), By: p.By, Detail: p.Detail}
 }
 
 // looksAt bounds the time between two looks at the clock: a timer stands still while the machine sleeps.
@@ -115,11 +139,9 @@ func (l *Lease) run() {
 	for l.ctx.Err() == nil {
 		select {
 		case <-timer.C:
-			left := l.left()
-			if left <= 0 {
-				l.lose(ReasonDeadline, "no gateway confirmed it in time")
+			if !l.late() {
+				timer.Reset(min(l.left(), looksAt))
 			}
-			timer.Reset(min(left, looksAt))
 		case <-l.ctx.Done():
 		}
 	}
@@ -150,27 +172,28 @@ func (l *Lease) beat() {
 			l.extend(sent + ms(answer.TTL))
 			hold, pause = l.ttl/3, leastPause
 			if ask := answer.RevokeRequested; ask != nil && !asked && l.onRevoke != nil {
-				go l.onRevoke(ask.Reason)
+				r := Revocation{Reason: ask.Reason, By: ask.By}
+				if ask.ForceIn != nil {
+					r.ForceIn = max(ms(*ask.ForceIn), 1)
+				}
+				go l.onRevoke(r)
 			}
 			asked = answer.RevokeRequested != nil
 			// An early answer that says nothing about this lease, such as one about new waiters, must not make a busy loop.
 			_ = sleep(l.ctx, leastPause)
 			continue
 		}
-		if p := asProblem(err); p != nil && p.final() {
-			l.lose(reasonOf(p))
+		switch p := asProblem(err); {
+		case p != nil && p.final():
+			l.cancel(lostBy(l.id, p))
 			return
+		case p != nil && !p.temporary():
+			_ = sleep(l.ctx, l.ttl/3) // a gateway that holds no heartbeats: it is asked in their rhythm
+		default:
+			_ = sleep(l.ctx, jitter(min(pause, l.ttl/20)))
 		}
-		_ = sleep(l.ctx, jitter(min(pause, l.ttl/20)))
 		hold, pause = 0, min(2*pause, mostPause)
 	}
-}
-
-func reasonOf(p *Problem) (reason, detail string) {
-	if p.Reason == "" {
-		return ReasonGone, p.Detail
-	}
-	return p.Reason, p.Detail
 }
 
 // releaseWithin bounds how long Release asks gateways that do not answer.
@@ -180,6 +203,7 @@ const releaseWithin = 5 * time.Second
 // is a *LeaseLost when the lease had ended before; another error says that no gateway answered, so that others may wait for
 // the lock until the lease's time is over. The end of ctx does not keep Release from trying for up to 5 s.
 func (l *Lease) Release(ctx context.Context) error {
+	late := l.left() <= 0 // and not noticed yet: then only a gateway can say that the lease was held
 	l.cancel(errReleased)
 	<-l.done
 	if err := l.Err(); err != nil {
@@ -192,8 +216,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	defer stop()
 	_, err := l.client.repeated(ctx, request{method: "DELETE", path: "/v1/leases/self", lease: l.token, timeout: leaveWithin}, nil)
 	if p := asProblem(err); p != nil && p.final() {
-		reason, detail := reasonOf(p)
-		return &LeaseLost{LeaseID: l.id, Reason: reason, Detail: detail}
+		return lostBy(l.id, p)
+	}
+	if err != nil && late {
+		return l.overdue()
 	}
 	if err != nil {
 		return fmt.Errorf("lockkeeper: lease %s could not be released, and ends by itself within %v: %w", l.id, l.ttl, err)

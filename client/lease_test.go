@@ -125,7 +125,6 @@ func TestWhatAProxyAnswersByItselfEndsNoLease(t *testing.T) {
 		c := g.client(t)
 		proxy := &misrouted{RoundTripper: c.http.Transport}
 		proxy.heartbeats.Store(5)
-		proxy.releases.Store(1)
 		c.http.Transport = proxy
 		lease, err := c.Acquire(t.Context(), "x")
 		assert.NoError(t, err)
@@ -133,6 +132,12 @@ func TestWhatAProxyAnswersByItselfEndsNoLease(t *testing.T) {
 		assert.Equal(t, proxy.heartbeats.Load() <= 0, true)
 		assert.NoError(t, lease.Err())
 		assert.Equal(t, lease.Held(), true)
+		proxy.releases.Store(3)
+		assert.NoError(t, lease.Release(t.Context()))
+		assert.Equal(t, g.released, 1)
+		lease, err = c.Acquire(t.Context(), "x")
+		assert.NoError(t, err)
+		proxy.releases.Store(1000)
 		err = lease.Release(t.Context())
 		refusedWith(t, err, "could not be released")
 		var lost *LeaseLost
@@ -210,7 +215,7 @@ func TestTheHolderIsToldOnceThatItIsAskedToRelease(t *testing.T) {
 		c := g.client(t)
 		c.http.Transport = revoking{c.http.Transport}
 		asked := make(chan string, 10)
-		lease, err := c.Acquire(t.Context(), "x", OnRevoke(func(reason string) { asked <- reason }))
+		lease, err := c.Acquire(t.Context(), "x", OnRevoke(func(r Revocation) { asked <- r.Reason }))
 		assert.NoError(t, err)
 		time.Sleep(time.Minute)
 		assert.NoError(t, lease.Release(t.Context()))
@@ -225,7 +230,7 @@ func TestAHolderThatIsAskedMayReleaseAtOnce(t *testing.T) {
 		c := g.client(t)
 		c.http.Transport = revoking{c.http.Transport}
 		leases, released := make(chan *Lease, 1), make(chan error, 1)
-		lease, err := c.Acquire(t.Context(), "x", OnRevoke(func(string) { released <- (<-leases).Release(t.Context()) }))
+		lease, err := c.Acquire(t.Context(), "x", OnRevoke(func(Revocation) { released <- (<-leases).Release(t.Context()) }))
 		assert.NoError(t, err)
 		leases <- lease
 		assert.NoError(t, <-released)
@@ -236,6 +241,10 @@ func TestAMarginMustLeaveTimeForWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway()
 		_, err := g.client(t).Acquire(t.Context(), "x", Margin(15*time.Second))
+		refusedWith(t, err, "less than half of the TTL")
+		assert.Equal(t, len(g.keys), 0, "acquires")
+		g.ttl = 10 * time.Second // what the caller's roles give
+		_, err = g.client(t).Acquire(t.Context(), "x", Margin(5*time.Second))
 		refusedWith(t, err, "less than half of the TTL")
 		assert.Equal(t, g.released, 1)
 	})

@@ -7,7 +7,9 @@ type Option func(*acquire)
 
 // TTL is the time to live of the lease: for so long others wait when this process dies. 30 s unless given, 1 s to 24 h. Below
 // 15 s the crash of a gateway can cost the lease.
-func TTL(d time.Duration) Option { return func(a *acquire) { a.body.TTL = millis(d) } }
+func TTL(d time.Duration) Option {
+	return func(a *acquire) { a.ttl, a.body.TTL = d, millis(d) }
+}
 
 // Wait bounds how long an acquire waits in the queue; without it, until its context is over. 0 tries.
 func Wait(d time.Duration) Option { return func(a *acquire) { a.wait, a.bounded = d, true } }
@@ -36,9 +38,16 @@ func LockDelay(d time.Duration) Option { return func(a *acquire) { a.body.LockDe
 // one second, or a fifth of a TTL below 5 s. It must be less than half of the TTL.
 func Margin(d time.Duration) Option { return func(a *acquire) { a.margin = d } }
 
-// OnRevoke is called once when the holder is asked to release the lease. The work may go on until the lease is lost: an
-// administrator who asks can also force it. The call has a goroutine of its own, and may call Release.
-func OnRevoke(f func(reason string)) Option { return func(a *acquire) { a.onRevoke = f } }
+// OnRevoke is called once when the holder is asked to release the lease. The work may go on until the lease is lost. The call has
+// a goroutine of its own, and may call Release.
+func OnRevoke(f func(Revocation)) Option { return func(a *acquire) { a.onRevoke = f } }
+
+// Revocation is what the holder of a lease is asked.
+type Revocation struct {
+	Reason  string        // the text of the request
+	By      string        // who asks, when the gateway tells: the name of a caller, or its address
+	ForceIn time.Duration // the gateway ends the lease then; 0 when it does not
+}
 
 // OnQueued is called with the place among the waiters while the acquire waits: first when it enters the queue, then when
 // the place changes. The call must not block.

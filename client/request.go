@@ -29,22 +29,24 @@ type request struct {
 
 	header http.Header // of a Request
 	most   int64       // how much is read of the answer to a Request; 0 is maxAnswer
+	pages  int         // of a Request: how many answers of others than gateways end it; those of 5xx do not count
 }
 
 // once sends the request to one gateway. The error is a *Problem, or says that no answer came.
 func (c *Client) once(ctx context.Context, r request, answer any) error {
-	return c.atNext(func(base *url.URL) error {
+	return c.atNext(ctx, func(base *url.URL) error {
 		ctx, cancel := context.WithTimeout(ctx, r.timeout)
 		defer cancel()
 		return c.send(ctx, base, r, answer)
 	})
 }
 
-// atNext asks one gateway. After an error that another gateway may not have, the next request goes to the next gateway.
-func (c *Client) atNext(ask func(base *url.URL) error) error {
+// atNext asks one gateway. After an error that another gateway may not have, the next request goes to the next gateway. The end of
+// ctx is no error of the gateway.
+func (c *Client) atNext(ctx context.Context, ask func(base *url.URL) error) error {
 	at := c.next.Load()
 	err := ask(c.bases[int(at)%len(c.bases)])
-	if p := asProblem(err); err != nil && (p == nil || p.temporary()) {
+	if p := asProblem(err); err != nil && ctx.Err() == nil && (p == nil || p.temporary()) {
 		c.next.CompareAndSwap(at, (at+1)%uint32(len(c.bases)))
 	}
 	return err
@@ -60,11 +62,18 @@ func (c *Client) send(ctx context.Context, base *url.URL, r request, answer any)
 	if err != nil {
 		return err
 	}
-	if answer == nil || len(text) == 0 {
+	lease, isLease := answer.(*leaseAnswer)
+	switch {
+	case r.method == "DELETE" && r.most == 0 && resp.StatusCode != http.StatusNoContent:
+		return problemOf(resp, nil) // a page, where a gateway says nothing
+	case answer == nil, len(text) == 0 && !isLease:
 		return nil
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("lockkeeper: the answer to %s %s cannot be read: %w", r.method, resp.Request.URL.Path, err)
+		return fmt.Errorf("lockkeeper: the answer to %s %s cannot be read: %w", r.method, r.path, err)
+	}
+	if isLease {
+		return lease.check(&r)
 	}
 	return nil
 }
@@ -157,12 +166,18 @@ func (c *Client) repeated(ctx context.Context, r request, answer any) (sent time
 }
 
 func repeat(ctx context.Context, r request, once func() error) error {
+	pages := 0
 	for pause := leastPause; ; pause = min(2*pause, mostPause) {
 		err := once()
 		if err == nil {
 			return nil
 		}
 		p := asProblem(err)
+		if p != nil && p.Code == unexpectedAnswer && p.Status < 500 {
+			if pages++; pages == r.pages {
+				return err
+			}
+		}
 		if p != nil && !p.temporary() || ctx.Err() != nil || !r.harmless(err) {
 			return err
 		}

@@ -149,7 +149,9 @@ func (r *run) options() []client.Option {
 	opts := []client.Option{
 		client.TTL(ms(r.TTL)), client.Owner(r.Owner),
 		client.OnQueued(func(p int) { say(r.ID, "queued", map[string]any{"position": p}) }),
-		client.OnRevoke(func(reason string) { say(r.ID, "revoke", map[string]any{"reason": reason}) }),
+		client.OnRevoke(func(asked client.Revocation) {
+			say(r.ID, "revoke", map[string]any{"reason": asked.Reason, "by": asked.By})
+		}),
 	}
 	if r.Metadata != "" {
 		opts = append(opts, client.Metadata(r.Metadata))
@@ -222,7 +224,7 @@ func (r *run) ended(ctx context.Context, err error) {
 	case err == nil:
 		say(r.ID, "done", nil)
 	case errors.As(err, &lost):
-		r.failed("LeaseLost", map[string]any{"lease_id": lost.LeaseID, "reason": lost.Reason, "detail": lost.Detail})
+		r.failed("LeaseLost", map[string]any{"lease_id": lost.LeaseID, "reason": lost.Reason, "by": lost.By, "detail": lost.Detail})
 	case errors.As(err, &taken):
 		var holders []map[string]any
 		for _, h := range taken.Holders {
