@@ -145,8 +145,12 @@ func (k *keepCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	lease, err := c.Attach(ctx, token, client.OnRevoke(func(reason string) {
-		fmt.Fprintf(a.stderr, "asked to release the lease: %s\n", visible(reason))
+	lease, err := c.Attach(ctx, token, client.OnRevoke(func(r client.Revocation) {
+		by := ""
+		if r.By != "" {
+			by = " by " + visible(r.By)
+		}
+		fmt.Fprintf(a.stderr, "asked%s to release the lease: %s\n", by, visible(r.Reason))
 	}))
 	if err != nil {
 		return err
