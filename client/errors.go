@@ -105,7 +105,7 @@ const unexpectedAnswer = "unexpected_answer"
 
 // final says that a gateway has refused a request for a lease because the lease is over, or is not this client's.
 func (e *Problem) final() bool {
-	return !e.temporary() && (e.Status == 403 || e.Status == 404 || e.Status == 410)
+	return e.Code != unexpectedAnswer && (e.Status == 403 || e.Status == 404 || e.Status == 410)
 }
 
 // taken says that an acquire was refused because others have the lock now.
