@@ -65,10 +65,13 @@ export interface LeaseOptions {
   /** Ends the wait, and leaves the queue. In `withLock` and `elect` it also aborts the signal of the work. */
   signal?: AbortSignal | undefined;
   /** Called once when the holder is asked to release the lease. The work may go on until the lease is lost. */
-  onRevoke?: ((reason: string) => void) | undefined;
+  onRevoke?: ((asked: Revocation) => void) | undefined;
   /** Called with the place among the waiters: when the acquire enters the queue, and when the place changes. */
   onQueued?: ((position: number) => void) | undefined;
 }
+
+/** A holder is asked to release its lease: why, by whom, and after how long the gateway ends it (`undefined`: not by force). */
+export type Revocation = Readonly<{ reason: string; by: string; forceInMs: number | undefined }>;
 
 /** The work under a lease. `signal` aborts when the lease is lost, and when the caller's own signal aborts. */
 export type Work<T> = (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>;
@@ -185,7 +188,8 @@ export class Client {
   readonly #gateways: Gateways;
 
   /** Sends no request. Throws a TypeError when the options cannot be right. */
-  constructor({ urls, token = "", tokenFile, fetch = (url, init) => globalThis.fetch(url, init) }: ClientOptions = {}) {
+  constructor(options: ClientOptions = {}) {
+    const { urls, token = "", tokenFile, fetch = (url, init) => globalThis.fetch(url, init) } = options;
     if (token && tokenFile) throw invalid("both a token and a token file are given (LOCKKEEPER_TOKEN, LOCKKEEPER_TOKEN_FILE): leave one out");
     if (tokenFile && !node) throw invalid("a browser cannot read a token file: give the token");
     const page = (globalThis as { location?: { origin?: string } }).location?.origin;
@@ -377,7 +381,7 @@ function keep(gateways: Gateways, token: string, grant: Answer, deadline: number
       try {
         const answer = await gateways.once(heartbeat(token, hold, ttl), signal), ask = answer.revoke_requested;
         deadline = Math.max(deadline, sent + answer.ttl_ms);
-        if (ask && !asked) call(onRevoke, ask.reason ?? "");
+        if (ask && !asked) call(onRevoke, { reason: ask.reason ?? "", by: ask.by ?? "", forceInMs: ask.force_in_ms });
         asked = Boolean(ask);
         // An early answer that says nothing about this lease, such as one about new waiters, must not make a busy loop. Otherwise there
         // is no pause: browsers make the timers of pages in the background wait for up to a minute.
@@ -438,7 +442,7 @@ interface Answer {
   position?: number;
   rev?: string;
   locks?: { lock: string; ns: string; fencing_token: number }[];
-  revoke_requested?: { reason?: string };
+  revoke_requested?: { reason?: string; by?: string; force_in_ms?: number };
   // Of an answer about a lock, and of some refusals:
   holders?: { owner?: string; lease_id?: string; fencing_token?: number }[];
   queue_length?: number;
@@ -571,14 +575,26 @@ function call<T>(f: ((value: T) => void) | undefined, value: T): void {
 
 /** A signal that aborts with the first of its parents, or when the time is over. */
 function within(ms: number, ...parents: (AbortSignal | undefined)[]): { signal: AbortSignal; end: () => void } {
-  const controller = new AbortController(), listening = new AbortController();
-  for (const parent of parents) {
-    if (parent?.aborted) controller.abort(parent.reason);
-    parent?.addEventListener("abort", () => controller.abort(parent.reason), { signal: listening.signal });
-  }
+  const controller = new AbortController();
+  const abort = (reason: unknown) => controller.abort(reason);
   // A timer with a longer time would fire at once.
-  const timer = ms < Infinity ? setTimeout(() => controller.abort(new Error(`not within ${ms} ms`)), Math.min(ms, 2 ** 31 - 1)) : undefined;
-  return { signal: controller.signal, end: () => (clearTimeout(timer), listening.abort()) };
+  const timer = ms < Infinity ? setTimeout(abort, Math.min(ms, 2 ** 31 - 1), new Error(`not within ${ms} ms`)) : undefined;
+  const leave = parents.map((parent) => parent && follow(parent, abort));
+  return { signal: controller.signal, end: () => (clearTimeout(timer), leave.forEach((end) => end?.())) };
+}
+
+const followers = new WeakMap<AbortSignal, Set<(reason: unknown) => void>>();
+
+/** Calls f when signal aborts, or has. One listener serves all who follow a signal: Node.js warns of more than ten. */
+function follow(signal: AbortSignal, f: (reason: unknown) => void): () => void {
+  if (signal.aborted) f(signal.reason);
+  const known = followers.get(signal), all = known ?? new Set();
+  if (!known) {
+    followers.set(signal, all);
+    signal.addEventListener("abort", () => all.forEach((one) => one(signal.reason)));
+  }
+  all.add(f);
+  return () => all.delete(f);
 }
 
 /** Resolves when the time is over or signal aborts. */
@@ -636,8 +652,9 @@ let randomKey: () => string;
 let ready: Promise<void> | undefined;
 
 async function prepare(): Promise<void> {
-  const { crypto = (await nodeModule("crypto")).webcrypto as Crypto } = globalThis as { crypto?: Crypto }; // Node.js 18 has no global one
-  randomKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  type Random = { getRandomValues(bytes: Uint8Array): Uint8Array };
+  const random = (globalThis as { crypto?: Random }).crypto ?? ((await nodeModule("crypto")).webcrypto as Random); // Node.js 18 has no global one
+  randomKey = () => Array.from(random.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   if (node?.platform === "linux") {
     const { uptime } = await nodeModule("os");
     clock = () => uptime() * 1000; // CLOCK_BOOTTIME

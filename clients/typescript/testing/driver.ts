@@ -80,7 +80,7 @@ async function lock(command: Command, run: Run): Promise<void> {
     metadata: command.metadata,
     signal: run.canceled.signal,
     onQueued: (position) => tell(id, "queued", { position }),
-    onRevoke: (reason) => tell(id, "revoke", { reason }),
+    onRevoke: ({ reason }) => tell(id, "revoke", { reason }),
   };
   const locks = command.locks.map((one): Lock => ({
     name: one.lock,

@@ -1,0 +1,114 @@
+package tsclient
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
+)
+
+// node runs Node.js, and fails with what it has said.
+func node(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	out, err := cmd.CombinedOutput()
+	assert.Must(t, err == nil, "node %s: %v\n%s", strings.Join(args, " "), err, out)
+	return string(out)
+}
+
+// tsc is the compiler's program, with the types of Node.js.
+func tsc(t *testing.T) []string {
+	t.Helper()
+	modules := filepath.Join(Dir(), "../../.run/typescript/node_modules")
+	installed, _ := os.ReadFile(filepath.Join(modules, "../package-lock.json"))
+	wanted := assert.Value(os.ReadFile(filepath.Join(Dir(), "package-lock.json")))(t)
+	if string(installed) != string(wanted) {
+		assert.Must(t, os.Getenv("LOCKKEEPER_FULL") == "", "scripts/setup test must install the npm packages of clients/typescript")
+		t.Skip("scripts/setup test installs the npm packages of clients/typescript")
+	}
+	return []string{filepath.Join(modules, "typescript/bin/tsc"), "--typeRoots", filepath.Join(modules, "@types")}
+}
+
+func TestTheClientsOwnTestsPass(t *testing.T) {
+	t.Parallel()
+	testkit.NotShort(t, "it starts Node.js")
+	list := assert.Value(filepath.Glob(filepath.Join(Dir(), "test/*.test.ts")))(t)
+	assert.Must(t, len(list) > 2, "tests: %q", list)
+	args := []string{"--test", "--test-reporter=spec"}
+	for _, entry := range list {
+		args = append(args, Bundle(t, entry))
+	}
+	out := node(t, Dir(), args...)
+	assert.That(t, !strings.Contains(out, "# tests 0") && regexp.MustCompile(`tests \d\d`).MatchString(out), "too few tests:\n%s", out)
+}
+
+func TestAllTypesOfTheClientItsTestsAndItsDriverCheck(t *testing.T) {
+	t.Parallel()
+	testkit.NotShort(t, "it starts Node.js")
+	node(t, Dir(), append(tsc(t), "-p", "test")...)
+}
+
+// A project may be stricter than most, have no types of browsers, or have no types of Node.js: neither the package nor the copied file may
+// fail to compile in it.
+func TestThePackageAndACopyOfItsFileCompileInStrictProjects(t *testing.T) {
+	t.Parallel()
+	testkit.NotShort(t, "it starts Node.js")
+	compiler, dir := tsc(t), t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	packed := filepath.Join(dir, "node_modules/lockkeeper-client")
+	node(t, Dir(), append(compiler, "-p", ".", "--outDir", filepath.Join(packed, "dist"))...)
+	write("node_modules/lockkeeper-client/package.json", string(assert.Value(os.ReadFile(filepath.Join(Dir(), "package.json")))(t)))
+	write("src/copy.ts", string(assert.Value(os.ReadFile(filepath.Join(Dir(), "src/lockkeeper.ts")))(t)))
+	write("package.json", `{"type": "module"}`)
+	write("src/main.ts", `import { Client, LeaseLost, type Lease } from "lockkeeper-client";
+import { Client as Copied } from "./copy.js";
+export async function main(): Promise<number> {
+  await using held: Lease = await new Copied({ urls: undefined }).acquire("a", { waitMs: undefined });
+  const value: number = await Client.fromEnv().withLock(["a", { name: "b", shared: true }], async (lease, signal) => signal.aborted ? 0 : lease.fence);
+  // @ts-expect-error: the unit is in the name
+  await Client.fromEnv().acquire("a", { ttl: 30 });
+  // @ts-expect-error: a release is awaited
+  const released: boolean = held.release();
+  return released ? value : new LeaseLost("a", "b").by.length;
+}
+`)
+	const strict = `"strict": true, "noUncheckedIndexedAccess": true, "noImplicitReturns": true, "noFallthroughCasesInSwitch": true,
+		"noImplicitOverride": true, "allowUnusedLabels": false, "noUnusedLocals": true, "noUnusedParameters": true, "skipLibCheck": false, "noEmit": true`
+	write("node.json", `{"compilerOptions": {`+strict+`, "target": "ES2022", "module": "NodeNext", "lib": ["ES2023"], "types": ["node"]}, "include": ["src"]}`)
+	write("browser.json", `{"compilerOptions": {`+strict+`, "target": "ES2022", "module": "ESNext", "moduleResolution": "bundler",
+		"lib": ["ES2022", "DOM", "DOM.AsyncIterable"], "types": [], "isolatedModules": true, "exactOptionalPropertyTypes": true}, "include": ["src"]}`)
+	for _, project := range []string{"node.json", "browser.json"} {
+		t.Run(project, func(t *testing.T) { node(t, dir, append(compiler, "-p", project)...) })
+	}
+	declared := string(assert.Value(os.ReadFile(filepath.Join(packed, "dist/lockkeeper.d.ts")))(t))
+	for _, private := range []string{"class Gateways", "placeLost", "_a:", ": any"} {
+		assert.That(t, !strings.Contains(declared, private), "the declarations have %s", private)
+	}
+}
+
+// The limit is a promise to those who copy the file and have to read it.
+func TestTheClientIsOneFileOfAtMostFiveHundredLines(t *testing.T) {
+	list := assert.Value(os.ReadDir(filepath.Join(Dir(), "src")))(t)
+	assert.Equal(t, len(list), 1)
+	lines := 0
+	for line := range strings.Lines(string(assert.Value(os.ReadFile(filepath.Join(Dir(), "src/lockkeeper.ts")))(t))) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "//") && !strings.HasPrefix(line, "*") && !strings.HasPrefix(line, "/*") {
+			lines++
+		}
+	}
+	assert.That(t, lines <= 500, "%d lines beside comments and blank lines", lines)
+	text := string(assert.Value(os.ReadFile(filepath.Join(Dir(), "src/lockkeeper.ts")))(t))
+	assert.That(t, !regexp.MustCompile(`(?m)^import |require\(`).MatchString(text), "it needs another file")
+}
