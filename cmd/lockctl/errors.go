@@ -83,8 +83,11 @@ func byFlag(err error) error {
 		return err
 	}
 	flag := "--" + strings.ReplaceAll(p.Field, "_", "-")
-	if p.Field == "lock" {
+	switch p.Field {
+	case "lock":
 		flag = "the lock's name"
+	case "lease_ids":
+		flag = "--lease"
 	}
 	if rest, ok := strings.CutPrefix(p.Detail, p.Field+" "); ok {
 		return errors.New(flag + " " + rest)

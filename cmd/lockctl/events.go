@@ -42,6 +42,8 @@ func (e *eventsCommand) Run(ctx context.Context, a *app) error {
 			q.Set(name, value)
 		}
 	}
+	ctx, read := a.untilUnread(ctx)
+	defer read()
 	ctx, stop := endAfter(ctx, e.For)
 	defer stop()
 	n := 0

@@ -45,6 +45,10 @@ type cli struct {
 	Watch  watchCommand  `cmd:"" group:"look" help:"Show a queue, or the list of locks, and how it changes."`
 	Events eventsCommand `cmd:"" group:"look" help:"Print what happens, as it happens."`
 
+	Revoke revokeCommand `cmd:"" group:"admin" help:"Ask the holders of a lock to release it."`
+	Break  breakCommand  `cmd:"" group:"admin" help:"End the holders of a lock."`
+	Limit  limitCommand  `cmd:"" group:"admin" help:"Set how many permits a lock has."`
+
 	Completion    completionCommand    `cmd:"" group:"other" help:"Print the completion script of a shell."`
 	Man           manCommand           `cmd:"" hidden:"" help:"Print the manual page."`
 	CompleteLocks completeLocksCommand `cmd:"" hidden:"" help:"Print names of locks, for completion."`

@@ -46,6 +46,8 @@ func (w *watchCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	ctx, read := a.untilUnread(ctx)
+	defer read()
 	ctx, stop := endAfter(ctx, w.For)
 	defer stop()
 	if w.Name != "" {
