@@ -68,6 +68,7 @@ test: ## everything that guards a change (some 8 minutes on 2 cores)
 	go test -race -vet=off -run 'TestSeeds$$' ./internal/test/sim
 	go test -vet=off -p 3 -timeout 15m $(LONGEST) $$(go list ./... | grep -vxFf <(go list $(RACED)))
 	@$(MAKE) sim
+	@$(MAKE) dist-test
 
 # What runs on the embedded server runs a second time, on Debian's ZooKeeper: in make test the difference test stands for that.
 .PHONY: test-full
@@ -81,6 +82,7 @@ test-full: ## the long runs, the race detector and real ZooKeeper everywhere, th
 	go test -count 1 -timeout 60m -run TheSameHistory ./internal/test/sim -sim.same 1 -sim.times 1000
 	@$(MAKE) sim SEEDS=10000
 	LOCKKEEPER_TEST_ZK=real go test -race -count 1 -p 2 -timeout 60m ./internal/test/e2e ./internal/zk/... ./internal/locks/manager
+	@LOCKKEEPER_FULL=1 $(MAKE) dist-test
 	@$(MAKE) bench-base
 	@$(MAKE) fuzz
 
@@ -149,6 +151,7 @@ lint: ## gofmt, go vet, staticcheck
 	go vet -tags faults ./internal/fault
 	go tool staticcheck ./...
 	go tool staticcheck -tags faults ./internal/fault
+	go vet -C packaging ./...
 
 .PHONY: vulncheck
 vulncheck: ## govulncheck: known vulnerabilities in what is called; skipped where its database cannot be reached
@@ -167,6 +170,11 @@ build: ## build the programs into bin/
 dist: export VERSION := $(VERSION)
 dist: ## archives, packages, SBOMs, the chart and checksums for each platform, in dist/ (VERSION=v1.2.3)
 	@go run -C packaging . -source .. -out ../dist
+
+# The cache of results does not see files of another module: -count 1.
+.PHONY: dist-test
+dist-test: ## what make dist makes, install.sh and the chart (LOCKKEEPER_FULL=1: every platform, built twice)
+	go test -C packaging -vet=off -count 1 -timeout 30m ./...
 
 .PHONY: clean
 clean: ## remove bin/ and dist/ (lockkeeper-data/, the data of make run, stays)
