@@ -2,6 +2,7 @@ package clientsuite
 
 import (
 	"os/exec"
+	"path"
 	"path/filepath"
 	"testing"
 
@@ -16,23 +17,33 @@ type language struct {
 	name string
 	// make builds the driver into a directory and returns the command that starts it.
 	make func(t testing.TB, dir string) []string
+	// tree says that the driver starts a process for each work, so that faults are for its descendants.
+	tree bool
 }
 
 var languages = []language{
-	{"go", func(t testing.TB, dir string) []string { return []string{buildGo(t, dir)} }},
-	{"typescript", func(t testing.TB, _ string) []string { return tsclient.Driver(t) }},
-	{"java", func(t testing.TB, _ string) []string { return javaclient.Driver(t) }},
+	{name: "go", make: func(t testing.TB, dir string) []string { return []string{buildGo(t, dir)} }},
+	{name: "typescript", make: func(t testing.TB, _ string) []string { return tsclient.Driver(t) }},
+	{name: "java", make: func(t testing.TB, _ string) []string { return javaclient.Driver(t) }},
 }
+
+// lockctl is lockctl run, whose work is a command with descendants. The transcripts are for the Go client in it.
+var lockctl []language
 
 const goDriver = "lockkeeper/internal/test/clientsuite/godriver"
 
-// buildGo builds the driver of the Go client. Flags are for go build.
+// buildGo builds the driver of the Go client.
 func buildGo(t testing.TB, dir string, flags ...string) string {
+	return build(t, dir, goDriver, flags...)
+}
+
+// build builds a program. Flags are for go build.
+func build(t testing.TB, dir, pkg string, flags ...string) string {
 	t.Helper()
-	testkit.BuiltFrom(t, goDriver)
-	path := filepath.Join(dir, "godriver")
-	build := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), goDriver)...)
-	out, err := build.CombinedOutput()
-	assert.Must(t, err == nil, "building the driver: %v\n%s", err, out)
-	return path
+	testkit.BuiltFrom(t, pkg)
+	program := filepath.Join(dir, path.Base(pkg))
+	cmd := exec.Command("go", append(append([]string{"build", "-o", program}, flags...), pkg)...)
+	out, err := cmd.CombinedOutput()
+	assert.Must(t, err == nil, "building %s: %v\n%s", pkg, err, out)
+	return program
 }

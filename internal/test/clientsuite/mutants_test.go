@@ -80,9 +80,9 @@ func TestTheSeededRunsNoticeAClientWithoutADeadline(t *testing.T) {
 	}
 	f := newFleet(t)
 	m := mutants[0]
-	argv := []string{buildGo(t, t.TempDir(), "-overlay="+m.overlay(t))}
+	l := language{name: "mutant", make: func(t testing.TB, dir string) []string { return []string{buildGo(t, dir, "-overlay="+m.overlay(t))} }}
 	found := make(map[string]int)
-	runs(t, argv, f, "mutant", 1, 48, 24, func(_ uint64, o *outcome) {
+	runs(t, l, f, 1, 48, 24, func(_ uint64, o *outcome) {
 		for _, text := range o.wrong {
 			found[strings.SplitN(text, ":", 2)[0]]++
 		}

@@ -21,12 +21,14 @@ import (
 // slot has workers for one run after the other. What a run has killed is started again; the rest goes on in the next run.
 type slot struct {
 	argv    []string
+	tree    bool // the work is in processes that the driver has started: faults are for these
 	workers []*worker
 }
 
 // worker is a process with the client, and its own way to each gateway.
 type worker struct {
 	argv   []string
+	tree   bool
 	env    []string
 	fronts []*netfault.Proxy
 
@@ -39,10 +41,10 @@ type worker struct {
 
 const mostWorkers = 3
 
-func newSlot(argv []string, f *fleet) (s *slot, err error) {
-	s = &slot{argv: argv}
+func newSlot(argv []string, tree bool, f *fleet) (s *slot, err error) {
+	s = &slot{argv: argv, tree: tree}
 	for range mostWorkers {
-		w := &worker{argv: argv}
+		w := &worker{argv: argv, tree: tree}
 		s.workers = append(s.workers, w)
 		urls := ""
 		for _, g := range f.gateways {
@@ -91,6 +93,19 @@ func (w *worker) kill() {
 		w.driver.kill()
 		w.driver = nil
 	}
+}
+
+// processes are those that faults are for: the driver, or its descendants, each after the one that it is a child of.
+func (w *worker) processes() []int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.driver == nil:
+		return nil
+	case w.tree:
+		return descendants(w.driver.proc.PID())
+	}
+	return []int{w.driver.proc.PID()}
 }
 
 func (w *worker) works(yes bool) {
@@ -260,24 +275,23 @@ func (s *slot) strike(ctx context.Context, o *outcome, f fault, w *worker) {
 	defer each((*netfault.Proxy).Heal)
 	switch f.kind {
 	case killed:
-		w.kill()
+		if !s.tree {
+			w.kill()
+		} else if pids := w.processes(); len(pids) > 0 {
+			_ = syscall.Kill(pids[int(f.delay)%min(2, len(pids))], syscall.SIGKILL) // the watcher or the keeper; it may have ended
+		}
 		return
 	case frozen:
 		w.freezing.Lock()
 		defer w.freezing.Unlock()
-		d, err := w.current()
-		if err != nil {
-			o.violates("%v", err)
-			return
+		pids := w.processes()
+		if s.tree && f.delay%3 > 0 {
+			pids = pids[min(int(f.delay)%2, len(pids)):min(int(f.delay)%2+1, len(pids))] // the watcher or the keeper alone
 		}
-		from := now()
-		d.proc.Freeze()
-		sleep(ctx, f.length)
-		to := now()
-		d.proc.Thaw()
+		freezes := freeze(ctx, pids, f.length)
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.freezes = append(o.freezes, check.Freeze{PID: d.proc.PID(), From: from, To: to})
+		o.freezes = append(o.freezes, freezes...)
 		return
 	case cut:
 		each((*netfault.Proxy).Cut)

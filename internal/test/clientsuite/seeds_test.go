@@ -45,7 +45,7 @@ func TestNoTwoWorkAtOnceWhateverFails(t *testing.T) {
 		weather.Wait()
 	})
 	t.Run("clients", func(t *testing.T) {
-		for _, l := range languages {
+		for _, l := range append(languages[:len(languages):len(languages)], lockctl...) {
 			if *only != "" && *only != l.name {
 				continue
 			}
@@ -61,9 +61,8 @@ func TestNoTwoWorkAtOnceWhateverFails(t *testing.T) {
 
 // seeded runs all seeds of one client.
 func seeded(t *testing.T, l language, f *fleet) {
-	dir := t.TempDir()
 	sum := make(map[string]int)
-	runs(t, l.make(t, dir), f, l.name, *first, *seeds, *slots, func(seed uint64, o *outcome) {
+	runs(t, l, f, *first, *seeds, *slots, func(seed uint64, o *outcome) {
 		if len(o.wrong) > 0 {
 			t.Errorf("%s, seed %d (make client-seeds CLIENT=%s FIRST=%d SEEDS=1):\n%s", l.name, seed, l.name, seed, o.tell(planOf(seed)))
 		}
@@ -76,8 +75,9 @@ func seeded(t *testing.T, l language, f *fleet) {
 }
 
 // runs plays n seeds, some at the same time. It hands each outcome to did, one after the other.
-func runs(t *testing.T, argv []string, f *fleet, name string, first uint64, n, atOnce int, did func(uint64, *outcome)) {
+func runs(t *testing.T, l language, f *fleet, first uint64, n, atOnce int, did func(uint64, *outcome)) {
 	dir := t.TempDir()
+	argv := l.make(t, dir)
 	todo := make(chan uint64, n)
 	for i := range n {
 		todo <- first + uint64(i)
@@ -87,15 +87,15 @@ func runs(t *testing.T, argv []string, f *fleet, name string, first uint64, n, a
 	var all sync.WaitGroup
 	for range min(atOnce, n) {
 		all.Go(func() {
-			s, err := newSlot(argv, f)
+			s, err := newSlot(argv, l.tree, f)
 			assert.Nil(t, err)
 			for seed := range todo {
-				o := s.run(t.Context(), name, dir, planOf(seed))
+				o := s.run(t.Context(), l.name, dir, planOf(seed))
 				mu.Lock()
 				did(seed, o)
 				mu.Unlock()
 			}
-			assert.Nil(t, s.close(), "%s", name)
+			assert.Nil(t, s.close(), "%s", l.name)
 		})
 	}
 	all.Wait()
