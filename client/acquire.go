@@ -46,6 +46,7 @@ type body struct {
 	Owner     string   `json:"owner,omitempty"`
 	Metadata  string   `json:"metadata,omitempty"`
 	LockDelay string   `json:"lock_delay,omitempty"`
+	DelayOn   string   `json:"lock_delay_on,omitempty"`
 	Async     bool     `json:"async,omitempty"`
 }
 

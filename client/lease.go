@@ -39,7 +39,7 @@ func (c *Client) keep(ctx context.Context, a *acquire, grant leaseAnswer, deadli
 		onRevoke: a.onRevoke, deadline: deadline, done: make(chan struct{}),
 	}
 	if l.margin == 0 {
-		l.margin = min(time.Second, ttl/5)
+		l.margin = usualMargin(ttl)
 	}
 	if err := a.checkMargin(ttl); err != nil { // the gateway may give less time than was asked for
 		c.leave(ctx, l.token)
@@ -92,8 +92,9 @@ func (l *Lease) Err() error {
 	return nil
 }
 
-// left is the time for which the work may go on without another heartbeat.
-func (l *Lease) left() time.Duration {
+// Left is the time for which the work may go on without another heartbeat: until the margin before the end of the lease's time. It
+// is negative when the time is over.
+func (l *Lease) Left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline - l.margin - l.client.now()
@@ -107,7 +108,7 @@ func (l *Lease) extend(deadline time.Duration) {
 
 // late ends the lease when its time is over, and reports whether it is.
 func (l *Lease) late() bool {
-	if l.left() > 0 {
+	if l.Left() > 0 {
 		return false
 	}
 	l.cancel(l.overdue())
@@ -140,7 +141,7 @@ func (l *Lease) run() {
 		select {
 		case <-timer.C:
 			if !l.late() {
-				timer.Reset(min(l.left(), looksAt))
+				timer.Reset(min(l.Left(), looksAt))
 			}
 		case <-l.ctx.Done():
 		}
@@ -162,7 +163,7 @@ func heartbeat(token string, hold time.Duration) request {
 // sent that is not held, so that another gateway can confirm the lease at once.
 func (l *Lease) beat() {
 	pause, asked := leastPause, false
-	for hold := l.ttl / 3; l.ctx.Err() == nil; {
+	for hold := l.hold(); l.ctx.Err() == nil; {
 		r := heartbeat(l.token, hold)
 		r.timeout = hold + min(requestTimeout, max(l.ttl/6, 100*time.Millisecond))
 		var answer leaseAnswer
@@ -170,7 +171,7 @@ func (l *Lease) beat() {
 		err := l.client.once(l.ctx, r, &answer)
 		if err == nil {
 			l.extend(sent + ms(answer.TTL))
-			hold, pause = l.ttl/3, leastPause
+			hold, pause = l.hold(), leastPause
 			if ask := answer.RevokeRequested; ask != nil && !asked && l.onRevoke != nil {
 				r := Revocation{Reason: ask.Reason, By: ask.By}
 				if ask.ForceIn != nil {
@@ -188,13 +189,26 @@ func (l *Lease) beat() {
 			l.cancel(lostBy(l.id, p))
 			return
 		case p != nil && !p.temporary():
-			_ = sleep(l.ctx, l.ttl/3) // a gateway that holds no heartbeats: it is asked in their rhythm
+			_ = sleep(l.ctx, l.hold()) // a gateway that holds no heartbeats: it is asked in their rhythm
 		default:
 			_ = sleep(l.ctx, jitter(min(pause, l.ttl/20)))
 		}
 		hold, pause = 0, min(2*pause, mostPause)
 	}
 }
+
+// mostHold is within what a gateway holds an answer for.
+const mostHold = 4 * time.Minute
+
+// hold is for how long the gateway holds a heartbeat: a third of the TTL. The answer confirms the lease from when the heartbeat was
+// sent, so that two thirds of the TTL can be over before the next answer comes. A margin that is longer than usual takes from the
+// last third: the heartbeats are shorter then.
+func (l *Lease) hold() time.Duration {
+	return min(mostHold, (l.ttl-2*max(0, l.margin-usualMargin(l.ttl)))/3)
+}
+
+// usualMargin is that of a lease without Margin.
+func usualMargin(ttl time.Duration) time.Duration { return min(time.Second, ttl/5) }
 
 // releaseWithin bounds how long Release asks gateways that do not answer.
 const releaseWithin = 5 * time.Second
@@ -203,7 +217,7 @@ const releaseWithin = 5 * time.Second
 // is a *LeaseLost when the lease had ended before; another error says that no gateway answered, so that others may wait for
 // the lock until the lease's time is over. The end of ctx does not keep Release from trying for up to 5 s.
 func (l *Lease) Release(ctx context.Context) error {
-	late := l.left() <= 0 // and not noticed yet: then only a gateway can say that the lease was held
+	late := l.Left() <= 0 // and not noticed yet: then only a gateway can say that the lease was held
 	l.cancel(errReleased)
 	<-l.done
 	if err := l.Err(); err != nil {

@@ -75,10 +75,10 @@ func TestTheTimeCountsFromWhenTheRequestWasSent(t *testing.T) {
 		c := g.client(t)
 		lease, err := c.Acquire(t.Context(), "x")
 		assert.NoError(t, err)
-		assert.Equal(t, lease.left(), 30*time.Second-3*time.Second-lease.margin)
+		assert.Equal(t, lease.Left(), 30*time.Second-3*time.Second-lease.margin)
 		time.Sleep(10*time.Second + 4*time.Second + time.Millisecond) // the first heartbeat is answered
 		synctest.Wait()
-		if left := lease.left(); left > 30*time.Second-14*time.Second-lease.margin {
+		if left := lease.Left(); left > 30*time.Second-14*time.Second-lease.margin {
 			t.Errorf("%v are left, so the time was counted from the answer", left)
 		}
 		assert.NoError(t, lease.Release(t.Context()))
@@ -205,6 +205,21 @@ func TestAHeartbeatFollowsEveryThirdOfTheTTL(t *testing.T) {
 		assert.NoError(t, lease.Release(t.Context()))
 		if g.beats < 6 || g.beats > 7 {
 			t.Errorf("%d heartbeats in two TTLs, not 6 or 7", g.beats)
+		}
+	})
+}
+
+// A heartbeat that is held confirms the lease from when it was sent. Two of them together must be shorter than the time before a
+// long margin.
+func TestALeaseWithALongMarginIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, margin := range []time.Duration{5 * time.Second, 11 * time.Second, 14900 * time.Millisecond} {
+			g := newGateway()
+			lease, err := g.client(t).Acquire(t.Context(), "x", Margin(margin))
+			assert.NoError(t, err)
+			time.Sleep(5 * time.Minute)
+			assert.Must(t, lease.Held(), "with a margin of %v: %v", margin, lease.Err())
+			assert.NoError(t, lease.Release(t.Context()))
 		}
 	})
 }

@@ -34,6 +34,11 @@ func Permits(n, limit int) Option {
 // LockDelay keeps the lock free for so long after the lease was held, so that a holder that has not noticed yet can finish.
 func LockDelay(d time.Duration) Option { return func(a *acquire) { a.body.LockDelay = millis(d) } }
 
+// LockDelayAlways is LockDelay that follows a release, too.
+func LockDelayAlways(d time.Duration) Option {
+	return func(a *acquire) { a.body.LockDelay, a.body.DelayOn = millis(d), "always" }
+}
+
 // Margin is how long before the end of the lease's time the work is stopped: the longest time that it takes to stop. Without it
 // one second, or a fifth of a TTL below 5 s. It must be less than half of the TTL.
 func Margin(d time.Duration) Option { return func(a *acquire) { a.margin = d } }

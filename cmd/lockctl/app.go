@@ -45,6 +45,7 @@ type app struct {
 	command        *kong.Context
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	argv           []string // of the command that run and elect run
 
 	stop func() // ends the handling of signals, if it has begun
 }

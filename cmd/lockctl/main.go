@@ -25,9 +25,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"lockkeeper/internal/supervise"
 )
 
 // cli is the command line.
@@ -35,6 +38,7 @@ type cli struct {
 	globals
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 
+	Run       runCommand       `cmd:"" group:"locks" help:"Run a command while a lock is held."`
 	Acquire   acquireCommand   `cmd:"" group:"locks" help:"Take a lock, and print its lease."`
 	Release   releaseCommand   `cmd:"" group:"locks" help:"Release a lease."`
 	Heartbeat heartbeatCommand `cmd:"" group:"locks" help:"Begin a lease's time anew."`
@@ -71,6 +75,7 @@ var groups = kong.ExplicitGroups([]kong.Group{
 })
 
 func main() {
+	supervise.Main()
 	// A reader that goes away is an error of a write then, and no death: acquire has a lease to give back.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -78,7 +83,8 @@ func main() {
 
 // run is main with its surroundings as parameters; it returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	args, argv := cutCommand(args)
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, argv: argv}
 	var c cli
 	exited := -1
 	parser := newParser(&c, a, func(code int) { exited = code })
@@ -95,6 +101,16 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	defer a.end()
 	return report(stderr, parsed.Run(a))
+}
+
+// cutCommand splits a command line at the first --, behind which run and elect have the command that they run: kong would take it
+// for names of locks.
+func cutCommand(args []string) (before, command []string) {
+	at := slices.Index(args, "--")
+	if at < 0 || !slices.ContainsFunc(args[:at], func(s string) bool { return s == "run" || s == "elect" }) {
+		return args, nil
+	}
+	return args[:at], args[at+1:]
 }
 
 func newParser(c *cli, a *app, exit func(int)) *kong.Kong {

@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"internal/zk", "internal/events"},
 	{"internal/locks", "internal/docsite", "internal/audit"},
 	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/access", "internal/locks/quota", "internal/locks/lifecycle", "internal/metrics", "web", "docs", "lockkeeper"},
-	{"internal/certs", "internal/unixsock"},
+	{"internal/certs", "internal/unixsock", "internal/supervise"},
 	{"internal/fault", "internal/backoff", "internal/secretfile", "internal/ratelimit", "internal/byname", "internal/clidoc"},
 }
 
