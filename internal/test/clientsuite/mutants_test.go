@@ -41,7 +41,7 @@ var mutants = []mutant{
 		"a caller that gives up gives back what an acquire without an answer took"},
 	{"a place in the queue is not given up", "acquire.go", "ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)\n\tdefer stop()\n\t_, _ = c.repeated", "ctx, stop := context.WithTimeout(ctx, 0)\n\tdefer stop()\n\t_, _ = c.repeated",
 		"a caller that gives up while it waits leaves the queue at once"},
-	{"a proxy's answer ends the lease", "errors.go", "return !e.temporary() && (e.Status", "return (e.Status",
+	{"a proxy's answer ends the lease", "errors.go", "return e.Code != unexpectedAnswer && (", "return (",
 		"a proxy's 410 at a heartbeat does not end the lease"},
 	{"the lease token is sent with the API token", "request.go", "h.Set(\"Lease-Token\", r.lease)\n\t\treturn nil", "h.Set(\"Lease-Token\", r.lease)",
 		"the lease is released when the work returns"},
