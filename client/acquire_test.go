@@ -19,7 +19,7 @@ func (rt revoking) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || r.Method != "POST" || r.URL.Path != "/v1/leases/self/heartbeat" {
 		return resp, err
 	}
-	return answer(200, map[string]any{"state": "held", "ttl_ms": 30000, "revoke_requested": map[string]any{"reason": "deploy"}})
+	return answer(200, map[string]any{"state": "held", "ttl_ms": 30000, "revoke_requested": map[string]any{"reason": "deploy", "by": "token:ops", "force_in_ms": 60000}})
 }
 
 func TestAGrantOfTheQueueIsConfirmedByAHeartbeat(t *testing.T) {

@@ -144,7 +144,7 @@ func problem(status int) (*http.Response, error) {
 	codes := map[int]string{410: "lease_ended", 404: "lease_not_found", 403: "lease_token_wrong", 503: "zookeeper_unavailable", 409: "held_by_other"}
 	body := map[string]any{"status": status, "code": codes[status]}
 	if status == 410 {
-		body["reason"], body["detail"] = "revoked", "the lease has ended: revoked: maintenance"
+		body["reason"], body["by"], body["detail"] = "revoked", "token:ops", "the lease has ended: revoked: maintenance"
 	}
 	return answer(status, body)
 }
