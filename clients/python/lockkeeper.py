@@ -2,294 +2,220 @@
 
     import lockkeeper
 
-    client = lockkeeper.Client.from_env()             # LOCKKEEPER_URL, LOCKKEEPER_TOKEN
-    with client.lock("report") as lease:              # or: async with client.lock("report") as lease:
+    client = lockkeeper.Client.from_env()     # LOCKKEEPER_URL, LOCKKEEPER_TOKEN
+    with client.lock("report") as lease:      # in asyncio: async with client.lock("report") as lease:
         write_report(fence=lease.fence)
 
-The block runs while the lock is held. When the lease is lost, LeaseLost is raised inside the block: at once when somebody
-ended the lease, and otherwise before another client can have the lock. The block leaves the lock on every path.
+The block runs while the lock is held. When the lease is lost, LeaseLost stops the block: within milliseconds when an
+administrator ended the lease, and otherwise before another client can hold the lock. Every path releases the lock.
 
-How the block is stopped
-    In the main thread LeaseLost also interrupts blocking calls such as sleep and recv: signal SIGURG wakes them up. In other
-    threads, and on Windows, LeaseLost is raised when the thread runs Python code again. In asyncio the task is cancelled, and
-    its CancelledError leaves the block as LeaseLost. An exception that the block swallows (except Exception) is raised again,
-    and the block never ends as if all was well. on_lost says what else to do: see Client.lock.
+How a block is stopped
+    LeaseLost is raised inside it. In the main thread the signal SIGURG makes blocking calls such as sleep and recv
+    give way. In other threads, and on Windows, LeaseLost comes when the thread runs Python code again. An exception
+    that the block swallows (except Exception) is raised again. In asyncio the task is cancelled, and its
+    CancelledError leaves the block as LeaseLost. A block whose lease is lost always ends with LeaseLost.
 
 What it cannot do
-    C code that does not return, an event loop that is blocked, and a process that stands still (SIGSTOP, a suspended machine)
-    cannot be interrupted. on_lost="exit" ends the process in the first two cases, unless C code keeps the interpreter's lock.
-    What must not happen even then is refused by what the lock protects: send it lease.fence, and let it refuse lower ones.
-    LeaseLost can come between any two steps of the block, as KeyboardInterrupt can. Work that must not be torn apart asks
-    lease.held or lease.check() between its steps, with on_lost set to a function that does nothing.
+    It cannot interrupt C code that does not return, a blocked event loop, or a process that stands still (SIGSTOP, a
+    suspended machine). on_lost="exit" ends the process in the first two cases, unless C code keeps the interpreter's
+    lock (GIL). What must not happen even then is refused by what the lock protects: send it lease.fence, and let it
+    refuse lower ones. Like KeyboardInterrupt, LeaseLost can come between any two steps of the block. Work that must
+    not be torn apart sets on_lost to a function, and calls lease.check() between its steps.
 
-Errors are LeaseLost, NotAcquired and Problem, all of them Error; ConnectionError when no gateway answered; ValueError for
-arguments that make no sense. Times are seconds. Heartbeats come from threads of their own, also in asyncio. A child of fork()
-does not hold the leases of its parent. Needs CPython 3.9 or later and no package; the file may be copied.
+Errors are LeaseLost, NotAcquired and Problem; ConnectionError when no gateway answered in time; ValueError for
+arguments that make no sense. Times are in seconds. Heartbeats come from threads of their own, also in asyncio. A child
+of fork() does not hold the leases of its parent. CPython 3.9 or later; no other package; made to be copied.
 """
-
 from __future__ import annotations
 
-import atexit
-import ctypes
-import functools
-import http.client
-import inspect
-import json
-import logging
-import os
-import queue
-import random
-import secrets
-import signal
-import socket
-import ssl
-import sys
-import threading
-import time
-import urllib.parse
-from collections import deque
-from types import TracebackType
-from typing import (Any, Awaitable, Callable, Deque, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, Type,
-                    TypeVar, Union)
+import contextlib, ctypes, functools, http.client, json, logging, os, pathlib, queue, random, secrets  # noqa: E401
+import signal, socket, ssl, sys, threading, time, urllib.parse, weakref  # noqa: E401
+from typing import Any, Awaitable, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 __version__ = "1.0.0"
-__all__ = ["Client", "Guard", "Lease", "Lock", "Holder", "Error", "LeaseLost", "NotAcquired", "Problem"]
-
-_log = logging.getLogger("lockkeeper")
+__all__ = ["Client", "Guard", "Lease", "Lock", "LeaseLost", "NotAcquired", "Problem"]
 _T = TypeVar("_T")
-_OnLost = Union[str, Callable[["LeaseLost"], object]]
-
+_log = logging.getLogger("lockkeeper")
 _LATE = 10.0  # how late an answer may be
 _POLL = 25.0  # for which the gateway holds a look at a waiting lease
-_LEAVE = 2.0  # for leaving a queue
 _TRY = 30.0  # for finding a gateway that answers an acquire that does not wait
-_RELEASE = 5.0  # for a release
+_LEAVE, _RELEASE = 2.0, 5.0  # for leaving a queue, for a release
 _LOOK = 0.25  # between two looks at the clock: a timer stands still while the machine sleeps
-_AGAIN = 0.05  # between two tries to interrupt a block
-_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # between two tries of a request
-_MOST = 1 << 20  # bytes of an answer. A lease of 64 locks takes some 20 KiB
-_TAKEN = ("held_by_other", "lock_delayed", "wait_elapsed")
-_EXIT = 76  # what on_lost="exit" ends the process with, as lockctl run does
+_PAUSE, _LONGEST = 0.05, 1.0  # between two tries of a request; _PAUSE also between two tries to interrupt a block
+_MOST = 1 << 20  # bytes of an answer; a lease of 64 locks takes some 20 KiB
+_SELF, _BEAT = "/v1/leases/self", "/v1/leases/self/heartbeat"
+_REASONS = {"deadline": "no gateway confirmed it in time", "forked": "its holder is the parent process"}
 
-
-class Error(Exception):
-    """The errors of this module."""
-
-
-class LeaseLost(Error):
+class LeaseLost(Exception):
     """The lease ended before its holder released it, and the work had to stop.
 
-    reason is the gateway's (expired, revoked, removed, destroyed, ...), "deadline" when no gateway confirmed the lease in time,
-    "gone" when no gateway knows it, "forked" in a child process, "exit" when the interpreter ends. by is who ended the lease
-    and detail a sentence for people, where the gateway tells."""
+    reason is the gateway's (expired, revoked, removed, destroyed, ...), "deadline" when no gateway confirmed the lease
+    in time, "gone" when no gateway knows it, "forked" in a child process. by is who ended the lease, and detail
+    a sentence for people, where the gateway tells."""
 
     def __init__(self, lease_id: str, reason: str, by: str = "", detail: str = "") -> None:
-        super().__init__(f"lease {lease_id} is lost: {reason}{by and ' by ' + by}{detail and ' (' + detail + ')'}")
         self.lease_id, self.reason, self.by, self.detail = lease_id, reason, by, detail
 
-    def __reduce__(self) -> Tuple[Any, ...]:
-        return LeaseLost, (self.lease_id, self.reason, self.by, self.detail)
+    def __str__(self) -> str:
+        by, detail = self.by and " by " + self.by, self.detail and f" ({self.detail})"
+        return f"lease {self.lease_id} is lost: {self.reason}{by}{detail}"
 
+class NotAcquired(Exception):
+    """Others hold the lock, and the time for waiting is over. holders are as the gateway describes them (owner, lease_id,
+    fencing_token, ...); nothing can change for another retry_after."""
 
-class Holder(NamedTuple):
-    """One who holds a lock. lease_id is empty, and fencing_token 0, for a program that locks in ZooKeeper itself."""
-
-    owner: str
-    lease_id: str
-    fencing_token: int
-
-
-class NotAcquired(Error):
-    """Others hold the lock, and the time for waiting is over. retry_after is the least time after which that can change."""
-
-    def __init__(self, lock: str, holders: Sequence[Holder] = (), queue_length: int = 0, retry_after: float = 0) -> None:
-        names = ", ".join(h.owner or h.lease_id for h in holders)
-        super().__init__(f"{lock} is held{names and ' by ' + names}; {queue_length} wait")
+    def __init__(self, lock: str, holders: Sequence[Any] = (), queue_length: int = 0, retry_after: float = 0) -> None:
         self.lock, self.holders, self.queue_length, self.retry_after = lock, list(holders), queue_length, retry_after
 
-    def __reduce__(self) -> Tuple[Any, ...]:
-        return NotAcquired, (self.lock, self.holders, self.queue_length, self.retry_after)
+    def __str__(self) -> str:
+        names = ", ".join(h.get("owner") or "another program" for h in self.holders)
+        return f"{self.lock} is held{names and ' by ' + names}; {self.queue_length} wait"
 
-
-class Problem(Error):
-    """The gateway refuses the request. Programs go by code (docs/errors.md), people by detail. body is the whole answer."""
+class Problem(Exception):
+    """The gateway refuses the request. Programs go by code (docs/errors.md), people by detail; body is all of it."""
 
     def __init__(self, status: int, body: Dict[str, Any], retry_after: float = 0) -> None:
-        text: Callable[[str], str] = lambda member: str(body.get(member) or "")
-        super().__init__(f"{status} {text('code')}: {text('detail') or text('title')}")
         self.status, self.body, self.retry_after = status, body, retry_after
-        self.code, self.detail, self.field, self.request_id = map(text, ("code", "detail", "field", "request_id"))
+        self.code, self.detail, self.field, self.request_id = (
+            str(body.get(member) or "") for member in ("code", "detail", "field", "request_id"))
+        self._temporary = status >= 500 or status in (408, 429)
+        self._final = status in (403, 404, 410)  # where the request has a lease token
+        self._taken = self.code in ("held_by_other", "lock_delayed", "wait_elapsed")
 
-    def __reduce__(self) -> Tuple[Any, ...]:
-        return Problem, (self.status, self.body, self.retry_after)
-
-    @property
-    def _temporary(self) -> bool:
-        return self.status >= 500 or self.status in (408, 429)
-
-    @property
-    def _final(self) -> bool:
-        return self.status in (403, 404, 410)
-
+    def __str__(self) -> str:
+        return f"{self.status} {self.code}: {self.detail or self.body.get('title')}"
 
 class _NoAnswer(ConnectionError):
-    """No gateway answered: no connection, no answer in time, or one that is not a gateway's."""
+    """No gateway answered: no connection, nothing in time, or an answer that is not a gateway's."""
 
-    retry_after = 0.0
+    _temporary, _final, _taken, retry_after = True, False, False, 0.0
 
+def _clock(*clocks: Callable[[], float]) -> Callable[[], float]:
+    """A clock that goes on while the machine sleeps. Where there is none: in each step as far as the furthest of two."""
+    name = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC"}.get(sys.platform, "")
+    if not clocks and hasattr(time, name):
+        return functools.partial(time.clock_gettime, getattr(time, name))
+    mutex, now, last = threading.Lock(), 0.0, [c() for c in clocks or (time.monotonic, time.time)]
 
-class _PlaceLost(Exception):
-    """A waiting lease ended before it was granted to this client."""
+    def read() -> float:
+        nonlocal now, last
+        with mutex:
+            before, last = last, [c() for c in clocks or (time.monotonic, time.time)]
+            now += max(0.0, *(a - b for a, b in zip(last, before)))
+            return now
+    return read
 
+_now = _clock()
 
-def _make_clock() -> Callable[[], float]:
-    """A clock in seconds that goes on while the machine sleeps."""
-    for system, name in (("linux", "CLOCK_BOOTTIME"), ("darwin", "CLOCK_MONOTONIC")):
-        if sys.platform == system and hasattr(time, name):
-            return functools.partial(time.clock_gettime, getattr(time, name))
-    return _Further(time.monotonic, time.time)
+class _Call:
+    """The requests of one call, which follow each other. stop, from another thread, ends the call."""
 
-
-class _Further:
-    """Two clocks in one: in each step it goes as far as the one that went further."""
-
-    def __init__(self, *clocks: Callable[[], float]) -> None:
-        self._clocks, self._mutex, self._now = clocks, threading.Lock(), 0.0
-        self._last = [c() for c in clocks]
-
-    def __call__(self) -> float:
-        with self._mutex:
-            at = [c() for c in self._clocks]
-            self._now += max(0.0, *(a - b for a, b in zip(at, self._last)))
-            self._last = at
-            return self._now
-
-
-_now = _make_clock()
-
-
-class _Scope:
-    """The requests of one call. stop ends the one that is under way, and lets no other begin."""
-
-    def __init__(self) -> None:
-        self.stopped = threading.Event()
-        self._mutex = threading.Lock()
-        self._socket: Optional[socket.socket] = None
-
-    def use(self, sock: Optional[socket.socket]) -> None:
-        with self._mutex:
-            self._socket = sock
-        if sock is not None and self.stopped.is_set():
-            raise _NoAnswer("stopped")
+    def __init__(self, client: Client) -> None:
+        self.client, self.stopped, self.mutex = client, threading.Event(), threading.Lock()
+        self.sock: Optional[socket.socket] = None
 
     def stop(self) -> None:
-        self.stopped.set()
-        with self._mutex:
-            if self._socket is not None:
-                try:  # not SSLSocket's: that would let the reader go on without TLS
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-                except OSError:
-                    pass
+        with self.mutex, contextlib.suppress(OSError):
+            self.stopped.set()
+            if self.sock:  # not SSLSocket.shutdown, after which the reader would read on without TLS
+                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
+    def use(self, sock: Optional[socket.socket]) -> None:
+        with self.mutex:
+            self.sock = sock
+            if sock and self.stopped.is_set():
+                raise _NoAnswer("stopped")
 
-class _UnixConnection(http.client.HTTPConnection):
-    path = ""
+    def sleep(self, seconds: float, until: Optional[float] = None) -> bool:
+        """Sleeps a little longer, but not beyond until. False: the call is over."""
+        left = seconds if until is None else until - _now()
+        stopped = self.stopped.wait(max(min(seconds * random.uniform(1, 1.25), left), 0))
+        return not stopped and (until is None or _now() < until)
 
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
+    def repeat(self, until: Optional[float], *request: Any, **more: Any) -> Tuple[float, Dict[str, Any]]:
+        """Sends the request until a gateway answers with success, or with a refusal that a repeat does not change."""
+        pause = _PAUSE
+        while True:
+            try:
+                return self.send(*request, until=until, **more)
+            except (Problem, _NoAnswer) as e:
+                if not e._temporary or not self.sleep(max(pause, e.retry_after), until):
+                    raise
+                _log.log(logging.WARNING if pause == _PAUSE else logging.DEBUG, "%s; trying again", e)
+                pause = min(2 * pause, _LONGEST)
 
+    def send(self, method: str, path: str, lease: str = "", body: Any = None, key: str = "", *, hold: float = 0.0,
+             late: float = _LATE, until: Optional[float] = None) -> Tuple[float, Dict[str, Any]]:
+        """Sends a request, whose answer the gateway may hold for so long. Returns when it was sent, and the answer. After
+        a failure that another gateway may not have, the next request goes to the next gateway."""
+        client, at, connection, text, part = self.client, self.client._next, None, b"", b"-"
+        file = client._token_file and not lease  # a lease token is all that a request needs
+        token = pathlib.Path(client._token_file).read_text().strip() if file else "" if lease else client._token
+        headers = _filled({"User-Agent": "lockkeeper-python/" + __version__, "Content-Type": body and "application/json",
+                           "Lease-Token": lease, "Idempotency-Key": key, "Authorization": token and "Bearer " + token})
+        url = client._urls[at % len(client._urls)]
+        idle = client._idle.setdefault((os.getpid(), url), [])  # connections are their process's
+        within = hold + late if until is None else max(min(hold + late, until - _now()), 0.001)
+        sent, end = _now(), time.monotonic() + within
+        try:
+            with contextlib.suppress(IndexError):
+                connection = idle.pop()
+            connection = connection or _connect(url, min(late, within), client._tls)
+            sock: Any = connection.sock
+            self.use(sock)
+            sock.settimeout(min(late, within))
+            path = ("" if url.scheme == "unix" else url.path.rstrip("/")) + path
+            connection.request(method, path, json.dumps(body).encode() if body else None, headers)
+            sock.settimeout(within)
+            answer = connection.getresponse()
+            while part and len(text) <= _MOST:
+                sock.settimeout(max(end - time.monotonic(), 0.001))
+                part = answer.read1(1 << 16)
+                text += part
+            answer.close()  # else the connection would take no other request
+            self.use(None)
+            if not part and not answer.length and not answer.will_close and len(idle) < 32:
+                idle.append(connection)
+                connection = None
+            if answer.status == 204 and method == "DELETE":
+                return sent, {}
+            retry = answer.headers.get("Retry-After", "")
+            with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
+                found = json.loads(text)
+                if 200 <= answer.status < 300 and found.keys() & {"ttl_ms", "holders"}:
+                    return sent, found
+                if answer.status >= 400 and found["code"]:
+                    raise Problem(answer.status, found, float(retry) if retry.isdigit() else 0)
+            e = _NoAnswer(f"{method} {path} was answered with {answer.status}, not as a gateway answers")
+            e.retry_after = float(retry) if retry.isdigit() else 0
+            raise e
+        except (Problem, OSError, http.client.HTTPException) as e:
+            if not isinstance(e, Problem):
+                idle.clear()  # what this gateway had open is likely to be as old
+            if getattr(e, "_temporary", True) and client._next == at:
+                client._next = at + 1
+            if isinstance(e, (Problem, _NoAnswer)):
+                raise
+            raise _NoAnswer(f"{url.geturl()}: {e or type(e).__name__}") from e
+        finally:
+            self.use(None)
+            if connection:
+                connection.close()
 
-class _Request(NamedTuple):
-    method: str
-    path: str
-    lease: str = ""  # the lease token; a request without one carries the client's own token
-    body: Optional[Dict[str, Any]] = None
-    key: str = ""  # the idempotency key
-    late: float = _LATE  # how late the answer may be
-    hold: float = 0.0  # for which the gateway was asked to hold it
-
-
-class _Gateway:
-    """One base URL, and the idle connections to it."""
-
-    def __init__(self, url: str, tls: Optional[ssl.SSLContext]) -> None:
-        self.url, self._tls, self._pid = url, tls, os.getpid()
-        self._idle: Deque[http.client.HTTPConnection] = deque()
-        u = urllib.parse.urlsplit(url)
-        self._scheme, self._host, self._port = u.scheme, u.hostname or "", u.port
-        self.path = u.path if u.scheme == "unix" else u.path.rstrip("/")
-        if u.scheme == "unix":
-            if not u.path or not hasattr(socket, "AF_UNIX"):
-                raise ValueError(f"{url!r} cannot be used: it must be like unix:/run/lockkeeper.sock, on a system that has such sockets")
-            return
-        if u.scheme not in ("http", "https") or not u.hostname:
-            raise ValueError(f"{url!r} is no URL of a gateway: it must be like http://127.0.0.1:8080 or unix:/run/lockkeeper.sock")
-        if u.username is not None or u.query or u.fragment:
-            raise ValueError("the URL of a gateway must have no user, query or fragment; the token goes into LOCKKEEPER_TOKEN")
-
-    def _connect(self, timeout: float) -> http.client.HTTPConnection:
-        connection: http.client.HTTPConnection
-        if self._scheme == "unix":
-            connection = _UnixConnection("localhost", timeout=timeout)
-            connection.path = self.path
-        elif self._scheme == "https":
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+def _connect(url: urllib.parse.SplitResult, timeout: float, tls: Optional[ssl.SSLContext]) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(url.hostname or "localhost", url.port, timeout=timeout)
+    if url.scheme == "https":
+        connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=timeout, context=tls)
+    if url.scheme != "unix":
         connection.connect()
         return connection
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(timeout)
+    connection.sock.connect(url.path)
+    return connection
 
-    def send(self, scope: _Scope, r: _Request, headers: Dict[str, str], within: float) -> Tuple[float, int, str, bytes]:
-        """Returns when the request was sent, the status, Retry-After and the body."""
-        if self._pid != os.getpid():  # connections are their process's
-            self._idle, self._pid = deque(), os.getpid()
-        body = None if r.body is None else json.dumps(r.body).encode()
-        path = r.path if self._scheme == "unix" else self.path + r.path
-        while True:
-            sent = _now()
-            end = time.monotonic() + within
-            connection: Optional[http.client.HTTPConnection] = None
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                pass
-            idle = connection is not None
-            try:
-                connection = connection or self._connect(min(r.late, within))
-                sock = connection.sock
-                scope.use(sock)
-                sock.settimeout(min(r.late, within))
-                connection.request(r.method, path, body, headers)
-                sock.settimeout(within)
-                answer = connection.getresponse()
-                text = b""
-                while len(text) <= _MOST:
-                    sock.settimeout(max(end - time.monotonic(), 0.001))
-                    part = answer.read1(1 << 16)
-                    if not part:
-                        break
-                    text += part
-                if len(text) > _MOST:
-                    raise _NoAnswer("the answer is too long")
-                scope.use(None)
-                if answer.will_close or len(self._idle) >= 32:
-                    connection.close()
-                else:
-                    self._idle.append(connection)
-                return sent, answer.status, answer.headers.get("Retry-After", ""), text
-            except BaseException as e:
-                scope.use(None)
-                if connection is not None:
-                    connection.close()
-                if not isinstance(e, (OSError, http.client.HTTPException)):
-                    raise
-                # The gateway had closed the idle connection. All requests can be repeated.
-                if idle and not isinstance(e, (socket.timeout, _NoAnswer)) and not scope.stopped.is_set():
-                    continue
-                raise _NoAnswer(f"{self.url}: {e or type(e).__name__}") from e
-
+def _filled(members: Dict[str, Any]) -> Dict[str, Any]:
+    return {k: v for k, v in members.items() if v}
 
 class Lock(NamedTuple):
     """One of the locks of Client.lock_all. permits or limit make it a semaphore's; a limit of 0 is the lock's own."""
@@ -301,53 +227,30 @@ class Lock(NamedTuple):
     limit: int = 0
 
     def _body(self) -> Dict[str, Any]:
-        counted = self.permits or self.limit
-        if self.shared and counted or min(self.permits, self.limit) < 0:
-            raise ValueError(f"lock {self.name}: shared and permits exclude each other, and permits and limit cannot be negative")
-        body = {"ns": self.ns, "mode": "shared" if self.shared else "semaphore" if counted else "",
-                "permits": counted and max(self.permits, 1), "limit": self.limit}
-        return {k: v for k, v in body.items() if v}
-
-
-class _Want(NamedTuple):
-    """What one call of lock asks for."""
-
-    name: str
-    path: str
-    ns: str
-    body: Dict[str, Any]
-    wait: Optional[float]
-    margin: Optional[float]
-    on_lost: _OnLost
-    on_revoke: Optional[Callable[[str], object]]
-    on_queued: Optional[Callable[[int], object]]
-
-
-def _margin(margin: Optional[float], ttl: float) -> float:
-    if margin is None:
-        return min(1.0, ttl / 5)
-    if not 0 <= 2 * margin < ttl:
-        raise ValueError(f"margin ({margin:g} s) must be at least 0 and less than half of the ttl ({ttl:g} s)")
-    return margin
-
+        if self.shared and (self.permits or self.limit):
+            raise ValueError(f"lock {self.name}: shared excludes permits and limit")
+        mode = "shared" if self.shared else "semaphore" if self.permits or self.limit else ""
+        return _filled({"ns": self.ns, "mode": mode, "permits": self.permits or self.limit and 1, "limit": self.limit})
 
 class Client:
     """Takes locks from the gateways of one fleet. Threads may share it.
 
-    urls are the gateways: http://, https:// or unix:/path. The next one is asked when one does not answer. token is the API
-    token; token_file a file that holds it, read for each acquire. tls is for https, instead of the system's certificates."""
+    urls are the gateways: http://, https:// or unix:/path. The next one is asked when one does not answer. token is the
+    API token; token_file names a file that holds it, read for each acquire. tls replaces the system's certificates."""
 
-    def __init__(self, urls: Union[str, Sequence[str]] = "http://127.0.0.1:8080", *, token: str = "", token_file: str = "",
-                 tls: Optional[ssl.SSLContext] = None) -> None:
+    def __init__(self, urls: Union[str, Sequence[str]] = "http://127.0.0.1:8080", *, token: str = "",
+                 token_file: str = "", tls: Optional[ssl.SSLContext] = None) -> None:
+        self._urls = [urllib.parse.urlsplit(u.strip()) for u in (urls.split(",") if isinstance(urls, str) else urls)]
+        for u in self._urls or [urllib.parse.urlsplit("")]:
+            known = u.hostname and u.scheme in ("http", "https") or u.path and u.scheme == "unix" and hasattr(socket, "AF_UNIX")
+            if not known or "@" in u.netloc or u.query or u.fragment:
+                raise ValueError("the URL of a gateway must be like http://127.0.0.1:8080, https://locks.example.com or "
+                                 "unix:/run/lockkeeper.sock, without user, query or fragment")
         if token and token_file:
-            raise ValueError("both a token and a token file are given (LOCKKEEPER_TOKEN, LOCKKEEPER_TOKEN_FILE): leave one out")
-        urls = [u.strip() for u in (urls.split(",") if isinstance(urls, str) else urls)]
-        if any(u.startswith("https:") for u in urls):
-            tls = tls or ssl.create_default_context()
-        self._gateways = [_Gateway(u, tls) for u in urls]
-        if not self._gateways:
-            raise ValueError("urls is empty: give the URL of a gateway, such as http://127.0.0.1:8080")
+            raise ValueError("only one of token and token_file (LOCKKEEPER_TOKEN, LOCKKEEPER_TOKEN_FILE) can be given")
+        self._tls = tls or (ssl.create_default_context() if any(u.scheme == "https" for u in self._urls) else None)
         self._token, self._token_file, self._next = token, token_file, 0
+        self._idle: Dict[Any, List[http.client.HTTPConnection]] = {}
 
     @classmethod
     def from_env(cls, tls: Optional[ssl.SSLContext] = None) -> Client:
@@ -358,251 +261,209 @@ class Client:
 
     def lock(self, name: str, *, ns: str = "", shared: bool = False, permits: int = 0, limit: int = 0,
              ttl: Optional[float] = None, wait: Optional[float] = None, margin: Optional[float] = None, owner: str = "",
-             metadata: str = "", lock_delay: float = 0, on_lost: _OnLost = "raise",
+             metadata: str = "", lock_delay: float = 0, on_lost: Union[str, Callable[[LeaseLost], object]] = "raise",
              on_revoke: Optional[Callable[[str], object]] = None,
              on_queued: Optional[Callable[[int], object]] = None) -> Guard:
-        """A block that runs while the lock is held: `with`, `async with`, or a decorator of a function.
+        """A block that runs while the lock is held, for `with` or `async with`.
 
+        ns          the namespace of the lock
         shared      together with other readers
         permits     of a semaphore with this limit; a limit of 0 is the lock's own
         ttl         for so long others wait when this process dies: 30 s unless given, 1 s to 24 h
         wait        in the queue: None for as long as it takes, 0 to try; then NotAcquired
-        margin      so long before its time is over the lease counts as lost, because stopping takes time: 1 s, or a fifth of
-                    a ttl below 5 s
+        margin      the lease counts as lost so long before its time is over: 1 s, or a fifth of a ttl below 5 s
         owner       a label for people; metadata is a text that every client can read at the lock
         lock_delay  keeps the lock free for so long after the lease
-        on_lost     "raise" raises LeaseLost in the block. "exit" does so, and ends the process with os._exit(76) when the
-                    block has not ended shortly before the lease. A function is called instead, with the LeaseLost, in
-                    a thread of its own. In all cases the block ends with LeaseLost.
-        on_revoke   is called once, with a reason, when the holder is asked to release the lease. The block goes on.
-        on_queued   is called with the place among the waiters. Callbacks come from other threads, in asyncio from the loop.
-        """
-        lock = Lock(name, ns, shared, permits, limit)
-        return self._guard(name, f"/v1/locks/{urllib.parse.quote(name, safe='')}/leases", ns, lock._body(), ttl, wait, margin,
-                           owner, metadata, lock_delay, on_lost, on_revoke, on_queued)
+        on_lost     "raise" stops the block. "exit" does so, and ends the process with os._exit(76) when the block has
+                    not ended shortly before the lease. A function is called instead, in a thread of its own.
+        on_revoke   is called once, with the reason, when the holder is asked to release the lease. The block goes on.
+        on_queued   is called with the place among the waiters. In asyncio both are called in the event loop."""
+        return Guard(self, name, [Lock(name, ns, shared, permits, limit)], ttl, wait, margin, owner, metadata, lock_delay,
+                     on_lost, on_revoke, on_queued)
 
-    def lock_all(self, locks: Sequence[Union[str, Lock]], *, ttl: Optional[float] = None, wait: Optional[float] = None,
-                 margin: Optional[float] = None, owner: str = "", metadata: str = "", lock_delay: float = 0,
-                 on_lost: _OnLost = "raise", on_revoke: Optional[Callable[[str], object]] = None,
-                 on_queued: Optional[Callable[[int], object]] = None) -> Guard:
-        """As lock, for all the locks at once. Two clients that name the same locks in different orders do not block each other."""
-        all_ = [Lock(x) if isinstance(x, str) else x for x in locks]
-        body = {"locks": [{"lock": x.name, **x._body()} for x in all_]}
-        return self._guard(",".join(x.name for x in all_), "/v1/leases", "", body, ttl, wait, margin, owner, metadata,
-                           lock_delay, on_lost, on_revoke, on_queued)
+    def lock_all(self, locks: Sequence[Union[str, Lock]], **options: Any) -> Guard:
+        """As lock, for all the locks at once or none, with its options from ttl on. Two clients that name the same locks
+        in different orders cannot block each other."""
+        return Guard(self, "", [Lock(x) if isinstance(x, str) else x for x in locks], **options)
 
     def elect(self, name: str, lead: Callable[[Lease], _T], **options: Any) -> _T:
-        """Calls lead while this client is the leader: the holder of the lock. The options are those of lock. A leader whose
-        lease is lost is a candidate again. Returns what lead returns; the fencing token is the number of its term."""
+        """Calls lead while this client is the leader: the holder of the lock. A leader whose lease is lost is a candidate
+        again. Returns what lead returns. The fencing token is the number of the term; the options are those of lock."""
         while True:
-            try:
-                with self.lock(name, **options) as lease:
-                    return lead(lease)
-            except LeaseLost as lost:
-                _log.warning("%s: no longer the leader: %s", name, lost)
+            with contextlib.suppress(LeaseLost), self.lock(name, **options) as lease:
+                return lead(lease)
 
     async def aelect(self, name: str, lead: Callable[[Lease], Awaitable[_T]], **options: Any) -> _T:
         """elect for asyncio."""
         while True:
-            try:
+            with contextlib.suppress(LeaseLost):
                 async with self.lock(name, **options) as lease:
                     return await lead(lease)
-            except LeaseLost as lost:
-                _log.warning("%s: no longer the leader: %s", name, lost)
 
-    def _guard(self, name: str, path: str, ns: str, body: Dict[str, Any], ttl: Optional[float], wait: Optional[float],
-               margin: Optional[float], owner: str, metadata: str, lock_delay: float, on_lost: _OnLost,
-               on_revoke: Optional[Callable[[str], object]], on_queued: Optional[Callable[[int], object]]) -> Guard:
+class Guard:
+    """What Client.lock returns: with and async with take the lock, run their block, and release the lock."""
+
+    def __init__(self, client: Client, name: str, locks: Sequence[Lock], ttl: Optional[float] = None,
+                 wait: Optional[float] = None, margin: Optional[float] = None, owner: str = "", metadata: str = "",
+                 lock_delay: float = 0, on_lost: Any = "raise", on_revoke: Any = None, on_queued: Any = None) -> None:
+        self._lease: Any = None
         if on_lost not in ("raise", "exit") and not callable(on_lost):
             raise ValueError("on_lost must be 'raise', 'exit' or a function")
-        if margin is not None:
-            _margin(margin, ttl or 30.0)
-        more = {"ttl": ttl and _ms(ttl), "owner": owner, "metadata": metadata, "lock_delay": lock_delay and _ms(lock_delay),
-                "async": wait is None or wait > 0}
-        body.update((k, v) for k, v in more.items() if v)
-        return Guard(self, _Want(name, path, ns, body, wait, margin, on_lost, on_revoke, on_queued))
+        _margin_of(margin, ttl or 30.0)
+        self._margin, self._on_lost, self._on_revoke, self._on_queued = margin, on_lost, on_revoke, on_queued
+        self._call, self._wait, self._unused, self._cancelled = _Call(client), wait, [True], False
+        self._name = name or ",".join(x.name for x in locks)
+        self._path = f"/v1/locks/{urllib.parse.quote(name, safe='')}/leases" if name else "/v1/leases"
+        what = locks[0]._body() if name else {"locks": [{"lock": x.name, **x._body()} for x in locks]}
+        self._body = {**what, **_filled({
+            "ttl": ttl and f"{ttl * 1000:.0f}ms", "owner": owner, "metadata": metadata, "async": wait is None or wait > 0,
+            "lock_delay": lock_delay and f"{lock_delay * 1000:.0f}ms"})}
 
-    def _once(self, scope: _Scope, r: _Request, until: Optional[float] = None) -> Tuple[float, Dict[str, Any]]:
-        """Sends the request to one gateway. After a failure that another may not have, the next request goes to the next one."""
-        headers = {"User-Agent": "lockkeeper-python/" + __version__}
-        token = "" if r.lease else self._token
-        if not r.lease and self._token_file:
-            with open(self._token_file, encoding="utf-8") as f:
-                token = f.read().strip()
-        headers.update((k, v) for k, v in (
-            ("Content-Type", r.body is not None and "application/json"), ("Idempotency-Key", r.key),
-            ("Lease-Token", r.lease), ("Authorization", token and "Bearer " + token)) if v)
-        at = self._next
-        within = r.hold + r.late
-        if until is not None:
-            within = max(min(within, until - _now()), 0.001)
+    def cancel(self) -> None:
+        """Ends the wait for the lock, from another thread: it ends with NotAcquired, and its place is given up."""
+        self._call.stop()
+
+    def __enter__(self) -> Lease:
+        if not callable(self._on_lost) and "asyncio" in sys.modules and sys.modules["asyncio"]._get_running_loop():
+            raise RuntimeError("a block in an event loop must be `async with`, so that the right task is stopped")
         try:
-            if scope.stopped.is_set():
-                raise _NoAnswer("stopped")
-            sent, status, retry, text = self._gateways[at % len(self._gateways)].send(scope, r, headers, within)
-            return sent, _read(r, status, float(retry) if retry.isdigit() else 0.0, text)
-        except (Problem, _NoAnswer) as e:
-            if _temporary(e) and self._next == at:
-                self._next = at + 1
+            self._acquire()
+            self._lease._arm()
+            return self._lease  # type: ignore[no-any-return]
+        except BaseException:
+            self.__del__()
             raise
 
-    def _repeated(self, scope: _Scope, r: _Request, until: Optional[float]) -> Tuple[float, Dict[str, Any]]:
-        """Sends the request until a gateway answers with success, or with a refusal that a repeat does not change."""
-        pause = _PAUSE
-        while True:
-            try:
-                return self._once(scope, r, until)
-            except (Problem, _NoAnswer) as e:
-                if not _temporary(e) or until is not None and _now() >= until:
-                    raise
-                if pause == _PAUSE:
-                    _log.warning("%s %s: %s; trying again", r.method, r.path.partition("?")[0], e)
-                wait = _jitter(max(pause, e.retry_after))
-                if until is not None:
-                    wait = min(wait, max(until - _now(), 0))
-                if scope.stopped.wait(wait) or until is not None and _now() >= until:
-                    raise
-            pause = min(2 * pause, _LONGEST_PAUSE)
+    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> bool:
+        self._lease._part()
+        self._lease._disarm()
+        self._lease._await_release()
+        return self._result(error)
 
-    def _acquire(self, want: _Want, scope: _Scope, take: Callable[[Lease], None]) -> None:
-        """Waits for the lease and hands it over to take, which must see to its end."""
-        until = None if want.wait is None else _now() + max(want.wait, 0)
-        waits = bool(want.body.get("async"))
-        while True:
-            queued: List[bool] = []
-            try:
-                return self._attempt(want, scope, until if waits else _now() + _TRY, until, take, queued)
-            except (Problem, _NoAnswer, _PlaceLost) as e:
-                if scope.stopped.is_set():
-                    raise NotAcquired(want.name) from None
-                over = until is not None and _now() >= until
-                taken = isinstance(e, Problem) and e.code in _TAKEN
-                again = waits and taken or isinstance(e, _PlaceLost)
-                if again and not over:
-                    # The lock cannot be waited for in its queue now, or the place was lost.
-                    wait = _jitter(max(_PAUSE, getattr(e, "retry_after", 0)))
-                    scope.stopped.wait(wait if until is None else min(wait, max(until - _now(), 0)))
-                elif again or taken or waits and over and queued:
-                    raise self._not_acquired(want, e) from None
-                else:
-                    raise
+    def __del__(self) -> None:
+        """Ends the lease of a block that was left without __exit__: an exception can come between the two."""
+        if self._lease:
+            self._lease._part()
 
-    def _attempt(self, want: _Want, scope: _Scope, asking: Optional[float], until: Optional[float],
-                 take: Callable[[Lease], None], queued: List[bool]) -> None:
-        """Takes the lock, or one place in its queue and waits there. All repeats have one idempotency key."""
-        r = _Request("POST", want.path, body=want.body, key=secrets.token_hex(16))
-        token = ""
+    async def __aenter__(self) -> Lease:
+        import asyncio
+        loop = asyncio.get_running_loop()
+        self._on_revoke = self._on_revoke and functools.partial(_post, loop, self._on_revoke)
+        self._on_queued = self._on_queued and functools.partial(_post, loop, self._on_queued)
+        self._task: Any = asyncio.current_task()
         try:
-            sent, answer = self._repeated(scope, r, asking)
-            token = answer["token"]
-            ticket, position = answer, 0
-            while ticket["state"] == "waiting":
-                queued.append(True)
-                if want.on_queued and ticket.get("position", position) != position:
-                    position = ticket["position"]
-                    want.on_queued(position)
-                look = f"/v1/leases/self?wait={_POLL:g}s&since={urllib.parse.quote(ticket.get('rev', ''), safe='')}"
-                try:
-                    _, ticket = self._repeated(scope, _Request("GET", look, token, hold=_POLL), until)
-                except Problem as e:
-                    raise _PlaceLost() if e._final else e
-            if ticket["state"] != "held":
-                raise _PlaceLost()
-            ttl, waited = ticket["ttl_ms"] / 1000, ticket.get("waited_ms")
-            if ticket is not answer or waited is None:
-                # The TTL began before this answer was asked for: a heartbeat begins it anew.
-                try:
-                    sent, _ = self._repeated(scope, _Request("POST", "/v1/leases/self/heartbeat", token), _now() + ttl)
-                except Problem as e:
-                    raise _PlaceLost() if e._final else e
-                waited = 0
-            lease = Lease(self, want, token, ticket, sent + waited / 1000 + ttl)
-            take(lease)
-            lease._start()
-        except BaseException as e:
-            if token or not isinstance(e, Problem) or e._temporary:
-                self._leave(token, r)
+            await _in_thread(self._acquire, self._call.stop)
+        except BaseException:
+            if self._lease:
+                self._lease._end()
+                await _in_thread(self._lease._await_release)
             raise
+        self._cancelling = getattr(self._task, "cancelling", int)()
+        self._lease._stop = functools.partial(_post, loop, self._cancel)
+        return self._lease  # type: ignore[no-any-return]
 
-    def _leave(self, token: str, r: _Request) -> None:
-        """Gives up a place or a lease. A repeat with its idempotency key tells the token of what was taken without an answer."""
-        end = _now() + _LEAVE
-        try:
-            token = token or self._repeated(_Scope(), r, end)[1]["token"]
-            self._repeated(_Scope(), _Request("DELETE", "/v1/leases/self", token, late=_LEAVE), end)
-        except (Problem, OSError):
-            pass  # the place passes on when its time is over
+    def _cancel(self) -> None:
+        if not self._lease._over and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel(_MARK)
 
-    def _not_acquired(self, want: _Want, e: Exception) -> NotAcquired:
+    async def __aexit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> bool:
+        import asyncio
+        self._lease._end()
+        alone = self._cancelled and isinstance(error, asyncio.CancelledError) and _MARK in error.args
+        if self._cancelled and hasattr(self._task, "uncancel"):  # Python 3.9 and 3.10 do not count cancellations
+            alone = self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
+        await _in_thread(self._lease._await_release)
+        return self._result(error, alone)
+
+    def _result(self, error: Optional[BaseException], ours: bool = False) -> bool:
+        """Raises LeaseLost if the lease is lost. KeyboardInterrupt, SystemExit and others' cancellation stay what they are."""
+        lease = self._lease
+        if lease._pid != os.getpid():
+            lease._lose("forked")
+        if not lease._fate or not (error is None or ours or isinstance(error, Exception)):
+            return False
+        if isinstance(error, LeaseLost) and error.lease_id == lease.id:
+            error.__class__ = LeaseLost
+            return False
+        raise lease._loss() from error
+
+    def _acquire(self) -> None:
+        if not self._unused:
+            raise RuntimeError("a block can be entered once: call Client.lock for each")
+        self._unused.pop()
+        call, until = self._call, None if self._wait is None else _now() + max(self._wait, 0)
+        waits = self._wait is None or self._wait > 0
+        while True:
+            post: Any = ("POST", self._path, "", self._body, secrets.token_hex(16))  # all repeats have one key
+            token, polled, position = "", False, 0
+            try:
+                sent, grant = call.repeat(until if waits else _now() + _TRY, *post)
+                token = grant["token"]
+                while grant["state"] == "waiting":
+                    if self._on_queued and grant.get("position", position) != position:
+                        position = grant["position"]
+                        self._on_queued(position)
+                    rev, polled = urllib.parse.quote(grant.get("rev", ""), safe=""), True
+                    _, grant = call.repeat(until, "GET", f"{_SELF}?wait={_POLL:g}s&since={rev}", token, hold=_POLL)
+                ttl, waited = grant["ttl_ms"] / 1000, grant.get("waited_ms")
+                if polled or waited is None:  # the TTL began before this answer was asked for: a heartbeat begins it anew
+                    (sent, _), waited = call.repeat(_now() + ttl, "POST", _BEAT, token), 0
+                self._lease = Lease(self, token, grant, sent + waited / 1000 + ttl)
+                return self._lease._start(call)
+            except BaseException as e:
+                if token or not isinstance(e, Problem) or e._temporary:
+                    self._leave(token, post)
+                if not isinstance(e, (Problem, _NoAnswer)):
+                    raise
+                if call.stopped.is_set():
+                    raise NotAcquired(self._name) from None
+                # Again when the place was lost, or when the lock cannot be waited for in its queue now.
+                again = token and e._final or waits and e._taken
+                if again and call.sleep(max(_PAUSE, e.retry_after), until):
+                    continue
+                if again or e._taken or token and until is not None and _now() >= until:
+                    raise self._not_acquired(e) from None
+                raise
+
+    def _leave(self, token: str, post: Any) -> None:
+        """Gives up a place or a lease. A repeat with its idempotency key tells the token of what was taken unheard."""
+        call, end = _Call(self._call.client), _now() + _LEAVE
+        with contextlib.suppress(Problem, OSError):  # else the place passes on when its time is over
+            token = token or call.repeat(end, *post)[1]["token"]
+            call.repeat(end, "DELETE", _SELF, token, late=_LEAVE)
+
+    def _not_acquired(self, e: Any) -> NotAcquired:
         seen = e.body if isinstance(e, Problem) else {}
-        if not seen.get("holders") and "locks" not in want.body:
-            path = want.path[: -len("/leases")] + (want.ns and "?ns=" + urllib.parse.quote(want.ns))
-            try:
-                seen = self._once(_Scope(), _Request("GET", path, late=_LEAVE))[1]
-            except (Problem, OSError):
-                pass
-        holders = [Holder(h.get("owner", ""), h.get("lease_id", ""), h.get("fencing_token", 0)) for h in seen.get("holders", ())]
-        return NotAcquired(want.name, holders, seen.get("queue_length", 0), getattr(e, "retry_after", 0))
-
-
-def _read(r: _Request, status: int, retry_after: float, text: bytes) -> Dict[str, Any]:
-    """The answer to r. An answer that a gateway does not give is none."""
-    if status == 204:
-        return {}
-    try:
-        body = json.loads(text)
-        if 200 <= status < 300 and isinstance(body, dict) and (not r.lease and r.method == "GET" or "ttl_ms" in body):
-            return body
-        if status >= 400 and body["code"]:
-            raise Problem(status, body, retry_after)
-    except (ValueError, TypeError, LookupError):
-        pass
-    e = _NoAnswer(f"{r.method} {r.path.partition('?')[0]} was answered with {status}, and not as a gateway does")
-    e.retry_after = retry_after
-    raise e
-
-
-def _temporary(e: Exception) -> bool:
-    return e._temporary if isinstance(e, Problem) else True
-
-
-def _ms(seconds: float) -> str:
-    return f"{round(seconds * 1000)}ms"
-
-
-def _jitter(seconds: float) -> float:
-    return seconds * random.uniform(1, 1.25)
-
+        if not seen.get("holders") and "locks" not in self._body:
+            ns = "?ns=" + urllib.parse.quote(self._body["ns"]) if "ns" in self._body else ""
+            with contextlib.suppress(Problem, OSError):
+                seen = _Call(self._call.client).send("GET", self._path[:-len("/leases")] + ns, late=_LEAVE)[1]
+        return NotAcquired(self._name, seen.get("holders", ()), seen.get("queue_length", 0), e.retry_after)
 
 class Lease:
-    """A lock that is held, while its block runs."""
+    """A lock that is held, while its block runs.
 
-    def __init__(self, client: Client, want: _Want, token: str, grant: Dict[str, Any], until: float) -> None:
+    id is its name in logs. fence is the fencing token: each holder of the lock has a higher one than the holder before.
+    fences has one for each lock of lock_all, by its name, or NAMESPACE/NAME outside the default namespace."""
+
+    def __init__(self, guard: Guard, token: str, grant: Dict[str, Any], until: float) -> None:
         self.id: str = grant["lease_id"]
         self.fence: int = grant["fencing_token"]
-        """The fencing token: each holder has a higher one than the holder before. Of several locks, the highest."""
-        self._locks = grant.get("locks", ())
-        self._client, self._want, self._token, self._until, self._pid = client, want, token, until, os.getpid()
-        self._ttl = grant["ttl_ms"] / 1000
-        self._margin = _margin(want.margin, self._ttl)
-        self._fate: Dict[str, LeaseLost] = {}  # "lost": why. The first one stays
-        self._over = False  # the block has ended
-        self._parted = False  # and nothing will be raised in it any more
-        self._scope = _Scope()  # of the heartbeats
-        self._inbox: queue.SimpleQueue[None] = queue.SimpleQueue()  # wakes the keeper
-        self._acks: queue.SimpleQueue[None] = queue.SimpleQueue()  # _parted
-        self._done: queue.SimpleQueue[None] = queue.SimpleQueue()  # released
-        self._on_done: Callable[[], object] = lambda: None
-        self._stop: Callable[[], object] = lambda: None  # interrupts the block, again and again
-        self._thread: Optional[threading.Thread] = None  # of the block, if it is to be interrupted
-        self._ident = 0
-        self._guard_id = 0
-        self._landed = False
-        self._sent = False
-        self._keeper = threading.Thread(target=self._keep, name="lockkeeper-keeper", daemon=True)
-
-    def __repr__(self) -> str:
-        return f"<Lease {self.id} fence={self.fence} held={self.held}>"
+        self.fences: Dict[str, int] = {x["lock"] if x["ns"] == "default" else x["ns"] + "/" + x["lock"]: x["fencing_token"]
+                                       for x in grant.get("locks", ())}
+        self._ttl: float = grant["ttl_ms"] / 1000
+        self._margin = _margin_of(guard._margin, self._ttl)
+        self._on_lost, self._on_revoke = guard._on_lost, guard._on_revoke
+        self._token, self._until, self._pid = token, until, os.getpid()
+        self._fate: Dict[str, LeaseLost] = {}  # "lost": the first loss, which stays
+        self._over = self._parted = False  # the block has ended; and nothing will be raised in it any more
+        # SimpleQueue, not Event: nothing in it breaks when an exception comes at any moment.
+        self._wake, self._parting, self._release = queue.SimpleQueue(), queue.SimpleQueue(), queue.SimpleQueue()  # type: Any, Any, Any
+        self._beats, self._last = _Call(guard._call.client), _Call(guard._call.client)
+        self._stop: Callable[[], object] = int  # interrupts the block; called again and again
+        self._raised: Callable[[], object] = lambda: None  # the exception that was raised in the block, while it lives
+        self._keeper = threading.Thread(target=self._keep, name="lockkeeper", daemon=True)
 
     @property
     def held(self) -> bool:
@@ -612,384 +473,170 @@ class Lease:
     def check(self) -> None:
         """Raises LeaseLost when the lease is not held."""
         if not self.held:
-            if self._pid == os.getpid():
-                self._lose("deadline", detail="no gateway confirmed it in time")
+            self._lose("deadline" if self._pid == os.getpid() else "forked")
             raise self._loss()
-
-    def fence_of(self, lock: str, ns: str = "default") -> int:
-        """The fencing token of one lock of lock_all."""
-        return next(int(x["fencing_token"]) for x in self._locks if (x["lock"], x["ns"]) == (lock, ns))
 
     def _left(self) -> float:
         return self._until - self._margin - _now()
 
     def _lose(self, reason: str, by: str = "", detail: str = "") -> None:
-        self._fate.setdefault("lost", LeaseLost(self.id, reason, by, detail))
-        self._inbox.put(None)
+        self._fate.setdefault("lost", LeaseLost(self.id, reason, by, detail or _REASONS.get(reason, "")))
+        self._wake.put(None)
 
-    def _lose_by(self, p: Problem) -> None:
-        self._lose(p.body.get("reason") or "gone", p.body.get("by") or "", p.detail)
+    def _lose_by(self, e: Any) -> None:
+        self._lose(e.body.get("reason") or "gone", e.body.get("by") or "", e.detail)
 
     def _loss(self) -> LeaseLost:
-        lost = self._fate.get("lost") or LeaseLost(self.id, "forked", detail="the lease is the parent process's")
-        return LeaseLost(lost.lease_id, lost.reason, lost.by, lost.detail)
+        return LeaseLost(*self._fate["lost"].args)
 
-    def _start(self) -> None:
-        _open[self._keeper] = lambda: self._lose("exit", detail="the interpreter ends")
+    def _start(self, call: _Call) -> None:
         self._keeper.start()
-        threading.Thread(target=self._beat, name="lockkeeper-heartbeats", daemon=True).start()
+        threading.Thread(target=self._beat, name="lockkeeper-beat", daemon=True).start()
+        if call.stopped.is_set():  # the caller has given up meanwhile
+            self._end()
 
     def _beat(self) -> None:
         """Sends one heartbeat after the other until the lease is over."""
-        held = min(self._ttl / 3, 240.0)  # the gateway holds none for longer than 5 minutes
-        hold, pause, asked = held, _PAUSE, False
+        third, pause, asked = min(self._ttl / 3, 240.0), _PAUSE, False  # the gateway holds none for longer than 5 minutes
         while not (self._over or self._fate):
-            path = "/v1/leases/self/heartbeat" + (f"?wait={_ms(hold)}" if hold else "")
-            r = _Request("POST", path, self._token, hold=hold, late=min(_LATE, max(self._ttl / 6, 0.1)))
+            hold = third if pause == _PAUSE and self._left() > third + self._ttl / 20 else 0.0
             try:
-                sent, answer = self._client._once(self._scope, r)
+                sent, answer = self._beats.send("POST", _BEAT + (f"?wait={hold * 1000:.0f}ms" if hold else ""), self._token,
+                                                hold=hold, late=min(_LATE, max(self._ttl / 6, 0.1)))
             except (Problem, _NoAnswer) as e:
-                if isinstance(e, Problem) and e._final:
+                if e._final:
                     return self._lose_by(e)
-                self._scope.stopped.wait(_jitter(min(pause, self._ttl / 20)))
-                hold, pause = 0.0, min(2 * pause, _LONGEST_PAUSE)
+                self._beats.sleep(min(pause, self._ttl / 20))
+                pause = min(2 * pause, _LONGEST)
                 continue
-            self._until = max(self._until, sent + answer["ttl_ms"] / 1000)
-            hold, pause = held, _PAUSE
+            self._until, pause = max(self._until, sent + answer["ttl_ms"] / 1000), _PAUSE
             ask = answer.get("revoke_requested")
-            if ask and not asked and self._want.on_revoke:
+            if ask and not asked and self._on_revoke:
                 asked = True
-                threading.Thread(target=self._want.on_revoke, args=(ask.get("reason", ""),), daemon=True).start()
-            # An early answer that says nothing about this lease, such as one about new waiters, must not make a busy loop.
-            self._scope.stopped.wait(_PAUSE)
-
-    def _doze(self, seconds: float) -> None:
-        try:
-            self._inbox.get(timeout=seconds)
-        except queue.Empty:
-            pass
+                threading.Thread(target=self._on_revoke, args=(ask.get("reason") or "",), daemon=True).start()
+            self._beats.sleep(_PAUSE)  # an early answer, such as one about new waiters, must not make a busy loop
 
     def _keep(self) -> None:
         """Ends the lease at its deadline, stops the block, releases the lease. It alone interrupts the block."""
         while not (self._over or self._fate):
-            left = self._left()
-            if left <= 0:
-                self._lose("deadline", detail="no gateway confirmed it in time")
-            else:
-                self._doze(min(left, _LOOK))
-        self._scope.stop()
-        if self._fate:
-            self._stop_block(self._fate["lost"])
-        if self._sent and self._thread and self._thread.is_alive():
-            _raise_in(self._ident, None)  # what has not landed yet
-        self._parted = True
-        self._acks.put(None)
-        if self._fate.get("lost", LeaseLost("", "deadline")).reason in ("deadline", "exit"):
-            self._release()
-        self._done.put(None)
-        self._on_done()
-        _open.pop(self._keeper, None)
-
-    def _stop_block(self, lost: LeaseLost) -> None:
-        on_lost = self._want.on_lost
+            if self._left() <= 0:
+                self._lose("deadline")
+            self._doze(min(max(self._left(), 0), _LOOK))
         latest = _now() + 0.8 * self._margin
-        if callable(on_lost):
-            threading.Thread(target=on_lost, args=(self._loss(),), daemon=True).start()
+        if self._fate and callable(self._on_lost):
+            threading.Thread(target=self._on_lost, args=(self._loss(),), daemon=True).start()
         while not self._over:
-            if not callable(on_lost):
+            if not callable(self._on_lost):
                 self._stop()
-            if on_lost == "exit" and _now() >= latest:
-                os.write(2, f"lockkeeper: {lost}, and its block did not end: this process ends\n".encode())
-                os._exit(_EXIT)
-            self._doze(_AGAIN)
-
-    def _release(self) -> None:
-        ended = _now()
+            if self._on_lost == "exit" and _now() >= latest:
+                os.write(2, f"lockkeeper: {self._loss()}; its block does not end, so the process ends\n".encode())
+                os._exit(76)  # as lockctl run does
+            self._doze(_PAUSE)
+        if self._fate:
+            self._stop()  # takes back what has not been raised yet
+        self._parted, left = True, self._left()
+        self._parting.put(None)
         try:
-            r = _Request("DELETE", "/v1/leases/self", self._token, late=_LEAVE)
-            self._client._repeated(_Scope(), r, ended + _RELEASE)
-        except Problem as e:
-            if e._final:
-                self._lose_by(e)
-        except OSError as e:
-            if self._until - self._margin <= ended:
-                self._lose("deadline", detail="no gateway confirmed it in time")
-            _log.warning("lease %s could not be released, and ends by itself within %g s: %s", self.id, self._ttl, e)
+            if not self._fate or self._fate["lost"].reason == "deadline":
+                self._last.repeat(_now() + _RELEASE, "DELETE", _SELF, self._token, late=_LEAVE)
+        except (Problem, _NoAnswer) as e:
+            if e._final or left <= 0:
+                self._lose_by(e) if e._final else self._lose("deadline")
+            _log.warning("lease %s is not released, and ends by itself within %g s: %s", self.id, self._ttl, e)
+        self._beats.stop()
+        self._release.put(None)
+
+    def _doze(self, seconds: float) -> None:
+        with contextlib.suppress(queue.Empty):
+            self._wake.get(timeout=seconds)
 
     def _end(self) -> None:
         self._over = True
-        self._inbox.put(None)
+        self._wake.put(None)
 
     def _part(self) -> None:
-        """Ends the block. When it returns nothing will be raised in the block any more."""
-        while not self._parted and self._keeper.is_alive() and self._pid == os.getpid():
+        """Ends the block. When it returns, nothing will be raised in the block any more."""
+        while not self._parted and self._pid == os.getpid() and self._keeper.ident != threading.get_ident():
             try:
                 self._end()
-                self._acks.get(timeout=1)
+                self._parting.get(timeout=1)
             except queue.Empty:
                 pass
             except LeaseLost as e:
                 if e.lease_id != self.id:
                     raise
 
-    def _interrupt(self) -> None:
-        """Raises LeaseLost in the thread of the block, unless it is on its way there already."""
-        if self._landed or self._thread is None or not self._thread.is_alive():
-            return
-        self._sent = True
-        _raise_in(self._ident, self._landing)
-        if self._thread is threading.main_thread() and hasattr(signal, "SIGURG"):
-            signal.pthread_kill(self._ident, signal.SIGURG)
+    def _await_release(self) -> None:
+        if not self._fate and self._pid == os.getpid():
+            self._release.get(timeout=2 * _RELEASE)
 
-    def _arm(self, guard: Guard) -> None:
-        lease = self
+    def _arm(self) -> None:
+        """Has the block, which runs in this thread, interrupted."""
+        lease, ident, thread = self, threading.get_ident(), threading.current_thread()
+        main = thread is threading.main_thread() and hasattr(signal, "SIGURG")
 
-        class Landing(LeaseLost):
-            """Says when it has been raised in the block, and when the block has swallowed it."""
-
+        class Interrupt(LeaseLost):
             def __init__(self) -> None:
-                lost = lease._loss()
-                super().__init__(lost.lease_id, lost.reason, lost.by, lost.detail)
-                lease._landed = True
-
-            def __del__(self) -> None:
-                trace = self.__traceback__
-                while trace is not None:
-                    frame = trace.tb_frame
-                    if frame.f_code in _ends and id(frame.f_locals.get("self")) == lease._guard_id:
-                        lease._over = True  # it came between the block and _part
-                    trace = trace.tb_next
-                lease._landed = False
-
-        Landing.__name__, Landing.__qualname__ = "LeaseLost", "LeaseLost"
-        self._landing, self._guard_id = Landing, id(guard)
-        self._ident, self._thread = threading.get_ident(), threading.current_thread()
-        if self._thread is threading.main_thread():
-            _wake_up(self.id)
-        self._stop = self._interrupt
-
-
-def _raise_in(ident: int, error: Optional[Type[BaseException]]) -> None:
-    """Raises error in a thread the next time it runs Python code; None takes back what has not been raised yet."""
-    what = ctypes.py_object(error) if error is not None else ctypes.py_object()
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), what)
-
-
-_wakers: Dict[str, None] = {}  # leases of the main thread that rely on _woken
-_open: Dict[threading.Thread, Callable[[], object]] = {}  # threads that have something to give back, and how they are told to
-
-
-def _woken(*_: object) -> None:
-    """A signal handler that does nothing: the signal makes blocking calls run Python code, and so what was raised."""
-
-
-def _wake_up(lease_id: str) -> None:
-    if hasattr(signal, "SIGURG"):
-        _wakers[lease_id] = None
-        if signal.getsignal(signal.SIGURG) in (signal.SIG_DFL, signal.SIG_IGN):
-            signal.signal(signal.SIGURG, _woken)
-
-
-def _sleep_on(lease_id: str) -> None:
-    if _wakers.pop(lease_id, 0) is None and not _wakers and threading.current_thread() is threading.main_thread():
-        if signal.getsignal(signal.SIGURG) is _woken:
-            time.sleep(0)  # a signal that is on its way arrives here
-            signal.signal(signal.SIGURG, signal.SIG_DFL)
-
-
-class Guard:
-    """What Client.lock returns: `with` and `async with` take the lock, run their block and release the lock."""
-
-    def __init__(self, client: Client, want: _Want) -> None:
-        self._client, self._want = client, want
-        self._lease: Optional[Lease] = None
-        self._scope = _Scope()
-        self._task: Any = None
-        self._cancelling = 0
-        self._cancelled = False
-        self._ours = False
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorates a function, or a coroutine function, so that each call of it runs under the lock."""
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError("a generator function cannot be decorated: its work begins after the call")
-
-        @functools.wraps(function)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            with Guard(self._client, self._want):
-                return function(*args, **kwargs)
-
-        @functools.wraps(function)
-        async def async_guarded(*args: Any, **kwargs: Any) -> Any:
-            async with Guard(self._client, self._want):
-                return await function(*args, **kwargs)
-
-        return async_guarded if inspect.iscoroutinefunction(function) else guarded
-
-    def __enter__(self) -> Lease:
-        self._begin()
-        if _in_event_loop() and not callable(self._want.on_lost):
-            raise RuntimeError("an event loop runs in this thread: use `async with`, so that LeaseLost finds its task")
-        try:
-            self._client._acquire(self._want, self._scope, self._take)
-            lease = self._lease
-            assert lease is not None
-            lease._arm(self)
-            return lease
-        except BaseException:
-            self.__del__()
-            raise
-
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> bool:
-        lease = self._lease
-        assert lease is not None
-        lease._part()
-        _sleep_on(lease.id)
-        if lease._pid == os.getpid() and not lease._fate:
-            try:
-                lease._done.get(timeout=_RELEASE + 1)
-            except queue.Empty:
-                pass
-        return self._finish(lease, error)
-
-    def cancel(self) -> None:
-        """Ends the wait for the lock, from another thread: it raises NotAcquired, and its place in the queue is given up."""
-        self._scope.stop()
-
-    def _begin(self) -> None:
-        if self._lease is not None:
-            raise RuntimeError("this block has been entered already: call Client.lock for each")
-        self._scope = _Scope()
-
-    def _take(self, lease: Lease) -> None:
-        self._lease = lease
-        if self._scope.stopped.is_set():
-            lease._end()
-
-    def __del__(self) -> None:
-        """Ends the lease of a block that was left without __exit__, as an exception between block and __exit__ can do."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease._end()
-
-    def _finish(self, lease: Lease, error: Optional[BaseException]) -> bool:
-        self._lease = None
-        lost = bool(lease._fate) or lease._pid != os.getpid()
-        if not lost or error is not None and not isinstance(error, Exception) and not self._ours:
-            return False  # KeyboardInterrupt, SystemExit and cancellation from outside stay what they are
-        if isinstance(error, LeaseLost) and error.lease_id == lease.id:
-            error.__class__ = LeaseLost
-            return False
-        raise lease._loss() from error
-
-    # asyncio
-
-    async def __aenter__(self) -> Lease:
-        import asyncio
-
-        self._begin()
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
-        granted = loop.create_future()
-
-        def posted(f: Optional[Callable[[Any], object]]) -> Optional[Callable[[Any], object]]:
-            return f and (lambda *args: _post(loop, f, *args))
-
-        want = self._want._replace(on_revoke=posted(self._want.on_revoke), on_queued=posted(self._want.on_queued))
-
-        def settle(error: Optional[BaseException]) -> None:
-            if granted.done():
-                return
-            if error is None:
-                granted.set_result(None)
-            else:
-                granted.set_exception(error)
-
-        def acquire() -> None:
-            error: Optional[BaseException] = None
-            try:
-                self._client._acquire(want, self._scope, self._take)
-            except BaseException as e:
-                error = e
-            _open.pop(threading.current_thread(), None)
-            if not _post(loop, settle, error):
-                self.__del__()
-
-        worker = threading.Thread(target=acquire, name="lockkeeper-acquire", daemon=True)
-        _open[worker] = self._scope.stop
-        worker.start()
-        try:
-            await granted
-        except BaseException:
-            self._scope.stop()  # the worker leaves the queue, or gives back what it got meanwhile
-            self.__del__()
-            raise
-        lease = self._lease
-        assert lease is not None
-        self._cancelled = False
-        self._cancelling = self._task.cancelling() if hasattr(self._task, "cancelling") else 0
-        lease._on_done = lambda: _post(loop, lambda: released.done() or released.set_result(None))
-        released = self._released = loop.create_future()
-        asked = []
+                super().__init__(*lease._fate["lost"].args)
+                self.args, lease._raised = lease._fate["lost"].args, weakref.ref(self)
 
         def stop() -> None:
-            if not asked:
-                asked.append(_post(loop, self._cancel, lease))
+            if thread.is_alive() and (lease._over or not lease._raised()):  # not raised yet, or swallowed
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(ident), ctypes.py_object() if lease._over else ctypes.py_object(Interrupt))
+                if main and not lease._over:
+                    signal.pthread_kill(ident, signal.SIGURG)
 
-        lease._stop = stop
-        return lease
+        Interrupt.__name__ = Interrupt.__qualname__ = "LeaseLost"
+        if main:
+            _armed.add(self.id)
+            if signal.getsignal(signal.SIGURG) in (signal.SIG_DFL, signal.SIG_IGN):
+                _replaced.append(signal.signal(signal.SIGURG, _woken))
+        self._stop = stop
 
-    def _cancel(self, lease: Lease) -> None:
-        if not lease._over:
-            self._cancelled = True
-            self._task.cancel(_MARK)
+    def _disarm(self) -> None:
+        _armed.discard(self.id)
+        if not _armed and _replaced and threading.current_thread() is threading.main_thread():
+            time.sleep(0)  # a signal that is on its way arrives here
+            if signal.getsignal(signal.SIGURG) is _woken:
+                signal.signal(signal.SIGURG, _replaced[0])
+            _replaced.clear()
 
-    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                        trace: Optional[TracebackType]) -> bool:
-        lease = self._lease
-        assert lease is not None
-        lease._end()
-        if self._cancelled:
-            import asyncio
-
-            self._ours = isinstance(error, asyncio.CancelledError) and (
-                self._task.uncancel() <= self._cancelling if hasattr(self._task, "uncancel") else error.args[:1] == (_MARK,))
-        if not lease._fate and lease._pid == os.getpid():
-            await self._released
-        return self._finish(lease, error)
-
-
-
+_armed: Any = set()  # the leases whose blocks run in the main thread
+_replaced: List[Any] = []  # the handler of SIGURG before _woken
 _MARK = "the lease is lost"
 
+def _woken(*_: object) -> None:
+    """Handles SIGURG. The signal makes a blocking call run Python code, and so notice what is to be raised."""
 
-def _post(loop: Any, f: Callable[..., object], *args: Any) -> bool:
-    """Calls f in the loop; False when the loop is closed."""
-    try:
+def _margin_of(margin: Optional[float], ttl: float) -> float:
+    if margin is not None and not 0 <= 2 * margin < ttl:
+        raise ValueError(f"margin ({margin:g} s) must be at least 0 and less than half of the ttl ({ttl:g} s)")
+    return min(1.0, ttl / 5) if margin is None else margin
+
+def _post(loop: Any, f: Callable[..., object], *args: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(f, *args)
-        return True
-    except RuntimeError:
-        return False
 
+async def _in_thread(f: Callable[[], object], stop: Callable[[], object] = int) -> None:
+    """Runs f in a thread, and raises its error. When it is cancelled, it calls stop, and waits for f all the same."""
+    import asyncio
+    loop = asyncio.get_running_loop()
+    done, errors = loop.create_future(), []  # type: Any, List[BaseException]
 
-def _in_event_loop() -> bool:
-    asyncio = sys.modules.get("asyncio")
+    def run() -> None:
+        try:
+            f()
+        except BaseException as e:
+            errors.append(e)
+        _post(loop, lambda: done.done() or done.set_result(None))
+
+    threading.Thread(target=run, name="lockkeeper-async", daemon=True).start()
     try:
-        return asyncio is not None and asyncio.get_running_loop() is not None
-    except RuntimeError:
-        return False
-
-
-def _at_exit() -> None:
-    end = time.monotonic() + _LEAVE
-    for stop in list(_open.values()):
+        await asyncio.wait([done])
+    except BaseException:
         stop()
-    for thread in list(_open):
-        thread.join(max(0.0, end - time.monotonic()))
-
-
-_ends = (Guard.__enter__.__code__, Guard.__exit__.__code__)
-atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open.clear)
+        await asyncio.wait([done])
+        raise
+    if errors:
+        raise errors[0]

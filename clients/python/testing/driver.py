@@ -114,7 +114,7 @@ class Call:
         elif isinstance(e, (Cancelled, asyncio.CancelledError)) or self.word == "cancel" and isinstance(e, (lockkeeper.NotAcquired, OSError)):
             emit(self.id, "failed", error="Cancelled")
         elif isinstance(e, lockkeeper.NotAcquired):
-            emit(self.id, "failed", error="NotAcquired", lock=e.lock, holders=[h._asdict() for h in e.holders], queue_length=e.queue_length)
+            emit(self.id, "failed", error="NotAcquired", lock=e.lock, holders=e.holders, queue_length=e.queue_length)
         elif isinstance(e, lockkeeper.Problem):
             emit(self.id, "failed", error="Problem", status=e.status, code=e.code, field=e.field, detail=e.detail)
         else:

@@ -1,6 +1,7 @@
 package clientsuite
 
 import (
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -24,6 +25,8 @@ type language struct {
 var languages = []language{
 	{name: "go", make: func(t testing.TB, dir string) []string { return []string{buildGo(t, dir)} }},
 	{name: "typescript", make: func(t testing.TB, _ string) []string { return tsclient.Driver(t) }},
+	{name: "python", make: func(t testing.TB, _ string) []string { return pythonDriver(t) }},
+	{name: "asyncio", make: func(t testing.TB, _ string) []string { return append(pythonDriver(t), "--asyncio") }},
 	{name: "java", make: func(t testing.TB, _ string) []string { return javaclient.Driver(t) }},
 }
 
@@ -46,4 +49,16 @@ func build(t testing.TB, dir, pkg string, flags ...string) string {
 	out, err := cmd.CombinedOutput()
 	assert.Must(t, err == nil, "building %s: %v\n%s", pkg, err, out)
 	return program
+}
+
+// pythonDriver is the command that starts the driver of the Python client.
+func pythonDriver(t testing.TB) []string {
+	t.Helper()
+	dir := "../../../clients/python"
+	driver := assert.Value(filepath.Abs(filepath.Join(dir, "testing/driver.py")))(t)
+	for _, file := range []string{driver, filepath.Join(dir, "lockkeeper.py")} {
+		// Python reads it, and go test must see it: it would repeat a result from its cache though that has changed.
+		_ = assert.Value(os.ReadFile(file))(t)
+	}
+	return []string{"/usr/bin/python3", "-B", driver}
 }
