@@ -88,6 +88,10 @@ func byFlag(err error) error {
 		flag = "the lock's name"
 	case "lease_ids":
 		flag = "--lease"
+	case "headers":
+		flag = "--header-file"
+	case "ca":
+		flag = "--receiver-ca-file"
 	}
 	if rest, ok := strings.CutPrefix(p.Detail, p.Field+" "); ok {
 		return errors.New(flag + " " + rest)

@@ -53,6 +53,10 @@ type cli struct {
 	Break  breakCommand  `cmd:"" group:"admin" help:"End the holders of a lock."`
 	Limit  limitCommand  `cmd:"" group:"admin" help:"Set how many permits a lock has."`
 
+	Webhook webhookCommand `cmd:"" group:"admin" help:"About webhooks: list, add, change, test, replay."`
+	Token   tokenCommand   `cmd:"" group:"admin" help:"About API tokens: who you are."`
+
+	Doctor        doctorCommand        `cmd:"" group:"other" help:"Look at URL, TLS, token, clock, ZooKeeper and hazards, and say what to fix."`
 	Completion    completionCommand    `cmd:"" group:"other" help:"Print the completion script of a shell."`
 	Man           manCommand           `cmd:"" hidden:"" help:"Print the manual page."`
 	CompleteLocks completeLocksCommand `cmd:"" hidden:"" help:"Print names of locks, for completion."`
@@ -115,7 +119,7 @@ func cutCommand(args []string) (before, command []string) {
 
 func newParser(c *cli, a *app, exit func(int)) *kong.Kong {
 	parser, err := kong.New(c, kong.Name("lockctl"), kong.Description(description), kong.Writers(a.stdout, a.stderr), groups,
-		kong.Vars{"version": version()}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}), kong.Exit(exit),
+		kong.Vars{"version": version()}, kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 110}), kong.Exit(exit),
 		kong.BindSingletonProvider(func() (context.Context, error) { return a.interruptible(), nil }))
 	if err != nil {
 		panic("the command line's own definition: " + err.Error())

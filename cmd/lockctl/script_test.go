@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,7 @@ func runTests(m *testing.M) int {
 //	gateway [NAME [ADDRESS]] [FLAGS]
 //	                           starts a gateway with a store of its own; LOCKKEEPER_URL, gateway_URL and NAME_URL are its URL
 //	stopgateway [NAME]         stops it, and waits for its end
+//	receiver                   serves a receiver of webhooks at receiver_URL: /ok takes messages, /no does not
 //	eventually PATTERN CMD...  repeats a command until its standard output has the pattern
 //	setfrom VAR PATTERN        sets VAR to the first group of the pattern in the last standard output
 func TestScripts(t *testing.T) {
@@ -71,6 +73,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"gateway":     func(ts *testscript.TestScript, _ bool, args []string) { startGateway(ts, testkit.FreeAddr(t), args) },
 			"stopgateway": stopGateway,
+			"receiver":    receiver,
 			"eventually":  eventually,
 			"setfrom":     setFrom,
 		},
@@ -151,6 +154,16 @@ func stopGateway(ts *testscript.TestScript, _ bool, args []string) {
 		name = args[0]
 	}
 	ts.Value(gatewaysKey{}).(gateways).stop(name)
+}
+
+func receiver(ts *testscript.TestScript, _ bool, _ []string) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ok" {
+			http.Error(w, "no", http.StatusTeapot)
+		}
+	}))
+	ts.Defer(server.Close)
+	ts.Setenv("receiver_URL", server.URL)
 }
 
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
