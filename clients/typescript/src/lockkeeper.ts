@@ -258,9 +258,9 @@ export class Client {
           const taken = error instanceof Problem && ["held_by_other", "lock_delayed", "wait_elapsed"].includes(error.code) ? error : undefined;
           if (error !== placeLost && !taken) throw error;
           // The lock cannot be waited for in its queue now (held_by_other of a ticket), or the place was lost.
-          if (queues) await sleep(jitter(Math.max(leastPauseMs, taken?.retryAfterMs ?? 0)), waiting.signal);
+          if (queues || !taken) await sleep(jitter(Math.max(leastPauseMs, taken?.retryAfterMs ?? 0)), waiting.signal);
           signal?.throwIfAborted();
-          if (!queues || waiting.signal.aborted) throw await this.#notAcquired(wants, taken);
+          if ((!queues && taken) || waiting.signal.aborted) throw await this.#notAcquired(wants, taken);
         }
       }
     } finally {
@@ -274,7 +274,7 @@ export class Client {
     const { sent, answer: grant } = await gateways.repeated(request, waiting).catch(async (error) => {
       // Without an answer the lock may have been taken. A repeat with the idempotency key tells the token.
       if (temporary(error)) await gateways.bounded(request, leaveMs).then((taken) => gateways.leave(taken.token!), () => {});
-      throw error;
+      throw isFinal(error) && error.status === 410 ? placeLost : error; // it ended before this repeat of the request
     });
     const lease = grant.token!;
     try {

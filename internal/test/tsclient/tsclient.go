@@ -6,9 +6,12 @@
 package tsclient
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/evanw/esbuild/pkg/api"
@@ -39,7 +42,49 @@ func Bundle(t testing.TB, entry string) string {
 	built := api.Build(api.BuildOptions{
 		EntryPoints: []string{entry}, Outfile: out, Bundle: true, Write: true,
 		Format: api.FormatESModule, Target: api.ES2022, External: []string{"node:*"},
+		Alias: map[string]string{"lockkeeper-client": filepath.Join(Dir(), "src/lockkeeper.ts")},
 	})
 	assert.Must(t, len(built.Errors) == 0, "%s: %+v", entry, built.Errors)
 	return out
 }
+
+// Readme makes one program of the examples in the client's README, in their order, and returns the path of its source. It stands in a
+// directory of its own, with a tsconfig.json that has the client, its tests and its driver, too.
+func Readme(t testing.TB) string {
+	t.Helper()
+	text := string(assert.Value(os.ReadFile(filepath.Join(Dir(), "README.md")))(t))
+	blocks := regexp.MustCompile("(?ms)^```ts\n(.*?)^```$").FindAllStringSubmatch(text, -1)
+	assert.Must(t, len(blocks) > 3, "the README has %d examples", len(blocks))
+	program := readmePrelude
+	imported := regexp.MustCompile(`(?m)^import .*\n`)
+	for _, block := range blocks {
+		program = strings.Join(imported.FindAllString(block[1], -1), "") + program
+	}
+	for i, block := range blocks {
+		code := imported.ReplaceAllString(block[1], "")
+		if i > 0 { // the first has what the others use
+			code = "{\n" + code + "}\n"
+		}
+		program += code
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "readme.ts")
+	assert.NoError(t, os.WriteFile(path, []byte(program+`console.log(done.join(" "));`+"\n"), 0o644))
+	config := fmt.Sprintf(`{"extends": %q, "compilerOptions": {"noEmit": true, "rootDir": "/", "types": ["node"], "skipLibCheck": true,
+		"paths": {"lockkeeper-client": [%q]}}, "include": [".", %q, %q]}`,
+		filepath.Join(Dir(), "tsconfig.json"), filepath.Join(Dir(), "src/lockkeeper.ts"), filepath.Join(Dir(), "test"), filepath.Join(Dir(), "testing"))
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "tsconfig.json"), []byte(config), 0o644))
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o644))
+	return path
+}
+
+// readmePrelude is what the examples take from the program around them.
+const readmePrelude = `
+const done: string[] = [];
+const source = "data:,text";
+const rows = ["row1", "row2"];
+const write = async (what: string, text: string, fence: number): Promise<void> => void done.push(what, text, fence > 0 ? "fenced" : "");
+const store = async (row: string, fence: number): Promise<void> => void done.push(row, fence > 0 ? "fenced" : "");
+const work = async (): Promise<void> => void done.push("work");
+const lead = async (term: number, signal: AbortSignal): Promise<void> => void done.push(term > 0 && !signal.aborted ? "lead" : "");
+`

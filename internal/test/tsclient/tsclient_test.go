@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,28 +50,51 @@ func TestTheClientsOwnTestsPass(t *testing.T) {
 	assert.That(t, !strings.Contains(out, "# tests 0") && regexp.MustCompile(`tests \d\d`).MatchString(out), "too few tests:\n%s", out)
 }
 
-func TestAllTypesOfTheClientItsTestsAndItsDriverCheck(t *testing.T) {
+func TestAllTypesOfTheClientItsTestsItsDriverAndItsReadmeCheck(t *testing.T) {
 	t.Parallel()
 	testkit.NotShort(t, "it starts Node.js")
-	node(t, Dir(), append(tsc(t), "-p", "test")...)
+	node(t, Dir(), append(tsc(t), "-p", filepath.Dir(Readme(t)))...)
 }
 
-// A project may be stricter than most, have no types of browsers, or have no types of Node.js: neither the package nor the copied file may
-// fail to compile in it.
-func TestThePackageAndACopyOfItsFileCompileInStrictProjects(t *testing.T) {
+// As somebody does who makes the package, installs it and compiles with it: with npm, and nothing from a registry. A project may be
+// stricter than most, have no types of browsers, or have none of Node.js: neither the package nor the copied file may fail to compile in it.
+func TestThePackageAndACopyOfItsFileWorkInStrictProjects(t *testing.T) {
 	t.Parallel()
-	testkit.NotShort(t, "it starts Node.js")
-	compiler, dir := tsc(t), t.TempDir()
+	testkit.NotShort(t, "it starts npm")
+	compiler, from, dir := tsc(t), filepath.Join(t.TempDir(), "client"), t.TempDir()
+	assert.NoError(t, os.CopyFS(from, os.DirFS(Dir())))
+	assert.NoError(t, os.RemoveAll(filepath.Join(from, "node_modules")))
+	assert.NoError(t, os.Symlink(filepath.Join(filepath.Dir(compiler[0]), "../.."), filepath.Join(from, "node_modules")))
+	npm := func(dir string, args ...string) string {
+		cmd := exec.CommandContext(t.Context(), "npm", append(args, "--offline", "--no-audit", "--no-fund", "--loglevel=error", "--cache", filepath.Join(from, "cache"))...)
+		cmd.Dir, cmd.WaitDelay = dir, time.Second
+		out, err := cmd.CombinedOutput()
+		assert.Must(t, err == nil, "npm %q: %v\n%s", args, err, out)
+		return string(out)
+	}
+	packed := strings.Fields(npm(from, "pack"))
+	archive := filepath.Join(from, packed[len(packed)-1])
+	files := strings.Fields(string(assert.Value(exec.Command("tar", "-tzf", archive).Output())(t)))
+	slices.Sort(files)
+	assert.Equal(t, strings.Join(files, " "), "package/README.md package/dist/lockkeeper.d.ts package/dist/lockkeeper.js package/package.json package/src/lockkeeper.ts")
+	declared := string(assert.Value(os.ReadFile(filepath.Join(from, "dist/lockkeeper.d.ts")))(t))
+	for _, private := range []string{"class Gateways", "placeLost", "_a:", ": any"} {
+		assert.That(t, !strings.Contains(declared, private), "the declarations have %s", private)
+	}
+
 	write := func(name, text string) {
 		path := filepath.Join(dir, name)
 		assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
-	packed := filepath.Join(dir, "node_modules/lockkeeper-client")
-	node(t, Dir(), append(compiler, "-p", ".", "--outDir", filepath.Join(packed, "dist"))...)
-	write("node_modules/lockkeeper-client/package.json", string(assert.Value(os.ReadFile(filepath.Join(Dir(), "package.json")))(t)))
-	write("src/copy.ts", string(assert.Value(os.ReadFile(filepath.Join(Dir(), "src/lockkeeper.ts")))(t)))
 	write("package.json", `{"type": "module"}`)
+	npm(dir, "install", archive)
+	write("main.mjs", `import { Client } from "lockkeeper-client"; console.log(typeof Client.fromEnv().withLock)`)
+	assert.Equal(t, node(t, dir, "main.mjs"), "function\n")
+	write("main.cjs", `import("lockkeeper-client").then(({ Client }) => console.log(typeof Client.fromEnv().withLock))`)
+	assert.Equal(t, node(t, dir, "main.cjs"), "function\n")
+
+	write("src/copy.ts", string(assert.Value(os.ReadFile(filepath.Join(Dir(), "src/lockkeeper.ts")))(t)))
 	write("src/main.ts", `import { Client, LeaseLost, type Lease } from "lockkeeper-client";
 import { Client as Copied } from "./copy.js";
 export async function main(): Promise<number> {
@@ -84,17 +108,12 @@ export async function main(): Promise<number> {
 }
 `)
 	const strict = `"strict": true, "noUncheckedIndexedAccess": true, "noImplicitReturns": true, "noFallthroughCasesInSwitch": true,
-		"noImplicitOverride": true, "allowUnusedLabels": false, "noUnusedLocals": true, "noUnusedParameters": true, "skipLibCheck": false, "noEmit": true`
-	write("node.json", `{"compilerOptions": {`+strict+`, "target": "ES2022", "module": "NodeNext", "lib": ["ES2023"], "types": ["node"]}, "include": ["src"]}`)
-	write("browser.json", `{"compilerOptions": {`+strict+`, "target": "ES2022", "module": "ESNext", "moduleResolution": "bundler",
-		"lib": ["ES2022", "DOM", "DOM.AsyncIterable"], "types": [], "isolatedModules": true, "exactOptionalPropertyTypes": true}, "include": ["src"]}`)
-	for _, project := range []string{"node.json", "browser.json"} {
-		t.Run(project, func(t *testing.T) { node(t, dir, append(compiler, "-p", project)...) })
-	}
-	declared := string(assert.Value(os.ReadFile(filepath.Join(packed, "dist/lockkeeper.d.ts")))(t))
-	for _, private := range []string{"class Gateways", "placeLost", "_a:", ": any"} {
-		assert.That(t, !strings.Contains(declared, private), "the declarations have %s", private)
-	}
+		"noImplicitOverride": true, "allowUnusedLabels": false, "noUnusedLocals": true, "noUnusedParameters": true, "noEmit": true, "target": "ES2022"`
+	write("node.json", `{"compilerOptions": {`+strict+`, "module": "NodeNext", "lib": ["ES2023"], "types": ["node"], "skipLibCheck": true}, "include": ["src"]}`)
+	write("browser.json", `{"compilerOptions": {`+strict+`, "module": "ESNext", "moduleResolution": "bundler", "lib": ["ES2022", "DOM", "DOM.AsyncIterable"],
+		"types": [], "isolatedModules": true, "exactOptionalPropertyTypes": true, "skipLibCheck": false}, "include": ["src"]}`)
+	node(t, dir, append(compiler, "-p", "node.json")...)
+	node(t, dir, append(compiler, "-p", "browser.json")...)
 }
 
 // The limit is a promise to those who copy the file and have to read it.
