@@ -204,7 +204,6 @@ func (r *run) work(ctx context.Context, lease *client.Lease) error {
 		case <-step.C:
 		}
 		if !lease.Held() {
-			<-ctx.Done()
 			return context.Cause(ctx)
 		}
 		write("step")
