@@ -47,6 +47,7 @@ type interrupts struct {
 
 	mu      sync.Mutex
 	process *supervise.Process
+	got     syscall.Signal // the last one that asks lockctl to end
 	asked   syscall.Signal // that the command is sent because someone asks for the lock, while there was none
 }
 
@@ -76,6 +77,9 @@ func (i *interrupts) take(s syscall.Signal) {
 		if i.process == nil {
 			i.cancel(signalled{s})
 		}
+		if i.process == nil || s != syscall.SIGHUP { // a command that runs reads its configuration again
+			i.got = s
+		}
 	}
 }
 
@@ -93,6 +97,13 @@ func (i *interrupts) started(ctx context.Context, p *supervise.Process) {
 	case i.asked != 0:
 		p.Signal(i.asked)
 	}
+}
+
+// ending is the signal that asked lockctl to end, and 0 when none did.
+func (i *interrupts) ending() syscall.Signal {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.got
 }
 
 // revoked tells the command that someone asks for its lock.
@@ -172,6 +183,8 @@ func (g *guarded) start(ctx context.Context, lease *client.Lease, c supervise.Co
 	p, err := g.keeper.Start(c)
 	var path *os.PathError
 	switch {
+	case errors.Is(err, supervise.ErrLate):
+		err = &client.LeaseLost{LeaseID: lease.ID(), Reason: client.ReasonDeadline, Detail: err.Error()}
 	case errors.As(err, &path) && errors.Is(err, syscall.ENOENT):
 		// The file was there: its interpreter is not.
 		err = &failure{code: exitNotFound, err: fmt.Errorf("%s cannot be executed: the interpreter after its #! is missing", path.Path)}

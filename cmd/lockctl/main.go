@@ -39,6 +39,7 @@ type cli struct {
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 
 	Run       runCommand       `cmd:"" group:"locks" help:"Run a command while a lock is held."`
+	Elect     electCommand     `cmd:"" group:"locks" help:"Take part in an election, and run a command or answer programs while leading."`
 	Acquire   acquireCommand   `cmd:"" group:"locks" help:"Take a lock, and print its lease."`
 	Release   releaseCommand   `cmd:"" group:"locks" help:"Release a lease."`
 	Heartbeat heartbeatCommand `cmd:"" group:"locks" help:"Begin a lease's time anew."`

@@ -18,9 +18,9 @@ import (
 // leaseFlags are what run and elect have in common: the lease, and how a command under it is stopped.
 type leaseFlags struct {
 	NS          string         `name:"ns" placeholder:"NAMESPACE" help:"The namespace of the lock; default unless given."`
-	Owner       string         `name:"owner" placeholder:"TEXT" help:"Shown to people who look at the lock; USER@HOST unless given."`
+	Owner       string         `name:"owner" placeholder:"TEXT" help:"Shown to those who look at the lock; USER@HOST (run) or HOST (elect) unless given."`
 	Metadata    string         `name:"metadata" placeholder:"TEXT" help:"A text that every client can read at the lock."`
-	TTL         time.Duration  `name:"ttl" placeholder:"1m" help:"How long others wait when this machine dies. Long enough for a gateway's crash: 30s or more."`
+	TTL         time.Duration  `name:"ttl" placeholder:"TIME" help:"How long others wait when this machine dies: 1m (run) or 30s (elect) unless given. From 30s on a gateway's crash does not cost the lease."`
 	KillAfter   *time.Duration `name:"kill-after" placeholder:"10s" help:"The time between SIGTERM and SIGKILL: a quarter of the TTL, at most 10s, unless given."`
 	Margin      time.Duration  `name:"margin" placeholder:"1s" help:"All is killed so long before the lease can pass to another one; 1s, or a tenth of a TTL below 10s, unless given."`
 	LockDelay   time.Duration  `name:"lock-delay" placeholder:"30s" help:"Others get the lock so long after the lease was lost. After a forced revocation the command has this time, too."`

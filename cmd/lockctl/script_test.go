@@ -51,6 +51,7 @@ func runTests(m *testing.M) int {
 //	                           starts a gateway with a store of its own; LOCKKEEPER_URL, gateway_URL and NAME_URL are its URL
 //	stopgateway [NAME]         stops it, and waits for its end
 //	receiver                   serves a receiver of webhooks at receiver_URL: /ok takes messages, /no does not
+//	freeaddr VAR               sets VAR to an address where nothing listens
 //	eventually PATTERN CMD...  repeats a command until its standard output has the pattern
 //	setfrom VAR PATTERN        sets VAR to the first group of the pattern in the last standard output
 func TestScripts(t *testing.T) {
@@ -74,6 +75,7 @@ func TestScripts(t *testing.T) {
 			"gateway":     func(ts *testscript.TestScript, _ bool, args []string) { startGateway(ts, testkit.FreeAddr(t), args) },
 			"stopgateway": stopGateway,
 			"receiver":    receiver,
+			"freeaddr":    func(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv(args[0], testkit.FreeAddr(t)) },
 			"eventually":  eventually,
 			"setfrom":     setFrom,
 		},
