@@ -77,6 +77,24 @@ var waits = []transcript{
 		s.next(acquire).reply(201, s.lease("held", "waited_ms", 0))
 		s.hold()
 	}},
+	{name: "a lease that had ended before its acquire was answered is asked for again, with a key of its own", play: func(s *scene) {
+		s.play(acquire)
+		s.start()
+		s.next(acquire).reply(503, problem(503, "zookeeper_unavailable"))
+		s.next(acquire).reply(410, problem(410, "lease_ended", "reason", "expired"))
+		s.next(acquire).reply(201, s.lease("held", "waited_ms", 0))
+		s.hold()
+		equal(s, len(s.keys()), 2, "the number of keys")
+	}},
+	{name: "a try whose lease had ended before its acquire was answered tries again, with a key of its own", play: func(s *scene) {
+		s.play(acquire)
+		s.start(try)
+		s.next(acquire).reply(503, problem(503, "zookeeper_unavailable"))
+		s.next(acquire).reply(410, problem(410, "lease_ended", "reason", "expired"))
+		s.next(acquire).reply(201, s.lease("held", "waited_ms", 0))
+		s.hold()
+		equal(s, len(s.keys()), 2, "the number of keys")
+	}},
 	{name: "the end of the wait leaves the queue, and tells who holds the lock", play: func(s *scene) {
 		s.play(acquire, poll)
 		began := time.Now()

@@ -30,8 +30,14 @@ var languages = []language{
 	{name: "java", make: func(t testing.TB, _ string) []string { return javaclient.Driver(t) }},
 }
 
-// lockctl is lockctl run, whose work is a command with descendants. The transcripts are for the Go client in it.
-var lockctl []language
+// lockctl is lockctl run. It has no transcripts of its own: the Go client in it has. A work is a command with descendants.
+var lockctl = []language{
+	{name: "lockctl", tree: true, make: func(t testing.TB, dir string) []string {
+		return []string{build(t, dir, runDriver), build(t, dir, "lockkeeper/cmd/lockctl")}
+	}},
+}
+
+const runDriver = "lockkeeper/internal/test/clientsuite/rundriver"
 
 const goDriver = "lockkeeper/internal/test/clientsuite/godriver"
 
