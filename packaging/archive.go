@@ -41,7 +41,7 @@ func archive(to, prefix string, files []file, at time.Time) (err error) {
 		}
 	}()
 	// The header of gzip has neither name nor date.
-	zip, err := gzip.NewWriterLevel(out, gzip.BestCompression)
+	zip, err := gzip.NewWriterLevel(out, gzip.DefaultCompression)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func add(writer *tar.Writer, f file, at time.Time) error {
 
 // compressed is gzip as archive writes it.
 func compressed(to io.Writer, data []byte) error {
-	zip, err := gzip.NewWriterLevel(to, gzip.BestCompression)
+	zip, err := gzip.NewWriterLevel(to, gzip.DefaultCompression)
 	if err != nil {
 		return err
 	}

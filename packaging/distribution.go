@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // product is one thing that is installed as a whole: an archive, and a package of each kind.
@@ -25,8 +26,21 @@ var products = []product{
 // distribution is the making of one release.
 type distribution struct {
 	release
-	top string // the checkout
-	dir string // what is made
+	top      string // the checkout
+	dir      string // what is made
+	products []product
+}
+
+// programs are those of the products, each once.
+func (d *distribution) programs() (list []program) {
+	for _, prod := range d.products {
+		for _, prog := range prod.programs {
+			if !slices.Contains(list, prog) {
+				list = append(list, prog)
+			}
+		}
+	}
+	return list
 }
 
 // stem is what the names of an archive and what belongs to it begin with.
@@ -41,19 +55,19 @@ func (d *distribution) make(ctx context.Context, chosen []platform) error {
 	}
 	defer os.RemoveAll(work)
 	manual := map[string][]file{}
-	for _, prog := range []program{gateway, lockctl} {
+	for _, prog := range d.programs() {
 		if manual[prog.name], err = d.manual(ctx, prog, work); err != nil {
 			return err
 		}
 	}
 	for _, p := range chosen {
 		made := map[string]*built{}
-		for _, prog := range []program{gateway, lockctl} {
+		for _, prog := range d.programs() {
 			if made[prog.name], err = d.build(ctx, p, prog, work); err != nil {
 				return err
 			}
 		}
-		for _, prod := range products {
+		for _, prod := range d.products {
 			if err := d.product(ctx, prod, p, made, manual, work); err != nil {
 				return fmt.Errorf("%s for %s: %w", prod.name, p, err)
 			}

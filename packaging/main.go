@@ -64,7 +64,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return replace(into, func(dir string) error { return (&distribution{release: rel, top: top, dir: dir}).make(ctx, chosen) })
+	return replace(into, func(dir string) error {
+		return (&distribution{release: rel, top: top, dir: dir, products: products}).make(ctx, chosen)
+	})
 }
 
 func choose(names string) ([]platform, error) {
