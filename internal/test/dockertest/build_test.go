@@ -37,6 +37,9 @@ func TestTheBuildStageMakesAStaticGatewayThatTheHealthCheckFindsAlive(t *testing
 	out, err := exec.Command(gateway, "version").CombinedOutput()
 	assert.That(t, err == nil && string(out) == "v1.2.3\n", "version: %v: %s", err, out)
 
+	out, err = exec.Command(filepath.Join(filepath.Dir(gateway), "lockctl"), "--version").CombinedOutput()
+	assert.That(t, err == nil && string(out) == "v1.2.3\n", "lockctl --version: %v: %s", err, out)
+
 	// As the image starts it when nothing but ZooKeeper's address is given.
 	var environment []string
 	for _, c := range all[*instructions.EnvCommand](i.last()) {

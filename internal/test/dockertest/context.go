@@ -49,7 +49,7 @@ func Check(c Context) ([]Violation, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, rule := range []func(*image){(*image).bases, (*image).build, (*image).copies, (*image).final, (*image).context} {
+	for _, rule := range []func(*image){(*image).bases, (*image).build, (*image).copies, (*image).final, (*image).commandLine, (*image).context} {
 		rule(i)
 	}
 	return i.found, nil

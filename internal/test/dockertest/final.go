@@ -26,6 +26,24 @@ func (i *image) final() {
 	i.labels(s)
 }
 
+// commandLine: the image of lockctl starts it, as a user without rights; and the gateway's image has it, too.
+func (i *image) commandLine() {
+	s := i.stage("lockctl", len(i.stages)-1)
+	if s == nil {
+		i.refuse(nil, "no stage is named lockctl: there is no image of the command line")
+		return
+	}
+	if binary := i.entrypoint(s); binary != "/lockctl" {
+		i.refuse(s.Location, "the image lockctl starts %q", binary)
+	}
+	i.runsAs(s)
+	i.trusts(s)
+	i.labels(s)
+	if !slices.ContainsFunc(all[*instructions.CopyCommand](i.last()), func(c *instructions.CopyCommand) bool { return c.From != "" && c.DestPath == "/lockctl" }) {
+		i.refuse(i.last().Location, "the gateway's image has no lockctl for docker exec")
+	}
+}
+
 // entrypoint returns the path of the binary.
 func (i *image) entrypoint(s *instructions.Stage) string {
 	entries := all[*instructions.EntrypointCommand](s)
@@ -35,7 +53,7 @@ func (i *image) entrypoint(s *instructions.Stage) string {
 	}
 	e := entries[0]
 	if e.PrependShell || len(e.CmdLine) == 0 {
-		i.refuse(e.Location(), `ENTRYPOINT is a shell's line: there is no shell, and SIGTERM would end there; write ["/gateway"]`)
+		i.refuse(e.Location(), `ENTRYPOINT is a shell's line: there is no shell, and SIGTERM would end there; write ["/gateway"], or the like`)
 		return ""
 	}
 	binary := e.CmdLine[0]
