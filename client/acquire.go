@@ -147,12 +147,16 @@ func (c *Client) acquire(ctx context.Context, a *acquire) (*Lease, error) {
 	if err := a.checkMargin(cmp.Or(a.ttl, defaultTTL)); err != nil {
 		return nil, err // before anything is taken
 	}
+	a.body.Async = !a.bounded || a.wait > 0
 	wait, stop := ctx, func() {}
-	if a.bounded {
-		wait, stop = context.WithTimeout(ctx, max(a.wait, 0))
+	switch {
+	case !a.body.Async:
+		wait, stop = context.WithTimeout(ctx, c.try) // time to find a gateway that can answer
+	case a.bounded:
+		wait, stop = context.WithTimeout(ctx, a.wait)
 	}
 	defer stop()
-	a.body.Async = !a.bounded || a.wait > 0
+	known := false // that others have the lock
 	for {
 		lease, err := c.attempt(ctx, wait, a)
 		if err == nil {
@@ -162,16 +166,17 @@ func (c *Client) acquire(ctx context.Context, a *acquire) (*Lease, error) {
 			return nil, context.Cause(ctx)
 		}
 		p := asProblem(err)
-		again := errors.Is(err, errPlaceLost) || p != nil && p.taken() && a.body.Async
+		lost, taken := errors.Is(err, errPlaceLost), p != nil && p.taken()
+		known = known || taken || lost && a.body.Async || errors.Is(err, errWaited)
 		switch {
-		case again && wait.Err() == nil:
-			// The lock cannot be waited for in its queue now (held_by_other of a ticket), or the place was lost.
+		case (lost || taken && a.body.Async) && wait.Err() == nil:
+			// The place was lost, or the lock cannot be waited for in its queue now (held_by_other of a ticket).
 			pause := leastPause
 			if p != nil {
 				pause = max(pause, p.retryAfter)
 			}
 			_ = sleep(wait, jitter(pause))
-		case again, p != nil && p.taken(), a.body.Async && wait.Err() != nil:
+		case taken, known && wait.Err() != nil:
 			return nil, c.notAcquired(ctx, a, p)
 		default:
 			return nil, err
@@ -179,28 +184,28 @@ func (c *Client) acquire(ctx context.Context, a *acquire) (*Lease, error) {
 	}
 }
 
-// errPlaceLost says that a waiting lease ended before it was granted to this client.
+// errPlaceLost says that a lease ended before this client knew that it holds.
 var errPlaceLost = errors.New("lockkeeper: the place in the queue was lost")
+
+// errWaited says that the time for waiting was over while a gateway kept the place in the queue.
+var errWaited = errors.New("lockkeeper: the wait is over")
 
 // attempt takes the lock, or one place in its queue and waits there. All its requests have one idempotency key.
 func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) {
-	asking := wait
-	if !a.body.Async {
-		// Without a wait, time is needed all the same to find a gateway that can answer.
-		var stop func()
-		asking, stop = context.WithTimeout(ctx, c.try)
-		defer stop()
-	}
 	r := request{method: "POST", path: "/v1/leases", body: a.body, key: rand.Text(), timeout: requestTimeout}
 	if a.body.Locks == nil {
 		r.path = "/v1/locks/" + url.PathEscape(a.name) + "/leases"
 	}
 	var answer leaseAnswer
-	sent, err := c.repeated(asking, r, &answer)
-	if p := asProblem(err); err != nil && (p == nil || p.temporary()) {
+	sent, err := c.repeated(wait, r, &answer)
+	switch p := asProblem(err); {
+	case err == nil:
+	case p == nil, p.temporary():
 		c.leaveUnheard(ctx, r)
-	}
-	if err != nil {
+		return nil, err
+	case p.Code == "lease_ended":
+		return nil, errPlaceLost // an answer was lost that granted it, and so was its time
+	default:
 		return nil, err
 	}
 	if answer.State == "held" && answer.Waited != nil {
@@ -209,6 +214,9 @@ func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) 
 	if answer.State == "waiting" {
 		if err := c.awaitGrant(wait, a, &answer); err != nil {
 			c.leave(ctx, answer.Token)
+			if wait.Err() != nil && !errors.Is(err, errPlaceLost) {
+				err = fmt.Errorf("%w: %w", errWaited, err)
+			}
 			return nil, err
 		}
 	}

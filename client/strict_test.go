@@ -200,8 +200,41 @@ func TestAGrantThatNoGatewayConfirmsIsNotWaitedForLongerThanItsTTL(t *testing.T)
 		}}
 		began := time.Now()
 		_, err := c.TryAcquire(t.Context(), "x")
-		var none *NotAcquired
-		assert.Equal(t, errors.As(err, &none), true, err)
+		refusedWith(t, err, errPlaceLost.Error()) // that others hold the lock, no gateway says
 		assert.That(t, time.Since(began) <= g.ttl+3*leaveWithin, "the try took %v", time.Since(began))
+	})
+}
+
+// The answer that granted the lock was lost, and the lease has expired before the repeat comes through.
+func TestALeaseThatEndedBeforeItsClientKnewOfItIsAcquiredAnew(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGateway()
+			c := g.client(t)
+			var keys []string
+			c.http.Transport = between{g, func(r *http.Request) (*http.Response, error) {
+				if key := r.Header.Get("Idempotency-Key"); key != "" && len(keys) < 2 {
+					if keys = append(keys, key); len(keys) == 1 {
+						return nil, io.ErrUnexpectedEOF
+					}
+					return problem(410)
+				}
+				return nil, nil
+			}}
+			lease, err := c.Acquire(t.Context(), "x", Wait(wait))
+			assert.NoError(t, err)
+			assert.That(t, keys[0] == keys[1] && g.keys[0] != keys[0], "keys %q, then %q", keys, g.keys)
+			assert.NoError(t, lease.Release(t.Context()))
+		})
+	}
+}
+
+func TestAWaitInWhichNoGatewayAnswersIsNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		g.down["one"] = true
+		_, err := g.client(t).Acquire(t.Context(), "x", Wait(5*time.Second))
+		var none *NotAcquired
+		assert.Equal(t, err != nil && !errors.As(err, &none), true, "%v", err)
 	})
 }

@@ -46,7 +46,7 @@ var mutants = []mutant{
 	{"the lease token is sent with the API token", "request.go", "h.Set(\"Lease-Token\", r.lease)\n\t\treturn nil", "h.Set(\"Lease-Token\", r.lease)",
 		"the lease is released when the work returns"},
 	{"redirects are followed", "client.go", "return http.ErrUseLastResponse", "return nil", "a redirect is not followed"},
-	{"heartbeats are not held", "lease.go", "for hold := l.ttl / 3;", "for hold := l.ttl / 3 * 0;", "one heartbeat follows the other, each held for a third of the TTL"},
+	{"heartbeats are not held", "lease.go", "for hold := l.hold();", "for hold := l.hold() * 0;", "one heartbeat follows the other, each held for a third of the TTL"},
 	{"a holder is told again and again", "lease.go", "asked = answer.RevokeRequested != nil", "asked = false", "a holder that is asked to release is told once, and goes on"},
 }
 
