@@ -36,6 +36,7 @@ require (
 	github.com/chromedp/chromedp v0.23.0
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/coreos/go-oidc/v3 v3.21.0
+	github.com/creack/pty v1.1.24
 	github.com/evanw/esbuild v0.25.12
 	github.com/go-analyze/charts v0.6.4
 	github.com/go-jose/go-jose/v4 v4.1.8

@@ -130,9 +130,7 @@ func (w *watcher) obey(m message) {
 	case m.Done:
 		w.done = &m
 	case m.Suspend:
-		signal.Reset(syscall.SIGTSTP)
 		stopHere()
-		signal.Notify(w.signals, syscall.SIGTSTP)
 		// Continued by the shell, or never stopped because no shell is there that could continue it.
 		w.link.send(message{Continue: true})
 	}
