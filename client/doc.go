@@ -23,8 +23,23 @@
 // Each heartbeat that is answered begins the time anew from when it was sent. One heartbeat follows the other, each held open by
 // the gateway for a third of the TTL, so that the client learns within milliseconds that its lease was ended.
 //
-// A request that gets no answer, or 429 or 5xx, is repeated at the next gateway while there is time. 403, 404 and 410 end the
-// lease. Each acquire has an idempotency key, so that a repeat cannot take a second place in the queue.
+// A request that gets no answer, or 429 or 5xx, or the page of a proxy, is repeated at the next gateway while there is time. A
+// gateway's 403, 404 and 410 end the lease. Each acquire has an idempotency key, so that a repeat cannot take a second place in the
+// queue. docs/clients.md has the whole contract; the clients for other languages keep the same one.
+//
+// # Errors
+//
+//   - [LeaseLost]: the lease ended before its holder released it, why, and by which administrator, if one ended it.
+//   - [NotAcquired]: others hold the lock, and the time for waiting is over.
+//   - [Problem]: a gateway refuses the request.
+//
+// Another error says that no gateway answered, that the caller's context ended, or what is wrong with an option.
+//
+// # What else there is
+//
+// [Client.Acquire] and its like give a [Lease] without a function around it; its Context is that of the work. [Client.Elect] leads
+// again and again, [Client.Locker] is for code that takes a sync.Locker, [Client.DoAll] and [Client.AcquireAll] take several locks at
+// once. [Lease.Detach] and [Client.Attach] hand a lease to another process. [Client.Call] and [Client.Open] send any request of the API.
 //
 // # Who owns what
 //
