@@ -1,5 +1,7 @@
 package lockkeeper;
 
+import static java.util.stream.Collectors.toList;
+
 import java.io.BufferedReader;
 import java.io.FileDescriptor;
 import java.io.FileOutputStream;
@@ -19,13 +21,13 @@ final class Driver {
     private static LockClient shared;
 
     private final long id;
-    private final Map<String, Object> command;
+    private final Json command;
     private final Thread thread;
     private volatile boolean finish, fail, cancelled;
 
-    private Driver(Map<String, Object> command) {
+    private Driver(Json command) {
         this.command = command;
-        id = Json.number(command, "id");
+        id = command.number("id");
         thread = new Thread(this::run, "driver-" + id);
     }
 
@@ -33,16 +35,16 @@ final class Driver {
         System.setOut(System.err); // stdout is for events alone
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            Map<String, Object> command = Json.object(line);
-            if (Json.text(command, "do").equals("lock")) {
+            Json command = Json.read(line);
+            if (command.text("do").equals("lock")) {
                 Driver driver = new Driver(command);
                 RUNNING.put(driver.id, driver);
                 driver.thread.start();
                 continue;
             }
-            Driver driver = RUNNING.get(Json.number(command, "id"));
+            Driver driver = RUNNING.get(command.number("id"));
             if (driver != null) {
-                driver.told(Json.text(command, "do"));
+                driver.told(command.text("do"));
             }
         }
         for (Driver driver : RUNNING.values()) {
@@ -60,12 +62,12 @@ final class Driver {
         }
     }
 
-    private static synchronized LockClient client(Map<String, Object> command) {
-        if (command.containsKey("url") || command.containsKey("token") || command.containsKey("token_file")) {
+    private static synchronized LockClient client(Json command) {
+        if (command.members.containsKey("url") || command.members.containsKey("token") || command.members.containsKey("token_file")) {
             Map<String, String> env = new LinkedHashMap<>();
-            env.put("LOCKKEEPER_URL", Json.text(command, "url"));
-            env.put("LOCKKEEPER_TOKEN", Json.text(command, "token"));
-            env.put("LOCKKEEPER_TOKEN_FILE", Json.text(command, "token_file"));
+            env.put("LOCKKEEPER_URL", command.text("url"));
+            env.put("LOCKKEEPER_TOKEN", command.text("token"));
+            env.put("LOCKKEEPER_TOKEN_FILE", command.text("token_file"));
             return LockClient.fromEnv(env);
         }
         return shared = shared == null ? LockClient.fromEnv() : shared;
@@ -73,8 +75,8 @@ final class Driver {
 
     private LockRequest request() {
         LockRequest request = null;
-        for (Map<String, Object> lock : Json.objects(command, "locks")) {
-            String name = Json.text(lock, "lock"), mode = Json.text(lock, "mode"), ns = Json.text(lock, "ns");
+        for (Json lock : command.objects("locks").collect(toList())) {
+            String name = lock.text("lock"), mode = lock.text("mode"), ns = lock.text("ns");
             request = request == null ? LockRequest.of(name) : request.and(name);
             if (!ns.isEmpty()) {
                 request.namespace(ns);
@@ -82,25 +84,25 @@ final class Driver {
             if (mode.equals("shared")) {
                 request.shared();
             } else if (mode.equals("semaphore")) {
-                request.permits((int) Json.number(lock, "permits"), (int) Json.number(lock, "limit"));
+                request.permits((int) lock.number("permits"), (int) lock.number("limit"));
             }
         }
         given("ttl_ms", request::ttl);
         given("wait_ms", request::waitAtMost);
         given("margin_ms", request::margin);
         given("lock_delay_ms", request::lockDelay);
-        if (command.get("owner") != null) {
-            request.owner(Json.text(command, "owner"));
+        if (command.members.get("owner") != null) {
+            request.owner(command.text("owner"));
         }
-        if (command.get("metadata") != null) {
-            request.metadata(Json.text(command, "metadata"));
+        if (command.members.get("metadata") != null) {
+            request.metadata(command.text("metadata"));
         }
         return request.onQueued(position -> tell("queued", "position", position)).onRevoke(reason -> tell("revoke", "reason", reason));
     }
 
     private void given(String field, java.util.function.Function<Duration, LockRequest> set) {
-        if (command.get(field) != null) {
-            set.apply(Duration.ofMillis(Json.number(command, field)));
+        if (command.members.get(field) != null) {
+            set.apply(Duration.ofMillis(command.number(field)));
         }
     }
 
@@ -115,12 +117,12 @@ final class Driver {
         } catch (InterruptedException e) {
             failed(cancelled ? "Cancelled" : "Other", "detail", String.valueOf(e));
         } catch (LeaseLost e) {
-            failed("LeaseLost", "lease_id", e.leaseId(), "reason", e.reason(), "by", e.by(), "detail", e.detail());
+            failed("LeaseLost", "lease_id", e.leaseId, "reason", e.reason, "by", e.by, "detail", e.detail);
         } catch (NotAcquired e) {
-            Object[] holders = e.holders().stream().map(h -> Map.of("owner", h.owner(), "lease_id", h.leaseId(), "fencing_token", h.fencingToken())).toArray();
-            failed("NotAcquired", "lock", e.lock(), "holders", java.util.Arrays.asList(holders), "queue_length", e.queueLength());
+            Object holders = e.holders.stream().map(h -> Map.of("owner", h.owner, "lease_id", h.leaseId, "fencing_token", h.fencingToken)).collect(toList());
+            failed("NotAcquired", "lock", e.lock, "holders", holders, "queue_length", e.queueLength);
         } catch (Problem e) {
-            failed("Problem", "status", e.status(), "code", e.code(), "field", e.field(), "detail", e.detail());
+            failed(e.status == 0 ? "Other" : "Problem", "status", e.status, "code", e.code, "field", e.field, "detail", e.detail);
         } catch (IllegalArgumentException e) {
             failed("Invalid", "detail", e.getMessage());
         } catch (IOException e) {
@@ -133,11 +135,10 @@ final class Driver {
     }
 
     private void work(Lease lease) throws IOException {
-        @SuppressWarnings("unchecked")
-        Map<String, Object> work = (Map<String, Object>) command.get("work");
-        String log = Json.text(work, "log");
-        long step = work.get("step_ms") == null ? 10 : Json.number(work, "step_ms");
-        long until = work.get("for_ms") == null ? Long.MAX_VALUE : System.nanoTime() + Json.number(work, "for_ms") * 1_000_000;
+        Json work = (Json) command.members.get("work");
+        String log = work.text("log");
+        long step = work.members.get("step_ms") == null ? 10 : work.number("step_ms");
+        long until = work.members.get("for_ms") == null ? Long.MAX_VALUE : System.nanoTime() + work.number("for_ms") * 1_000_000;
         tell("started", "fence", lease.fence(), "lease_id", lease.id(), "t", System.nanoTime());
         try (FileOutputStream file = log.isEmpty() ? null : new FileOutputStream(log, true)) {
             write(file, lease, "start");

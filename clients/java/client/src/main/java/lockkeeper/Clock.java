@@ -2,63 +2,44 @@ package lockkeeper;
 
 import static java.nio.charset.StandardCharsets.US_ASCII;
 
-import java.io.IOException;
-import java.io.RandomAccessFile;
-import java.util.function.LongSupplier;
+import java.io.*;
 
 /**
- * A clock that never goes back, and goes on while the machine sleeps, which System.nanoTime may not do. What another clock gained on nanoTime
- * between two looks is added: that of /proc/uptime on Linux, and the time of day elsewhere. The latter also jumps when it is set: forward ends
- * leases early, back changes nothing.
+ * A clock that never goes back, and goes on while the machine sleeps, which System.nanoTime may not do. What another clock gains on nanoTime
+ * between two looks is added: /proc/uptime on Linux, the time of day elsewhere. The latter also jumps when it is set: forward ends leases
+ * early, back changes nothing.
  */
-final class Clock {
-    /** What the other clock gains in steps below this is how coarse it is. No sleep of a machine is as short. */
+class Clock {
+    /** The other clock is coarse: what it gains below this is nothing. No machine sleeps for so short a time. In nanoseconds. */
     private static final long COARSE = 30_000_000;
-
-    private final LongSupplier nanos, other;
-    private long lastNanos, lastOther, slept;
-
-    Clock() {
-        this(System::nanoTime, other());
-    }
-
-    /** For tests: the two clocks, in nanoseconds. */
-    Clock(LongSupplier nanos, LongSupplier other) {
-        this.nanos = nanos;
-        this.other = other;
-        lastNanos = nanos.getAsLong();
-        lastOther = other.getAsLong();
-    }
+    private final RandomAccessFile uptime = open();
+    private long last = nanos(), lastOther = other(), slept;
 
     /** Nanoseconds since some time in the past. */
     synchronized long now() {
-        long before = nanos.getAsLong(), at = other.getAsLong(), after = nanos.getAsLong();
-        long gained = at - lastOther - (after - lastNanos); // after: a pause between the two looks is no sleep
-        if (gained > COARSE) {
-            slept += gained;
-        }
-        lastNanos = before;
+        long before = nanos(), at = other(), after = nanos();
+        long gained = at - lastOther - (after - last); // from before the last look to after this one: a slow look is no sleep
+        slept += gained > COARSE ? gained : 0;
+        last = before;
         lastOther = at;
         return after + slept;
     }
 
-    private static LongSupplier other() {
-        LongSupplier day = () -> System.currentTimeMillis() * 1_000_000;
-        RandomAccessFile uptime;
+    /** For tests to replace, as other is. */
+    long nanos() { return System.nanoTime(); }
+
+    /** What the platform has beside nanoTime. */
+    long other() {
+        byte[] text = new byte[32]; // such as "350735.47 234388.90\n"
         try {
-            uptime = new RandomAccessFile("/proc/uptime", "r");
-        } catch (IOException e) {
-            return day;
+            uptime.seek(0);
+            return (long) (Double.parseDouble(new String(text, 0, uptime.read(text), US_ASCII).split(" ")[0]) * 1e9);
+        } catch (IOException | RuntimeException e) { // where this worked before, it looks like a sleep of decades: every lease is lost
+            return System.currentTimeMillis() * 1_000_000;
         }
-        byte[] text = new byte[32];
-        return () -> {
-            try {
-                uptime.seek(0);
-                int n = uptime.read(text);
-                return (long) (Double.parseDouble(new String(text, 0, n, US_ASCII).split(" ")[0]) * 100 + 0.5) * 10_000_000;
-            } catch (IOException | RuntimeException e) {
-                return day.getAsLong(); // looks like a sleep of decades: what is held is lost
-            }
-        };
+    }
+
+    private static RandomAccessFile open() {
+        try { return new RandomAccessFile("/proc/uptime", "r"); } catch (IOException e) { return null; }
     }
 }

@@ -1,147 +1,78 @@
 package lockkeeper;
 
-import java.io.IOException;
-import java.util.ArrayList;
-import java.util.LinkedHashMap;
-import java.util.List;
-import java.util.Map;
+import static java.util.stream.Collectors.joining;
 
-/** Reads and writes JSON: objects are maps, arrays are lists, numbers are Long or Double. */
+import java.util.*;
+import java.util.regex.*;
+import java.util.stream.Stream;
+
+/** A JSON object, as a gateway answers it: arrays are lists, numbers are Long or Double. */
 final class Json {
     private static final int DEEPEST = 32;
-    private final String text;
-    private int at, depth;
+    /** A text (1), or a word or bracket (2). Commas and colons are read as space. Possessive, so that the length of a text takes no stack. */
+    private static final Pattern TOKEN = Pattern.compile("\\G[\\s,:]*+(?:\"((?:[^\"\\\\]++|\\\\.)*+)\"|([-+.\\w]++|[{}\\[\\]]))");
+    private static final Pattern ESCAPE = Pattern.compile("\\\\(?:u(\\p{XDigit}{4})|(.))"), ESCAPED = Pattern.compile("[\"\\\\\\p{Cntrl}]");
+    private static final Object END = new Object();
 
-    private Json(String text) {
-        this.text = text;
-    }
+    final Map<String, Object> members = new LinkedHashMap<>();
+    long sent; // when the request was sent that this answers, by the clock
 
-    /** Reads a text that is one object; anything else is an IOException. */
-    @SuppressWarnings("unchecked")
-    static Map<String, Object> object(String text) throws IOException {
+    /** Reads a text that is one object; an empty one of anything else, such as the page of a proxy. */
+    static Json read(String text) {
         try {
-            Json json = new Json(text);
-            Object value = json.value();
-            if (value instanceof Map && json.peek() == 0) {
-                return (Map<String, Object>) value;
-            }
-        } catch (RuntimeException e) { // the text ends early, or a number is none
+            Matcher in = TOKEN.matcher(text);
+            Object value = value(in, 0);
+            if (value instanceof Json && text.substring(in.end()).isBlank()) { return (Json) value; }
+        } catch (RuntimeException e) { // it is cut off, or has a number that is none
         }
-        throw new IOException("the answer is not a JSON object");
+        return new Json();
     }
 
-    private Object value() {
-        char c = peek();
-        switch (c) {
-            case '{':
-            case '[':
-                return collection(c == '{' ? new LinkedHashMap<>() : null, new ArrayList<>());
-            case '"':
-                return string();
-            default:
-                int from = at;
-                while (at < text.length() && "+-.".indexOf(text.charAt(at)) >= 0 || Character.isLetterOrDigit(text.charAt(at))) {
-                    at++;
-                }
-                String word = text.substring(from, at);
-                if (word.equals("true") || word.equals("false") || word.equals("null")) {
-                    return word.equals("null") ? null : (Object) word.equals("true");
-                }
-                return word.matches("-?[0-9]+") ? (Object) Long.valueOf(word) : Double.valueOf(word);
+    private static Object value(Matcher in, int depth) {
+        if (depth > DEEPEST || !in.find()) { throw new IllegalArgumentException("JSON must be whole and no deeper than " + DEEPEST); }
+        if (in.group(1) != null) { return ESCAPE.matcher(in.group(1)).replaceAll(Json::unescaped); }
+        switch (in.group(2)) {
+            case "}": case "]": return END;
+            case "true": case "false": return in.group(2).equals("true");
+            case "null": return null;
+            case "[":
+                List<Object> list = new ArrayList<>();
+                for (Object v = value(in, depth + 1); v != END; v = value(in, depth + 1)) { list.add(v); }
+                return list;
+            case "{":
+                Json object = new Json();
+                for (Object k = value(in, depth + 1); k != END; k = value(in, depth + 1)) { object.members.put((String) k, value(in, depth + 1)); }
+                return object;
+            default: return in.group(2).matches("-?\\d+") ? (Object) Long.valueOf(in.group(2)) : Double.valueOf(in.group(2));
         }
     }
 
-    private Object collection(Map<String, Object> map, List<Object> list) {
-        char end = map == null ? ']' : '}';
-        require(++depth < DEEPEST);
-        at++;
-        for (boolean first = true; peek() != end; first = false) {
-            require(first || text.charAt(at++) == ',');
-            String key = map == null || peek() != '"' ? null : string();
-            require(map == null || key != null && peek() == ':' && at++ > 0);
-            Object value = value();
-            if (map == null) {
-                list.add(value);
-            } else {
-                map.put(key, value);
-            }
-        }
-        at++;
-        depth--;
-        return map == null ? list : map;
-    }
-
-    private String string() {
-        StringBuilder s = new StringBuilder();
-        for (at++;; ) {
-            char c = text.charAt(at++);
-            if (c == '"') {
-                return s.toString();
-            } else if (c == '\\') {
-                c = text.charAt(at++);
-                if (c == 'u') {
-                    c = (char) Integer.parseInt(text.substring(at, at += 4), 16);
-                } else {
-                    int escape = "\"\\/bfnrt".indexOf(c);
-                    c = "\"\\/\b\f\n\r\t".charAt(escape);
-                }
-            }
-            s.append(c);
-        }
-    }
-
-    /** The next character that is not white, which is not taken; 0 at the end. */
-    private char peek() {
-        while (at < text.length() && " \t\r\n".indexOf(text.charAt(at)) >= 0) {
-            at++;
-        }
-        return at < text.length() ? text.charAt(at) : 0;
-    }
-
-    private static void require(boolean ok) {
-        if (!ok) {
-            throw new IllegalArgumentException();
-        }
+    private static String unescaped(MatchResult escape) {
+        char c = escape.group(1) != null ? (char) Integer.parseInt(escape.group(1), 16)
+                : "\"\\/\b\f\n\r\t".charAt("\"\\/bfnrt".indexOf(escape.group(2)));
+        return Matcher.quoteReplacement(String.valueOf(c));
     }
 
     /** Writes maps, lists, texts, numbers and booleans. Members that are null are left out. */
     static String write(Object value) {
-        StringBuilder s = new StringBuilder();
         if (value instanceof Map) {
-            ((Map<?, ?>) value).forEach((k, v) -> s.append(v == null ? "" : (s.length() == 0 ? "" : ",") + write(k) + ":" + write(v)));
-            return "{" + s + "}";
-        } else if (value instanceof List) {
-            ((List<?>) value).forEach(v -> s.append(s.length() == 0 ? "" : ",").append(write(v)));
-            return "[" + s + "]";
-        } else if (!(value instanceof String)) {
-            return String.valueOf(value);
+            return ((Map<?, ?>) value).entrySet().stream().filter(e -> e.getValue() != null)
+                    .map(e -> write(e.getKey()) + ":" + write(e.getValue())).collect(joining(",", "{", "}"));
         }
-        for (char c : ((String) value).toCharArray()) {
-            s.append(c == '"' || c == '\\' ? "\\" + c : c < ' ' ? String.format("\\u%04x", (int) c) : String.valueOf(c));
-        }
-        return "\"" + s + "\"";
+        if (value instanceof List) { return ((List<?>) value).stream().map(Json::write).collect(joining(",", "[", "]")); }
+        if (!(value instanceof String)) { return String.valueOf(value); }
+        return '"' + ESCAPED.matcher((String) value).replaceAll(m -> String.format("\\\\u%04x", (int) m.group().charAt(0))) + '"';
     }
 
-    static String text(Map<String, Object> object, String key) {
-        Object value = object.get(key);
-        return value instanceof String ? (String) value : "";
-    }
+    boolean has(String key) { return members.containsKey(key); }
 
-    static long number(Map<String, Object> object, String key) {
-        Object value = object.get(key);
-        return value instanceof Number ? ((Number) value).longValue() : 0;
-    }
+    String text(String key) { return members.get(key) instanceof String ? (String) members.get(key) : ""; }
 
-    /** The objects in the array at key; none when it is no array. */
-    @SuppressWarnings("unchecked")
-    static List<Map<String, Object>> objects(Map<String, Object> object, String key) {
-        List<Map<String, Object>> found = new ArrayList<>();
-        Object value = object.get(key);
-        for (Object element : value instanceof List ? (List<?>) value : List.of()) {
-            if (element instanceof Map) {
-                found.add((Map<String, Object>) element);
-            }
-        }
-        return found;
+    long number(String key) { return members.get(key) instanceof Long ? (Long) members.get(key) : 0; }
+
+    /** The objects in an array; none when there is no array. */
+    Stream<Json> objects(String key) {
+        Object value = members.get(key);
+        return value instanceof List ? ((List<?>) value).stream().filter(Json.class::isInstance).map(Json.class::cast) : Stream.empty();
     }
 }

@@ -1,169 +1,66 @@
 package lockkeeper;
 
-import static lockkeeper.Json.number;
-import static lockkeeper.Json.text;
+import static java.nio.charset.StandardCharsets.UTF_8;
 
-import java.io.IOException;
-import java.net.URI;
 import java.net.URLEncoder;
-import java.net.http.HttpClient;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
+import java.nio.file.*;
 import java.security.SecureRandom;
-import java.time.Duration;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.Map;
-import java.util.concurrent.locks.Lock;
-import java.util.function.Consumer;
+import java.util.*;
+import java.util.concurrent.*;
+import java.util.concurrent.locks.*;
+import java.util.function.*;
 import javax.net.ssl.SSLContext;
-import lockkeeper.Gateways.Answer;
-import lockkeeper.Gateways.Request;
+import lockkeeper.Gateways.*;
 
-/** Takes locks from the gateways of one fleet. It is safe for use by many threads, and owns nothing but the connections of its HttpClient. */
+/** Takes locks from the gateways of one fleet. A client is safe for use by many threads, and has nothing to close: its threads end when idle. */
 public final class LockClient {
-    private static final long POLL = 25_000; // for which the gateway holds a look at a waiting lease
+    private static final long POLL = 25_000; // for which the gateway holds a look at a waiting lease, in milliseconds
     private static final long LEAVE = 2_000; // for giving up a place in the queue
     private static final long TRY = 30_000; // for finding a gateway that can answer an acquire that does not wait
     private static final SecureRandom RANDOM = new SecureRandom();
 
     private final Gateways gateways;
 
-    private LockClient(Gateways gateways) {
-        this.gateways = gateways;
+    /**
+     * Makes a client. It sends no request.
+     *
+     * @param urls gateways of one fleet, such as https://locks.example.com, with commas between them; the next one is asked when one does not
+     *     answer
+     * @param token gives the API token for each acquire, such as {@code () -> Files.readString(file)}; an empty one is none
+     * @param ssl the certificates for https; null: the platform's
+     */
+    public LockClient(String urls, Callable<String> token, SSLContext ssl) {
+        List<String> bases = new ArrayList<>();
+        for (String url : urls.split(",")) {
+            if (!url.trim().matches("https?://[^/?#@]+(/[^?#]*)?")) {
+                throw new IllegalArgumentException("a gateway's URL must be like http://127.0.0.1:8080 or https://locks.example.com, without user,"
+                        + " query and fragment; Java's HttpClient cannot use unix: " + url);
+            }
+            bases.add(url.trim().replaceAll("/+$", ""));
+        }
+        gateways = new Gateways(bases, token, ssl);
     }
 
     /**
-     * Makes a client of LOCKKEEPER_URL (several URLs with commas between them; http://127.0.0.1:8080 when it is not set), and of LOCKKEEPER_TOKEN or
-     * LOCKKEEPER_TOKEN_FILE.
+     * Makes a client of LOCKKEEPER_URL (http://127.0.0.1:8080 when it is not set), and of LOCKKEEPER_TOKEN or LOCKKEEPER_TOKEN_FILE.
      *
      * @return a client
      */
-    public static LockClient fromEnv() {
-        return fromEnv(System.getenv());
-    }
+    public static LockClient fromEnv() { return fromEnv(System.getenv()); }
 
     static LockClient fromEnv(Map<String, String> env) {
-        String urls = env.getOrDefault("LOCKKEEPER_URL", "");
-        return builder().urls((urls.isEmpty() ? "http://127.0.0.1:8080" : urls).split(",")).token(env.get("LOCKKEEPER_TOKEN"))
-                .tokenFile(env.get("LOCKKEEPER_TOKEN_FILE")).build();
-    }
-
-    /** @return what makes a client */
-    public static Builder builder() {
-        return new Builder();
-    }
-
-    /** Says which gateways a client asks, and how. */
-    public static final class Builder {
-        private final List<String> bases = new ArrayList<>();
-        private String token = "", tokenFile = "";
-        private SSLContext ssl;
-
-        private Builder() {}
-
-        /**
-         * Adds gateways of one fleet. The client asks the next one when one does not answer.
-         *
-         * @param urls such as https://locks.example.com
-         * @return this builder
-         */
-        public Builder urls(String... urls) {
-            for (String text : urls) {
-                URI url = URI.create(text.trim());
-                if ("unix".equals(url.getScheme())) {
-                    throw new IllegalArgumentException("Java's HttpClient cannot use a Unix socket (" + url + "): give the http:// or https:// URL of a gateway");
-                } else if (!"http".equals(url.getScheme()) && !"https".equals(url.getScheme()) || url.getHost() == null) {
-                    throw new IllegalArgumentException("\"" + text + "\" is no URL of a gateway, such as http://127.0.0.1:8080");
-                } else if (url.getRawUserInfo() != null || url.getRawQuery() != null || url.getRawFragment() != null) {
-                    throw new IllegalArgumentException("the URL of a gateway must have no user, query or fragment; the token goes into LOCKKEEPER_TOKEN");
-                }
-                bases.add(url.toString().replaceAll("/+$", ""));
-            }
-            return this;
-        }
-
-        /**
-         * Sets the API token, which is sent with each acquire.
-         *
-         * @param token the token; null or empty: none
-         * @return this builder
-         */
-        public Builder token(String token) {
-            this.token = token == null ? "" : token;
-            return this;
-        }
-
-        /**
-         * Sets a file that holds the API token. It is read for each acquire, so that the token in it can change.
-         *
-         * @param path of the file; null or empty: none
-         * @return this builder
-         */
-        public Builder tokenFile(String path) {
-            tokenFile = path == null ? "" : path;
-            return this;
-        }
-
-        /**
-         * Sets which certificates are trusted and shown. Without it they are the platform's.
-         *
-         * @param context for https
-         * @return this builder
-         */
-        public Builder sslContext(SSLContext context) {
-            ssl = context;
-            return this;
-        }
-
-        /**
-         * Makes the client. It sends no request.
-         *
-         * @return a client
-         */
-        public LockClient build() {
-            if (bases.isEmpty()) {
-                throw new IllegalArgumentException("no URL of a gateway is given, such as http://127.0.0.1:8080");
-            } else if (!token.isEmpty() && !tokenFile.isEmpty()) {
-                throw new IllegalArgumentException("both a token and a token file are given (LOCKKEEPER_TOKEN, LOCKKEEPER_TOKEN_FILE): leave one out");
-            }
-            // It follows no redirects, which would carry the tokens to another address.
-            HttpClient.Builder http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofMillis(Gateways.TIMEOUT));
-            String text = token.trim(), file = tokenFile;
-            return new LockClient(new Gateways(List.copyOf(bases), (ssl == null ? http : http.sslContext(ssl)).build(), () -> {
-                try {
-                    return file.isEmpty() ? text : Files.readString(Path.of(file)).trim();
-                } catch (IOException e) {
-                    throw new IllegalArgumentException("the file with the token cannot be read: " + e, e);
-                }
-            }));
-        }
+        String url = env.getOrDefault("LOCKKEEPER_URL", ""), file = env.getOrDefault("LOCKKEEPER_TOKEN_FILE", "");
+        String token = env.getOrDefault("LOCKKEEPER_TOKEN", "");
+        if (!token.isEmpty() && !file.isEmpty()) { throw new IllegalArgumentException("LOCKKEEPER_TOKEN or LOCKKEEPER_TOKEN_FILE must not be set"); }
+        return new LockClient(url.isEmpty() ? "http://127.0.0.1:8080" : url, () -> file.isEmpty() ? token : Files.readString(Path.of(file)), null);
     }
 
     /**
      * Work that a lock protects.
      *
+     * @param <T> its result
      * @param <X> what it throws
      */
-    @FunctionalInterface
-    public interface Work<X extends Exception> {
-        /**
-         * Works, and ends soon after its thread was interrupted.
-         *
-         * @param lease the lease that holds the lock
-         * @throws X when the work fails
-         */
-        void run(Lease lease) throws X;
-    }
-
-    /**
-     * Work that a lock protects, with a result.
-     *
-     * @param <T> the result
-     * @param <X> what it throws
-     */
-    @FunctionalInterface
     public interface Task<T, X extends Exception> {
         /**
          * Works, and ends soon after its thread was interrupted.
@@ -176,6 +73,21 @@ public final class LockClient {
     }
 
     /**
+     * Work without a result that a lock protects.
+     *
+     * @param <X> what it throws
+     */
+    public interface Work<X extends Exception> {
+        /**
+         * Works, and ends soon after its thread was interrupted.
+         *
+         * @param lease the lease that holds the lock
+         * @throws X when the work fails
+         */
+        void run(Lease lease) throws X;
+    }
+
+    /**
      * Does {@link #withLock(LockRequest, Work)} for one exclusive lock.
      *
      * @param <X> what the work throws
@@ -184,9 +96,7 @@ public final class LockClient {
      * @throws X what the work threw
      * @throws InterruptedException if the thread was interrupted while it waited
      */
-    public <X extends Exception> void withLock(String lock, Work<X> work) throws X, InterruptedException {
-        withLock(LockRequest.of(lock), work);
-    }
+    public <X extends Exception> void withLock(String lock, Work<X> work) throws X, InterruptedException { withLock(LockRequest.of(lock), work); }
 
     /**
      * Acquires the locks, runs the work in this thread, and releases the locks on every path. The thread is interrupted when the lease is lost,
@@ -196,16 +106,13 @@ public final class LockClient {
      * @param request which locks, and how
      * @param work what they protect
      * @throws X what the work threw
-     * @throws InterruptedException if the thread was interrupted while it waited
+     * @throws InterruptedException if the thread was interrupted while it waited; its place in the queue is given up
      * @throws LeaseLost if the lease was lost before the work returned, also when the work did not notice
      * @throws NotAcquired if others hold the lock, and the time for waiting is over
      * @throws Problem if the gateway refuses the request
      */
     public <X extends Exception> void withLock(LockRequest request, Work<X> work) throws X, InterruptedException {
-        this.<Void, X>callWithLock(request, lease -> {
-            work.run(lease);
-            return null;
-        });
+        this.<Void, X>callWithLock(request, lease -> { work.run(lease); return null; });
     }
 
     /**
@@ -221,29 +128,20 @@ public final class LockClient {
      */
     public <T, X extends Exception> T callWithLock(LockRequest request, Task<T, X> work) throws X, InterruptedException {
         Lease lease = acquire(request);
-        T result;
+        Throwable thrown = null;
         try {
-            result = work.call(lease);
+            return work.call(lease);
         } catch (Throwable e) {
-            try {
-                lease.close();
-            } catch (LeaseLost lost) {
-                if (e instanceof Error) {
-                    e.addSuppressed(lost);
-                } else {
-                    lost.initCause(e);
-                    throw lost;
-                }
-            }
+            thrown = e;
             throw e;
+        } finally {
+            lease.close(thrown);
         }
-        lease.close();
-        return result;
     }
 
     /**
-     * Runs the work while this client is the leader: the holder of the lock. Waiters are the candidates; the fencing token is the number of the term.
-     * A leader whose lease is lost is a candidate again when the work has returned. Returns when the work returns while it leads.
+     * Runs the work while this client is the leader: the holder of the lock. Waiters are the candidates, and the fencing token is the number of
+     * the term. A leader whose lease is lost is a candidate again when the work has returned. This returns when the work returns while it leads.
      *
      * @param <X> what the work throws
      * @param request which lock, and how
@@ -270,156 +168,130 @@ public final class LockClient {
      * @throws NotAcquired if others hold the lock, and the time for waiting is over
      * @throws Problem if the gateway refuses the request
      */
-    public Lease acquire(LockRequest request) throws InterruptedException {
-        try {
-            return acquire(request, request.wait, true, null);
-        } catch (Limit.Interrupted e) {
-            throw new InterruptedException();
-        }
-    }
+    public Lease acquire(LockRequest request) throws InterruptedException { return interruptible(() -> acquire(request, request.wait, true)); }
 
     /**
-     * Acquires one exclusive lock if it is free.
-     *
-     * @param lock its name
-     * @return the lease, which is to be closed
-     * @throws InterruptedException if the thread was interrupted
-     * @throws NotAcquired if others hold the lock
-     */
-    public Lease tryAcquire(String lock) throws InterruptedException {
-        return acquire(LockRequest.of(lock).waitAtMost(Duration.ZERO));
-    }
-
-    /**
-     * Gives the locks as a {@link Lock}, for code that takes one. It is not reentrant, and has no conditions. The thread that has locked it is
-     * interrupted when the lease is lost, and its unlock throws LeaseLost.
+     * Gives the locks as a {@link Lock}, for code that takes one. Each thread that locks it has a lease of its own. It is not reentrant, and has no
+     * conditions. The thread that has locked it is interrupted when the lease is lost, and its unlock throws LeaseLost. See also
+     * {@link LockRequest#onLost}.
      *
      * @param request which locks, and how
-     * @param onLost is called, in a thread of its own, when a lease is lost: it must see to it that the work stops
      * @return the lock
      */
-    public Lock asLock(LockRequest request, Consumer<LeaseLost> onLost) {
-        return new LeaseLock(this, request, onLost);
+    public Lock asLock(LockRequest request) {
+        ThreadLocal<Lease> mine = new ThreadLocal<>();
+        return new Lock() {
+            private boolean take(Long wait, boolean interruptible) {
+                if (mine.get() != null) { throw new IllegalStateException("the lock is not reentrant, and this thread has locked it already"); }
+                mine.set(acquire(request, wait, interruptible));
+                return true;
+            }
+
+            private boolean tryTake(long wait, boolean interruptible) {
+                try { return take(wait, interruptible); } catch (NotAcquired e) { return false; }
+            }
+
+            @Override public void lock() { take(request.wait, false); }
+
+            @Override public void lockInterruptibly() throws InterruptedException { interruptible(() -> take(request.wait, true)); }
+
+            @Override public boolean tryLock() { return tryTake(0, false); }
+
+            @Override public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
+                return interruptible(() -> tryTake(Math.max(0, unit.toMillis(time)), true));
+            }
+
+            @Override public void unlock() {
+                Lease lease = mine.get();
+                if (lease == null) { throw new IllegalMonitorStateException("this thread has not locked " + request.name()); }
+                mine.remove();
+                lease.close();
+            }
+
+            @Override public Condition newCondition() { throw new UnsupportedOperationException("a lock of Lockkeeper has no conditions"); }
+        };
     }
 
-    /** Asks for the lease, and waits for it. wait is in milliseconds; null: without a bound. */
-    Lease acquire(LockRequest request, Long wait, boolean interruptible, Consumer<LeaseLost> onLost) {
-        if (interruptible && Thread.interrupted()) {
-            throw new Limit.Interrupted();
-        }
-        Limit limit = wait == null ? Limit.none(interruptible) : Limit.of(wait, interruptible);
+    static <T> T interruptible(Supplier<T> call) throws InterruptedException {
+        try { return call.get(); } catch (Interrupted e) { throw new InterruptedException(); }
+    }
+
+    /** Asks for the lease, and waits for it; null: without a bound. */
+    private Lease acquire(LockRequest request, Long wait, boolean interruptible) {
         boolean async = wait == null || wait > 0;
+        long until = wait == null ? Long.MAX_VALUE : Gateways.now() + (async ? wait : TRY);
         while (true) {
-            Problem problem = null;
+            Problem taken = null;
             try {
-                Lease lease = attempt(request, async, async ? limit : Limit.of(TRY, interruptible), onLost);
-                if (lease != null) {
-                    return lease;
-                }
-            } catch (Problem | Gateways.NoAnswer e) {
-                problem = e instanceof Problem ? (Problem) e : null;
-                boolean taken = problem != null && problem.taken();
-                if (!taken && (!async || limit.left() > 0)) {
-                    throw e;
-                }
+                Lease lease = attempt(request, async, until, interruptible);
+                if (lease != null) { return lease; }
+            } catch (Problem e) {
+                taken = e;
+                if (!List.of("held_by_other", "lock_delayed", "wait_elapsed").contains(e.code)) { throw e; }
             }
-            // The lock cannot be waited for in its queue now (held_by_other of a ticket), or the place was lost.
-            if (!async || limit.left() == 0) {
-                throw notAcquired(request, problem);
-            }
-            limit.sleep(Gateways.jitter(Math.max(Gateways.LEAST_PAUSE, problem == null ? 0 : problem.retryAfter.toMillis())));
+            // The lock cannot be waited for in its queue now (held_by_other of a ticket), or what was taken was lost.
+            long pause = Gateways.jitter(Math.max(Gateways.LEAST_PAUSE, taken == null ? 0 : taken.retryAfter));
+            if (async || taken == null) { Gateways.sleep(Math.min(pause, until - Gateways.now()), interruptible); }
+            if (!async && taken != null || Gateways.now() >= until) { throw notAcquired(request, taken); }
         }
     }
 
-    /** Takes the locks, or one place in their queue and waits there; null when the place was lost. All its requests have one idempotency key. */
-    private Lease attempt(LockRequest request, boolean async, Limit limit, Consumer<LeaseLost> onLost) {
-        String path = request.locks.size() > 1 ? "/v1/leases" : "/v1/locks/" + escape(request.name()) + "/leases";
-        Request asking = new Request("POST", path, null, "token");
+    /** Takes the locks, or one place in their queue and waits there; null: what was taken is lost. All its requests have one idempotency key. */
+    private Lease attempt(LockRequest request, boolean async, long until, boolean interruptible) {
+        String several = request.locks.size() > 1 ? "/v1/leases" : path(request) + "/leases";
+        Request asking = gateways.new Request("POST", several, null, Gateways.TIMEOUT);
         asking.body = request.body(async);
         asking.key = String.format("%016x%016x", RANDOM.nextLong(), RANDOM.nextLong());
-        String token = null;
+        String token = "";
         try {
-            Answer answer = gateways.repeated(asking, limit);
-            token = text(answer.body, "token");
-            Map<String, Object> grant = answer.body;
-            long sent = answer.sent;
-            if (text(grant, "state").equals("waiting")) {
-                grant = awaitGrant(request, grant, token, limit);
+            Json grant = asking.repeated(until, interruptible);
+            token = grant.text("token");
+            long position = 0, since = grant.has("waited_ms") ? grant.sent + grant.number("waited_ms") * 1_000_000 : 0;
+            for (; grant.text("state").equals("waiting"); since = 0) {
+                if (grant.number("position") != position) {
+                    position = grant.number("position");
+                    request.onQueued.accept((int) position);
+                }
+                String look = "/v1/leases/self?wait=" + POLL + "ms&since=" + escape(grant.text("rev"));
+                grant = gateways.new Request("GET", look, token, POLL + Gateways.TIMEOUT).repeated(until, interruptible);
             }
-            if (!text(grant, "state").equals("held")) {
-                return null;
+            if (!grant.text("state").equals("held")) { return null; }
+            if (since == 0) { // the TTL began before this answer was asked for: a heartbeat begins it anew
+                Request beat = gateways.new Request("POST", "/v1/leases/self/heartbeat", token, Gateways.TIMEOUT);
+                since = beat.repeated(Gateways.now() + grant.number("ttl_ms"), interruptible).sent;
             }
-            if (grant != answer.body || !grant.containsKey("waited_ms")) {
-                // The TTL began before this answer was asked for: a heartbeat begins it anew.
-                Limit claim = limit.or(number(grant, "ttl_ms"));
-                sent = gateways.repeated(new Request("POST", "/v1/leases/self/heartbeat", token, "ttl_ms"), claim).sent;
-                grant.remove("waited_ms");
-            }
-            Lease lease = new Lease(gateways, request, grant, token, sent, onLost);
-            token = null;
+            grant.members.put("token", token);
+            Lease lease = new Lease(gateways, request, grant, since);
+            token = ""; // the lease's to release
             return lease;
-        } catch (Problem e) {
-            if (token != null && e.ended()) {
-                return null;
-            }
-            unheard(asking, token, e.temporary());
-            throw e;
-        } catch (Gateways.NoAnswer | Limit.Interrupted e) {
-            unheard(asking, token, true);
+        } catch (Problem | Interrupted e) {
+            Problem problem = e instanceof Problem ? (Problem) e : null;
+            boolean temporary = problem == null || problem.temporary(), had = !token.isEmpty();
+            if (problem != null && (temporary ? had && async && Gateways.now() >= until : problem.status == 410 || had && problem.ended())) { return null; }
+            // A repeat with the idempotency key tells the token of what a request without an answer may have taken.
+            token = token.isEmpty() && temporary ? quietly(asking).text("token") : token;
             throw e;
         } finally {
-            if (token != null) {
-                leave(token);
-            }
-        }
-    }
-
-    /** Polls a ticket until it is granted, or gone. */
-    private Map<String, Object> awaitGrant(LockRequest request, Map<String, Object> ticket, String token, Limit limit) {
-        for (long position = 0; text(ticket, "state").equals("waiting");) {
-            if (number(ticket, "position") != position && request.onQueued != null) {
-                position = number(ticket, "position");
-                request.onQueued.accept((int) position);
-            }
-            String path = "/v1/leases/self?wait=" + POLL + "ms&since=" + escape(text(ticket, "rev"));
-            ticket = gateways.repeated(new Request("GET", path, token, "state").timeout(POLL + Gateways.TIMEOUT), limit).body;
-        }
-        return ticket;
-    }
-
-    /** Gives up what an acquire without an answer may have taken. A repeat with its idempotency key tells the token. */
-    private void unheard(Request asking, String token, boolean unheard) {
-        if (token == null && unheard) {
-            try {
-                leave(text(gateways.repeated(asking.timeout(LEAVE), Limit.of(LEAVE, false)).body, "token"));
-            } catch (Problem | Gateways.NoAnswer e) { // the place passes on when its time is over
-            }
-        }
-    }
-
-    private void leave(String token) {
-        try {
-            gateways.repeated(new Request("DELETE", "/v1/leases/self", token, null).timeout(LEAVE), Limit.of(LEAVE, false));
-        } catch (Problem | Gateways.NoAnswer e) { // the place passes on when its time is over
+            if (!token.isEmpty()) { quietly(gateways.new Request("DELETE", "/v1/leases/self", token, LEAVE)); }
         }
     }
 
     /** Tells who holds the lock: from the refusal, or else by a look at the lock. */
-    private NotAcquired notAcquired(LockRequest request, Problem problem) {
-        Map<String, Object> seen = problem == null ? Map.of() : problem.body;
-        if (Json.objects(seen, "holders").isEmpty() && request.locks.size() == 1) {
-            Object ns = request.locks.get(0).get("ns");
-            try {
-                Limit once = Limit.of(LEAVE, false);
-                seen = once.await(gateways.start(new Request("GET", "/v1/locks/" + escape(request.name()) + (ns == null ? "" : "?ns=" + escape((String) ns)),
-                        null, "queue_length").timeout(LEAVE))).body;
-            } catch (Problem | Gateways.NoAnswer e) { // nobody tells
-            }
+    private NotAcquired notAcquired(LockRequest request, Problem taken) {
+        Json seen = taken == null ? new Json() : taken.body;
+        if (seen.objects("holders").findAny().isEmpty() && request.locks.size() == 1) {
+            String ns = String.valueOf(request.locks.get(0).getOrDefault("ns", "default"));
+            seen = quietly(gateways.new Request("GET", path(request) + "?ns=" + escape(ns), null, LEAVE));
         }
-        return new NotAcquired(request.name(), seen, problem == null ? Duration.ZERO : problem.retryAfter);
+        return new NotAcquired(request.name(), seen, taken == null ? 0 : taken.retryAfter);
     }
 
-    private static String escape(String text) {
-        return URLEncoder.encode(text, StandardCharsets.UTF_8).replace("+", "%20");
+    /** Asks for what is not worth an error, for a short time: an answer is empty if there is none. */
+    private static Json quietly(Request r) {
+        try { return r.repeated(Gateways.now() + LEAVE, false); } catch (Problem e) { return new Json(); }
     }
+
+    private static String path(LockRequest request) { return "/v1/locks/" + escape(request.name()); }
+
+    private static String escape(String text) { return URLEncoder.encode(text, UTF_8).replace("+", "%20"); }
 }

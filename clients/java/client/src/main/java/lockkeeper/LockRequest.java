@@ -1,27 +1,37 @@
 package lockkeeper;
 
+import static java.util.stream.Collectors.joining;
+
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.LinkedHashMap;
-import java.util.List;
-import java.util.Map;
-import java.util.function.Consumer;
-import java.util.function.IntConsumer;
-import java.util.stream.Collectors;
+import java.util.*;
+import java.util.function.*;
 
 /**
  * Which locks are taken, and how. {@code LockRequest.of("a").shared().and("b").ttl(Duration.ofSeconds(15))} takes both locks at once, or none;
- * two clients that name the same locks in different orders cannot block each other. A request may be used again; it is not to be changed while it is.
+ * two clients that name the same locks in different orders cannot block each other. A request may be used many times; it is not to be changed
+ * while it is in use.
  */
 public final class LockRequest {
     final List<Map<String, Object>> locks = new ArrayList<>();
-    final Map<String, Object> fields = new LinkedHashMap<>();
-    Long margin, wait;
+    private final Map<String, Object> fields = new LinkedHashMap<>();
+    Long wait, margin; // in milliseconds; null: without a bound, as the TTL says
     boolean keepAlive = true, interrupts = true;
-    Consumer<String> onRevoke;
-    IntConsumer onQueued;
+    Consumer<String> onRevoke = reason -> {};
+    Consumer<LeaseLost> onLost = lost -> {};
+    IntConsumer onQueued = position -> {};
 
     private LockRequest() {}
+
+    private LockRequest set(Runnable change) {
+        change.run();
+        return this;
+    }
+
+    private LockRequest put(Map<String, Object> to, String field, Object value) { return set(() -> to.put(field, value)); }
+
+    private Map<String, Object> last() { return locks.get(locks.size() - 1); }
+
+    static String millis(Duration d) { return d.toMillis() + "ms"; }
 
     /**
      * Asks for one lock: exclusive, in the default namespace, with a TTL of 30 s, and without a bound for the wait.
@@ -29,9 +39,7 @@ public final class LockRequest {
      * @param lock its name
      * @return a new request
      */
-    public static LockRequest of(String lock) {
-        return new LockRequest().and(lock);
-    }
+    public static LockRequest of(String lock) { return new LockRequest().and(lock); }
 
     /**
      * Asks for one more lock.
@@ -39,56 +47,32 @@ public final class LockRequest {
      * @param lock its name
      * @return this request
      */
-    public LockRequest and(String lock) {
-        if (lock.isEmpty() || lock.equals(".") || lock.equals("..")) {
-            throw new IllegalArgumentException("\"" + lock + "\" is no name of a lock");
-        }
-        locks.add(new LinkedHashMap<>(Map.of("lock", lock)));
-        return this;
-    }
-
-    private LockRequest last(String field, Object value) {
-        locks.get(locks.size() - 1).put(field, value);
-        return this;
-    }
-
-    private LockRequest put(String field, Object value) {
-        fields.put(field, value);
-        return this;
-    }
-
-    static String millis(Duration d) {
-        return d.toMillis() + "ms";
-    }
+    public LockRequest and(String lock) { return set(() -> locks.add(new LinkedHashMap<>(Map.of("lock", lock)))); }
 
     /**
-     * Takes the lock named last in a namespace.
+     * Takes the lock that was named last in a namespace.
      *
      * @param namespace its name
      * @return this request
      */
-    public LockRequest namespace(String namespace) {
-        return last("ns", namespace);
-    }
+    public LockRequest namespace(String namespace) { return put(last(), "ns", namespace); }
 
     /**
-     * Takes the lock named last together with other readers.
+     * Takes the lock that was named last together with other readers.
      *
      * @return this request
      */
-    public LockRequest shared() {
-        return last("mode", "shared");
-    }
+    public LockRequest shared() { return put(last(), "mode", "shared"); }
 
     /**
-     * Takes permits of the lock named last, a semaphore.
+     * Takes permits of the lock that was named last, a semaphore.
      *
      * @param permits how many
-     * @param limit how many the lock has; 0: the number in force
+     * @param limit how many the lock has; 0: as many as it has now
      * @return this request
      */
     public LockRequest permits(int permits, int limit) {
-        return last("permits", permits).last("limit", limit > 0 ? limit : null).last("mode", "semaphore");
+        return set(() -> last().putAll(Map.of("mode", "semaphore", "permits", permits))).put(last(), "limit", limit > 0 ? limit : null);
     }
 
     /**
@@ -97,20 +81,15 @@ public final class LockRequest {
      * @param ttl 1 s to 24 h
      * @return this request
      */
-    public LockRequest ttl(Duration ttl) {
-        return put("ttl", millis(ttl));
-    }
+    public LockRequest ttl(Duration ttl) { return put(fields, "ttl", millis(ttl)); }
 
     /**
      * Bounds the wait in the queue.
      *
-     * @param most how long; zero: the lock is taken if it is free
+     * @param most how long; zero: the locks are taken if they are free
      * @return this request
      */
-    public LockRequest waitAtMost(Duration most) {
-        wait = Math.max(0, most.toMillis());
-        return this;
-    }
+    public LockRequest waitAtMost(Duration most) { return set(() -> wait = Math.max(0, most.toMillis())); }
 
     /**
      * Sets the label for people who look at the lock. Without it the gateway takes the caller's name or address.
@@ -118,9 +97,7 @@ public final class LockRequest {
      * @param owner the label
      * @return this request
      */
-    public LockRequest owner(String owner) {
-        return put("owner", owner);
-    }
+    public LockRequest owner(String owner) { return put(fields, "owner", owner); }
 
     /**
      * Sets a text that every client can read at the lock, such as the address of a leader.
@@ -128,9 +105,7 @@ public final class LockRequest {
      * @param metadata the text
      * @return this request
      */
-    public LockRequest metadata(String metadata) {
-        return put("metadata", metadata);
-    }
+    public LockRequest metadata(String metadata) { return put(fields, "metadata", metadata); }
 
     /**
      * Keeps the lock free for some time after the lease has expired, so that a holder that has not noticed can finish.
@@ -138,56 +113,51 @@ public final class LockRequest {
      * @param delay how long
      * @return this request
      */
-    public LockRequest lockDelay(Duration delay) {
-        return put("lock_delay", millis(delay));
-    }
+    public LockRequest lockDelay(Duration delay) { return put(fields, "lock_delay", millis(delay)); }
 
     /**
-     * Sets how long before the end of the lease's time the work is stopped: the longest time that it takes to stop. Without it 1 s, or a fifth of
-     * a TTL below 5 s.
+     * Sets how long before the end of the lease's time the work is stopped: the longest time that it takes to stop. Without it 1 s, or a fifth
+     * of a TTL below 5 s.
      *
      * @param margin less than half of the TTL
      * @return this request
      */
-    public LockRequest margin(Duration margin) {
-        this.margin = margin.toMillis();
-        return this;
-    }
+    public LockRequest margin(Duration margin) { return set(() -> this.margin = margin.toMillis()); }
 
     /**
-     * Says whether the thread that acquires the lease is interrupted when the lease is lost before it is closed. It is unless this is set to false:
-     * for a lease that another thread works under, and closes.
+     * Says whether the thread that acquires the lease is interrupted when the lease is lost before it is closed, as it is without this. Not for
+     * a lease that another thread works under, or closes.
      *
      * @param interrupts whether it is
      * @return this request
      */
-    public LockRequest interrupts(boolean interrupts) {
-        this.interrupts = interrupts;
-        return this;
-    }
+    public LockRequest interrupts(boolean interrupts) { return set(() -> this.interrupts = interrupts); }
 
     /**
-     * Says whether heartbeats keep the lease. They do unless this is set to false: the lease then ends with its TTL, however long the work takes,
-     * unless {@link Lease#renew} begins it anew.
+     * Says whether heartbeats keep the lease, as they do without this. Otherwise it ends with its TTL, however long the work takes, unless
+     * {@link Lease#renew} begins the TTL anew.
      *
      * @param keepAlive whether they do
      * @return this request
      */
-    public LockRequest keepAlive(boolean keepAlive) {
-        this.keepAlive = keepAlive;
-        return this;
-    }
+    public LockRequest keepAlive(boolean keepAlive) { return set(() -> this.keepAlive = keepAlive); }
 
     /**
-     * Sets what is called once, in a thread of its own, when the holder is asked to release the lease. The work may go on until the lease is lost.
+     * Sets what is called once, in a thread of its own, when the holder is asked to release the lease. The work may go on until the lease is
+     * lost.
      *
      * @param callback gets the reason
      * @return this request
      */
-    public LockRequest onRevoke(Consumer<String> callback) {
-        onRevoke = callback;
-        return this;
-    }
+    public LockRequest onRevoke(Consumer<String> callback) { return set(() -> onRevoke = callback); }
+
+    /**
+     * Sets what is called, in a thread of its own, when the lease is lost: for work that an interrupt does not stop.
+     *
+     * @param callback gets the loss
+     * @return this request
+     */
+    public LockRequest onLost(Consumer<LeaseLost> callback) { return set(() -> onLost = callback); }
 
     /**
      * Sets what is called while the thread waits: when it enters the queue, and when its place changes. It must not block.
@@ -195,25 +165,16 @@ public final class LockRequest {
      * @param callback gets the place among the waiters
      * @return this request
      */
-    public LockRequest onQueued(IntConsumer callback) {
-        onQueued = callback;
-        return this;
-    }
+    public LockRequest onQueued(IntConsumer callback) { return set(() -> onQueued = callback); }
 
-    String name() {
-        return locks.stream().map(lock -> (String) lock.get("lock")).collect(Collectors.joining(","));
-    }
+    String name() { return locks.stream().map(lock -> lock.get("lock").toString()).collect(joining(",")); }
 
     /** The body of the acquire: of one lock, whose name is in the path, or of several. */
     Map<String, Object> body(boolean async) {
         Map<String, Object> body = new LinkedHashMap<>(fields);
+        body.putAll(locks.size() == 1 ? locks.get(0) : Map.of("locks", locks));
+        body.remove("lock");
         body.put("async", async);
-        if (locks.size() > 1) {
-            body.put("locks", locks);
-        } else {
-            body.putAll(locks.get(0));
-            body.remove("lock");
-        }
         return body;
     }
 }
