@@ -31,10 +31,14 @@ type acquireCommand struct {
 func (*acquireCommand) Help() string {
 	return `Nothing keeps the lease when the command is over: send heartbeats, or use lockctl run, which does all of it.
 
-  eval "$(lockctl acquire report --ttl 5m -o env || echo false)" || exit 75
-  lockctl release
+  lockctl acquire report --ttl 5m --lease-token-file report.lease || exit 75
+  lockctl release --lease-token-file report.lease
 
-The lease token is the key to the lease. JSON and -o env have it; a table has not, so give --lease-token-file there.`
+The lease token is the key to the lease. It goes into the file; without one, JSON and -o env have it, and a table has not. With -o env
+it is a variable of the shell, which other commands do not see:
+
+  eval "$(lockctl acquire report --ttl 5m -o env || echo false)" || exit 75
+  LEASE_TOKEN=$LEASE_TOKEN lockctl release`
 }
 
 func (*acquireCommand) printsEnv() {}
@@ -168,10 +172,15 @@ func (q *acquireCommand) print(ctx context.Context, a *app, c *client.Client, to
 	}
 	switch {
 	case a.Output == "env":
+		if file != nil {
+			token = ""
+		}
 		_, err := fmt.Fprintf(a.stdout, "LEASE_ID=%s\nLEASE_TOKEN=%s\nFENCING_TOKEN=%d\nLEASE_STATE=%s\nLEASE_TTL_MS=%d\n", lease.ID, token, lease.Fence, lease.State, lease.TTL)
 		return err
 	case !a.tables():
-		raw["token"], _ = json.Marshal(token)
+		if file == nil {
+			raw["token"], _ = json.Marshal(token)
+		}
 		return a.printJSON(raw)
 	}
 	if err := a.table([]string{"LEASE", "FENCE", "TTL", "WAITED"}, [][]string{{lease.ID, strconv.FormatUint(lease.Fence, 10), span(lease.TTL), span(waited.Milliseconds())}}); err != nil {

@@ -37,7 +37,7 @@ func (l *leaseToken) read(a *app) (string, error) {
 		token = strings.TrimSpace(string(text))
 	}
 	if token == "" {
-		return "", usagef(`eval "$(lockctl acquire NAME -o env || echo false)" sets LEASE_TOKEN, and --lease-token-file names a file`, "a lease token must be given")
+		return "", usagef("--lease-token-file names its file; the variable LEASE_TOKEN has to be exported, or stand before the command", "a lease token must be given")
 	}
 	if !strings.HasPrefix(token, "lk1.") || strings.ContainsAny(token, " \n\t") {
 		return "", usagef("it begins with lk1. and is one word", "the lease token must be what an acquire answered")
@@ -62,8 +62,10 @@ type releaseCommand struct {
 func (*releaseCommand) Help() string {
 	return `Releasing a lease again is harmless. A lease that ended in another way is an error, with exit code 76.
 
-  lockctl release                                # the lease of LEASE_TOKEN
-  lockctl release --lease-token-file lease.token # the file is removed, too`
+  lockctl release --lease-token-file report.lease
+  LEASE_TOKEN=$LEASE_TOKEN lockctl release
+
+The file is removed, too.`
 }
 
 func (r *releaseCommand) Run(ctx context.Context, a *app) error {
@@ -132,7 +134,7 @@ func (*keepCommand) Help() string {
 	return `Sends heartbeats until it is stopped by a signal (exit code 0), or the lease is lost (76), of which it learns within milliseconds. It
 ends a second before the lease can pass when no gateway answers.
 
-  lockctl keep & keeper=$!
+  lockctl keep --lease-token-file report.lease & keeper=$!
   lockctl run does this and stops the command in time: prefer it.`
 }
 

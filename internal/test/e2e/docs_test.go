@@ -169,7 +169,9 @@ func runExamples(t *testing.T, list []example, addresses ...string) []outcome {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash")
 	cmd.Dir = dir
-	cmd.Stdin = strings.NewReader(strings.NewReplacer(addresses...).Replace(script.String()))
+	here := strings.NewReplacer(addresses...)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(lockctl(t))+":"+os.Getenv("PATH"), "LOCKKEEPER_URL=http://"+here.Replace("localhost:8080"))
+	cmd.Stdin = strings.NewReader(here.Replace(script.String()))
 	var out, complaints strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &complaints
 	err := cmd.Run()

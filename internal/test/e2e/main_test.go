@@ -3,6 +3,9 @@ package e2e
 import (
 	"flag"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +36,21 @@ func binary(t testing.TB) string {
 	testkit.BuiltFrom(t, "lockkeeper/cmd/gateway")
 	return built
 }
+
+// lockctl is the path of the command line, which is built when the first test wants it.
+func lockctl(t testing.TB) string {
+	t.Helper()
+	testkit.BuiltFrom(t, "lockkeeper/cmd/lockctl")
+	path := filepath.Join(filepath.Dir(built), "lockctl")
+	buildLockctl.Do(func() {
+		if out, err := exec.Command("go", "build", "-o", path, "lockkeeper/cmd/lockctl").CombinedOutput(); err != nil {
+			t.Errorf("building lockctl: %v\n%s", err, out)
+		}
+	})
+	return path
+}
+
+var buildLockctl sync.Once
 
 func TestMain(m *testing.M) {
 	// Several gateways and servers belong to each test, and most of them wait most of the time.
