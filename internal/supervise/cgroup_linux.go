@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,14 +17,18 @@ type cgroup struct {
 	dir  *os.File
 }
 
+// useCgroups is false in tests that look at what happens without.
+var useCgroups = true
+
 // newCgroup makes one below that of this process, and returns nil where it cannot: in most containers, and for users to whom the
 // system has not delegated their group.
 func newCgroup() *cgroup {
 	parent := ownCgroup()
-	if parent == "" {
+	if parent == "" || !useCgroups {
 		return nil
 	}
-	path := filepath.Join(parent, fmt.Sprintf("lockctl-%d", os.Getpid()))
+	sweep(parent)
+	path := pathOf(parent, os.Getpid())
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil
 	}
@@ -37,6 +42,28 @@ func newCgroup() *cgroup {
 		return nil
 	}
 	return c
+}
+
+func pathOf(parent string, keeper int) string {
+	return filepath.Join(parent, fmt.Sprintf("lockctl-%d", keeper))
+}
+
+// sweep removes what keepers left behind that were killed.
+func sweep(parent string) {
+	left, _ := filepath.Glob(filepath.Join(parent, "lockctl-*"))
+	for _, path := range left {
+		var keeper int
+		if _, err := fmt.Sscanf(filepath.Base(path), "lockctl-%d", &keeper); err == nil && syscall.Kill(keeper, 0) == syscall.ESRCH {
+			_ = os.Remove(path) // refused while a process is in it
+		}
+	}
+}
+
+// removeCgroupOf removes what a keeper left behind that was killed.
+func removeCgroupOf(keeper int) {
+	if parent := ownCgroup(); parent != "" {
+		(&cgroup{path: pathOf(parent, keeper)}).remove()
+	}
 }
 
 // ownCgroup is the directory of this process's group, and empty when there is none of version 2.
@@ -107,6 +134,9 @@ func (c *cgroup) remove() {
 		return nil
 	})
 	for i := len(all) - 1; i >= 0; i-- {
-		_ = os.Remove(all[i])
+		// A process that has been reaped may be counted for a moment longer.
+		for begun := time.Now(); errors.Is(os.Remove(all[i]), syscall.EBUSY) && time.Since(begun) < 100*time.Millisecond; {
+			time.Sleep(time.Millisecond)
+		}
 	}
 }

@@ -10,3 +10,5 @@ func newCgroup() *cgroup                   { return nil }
 func (*cgroup) use(_ *syscall.SysProcAttr) {}
 func (*cgroup) kill()                      {}
 func (*cgroup) remove()                    {}
+
+func removeCgroupOf(_ int) {}

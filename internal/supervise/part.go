@@ -52,7 +52,7 @@ var ignoredHere []syscall.Signal
 
 func ignore(signals []syscall.Signal) {
 	for _, s := range signals {
-		if !signal.Ignored(s) {
+		if !wasIgnored(s) {
 			ignoredHere = append(ignoredHere, s)
 			signal.Ignore(s)
 		}

@@ -181,7 +181,7 @@ func (p *Process) begin(c Command) error {
 	}
 	p.pid, p.tree.group = process.Pid, process.Pid
 	_ = process.Release()
-	err = awaitStart(ours, start{
+	err = awaitStart(ours, startOrder{
 		Path: c.Path, Args: c.Args, Foreground: p.terminal, Restore: slices.Clone(ignoredHere), Until: c.Until,
 	})
 	if err != nil {

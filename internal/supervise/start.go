@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// start is what the process that becomes the command is told.
-type start struct {
+// startOrder is what the process that becomes the command is told.
+type startOrder struct {
 	Path       string           `json:"path"`
 	Args       []string         `json:"args"`
 	Foreground bool             `json:"foreground"` // it shall have the terminal
@@ -37,7 +37,7 @@ func becomeCommand() {
 	runtime.LockOSThread()
 	syscall.CloseOnExec(fdLink)
 	report := os.NewFile(fdLink, "keeper")
-	var s start
+	var s startOrder
 	if err := json.NewDecoder(report).Decode(&s); err != nil {
 		os.Exit(1) // the keeper is gone
 	}
@@ -63,7 +63,7 @@ func becomeCommand() {
 }
 
 // awaitStart tells the process what to become, and returns when it has.
-func awaitStart(link *os.File, s start) error {
+func awaitStart(link *os.File, s startOrder) error {
 	if err := json.NewEncoder(link).Encode(s); err != nil {
 		return fmt.Errorf("starting %s: %w", s.Path, err)
 	}

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"encoding/binary"
 	"os"
 	"runtime"
 	"syscall"
@@ -24,6 +25,12 @@ func stopHere() {
 	_ = unix.Kill(0, syscall.SIGTSTP)
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), syscall.SIGTSTP)
 	sigaction(syscall.SIGTSTP, &before, nil)
+}
+
+// wasIgnored says whether a signal that this process has not asked for yet is ignored: Go knows it of some signals only.
+func wasIgnored(s syscall.Signal) bool {
+	var now [64]byte
+	return sigaction(s, nil, &now) == 0 && binary.NativeEndian.Uint64(now[:]) == 1 // SIG_IGN
 }
 
 func sigaction(s syscall.Signal, action, before *[64]byte) syscall.Errno {

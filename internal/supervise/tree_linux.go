@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -57,7 +58,7 @@ func (t *tree) children() []int {
 // childrenOf lists the children of a process. It is exact while the process stands still.
 func childrenOf(pid int) []int {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if len(threads) == 0 {
+	if len(threads) == 0 && !kernelListsChildren() {
 		return childrenByScan(pid)
 	}
 	var children []int
@@ -72,11 +73,13 @@ func childrenOf(pid int) []int {
 	return children
 }
 
-// childrenByScan is for kernels without CONFIG_PROC_CHILDREN.
+// kernelListsChildren is false for kernels without CONFIG_PROC_CHILDREN.
+var kernelListsChildren = sync.OnceValue(func() bool {
+	_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	return err == nil
+})
+
 func childrenByScan(pid int) []int {
-	if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(os.Getpid()) + "/children"); err == nil {
-		return nil // the process is gone
-	}
 	var children []int
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range all {

@@ -27,6 +27,7 @@ type watcher struct {
 	killBy   sharedTime
 	signals  chan os.Signal
 	messages chan message
+	keeper   int
 	ended    chan syscall.WaitStatus // of the keeper
 
 	group int // of the command, once it has one
@@ -84,7 +85,7 @@ func newWatcher() (*watcher, error) {
 		return nil, err
 	}
 	for _, s := range passed {
-		if !signal.Ignored(s) {
+		if !wasIgnored(s) {
 			signal.Notify(w.signals, s)
 		}
 	}
@@ -95,6 +96,7 @@ func newWatcher() (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.keeper = keeper.Pid
 	go reap(keeper.Pid, w.ended)
 	go w.link.receive(w.messages)
 	return w, nil
@@ -170,6 +172,7 @@ func (w *watcher) finish(status syscall.WaitStatus) (int, error) {
 			err = ErrKeeperStood
 		}
 		left := w.killAll()
+		removeCgroupOf(w.keeper)
 		w.takeTerminal()
 		return 0, errors.Join(err, left)
 	}
@@ -198,7 +201,7 @@ func (w *watcher) takeTerminal() {
 func ignoreSignals() {
 	nowhere := make(chan os.Signal, 1)
 	for _, s := range passed {
-		if !signal.Ignored(s) {
+		if !wasIgnored(s) {
 			signal.Notify(nowhere, s)
 		}
 	}
