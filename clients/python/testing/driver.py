@@ -50,7 +50,7 @@ def guard_of(command):
     client = client_of(command)
     if len(locks) == 1:
         return client.lock(locks[0]["lock"], **each[0], **options)
-    return client.lock_all([lockkeeper.Lock(x["lock"], **e) for x, e in zip(locks, each)], **options)
+    return client.lock_all([{k: v for k, v in x.items() if v} for x in locks], **options)
 
 
 class Call:

@@ -1,7 +1,6 @@
 package clientsuite
 
 import (
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/javaclient"
+	"lockkeeper/internal/test/pyclient"
 	"lockkeeper/internal/test/testkit"
 	"lockkeeper/internal/test/tsclient"
 )
@@ -25,8 +25,8 @@ type language struct {
 var languages = []language{
 	{name: "go", make: func(t testing.TB, dir string) []string { return []string{buildGo(t, dir)} }},
 	{name: "typescript", make: func(t testing.TB, _ string) []string { return tsclient.Driver(t) }},
-	{name: "python", make: func(t testing.TB, _ string) []string { return pythonDriver(t) }},
-	{name: "asyncio", make: func(t testing.TB, _ string) []string { return append(pythonDriver(t), "--asyncio") }},
+	{name: "python", make: func(t testing.TB, _ string) []string { return pyclient.Driver(t) }},
+	{name: "asyncio", make: func(t testing.TB, _ string) []string { return append(pyclient.Driver(t), "--asyncio") }},
 	{name: "java", make: func(t testing.TB, _ string) []string { return javaclient.Driver(t) }},
 }
 
@@ -55,16 +55,4 @@ func build(t testing.TB, dir, pkg string, flags ...string) string {
 	out, err := cmd.CombinedOutput()
 	assert.Must(t, err == nil, "building %s: %v\n%s", pkg, err, out)
 	return program
-}
-
-// pythonDriver is the command that starts the driver of the Python client.
-func pythonDriver(t testing.TB) []string {
-	t.Helper()
-	dir := "../../../clients/python"
-	driver := assert.Value(filepath.Abs(filepath.Join(dir, "testing/driver.py")))(t)
-	for _, file := range []string{driver, filepath.Join(dir, "lockkeeper.py")} {
-		// Python reads it, and go test must see it: it would repeat a result from its cache though that has changed.
-		_ = assert.Value(os.ReadFile(file))(t)
-	}
-	return []string{"/usr/bin/python3", "-B", driver}
 }

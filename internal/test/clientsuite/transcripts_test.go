@@ -18,8 +18,6 @@ var transcripts = slices.Concat(failures, keeps, waits, acquires, endings, crede
 
 // awaited are cases that a client does not pass yet.
 var awaited = map[string][]string{
-	"python":     {endedUnheard, endedUnheardTry},
-	"asyncio":    {endedUnheard, endedUnheardTry},
 	"typescript": {endedUnheardTry},
 }
 
