@@ -40,12 +40,14 @@ type scene struct {
 	prefix string // of the gateways' paths
 	ttl    time.Duration
 
-	mu     sync.Mutex
-	asked  []*exchange
-	played map[string]chan *exchange // what the test answers itself
-	over   chan struct{}             // closed: the gateways have ended the lease with ending
-	ending map[string]any
-	seen   []Event
+	mu      sync.Mutex
+	asked   []*exchange
+	played  map[string]chan *exchange // what the test answers itself
+	over    chan struct{}             // closed: the gateways have ended the lease with ending
+	freed   chan struct{}             // closed by freeing: the lease was released
+	freeing sync.Once
+	ending  map[string]any
+	seen    []Event
 }
 
 // exchange is one request and its answer.
@@ -69,7 +71,7 @@ const bound = 20 * time.Second
 
 func newScene(t testing.TB, d *Driver, gateways int) *scene {
 	s := &scene{
-		t: t, driver: d, closed: make(chan struct{}), over: make(chan struct{}), played: make(map[string]chan *exchange),
+		t: t, driver: d, closed: make(chan struct{}), over: make(chan struct{}), freed: make(chan struct{}), played: make(map[string]chan *exchange),
 		token: "lk1.secret-of-the-lease", ttl: 3 * time.Second,
 	}
 	for i := range gateways {
@@ -158,6 +160,8 @@ func (s *scene) behave(x *exchange) {
 			x.reply(200, s.lease("held"))
 		case <-s.over:
 			x.reply(s.ending["status"].(int), s.ending)
+		case <-s.freed:
+			x.reply(410, problem(410, "lease_ended", "reason", "released", "detail", "the lease has ended: released"))
 		case <-x.gone:
 		case <-s.closed:
 		}
@@ -166,6 +170,9 @@ func (s *scene) behave(x *exchange) {
 		case <-s.over:
 			x.reply(s.ending["status"].(int), s.ending)
 		default:
+			// A held heartbeat is answered first.
+			s.freeing.Do(func() { close(s.freed) })
+			time.Sleep(20 * time.Millisecond)
 			x.reply(204, nil)
 		}
 	case look:
