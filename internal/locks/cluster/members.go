@@ -177,16 +177,21 @@ func (m *Members) EntryUnread(id recipe.GatewayID) {
 // ReadEntry notes the successor that an entry names, by the reply with that zxid.
 func (m *Members) ReadEntry(id, successor recipe.GatewayID, zxid int64, now time.Duration) {
 	g := m.gateway(id)
-	g.successor, g.entered = successor, zxid
-	if g.takenAt == 0 {
+	if g.takenAt == 0 || g.successor != "" && g.successor != successor {
 		g.takenAt = now
 	}
+	g.successor, g.entered = successor, zxid
 	m.ownershipChanged()
 }
 
 // UnreadEntries are the ids whose entry is neither known nor being read.
 func (m *Members) UnreadEntries() []recipe.GatewayID {
 	return m.sorted(func(g *Gateway) bool { return g.Entry && g.successor == "" && !g.reading })
+}
+
+// ReadEntries are the ids whose entry has been read.
+func (m *Members) ReadEntries() []recipe.GatewayID {
+	return m.sorted(func(g *Gateway) bool { return g.Entry && g.successor != "" })
 }
 
 // SweepableEntries are the entries, in order, whose chain ends here, while no contender has the id and no other entry names

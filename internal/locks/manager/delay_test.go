@@ -510,3 +510,19 @@ func TestADestroyedLockKeepsNoPlace(t *testing.T) {
 		}
 	})
 }
+
+// The write that closes a lease deletes nothing: when its contender vanishes meanwhile, another one ended it, and the reply says so.
+func TestALeaseThatVanishesWhileItIsClosedDidNotExpire(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		l := g.mustHold(delaying(""))
+		time.Sleep(9900 * time.Millisecond)
+		s.set(func() { g.session().deaf = true }) // the write that closes it gets there late
+		time.Sleep(time.Second)
+		s.foreignSeen(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+		s.set(func() { g.session().deaf = false })
+		time.Sleep(time.Second)
+		g.wantState(l, locks.Ended, locks.ReasonRemoved)
+		assert.Equal(t, g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
+		assert.Equal(t, g.countOf(events.LeaseExpired, l), 0, "events tell that it expired")
+	})
+}

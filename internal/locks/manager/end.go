@@ -133,7 +133,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 	case res.Outcome == zk.Conflict:
 		l.resubmitDelete(m) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
-		if timed || l.contested(m.reports) {
+		if timed || closes && !l.wished() || l.contested(m.reports) {
 			l.why = postmortem.CauseOf(l.removedBy(m)) // another client deleted it first
 		}
 		l.SetChange(m.leases, lifecycle.ChangePaused)
@@ -229,8 +229,8 @@ func (l *lease) unend(m *Manager) {
 func (l *lease) lost(m *Manager, now time.Duration) {
 	_, all := l.gonePart()
 	switch {
-	case all && l.deletionContested(m.reports):
-		return // the reply to the deletion tells which of the two was done
+	case all && (l.Change() == lifecycle.ChangeClosing || l.deletionContested(m.reports)):
+		return // the reply to the write tells which of the two was done; closing deletes nothing
 	case all:
 		l.finish(m, l.lossReason(m), now)
 	case l.Ending():

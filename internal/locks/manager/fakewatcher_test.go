@@ -196,9 +196,7 @@ func (w *fakeWatcher) connect(state map[string]*fakeNode, zxid int64) {
 			}
 		}
 		for p, d := range w.dirs {
-			if root := w.rootOf(p); root.Depth == 2 {
-				w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: root, Dir: d, Listed: true, Zxid: zxid, Created: counts[p], Stat: more[p]}})
-			}
+			w.sink.Apply([]zk.Change{{Kind: zk.DirListed, Root: w.rootOf(p), Dir: d, Listed: true, Zxid: zxid, Created: counts[p], Stat: more[p]}})
 		}
 		if w.first == nil {
 			w.first = inFirstTree(w.sink.(*Manager))

@@ -48,12 +48,19 @@ func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration)
 }
 
 func (st *stream) applySuccession(m *Manager, c *zk.Change, now time.Duration) {
+	if c.Kind == zk.DirListed {
+		// An entry that was swept and created again while there was no connection has the name that is known.
+		for _, id := range m.members.ReadEntries() {
+			m.stream.readSuccession(m, id)
+		}
+		return
+	}
 	id, err := recipe.ParseGatewayID(c.Node)
 	if err != nil {
 		return
 	}
 	switch c.Kind {
-	case zk.NodeAdded:
+	case zk.NodeAdded, zk.NodeChanged:
 		m.members.AddEntry(id)
 		m.stream.readSuccession(m, id)
 		m.abandon(id)

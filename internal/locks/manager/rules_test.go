@@ -353,3 +353,34 @@ func TestASuccessionWhoseEndIsGoneIsSweptByOthers(t *testing.T) {
 		assert.That(t, len(left) <= 0, "left: %v", left)
 	})
 }
+
+// An entry may be swept and created again while a gateway has no connection: a gateway that still saw a lease there took it over.
+func TestASuccessionThatWasWrittenAgainIsReadAgain(t *testing.T) {
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+		dead, third := one.id(), s.gateway(t)
+		one.mustHold(keyed())
+		one.crash()
+		time.Sleep(12 * time.Second)
+		successor := func(g *gate) string {
+			g.m.mu.Lock()
+			defer g.m.mu.Unlock()
+			owner, _ := g.m.members.OwnerOf(recipe.GatewayID(dead))
+			return string(owner)
+		}
+		first := successor(third)
+		next := two.id()
+		if first == next {
+			next = third.id()
+		}
+		for _, g := range []*gate{two, third} {
+			g.w.disconnect()
+		}
+		entry := "/lockkeeper/succession/" + dead
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: entry, Version: -1})
+		s.foreign(zk.Op{Kind: zk.OpCreate, Path: entry, Data: []byte(next)})
+		for _, g := range []*gate{two, third} {
+			g.w.reconnect()
+			assert.Equal(t, successor(g), next, "the gateway that runs the leases, as %s knows it", g.id())
+		}
+	})
+}
