@@ -40,14 +40,13 @@ type scene struct {
 	prefix string // of the gateways' paths
 	ttl    time.Duration
 
-	mu      sync.Mutex
-	asked   []*exchange
-	played  map[string]chan *exchange // what the test answers itself
-	over    chan struct{}             // closed: the gateways have ended the lease with ending
-	freed   chan struct{}             // closed by freeing: the lease was released
-	freeing sync.Once
-	ending  map[string]any
-	seen    []Event
+	mu     sync.Mutex
+	asked  []*exchange
+	played map[string]chan *exchange // what the test answers itself
+	over   chan struct{}             // closed: the gateways have ended the lease with ending
+	freed  chan struct{}             // closed: the lease was released; a new one with each acquire
+	ending map[string]any
+	seen   []Event
 }
 
 // exchange is one request and its answer.
@@ -128,12 +127,15 @@ func (s *scene) handle(base int, w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.asked = append(s.asked, x)
-	played := s.played[x.kind]
+	if x.kind == acquire {
+		s.freed = make(chan struct{})
+	}
+	played, freed := s.played[x.kind], s.freed
 	s.mu.Unlock()
 	if played != nil {
 		played <- x
 	} else {
-		s.behave(x)
+		s.behave(x, freed)
 	}
 	select {
 	case f := <-x.answer:
@@ -147,7 +149,7 @@ func (s *scene) handle(base int, w http.ResponseWriter, r *http.Request) {
 }
 
 // behave answers as a gateway.
-func (s *scene) behave(x *exchange) {
+func (s *scene) behave(x *exchange, freed chan struct{}) {
 	switch x.kind {
 	case acquire:
 		x.reply(201, s.lease("held", "waited_ms", 0))
@@ -160,7 +162,7 @@ func (s *scene) behave(x *exchange) {
 			x.reply(200, s.lease("held"))
 		case <-s.over:
 			x.reply(s.ending["status"].(int), s.ending)
-		case <-s.freed:
+		case <-freed:
 			x.reply(410, problem(410, "lease_ended", "reason", "released", "detail", "the lease has ended: released"))
 		case <-x.gone:
 		case <-s.closed:
@@ -171,7 +173,13 @@ func (s *scene) behave(x *exchange) {
 			x.reply(s.ending["status"].(int), s.ending)
 		default:
 			// A held heartbeat is answered first.
-			s.freeing.Do(func() { close(s.freed) })
+			s.mu.Lock()
+			select {
+			case <-freed:
+			default:
+				close(freed)
+			}
+			s.mu.Unlock()
 			time.Sleep(20 * time.Millisecond)
 			x.reply(204, nil)
 		}
@@ -289,7 +297,7 @@ func (s *scene) leave(kind string) {
 	requests := s.played[kind]
 	delete(s.played, kind)
 	for len(requests) > 0 {
-		go s.behave(<-requests)
+		go s.behave(<-requests, s.freed)
 	}
 }
 
