@@ -376,6 +376,27 @@ func TestHelmsLinterFindsNothing(t *testing.T) {
 	}
 }
 
+// What the documentation shows is taken by the chart and by the gateway.
+func TestTheValuesInTheDocumentationAreTaken(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operate/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)<!-- values -->\n```yaml\n(.*?)```").FindAllSubmatch(page, -1)
+	if len(blocks) != 2 {
+		t.Fatalf("%d blocks", len(blocks))
+	}
+	for _, block := range blocks {
+		o := rendered(t, string(block[1]))
+		if !strings.Contains(o.notes, "https://locks-lockkeeper.infra") || o.certificate == nil || o.stateful == nil {
+			t.Errorf("%s", o.notes)
+		}
+	}
+	if !strings.Contains(string(page), "helm install locks ") || !strings.Contains(string(page), "exec locks-lockkeeper-0 -- /gateway token create") {
+		t.Error("the commands are for other names than the notes")
+	}
+}
+
 // Each value of values.yaml is in the schema, and does something: a value that the templates do not read is a lie.
 func TestEachValueIsRead(t *testing.T) {
 	var values map[string]any
