@@ -19,7 +19,7 @@ func TestTheCommandsOfTheInstallPageWorkAsTheyAreWritten(t *testing.T) {
 	page := string(contents(t, "../docs/operate/install.md"))
 	home := t.TempDir()
 	ran := map[string]bool{}
-	for _, block := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+	for _, block := range regexp.MustCompile("(?ms)^```(?:sh)?\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
 		command, dir := block[1], ""
 		for _, does := range []string{"install.sh", "sha256sum", "tar -xzf"} {
 			if strings.Contains(command, does) {
