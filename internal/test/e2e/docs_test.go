@@ -147,7 +147,7 @@ var pagesOfTheirOwn = map[string]string{
 	"docs/operate/backup.md":                "TestTheStepsOfABackupWorkAsTheyAreWritten",
 	"docs/operate/tokens.md":                "TestTheStepsOfTokensWorkAsTheyAreWritten",
 	"docs/operate/secrets.md":               "TestTheStepsOfTheSecretWorkAsTheyAreWritten",
-	"docs/operate/install.md":              "packaging: TestTheCommandsOfTheInstallPageWorkAsTheyAreWritten",
+	"docs/operate/install.md":               "packaging: TestTheCommandsOfTheInstallPageWorkAsTheyAreWritten",
 	"docs/operate/security.md":              "TestTwoTeamsShareAGatewayAsThePageSays",
 }
 
