@@ -115,10 +115,12 @@ func (r *runCommand) keep(a *app, k *supervise.Keeper, program string) error {
 	lease, err := r.acquire(ctx, a, c, line, interrupts)
 	line.close()
 	var taken *client.NotAcquired
-	if errors.As(err, &taken) && r.Conflict != exitNotAcquired {
+	switch {
+	case errors.As(err, &taken) && r.Quiet:
+		return exitCode(r.Conflict) // cron sends each word by mail
+	case taken != nil && r.Conflict != exitNotAcquired:
 		return &failure{code: r.Conflict, err: err, hint: hintTaken(taken)}
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	g := &guarded{leaseFlags: &r.leaseFlags, client: c, lock: r.Names[0], keeper: k, interrupts: interrupts, stderr: a.stderr}

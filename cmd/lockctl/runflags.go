@@ -28,7 +28,7 @@ type leaseFlags struct {
 	OnRevoke    string         `name:"on-revoke" default:"TERM" placeholder:"SIGNAL" help:"What the command is sent when someone asks for the lock: a signal, or ignore."`
 	Leftovers   string         `name:"leftovers" enum:"kill,wait" default:"kill" placeholder:"HOW" help:"What the command leaves running is killed (kill), or keeps the lock until it ends (wait)."`
 	PassToken   bool           `name:"pass-token" help:"Leave LOCKKEEPER_TOKEN and LOCKKEEPER_TOKEN_FILE in the command's environment."`
-	Quiet       bool           `name:"quiet" short:"q" help:"Say nothing while it waits."`
+	Quiet       bool           `name:"quiet" short:"q" help:"Say nothing while it waits, and not that others have the lock: the exit code does."`
 
 	killAfter time.Duration
 	onRevoke  syscall.Signal // 0: none
