@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -459,11 +458,5 @@ func (s *scene) between(from, to time.Time, least, most time.Duration, about str
 	s.must(least <= took && took <= most+patience, "%s took %v, and must take %v to %v", about, took.Round(time.Millisecond), least, most)
 }
 
-// patience is what a machine that is busy may add to the time that something takes. Where LOCKKEEPER_FULL is set it has nothing
-// else to do.
-var patience = func() time.Duration {
-	if os.Getenv("LOCKKEEPER_FULL") != "" {
-		return 0
-	}
-	return 2 * time.Second
-}()
+// patience is what a machine that is busy may add to the time that something takes.
+const patience = 2 * time.Second

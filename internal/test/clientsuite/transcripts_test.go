@@ -16,16 +16,6 @@ type transcript struct {
 
 var transcripts = slices.Concat(failures, keeps, waits, acquires, endings, credentials) // those that take longest first
 
-// awaited are cases that a client does not pass yet.
-var awaited = map[string][]string{
-	"typescript": {endedUnheardTry},
-}
-
-const (
-	endedUnheard    = "a lease that had ended before its acquire was answered is asked for again, with a key of its own"
-	endedUnheardTry = "a try whose lease had ended before its acquire was answered tries again, with a key of its own"
-)
-
 func TestEachClientKeepsTheContract(t *testing.T) {
 	t.Parallel()
 	for _, l := range languages {
@@ -37,9 +27,6 @@ func TestEachClientKeepsTheContract(t *testing.T) {
 			transcript{name: "warm up", play: func(s *scene) { s.start(ttl(time.Minute)); s.hold() }}.run(t, d)
 			for _, c := range transcripts {
 				t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
-					if slices.Contains(awaited[l.name], c.name) {
-						t.Skip("the client is being changed for this")
-					}
 					t.Parallel()
 					// On a machine that is busy a request may come so late that its time says nothing.
 					for range 2 {
