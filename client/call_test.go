@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -156,4 +157,21 @@ func TestALeaseThatHasEndedCannotBeAttached(t *testing.T) {
 		var lost *LeaseLost
 		assert.That(t, errors.As(err, &lost) && lost.Reason == "revoked" && lost.Detail == "stuck", "got %v", err)
 	})
+}
+
+func TestAGatewayBehindASocketIsAskedAsLocalhost(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	assert.NoError(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"host": "`+r.Host+`"}`)
+	})}
+	go func() { _ = server.Serve(listener) }()
+	c, err := New(Config{URLs: []string{"unix:" + socket}, TryFor: 100 * time.Millisecond})
+	assert.NoError(t, err)
+	var got struct{ Host string }
+	assert.NoError(t, c.Call(t.Context(), Request{Path: "/v1/info"}, &got))
+	assert.That(t, got.Host == "localhost", "asked as %q, which a gateway refuses", got.Host)
+	assert.NoError(t, server.Close())
+	refusedWith(t, c.Call(t.Context(), Request{Path: "/v1/info"}, nil), `"unix:`+socket+`/v1/info"`)
 }

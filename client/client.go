@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -99,6 +100,16 @@ func New(config Config) (*Client, error) {
 		}
 	}
 	return c, nil
+}
+
+// socketOf is the path of the Unix socket that a base stands for.
+func socketOf(base *url.URL) (path string, ok bool) {
+	name, ok := strings.CutPrefix(base.Host, "unix-")
+	if !ok {
+		return "", false
+	}
+	text, err := hex.DecodeString(strings.TrimSuffix(name, ".localhost"))
+	return string(text), err == nil
 }
 
 // parseBase reads the URL of a gateway. It teaches transport the way to a Unix socket.

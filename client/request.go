@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -95,8 +96,16 @@ func (c *Client) open(ctx context.Context, base *url.URL, r request) (*http.Resp
 	if err := c.headers(req.Header, r); err != nil {
 		return nil, err
 	}
+	socket, isSocket := socketOf(base)
+	if isSocket {
+		req.Host = "localhost" // a gateway answers to no other names than it is given
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
+		var failed *url.Error
+		if isSocket && errors.As(err, &failed) {
+			failed.URL = "unix:" + socket + r.path
+		}
 		return nil, err
 	}
 	if resp.StatusCode < 300 {

@@ -17,7 +17,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"lockkeeper/internal/test/rawzk"
 	"lockkeeper/internal/test/testkit"
+	"lockkeeper/internal/zk/wire"
 )
 
 // programs is where the tests find lockctl and gateway as they are shipped.
@@ -50,6 +52,7 @@ func runTests(m *testing.M) int {
 //	gateway [NAME [ADDRESS]] [FLAGS]
 //	                           starts a gateway with a store of its own; LOCKKEEPER_URL, gateway_URL and NAME_URL are its URL
 //	stopgateway [NAME]         stops it, and waits for its end
+//	zkcreate PATH              creates an ephemeral sequential znode of another program, in the gateway with --embedded-listen=$ZK
 //	receiver                   serves a receiver of webhooks at receiver_URL: /ok takes messages, /no does not
 //	freeaddr VAR               sets VAR to an address where nothing listens
 //	eventually PATTERN CMD...  repeats a command until its standard output has the pattern
@@ -62,7 +65,10 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Setup:               setUpScript,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("ZK", testkit.FreeAddr(t))
+			return setUpScript(env)
+		},
 		Condition: func(name string) (bool, error) {
 			program, ok := strings.CutPrefix(name, "has:")
 			if !ok {
@@ -75,6 +81,7 @@ func TestScripts(t *testing.T) {
 			"gateway":     func(ts *testscript.TestScript, _ bool, args []string) { startGateway(ts, testkit.FreeAddr(t), args) },
 			"stopgateway": stopGateway,
 			"receiver":    receiver,
+			"zkcreate":    zkCreate,
 			"freeaddr":    func(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv(args[0], testkit.FreeAddr(t)) },
 			"eventually":  eventually,
 			"setfrom":     setFrom,
@@ -156,6 +163,17 @@ func stopGateway(ts *testscript.TestScript, _ bool, args []string) {
 		name = args[0]
 	}
 	ts.Value(gatewaysKey{}).(gateways).stop(name)
+}
+
+func zkCreate(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: zkcreate PATH")
+	}
+	client, err := rawzk.Dial(ts.Getenv("ZK"), 20*time.Second, 30*time.Second)
+	ts.Check(err)
+	ts.Defer(func() { client.Conn.Close() })
+	anyone := []wire.ACL{{Perms: 31, Scheme: "world", ID: "anyone"}}
+	ts.Check(client.Must(wire.OpCreate, &wire.CreateRequest{Path: args[0], ACL: anyone, Flags: wire.FlagEphemeralSequential}, nil))
 }
 
 func receiver(ts *testscript.TestScript, _ bool, _ []string) {
