@@ -510,7 +510,7 @@ async function ask(gateway: Gateway, { method, path, body, lease, key }: Request
   if (body) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
   if (lease) headers["Lease-Token"] = lease;
-  else if (token) headers["Authorization"] = `Bearer ${token}`;
+  if (token) headers["Authorization"] = `Bearer ${token}`;
   // A redirect would carry the tokens to another address. keepalive lets a release go on when its page is closed.
   const response = await gateway.send(path, { method, headers, body: body ?? null, signal, redirect: "manual", keepalive: method === "DELETE" });
   const text = await textOf(response);

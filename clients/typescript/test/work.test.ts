@@ -336,6 +336,12 @@ describe("an acquire", { concurrency: true }, () => {
     assert.deepEqual(seen?.body, { ns: "n", mode: "semaphore", permits: 2, limit: 3, ttl: "30000ms", lock_delay: "1500ms", owner: "me", metadata: "here", async: true });
   });
 
+  it("waits for longer than a timer can", async () => {
+    const gateway = new Gateway();
+    gateway.queued = 5;
+    await gateway.client().withLock("report", () => {}, { waitMs: 2 ** 40 });
+  });
+
   it("refuses what cannot be right, and sends nothing", async () => {
     const gateway = new Gateway();
     const client = gateway.client();

@@ -25,23 +25,44 @@ func Dir() string {
 	return filepath.Join(filepath.Dir(file), "../../../clients/typescript")
 }
 
-// Driver makes the program that speaks the protocol of internal/test/clientsuite, and returns its command.
-func Driver(t testing.TB) []string {
+// Change takes a protection out of the client: it replaces a text of its source.
+type Change struct{ Old, New string }
+
+// CheckT checks that the text is in the source, once.
+func (c Change) CheckT(t testing.TB) {
 	t.Helper()
-	return []string{"node", Bundle(t, filepath.Join(Dir(), "testing/driver.ts"))}
+	text := string(assert.Value(os.ReadFile(filepath.Join(Dir(), "src/lockkeeper.ts")))(t))
+	assert.Must(t, strings.Count(text, c.Old) == 1, "lockkeeper.ts must have %q once, so that it can be taken out: change the mutant with the client", c.Old)
+}
+
+// Driver makes the program that speaks the protocol of internal/test/clientsuite, and returns its command.
+func Driver(t testing.TB, changes ...Change) []string {
+	t.Helper()
+	return []string{"node", Bundle(t, filepath.Join(Dir(), "testing/driver.ts"), changes...)}
 }
 
 // Bundle makes one JavaScript module of a file and all that it imports but the modules of Node.js, and returns its path.
-func Bundle(t testing.TB, entry string) string {
+func Bundle(t testing.TB, entry string, changes ...Change) string {
 	t.Helper()
 	// The test is run again when one of them has changed.
 	for _, name := range []string{entry, filepath.Join(Dir(), "src/lockkeeper.ts")} {
 		assert.Value(os.ReadFile(name))(t)
 	}
+	changed := func(load api.OnLoadArgs) (api.OnLoadResult, error) {
+		source, err := os.ReadFile(load.Path)
+		text := string(source)
+		for _, c := range changes {
+			text = strings.Replace(text, c.Old, c.New, 1)
+		}
+		return api.OnLoadResult{Contents: &text, Loader: api.LoaderTS}, err
+	}
 	out := filepath.Join(t.TempDir(), filepath.Base(entry)+".mjs")
 	built := api.Build(api.BuildOptions{
 		EntryPoints: []string{entry}, Outfile: out, Bundle: true, Write: true,
 		Format: api.FormatESModule, Target: api.ES2022, External: []string{"node:*"},
+		Plugins: []api.Plugin{{Name: "changes", Setup: func(build api.PluginBuild) {
+			build.OnLoad(api.OnLoadOptions{Filter: `src/lockkeeper\.ts$`}, changed)
+		}}},
 		Alias: map[string]string{"lockkeeper-client": filepath.Join(Dir(), "src/lockkeeper.ts")},
 	})
 	assert.Must(t, len(built.Errors) == 0, "%s: %+v", entry, built.Errors)
