@@ -321,6 +321,7 @@ async function guard<T>(lease: Lease, work: Work<T>, caller: AbortSignal | undef
   const stop = within(Infinity, lease.signal, caller);
   try {
     caller?.throwIfAborted();
+    lease.throwIfLost(); // its time may have been over when its grant came
     const outcome = await work(lease, stop.signal);
     await lease.release(); // it also aborts what the work has left running
     return outcome;

@@ -99,6 +99,16 @@ describe("withLock", { concurrency: true }, () => {
     assert.equal(gateway.of(released).length, 1);
   });
 
+  it("does not begin work under a grant that came too late", async () => {
+    const gateway = new Gateway();
+    gateway.ttl = 200;
+    const { fetch } = gateway;
+    const late = new Client({ urls: "http://one", fetch: async (url, init) => (await pause(init?.body ? 250 : 0), fetch(url as string, init)) });
+    let began = false;
+    const lost = await rejection(late.withLock("report", () => void (began = true)), LeaseLost);
+    assert.deepEqual([lost.reason, began], ["deadline", false]);
+  });
+
   it("aborts what the work has left running", async () => {
     let left: AbortSignal | undefined;
     await new Gateway().client().withLock("report", (_, signal) => void (left = signal));

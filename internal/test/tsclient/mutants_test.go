@@ -21,6 +21,7 @@ var mutants = map[string]struct {
 }{
 	"the loss of a lease is not told when the work did not notice": {Change{"    await lease.release(); // it also", "    void lease.release().catch(() => {}); // it also"}, "work"},
 	"the lock is not released when the work fails":                 {Change{"    await lease.release().catch((lost: LeaseLost) => {", "    await Promise.resolve().catch((lost: LeaseLost) => {"}, "work"},
+	"work begins under a grant that came too late":                 {Change{"lease.throwIfLost(); // its time", "// its time"}, "work"},
 	"the margin is left out":                                       {Change{"const left = () => deadline - margin - clock()", "const left = () => deadline - clock()"}, "work"},
 	"the clock is not looked at":                                   {Change{"if (!signal.aborted && !(left() > 0)) end(unconfirmed());", ""}, "blocked"},
 	"a gateway is not asked what became of a late lease":           {Change{"if (late) throw unconfirmed();", ""}, "blocked"},
