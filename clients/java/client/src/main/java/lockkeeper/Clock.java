@@ -5,12 +5,15 @@ import static java.nio.charset.StandardCharsets.US_ASCII;
 import java.io.*;
 
 /**
- * A clock that never goes back, and goes on while the machine sleeps, which System.nanoTime may not do. What another clock gains on nanoTime
- * between two looks is added: /proc/uptime on Linux, the time of day elsewhere. The latter also jumps when it is set: forward ends leases
- * early, back changes nothing.
+ * A clock that never goes back, and goes on while the machine sleeps, which System.nanoTime may not do. What another
+ * clock gains on nanoTime between two looks is added: /proc/uptime on Linux, the time of day elsewhere. The latter also
+ * jumps when it is set: forward ends leases early, back changes nothing.
  */
 class Clock {
-    /** The other clock is coarse: what it gains below this is nothing. No machine sleeps for so short a time. In nanoseconds. */
+    /**
+     * The other clock is coarse: what it gains below this is nothing. No machine sleeps for so short a time. In
+     * nanoseconds.
+     */
     private static final long COARSE = 30_000_000;
     private final RandomAccessFile uptime = open();
     private long last = nanos(), lastOther = other(), slept;

@@ -14,7 +14,10 @@ import java.util.concurrent.*;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.net.ssl.SSLContext;
 
-/** Sends requests to the gateways of one fleet: to the one that answered last, and to the next one after a failure. Times are milliseconds. */
+/**
+ * Sends requests to the gateways of one fleet: to the one that answered last, and to the next one after a failure.
+ * Times are milliseconds.
+ */
 final class Gateways {
     static final long TIMEOUT = 10_000; // for a request that is answered at once
     static final long LEAST_PAUSE = 50, MOST_PAUSE = 1000; // between repeats: twice as long after each failure, or what Retry-After says
@@ -27,8 +30,9 @@ final class Gateways {
     private final HttpClient http;
     private final AtomicInteger next = new AtomicInteger();
     /**
-     * One thread for each lease, for each request that is being sent, and for each callback; and the HttpClient's. HttpClient.sendAsync would need
-     * none, but hands its answers over in the common pool of the process: work that blocks there would cost leases.
+     * One thread for each lease, for each request that is being sent, and for each callback; and the HttpClient's.
+     * HttpClient.sendAsync would need none, but hands its answers over in the common pool of the process: work that
+     * blocks there would cost leases.
      */
     final ExecutorService threads = new ThreadPoolExecutor(0, Integer.MAX_VALUE, 1, SECONDS, new SynchronousQueue<>(), work -> {
         Thread thread = new Thread(null, work, "lockkeeper", 0, false);
@@ -80,7 +84,10 @@ final class Gateways {
             this.timeout = timeout;
         }
 
-        /** Begins to send it to one gateway. It fails with a Problem, or when no answer comes in time; the next gateway is asked then. */
+        /**
+         * Begins to send it to one gateway. It fails with a Problem, or when no answer comes in time; the next gateway
+         * is asked then.
+         */
         CompletableFuture<Json> start(long most) {
             int at = next.get();
             long limit = Math.max(1, Math.min(most, timeout));
@@ -127,7 +134,10 @@ final class Gateways {
             throw new Problem(status, ours ? json.text("code") : Problem.UNEXPECTED, json, SECONDS.toMillis(Long.parseLong(after)), null);
         }
 
-        /** Sends it until a gateway answers with success or a refusal that a repeat does not change, or until the time is over. */
+        /**
+         * Sends it until a gateway answers with success or a refusal that a repeat does not change, or until the time
+         * is over.
+         */
         Json repeated(long until, boolean interruptible) {
             for (long pause = LEAST_PAUSE;; pause = Math.min(2 * pause, MOST_PAUSE)) {
                 try {

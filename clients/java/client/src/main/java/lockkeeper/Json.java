@@ -9,7 +9,10 @@ import java.util.stream.Stream;
 /** A JSON object, as a gateway answers it: arrays are lists, numbers are Long or Double. */
 final class Json {
     private static final int DEEPEST = 32;
-    /** A text (1), or a word or bracket (2). Commas and colons are read as space. Possessive, so that the length of a text takes no stack. */
+    /**
+     * A text (1), or a word or bracket (2). Commas and colons are read as space. Possessive, so that the length of a
+     * text takes no stack.
+     */
     private static final Pattern TOKEN = Pattern.compile("\\G[\\s,:]*+(?:\"((?:[^\"\\\\]++|\\\\.)*+)\"|([-+.\\w]++|[{}\\[\\]]))");
     private static final Pattern ESCAPE = Pattern.compile("\\\\(?:u(\\p{XDigit}{4})|(.))"), ESCAPED = Pattern.compile("[\"\\\\\\p{Cntrl}]");
     private static final Object END = new Object();
@@ -41,7 +44,9 @@ final class Json {
                 return list;
             case "{":
                 Json object = new Json();
-                for (Object k = value(in, depth + 1); k != END; k = value(in, depth + 1)) { object.members.put((String) k, value(in, depth + 1)); }
+                for (Object k = value(in, depth + 1); k != END; k = value(in, depth + 1)) {
+                    object.members.put((String) k, value(in, depth + 1));
+                }
                 return object;
             default: return in.group(2).matches("-?\\d+") ? (Object) Long.valueOf(in.group(2)) : Double.valueOf(in.group(2));
         }

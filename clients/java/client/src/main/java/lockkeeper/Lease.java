@@ -6,12 +6,12 @@ import java.util.concurrent.*;
 import lockkeeper.Gateways.*;
 
 /**
- * Locks that are held. A lease owns one daemon thread, which keeps it, ends it at its deadline, and ends with it; its heartbeats are sent in
- * another one.
+ * Locks that are held. A lease owns one daemon thread, which keeps it, ends it at its deadline, and ends with it; its
+ * heartbeats are sent in another one.
  *
- * <p>The thread that acquired it is interrupted when the lease is lost, before another client can hold the lock. {@link #close} takes back an
- * interrupt that the work has not taken. One that somebody else sends between the loss and the close cannot be told apart from it, and is
- * taken back too; the LeaseLost tells of both.
+ * <p>The thread that acquired it is interrupted when the lease is lost, before another client can hold the lock. {@link
+ * #close} takes back an interrupt that the work has not taken. One that other code sends between the loss and the close
+ * cannot be told apart from it, and is taken back too; the LeaseLost tells of both.
  */
 public final class Lease implements AutoCloseable {
     private static final long LOOK = 250; // at most between two looks at the clock: a wait stands still while the machine sleeps
@@ -36,7 +36,7 @@ public final class Lease implements AutoCloseable {
         ttl = grant.number("ttl_ms");
         margin = request.margin == null ? Math.min(1000, ttl / 5) : request.margin;
         if (margin < 0 || 2 * margin >= ttl) {
-            throw new IllegalArgumentException("the margin (" + margin + " ms) must not be negative, and less than half of the TTL (" + ttl + " ms)");
+            throw new IllegalArgumentException("the margin must be 0 to half of the TTL of " + ttl + " ms, not " + margin);
         }
         deadline = sent + ttl * 1_000_000;
         worker = request.interrupts ? Thread.currentThread() : null;
@@ -52,8 +52,8 @@ public final class Lease implements AutoCloseable {
     public String id() { return grant.text("lease_id"); }
 
     /**
-     * The fencing token. Each holder of the lock has a higher one than the holder before. What the lock protects keeps the highest that it has
-     * seen, and refuses lower ones.
+     * The fencing token. Each holder of the lock has a higher one than the holder before. What the lock protects keeps
+     * the highest that it has seen, and refuses lower ones.
      *
      * @return the token; of several locks the highest
      */
@@ -70,7 +70,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Says whether the work may go on now. Work that cannot be interrupted asks before each step, which takes less than the margin.
+     * Says whether the work may go on now. Work that cannot be interrupted asks before each step, which takes less than
+     * the margin.
      *
      * @return whether the lease is held
      */
@@ -112,7 +113,10 @@ public final class Lease implements AutoCloseable {
         if (e instanceof Problem && ((Problem) e).ended()) { lose(((Problem) e).body); }
     }
 
-    /** Interrupts the worker once. While the worker has an interrupt that it has not taken, which would hide this one, that waits. */
+    /**
+     * Interrupts the worker once. While the worker has an interrupt that it has not taken, which would hide this one,
+     * that waits.
+     */
     private synchronized boolean interrupt() {
         if (worker != null && !interrupted && !worker.isInterrupted()) {
             interrupted = true;
@@ -122,8 +126,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Says that the work is over, and the lease is not: its loss interrupts nothing any more, and an interrupt that the work has not taken is
-     * taken back, if the thread that acquired the lease calls this. {@link #close} does it too.
+     * Says that the work is over, and the lease is not: its loss interrupts nothing any more, and an interrupt that the
+     * work has not taken is taken back, if the thread that acquired the lease calls this. {@link #close} does it too.
      */
     public void unguard() {
         Thread thread = Thread.currentThread();
@@ -166,7 +170,7 @@ public final class Lease implements AutoCloseable {
                 pause = Gateways.LEAST_PAUSE;
             } catch (TimeoutException | InterruptedException e) { // to look at the clock; this thread is not there to be interrupted
                 continue;
-            } catch (ExecutionException e) {
+            } catch (ExecutionException | Error e) { // an Error: no memory, or no thread to send the request in
                 lose(e.getCause());
                 hold = false;
                 pauseNow = Gateways.jitter(Math.min(pause, grant.number("ttl_ms") / 20));
@@ -179,13 +183,13 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * The request that begins the TTL anew, or looks at a lease that is not kept alive. With hold the gateway answers it when something happens
-     * to the lease, but in time for another one before the deadline.
+     * The request that begins the TTL anew, or looks at a lease that is not kept alive. With hold the gateway answers
+     * it when something happens to the lease, but in time for another one before the deadline.
      */
     private synchronized Request beat(boolean hold, String newTtl) {
         long third = Math.min((ttl - 2 * Math.max(0, margin - Math.min(1000, ttl / 5))) / 3, HOLD);
-        long held = hold && left() > third + ttl / 20 ? third : 0;
         boolean look = !request.keepAlive && newTtl == null;
+        long held = !hold ? 0 : look ? Math.max(1, Math.min(third, left())) : left() > third + ttl / 20 ? third : 0;
         String path = "/v1/leases/self" + (look ? "?until=ended&" : "/heartbeat?") + (held > 0 ? "wait=" + held + "ms" : "");
         long late = held == 0 ? Gateways.TIMEOUT : Math.min(Gateways.TIMEOUT, Math.max(ttl / 6, 100));
         Request beat = gateways.new Request(look ? "GET" : "POST", path, grant.text("token"), held + late);
@@ -212,8 +216,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Releases the locks, and tries for up to 5 s to tell a gateway. When none answers, the lease ends with its time. It is harmless to call
-     * this again.
+     * Releases the locks, and tries for up to 5 s to tell a gateway. When none answers, the lease ends with its time.
+     * It is harmless to call this again.
      *
      * @throws LeaseLost if the lease had ended before
      */

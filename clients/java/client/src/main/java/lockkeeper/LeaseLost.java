@@ -1,10 +1,14 @@
 package lockkeeper;
 
-/** A lease ended before its holder released it. The work that it protected had to stop; what the work threw is the cause. */
+/**
+ * A lease ended before its holder released it. The work that it protected had to stop; what the work threw is the
+ * cause.
+ */
 public final class LeaseLost extends RuntimeException {
     /**
-     * The lease's name in logs and lists; why it ended, in the gateway's word (expired, revoked, removed, destroyed and others; deadline when
-     * no gateway confirmed the lease in time, gone when no gateway knows it); who ended it and a sentence for people, which both may be empty.
+     * The lease's name in logs and lists; why it ended, in the gateway's word (expired, revoked, removed, destroyed and
+     * others; deadline when no gateway confirmed the lease in time, gone when no gateway knows it); who ended it and a
+     * sentence for people, which both may be empty.
      */
     public final String leaseId, reason, by, detail;
 

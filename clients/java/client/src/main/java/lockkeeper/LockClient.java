@@ -12,7 +12,10 @@ import java.util.function.*;
 import javax.net.ssl.SSLContext;
 import lockkeeper.Gateways.*;
 
-/** Takes locks from the gateways of one fleet. A client is safe for use by many threads, and has nothing to close: its threads end when idle. */
+/**
+ * Takes locks from the gateways of one fleet. A client is safe for use by many threads, and has nothing to close: its
+ * threads end when idle.
+ */
 public final class LockClient {
     private static final long POLL = 25_000; // for which the gateway holds a look at a waiting lease, in milliseconds
     private static final long LEAVE = 2_000; // for giving up a place in the queue
@@ -24,17 +27,18 @@ public final class LockClient {
     /**
      * Makes a client. It sends no request.
      *
-     * @param urls gateways of one fleet, such as https://locks.example.com, with commas between them; the next one is asked when one does not
-     *     answer
-     * @param token gives the API token for each acquire, such as {@code () -> Files.readString(file)}; an empty one is none
+     * @param urls gateways of one fleet, such as https://locks.example.com, with commas between them; the next one is
+     *     asked when one does not answer
+     * @param token gives the API token for each acquire, such as {@code () -> Files.readString(file)}; an empty one is
+     *     none
      * @param ssl the certificates for https; null: the platform's
      */
     public LockClient(String urls, Callable<String> token, SSLContext ssl) {
         List<String> bases = new ArrayList<>();
         for (String url : urls.split(",")) {
             if (!url.trim().matches("https?://[^/?#@]+(/[^?#]*)?")) {
-                throw new IllegalArgumentException("a gateway's URL must be like http://127.0.0.1:8080 or https://locks.example.com, without user,"
-                        + " query and fragment; Java's HttpClient cannot use unix: " + url);
+                throw new IllegalArgumentException("a gateway's URL must be like http://127.0.0.1:8080, without user, query and"
+                        + " fragment, and not unix: (Java's HttpClient has no Unix sockets): " + url);
             }
             bases.add(url.trim().replaceAll("/+$", ""));
         }
@@ -42,7 +46,8 @@ public final class LockClient {
     }
 
     /**
-     * Makes a client of LOCKKEEPER_URL (http://127.0.0.1:8080 when it is not set), and of LOCKKEEPER_TOKEN or LOCKKEEPER_TOKEN_FILE.
+     * Makes a client of LOCKKEEPER_URL (http://127.0.0.1:8080 when it is not set), and of LOCKKEEPER_TOKEN or
+     * LOCKKEEPER_TOKEN_FILE.
      *
      * @return a client
      */
@@ -51,8 +56,9 @@ public final class LockClient {
     static LockClient fromEnv(Map<String, String> env) {
         String url = env.getOrDefault("LOCKKEEPER_URL", ""), file = env.getOrDefault("LOCKKEEPER_TOKEN_FILE", "");
         String token = env.getOrDefault("LOCKKEEPER_TOKEN", "");
-        if (!token.isEmpty() && !file.isEmpty()) { throw new IllegalArgumentException("LOCKKEEPER_TOKEN or LOCKKEEPER_TOKEN_FILE must not be set"); }
-        return new LockClient(url.isEmpty() ? "http://127.0.0.1:8080" : url, () -> file.isEmpty() ? token : Files.readString(Path.of(file)), null);
+        if (!token.isEmpty() && !file.isEmpty()) { throw new IllegalArgumentException("only a token or a token file must be set"); }
+        Callable<String> given = () -> file.isEmpty() ? token : Files.readString(Path.of(file));
+        return new LockClient(url.isEmpty() ? "http://127.0.0.1:8080" : url, given, null);
     }
 
     /**
@@ -96,11 +102,13 @@ public final class LockClient {
      * @throws X what the work threw
      * @throws InterruptedException if the thread was interrupted while it waited
      */
-    public <X extends Exception> void withLock(String lock, Work<X> work) throws X, InterruptedException { withLock(LockRequest.of(lock), work); }
+    public <X extends Exception> void withLock(String lock, Work<X> work) throws X, InterruptedException {
+        withLock(LockRequest.of(lock), work);
+    }
 
     /**
-     * Acquires the locks, runs the work in this thread, and releases the locks on every path. The thread is interrupted when the lease is lost,
-     * before another client can hold the lock.
+     * Acquires the locks, runs the work in this thread, and releases the locks on every path. The thread is interrupted
+     * when the lease is lost, before another client can hold the lock.
      *
      * @param <X> what the work throws
      * @param request which locks, and how
@@ -140,8 +148,9 @@ public final class LockClient {
     }
 
     /**
-     * Runs the work while this client is the leader: the holder of the lock. Waiters are the candidates, and the fencing token is the number of
-     * the term. A leader whose lease is lost is a candidate again when the work has returned. This returns when the work returns while it leads.
+     * Runs the work while this client is the leader: the holder of the lock. Waiters are the candidates, and the
+     * fencing token is the number of the term. A leader whose lease is lost is a candidate again when the work has
+     * returned. This returns when the work returns while it leads.
      *
      * @param <X> what the work throws
      * @param request which lock, and how
@@ -168,12 +177,14 @@ public final class LockClient {
      * @throws NotAcquired if others hold the lock, and the time for waiting is over
      * @throws Problem if the gateway refuses the request
      */
-    public Lease acquire(LockRequest request) throws InterruptedException { return interruptible(() -> acquire(request, request.wait, true)); }
+    public Lease acquire(LockRequest request) throws InterruptedException {
+        return interruptible(() -> acquire(request, request.wait, true));
+    }
 
     /**
-     * Gives the locks as a {@link Lock}, for code that takes one. Each thread that locks it has a lease of its own. It is not reentrant, and has no
-     * conditions. The thread that has locked it is interrupted when the lease is lost, and its unlock throws LeaseLost. See also
-     * {@link LockRequest#onLost}.
+     * Gives the locks as a {@link Lock}, for code that takes one. Each thread that locks it has a lease of its own. It
+     * is not reentrant, and has no conditions. The thread that has locked it is interrupted when the lease is lost, and
+     * its unlock throws LeaseLost. See also {@link LockRequest#onLost}.
      *
      * @param request which locks, and how
      * @return the lock
@@ -182,7 +193,7 @@ public final class LockClient {
         ThreadLocal<Lease> mine = new ThreadLocal<>();
         return new Lock() {
             private boolean take(Long wait, boolean interruptible) {
-                if (mine.get() != null) { throw new IllegalStateException("the lock is not reentrant, and this thread has locked it already"); }
+                if (mine.get() != null) { throw new IllegalStateException("the lock is not reentrant"); }
                 mine.set(acquire(request, wait, interruptible));
                 return true;
             }
@@ -236,7 +247,10 @@ public final class LockClient {
         }
     }
 
-    /** Takes the locks, or one place in their queue and waits there; null: what was taken is lost. All its requests have one idempotency key. */
+    /**
+     * Takes the locks, or one place in their queue and waits there; null: what was taken is lost. All its requests have
+     * one idempotency key.
+     */
     private Lease attempt(LockRequest request, boolean async, long until, boolean interruptible) {
         String several = request.locks.size() > 1 ? "/v1/leases" : path(request) + "/leases";
         Request asking = gateways.new Request("POST", several, null, Gateways.TIMEOUT);
@@ -267,7 +281,8 @@ public final class LockClient {
         } catch (Problem | Interrupted e) {
             Problem problem = e instanceof Problem ? (Problem) e : null;
             boolean temporary = problem == null || problem.temporary(), had = !token.isEmpty();
-            if (problem != null && (temporary ? had && async && Gateways.now() >= until : problem.status == 410 || had && problem.ended())) { return null; }
+            boolean over = temporary ? had && async && Gateways.now() >= until : problem.status == 410 || had && problem.ended();
+            if (problem != null && over) { return null; }
             // A repeat with the idempotency key tells the token of what a request without an answer may have taken.
             token = token.isEmpty() && temporary ? quietly(asking).text("token") : token;
             throw e;

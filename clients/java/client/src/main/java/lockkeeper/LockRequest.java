@@ -7,9 +7,9 @@ import java.util.*;
 import java.util.function.*;
 
 /**
- * Which locks are taken, and how. {@code LockRequest.of("a").shared().and("b").ttl(Duration.ofSeconds(15))} takes both locks at once, or none;
- * two clients that name the same locks in different orders cannot block each other. A request may be used many times; it is not to be changed
- * while it is in use.
+ * Which locks are taken, and how. {@code LockRequest.of("a").shared().and("b").ttl(Duration.ofSeconds(15))} takes both
+ * locks at once, or none; two clients that name the same locks in different orders cannot block each other. A request
+ * may be used many times; it is not to be changed while it is in use.
  */
 public final class LockRequest {
     final List<Map<String, Object>> locks = new ArrayList<>();
@@ -76,7 +76,8 @@ public final class LockRequest {
     }
 
     /**
-     * Sets the time to live of the lease: for so long others wait when this process dies. Below 15 s the crash of a gateway can cost the lease.
+     * Sets the time to live of the lease: for so long others wait when this process dies. Below 15 s the crash of a
+     * gateway can cost the lease.
      *
      * @param ttl 1 s to 24 h
      * @return this request
@@ -116,8 +117,8 @@ public final class LockRequest {
     public LockRequest lockDelay(Duration delay) { return put(fields, "lock_delay", millis(delay)); }
 
     /**
-     * Sets how long before the end of the lease's time the work is stopped: the longest time that it takes to stop. Without it 1 s, or a fifth
-     * of a TTL below 5 s.
+     * Sets how long before the end of the lease's time the work is stopped: the longest time that it takes to stop.
+     * Without it 1 s, or a fifth of a TTL below 5 s.
      *
      * @param margin less than half of the TTL
      * @return this request
@@ -125,8 +126,8 @@ public final class LockRequest {
     public LockRequest margin(Duration margin) { return set(() -> this.margin = margin.toMillis()); }
 
     /**
-     * Says whether the thread that acquires the lease is interrupted when the lease is lost before it is closed, as it is without this. Not for
-     * a lease that another thread works under, or closes.
+     * Says whether the thread that acquires the lease is interrupted when the lease is lost before it is closed, as it
+     * is without this. Not for a lease that another thread works under, or closes.
      *
      * @param interrupts whether it is
      * @return this request
@@ -134,8 +135,8 @@ public final class LockRequest {
     public LockRequest interrupts(boolean interrupts) { return set(() -> this.interrupts = interrupts); }
 
     /**
-     * Says whether heartbeats keep the lease, as they do without this. Otherwise it ends with its TTL, however long the work takes, unless
-     * {@link Lease#renew} begins the TTL anew.
+     * Says whether heartbeats keep the lease, as they do without this. Otherwise it ends with its TTL, however long the
+     * work takes, unless {@link Lease#renew} begins the TTL anew.
      *
      * @param keepAlive whether they do
      * @return this request
@@ -143,8 +144,8 @@ public final class LockRequest {
     public LockRequest keepAlive(boolean keepAlive) { return set(() -> this.keepAlive = keepAlive); }
 
     /**
-     * Sets what is called once, in a thread of its own, when the holder is asked to release the lease. The work may go on until the lease is
-     * lost.
+     * Sets what is called once, in a thread of its own, when the holder is asked to release the lease. The work may go
+     * on until the lease is lost.
      *
      * @param callback gets the reason
      * @return this request
@@ -160,7 +161,8 @@ public final class LockRequest {
     public LockRequest onLost(Consumer<LeaseLost> callback) { return set(() -> onLost = callback); }
 
     /**
-     * Sets what is called while the thread waits: when it enters the queue, and when its place changes. It must not block.
+     * Sets what is called while the thread waits: when it enters the queue, and when its place changes. It must not
+     * block.
      *
      * @param callback gets the place among the waiters
      * @return this request

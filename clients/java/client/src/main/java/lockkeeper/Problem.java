@@ -1,8 +1,8 @@
 package lockkeeper;
 
 /**
- * A gateway refuses a request (RFC 9457), or no gateway answers it: the status is 0 then, and the code no_answer. Programs go by the code, people
- * by the detail.
+ * A gateway refuses a request (RFC 9457), or no gateway answers it: the status is 0 then, and the code no_answer.
+ * Programs go by the code, people by the detail.
  */
 public final class Problem extends RuntimeException {
     /** The code of an answer that is not a gateway's: a proxy before it has no gateway to ask, or none yet. */
@@ -10,12 +10,12 @@ public final class Problem extends RuntimeException {
     /** The HTTP status. */
     public final int status;
     /**
-     * The code, such as forbidden (docs/errors.md lists them); a sentence for people; the field of the request that is wrong, if it is one
-     * field; what finds the request in the gateway's log.
+     * The code, such as forbidden (docs/errors.md lists them); a sentence for people; the field of the request that is
+     * wrong, if it is one field; what finds the request in the gateway's log.
      */
     public final String code, detail, field, requestId;
     final transient Json body;
-    final long retryAfter; // in milliseconds
+    final transient long retryAfter; // in milliseconds
 
     Problem(int status, String code, Json body, long retryAfter, Throwable cause) {
         super(status == 0 ? "no gateway answered: " + cause : status + " " + code + ": " + body.text("detail"), cause);

@@ -1,0 +1,3 @@
+package net.javacrumbs.shedlock.core;
+
+public interface ExtensibleLockProvider extends LockProvider {}
