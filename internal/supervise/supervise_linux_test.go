@@ -21,7 +21,7 @@ import (
 
 const (
 	envScript  = "SUPERVISE_SCRIPT"    // what the program under test runs
-	envFor     = "SUPERVISE_FOR"       // after which the watcher kills everything
+	envFor     = "SUPERVISE_FOR"       // after which, from when the script is ready, the watcher kills everything
 	envNoGroup = "SUPERVISE_NO_CGROUP" // set: without cgroups
 	envMark    = "SUPERVISE_MARK"      // by which a test finds all processes of its program
 )
@@ -53,7 +53,12 @@ func program() int {
 	}
 	defer k.Done()
 	if within, err := time.ParseDuration(os.Getenv(envFor)); err == nil {
-		k.KillBy(Now() + within)
+		go func() {
+			for _, err := os.Stat("ready"); err != nil; _, err = os.Stat("ready") {
+				time.Sleep(time.Millisecond)
+			}
+			k.KillBy(Now() + within)
+		}()
 	}
 	p, err := k.Start(Command{Path: "/bin/sh", Args: []string{"sh", "-c", os.Getenv(envScript)}, Env: os.Environ(), Until: never})
 	if err != nil {
@@ -151,18 +156,19 @@ func (r *run) assertGone(within time.Duration) {
 	testkit.Eventually(r.t, within, func() bool { return len(r.processes()) == 0 }, "no process is left")
 }
 
-// Scripts that do all they can to stay. Each writes the file ready.
+// Scripts that do all they can to stay. Each writes the file ready. What would go on for ever is bounded, for the sake of the
+// machine on which a protection fails.
 var tenacious = map[string]string{
-	"ignores TERM":  `trap '' TERM INT HUP; touch ready; while :; do sleep 1; done`,
-	"another group": `trap '' TERM; setsid sh -c 'trap "" TERM; touch ready; while :; do sleep 1; done' & while :; do sleep 1; done`,
-	"daemonizes":    `(setsid sh -c '(trap "" TERM HUP; touch ready; while :; do sleep 1; done) &' &); while [ ! -e ready ]; do sleep 0.01; done; sleep 600`,
+	"ignores TERM":  `trap '' TERM INT HUP; touch ready; sleep 60; sleep 60`,
+	"another group": `trap '' TERM; setsid sh -c 'trap "" TERM; touch ready; sleep 60' & sleep 60`,
+	"daemonizes":    `(setsid sh -c '(trap "" TERM HUP; touch ready; sleep 60) &' &); while [ ! -e ready ]; do sleep 0.01; done; sleep 60`,
 	"hops": `cat >hop.sh <<'X'
 trap '' TERM
-n=$1; [ $n -gt 60 ] && touch ready
+n=$1; [ $n -gt 60 ] && touch ready; [ $n -gt 3000 ] && exit
 sh hop.sh $((n+1)) & exit
 X
-for i in 1 2 3; do setsid sh hop.sh 1 & done; sleep 600`,
-	"comes again": `while :; do sh -c 'trap "" TERM; while :; do sleep 0.01; done' & touch ready; wait $!; done`,
+for i in 1 2 3; do setsid sh hop.sh 1 & done; sleep 60`,
+	"comes again": `for i in $(seq 1000); do sh -c 'trap "" TERM; while :; do sleep 0.01; done' & touch ready; wait $!; done`,
 }
 
 func eachTenacious(t *testing.T, f func(*testing.T, string, ...string)) {
@@ -237,7 +243,7 @@ func TestAWatcherThatStandsStillKeepsNothingFromEnding(t *testing.T) {
 func TestTheCommandDiesWithBothProcesses(t *testing.T) {
 	testkit.NotShort(t, "starts programs")
 	t.Parallel()
-	r := start(t, `trap '' TERM; echo $$ >pid; touch ready; while :; do sleep 1; done`)
+	r := start(t, `trap '' TERM; echo $$ >pid; touch ready; sleep 60`)
 	r.awaitFile("ready")
 	text, err := os.ReadFile(filepath.Join(r.dir, "pid"))
 	assert.NoError(t, err)
@@ -250,18 +256,22 @@ func TestTheCommandDiesWithBothProcesses(t *testing.T) {
 	assert.NoError(t, r.cmd.Process.Kill())
 }
 
-// No process acts on the death of another one: a shell whose step is killed does not go on with the next step.
+// No process acts on the death of another one: what reads from a pipe does not take the death of the writer for the end of its
+// input, and go on to the next step.
 func TestNothingGoesOnWhileDescendantsAreKilled(t *testing.T) {
 	testkit.NotShort(t, "starts programs")
 	for _, env := range [][]string{nil, {envNoGroup + "=1"}} {
-		r := start(t, `trap '' TERM
-for i in $(seq 30); do sh -c 'trap "" TERM; sleep 600; touch next-step' & done; touch ready; sleep 600; touch next-step; wait`, env...)
+		r := start(t, `for i in $(seq 60); do mkfifo f$i; done
+for i in $(seq 60); do sleep 600 >f$i & done
+for i in $(seq 60); do sh -c 'read x; : >next-step' <f$i & done
+touch ready; wait`, env...)
 		r.awaitFile("ready")
-		testkit.Eventually(t, 20*time.Second, func() bool { return len(r.processes()) >= 60 }, "all steps are running")
+		testkit.Eventually(t, 20*time.Second, func() bool { return len(r.processes()) >= 123 }, "all steps are running")
+		time.Sleep(100 * time.Millisecond)      // a fifo is open when both sides are there
 		assert.NoError(t, r.cmd.Process.Kill()) // the keeper kills at once
 		r.assertGone(10 * time.Second)
 		_, err := os.Stat(filepath.Join(r.dir, "next-step"))
-		assert.That(t, errors.Is(err, os.ErrNotExist), "a shell went on after its step was killed (%v)", env)
+		assert.That(t, errors.Is(err, os.ErrNotExist), "a process went on after another one was killed (%v)", env)
 	}
 }
 
