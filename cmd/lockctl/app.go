@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -143,6 +144,12 @@ func (a *app) call(ctx context.Context, r client.Request, answer any) error {
 
 // callWith is call with a client that is there already.
 func (a *app) callWith(ctx context.Context, c *client.Client, r client.Request, answer any) error {
+	if isTerminal(a.stderr) && r.Hold == 0 {
+		note := time.AfterFunc(time.Second, func() {
+			fmt.Fprintf(a.stderr, "no answer yet; trying for %v in all (--timeout)\n", a.Timeout)
+		})
+		defer note.Stop()
+	}
 	err := c.Call(ctx, r, answer)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
