@@ -201,7 +201,9 @@ func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) 
 	switch p := asProblem(err); {
 	case err == nil:
 	case p == nil, p.temporary():
-		c.leaveUnheard(ctx, r)
+		if waits := c.leaveUnheard(ctx, r); waits {
+			err = fmt.Errorf("%w: %w", errWaited, err)
+		}
 		return nil, err
 	case p.Code == "lease_ended":
 		return nil, errPlaceLost // an answer was lost that granted it, and so was its time
@@ -270,14 +272,16 @@ func (c *Client) leave(ctx context.Context, token string) {
 	_, _ = c.repeated(ctx, request{method: "DELETE", path: "/v1/leases/self", lease: token, timeout: leaveWithin}, nil)
 }
 
-// leaveUnheard gives up what an acquire without an answer may have taken. A repeat with its idempotency key tells the token.
-func (c *Client) leaveUnheard(ctx context.Context, r request) {
+// leaveUnheard gives up what an acquire without an answer may have taken. A repeat with its idempotency key tells the token. It
+// reports whether that was a place in the queue: then others have the lock.
+func (c *Client) leaveUnheard(ctx context.Context, r request) (waits bool) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer stop()
 	var taken leaseAnswer
 	if _, err := c.repeated(ctx, r, &taken); err == nil {
 		c.leave(ctx, taken.Token)
 	}
+	return taken.State == "waiting"
 }
 
 // notAcquired tells who holds the lock: from the refusal, or else by a look at the lock.

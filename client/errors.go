@@ -82,6 +82,7 @@ type Problem struct {
 	RequestID   string   `json:"request_id"`
 	Holders     []Holder `json:"holders"`
 	QueueLength int      `json:"queue_length"`
+	Limit       int      `json:"limit"` // of settings_differ: the limit in force
 
 	retryAfter time.Duration
 }

@@ -229,6 +229,18 @@ func TestALeaseThatEndedBeforeItsClientKnewOfItIsAcquiredAnew(t *testing.T) {
 	}
 }
 
+// The answer comes too late for the wait. What it would have said is asked for when the place is given up.
+func TestAWaitThatIsShorterThanAnAnswerIsARefusalAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway()
+		g.queued, g.slow = 2, 50*time.Millisecond
+		_, err := g.client(t).Acquire(t.Context(), "x", Wait(20*time.Millisecond))
+		var none *NotAcquired
+		assert.Equal(t, errors.As(err, &none), true, "%v", err)
+		assert.Equal(t, g.released, 1)
+	})
+}
+
 func TestAWaitInWhichNoGatewayAnswersIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway()

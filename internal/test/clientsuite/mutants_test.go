@@ -37,7 +37,7 @@ var mutants = []mutant{
 		"a grant without waited_ms is confirmed by a heartbeat"},
 	{"each repeat has a key of its own", "request.go", `h.Set("Idempotency-Key", r.key)`, `h.Set("Idempotency-Key", r.key+strconv.Itoa(time.Now().Nanosecond()))`,
 		"each repeat of an acquire carries the same key"},
-	{"what an acquire without an answer took is not given back", "acquire.go", "c.leaveUnheard(ctx, r)", "_ = ctx",
+	{"what an acquire without an answer took is not given back", "acquire.go", "waits := c.leaveUnheard(ctx, r)", "waits := false",
 		"a caller that gives up gives back what an acquire without an answer took"},
 	{"a place in the queue is not given up", "acquire.go", "ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)\n\tdefer stop()\n\t_, _ = c.repeated", "ctx, stop := context.WithTimeout(ctx, 0)\n\tdefer stop()\n\t_, _ = c.repeated",
 		"a caller that gives up while it waits leaves the queue at once"},

@@ -4,9 +4,11 @@ import (
 	"context"
 	"flag"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
+	"lockkeeper/client"
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/locks/manager"
@@ -80,6 +82,32 @@ func manage(t *testing.T, addr, chroot string) (*manager.Manager, Place) {
 		t.Helper()
 		assert.NoError(t, zkreal.Mkdir(addr, chroot+"/lockkeeper/locks/"+lock+"/"+znode))
 	}}
+}
+
+// The Go client is for taking locks and giving them back. What it cannot express is logged, and asked through the generated client.
+func TestTheGoClientDoesWhatTheScriptsSay(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	m, place := manage(t, addr, chroot)
+	server := httptest.NewServer(httpapi.New(httpapi.Options{Locks: m, Version: "conformance"}))
+	t.Cleanup(server.Close)
+	c, err := client.New(client.Config{URLs: []string{server.URL}})
+	assert.NoError(t, err)
+	var mu sync.Mutex
+	left := map[string]int{}
+	place.Service = GoClient{Remote: Remote{Client: apitest.New(t, server.URL).API()}, Go: c, Told: func(why string) {
+		mu.Lock()
+		defer mu.Unlock()
+		left[why]++
+	}}
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for why, n := range left {
+			t.Logf("%d acquires that the client's interface cannot express: %s", n, why)
+		}
+	})
+	Run(t, place)
 }
 
 // serve puts the server before a manager, and the generated client before both.
