@@ -50,8 +50,7 @@ class LeaseLost(Exception):
     def __init__(self, lease_id: str, reason: str, by: str = "", detail: str = "") -> None:
         self.lease_id, self.reason, self.by, self.detail = lease_id, reason, by, detail
     def __str__(self) -> str:
-        more = (self.by and " by " + self.by) + (self.detail and f" ({self.detail})")
-        return f"lease {self.lease_id} is lost: {self.reason}{more}"
+        return f"lease {self.lease_id} is lost: {self.reason}" + (self.by and f" by {self.by}") + (self.detail and f" ({self.detail})")
 
 class NotAcquired(Exception):
     """Others hold the lock, and the time for waiting is over. holders are as the gateway describes them (owner, lease_id,
@@ -77,7 +76,8 @@ class Problem(Exception):
 
 class _NoAnswer(ConnectionError):
     """No gateway answered: no connection, nothing in time, or an answer that is not a gateway's."""
-    _temporary, _final, _taken, retry_after, code, body = True, False, False, 0.0, "", {}  # type: Any, Any, Any, Any, Any, Any
+    _temporary, _final, _taken, retry_after, code, _why = True, False, False, 0.0, "", ("", "", "")
+    body: dict[str, Any] = {}
 
 class _Call:
     """The requests of one call, which follow each other. stop, from another thread, ends the call."""
@@ -113,7 +113,7 @@ class _Call:
              late: float = _LATE, until: float | None = None) -> tuple[float, dict[str, Any]]:
         """Sends a request, whose answer the gateway may hold for so long. Returns when it was sent, and the answer. After
         a failure that another gateway may not have, the next request goes to the next gateway."""
-        client, at, connection, found = self.client, self.client._next, None, None
+        client, at, connection, found = self.client, self.client._next, None, None  # type: Client, int, Any, Any
         token = "" if lease else client._token()  # a lease token is all that a request needs
         headers = {"User-Agent": "lockkeeper-python/" + __version__, "Content-Type": body and "application/json",
                    "Lease-Token": lease, "Idempotency-Key": key, "Authorization": token and "Bearer " + token}
@@ -138,7 +138,7 @@ class _Call:
             text = answer.read(_MOST)
             self.use(None)
             if answer.isclosed() and not answer.will_close and not self.stopped.is_set():  # it has been read to its end
-                connection = idle.append(connection)
+                connection = idle.append(connection)  # type: ignore[func-returns-value]
             with contextlib.suppress(ValueError):
                 found = json.loads(text or "{}")
             retry, found = answer.headers.get("Retry-After", ""), found if isinstance(found, dict) else {}
@@ -175,7 +175,7 @@ class Client:
         if token and token_file:
             raise ValueError("only one of token and token_file (LOCKKEEPER_TOKEN, LOCKKEEPER_TOKEN_FILE) can be given")
         self._tls = tls or (ssl.create_default_context() if any(u.scheme == "https" for u in self._urls) else None)
-        self._token = lambda: pathlib.Path(token_file).read_text().strip() if token_file else token
+        self._token: Callable[[], str] = lambda: pathlib.Path(token_file).read_text().strip() if token_file else token
         self._next = 0  # of the URLs, the one that is asked next
         self._idle: dict[Any, list[http.client.HTTPConnection]] = {}
 
@@ -382,7 +382,7 @@ class Lease:
             self._lose("deadline" if self._pid == os.getpid() else "forked")
             raise LeaseLost(*self._fate["lost"])
     def _left(self) -> float:
-        return self._until - self._margin - _now()
+        return float(self._until - self._margin - _now())
     def _lose(self, reason: str, by: str = "", detail: str = "") -> None:
         self._fate.setdefault("lost", (self.id, reason, by, detail or _REASONS.get(reason, "")))
         self._wake.put(None)

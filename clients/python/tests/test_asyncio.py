@@ -154,15 +154,16 @@ class Async(unittest.IsolatedAsyncioTestCase):
         for _ in range(ROUNDS):
             try:
                 async with self.client.lock("report") as lease:
-                    timer = threading.Timer(dice.uniform(0, 0.003), lease._lose, ("revoked",))
+                    timer = threading.Timer(dice.uniform(0, 0.02), lease._lose, ("revoked",))
                     timer.daemon = True
                     timer.start()
-                    await asyncio.sleep(dice.uniform(0, 0.004))
+                    await asyncio.sleep(dice.uniform(0, 0.02))
             except lockkeeper.LeaseLost:
                 lost += 1
             for _ in range(3):
                 await asyncio.sleep(0)
             timer.join()
+            self.gateway.end(lease.id)
         self.assertTrue(0 < lost < ROUNDS, lost)
 
 

@@ -331,6 +331,7 @@ class HandOver(Case):
             except lockkeeper.LeaseLost:
                 stray += 1
             ended_by.join()
+            self.gateway.end(lease.id)
         self.assertEqual(stray, 0, "a loss came after its block")
         self.assertGreater(lost, ROUNDS // 10)
         self.assertLess(lost, ROUNDS)
