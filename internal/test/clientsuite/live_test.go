@@ -40,34 +40,11 @@ func TestEachClientWorksWithALiveFleet(t *testing.T) {
 		})
 	}
 	tryIt := func(l *Lock) { l.Wait = new(int64) }
-	end := func(t *testing.T, all ...*scene) {
-		t.Helper()
-		for _, s := range all {
-			s.call.finish()
-			s.done()
-		}
-	}
 
-	each("broken", func(t *testing.T, lock string, d, other *Driver) {
-		var took []time.Duration
-		for range 3 {
-			s := live(t, d, f, nothing, Wanted{Lock: lock})
-			id := s.event("started").LeaseID
-			next := live(t, other, f, nothing, Wanted{Lock: lock})
-			next.event("queued")
-			began := time.Now()
-			_, err := request(http.MethodPost, "http://"+f.gateways[1].listen+"/v1/leases/"+id+"/break?reason=maintenance")
-			assert.NoError(t, err)
-			took = append(took, s.event("stopped").At.Sub(began))
-			e := s.failed("LeaseLost")
-			assert.Equal(t, e.Reason, "revoked")
-			assert.Equal(t, e.By, "127.0.0.1")
-			assert.Equal(t, e.LeaseID, id)
-			assert.That(t, next.event("started").Fence > s.event("started").Fence, "the fencing tokens must rise")
-			end(t, next)
-		}
-		t.Logf("the work stopped %v after the break was asked for", took)
-		assert.That(t, slices.Min(took) <= 500*time.Millisecond && slices.Max(took) <= 500*time.Millisecond+patience, "the work stopped after %v", took)
+	each("broken", func(t *testing.T, lock string, d, other *Driver) { broken(t, f, lock, d, other) })
+	t.Run("broken/lockctl", func(t *testing.T) {
+		argv := lockctl[0].make(t, t.TempDir())
+		broken(t, f, "broken-lockctl", driverT(t, argv), drivers["go"].other)
 	})
 	each("exclusive", func(t *testing.T, lock string, d, other *Driver) {
 		one := live(t, d, f, func(l *Lock) { l.Owner = "the-first" }, Wanted{Lock: lock})
@@ -133,5 +110,39 @@ func TestEachClientWorksWithALiveFleet(t *testing.T) {
 			waiting[name].call.finish()
 			waiting[name].done()
 		})
+	}
+}
+
+// broken has an administrator break leases of one driver, for which another one waits.
+func broken(t *testing.T, f *fleet, lock string, d, other *Driver) {
+	var took []time.Duration
+	for range 3 {
+		s := live(t, d, f, func(l *Lock) { l.Metadata = "plain" }, Wanted{Lock: lock})
+		id := s.event("started").LeaseID
+		next := live(t, other, f, nothing, Wanted{Lock: lock})
+		next.event("queued")
+		began := time.Now()
+		_, err := request(http.MethodPost, "http://"+f.gateways[1].listen+"/v1/leases/"+id+"/break?reason=maintenance")
+		assert.NoError(t, err)
+		took = append(took, s.event("stopped").At.Sub(began))
+		if e := s.failed("LeaseLost"); e.Reason != "" { // lockctl tells its exit code alone
+			assert.Equal(t, e.Reason, "revoked")
+			assert.Equal(t, e.By, "127.0.0.1")
+			assert.Equal(t, e.LeaseID, id)
+		} else {
+			assert.Equal(t, lock, "broken-lockctl")
+		}
+		assert.That(t, next.event("started").Fence > s.event("started").Fence, "the fencing tokens must rise")
+		end(t, next)
+	}
+	t.Logf("the work stopped %v after the break was asked for", took)
+	assert.That(t, slices.Min(took) <= 500*time.Millisecond && slices.Max(took) <= 500*time.Millisecond+patience, "the work stopped after %v", took)
+}
+
+func end(t *testing.T, all ...*scene) {
+	t.Helper()
+	for _, s := range all {
+		s.call.finish()
+		s.done()
 	}
 }

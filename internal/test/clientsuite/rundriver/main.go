@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,12 +22,14 @@ import (
 type command struct {
 	ID    int    `json:"id"`
 	Do    string `json:"do"`
+	URL   string `json:"url"`
 	Locks []struct {
 		Lock, NS string
 	} `json:"locks"`
-	TTL  int64  `json:"ttl_ms"`
-	Wait *int64 `json:"wait_ms"`
-	Work struct {
+	TTL      int64  `json:"ttl_ms"`
+	Wait     *int64 `json:"wait_ms"`
+	Metadata string `json:"metadata"` // the kind of the work, unless it is the next one's turn
+	Work     struct {
 		Log  string `json:"log"`
 		Step int64  `json:"step_ms"`
 		For  *int64 `json:"for_ms"`
@@ -103,11 +106,28 @@ func (d *driver) lock(c command) {
 	if err != nil {
 		panic(err) // Linux has it
 	}
-	args = append(args, "--", self, "work", kinds[c.ID%len(kinds)], c.Work.Log, strconv.Itoa(c.ID), strconv.FormatInt(c.Work.Step, 10), strconv.FormatInt(*c.Work.For, 10))
+	length := int64(24 * 60 * 60 * 1000)
+	if c.Work.For != nil {
+		length = *c.Work.For
+	}
+	args = append(args, "--", self, "work", cmp.Or(c.Metadata, kinds[c.ID%len(kinds)]), cmp.Or(c.Work.Log, os.DevNull),
+		strconv.Itoa(c.ID), strconv.FormatInt(cmp.Or(c.Work.Step, 10), 10), strconv.FormatInt(length, 10))
 	cmd := exec.Command(d.lockctl, args...)
+	cmd.Env = os.Environ()
+	if c.URL != "" {
+		cmd.Env = append(cmd.Env, "LOCKKEEPER_URL="+c.URL)
+	}
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	cmd.Stdout = started(func() { d.say(c.ID, "started", nil) })
+	cmd.Stdout = told(func(line string) {
+		var fence uint64
+		var lease string
+		if _, err := fmt.Sscanf(line, "started %d %s", &fence, &lease); err == nil {
+			d.say(c.ID, "started", map[string]any{"fence": fence, "lease_id": lease})
+		} else {
+			d.say(c.ID, "stopped", nil)
+		}
+	})
 	proc, err := childproc.Start(cmd)
 	if err != nil {
 		d.say(c.ID, "failed", map[string]any{"error": "Invalid", "detail": err.Error()})
@@ -125,11 +145,13 @@ func (d *driver) lock(c command) {
 	})
 }
 
-// started is called when the work prints that it has started.
-type started func()
+// told is called with what the work prints: one line with each write.
+type told func(string)
 
-func (f started) Write(b []byte) (int, error) {
-	f()
+func (f told) Write(b []byte) (int, error) {
+	for line := range bytes.Lines(b) {
+		f(string(line))
+	}
 	return len(b), nil
 }
 

@@ -54,15 +54,17 @@ func work(args []string) {
 		must(err)
 	}
 	write("start")
-	fmt.Println("started")
+	fmt.Println("started", os.Getenv("LOCKKEEPER_FENCING_TOKEN"), os.Getenv("LOCKKEEPER_LEASE_ID"))
 	step, over := time.NewTicker(number(3)*time.Millisecond), time.After(number(4)*time.Millisecond)
 	for {
 		select {
 		case <-stop:
 			write("end")
+			fmt.Println("stopped")
 			os.Exit(143)
 		case <-over:
 			write("end")
+			fmt.Println("stopped")
 			return
 		case <-step.C:
 			write("step")
