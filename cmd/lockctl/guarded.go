@@ -182,6 +182,9 @@ func (g *guarded) start(ctx context.Context, lease *client.Lease, c supervise.Co
 	c.Until = supervise.Now() + lease.Left()
 	p, err := g.keeper.Start(c)
 	var path *os.PathError
+	if errors.As(err, &path) && path.Path != c.Path {
+		return nil, err // this program could not be started again: too many processes, or no memory
+	}
 	switch {
 	case errors.Is(err, supervise.ErrLate):
 		err = &client.LeaseLost{LeaseID: lease.ID(), Reason: client.ReasonDeadline, Detail: err.Error()}

@@ -124,14 +124,15 @@ func (k *Keeper) running() *Process {
 	return k.process
 }
 
-// suspend has the watcher stop, so that the shell takes over. The keeper itself goes on: the lease is kept.
+// suspend has the watcher stop, so that the shell takes over. The keeper itself goes on: the lease is kept. The watcher answers
+// each message once, with Continue.
 func (k *Keeper) suspend() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if isClosed(k.resumed) {
 		k.resumed = make(chan struct{})
+		k.link.send(message{Suspend: true})
 	}
-	k.link.send(message{Suspend: true})
 }
 
 func (k *Keeper) resume() {

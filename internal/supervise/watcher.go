@@ -11,7 +11,7 @@ import (
 
 // passed are the signals that the watcher passes on. One that it was started with as ignored (nohup) stays so for all.
 var passed = []syscall.Signal{
-	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGCONT,
+	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTSTP,
 }
 
 // ErrKeeperFailed says that the keeper ended without having done its work. All descendants are gone then.
@@ -47,7 +47,7 @@ func Watch() (code int, err error) {
 	for {
 		select {
 		case s := <-w.signals:
-			w.pass(s.(syscall.Signal))
+			w.link.send(message{Signal: s.(syscall.Signal)})
 		case m, ok := <-w.messages:
 			if !ok {
 				w.messages = nil // the keeper is about to end
@@ -117,14 +117,6 @@ func reap(keeper int, ended chan<- syscall.WaitStatus) {
 	}
 }
 
-func (w *watcher) pass(s syscall.Signal) {
-	if s == syscall.SIGCONT {
-		w.link.send(message{Continue: true})
-		return
-	}
-	w.link.send(message{Signal: s})
-}
-
 func (w *watcher) obey(m message) {
 	switch {
 	case m.Group != 0:
@@ -132,9 +124,15 @@ func (w *watcher) obey(m message) {
 	case m.Done:
 		w.done = &m
 	case m.Suspend:
+		begun := Now()
 		stopHere()
-		// Continued by the shell, or never stopped because no shell is there that could continue it.
-		w.link.send(message{Continue: true})
+		if Now()-begun > 20*time.Millisecond {
+			w.link.send(message{Continue: true}) // the shell has continued it
+			return
+		}
+		// It did not stop, because no shell is there that could continue it. A command that reads from a terminal in whose
+		// background it is would be stopped again at once.
+		time.AfterFunc(time.Second, func() { w.link.send(message{Continue: true}) })
 	}
 }
 
