@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import unittest
 
 from fake import Gateway, lockkeeper, until
@@ -340,6 +341,25 @@ class HandOver(Case):
         self.rounds(1)
         self.assertEqual(signal.getsignal(signal.SIGURG), signal.SIG_DFL)
 
+    def test_a_keeper_that_is_slow_to_raise_does_not_raise_after_the_block(self):
+        class Slow:
+            @staticmethod
+            def PyThreadState_SetAsyncExc(ident, what):
+                time.sleep(0.03)  # the block ends meanwhile
+                return real.PyThreadState_SetAsyncExc(ident, what)
+        real, lockkeeper.ctypes.pythonapi = lockkeeper.ctypes.pythonapi, Slow
+        try:
+            for _ in range(5):
+                with self.assertRaises(lockkeeper.LeaseLost):
+                    with self.client.lock("report") as lease:
+                        lease._lose("revoked")
+                        time.sleep(0.01)
+                end = time.monotonic() + 0.1
+                while time.monotonic() < end:
+                    pass
+        finally:
+            lockkeeper.ctypes.pythonapi = real
+
     def test_in_other_threads(self):
         errors = []
 
@@ -347,7 +367,7 @@ class HandOver(Case):
             try:
                 self.rounds(seed)
             except BaseException as e:
-                errors.append(e)
+                errors.append("".join(traceback.format_exception(type(e), e, e.__traceback__)))
         threads = [threading.Thread(target=run, args=(seed,), daemon=True) for seed in (2, 3)]
         for thread in threads:
             thread.start()
