@@ -54,8 +54,9 @@ func freeze(ctx context.Context, pids []int, length time.Duration) (freezes []ch
 		}
 	}
 	sleep(ctx, length)
+	to := now() // of all: one that goes on may let another one go on
 	for i, pid := range pids {
-		freezes[i].To = now()
+		freezes[i].To = to
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
 	return freezes
