@@ -229,16 +229,17 @@ public final class LockClient {
 
     /** Asks for the lease, and waits for it; null: without a bound. */
     private Lease acquire(LockRequest request, Long wait, boolean interruptible) {
+        if (interruptible && Thread.interrupted()) { throw new Interrupted(); }
         boolean async = wait == null || wait > 0;
         long until = wait == null ? Long.MAX_VALUE : Gateways.now() + (async ? wait : TRY);
-        while (true) {
-            Problem taken = null;
+        for (Problem taken = null;;) {
             try {
                 Lease lease = attempt(request, async, until, interruptible);
                 if (lease != null) { return lease; }
             } catch (Problem e) {
-                taken = e;
-                if (!List.of("held_by_other", "lock_delayed", "wait_elapsed").contains(e.code)) { throw e; }
+                boolean now = List.of("held_by_other", "lock_delayed", "wait_elapsed").contains(e.code);
+                if (!now && (taken == null || !e.temporary())) { throw e; } // else the wait ended before one more answer
+                taken = now ? e : taken;
             }
             // The lock cannot be waited for in its queue now (held_by_other of a ticket), or what was taken was lost.
             long pause = Gateways.jitter(Math.max(Gateways.LEAST_PAUSE, taken == null ? 0 : taken.retryAfter));
