@@ -1,8 +1,7 @@
 // Package conformance holds what a lock service has to do as scripts, each written once against one small interface, Service.
 // They run on the lock manager itself, and through the generated client, HTTP and the server, where Remote turns answers and
 // problems back into the domain's words; on the embedded ZooKeeper and on Debian's. GoClient runs them with the Go client where its
-// interface has what they ask
-// for, and names the rest. It is test support.
+// interface has what they ask for, and names the rest. It is test support.
 //
 // What it promises: a script passes on a service that does what its name says, however slow the machine, and fails on one
 // that does not. A script leaves nothing behind and has locks of its own, so all of them run at once on one service. None
