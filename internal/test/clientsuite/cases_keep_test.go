@@ -153,7 +153,7 @@ func (s *scene) stopsBetween(deadline time.Time, margin time.Duration) {
 	s.t.Helper()
 	e := s.event("stopped")
 	early := deadline.Add(-margin).Sub(e.At)
-	s.must(early > -margin*5/6, "the work stopped %v too late", -early)
+	s.must(early > -500*time.Millisecond, "the work stopped %v too late", -early)
 	s.must(early < 300*time.Millisecond+patience/5, "the work stopped %v too early", early)
 }
 

@@ -67,6 +67,9 @@ func planOf(seed uint64) plan {
 // next is the command for a worker's next work.
 func (p plan) next(rng *rand.Rand, lock, log string) Lock {
 	length := (100*time.Millisecond + upTo(rng, 2*time.Second)).Milliseconds()
+	if rng.IntN(2) == 0 {
+		length += 2 * p.ttl.Milliseconds() // it is at work when its lease is lost
+	}
 	l := Lock{Locks: []Wanted{{Lock: lock}}, TTL: p.ttl.Milliseconds(), Work: Work{Log: log, Step: 20, For: &length}}
 	switch n := rng.IntN(10); {
 	case n < 3:
