@@ -63,7 +63,7 @@ func (b *breakCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if len(found.Reaped) == 0 {
-		return &failure{code: exitNotAcquired, err: fmt.Errorf("%s has none to end", b.Name), hint: "lockctl show " + b.Name + " has the queue; --waiters ends waiters, too"}
+		return &failure{code: exitNotAcquired, err: fmt.Errorf("%s has no holder that may be ended", b.Name), hint: "lockctl show " + b.Name + " has the queue; --waiters ends waiters, too"}
 	}
 	if b.DryRun {
 		return a.showDone(raw, "WOULD END", found.Reaped, found.Unreached)

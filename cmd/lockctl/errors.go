@@ -93,6 +93,9 @@ func byFlag(err error) error {
 	case "ca":
 		flag = "--receiver-ca-file"
 	}
+	if rest, ok := strings.CutPrefix(p.Detail, "lock name: "); ok {
+		return errors.New("the lock's name " + rest)
+	}
 	if rest, ok := strings.CutPrefix(p.Detail, p.Field+" "); ok {
 		return errors.New(flag + " " + rest)
 	}

@@ -26,6 +26,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -98,7 +99,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exited // --help, --version
 	}
 	if err != nil {
-		return report(stderr, usagef(helpFor(err)+" has the flags", "%w", err))
+		return report(stderr, usagef(helpFor(err)+" has the flags", "%s", wrong(err)))
 	}
 	a.globals, a.command = &c.globals, parsed
 	if err := c.check(parsed); err != nil {
@@ -106,6 +107,18 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	defer a.end()
 	return report(stderr, parsed.Run(a))
+}
+
+// wrong says what must be in the words of all other errors. kong counts the default of a flag that may be left out, which is empty,
+// among its values, and says of an argument that is missing what it had expected.
+func wrong(err error) string {
+	text := strings.Replace(err.Error(), ` must be one of "",`, " must be one of ", 1)
+	if argument, ok := strings.CutPrefix(text, `expected "<`); ok {
+		if name, _, ok := strings.Cut(argument, ">"); ok {
+			return "<" + name + "> must be given"
+		}
+	}
+	return text
 }
 
 // cutCommand splits a command line at the first --, behind which run and elect have the command that they run: kong would take it

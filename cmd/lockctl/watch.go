@@ -19,7 +19,7 @@ type watchCommand struct {
 	Name   string        `arg:"" optional:"" completion:"lockctl complete-locks --timeout 1s" help:"The lock; without it the list of locks."`
 	NS     string        `name:"ns" placeholder:"NAMESPACE" help:"The namespace; default unless given."`
 	Prefix string        `name:"prefix" placeholder:"TEXT" help:"Only locks whose names begin with this."`
-	Until  string        `name:"until" enum:",free" default:"" placeholder:"free" help:"End when the lock is free."`
+	Until  string        `name:"until" enum:",free,held" default:"" placeholder:"STATE" help:"End when the lock is in this state: free or held."`
 	For    time.Duration `name:"for" placeholder:"TIME" help:"End after this time; with --until that is exit code 75."`
 }
 
@@ -56,7 +56,7 @@ func (w *watchCommand) Run(ctx context.Context, a *app) error {
 		err = w.list(ctx, a, c)
 	}
 	if err == error(errTimeUp) && w.Until != "" {
-		return &failure{code: exitNotAcquired, err: fmt.Errorf("%s is not free after %v", w.Name, w.For), hint: "lockctl show " + w.Name + " has the queue"}
+		return &failure{code: exitNotAcquired, err: fmt.Errorf("%s is not %s after %v", w.Name, w.Until, w.For), hint: "lockctl show " + w.Name + " has the queue"}
 	}
 	return timeUp(err)
 }
