@@ -197,7 +197,7 @@ class Client:
         wait        in the queue: None for as long as it takes, 0 to try; then NotAcquired
         margin      the lease counts as lost so long before its time is over: 1 s, or a fifth of a ttl below 5 s
         owner       a label for people; metadata is a text that every client can read at the lock
-        lock_delay  keeps the lock free for so long after the lease
+        lock_delay  for so long others wait after a lease that was lost
         on_lost     "raise" stops the block. "exit" does so, and ends the process with os._exit(76) when the block has
                     not ended shortly before the lease. A function is called instead, in a thread of its own.
         on_revoke   is called once, with the reason, when the holder is asked to release the lease. The block goes on.
