@@ -12,6 +12,7 @@ final class FakeGateway implements AutoCloseable {
     final HttpServer server;
     final List<String> requests = new CopyOnWriteArrayList<>(); // such as "DELETE /v1/leases/self"
     final Set<Integer> connections = ConcurrentHashMap.newKeySet();
+    final CountDownLatch left = new CountDownLatch(1); // a client has closed a connection before its answer was over
     volatile long ttl = 3000;
     volatile boolean queued, taken, bodyWithoutEnd;
     private volatile CountDownLatch ended = new CountDownLatch(1);
@@ -58,8 +59,11 @@ final class FakeGateway implements AutoCloseable {
             } else if (path.endsWith("/leases") && bodyWithoutEnd) {
                 x.sendResponseHeaders(201, 0);
                 x.getResponseBody().write("{\"state\":\"held\"".getBytes());
-                x.getResponseBody().flush();
-                ended.await(20, TimeUnit.SECONDS);
+                for (int i = 0; i < 300; i++) {
+                    x.getResponseBody().write(' ');
+                    x.getResponseBody().flush();
+                    Thread.sleep(100);
+                }
             } else if (path.endsWith("/leases")) {
                 ended = new CountDownLatch(1);
                 say(x, 201, lease(queued ? "waiting" : "held"));
@@ -71,6 +75,8 @@ final class FakeGateway implements AutoCloseable {
             } else {
                 say(x, 200, "{\"queue_length\":4,\"holders\":[]}");
             }
+        } catch (IOException e) {
+            left.countDown();
         } catch (InterruptedException e) { // the server is closed
         } finally {
             x.close();
