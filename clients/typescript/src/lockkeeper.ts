@@ -1,19 +1,14 @@
 /**
  * Takes locks from a Lockkeeper gateway, and stops the work that they protect in time.
  *
- * ```ts
- * const client = Client.fromEnv(); // LOCKKEEPER_URL, LOCKKEEPER_TOKEN
- * await client.withLock("report", async (lease, signal) => {
- *   await writeReport({ fence: lease.fence, signal });
- * });
- * ```
+ *     const client = Client.fromEnv(); // LOCKKEEPER_URL, LOCKKEEPER_TOKEN
+ *     await client.withLock("report", (lease, signal) => writeReport({ fence: lease.fence, signal }));
  *
- * `signal` aborts before another client can hold the lock: when the lease is lost, and at the latest the margin before it can pass by
- * time. The work has to heed it: it passes `signal` on, or calls `lease.throwIfLost()` before each step. A process that stands still, or
- * whose event loop is blocked, cannot stop its work. What must not happen even then is refused by what the lock protects: send it
- * `lease.fence`, and let it refuse lower ones.
+ * `signal` aborts before another client can hold the lock. Work that cannot pass it on calls `lease.throwIfLost()`
+ * before each step. A process that stands still, or whose event loop is blocked, cannot stop its work: send
+ * `lease.fence` to what the lock protects, and let that refuse lower ones.
  *
- * Durations are numbers of milliseconds. The file needs nothing but Node.js 18 or a browser of 2022, and may be copied into a project.
+ * Durations are milliseconds. The file needs nothing but Node.js 18 or a browser of 2022, and may be copied.
  *
  * @module
  */
@@ -22,13 +17,13 @@
 /** Which gateways a {@link Client} asks, and how. */
 export interface ClientOptions {
   /**
-   * Gateways of one fleet, such as `http://127.0.0.1:8080`, or in Node.js `unix:/run/lockkeeper.sock`: a list, or a text with commas.
-   * The next one is asked when one does not answer. Without it: a page's own origin in a browser, elsewhere `http://127.0.0.1:8080`.
+   * Gateways of one fleet, such as `http://127.0.0.1:8080`, in Node.js also `unix:/run/x.sock`: a list, or a text with
+   * commas. Without it: a page's own origin in a browser, elsewhere `http://127.0.0.1:8080`.
    */
   urls?: string | readonly string[] | undefined;
   /** The API token, sent with each acquire. */
   token?: string | undefined;
-  /** A file that holds the API token, read for each acquire, so that the token in it can change. Not in browsers. */
+  /** A file that holds the API token, read for each acquire. Not in browsers. */
   tokenFile?: string | undefined;
   /** Sends the requests in place of the runtime's `fetch`. */
   fetch?: typeof globalThis.fetch | undefined;
@@ -45,32 +40,32 @@ export interface Lock {
   limit?: number | undefined;
 }
 
-/** One lock, or several that are taken at once or not at all. Clients that name them in different orders do not block each other. */
+/** One lock, or several that are taken at once or not at all. Their order does not matter. */
 export type Locks = string | Lock | readonly (string | Lock)[];
 
 /** Options of an acquire. */
 export interface LeaseOptions {
-  /** For so long others wait when this process dies: 1,000 or more, else 30,000. Below 15,000 the crash of a gateway can cost the lease. */
+  /** For so long others wait when this process dies: 30,000 unless given. A gateway's crash needs 15,000. */
   ttlMs?: number | undefined;
   /** Bounds the time in the queue. 0 tries. Without it the acquire waits until `signal` aborts. */
   waitMs?: number | undefined;
-  /** How long before the end of its time the work is stopped: 1,000 unless given, or a fifth of a TTL below 5,000. */
+  /** How long before the end of its time the work is stopped: 1,000, or a fifth of a TTL below 5,000. */
   marginMs?: number | undefined;
   /** A label for people who look at the lock. */
   owner?: string | undefined;
   /** A text that every client can read at the lock, such as the address of a leader. */
   metadata?: string | undefined;
-  /** Keeps the lock free for so long after the lease was held, so that a holder that has not noticed yet can finish. */
+  /** Keeps the lock free for so long after the lease, so that a holder that has not noticed its end can finish. */
   lockDelayMs?: number | undefined;
   /** Ends the wait, and leaves the queue. In `withLock` and `elect` it also aborts the signal of the work. */
   signal?: AbortSignal | undefined;
-  /** Called once when the holder is asked to release the lease. The work may go on until the lease is lost. */
+  /** Called once when the holder is asked to release. The work may go on until the lease is lost. */
   onRevoke?: ((asked: Revocation) => void) | undefined;
-  /** Called with the place among the waiters: when the acquire enters the queue, and when the place changes. */
+  /** Called with the place among the waiters, when the acquire enters the queue and when the place changes. */
   onQueued?: ((position: number) => void) | undefined;
 }
 
-/** A holder is asked to release its lease: why, by whom, and after how long the gateway ends it (`undefined`: not by force). */
+/** A holder is asked to release: why, by whom, and when the gateway ends the lease (`undefined`: not by force). */
 export type Revocation = Readonly<{ reason: string; by: string; forceInMs: number | undefined }>;
 
 /** The work under a lease. `signal` aborts when the lease is lost, and when the caller's own signal aborts. */
@@ -80,33 +75,31 @@ export type Work<T> = (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>;
 export interface Lease extends AsyncDisposable {
   /** Names the lease in logs and lists. It gives no right. */
   readonly id: string;
-  /** The fencing token: each holder of the lock has a higher one than the holder before. Of several locks, their highest. */
+  /** The fencing token: higher than that of each holder before. Of several locks, their highest. */
   readonly fence: number;
   /** Aborts when the lease is lost, with a {@link LeaseLost} as its reason, and when it is released. */
   readonly signal: AbortSignal;
   /** Whether the work may go on now. It looks at the clock: it is right also when timers are late. */
   readonly held: boolean;
-  /** The fencing token of one of several locks, and `undefined` for a lock that is not among them. */
+  /** The fencing token of one of several locks, `undefined` for a lock that is not among them. */
   fenceOf(lock: string, namespace?: string): number | undefined;
-  /** Throws a {@link LeaseLost} when the lease is lost. The work calls it before each step that takes less than the margin. */
+  /** Throws a {@link LeaseLost} when the lease is lost. For before each step that takes less than the margin. */
   throwIfLost(): void;
   /**
-   * Gives the lock back; it may be called again. Rejects with a {@link LeaseLost} when the lease had ended before. The value is false
-   * when no gateway answered for 5 s: the lease then ends by itself, within its TTL.
+   * Gives the lock back; it may be called again. Rejects with a {@link LeaseLost} when the lease had ended before.
+   * False when no gateway answered for 5 s: the lease then ends by itself, within its TTL.
    */
   release(): Promise<boolean>;
 }
 
-/** A holder of a lock. A program that locks in ZooKeeper itself has an empty `leaseId`, and may have a `fencingToken` of 0. */
+/** A holder of a lock. `leaseId` is empty when it locks in ZooKeeper itself; `fencingToken` may then be 0. */
 export type Holder = Readonly<{ owner: string; leaseId: string; fencingToken: number }>;
 
-/** The lease ended before its holder released it. `cause` is what the work threw after that, if it threw something else. */
+/** The lease ended before its holder released it. `cause` is what the work threw after that, if something else. */
 export class LeaseLost extends Error {
+  override readonly name = "LeaseLost";
   readonly leaseId: string;
-  /**
-   * The gateway's: `expired`, `revoked`, `removed`, `destroyed`, ...; `deadline` when no gateway confirmed the lease in time, `gone` when
-   * no gateway knows it.
-   */
+  /** The gateway's (`expired`, `revoked`, ...); `deadline`: not confirmed in time; `gone`: no gateway knows it. */
   readonly reason: string;
   /** Who ended it, when the gateway tells. */
   readonly by: string;
@@ -115,7 +108,6 @@ export class LeaseLost extends Error {
 
   constructor(leaseId: string, reason: string, by = "", detail = "") {
     super(`lockkeeper: lease ${leaseId} is lost: ${reason}${by && ` by ${by}`}${detail && ` (${detail})`}`);
-    this.name = "LeaseLost";
     this.leaseId = leaseId;
     this.reason = reason;
     this.by = by;
@@ -125,6 +117,7 @@ export class LeaseLost extends Error {
 
 /** Others hold the lock, and the time for waiting is over. */
 export class NotAcquired extends Error {
+  override readonly name = "NotAcquired";
   readonly lock: string;
   /** As the gateway saw them last; may be empty. */
   readonly holders: readonly Holder[];
@@ -133,8 +126,8 @@ export class NotAcquired extends Error {
   readonly retryAfterMs: number;
 
   constructor(lock: string, holders: readonly Holder[], queueLength: number, retryAfterMs: number) {
-    super(`lockkeeper: ${lock} is held${holders[0]?.owner ? ` by ${holders[0].owner}` : ""}, and ${queueLength} wait for it`);
-    this.name = "NotAcquired";
+    const by = holders[0]?.owner;
+    super(`lockkeeper: ${lock} is held${by ? ` by ${by}` : ""}, and ${queueLength} wait for it`);
     this.lock = lock;
     this.holders = holders;
     this.queueLength = queueLength;
@@ -144,8 +137,9 @@ export class NotAcquired extends Error {
 
 /** The gateway refuses the request. */
 export class Problem extends Error {
+  override readonly name = "Problem";
   readonly status: number;
-  /** What programs go by; docs/errors.md lists the codes. `unexpected_answer` when it was no gateway that answered. */
+  /** What programs go by (docs/errors.md); `unexpected_answer` when it was no gateway that answered. */
   readonly code: string;
   /** A sentence for people. */
   readonly detail: string;
@@ -158,10 +152,9 @@ export class Problem extends Error {
   /** All that the gateway says. */
   readonly body: Readonly<object>;
 
-  constructor(status: number, code: string, retryAfterMs: number, body: Readonly<object>) {
-    const detail = textIn(body, "detail") || textIn(body, "title");
+  constructor(status: number, retryAfterMs: number, body: Readonly<object>) {
+    const code = textIn(body, "code"), detail = textIn(body, "detail") || textIn(body, "title");
     super(`lockkeeper: ${status} ${code}: ${detail}`);
-    this.name = "Problem";
     this.status = status;
     this.code = code;
     this.detail = detail;
@@ -174,13 +167,12 @@ export class Problem extends Error {
 
 const requestMs = 10_000; // for a request that is answered at once
 const pollMs = 25_000; // for which the gateway holds a look at a waiting lease
-const mostHoldMs = 240_000; // for which it holds a heartbeat: it refuses more than five minutes, and Node.js waits no longer
+const mostHoldMs = 240_000; // for which it holds a heartbeat: Node.js waits for five minutes at most
 const tryMs = 30_000; // for finding a gateway that can answer an acquire that does not wait
 const leaveMs = 2_000; // for giving up a place in the queue
 const releaseMs = 5_000; // for releasing a lease
 const lookMs = 250; // between two looks at the clock: a timer stands still while the machine sleeps
 const leastPauseMs = 50, mostPauseMs = 1_000; // before a repeat: twice as long each time
-const maxAnswer = 1 << 20; // bytes. A lease of 64 locks takes some 20 KiB
 const unexpected = "unexpected_answer"; // the code of an answer that is not a gateway's
 
 /** Takes locks from the gateways of one fleet. It owns nothing that has to be closed. */
@@ -190,36 +182,37 @@ export class Client {
   /** Sends no request. Throws a TypeError when the options cannot be right. */
   constructor(options: ClientOptions = {}) {
     const { urls, token = "", tokenFile, fetch = (url, init) => globalThis.fetch(url, init) } = options;
-    if (token && tokenFile) throw invalid("both a token and a token file are given (LOCKKEEPER_TOKEN, LOCKKEEPER_TOKEN_FILE): leave one out");
+    if (token && tokenFile) throw invalid("LOCKKEEPER_TOKEN and LOCKKEEPER_TOKEN_FILE are both given: leave one out");
     if (tokenFile && !node) throw invalid("a browser cannot read a token file: give the token");
     const page = (globalThis as { location?: { origin?: string } }).location?.origin;
     const list = urls || (page?.startsWith("http") ? page : "http://127.0.0.1:8080");
-    this.#gateways = new Gateways((typeof list === "string" ? list.split(",") : list).map((url) => gatewayAt(url.trim(), fetch)), async () => {
+    const gateways = (typeof list === "string" ? list.split(",") : list).map((url) => gatewayAt(url.trim(), fetch));
+    this.#gateways = new Gateways(gateways, async () => {
       const text: string = tokenFile ? await (await nodeModule("fs/promises")).readFile(tokenFile, "utf8") : token;
       if (/^[\x21-\x7e]*$/.test(text.trim())) return text.trim();
       throw invalid("the token has characters that no token has"); // what fetch would say of it has the token in it
     });
   }
 
-  /** Makes a client of `LOCKKEEPER_URL` (several URLs with commas between them), and `LOCKKEEPER_TOKEN` or `LOCKKEEPER_TOKEN_FILE`. */
+  /** Makes a client of `LOCKKEEPER_URL` (with commas), and `LOCKKEEPER_TOKEN` or `LOCKKEEPER_TOKEN_FILE`. */
   static fromEnv(): Client {
-    const env = node?.env ?? {};
-    return new Client({ urls: env["LOCKKEEPER_URL"], token: env["LOCKKEEPER_TOKEN"], tokenFile: env["LOCKKEEPER_TOKEN_FILE"] });
+    const { LOCKKEEPER_URL: urls, LOCKKEEPER_TOKEN: token, LOCKKEEPER_TOKEN_FILE: tokenFile } = node?.env ?? {};
+    return new Client({ urls, token, tokenFile });
   }
 
   /**
-   * Takes the lock, runs the work, and releases the lock on every path, when the work has settled. Rejects with a {@link LeaseLost} when
-   * the lease was lost before that, also when the work did not notice, and as `acquire` does when the work did not run. Otherwise the
-   * outcome of the work is the outcome.
+   * Takes the lock, runs the work, and releases the lock on every path, when the work has settled. Rejects as `acquire`
+   * does when the work did not run, and with a {@link LeaseLost} when the lease was lost before the work had settled,
+   * also when it did not notice. Otherwise the outcome of the work is the outcome.
    */
   async withLock<T>(locks: Locks, work: Work<T>, options: LeaseOptions = {}): Promise<T> {
     return guard(await this.acquire(locks, options), work, options.signal);
   }
 
   /**
-   * Runs `lead` while this client is the leader: the holder of the lock. Waiters are the candidates; `metadata` says where a leader is
-   * reached, and the fencing token is the number of its term. A leader whose lease is lost is a candidate again when `lead` has
-   * settled. When `lead` settles while it leads, it resigns, and its outcome is the outcome.
+   * Runs `lead` while this client is the leader: the holder of the lock. The fencing token numbers its term. A leader
+   * whose lease is lost is a candidate again when `lead` has settled. When `lead` settles while it leads, it resigns,
+   * and its outcome is the outcome.
    */
   async elect<T>(lock: string | Lock, lead: Work<T>, options: LeaseOptions = {}): Promise<T> {
     for (;;) {
@@ -233,34 +226,37 @@ export class Client {
   }
 
   /**
-   * Takes the lock, and waits for it in its queue. Rejects with a {@link NotAcquired} when others hold it and the wait is over, with a
-   * {@link Problem} when the gateway refuses, and with the reason of `signal` when that aborts. `signal` does not end the lease.
+   * Takes the lock, and waits for it in its queue. Rejects with a {@link NotAcquired} when others hold it and the wait
+   * is over, with a {@link Problem} when the gateway refuses, and with the reason of `signal` when that aborts. Once
+   * the lock is held, `signal` does not end the lease.
    */
   async acquire(locks: Locks, options: LeaseOptions = {}): Promise<Lease> {
     const { signal, ttlMs, waitMs = Infinity, owner, metadata } = options;
     signal?.throwIfAborted();
     if (!(waitMs >= 0)) throw new RangeError(`lockkeeper: waitMs (${waitMs}) must not be negative`);
     if (ttlMs !== undefined) marginOf(options.marginMs, ttlMs);
-    const several = typeof locks === "object" && Symbol.iterator in locks, wants = (several ? locks : [locks]).map(wanted);
-    const { lock, ...mode } = wants[0] ?? { lock: "" };
-    // With a ticket (async) the client has what it needs to leave the queue, and its place rides over the death of a gateway.
-    const queues = waitMs > 0, lockDelay = millis(options.lockDelayMs);
-    const common = { ttl: millis(ttlMs), lock_delay: lockDelay, owner, metadata, async: queues || undefined };
-    const path = several ? "/v1/leases" : `${pathOf(lock)}/leases`, body = JSON.stringify({ ...common, ...(several ? { locks: wants } : mode) });
+    const several = typeof locks === "object" && Symbol.iterator in locks;
+    const wants = (several ? locks : [locks]).map(wanted), { lock, ...mode } = wants[0] ?? { lock: "" };
+    const queues = waitMs > 0; // with a ticket (async): the client has the token with which it leaves the queue
+    const terms = { ttl: millis(ttlMs), lock_delay: millis(options.lockDelayMs), owner, metadata };
+    const body = JSON.stringify({ ...terms, async: queues || undefined, ...(several ? { locks: wants } : mode) });
+    const path = several ? "/v1/leases" : `${pathOf(lock)}/leases`;
     await (ready ??= prepare());
     const waiting = within(queues ? waitMs : tryMs, signal);
     try {
       for (;;) {
+        const request: Request = { method: "POST", path, body, key: randomKey(), timeoutMs: requestMs };
         try {
-          return await this.#attempt({ method: "POST", path, body, key: randomKey(), timeoutMs: requestMs }, options, waiting.signal);
+          return await this.#attempt(request, options, waiting.signal);
         } catch (error) {
           signal?.throwIfAborted();
-          const taken = error instanceof Problem && ["held_by_other", "lock_delayed", "wait_elapsed"].includes(error.code) ? error : undefined;
-          if (error !== placeLost && !taken) throw error;
+          const refusal = isTaken(error) ? error : undefined;
+          if (error !== placeLost && !refusal) throw error;
           // The lock cannot be waited for in its queue now (held_by_other of a ticket), or the place was lost.
-          if (queues || !taken) await sleep(jitter(Math.max(leastPauseMs, taken?.retryAfterMs ?? 0)), waiting.signal);
+          const pause = Math.max(leastPauseMs, refusal?.retryAfterMs ?? 0);
+          if (queues || !refusal) await sleep(jitter(pause), waiting.signal);
           signal?.throwIfAborted();
-          if ((!queues && taken) || waiting.signal.aborted) throw await this.#notAcquired(wants, taken);
+          if ((!queues && refusal) || waiting.signal.aborted) throw await this.#notAcquired(wants, refusal);
         }
       }
     } finally {
@@ -273,7 +269,7 @@ export class Client {
     const gateways = this.#gateways;
     const { sent, answer: grant } = await gateways.repeated(request, waiting).catch(async (error) => {
       // Without an answer the lock may have been taken. A repeat with the idempotency key tells the token.
-      if (temporary(error)) await gateways.bounded(request, leaveMs).then((taken) => gateways.leave(taken.token!), () => {});
+      if (temporary(error)) await gateways.bounded(request, leaveMs).then((a) => gateways.leave(a.token!), () => {});
       throw isFinal(error) && error.status === 410 ? placeLost : error; // it ended before this repeat of the request
     });
     const lease = grant.token!;
@@ -303,14 +299,16 @@ export class Client {
   }
 
   /** Tells who holds the lock: from the refusal, or else by a look at the lock. */
-  async #notAcquired(wants: Wanted[], refusal: Problem | undefined): Promise<NotAcquired> {
+  async #notAcquired(wants: ReturnType<typeof wanted>[], refusal: Problem | undefined): Promise<NotAcquired> {
     let seen: Partial<Answer> = refusal?.body ?? {};
     if (wants.length === 1 && !seen.holders?.length) {
       const { lock, ns } = wants[0]!, path = pathOf(lock) + (ns ? `?ns=${encodeURIComponent(ns)}` : "");
       seen = await this.#gateways.bounded({ method: "GET", path, timeoutMs: leaveMs }, leaveMs).catch(() => seen);
     }
-    const holders = (seen.holders ?? []).map((h) => ({ owner: h.owner ?? "", leaseId: h.lease_id ?? "", fencingToken: h.fencing_token ?? 0 }));
-    return new NotAcquired(wants.map((w) => w.lock).join(","), holders, seen.queue_length ?? 0, refusal?.retryAfterMs ?? 0);
+    const holders = (seen.holders ?? []).map((h): Holder => (
+      { owner: h.owner ?? "", leaseId: h.lease_id ?? "", fencingToken: h.fencing_token ?? 0 }));
+    const names = wants.map((w) => w.lock).join(",");
+    return new NotAcquired(names, holders, seen.queue_length ?? 0, refusal?.retryAfterMs ?? 0);
   }
 }
 
@@ -336,12 +334,12 @@ async function guard<T>(lease: Lease, work: Work<T>, caller: AbortSignal | undef
   }
 }
 
-/** Makes the Lease of a grant whose time is over at deadline, and keeps it. The token stays in here, where no log finds it. */
-function keep(gateways: Gateways, token: string, grant: Answer, deadline: number, { marginMs, onRevoke }: LeaseOptions): Lease {
-  const { lease_id: id, ttl_ms: ttl, fencing_token: fence = NaN } = grant, margin = marginOf(marginMs, ttl);
+/** Keeps the lease of a grant whose time is over at deadline. The token stays in here, where no log finds it. */
+function keep(gateways: Gateways, token: string, grant: Answer, deadline: number, options: LeaseOptions): Lease {
+  const { lease_id: id, ttl_ms: ttl, fencing_token: fence = NaN } = grant, margin = marginOf(options.marginMs, ttl);
   // A larger one was rounded, and could be mistaken for that of another holder.
   if (!Number.isSafeInteger(fence)) throw new RangeError(`lockkeeper: the fencing token (${fence}) is no exact number`);
-  const over = new AbortController(), { signal } = over; // its reason is a LeaseLost, or says that the lease was released
+  const over = new AbortController(), { signal } = over; // its reason is a LeaseLost, or says that it was released
   const left = () => deadline - margin - clock();
   const unconfirmed = () => new LeaseLost(id, "deadline", "", "no gateway confirmed it in time");
   let timer: ReturnType<typeof setTimeout> | undefined, released: Promise<boolean> | undefined;
@@ -373,28 +371,28 @@ function keep(gateways: Gateways, token: string, grant: Answer, deadline: number
       return false;
     }
   };
-  // One heartbeat follows the other. Each is held for a third of the TTL. One that is not held confirms the lease at once: after a failure,
-  // and when an answer that is held would come too late.
+  // One heartbeat follows the other, each held for a third of the TTL. One that is not held confirms the lease at once:
+  // after a failure, and when an answer that is held would come too late.
   const beat = async (): Promise<void> => {
     const longest = Math.min(ttl / 3, mostHoldMs);
-    for (let failed = false, pause = leastPauseMs, early = 0, asked = false; !signal.aborted; ) {
-      const sent = clock(), hold = failed || left() < longest + ttl / 20 ? 0 : longest;
+    for (let failures = 0, early = 0, asked = false; !signal.aborted; ) {
+      const sent = clock(), hold = failures > 0 || left() < longest + ttl / 20 ? 0 : longest;
       try {
         const answer = await gateways.once(heartbeat(token, hold, ttl), signal), ask = answer.revoke_requested;
         deadline = Math.max(deadline, sent + answer.ttl_ms);
-        if (ask && !asked) call(onRevoke, { reason: ask.reason ?? "", by: ask.by ?? "", forceInMs: ask.force_in_ms });
+        if (ask && !asked) {
+          call(options.onRevoke, { reason: ask.reason ?? "", by: ask.by ?? "", forceInMs: ask.force_in_ms });
+        }
         asked = Boolean(ask);
-        // An early answer that says nothing about this lease, such as one about new waiters, must not make a busy loop. Otherwise there
-        // is no pause: browsers make the timers of pages in the background wait for up to a minute.
-        early = !failed && clock() - sent < Math.max(hold, leastPauseMs) / 2 ? Math.min(2 * early || leastPauseMs, lookMs) : 0;
+        // An early answer that says nothing new must not make a busy loop. Otherwise there is no pause: browsers make
+        // the timers of pages in the background wait for up to a minute.
+        const tooEarly = failures === 0 && clock() - sent < Math.max(hold, leastPauseMs) / 2;
+        early = tooEarly ? Math.min(2 * early || leastPauseMs, lookMs) : 0;
         if (early > 0) await sleep(early, signal);
-        failed = false;
-        pause = leastPauseMs;
+        failures = 0;
       } catch (error) {
         if (isFinal(error)) return end(lostBy(id, error));
-        await sleep(jitter(Math.min(pause, ttl / 20)), signal);
-        failed = true;
-        pause = Math.min(2 * pause, mostPauseMs);
+        await sleep(jitter(Math.min(pauseAfter(failures++), ttl / 20)), signal);
       }
     }
   };
@@ -405,13 +403,15 @@ function keep(gateways: Gateways, token: string, grant: Answer, deadline: number
     get held() {
       return held();
     },
-    fenceOf: (lock, namespace = "default") => grant.locks?.find((one) => one.lock === lock && one.ns === namespace)?.fencing_token,
+    fenceOf: (lock, namespace = "default") =>
+      grant.locks?.find((one) => one.lock === lock && one.ns === namespace)?.fencing_token,
     release: () => (released ??= release()),
     [asyncDispose]: () => (released ??= release()).then(() => {}),
   };
 }
 
-const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose"); // older runtimes have none
+// Older runtimes have none.
+const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
 /** A request to a gateway. It may be sent more than once. */
 interface Request {
@@ -421,15 +421,6 @@ interface Request {
   body?: string;
   key?: string; // the idempotency key of an acquire
   lease?: string; // the lease token. With it there is no API token, which may have expired since
-}
-
-/** A lock as the API takes it. */
-interface Wanted {
-  lock: string;
-  ns: string | undefined;
-  mode: string | undefined;
-  permits: number | undefined;
-  limit: number | undefined;
 }
 
 /** What the client reads of an answer about a lease. */
@@ -464,13 +455,14 @@ class Gateways {
     this.#apiToken = apiToken;
   }
 
-  /** Sends the request to one gateway. Rejects with a Problem or a NoAnswer. After one that another gateway may not have, that is next. */
+  /** Sends the request to one gateway. After a Problem or NoAnswer that another may not have, that other is next. */
   async once(request: Request, signal: AbortSignal, token = ""): Promise<Answer> {
     const at = this.#next, gateway = this.#list[at]!, attempt = within(request.timeoutMs, signal);
     try {
       return await ask(gateway, request, token, attempt.signal);
     } catch (cause) {
-      const error = cause instanceof Problem ? cause : new NoAnswer(`lockkeeper: ${gateway.url} does not answer: ${cause}`, { cause });
+      const silent = () => new NoAnswer(`lockkeeper: ${gateway.url} does not answer: ${cause}`, { cause });
+      const error = cause instanceof Problem ? cause : silent();
       if (temporary(error) && !signal.aborted && this.#next === at) this.#next = (at + 1) % this.#list.length;
       throw error;
     } finally {
@@ -478,15 +470,16 @@ class Gateways {
     }
   }
 
-  /** Sends the request until a gateway answers it with success or with a refusal that a repeat does not change, or until signal aborts. */
+  /** Sends the request until a gateway answers it, or refuses what a repeat does not change, or signal aborts. */
   async repeated(request: Request, signal: AbortSignal): Promise<{ sent: number; answer: Answer }> {
-    for (let pause = leastPauseMs; ; pause = Math.min(2 * pause, mostPauseMs)) {
+    for (let failures = 0; ; ) {
       const token = request.lease ? "" : await this.#apiToken(), sent = clock();
       try {
         return { sent, answer: await this.once(request, signal, token) };
       } catch (error) {
         if (!temporary(error) || signal.aborted) throw error;
-        const asked = error instanceof Problem && !request.path.includes("/heartbeat") ? error.retryAfterMs : 0;
+        const pause = pauseAfter(failures++), beats = request.path.includes("/heartbeat");
+        const asked = error instanceof Problem && !beats ? error.retryAfterMs : 0;
         await sleep(jitter(Math.max(pause, asked)), signal);
         if (signal.aborted) throw error;
       }
@@ -499,31 +492,35 @@ class Gateways {
     return this.repeated(request, time.signal).then(({ answer }) => answer).finally(time.end);
   }
 
-  /** Gives up a place in the queue, or a lease that was granted meanwhile. Without an answer it passes on when its time is over. */
+  /** Gives up a place in the queue, or a lease granted meanwhile. Without an answer it passes on by time. */
   async leave(lease: string): Promise<void> {
     await this.bounded(leaving(lease), leaveMs).catch(() => {});
   }
 }
 
 /** Sends the request once, and checks that it was a gateway that answered: a proxy may answer by itself. */
-async function ask(gateway: Gateway, { method, path, body, lease, key }: Request, token: string, signal: AbortSignal): Promise<Answer> {
+async function ask(gateway: Gateway, request: Request, token: string, signal: AbortSignal): Promise<Answer> {
+  const { method, path, body = null, lease, key } = request;
   const headers: Record<string, string> = node ? { "User-Agent": "lockkeeper-js" } : {};
   if (body) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
   if (lease) headers["Lease-Token"] = lease;
   if (token) headers["Authorization"] = `Bearer ${token}`;
   // A redirect would carry the tokens to another address. keepalive lets a release go on when its page is closed.
-  const response = await gateway.send(path, { method, headers, body: body ?? null, signal, redirect: "manual", keepalive: method === "DELETE" });
-  const text = await textOf(response);
+  const keepalive = method === "DELETE", init: RequestInit = { method, headers, body, signal, keepalive };
+  const response = await gateway.send(path, { ...init, redirect: "manual" }), { status } = response;
+  const text = await response.text();
   let answer: Partial<Answer> = {};
   try {
     answer = Object(JSON.parse(text));
   } catch {} // no gateway sent it
-  const ofLease = textIn(answer, "lease_id") && textIn(answer, "state") && answer.ttl_ms! > 0 && (answer.waited_ms ?? 0) >= 0;
+  const timed = isTime(answer.ttl_ms) && answer.ttl_ms > 0 && isTime(answer.waited_ms ?? 0);
+  const ofLease = textIn(answer, "lease_id") && textIn(answer, "state") && timed;
   const known = lease || key ? ofLease && (lease || textIn(answer, "token")) : Array.isArray(answer.holders);
-  if (method === "DELETE" ? response.status === 204 : response.ok && known) return answer as Answer;
-  const code = response.status >= 400 && textIn(answer, "code"), [seconds] = /^\d{1,5}$/.exec(response.headers.get("Retry-After") ?? "") ?? [0];
-  throw new Problem(response.status, code || unexpected, Number(seconds) * 1000, code ? answer : { detail: text.slice(0, 200) });
+  if (method === "DELETE" ? status === 204 : response.ok && known) return answer as Answer;
+  const [seconds] = /^\d{1,5}$/.exec(response.headers.get("Retry-After") ?? "") ?? [0];
+  const refusal = status >= 400 && textIn(answer, "code") ? answer : { code: unexpected, detail: text.slice(0, 200) };
+  throw new Problem(status, Number(seconds) * 1000, refusal);
 }
 
 function textIn(body: object, name: string): string {
@@ -542,30 +539,43 @@ function isFinal(error: unknown): error is Problem {
   return error instanceof Problem && error.code !== unexpected && [403, 404, 410].includes(error.status);
 }
 
+/** Whether others have the lock. */
+function isTaken(error: unknown): error is Problem {
+  return error instanceof Problem && ["held_by_other", "lock_delayed", "wait_elapsed"].includes(error.code);
+}
+
+function lostBy(id: string, { body, detail }: Problem): LeaseLost {
+  return new LeaseLost(id, textIn(body, "reason") || "gone", textIn(body, "by"), detail);
+}
+
 const invalid = (what: string) => new TypeError(`lockkeeper: ${what}`);
-const lostBy = (id: string, { body, detail }: Problem) => new LeaseLost(id, textIn(body, "reason") || "gone", textIn(body, "by"), detail);
+const isTime = (ms: unknown): ms is number => Number.isSafeInteger(ms) && Number(ms) >= 0;
 const pathOf = (lock: string) => `/v1/locks/${encodeURIComponent(lock)}`;
-const millis = (ms: number | undefined) => (ms === undefined ? undefined : `${Math.floor(ms)}ms`); // as the API takes it
+const millis = (ms: number | undefined) => (ms === undefined ? undefined : `${Math.floor(ms)}ms`);
 const jitter = (ms: number) => ms * (1 + Math.random() / 4); // spreads the repeats of many clients
+const pauseAfter = (failures: number) => Math.min(leastPauseMs * 2 ** failures, mostPauseMs);
 const leaving = (lease: string): Request => ({ method: "DELETE", path: "/v1/leases/self", lease, timeoutMs: leaveMs });
 
 function heartbeat(lease: string, hold: number, ttl = Infinity): Request {
   const late = Math.min(requestMs, Math.max(ttl / 6, 100)); // for which an answer is waited for
-  return { method: "POST", path: `/v1/leases/self/heartbeat${hold > 0 ? `?wait=${millis(hold)}` : ""}`, lease, timeoutMs: hold + late };
+  const path = `/v1/leases/self/heartbeat${hold > 0 ? `?wait=${millis(hold)}` : ""}`;
+  return { method: "POST", path, lease, timeoutMs: hold + late };
 }
 
 /** How long before the end of its time a lease is ended. */
 function marginOf(marginMs: number | undefined, ttlMs: number): number {
   const margin = marginMs ?? Math.min(1000, ttlMs / 5);
   if (margin >= 0 && 2 * margin < ttlMs) return margin;
-  throw new RangeError(`lockkeeper: marginMs (${margin}) must not be negative, and less than half of the TTL (${ttlMs})`);
+  throw new RangeError(`lockkeeper: marginMs (${margin}) must be 0 or more, and less than half of the TTL (${ttlMs})`);
 }
 
-function wanted(one: string | Lock): Wanted {
+/** A lock as the API takes it. */
+function wanted(one: string | Lock) {
   const { name, namespace, shared, permits, limit }: Lock = typeof one === "string" ? { name: one } : one;
   const semaphore = permits !== undefined || limit !== undefined;
-  if (["", ".", "..", undefined].includes(name)) throw invalid(`${JSON.stringify(name)} is no name of a lock`); // a path has other uses for dots
-  if (shared && semaphore) throw invalid(`${name} is either shared or a semaphore: leave shared, or permits and limit, out`);
+  // A path has other uses for dots.
+  if (["", ".", "..", undefined].includes(name)) throw invalid(`${JSON.stringify(name)} is no name of a lock`);
+  if (shared && semaphore) throw invalid(`${name} is either shared or a semaphore: leave the one or the other out`);
   return { lock: name, ns: namespace, mode: shared ? "shared" : semaphore ? "semaphore" : undefined, permits, limit };
 }
 
@@ -579,68 +589,57 @@ function within(ms: number, ...parents: (AbortSignal | undefined)[]): { signal: 
   const controller = new AbortController();
   const abort = (reason: unknown) => controller.abort(reason);
   // A timer with a longer time would fire at once.
-  const timer = ms < Infinity ? setTimeout(abort, Math.min(ms, 2 ** 31 - 1), new Error(`not within ${ms} ms`)) : undefined;
+  const late = new Error(`not within ${ms} ms`);
+  const timer = ms < Infinity ? setTimeout(abort, Math.min(ms, 2 ** 31 - 1), late) : undefined;
   const leave = parents.map((parent) => parent && follow(parent, abort));
   return { signal: controller.signal, end: () => (clearTimeout(timer), leave.forEach((end) => end?.())) };
 }
 
-const followers = new WeakMap<AbortSignal, Set<(reason: unknown) => void>>();
+const followers = new WeakMap<EventTarget, Set<(reason: unknown) => void>>();
+const tellAll = ({ target }: Event) => followers.get(target!)?.forEach((f) => f((target as AbortSignal).reason));
 
 /** Calls f when signal aborts, or has. One listener serves all who follow a signal: Node.js warns of more than ten. */
 function follow(signal: AbortSignal, f: (reason: unknown) => void): () => void {
   if (signal.aborted) f(signal.reason);
-  const known = followers.get(signal), all = known ?? new Set();
-  if (!known) {
-    followers.set(signal, all);
-    signal.addEventListener("abort", () => all.forEach((one) => one(signal.reason)));
-  }
-  all.add(f);
-  return () => all.delete(f);
+  const all = followers.get(signal) ?? new Set();
+  followers.set(signal, all.add(f));
+  signal.addEventListener("abort", tellAll); // it is there once, however often it is added
+  return () => {
+    all.delete(f);
+    if (all.size === 0) signal.removeEventListener("abort", tellAll);
+  };
 }
 
 /** Resolves when the time is over or signal aborts. */
-function sleep(ms: number, signal: AbortSignal): Promise<void> {
+async function sleep(ms: number, signal: AbortSignal): Promise<void> {
   const { signal: over, end } = within(ms, signal);
-  return new Promise<void>((done) => (over.aborted ? done() : over.addEventListener("abort", () => done()))).finally(end);
+  if (!over.aborted) await new Promise((done) => over.addEventListener("abort", done));
+  end();
 }
 
-/** Reads an answer, and gives up on one that is longer than any of a gateway. */
-async function textOf({ body }: Response): Promise<string> {
-  const reader = body?.getReader(), decoder = new TextDecoder();
-  let text = "", size = 0;
-  for (let read = await reader?.read(); read?.value; read = await reader?.read()) {
-    if ((size += read.value.length) > maxAnswer) return reader!.cancel().then(() => Promise.reject(new Error("the answer is too long")));
-    text += decoder.decode(read.value, { stream: true });
-  }
-  return text;
-}
+// What differs between runtimes. Node.js gives its modules when they are needed, by names that no bundler follows. They
+// have no types here, because a project may have none of Node.js.
 
-// What differs between runtimes. Node.js gives its modules when they are needed, by names that no bundler follows. They have no types
-// here, because a project may have none of Node.js.
-
-const { process } = globalThis as { process?: { env: Record<string, string | undefined>; platform: string; versions?: { node?: string } } };
+type NodeProcess = { env: Record<string, string | undefined>; platform: string; versions?: { node?: string } };
+const { process } = globalThis as { process?: NodeProcess };
 const node = process?.versions?.node ? process : undefined;
 const nodeModule = (name: string) => import(/* webpackIgnore: true */ /* @vite-ignore */ `node:${name}`);
 
-interface Gateway {
-  url: string;
-  send(path: string, init: RequestInit): Promise<Response>;
-}
+type Gateway = { url: string; send(path: string, init: RequestInit): Promise<Response> };
 
 /** Checks the URL of a gateway. */
 function gatewayAt(url: string, fetch: typeof globalThis.fetch): Gateway {
   if (node && /^unix:./.test(url)) return { url, send: (path, init) => unixFetch(url.slice(5), path, init) };
-  const { host, username, password, search, hash, href } = /^https?:\/\//.test(url) ? new URL(url) : new URL("none:");
-  if (!host) throw invalid(`${url} is no URL of a gateway; one is like https://locks.example.com${node ? " or unix:/run/x.sock" : ""}`);
-  if (username || password || search || hash) {
-    throw invalid(`the URL of a gateway (${host}) must have no user, query or fragment; the token goes into LOCKKEEPER_TOKEN`);
-  }
+  const { host, username, password, search, hash, href } = new URL(/^https?:\/\//.test(url) ? url : "none:");
+  if (!host) throw invalid(`${url} is no URL of a gateway, such as https://x.example.com, in Node.js unix:/run/x`);
+  if (username || password || search || hash) throw invalid(`the URL of ${host} has a user, a query or a fragment`);
   return { url, send: (path, init) => fetch(href.replace(/\/$/, "") + path, init) };
 }
 
 /** fetch over a Unix socket, which fetch itself cannot. */
-async function unixFetch(socketPath: string, path: string, { method, headers, body, signal }: RequestInit): Promise<Response> {
+async function unixFetch(socketPath: string, path: string, init: RequestInit): Promise<Response> {
   const [{ request }, { Readable }] = await Promise.all([nodeModule("http"), nodeModule("stream")]);
+  const { method, headers, body, signal } = init;
   const answer = await new Promise<{ statusCode: number; headers: Record<string, string> }>((resolve, reject) => {
     request({ socketPath, path, method, headers, signal }, resolve).on("error", reject).end(body);
   });
@@ -654,14 +653,18 @@ let ready: Promise<void> | undefined;
 
 async function prepare(): Promise<void> {
   type Random = { getRandomValues(bytes: Uint8Array): Uint8Array };
-  const random = (globalThis as { crypto?: Random }).crypto ?? ((await nodeModule("crypto")).webcrypto as Random); // Node.js 18 has no global one
-  randomKey = () => Array.from(random.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const { crypto } = globalThis as { crypto?: Random }; // Node.js 18 has no global one
+  const random: Random = crypto ?? (await nodeModule("crypto")).webcrypto;
+  randomKey = () => {
+    const bytes = Array.from(random.getRandomValues(new Uint8Array(16)));
+    return bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  };
   if (node?.platform === "linux") {
     const { uptime } = await nodeModule("os");
     clock = () => uptime() * 1000; // CLOCK_BOOTTIME
     return;
   }
-  // The monotonic clock may stand still while the machine sleeps. By how much the time of day went further since the last look is added.
+  // The monotonic clock may stand still while the machine sleeps: what the time of day went further is added.
   let asleep = 0, ahead = Infinity;
   clock = () => {
     for (;;) {

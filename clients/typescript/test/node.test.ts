@@ -1,5 +1,6 @@
 // What only Node.js has: the environment, files, Unix sockets, a process that has to end.
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer, type RequestListener } from "node:http";
 import { tmpdir } from "node:os";
@@ -97,7 +98,7 @@ describe("in Node.js", () => {
     assert.equal(process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length, before);
   });
 
-  it("many acquires may share one signal without a warning", async () => {
+  it("many acquires may share one signal without a warning, and leave no listener on it", async () => {
     const warnings: Error[] = [];
     const note = (warning: Error) => warnings.push(warning);
     process.on("warning", note);
@@ -108,5 +109,6 @@ describe("in Node.js", () => {
     await new Promise((resolve) => setImmediate(resolve));
     process.off("warning", note);
     assert.deepEqual(warnings, []);
+    assert.equal(getEventListeners(caller.signal, "abort").length, 0);
   });
 });

@@ -217,7 +217,7 @@ describe("a lease", { concurrency: true }, () => {
   });
 
   it("of a gateway that says no sensible time is not believed in", async () => {
-    for (const ttl of [undefined, null, "soon", 0, -1]) {
+    for (const ttl of [undefined, null, "soon", "30000", [30_000], 0, -1, 1e300]) {
       const gateway = new Gateway();
       let refused = 0;
       gateway.instead = ({ method, url }) => method === "POST" && refused++ < 1 && !url.pathname.endsWith("/heartbeat")
@@ -322,18 +322,6 @@ describe("an acquire", { concurrency: true }, () => {
     gateway.instead = () => { throw new TypeError("fetch failed"); };
     const error = await rejection(gateway.client().acquire("report", { waitMs: 100 }), Error);
     assert.match(error.message, /http:\/\/one does not answer/);
-  });
-
-  it("reads no answer that is longer than any of a gateway", async () => {
-    const gateway = new Gateway();
-    let chunks = 0, first = true;
-    gateway.instead = () => {
-      if (!first) return undefined;
-      first = false;
-      return new Response(new ReadableStream({ pull: (stream) => (chunks++, stream.enqueue(new Uint8Array(1 << 16))) }));
-    };
-    await gateway.client().withLock("report", () => {});
-    assert.ok(chunks < 32, `${chunks} chunks of 64 KiB were read`);
   });
 
   it("takes what it is given as the API has it", async () => {
