@@ -27,6 +27,7 @@
 //
 // # What it cannot do
 //
+//   - Without the /proc of its own PID namespace it sees no descendants, and refuses to run.
 //   - Processes that others start for the command (systemd-run, at, a container's daemon) are no descendants.
 //   - A descendant with another user's rights (sudo) takes no signal. Kill reports it.
 //   - A process that hangs in the kernel (state D) ends when the kernel lets it go.

@@ -28,13 +28,11 @@ func Keep() (*Keeper, error) {
 	if part != partKeeper {
 		return nil, errors.New("supervise: this process was not started by Watch")
 	}
-	syscall.CloseOnExec(fdLink)
-	syscall.CloseOnExec(fdMemory)
-	link, err := newLink(os.NewFile(fdLink, "watcher"))
+	link, err := newLink(os.NewFile(uintptr(fdLink), "watcher"))
 	if err != nil {
 		return nil, err
 	}
-	memory := os.NewFile(fdMemory, "memory")
+	memory := os.NewFile(uintptr(fdMemory), "memory")
 	defer memory.Close()
 	killBy, err := newSharedTime(memory)
 	if err != nil {

@@ -164,23 +164,22 @@ func (p *Process) begin(c Command) error {
 		return err
 	}
 	defer ours.Close()
-	attr := &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs}, Sys: &syscall.SysProcAttr{Setpgid: true}}
-	parentDeathSignal(attr.Sys)
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	parentDeathSignal(attr)
 	p.cgroup = newCgroup()
-	p.cgroup.use(attr.Sys)
-	process, err := again(partStart, c.Env, os.Args[:1], attr)
+	p.cgroup.use(attr)
+	pid, err := again(partStart, c.Env, os.Args[:1], attr, theirs)
 	if err != nil && p.cgroup != nil { // no rights, or a kernel without clone3
 		p.cgroup.remove()
 		p.cgroup = nil
-		(*cgroup)(nil).use(attr.Sys)
-		process, err = again(partStart, c.Env, os.Args[:1], attr)
+		(*cgroup)(nil).use(attr)
+		pid, err = again(partStart, c.Env, os.Args[:1], attr, theirs)
 	}
 	theirs.Close()
 	if err != nil {
 		return err
 	}
-	p.pid, p.tree.group = process.Pid, process.Pid
-	_ = process.Release()
+	p.pid, p.tree.group = pid, pid
 	err = awaitStart(ours, startOrder{
 		Path: c.Path, Args: c.Args, Foreground: p.terminal, Restore: slices.Clone(ignoredHere), Until: c.Until,
 	})

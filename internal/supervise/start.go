@@ -35,8 +35,7 @@ var ErrLate = errors.New("the command was not started: its time was over")
 // process can be put there without ignoring a signal that the command must not ignore.
 func becomeCommand() {
 	runtime.LockOSThread()
-	syscall.CloseOnExec(fdLink)
-	report := os.NewFile(fdLink, "keeper")
+	report := os.NewFile(uintptr(fdLink), "keeper")
 	var s startOrder
 	if err := json.NewDecoder(report).Decode(&s); err != nil {
 		os.Exit(1) // the keeper is gone

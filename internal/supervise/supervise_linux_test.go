@@ -171,22 +171,30 @@ for i in 1 2 3; do setsid sh hop.sh 1 & done; sleep 60`,
 	"comes again": `for i in $(seq 1000); do sh -c 'trap "" TERM; while :; do sleep 0.01; done' & touch ready; wait $!; done`,
 }
 
-func eachTenacious(t *testing.T, f func(*testing.T, string, ...string)) {
+// eachTenacious runs f with the scripts that are named, and with all of them in make test-full.
+func eachTenacious(t *testing.T, names []string, f func(*testing.T, string, ...string)) {
 	testkit.NotShort(t, "starts programs")
+	full := os.Getenv("LOCKKEEPER_FULL") != ""
 	for name, script := range tenacious {
-		t.Run(name, func(t *testing.T) {
+		if full || slices.Contains(names, name) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f(t, script, envNoGroup+"=1")
+			})
+		}
+	}
+	if full || slices.Contains(names, inACgroup) {
+		t.Run(inACgroup, func(t *testing.T) {
 			t.Parallel()
-			f(t, script, envNoGroup+"=1")
+			f(t, tenacious["hops"])
 		})
 	}
-	t.Run("in a cgroup", func(t *testing.T) {
-		t.Parallel()
-		f(t, tenacious["hops"])
-	})
 }
 
+const inACgroup = "in a cgroup"
+
 func TestASignalEndsTheCommandWithAllDescendants(t *testing.T) {
-	eachTenacious(t, func(t *testing.T, script string, env ...string) {
+	eachTenacious(t, []string{"another group", "comes again"}, func(t *testing.T, script string, env ...string) {
 		r := start(t, script, env...)
 		r.awaitFile("ready")
 		assert.NoError(t, r.cmd.Process.Signal(syscall.SIGTERM))
@@ -196,7 +204,7 @@ func TestASignalEndsTheCommandWithAllDescendants(t *testing.T) {
 }
 
 func TestTheDeathOfTheWatcherEndsAll(t *testing.T) {
-	eachTenacious(t, func(t *testing.T, script string, env ...string) {
+	eachTenacious(t, []string{"daemonizes", inACgroup}, func(t *testing.T, script string, env ...string) {
 		r := start(t, script, env...)
 		r.awaitFile("ready")
 		assert.NoError(t, r.cmd.Process.Kill())
@@ -205,7 +213,7 @@ func TestTheDeathOfTheWatcherEndsAll(t *testing.T) {
 }
 
 func TestTheDeathOfTheKeeperEndsAll(t *testing.T) {
-	eachTenacious(t, func(t *testing.T, script string, env ...string) {
+	eachTenacious(t, []string{"hops"}, func(t *testing.T, script string, env ...string) {
 		r := start(t, script, env...)
 		r.awaitFile("ready")
 		assert.NoError(t, syscall.Kill(r.keeper(), syscall.SIGKILL))
@@ -216,7 +224,7 @@ func TestTheDeathOfTheKeeperEndsAll(t *testing.T) {
 }
 
 func TestAKeeperThatStandsStillIsKilledWithAllInTime(t *testing.T) {
-	eachTenacious(t, func(t *testing.T, script string, env ...string) {
+	eachTenacious(t, []string{"ignores TERM", "daemonizes"}, func(t *testing.T, script string, env ...string) {
 		r := start(t, script, append(env, envFor+"=1s")...)
 		r.awaitFile("ready")
 		assert.NoError(t, syscall.Kill(r.keeper(), syscall.SIGSTOP))
@@ -261,12 +269,12 @@ func TestTheCommandDiesWithBothProcesses(t *testing.T) {
 func TestNothingGoesOnWhileDescendantsAreKilled(t *testing.T) {
 	testkit.NotShort(t, "starts programs")
 	for _, env := range [][]string{nil, {envNoGroup + "=1"}} {
-		r := start(t, `for i in $(seq 60); do mkfifo f$i; done
-for i in $(seq 60); do sleep 600 >f$i & done
-for i in $(seq 60); do sh -c 'read x; : >next-step' <f$i & done
+		r := start(t, `for i in $(seq 20); do mkfifo f$i; done
+for i in $(seq 20); do sleep 600 >f$i & done
+for i in $(seq 20); do sh -c 'read x; : >next-step' <f$i & done
 touch ready; wait`, env...)
 		r.awaitFile("ready")
-		testkit.Eventually(t, 20*time.Second, func() bool { return len(r.processes()) >= 123 }, "all steps are running")
+		testkit.Eventually(t, 20*time.Second, func() bool { return len(r.processes()) >= 43 }, "all steps are running")
 		time.Sleep(100 * time.Millisecond)      // a fifo is open when both sides are there
 		assert.NoError(t, r.cmd.Process.Kill()) // the keeper kills at once
 		r.assertGone(10 * time.Second)
@@ -313,14 +321,13 @@ func TestACommandThatIsLateDoesNotBegin(t *testing.T) {
 	testkit.NotShort(t, "starts programs")
 	ours, theirs, err := socketpair()
 	assert.NoError(t, err)
-	attr := &os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr, theirs}}
-	p, err := again(partStart, os.Environ(), os.Args[:1], attr)
+	pid, err := again(partStart, os.Environ(), os.Args[:1], nil, theirs)
 	assert.NoError(t, err)
 	theirs.Close()
 	file := filepath.Join(t.TempDir(), "begun")
 	err = awaitStart(ours, startOrder{Path: "/bin/sh", Args: []string{"sh", "-c", "touch " + file}, Until: Now()})
 	assert.That(t, errors.Is(err, ErrLate), "the error is %v", err)
-	_, err = p.Wait()
+	_, err = syscall.Wait4(pid, nil, 0, nil)
 	assert.NoError(t, err)
 	_, err = os.Stat(file)
 	assert.That(t, errors.Is(err, os.ErrNotExist), "the command has begun")
@@ -339,4 +346,20 @@ func TestWhatCannotBeKilledIsNamed(t *testing.T) {
 	err := survivors([]int{1}, map[int]error{1: syscall.EPERM})
 	assert.That(t, strings.HasPrefix(err.Error(), "could not be killed: 1 (") && strings.HasSuffix(err.Error(), "): operation not permitted"), "%v", err)
 	assert.NoError(t, survivors(nil, nil))
+}
+
+// A look every 100 ms would be later than the margin of a lease of 1 s allows.
+func TestTheWatcherLooksAgainWhenTheTimeIsOver(t *testing.T) {
+	memory, err := sharedMemory()
+	assert.NoError(t, err)
+	defer memory.Close()
+	killBy, err := newSharedTime(memory)
+	assert.NoError(t, err)
+	w := &watcher{tree: newTree(), killBy: killBy}
+	killBy.set(never)
+	assert.Equal(t, w.watch(), looksAt)
+	killBy.set(Now() + 30*time.Millisecond)
+	again := w.watch()
+	assert.That(t, again <= 30*time.Millisecond, "it looks again after %v", again)
+	assert.That(t, !w.stood, "it has killed before the time")
 }

@@ -19,6 +19,15 @@ func becomeSubreaper() error {
 	return os.NewSyscallError("prctl(PR_SET_CHILD_SUBREAPER)", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 }
 
+// canSeeDescendants refuses to run where no descendant would be found, or another process in its stead: without /proc, or with the
+// one of another PID namespace (unshare --pid without --mount-proc).
+func canSeeDescendants() error {
+	if pid, err := os.Readlink("/proc/self"); err != nil || pid != strconv.Itoa(os.Getpid()) {
+		return errors.New("/proc must be mounted, and be that of this PID namespace: without it no descendant of the command can be found")
+	}
+	return nil
+}
+
 // parentDeathSignal makes the kernel kill a process whose parent's thread ends.
 func parentDeathSignal(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 

@@ -10,6 +10,7 @@ import (
 )
 
 // There are no subreapers and no parent death signals here.
+func canSeeDescendants() error                 { return nil }
 func becomeSubreaper() error                   { return nil }
 func parentDeathSignal(_ *syscall.SysProcAttr) {}
 

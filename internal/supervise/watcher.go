@@ -42,8 +42,8 @@ func Watch() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	ticker := time.NewTicker(looksAt)
-	defer ticker.Stop()
+	look := time.NewTimer(0)
+	defer look.Stop()
 	for {
 		select {
 		case s := <-w.signals:
@@ -54,8 +54,8 @@ func Watch() (code int, err error) {
 				continue
 			}
 			w.obey(m)
-		case <-ticker.C:
-			w.watch()
+		case <-look.C:
+			look.Reset(w.watch())
 		case status := <-w.ended:
 			return w.finish(status)
 		}
@@ -63,6 +63,9 @@ func Watch() (code int, err error) {
 }
 
 func newWatcher() (*watcher, error) {
+	if err := canSeeDescendants(); err != nil {
+		return nil, err
+	}
 	if err := becomeSubreaper(); err != nil {
 		return nil, err
 	}
@@ -90,14 +93,12 @@ func newWatcher() (*watcher, error) {
 		}
 	}
 	// A process group of its own: what the terminal or the shell sends to the watcher's reaches the keeper in one way only.
-	keeper, err := again(partKeeper, os.Environ(), os.Args, &os.ProcAttr{
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs, memory}, Sys: &syscall.SysProcAttr{Setpgid: true},
-	})
+	keeper, err := again(partKeeper, os.Environ(), os.Args, &syscall.SysProcAttr{Setpgid: true}, theirs, memory)
 	if err != nil {
 		return nil, err
 	}
-	w.keeper = keeper.Pid
-	go reap(keeper.Pid, w.ended)
+	w.keeper = keeper
+	go reap(keeper, w.ended)
 	go w.link.receive(w.messages)
 	return w, nil
 }
@@ -136,12 +137,16 @@ func (w *watcher) obey(m message) {
 	}
 }
 
-// watch kills everything when the time is over: the keeper should have.
-func (w *watcher) watch() {
-	if Now() >= w.killBy.get() {
+// watch kills everything when the time is over: the keeper should have. It says when to look again: at the time itself, because
+// a look of every 100 ms would be later than a short lease's margin.
+func (w *watcher) watch() (again time.Duration) {
+	left := w.killBy.get() - Now()
+	if left <= 0 {
 		w.stood = true
 		w.killAll()
+		return looksAt
 	}
+	return min(left, looksAt)
 }
 
 // killAll ends all descendants.
