@@ -114,7 +114,7 @@ func serveLeader(listener net.Listener, l *leader) (stop func()) {
 			Fence  uint64 `json:"fencing_token,omitempty"`
 		}{ok, fence})
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	go server.Serve(listener)
 	return func() { server.Close() }
 }
