@@ -118,7 +118,11 @@ func (i *interrupts) revoked(stderr io.Writer, asked client.Revocation, s syscal
 	if asked.ForceIn > 0 {
 		text += fmt.Sprintf("; the lease ends in %v", asked.ForceIn.Round(time.Second))
 	}
+	i.ask(s) // first: standard error may be a pipe that is full
 	fmt.Fprintln(stderr, visible(text))
+}
+
+func (i *interrupts) ask(s syscall.Signal) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
@@ -178,6 +182,9 @@ func (g *guarded) start(ctx context.Context, lease *client.Lease, c supervise.Co
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if !lease.Held() {
+		return nil, lease.Err() // it was lost while the program was suspended
+	}
 	g.extend(lease)
 	c.Until = supervise.Now() + lease.Left()
 	p, err := g.keeper.Start(c)
@@ -208,9 +215,9 @@ func (g *guarded) extend(lease *client.Lease) {
 // lock delay more.
 const brokenKillAfter = 250 * time.Millisecond
 
-// graceOf says how long the command may go on after its lease was ended from outside: until the lock delay is nearly over, if one
-// keeps others from the lock. A break leaves none.
-func (g *guarded) graceOf(lease *client.Lease) time.Duration {
+// graceOf says how long from lostAt the command may go on after its lease was ended from outside: until the lock delay is nearly over, if one
+// keeps others from the lock. The gateway says what is left of it: the end may be known late. A break leaves none.
+func (g *guarded) graceOf(lease *client.Lease, lostAt time.Duration) time.Duration {
 	ctx, stop := context.WithTimeout(context.Background(), brokenKillAfter)
 	defer stop()
 	path := "/v1/locks/" + url.PathEscape(g.lock)
@@ -218,12 +225,13 @@ func (g *guarded) graceOf(lease *client.Lease) time.Duration {
 		path += "?ns=" + url.QueryEscape(g.NS)
 	}
 	var lock lockView
+	asked := supervise.Now()
 	if g.client.Call(ctx, client.Request{Path: path}, &lock) != nil {
 		return 0
 	}
 	for _, h := range lock.Holders {
-		if h.LeaseID == lease.ID() && h.Delayed {
-			return min(g.killAfter, g.LockDelay-g.Margin)
+		if h.LeaseID == lease.ID() && h.Delayed && h.Expires != nil {
+			return min(g.killAfter, asked-lostAt+time.Duration(*h.Expires)*time.Millisecond-g.Margin)
 		}
 	}
 	return 0
@@ -264,7 +272,8 @@ func (g *guarded) attend(ctx context.Context, lease *client.Lease, p *supervise.
 			if errors.As(lease.Err(), &end) && end.Reason != client.ReasonDeadline {
 				within = min(within, g.killAfter, brokenKillAfter)
 				if g.LockDelay > g.Margin {
-					go func() { grace <- g.graceOf(lease) }()
+					at := lostAt
+					go func() { grace <- g.graceOf(lease, at) }()
 				}
 			}
 			terminate(within)

@@ -37,6 +37,8 @@ type leaseFlags struct {
 const (
 	leastTTL = time.Second
 	mostTTL  = 24 * time.Hour
+
+	leastMargin = 50 * time.Millisecond // to kill takes time
 )
 
 // settle works out what was not given, and checks what was.
@@ -53,8 +55,8 @@ func (f *leaseFlags) settle(ttl time.Duration) error {
 	switch {
 	case f.killAfter < 0:
 		return usagef("0 kills at once", "--kill-after must not be negative")
-	case f.Margin < 0:
-		return usagef("", "--margin must not be negative")
+	case f.Margin < leastMargin:
+		return usagef("for example --margin 1s", "--margin must be at least %v", leastMargin)
 	case 2*(f.killAfter+f.Margin) >= f.TTL:
 		return usagef(fmt.Sprintf("a longer --ttl: more than %v", 2*(f.killAfter+f.Margin)),
 			"--kill-after and --margin (%v) must be less than half of --ttl (%v)", f.killAfter+f.Margin, f.TTL)

@@ -228,6 +228,29 @@ func TestRunOnATerminal(t *testing.T) {
 		assert.Equal(t, c.exit(), 0)
 	})
 
+	t.Run("a lease that is broken before a suspended run goes on starts no command", func(t *testing.T) {
+		t.Parallel()
+		held := newConsole(t, url, "lockctl", "run", "i", "--", "sh", "-c", "echo begun; read x")
+		held.expect(`begun`)
+		c := newConsole(t, url, "bash", "--norc", "-i")
+		c.expect(`prompt> `)
+		c.types("lockctl run --owner suspended i -- echo start''ed\n")
+		c.expect(`1st in the queue`)
+		c.types("\x1a")
+		c.expect(`Stopped`)
+		held.types("\n")
+		assert.Equal(t, held.exit(), 0)
+		testkit.Eventually(t, 20*time.Second, func() bool {
+			out, _ := lockctl(t, url, "break", "i", "--owner", "suspended", "--yes")
+			return strings.Contains(out, "suspended")
+		}, "the lease is broken")
+		testkit.Eventually(t, 20*time.Second, func() bool { return isFree(t, url, "i") }, "the lock is free")
+		c.types("fg; echo code $?; exit\n")
+		c.expect(`\ncode 76`)
+		c.exit()
+		assert.That(t, !strings.Contains(c.text(), "started"), "the command was started: %q", c.text())
+	})
+
 	t.Run("in the background it leaves the terminal alone", func(t *testing.T) {
 		t.Parallel()
 		holder(t, url, "f")
