@@ -153,7 +153,7 @@ generate: ## write the generated code again
 	go generate ./...
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, staticcheck, and whether everything compiles for macOS
 	@unformatted=$$($(GOFILES) | xargs -0 -r gofmt -l); \
 	if [ -n "$$unformatted" ]; then printf 'not formatted (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
 	go vet ./...
@@ -161,6 +161,7 @@ lint: ## gofmt, go vet, staticcheck
 	go tool staticcheck ./...
 	go tool staticcheck -tags faults ./internal/fault
 	go vet -C packaging ./...
+	CGO_ENABLED=0 GOOS=darwin go list -export -deps -f '' ./cmd/... >/dev/null
 
 .PHONY: vulncheck
 vulncheck: ## govulncheck: known vulnerabilities in what is called; skipped where its database cannot be reached

@@ -24,8 +24,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // ErrInUse is the error for a socket that a process serves.
@@ -160,8 +158,8 @@ func userOf(c syscall.Conn) string {
 	said := "unix"
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
-			if ucred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-				said = prefix + strconv.FormatUint(uint64(ucred.Uid), 10)
+			if uid, err := peerUID(int(fd)); err == nil {
+				said = prefix + strconv.FormatUint(uint64(uid), 10)
 			}
 		})
 	}

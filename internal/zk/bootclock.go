@@ -79,7 +79,7 @@ func (c *bootClock) check(last *bootCheck, mono, wall time.Duration) Instant {
 	return Instant{boot: mono + lead, wall: wall}
 }
 
-// kernelClocks are CLOCK_MONOTONIC, CLOCK_REALTIME and CLOCK_BOOTTIME.
+// kernelClocks are Linux' CLOCK_MONOTONIC, CLOCK_REALTIME and CLOCK_BOOTTIME, or macOS' clocks of the same meaning.
 type kernelClocks struct{ origin time.Time }
 
 func (k kernelClocks) cheap() (mono, wall time.Duration) {
@@ -89,10 +89,10 @@ func (k kernelClocks) cheap() (mono, wall time.Duration) {
 
 func (kernelClocks) boot() time.Duration {
 	var boot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
+	if err := unix.ClockGettime(countsSleep, &boot); err != nil {
 		// Linux has had CLOCK_BOOTTIME since 2.6.39; a kernel that refuses
-		// it cannot keep the trust window's promise, so this is no operating error.
-		panic("reading CLOCK_BOOTTIME: " + err.Error())
+		// its clock cannot keep the trust window's promise, so this is no operating error.
+		panic("reading the clock that counts sleep: " + err.Error())
 	}
 	return time.Duration(boot.Nano())
 }

@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // JournalPath is the file of the journal of the store in path. It is there while the store is open, and after a crash.
@@ -85,14 +83,6 @@ type journalFile interface {
 
 // syncedFile syncs the data of a file and not its times, which saves the file system a transaction of its own.
 type syncedFile struct{ *os.File }
-
-func (f syncedFile) Sync() error {
-	for {
-		if err := unix.Fdatasync(int(f.Fd())); !errors.Is(err, unix.EINTR) {
-			return os.NewSyscallError("fdatasync", err)
-		}
-	}
-}
 
 // journal is written by its store, under the store's mutex.
 type journal struct {
