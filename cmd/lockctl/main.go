@@ -20,6 +20,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,8 +40,8 @@ type cli struct {
 	globals
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 
-	Run       runCommand       `cmd:"" group:"locks" help:"Run a command while a lock is held."`
-	Elect     electCommand     `cmd:"" group:"locks" help:"Take part in an election, and run a command or answer programs while leading."`
+	Run       runCommand       `cmd:"" group:"locks" behind:"-- COMMAND [ARGUMENT]..." help:"Run a command while a lock is held."`
+	Elect     electCommand     `cmd:"" group:"locks" behind:"[-- COMMAND [ARGUMENT]...]" help:"Take part in an election, and run a command or answer programs while leading."`
 	Acquire   acquireCommand   `cmd:"" group:"locks" help:"Take a lock, and print its lease."`
 	Release   releaseCommand   `cmd:"" group:"locks" help:"Release a lease."`
 	Heartbeat heartbeatCommand `cmd:"" group:"locks" help:"Begin a lease's time anew."`
@@ -97,6 +98,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	parsed, err := parser.Parse(args)
 	if exited >= 0 {
 		return exited // --help, --version
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return report(stderr, err) // of --help
 	}
 	if err != nil {
 		return report(stderr, usagef(helpFor(err)+" has the flags", "%s", wrong(err)))

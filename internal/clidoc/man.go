@@ -88,6 +88,10 @@ func synopsis(b *strings.Builder, app *kong.Application, p point) {
 		}
 		b.WriteString(" " + name)
 	}
+	// What the program cuts off before kong reads the command line.
+	if p.node.Tag != nil && p.node.Tag.Has("behind") {
+		b.WriteString(" " + roff(p.node.Tag.Get("behind")))
+	}
 	b.WriteString("\n")
 }
 
