@@ -370,6 +370,7 @@ func TestD24And25TextsForPeopleNameCharactersAndRanges(t *testing.T) {
 	g := serve(t)
 	for path, words := range map[string]string{
 		"/v1/locks/%C3%BC/leases":                                "must not contain 'ü'",
+		"/v1/locks/a%20b/leases":                                 "must not contain ' '",
 		"/v1/locks/a%E2%80%8Bb/leases":                           "the character U+200B",
 		"/v1/locks/x/leases?ttl=9999999999999h":                  "ttl must be between 1s and 24h",
 		"/v1/locks/x/leases?wait=9999999999999h":                 "wait must be between 0 and 24h",

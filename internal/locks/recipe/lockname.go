@@ -64,7 +64,7 @@ func encodedAt(s string) string {
 	for n+3 <= len(s) && s[n] == '%' {
 		n += 3
 	}
-	if decoded, err := url.PathUnescape(s[:n]); err == nil && n > 0 && decoded[0] >= utf8.RuneSelf {
+	if decoded, err := url.PathUnescape(s[:n]); err == nil && n > 0 && decoded[0] != '%' && decoded[0] != '/' {
 		return characterAt(decoded)
 	}
 	return "'%'"

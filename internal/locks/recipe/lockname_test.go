@@ -34,6 +34,9 @@ func TestALockNameIsOneZnodeName(t *testing.T) {
 		{"ключ", "'к'"},
 		{"a\xff", "not UTF-8"},
 		{"a%2fb", "'%'"},
+		{"a%25b", "'%'"},
+		{"a%20b", "' '"},
+		{"a%2A%2Ab", "'*'"},
 		{"a%C3%BC", "'ü'"}, // as ParseLockName writes it
 		{"a%E2%80%8Bb", "U+200B"},
 		{"a,b", "','"},
