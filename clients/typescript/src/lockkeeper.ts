@@ -172,6 +172,7 @@ const tryMs = 30_000; // for finding a gateway that can answer an acquire that d
 const leaveMs = 2_000; // for giving up a place in the queue
 const releaseMs = 5_000; // for releasing a lease
 const lookMs = 250; // between two looks at the clock: a timer stands still while the machine sleeps
+const mostAnswer = 1 << 20; // characters. A lease of 64 locks takes some 20 KiB
 const leastPauseMs = 50, mostPauseMs = 1_000; // before a repeat: twice as long each time
 const unexpected = "unexpected_answer"; // the code of an answer that is not a gateway's
 
@@ -501,26 +502,35 @@ class Gateways {
 /** Sends the request once, and checks that it was a gateway that answered: a proxy may answer by itself. */
 async function ask(gateway: Gateway, request: Request, token: string, signal: AbortSignal): Promise<Answer> {
   const { method, path, body = null, lease, key } = request;
-  const headers: Record<string, string> = node ? { "User-Agent": "lockkeeper-js" } : {};
-  if (body) headers["Content-Type"] = "application/json";
-  if (key) headers["Idempotency-Key"] = key;
-  if (lease) headers["Lease-Token"] = lease;
-  if (token) headers["Authorization"] = `Bearer ${token}`;
+  const fields = { "Content-Type": body && "application/json", "Idempotency-Key": key, "Lease-Token": lease };
+  const all = { ...fields, "User-Agent": node && "lockkeeper-js", Authorization: token && `Bearer ${token}` };
+  const headers = Object.fromEntries(Object.entries(all).filter(([, value]) => value)) as Record<string, string>;
   // A redirect would carry the tokens to another address. keepalive lets a release go on when its page is closed.
   const keepalive = method === "DELETE", init: RequestInit = { method, headers, body, signal, keepalive };
   const response = await gateway.send(path, { ...init, redirect: "manual" }), { status } = response;
-  const text = await response.text();
+  const text = await textOf(response);
   let answer: Partial<Answer> = {};
   try {
     answer = Object(JSON.parse(text));
   } catch {} // no gateway sent it
   const timed = isTime(answer.ttl_ms) && answer.ttl_ms > 0 && isTime(answer.waited_ms ?? 0);
   const ofLease = textIn(answer, "lease_id") && textIn(answer, "state") && timed;
-  const known = lease || key ? ofLease && (lease || textIn(answer, "token")) : Array.isArray(answer.holders);
-  if (method === "DELETE" ? status === 204 : response.ok && known) return answer as Answer;
+  const right = lease || key ? ofLease && (lease || textIn(answer, "token")) : Array.isArray(answer.holders);
+  if (method === "DELETE" ? status === 204 : response.ok && right) return answer as Answer;
   const [seconds] = /^\d{1,5}$/.exec(response.headers.get("Retry-After") ?? "") ?? [0];
   const refusal = status >= 400 && textIn(answer, "code") ? answer : { code: unexpected, detail: text.slice(0, 200) };
   throw new Problem(status, Number(seconds) * 1000, refusal);
+}
+
+/** Reads an answer, and gives up on one that is longer than any of a gateway. */
+async function textOf({ body }: Response): Promise<string> {
+  const reader = body?.getReader(), decoder = new TextDecoder();
+  let text = "";
+  for (let part = await reader?.read(); part?.value; part = await reader?.read()) {
+    text += decoder.decode(part.value, { stream: true });
+    if (text.length > mostAnswer) return reader!.cancel().then(() => Promise.reject(new Error("the answer is too long")));
+  }
+  return text;
 }
 
 function textIn(body: object, name: string): string {
@@ -637,11 +647,10 @@ function gatewayAt(url: string, fetch: typeof globalThis.fetch): Gateway {
 }
 
 /** fetch over a Unix socket, which fetch itself cannot. */
-async function unixFetch(socketPath: string, path: string, init: RequestInit): Promise<Response> {
+async function unixFetch(socketPath: string, path: string, { body, ...init }: RequestInit): Promise<Response> {
   const [{ request }, { Readable }] = await Promise.all([nodeModule("http"), nodeModule("stream")]);
-  const { method, headers, body, signal } = init;
   const answer = await new Promise<{ statusCode: number; headers: Record<string, string> }>((resolve, reject) => {
-    request({ socketPath, path, method, headers, signal }, resolve).on("error", reject).end(body);
+    request({ socketPath, path, ...init }, resolve).on("error", reject).end(body);
   });
   const { statusCode: status, headers: answered } = answer;
   return new Response(status === 204 || status === 304 ? null : Readable.toWeb(answer), { status, headers: answered });
@@ -655,10 +664,8 @@ async function prepare(): Promise<void> {
   type Random = { getRandomValues(bytes: Uint8Array): Uint8Array };
   const { crypto } = globalThis as { crypto?: Random }; // Node.js 18 has no global one
   const random: Random = crypto ?? (await nodeModule("crypto")).webcrypto;
-  randomKey = () => {
-    const bytes = Array.from(random.getRandomValues(new Uint8Array(16)));
-    return bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  };
+  const hex = (byte: number) => byte.toString(16).padStart(2, "0");
+  randomKey = () => Array.from(random.getRandomValues(new Uint8Array(16)), hex).join("");
   if (node?.platform === "linux") {
     const { uptime } = await nodeModule("os");
     clock = () => uptime() * 1000; // CLOCK_BOOTTIME

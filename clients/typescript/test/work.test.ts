@@ -324,6 +324,18 @@ describe("an acquire", { concurrency: true }, () => {
     assert.match(error.message, /http:\/\/one does not answer/);
   });
 
+  it("reads no answer that is longer than any of a gateway", async () => {
+    const gateway = new Gateway();
+    let chunks = 0, first = true;
+    gateway.instead = () => {
+      if (!first) return undefined;
+      first = false;
+      return new Response(new ReadableStream({ pull: (stream) => (chunks++, stream.enqueue(new Uint8Array(1 << 16))) }));
+    };
+    await gateway.client().withLock("report", () => {});
+    assert.ok(chunks < 32, `${chunks} chunks of 64 KiB were read`);
+  });
+
   it("takes what it is given as the API has it", async () => {
     const gateway = new Gateway();
     await gateway.client().withLock({ name: "a b", namespace: "n", permits: 2, limit: 3 }, () => {}, {

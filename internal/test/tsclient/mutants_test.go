@@ -43,6 +43,7 @@ var mutants = map[string]struct {
 	"timers outlive a lease":                                       {Change{"    clearTimeout(timer);\n    over.abort", "    over.abort"}, "node"},
 	"a timer longer than a timer can be ends at once":              {Change{"Math.min(ms, 2 ** 31 - 1)", "ms"}, "work"},
 	"a listener stays on the caller's signal":                      {Change{"if (all.size === 0) signal.removeEventListener", "if (false) signal.removeEventListener"}, "node"},
+	"an answer is read however long it is":                         {Change{"text.length > mostAnswer", "text.length > 1e8"}, "work"},
 	"a signal gets a listener for each who follows it":             {Change{"addEventListener(\"abort\", tellAll)", "addEventListener(\"abort\", (e) => tellAll(e))"}, "node"},
 	"the token file is read once":                                  {Change{"const text: string = tokenFile ? await", "const text: string = (this as any).was ??= tokenFile ? await"}, "node"},
 	"the next gateway is not asked":                                {Change{"this.#next = (at + 1) % this.#list.length", "this.#next = at"}, "node"},
