@@ -528,7 +528,7 @@ async function textOf({ body }: Response): Promise<string> {
   let text = "";
   for (let part = await reader?.read(); part?.value; part = await reader?.read()) {
     text += decoder.decode(part.value, { stream: true });
-    if (text.length > mostAnswer) return reader!.cancel().then(() => Promise.reject(new Error("the answer is too long")));
+    if (text.length > mostAnswer) return reader!.cancel().then(() => Promise.reject(new Error("too long an answer")));
   }
   return text;
 }
