@@ -183,8 +183,8 @@ dist: ## archives, packages, SBOMs, the chart and checksums for each platform, i
 
 # The cache of results does not see files of another module: -count 1.
 .PHONY: dist-test
-dist-test: ## what make dist makes, install.sh and the chart (LOCKKEEPER_FULL=1: every platform, built twice)
-	go test -C packaging -vet=off -count 1 -timeout 30m ./...
+dist-test: ## what make dist makes, and install.sh (LOCKKEEPER_FULL=1: the chart, too; every platform, built twice)
+	go test -C packaging -vet=off -count 1 -timeout 30m $(if $(LOCKKEEPER_FULL),./...,.)
 
 .PHONY: clean
 clean: ## remove bin/ and dist/ (lockkeeper-data/, the data of make run, stays)
