@@ -56,28 +56,20 @@ check: ## what to run while you work: format, vet, staticcheck, generated files,
 	go test -short -race -vet=off -p 4 $(CONCURRENT)
 	go test -short -vet=off -p 4 $$(go list ./... | grep -vxFf <(go list $(CONCURRENT)))
 
-# Two lines of work beside each other, for what waits for servers, browsers and virtual machines leaves processors idle. What
-# computes takes that time, with less priority, so that it delays no test that looks at a clock. Both end, and each failure counts.
+# Three packages at a time on two cores: much of the time goes into waiting for servers. What computes does not run beside them:
+# it would starve ensembles of virtual machines, which then elect a leader again and again.
 .PHONY: test
-test: ## everything that guards a change (some 8 minutes on 2 cores)
+test: ## everything that guards a change (some 11 minutes on 2 cores)
 	@scripts/setup test
-	@$(MAKE) -j2 test-waiting test-computing
-
-# Three packages at a time on two cores.
-.PHONY: test-waiting
-test-waiting:
+	@$(MAKE) lint
+	@$(MAKE) vulncheck
+	@scripts/check-generated
+	go test -short -race -vet=off -p 3 -timeout 10m $(HEAVY)
+	go test -race -vet=off -p 3 -timeout 10m $(RACED)
+	go test -race -vet=off -run 'TestSeeds$$' ./internal/test/sim
 	go test -vet=off -p 3 -timeout 15m $(LONGEST) $$(go list ./... | grep -vxFf <(go list $(RACED)))
-
-.PHONY: test-computing
-test-computing:
-	@nice $(MAKE) lint
-	@nice $(MAKE) vulncheck
-	@nice scripts/check-generated
-	nice go test -short -race -vet=off -p 3 -timeout 10m $(HEAVY)
-	nice go test -race -vet=off -p 3 -timeout 10m $(RACED)
-	nice go test -race -vet=off -run 'TestSeeds$$' ./internal/test/sim
-	@nice $(MAKE) sim
-	@nice $(MAKE) dist-test
+	@$(MAKE) sim
+	@$(MAKE) dist-test
 
 # What runs on the embedded server runs a second time, on Debian's ZooKeeper: in make test the difference test stands for that.
 .PHONY: test-full
