@@ -31,7 +31,7 @@ type Conn struct {
 	log    *slog.Logger
 	hosts  *hosts
 	lib    *gozk.Conn
-	wake   func()        // called on each change of state; must not block
+	wake   func()        // called on each change of state, also with mu held; must not block
 	ready  chan struct{} // closed once lib is set: events wait for it
 	closed chan struct{} // closed when all of the library's goroutines have ended
 	reads  chan struct{} // one slot per read under way
@@ -145,6 +145,7 @@ func (c *Conn) online() {
 	fresh := c.session == 0
 	if !c.connected && c.err == nil && (fresh || c.session == id) {
 		c.connected, c.session, c.attempts = true, id, 0
+		c.wake() // before Open returns: nothing of the opening wakes the session later
 		close(c.up)
 	}
 	replaced := !fresh && c.session != id
@@ -159,7 +160,6 @@ func (c *Conn) online() {
 	} else {
 		c.log.Info("zookeeper connection is back", "session", fmt.Sprintf("%#x", id))
 	}
-	c.wake()
 }
 
 func (c *Conn) offline() {

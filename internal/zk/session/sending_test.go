@@ -215,6 +215,7 @@ func TestTheCallerOfSubmitSendsItsWrite(t *testing.T) {
 	s.mu.Lock()
 	s.pace = time.Hour
 	s.mu.Unlock()
+	fixture.Eventually(t, "the session's goroutine has looked at the new connection", func() bool { return len(s.wakeup) == 0 })
 	held := proxy.HoldReply(1, fixture.About(dir))
 	transactions := func() int64 {
 		s.mu.Lock()
