@@ -8,7 +8,7 @@ type change struct {
 	path         string
 	node, parent *node
 	text         string // the node's before
-	null         bool   // the node's before
+	null, packed bool   // the node's before
 	acl          aclID  // the node's before
 	mzxid, mtime int64
 	version      int32 // the node's, its ACL's or the parent's, as in TxnOp, before
@@ -57,10 +57,10 @@ func (t *tree) apply(op *TxnOp, zxid, now int64) (*node, error) {
 		ch.node = n
 		if op.Kind == TxnSetACL {
 			ch.acl, ch.version = n.acl, n.aversion()
-			n.acl, n.makeRare().aversion = t.acls.hold(op.ACL), op.Version
+			n.acl, n.makeRarest().aversion = t.acls.hold(op.ACL), op.Version
 		} else {
 			ch.version, ch.mzxid, ch.mtime = n.version(), n.mzxid(), n.mtime()
-			ch.text, ch.null, ch.size = n.text, n.null, len(op.Data)-n.dataLength()
+			ch.text, ch.null, ch.packed, ch.size = n.text, n.null, n.packed, len(op.Data)-n.dataLength()
 			n.set(n.name(), op.Data)
 			n.wrote(op.Version, zxid, now)
 		}
@@ -82,9 +82,9 @@ func (t *tree) mustApply(op *TxnOp, zxid, now int64) *node {
 
 func (t *tree) newNode(name string, op *TxnOp, zxid, now int64) *node {
 	n := &node{acl: t.acls.hold(op.ACL), czxid: zxid, ctime: now, place: t.mark} // a snapshot under way does not need it
-	n.set(name, op.Data)
+	n.create(&t.shapes, name, op.Data)
 	if op.Owner != 0 {
-		n.makeWritten().owner = op.Owner
+		n.makeRarest().owner = op.Owner
 	}
 	return n
 }
@@ -99,16 +99,16 @@ func (t *tree) rollback() {
 			ch.parent.unlink(n)
 			above := ch.parent.makeRare()
 			above.cversion, above.pzxid = ch.version, ch.pzxid
-			t.acls.release(n.acl)
+			t.forget(n)
 		case TxnDelete:
 			ch.parent.link(n)
 			ch.parent.makeRare().pzxid = ch.pzxid
 		case TxnSetData:
-			n.text, n.null = ch.text, ch.null
+			n.text, n.null, n.packed = ch.text, ch.null, ch.packed
 			n.wrote(ch.version, ch.mzxid, ch.mtime)
 		case TxnSetACL:
 			t.acls.release(n.acl)
-			n.acl, n.makeRare().aversion = ch.acl, ch.version
+			n.acl, n.makeRarest().aversion = ch.acl, ch.version
 		}
 	}
 	t.changes = emptied(t.changes)

@@ -22,8 +22,11 @@ func (s *State) commit() {
 				r.remove(n, t.snapshot == nil)
 			}
 			s.watches.deleted(ch.path, n, ch.parent)
-			t.acls.release(n.acl)
+			t.forget(n)
 		case TxnSetData:
+			if ch.packed {
+				t.shapes.release(ch.text[n.nameLength:])
+			}
 			t.dataSize += int64(ch.size)
 			s.watches.dataChanged(ch.path, n)
 		case TxnSetACL:

@@ -155,7 +155,7 @@ func dump(s *State) string {
 	fmt.Fprintf(&b, "zxid %d nodes %d size %d newest %x\n", s.zxid, s.tree.nodes, s.tree.dataSize, s.owners.newest)
 	var walk func(n *node)
 	walk = func(n *node) {
-		fmt.Fprintf(&b, "%s %q null %v acl %v c%d m%d p%d t%d/%d owner %#x v%d/%d/%d\n", n.path(), n.data(), n.null, s.tree.acls.list(n.acl),
+		fmt.Fprintf(&b, "%s %q null %v acl %v c%d m%d p%d t%d/%d owner %#x v%d/%d/%d\n", n.path(), s.tree.data(n), n.null, s.tree.acls.list(n.acl),
 			n.czxid, n.mzxid(), n.pzxid(), n.ctime, n.mtime(), n.owner(), n.version(), n.cversion(), n.aversion())
 		var kids []*node
 		n.each(func(c *node) {
@@ -198,6 +198,7 @@ func check(t testing.TB, s *State) {
 	t.Helper()
 	nodes, size := 0, int64(0)
 	uses, clients := make(map[aclID]int), make(map[aclID]bool)
+	shaped := make(map[uint64]int)
 	var walk func(n *node)
 	walk = func(n *node) {
 		nodes++
@@ -207,6 +208,11 @@ func check(t testing.TB, s *State) {
 			t.Fatalf("%s has the mark of another snapshot", n.path())
 		}
 		size += int64(len(n.path()) + n.dataLength())
+		if n.packed {
+			_, rest := cutUvarint(n.stored())
+			id, _ := cutUvarint(rest)
+			shaped[id]++
+		}
 		n.each(walk)
 	}
 	walk(s.tree.root)
@@ -218,6 +224,9 @@ func check(t testing.TB, s *State) {
 			want++ // the table's own
 		}
 		assert.Must(t, list.uses == want, "ACL %v is used %d times, counted %d", list.acl, want, list.uses)
+	}
+	for id, shape := range s.tree.shapes.list {
+		assert.Must(t, shape.uses == shaped[uint64(id)], "shape %q is used %d times, counted %d", shape.text, shaped[uint64(id)], shape.uses)
 	}
 	var inUse [][]wire.ACL
 	for id, list := range s.tree.acls.lists {

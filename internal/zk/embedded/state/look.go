@@ -32,7 +32,7 @@ func (s *State) look(c *Conn, op wire.Op, path string, watch bool) (wire.Record,
 		if watch {
 			s.watches.data.add(c, path, oneShot)
 		}
-		return &wire.DataReply{Data: n.data(), Stat: n.stat()}, wire.OK
+		return &wire.DataReply{Data: s.tree.data(n), Stat: n.stat()}, wire.OK
 	case wire.OpGetChildren, wire.OpGetChildren2:
 		if watch {
 			s.watches.childs.add(c, path, oneShot)

@@ -27,37 +27,40 @@ type node struct {
 	nameLength uint32
 	acl        aclID
 	// place is the slot in the roster that lists the node, and the bit that says whether a snapshot has it; see Snapshot.
-	place uint32
-	null  bool // the data is ZooKeeper's null
+	place  uint32
+	null   bool // the data is ZooKeeper's null
+	packed bool // the data is as shapes.pack has made it
 }
 
-// rare is what a leaf that was never written to lacks. It is 48 bytes long, a size class.
+// rare is what a leaf that was never written to lacks. It is 32 bytes long, a size class: each lock's directory has it.
 type rare struct {
-	only    *node     // the one child, unless there are siblings
-	more    *siblings // nil while there is one at most
-	written *written  // nil: it was never written to, and has no owner
+	only   *node   // the one child, unless there are siblings
+	rarest *rarest // nil: it has one child at most, no owner, and was never written to
 
-	pzxid                       int64
-	version, cversion, aversion int32
+	pzxid    int64
+	cversion int32
 }
 
-// written is what a node has that was written to, or has an owner.
-type written struct {
-	mzxid, mtime int64
-	owner        int64 // a session, containerOwner, a TTL or 0
+// rarest is what a node has that had several children, was written to, or has an owner. It is 48 bytes long, a size class.
+type rarest struct {
+	more *siblings // nil while there is one child at most
+
+	mzxid, mtime      int64
+	owner             int64 // a session, containerOwner, a TTL or 0
+	version, aversion int32
 }
 
 func (n *node) name() string { return n.text[:n.nameLength] }
 
-// data is a copy; nil is ZooKeeper's null.
-func (n *node) data() []byte {
-	if n.null {
-		return nil
-	}
-	return []byte(n.text[n.nameLength:])
-}
+// stored is the node's data as it keeps it.
+func (n *node) stored() string { return n.text[n.nameLength:] }
 
-func (n *node) dataLength() int { return len(n.text) - int(n.nameLength) }
+func (n *node) dataLength() int {
+	if n.packed {
+		return packedLength(n.stored())
+	}
+	return len(n.stored())
+}
 
 // set gives the node its name and its data. It keeps no memory of either.
 func (n *node) set(name string, data []byte) {
@@ -65,11 +68,24 @@ func (n *node) set(name string, data []byte) {
 	text.Grow(len(name) + len(data))
 	text.WriteString(name)
 	text.Write(data)
-	n.text, n.nameLength, n.null = text.String(), uint32(len(name)), data == nil
+	n.text, n.nameLength, n.null, n.packed = text.String(), uint32(len(name)), data == nil, false
 }
 
-// noRare is read where a node has none, and never written.
-var noRare rare
+// create is set for a new node, which shares the shape of its data.
+func (n *node) create(shapes *shapes, name string, data []byte) {
+	packed, ok := shapes.pack(data)
+	if ok {
+		data = packed
+	}
+	n.set(name, data)
+	n.packed = ok
+}
+
+// noRare and noRarest are read where a node has none, and never written.
+var (
+	noRare   rare
+	noRarest rarest
+)
 
 func (n *node) known() *rare {
 	if n.rare == nil {
@@ -86,26 +102,40 @@ func (n *node) makeRare() *rare {
 	return n.rare
 }
 
-// makeWritten is where the fields can be written that a node has once it was written to.
-func (n *node) makeWritten() *written {
-	r := n.makeRare()
-	if r.written == nil {
-		r.written = &written{mzxid: n.czxid, mtime: n.ctime}
+// rarest is the node's rarest fields, to be read; false: it has none.
+func (n *node) rarest() (*rarest, bool) {
+	if n.rare == nil || n.rare.rarest == nil {
+		return &noRarest, false
 	}
-	return r.written
+	return n.rare.rarest, true
+}
+
+// makeRarest is where the rarest fields can be written.
+func (n *node) makeRarest() *rarest {
+	r := n.makeRare()
+	if r.rarest == nil {
+		r.rarest = &rarest{mzxid: n.czxid, mtime: n.ctime}
+	}
+	return r.rarest
 }
 
 // wrote notes when the node was written to.
 func (n *node) wrote(version int32, zxid, now int64) {
-	w := n.makeWritten()
-	w.mzxid, w.mtime, n.rare.version = zxid, now, version
+	r := n.makeRarest()
+	r.mzxid, r.mtime, r.version = zxid, now, version
 }
 
-func (n *node) version() int32 { return n.known().version }
+func (n *node) version() int32 {
+	r, _ := n.rarest()
+	return r.version
+}
 
 func (n *node) cversion() int32 { return n.known().cversion }
 
-func (n *node) aversion() int32 { return n.known().aversion }
+func (n *node) aversion() int32 {
+	r, _ := n.rarest()
+	return r.aversion
+}
 
 func (n *node) pzxid() int64 {
 	if n.rare == nil {
@@ -115,24 +145,22 @@ func (n *node) pzxid() int64 {
 }
 
 func (n *node) mzxid() int64 {
-	if w := n.known().written; w != nil {
-		return w.mzxid
+	if r, ok := n.rarest(); ok {
+		return r.mzxid
 	}
 	return n.czxid
 }
 
 func (n *node) mtime() int64 {
-	if w := n.known().written; w != nil {
-		return w.mtime
+	if r, ok := n.rarest(); ok {
+		return r.mtime
 	}
 	return n.ctime
 }
 
 func (n *node) owner() int64 {
-	if w := n.known().written; w != nil {
-		return w.owner
-	}
-	return 0
+	r, _ := n.rarest()
+	return r.owner
 }
 
 // siblings are a list while they are few. The set of many stays until the last one has gone.
@@ -144,15 +172,18 @@ type siblings struct {
 // manyChildren is how many are looked for one by one.
 const manyChildren = 12
 
+// several are the node's children when they are two or more, else nil.
+func (n *node) several() *siblings {
+	r, _ := n.rarest()
+	return r.more
+}
+
 func (n *node) child(name string) *node {
-	r := n.rare
-	switch {
-	case r == nil:
-		return nil
-	case r.more != nil:
-		return r.more.find(name)
-	case r.only != nil && r.only.name() == name:
-		return r.only
+	if more := n.several(); more != nil {
+		return more.find(name)
+	}
+	if only := n.known().only; only != nil && only.name() == name {
+		return only
 	}
 	return nil
 }
@@ -170,14 +201,13 @@ func (s *siblings) find(name string) *node {
 }
 
 func (n *node) numChildren() int {
-	r := n.rare
-	switch {
-	case r == nil || r.only == nil && r.more == nil:
-		return 0
-	case r.more != nil:
-		return r.more.len()
+	if more := n.several(); more != nil {
+		return more.len()
 	}
-	return 1
+	if n.known().only != nil {
+		return 1
+	}
+	return 0
 }
 
 func (s *siblings) len() int {
@@ -189,13 +219,13 @@ func (s *siblings) len() int {
 
 // link makes c a child of n.
 func (n *node) link(c *node) {
-	r := n.makeRare()
+	r, more := n.makeRare(), n.several()
 	c.parent = n
 	switch {
-	case r.more != nil:
-		r.more.add(c)
+	case more != nil:
+		more.add(c)
 	case r.only != nil:
-		r.more = &siblings{few: []*node{r.only, c}}
+		n.makeRarest().more = &siblings{few: []*node{r.only, c}}
 		r.only = nil
 	default:
 		r.only = c
@@ -220,15 +250,15 @@ func (s *siblings) add(c *node) {
 
 // unlink is the opposite of link.
 func (n *node) unlink(c *node) {
-	r := n.rare
 	c.parent = nil
-	if r.more == nil {
-		r.only = nil
+	more := n.several()
+	if more == nil {
+		n.rare.only = nil
 		return
 	}
-	r.more.remove(c)
-	if r.more.len() == 0 {
-		r.more = nil
+	more.remove(c)
+	if more.len() == 0 {
+		n.rare.rarest.more = nil
 	}
 }
 
@@ -250,18 +280,18 @@ func (s *siblings) remove(c *node) {
 
 // each calls f for every child, in no order.
 func (n *node) each(f func(*node)) {
-	r := n.known()
-	if r.only != nil {
-		f(r.only)
+	if only := n.known().only; only != nil {
+		f(only)
 	}
-	if r.more == nil {
+	more := n.several()
+	if more == nil {
 		return
 	}
-	for _, c := range r.more.few {
+	for _, c := range more.few {
 		f(c)
 	}
-	if r.more.many != nil {
-		for c := range r.more.many.All() {
+	if more.many != nil {
+		for c := range more.many.All() {
 			f(c)
 		}
 	}

@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,7 +57,11 @@ func (w *walk) data() []byte {
 	if w.pick(5) == 0 {
 		return nil
 	}
-	return []byte(strings.Repeat("d", w.pick(20)))
+	data := strings.Repeat("d", w.pick(20))
+	if w.pick(2) == 0 {
+		data += strconv.Itoa(123456 + w.pick(1000)) // its shape is shared
+	}
+	return []byte(data)
 }
 
 func (w *walk) write() wire.MultiOp {

@@ -17,7 +17,6 @@ type Restorer struct {
 	err    error
 
 	path  []byte     // of the node before
-	text  []byte     // scratch
 	trail []restored // nodes on that path, from the root on, and the node itself
 	lists []aclID    // by their numbers
 }
@@ -129,8 +128,8 @@ func (r *Restorer) node(d *txnReader) error {
 	}
 	r.path = append(r.path[:common], rest...)
 	slash := bytes.LastIndexByte(r.path, '/')
-	r.text = append(append(r.text[:0], r.path[slash+1:]...), data...)
-	n.text, n.nameLength, n.null = string(r.text), uint32(len(r.path)-slash-1), null
+	n.create(&r.s.tree.shapes, string(r.path[slash+1:]), data)
+	n.null = null
 	if err := r.link(n, int(common), slash); err != nil {
 		return err
 	}
@@ -157,12 +156,14 @@ func (r *Restorer) numbers(d *txnReader, n *node) {
 		}
 		n.setSlot(int(slot))
 	}
-	seldom := rare{pzxid: pzxid, version: d.int32(), cversion: d.int32(), aversion: d.int32()}
-	if seldom != (rare{pzxid: n.czxid}) {
-		*n.makeRare() = seldom
+	seldom := rarest{mzxid: mzxid, mtime: mtime, owner: owner, version: d.int32()}
+	directory := rare{pzxid: pzxid, cversion: d.int32()}
+	seldom.aversion = d.int32()
+	if directory != (rare{pzxid: n.czxid}) {
+		*n.makeRare() = directory
 	}
-	if seldom := (written{mzxid, mtime, owner}); seldom != (written{n.czxid, n.ctime, 0}) {
-		*n.makeWritten() = seldom
+	if seldom != (rarest{mzxid: n.czxid, mtime: n.ctime}) {
+		*n.makeRarest() = seldom
 	}
 }
 

@@ -83,6 +83,7 @@ type Snapshot struct {
 
 	// What the next record refers to.
 	path, scratch []byte
+	data          []byte           // scratch
 	lists         map[aclID]uint64 // the numbers of ACLs, from 0
 }
 
@@ -193,7 +194,13 @@ func (p *Snapshot) visit(b []byte) (_ []byte, steps int) {
 	p.walk = p.walk[:last]
 	if !p.tree.written(n) {
 		p.tree.setWritten(n)
-		b = appendStored(p.appendHead(b, n), n.text[n.nameLength:], n.null)
+		b = p.appendHead(b, n)
+		if n.packed {
+			p.data = p.tree.shapes.unpack(p.data[:0], n.stored())
+			b = appendStored(b, p.data, false)
+		} else {
+			b = appendStored(b, n.stored(), n.null)
+		}
 	}
 	p.walk = slices.Grow(p.walk, n.numChildren())
 	n.each(func(c *node) {
@@ -213,7 +220,15 @@ func (p *Snapshot) save(n *node) {
 	p.tree.setWritten(n)
 	mark := len(p.heads)
 	p.heads = p.appendHead(p.heads, n)
-	p.saved = append(p.saved, savedNode{len(p.heads) - mark, n.text[n.nameLength:], n.null})
+	p.saved = append(p.saved, savedNode{len(p.heads) - mark, p.dataOf(n), n.null})
+}
+
+// dataOf is a node's data as it will be written: the node's own memory where that is possible.
+func (p *Snapshot) dataOf(n *node) string {
+	if n.packed { // the shape may be gone by then
+		return string(p.tree.data(n))
+	}
+	return n.stored()
 }
 
 // appendHead appends a node's record without its data. Records must be read in the order in which they were made here.

@@ -44,7 +44,7 @@ func New(config Config) *State {
 	proc, quota := named("zookeeper", everyone), named("quota", everyone)
 	// Only the server itself may write the configuration. The version of its ACL is one too low in ZooKeeper, too.
 	configNode := named("config", []wire.ACL{{Perms: wire.PermRead, Scheme: "world", ID: "anyone"}})
-	configNode.makeRare().aversion = -1
+	configNode.makeRarest().aversion = -1
 	s.tree.root.link(proc)
 	proc.link(quota)
 	proc.link(configNode)
@@ -59,7 +59,7 @@ func newState(config Config) *State {
 	return &State{
 		maxData:  cmp.Or(config.MaxData, 0xfffff),
 		maxReply: cmp.Or(config.MaxReply, 64<<20),
-		tree:     tree{acls: acls},
+		tree:     tree{acls: acls, shapes: shapes{ids: make(map[string]uint64)}},
 		owners:   owners{sessions: make(map[int64]*session)},
 		watches:  watches{acls: acls, data: newWatchTable(dataKind), childs: newWatchTable(childKind)},
 	}

@@ -6,6 +6,7 @@ import "strings"
 type tree struct {
 	root     *node
 	acls     *aclTable
+	shapes   shapes
 	nodes    int
 	dataSize int64 // of all paths and data
 
@@ -34,6 +35,25 @@ func (t *tree) find(path string) *node {
 		rest = more
 	}
 	return nil
+}
+
+// data is a copy of a node's data; nil is ZooKeeper's null.
+func (t *tree) data(n *node) []byte {
+	switch {
+	case n.null:
+		return nil
+	case n.packed:
+		return t.shapes.unpack(nil, n.stored())
+	}
+	return []byte(n.stored())
+}
+
+// forget takes back what a node uses that is gone for good.
+func (t *tree) forget(n *node) {
+	t.acls.release(n.acl)
+	if n.packed {
+		t.shapes.release(n.stored())
+	}
 }
 
 // written reports whether the snapshot under way has the node, or does not need it.
