@@ -13,7 +13,7 @@ import (
 // a gateway with very many leases takes twice what they need. Small heaps keep that, because collecting them costs nothing
 // worth saving; of large ones a headroom stays that takes the longest bursts.
 const (
-	gcHeadroom = 32 << 20 // bytes
+	gcHeadroom = 24 << 20 // bytes
 	leastGC    = 25       // percent: beyond, collecting would cost more than the memory is worth
 	mostGC     = 100
 	// gcGrowth is how much more, in percent, must be alive than at the collection before for the heap to count as growing: a
@@ -24,9 +24,11 @@ const (
 	// quarter of the processor time of a start with 100,000 leases.
 	startGC    = 400
 	startLooks = 2
-	// What a burst has left behind goes back to the system when nothing was collected for so many looks. Go's own scavenger
-	// would keep much of it for good, and the garbage of a gateway at rest would lie for minutes.
-	gcLeftovers = 16 << 20 // bytes
+	// What a burst has left behind goes back to the system when nothing was collected, and next to nothing allocated, for so many
+	// looks. Go's own scavenger would keep much of it for good, and the garbage of a gateway at rest would lie for minutes. It is
+	// done once after each burst: a gateway that is nearly at rest would else collect for the little that it allocates.
+	gcLeftovers = 2 << 20   // bytes
+	calmGrowth  = 256 << 10 // bytes from one look to the next
 	calmLooks   = 4
 )
 
@@ -67,6 +69,8 @@ func tuneGC(ctx context.Context) {
 		if leftovers {
 			runtime.GC() // pools let go of what they keep at the second collection
 			debug.FreeOSMemory()
+			metrics.Read(samples)
+			g.cycles = samples[3].Value.Uint64() // these were no burst
 		}
 	}
 }
@@ -76,7 +80,9 @@ type gcPace struct {
 	looks   int    // so far, up to startLooks
 	percent int    // in force
 	live    uint64 // at the last collection
+	taken   uint64 // at the last look
 	cycles  uint64 // collections
+	burst   bool   // there was a collection since leftovers were given back
 	calm    int    // looks without one, with leftovers
 }
 
@@ -97,10 +103,15 @@ func (g *gcPace) look(live, taken, cycles uint64) (leftovers bool) {
 		if percent < g.percent-5 || percent > g.percent+5 {
 			g.percent = percent
 		}
-		g.live, g.cycles, g.calm = live, cycles, 0
+		g.live, g.cycles, g.burst, g.calm = live, cycles, true, 0
 	}
-	if taken <= live+gcLeftovers {
+	if taken <= live+gcLeftovers || taken > g.taken+calmGrowth {
 		g.calm = 0
 	}
-	return g.calm == calmLooks
+	g.taken = taken
+	leftovers = g.burst && g.calm >= calmLooks
+	if leftovers {
+		g.burst, g.calm = false, 0
+	}
+	return leftovers
 }
