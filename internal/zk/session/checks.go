@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"lockkeeper/internal/zk"
 )
@@ -62,7 +63,7 @@ func checkWrite(w *zk.Write) error {
 	for i := range w.Ops {
 		op := &w.Ops[i]
 		path := op.Path
-		if op.Kind == zk.OpCreate && op.Sequential {
+		if op.Kind == zk.OpCreate && op.Sequential && (strings.HasSuffix(path, "/") || strings.HasSuffix(path, ".")) {
 			path += "0" // the number that comes behind makes a prefix a path
 		}
 		if err := zk.CheckPath(path); err != nil {
