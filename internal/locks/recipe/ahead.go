@@ -40,3 +40,10 @@ func (a *Ahead) Next(c *Contender, position int) *Wait {
 	}
 	return &wait
 }
+
+// Closed reports whether no contender behind those that were taken can hold, but for one that belongs to the entry of the last.
+// noPermits: they leave no permit.
+func (a *Ahead) Closed(noPermits bool) bool {
+	t := &a.sum
+	return t.exclusive || t.shared && t.permits > 0 || t.permits > 0 && noPermits
+}
