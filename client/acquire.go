@@ -47,6 +47,11 @@ type body struct {
 	Metadata  string   `json:"metadata,omitempty"`
 	LockDelay string   `json:"lock_delay,omitempty"`
 	DelayOn   string   `json:"lock_delay_on,omitempty"`
+	AtLeast   string   `json:"at_least,omitempty"`
+	OncePer   string   `json:"once_per,omitempty"`
+	Period    string   `json:"period,omitempty"`
+	DoneOn    string   `json:"done_on,omitempty"`
+	Reason    string   `json:"reason,omitempty"`
 	Async     bool     `json:"async,omitempty"`
 }
 
@@ -60,6 +65,7 @@ type acquire struct {
 	margin   time.Duration
 	onRevoke func(Revocation)
 	onQueued func(int)
+	onDone   func(Done)
 }
 
 // leaseAnswer is what of a lease the client reads.
@@ -75,6 +81,11 @@ type leaseAnswer struct {
 	Rev      string  `json:"rev"`
 	Locks    []fence `json:"locks"`
 
+	Done   bool      `json:"done"` // of OncePer: there is no lease
+	Period string    `json:"period"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+
 	RevokeRequested *struct {
 		Reason  string `json:"reason"`
 		By      string `json:"by"`
@@ -84,6 +95,9 @@ type leaseAnswer struct {
 
 // check says what is missing in the answer of a gateway. What else answers 200 is none.
 func (a *leaseAnswer) check(r *request) error {
+	if r.once && a.Done && !a.At.IsZero() {
+		return nil
+	}
 	if a.State == "" || r.method == "POST" && a.TTL <= 0 || r.key != "" && (a.ID == "" || a.Token == "") {
 		return fmt.Errorf("lockkeeper: the answer to %s %s is no lease, so it does not come from a gateway", r.method, r.path)
 	}
@@ -97,7 +111,7 @@ type fence struct {
 }
 
 // Acquire takes the lock, and waits for it in its queue until ctx or Wait is over. The error is a *NotAcquired when others hold
-// it, a *Problem when the gateway refuses, or the error of ctx.
+// it, a *Done when the work of the period is done (see OncePer), a *Problem when the gateway refuses, or the error of ctx.
 //
 // The end of ctx gives the place in the queue up. It does not end the lease: see Lease.Release and Lease.Context.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...Option) (*Lease, error) {
@@ -165,6 +179,9 @@ func (c *Client) acquire(ctx context.Context, a *acquire) (*Lease, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		if errors.As(err, new(*Done)) {
+			return nil, err
+		}
 		p := asProblem(err)
 		lost, taken := errors.Is(err, errPlaceLost), p != nil && p.taken()
 		known = known || taken || lost && a.body.Async || errors.Is(err, errWaited)
@@ -192,7 +209,7 @@ var errWaited = errors.New("lockkeeper: the wait is over")
 
 // attempt takes the lock, or one place in its queue and waits there. All its requests have one idempotency key.
 func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) {
-	r := request{method: "POST", path: "/v1/leases", body: a.body, key: rand.Text(), timeout: requestTimeout}
+	r := request{method: "POST", path: "/v1/leases", body: a.body, key: rand.Text(), timeout: requestTimeout, once: a.body.OncePer != ""}
 	if a.body.Locks == nil {
 		r.path = "/v1/locks/" + url.PathEscape(a.name) + "/leases"
 	}
@@ -201,7 +218,7 @@ func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) 
 	switch p := asProblem(err); {
 	case err == nil:
 	case p == nil, p.temporary():
-		if waits := c.leaveUnheard(ctx, r); waits {
+		if waits := c.leaveUnheard(ctx, a, r); waits {
 			err = fmt.Errorf("%w: %w", errWaited, err)
 		}
 		return nil, err
@@ -210,12 +227,15 @@ func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) 
 	default:
 		return nil, err
 	}
+	if answer.Done {
+		return nil, a.done(answer)
+	}
 	if answer.State == "held" && answer.Waited != nil {
 		return c.keep(ctx, a, answer, sent+ms(*answer.Waited)+ms(answer.TTL))
 	}
 	if answer.State == "waiting" {
 		if err := c.awaitGrant(wait, a, &answer); err != nil {
-			c.leave(ctx, answer.Token)
+			c.leave(ctx, a, answer.Token)
 			if wait.Err() != nil && !errors.Is(err, errPlaceLost) {
 				err = fmt.Errorf("%w: %w", errWaited, err)
 			}
@@ -227,7 +247,7 @@ func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) 
 	defer stop()
 	sent, err = c.repeated(confirming, heartbeat(answer.Token, 0), &leaseAnswer{})
 	if err != nil {
-		c.leave(ctx, answer.Token)
+		c.leave(ctx, a, answer.Token)
 		if p := asProblem(err); p != nil && p.final() || ctx.Err() == nil && confirming.Err() != nil {
 			return nil, errPlaceLost
 		}
@@ -266,20 +286,20 @@ func (c *Client) awaitGrant(wait context.Context, a *acquire, ticket *leaseAnswe
 
 // leave gives up a place in the queue, or a lease that was granted meanwhile. Without an answer the place passes on when its
 // time is over.
-func (c *Client) leave(ctx context.Context, token string) {
+func (c *Client) leave(ctx context.Context, a *acquire, token string) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer stop()
-	_, _ = c.repeated(ctx, request{method: "DELETE", path: "/v1/leases/self", lease: token, timeout: leaveWithin}, nil)
+	_, _ = c.repeated(ctx, leaving(token, a.body.DoneOn != onRelease), nil)
 }
 
 // leaveUnheard gives up what an acquire without an answer may have taken. A repeat with its idempotency key tells the token. It
 // reports whether that was a place in the queue: then others have the lock.
-func (c *Client) leaveUnheard(ctx context.Context, r request) (waits bool) {
+func (c *Client) leaveUnheard(ctx context.Context, a *acquire, r request) (waits bool) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer stop()
 	var taken leaseAnswer
-	if _, err := c.repeated(ctx, r, &taken); err == nil {
-		c.leave(ctx, taken.Token)
+	if _, err := c.repeated(ctx, r, &taken); err == nil && !taken.Done {
+		c.leave(ctx, a, taken.Token)
 	}
 	return taken.State == "waiting"
 }

@@ -9,12 +9,12 @@ import (
 // Do acquires the lock, runs the work, and releases the lock on every path. The context of the work ends when the lease is lost,
 // before another client can hold the lock, and when ctx ends.
 //
-// Do returns the error of Acquire when the work did not run; a *LeaseLost when the lease was lost before the work returned; and
+// Do returns the error of Acquire when the work did not run, and nil when OncePer says that it is done; a *LeaseLost when the lease was lost before the work returned; and
 // the error of the work otherwise. A release that no gateway answered is no error: the lease ends by itself.
 func (c *Client) Do(ctx context.Context, name string, work func(ctx context.Context, lease *Lease) error, opts ...Option) error {
 	lease, err := c.Acquire(ctx, name, opts...)
 	if err != nil {
-		return err
+		return unlessDone(err)
 	}
 	return lease.guard(ctx, work)
 }
@@ -23,7 +23,7 @@ func (c *Client) Do(ctx context.Context, name string, work func(ctx context.Cont
 func (c *Client) DoAll(ctx context.Context, locks []Lock, work func(ctx context.Context, lease *Lease) error, opts ...Option) error {
 	lease, err := c.AcquireAll(ctx, locks, opts...)
 	if err != nil {
-		return err
+		return unlessDone(err)
 	}
 	return lease.guard(ctx, work)
 }
@@ -31,17 +31,20 @@ func (c *Client) DoAll(ctx context.Context, locks []Lock, work func(ctx context.
 func (l *Lease) guard(ctx context.Context, work func(context.Context, *Lease) error) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	done := false
 	defer func() {
 		// Deferred: the lock is also released when the work panics.
 		stop()
 		cancel(nil)
 		var lost *LeaseLost
-		if errors.As(l.Release(ctx), &lost) {
+		if errors.As(l.release(ctx, done || !l.doneOnRelease), &lost) {
 			lost.Work = err
 			err = lost
 		}
 	}()
-	return work(ctx, l)
+	err = work(ctx, l)
+	done = err == nil
+	return err
 }
 
 // Elect runs lead while this client is the leader: the holder of the lock. Waiters are the candidates, in the order in which

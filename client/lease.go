@@ -20,6 +20,8 @@ type Lease struct {
 	fences   []fence
 	onRevoke func(Revocation)
 
+	doneOnRelease bool // see DoneOnRelease
+
 	ctx    context.Context // of the work; its cause is a *LeaseLost, errReleased, or that of the acquire's context
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the goroutine of the lease has ended
@@ -36,13 +38,13 @@ func (c *Client) keep(ctx context.Context, a *acquire, grant leaseAnswer, deadli
 	ttl := ms(grant.TTL)
 	l := &Lease{
 		client: c, id: grant.ID, token: grant.Token, ttl: ttl, margin: a.margin, fence: grant.Fence, fences: grant.Locks,
-		onRevoke: a.onRevoke, deadline: deadline, done: make(chan struct{}),
+		onRevoke: a.onRevoke, doneOnRelease: a.body.DoneOn == onRelease, deadline: deadline, done: make(chan struct{}),
 	}
 	if l.margin == 0 {
 		l.margin = usualMargin(ttl)
 	}
 	if err := a.checkMargin(ttl); err != nil { // the gateway may give less time than was asked for
-		c.leave(ctx, l.token)
+		c.leave(ctx, a, l.token)
 		return nil, err
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -216,7 +218,9 @@ const releaseWithin = 5 * time.Second
 // Release gives the lock back, and returns when the goroutine of the lease has ended. It is harmless to call it again. The error
 // is a *LeaseLost when the lease had ended before; another error says that no gateway answered, so that others may wait for
 // the lock until the lease's time is over. The end of ctx does not keep Release from trying for up to 5 s.
-func (l *Lease) Release(ctx context.Context) error {
+func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, true) }
+
+func (l *Lease) release(ctx context.Context, done bool) error {
 	late := l.Left() <= 0 // and not noticed yet: then only a gateway can say that the lease was held
 	l.cancel(errReleased)
 	<-l.done
@@ -228,7 +232,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer stop()
-	_, err := l.client.repeated(ctx, request{method: "DELETE", path: "/v1/leases/self", lease: l.token, timeout: leaveWithin}, nil)
+	_, err := l.client.repeated(ctx, leaving(l.token, done), nil)
 	if p := asProblem(err); p != nil && p.final() {
 		return lostBy(l.id, p)
 	}

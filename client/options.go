@@ -17,6 +17,9 @@ func Wait(d time.Duration) Option { return func(a *acquire) { a.wait, a.bounded 
 // Owner is a label for people who look at the lock. Without it the gateway takes the caller's name or address.
 func Owner(name string) Option { return func(a *acquire) { a.body.Owner = name } }
 
+// Reason says what the lock is taken for, to people who look at it.
+func Reason(text string) Option { return func(a *acquire) { a.body.Reason = text } }
+
 // Metadata is a text that every client can read at the lock, such as the address of a leader.
 func Metadata(text string) Option { return func(a *acquire) { a.body.Metadata = text } }
 

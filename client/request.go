@@ -24,6 +24,7 @@ type request struct {
 	path   string // with its query, escaped
 	body   any    // sent as JSON unless nil
 
+	once    bool          // the answer may be that the work is done already, and so no lease
 	lease   string        // the lease token; a request without one carries the client's own token
 	key     string        // the idempotency key, if any
 	timeout time.Duration // of each attempt
@@ -69,6 +70,9 @@ func (c *Client) send(ctx context.Context, base *url.URL, r request, answer any)
 		return problemOf(resp, nil) // a page, where a gateway says nothing
 	case answer == nil, len(text) == 0 && !isLease:
 		return nil
+	}
+	if isLease {
+		*lease = leaseAnswer{} // an answer that was refused before may have left something
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return fmt.Errorf("lockkeeper: the answer to %s %s cannot be read: %w", r.method, r.path, err)

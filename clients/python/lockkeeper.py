@@ -6,23 +6,17 @@
     with client.lock("report") as lease:      # in asyncio: async with client.lock("report") as lease:
         write_report(fence=lease.fence)
 
-The block runs while the lock is held. When the lease is lost, LeaseLost stops the block: within milliseconds when an
-administrator ended the lease, and otherwise before another client can hold the lock. Every path releases the lock.
+The block runs while the lock is held. When the lease is lost, LeaseLost is raised inside the block: within milliseconds
+when an administrator ended the lease, and otherwise before another client can hold the lock. In the main thread SIGURG
+makes blocking calls give way; elsewhere it comes when the thread runs Python code again. A block that swallows it gets it
+again. In asyncio the task is cancelled, and its CancelledError leaves as LeaseLost. Every path releases the lock.
 
-LeaseLost is raised inside the block. In the main thread the signal SIGURG makes blocking calls such as sleep and recv
-give way. In other threads, and on Windows, LeaseLost comes when the thread runs Python code again. When the block
-swallows it (except Exception), it is raised again. In asyncio the task is cancelled, and its CancelledError leaves the
-block as LeaseLost. A block whose lease is lost always ends with LeaseLost.
+Nothing interrupts C code that does not return, a blocked event loop, or a process that stands still (SIGSTOP): send
+lease.fence to what the lock protects, and let it refuse lower ones. Like KeyboardInterrupt, LeaseLost can come between
+any two steps. Work that must not be torn apart sets on_lost to a function, and calls lease.check() between its steps.
 
-Nothing interrupts C code that does not return, a blocked event loop, or a process that stands still (SIGSTOP, a suspended
-machine). on_lost="exit" ends the process in the first two cases, unless C code keeps the interpreter's lock (GIL). What
-must not happen even then is refused by what the lock protects: send it lease.fence, and let it refuse lower ones. Like
-KeyboardInterrupt, LeaseLost can come between any two steps of the block. Work that must not be torn apart sets on_lost to
-a function, and calls lease.check() between its steps.
-
-Errors are LeaseLost, NotAcquired and Problem; ConnectionError when no gateway answered in time; ValueError for
-arguments that make no sense. Times are in seconds. Heartbeats come from daemon threads, also in asyncio. A child of
-fork() does not hold its parent's leases. CPython 3.9 or later; no other package; made to be copied.
+Errors are LeaseLost, NotAcquired and Problem; ConnectionError when no gateway answered in time; ValueError for arguments
+that make no sense. Done is no error. Times are in seconds. CPython 3.9 or later; no other package; made to be copied.
 """
 from __future__ import annotations
 import asyncio, concurrent.futures, contextlib, ctypes, functools, http.client, json, logging, os, pathlib  # noqa: E401
@@ -30,16 +24,15 @@ import queue, random, secrets, signal, socket, ssl, threading, time, urllib.pars
 from typing import Any, Awaitable, Callable, Sequence, TypeVar
 
 __version__ = "1.0.0"
-__all__ = ["Client", "Guard", "Lease", "LeaseLost", "NotAcquired", "Problem"]
+__all__ = ["Client", "Done", "Guard", "Lease", "LeaseLost", "NotAcquired", "Problem"]
 _T = TypeVar("_T")
 _log = logging.getLogger("lockkeeper")
 _LATE, _LEAVE, _RELEASE = 10.0, 2.0, 5.0  # how late an answer may be; for leaving a queue; for a release
 _PAUSE = 0.05  # at least, between two tries of a request, and between two tries to interrupt a block
 _MOST = 1 << 20  # bytes of an answer; a lease of 64 locks takes some 20 KiB
 _SELF, _BEAT, _STRANGE = "/v1/leases/self", "/v1/leases/self/heartbeat", "unexpected_answer"
-_MARK = "the lease is lost"
 _REASONS = {"deadline": "no gateway confirmed it in time", "forked": "its holder is the parent process"}
-_now: Callable[[], float] = time.monotonic  # goes on while the machine sleeps, as CLOCK_MONOTONIC does on macOS
+_EVER, _now = float("inf"), time.monotonic  # goes on while the machine sleeps, as CLOCK_MONOTONIC does on macOS
 if hasattr(time, "clock_gettime"):
     _now = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
@@ -61,6 +54,14 @@ class NotAcquired(Exception):
         names = ", ".join(h.get("owner") or "another program" for h in self.holders)
         return f"{self.lock} is held{names and ' by ' + names}; {self.queue_length} wait"
 
+class Done(Exception):
+    """The work of the period is done (once_per), so the block does not run. `with contextlib.suppress(lockkeeper.Done):`
+    around it goes on. period, by (an owner) and at (RFC 3339) are the gateway's."""
+    def __init__(self, lock: str, answer: dict[str, Any]) -> None:
+        self.lock, self.period, self.by, self.at = lock, *(str(answer.get(member) or "") for member in ("period", "by", "at"))
+    def __str__(self) -> str:
+        return f"{self.lock} is done in this period{self.by and ' by ' + self.by} at {self.at}"
+
 class Problem(Exception):
     """The gateway refuses the request. Programs go by code (docs/errors.md), people by detail; body is all of it."""
     def __init__(self, status: int, body: dict[str, Any], retry_after: float = 0) -> None:
@@ -81,8 +82,8 @@ class _NoAnswer(ConnectionError):
 
 class _Call:
     """The requests of one call, which follow each other. stop, from another thread, ends the call."""
-    def __init__(self, client: Client) -> None:
-        self.client, self.stopped, self.mutex, self.sock = client, threading.Event(), threading.Lock(), None
+    def __init__(self, client: Client, once: bool = False) -> None:  # once: an answer may be that the work is done
+        self.client, self.once, self.stopped, self.mutex, self.sock = client, once, threading.Event(), threading.Lock(), None
     def stop(self) -> None:
         with self.mutex, contextlib.suppress(OSError):
             self.stopped.set()
@@ -93,12 +94,10 @@ class _Call:
             self.sock = sock
             if sock and self.stopped.is_set():
                 raise _NoAnswer("stopped")
-    def sleep(self, seconds: float, until: float | None = None) -> bool:
+    def sleep(self, seconds: float, until: float = _EVER) -> bool:
         """Sleeps a little longer, but not beyond until. False: the call is over."""
-        left = seconds if until is None else until - _now()
-        stopped = self.stopped.wait(max(min(seconds * random.uniform(1, 1.25), left), 0))
-        return not stopped and (until is None or _now() < until)
-    def repeat(self, until: float | None, *request: Any, **more: Any) -> tuple[float, dict[str, Any]]:
+        return not self.stopped.wait(max(min(seconds * random.uniform(1, 1.25), until - _now()), 0)) and _now() < until
+    def repeat(self, until: float, *request: Any, **more: Any) -> tuple[float, dict[str, Any]]:
         """Sends the request until a gateway answers with success, or with a refusal that a repeat does not change."""
         pause = _PAUSE
         while True:
@@ -110,7 +109,7 @@ class _Call:
                 _log.log(logging.WARNING if pause == _PAUSE else logging.DEBUG, "%s; trying again", e)
                 pause = min(2 * pause, 1.0)
     def send(self, method: str, path: str, lease: str = "", body: Any = None, key: str = "", *, hold: float = 0.0,
-             late: float = _LATE, until: float | None = None) -> tuple[float, dict[str, Any]]:
+             late: float = _LATE, until: float = _EVER) -> tuple[float, dict[str, Any]]:
         """Sends a request, whose answer the gateway may hold for so long. Returns when it was sent, and the answer. After
         a failure that another gateway may not have, the next request goes to the next gateway."""
         client, at, connection, found = self.client, self.client._next, None, None  # type: Client, int, Any, Any
@@ -119,7 +118,7 @@ class _Call:
                    "Lease-Token": lease, "Idempotency-Key": key, "Authorization": token and "Bearer " + token}
         url = client._urls[at % len(client._urls)]
         idle = client._idle.setdefault((os.getpid(), url), [])  # connections are their process's
-        within, sent = hold + late if until is None else max(min(hold + late, until - _now()), 0.001), _now()
+        within, sent = max(min(hold + late, until - _now()), 0.001), _now()
         try:
             with contextlib.suppress(IndexError):
                 connection = idle.pop()
@@ -142,7 +141,8 @@ class _Call:
             with contextlib.suppress(ValueError):
                 found = json.loads(text or "{}")
             retry, found = answer.headers.get("Retry-After", ""), found if isinstance(found, dict) else {}
-            if answer.status < 300 and (found.keys() & {"ttl_ms", "holders"} or (method, answer.status) == ("DELETE", 204)):
+            known = found.keys() & {"ttl_ms", "holders"} or self.once and found.get("done") is True and found.get("at")
+            if answer.status < 300 and (known or (method, answer.status) == ("DELETE", 204)):
                 return sent, found
             if answer.status < 400 or not found.get("code"):
                 found = {"code": _STRANGE, "detail": f"{method} {path} was not answered as a gateway answers"}
@@ -162,7 +162,6 @@ class _Call:
 
 class Client:
     """Takes locks from the gateways of one fleet. Threads may share it.
-
     urls are the gateways: http://, https:// or unix:/path. The next one is asked when one does not answer. token is the
     API token; token_file names a file that holds it, read for each acquire. tls replaces the system's certificates."""
     def __init__(self, urls: str | Sequence[str] = "http://127.0.0.1:8080", *, token: str = "",
@@ -178,26 +177,27 @@ class Client:
         self._token: Callable[[], str] = lambda: pathlib.Path(token_file).read_text().strip() if token_file else token
         self._next = 0  # of the URLs, the one that is asked next
         self._idle: dict[Any, list[http.client.HTTPConnection]] = {}
-
     @classmethod
     def from_env(cls, tls: ssl.SSLContext | None = None) -> Client:
         """A Client of LOCKKEEPER_URL (with commas between several), LOCKKEEPER_TOKEN or LOCKKEEPER_TOKEN_FILE."""
-        env = os.environ.get
-        token, file = env("LOCKKEEPER_TOKEN", ""), env("LOCKKEEPER_TOKEN_FILE", "")
-        return cls(env("LOCKKEEPER_URL") or "http://127.0.0.1:8080", token=token, token_file=file, tls=tls)
+        url, token, file = (os.environ.get("LOCKKEEPER_" + name, "") for name in ("URL", "TOKEN", "TOKEN_FILE"))
+        return cls(url or "http://127.0.0.1:8080", token=token, token_file=file, tls=tls)
 
     def lock(self, name: str, *, ns: str = "", shared: bool = False, permits: int = 0, limit: int = 0,
              ttl: float | None = None, wait: float | None = None, margin: float | None = None, owner: str = "",
-             metadata: str = "", lock_delay: float = 0, on_lost: str | Callable[[LeaseLost], object] = "raise",
+             metadata: str = "", reason: str = "", lock_delay: float = 0, at_least: float = 0, once_per: float = 0,
+             period: str = "", done_on: str = "", on_lost: str | Callable[[LeaseLost], object] = "raise",
              on_revoke: Callable[[str], object] | None = None, on_queued: Callable[[int], object] | None = None) -> Guard:
         """A block that runs while the lock is held, for `with` or `async with`.
-
         shared      together with other readers; permits are a semaphore's, a limit of 0 is the one that it has
         ttl         for so long others wait when this process dies: 30 s unless given, 1 s to 24 h
         wait        in the queue: None for as long as it takes, 0 to try; then NotAcquired
         margin      the lease counts as lost so long before its time is over: 1 s, or a fifth of a ttl below 5 s
-        owner       a label for people; metadata is a text that every client can read at the lock
+        owner       a label for people, as reason is; metadata is a text that every client can read at the lock
         lock_delay  for so long others wait after a lease that was lost
+        at_least    the lock stays taken for so long from the grant, whatever becomes of its holder: up to 7 days
+        once_per    the block runs once in each period of this length, which period names; Done says that it did
+        done_on     "release": the period is done when the block has succeeded. Otherwise when the lock is granted
         on_lost     "raise" stops the block. "exit" does so, and ends the process with os._exit(76) when the block has
                     not ended shortly before the lease. A function is called instead, in a thread of its own.
         on_revoke   is called once, with the reason, when the holder is asked to release the lease. The block goes on.
@@ -205,8 +205,10 @@ class Client:
         if on_lost not in ("raise", "exit") and not callable(on_lost) or shared and (permits or limit):
             raise ValueError("on_lost must be 'raise', 'exit' or a function; shared excludes permits and limit")
         body = {"ns": ns, "mode": "shared" if shared else "semaphore" if permits or limit else "", "limit": limit,
-                "permits": permits or limit and 1, "ttl": ttl and f"{ttl * 1000:.0f}ms", "owner": owner, "metadata": metadata,
-                "lock_delay": lock_delay and f"{lock_delay * 1000:.0f}ms", "async": wait is None or wait > 0}
+                "permits": permits or limit and 1, "owner": owner, "metadata": metadata, "reason": reason, "period": period,
+                "done_on": done_on, "async": wait is None or wait > 0}
+        for field, span in (("ttl", ttl), ("lock_delay", lock_delay), ("at_least", at_least), ("once_per", once_per)):
+            body[field] = span and f"{span * 1000:.0f}ms"
         if margin is not None and not 0 <= 2 * margin < (ttl or 30):
             raise ValueError(f"margin ({margin:g} s) must be at least 0 and less than half of the ttl ({ttl or 30:g} s)")
         return Guard(self, name, {k: v for k, v in body.items() if v}, wait, margin, on_lost, on_revoke, on_queued)
@@ -227,7 +229,6 @@ class Client:
         while True:
             with contextlib.suppress(LeaseLost), self.lock(name, **options) as lease:
                 return lead(lease)
-
     async def aelect(self, name: str, lead: Callable[[Lease], Awaitable[_T]], **options: Any) -> _T:
         """elect for asyncio."""
         while True:
@@ -238,16 +239,15 @@ class Client:
 class Guard:
     """What Client.lock returns: with and async with take the lock, run their block, and release the lock."""
     _lease: Any = None
-    def __init__(self, client: Client, name: str, body: dict[str, Any], wait: float | None, margin: float | None,
-                 on_lost: Any, on_revoke: Any, on_queued: Any) -> None:
-        self._name, self._body, self._wait, self._call, self._margin = name, body, wait, _Call(client), margin
-        self._on_lost, self._on_revoke, self._on_queued = on_lost, on_revoke, on_queued
+    def __init__(self, client: Client, name: str, body: dict[str, Any], wait: float | None, margin: float | None, *hooks: Any) -> None:
+        self._name, self._body, self._wait, self._margin, self._call = name, body, wait, margin, _Call(client, "once_per" in body)
+        self._undone = _SELF + "?done=false" if body.get("done_on") == "release" else _SELF  # gives back what has not succeeded
+        self._on_lost, self._on_revoke, self._on_queued = hooks
         self._path, self._unused, self._cancelled = f"/v1/locks/{urllib.parse.quote(name, safe='')}/leases", [True], False
 
     def cancel(self) -> None:
         """Ends the wait for the lock, from another thread: it ends with NotAcquired, and its place is given up."""
         self._call.stop()
-
     def __enter__(self) -> Lease:
         if asyncio._get_running_loop() and not callable(self._on_lost):
             raise RuntimeError("a block in an event loop must be `async with`, so that the right task is stopped")
@@ -257,20 +257,17 @@ class Guard:
         except BaseException:
             self.__del__()
             raise
-
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        self._lease._back = self._undone if error else _SELF
         self._lease._part()
         return self._result(error)
-
     def __del__(self) -> None:
         """Ends the lease of a block that was left without __exit__: an exception can come between the two."""
         if self._lease:
             self._lease._part(wait=False)
-
     async def __aenter__(self) -> Lease:
         loop = asyncio.get_running_loop()
-        self._on_revoke = self._on_revoke and functools.partial(_post, loop, self._on_revoke)
-        self._on_queued = self._on_queued and functools.partial(_post, loop, self._on_queued)
+        self._on_revoke, self._on_queued = (f and functools.partial(_post, loop, f) for f in (self._on_revoke, self._on_queued))
         self._task: Any = asyncio.current_task()
         try:
             await _in_thread(self._acquire, self._call.stop)
@@ -285,11 +282,11 @@ class Guard:
     def _cancel(self) -> None:
         if not self._lease._over and not self._cancelled:
             self._cancelled = True
-            self._task.cancel(_MARK)
-
+            self._task.cancel("the lease is lost")
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        self._lease._back = self._undone if error else _SELF
         self._lease._end()
-        alone = self._cancelled and isinstance(error, asyncio.CancelledError) and _MARK in error.args
+        alone = self._cancelled and isinstance(error, asyncio.CancelledError) and "the lease is lost" in error.args
         if self._cancelled and hasattr(self._task, "uncancel"):  # Python 3.9 and 3.10 do not count cancellations
             alone = self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
         await _in_thread(self._lease._part)
@@ -306,18 +303,22 @@ class Guard:
         if not self._unused or not self._unused.pop():
             raise RuntimeError("a block can be entered once: call Client.lock for each")
         call, waits = self._call, self._wait is None or self._wait > 0
-        until = None if self._wait is None else _now() + (self._wait if waits else 30.0)  # to find a gateway that answers
+        until = _EVER if self._wait is None else _now() + (self._wait if waits else 30.0)  # to find a gateway that answers
         while True:
             post: Any = ("POST", self._path, "", self._body, secrets.token_hex(16))  # all repeats have one key
             token, polled, position = "", False, 0
             try:
                 sent, grant = call.repeat(until, *post)
+                if "token" not in grant:
+                    raise Done(self._name, grant)
                 token = grant["token"]
                 while grant["state"] == "waiting":
                     if self._on_queued and position != (position := grant.get("position", position)):
                         self._on_queued(position)
                     rev, polled = urllib.parse.quote(grant.get("rev", ""), safe=""), True
                     _, grant = call.repeat(until, "GET", f"{_SELF}?wait=25s&since={rev}", token, hold=25.0)
+                if grant["state"] != "held":
+                    raise Problem(410, {"code": "lease_ended"})
                 ttl, waited = grant["ttl_ms"] / 1000, grant.get("waited_ms")
                 if polled or waited is None:  # the TTL began before this answer was asked for: a heartbeat begins it anew
                     (sent, _), waited = call.repeat(_now() + ttl, "POST", _BEAT, token), 0
@@ -326,7 +327,7 @@ class Guard:
                 threading.Thread(target=self._lease._beat, name="lockkeeper-beat", daemon=True).start()
                 return self._lease._end() if call.stopped.is_set() else None  # the caller may have given up meanwhile
             except BaseException as e:
-                if token or not isinstance(e, Problem) or e._temporary:
+                if token or not isinstance(e, (Problem, Done)) or isinstance(e, Problem) and e._temporary:
                     self._leave(token, post)
                 if not isinstance(e, (Problem, _NoAnswer)):
                     raise
@@ -336,15 +337,15 @@ class Guard:
                 again = e._final and (token or e.code == "lease_ended") or waits and e._taken
                 if again and call.sleep(max(_PAUSE, e.retry_after), until):
                     continue
-                if again or e._taken or token and until is not None and _now() >= until:
+                if again or e._taken or token and _now() >= until:
                     raise self._not_acquired(e) from None
                 raise
     def _leave(self, token: str, post: Any) -> None:
         """Gives up a place or a lease. A repeat with its idempotency key tells the token of what was taken unheard."""
-        call, end = _Call(self._call.client), _now() + _LEAVE
-        with contextlib.suppress(Problem, OSError):  # else the place passes on when its time is over
+        call, end = _Call(self._call.client, self._call.once), _now() + _LEAVE
+        with contextlib.suppress(Problem, OSError, KeyError):  # else the place passes on when its time is over
             token = token or call.repeat(end, *post)[1]["token"]
-            call.repeat(end, "DELETE", _SELF, token, late=_LEAVE)
+            call.repeat(end, "DELETE", self._undone, token, late=_LEAVE)
     def _not_acquired(self, e: Any) -> NotAcquired:
         seen, ns = e.body, urllib.parse.quote(self._body.get("ns", "default"))
         if not seen.get("holders") and "locks" not in self._body:
@@ -360,7 +361,7 @@ class Lease:
         self.fence: int = grant["fencing_token"]
         self._ttl, self._token, self._until, self._pid = grant["ttl_ms"] / 1000, token, until, os.getpid()
         self._margin = min(1.0, self._ttl / 5) if guard._margin is None else guard._margin
-        self._on_lost, self._on_revoke = guard._on_lost, guard._on_revoke
+        self._on_lost, self._on_revoke, self._back = guard._on_lost, guard._on_revoke, guard._undone
         self._fate: dict[str, tuple[str, str, str, str]] = {}  # "lost": the first loss, which stays
         self._over = self._parted = False  # the block has ended; and nothing will be raised in it any more
         # The first wakes the keeper, the others are rung by it. An exception at any moment breaks nothing in a SimpleQueue.
@@ -433,7 +434,7 @@ class Lease:
         self._parting.put(None)
         try:
             if not self._fate or self._fate["lost"][1] == "deadline":
-                self._last.repeat(_now() + _RELEASE, "DELETE", _SELF, self._token, late=_LEAVE)
+                self._last.repeat(_now() + _RELEASE, "DELETE", self._back, self._token, late=_LEAVE)
         except (Problem, _NoAnswer) as e:
             if e._final or left <= 0:
                 self._lose(*(e._why if e._final else ("deadline",)))
@@ -479,7 +480,6 @@ class Lease:
 def _post(loop: Any, f: Callable[..., object], *args: Any) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(f, *args)
-
 async def _in_thread(f: Callable[[], object], stop: Callable[[], object] = int) -> None:
     """Runs f in a thread, and raises its error. When it is cancelled, it calls stop, and waits for f all the same."""
     future: concurrent.futures.Future[object] = concurrent.futures.Future()

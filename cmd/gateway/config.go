@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -48,9 +49,13 @@ type config struct {
 
 	Limits limits `embed:""`
 
+	Compat compatFlags `embed:""`
+
 	WebhookAllowPrivate bool     `name:"webhook-allow-private" help:"Deliver webhooks to any address, also private, loopback, link-local and cloud metadata ones. Without it those are refused, each time a connection is made."`
 	WebhookAllow        []string `name:"webhook-allow" placeholder:"CIDR|HOST" help:"Networks, addresses and host names inside your own network to which webhooks are delivered all the same."`
 	WebhookProxy        string   `name:"webhook-proxy" placeholder:"URL" help:"Deliver webhooks through this proxy (http, https, socks5, socks5h). It resolves names, so it has to refuse the addresses itself. No proxy unless given; HTTP_PROXY is ignored."`
+
+	Traces traceFlags `embed:""`
 
 	LogFormat string `name:"log-format" default:"text" enum:"text,json" help:"text or json, on standard error."`
 	LogLevel  string `name:"log-level" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error. Heartbeats are logged at debug."`
@@ -101,7 +106,13 @@ func (c *config) check() error {
 	if err := c.Limits.check(); err != nil {
 		return err
 	}
+	if err := c.Compat.check(); err != nil {
+		return err
+	}
 	if _, err := c.webhookAddresses(); err != nil {
+		return err
+	}
+	if _, err := c.Traces.endpoint(os.Getenv); err != nil {
 		return err
 	}
 	if _, err := c.webhookProxy(); err != nil {

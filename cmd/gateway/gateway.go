@@ -32,6 +32,7 @@ import (
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/outbox"
 	"lockkeeper/internal/secret"
+	"lockkeeper/internal/traces"
 	"lockkeeper/internal/webhooks"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/ensemble"
@@ -55,6 +56,7 @@ type gateway struct {
 
 	accessLog *accesslog.Writer
 	audit     *audit.Log          // nil without --audit-log
+	traces    *traces.Tracer      // nil without --otlp
 	auth      *auth.Authenticator // nil without --auth-file
 
 	hub     *events.Hub
@@ -95,6 +97,9 @@ func newGateway(c *config, logger *slog.Logger, accessLog io.Writer) (*gateway, 
 	}
 	if err == nil {
 		err = g.openAuth()
+	}
+	if err == nil {
+		g.traces, err = c.Traces.tracer(logger.With("part", "traces"), g.metrics)
 	}
 	return g, err
 }
@@ -138,7 +143,7 @@ func (g *gateway) makeManager(address string, started time.Time) error {
 	g.manager = manager.New(manager.Options{
 		Store: g.store,
 		Root:  g.zk.Root, Servers: g.own.servers(g.zk.Servers), SessionTimeout: g.c.SessionTimeout,
-		Logger: g.log.With("part", "locks"), Metrics: g.metrics, Events: g.hub,
+		Logger: g.log.With("part", "locks"), Metrics: g.metrics, Traces: g.leaseTraces(), Events: g.hub,
 		Registration:    manager.Registration{Address: address, Version: version(), Started: started.UnixMilli(), Seals: g.c.seals()},
 		PeerReports:     true,
 		Outbox:          box,
@@ -177,8 +182,8 @@ func (g *gateway) makeAPI(started time.Time) {
 	g.pages = dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: g.manager, Webhooks: hookPages, Events: g.hub, Logins: g.logins(), Logger: g.log.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: g.own != nil})
 	g.api = httpapi.New(httpapi.Options{Auth: g.authenticator(), Locks: g.own.watched(g.manager), Webhooks: g.hooks, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version()}, Metrics: g.metrics,
-		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Audit: g.audit, Version: version(), OpenAPI: lockkeeper.OpenAPI,
-		AllowedHosts: g.c.AllowedHosts, Proxies: g.proxies, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers, Principals: g.limits.principals})
+		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Audit: g.audit, Traces: g.traces, Version: version(), OpenAPI: lockkeeper.OpenAPI,
+		AllowedHosts: g.c.AllowedHosts, Compat: g.c.Compat.options(), Proxies: g.proxies, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers, Principals: g.limits.principals})
 	hookPages.api = g.api
 }
 

@@ -40,6 +40,7 @@ func serveTo(ctx context.Context, c *config, to *sharedOutput) error {
 	if err != nil {
 		return err
 	}
+	defer g.endTraces()
 	on, err := c.listen()
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func (z zkMetrics) Batch(writes int)                          { z.m.ZKBatch(writ
 // state is what a scrape shows of the moment.
 func state(info locks.Info, connections connlimit.State, answers metrics.Bound) metrics.State {
 	s := metrics.State{TrustMargin: info.ZooKeeper.TrustMargin, ReplicaCurrent: info.ZooKeeper.ReplicaCurrent, SecretExposed: info.ZooKeeper.SecretExposed,
-		OldestWaiter: info.OldestWaiter, Leases: map[metrics.LeaseKind]int{}, Hazards: make(map[string]int, len(info.Hazards)),
+		OldestWaiter: info.OldestWaiter, Deadlocks: info.Deadlocks, Leases: map[metrics.LeaseKind]int{}, Hazards: make(map[string]int, len(info.Hazards)),
 		Bounds: bounds(info.Bounds, connections, answers), Displaced: connections.Displaced}
 	for of, n := range info.Kinds {
 		s.Leases[metrics.LeaseKind{State: string(of.State), Mode: string(of.Mode)}] = n

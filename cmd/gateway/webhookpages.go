@@ -57,7 +57,7 @@ func (p *webhookPages) One(ctx context.Context, viewer locks.Principal, id strin
 }
 
 func webhookRow(w *api.Webhook) templates.WebhookRow {
-	row := templates.WebhookRow{ID: w.ID, Target: w.URL, Description: w.Description, Maker: w.Maker, Events: w.Events, NS: w.NS, Locks: w.Locks, Enabled: w.Enabled && w.PausedReason == "", Disabled: cmp.Or(w.DisabledReason, w.PausedReason)}
+	row := templates.WebhookRow{ID: w.ID, Target: w.URL, Description: w.Description, Maker: w.Maker, Events: w.Events, NS: w.NS, Locks: w.Locks, Owner: w.Owner, Reason: w.Reason, Purpose: w.AcquireReason, Format: string(w.Format), Enabled: w.Enabled && w.PausedReason == "", Disabled: cmp.Or(w.DisabledReason, w.PausedReason)}
 	for _, t := range w.Delivery.BestEffort {
 		row.BestEffort = append(row.BestEffort, string(t))
 	}

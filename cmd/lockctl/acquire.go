@@ -25,6 +25,7 @@ type acquireCommand struct {
 	Metadata       string        `name:"metadata" placeholder:"TEXT" help:"A text that every client can read at the lock."`
 	LockDelay      time.Duration `name:"lock-delay" placeholder:"TIME" help:"Keep the lock free for so long after the lease has expired."`
 	LeaseTokenFile string        `name:"lease-token-file" placeholder:"FILE" help:"Write the lease token to this file, which only you can read."`
+	onceFlags
 }
 
 // Help is what --help adds.
@@ -38,13 +39,18 @@ The lease token is the key to the lease. It goes into the file; without one, JSO
 it is a variable of the shell, which other commands do not see:
 
   eval "$(lockctl acquire report --ttl 5m -o env || echo false)" || exit 75
-  LEASE_TOKEN=$LEASE_TOKEN lockctl release`
+  LEASE_TOKEN=$LEASE_TOKEN lockctl release
+
+With --once-per there is no lease where the period is done: LEASE_STATE is done, and no token's file is made.`
 }
 
 func (*acquireCommand) printsEnv() {}
 
 func (q *acquireCommand) Run(ctx context.Context, a *app) error {
 	err := q.acquire(ctx, a)
+	if done := (*client.Done)(nil); errors.As(err, &done) {
+		return errors.Join(q.printDone(a, done), q.ended(err, nil))
+	}
 	if err != nil && a.Output == "env" {
 		// The last lease's variables must not be taken for this one's.
 		fmt.Fprint(a.stdout, "LEASE_ID=\nLEASE_TOKEN=\nFENCING_TOKEN=\nLEASE_STATE=\nLEASE_TTL_MS=\nfalse\n")
@@ -87,7 +93,10 @@ func (q *acquireCommand) acquire(ctx context.Context, a *app) error {
 }
 
 func (q *acquireCommand) options(a *app) ([]client.Option, error) {
-	options := []client.Option{client.TTL(q.TTL)}
+	if err := q.onceFlags.check(); err != nil {
+		return nil, err
+	}
+	options := append(q.onceFlags.options(), client.TTL(q.TTL))
 	if q.Wait != "forever" {
 		wait, err := time.ParseDuration(q.Wait)
 		if err != nil || wait < 0 {
@@ -190,6 +199,19 @@ func (q *acquireCommand) print(ctx context.Context, a *app, c *client.Client, to
 		fmt.Fprintf(a.stderr, "hint: the lease token was not shown: give -o env, -o json or --lease-token-file. The lease ends by itself in %s\n", span(lease.TTL))
 	}
 	return nil
+}
+
+// printDone prints what there is in place of a lease.
+func (q *acquireCommand) printDone(a *app, done *client.Done) error {
+	switch {
+	case a.Output == "env":
+		_, err := fmt.Fprintf(a.stdout, "LEASE_ID=\nLEASE_TOKEN=\nFENCING_TOKEN=\nLEASE_STATE=done\nLEASE_TTL_MS=\n")
+		return err
+	case a.tables():
+		_, err := fmt.Fprintln(a.stdout, visible(doneText(done)))
+		return err
+	}
+	return a.printJSON(map[string]any{"done": true, "lock": done.Lock, "period": done.Period, "by": done.By, "at": done.At})
 }
 
 // leaseView is what lockctl reads of a lease.

@@ -28,9 +28,18 @@ type globals struct {
 }
 
 // check finds what is wrong before anything is sent.
+// leastOf are the flags that must not be 0, and the least that they may be.
+var leastOf = map[string]string{"ttl": "1s", "margin": leastMargin.String(), "limit": "1", "permits": "1"}
+
 func (g *globals) check(command *kong.Context) error {
 	if g.Timeout <= 0 {
 		return usagef("for example --timeout 30s", "--timeout must be more than 0")
+	}
+	for _, flag := range command.Flags() {
+		// Left out, these are 0, which stands for a default. Given as 0 they are a mistake.
+		if least, ok := leastOf[flag.Name]; ok && flag.Set && flag.Target.IsZero() {
+			return usagef("leave it out for the default", "--%s must be at least %s", flag.Name, least)
+		}
 	}
 	if g.Output == "env" {
 		if _, ok := command.Selected().Target.Addr().Interface().(interface{ printsEnv() }); !ok {

@@ -36,6 +36,8 @@ type contenderView struct {
 	Delayed         bool   `json:"delayed"`
 	Ephemeral       bool   `json:"ephemeral"`
 	Metadata        string `json:"metadata"`
+	Reason          string `json:"acquire_reason"`
+	EndsAt          string `json:"ends_at"`
 	RevokeRequested *struct {
 		Reason string `json:"reason"`
 		By     string `json:"by"`
@@ -85,6 +87,12 @@ func (c *contenderView) expires() string {
 func (c *contenderView) notes() (notes []string) {
 	if c.Foreign != nil {
 		notes = append(notes, strings.TrimSpace("foreign "+c.Foreign.Kind))
+	}
+	if c.Reason != "" {
+		notes = append(notes, "for "+c.Reason)
+	}
+	if at, err := time.Parse(time.RFC3339, c.EndsAt); err == nil {
+		notes = append(notes, "reserved until "+at.Local().Format("2006-01-02 15:04"))
 	}
 	if r := c.RevokeRequested; r != nil {
 		note := "asked to release"

@@ -186,6 +186,8 @@ func (x *examination) hazards(ctx context.Context, c *client.Client) {
 		x.warn("hazards", "lockctl ls shows the others", "%d more", found-hazardsMost)
 	case found == 0 && cursor != "":
 		x.ok("hazards", "none at the first %d locks; the metric lockkeeper_hazards counts all", looked)
+	case found == 0 && looked == 1:
+		x.ok("hazards", "none at 1 lock")
 	case found == 0:
 		x.ok("hazards", "none at %d locks", looked)
 	}

@@ -52,6 +52,9 @@ func (e *electCommand) Run(a *app) error {
 	if err := e.settle(30 * time.Second); err != nil {
 		return err
 	}
+	if _, _, err := net.SplitHostPort(e.Serve); e.Serve != "" && err != nil {
+		return usagef("for example --serve 127.0.0.1:4040", "--serve %q must be HOST:PORT", e.Serve)
+	}
 	if len(a.argv) > 0 {
 		program, err := lookPath(a.argv[0])
 		if err != nil {

@@ -142,6 +142,8 @@ type guarded struct {
 	keeper     *supervise.Keeper
 	interrupts *interrupts
 	stderr     io.Writer
+
+	doneOnRelease bool // the release says whether the command has succeeded
 }
 
 // run starts the command, stops it with its descendants in time, and releases the lease when none is left. The error is a
@@ -149,7 +151,7 @@ type guarded struct {
 func (g *guarded) run(ctx context.Context, lease *client.Lease, c supervise.Command) (supervise.Status, error) {
 	p, err := g.start(ctx, lease, c)
 	if err != nil {
-		if lost := lease.Release(ctx); errors.As(lost, new(*client.LeaseLost)) {
+		if lost := g.release(ctx, lease, false); errors.As(lost, new(*client.LeaseLost)) {
 			err = lost
 		}
 		return supervise.Status{}, err
@@ -163,16 +165,23 @@ func (g *guarded) run(ctx context.Context, lease *client.Lease, c supervise.Comm
 		// What is alive may still use what the lock protects: the lock is left to the time of its lease.
 		return supervise.Status{}, &failure{code: exitLost, err: left, hint: "the lock is not released; it passes on when the time of its lease is over"}
 	}
-	if err := lease.Release(ctx); errors.As(err, new(*client.LeaseLost)) {
+	status := p.Status()
+	if err := g.release(ctx, lease, status.ExitCode() == 0); errors.As(err, new(*client.LeaseLost)) {
 		lost = err
 	} else if err != nil {
 		fmt.Fprintf(g.stderr, "warning: %s\n", plain(err))
 	}
-	status := p.Status()
 	if lost != nil {
 		return status, &failure{code: exitLost, err: fmt.Errorf("%w; the command %v", lost, status)}
 	}
 	return status, nil
+}
+
+func (g *guarded) release(ctx context.Context, lease *client.Lease, done bool) error {
+	if g.doneOnRelease && !done {
+		return lease.ReleaseUndone(ctx)
+	}
+	return lease.Release(ctx)
 }
 
 func (g *guarded) start(ctx context.Context, lease *client.Lease, c supervise.Command) (*supervise.Process, error) {

@@ -56,6 +56,9 @@ func ended(err error) error {
 
 type releaseCommand struct {
 	leaseToken
+	Name string `arg:"" optional:"" completion:"lockctl complete-locks --timeout 1s" help:"The lock of your reservation, in place of a token."`
+	NS   string `name:"ns" placeholder:"NAMESPACE" help:"The namespace of that lock; default unless given."`
+	Done bool   `name:"done" default:"true" negatable:"" help:"Whether the work is done, of a lease with --done-on release: --no-done if it has failed."`
 }
 
 // Help is what --help adds.
@@ -65,20 +68,43 @@ func (*releaseCommand) Help() string {
   lockctl release --lease-token-file report.lease
   LEASE_TOKEN=$LEASE_TOKEN lockctl release
 
-The file is removed, too.`
+The file is removed, too. A reservation is released by the name of its lock:
+
+  lockctl release staging`
 }
 
 func (r *releaseCommand) Run(ctx context.Context, a *app) error {
-	token, err := r.read(a)
+	token, err := r.token(a)
 	if err != nil {
 		return err
 	}
-	err = ended(a.call(ctx, client.Request{Method: "DELETE", Path: "/v1/leases/self", LeaseToken: token}, nil))
+	path := "/v1/leases/self"
+	if !r.Done {
+		path += "?done=false"
+	}
+	err = ended(a.call(ctx, client.Request{Method: "DELETE", Path: path, LeaseToken: token}, nil))
 	var f *failure
 	if r.File != "" && r.File != "-" && (err == nil || errors.As(err, &f) && f.code == exitLost) {
 		_ = os.Remove(r.File) // it is of no use any more
 	}
 	return err
+}
+
+// token reads the token, or that of the reservation that is named.
+func (r *releaseCommand) token(a *app) (string, error) {
+	if r.Name == "" {
+		return r.read(a)
+	}
+	if r.File != "" {
+		return "", usagef("leave one of them out", "the name of a lock, or --lease-token-file, must say what is released, not both")
+	}
+	lock := lockArg{Name: r.Name, NS: r.NS}
+	token, file, err := lock.reserved()
+	if err == nil && token == "" {
+		err = usagef("lockctl break "+r.Name+" ends what holds it", "you have no reservation of %s on this computer", r.Name)
+	}
+	r.File = file
+	return token, err
 }
 
 type heartbeatCommand struct {

@@ -43,13 +43,17 @@ type cli struct {
 	Run       runCommand       `cmd:"" group:"locks" behind:"-- COMMAND [ARGUMENT]..." help:"Run a command while a lock is held."`
 	Elect     electCommand     `cmd:"" group:"locks" behind:"[-- COMMAND [ARGUMENT]...]" help:"Take part in an election, and run a command or answer programs while leading."`
 	Acquire   acquireCommand   `cmd:"" group:"locks" help:"Take a lock, and print its lease."`
-	Release   releaseCommand   `cmd:"" group:"locks" help:"Release a lease."`
+	Release   releaseCommand   `cmd:"" group:"locks" help:"Release a lease, or your reservation of a lock."`
+	Reserve   reserveCommand   `cmd:"" group:"locks" help:"Take a lock until a time, without heartbeats."`
+	Extend    extendCommand    `cmd:"" group:"locks" help:"Move the end of your reservation."`
 	Heartbeat heartbeatCommand `cmd:"" group:"locks" help:"Begin a lease's time anew."`
 	Keep      keepCommand      `cmd:"" group:"locks" help:"Keep a lease until a signal comes."`
 
 	List   listCommand   `cmd:"" name:"ls" group:"look" help:"List locks."`
 	Show   showCommand   `cmd:"" group:"look" help:"Show a lock's queue."`
+	Graph  graphCommand  `cmd:"" group:"look" help:"Show who waits for whom, and deadlocks."`
 	Watch  watchCommand  `cmd:"" group:"look" help:"Show a queue, or the list of locks, and how it changes."`
+	Leader leaderCommand `cmd:"" group:"look" help:"Show who leads, wait for a leader, or follow it."`
 	Events eventsCommand `cmd:"" group:"look" help:"Print what happens, as it happens."`
 
 	Revoke revokeCommand `cmd:"" group:"admin" help:"Ask the holders of a lock to release it."`

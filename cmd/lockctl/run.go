@@ -25,6 +25,7 @@ type runCommand struct {
 	Conflict  int      `name:"conflict-exit-code" short:"E" default:"75" placeholder:"75" help:"The exit code when the locks cannot be had."`
 	Permits   int      `name:"permits" placeholder:"N" help:"Take N permits of a semaphore; 1 with --limit."`
 	Limit     int      `name:"limit" placeholder:"N" help:"The number of permits that all clients together may have; the lock's own unless given."`
+	onceFlags
 	leaseFlags
 }
 
@@ -35,6 +36,7 @@ func (*runCommand) Help() string {
   lockctl run nightly -- ./make-report
   lockctl run -n deploy -- make deploy
   lockctl run -w 5m --limit 3 licences -- ./build
+  lockctl run --once-per 24h --done-on release report -- ./make-report
 
 The command starts when the lock is held, without a shell. It has LOCKKEEPER_LOCK, LOCKKEEPER_LEASE_ID, LOCKKEEPER_URL and
 LOCKKEEPER_FENCING_TOKEN in its environment (of several locks LOCKKEEPER_FENCING_TOKENS, with commas, in the order of
@@ -46,6 +48,9 @@ lock on at once: then they get SIGTERM at once, and SIGKILL 250 ms later.
 
 Descendants that daemonize are found, and killed too. When lockctl is killed (SIGKILL), its second process stops the command
 and releases the lock. When that one is killed, the first one kills the command.
+
+With --once-per the command runs once in each period. Where it has run, there is nothing to do: exit code 0, and a line on standard error
+(-q: none). With --done-on release it has run when its exit code is 0; after another one, or a crash, it runs again.
 
 Signals are passed on to the command. Ctrl-C while it waits leaves the queue; the command is not started. Ctrl-Z suspends the
 command, and keeps the lock.
@@ -87,6 +92,9 @@ func (r *runCommand) check(argv []string) (program string, err error) {
 	case r.Conflict < 0 || r.Conflict > 255:
 		return "", usagef("", "--conflict-exit-code must be between 0 and 255")
 	}
+	if err := r.onceFlags.check(); err != nil {
+		return "", err
+	}
 	if err := r.settle(time.Minute); err != nil {
 		return "", err
 	}
@@ -116,6 +124,8 @@ func (r *runCommand) keep(a *app, k *supervise.Keeper, program string) error {
 	line.close()
 	var taken *client.NotAcquired
 	switch {
+	case errors.As(err, new(*client.Done)):
+		return r.ended(err, func(format string, args ...any) { r.say(a.stderr, format, args...) })
 	case errors.As(err, &taken) && r.Quiet:
 		return exitCode(r.Conflict) // cron sends each word by mail
 	case taken != nil && r.Conflict != exitNotAcquired:
@@ -123,7 +133,7 @@ func (r *runCommand) keep(a *app, k *supervise.Keeper, program string) error {
 	case err != nil:
 		return err
 	}
-	g := &guarded{leaseFlags: &r.leaseFlags, client: c, lock: r.Names[0], keeper: k, interrupts: interrupts, stderr: a.stderr}
+	g := &guarded{leaseFlags: &r.leaseFlags, doneOnRelease: r.doneOnRelease(), client: c, lock: r.Names[0], keeper: k, interrupts: interrupts, stderr: a.stderr}
 	end, err := g.run(ctx, lease, supervise.Command{
 		Path: program, Args: a.argv, Env: r.environ(a, lease, r.locks()),
 	})
@@ -149,7 +159,7 @@ func (r *runCommand) locks() []client.Lock {
 }
 
 func (r *runCommand) acquire(ctx context.Context, a *app, c *client.Client, line *waitLine, interrupts *interrupts) (*client.Lease, error) {
-	opts := append(r.options(userAtHost()), client.OnQueued(line.queued), client.OnRevoke(func(asked client.Revocation) {
+	opts := append(append(r.leaseFlags.options(userAtHost()), r.onceFlags.options()...), client.OnQueued(line.queued), client.OnRevoke(func(asked client.Revocation) {
 		interrupts.revoked(a.stderr, asked, r.onRevoke)
 	}))
 	switch {

@@ -38,6 +38,8 @@ const (
 	leastTTL = time.Second
 	mostTTL  = 24 * time.Hour
 
+	mostDelay = 7 * 24 * time.Hour
+
 	leastMargin = 50 * time.Millisecond // to kill takes time
 )
 
@@ -61,8 +63,8 @@ func (f *leaseFlags) settle(ttl time.Duration) error {
 		return usagef(fmt.Sprintf("a longer --ttl: more than %v", 2*(f.killAfter+f.Margin)),
 			"--kill-after and --margin (%v) must be less than half of --ttl (%v)", f.killAfter+f.Margin, f.TTL)
 	}
-	if f.LockDelay < 0 || f.LockDelay > time.Hour {
-		return usagef("", "--lock-delay must be between 0 and 1h")
+	if f.LockDelay < 0 || f.LockDelay > mostDelay {
+		return usagef("", "--lock-delay must be between 0 and 168h")
 	}
 	if f.OnRevoke != "ignore" {
 		var ok bool

@@ -100,7 +100,7 @@ func (w *waitLine) run(ctx context.Context) {
 	}
 }
 
-// ask looks who holds the first lock that somebody holds.
+// ask looks up the holders of the first lock that is held.
 func (w *waitLine) ask(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, 2*time.Second)
 	defer stop()

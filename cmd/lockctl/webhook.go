@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -43,6 +44,10 @@ type webhookView struct {
 	Events         []string `json:"events"`
 	NS             string   `json:"ns"`
 	Locks          string   `json:"locks"`
+	Owner          string   `json:"owner"`
+	Reason         string   `json:"reason"`
+	AcquireReason  string   `json:"acquire_reason"`
+	Format         string   `json:"format"`
 	Description    string   `json:"description"`
 	Enabled        bool     `json:"enabled"`
 	DisabledReason string   `json:"disabled_reason"`
@@ -81,10 +86,19 @@ func (w *webhookView) row() []string {
 	if w.NS != "" {
 		locks = w.NS + "/" + locks
 	}
-	return []string{w.ID, w.URL, locks, events, strconv.Itoa(w.Deliveries.Waiting), strconv.Itoa(w.Deliveries.DeadLetters), w.state()}
+	if w.Owner != "" {
+		locks += " owner=" + w.Owner
+	}
+	if w.Reason != "" {
+		locks += " reason=" + w.Reason
+	}
+	if w.AcquireReason != "" {
+		locks += " acquire-reason=" + w.AcquireReason
+	}
+	return []string{w.ID, w.URL, cmp.Or(w.Format, "standard"), locks, events, strconv.Itoa(w.Deliveries.Waiting), strconv.Itoa(w.Deliveries.DeadLetters), w.state()}
 }
 
-var webhookHeadings = []string{"WEBHOOK", "URL", "LOCKS", "EVENTS", "WAITING", "DEAD", "STATE"}
+var webhookHeadings = []string{"WEBHOOK", "URL", "FORMAT", "LOCKS", "EVENTS", "WAITING", "DEAD", "STATE"}
 
 type webhookList struct{}
 
@@ -158,13 +172,17 @@ type webhookFields struct {
 	Events      []string `name:"events" placeholder:"TYPE,..." help:"Types of events, such as lease.released; all ends of leases unless given."`
 	Locks       string   `name:"locks" placeholder:"PATTERN" help:"Names of locks, with * for any characters."`
 	NS          string   `name:"ns" placeholder:"PATTERN" help:"Namespaces, with * for any characters."`
+	Owner       string   `name:"owner" placeholder:"PATTERN" help:"Owners of leases, with * for any characters."`
+	Reason      string   `name:"reason" placeholder:"PATTERN" help:"Reasons, such as expired, or the text of the administrator, with * for any characters."`
+	For         string   `name:"acquire-reason" placeholder:"PATTERN" help:"What leases were taken for, with * for any characters."`
+	Format      string   `name:"format" placeholder:"FORMAT" help:"How messages are written: standard, slack, teams, discord or ntfy."`
 	Description string   `name:"description" placeholder:"TEXT" help:"A text for people."`
 	HeaderFile  string   `name:"header-file" placeholder:"FILE" help:"File with headers to send along, each in a line: Authorization: Bearer 42."`
 	ReceiverCA  string   `name:"receiver-ca-file" placeholder:"FILE" help:"Certificates (PEM) that the receiver's has to be signed by."`
 }
 
 func (f *webhookFields) body() (map[string]any, error) {
-	body := without(map[string]any{"events": f.Events, "locks": f.Locks, "ns": f.NS, "description": f.Description})
+	body := without(map[string]any{"events": f.Events, "locks": f.Locks, "ns": f.NS, "owner": f.Owner, "reason": f.Reason, "acquire_reason": f.For, "format": f.Format, "description": f.Description})
 	if f.ReceiverCA != "" {
 		pem, err := os.ReadFile(f.ReceiverCA)
 		if err != nil {

@@ -158,6 +158,13 @@ var unnamed = &identity{kind: Anonymous}
 // bearer authenticates by the Authorization header.
 func (a *Authenticator) bearer(r *http.Request, now *inForce, value string) (Caller, error) {
 	scheme, text, _ := strings.Cut(value, " ")
+	if strings.HasPrefix(r.URL.Path, "/compat/") && strings.EqualFold(scheme, "basic") {
+		_, password, ok := r.BasicAuth()
+		if !ok || password == "" {
+			return Caller{}, refused("the password of Authorization: Basic must be an API token (lkt_...) or a JWT; the user name does not count")
+		}
+		scheme, text = "bearer", password
+	}
 	if !strings.EqualFold(scheme, "bearer") || text == "" {
 		return Caller{}, refused("Authorization must be Bearer with an API token (lkt_...) or a JWT: curl -H @FILE, where FILE has the line Authorization: Bearer lkt_...")
 	}

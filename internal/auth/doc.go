@@ -14,7 +14,8 @@
 //
 // A request may show several credentials. The first of this list that it shows counts, and the others are not looked at:
 //
-//  1. Authorization: Bearer, with an API token (lkt_...) or a JWT of an issuer;
+//  1. Authorization: Bearer, with an API token (lkt_...) or a JWT of an issuer. Below /compat, whose clients have user and
+//     password alone, the same as the password of Authorization: Basic;
 //  2. the session of a browser that has logged in to the dashboard, in a cookie;
 //  3. a client certificate, which the TLS listener has verified, until it expires;
 //  4. the user id of the process at the other end of a Unix socket.

@@ -1,7 +1,7 @@
 // Package byname finds things by their names.
 //
-// A Set is for hundreds of thousands of things, each of which knows its name. It takes 12 bytes for each place and fills up to
-// four of five places, where a map of strings takes some 33 bytes for each entry. It keeps no name: a thing's name may become
+// A Set is for hundreds of thousands of things, each of which knows its name. It takes ten bytes for each place and fills up to
+// seven of eight places, where a map of strings takes some 33 bytes for each entry. It keeps no name: a thing's name may become
 // a part of another string, and the memory of the first string is free.
 //
 // No call takes long, however large the Set is: a large one consists of parts that grow by themselves.
@@ -46,8 +46,8 @@ func (s *Set[T]) GetBytes(name []byte) *T { return get(s, maphash.Bytes(seed, na
 
 func get[T any, N string | []byte](s *Set[T], hash uint64, name N) *T {
 	p := s.part(hash)
-	for i := p.home(uint32(hash)); p.len > 0 && p.things[i] != nil; i = p.next(i) {
-		if p.hashes[i] == uint32(hash) && s.name(p.things[i]) == string(name) {
+	for i := p.home(uint16(hash)); p.len > 0 && p.things[i] != nil; i = p.next(i) {
+		if p.hashes[i] == uint16(hash) && s.name(p.things[i]) == string(name) {
 			return p.things[i]
 		}
 	}
@@ -61,10 +61,10 @@ func (s *Set[T]) Put(thing *T) {
 	}
 	hash := maphash.String(seed, s.name(thing))
 	p := s.part(hash)
-	if p.len+1 > len(p.things)/5*4 {
+	if p.len+1 > len(p.things)/8*7 {
 		p.resize(max(2*len(p.things), fewPlaces))
 	}
-	p.put(uint32(hash), thing)
+	p.put(uint16(hash), thing)
 	s.len++
 }
 
@@ -76,7 +76,7 @@ func (s *Set[T]) Delete(thing *T) {
 		return
 	}
 	p := s.part(hash)
-	i := p.home(uint32(hash))
+	i := p.home(uint16(hash))
 	for p.things[i] != thing {
 		i = p.next(i)
 	}
@@ -124,15 +124,16 @@ func (s *Set[T]) split() {
 // part has a power of two of places. A thing stands at its home, which its hash tells, or behind it: no place between is free.
 type part[T any] struct {
 	things []*T     // nil: the place is free
-	hashes []uint32 // of their names
+	hashes []uint16 // of their names: a part of each hash, for which more is never needed
 	len    int
 }
 
-func (p *part[T]) home(hash uint32) int { return int(hash) & (len(p.things) - 1) }
+// home spreads the hashes evenly. Where there are more places than hashes, each home has several places of its own.
+func (p *part[T]) home(hash uint16) int { return int(uint64(hash) * uint64(len(p.things)) >> 16) }
 
 func (p *part[T]) next(i int) int { return (i + 1) & (len(p.things) - 1) }
 
-func (p *part[T]) put(hash uint32, thing *T) {
+func (p *part[T]) put(hash uint16, thing *T) {
 	i := p.home(hash)
 	for p.things[i] != nil {
 		i = p.next(i)
@@ -156,7 +157,7 @@ func (p *part[T]) free(i int) {
 
 func (p *part[T]) resize(places int) {
 	old := *p
-	*p = part[T]{things: make([]*T, places), hashes: make([]uint32, places)}
+	*p = part[T]{things: make([]*T, places), hashes: make([]uint16, places)}
 	for i, thing := range old.things {
 		if thing != nil {
 			p.put(old.hashes[i], thing)

@@ -33,7 +33,7 @@ func expiry(c *locks.Contender) time.Time {
 	case c.Clock > 0:
 		return c.At.Truncate(time.Minute) // it is due; the page does not change each second for that
 	}
-	return time.Time{}
+	return c.EndsAt // of a reservation that another gateway runs; zero otherwise
 }
 
 // heldSince is since when a contender holds. A span of zero means that the manager has not seen it hold.
@@ -108,7 +108,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender, rules *access.Rules) templat
 	v := templates.Contender{
 		Who: whoOf(c), Position: c.Position, Mode: string(c.Mode), Permits: c.Permits, Limit: c.Limit, Znode: visible(c.Znode),
 		ExpiresAt: expiry(c), Clock: c.Clock, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
-		Group: groupOf(l.NS, c.Group), Ephemeral: c.Ephemeral,
+		Group: groupOf(l.NS, c.Group), Ephemeral: c.Ephemeral, Purpose: visible(c.Purpose), EndsAt: c.EndsAt, ReservedFor: c.ReservedFor,
 		CanAsk: c.Position == 0 && !c.Delayed && (c.Foreign == nil || c.Foreign.Revocable),
 	}
 	if mayBreak(rules, l, c) {

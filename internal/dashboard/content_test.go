@@ -61,6 +61,9 @@ func TestAContenderShowsEveryField(t *testing.T) {
 		"a waiter has neither token nor time of holding": {
 			locks.Contender{At: now, LeaseID: "lk2", Znode: "/r/a/2", Mode: locks.Exclusive, Position: 3, FencingToken: 5, HeldFor: time.Second, HeldLonger: true},
 			templates.Contender{Who: templates.Who{LeaseID: "lk2"}, Mode: "exclusive", Znode: "/r/a/2", Position: 3}},
+		"a reservation that another gateway runs": {
+			locks.Contender{At: now, LeaseID: "lk7", Znode: "/r/a/7", Purpose: evil, EndsAt: now.Add(time.Hour), ReservedFor: 2 * time.Hour},
+			templates.Contender{Who: templates.Who{LeaseID: "lk7"}, Znode: "/r/a/7", Purpose: evilShown, EndsAt: now.Add(time.Hour), ReservedFor: 2 * time.Hour, ExpiresAt: now.Add(time.Hour), CanAsk: true}},
 		"one of several locks, held twice, asked to let go": {
 			locks.Contender{At: now, LeaseID: "lk5", Znode: "/r/a/5", Mode: locks.Exclusive, HeldFor: time.Second, Group: []string{"b", "team/" + "c"}, Holds: []string{"x", evil},
 				Ephemeral: true, Revoke: &locks.Revocation{Reason: evil, Forced: true, ForceIn: time.Minute}},

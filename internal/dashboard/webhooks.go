@@ -88,6 +88,8 @@ func noWebhooks() *refusal {
 func showWebhook(r *templates.WebhookRow) {
 	r.URL = view{page: pageWebhook, ns: locks.DefaultNamespace, lock: r.ID}.url()
 	r.Target, r.Description, r.NS, r.Locks, r.Maker = visible(r.Target), visible(r.Description), visible(r.NS), visible(r.Locks), visible(r.Maker)
+	r.Owner, r.Reason, r.Format = visible(r.Owner), visible(r.Reason), visible(r.Format)
+	r.Purpose = visible(r.Purpose)
 	if r.Disabled != "" {
 		r.Disabled = sentence(visible(r.Disabled))
 	}

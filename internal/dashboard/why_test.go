@@ -209,18 +209,18 @@ func (f *fakeHooks) One(context.Context, locks.Principal, string) (templates.Web
 func TestThePagesOfWebhooksNameTheGatewaysThatDidNotAnswer(t *testing.T) {
 	r := newRig(t)
 	hooks := &fakeHooks{one: templates.Webhook{
-		WebhookRow: templates.WebhookRow{ID: someHook, Target: "https://example.com/hook", Description: "the \u202eboard", Events: []string{webhooks.Expired}, Locks: "deploy:*", Enabled: true, Failing: time.Now().Add(-time.Minute), Waiting: 3, Dead: 2},
+		WebhookRow: templates.WebhookRow{ID: someHook, Target: "https://example.com/hook", Description: "the \u202eboard", Events: []string{webhooks.Expired}, Locks: "deploy:*", Owner: "ci-*", Reason: "expired", Format: "slack", Enabled: true, Failing: time.Now().Add(-time.Minute), Waiting: 3, Dead: 2},
 		Headers:    []string{"Authorization"}, Created: time.Now(), Unreached: []string{"lost"},
 		Attempts:    []templates.WebhookAttempt{{At: time.Now(), Message: "msg_a", Lock: "deploy:prod", Number: 2, Status: 503, Error: "the receiver answered 503", Answer: "busy\x1b[31m", Gateway: "one"}},
 		DeadLetters: []templates.WebhookDeadLetter{{At: time.Now(), Message: "msg_b", Lock: "deploy:old", Attempts: 10, Error: "no answer within 15s"}},
 	}}
 	r.opt.Webhooks = hooks
 	list := r.get(t, "/webhooks").Body.String()
-	for _, part := range []string{"/webhooks/" + someHook, "lease.expired of deploy:*", "failing", "No answer from lost:", "https://example.com/hook"} {
+	for _, part := range []string{"/webhooks/" + someHook, "lease.expired of deploy:*, owner ci-*, reason expired", "failing", "No answer from lost:", "https://example.com/hook"} {
 		assert.That(t, strings.Contains(list, part), "the list lacks %s", part)
 	}
 	page := r.get(t, "/webhooks/"+someHook).Body.String()
-	for _, part := range []string{"3 waiting", "2 dead letters", "Authorization", "The receiver answered 503.", "deploy:old", "No answer within 15s.", `the \u{202e}board`, "busy\u241b", "/v1/webhooks/" + someHook + "/replay"} {
+	for _, part := range []string{"3 waiting", "2 dead letters", "<dd>slack</dd>", "Authorization", "The receiver answered 503.", "deploy:old", "No answer within 15s.", `the \u{202e}board`, "busy\u241b", "/v1/webhooks/" + someHook + "/replay"} {
 		assert.That(t, strings.Contains(page, part), "the page lacks %s", part)
 	}
 	// Nothing that is meant for the templates gets out.

@@ -62,7 +62,7 @@ func TestAFilterWithoutRulesSeesNothing(t *testing.T) {
 // Each field of a filter decides, so each is in the key: else subscribers with different filters were one group.
 func TestFiltersThatDifferAreDifferentGroups(t *testing.T) {
 	shop := assert.Value(access.New(access.Grant{NS: "*", Locks: "shop:*", Verbs: []access.Verb{access.Read}}))(t)
-	whole := Filter{Types: AllTypes, NS: "default", Lock: "deploy", Owner: "ci", Rules: shop}
+	whole := Filter{Types: AllTypes, NS: "default", Lock: "deploy", Owner: "ci", Purpose: "load test", Rules: shop}
 	for i := range reflect.TypeFor[Filter]().NumField() {
 		other := whole
 		field := reflect.ValueOf(&other).Elem().Field(i)

@@ -24,10 +24,13 @@ const (
 	LeaseUpdated         // owner, metadata, TTL, holds or mode changed
 	LeaseRevokeRequested // its holder was asked to release it
 	LeaseRevokeWithdrawn // the request was withdrawn
+	LeaseEnding          // a reservation ends soon
 	LeaseRevoked         // ended by force after a request, broken or reaped
 	LockDestroyed        // with its whole queue
 	LockHazard           // a hazard of a lock has appeared
 	LockHazardCleared    // a hazard is gone
+	DeadlockDetected     // parties have come to wait for each other: once for each lock in which one of them waits
+	DeadlockCleared      // they do no more
 	WebhookDropped       // ends are not delivered: the outbox, or a webhook's share of it, is full
 	AuthLoaded           // a changed content of the gateway's file of rules is in force
 	AuthRefused          // a content of that file is refused: the rules from before stay in force
@@ -44,7 +47,7 @@ const (
 
 var typeNames = [typeCount]string{"resync", "lease.queued", "lease.granted", "lease.released", "lease.expired",
 	"lease.cancelled", "lease.unclaimed", "lease.removed",
-	"lease.updated", "lease.revoke_requested", "lease.revoke_withdrawn", "lease.revoked", "lock.destroyed", "lock.hazard", "lock.hazard_cleared", "webhook.dropped", "auth.loaded", "auth.refused", "gateway.joined", "gateway.left",
+	"lease.updated", "lease.revoke_requested", "lease.revoke_withdrawn", "lease.ending", "lease.revoked", "lock.destroyed", "lock.hazard", "lock.hazard_cleared", "deadlock.detected", "deadlock.cleared", "webhook.dropped", "auth.loaded", "auth.refused", "gateway.joined", "gateway.left",
 	"zookeeper.connected", "zookeeper.suspended", "zookeeper.expired", "node.created", "node.changed", "node.deleted"}
 
 // String is the type's name in the API.
@@ -78,6 +81,8 @@ type Event struct {
 	Detail       string   // the reason given by the caller that asked for it or ended it; of a hazard or a full outbox what it means, and what to do; of a file of rules its name, the line, and what must stand there
 	Hazard       *Hazard  // of a lock; nil for other types
 	Dropped      *Dropped // of webhook.dropped; nil for other types
+	Purpose      string   // the reason that the lease's acquire gave
+	Cycle        string   // of deadlock.*: the id of the cycle
 	Gateway      string   // the gateway id that runs the lease, that joined or left, that could not note an end, or that read its file of rules
 
 	// Dir and Name are the znode's path in two parts (Name is "" when the event

@@ -13,7 +13,7 @@ import (
 var apiNames = map[Type]string{
 	Resync: "resync", LeaseQueued: "lease.queued", LeaseGranted: "lease.granted", LeaseReleased: "lease.released",
 	LeaseExpired: "lease.expired", LeaseCancelled: "lease.cancelled", LeaseUnclaimed: "lease.unclaimed", LeaseRemoved: "lease.removed",
-	LeaseUpdated: "lease.updated", LeaseRevokeRequested: "lease.revoke_requested", LeaseRevokeWithdrawn: "lease.revoke_withdrawn", LeaseRevoked: "lease.revoked", LockDestroyed: "lock.destroyed", LockHazard: "lock.hazard", LockHazardCleared: "lock.hazard_cleared",
+	LeaseUpdated: "lease.updated", LeaseRevokeRequested: "lease.revoke_requested", LeaseRevokeWithdrawn: "lease.revoke_withdrawn", LeaseEnding: "lease.ending", LeaseRevoked: "lease.revoked", LockDestroyed: "lock.destroyed", LockHazard: "lock.hazard", LockHazardCleared: "lock.hazard_cleared", DeadlockDetected: "deadlock.detected", DeadlockCleared: "deadlock.cleared",
 	WebhookDropped: "webhook.dropped", AuthLoaded: "auth.loaded", AuthRefused: "auth.refused",
 	GatewayJoined: "gateway.joined", GatewayLeft: "gateway.left", ZooKeeperConnected: "zookeeper.connected",
 	ZooKeeperSuspended: "zookeeper.suspended", ZooKeeperExpired: "zookeeper.expired",
@@ -37,7 +37,7 @@ func TestEveryTypeHasItsNameInTheAPI(t *testing.T) {
 }
 
 func TestAListOfTypesMeansWhatItSays(t *testing.T) {
-	lease := Types(LeaseQueued, LeaseGranted, LeaseReleased, LeaseExpired, LeaseCancelled, LeaseUnclaimed, LeaseRemoved, LeaseUpdated, LeaseRevokeRequested, LeaseRevokeWithdrawn, LeaseRevoked)
+	lease := Types(LeaseQueued, LeaseGranted, LeaseReleased, LeaseExpired, LeaseCancelled, LeaseUnclaimed, LeaseRemoved, LeaseUpdated, LeaseRevokeRequested, LeaseRevokeWithdrawn, LeaseEnding, LeaseRevoked)
 	node := Types(NodeCreated, NodeChanged, NodeDeleted)
 	for _, c := range []struct {
 		list string

@@ -15,6 +15,8 @@ type Filter struct {
 	NS    string  // "": every namespace
 	Lock  string  // a pattern as of path.Match ("deploy", "team:*"); "": every lock
 	Owner string  // exactly; "": every owner
+	// Purpose is a part of the reason of the lease's acquire, in upper or lower case; "": every one.
+	Purpose string
 
 	// Rules let through an event about a lock when they let the lock be read. Events of gateways and of ZooKeeper need rules
 	// that give something. Events of the file of rules need the verb admin. Others without a lock need rules that let every
@@ -24,11 +26,13 @@ type Filter struct {
 
 // filterKey is all of a filter that decides. Subscribers with equal keys are one group.
 type filterKey struct {
-	types                  TypeSet
-	ns, lock, owner, rules string
+	types                           TypeSet
+	ns, lock, owner, purpose, rules string
 }
 
-func (f *Filter) key() filterKey { return filterKey{f.Types, f.NS, f.Lock, f.Owner, f.Rules.Key()} }
+func (f *Filter) key() filterKey {
+	return filterKey{f.Types, f.NS, f.Lock, f.Owner, f.Purpose, f.Rules.Key()}
+}
 
 // readable reports whether the rules let e be read.
 func (f *Filter) readable(e *Event) bool {
@@ -61,13 +65,17 @@ func (f *Filter) Match(e *Event) bool {
 	switch {
 	case e.Type == Resync:
 		return true
-	case !types.Has(e.Type), f.NS != "" && f.NS != e.NS, f.Owner != "" && f.Owner != e.Owner, !f.readable(e):
+	case !types.Has(e.Type), f.NS != "" && f.NS != e.NS, f.Owner != "" && f.Owner != e.Owner, !f.hasPurpose(e.Purpose), !f.readable(e):
 		return false
 	case f.Lock == "" || f.Lock == e.Lock:
 		return true
 	}
 	matched, err := path.Match(f.Lock, e.Lock)
 	return err == nil && matched && e.Lock != ""
+}
+
+func (f *Filter) hasPurpose(purpose string) bool {
+	return f.Purpose == "" || strings.Contains(strings.ToLower(purpose), strings.ToLower(f.Purpose))
 }
 
 // Literal is the pattern of a Filter's Lock that matches s alone.

@@ -191,6 +191,7 @@ type Request struct {
 	Method  string
 	URI     string // path and query
 	Header  http.Header
+	Trace   string // the traceparent, instead of the header's; "": the header's
 	Body    []byte
 	// Waits: the answer may take long.
 	Waits bool
@@ -263,6 +264,9 @@ func (f *Fleet) Send(ctx context.Context, q *Request) (*Answer, error) {
 		if values := q.Header[name]; values != nil {
 			r.Header[name] = values
 		}
+	}
+	if q.Trace != "" {
+		r.Header["Traceparent"] = []string{q.Trace}
 	}
 	r.Header["User-Agent"] = nil
 	response, seal, err := f.sendSealed(transport, keys, proof, r, q.Body)

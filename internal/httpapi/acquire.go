@@ -33,7 +33,12 @@ var commonFields = []field[acquireInput]{
 	{name: "lock_delay_on", to: func(a *acquireInput) any { return &a.LockDelayOn }},
 	{name: "ephemeral", to: func(a *acquireInput) any { return &a.Ephemeral }},
 	{name: "hold", to: func(a *acquireInput) any { return &a.Hold }},
+	{name: "at_least", zero: true, to: func(a *acquireInput) any { return &a.AtLeast }},
 	{name: "notify_url", to: func(a *acquireInput) any { return &a.NotifyURL }},
+	{name: "reason", zero: true, to: func(a *acquireInput) any { return &a.Purpose }},
+	{name: "for", to: func(a *acquireInput) any { return &a.For }},
+	{name: "until", to: func(a *acquireInput) any { return &a.Until }},
+	{name: "deadlock", to: func(a *acquireInput) any { return (*string)(&a.Deadlock) }},
 	{name: "format", in: inQuery, to: func(a *acquireInput) any { return oneOf{&a.format, []string{"json", "env"}} }}, // no part of what is asked for
 }
 
@@ -42,6 +47,9 @@ var acquireOne = operation[acquireInput]{body: maxBody, fields: slices.Concat([]
 	{name: "mode", to: func(a *acquireInput) any { return &a.Mode }},
 	{name: "limit", to: func(a *acquireInput) any { return &a.Limit }},
 	{name: "permits", to: func(a *acquireInput) any { return &a.Permits }},
+	{name: "once_per", zero: true, to: func(a *acquireInput) any { return &a.OncePer }},
+	{name: "period", to: func(a *acquireInput) any { return &a.Period }},
+	{name: "done_on", to: func(a *acquireInput) any { return &a.DoneOn }},
 	{name: "ns", preset: locks.DefaultNamespace, to: func(a *acquireInput) any { return &a.NS }},
 }, commonFields)}
 
@@ -156,6 +164,8 @@ func (l *leases) queue(x *exchange, in *acquireInput) error {
 	}
 	lease := &result.Lease
 	switch {
+	case err == nil && result.Done != nil:
+		return doneBefore(x, result.Done, in.format == "env")
 	case err != nil && in.IdempotencyKey == "" && in.Token == "":
 		return problemOf(err) // at another gateway it would be a new request: its place here is given up
 	case err != nil:
@@ -205,6 +215,8 @@ var previewAcquire = operation[locks.AcquireRequest]{fields: ofLock(
 	field[locks.AcquireRequest]{name: "mode", to: func(a *locks.AcquireRequest) any { return &a.Mode }},
 	field[locks.AcquireRequest]{name: "limit", to: func(a *locks.AcquireRequest) any { return &a.Limit }},
 	field[locks.AcquireRequest]{name: "permits", to: func(a *locks.AcquireRequest) any { return &a.Permits }},
+	field[locks.AcquireRequest]{name: "once_per", zero: true, to: func(a *locks.AcquireRequest) any { return &a.OncePer }},
+	field[locks.AcquireRequest]{name: "period", to: func(a *locks.AcquireRequest) any { return &a.Period }},
 )}
 
 // previewAcquire answers with what an acquire would find. Nothing is done.
@@ -214,8 +226,11 @@ func (l *leases) previewAcquire(x *exchange) error {
 		return err
 	}
 	found, err := l.locks.Acquire(x.r.Context(), req)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case found.Done != nil:
+		return doneBefore(x, found.Done, false)
 	}
 	return x.answer(&api.Preview{State: api.LivingState(found.DryRun.State), QueueLength: found.DryRun.QueueLength, Holders: contenders(found.DryRun.Holders)})
 }
@@ -229,6 +244,8 @@ func acquireResult(result *locks.AcquireResult, err error) string {
 		return "replayed"
 	case result.HoldAdded:
 		return "hold_added"
+	case result.Done != nil:
+		return "done"
 	default:
 		return string(result.Lease.State)
 	}

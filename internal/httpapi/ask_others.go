@@ -23,8 +23,8 @@ const askTimeout = 3 * time.Second
 type asker struct {
 	request, client string
 	caller          *auth.Caller // nil: none
-	header          http.Header
-	alone           bool // only this gateway answers
+	trace           string       // the traceparent for what they are asked; "" for none
+	alone           bool         // only this gateway answers
 }
 
 // sealFor is the seal for what a gateway is asked on the asker's behalf.
@@ -38,7 +38,7 @@ func (a *asker) sealFor(gateway string) fleet.Seal {
 
 // askedBy is the asker for a request. Another gateway's is not passed on.
 func askedBy(x *exchange) asker {
-	a := asker{request: x.requestID, client: x.client(), header: x.r.Header, alone: x.peer != nil}
+	a := asker{request: x.requestID, client: x.client(), trace: x.tracedBy(), alone: x.peer != nil}
 	if x.s.auth != nil {
 		a.caller = &x.caller
 	}
@@ -50,10 +50,6 @@ func askOthers[T any](ctx context.Context, f *fleet.Fleet, own Ownership, a aske
 	if a.alone || f == nil {
 		return nil
 	}
-	header := http.Header{}
-	if trace := a.header["Traceparent"]; trace != nil {
-		header["Traceparent"] = trace
-	}
 	others := slices.DeleteFunc(slices.Clone(own.Peers()), func(p locks.Peer) bool { return !p.Registered || p.Self })
 	slices.SortFunc(others, func(a, b locks.Peer) int { return cmp.Compare(a.Gateway, b.Gateway) })
 	answers := make([]T, len(others))
@@ -63,7 +59,7 @@ func askOthers[T any](ctx context.Context, f *fleet.Fleet, own Ownership, a aske
 			failures[i] = "it has not said where it can be reached"
 			return
 		}
-		answer, err := f.Send(ctx, &fleet.Request{Address: peer.Address, Seals: peer.Seals, Method: method, URI: uri, Header: header, Timeout: askTimeout, Seal: a.sealFor(peer.Gateway)})
+		answer, err := f.Send(ctx, &fleet.Request{Address: peer.Address, Seals: peer.Seals, Method: method, URI: uri, Trace: a.trace, Timeout: askTimeout, Seal: a.sealFor(peer.Gateway)})
 		switch {
 		case err != nil:
 			failures[i] = "it does not answer"

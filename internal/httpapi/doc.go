@@ -6,6 +6,10 @@
 // in a table (field.go); a request is decoded completely before the manager hears of it, and what the specification does not
 // name is refused by name. What a value may be is the domain's to say (internal/locks): this package turns text into values.
 //
+// The protocols of other programs (Options.Compat) are no part of the specification: OpenAPI 3 has no methods LOCK and UNLOCK. Their
+// clients keep no lease token and send no heartbeats, so a request finds the lease by its metadata, and acts for it only when its
+// principal has taken it, or has the verb operate (compat.go).
+//
 // Every answer carries a request id. None is stored but the specification, the documentation and the pages of problems, which are
 // asked about each time. Every refusal is an RFC 9457 problem of one catalogue (catalogue.go), written in one place. A success that gives a client time (a grant, a heartbeat, a verification, a current fencing token) is
 // encoded first and written only if the manager's trust window is open at that moment. There is one log line for one request;

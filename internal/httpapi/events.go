@@ -48,6 +48,7 @@ var watchSocket = operation[watchInput]{fields: []field[watchInput]{
 	{name: "lock", in: inQuery, to: func(w *watchInput) any { return lockPattern{&w.filter} }},
 	{name: "type", in: inQuery, to: func(w *watchInput) any { return eventTypes{&w.filter} }},
 	{name: "owner", in: inQuery, to: func(w *watchInput) any { return &w.filter.Owner }},
+	{name: "acquire_reason", in: inQuery, to: func(w *watchInput) any { return &w.filter.Purpose }},
 	{name: "since", in: inQuery, to: func(w *watchInput) any { return (*revision)(&w.since) }},
 }}
 
@@ -99,6 +100,9 @@ func (e eventTypes) read(name string, v value) (err error) {
 // over.
 func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 	if err := locks.CheckText("owner", in.filter.Owner, locks.MaxOwner); err != nil {
+		return nil, err
+	}
+	if err := locks.CheckText("acquire_reason", in.filter.Purpose, locks.MaxReasonText); err != nil {
 		return nil, err
 	}
 	if in.filter.NS != "" {
@@ -229,7 +233,7 @@ const eventTime = "2006-01-02T15:04:05.000000Z"
 func eventShape(e *events.Event) api.Event {
 	shape := api.Event{
 		ID: e.ID(), Time: e.Time.UTC().Format(eventTime), Type: api.EventType(e.Type.String()), NS: e.NS, Lock: e.Lock,
-		LeaseID: e.LeaseID, Owner: e.Owner, Principal: e.Principal, Mode: api.Mode(e.Mode), FencingToken: e.FencingToken, Reason: e.Reason, By: e.By, Detail: e.Detail, Gateway: e.Gateway,
+		LeaseID: e.LeaseID, Owner: e.Owner, Principal: e.Principal, AcquireReason: e.Purpose, Mode: api.Mode(e.Mode), FencingToken: e.FencingToken, Reason: e.Reason, By: e.By, Detail: e.Detail, Gateway: e.Gateway, Cycle: e.Cycle,
 	}
 	if d := e.Dropped; d != nil {
 		shape.Count, shape.Webhook = d.Count, d.Webhook

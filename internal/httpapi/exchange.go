@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"lockkeeper/internal/auth"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/ratelimit"
+	"lockkeeper/internal/traces"
 )
 
 // exchange is one request and its answer, and what the log line will say about them.
@@ -23,6 +25,7 @@ type exchange struct {
 	incoming
 	outgoing
 	line logLine
+	span traces.Request // none unless the gateway exports traces
 
 	// Values of headers. net/http copies the header when it is written, which is before the exchange is used again.
 	idHeader, location [1]string
@@ -34,6 +37,7 @@ type exchange struct {
 	cut       *problem        // why the caller's wait was ended; nil when it was not
 	unproved  *problem        // what is wrong with the credential of a request that a lease token lets in; nil when nothing is
 	operation string          // of openapi.yaml; "" when no route matched
+	route     string          // the operation's pattern
 	requestID string
 	wait      time.Duration // how long it asks to wait
 	hijacked  net.Conn      // the connection, once it is no longer net/http's
@@ -106,6 +110,7 @@ func (x *exchange) end() {
 		x.s.refused(x.line.code)
 	}
 	x.log()
+	x.endSpan()
 	x.audit()
 	x.s.metrics.Request(x.operation, x.status)
 	switch {
@@ -124,12 +129,14 @@ func (x *exchange) panicked(v any) {
 		defer x.left()
 	}
 	if v == http.ErrAbortHandler {
+		x.endSpan()
 		panic(v)
 	}
 	x.line.cause = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 	if x.status != 0 {
 		x.line.code = codeInternal
 		x.log()
+		x.endSpan()
 		panic(http.ErrAbortHandler)
 	}
 	x.problem(internal(x.line.cause))
@@ -264,6 +271,11 @@ func (x *exchange) problem(p *problem) {
 	}
 	if x.forShell(p) {
 		_ = x.send(x.encodeShell(shellFailure(p.code, doc.Status)), typeText)
+		return
+	}
+	if x.inFleetLock() {
+		x.encode(&fleetLockProblem{Kind: kindOf(p), Value: cmp.Or(doc.Detail, doc.Title), Problem: doc})
+		_ = x.send(doc.Status, typeProblem)
 		return
 	}
 	x.encode(&doc)

@@ -52,6 +52,7 @@ type fake struct {
 	admin      error // what Break and Remove answer
 	lock       func(context.Context, locks.LockRequest) (locks.Lock, error)
 	locks      func(locks.LockFilter) (locks.LockPage, error)
+	graph      func(locks.GraphRequest) (locks.WaitGraph, error)
 	breaks     func(locks.BreakRequest) error
 	change     func(ctx context.Context) (locks.Heartbeat, error)
 	beatFor    func(token string) (locks.Heartbeat, error)
@@ -168,6 +169,7 @@ func newFake() *fake {
 	f.lock = func(_ context.Context, req locks.LockRequest) (locks.Lock, error) {
 		return locks.Lock{NS: req.NS, Name: req.Lock, State: locks.LockFree, Rev: "0"}, nil
 	}
+	f.graph = func(locks.GraphRequest) (locks.WaitGraph, error) { return locks.WaitGraph{}, nil }
 	f.locks = func(locks.LockFilter) (locks.LockPage, error) {
 		return locks.LockPage{Items: []locks.Lock{{NS: "default", Name: "deploy", State: locks.LockHeld}}}, nil
 	}
@@ -314,6 +316,12 @@ func (f *fake) Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAn
 	return answer(ctx, f, "fence", req, check, f.fence)
 }
 
+func (f *fake) Periods(context.Context, locks.PeriodsRequest) ([]locks.Period, error) {
+	return nil, nil
+}
+
+func (f *fake) ForgetPeriod(context.Context, locks.PeriodsRequest) error { return nil }
+
 func (f *fake) Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error) {
 	return answer(ctx, f, "configure", req, req.Check(), f.configure)
 }
@@ -357,6 +365,11 @@ func (f *fake) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, err
 func (f *fake) Locks(ctx context.Context, filter locks.LockFilter) (locks.LockPage, error) {
 	check := filter.Check()
 	return answer(ctx, f, "locks", filter, check, f.locks)
+}
+
+func (f *fake) Graph(ctx context.Context, req locks.GraphRequest) (locks.WaitGraph, error) {
+	check := req.Check()
+	return answer(ctx, f, "graph", req, check, f.graph)
 }
 
 func (f *fake) Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error) {
@@ -434,4 +447,8 @@ func (g *gateway) later(t *testing.T, method, path string, options ...apitest.Op
 		answer <- a
 	}()
 	return answer
+}
+
+func (f *fake) TokenOf(id string) (string, error) {
+	return "lk1." + id + ".k1.AbCdEfGhIjKlMnOpQr-_01", nil
 }

@@ -193,7 +193,7 @@ func TestBothLogLinesTellOfOneRequest(t *testing.T) {
 	for line, words := range map[string][]string{
 		askedLog.lines()[0]: {"forwarded_to=owner"}, ownerLog.lines()[0]: {"forwarded_by=asked"},
 	} {
-		for _, word := range append(words, "request_id="+id, "traceparent="+trace, "client_ip=127.0.0.1", "lease_id="+someID, "status=204") {
+		for _, word := range append(words, "request_id="+id, "traceparent="+trace, "trace_id="+trace[3:35], "client_ip=127.0.0.1", "lease_id="+someID, "status=204") {
 			assert.That(t, strings.Contains(line, word), "%q is not in %s", word, line)
 		}
 		assert.That(t, !strings.Contains(line, someToken) && !strings.Contains(line, "mac="), "a secret is logged: %s", line)

@@ -148,7 +148,7 @@ func (x *exchange) forwarded(to *locks.Route) *fleet.Request {
 	}
 	by := askedBy(x)
 	q := &fleet.Request{
-		Address: to.Address, Seals: to.Seals, Method: method, URI: x.uri(), Header: x.r.Header, Waits: x.wait != 0, Timeout: forwardTimeout + x.wait,
+		Address: to.Address, Seals: to.Seals, Method: method, URI: x.uri(), Header: x.r.Header, Trace: by.trace, Waits: x.wait != 0, Timeout: forwardTimeout + x.wait,
 		Seal: by.sealFor(to.Gateway), TokenAlone: tokenAlone(x.operation),
 	}
 	q.Seal.Zxid, q.Seal.Lease = to.Zxid, to.Lease

@@ -38,12 +38,12 @@ func (f *forwarder) standIn(x *exchange, failed error, token string, ttl time.Du
 }
 
 // releaseFor releases a lease whose owner did not answer. What the owner may have done already is not done again.
-func (f *forwarder) releaseFor(x *exchange, failed error, token string) error {
+func (f *forwarder) releaseFor(x *exchange, ctx context.Context, failed error, token string) error {
 	failed = unanswered(x, failed)
 	if c := problemOf(failed).code; c != codeOwnerUnreachable && c != code(locks.CodeOutcomeUnknown) {
 		return failed // the client or this gateway is leaving
 	}
-	err := f.locks.ReleaseFor(x.traced(), x.principal(), token)
+	err := f.locks.ReleaseFor(ctx, x.principal(), token)
 	if e, ok := errors.AsType[*locks.Error](err); ok && e.Code == locks.CodeNotOwner {
 		return failed
 	}
@@ -136,12 +136,8 @@ func (f *forwarder) send(ctx context.Context, x *exchange, e *errand, tokens []s
 	if err != nil {
 		panic("encoding tokens: " + err.Error()) // strings only
 	}
-	header := http.Header{"Content-Type": typeJSON}
-	if trace := x.r.Header["Traceparent"]; trace != nil {
-		header["Traceparent"] = trace
-	}
 	by := askedBy(x)
-	q := &fleet.Request{Address: e.to.Address, Seals: e.to.Seals, Method: http.MethodPost, URI: "/v1/heartbeats", Header: header, Body: body, Timeout: heartbeatTimeout, Seal: by.sealFor(e.to.Gateway), TokenAlone: true}
+	q := &fleet.Request{Address: e.to.Address, Seals: e.to.Seals, Method: http.MethodPost, URI: "/v1/heartbeats", Header: http.Header{"Content-Type": typeJSON}, Trace: by.trace, Body: body, Timeout: heartbeatTimeout, Seal: by.sealFor(e.to.Gateway), TokenAlone: true}
 	q.Seal.Zxid = e.to.Zxid
 	return f.fleet.Send(ctx, q)
 }

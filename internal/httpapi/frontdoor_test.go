@@ -375,7 +375,7 @@ func TestD24And25TextsForPeopleNameCharactersAndRanges(t *testing.T) {
 		"/v1/locks/x/leases?ttl=9999999999999h":                  "ttl must be between 1s and 24h",
 		"/v1/locks/x/leases?wait=9999999999999h":                 "wait must be between 0 and 24h",
 		"/v1/locks/x/leases?ttl=-9999999999999h":                 "ttl must be between 1s and 24h",
-		"/v1/locks/x/leases?lock_delay=99999999999999999999h30m": "lock_delay must be between 0 and 1h",
+		"/v1/locks/x/leases?lock_delay=99999999999999999999h30m": "lock_delay must be between 0 and 168h",
 		"/v1/locks/x/revoke?force_after=9999999999999h":          "force_after must be at most 24h",
 		"/v1/locks/x/leases?ttl=9x":                              "ttl must be a number with a unit",
 	} {

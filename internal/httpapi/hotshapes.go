@@ -56,8 +56,20 @@ func (o *outgoing) encodeLease(l *locks.Lease) {
 	m.given("warning", l.Warning)
 	m.given("znode", l.Znode)
 	m.text("rev", l.Rev)
+	m.given("acquire_reason", l.Purpose)
+	m.positive("at_least_ms", millis(l.AtLeast))
+	once := l.OncePer > 0
+	if once {
+		m.given("done_on", string(l.DoneOn))
+	}
+	m.given("ends_at", endsAt(l.EndsAt))
 	m.given("notify_secret", l.NotifySecret)
 	m.given("notify_url", l.NotifyURL)
+	if once {
+		m.positive("once_per_ms", millis(l.OncePer))
+		m.given("period", l.Period)
+	}
+	m.positive("reserved_for_ms", millis(l.ReservedFor))
 	if l.WaitedKnown {
 		m.millis("waited_ms", l.Waited)
 	}

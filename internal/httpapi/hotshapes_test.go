@@ -79,6 +79,9 @@ func TestTheHotAnswersAreWhatTheirShapesAre(t *testing.T) {
 		for i := range reflect.TypeFor[locks.Heartbeat]().NumField() {
 			fill(r, reflect.ValueOf(&h).Elem().Field(i))
 		}
+		if r.IntN(4) == 0 {
+			l.EndsAt = time.UnixMilli(r.Int64N(1 << 41))
+		}
 		if r.IntN(2) == 0 {
 			l.State = []locks.State{locks.Held, locks.Waiting, locks.Ended}[r.IntN(3)]
 		}

@@ -128,9 +128,12 @@ func (in *incoming) client() string {
 }
 
 // traced is the request's context, with the trace of which it is a part: the events and deliveries of what it ends are
-// parts of it, too.
-func (in *incoming) traced() context.Context {
-	return locks.WithTraceParent(in.r.Context(), traceparent(in.r.Header))
+// parts of it, too. A request with a span of its own has it from the beginning.
+func (x *exchange) traced() context.Context {
+	if x.span.Is() {
+		return x.r.Context()
+	}
+	return locks.WithTraceParent(x.r.Context(), traceparent(x.r.Header))
 }
 
 // traceparent is the request's W3C trace context, when it is well formed.
@@ -139,14 +142,5 @@ func traceparent(h http.Header) string {
 	if len(values) != 1 {
 		return ""
 	}
-	v := values[0]
-	if len(v) != 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' {
-		return ""
-	}
-	for i := range len(v) {
-		if c := v[i]; i != 2 && i != 35 && i != 52 && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return ""
-		}
-	}
-	return v
+	return locks.TraceParent(values[0])
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -195,11 +196,21 @@ func (l *leases) heartbeatMany(x *exchange) error {
 type releaseInput struct {
 	bearer
 	hold string
+	done string
 }
 
 var release = operation[releaseInput]{fields: ofBearer(func(r *releaseInput) *bearer { return &r.bearer },
+	field[releaseInput]{name: "done", in: inQuery, to: func(r *releaseInput) any { return oneOf{&r.done, []string{"true", "false"}} }},
 	field[releaseInput]{name: "hold", in: inQuery, to: func(r *releaseInput) any { return &r.hold }}, // an empty one would release everything
 )}
+
+// context is that of the release: it says where the work of the lease's period was not done.
+func (r *releaseInput) context(x *exchange) context.Context {
+	if r.done == "false" {
+		return locks.WithUndone(x.traced())
+	}
+	return x.traced()
+}
 
 func (l *leases) release(x *exchange) error {
 	var in releaseInput
@@ -208,7 +219,7 @@ func (l *leases) release(x *exchange) error {
 	case err != nil:
 		return err
 	case in.hold == "":
-		err = l.locks.Release(x.traced(), x.principal(), in.id, in.token)
+		err = l.locks.Release(in.context(x), x.principal(), in.id, in.token)
 	default:
 		err = l.locks.ReleaseHold(x.traced(), x.principal(), in.id, in.token, in.hold)
 	}
@@ -218,7 +229,7 @@ func (l *leases) release(x *exchange) error {
 		if failed == nil {
 			return x.s.forwarder.pass(x, answer)
 		}
-		err = x.s.forwarder.releaseFor(x, failed, in.token)
+		err = x.s.forwarder.releaseFor(x, in.context(x), failed, in.token)
 	}
 	return x.done(err)
 }
@@ -226,6 +237,7 @@ func (l *leases) release(x *exchange) error {
 var listLeases = operation[locks.LeaseFilter]{fields: []field[locks.LeaseFilter]{
 	{name: "ns", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.NS }},
 	{name: "owner", in: inQuery, zero: true, to: func(f *locks.LeaseFilter) any { return &f.Owner }},
+	{name: "acquire_reason", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.Purpose }},
 	{name: "state", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.State }},
 	{name: "limit", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.Limit }},
 	{name: "cursor", in: inQuery, to: func(f *locks.LeaseFilter) any { return (*cursor)(&f.Cursor) }},
@@ -294,6 +306,9 @@ var updateLease = operation[updateInput]{body: maxBody, fields: ofBearer(func(u 
 	field[updateInput]{name: "owner", to: func(u *updateInput) any { return &u.Owner }},
 	field[updateInput]{name: "metadata", to: func(u *updateInput) any { return newMetadata{&u.Metadata} }},
 	field[updateInput]{name: "ttl", to: func(u *updateInput) any { return &u.TTL }},
+	field[updateInput]{name: "reason", to: func(u *updateInput) any { return &u.Purpose }},
+	field[updateInput]{name: "for", to: func(u *updateInput) any { return &u.For }},
+	field[updateInput]{name: "until", to: func(u *updateInput) any { return &u.Until }},
 	field[updateInput]{name: "If-Match", in: inHeader, to: func(u *updateInput) any { return (*ifMatch)(&u.IfMatch) }},
 )}
 

@@ -14,6 +14,7 @@ type Locks interface {
 	Administration
 	Ownership
 	Process
+	Tokens
 	// StillValid reports whether what was said about a lease may be written now.
 	StillValid(term locks.Term) bool
 }
@@ -37,6 +38,7 @@ type Leases interface {
 type Queues interface {
 	Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error)
 	Locks(ctx context.Context, filter locks.LockFilter) (locks.LockPage, error)
+	Graph(ctx context.Context, req locks.GraphRequest) (locks.WaitGraph, error)
 	Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAnswer, error)
 }
 
@@ -47,6 +49,9 @@ type Administration interface {
 	Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error)
 	Withdraw(ctx context.Context, req locks.WithdrawRequest) (locks.WithdrawAnswer, error)
 	Break(ctx context.Context, req locks.BreakRequest) error
+	// Periods and ForgetPeriod are about the periods that a lock's record has.
+	Periods(ctx context.Context, req locks.PeriodsRequest) ([]locks.Period, error)
+	ForgetPeriod(ctx context.Context, req locks.PeriodsRequest) error
 	Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnswer, error)
 	Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error)
 }
@@ -65,6 +70,12 @@ type Ownership interface {
 	HeartbeatFor(ctx context.Context, p locks.Principal, token string) (locks.Heartbeat, error)
 	// ReleaseFor releases a lease in the place of the gateway that runs it and cannot be reached.
 	ReleaseFor(ctx context.Context, p locks.Principal, token string) error
+}
+
+// Tokens are for the adapters, whose clients keep none.
+type Tokens interface {
+	// TokenOf is the token of a lease. It does not ask who wants it.
+	TokenOf(id string) (string, error)
 }
 
 // Process is what this gateway says of itself.

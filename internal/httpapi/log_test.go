@@ -79,7 +79,7 @@ func TestOneLineTellsAboutOneRequest(t *testing.T) {
 	line := log.next(t)
 	for key, want := range map[string]any{
 		"level": "INFO", "msg": "request", "operation": "Acquire", "method": "POST", "status": 201.0, "lock": "deploy", "ns": "default", "owner": "me",
-		"lease_id": someID, "principal": "anonymous", "client_ip": "127.0.0.1", "traceparent": trace, "request_id": a.Header.Get("Lockkeeper-Request-Id"),
+		"lease_id": someID, "principal": "anonymous", "client_ip": "127.0.0.1", "traceparent": trace, "trace_id": "0af7651916cd43dd8448eb211c80319c", "request_id": a.Header.Get("Lockkeeper-Request-Id"),
 	} {
 		assert.That(t, line[key] == want, "%s is %v, want %v", key, line[key], want)
 	}
@@ -168,16 +168,20 @@ func TestHeartbeatsAreLoggedAtDebugUnlessTheyFail(t *testing.T) {
 	}
 }
 
-func TestNoSecretIsLoggedWhereverItWasPut(t *testing.T) {
-	g, log := logged(t, slog.LevelDebug)
-	const key = "a-secret-idempotency-key"
-	mac := someToken[strings.LastIndexByte(someToken, '.')+1:]
-	g.acquire = refuse(&locks.Error{Code: locks.CodeKeyReused, Detail: "the key " + key})
-	for _, send := range []struct {
-		method, path string
-		options      []apitest.Option
-	}{
-		{"POST", "/v1/locks/deploy/leases", opt(apitest.Key(key))},
+// misplaced are requests with secrets: in their places, and where they do not belong.
+type misplaced struct {
+	method, path string
+	options      []apitest.Option
+}
+
+const aSecretKey = "a-secret-idempotency-key"
+
+// secretMAC is the secret part of someToken.
+var secretMAC = someToken[strings.LastIndexByte(someToken, '.')+1:]
+
+func misplacedSecrets() []misplaced {
+	return []misplaced{
+		{"POST", "/v1/locks/deploy/leases", opt(apitest.Key(aSecretKey))},
 		{"POST", "/v1/locks/deploy/leases?token=" + someToken, nil},
 		{"POST", "/v1/locks/deploy/leases?" + someToken, nil},
 		{"POST", "/v1/locks/deploy/leases", opt(apitest.JSON(`{"` + someToken + `":1}`))},
@@ -189,15 +193,21 @@ func TestNoSecretIsLoggedWhereverItWasPut(t *testing.T) {
 		{"POST", "/v1/leases/self/heartbeat", opt(apitest.Token(someToken))},
 		{"POST", "/v1/heartbeats", opt(apitest.JSON(`{"tokens":["` + someToken + `"]}`))},
 		{"GET", "/" + someToken, nil},
-		{"POST", "/v1/locks/deploy/leases?notify_url=https://example.com/%3F" + mac, nil},
-		{"POST", "/v1/locks/deploy/leases", opt(apitest.JSON(`{"notify_url":"https://example.com/?` + mac + `"}`))},
+		{"POST", "/v1/locks/deploy/leases?notify_url=https://example.com/%3F" + secretMAC, nil},
+		{"POST", "/v1/locks/deploy/leases", opt(apitest.JSON(`{"notify_url":"https://example.com/?` + secretMAC + `"}`))},
 		{"DELETE", "/v1/leases/self", opt(apitest.Token(someToken), apitest.Header("traceparent", someToken))},
 		{someKey, "/v1/leases/self", opt(apitest.Token(someToken))},
-	} {
+	}
+}
+
+func TestNoSecretIsLoggedWhereverItWasPut(t *testing.T) {
+	g, log := logged(t, slog.LevelDebug)
+	g.acquire = refuse(&locks.Error{Code: locks.CodeKeyReused, Detail: "the key " + aSecretKey})
+	for _, send := range misplacedSecrets() {
 		g.send(t, send.method, send.path, send.options...)
 		waitFor(t, func() bool { return strings.HasSuffix(log.text(), "\n") })
 		text := log.text()
-		for _, secret := range []string{mac, key, someKey} {
+		for _, secret := range []string{secretMAC, aSecretKey, someKey} {
 			assert.That(t, !strings.Contains(text, secret), "%s %s: the log has %q: %s", send.method, send.path, secret, text)
 		}
 		log.next(t)

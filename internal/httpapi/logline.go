@@ -1,11 +1,14 @@
 package httpapi
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"lockkeeper/internal/httpapi/accesslog"
+	"lockkeeper/internal/httpapi/compat/terraform"
+	"lockkeeper/internal/locks"
 )
 
 // logLine is what a request's line in the log says besides its status. Neither the query nor the raw path is in it, for
@@ -79,7 +82,9 @@ func (x *exchange) log() {
 	if x.peer != nil {
 		line.Given("forwarded_by", x.peer.From)
 	}
-	line.Given("traceparent", traceparent(x.r.Header))
+	given := traceparent(x.r.Header)
+	line.Given("traceparent", given)
+	line.Given("trace_id", locks.TraceID(cmp.Or(x.span.Traceparent, given)))
 	if l.cause != nil {
 		line.Given("error", l.cause.Error())
 	}
@@ -96,10 +101,11 @@ func quiet(operation string) bool {
 	return false
 }
 
-// loggable is a method that HTTP knows, else "other": a client may send any text.
+// loggable is a method that the gateway knows, else "other": a client may send any text.
 func loggable(method string) string {
 	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+		terraform.MethodLock, terraform.MethodUnlock:
 		return method
 	}
 	return "other"

@@ -15,6 +15,7 @@ const (
 	untilGranted = "granted" // an ended lease answers, too: it never will be
 	untilEnded   = "ended"
 	untilFree    = "free"
+	untilElected = "elected"
 	untilChanged = "changed"
 )
 

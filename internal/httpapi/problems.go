@@ -39,6 +39,7 @@ const (
 	codeOwnerUnreachable code = "owner_unreachable"
 	codeDraining         code = "draining"
 	codeNoWebhook        code = "webhook_not_found"
+	codeNoLeader         code = "no_leader"
 	codeTooManyWebhooks  code = "too_many_webhooks"
 	codeNotReady         code = "not_ready"
 	codeNotAlive         code = "not_alive"
@@ -76,6 +77,7 @@ type problem struct {
 	queueLength int
 	limit       int                // of a lock whose settings differ
 	fence       *locks.FenceAnswer // why a fencing token is stale
+	cycle       *locks.Cycle       // that a wait would close
 	cause       error              // for the log
 }
 
@@ -93,7 +95,7 @@ func problemOf(err error) *problem {
 	}
 	return &problem{
 		code: code(e.Code), field: e.Field, detail: e.Detail, retryAfter: e.RetryAfter, reason: e.Reason, by: e.By,
-		holders: e.Holders, queueLength: e.QueueLength, limit: e.Limit, cause: e.Err,
+		holders: e.Holders, queueLength: e.QueueLength, limit: e.Limit, cycle: e.Cycle, cause: e.Err,
 	}
 }
 
@@ -106,6 +108,9 @@ func (p *problem) document() api.Problem {
 	}
 	if p.fence != nil {
 		doc.Fence = new(fenceShape(p.fence))
+	}
+	if p.cycle != nil {
+		doc.Cycle = new(cycleShape(p.cycle))
 	}
 	if wait, ok := p.retry(); ok {
 		doc.RetryAfterMS = new(wait.Milliseconds())

@@ -25,6 +25,7 @@ var listLocks = operation[listInput]{fields: []field[listInput]{
 	{name: "prefix", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Prefix }},
 	{name: "contains", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Contains }},
 	{name: "owner", in: inQuery, to: func(l *listInput) any { return &l.Owner }},
+	{name: "acquire_reason", in: inQuery, to: func(l *listInput) any { return &l.Purpose }},
 	{name: "state", in: inQuery, to: func(l *listInput) any { return &l.State }},
 	{name: "sort", in: inQuery, to: func(l *listInput) any { return (*string)(&l.Sort) }},
 	{name: "limit", in: inQuery, to: func(l *listInput) any { return &l.Limit }},

@@ -33,6 +33,7 @@ func TestARecipeReachesTheManagerAsItWasAsked(t *testing.T) {
 		{path + "?mode=semaphore&limit=5&permits=2", nil, with(one, func(r *locks.AcquireRequest) { r.Mode, r.Limit, r.Permits = locks.Semaphore, 5, 2 })},
 		{path + "?mode=semaphore", nil, with(one, func(r *locks.AcquireRequest) { r.Mode, r.Permits = locks.Semaphore, 1 })},
 		{path, opt(apitest.JSON(`{"permits":3,"limit":1048576,"mode":"semaphore"}`)), with(one, func(r *locks.AcquireRequest) { r.Mode, r.Limit, r.Permits = locks.Semaphore, 1<<20, 3 })},
+		{path + "?at_least=10m", nil, with(one, func(r *locks.AcquireRequest) { r.AtLeast = 10 * time.Minute })},
 		{path + "?lock_delay=15s", nil, with(one, func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = 15*time.Second, locks.DelayOnExpiry })},
 		{path, opt(apitest.JSON(`{"lock_delay":"1h","lock_delay_on":"always"}`)), with(one, func(r *locks.AcquireRequest) { r.LockDelay, r.LockDelayOn = time.Hour, locks.DelayAlways })},
 		{path + "?ephemeral=true", nil, with(one, func(r *locks.AcquireRequest) { r.Ephemeral = true })},

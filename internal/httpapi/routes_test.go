@@ -68,6 +68,8 @@ func TestHeadWorksWhereverGetDoes(t *testing.T) {
 		path := strings.NewReplacer("{lock}", "deploy", "{id}", id, "{code}", "held_by_other").Replace(r.pattern)
 		status := 200
 		switch r.operation {
+		case "GetLeader":
+			status = 404 // the fake's lock is free
 		case "GetFence":
 			path += "?fencing_token=1"
 		case "CheckFence":

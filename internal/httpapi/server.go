@@ -20,11 +20,14 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/httpapi/compat"
+	"lockkeeper/internal/httpapi/compat/terraform"
 	"lockkeeper/internal/httpapi/connlimit"
 	"lockkeeper/internal/httpapi/proxies"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/metrics"
 	"lockkeeper/internal/ratelimit"
+	"lockkeeper/internal/traces"
 )
 
 // DefaultMaxWaiting is the bound on requests that wait at the same time: blocking acquires and long polls. One that waits
@@ -38,6 +41,7 @@ type Options struct {
 	Webhooks Webhooks         // the subscriptions; nil: their paths are 404
 	Pages    http.Handler     // the dashboard; nil: its paths are 404. See mountPages
 	Docs     *docsite.Site    // the documentation; nil: its paths are 404
+	Compat   compat.Options   // the protocols of other programs
 	Metrics  *metrics.Metrics // nil: none are kept
 	// News are the end reports for the other gateways, as manager.Manager.News gives them; nil: none.
 	News  func(since string) (news [][]byte, at string, more <-chan struct{})
@@ -52,6 +56,7 @@ type Options struct {
 	Logger       *slog.Logger   // nil: nothing is logged but what Access logs
 	Access       *accesslog.Log // of requests; nil: they are not logged
 	Audit        *audit.Log     // of changes and refusals; nil: there is none
+	Traces       *traces.Tracer // gets a span for each request; nil: there are none
 	Version      string
 	Embedded     bool     // ZooKeeper is part of this process
 	OpenAPI      []byte   // what /openapi.yaml answers
@@ -73,6 +78,7 @@ type Server struct {
 	log       *slog.Logger
 	access    *accesslog.Log // nil: none
 	audit     *audit.Log
+	traces    *traces.Tracer // nil: none
 	metrics   *metrics.Metrics
 	guard     guard
 	behind    behind
@@ -116,7 +122,7 @@ var errDraining = errors.New("the gateway drains")
 
 // New makes a server. It starts nothing.
 func New(o Options) *Server {
-	s := &Server{locks: o.Locks, log: o.Logger, access: o.Access, audit: o.Audit, metrics: o.Metrics, guard: newGuard(o.AllowedHosts), auth: o.Auth, router: chi.NewMux()}
+	s := &Server{locks: o.Locks, log: o.Logger, access: o.Access, audit: o.Audit, traces: o.Traces, metrics: o.Metrics, guard: newGuard(o.AllowedHosts), auth: o.Auth, router: chi.NewMux()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -157,6 +163,9 @@ func New(o Options) *Server {
 	if o.Docs != nil {
 		s.mountDocs(o.Docs)
 		s.docs = o.Docs
+	}
+	if !o.OnlyMetrics {
+		s.mountCompat(o.Compat)
 	}
 	if o.News != nil {
 		s.mountNews(o.News)
@@ -212,7 +221,7 @@ func (s *Server) mount(route route) {
 	}
 	needed := needs[route.operation]
 	handle := func(x *exchange) {
-		x.operation = route.operation
+		x.operation, x.route = route.operation, route.pattern
 		p := x.account()
 		if p == nil {
 			p = x.mayAsk(needed)
@@ -293,6 +302,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, door door) {
 	x.begin(w, r)
 	s.begun.Add(1)
 	defer x.end()
+	if s.traces != nil {
+		r = x.beginSpan()
+	}
 	if s.behind.trust != nil {
 		x.unwrap()
 	}
@@ -361,7 +373,7 @@ func (x *exchange) methodNotAllowed() {
 		path = x.r.URL.Path
 	}
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, terraform.MethodLock, terraform.MethodUnlock} {
 		if x.s.has(method, path) {
 			allowed = append(allowed, method)
 		}
@@ -375,6 +387,9 @@ func (x *exchange) methodNotAllowed() {
 	p := &problem{code: codeMethodNotAllowed, detail: "this path has " + list}
 	if name, ok := strings.CutPrefix(path, "/v1/locks/"); ok && x.r.Method == http.MethodPost && !strings.Contains(name, "/") {
 		p.detail += "; " + acquireLine(name)
+	}
+	if strings.HasPrefix(path, terraformPath) {
+		p.detail += noStates
 	}
 	x.refuse(p)
 }

@@ -24,9 +24,16 @@ func leaseShape(l *locks.Lease) api.Lease {
 		TTLMS: millis(l.TTL), FailoverSafe: l.FailoverSafe, Owner: l.Owner, Principal: l.Principal, Metadata: l.Metadata, Rev: l.Rev,
 		Permits: l.Permits, Limit: l.Limit, Holds: l.Holds, Ephemeral: l.Ephemeral,
 		RevokeRequested: revocation(l.Revoke), Warning: l.Warning, NotifyURL: l.NotifyURL, NotifySecret: l.NotifySecret,
+		AcquireReason: l.Purpose, EndsAt: endsAt(l.EndsAt), ReservedForMS: millis(l.ReservedFor),
 	}
 	if l.LockDelay > 0 {
 		shape.LockDelayMS, shape.LockDelayOn = millis(l.LockDelay), api.LockDelayOn(l.LockDelayOn)
+	}
+	if l.AtLeast > 0 {
+		shape.AtLeastMS = millis(l.AtLeast)
+	}
+	if l.OncePer > 0 {
+		shape.OncePerMS, shape.Period, shape.DoneOn = millis(l.OncePer), l.Period, api.DoneOn(l.DoneOn)
 	}
 	for i := range l.Locks {
 		k := &l.Locks[i]
@@ -85,7 +92,7 @@ func contender(c *locks.Contender) api.Contender {
 		Mode: api.Mode(c.Mode), Permits: c.Permits, Limit: c.Limit, Position: c.Position, FencingToken: c.FencingToken,
 		ExpiresInMS: millis(c.ExpiresIn), Unclaimed: c.Unclaimed, Metadata: c.Metadata,
 		Delayed: c.Delayed, Reason: api.Reason(c.Reason), Holds: c.Holds, Group: c.Group, Ephemeral: c.Ephemeral,
-		RevokeRequested: revocation(c.Revoke),
+		RevokeRequested: revocation(c.Revoke), AcquireReason: c.Purpose, EndsAt: endsAt(c.EndsAt), ReservedForMS: millis(c.ReservedFor),
 	}
 	if c.AgeKnown {
 		shape.AgeMS = new(millis(c.Age))
@@ -167,7 +174,7 @@ func infoShape(info *locks.Info, counts bool, version string, mode api.InfoMode,
 			MaxBodyBytes: maxBody, MaxHeartbeats: locks.MaxHeartbeats,
 			DefaultPage: locks.DefaultPage, MaxPage: locks.MaxPage, MaxWaitingRequests: maxWaiting, MaxStreams: maxStreams,
 			MaxLocks: locks.MaxGroup, MaxLimit: locks.MaxLimit, MaxHolds: locks.MaxHolds,
-			MaxLockDelayMS: millis(locks.MaxLockDelay), MaxForceAfterMS: millis(locks.MaxForceAfter), MaxReap: locks.MaxReap,
+			MaxLockDelayMS: millis(locks.MaxLockDelay), MaxAtLeastMS: millis(locks.MaxAtLeast), MaxOncePerMS: millis(locks.MaxOncePer), MaxForceAfterMS: millis(locks.MaxForceAfter), MaxReap: locks.MaxReap,
 			MaxLeases: int(bounds[quota.Leases]), MaxTickets: int(bounds[quota.Tickets]), MaxMetadataTotalBytes: bounds[quota.MetadataBytes],
 			MaxIdempotencyKeys: int(bounds[quota.Keys]), MaxLocksKnown: int(bounds[quota.Locks]), MaxSettings: int(bounds[quota.Settings]),
 			MaxConnections: connections.Connections, MaxConnectionsPerAddress: connections.PerAddress,
@@ -209,6 +216,14 @@ func gatewayList(peers []locks.Peer, counts bool, info *locks.Info) *api.Gateway
 		list.Items[i] = shape
 	}
 	return list
+}
+
+// endsAt is the end of a reservation, rounded down; "": it has none, or it is not known.
+func endsAt(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
 // millis is a span in whole milliseconds, rounded down: no client gets more time than there is.

@@ -15,7 +15,7 @@ func fenceShape(f *locks.FenceAnswer) api.Fence {
 
 func postmortemShape(p *locks.Postmortem) *api.Postmortem {
 	shape := &api.Postmortem{
-		LeaseID: p.LeaseID, Lock: p.Lock, NS: p.NS, Mode: api.Mode(p.Mode), Owner: p.Owner, Reason: api.Reason(p.Reason), Detail: p.Detail, By: p.By,
+		LeaseID: p.LeaseID, Lock: p.Lock, NS: p.NS, Mode: api.Mode(p.Mode), Owner: p.Owner, AcquireReason: p.Purpose, Reason: api.Reason(p.Reason), Detail: p.Detail, By: p.By,
 		FencingToken: p.FencingToken, EndedAt: p.EndedAt.UTC().Format(eventTime), EndedAgoMS: millis(p.EndedAgo),
 		WaitedMS: millis(p.WaitedFor), TTLMS: millis(p.TTL),
 	}

@@ -12,7 +12,7 @@ import (
 // webhookShape holds no secret, no value of a header, and of the URL the host alone: any client of the API reads it.
 func webhookShape(s *webhooks.Subscription) api.Webhook {
 	shape := api.Webhook{
-		ID: s.ID, URL: webhooks.ShownURL(s.URL), Events: s.Events, NS: s.NS, Locks: s.Locks, Description: s.Description,
+		ID: s.ID, URL: webhooks.ShownURL(s.URL), Events: s.Events, NS: s.NS, Locks: s.Locks, Owner: s.Owner, Reason: s.Reason, AcquireReason: s.Purpose, Format: api.WebhookFormat(s.ShownFormat()), Description: s.Description,
 		Enabled: s.Enabled, DisabledReason: s.Disabled, Ca: s.CA, Created: s.Created,
 		Headers: slices.Sorted(maps.Keys(s.Headers)),
 	}
@@ -47,6 +47,6 @@ func deadLetterShape(d *webhooks.DeadLetter, gateway string) api.DeadLetter {
 	return api.DeadLetter{
 		MessageID: d.MessageID, Time: d.At.UTC(), Attempts: d.Attempts, Error: d.Error, GatewayID: gateway,
 		Event: api.WebhookEvent{Type: e.Type, Time: e.Time, NS: e.NS, Lock: e.Lock, LeaseID: e.LeaseID, Program: e.Program, Znode: e.Znode,
-			Owner: e.Owner, Principal: e.Principal, Mode: e.Mode, FencingToken: e.FencingToken, Reason: e.Reason, Detail: e.Detail, Gateway: e.Gateway, Waiting: e.Waiting},
+			Owner: e.Owner, Principal: e.Principal, AcquireReason: e.Purpose, Mode: e.Mode, FencingToken: e.FencingToken, Reason: e.Reason, Detail: e.Detail, By: e.By, Gateway: e.Gateway, Waiting: e.Waiting},
 	}
 }

@@ -121,6 +121,12 @@ func notes(c *locks.Contender) string {
 	if c.Delayed {
 		add("lock delay, %s", c.Reason)
 	}
+	if c.Purpose != "" {
+		add("for %s", c.Purpose)
+	}
+	if !c.EndsAt.IsZero() {
+		add("until %s", c.EndsAt.Format("2006-01-02 15:04:05Z"))
+	}
 	if len(c.Group) > 0 {
 		add("with %s", strings.Join(c.Group, " "))
 	}

@@ -47,6 +47,8 @@ func assign(name string, zero bool, v value, to any) (err error) {
 		err = assign(name, zero, v, (*string)(to))
 	case *locks.DelayOn:
 		err = assign(name, zero, v, (*string)(to))
+	case *locks.DoneOn:
+		err = assign(name, zero, v, (*string)(to))
 	case *[]string:
 		*to, err = list(name, v)
 	case *bool:
@@ -61,6 +63,8 @@ func assign(name string, zero bool, v value, to any) (err error) {
 	case *time.Duration:
 		*to, err = duration(name, v)
 		given = *to != 0
+	case *time.Time:
+		*to, err = timestamp(name, v)
 	default:
 		panic("no way to read " + name)
 	}
@@ -125,6 +129,18 @@ func duration(name string, v value) (time.Duration, error) {
 		return 0, invalid(name, name+" must be a number with a unit (ms, s, m, h), such as 30s or 1m30s")
 	}
 	return d, nil
+}
+
+// timestamp reads a time with its zone.
+func timestamp(name string, v value) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, v.text)
+	switch {
+	case v.kind == isText && err == nil && !at.IsZero():
+		return at, nil
+	case v.kind == isText && strings.Contains(v.text, " "):
+		return at, invalid(name, name+" must be a time such as 2026-11-23T18:00:00Z; in a URL the + of 2026-11-23T18:00:00+01:00 is written %2B")
+	}
+	return at, invalid(name, name+" must be a time with its zone, such as 2026-11-23T18:00:00Z (RFC 3339)")
 }
 
 // tooLong are durations that time.ParseDuration refuses for their size alone.

@@ -100,6 +100,7 @@ type webhookInput struct {
 // change is what is to be changed of a webhook.
 type change struct {
 	url, ns, locks, description, ca *string
+	owner, reason, purpose, format  *string
 	events                          *[]string
 	enabled                         *bool
 	headers                         map[string]*string // nil: to be removed
@@ -117,6 +118,10 @@ var (
 		{name: "events", to: func(w *webhookInput) any { return eventNames{&w.events} }},
 		{name: "ns", to: func(w *webhookInput) any { return &w.ns }},
 		{name: "locks", to: func(w *webhookInput) any { return &w.locks }},
+		{name: "owner", to: func(w *webhookInput) any { return &w.owner }},
+		{name: "reason", to: func(w *webhookInput) any { return &w.reason }},
+		{name: "acquire_reason", to: func(w *webhookInput) any { return &w.purpose }},
+		{name: "format", to: func(w *webhookInput) any { return &w.format }},
 		{name: "description", to: func(w *webhookInput) any { return &w.description }},
 		{name: "enabled", to: func(w *webhookInput) any { return &w.enabled }},
 		{name: "headers", in: inBody, to: func(w *webhookInput) any { return (*headerChanges)(&w.headers) }}, // their values are secrets
@@ -191,7 +196,7 @@ func (c *change) apply(s *webhooks.Subscription) error {
 		}
 		s.URL = *c.url
 	}
-	for to, from := range map[*string]*string{&s.NS: c.ns, &s.Locks: c.locks, &s.Description: c.description, &s.CA: c.ca} {
+	for to, from := range map[*string]*string{&s.NS: c.ns, &s.Locks: c.locks, &s.Description: c.description, &s.CA: c.ca, &s.Owner: c.owner, &s.Reason: c.reason, &s.Purpose: c.purpose, &s.Format: c.format} {
 		if from != nil {
 			*to = *from
 		}

@@ -108,7 +108,7 @@ func TestAWebhookWithoutAMakerIsTheAdministrators(t *testing.T) {
 	g.expect(t, 404, "webhook_not_found", "GET", "/v1/webhooks/"+made.ID, as("shop"))
 	g.expect(t, 200, "", "PATCH", "/v1/webhooks/"+made.ID+"?description=x", as("admin"))
 	sub := assert.Value(service.Get(made.ID))(t)
-	assert.That(t, sub.Maker == nil && sub.Wants(webhooks.Expired, "default", "bank:vault"), "%+v", sub)
+	assert.That(t, sub.Maker == nil && sub.Wants(&webhooks.Event{Type: webhooks.Expired, NS: "default", Lock: "bank:vault"}), "%+v", sub)
 }
 
 // Where a token is replaced, its maker goes on with the new one.

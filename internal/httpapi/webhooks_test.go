@@ -31,7 +31,7 @@ func TestAWebhookIsMadeLookedAtChangedAndRemoved(t *testing.T) {
 		for _, secret := range []string{made.Secret, "secret", "s3cr3t"} {
 			assert.That(t, !strings.Contains(string(a.Body), secret), "%s shows %s: %s", path, secret, a.Body)
 		}
-		if !strings.Contains(string(a.Body), `"headers":["Authorization"]`) || !strings.Contains(string(a.Body), `"events":["lease.expired","lease.released"],"delivery":{"durable":["lease.expired","lease.released"],"best_effort":[]},"locks":"deploy:*","description":"for me","enabled":true`) ||
+		if !strings.Contains(string(a.Body), `"headers":["Authorization"]`) || !strings.Contains(string(a.Body), `"events":["lease.expired","lease.released"],"delivery":{"durable":["lease.expired","lease.released"],"best_effort":[]},"locks":"deploy:*","format":"standard","description":"for me","enabled":true`) ||
 			!strings.Contains(string(a.Body), `"deliveries":{"waiting":0,"dead_letters":0}`) {
 			t.Errorf("%s: %s", path, a.Body)
 		}
@@ -102,6 +102,10 @@ func TestEachWrongFieldOfAWebhookIsNamed(t *testing.T) {
 		{"POST", "/v1/webhooks?events=lease.lost", `{"url":"http://a.example"}`, "invalid_field", "events"},
 		{"POST", "/v1/webhooks", `{"url":"http://a.example","ns":"a?"}`, "invalid_field", "ns"},
 		{"POST", "/v1/webhooks", `{"url":"http://a.example","locks":"[a]"}`, "invalid_field", "locks"},
+		{"POST", "/v1/webhooks", `{"url":"http://a.example","format":"irc"}`, "invalid_field", "format"},
+		{"POST", "/v1/webhooks?format=ntfy", `{"url":"http://a.example/"}`, "invalid_field", "url"},
+		{"POST", "/v1/webhooks", `{"url":"http://a.example","owner":"a\u0007"}`, "invalid_field", "owner"},
+		{"PATCH", at, `{"reason":"*********"}`, "invalid_field", "reason"},
 		{"POST", "/v1/webhooks", `{"url":"http://a.example","enabled":"yes"}`, "invalid_field", "enabled"},
 		{"POST", "/v1/webhooks", `{"url":"http://a.example","description":"a\nb"}`, "invalid_field", "description"},
 		{"POST", "/v1/webhooks", `{"url":"http://a.example","ca":"none"}`, "invalid_field", "ca"},

@@ -33,9 +33,11 @@ const (
 	MaxLimit      = 1 << 20 // permits of a semaphore
 	MaxHolds      = 64      // names of holds over the life of one lease
 	MaxHoldName   = 64      // bytes
-	MaxLockDelay  = time.Hour
+	MaxLockDelay  = 7 * 24 * time.Hour
+	MaxAtLeast    = 7 * 24 * time.Hour
 	MaxForceAfter = 24 * time.Hour
-	MaxReasonText = 256  // bytes of the text of a revocation, a break or a destruction
+	MaxReasonText = 256 // bytes of the reason of an acquire, a revocation, a break or a destruction
+	MaxReserve    = 31 * 24 * time.Hour
 	MaxReap       = 1000 // leases that one reap ends; its answer says whether more are left
 	MaxNotifyURL  = 2048 // bytes
 )
@@ -62,21 +64,24 @@ type Reason string
 const (
 	ReasonReleased    Reason = "released"     // by its client, while held
 	ReasonCancelled   Reason = "cancelled"    // by its client, while waiting, or the client disconnected
-	ReasonExpired     Reason = "expired"      // its client stopped heartbeating
+	ReasonExpired     Reason = "expired"      // its client stopped heartbeating, or the end of its reservation came
 	ReasonUnclaimed   Reason = "unclaimed"    // granted while no client waited, and no client claimed it
 	ReasonRemoved     Reason = "removed"      // another program deleted its contender
 	ReasonWaitElapsed Reason = "wait_elapsed" // the acquire's wait ended first
 	ReasonUnknown     Reason = "unknown"      // the contender was gone before this gateway could know why
 	ReasonRevoked     Reason = "revoked"      // revoked and not released in time, broken or reaped
 	ReasonDestroyed   Reason = "destroyed"    // the lock was destroyed with its whole queue
+	ReasonDone        Reason = "done"         // the period that it waited for was done
 	ReasonGatewayLeft Reason = "gateway_left" // an ephemeral lease whose gateway's session ended
+	// ReasonWouldDeadlock: it waited in a deadlock, and its acquire said that it shall not.
+	ReasonWouldDeadlock Reason = "would_deadlock"
 )
 
 // Known reports whether this release defines the reason.
 func (r Reason) Known() bool {
 	switch r {
 	case ReasonReleased, ReasonCancelled, ReasonExpired, ReasonUnclaimed, ReasonRemoved, ReasonWaitElapsed, ReasonUnknown, ReasonRevoked,
-		ReasonDestroyed, ReasonGatewayLeft:
+		ReasonDestroyed, ReasonGatewayLeft, ReasonWouldDeadlock, ReasonDone:
 		return true
 	}
 	return false
@@ -140,9 +145,18 @@ type Lease struct {
 	LockDelayOn  DelayOn
 	Ephemeral    bool // ends with its gateway's session; ExpiresIn is an estimate
 	Revoke       *Revocation
-	Warning      string // a warning about the request, for the client; "" for none
-	Rev          string // opaque revision of the visible fields
-	Term         Term   // of State held; see Manager.StillValid
+	Warning      string        // a warning about the request, for the client; "" for none
+	Rev          string        // opaque revision of the visible fields
+	Term         Term          // of State held; see Manager.StillValid
+	AtLeast      time.Duration // as AcquireRequest.AtLeast
+	Purpose      string        // the reason that its acquire gave
+	// EndsAt is when a reservation ends, once that is known; zero for other leases. ReservedFor is what it asked for, from
+	// its grant on; 0 without that. The TTL of a reservation is what is left of it.
+	EndsAt      time.Time
+	ReservedFor time.Duration
+	OncePer     time.Duration // as AcquireRequest.OncePer; Period is the name in any case
+	Period      string
+	DoneOn      DoneOn
 }
 
 // LeaseLock is one lock of a group.
@@ -211,6 +225,10 @@ type Contender struct {
 	Ephemeral bool        // of this fleet's contenders
 	Revoke    *Revocation // the holder has been asked to release
 	Wait      *Wait       // of a waiter in a page of its queue: what blocks it; nil when nothing does
+	Purpose   string      // the reason that its acquire gave, as its record says
+	EndsAt    time.Time   // of a reservation: see Lease
+	// ReservedFor: see Lease.
+	ReservedFor time.Duration
 }
 
 // Wait describes what blocks a waiter.
@@ -243,6 +261,7 @@ type Lock struct {
 	Hazards     []Hazard
 	Rev         string
 	NextCursor  string
+	Term        Term // of the answer to a question about one lock; see Manager.StillValid
 }
 
 // AcquireRequest asks for a lock. Zero values of optional fields mean their defaults.
@@ -277,6 +296,22 @@ type AcquireRequest struct {
 	NotifyURL string
 	// DryRun asks what would happen, and changes nothing.
 	DryRun bool
+	// AtLeast keeps the lock taken for this long from the grant on, however the lease ends. 0: for no longer than the lease lasts.
+	AtLeast time.Duration
+	// Purpose is the reason of the acquire, for people.
+	Purpose string
+	// For and Until make a reservation, and are not given together: a lease that no heartbeat keeps, and that ends so long
+	// after its grant, or at that time. At most MaxReserve from now. TTL must be 0.
+	For   time.Duration
+	Until time.Time
+	// Deadlock says what to do where the wait would be one of a deadlock; "" is DeadlockWait.
+	Deadlock OnDeadlock
+	// OncePer runs the lock's work at most once in each period: one of the name Period, or, without a name, the present window
+	// of that length. 0: as often as the lock is granted. DoneOn "" is DoneOnGrant.
+	OncePer  time.Duration
+	Period   string
+	DoneOn   DoneOn
+	InPeriod string // the period's name in any case; the manager fills it in
 }
 
 // Want is one lock of an acquire.
@@ -295,6 +330,7 @@ type AcquireResult struct {
 	// HoldAdded: Lease is an existing lease that now has the hold, or had it before.
 	HoldAdded bool
 	DryRun    *DryRun // the answer to a dry run; then Lease is empty
+	Done      *Done   // the period was done before; then Lease is empty
 }
 
 // DryRun says what an acquire would find now.
@@ -344,6 +380,7 @@ type LeaseFilter struct {
 	State     State // Waiting or Held
 	Limit     int
 	Cursor    string
+	Purpose   string // part of it
 }
 
 // LockRequest asks for one lock's queue.
@@ -379,6 +416,7 @@ type LockFilter struct {
 	Sort      LockSort
 	Limit     int
 	Cursor    string
+	Purpose   string // only locks of which a lease holds or waits that has this in its Purpose
 }
 
 // LockPage is a page of locks, each without its waiters.
@@ -424,6 +462,7 @@ type Info struct {
 	OldestWaiter   time.Duration      // how long the oldest waiting lease has waited; 0 when none waits
 	Hazards        map[HazardCode]int // number of locks with each hazard now, this fleet's or foreign
 	HazardousLocks int                // locks with at least one hazard
+	Deadlocks      int                // certain cycles of several parties
 	Bounds         []quota.State      // on what clients may leave in this gateway
 }
 

@@ -12,6 +12,10 @@ type UpdateRequest struct {
 	Metadata  *string
 	TTL       time.Duration // 0: unchanged
 	IfMatch   []string      // revs of the lease, one of which it must have now (else CodeChanged); nil: any
+	Purpose   *string
+	// For and Until move the end of a reservation: to so long from now, or to that time. Zero: unchanged.
+	For   time.Duration
+	Until time.Time
 }
 
 // Shown names the only contenders that an administrator's request may affect: leases by id, any contender by its
@@ -152,6 +156,7 @@ type Postmortem struct {
 	TTL           time.Duration
 	LastHeartbeat time.Duration // before the end; 0 without one
 	Next          *Successor    // the next holder of the lock; nil until there is one
+	Purpose       string        // the reason that its acquire gave
 }
 
 // Successor is the next holder of a lock after a lease's end.

@@ -37,10 +37,13 @@ const (
 	CodeTooManyTickets   Code = "too_many_tickets"       // this gateway's bound on waiting leases whose acquire has returned
 	CodeTooManyKeys      Code = "too_many_keys"          // this gateway's bound on idempotency keys
 	CodeTooManyLocks     Code = "too_many_locks"         // this gateway's bound on known locks
+	CodeTooManyPeriods   Code = "too_many_periods"       // the lock keeps as many periods as it may
+	CodeNoPeriod         Code = "period_not_found"       // the lock's record has no such period
 	CodeTooManySettings  Code = "too_many_settings"      // the bound on locks with settings
 	CodeTooMuchMetadata  Code = "too_much_metadata"      // this gateway's bound on the texts of its leases
 	CodePrincipalLimit   Code = "principal_limit"        // the principal has as much of something as one may have
 	CodeForbidden        Code = "forbidden"              // the principal's rules do not give it; Denied says what
+	CodeWouldDeadlock    Code = "would_deadlock"         // the wait would be one of a deadlock: Cycle
 	CodeEphemeralCap     Code = "too_many_ephemeral"     // the gateway's session is at its bound on ephemeral nodes
 )
 
@@ -57,6 +60,7 @@ type Error struct {
 	QueueLength int
 	Denied      *Denied // with CodeForbidden
 	Limit       int     // with CodeSettingsDiffer: the limit in force
+	Cycle       *Cycle  // with CodeWouldDeadlock; nil when it is not known any more
 	Owner       *Route  // with CodeNotOwner: the gateway to ask; nil when not known, or when the request would mean something else there
 	Err         error   // cause, for the log only
 

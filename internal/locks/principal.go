@@ -118,7 +118,7 @@ func (p Principal) checkWant(r *AcquireRequest, ns, lock string, ttlGiven bool) 
 		if err := p.CheckTTL(r.TTL, ns, lock); err != nil {
 			return err
 		}
-	} else if longest := p.Rules.Limits(ns, lock).MaxTTL; longest > 0 {
+	} else if longest := p.Rules.Limits(ns, lock).MaxTTL; longest > 0 && !r.Reserves() {
 		r.TTL = min(r.TTL, longest)
 	}
 	return p.checkNotify(r.NotifyURL, ns, lock)
@@ -142,12 +142,35 @@ func (p Principal) checkNotify(address, ns, lock string) *Error {
 
 // CheckTTL refuses a time to live that is longer than the principal may ask for.
 func (p Principal) CheckTTL(ttl time.Duration, ns, lock string) *Error {
+	return p.CheckSpan("ttl", ttl, ns, lock)
+}
+
+// CheckReserve refuses a reservation for longer than the principal may have a time to live.
+func (p Principal) CheckReserve(r *AcquireRequest, now time.Time) *Error {
+	field, length := "for", r.For
+	if !r.Until.IsZero() {
+		field, length = "until", r.Until.Sub(now)
+	}
+	for _, w := range r.Wants() {
+		if err := p.CheckSpan(field, length, w.NS, w.Lock); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckSpan is CheckTTL for a span that a field of that name says.
+func (p Principal) CheckSpan(field string, of time.Duration, ns, lock string) *Error {
 	longest := p.Rules.Limits(ns, lock).MaxTTL
-	if longest == 0 || ttl <= longest {
+	if longest == 0 || of <= longest {
 		return nil
 	}
-	return &Error{Code: CodeForbidden, Field: "ttl", Denied: &Denied{access.Acquire, ns, lock},
-		Detail: "ttl must be at most " + span(longest) + " for the lock " + lock + " in the namespace " + ns + ", by the roles of " + p.called()}
+	words := field + " must be"
+	if field == "until" {
+		words = "until must be from now"
+	}
+	return &Error{Code: CodeForbidden, Field: field, Denied: &Denied{access.Acquire, ns, lock},
+		Detail: words + " at most " + span(longest) + " for the lock " + lock + " in the namespace " + ns + ", by the roles of " + p.called()}
 }
 
 // For is what the principal may know of the gateway: without the namespaces in which it may read no lock, and without totals
@@ -157,7 +180,7 @@ func (i Info) For(p Principal) Info {
 		return i
 	}
 	i.Namespaces = slices.DeleteFunc(slices.Clone(i.Namespaces), func(ns string) bool { return !p.Rules.MayIn(access.Read, ns) })
-	i.Locks, i.Contenders, i.Leases, i.Kinds, i.OldestWaiter, i.Hazards, i.HazardousLocks = 0, 0, nil, nil, 0, nil, 0
+	i.Locks, i.Contenders, i.Leases, i.Kinds, i.OldestWaiter, i.Hazards, i.HazardousLocks, i.Deadlocks = 0, 0, nil, nil, 0, nil, 0, 0
 	return i
 }
 
@@ -184,8 +207,8 @@ func (p Principal) called() string {
 // nothing else.
 func (l *Lease) ShownRev() string {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%q %q %q %q %d %d %q %d %q %d %d %+v", l.State, l.Reason, l.Owner, l.Metadata, l.FencingToken, l.TTL, l.Holds, l.LockDelay, l.LockDelayOn,
-		l.Position, l.QueueLength, l.Locks)
+	fmt.Fprintf(h, "%q %q %q %q %d %d %q %d %q %d %d %+v %q %v", l.State, l.Reason, l.Owner, l.Metadata, l.FencingToken, l.TTL, l.Holds, l.LockDelay, l.LockDelayOn,
+		l.Position, l.QueueLength, l.Locks, l.Purpose, l.EndsAt)
 	if l.Revoke != nil {
 		fmt.Fprintf(h, " %q %t", l.Revoke.Reason, l.Revoke.Forced)
 	}
@@ -211,6 +234,7 @@ func (p Principal) ConcealUnreached(list []Unreached) {
 func (p Principal) ConcealIn(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		p.Conceal(e.Holders)
+		e.Cycle = e.Cycle.conceal(p.Rules)
 	}
 	return err
 }

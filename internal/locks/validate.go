@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,6 +28,9 @@ func (r *AcquireRequest) Normalize() error {
 	if r.Token != "" {
 		return r.normalizeHold()
 	}
+	if err := r.normalizeReserve(); err != nil {
+		return err
+	}
 	if r.TTL == 0 {
 		r.TTL = DefaultTTL
 	}
@@ -47,7 +51,13 @@ func (r *AcquireRequest) Normalize() error {
 	if err := r.checkTerms(); err != nil {
 		return err
 	}
+	if err := r.checkOnce(); err != nil {
+		return err
+	}
 	if err := CheckText("owner", r.Owner, MaxOwner); err != nil {
+		return err
+	}
+	if err := checkReason(r.Purpose); err != nil {
 		return err
 	}
 	if err := CheckText("notify_url", r.NotifyURL, MaxNotifyURL); err != nil {
@@ -66,6 +76,12 @@ func (r *AcquireRequest) checkTerms() error {
 		return Invalid("wait", "an async acquire answers at once: leave wait out, and poll the lease with wait")
 	case r.LockDelay < 0 || r.LockDelay > MaxLockDelay:
 		return Invalid("lock_delay", "lock_delay must be between 0 and "+span(MaxLockDelay))
+	case r.AtLeast < 0 || r.AtLeast > MaxAtLeast:
+		return Invalid("at_least", "at_least must be between 0 and "+span(MaxAtLeast))
+	case r.Deadlock != "" && r.Deadlock != DeadlockWait && r.Deadlock != DeadlockFail:
+		return Invalid("deadlock", "deadlock must be wait or fail")
+	case r.Deadlock == DeadlockFail && !IsParty(cmp.Or(r.Owner, r.Principal.Owner())):
+		return Invalid("owner", "deadlock=fail needs an owner: the name that all leases of one program or job have, and no address")
 	case r.LockDelayOn != "" && r.LockDelay == 0:
 		return Invalid("lock_delay_on", "lock_delay_on says which ends a lock_delay follows: give lock_delay, too")
 	case r.LockDelayOn != "" && r.LockDelayOn != DelayOnExpiry && r.LockDelayOn != DelayAlways:
@@ -75,6 +91,8 @@ func (r *AcquireRequest) checkTerms() error {
 			"Idempotency-Key must have %d to %d visible ASCII characters: a fresh random one for each attempt to do the job, secret like the token", MinKeyLength, MaxKeyLength))
 	case r.Ephemeral && (r.LockDelay != 0 || r.LockDelayOn != ""):
 		return Invalid("lock_delay", "an ephemeral lease goes with its gateway's session, and nothing of it stays for a lock_delay; leave one of them out")
+	case r.Ephemeral && r.AtLeast != 0:
+		return Invalid("at_least", "an ephemeral lease goes with its gateway's session, and nothing of it stays until at_least is over; leave one of them out")
 	}
 	return nil
 }
@@ -90,8 +108,10 @@ func (r *AcquireRequest) normalizeHold() error {
 	}{
 		{"ttl", r.TTL != 0}, {"wait", r.Wait != 0}, {"async", r.Async}, {"owner", r.Owner != ""}, {"metadata", r.Metadata != ""},
 		{"Idempotency-Key", r.IdempotencyKey != ""}, {"mode", r.Mode != ""}, {"limit", r.Limit != 0}, {"permits", r.Permits != 0},
-		{"locks", r.Group != nil}, {"lock_delay", r.LockDelay != 0}, {"lock_delay_on", r.LockDelayOn != ""},
-		{"ephemeral", r.Ephemeral}, {"notify_url", r.NotifyURL != ""}, {"dry_run", r.DryRun},
+		{"locks", r.Group != nil}, {"lock_delay", r.LockDelay != 0}, {"lock_delay_on", r.LockDelayOn != ""}, {"at_least", r.AtLeast != 0},
+		{"once_per", r.OncePer != 0}, {"period", r.Period != ""}, {"done_on", r.DoneOn != ""},
+		{"deadlock", r.Deadlock != ""}, {"ephemeral", r.Ephemeral}, {"notify_url", r.NotifyURL != ""}, {"dry_run", r.DryRun}, {"reason", r.Purpose != ""},
+		{"for", r.For != 0}, {"until", !r.Until.IsZero()},
 	} {
 		if given.is {
 			return Invalid(given.field, "a Lease-Token adds a hold to its lease, by the hold's name alone: leave "+given.field+" out")

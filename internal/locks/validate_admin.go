@@ -88,8 +88,19 @@ func (r *UpdateRequest) Check() error {
 			return err
 		}
 	}
+	if r.Reserves() && r.TTL != 0 {
+		return Invalid("ttl", NoTTL)
+	}
+	if err := checkEnd(r.For, r.Until); err != nil {
+		return err
+	}
 	if r.Owner != nil {
 		if err := CheckText("owner", *r.Owner, MaxOwner); err != nil {
+			return err
+		}
+	}
+	if r.Purpose != nil {
+		if err := checkReason(*r.Purpose); err != nil {
 			return err
 		}
 	}

@@ -30,6 +30,9 @@ func (f *LeaseFilter) Check() error {
 	if f.State != "" && !f.State.living() {
 		return Invalid("state", stateWords)
 	}
+	if err := CheckText("acquire_reason", f.Purpose, MaxReasonText); err != nil {
+		return err
+	}
 	if err := CheckText("owner", f.Owner, MaxOwner); err != nil {
 		return err
 	}
@@ -49,6 +52,9 @@ func (f *LockFilter) Check() error {
 		return Invalid("sort", "sort must be -waiters, -held or -wait")
 	case f.Sort != "" && f.Cursor != "":
 		return Invalid("cursor", "a sorted list has one page; leave cursor out, and give a greater limit")
+	}
+	if err := CheckText("acquire_reason", f.Purpose, MaxReasonText); err != nil {
+		return err
 	}
 	if err := CheckText("owner", f.Owner, MaxOwner); err != nil {
 		return err

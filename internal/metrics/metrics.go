@@ -33,11 +33,13 @@ type Metrics struct {
 	takeovers    prometheus.Counter
 	deposed      prometheus.Counter
 	written      prometheus.Counter
+	deadlocks    prometheus.Counter
 	zkOperation  *handles[operation, observer]
 	zkBatch      prometheus.Histogram
 	dropped      prometheus.Counter
 	unlogged     prometheus.Counter
 	unaudited    prometheus.Counter
+	spans        *prometheus.CounterVec
 	subscribers  prometheus.Gauge
 	webhooks     webhookCollectors
 	certificates certificateCollectors
@@ -98,6 +100,8 @@ func New(version string) *Metrics {
 			Help: "Of those: gateways that were registered and committed nothing."}),
 		written: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "heartbeats_written_total",
 			Help: "Heartbeats written into ZooKeeper for a gateway that could not be reached."}),
+		deadlocks: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "deadlocks_detected_total",
+			Help: "Cycles of owners that wait for each other, as they appeared."}),
 		zkOperation: newHandles(func(o operation) observer { return zkOperation.WithLabelValues(o.op, o.outcome) }),
 		zkBatch: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_batch_size", Buckets: batchBuckets,
 			Help: "Writes in one ZooKeeper transaction."}),
@@ -105,6 +109,8 @@ func New(version string) *Metrics {
 			Help: "Events that a subscriber missed and that made it resync."}),
 		unaudited: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "audit_lost_total",
 			Help: "Lines of the audit log that were not written: too many waited, or the output refused them."}),
+		spans: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "trace_spans_total",
+			Help: "Spans by what became of them: exported, failed (the collector did not take them), dropped (too many waited)."}, []string{"result"}),
 		unlogged: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "access_log_dropped_total",
 			Help: "Lines about requests that were not logged: standard error took them too slowly, or not at all."}),
 		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "event_subscribers",
@@ -118,7 +124,8 @@ func New(version string) *Metrics {
 	m.auth = newAuthCollectors(m.registry)
 	m.registry.MustRegister(requests, m.refused, m.waiting, acquire, m.forwarded, m.hold, m.queueWait, m.handover, ended, m.takeovers, m.deposed,
 		m.written,
-		zkOperation, m.zkBatch, m.dropped, m.unlogged, m.unaudited, m.subscribers, build,
+		m.deadlocks,
+		zkOperation, m.zkBatch, m.dropped, m.unlogged, m.unaudited, m.spans, m.subscribers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -173,6 +180,9 @@ func (m *Metrics) Deposed() { m.deposed.Inc() }
 // HeartbeatWritten counts a heartbeat that was written down for a gateway that could not be reached.
 func (m *Metrics) HeartbeatWritten() { m.written.Inc() }
 
+// Deadlock counts a cycle of owners that have come to wait for each other.
+func (m *Metrics) Deadlock() { m.deadlocks.Inc() }
+
 // ZKOperation measures one operation on ZooKeeper. outcome is done, not_done
 // or unknown.
 func (m *Metrics) ZKOperation(op, outcome string, took time.Duration) {
@@ -190,6 +200,9 @@ func (m *Metrics) AccessLogDropped(lines int) { m.unlogged.Add(float64(lines)) }
 
 // AuditLost counts lines of the audit log that were not written.
 func (m *Metrics) AuditLost(lines int) { m.unaudited.Add(float64(lines)) }
+
+// Spans counts what became of spans.
+func (m *Metrics) Spans(result string, n int) { m.spans.WithLabelValues(result).Add(float64(n)) }
 
 // Subscribers moves the number of those who watch events.
 func (m *Metrics) Subscribers(delta int) { m.subscribers.Add(float64(delta)) }

@@ -24,7 +24,7 @@ func scrape(t *testing.T, m *Metrics) string {
 func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 	m := New("v1.2.3")
 	m.Watch(func() State {
-		return State{Leases: map[LeaseKind]int{{"held", "exclusive"}: 3}, TrustMargin: 1500 * time.Millisecond, ReplicaCurrent: true, SecretExposed: true, OldestWaiter: time.Minute,
+		return State{Leases: map[LeaseKind]int{{"held", "exclusive"}: 3}, TrustMargin: 1500 * time.Millisecond, ReplicaCurrent: true, SecretExposed: true, OldestWaiter: time.Minute, Deadlocks: 2,
 			Hazards: map[string]int{"stray_child": 2, "unreadable": 0}}
 	})
 	m.Request("Acquire", 201)
@@ -91,6 +91,7 @@ func TestWhatIsMeasuredIsShownUnderItsName(t *testing.T) {
 		`lockkeeper_secret_exposed 1`,
 		`lockkeeper_oldest_waiter_seconds 60`,
 		`lockkeeper_hazards{code="stray_child"} 2`,
+		`lockkeeper_deadlocks 2`,
 		`lockkeeper_hazards{code="unreadable"} 0`,
 	} {
 		assert.That(t, strings.Contains(text, line), "missing: %s", line)

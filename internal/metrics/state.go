@@ -14,6 +14,7 @@ type State struct {
 	SecretExposed  bool
 	OldestWaiter   time.Duration  // how long the oldest waiting lease has waited; 0 when none waits
 	Hazards        map[string]int // locks by what is wrong with them: every code there is
+	Deadlocks      int            // cycles of owners that wait for each other
 	Bounds         []Bound
 	Displaced      uint64 // idle connections that were closed in a newcomer's favor
 }
@@ -45,6 +46,8 @@ func (m *Metrics) Watch(read func() State) {
 			"How long the oldest waiting lease of this gateway has waited.", nil, nil),
 		hazards: prometheus.NewDesc(namespace+"_hazards",
 			"Locks that have the hazard now, of the whole fleet and other programs' too; docs/operate/interop.md has the codes.", []string{"code"}, nil),
+		deadlocks: prometheus.NewDesc(namespace+"_deadlocks",
+			"Cycles of owners that wait for each other now, in the whole fleet; GET /v1/graph names them.", nil, nil),
 		boundUsed: prometheus.NewDesc(namespace+"_bound_used", "How much of a bound on what clients may leave here is in use; docs/operate/bounds.md has the bounds.",
 			[]string{"bound"}, nil),
 		boundLimit:   prometheus.NewDesc(namespace+"_bound_limit", "The bound's value.", []string{"bound"}, nil),
@@ -58,7 +61,7 @@ func (m *Metrics) Watch(read func() State) {
 type stateCollector struct {
 	read func() State
 
-	leases, fenceMargin, replicaCurrent, secretExposed, oldestWaiter, hazards, boundUsed, boundLimit, boundRefused, displaced *prometheus.Desc
+	leases, fenceMargin, replicaCurrent, secretExposed, oldestWaiter, hazards, deadlocks, boundUsed, boundLimit, boundRefused, displaced *prometheus.Desc
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -68,6 +71,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.secretExposed
 	ch <- c.oldestWaiter
 	ch <- c.hazards
+	ch <- c.deadlocks
 	ch <- c.boundUsed
 	ch <- c.boundLimit
 	ch <- c.boundRefused
@@ -83,6 +87,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.replicaCurrent, prometheus.GaugeValue, zeroOrOne(s.ReplicaCurrent))
 	ch <- prometheus.MustNewConstMetric(c.secretExposed, prometheus.GaugeValue, zeroOrOne(s.SecretExposed))
 	ch <- prometheus.MustNewConstMetric(c.oldestWaiter, prometheus.GaugeValue, s.OldestWaiter.Seconds())
+	ch <- prometheus.MustNewConstMetric(c.deadlocks, prometheus.GaugeValue, float64(s.Deadlocks))
 	for _, b := range s.Bounds {
 		ch <- prometheus.MustNewConstMetric(c.boundUsed, prometheus.GaugeValue, float64(b.Used), b.Name)
 		ch <- prometheus.MustNewConstMetric(c.boundLimit, prometheus.GaugeValue, float64(b.Limit), b.Name)

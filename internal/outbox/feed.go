@@ -36,7 +36,7 @@ type feed struct {
 
 // bestEffort are the types that are told.
 var bestEffort = events.Types(events.LeaseQueued, events.LeaseGranted, events.LeaseUpdated, events.LeaseRevokeRequested,
-	events.LeaseRevokeWithdrawn, events.LockHazard, events.LockHazardCleared)
+	events.LeaseRevokeWithdrawn, events.LeaseEnding, events.LockHazard, events.LockHazardCleared)
 
 // once are those of which a lease has one in each lock; over are those after which it has no more.
 var (
@@ -141,15 +141,14 @@ func (f *feed) tell(s *webhooks.Service, e *events.Event) {
 		f.succeed(s, e.Gateway)
 		return
 	}
-	kind := e.Type.String()
-	to := s.Wanting(kind, e.NS, e.Lock)
-	if len(to) == 0 || !f.tells(e) {
-		return
-	}
-	told := &webhooks.Event{Type: kind, Time: e.Time.Truncate(time.Millisecond), NS: e.NS, Lock: e.Lock, LeaseID: e.LeaseID, Program: e.Program, Znode: e.Path(),
-		Owner: e.Owner, Principal: e.Principal, Mode: e.Mode, FencingToken: e.FencingToken, Reason: e.Reason, Detail: e.Detail, Gateway: e.Gateway}
+	told := &webhooks.Event{Type: e.Type.String(), Time: e.Time.Truncate(time.Millisecond), NS: e.NS, Lock: e.Lock, LeaseID: e.LeaseID, Program: e.Program, Znode: e.Path(),
+		Owner: e.Owner, Principal: e.Principal, Purpose: e.Purpose, Mode: e.Mode, FencingToken: e.FencingToken, Reason: e.Reason, Detail: e.Detail, By: e.By, Gateway: e.Gateway}
 	if e.Hazard != nil {
 		told.Code, told.Programs = e.Hazard.Code, e.Hazard.Programs
+	}
+	to := s.Wanting(told)
+	if len(to) == 0 || !f.tells(e) {
+		return
 	}
 	s.Tell(nameOf(e), told, to)
 }

@@ -139,7 +139,8 @@ func TestEachEventIsToldOnceByTheGatewayThatOwnsIt(t *testing.T) {
 		l, err := one.Lock(t.Context(), locks.LockRequest{Principal: locks.Anonymous, Lock: "deploy"})
 		return err == nil && l.QueueLength == 1
 	}, "it waits")
-	_, err = other.Revoke(t.Context(), locks.RevokeRequest{Principal: locks.Anonymous, Lock: "deploy", Reason: "please"}) // of a lease that one runs
+	const asker = "10.0.0.9"
+	_, err = other.Revoke(t.Context(), locks.RevokeRequest{Principal: locks.Anonymous, Lock: "deploy", Reason: "please", Client: asker}) // of a lease that one runs
 	assert.NoError(t, err)
 	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("deploy"), webhooks.RevokeRequested) }, "the request is told")
 	assert.NoError(t, one.Release(t.Context(), locks.Anonymous, holder.Lease.ID, holder.Lease.Token))
@@ -159,7 +160,7 @@ func TestEachEventIsToldOnceByTheGatewayThatOwnsIt(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("odd"), webhooks.HazardAppeared) }, "the hazard is told")
 	// Another program's holder is asked by one gateway, and no other sees that.
 	for _, m := range []*member{one, other} {
-		assert.Value(m.Revoke(t.Context(), locks.RevokeRequest{Principal: locks.Anonymous, Lock: "odd"}))(t)
+		assert.Value(m.Revoke(t.Context(), locks.RevokeRequest{Principal: locks.Anonymous, Lock: "odd", Client: asker}))(t)
 	}
 	testkit.Eventually(t, 20*time.Second, func() bool { return slices.Contains(receiver.all("odd"), webhooks.RevokeRequested) }, "the request is told")
 	assert.Value(one.Acquire(t.Context(), locks.AcquireRequest{Principal: locks.Anonymous, Lock: "last", TTL: time.Minute}))(t)
@@ -182,6 +183,8 @@ func TestEachEventIsToldOnceByTheGatewayThatOwnsIt(t *testing.T) {
 		case e.Type == webhooks.HazardAppeared:
 			hazards[e.Code+" "+strings.Join(e.Programs, " ")]++
 			assert.That(t, e.Code != "" && e.Detail != "", "%+v", e)
+		case e.Type == webhooks.RevokeRequested && e.LeaseID != "":
+			assert.That(t, e.By == asker, "asked by %q: %+v", e.By, e)
 		case e.Type == webhooks.Granted && e.LeaseID != "":
 			assert.That(t, e.FencingToken != 0 && e.Gateway != "" && e.Mode != "", "%+v", e)
 		}

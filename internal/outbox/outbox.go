@@ -81,7 +81,7 @@ func typeOf(e *manager.Ending) string {
 		return webhooks.Released
 	case locks.ReasonExpired:
 		return webhooks.Expired
-	case locks.ReasonCancelled, locks.ReasonWaitElapsed:
+	case locks.ReasonCancelled, locks.ReasonWaitElapsed, locks.ReasonWouldDeadlock, locks.ReasonDone:
 		return webhooks.Cancelled
 	case locks.ReasonUnclaimed:
 		return webhooks.Unclaimed
@@ -102,7 +102,7 @@ func endOf(e *manager.Ending) *webhooks.End {
 	})
 	for _, p := range e.Parts {
 		end.Events = append(end.Events, webhooks.Event{Type: typeOf(e), Time: e.At, NS: p.NS, Lock: p.Lock, LeaseID: e.LeaseID, Program: p.Program, Znode: p.Znode,
-			Owner: e.Owner, Principal: e.Principal, Mode: string(p.Mode), FencingToken: p.FencingToken, Reason: string(e.Reason), Detail: e.Words, Gateway: e.Gateway, Waiting: e.Waiting})
+			Owner: e.Owner, Principal: e.Principal, Purpose: e.Purpose, Mode: string(p.Mode), FencingToken: p.FencingToken, Reason: string(e.Reason), Detail: e.Words, By: e.By, Gateway: e.Gateway, Waiting: e.Waiting})
 		if e.Waiting {
 			end.Events[len(end.Events)-1].FencingToken = 0 // it was never granted
 		}

@@ -250,7 +250,7 @@ func (p *Process) hasStopped(sig syscall.Signal) {
 		}
 	}
 	if sig == syscall.SIGSTOP && !p.terminal {
-		return // somebody has frozen it, and no shell waits for that
+		return // another process has frozen it, and no shell waits for that
 	}
 	p.takeTerminal()
 	p.keeper.suspend()

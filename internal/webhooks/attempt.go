@@ -43,7 +43,8 @@ func (c *Courier) sendDue(r *receiver) {
 		ln.sending = true
 		r.sending++
 		d.tries++
-		to, m, try := c.target(d), d.message(), d.tries
+		to, try := c.target(d), d.tries
+		m := d.message(to)
 		c.busy.Go(func() { c.attempt(r, ln, d, to, m, try) })
 	}
 	at, waits := r.due()

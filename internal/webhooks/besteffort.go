@@ -171,16 +171,16 @@ func (s *Service) reportNoRoom(last bool) {
 	}
 }
 
-// Wanting are the subscriptions that an event of that type is delivered to as best effort.
-func (s *Service) Wanting(event, ns, lock string) (to []string) {
+// Wanting are the subscriptions that an event is delivered to as best effort.
+func (s *Service) Wanting(e *Event) (to []string) {
 	s.registry.mu.Lock()
 	now := s.inForce
 	s.registry.mu.Unlock()
-	if now == nil || !slices.Contains(BestEffort, event) {
+	if now == nil || !slices.Contains(BestEffort, e.Type) {
 		return nil
 	}
 	for _, sub := range now.subscriptions {
-		if sub.Wants(event, ns, lock) {
+		if sub.Wants(e) {
 			to = append(to, sub.ID)
 		}
 	}

@@ -298,7 +298,7 @@ func (c *Courier) has(entry string) bool {
 // Test sends a message of type Test, outside of all lanes, and returns the attempt.
 // It is logged like any attempt. A disabled subscription is tested, too.
 func (c *Courier) Test(ctx context.Context, to *Subscription, e *Event) Attempt {
-	m := &Message{ID: MessageID(NewID(), e, to.ID), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body()}
+	m := newMessage(MessageID(NewID(), e, to.ID), e, to)
 	a := c.opt.Transport.Send(ctx, to, m)
 	a.Try = 1
 	c.mu.Lock()

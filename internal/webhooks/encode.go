@@ -28,6 +28,7 @@ func appendEvent(b []byte, e *Event) []byte {
 	}
 	b = appendMember(b, `,"reason":`, e.Reason)
 	b = appendMember(b, `,"detail":`, e.Detail)
+	b = appendMember(b, `,"by":`, e.By)
 	b = appendMember(b, `,"code":`, e.Code)
 	if len(e.Programs) > 0 {
 		b = appendList(append(b, `,"programs":`...), len(e.Programs), func(b []byte, i int) []byte { return appendString(b, e.Programs[i]) })
@@ -36,6 +37,7 @@ func appendEvent(b []byte, e *Event) []byte {
 	if e.Waiting {
 		b = append(b, `,"waiting":true`...)
 	}
+	b = appendMember(b, `,"acquire_reason":`, e.Purpose)
 	return append(b, '}')
 }
 

@@ -16,7 +16,7 @@ func TestEventsAreEncodedAsByReflection(t *testing.T) {
 		text := func(name string) string { return texts.Draw(r, name) }
 		return Event{Type: text("type"), Time: times.Draw(r, "time"), NS: text("ns"), Lock: text("lock"), LeaseID: text("lease"), Program: text("program"),
 			Znode: text("znode"), Owner: text("owner"), Mode: text("mode"), FencingToken: rapid.Int64().Draw(r, "token"), Reason: text("reason"),
-			Detail: text("detail"), Code: text("code"), Programs: rapid.SliceOfN(texts, 0, 3).Draw(r, "programs"), Gateway: text("gateway"), Waiting: rapid.Bool().Draw(r, "waiting")}
+			Detail: text("detail"), By: text("by"), Code: text("code"), Programs: rapid.SliceOfN(texts, 0, 3).Draw(r, "programs"), Gateway: text("gateway"), Waiting: rapid.Bool().Draw(r, "waiting")}
 	})
 	notices := rapid.Custom(func(r *rapid.T) Notice {
 		return Notice{Event: events.Draw(r, "event"), To: rapid.SliceOfN(rapid.IntRange(0, 300), 1, 3).Draw(r, "to")}

@@ -87,7 +87,7 @@ func TestTheLargestEndFitsIntoItsTransaction(t *testing.T) {
 		for i := range 64 {
 			lock := fmt.Sprintf("%03d", i) + strings.Repeat("k", 197)
 			end.Events = append(end.Events, Event{Type: Revoked, Time: time.Now(), NS: strings.Repeat("n", 64), Lock: lock, LeaseID: end.Entry, Znode: "/" + strings.Repeat("r", 200) + "/" + lock + "/" + strings.Repeat("z", 120),
-				Owner: strings.Repeat("<", 128), Mode: "exclusive", FencingToken: 1 << 62, Reason: "revoked", Detail: strings.Repeat("<", 256), Gateway: strings.Repeat("g", 16)})
+				Owner: strings.Repeat("<", 128), Mode: "exclusive", FencingToken: 1 << 62, Reason: "revoked", Detail: strings.Repeat("<", 256), By: strings.Repeat("<", 512), Gateway: strings.Repeat("g", 16)})
 		}
 		ops, entry, ready := b.services[0].Ending(false, func() *End { return end })
 		if !ready || len(ops) != 2 || len(ops[1].Data) > maxEntry {

@@ -62,7 +62,7 @@ func (b *bench) subscribeAs(t *testing.T, maker string) *Subscription {
 // tell is a best-effort event at a gateway.
 func (b *bench) tell(i int, lock string) {
 	s := b.services[i]
-	if to := s.Wanting(Granted, "default", lock); len(to) > 0 {
+	if to := s.Wanting(&Event{Type: Granted, NS: "default", Lock: lock}); len(to) > 0 {
 		s.Tell("granted "+lock, &Event{Type: Granted, NS: "default", Lock: lock, Detail: "best effort " + lock}, to)
 	}
 }

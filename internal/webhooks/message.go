@@ -27,10 +27,12 @@ type Event struct {
 	FencingToken int64     `json:"fencing_token,omitempty"`
 	Reason       string    `json:"reason,omitempty"`
 	Detail       string    `json:"detail,omitempty"`
+	By           string    `json:"by,omitempty"`       // who ended it or asked for it; "" for a lease of several locks
 	Code         string    `json:"code,omitempty"`     // of a hazard
 	Programs     []string  `json:"programs,omitempty"` // of a hazard
 	Gateway      string    `json:"gateway,omitempty"`
 	Waiting      bool      `json:"waiting,omitempty"` // it never held; delivered only to its notify_url
+	Purpose      string    `json:"acquire_reason,omitempty"`
 }
 
 // Notice is one event and its receivers.
@@ -75,7 +77,7 @@ const maxEntry = 128 << 10
 func (e *Entry) slim() {
 	for i := range e.Notices {
 		n := &e.Notices[i].Event
-		n.Znode, n.Owner, n.Detail = "", "", ""
+		n.Znode, n.Owner, n.Detail, n.By, n.Purpose = "", "", "", "", ""
 	}
 }
 

@@ -119,7 +119,7 @@ func (s *Service) addressed(now *snapshot, end *End) *Entry {
 		if !end.NotifyOnly && now != nil {
 			for _, sub := range now.subscriptions {
 				switch {
-				case !sub.Wants(n.Event.Type, n.Event.NS, n.Event.Lock):
+				case !sub.Wants(&n.Event):
 				case !slices.Contains(over, sub.ID):
 					to(&n, sub.ID)
 				case !slices.Contains(e.LeftOut, sub.ID):

@@ -23,9 +23,16 @@ type delivery struct {
 
 func (d *delivery) event() *Event { return &d.out.Notices[d.notice].Event }
 
-func (d *delivery) message() *Message {
-	e := d.event()
-	return &Message{ID: MessageID(d.out.Name, e, d.subscription), Type: e.Type, NS: e.NS, Lock: e.Lock, Body: e.Body(), TraceParent: d.out.TraceParent}
+// message is what is sent to the subscription.
+func (d *delivery) message(to *Subscription) *Message {
+	m := newMessage(MessageID(d.out.Name, d.event(), d.subscription), d.event(), to)
+	m.TraceParent = d.out.TraceParent
+	return m
+}
+
+func newMessage(id string, e *Event, to *Subscription) *Message {
+	r := to.render(e)
+	return &Message{ID: id, Type: e.Type, NS: e.NS, Lock: e.Lock, Body: r.body, Headers: r.headers}
 }
 
 // laneKey names a lane: a lock, and for a notify_url the lease. Two leases of one lock may have receivers

@@ -48,6 +48,7 @@ type Message struct {
 	Type        string
 	NS, Lock    string
 	Body        []byte
+	Headers     map[string]string // of its format, such as Content-Type; those of the subscription win
 	TraceParent string
 }
 
@@ -156,6 +157,11 @@ func (s *Sender) send(ctx context.Context, to *Subscription, m *Message, a *Atte
 		return err
 	}
 	req.Header["Content-Type"] = contentJSON
+	for name, value := range m.Headers {
+		if _, given := to.Headers[name]; !given {
+			req.Header[name] = []string{value}
+		}
+	}
 	req.Header["User-Agent"] = s.userAgent
 	if m.TraceParent != "" {
 		req.Header.Set("Traceparent", m.TraceParent)

@@ -57,6 +57,7 @@ const (
 	Updated         = "lease.updated"
 	RevokeRequested = "lease.revoke_requested"
 	RevokeWithdrawn = "lease.revoke_withdrawn"
+	EndingSoon      = "lease.ending" // a reservation ends soon
 	HazardAppeared  = "lock.hazard"
 	HazardCleared   = "lock.hazard_cleared"
 
@@ -68,7 +69,7 @@ const (
 // BestEffort are the types that a subscription gets only when it names them: memory alone holds their messages.
 var (
 	Durable    = []string{Released, Expired, Cancelled, Unclaimed, Revoked, Removed, Destroyed}
-	BestEffort = []string{Queued, Granted, Updated, RevokeRequested, RevokeWithdrawn, HazardAppeared, HazardCleared}
+	BestEffort = []string{Queued, Granted, Updated, RevokeRequested, RevokeWithdrawn, EndingSoon, HazardAppeared, HazardCleared}
 )
 
 // Subscription is a record in ZooKeeper: a receiver and the ends that are delivered to it.
@@ -78,6 +79,10 @@ type Subscription struct {
 	Events      []string // of Durable and BestEffort, sorted; none: all that are Durable
 	NS          string   // glob; "": every namespace
 	Locks       string   // glob; "": every lock
+	Owner       string   // glob: of the event's owner; "": any, and none
+	Reason      string   // glob: of the word for why a lease ended, or of the text that came with it; "": any, and none
+	Purpose     string   // glob: of the reason of the lease's acquire; "": any, and none
+	Format      string   // see Formats; "": FormatStandard
 	Description string
 	Enabled     bool
 	Disabled    string   // why the gateway disabled it
@@ -167,6 +172,14 @@ func (s *Subscription) Normalize(allowed *Addresses, before ...string) error {
 	}
 	if err := access.CheckGlob(s.Locks); err != nil {
 		return wrong("locks", "%s", err)
+	}
+	for field, glob := range map[string]string{"owner": s.Owner, "reason": s.Reason, "acquire_reason": s.Purpose} {
+		if len(glob) > access.MaxGlob || strings.Count(glob, "*") > access.MaxStars || !printable(glob) {
+			return wrong(field, "must be at most %d bytes of text without control characters, and with at most %d stars, for any characters", access.MaxGlob, access.MaxStars)
+		}
+	}
+	if err := s.normalizeFormat(); err != nil {
+		return err
 	}
 	if len(s.Description) > MaxDescription || !printable(s.Description) {
 		return wrong("description", "must be at most %d bytes of text without control characters", MaxDescription)
@@ -282,9 +295,16 @@ func printable(s string) bool {
 }
 
 // Wants reports whether such an event is delivered to the subscription.
-func (s *Subscription) Wants(event, ns, lock string) bool {
-	named := slices.Contains(s.Events, event) || len(s.Events) == 0 && slices.Contains(Durable, event)
-	return s.active() && named && access.Match(cmp.Or(s.NS, "*"), ns) && access.Match(cmp.Or(s.Locks, "*"), lock) && s.mayGet(ns, lock)
+func (s *Subscription) Wants(e *Event) bool {
+	named := slices.Contains(s.Events, e.Type) || len(s.Events) == 0 && slices.Contains(Durable, e.Type)
+	return s.active() && named && access.Match(cmp.Or(s.NS, "*"), e.NS) && access.Match(cmp.Or(s.Locks, "*"), e.Lock) && s.selects(e) && s.mayGet(e.NS, e.Lock)
+}
+
+// selects reports whether owner and reasons are those that the subscription asks for. An event without them is for one that asks
+// for none.
+func (s *Subscription) selects(e *Event) bool {
+	given := func(glob, text string) bool { return text != "" && access.Match(glob, text) }
+	return (s.Owner == "" || given(s.Owner, e.Owner)) && (s.Purpose == "" || given(s.Purpose, e.Purpose)) && (s.Reason == "" || given(s.Reason, e.Reason) || given(s.Reason, e.Detail))
 }
 
 // Deliveries are the subscription's types by how they are delivered. A later release's type is in neither list.
@@ -322,7 +342,8 @@ func (s *Subscription) signing(now time.Time) []string {
 }
 
 // record is how a subscription is kept. Version 2 has a maker. A gateway of a release that does not decide by makers cannot read
-// it, so it delivers nothing to it, and writes no record without the maker.
+// it, so it delivers nothing to it, and writes no record without the maker. Version 3 may have one, and says what is sent in which
+// form: a gateway that does not know of that would send what is not asked for, in a form that its receiver does not take.
 type record struct {
 	Version     int               `json:"v"`
 	URL         string            `json:"url"`
@@ -337,21 +358,29 @@ type record struct {
 	CA          string            `json:"ca,omitempty"`
 	Created     int64             `json:"created_ms"`
 	Maker       *Maker            `json:"maker,omitempty"`
+	Owner       string            `json:"owner,omitempty"`
+	Reason      string            `json:"reason,omitempty"`
+	Format      string            `json:"format,omitempty"`
+	Purpose     string            `json:"purpose,omitempty"`
 }
 
 const (
-	recordVersion    = 1
-	recordWithAMaker = 2
+	recordVersion     = 1
+	recordWithAMaker  = 2
+	recordWithAFormat = 3
 )
 
 // Record is the data of a subscription's node. It holds its secrets.
 func (s *Subscription) Record() []byte {
 	version := recordVersion
-	if s.Maker != nil {
+	switch {
+	case s.Owner != "" || s.Reason != "" || s.Purpose != "" || s.Format != "":
+		version = recordWithAFormat
+	case s.Maker != nil:
 		version = recordWithAMaker
 	}
 	data, err := json.Marshal(record{version, s.URL, s.Events, s.NS, s.Locks, s.Description, s.Enabled, s.Disabled,
-		s.Secrets, s.Headers, s.CA, s.Created.UnixMilli(), s.Maker})
+		s.Secrets, s.Headers, s.CA, s.Created.UnixMilli(), s.Maker, s.Owner, s.Reason, s.Format, s.Purpose})
 	if err != nil {
 		panic("encoding a subscription: " + err.Error()) // strings, numbers and times only
 	}
@@ -369,11 +398,11 @@ func ParseRecord(id string, data []byte, version int32) (*Subscription, error) {
 		return nil, fmt.Errorf("the record of webhook %s is damaged", id) // the cause would quote from it
 	}
 	switch {
-	case r.Version > recordWithAMaker:
+	case r.Version > recordWithAFormat:
 		return nil, fmt.Errorf("webhook %s: %w", id, errNewer)
-	case r.Version == recordWithAMaker && (r.Maker == nil || r.Maker.Name == ""), r.Version < recordWithAMaker && r.Maker != nil:
+	case r.Version == recordWithAMaker && r.Maker == nil, r.Maker != nil && (r.Maker.Name == "" || r.Version < recordWithAMaker):
 		return nil, fmt.Errorf("the record of webhook %s is damaged: it must say who made it", id)
 	}
 	return &Subscription{ID: id, URL: r.URL, Events: r.Events, NS: r.NS, Locks: r.Locks, Description: r.Description, Enabled: r.Enabled,
-		Disabled: r.Disabled, Secrets: r.Secrets, Headers: r.Headers, CA: r.CA, Created: time.UnixMilli(r.Created).UTC(), Maker: r.Maker, Version: version}, nil
+		Disabled: r.Disabled, Secrets: r.Secrets, Headers: r.Headers, CA: r.CA, Created: time.UnixMilli(r.Created).UTC(), Maker: r.Maker, Owner: r.Owner, Reason: r.Reason, Format: r.Format, Purpose: r.Purpose, Version: version}, nil
 }

@@ -29,7 +29,7 @@ func TestASubscriptionIsReadAsItWasWritten(t *testing.T) {
 	s.Version = 7
 	diff := cmp.Diff(s, got)
 	assert.That(t, diff == "", "%v", diff)
-	_, err = ParseRecord(s.ID, []byte(`{"v":3}`), 0)
+	_, err = ParseRecord(s.ID, []byte(`{"v":4}`), 0)
 	assert.That(t, errors.Is(err, errNewer), "a newer record: %v", err)
 	_, err = ParseRecord(s.ID, []byte(`{"v":1,"secrets":"whsec_x"`), 0)
 	assert.That(t, err != nil && !strings.Contains(err.Error(), "whsec"), "a damaged record: %v", err)
@@ -48,7 +48,12 @@ func TestWhatIsWrongWithASubscriptionIsNamed(t *testing.T) {
 		"description": {{Description: strings.Repeat("a", MaxDescription+1)}, {Description: "a\nb"}},
 		"headers": {{Headers: many}, {Headers: map[string]string{"a b": "c"}}, {Headers: map[string]string{"X": "a\r\nb"}}, {Headers: map[string]string{"host": "x"}}, {Headers: map[string]string{"webhook-id": "x"}},
 			{Headers: map[string]string{"content-length": "1"}}, {Headers: map[string]string{"X": strings.Repeat("a", MaxHeaderBytes)}}, {Headers: map[string]string{"x-a": "1", "X-A": "2"}}},
-		"ca": {{CA: "x"}, {CA: strings.Repeat("a", MaxCA+1)}},
+		"owner":          {{Owner: strings.Repeat("*", access.MaxStars+1)}, {Owner: "a\nb"}, {Owner: strings.Repeat("a", access.MaxGlob+1)}},
+		"reason":         {{Reason: strings.Repeat("*", access.MaxStars+1)}, {Reason: "\x00"}},
+		"acquire_reason": {{Purpose: "a\nb"}},
+		"format":         {{Format: "irc"}, {Format: "Slack"}},
+		"url":            {{Format: FormatNtfy}},
+		"ca":             {{CA: "x"}, {CA: strings.Repeat("a", MaxCA+1)}},
 	} {
 		for _, s := range list {
 			s.URL = "https://example.com"
@@ -61,11 +66,58 @@ func TestWhatIsWrongWithASubscriptionIsNamed(t *testing.T) {
 
 func TestASubscriptionWantsWhatItsGlobsMatch(t *testing.T) {
 	s := Subscription{Enabled: true, Events: []string{Expired}, Locks: "deploy:*"}
-	if !s.Wants(Expired, "default", "deploy:web") || s.Wants(Released, "default", "deploy:web") || s.Wants(Expired, "default", "web") {
+	if !s.Wants(&Event{Type: Expired, NS: "default", Lock: "deploy:web"}) || s.Wants(&Event{Type: Released, NS: "default", Lock: "deploy:web"}) || s.Wants(&Event{Type: Expired, NS: "default", Lock: "web"}) {
 		t.Error("wants")
 	}
 	s.Enabled = false
-	assert.That(t, !s.Wants(Expired, "default", "deploy:web"), "a disabled subscription wants")
+	assert.That(t, !s.Wants(&Event{Type: Expired, NS: "default", Lock: "deploy:web"}), "a disabled subscription wants")
+}
+
+func TestASubscriptionWantsItsOwnersAndReasons(t *testing.T) {
+	by := &Event{Type: Expired, NS: "default", Lock: "a", Owner: "https://ci.example/job/7", Reason: "expired"}
+	broken := &Event{Type: Revoked, NS: "default", Lock: "a", Owner: "ana", Reason: "revoked", Detail: "nightly maintenance"}
+	bare := &Event{Type: Removed, NS: "default", Lock: "a"}
+	for _, c := range []struct {
+		owner, reason string
+		want          [3]bool // by, broken, bare
+	}{
+		{"", "", [3]bool{true, true, true}},
+		{"https://ci.example/*", "", [3]bool{true, false, false}},
+		{"ana", "", [3]bool{false, true, false}},
+		{"*", "", [3]bool{true, true, false}},
+		{"", "expired", [3]bool{true, false, false}},
+		{"", "*maintenance*", [3]bool{false, true, false}},
+		{"", "*", [3]bool{true, true, false}},
+		{"ana", "expired", [3]bool{}},
+		{"a*", "revoked", [3]bool{false, true, false}},
+	} {
+		s := Subscription{Enabled: true, Owner: c.owner, Reason: c.reason}
+		got := [3]bool{s.Wants(by), s.Wants(broken), s.Wants(bare)}
+		assert.That(t, got == c.want, "owner %q, reason %q: %v", c.owner, c.reason, got)
+	}
+}
+
+func TestASubscriptionWantsWhatALeaseWasTakenFor(t *testing.T) {
+	s := Subscription{Enabled: true, Purpose: "*database*"}
+	for purpose, want := range map[string]bool{"the database moves": true, "": false, "a deployment": false} {
+		e := &Event{Type: Expired, NS: "default", Lock: "a", Reason: "database", Detail: "database", Purpose: purpose}
+		assert.That(t, s.Wants(e) == want, "%q", purpose)
+	}
+}
+
+// A gateway that knows of no format would write what the receiver does not take; one that knows of no filter would tell too much.
+func TestARecordWithAFormatOrAFilterIsOfALaterVersion(t *testing.T) {
+	for _, s := range []Subscription{{Format: FormatSlack}, {Owner: "a"}, {Reason: "b"}, {Purpose: "c"}, {Format: FormatTeams, Maker: &Maker{Name: "ana"}}} {
+		s.URL, s.ID = "https://example.com", NewID()
+		assert.That(t, strings.HasPrefix(string(s.Record()), `{"v":3,`), "%s", s.Record())
+		got := assert.Value(ParseRecord(s.ID, s.Record(), 4))(t)
+		assert.That(t, got.Format == s.Format && got.Owner == s.Owner && got.Reason == s.Reason && got.Purpose == s.Purpose && (got.Maker == nil) == (s.Maker == nil), "%+v", got)
+	}
+	assert.That(t, strings.HasPrefix(string((&Subscription{URL: "https://example.com"}).Record()), `{"v":1,`), "one without")
+	for _, damaged := range []string{`{"v":4}`, `{"v":3,"maker":{}}`, `{"v":2}`, `{"v":1,"maker":{"name":"a"}}`} {
+		_, err := ParseRecord("wh_a", []byte(damaged), 0)
+		assert.That(t, err != nil, "%s was read", damaged)
+	}
 }
 
 func TestAnEntryIsReadAsItWasWritten(t *testing.T) {

@@ -9,7 +9,9 @@ const (
 	NodeNamespaces    = "/namespaces"
 	NodeLocks         = "/locks"
 	// NodeSettings has a child for each lock that has settings.
-	NodeSettings   = "/settings"
+	NodeSettings = "/settings"
+	// NodePeriods has a child for each lock whose work runs once per period.
+	NodePeriods    = "/periods"
 	NodeGateways   = "/gateways"
 	NodeGuards     = "/guards"
 	NodeSuccession = "/succession"

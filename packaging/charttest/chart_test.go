@@ -336,7 +336,7 @@ func TestNumbersStayWhatTheyAre(t *testing.T) {
 func TestWhatIsOpenUnaskedOrContradictsItselfIsRefusedWithAHint(t *testing.T) {
 	secure := "access:" + rules + "tls: {secret: t}\n"
 	for values, says := range map[string]string{
-		"": "nobody has said who may do what",
+		"": "no rules of access are given",
 		"access: {insecure: true, existingSecret: x}": "several times who may do what",
 		"access:" + rules: "must not cross a network without TLS",
 		"access:" + rules + "tls: {secret: x, plaintext: true}":                      "tls says several things",

@@ -87,7 +87,8 @@
         allow(null);
         const answer = await call(asked.url, null, "GET");
         if (act !== asked || !answer) return;
-        for (const name of ["locks", "ns", "description", "ca"]) form[name].value = answer[name] ?? "";
+        for (const name of ["locks", "ns", "owner", "reason", "acquire_reason", "description", "ca"]) form[name].value = answer[name] ?? "";
+        form.format.value = answer.format === "standard" ? "" : (answer.format ?? "");
         form.url.placeholder = answer.url; // its path is secret: empty keeps it
         for (const box of $$("[name=events]", form)) box.checked = answer.events.includes(box.value);
         const offered = [...$$("[name=events]", form)].map((box) => box.value);
@@ -155,7 +156,9 @@
   const said = Symbol("what is wrong with the form is said already");
 
   const hookIn = (form) => ({
-    url: form.url.value.trim(), locks: form.locks.value.trim(), ns: form.ns.value.trim(), description: form.description.value, ca: form.ca.value.trim(),
+    url: form.url.value.trim(), locks: form.locks.value.trim(), ns: form.ns.value.trim(), owner: form.owner.value.trim(), reason: form.reason.value.trim(),
+    acquire_reason: form.acquire_reason.value.trim(),
+    format: form.format.value, description: form.description.value, ca: form.ca.value.trim(),
     events: [...(form.later ?? []), ...[...$$("[name=events]:checked", form)].map((box) => box.value)],
   });
 

@@ -79,6 +79,7 @@ func lockSample(now time.Time, waiters int) Lock {
 		Holders: []Contender{{
 			Who: Who{Owner: "ci-runner-3", LeaseID: leaseID(12)}, Mode: "exclusive", Znode: znode(12), FencingToken: 17179869591,
 			Since: now.Add(-5 * time.Minute), HeldSince: now.Add(-192 * time.Second), ExpiresAt: now.Add(42 * time.Second), Clock: time.Minute,
+			Purpose: "deploying orders 4.7.11 to production", EndsAt: now.Add(42 * time.Second).UTC(),
 			Metadata: "{\n  \"pipeline\": \"orders/4711\",\n  \"commit\": \"9fceb02\"\n}",
 		}},
 		History: []Happening{
@@ -110,6 +111,8 @@ func lockSample(now time.Time, waiters int) Lock {
 			c.Metadata = `{"job":"` + strings.Repeat("backfill-", 400) + `"}`
 		case 4:
 			c.Owner = ""
+		case 5:
+			c.Purpose, c.ReservedFor = "load test of the new index", 2*time.Hour
 		}
 		v.Waiters = append(v.Waiters, c)
 	}
@@ -208,7 +211,7 @@ func samples(now time.Time) map[string]templ.Component {
 	queued.Holders, queued.HolderCount, queued.State = nil, 0, "queued"
 
 	evil := lockSample(now, 2)
-	evil.Holders[0].Owner, evil.Holders[0].Metadata, evil.Holders[0].Znode, evil.Holders[0].LeaseID = hostile, hostile, hostile, hostile
+	evil.Holders[0].Owner, evil.Holders[0].Metadata, evil.Holders[0].Znode, evil.Holders[0].LeaseID, evil.Holders[0].Purpose = hostile, hostile, hostile, hostile, hostile
 	evil.Waiters[1].Program, evil.Waiters[1].Session, evil.Waiters[1].Data, evil.Waiters[1].Znode = hostile, hostile, hostile, hostile
 	evil.Name, evil.NS, evil.Dir, evil.State, evil.Problem, evil.Title = hostile, hostile, hostile, hostile, hostile, hostile
 	evil.Hazards = []Hazard{{hostile, hostile}}

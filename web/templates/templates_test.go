@@ -166,16 +166,17 @@ func TestWhatClientsWriteIsShownAsText(t *testing.T) {
 	}
 
 	evil := lockSample(noon, 1)
-	evil.Holders[0].Owner, evil.Holders[0].Metadata, evil.Waiters[0].Znode = hostile, hostile, hostile
+	evil.Holders[0].Owner, evil.Holders[0].Metadata, evil.Holders[0].Purpose, evil.Waiters[0].Znode = hostile, hostile, hostile, hostile
 	shown := parse(t, "<!doctype html><body>"+render(QueueFragment(evil)))
-	var owner, metadata, znode bool
+	var owner, metadata, znode, purpose bool
 	for _, e := range elements(shown) {
 		copied, _ := attr(e, "data-copy")
 		owner = owner || e.Data == "h3" && text(e) == hostile
+		purpose = purpose || e.Data == "span" && text(e) == hostile
 		metadata = metadata || e.Data == "pre" && text(e) == hostile
 		znode = znode || e.Data == "button" && copied == hostile
 	}
-	assert.That(t, owner && metadata && znode, "shown as it is: owner %t, metadata %t, znode %t", owner, metadata, znode)
+	assert.That(t, owner && metadata && znode && purpose, "shown as it is: owner %t, metadata %t, znode %t, reason %t", owner, metadata, znode, purpose)
 }
 
 // templEscaped is how templ writes text.

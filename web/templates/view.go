@@ -138,13 +138,16 @@ type Contender struct {
 	Why          Why      // it waits; see Why
 	Convoy       Convoy   // of a reader that waits
 	Metadata     string
-	Session      string // of a foreign one's ZooKeeper session, "0x..."; "" when not known
-	Kind         string // of a foreign one: which recipe of its program
-	Decoded      string // what its data says, in a line; "" when that is not understood
-	Data         string // of a foreign one, printable; "" when not known
-	DataBinary   bool   // Data is base64
-	Break        string // URL that ends it
-	CanAsk       bool   // it holds, and can be asked to release it
+	Session      string        // of a foreign one's ZooKeeper session, "0x..."; "" when not known
+	Kind         string        // of a foreign one: which recipe of its program
+	Decoded      string        // what its data says, in a line; "" when that is not understood
+	Data         string        // of a foreign one, printable; "" when not known
+	DataBinary   bool          // Data is base64
+	Break        string        // URL that ends it
+	CanAsk       bool          // it holds, and can be asked to release it
+	Purpose      string        // the reason that its acquire gave
+	EndsAt       time.Time     // of a reservation; zero when it is none, or not known
+	ReservedFor  time.Duration // what a reservation gets from its grant on; 0 when it is none, or ends at a time
 }
 
 // Link is a name with the address of its page.

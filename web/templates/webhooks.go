@@ -15,6 +15,10 @@ type WebhookRow struct {
 	Events      []string // none: every type that is durable
 	BestEffort  []string // of Events
 	NS, Locks   string   // globs; "": all
+	Owner       string   // glob; "": any
+	Reason      string   // glob; "": any
+	Purpose     string   // glob: what leases were taken for; "": any
+	Format      string   // how messages are written
 	Enabled     bool
 	Disabled    string    // why the gateway has disabled it
 	Failing     time.Time // since when no try has succeeded; zero: the last one did
@@ -146,8 +150,14 @@ var typeMeans = map[string]string{
 	"lease.updated":          "its owner, metadata, TTL, holds or mode changed",
 	"lease.revoke_requested": "its holder was asked to release it",
 	"lease.revoke_withdrawn": "that request was withdrawn",
+	"lease.ending":           "a reservation ends soon",
 	"lock.hazard":            "something is wrong with a lock",
 	"lock.hazard_cleared":    "that is over",
+}
+
+// formatMeans says in a few words who takes each format.
+var formatMeans = []struct{ name, words string }{
+	{"", "JSON for programs (Standard Webhooks)"}, {"slack", "Slack"}, {"teams", "Microsoft Teams (a workflow)"}, {"discord", "Discord"}, {"ntfy", "ntfy"},
 }
 
 // errorID is where a dialog says what is wrong with a field.
@@ -167,6 +177,15 @@ func (r *WebhookRow) wants() string {
 	}
 	if r.NS != "" {
 		words += " in " + r.NS
+	}
+	if r.Owner != "" {
+		words += ", owner " + r.Owner
+	}
+	if r.Reason != "" {
+		words += ", reason " + r.Reason
+	}
+	if r.Purpose != "" {
+		words += ", taken for " + r.Purpose
 	}
 	return words
 }

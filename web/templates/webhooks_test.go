@@ -12,13 +12,13 @@ import (
 
 var webhookTypes = WebhookTypes{
 	Durable:    []string{"lease.released", "lease.expired", "lease.cancelled", "lease.unclaimed", "lease.revoked", "lease.removed", "lock.destroyed"},
-	BestEffort: []string{"lease.queued", "lease.granted", "lease.updated", "lease.revoke_requested", "lease.revoke_withdrawn", "lock.hazard", "lock.hazard_cleared"},
+	BestEffort: []string{"lease.queued", "lease.granted", "lease.updated", "lease.revoke_requested", "lease.revoke_withdrawn", "lease.ending", "lock.hazard", "lock.hazard_cleared"},
 }
 
 func webhooksSample(now time.Time) Webhooks {
 	return Webhooks{Page: page(now, "Webhooks · Lockkeeper"), Types: webhookTypes, MayCreate: true, Unreached: []string{"6umd6vlxihgyo"}, Rows: []WebhookRow{
 		{ID: "wh_aaaabbbbccccdddd", URL: "/webhook", Target: "https://hooks.example.com/lockkeeper/production?team=platform", Description: "tells the deployment board", Enabled: true},
-		{ID: "wh_eeeeffffgggghhhh", URL: "/webhook", Target: "http://10.1.14.7:8080/hook", Events: []string{"lease.expired", "lease.granted", "lease.revoked"}, BestEffort: []string{"lease.granted"}, Locks: "billing:*", NS: "default", Enabled: true,
+		{ID: "wh_eeeeffffgggghhhh", URL: "/webhook", Target: "http://10.1.14.7:8080/hook", Events: []string{"lease.expired", "lease.granted", "lease.revoked"}, BestEffort: []string{"lease.granted"}, Locks: "billing:*", NS: "default", Owner: "ci-*", Reason: "*maintenance*", Format: "slack", Enabled: true,
 			Failing: now.Add(-42 * time.Minute), Waiting: 1312, Dead: 4, Lost: 27, LastLost: now.Add(-3 * time.Minute)},
 		{ID: "wh_iiiijjjjkkkkllll", URL: "/webhook", Target: "https://gone.example.com/", Disabled: "The receiver answered 410: it wants no more messages.", Dead: 17},
 		{ID: "wh_mmmmnnnnoooopppp", URL: "/webhook", Target: "https://staging.example.com/locks"},
@@ -50,7 +50,7 @@ func webhookSample(now time.Time) Webhook {
 }
 
 func evilWebhooks(p Page) Webhooks {
-	row := WebhookRow{ID: hostile, URL: "/webhook", Target: hostile, Description: hostile, Events: []string{hostile}, NS: hostile, Locks: hostile, Disabled: hostile, Maker: hostile}
+	row := WebhookRow{ID: hostile, URL: "/webhook", Target: hostile, Description: hostile, Events: []string{hostile}, NS: hostile, Locks: hostile, Owner: hostile, Reason: hostile, Purpose: hostile, Format: hostile, Disabled: hostile, Maker: hostile}
 	return Webhooks{Page: p, MayCreate: true, Rows: []WebhookRow{row}, Types: WebhookTypes{[]string{hostile}, []string{hostile}}, Unreached: []string{hostile}}
 }
 
@@ -71,6 +71,10 @@ func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {
 	page.fill("#ask-hook-create [name=locks]", "deploy:*")
 	page.press(`#ask-hook-create [value="lease.expired"]`)
 	page.press(`#ask-hook-create [value="lock.hazard"]`)
+	page.fill("#ask-hook-create [name=owner]", "ci-*")
+	page.fill("#ask-hook-create [name=reason]", "expired")
+	page.fill("#ask-hook-create [name=acquire_reason]", "*db*")
+	page.fill("#ask-hook-create [name=format]", "slack")
 	legends := eval[string](page, `[...document.querySelectorAll("#ask-hook-create legend")].map((l) => l.textContent).join("\n")`)
 	assert.That(t, strings.Contains(legends, "durable") && strings.Contains(legends, "best effort"), "the form does not say how events are delivered: %s", legends)
 	api.says(http.StatusUnprocessableEntity, map[string]any{"field": "url", "detail": "the receiver's address is private"})
@@ -87,7 +91,7 @@ func TestAWebhookIsMadeAndItsSecretShownOnce(t *testing.T) {
 	page.press("#ask-hook-create [data-confirm]")
 	page.until(`document.querySelector("#ask-hook-create [data-value]").textContent === "whsec_c2VjcmV0"`, "the secret is shown")
 	got, n := api.last()
-	assert.That(t, got == `POST /v1/webhooks {"events":["lease.expired","lock.hazard"],"locks":"deploy:*","url":"https://example.com/hook"}`, "%v", got)
+	assert.That(t, got == `POST /v1/webhooks {"acquire_reason":"*db*","events":["lease.expired","lock.hazard"],"format":"slack","locks":"deploy:*","owner":"ci-*","reason":"expired","url":"https://example.com/hook"}`, "%v", got)
 	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("#ask-hook-create [data-form]").offsetParent)`),
 		"the form is still there")
 	page.press("#ask-hook-create [data-confirm]")
@@ -134,7 +138,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/webhook", api)
 	const at, edit, save = "/v1/webhooks/wh_eeeeffffgggghhhh", "#ask-hook-edit ", "#ask-hook-edit [data-confirm]"
-	hook := map[string]any{"url": "https://example.com/...", "events": []string{"lease.expired", "lease.of_a_later_release", "lease.revoked"}, "locks": "billing:*", "description": "now",
+	hook := map[string]any{"url": "https://example.com/...", "events": []string{"lease.expired", "lease.of_a_later_release", "lease.revoked"}, "locks": "billing:*", "owner": "ci-*", "reason": "expired", "format": "standard", "description": "now",
 		"headers": []string{"Authorization", "X-Team"}, "ca": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"}
 	asked := func(want string) {
 		t.Helper()
@@ -162,6 +166,13 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	idle(false)
 	page.fill(edit+"[name=locks]", "billing:*")
 	idle(true)
+	for name, value := range map[string]string{"owner": "ci-*", "reason": "expired", "format": ""} {
+		assert.Equal(t, eval[string](page, `document.querySelector("#ask-hook-edit [name=`+name+`]").value`), value, name)
+		page.fill(edit+"[name="+name+"]", map[string]string{"owner": "x", "reason": "x", "format": "ntfy"}[name])
+		idle(false)
+		page.fill(edit+"[name="+name+"]", value)
+		idle(true)
+	}
 	// The address is secret: an empty field keeps it.
 	page.fill(edit+"[name=url]", "https://example.com/other")
 	idle(false)

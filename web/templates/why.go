@@ -3,6 +3,7 @@ package templates
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/a-h/templ"
 )
@@ -172,6 +173,8 @@ func sentenceOf(h Happening) string {
 		return "granted, and not claimed by its client"
 	case "wait_elapsed":
 		return "its wait time was over"
+	case "would_deadlock":
+		return "it waited in a deadlock"
 	case "removed":
 		return "its znode was deleted by another program"
 	case "unknown":
@@ -185,6 +188,12 @@ func sentenceOf(h Happening) string {
 	}
 	return h.Reason
 }
+
+// reserved reports whether no heartbeat keeps its lease.
+func (c Contender) reserved() bool { return !c.EndsAt.IsZero() || c.ReservedFor > 0 }
+
+// day is a time of which the date matters, too.
+func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
 // signature changes when a holder is worth a glance.
 func (c Contender) signature() string {

@@ -24,6 +24,7 @@ final class Driver {
     private final Json command;
     private final Thread thread;
     private volatile boolean finish, fail, cancelled;
+    private Done already; // what the client says of work that is done
 
     private Driver(Json command) {
         this.command = command;
@@ -97,6 +98,18 @@ final class Driver {
         if (command.members.get("metadata") != null) {
             request.metadata(command.text("metadata"));
         }
+        if (command.members.get("reason") != null) {
+            request.reason(command.text("reason"));
+        }
+        given("at_least_ms", request::atLeast);
+        given("once_per_ms", request::oncePer);
+        if (command.members.get("period") != null) {
+            request.period(command.text("period"));
+        }
+        if (command.members.get("done_on") != null) {
+            request.doneOnRelease();
+        }
+        request.onDone(done -> already = done);
         return request.onQueued(position -> tell("queued", "position", position)).onRevoke(reason -> tell("revoke", "reason", reason));
     }
 
@@ -111,6 +124,8 @@ final class Driver {
             client(command).withLock(request(), this::work);
             if (cancelled) {
                 failed("Cancelled");
+            } else if (already != null) {
+                tell("done", "already", true, "period", already.period, "by", already.by, "done_at", already.at.toString());
             } else {
                 tell("done");
             }
@@ -126,7 +141,7 @@ final class Driver {
         } catch (IllegalArgumentException e) {
             failed("Invalid", "detail", e.getMessage());
         } catch (IOException e) {
-            failed("Work", "detail", e.getMessage());
+            failed(cancelled ? "Cancelled" : "Work", "detail", e.getMessage());
         } catch (RuntimeException e) {
             failed("Other", "detail", String.valueOf(e));
         } finally {
@@ -157,7 +172,7 @@ final class Driver {
         } finally {
             tell("stopped", "t", System.nanoTime());
         }
-        if (fail) {
+        if (fail || cancelled) {
             throw new IOException("boom");
         }
     }

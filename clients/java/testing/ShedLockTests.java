@@ -21,10 +21,18 @@ final class ShedLockTests {
             Tests.check(gateway.count("DELETE") == 1, "it was not unlocked at once");
             refused(lock::unlock);
 
+            // The gateway keeps lockAtLeastFor.
+            lock = provider.lock(least).orElseThrow();
+            Tests.check(gateway.count("POST /v1/locks/job/leases {\"ttl\":\"3000ms\",\"at_least\":\"1500ms\",") == 1, gateway.requests.toString());
+            lock.unlock();
+            Tests.check(gateway.count("DELETE") == 2, "it was not unlocked at once");
+
+            // It does not know of that of an extension.
+            lock = provider.lock(brief).orElseThrow();
             long begun = System.nanoTime();
-            provider.lock(least).orElseThrow().unlock();
-            Tests.check(gateway.count("DELETE") == 1, "it was unlocked before lockAtLeastFor");
-            while (gateway.count("DELETE") < 2) {
+            lock.extend(Duration.ofSeconds(3), Duration.ofMillis(1500)).orElseThrow().unlock();
+            Tests.check(gateway.count("DELETE") == 2, "it was unlocked before lockAtLeastFor");
+            while (gateway.count("DELETE") < 3) {
                 Tests.check(System.nanoTime() - begun < 10_000_000_000L, "it was not unlocked after lockAtLeastFor");
                 Thread.sleep(20);
             }
@@ -42,7 +50,7 @@ final class ShedLockTests {
             } catch (InterruptedException e) {
                 Tests.check(System.nanoTime() - begun < 3_000_000_000L, "the task ran on after lockAtMostFor");
             }
-            Tests.check(gateway.count("POST /v1/leases/self/heartbeat") == 0, "heartbeats prolonged the lock");
+            Tests.check(gateway.count("POST /v1/leases/self/heartbeat") == 1, "heartbeats prolonged the lock");
             lost(lock);
 
             lock = provider.lock(brief).orElseThrow();

@@ -42,7 +42,9 @@ def guard_of(command):
     id, locks = command["id"], command["locks"]
     seconds = lambda name: command[name] / 1000 if command.get(name) is not None else None  # noqa: E731
     options = dict(ttl=seconds("ttl_ms"), wait=seconds("wait_ms"), margin=seconds("margin_ms"), owner=command.get("owner") or "",
-                   metadata=command.get("metadata") or "", lock_delay=seconds("lock_delay_ms") or 0,
+                   metadata=command.get("metadata") or "", lock_delay=seconds("lock_delay_ms") or 0, reason=command.get("reason") or "",
+                   at_least=seconds("at_least_ms") or 0, once_per=seconds("once_per_ms") or 0,
+                   period=command.get("period") or "", done_on=command.get("done_on") or "",
                    on_revoke=lambda reason: emit(id, "revoke", reason=reason), on_queued=lambda n: emit(id, "queued", position=n))
     each = [dict(ns=x.get("ns") or "", shared=x.get("mode") == "shared",
                  permits=(x.get("permits") or 1) if x.get("mode") == "semaphore" else 0,
@@ -109,6 +111,8 @@ class Call:
         self.ended = True
         if e is None:
             emit(self.id, "done")
+        elif isinstance(e, lockkeeper.Done):
+            emit(self.id, "done", already=True, period=e.period, by=e.by, done_at=e.at)
         elif isinstance(e, lockkeeper.LeaseLost):
             emit(self.id, "failed", error="LeaseLost", lease_id=e.lease_id, reason=e.reason, by=e.by, detail=e.detail)
         elif isinstance(e, (Cancelled, asyncio.CancelledError)) or self.word == "cancel" and isinstance(e, (lockkeeper.NotAcquired, OSError)):

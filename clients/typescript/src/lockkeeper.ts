@@ -55,6 +55,10 @@ export interface LeaseOptions {
   owner?: string | undefined;
   /** A text that every client can read at the lock, such as the address of a leader. */
   metadata?: string | undefined;
+  /** What the lock is taken for, for people who look at it. */
+  reason?: string | undefined;
+  /** Keeps the lock from others for so long from the grant, whatever becomes of its holder: up to 7 days. */
+  atLeastMs?: number | undefined;
   /** Keeps the lock free for so long after the lease, so that a holder that has not noticed its end can finish. */
   lockDelayMs?: number | undefined;
   /** Ends the wait, and leaves the queue. In `withLock` and `elect` it also aborts the signal of the work. */
@@ -65,7 +69,20 @@ export interface LeaseOptions {
   onQueued?: ((position: number) => void) | undefined;
 }
 
-/** A holder is asked to release: why, by whom, and when the gateway ends the lease (`undefined`: not by force). */
+/** How often the work of {@link Client.once} is done. */
+export interface Once {
+  /** The length of a period. */
+  perMs: number;
+  /** The name of the period, such as `2026-11-22`. Without it the gateway derives it from the time. */
+  period?: string | undefined;
+  /** What makes the period done: the grant, or (`release`) success, so that work that failed runs again. */
+  doneOn?: "grant" | "release" | undefined;
+}
+
+/** The work of a period is done: by which owner, if the gateway tells, and when. */
+export type Done = Readonly<{ lock: string; period: string; by: string; at: Date }>;
+
+/** A holder is asked to release: why, by which administrator, and when the gateway ends the lease, if by force. */
 export type Revocation = Readonly<{ reason: string; by: string; forceInMs: number | undefined }>;
 
 /** The work under a lease. `signal` aborts when the lease is lost, and when the caller's own signal aborts. */
@@ -98,70 +115,59 @@ export type Holder = Readonly<{ owner: string; leaseId: string; fencingToken: nu
 /** The lease ended before its holder released it. `cause` is what the work threw after that, if something else. */
 export class LeaseLost extends Error {
   override readonly name = "LeaseLost";
-  readonly leaseId: string;
+  declare readonly leaseId: string;
   /** The gateway's (`expired`, `revoked`, ...); `deadline`: not confirmed in time; `gone`: no gateway knows it. */
-  readonly reason: string;
+  declare readonly reason: string;
   /** Who ended it, when the gateway tells. */
-  readonly by: string;
+  declare readonly by: string;
   /** A sentence for people. */
-  readonly detail: string;
+  declare readonly detail: string;
 
   constructor(leaseId: string, reason: string, by = "", detail = "") {
     super(`lockkeeper: lease ${leaseId} is lost: ${reason}${by && ` by ${by}`}${detail && ` (${detail})`}`);
-    this.leaseId = leaseId;
-    this.reason = reason;
-    this.by = by;
-    this.detail = detail;
+    Object.assign(this, { leaseId, reason, by, detail });
   }
 }
 
 /** Others hold the lock, and the time for waiting is over. */
 export class NotAcquired extends Error {
   override readonly name = "NotAcquired";
-  readonly lock: string;
+  declare readonly lock: string;
   /** As the gateway saw them last; may be empty. */
-  readonly holders: readonly Holder[];
-  readonly queueLength: number;
+  declare readonly holders: readonly Holder[];
+  declare readonly queueLength: number;
   /** The least time after which the answer can change; 0 when it is not known. */
-  readonly retryAfterMs: number;
+  declare readonly retryAfterMs: number;
 
   constructor(lock: string, holders: readonly Holder[], queueLength: number, retryAfterMs: number) {
     const by = holders[0]?.owner;
     super(`lockkeeper: ${lock} is held${by ? ` by ${by}` : ""}, and ${queueLength} wait for it`);
-    this.lock = lock;
-    this.holders = holders;
-    this.queueLength = queueLength;
-    this.retryAfterMs = retryAfterMs;
+    Object.assign(this, { lock, holders, queueLength, retryAfterMs });
   }
 }
 
 /** The gateway refuses the request. */
 export class Problem extends Error {
   override readonly name = "Problem";
-  readonly status: number;
+  declare readonly status: number;
   /** What programs go by (docs/errors.md); `unexpected_answer` when it was no gateway that answered. */
-  readonly code: string;
+  declare readonly code: string;
   /** A sentence for people. */
-  readonly detail: string;
+  declare readonly detail: string;
   /** What is wrong in the request, if it is one field. */
-  readonly field: string;
+  declare readonly field: string;
   /** Names the request in the gateway's log. */
-  readonly requestId: string;
+  declare readonly requestId: string;
   /** The gateway's Retry-After, 0 without one. */
-  readonly retryAfterMs: number;
+  declare readonly retryAfterMs: number;
   /** All that the gateway says. */
-  readonly body: Readonly<object>;
+  declare readonly body: Readonly<object>;
 
   constructor(status: number, retryAfterMs: number, body: Readonly<object>) {
     const code = textIn(body, "code"), detail = textIn(body, "detail") || textIn(body, "title");
     super(`lockkeeper: ${status} ${code}: ${detail}`);
-    this.status = status;
-    this.code = code;
-    this.detail = detail;
-    this.field = textIn(body, "field");
-    this.requestId = textIn(body, "request_id");
-    this.retryAfterMs = retryAfterMs;
-    this.body = body;
+    const field = textIn(body, "field"), requestId = textIn(body, "request_id");
+    Object.assign(this, { status, code, detail, field, requestId, retryAfterMs, body });
   }
 }
 
@@ -207,7 +213,18 @@ export class Client {
    * also when it did not notice. Otherwise the outcome of the work is the outcome.
    */
   async withLock<T>(locks: Locks, work: Work<T>, options: LeaseOptions = {}): Promise<T> {
-    return guard(await this.acquire(locks, options), work, options.signal);
+    return guard(await this.#acquire(locks, options), work, options.signal);
+  }
+
+  /**
+   * Does `withLock` once in each period, by all clients together. `done` says that the work of this period is done: the
+   * work did not run. Otherwise `result` is its outcome.
+   */
+  async once<T>(lock: string | Lock, once: Once, work: Work<T>, options: LeaseOptions = {}):
+    Promise<{ done: Done; result?: undefined } | { done?: undefined; result: T }> {
+    const lease = await this.#acquire<Done>(lock, options, once);
+    if ("period" in lease) return { done: lease };
+    return { result: await guard(lease, work, options.signal, once.doneOn !== "release") };
   }
 
   /**
@@ -217,7 +234,7 @@ export class Client {
    */
   async elect<T>(lock: string | Lock, lead: Work<T>, options: LeaseOptions = {}): Promise<T> {
     for (;;) {
-      const lease = await this.acquire(lock, options);
+      const lease = await this.#acquire(lock, options);
       try {
         return await guard(lease, lead, options.signal);
       } catch (error) {
@@ -232,23 +249,30 @@ export class Client {
    * the lock is held, `signal` does not end the lease.
    */
   async acquire(locks: Locks, options: LeaseOptions = {}): Promise<Lease> {
-    const { signal, ttlMs, waitMs = Infinity, owner, metadata } = options;
+    return this.#acquire(locks, options);
+  }
+
+  /** With once the outcome may be a Done. */
+  async #acquire<D = never>(locks: Locks, options: LeaseOptions, once?: Once): Promise<Kept | D> {
+    const { signal, ttlMs, waitMs = Infinity, owner, metadata, reason } = options;
     signal?.throwIfAborted();
     if (!(waitMs >= 0)) throw new RangeError(`lockkeeper: waitMs (${waitMs}) must not be negative`);
     if (ttlMs !== undefined) marginOf(options.marginMs, ttlMs);
     const several = typeof locks === "object" && Symbol.iterator in locks;
     const wants = (several ? locks : [locks]).map(wanted), { lock, ...mode } = wants[0] ?? { lock: "" };
     const queues = waitMs > 0; // with a ticket (async): the client has the token with which it leaves the queue
-    const terms = { ttl: millis(ttlMs), lock_delay: millis(options.lockDelayMs), owner, metadata };
-    const body = JSON.stringify({ ...terms, async: queues || undefined, ...(several ? { locks: wants } : mode) });
+    const lasts = { ttl: millis(ttlMs), lock_delay: millis(options.lockDelayMs), at_least: millis(options.atLeastMs) };
+    const period = { once_per: millis(once?.perMs), period: once?.period, done_on: once?.doneOn };
+    const which = several ? { locks: wants } : mode;
+    const body = JSON.stringify({ ...lasts, ...period, ...which, owner, metadata, reason, async: queues || undefined });
     const path = several ? "/v1/leases" : `${pathOf(lock)}/leases`;
     await (ready ??= prepare());
     const waiting = within(queues ? waitMs : tryMs, signal);
     try {
       for (;;) {
-        const request: Request = { method: "POST", path, body, key: randomKey(), timeoutMs: requestMs };
+        const request: Request = { method: "POST", path, body, key: randomKey(), timeoutMs: requestMs, once };
         try {
-          return await this.#attempt(request, options, waiting.signal);
+          return await this.#attempt<D>(request, options, waiting.signal);
         } catch (error) {
           signal?.throwIfAborted();
           const refusal = isTaken(error) ? error : undefined;
@@ -266,14 +290,15 @@ export class Client {
   }
 
   /** Takes the lock, or one place in its queue and waits there. */
-  async #attempt(request: Request, options: LeaseOptions, waiting: AbortSignal): Promise<Lease> {
-    const gateways = this.#gateways;
+  async #attempt<D>(request: Request, options: LeaseOptions, waiting: AbortSignal): Promise<Kept | D> {
+    const gateways = this.#gateways, { once } = request, leave = (token?: string) => gateways.leave(token, once);
     const { sent, answer: grant } = await gateways.repeated(request, waiting).catch(async (error) => {
       // Without an answer the lock may have been taken. A repeat with the idempotency key tells the token.
-      if (temporary(error)) await gateways.bounded(request, leaveMs).then((a) => gateways.leave(a.token!), () => {});
+      if (temporary(error)) await gateways.bounded(request, leaveMs).then((a) => leave(a.token), () => {});
       throw isFinal(error) && error.status === 410 ? placeLost : error; // it ended before this repeat of the request
     });
-    const lease = grant.token!;
+    const lease = grant.token!, { done, lock = "", period = "", by = "", at = 0 } = grant;
+    if (done) return { lock, period, by, at: new Date(at) } as D;
     try {
       let current = grant;
       for (let position = 0; current.state === "waiting"; ) {
@@ -294,7 +319,7 @@ export class Client {
       return keep(gateways, lease, current, deadline, options);
     } catch (error) {
       if (error === placeLost || isFinal(error)) throw placeLost;
-      await gateways.leave(lease);
+      await leave(lease);
       throw waiting.aborted ? placeLost : error;
     }
   }
@@ -316,7 +341,11 @@ export class Client {
 /** Says that a waiting lease ended before it was granted to this client, or that the wait was over before. */
 const placeLost = new Error("lockkeeper: the place in the queue was lost");
 
-async function guard<T>(lease: Lease, work: Work<T>, caller: AbortSignal | undefined): Promise<T> {
+/** A lease whose release says whether the work of {@link Client.once} is done. */
+type Kept = Lease & { release(done?: boolean): Promise<boolean> };
+
+/** Runs the work. When it fails, the lease is released with failed: whether the work is done all the same. */
+async function guard<T>(lease: Kept, work: Work<T>, caller: AbortSignal | undefined, failed = true): Promise<T> {
   const stop = within(Infinity, lease.signal, caller);
   try {
     caller?.throwIfAborted();
@@ -325,7 +354,7 @@ async function guard<T>(lease: Lease, work: Work<T>, caller: AbortSignal | undef
     await lease.release(); // it also aborts what the work has left running
     return outcome;
   } catch (error) {
-    await lease.release().catch((lost: LeaseLost) => {
+    await lease.release(failed).catch((lost: LeaseLost) => {
       if (lost !== error) lost.cause = error;
       throw lost;
     });
@@ -336,7 +365,7 @@ async function guard<T>(lease: Lease, work: Work<T>, caller: AbortSignal | undef
 }
 
 /** Keeps the lease of a grant whose time is over at deadline. The token stays in here, where no log finds it. */
-function keep(gateways: Gateways, token: string, grant: Answer, deadline: number, options: LeaseOptions): Lease {
+function keep(gateways: Gateways, token: string, grant: Answer, deadline: number, options: LeaseOptions): Kept {
   const { lease_id: id, ttl_ms: ttl, fencing_token: fence = NaN } = grant, margin = marginOf(options.marginMs, ttl);
   // A larger one was rounded, and could be mistaken for that of another holder.
   if (!Number.isSafeInteger(fence)) throw new RangeError(`lockkeeper: the fencing token (${fence}) is no exact number`);
@@ -353,24 +382,17 @@ function keep(gateways: Gateways, token: string, grant: Answer, deadline: number
     if (!signal.aborted && !(left() > 0)) end(unconfirmed());
     return !signal.aborted;
   };
-  const watch = (): void => {
-    if (held()) timer = setTimeout(watch, Math.min(left(), lookMs));
-  };
-  const throwIfLost = (): void => {
-    if (!held() && signal.reason instanceof LeaseLost) throw signal.reason;
-  };
-  const release = async (): Promise<boolean> => {
+  const watch = (): void => void (held() && (timer = setTimeout(watch, Math.min(left(), lookMs))));
+  const throwIfLost = (): void => { if (!held() && signal.reason instanceof LeaseLost) throw signal.reason; };
+  const release = async (done: boolean): Promise<boolean> => {
     const late = !(left() > 0);
     end(new DOMException("the lease was released", "AbortError"));
     throwIfLost();
-    try {
-      await gateways.bounded(leaving(token), releaseMs);
-      return true;
-    } catch (error) {
+    return gateways.bounded(leaving(token, done), releaseMs).then(() => true, (error) => {
       if (isFinal(error)) throw lostBy(id, error);
       if (late) throw unconfirmed(); // the event loop was blocked: the time was over before a timer could say so
       return false;
-    }
+    });
   };
   // One heartbeat follows the other, each held for a third of the TTL. One that is not held confirms the lease at once:
   // after a failure, and when an answer that is held would come too late.
@@ -401,13 +423,11 @@ function keep(gateways: Gateways, token: string, grant: Answer, deadline: number
   void beat();
   return {
     id, fence, signal, throwIfLost,
-    get held() {
-      return held();
-    },
+    get held() { return held(); },
     fenceOf: (lock, namespace = "default") =>
       grant.locks?.find((one) => one.lock === lock && one.ns === namespace)?.fencing_token,
-    release: () => (released ??= release()),
-    [asyncDispose]: () => (released ??= release()).then(() => {}),
+    release: (done: boolean = true) => (released ??= release(done)),
+    [asyncDispose]: () => (released ??= release(true)).then(() => {}),
   };
 }
 
@@ -421,6 +441,7 @@ interface Request {
   timeoutMs: number; // of each attempt
   body?: string;
   key?: string; // the idempotency key of an acquire
+  once?: Once | undefined; // of an acquire: the answer may be that the work is done
   lease?: string; // the lease token. With it there is no API token, which may have expired since
 }
 
@@ -435,6 +456,8 @@ interface Answer {
   position?: number;
   rev?: string;
   locks?: { lock: string; ns: string; fencing_token: number }[];
+  done?: boolean; // the work of the period; there is no lease then, and:
+  lock?: string, period?: string, by?: string, at?: string;
   revoke_requested?: { reason?: string; by?: string; force_in_ms?: number };
   // Of an answer about a lock, and of some refusals:
   holders?: { owner?: string; lease_id?: string; fencing_token?: number }[];
@@ -494,8 +517,8 @@ class Gateways {
   }
 
   /** Gives up a place in the queue, or a lease granted meanwhile. Without an answer it passes on by time. */
-  async leave(lease: string): Promise<void> {
-    await this.bounded(leaving(lease), leaveMs).catch(() => {});
+  async leave(lease: string | undefined, once?: Once): Promise<void> {
+    if (lease) await this.bounded(leaving(lease, once?.doneOn !== "release"), leaveMs).catch(() => {});
   }
 }
 
@@ -516,7 +539,8 @@ async function ask(gateway: Gateway, request: Request, token: string, signal: Ab
   const timed = isTime(answer.ttl_ms) && answer.ttl_ms > 0 && isTime(answer.waited_ms ?? 0);
   const ofLease = textIn(answer, "lease_id") && textIn(answer, "state") && timed;
   const right = lease || key ? ofLease && (lease || textIn(answer, "token")) : Array.isArray(answer.holders);
-  if (method === "DELETE" ? status === 204 : response.ok && right) return answer as Answer;
+  const done = request.once && answer.done === true && textIn(answer, "at");
+  if (method === "DELETE" ? status === 204 : response.ok && (right || done)) return answer as Answer;
   const [seconds] = /^\d{1,5}$/.exec(response.headers.get("Retry-After") ?? "") ?? [0];
   const refusal = status >= 400 && textIn(answer, "code") ? answer : { code: unexpected, detail: text.slice(0, 200) };
   throw new Problem(status, Number(seconds) * 1000, refusal);
@@ -545,18 +569,15 @@ function temporary(error: unknown): boolean {
 }
 
 /** Whether a gateway says that the lease is over, or is not this client's. */
-function isFinal(error: unknown): error is Problem {
-  return error instanceof Problem && error.code !== unexpected && [403, 404, 410].includes(error.status);
-}
+const isFinal = (error: unknown): error is Problem =>
+  error instanceof Problem && error.code !== unexpected && [403, 404, 410].includes(error.status);
 
 /** Whether others have the lock. */
-function isTaken(error: unknown): error is Problem {
-  return error instanceof Problem && ["held_by_other", "lock_delayed", "wait_elapsed"].includes(error.code);
-}
+const isTaken = (error: unknown): error is Problem =>
+  error instanceof Problem && ["held_by_other", "lock_delayed", "wait_elapsed"].includes(error.code);
 
-function lostBy(id: string, { body, detail }: Problem): LeaseLost {
-  return new LeaseLost(id, textIn(body, "reason") || "gone", textIn(body, "by"), detail);
-}
+const lostBy = (id: string, { body, detail }: Problem) =>
+  new LeaseLost(id, textIn(body, "reason") || "gone", textIn(body, "by"), detail);
 
 const invalid = (what: string) => new TypeError(`lockkeeper: ${what}`);
 const isTime = (ms: unknown): ms is number => Number.isSafeInteger(ms) && Number(ms) >= 0;
@@ -564,7 +585,8 @@ const pathOf = (lock: string) => `/v1/locks/${encodeURIComponent(lock)}`;
 const millis = (ms: number | undefined) => (ms === undefined ? undefined : `${Math.floor(ms)}ms`);
 const jitter = (ms: number) => ms * (1 + Math.random() / 4); // spreads the repeats of many clients
 const pauseAfter = (failures: number) => Math.min(leastPauseMs * 2 ** failures, mostPauseMs);
-const leaving = (lease: string): Request => ({ method: "DELETE", path: "/v1/leases/self", lease, timeoutMs: leaveMs });
+const leaving = (lease: string, done: boolean): Request => (
+  { method: "DELETE", path: `/v1/leases/self${done ? "" : "?done=false"}`, lease, timeoutMs: leaveMs });
 
 function heartbeat(lease: string, hold: number, ttl = Infinity): Request {
   const late = Math.min(requestMs, Math.max(ttl / 6, 100)); // for which an answer is waited for
@@ -590,14 +612,11 @@ function wanted(one: string | Lock) {
 }
 
 /** Calls what the caller gave. What it throws is an unhandled rejection, and no matter of the lease. */
-function call<T>(f: ((value: T) => void) | undefined, value: T): void {
-  if (f) void Promise.resolve(value).then(f);
-}
+const call = <T>(f: ((value: T) => void) | undefined, value: T) => void (f && Promise.resolve(value).then(f));
 
 /** A signal that aborts with the first of its parents, or when the time is over. */
 function within(ms: number, ...parents: (AbortSignal | undefined)[]): { signal: AbortSignal; end: () => void } {
-  const controller = new AbortController();
-  const abort = (reason: unknown) => controller.abort(reason);
+  const controller = new AbortController(), abort = (reason: unknown) => controller.abort(reason);
   // A timer with a longer time would fire at once.
   const late = new Error(`not within ${ms} ms`);
   const timer = ms < Infinity ? setTimeout(abort, Math.min(ms, 2 ** 31 - 1), late) : undefined;
@@ -657,13 +676,12 @@ async function unixFetch(socketPath: string, path: string, { body, ...init }: Re
 }
 
 let clock: () => number; // in milliseconds; it goes on while the machine sleeps
-let randomKey: () => string;
-let ready: Promise<void> | undefined;
+let randomKey: () => string, ready: Promise<void> | undefined;
 
 async function prepare(): Promise<void> {
   type Random = { getRandomValues(bytes: Uint8Array): Uint8Array };
-  const { crypto } = globalThis as { crypto?: Random }; // Node.js 18 has no global one
-  const random: Random = crypto ?? (await nodeModule("crypto")).webcrypto;
+  // Node.js 18 has no global one.
+  const random: Random = (globalThis as { crypto?: Random }).crypto ?? (await nodeModule("crypto")).webcrypto;
   const hex = (byte: number) => byte.toString(16).padStart(2, "0");
   randomKey = () => Array.from(random.getRandomValues(new Uint8Array(16)), hex).join("");
   if (node?.platform === "linux") {

@@ -26,6 +26,11 @@ interface Command {
   lock_delay_ms?: number | null;
   owner?: string;
   metadata?: string;
+  reason?: string;
+  at_least_ms?: number;
+  once_per_ms?: number;
+  period?: string;
+  done_on?: "release";
   work: { log?: string; step_ms?: number; for_ms?: number | null };
 }
 
@@ -68,7 +73,8 @@ async function work(command: Command, run: Run, lease: Lease, signal: AbortSigna
   if (!run.finished) signal.throwIfAborted();
 }
 
-async function lock(command: Command, run: Run): Promise<void> {
+/** Resolves with the members of the event that says how the call ended. */
+async function lock(command: Command, run: Run): Promise<object> {
   const { id, url, token, token_file: tokenFile } = command;
   const client = url || token || tokenFile ? new Client({ urls: url, token, tokenFile }) : (shared ??= Client.fromEnv());
   const options: LeaseOptions = {
@@ -78,6 +84,8 @@ async function lock(command: Command, run: Run): Promise<void> {
     lockDelayMs: command.lock_delay_ms ?? undefined,
     owner: command.owner,
     metadata: command.metadata,
+    reason: command.reason,
+    atLeastMs: command.at_least_ms,
     signal: run.canceled.signal,
     onQueued: (position) => tell(id, "queued", { position }),
     onRevoke: ({ reason }) => tell(id, "revoke", { reason }),
@@ -90,7 +98,14 @@ async function lock(command: Command, run: Run): Promise<void> {
     limit: one.mode === "semaphore" ? one.limit : undefined,
   }));
   const [first] = locks;
-  await client.withLock(locks.length === 1 && first ? first : locks, (lease, signal) => work(command, run, lease, signal), options);
+  if (command.once_per_ms === undefined || !first) {
+    const which = locks.length === 1 && first ? first : locks;
+    await client.withLock(which, (lease, signal) => work(command, run, lease, signal), options);
+    return {};
+  }
+  const once = { perMs: command.once_per_ms, period: command.period, doneOn: command.done_on };
+  const { done } = await client.once(first, once, (lease, signal) => work(command, run, lease, signal), options);
+  return done ? { already: true, period: done.period, by: done.by, done_at: done.at.toISOString() } : {};
 }
 
 /** The members of the event that says how a call failed. */
@@ -122,7 +137,7 @@ function obey(command: Command): void {
   const begun = new Run();
   runs.set(command.id, begun);
   void lock(command, begun)
-    .then(() => tell(command.id, "done"), (error) => tell(command.id, "failed", failure(error, begun)))
+    .then((how) => tell(command.id, "done", how), (error) => tell(command.id, "failed", failure(error, begun)))
     .finally(() => runs.delete(command.id));
 }
 

@@ -61,13 +61,49 @@ func (e AcquireMode) Valid() bool {
 	}
 }
 
+// Defines values for DoneAnswerDone.
+const (
+	True DoneAnswerDone = true
+)
+
+// Valid indicates whether the value is a known member of the DoneAnswerDone enum.
+func (e DoneAnswerDone) Valid() bool {
+	switch e {
+	case True:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DoneOn.
+const (
+	DoneOnGrant   DoneOn = "grant"
+	DoneOnRelease DoneOn = "release"
+)
+
+// Valid indicates whether the value is a known member of the DoneOn enum.
+func (e DoneOn) Valid() bool {
+	switch e {
+	case DoneOnGrant:
+		return true
+	case DoneOnRelease:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for EventType.
 const (
 	EventTypeAuthLoaded           EventType = "auth.loaded"
 	EventTypeAuthRefused          EventType = "auth.refused"
+	EventTypeDeadlockCleared      EventType = "deadlock.cleared"
+	EventTypeDeadlockDetected     EventType = "deadlock.detected"
 	EventTypeGatewayJoined        EventType = "gateway.joined"
 	EventTypeGatewayLeft          EventType = "gateway.left"
 	EventTypeLeaseCancelled       EventType = "lease.cancelled"
+	EventTypeLeaseEnding          EventType = "lease.ending"
 	EventTypeLeaseExpired         EventType = "lease.expired"
 	EventTypeLeaseGranted         EventType = "lease.granted"
 	EventTypeLeaseQueued          EventType = "lease.queued"
@@ -98,11 +134,17 @@ func (e EventType) Valid() bool {
 		return true
 	case EventTypeAuthRefused:
 		return true
+	case EventTypeDeadlockCleared:
+		return true
+	case EventTypeDeadlockDetected:
+		return true
 	case EventTypeGatewayJoined:
 		return true
 	case EventTypeGatewayLeft:
 		return true
 	case EventTypeLeaseCancelled:
+		return true
+	case EventTypeLeaseEnding:
 		return true
 	case EventTypeLeaseExpired:
 		return true
@@ -172,6 +214,66 @@ func (e FenceReason) Valid() bool {
 	case FenceReasonUnknown:
 		return true
 	case FenceReasonWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GraphCycleKind.
+const (
+	Certain  GraphCycleKind = "certain"
+	Possible GraphCycleKind = "possible"
+)
+
+// Valid indicates whether the value is a known member of the GraphCycleKind enum.
+func (e GraphCycleKind) Valid() bool {
+	switch e {
+	case Certain:
+		return true
+	case Possible:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GraphEdgeNeeds.
+const (
+	All GraphEdgeNeeds = "all"
+	Any GraphEdgeNeeds = "any"
+)
+
+// Valid indicates whether the value is a known member of the GraphEdgeNeeds enum.
+func (e GraphEdgeNeeds) Valid() bool {
+	switch e {
+	case All:
+		return true
+	case Any:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GraphNodeKind.
+const (
+	GraphNodeKindLease   GraphNodeKind = "lease"
+	GraphNodeKindOwner   GraphNodeKind = "owner"
+	GraphNodeKindSession GraphNodeKind = "session"
+	GraphNodeKindZnode   GraphNodeKind = "znode"
+)
+
+// Valid indicates whether the value is a known member of the GraphNodeKind enum.
+func (e GraphNodeKind) Valid() bool {
+	switch e {
+	case GraphNodeKindLease:
+		return true
+	case GraphNodeKindOwner:
+		return true
+	case GraphNodeKindSession:
+		return true
+	case GraphNodeKindZnode:
 		return true
 	default:
 		return false
@@ -316,6 +418,24 @@ func (e Mode) Valid() bool {
 	}
 }
 
+// Defines values for OnDeadlock.
+const (
+	Fail OnDeadlock = "fail"
+	Wait OnDeadlock = "wait"
+)
+
+// Valid indicates whether the value is a known member of the OnDeadlock enum.
+func (e OnDeadlock) Valid() bool {
+	switch e {
+	case Fail:
+		return true
+	case Wait:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ProblemCode.
 const (
 	ProblemCodeAuthenticationUnavailable ProblemCode = "authentication_unavailable"
@@ -349,12 +469,14 @@ const (
 	ProblemCodeMalformedRequest          ProblemCode = "malformed_request"
 	ProblemCodeMethodNotAllowed          ProblemCode = "method_not_allowed"
 	ProblemCodeNamespaceUnknown          ProblemCode = "namespace_unknown"
+	ProblemCodeNoLeader                  ProblemCode = "no_leader"
 	ProblemCodeNotAlive                  ProblemCode = "not_alive"
 	ProblemCodeNotReady                  ProblemCode = "not_ready"
 	ProblemCodeNothingToAsk              ProblemCode = "nothing_to_ask"
 	ProblemCodeOutcomeUnknown            ProblemCode = "outcome_unknown"
 	ProblemCodeOwnedByOtherGateway       ProblemCode = "owned_by_other_gateway"
 	ProblemCodeOwnerUnreachable          ProblemCode = "owner_unreachable"
+	ProblemCodePeriodNotFound            ProblemCode = "period_not_found"
 	ProblemCodePreconditionFailed        ProblemCode = "precondition_failed"
 	ProblemCodePrincipalLimit            ProblemCode = "principal_limit"
 	ProblemCodeRateLimited               ProblemCode = "rate_limited"
@@ -366,6 +488,7 @@ const (
 	ProblemCodeTooManyKeys               ProblemCode = "too_many_keys"
 	ProblemCodeTooManyLeases             ProblemCode = "too_many_leases"
 	ProblemCodeTooManyLocks              ProblemCode = "too_many_locks"
+	ProblemCodeTooManyPeriods            ProblemCode = "too_many_periods"
 	ProblemCodeTooManySettings           ProblemCode = "too_many_settings"
 	ProblemCodeTooManyStreams            ProblemCode = "too_many_streams"
 	ProblemCodeTooManyTickets            ProblemCode = "too_many_tickets"
@@ -378,6 +501,7 @@ const (
 	ProblemCodeUpgradeRequired           ProblemCode = "upgrade_required"
 	ProblemCodeWaitElapsed               ProblemCode = "wait_elapsed"
 	ProblemCodeWebhookNotFound           ProblemCode = "webhook_not_found"
+	ProblemCodeWouldDeadlock             ProblemCode = "would_deadlock"
 	ProblemCodeZookeeperUnavailable      ProblemCode = "zookeeper_unavailable"
 )
 
@@ -446,6 +570,8 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeNamespaceUnknown:
 		return true
+	case ProblemCodeNoLeader:
+		return true
 	case ProblemCodeNotAlive:
 		return true
 	case ProblemCodeNotReady:
@@ -457,6 +583,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeOwnedByOtherGateway:
 		return true
 	case ProblemCodeOwnerUnreachable:
+		return true
+	case ProblemCodePeriodNotFound:
 		return true
 	case ProblemCodePreconditionFailed:
 		return true
@@ -479,6 +607,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeTooManyLeases:
 		return true
 	case ProblemCodeTooManyLocks:
+		return true
+	case ProblemCodeTooManyPeriods:
 		return true
 	case ProblemCodeTooManySettings:
 		return true
@@ -504,6 +634,8 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeWebhookNotFound:
 		return true
+	case ProblemCodeWouldDeadlock:
+		return true
 	case ProblemCodeZookeeperUnavailable:
 		return true
 	default:
@@ -513,16 +645,18 @@ func (e ProblemCode) Valid() bool {
 
 // Defines values for Reason.
 const (
-	ReasonCancelled   Reason = "cancelled"
-	ReasonDestroyed   Reason = "destroyed"
-	ReasonExpired     Reason = "expired"
-	ReasonGatewayLeft Reason = "gateway_left"
-	ReasonReleased    Reason = "released"
-	ReasonRemoved     Reason = "removed"
-	ReasonRevoked     Reason = "revoked"
-	ReasonUnclaimed   Reason = "unclaimed"
-	ReasonUnknown     Reason = "unknown"
-	ReasonWaitElapsed Reason = "wait_elapsed"
+	ReasonCancelled     Reason = "cancelled"
+	ReasonDestroyed     Reason = "destroyed"
+	ReasonDone          Reason = "done"
+	ReasonExpired       Reason = "expired"
+	ReasonGatewayLeft   Reason = "gateway_left"
+	ReasonReleased      Reason = "released"
+	ReasonRemoved       Reason = "removed"
+	ReasonRevoked       Reason = "revoked"
+	ReasonUnclaimed     Reason = "unclaimed"
+	ReasonUnknown       Reason = "unknown"
+	ReasonWaitElapsed   Reason = "wait_elapsed"
+	ReasonWouldDeadlock Reason = "would_deadlock"
 )
 
 // Valid indicates whether the value is a known member of the Reason enum.
@@ -531,6 +665,8 @@ func (e Reason) Valid() bool {
 	case ReasonCancelled:
 		return true
 	case ReasonDestroyed:
+		return true
+	case ReasonDone:
 		return true
 	case ReasonExpired:
 		return true
@@ -547,6 +683,8 @@ func (e Reason) Valid() bool {
 	case ReasonUnknown:
 		return true
 	case ReasonWaitElapsed:
+		return true
+	case ReasonWouldDeadlock:
 		return true
 	default:
 		return false
@@ -613,6 +751,7 @@ func (e WebhookAttemptResult) Valid() bool {
 // Defines values for WebhookEventType.
 const (
 	WebhookEventTypeLeaseCancelled       WebhookEventType = "lease.cancelled"
+	WebhookEventTypeLeaseEnding          WebhookEventType = "lease.ending"
 	WebhookEventTypeLeaseExpired         WebhookEventType = "lease.expired"
 	WebhookEventTypeLeaseGranted         WebhookEventType = "lease.granted"
 	WebhookEventTypeLeaseQueued          WebhookEventType = "lease.queued"
@@ -632,6 +771,8 @@ const (
 func (e WebhookEventType) Valid() bool {
 	switch e {
 	case WebhookEventTypeLeaseCancelled:
+		return true
+	case WebhookEventTypeLeaseEnding:
 		return true
 	case WebhookEventTypeLeaseExpired:
 		return true
@@ -658,6 +799,33 @@ func (e WebhookEventType) Valid() bool {
 	case WebhookEventTypeLockHazard:
 		return true
 	case WebhookEventTypeLockHazardCleared:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WebhookFormat.
+const (
+	Discord  WebhookFormat = "discord"
+	Ntfy     WebhookFormat = "ntfy"
+	Slack    WebhookFormat = "slack"
+	Standard WebhookFormat = "standard"
+	Teams    WebhookFormat = "teams"
+)
+
+// Valid indicates whether the value is a known member of the WebhookFormat enum.
+func (e WebhookFormat) Valid() bool {
+	switch e {
+	case Discord:
+		return true
+	case Ntfy:
+		return true
+	case Slack:
+		return true
+	case Standard:
+		return true
+	case Teams:
 		return true
 	default:
 		return false
@@ -760,6 +928,27 @@ func (e WatchEventsParamsFormat) Valid() bool {
 	case Jsonl:
 		return true
 	case Sse:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetGraphParamsFormat.
+const (
+	GetGraphParamsFormatDot     GetGraphParamsFormat = "dot"
+	GetGraphParamsFormatJSON    GetGraphParamsFormat = "json"
+	GetGraphParamsFormatMermaid GetGraphParamsFormat = "mermaid"
+)
+
+// Valid indicates whether the value is a known member of the GetGraphParamsFormat enum.
+func (e GetGraphParamsFormat) Valid() bool {
+	switch e {
+	case GetGraphParamsFormatDot:
+		return true
+	case GetGraphParamsFormatJSON:
+		return true
+	case GetGraphParamsFormatMermaid:
 		return true
 	default:
 		return false
@@ -907,6 +1096,42 @@ func (e GetLockParamsFormat) Valid() bool {
 	}
 }
 
+// Defines values for GetLeaderParamsUntil.
+const (
+	GetLeaderParamsUntilChanged GetLeaderParamsUntil = "changed"
+	GetLeaderParamsUntilElected GetLeaderParamsUntil = "elected"
+)
+
+// Valid indicates whether the value is a known member of the GetLeaderParamsUntil enum.
+func (e GetLeaderParamsUntil) Valid() bool {
+	switch e {
+	case GetLeaderParamsUntilChanged:
+		return true
+	case GetLeaderParamsUntilElected:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetLeaderParamsFormat.
+const (
+	GetLeaderParamsFormatJSON GetLeaderParamsFormat = "json"
+	GetLeaderParamsFormatText GetLeaderParamsFormat = "text"
+)
+
+// Valid indicates whether the value is a known member of the GetLeaderParamsFormat enum.
+func (e GetLeaderParamsFormat) Valid() bool {
+	switch e {
+	case GetLeaderParamsFormatJSON:
+		return true
+	case GetLeaderParamsFormatText:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AcquireParamsFormat.
 const (
 	AcquireParamsFormatEnv  AcquireParamsFormat = "env"
@@ -955,14 +1180,34 @@ type AcquireFields struct {
 	// Async Answer at once, with a ticket that waits. No lease can queue behind another program's ephemeral node in the place of the lock's directory: 409 `held_by_other`.
 	Async bool `json:"async,omitempty"`
 
+	// AtLeast Up to 168h (7 days). From the grant on the lock stays taken for at least so long, whatever happens to its
+	// holder: when the lease has ended before, its place stays for the rest. An administrator's break frees it at
+	// once. Does not go with `ephemeral`.
+	//
+	//
+	// Examples: 1m30s
+	AtLeast Duration `json:"at_least,omitempty"`
+
+	// Deadlock `fail`: where the wait would close a certain cycle among owners (`GET /v1/graph`), the answer is 409
+	// `would_deadlock`. A cycle that closes later ends the youngest wait of it that has `fail`, with the reason
+	// `would_deadlock`. It needs an `owner`, or a caller that has said who it is.
+	Deadlock OnDeadlock `json:"deadlock,omitempty"`
+
 	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an estimate.
 	Ephemeral bool `json:"ephemeral,omitempty"`
+
+	// For Makes the lease a reservation: no heartbeat keeps it, and it ends so long after its grant, 1s to 744h (31 days).
+	// It needs an `owner`, and goes with neither `ttl` nor `ephemeral`.
+	//
+	//
+	// Examples: 1m30s
+	For For `json:"for,omitempty"`
 
 	// Hold The name of a hold. One that was released cannot be taken again (409 `hold_released`), so a late repeat takes
 	// nothing.
 	Hold Hold `json:"hold,omitempty"`
 
-	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client
+	// LockDelay Up to 168h (7 days). For so long no other client is granted the lock after the lease was held and ended, so that a client
 	// that still believes that it holds the lock can finish.
 	//
 	//
@@ -985,8 +1230,16 @@ type AcquireFields struct {
 	// takes the caller's name, or the client's address where the gateway does not know who asks.
 	Owner Owner `json:"owner,omitempty"`
 
+	// Reason What the lease is for, up to 256 bytes, no control characters. Shown as `acquire_reason`; every client can read it.
+	Reason string `json:"reason,omitempty"`
+
 	// TTL Time to live, a duration of 1s to 24h.
 	TTL TTL `json:"ttl,omitempty"`
+
+	// Until In place of `for`: the time at which the reservation ends, RFC 3339 with its zone, at most 31 days from now. It ends then also when it still waits.
+	//
+	// Examples: 2026-11-23T18:00:00Z
+	Until Until `json:"until,omitempty"`
 
 	// Wait How long to wait in the queue: a duration of up to 24h, or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 	Wait AcquireWait `json:"wait,omitempty"`
@@ -995,13 +1248,40 @@ type AcquireFields struct {
 // AcquireMode How the lock is held.
 type AcquireMode string
 
+// AcquireReason The `reason` of the acquire: what the lease is for. Every client can read it.
+type AcquireReason = string
+
 // AcquireRequest defines model for AcquireRequest.
 type AcquireRequest struct {
 	// Async Answer at once, with a ticket that waits. No lease can queue behind another program's ephemeral node in the place of the lock's directory: 409 `held_by_other`.
 	Async bool `json:"async,omitempty"`
 
+	// AtLeast Up to 168h (7 days). From the grant on the lock stays taken for at least so long, whatever happens to its
+	// holder: when the lease has ended before, its place stays for the rest. An administrator's break frees it at
+	// once. Does not go with `ephemeral`.
+	//
+	//
+	// Examples: 1m30s
+	AtLeast Duration `json:"at_least,omitempty"`
+
+	// Deadlock `fail`: where the wait would close a certain cycle among owners (`GET /v1/graph`), the answer is 409
+	// `would_deadlock`. A cycle that closes later ends the youngest wait of it that has `fail`, with the reason
+	// `would_deadlock`. It needs an `owner`, or a caller that has said who it is.
+	Deadlock OnDeadlock `json:"deadlock,omitempty"`
+
+	// DoneOn When a period is done: `grant`, once a lease of it was granted, whatever becomes of it; or `release`, when its
+	// client releases it, so that a crash frees the period.
+	DoneOn DoneOn `json:"done_on,omitempty"`
+
 	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an estimate.
 	Ephemeral bool `json:"ephemeral,omitempty"`
+
+	// For Makes the lease a reservation: no heartbeat keeps it, and it ends so long after its grant, 1s to 744h (31 days).
+	// It needs an `owner`, and goes with neither `ttl` nor `ephemeral`.
+	//
+	//
+	// Examples: 1m30s
+	For For `json:"for,omitempty"`
 
 	// Hold The name of a hold. One that was released cannot be taken again (409 `hold_released`), so a late repeat takes
 	// nothing.
@@ -1011,7 +1291,7 @@ type AcquireRequest struct {
 	// is taken. One that differs from it is 409 `settings_differ`.
 	Limit Permits `json:"limit,omitempty"`
 
-	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client
+	// LockDelay Up to 168h (7 days). For so long no other client is granted the lock after the lease was held and ended, so that a client
 	// that still believes that it holds the lock can finish.
 	//
 	//
@@ -1036,15 +1316,38 @@ type AcquireRequest struct {
 	// NS Without it `default`.
 	NS Namespace `json:"ns,omitempty"`
 
+	// OncePer 1s to 744h (31 days). The work of the lock runs at most once in each period of this length. An acquire
+	// whose period is done is answered 200 with `done`, and takes no lease. For one exclusive lock of the
+	// namespace `default`, without `hold` and `ephemeral`.
+	//
+	//
+	// Examples: 1m30s
+	OncePer Duration `json:"once_per,omitempty"`
+
 	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
 	// takes the caller's name, or the client's address where the gateway does not know who asks.
 	Owner Owner `json:"owner,omitempty"`
 
+	// Period Needs `once_per`. Without it the period is the present window of that length, counted in UTC from 1970 on by
+	// the gateway's clock when the acquire arrives; its name is its start, such as `2026-11-22T00:00:00Z`.
+	//
+	//
+	// Examples: 2026-11-22
+	Period PeriodName `json:"period,omitempty"`
+
 	// Permits How many permits a semaphore lease takes; 1 when not given. More than the limit is 422.
 	Permits Permits `json:"permits,omitempty"`
 
+	// Reason What the lease is for, up to 256 bytes, no control characters. Shown as `acquire_reason`; every client can read it.
+	Reason string `json:"reason,omitempty"`
+
 	// TTL Time to live, a duration of 1s to 24h.
 	TTL TTL `json:"ttl,omitempty"`
+
+	// Until In place of `for`: the time at which the reservation ends, RFC 3339 with its zone, at most 31 days from now. It ends then also when it still waits.
+	//
+	// Examples: 2026-11-23T18:00:00Z
+	Until Until `json:"until,omitempty"`
 
 	// Wait How long to wait in the queue: a duration of up to 24h, or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 	Wait AcquireWait `json:"wait,omitempty"`
@@ -1055,14 +1358,34 @@ type AcquireSeveralRequest struct {
 	// Async Answer at once, with a ticket that waits. No lease can queue behind another program's ephemeral node in the place of the lock's directory: 409 `held_by_other`.
 	Async bool `json:"async,omitempty"`
 
+	// AtLeast Up to 168h (7 days). From the grant on the lock stays taken for at least so long, whatever happens to its
+	// holder: when the lease has ended before, its place stays for the rest. An administrator's break frees it at
+	// once. Does not go with `ephemeral`.
+	//
+	//
+	// Examples: 1m30s
+	AtLeast Duration `json:"at_least,omitempty"`
+
+	// Deadlock `fail`: where the wait would close a certain cycle among owners (`GET /v1/graph`), the answer is 409
+	// `would_deadlock`. A cycle that closes later ends the youngest wait of it that has `fail`, with the reason
+	// `would_deadlock`. It needs an `owner`, or a caller that has said who it is.
+	Deadlock OnDeadlock `json:"deadlock,omitempty"`
+
 	// Ephemeral The plain ZooKeeper recipe: the lease ends when its gateway goes or loses its session, and `expires_in_ms` is an estimate.
 	Ephemeral bool `json:"ephemeral,omitempty"`
+
+	// For Makes the lease a reservation: no heartbeat keeps it, and it ends so long after its grant, 1s to 744h (31 days).
+	// It needs an `owner`, and goes with neither `ttl` nor `ephemeral`.
+	//
+	//
+	// Examples: 1m30s
+	For For `json:"for,omitempty"`
 
 	// Hold The name of a hold. One that was released cannot be taken again (409 `hold_released`), so a late repeat takes
 	// nothing.
 	Hold Hold `json:"hold,omitempty"`
 
-	// LockDelay Up to 1h. For so long no other client is granted the lock after the lease was held and ended, so that a client
+	// LockDelay Up to 168h (7 days). For so long no other client is granted the lock after the lease was held and ended, so that a client
 	// that still believes that it holds the lock can finish.
 	//
 	//
@@ -1088,8 +1411,16 @@ type AcquireSeveralRequest struct {
 	// takes the caller's name, or the client's address where the gateway does not know who asks.
 	Owner Owner `json:"owner,omitempty"`
 
+	// Reason What the lease is for, up to 256 bytes, no control characters. Shown as `acquire_reason`; every client can read it.
+	Reason string `json:"reason,omitempty"`
+
 	// TTL Time to live, a duration of 1s to 24h.
 	TTL TTL `json:"ttl,omitempty"`
+
+	// Until In place of `for`: the time at which the reservation ends, RFC 3339 with its zone, at most 31 days from now. It ends then also when it still waits.
+	//
+	// Examples: 2026-11-23T18:00:00Z
+	Until Until `json:"until,omitempty"`
 
 	// Wait How long to wait in the queue: a duration of up to 24h, or `forever`. `0s` (or `0`) tries. Does not go with `async`.
 	Wait AcquireWait `json:"wait,omitempty"`
@@ -1141,7 +1472,8 @@ type Contender struct {
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
 	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
-	// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), `would_deadlock` (it waited in a deadlock, with
+	// `deadlock=fail`), `done` (the period that it waited for was done), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
 	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
@@ -1172,6 +1504,15 @@ type Contender struct {
 	// RevokeRequested Its holder was asked to release it.
 	RevokeRequested *RevokeRequested `json:"revoke_requested,omitempty"`
 	Znode           string           `json:"znode"`
+
+	// AcquireReason The `reason` of the acquire: what the lease is for. Every client can read it.
+	AcquireReason AcquireReason `json:"acquire_reason,omitempty"`
+
+	// EndsAt When a reservation ends: RFC 3339 in UTC. Left out before its grant, where `for` says how long it lasts.
+	EndsAt EndsAt `json:"ends_at,omitempty"`
+
+	// ReservedForMS The `for` of a reservation.
+	ReservedForMS ReservedFor `json:"reserved_for_ms,omitempty"`
 }
 
 // CustomNames What was configured for the dialect `custom`.
@@ -1226,6 +1567,34 @@ type DestroyAnswer struct {
 	Foreign int `json:"foreign"`
 }
 
+// DoneAnswer The period was done before. There is no lease.
+type DoneAnswer struct {
+	// At When it was granted, or released with `done_on=release`.
+	At time.Time `json:"at"`
+
+	// By Owner of the lease that has done it. Left out for callers that may not read the lock.
+	By   Owner          `json:"by,omitempty"`
+	Done DoneAnswerDone `json:"done"`
+
+	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
+	Lock LockName `json:"lock"`
+
+	// NS Without it `default`.
+	NS Namespace `json:"ns"`
+
+	// Period Name of a period.
+	//
+	// Examples: 2026-11-22
+	Period PeriodName `json:"period"`
+}
+
+// DoneAnswerDone defines model for DoneAnswer.Done.
+type DoneAnswerDone bool
+
+// DoneOn When a period is done: `grant`, once a lease of it was granted, whatever becomes of it; or `release`, when its
+// client releases it, so that a crash frees the period.
+type DoneOn string
+
 // Duration A span of time with a unit, in the syntax of Go's `time.ParseDuration`.
 //
 // Examples: 1m30s
@@ -1240,6 +1609,9 @@ type EndRequest struct {
 	Reason ReasonText `json:"reason,omitempty"`
 }
 
+// EndsAt When a reservation ends: RFC 3339 in UTC. Left out before its grant, where `for` says how long it lasts.
+type EndsAt = string
+
 // Event One thing that happened.
 type Event struct {
 	// ID Opaque. Names an event's place in the order of one gateway process.
@@ -1252,8 +1624,9 @@ type Event struct {
 	Time string `json:"time"`
 
 	// Type `lease.*` is about contenders, those of other programs too (with `foreign`). `lease.revoked` has the reasons
-	// `revoked` and `destroyed`; `lease.updated`: owner, metadata, time to live, holds or mode changed. `lock.hazard`: a
-	// lock has a new hazard (`code` and `programs`). A lease of several locks has one event for each of them.
+	// `revoked` and `destroyed`; `lease.updated`: owner, metadata, reason, time to live, end, holds or mode changed. `lease.ending`:
+	// a reservation ends soon, from the gateway that runs it. `lock.hazard`: a lock has a new hazard (`code` and `programs`). `deadlock.detected`: owners have come to wait for
+	// each other, once for each lock in which one of them waits; `cycle` is the same in all. A lease of several locks has one event for each of them.
 	// `webhook.dropped`: there was no room for `count` messages to the `webhook`, or without one to any, at the `gateway`,
 	// at most once a minute. `auth.*`: the `gateway` has put a
 	// changed content of its `--auth-file` in force, or refused it (`detail` says why) and kept the rules from before; for
@@ -1298,12 +1671,18 @@ type Event struct {
 	// Path Of `node.*`: path of the znode.
 	Path string `json:"path,omitempty"`
 
+	// AcquireReason The `reason` of the acquire: what the lease is for. Every client can read it.
+	AcquireReason AcquireReason `json:"acquire_reason,omitempty"`
+
 	// Code docs/operate/interop.md says what each means; new ones may come. A lock has at most one hazard with the same code
 	// and programs.
 	Code HazardCode `json:"code,omitempty"`
 
 	// Count Of `webhook.dropped`: how many messages.
 	Count int `json:"count,omitempty"`
+
+	// Cycle Of `deadlock.*`: the `id` of the cycle in `GET /v1/graph`.
+	Cycle string `json:"cycle,omitempty"`
 
 	// Detail The text of the request that asked a holder to release, or ended a lease or lock; for a hazard or a full outbox what it means and what to do; for `auth.*` the name of the file, and when refused the line and what must stand there.
 	Detail string `json:"detail,omitempty"`
@@ -1332,8 +1711,9 @@ type EventList struct {
 }
 
 // EventType `lease.*` is about contenders, those of other programs too (with `foreign`). `lease.revoked` has the reasons
-// `revoked` and `destroyed`; `lease.updated`: owner, metadata, time to live, holds or mode changed. `lock.hazard`: a
-// lock has a new hazard (`code` and `programs`). A lease of several locks has one event for each of them.
+// `revoked` and `destroyed`; `lease.updated`: owner, metadata, reason, time to live, end, holds or mode changed. `lease.ending`:
+// a reservation ends soon, from the gateway that runs it. `lock.hazard`: a lock has a new hazard (`code` and `programs`). `deadlock.detected`: owners have come to wait for
+// each other, once for each lock in which one of them waits; `cycle` is the same in all. A lease of several locks has one event for each of them.
 // `webhook.dropped`: there was no room for `count` messages to the `webhook`, or without one to any, at the `gateway`,
 // at most once a minute. `auth.*`: the `gateway` has put a
 // changed content of its `--auth-file` in force, or refused it (`detail` says why) and kept the rules from before; for
@@ -1360,6 +1740,12 @@ type FenceReason string
 //
 // Examples: 8589934592
 type FencingToken = int64
+
+// For Makes the lease a reservation: no heartbeat keeps it, and it ends so long after its grant, 1s to 744h (31 days).
+// It needs an `owner`, and goes with neither `ttl` nor `ephemeral`.
+//
+// Examples: 1m30s
+type For = Duration
 
 // Foreign A contender that another program created.
 type Foreign struct {
@@ -1436,6 +1822,95 @@ type GivenMetadata = string
 
 // Grant A lease that is held.
 type Grant = Lease
+
+// Graph defines model for Graph.
+type Graph struct {
+	Nodes []GraphNode `json:"nodes"`
+	Edges []GraphEdge `json:"edges"`
+
+	// Cycles The certain ones first, and the shorter ones first.
+	Cycles []GraphCycle `json:"cycles"`
+
+	// Truncated There are more edges, or there may be more cycles.
+	Truncated bool `json:"truncated"`
+
+	// Unread Contenders whose owners are not known yet. They count as parties of their own.
+	Unread int `json:"unread"`
+}
+
+// GraphContender defines model for GraphContender.
+type GraphContender struct {
+	LeaseID LeaseID `json:"lease_id,omitempty"`
+
+	// Znode Path of the contender in ZooKeeper. Left out of a wait that is refused before it has one.
+	Znode string `json:"znode,omitempty"`
+
+	// Position Its place among the waiters of the lock. Left out where none blocks it there.
+	Position int `json:"position,omitempty"`
+}
+
+// GraphCycle Parties that wait for each other. It is minimal: without one of its parties it is no cycle. Each wait leads to the
+// party of the next one, the last to that of the first.
+type GraphCycle struct {
+	// ID The same in each answer and event, at each gateway.
+	ID    string         `json:"id"`
+	Kind  GraphCycleKind `json:"kind"`
+	Waits []GraphEdge    `json:"waits"`
+
+	// Youngest The wait that came last. Its end breaks the cycle.
+	Youngest *GraphContender `json:"youngest,omitempty"`
+	Advice   string          `json:"advice,omitempty"`
+
+	// Hidden Waits that are left out because the caller may not read their locks.
+	Hidden int `json:"hidden,omitempty"`
+}
+
+// GraphCycleKind defines model for GraphCycle.Kind.
+type GraphCycleKind string
+
+// GraphEdge A contender waits for another one.
+type GraphEdge struct {
+	// From The party that waits: `id` of a node.
+	From string `json:"from"`
+
+	// To The party that it waits for.
+	To   string `json:"to"`
+	Lock string `json:"lock"`
+
+	// NS Without it `default`.
+	NS   Namespace `json:"ns"`
+	Mode Mode      `json:"mode"`
+
+	// Needs `any`: it waits for permits, and the end of another holder may suffice.
+	Needs   GraphEdgeNeeds `json:"needs"`
+	Waiter  GraphContender `json:"waiter"`
+	Blocker GraphContender `json:"blocker"`
+}
+
+// GraphEdgeNeeds `any`: it waits for permits, and the end of another holder may suffice.
+type GraphEdgeNeeds string
+
+// GraphNode A party.
+type GraphNode struct {
+	// ID Unique in the graph: the kind, a colon, and a name.
+	ID string `json:"id"`
+
+	// Kind `owner`: all leases of that owner. `lease`: one lease. `session`: what one ZooKeeper session of another program has made. `znode`: a contender of another program.
+	Kind  GraphNodeKind `json:"kind"`
+	Owner string        `json:"owner,omitempty"`
+
+	// Program The other program, as far as the name shows it.
+	Program string `json:"program,omitempty"`
+
+	// Label What the other program says of itself.
+	Label string `json:"label,omitempty"`
+
+	// Stuck It cannot go on by itself: it is in a certain cycle, or waits for one that is.
+	Stuck bool `json:"stuck"`
+}
+
+// GraphNodeKind `owner`: all leases of that owner. `lease`: one lease. `session`: what one ZooKeeper session of another program has made. `znode`: a contender of another program.
+type GraphNodeKind string
 
 // Hazard Something about a lock that a person should know.
 type Hazard struct {
@@ -1562,6 +2037,48 @@ type Info struct {
 // InfoMode Whether ZooKeeper is servers of its own or part of this gateway, which then keeps everything itself.
 type InfoMode string
 
+// Leader A lock's one exclusive holder.
+type Leader struct {
+	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
+	Lock LockName `json:"lock"`
+
+	// NS Without it `default`.
+	NS      Namespace `json:"ns"`
+	LeaseID LeaseID   `json:"lease_id,omitempty"`
+
+	// Foreign A contender that another program created.
+	Foreign *Foreign `json:"foreign,omitempty"`
+
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+	// takes the caller's name, or the client's address where the gateway does not know who asks.
+	Owner Owner `json:"owner,omitempty"`
+
+	// Principal The name of the caller that took the lease, as `GET /v1/whoami` shows it. It is left out where the gateway does not
+	// ask who sends a request. Programs that may write the lease's znode can change it: it gives no right.
+	Principal Principal `json:"principal,omitempty"`
+
+	// Metadata A text that came with the lease.
+	Metadata Metadata `json:"metadata,omitempty"`
+
+	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
+	FencingToken FencingToken `json:"fencing_token,omitempty"`
+
+	// Since Since when this gateway has seen it hold.
+	Since *time.Time `json:"since,omitempty"`
+
+	// HeldLonger It held already when this gateway first looked.
+	HeldLonger bool `json:"held_longer,omitempty"`
+
+	// Unclaimed Granted, and no request of its client has come since.
+	Unclaimed bool   `json:"unclaimed,omitempty"`
+	Znode     string `json:"znode"`
+
+	// Rev For `since`. It changes when another lease leads, and with owner and metadata.
+	Rev string `json:"rev"`
+}
+
 // Lease A lease as it is. One of several locks has `locks` in place of `lock`, `ns`, `mode` and `znode`.
 type Lease struct {
 	LeaseID LeaseID `json:"lease_id"`
@@ -1585,7 +2102,8 @@ type Lease struct {
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
 	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
-	// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), `would_deadlock` (it waited in a deadlock, with
+	// `deadlock=fail`), `done` (the period that it waited for was done), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
 	// Position Place among the waiters.
@@ -1598,8 +2116,10 @@ type Lease struct {
 	//
 	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
-	TTLMS        int64        `json:"ttl_ms"`
-	ExpiresInMS  *int64       `json:"expires_in_ms,omitempty"`
+
+	// TTLMS Of a reservation: what is left of it.
+	TTLMS       int64  `json:"ttl_ms"`
+	ExpiresInMS *int64 `json:"expires_in_ms,omitempty"`
 
 	// FailoverSafe Whether the time to live rides over the crash of a gateway.
 	FailoverSafe bool `json:"failover_safe"`
@@ -1637,11 +2157,35 @@ type Lease struct {
 	// Rev An opaque mark of the visible state, for `since`.
 	Rev Rev `json:"rev"`
 
+	// AcquireReason The `reason` of the acquire: what the lease is for. Every client can read it.
+	AcquireReason AcquireReason `json:"acquire_reason,omitempty"`
+
+	// AtLeastMS For so long from the grant on the lock stays taken, however the lease ends.
+	AtLeastMS int64 `json:"at_least_ms,omitempty"`
+
+	// DoneOn When a period is done: `grant`, once a lease of it was granted, whatever becomes of it; or `release`, when its
+	// client releases it, so that a crash frees the period.
+	DoneOn DoneOn `json:"done_on,omitempty"`
+
+	// EndsAt When a reservation ends: RFC 3339 in UTC. Left out before its grant, where `for` says how long it lasts.
+	EndsAt EndsAt `json:"ends_at,omitempty"`
+
 	// NotifySecret Signs the messages to `notify_url`. In the answer that created the lease, and in its idempotent repeats.
 	NotifySecret string `json:"notify_secret,omitempty"`
 
 	// NotifyURL Receives the lease's messages. Shown to clients that send the lease's token.
 	NotifyURL string `json:"notify_url,omitempty"`
+
+	// OncePerMS The lock's work runs at most once in each period of this length.
+	OncePerMS int64 `json:"once_per_ms,omitempty"`
+
+	// Period Name of a period.
+	//
+	// Examples: 2026-11-22
+	Period PeriodName `json:"period,omitempty"`
+
+	// ReservedForMS The `for` of a reservation.
+	ReservedForMS ReservedFor `json:"reserved_for_ms,omitempty"`
 
 	// WaitedMS From the arrival of this request to the beginning of the TTL. You hold it until you sent the request +
 	// `waited_ms` + `ttl_ms`, by a clock that does not stop while the machine sleeps; each heartbeat begins it anew
@@ -1698,6 +2242,7 @@ type LeaseToken = string
 type Limits struct {
 	DefaultPage  int   `json:"default_page"`
 	DefaultTTLMS int64 `json:"default_ttl_ms"`
+	MaxAtLeastMS int64 `json:"max_at_least_ms"`
 	MaxBodyBytes int   `json:"max_body_bytes"`
 
 	// MaxConnections Open connections. Beyond it the longest idle one is closed in favor of a new one.
@@ -1731,6 +2276,7 @@ type Limits struct {
 
 	// MaxMetadataTotalBytes Owners, metadata, names of holds and notify_urls of all these leases.
 	MaxMetadataTotalBytes int64 `json:"max_metadata_total_bytes"`
+	MaxOncePerMS          int64 `json:"max_once_per_ms"`
 	MaxOwnerBytes         int   `json:"max_owner_bytes"`
 	MaxPage               int   `json:"max_page"`
 	MaxPollWaitMS         int64 `json:"max_poll_wait_ms"`
@@ -1854,12 +2400,64 @@ type NewLockName = string
 // `ephemeral`.
 type NotifyURL = string
 
+// OnDeadlock `fail`: where the wait would close a certain cycle among owners (`GET /v1/graph`), the answer is 409
+// `would_deadlock`. A cycle that closes later ends the youngest wait of it that has `fail`, with the reason
+// `would_deadlock`. It needs an `owner`, or a caller that has said who it is.
+type OnDeadlock string
+
 // Overlap How long the secret before goes on signing: a duration of 0s to 168h.
 type Overlap = string
 
 // Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
 // takes the caller's name, or the client's address where the gateway does not know who asks.
 type Owner = string
+
+// Period A period of a lock.
+type Period struct {
+	// At Of the grant, or of the release that made it done.
+	At time.Time `json:"at"`
+
+	// Done Whether no other lease is granted for it. Else a lease was granted, and only its release makes the period done.
+	Done bool `json:"done"`
+
+	// DoneOn When a period is done: `grant`, once a lease of it was granted, whatever becomes of it; or `release`, when its
+	// client releases it, so that a crash frees the period.
+	DoneOn DoneOn `json:"done_on"`
+
+	// KeptUntil Until then it is kept.
+	KeptUntil time.Time `json:"kept_until"`
+
+	// LeaseID The lease that was granted for it.
+	LeaseID LeaseID `json:"lease_id"`
+
+	// Owner A label for human readers, up to 128 bytes, no control characters. Every client can read it. An acquire without one
+	// takes the caller's name, or the client's address where the gateway does not know who asks.
+	Owner Owner `json:"owner,omitempty"`
+
+	// Period Name of a period.
+	//
+	// Examples: 2026-11-22
+	Period PeriodName `json:"period"`
+
+	// Principal The name of the caller that took the lease, as `GET /v1/whoami` shows it. It is left out where the gateway does not
+	// ask who sends a request. Programs that may write the lease's znode can change it: it gives no right.
+	Principal Principal `json:"principal,omitempty"`
+}
+
+// PeriodName Name of a period.
+//
+// Examples: 2026-11-22
+type PeriodName = string
+
+// Periods defines model for Periods.
+type Periods struct {
+	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
+	Lock LockName `json:"lock"`
+
+	// NS Without it `default`.
+	NS      Namespace `json:"ns"`
+	Periods []Period  `json:"periods"`
+}
 
 // Permits defines model for Permits.
 type Permits = int
@@ -1882,7 +2480,8 @@ type Postmortem struct {
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
 	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
-	// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), `would_deadlock` (it waited in a deadlock, with
+	// `deadlock=fail`), `done` (the period that it waited for was done), or `unknown`.
 	Reason Reason `json:"reason"`
 
 	// Detail The text of the request that ended it.
@@ -1914,6 +2513,9 @@ type Postmortem struct {
 
 	// Next The next holder of the lock.
 	Next *Successor `json:"next,omitempty"`
+
+	// AcquireReason The `reason` of the acquire: what the lease is for. Every client can read it.
+	AcquireReason AcquireReason `json:"acquire_reason,omitempty"`
 }
 
 // Preview What an acquire would find now.
@@ -1942,12 +2544,12 @@ type Problem struct {
 	// Code Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 401:
 	// unauthenticated. 403: forbidden, lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale,
 	// fleet_seal_refused, cross_origin. 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found,
-	// webhook_not_found. 405: method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
+	// webhook_not_found, no_leader, period_not_found. 405: method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
 	// settings_differ, lock_in_use, hold_released, holder_changed, nothing_to_ask, lease_not_held, lease_not_exclusive,
-	// too_many_webhooks. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.
+	// too_many_webhooks, would_deadlock. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.
 	// 421: host_not_allowed. 422: invalid_field, duration_needs_unit, unknown_field, repeated_field,
 	// idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
-	// too_many_locks, too_many_settings, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
+	// too_many_locks, too_many_settings, too_many_periods, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
 	// too_many_answers, rate_limited, principal_limit. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
 	// owner_unreachable, authentication_unavailable, draining, not_ready, not_alive.
 	Code ProblemCode `json:"code"`
@@ -1961,7 +2563,8 @@ type Problem struct {
 	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
 	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
-	// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), `would_deadlock` (it waited in a deadlock, with
+	// `deadlock=fail`), `done` (the period that it waited for was done), or `unknown`.
 	Reason Reason `json:"reason,omitempty"`
 
 	// By The administrator who ended the lease, or asked its holder to release it: the name of the caller, as `GET /v1/whoami`
@@ -1976,17 +2579,21 @@ type Problem struct {
 	QueueLength  *int        `json:"queue_length,omitempty"`
 	RetryAfterMS *int64      `json:"retry_after_ms,omitempty"`
 	RequestID    string      `json:"request_id,omitempty"`
+
+	// Cycle Parties that wait for each other. It is minimal: without one of its parties it is no cycle. Each wait leads to the
+	// party of the next one, the last to that of the first.
+	Cycle *GraphCycle `json:"cycle,omitempty"`
 }
 
 // ProblemCode Stable; new ones may come. `/problems/{code}` explains each. By status: 400: malformed_request. 401:
 // unauthenticated. 403: forbidden, lease_token_missing, lease_token_wrong, fencing_token_needed, fencing_token_stale,
 // fleet_seal_refused, cross_origin. 404: route_not_found, lease_not_found, namespace_unknown, contender_not_found,
-// webhook_not_found. 405: method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
+// webhook_not_found, no_leader, period_not_found. 405: method_not_allowed. 408: cancelled. 409: held_by_other, lock_delayed, foreign_semaphore, lock_invalid, wait_elapsed,
 // settings_differ, lock_in_use, hold_released, holder_changed, nothing_to_ask, lease_not_held, lease_not_exclusive,
-// too_many_webhooks. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.
+// too_many_webhooks, would_deadlock. 410: lease_ended. 412: precondition_failed. 413: body_too_large. 415: unsupported_media_type.
 // 421: host_not_allowed. 422: invalid_field, duration_needs_unit, unknown_field, repeated_field,
 // idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
-// too_many_locks, too_many_settings, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
+// too_many_locks, too_many_settings, too_many_periods, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
 // too_many_answers, rate_limited, principal_limit. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
 // owner_unreachable, authentication_unavailable, draining, not_ready, not_alive.
 type ProblemCode string
@@ -2040,7 +2647,8 @@ type ReapRequest struct {
 // Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
 // because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
 // `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
-// `gateway_left` (an ephemeral lease whose gateway's session ended), or `unknown`.
+// `gateway_left` (an ephemeral lease whose gateway's session ended), `would_deadlock` (it waited in a deadlock, with
+// `deadlock=fail`), `done` (the period that it waited for was done), or `unknown`.
 type Reason string
 
 // ReasonText A text for the affected clients, up to 256 bytes, no control characters.
@@ -2057,6 +2665,9 @@ type Replayed struct {
 	Replayed  int                `json:"replayed"`
 	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
+
+// ReservedFor The `for` of a reservation.
+type ReservedFor = int64
 
 // Rev An opaque mark of the visible state, for `since`.
 type Rev = string
@@ -2186,16 +2797,34 @@ type UnreachedGateway struct {
 	Detail    string `json:"detail"`
 }
 
+// Until In place of `for`: the time at which the reservation ends, RFC 3339 with its zone, at most 31 days from now. It ends then also when it still waits.
+//
+// Examples: 2026-11-23T18:00:00Z
+type Until = string
+
 // UpdateRequest defines model for UpdateRequest.
 type UpdateRequest struct {
+	// For Of a reservation: it ends so long from now, or after its grant if it waits.
+	//
+	// Examples: 1m30s
+	For Duration `json:"for,omitempty"`
+
 	// Metadata An empty one is removed.
 	Metadata *GivenMetadata `json:"metadata,omitempty"`
 	Owner    *string        `json:"owner,omitempty"`
 
-	// TTL A new time to live, 1s to 24h.
+	// Reason A new `acquire_reason`; an empty one is removed.
+	Reason *string `json:"reason,omitempty"`
+
+	// TTL A new time to live, 1s to 24h. A reservation has none.
 	//
 	// Examples: 1m30s
 	TTL Duration `json:"ttl,omitempty"`
+
+	// Until Of a reservation: it ends at this time.
+	//
+	// Examples: 2026-11-23T18:00:00Z
+	Until Until `json:"until,omitempty"`
 }
 
 // WantedLock One of the locks of an acquire.
@@ -2239,6 +2868,20 @@ type Webhook struct {
 
 	// Locks A name in which `*` stands for any characters. Without it, or empty, all.
 	Locks WebhookGlob `json:"locks,omitempty"`
+
+	// Owner A text with `*` for any characters. All, if empty or left out.
+	Owner WebhookTextGlob `json:"owner,omitempty"`
+
+	// AcquireReason A text with `*` for any characters. All, if empty or left out.
+	AcquireReason WebhookTextGlob `json:"acquire_reason,omitempty"`
+
+	// Reason A text with `*` for any characters. All, if empty or left out.
+	Reason WebhookTextGlob `json:"reason,omitempty"`
+
+	// Format How messages are written: `standard`, the event as JSON (Standard Webhooks), or what the incoming webhooks of a
+	// chat system take, for people to read: `slack`, `teams` (a workflow), `discord`, `ntfy` (`url` is the topic's).
+	// Empty is `standard`. All are signed.
+	Format WebhookFormat `json:"format"`
 
 	// Description For human readers.
 	Description WebhookDescription `json:"description,omitempty"`
@@ -2372,6 +3015,11 @@ type WebhookEvent struct {
 	Reason       string       `json:"reason,omitempty"`
 	Detail       string       `json:"detail,omitempty"`
 
+	// By The administrator who ended the lease, or asked its holder to release it: the name of the caller, as `GET /v1/whoami`
+	// shows it to that caller, or its address where the gateway does not know who asks. Left out when no administrator
+	// did. Of a lease of several locks it is for the lease's client, and for callers that may read all of them.
+	By By `json:"by,omitempty"`
+
 	// Code docs/operate/interop.md says what each means; new ones may come. A lock has at most one hazard with the same code
 	// and programs.
 	Code HazardCode `json:"code,omitempty"`
@@ -2384,17 +3032,23 @@ type WebhookEvent struct {
 	Programs HazardPrograms `json:"programs,omitempty"`
 	Gateway  string         `json:"gateway,omitempty"`
 
+	// AcquireReason The `reason` of the acquire: what the lease is for. Every client can read it.
+	AcquireReason AcquireReason `json:"acquire_reason,omitempty"`
+
 	// Waiting It ended while it waited. Sent to its `notify_url` alone.
 	Waiting bool `json:"waiting,omitempty"`
 }
 
 // WebhookEventType The ends of leases are durable: the message is written together with the end, and is delivered at least once.
-// `lease.granted`, `lease.queued`, `lease.revoke_requested`, `lease.revoke_withdrawn`, `lease.updated`, `lock.hazard`
-// and `lock.hazard_cleared` are best effort: tried four times in some three minutes, and lost with the gateway.
+// `lease.granted`, `lease.queued`, `lease.revoke_requested`, `lease.revoke_withdrawn`, `lease.updated`,
+// `lease.ending`, `lock.hazard` and `lock.hazard_cleared` are best effort: tried four times in some three minutes, and lost with the gateway.
 type WebhookEventType string
 
 // WebhookFields defines model for WebhookFields.
 type WebhookFields struct {
+	// AcquireReason What leases were taken for. An event of a lease without an `acquire_reason` is not sent then.
+	AcquireReason WebhookTextGlob `json:"acquire_reason,omitempty"`
+
 	// Ca Certificates in PEM that the receiver's has to be signed by. Without it the system's.
 	Ca WebhookCA `json:"ca,omitempty"`
 
@@ -2407,15 +3061,31 @@ type WebhookFields struct {
 	// Events Types; none are all. In the query with commas between.
 	Events []WebhookEventType `json:"events,omitempty"`
 
+	// Format How messages are written: `standard`, the event as JSON (Standard Webhooks), or what the incoming webhooks of a
+	// chat system take, for people to read: `slack`, `teams` (a workflow), `discord`, `ntfy` (`url` is the topic's).
+	// Empty is `standard`. All are signed.
+	Format WebhookFormat `json:"format,omitempty"`
+
 	// Locks Names of locks.
 	Locks WebhookGlob `json:"locks,omitempty"`
 
 	// NS Namespaces.
 	NS WebhookGlob `json:"ns,omitempty"`
 
+	// Owner Owners of leases. An event without an owner is not sent then.
+	Owner WebhookTextGlob `json:"owner,omitempty"`
+
+	// Reason Reasons: the `reason` of an event, or its `detail`. An event without either is not sent then.
+	Reason WebhookTextGlob `json:"reason,omitempty"`
+
 	// URL http:// or https://, without a user.
 	URL WebhookURL `json:"url,omitempty"`
 }
+
+// WebhookFormat How messages are written: `standard`, the event as JSON (Standard Webhooks), or what the incoming webhooks of a
+// chat system take, for people to read: `slack`, `teams` (a workflow), `discord`, `ntfy` (`url` is the topic's).
+// Empty is `standard`. All are signed.
+type WebhookFormat string
 
 // WebhookGlob A name in which `*` stands for any characters. Without it, or empty, all.
 type WebhookGlob = string
@@ -2459,6 +3129,9 @@ type WebhookOutbox struct {
 
 // WebhookPatch defines model for WebhookPatch.
 type WebhookPatch struct {
+	// AcquireReason What leases were taken for. An event of a lease without an `acquire_reason` is not sent then.
+	AcquireReason WebhookTextGlob `json:"acquire_reason,omitempty"`
+
 	// Ca Certificates in PEM that the receiver's has to be signed by. Without it the system's.
 	Ca WebhookCA `json:"ca,omitempty"`
 
@@ -2470,6 +3143,11 @@ type WebhookPatch struct {
 
 	// Events Types; none are all. In the query with commas between.
 	Events []WebhookEventType `json:"events,omitempty"`
+
+	// Format How messages are written: `standard`, the event as JSON (Standard Webhooks), or what the incoming webhooks of a
+	// chat system take, for people to read: `slack`, `teams` (a workflow), `discord`, `ntfy` (`url` is the topic's).
+	// Empty is `standard`. All are signed.
+	Format WebhookFormat `json:"format,omitempty"`
 
 	// Headers Each that is named is set, or removed where it is null. The others stay.
 	Headers map[string]string `json:"headers,omitempty"`
@@ -2480,12 +3158,21 @@ type WebhookPatch struct {
 	// NS Namespaces.
 	NS WebhookGlob `json:"ns,omitempty"`
 
+	// Owner Owners of leases. An event without an owner is not sent then.
+	Owner WebhookTextGlob `json:"owner,omitempty"`
+
+	// Reason Reasons: the `reason` of an event, or its `detail`. An event without either is not sent then.
+	Reason WebhookTextGlob `json:"reason,omitempty"`
+
 	// URL http:// or https://, without a user.
 	URL WebhookURL `json:"url,omitempty"`
 }
 
 // WebhookRequest defines model for WebhookRequest.
 type WebhookRequest struct {
+	// AcquireReason What leases were taken for. An event of a lease without an `acquire_reason` is not sent then.
+	AcquireReason WebhookTextGlob `json:"acquire_reason,omitempty"`
+
 	// Ca Certificates in PEM that the receiver's has to be signed by. Without it the system's.
 	Ca WebhookCA `json:"ca,omitempty"`
 
@@ -2498,6 +3185,11 @@ type WebhookRequest struct {
 	// Events Types; none are all. In the query with commas between.
 	Events []WebhookEventType `json:"events,omitempty"`
 
+	// Format How messages are written: `standard`, the event as JSON (Standard Webhooks), or what the incoming webhooks of a
+	// chat system take, for people to read: `slack`, `teams` (a workflow), `discord`, `ntfy` (`url` is the topic's).
+	// Empty is `standard`. All are signed.
+	Format WebhookFormat `json:"format,omitempty"`
+
 	// Headers Sent with each message, 2 KiB in all. Their values are not shown again.
 	Headers map[string]string `json:"headers,omitempty"`
 
@@ -2507,9 +3199,18 @@ type WebhookRequest struct {
 	// NS Namespaces.
 	NS WebhookGlob `json:"ns,omitempty"`
 
+	// Owner Owners of leases. An event without an owner is not sent then.
+	Owner WebhookTextGlob `json:"owner,omitempty"`
+
+	// Reason Reasons: the `reason` of an event, or its `detail`. An event without either is not sent then.
+	Reason WebhookTextGlob `json:"reason,omitempty"`
+
 	// URL http:// or https://, without a user.
 	URL WebhookURL `json:"url"`
 }
+
+// WebhookTextGlob A text with `*` for any characters. All, if empty or left out.
+type WebhookTextGlob = string
 
 // WebhookURL http:// or https://, without a user.
 type WebhookURL = string
@@ -2578,6 +3279,9 @@ type ZooKeeperInfoState string
 
 // AcquireFormatParam defines model for AcquireFormatParam.
 type AcquireFormatParam string
+
+// AcquireReasonParam defines model for AcquireReasonParam.
+type AcquireReasonParam = string
 
 // CursorParam defines model for CursorParam.
 type CursorParam = string
@@ -2675,6 +3379,9 @@ type WatchEventsParams struct {
 	// Owner Only events of leases with exactly this owner.
 	Owner *EventOwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
 
+	// AcquireReason Only what has this text in its `acquire_reason`, in upper or lower case.
+	AcquireReason *AcquireReasonParam `form:"acquire_reason,omitempty" json:"acquire_reason,omitempty"`
+
 	// Since The id of an event. The stream begins right behind it. Without it, with what happens next.
 	Since *EventSinceParam `form:"since,omitempty" json:"since,omitempty"`
 
@@ -2704,9 +3411,36 @@ type WatchEventsSocketParams struct {
 	// Owner Only events of leases with exactly this owner.
 	Owner *EventOwnerParam `form:"owner,omitempty" json:"owner,omitempty"`
 
+	// AcquireReason Only what has this text in its `acquire_reason`, in upper or lower case.
+	AcquireReason *AcquireReasonParam `form:"acquire_reason,omitempty" json:"acquire_reason,omitempty"`
+
 	// Since The id of an event. The stream begins right behind it. Without it, with what happens next.
 	Since *EventSinceParam `form:"since,omitempty" json:"since,omitempty"`
 }
+
+// GetGraphParams defines parameters for GetGraph.
+type GetGraphParams struct {
+	// NS Only waits in this namespace.
+	NS *Namespace `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Lock Only waits in this lock, in `default` when `ns` is not given, and the cycles with one of them.
+	Lock *LockName `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// Owner Only waits of this owner and for it, and the cycles with one of them.
+	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Cycles Only the waits of cycles.
+	Cycles *bool `form:"cycles,omitempty" json:"cycles,omitempty"`
+
+	// Limit Edges at most, those of cycles first. `truncated` says that there are more.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Format `dot` answers the language of Graphviz (also with `Accept: text/vnd.graphviz`), `mermaid` that of Mermaid (`Accept: text/vnd.mermaid`).
+	Format *GetGraphParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+}
+
+// GetGraphParamsFormat defines parameters for GetGraph.
+type GetGraphParamsFormat string
 
 // ListLeasesParams defines parameters for ListLeases.
 type ListLeasesParams struct {
@@ -2715,6 +3449,9 @@ type ListLeasesParams struct {
 
 	// Owner Only leases of this owner.
 	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// AcquireReason Only what has this text in its `acquire_reason`, in upper or lower case.
+	AcquireReason *AcquireReasonParam `form:"acquire_reason,omitempty" json:"acquire_reason,omitempty"`
 
 	// State Only leases in this state.
 	State *LivingState `form:"state,omitempty" json:"state,omitempty"`
@@ -2756,6 +3493,9 @@ type AcquireSeveral200JSONResponseBody struct {
 type ReleaseParams struct {
 	// Hold Release this hold alone.
 	Hold *Hold `form:"hold,omitempty" json:"hold,omitempty"`
+
+	// Done Whether the work of the period was done (`once_per`). `false` goes with `done_on=release` alone; without `once_per` it says nothing.
+	Done *bool `form:"done,omitempty" json:"done,omitempty"`
 
 	// LeaseToken The secret that came with the lease.
 	LeaseToken LeaseTokenParam `json:"Lease-Token"`
@@ -2833,6 +3573,9 @@ type ListLocksParams struct {
 
 	// Owner Only locks that a lease of exactly this owner holds or waits for.
 	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// AcquireReason Only what has this text in its `acquire_reason`, in upper or lower case.
+	AcquireReason *AcquireReasonParam `form:"acquire_reason,omitempty" json:"acquire_reason,omitempty"`
 
 	// State Only locks in this state.
 	State *ListLocksParamsState `form:"state,omitempty" json:"state,omitempty"`
@@ -2936,6 +3679,38 @@ type GetHistoryParams struct {
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
+// GetLeaderParams defines parameters for GetLeader.
+type GetLeaderParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Wait How long to wait, up to 5m, for what `until` says, or for a change from `since`. Proxies tend to cut at 60 seconds.
+	Wait *Duration `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// Until What `wait` waits for: `elected` (there is a leader; also when only `wait` is given) or `changed` (from `since`,
+	// or from now on): another leader, none, or another owner or metadata of the same one.
+	Until *GetLeaderParamsUntil `form:"until,omitempty" json:"until,omitempty"`
+
+	// Since The `rev` that is known already. One that the gateway does not know counts as different.
+	Since *SinceParam `form:"since,omitempty" json:"since,omitempty"`
+
+	// Consistent Show everything that was acknowledged before the question.
+	Consistent *bool `form:"consistent,omitempty" json:"consistent,omitempty"`
+
+	// Format `text` answers the metadata alone in place of JSON.
+	Format *GetLeaderParamsFormat `form:"format,omitempty" json:"format,omitempty"`
+
+	// IfNoneMatch The `ETag` of an answer that the client has: 304 while `rev` is the same. A waiting lease is always shown, for
+	// neither its position nor `queue_length` is part of it.
+	IfNoneMatch *IfNoneMatchParam `json:"If-None-Match,omitempty"`
+}
+
+// GetLeaderParamsUntil defines parameters for GetLeader.
+type GetLeaderParamsUntil string
+
+// GetLeaderParamsFormat defines parameters for GetLeader.
+type GetLeaderParamsFormat string
+
 // AcquireParams defines parameters for Acquire.
 type AcquireParams struct {
 	// Format `env` answers lines for a shell's `eval`: `LEASE_ID`, `LEASE_TOKEN`, `FENCING_TOKEN`, `LEASE_STATE` (`held` or
@@ -2961,6 +3736,18 @@ type Acquire200JSONResponseBody struct {
 	union json.RawMessage
 }
 
+// ListPeriodsParams defines parameters for ListPeriods.
+type ListPeriodsParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+}
+
+// ForgetPeriodParams defines parameters for ForgetPeriod.
+type ForgetPeriodParams struct {
+	// NS Namespace. `default` when not given.
+	NS *NamespaceParam `form:"ns,omitempty" json:"ns,omitempty"`
+}
+
 // PreviewAcquireParams defines parameters for PreviewAcquire.
 type PreviewAcquireParams struct {
 	// NS Namespace. `default` when not given.
@@ -2974,6 +3761,17 @@ type PreviewAcquireParams struct {
 
 	// Permits As for an acquire.
 	Permits *Permits `form:"permits,omitempty" json:"permits,omitempty"`
+
+	// OncePer As for an acquire.
+	OncePer *Duration `form:"once_per,omitempty" json:"once_per,omitempty"`
+
+	// Period As for an acquire.
+	Period *PeriodName `form:"period,omitempty" json:"period,omitempty"`
+}
+
+// PreviewAcquire200JSONResponseBody defines parameters for PreviewAcquire.
+type PreviewAcquire200JSONResponseBody struct {
+	union json.RawMessage
 }
 
 // WithdrawRevocationParams defines parameters for WithdrawRevocation.
@@ -3174,12 +3972,100 @@ func (t *Acquire200JSONResponseBody) MergeTicket(v Ticket) error {
 	return err
 }
 
+// AsDoneAnswer returns the union data inside the Acquire200JSONResponseBody as a DoneAnswer
+func (t Acquire200JSONResponseBody) AsDoneAnswer() (DoneAnswer, error) {
+	var body DoneAnswer
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromDoneAnswer overwrites any union data inside the Acquire200JSONResponseBody as the provided DoneAnswer
+func (t *Acquire200JSONResponseBody) FromDoneAnswer(v DoneAnswer) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeDoneAnswer performs a merge with any union data inside the Acquire200JSONResponseBody, using the provided DoneAnswer
+func (t *Acquire200JSONResponseBody) MergeDoneAnswer(v DoneAnswer) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
 func (t Acquire200JSONResponseBody) MarshalJSON() ([]byte, error) {
 	b, err := t.union.MarshalJSON()
 	return b, err
 }
 
 func (t *Acquire200JSONResponseBody) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
+// AsPreview returns the union data inside the PreviewAcquire200JSONResponseBody as a Preview
+func (t PreviewAcquire200JSONResponseBody) AsPreview() (Preview, error) {
+	var body Preview
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromPreview overwrites any union data inside the PreviewAcquire200JSONResponseBody as the provided Preview
+func (t *PreviewAcquire200JSONResponseBody) FromPreview(v Preview) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergePreview performs a merge with any union data inside the PreviewAcquire200JSONResponseBody, using the provided Preview
+func (t *PreviewAcquire200JSONResponseBody) MergePreview(v Preview) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsDoneAnswer returns the union data inside the PreviewAcquire200JSONResponseBody as a DoneAnswer
+func (t PreviewAcquire200JSONResponseBody) AsDoneAnswer() (DoneAnswer, error) {
+	var body DoneAnswer
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromDoneAnswer overwrites any union data inside the PreviewAcquire200JSONResponseBody as the provided DoneAnswer
+func (t *PreviewAcquire200JSONResponseBody) FromDoneAnswer(v DoneAnswer) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeDoneAnswer performs a merge with any union data inside the PreviewAcquire200JSONResponseBody, using the provided DoneAnswer
+func (t *PreviewAcquire200JSONResponseBody) MergeDoneAnswer(v DoneAnswer) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t PreviewAcquire200JSONResponseBody) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *PreviewAcquire200JSONResponseBody) UnmarshalJSON(b []byte) error {
 	err := t.union.UnmarshalJSON(b)
 	return err
 }
@@ -3312,6 +4198,20 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/gateways (the `ListGateways` operationId).
 	ListGateways(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetGraph Who waits for whom.
+	//
+	// The wait-for graph of the locks that the caller may read, and its cycles: deadlocks. A node is an owner. Equal owners
+	// are one party. A lease whose owner is an address, or that has none, is a party of its own, and so is a ZooKeeper
+	// session of another program. An edge leads from a contender that waits to one that blocks it: to each holder that it
+	// conflicts with, and to the waiters directly ahead. Contenders farther ahead are reached by way of these.
+	//
+	// A cycle is `certain` when none of its parties can go on by itself, and else `possible`: a party waits for one of
+	// several permits, or has another wait that can be granted. An owner that waits is taken to release nothing meanwhile.
+	// Where `unread` is not 0, some owners are not known yet, and a later answer may have more cycles.
+	//
+	// Corresponds with GET /v1/graph (the `GetGraph` operationId).
+	GetGraph(ctx context.Context, params *GetGraphParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// HeartbeatManyWithBody Renew many leases.
 	//
 	// One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256
@@ -3390,7 +4290,7 @@ type ClientInterface interface {
 
 	// UpdateLeaseWithBody Change what is known of a lease.
 	//
-	// Changes the given fields; an empty `owner` or `metadata` is removed. A longer `ttl` applies from this answer on, a
+	// Changes the given fields; an empty `owner`, `metadata` or `reason` is removed. A longer `ttl` applies from this answer on, a
 	// shorter one once the old deadline has passed. Watchers get a `lease.updated` event.
 	//
 	// Takes any type of body and a specified content type.
@@ -3400,7 +4300,7 @@ type ClientInterface interface {
 
 	// UpdateLease Change what is known of a lease.
 	//
-	// Changes the given fields; an empty `owner` or `metadata` is removed. A longer `ttl` applies from this answer on, a
+	// Changes the given fields; an empty `owner`, `metadata` or `reason` is removed. A longer `ttl` applies from this answer on, a
 	// shorter one once the old deadline has passed. Watchers get a `lease.updated` event.
 	//
 	// Takes a body of the `application/json` content type.
@@ -3568,6 +4468,16 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/locks/{lock}/history (the `GetHistory` operationId).
 	GetHistory(ctx context.Context, lock LockPathParam, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetLeader Who leads, and where is it?
+	//
+	// The lock's one holder in mode exclusive, and its metadata. 404 `no_leader` while there is none: the lock is free,
+	// kept by a lock delay, shared, a semaphore, or held by several contenders. As `text/plain` the answer is the metadata
+	// alone, empty when there is none; of another program's contender it is the node's data, if that is text. A gateway
+	// that is not trusted answers 503.
+	//
+	// Corresponds with GET /v1/locks/{lock}/leader (the `GetLeader` operationId).
+	GetLeader(ctx context.Context, lock LockPathParam, params *GetLeaderParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// AcquireWithBody Acquire a lock.
 	//
 	// Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
@@ -3599,6 +4509,22 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/locks/{lock}/leases (the `Acquire` operationId).
 	Acquire(ctx context.Context, lock LockPathParam, params *AcquireParams, body AcquireJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPeriods See the periods of a lock.
+	//
+	// The periods that the lock's record has (`once_per`): those that are done, and those for which a lease was granted
+	// that only its release makes done.
+	//
+	// Corresponds with GET /v1/locks/{lock}/periods (the `ListPeriods` operationId).
+	ListPeriods(ctx context.Context, lock LockPathParam, params *ListPeriodsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ForgetPeriod Forget a period.
+	//
+	// The work of the lock can run for the period once more. A lease that was granted for it stays. A period that the
+	// record has not is 404 `period_not_found`, also when the request is repeated.
+	//
+	// Corresponds with DELETE /v1/locks/{lock}/periods/{period} (the `ForgetPeriod` operationId).
+	ForgetPeriod(ctx context.Context, lock LockPathParam, period PeriodName, params *ForgetPeriodParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PreviewAcquire See what an acquire would find.
 	//
@@ -3948,6 +4874,30 @@ func (c *Client) ListGateways(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
+// GetGraph Who waits for whom.
+//
+// The wait-for graph of the locks that the caller may read, and its cycles: deadlocks. A node is an owner. Equal owners
+// are one party. A lease whose owner is an address, or that has none, is a party of its own, and so is a ZooKeeper
+// session of another program. An edge leads from a contender that waits to one that blocks it: to each holder that it
+// conflicts with, and to the waiters directly ahead. Contenders farther ahead are reached by way of these.
+//
+// A cycle is `certain` when none of its parties can go on by itself, and else `possible`: a party waits for one of
+// several permits, or has another wait that can be granted. An owner that waits is taken to release nothing meanwhile.
+// Where `unread` is not 0, some owners are not known yet, and a later answer may have more cycles.
+//
+// Corresponds with GET /v1/graph (the `GetGraph` operationId).
+func (c *Client) GetGraph(ctx context.Context, params *GetGraphParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetGraphRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // HeartbeatManyWithBody Renew many leases.
 //
 // One item for each token, in the order of the request: the heartbeat's answer, or a problem. The body may have 256
@@ -4106,7 +5056,7 @@ func (c *Client) GetLease(ctx context.Context, id LeasePathParam, params *GetLea
 
 // UpdateLeaseWithBody Change what is known of a lease.
 //
-// Changes the given fields; an empty `owner` or `metadata` is removed. A longer `ttl` applies from this answer on, a
+// Changes the given fields; an empty `owner`, `metadata` or `reason` is removed. A longer `ttl` applies from this answer on, a
 // shorter one once the old deadline has passed. Watchers get a `lease.updated` event.
 //
 // Takes any type of body and a specified content type.
@@ -4126,7 +5076,7 @@ func (c *Client) UpdateLeaseWithBody(ctx context.Context, id LeasePathParam, par
 
 // UpdateLease Change what is known of a lease.
 //
-// Changes the given fields; an empty `owner` or `metadata` is removed. A longer `ttl` applies from this answer on, a
+// Changes the given fields; an empty `owner`, `metadata` or `reason` is removed. A longer `ttl` applies from this answer on, a
 // shorter one once the old deadline has passed. Watchers get a `lease.updated` event.
 //
 // Takes a body of the `application/json` content type.
@@ -4474,6 +5424,26 @@ func (c *Client) GetHistory(ctx context.Context, lock LockPathParam, params *Get
 	return c.Client.Do(req)
 }
 
+// GetLeader Who leads, and where is it?
+//
+// The lock's one holder in mode exclusive, and its metadata. 404 `no_leader` while there is none: the lock is free,
+// kept by a lock delay, shared, a semaphore, or held by several contenders. As `text/plain` the answer is the metadata
+// alone, empty when there is none; of another program's contender it is the node's data, if that is text. A gateway
+// that is not trusted answers 503.
+//
+// Corresponds with GET /v1/locks/{lock}/leader (the `GetLeader` operationId).
+func (c *Client) GetLeader(ctx context.Context, lock LockPathParam, params *GetLeaderParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLeaderRequest(c.Server, lock, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // AcquireWithBody Acquire a lock.
 //
 // Takes the lock, or a place in its queue. Without `wait` it only tries. With `wait` the answer comes when the lock is
@@ -4516,6 +5486,42 @@ func (c *Client) AcquireWithBody(ctx context.Context, lock LockPathParam, params
 // Corresponds with POST /v1/locks/{lock}/leases (the `Acquire` operationId).
 func (c *Client) Acquire(ctx context.Context, lock LockPathParam, params *AcquireParams, body AcquireJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewAcquireRequest(c.Server, lock, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListPeriods See the periods of a lock.
+//
+// The periods that the lock's record has (`once_per`): those that are done, and those for which a lease was granted
+// that only its release makes done.
+//
+// Corresponds with GET /v1/locks/{lock}/periods (the `ListPeriods` operationId).
+func (c *Client) ListPeriods(ctx context.Context, lock LockPathParam, params *ListPeriodsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPeriodsRequest(c.Server, lock, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ForgetPeriod Forget a period.
+//
+// The work of the lock can run for the period once more. A lease that was granted for it stays. A period that the
+// record has not is 404 `period_not_found`, also when the request is repeated.
+//
+// Corresponds with DELETE /v1/locks/{lock}/periods/{period} (the `ForgetPeriod` operationId).
+func (c *Client) ForgetPeriod(ctx context.Context, lock LockPathParam, period PeriodName, params *ForgetPeriodParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewForgetPeriodRequest(c.Server, lock, period, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5224,6 +6230,18 @@ func NewWatchEventsRequest(server string, params *WatchEventsParams) (*http.Requ
 
 		}
 
+		if params.AcquireReason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "acquire_reason", *params.AcquireReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Since != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -5353,6 +6371,18 @@ func NewWatchEventsSocketRequest(server string, params *WatchEventsSocketParams)
 
 		}
 
+		if params.AcquireReason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "acquire_reason", *params.AcquireReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Since != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -5396,6 +6426,120 @@ func NewListGatewaysRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetGraphRequest constructs an http.Request for the GetGraph method
+func NewGetGraphRequest(server string, params *GetGraphParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/graph")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cycles != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cycles", *params.Cycles, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Format != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", *params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -5516,6 +6660,18 @@ func NewListLeasesRequest(server string, params *ListLeasesParams) (*http.Reques
 		if params.Owner != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AcquireReason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "acquire_reason", *params.AcquireReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -5710,6 +6866,18 @@ func NewReleaseRequest(server string, id LeasePathParam, params *ReleaseParams) 
 		if params.Hold != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold", *params.Hold, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Done != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "done", *params.Done, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -6237,6 +7405,18 @@ func NewListLocksRequest(server string, params *ListLocksParams) (*http.Request,
 		if params.Owner != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AcquireReason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "acquire_reason", *params.AcquireReason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -6861,6 +8041,142 @@ func NewGetHistoryRequest(server string, lock LockPathParam, params *GetHistoryP
 	return req, nil
 }
 
+// NewGetLeaderRequest constructs an http.Request for the GetLeader method
+func NewGetLeaderRequest(server string, lock LockPathParam, params *GetLeaderParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/leader", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Wait != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", *params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Consistent != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "consistent", *params.Consistent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Format != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", *params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewAcquireRequest calls the generic Acquire builder with application/json body
 func NewAcquireRequest(server string, lock LockPathParam, params *AcquireParams, body AcquireJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -6961,6 +8277,135 @@ func NewAcquireRequestWithBody(server string, lock LockPathParam, params *Acquir
 	return req, nil
 }
 
+// NewListPeriodsRequest constructs an http.Request for the ListPeriods method
+func NewListPeriodsRequest(server string, lock LockPathParam, params *ListPeriodsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/periods", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewForgetPeriodRequest constructs an http.Request for the ForgetPeriod method
+func NewForgetPeriodRequest(server string, lock LockPathParam, period PeriodName, params *ForgetPeriodParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "lock", lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "period", period, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/locks/%s/periods/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewPreviewAcquireRequest constructs an http.Request for the PreviewAcquire method
 func NewPreviewAcquireRequest(server string, lock LockPathParam, params *PreviewAcquireParams) (*http.Request, error) {
 	var err error
@@ -7035,6 +8480,30 @@ func NewPreviewAcquireRequest(server string, lock LockPathParam, params *Preview
 		if params.Permits != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "permits", *params.Permits, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.OncePer != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "once_per", *params.OncePer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Period != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "period", *params.Period, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

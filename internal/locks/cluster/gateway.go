@@ -29,6 +29,7 @@ type About struct {
 	Address, Version string
 	Started          time.Time
 	Seals            int // the newest version of seals that it understands
+	Terms            int // the newest terms of leases that it keeps
 }
 
 // registered reports whether the gateway is known and registered; g may be nil.

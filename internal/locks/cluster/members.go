@@ -300,6 +300,22 @@ func (m *Members) Route(lease recipe.LeaseID, zxid int64) *locks.Route {
 	return r
 }
 
+// Lacks returns a registered gateway that does not keep such terms of leases, and its release, "" while that has not been read.
+// It reports false when each of them does.
+func (m *Members) Lacks(terms int) (id recipe.GatewayID, release string, lacks bool) {
+	for other, g := range m.byID {
+		switch {
+		case !g.Registered || m.IsOwn(other) || g.About != nil && g.About.Terms >= terms || lacks && id < other:
+			continue
+		case g.About == nil:
+			id, release, lacks = other, "", true
+		default:
+			id, release, lacks = other, g.About.Version, true
+		}
+	}
+	return id, release, lacks
+}
+
 // Responsible reports whether what a gateway id has left behind is this gateway's to sweep: it owns the id, or no gateway
 // has succeeded it and it is gone.
 func (m *Members) Responsible(id recipe.GatewayID) bool {

@@ -98,6 +98,12 @@ var operations = []operation{
 	{"Leases", anybody, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
 		return orError(s.m.Leases(ctx, locks.LeaseFilter{Principal: p}))
 	}},
+	{"Graph", reads, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
+		return orError(s.m.Graph(ctx, locks.GraphRequest{Principal: p, Lock: "shop:web"}))
+	}},
+	{"Graph", anybody, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
+		return orError(s.m.Graph(ctx, locks.GraphRequest{Principal: p}))
+	}},
 	{"Heartbeat", anybody, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
 		return orError(s.m.Heartbeat(ctx, p, s.held.ID, s.held.Token, 0))
 	}},
@@ -156,6 +162,12 @@ var operations = []operation{
 	}},
 	{"Configure", operates, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
 		return orError(s.m.Configure(ctx, locks.SettingsRequest{Principal: p, Lock: "shop:web", Limit: 3}))
+	}},
+	{"Periods", operates, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
+		return orError(s.m.Periods(ctx, locks.PeriodsRequest{Principal: p, Lock: "shop:web"}))
+	}},
+	{"ForgetPeriod", [6]locks.Code{forbidden, forbidden, forbidden, forbidden, locks.CodeNoPeriod, forbidden}, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
+		return nil, s.m.ForgetPeriod(ctx, locks.PeriodsRequest{Principal: p, Lock: "shop:web", Period: "2026-11-22"})
 	}},
 	{"Remove", [6]locks.Code{forbidden, forbidden, forbidden, forbidden, locks.CodeLockInUse, forbidden}, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
 		return nil, s.m.Remove(ctx, p, "", "shop:web")

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"errors"
@@ -28,17 +29,39 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 		if err := req.Principal.CheckAcquire(&req, ttlGiven); err != nil {
 			return locks.AcquireResult{}, err
 		}
+		if req.Reserves() {
+			if err := req.Principal.CheckReserve(&req, m.clock.Now().Calendar()); err != nil {
+				return locks.AcquireResult{}, err
+			}
+		}
 	}
 	if err := m.deliveries.check(&req); err != nil {
 		return locks.AcquireResult{}, err
+	}
+	if req.OncePer > 0 {
+		if req.InPeriod = req.Period; req.Period == "" {
+			req.InPeriod = locks.WindowAt(m.clock.Now().Wall(), req.OncePer)
+		}
+		if done, err := m.doneBefore(ctx, &req); err != nil || done != nil {
+			return locks.AcquireResult{Done: done}, err
+		}
 	}
 	if req.DryRun {
 		return m.dryRun(ctx, req)
 	}
 	begun := m.clock.Now().Boot()
 	res, err := m.acquire(ctx, req, begun)
+	if e := (*locks.Error)(nil); req.OncePer > 0 && errors.As(err, &e) && e.Reason == locks.ReasonDone { // a repeat, whose lease has ended
+		if done, _ := m.periodDone(ctx, &req); done != nil {
+			return locks.AcquireResult{Done: done}, nil
+		}
+	}
 	if err != nil {
 		return res, req.Principal.ConcealIn(err)
+	}
+	if res.Done != nil {
+		concealDone(res.Done, req.Principal)
+		return res, nil
 	}
 	stampWaited(&res.Lease, begun)
 	return res, nil
@@ -116,11 +139,24 @@ func (a *acquisition) attempt() (locks.AcquireResult, *queues.Queue, error) {
 		res, err := a.refuse(refused)
 		return res, nil, err
 	}
+	if q != nil && place == nil && a.asksFirst() {
+		if refused := a.ask(); refused != nil {
+			res, err := a.refuse(refused)
+			return res, nil, err
+		}
+		return a.attempt()
+	}
 	if place != nil {
 		if err := m.requests.obstruct(place); err != nil {
 			return locks.AcquireResult{}, nil, err
 		}
 		return locks.AcquireResult{}, place, nil
+	}
+	if refused := m.keepsTerms(req); refused != nil {
+		return locks.AcquireResult{}, nil, refused
+	}
+	if over := locks.CheckUntil(req.Until, m.clock.Now().Calendar()); over != nil {
+		return locks.AcquireResult{}, nil, over
 	}
 	l, err := a.newLease()
 	if err != nil {
@@ -162,6 +198,7 @@ type acquiringLease struct {
 	l        *lease
 	replayed bool          // an idempotent repeat: the lease existed before
 	begun    time.Duration // boot
+	ending   time.Duration // boot: when it was first seen to be ending; 0: it was not
 
 	// over: its wait has elapsed. gone: its client has disconnected. draining: the gateway drains.
 	over, gone, draining bool
@@ -283,7 +320,12 @@ func (w *acquiringLease) answer(now time.Duration) (done bool) {
 		}
 		return w.fail(w.m.usable(), now)
 	case l.Creating(), l.Ending():
-		if !w.m.stalled(w.begun, now) {
+		since := w.begun
+		if l.Ending() { // which another than this request may have begun just now
+			w.ending = cmp.Or(w.ending, now)
+			since = w.ending
+		}
+		if !w.m.stalled(since, now) {
 			return false
 		}
 		if l.Creating() {
@@ -323,6 +365,12 @@ func (w *acquiringLease) answerEnded(now time.Duration) (done bool) {
 			Detail: "another gateway has taken over this gateway's leases, and the place in line was given up; repeat the request"}, now)
 	case failure != nil:
 		return w.fail(failure, now)
+	case l.reason() == locks.ReasonDone && l.once() != nil && l.once().done != nil:
+		w.leave(now)
+		w.result = locks.AcquireResult{Done: l.once().doneOf(l)}
+		return true
+	case l.once() != nil && l.once().full:
+		return w.fail(tooManyPeriods(l.q.Name()), now)
 	case l.reason() == locks.ReasonWaitElapsed:
 		w.leave(now)
 		q, code := w.obstacle(w.req.Wants(), notGranted(&w.req))
@@ -331,6 +379,8 @@ func (w *acquiringLease) answerEnded(now time.Duration) (done bool) {
 		}
 		w.err = w.m.heldByOther(w.ctx, &w.req, q, code)
 		return true
+	case l.reason() == locks.ReasonWouldDeadlock:
+		return w.fail(wouldDeadlock(l.known().cycle), now)
 	case l.reason() == locks.ReasonGatewayLeft && !l.Grant().Granted() && !l.keyed():
 		return w.fail(unavailable(), now) // its contender was deleted with the session
 	}
@@ -397,6 +447,8 @@ func (a *acquisition) replay(key *idempotency.Key) (locks.AcquireResult, error) 
 			return locks.AcquireResult{}, m.heldByOther(ctx, req, q, notGranted(req))
 		}
 		return locks.AcquireResult{}, &locks.Error{Code: notGranted(req), RetryAfter: retryAfter, Detail: "the lock was not granted to this request, which has left the queue"}
+	case key.Reason == locks.ReasonWouldDeadlock:
+		return locks.AcquireResult{}, wouldDeadlock(nil)
 	default:
 		return locks.AcquireResult{}, endedError(key.Reason)
 	}

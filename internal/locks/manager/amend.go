@@ -59,7 +59,7 @@ func (r request) amend(id recipe.LeaseID, missing func(*lease) (func(*record.Rec
 	return amended, err
 }
 
-// Update changes owner, metadata and TTL of a held or waiting lease. Before the answer, the change is in the
+// Update changes owner, metadata, reason, TTL and the end of a reservation of a held or waiting lease. Before the answer, the change is in the
 // contender's record, at the version that was seen: a takeover keeps it. A TTL also renews the lease, as a heartbeat
 // with a TTL does; a shorter one never moves the deadline back. The answer may be sent only while its Term is valid.
 func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error) {
@@ -79,9 +79,13 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 		if err := l.mayLast(req.Principal, req.TTL); err != nil {
 			return nil, err
 		}
+		end, err := l.moved(&req, m.clock.Now())
+		if err != nil {
+			return nil, err
+		}
 		as := l.contents(max(l.recorded, req.TTL))
 		applyUpdate(&req, &as)
-		if req.TTL <= l.recorded && as.Owner == l.owner && as.Metadata == l.metadata() {
+		if req.TTL <= l.recorded && as.Owner == l.owner && as.Metadata == l.metadata() && as.Purpose == l.purpose() && (end == nil || *end == *as.Reserve) {
 			return nil, nil
 		}
 		if changed {
@@ -94,6 +98,9 @@ func (m *Manager) Update(ctx context.Context, req locks.UpdateRequest) (locks.Le
 		return func(r *record.Record) {
 			applyUpdate(&req, r)
 			r.SetTTL(max(l.recorded, req.TTL))
+			if end != nil {
+				r.Reserve = end
+			}
 		}, nil
 	}
 	written := func(l *lease) {
@@ -129,6 +136,9 @@ func applyUpdate(r *locks.UpdateRequest, to *record.Record) {
 	}
 	if r.Metadata != nil {
 		to.Metadata = strings.Clone(*r.Metadata)
+	}
+	if r.Purpose != nil {
+		to.Purpose = strings.Clone(*r.Purpose)
 	}
 }
 

@@ -241,6 +241,7 @@ func (st *stream) applyChanged(m *Manager, q *queues.Queue, c *zk.Change) {
 		return
 	}
 	q.DropNode(contender.Name)
+	m.parties.changed(q.Contenders.Get(contender.Name))
 	l := m.leases.lease(contender.LeaseID)
 	switch {
 	case !contender.Ours || l == nil || l.term != m.port.Term() || l.name() != contender.Name:
@@ -395,6 +396,6 @@ func (m *Manager) passOn(q *queues.Queue, now time.Duration) {
 	if q.Contenders.Len() > 0 || !q.Extras().Temporary || q.Leases > 0 || q.Extras().Unnumbered > 0 || !m.trusted() || m.life.draining {
 		return
 	}
-	q.Idle = now
+	q.Since = now
 	m.port.Submit(&zk.Write{Alone: true, Ops: queues.RemoveDir(q.Path)}, func(zk.Result) {})
 }

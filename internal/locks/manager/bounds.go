@@ -28,6 +28,32 @@ const (
 	endedLife  = time.Hour        // how long the reason and postmortem of an ended lease are kept
 )
 
+// leaseTerms numbers what a lease's record may ask of any gateway that runs the lease. 1: at_least, a lock delay of more than an
+// hour, and reservations. 2: once_per. A gateway of a release that knows less would end such a lease too early after a takeover.
+const leaseTerms = 2
+
+// oldLockDelay is the longest lock delay that every release keeps.
+const oldLockDelay = time.Hour
+
+// keepsTerms refuses an acquire whose terms a registered gateway does not keep: it may have to run the lease one day.
+func (m *Manager) keepsTerms(req *locks.AcquireRequest) *locks.Error {
+	if req.AtLeast == 0 && req.OncePer == 0 && req.LockDelay <= oldLockDelay && !req.Reserves() {
+		return nil
+	}
+	id, release, lacks := m.members.Lacks(leaseTerms)
+	switch {
+	case !lacks:
+		return nil
+	case release == "":
+		return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter, Detail: "the registration of the gateway " + string(id) + " has not been read yet; nothing was done, repeat the request"}
+	}
+	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: maxUpgradePause,
+		Detail: "the gateway " + string(id) + " is of the release " + release + ", which does not keep once_per, at_least, a lock_delay of more than 1h, or the end of a reservation (for, until): upgrade it, or leave them out; nothing was done"}
+}
+
+// maxUpgradePause is the Retry-After while an older gateway is registered.
+const maxUpgradePause = time.Minute
+
 func unavailable() *locks.Error {
 	return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
 		Detail: "ZooKeeper cannot be reached or does not confirm this gateway's writes; nothing was done, repeat the request"}

@@ -106,7 +106,7 @@ func (t *timers) forgive(m *Manager, now, blind time.Duration) {
 		if l.Settled() {
 			// Never further than a heartbeat would, so that dead clients expire in spite of many blind intervals.
 			moved := l.deadline + blind + min(l.ttl, blindGrace)
-			l.deadline = max(l.deadline, min(moved, max(now, l.grace)+l.clock()))
+			l.deadline = l.bound(max(l.deadline, min(moved, max(now, l.grace)+l.clock())))
 			if l.shrinkAt() != 0 {
 				l.rareFields.shrinkAt = max(l.shrinkAt(), l.deadline)
 			}
@@ -116,6 +116,7 @@ func (t *timers) forgive(m *Manager, now, blind time.Duration) {
 
 // atDeadline handles a lease that left the heap because something was due.
 func (l *lease) atDeadline(m *Manager, now time.Duration) {
+	l.tickReservation(m, now)
 	switch {
 	case l.shrinkAt() == 0 || l.shrinkAt() > now || l.deadline <= now:
 	case l.term != m.port.Term() || !l.Record().Loaded() || l.rewriting():
@@ -132,8 +133,8 @@ func (l *lease) atDeadline(m *Manager, now time.Duration) {
 	case l.term != m.port.Term():
 		// Its session is gone; the takeover sets a new deadline.
 		l.deadline = now + clockTick
-	case l.Waiting() && l.listeners > 0:
-		l.deadline = now + l.waitingClock()
+	case l.Waiting() && l.listeners > 0 && !l.reservation().ended(now):
+		l.deadline = l.bound(now + l.waitingClock())
 	case l.Record() != lifecycle.RecordCurrent:
 		// Closed, held longer, ...: what the data says is read before the end.
 		l.load(m)
@@ -282,6 +283,9 @@ func (t *timers) schedule(l *lease) {
 		due = min(due, l.shrinkAt())
 	}
 	if at := l.forceAt(); at != 0 {
+		due = min(due, at)
+	}
+	if at := l.reservationDue(); at != 0 {
 		due = min(due, at)
 	}
 	switch {

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,6 +29,7 @@ type acquisition struct {
 	req   locks.AcquireRequest
 	wants []locks.Want     // one for each lock
 	key   *idempotency.Key // the request's idempotency key: a known one with its lease, a new one, or nil
+	asked bool             // whether the wait would close a cycle
 }
 
 // prepare finds the request's wants and its key. It refuses a want that contradicts a lock's settings only after a
@@ -307,12 +307,16 @@ func (a *acquisition) newLease() (*lease, error) {
 	}
 	l := &lease{
 		State: lifecycle.New(lifecycle.Creating, lifecycle.RecordCurrent), ttl: req.TTL, recorded: req.TTL, term: m.port.Term(),
-		taker:    m.leases.takers.one(cmp.Or(req.Owner, req.Principal.Owner(), req.Client), nil),
+		taker:    m.leases.takers.one(req.OwnerOf(), nil),
 		enqueued: now.Wall(), since: now.Boot(), heapIndex: -1,
 	}
 	if req.Metadata != "" {
 		l.rare().metadata = strings.Clone(req.Metadata)
 	}
+	if req.Purpose != "" {
+		l.rare().purpose = strings.Clone(req.Purpose)
+	}
+	l.reserve(req, now.Boot(), now.Wall())
 	if req.NotifyURL != "" {
 		l.rare().telling = &telling{url: strings.Clone(req.NotifyURL)}
 	}
@@ -320,9 +324,19 @@ func (a *acquisition) newLease() (*lease, error) {
 		// In whole milliseconds, as it is written.
 		l.rare().lockDelay, l.rare().lockDelayOn = (req.LockDelay + time.Millisecond - 1).Truncate(time.Millisecond), req.LockDelayOn
 	}
+	if req.AtLeast > 0 {
+		l.rare().atLeast = (req.AtLeast + time.Millisecond - 1).Truncate(time.Millisecond)
+	}
+	if req.Deadlock == locks.DeadlockFail {
+		l.rare().failsOnDeadlock = true
+	}
+	if req.OncePer > 0 {
+		l.rare().once = &oncePer{per: req.OncePer, period: strings.Clone(req.InPeriod), on: req.DoneOn}
+	}
 	if req.Hold != "" {
 		l.rare().holds = []string{strings.Clone(req.Hold)}
 	}
+	l.beginTrace(m, a.ctx)
 	l.takeSlots(m.replica, id, wants, req.Ephemeral, now.Boot())
 	m.leases.byID.Put(l)
 	m.leases.counts.enter(l)

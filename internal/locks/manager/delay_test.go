@@ -205,7 +205,7 @@ func TestTheRecordOfAPlaceThatStaysIsWrittenBack(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(3 * time.Second)
 			r := s.recordOf(l)
-			assert.Must(t, r.Closed != nil && r.Closed.Reason == locks.ReasonReleased && r.DelayAfter(locks.ReasonReleased) == testDelay && r.Owner == "me", "%+v", r)
+			assert.Must(t, r.Closed != nil && r.Closed.Reason == locks.ReasonReleased && r.DelayAfter(*r.Closed) == testDelay && r.Owner == "me", "%+v", r)
 			one.crash()
 			two := s.gateway(t)
 			time.Sleep(12 * time.Second)

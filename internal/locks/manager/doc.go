@@ -62,6 +62,19 @@
 // The delay keeps its contenders in their queues and deletes them when it is over.
 // A successor reads closed first and runs the whole delay again.
 //
+// at_least uses the same write: its record says for how long the place stays, so a successor keeps it for no less.
+//
+// # Periods
+//
+// A lease with once_per is granted only when the record of its lock's periods has its id (periods.go). The gateway writes
+// that record at the version that it has read, so no end of a lease has to write a mark. A release that makes the period
+// done writes it in the transaction that ends the lease.
+//
+// # Reservations
+//
+// A reservation ends at a time, and heartbeats do not extend it (reserve.go). The record has the end as wall time. A
+// successor ends the lease a minute later, because its wall clock may be ahead.
+//
 // Package postmortem has the history of ended leases, of this gateway and of others.
 //
 // # Events
@@ -116,11 +129,12 @@
 // # Concurrency
 //
 // One monitor guards all state (manager.go); its lock is held for short spans and never during I/O.
-// Manager.Run owns five goroutines and returns when all have stopped: the
+// Manager.Run owns six goroutines and returns when all have stopped: the
 // session loop (opens a session, waits for its end, opens the next), the
 // observer (calls Manager.Apply with changes in ZooKeeper's order), the clock
 // loop (deadlines, blind time), the sweeper (idle lock directories, old
-// keys, old successions) and the guard watch (checks the other gateways' guards: fleet.go).
+// keys, old successions), the guard watch (checks the other gateways' guards: fleet.go) and the search for deadlocks
+// (deadlocks.go).
 // Outcomes of writes arrive on goroutines of the session, all those of one transaction under one taking of the lock.
 // A request's goroutine waits on a channel that is closed when its lease changes. While ZooKeeper has not answered, it
 // also looks at each beat (monitor.go) whether it has waited too long: one timer serves all requests.

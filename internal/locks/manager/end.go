@@ -53,20 +53,27 @@ func (l *lease) submitDelete(m *Manager) {
 		l.holdUp(m)
 		return
 	}
+	mark, ready := l.marking(m)
+	if !ready {
+		return
+	}
 	version := int32(-1)
 	if l.timed() || l.forced() && !fault.On("force-withdrawn") {
 		version = l.dataVersion()
 		m.timers.expiring++
 	}
-	term, timed, closes := l.term, version != -1, l.closes()
+	stays := l.stays(m.clock.Now().Boot())
+	term, timed, closes := l.term, version != -1, stays > 0
+	var closed record.Closed
 	if fault.On("seen-version") {
 		version = -1
 	}
-	w := &zk.Write{DeletesLast: len(n.ops) > 0 && !closes, Awaited: l.blocks()}
+	w := &zk.Write{DeletesLast: len(n.ops)+len(mark) > 0 && !closes, Awaited: l.blocks()}
 	if closes {
-		w.Ops = slices.Concat(n.ops, l.closing(m, version))
+		closed = record.Closed{Reason: l.reason(), By: l.cause().By, At: m.clock.Now().Wall().Milliseconds(), Stays: stays.Milliseconds()}
+		w.Ops = slices.Concat(n.ops, mark, l.closing(closed, version))
 	} else {
-		w.Ops = l.deletions(n.ops, version)
+		w.Ops = l.deletions(slices.Concat(n.ops, mark), version)
 	}
 	if len(n.ops) > 0 {
 		l.NoteHandedOver(m.leases)
@@ -81,14 +88,17 @@ func (l *lease) submitDelete(m *Manager) {
 			m.timers.expiring--
 		}
 		m.deliveries.ended(l, n, res)
+		if o := l.once(); o != nil {
+			o.mark = nil // of another attempt it is decided anew
+		}
 		switch {
 		case l.term != term: // adoption has decided anew
-		case n.culprit(res):
+		case n.culprit(res), res.Outcome == zk.NotDone && res.Culprit >= len(n.ops) && res.Culprit < len(n.ops)+len(mark):
 			if l.Ending() {
 				l.resubmitDelete(m)
 			}
 		default:
-			l.deleted(m, w, closes, res)
+			l.deleted(m, w, closed, closes, res)
 		}
 	})
 }
@@ -117,7 +127,7 @@ func (l *lease) endOvertaken(m *Manager) bool {
 	return false
 }
 
-func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
+func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bool, res zk.Result) {
 	if !l.Ending() {
 		return
 	}
@@ -125,7 +135,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closes bool, res zk.Result) {
 	timed := l.timed()
 	switch {
 	case res.Outcome == zk.Done && closes:
-		l.closed(m, l.reason(), now)
+		l.closed(m, closed, now)
 	case res.Outcome == zk.Done:
 		l.finish(m, l.reason(), now)
 	case res.Outcome == zk.Unknown:
@@ -282,41 +292,63 @@ func (m *Manager) OutboxChanged() {
 	})
 }
 
-// closes reports whether the lease that ends keeps its place: it was held, its lock delay follows this end, and it has all its
-// contenders.
-func (l *lease) closes() bool {
-	if l.lockDelay() == 0 || l.Grant() == lifecycle.GrantNone || l.Access() >= lifecycle.AccessNoWrite || fault.On("closed-first") {
+// mayClose reports whether a write that ends the lease may keep its place: it was held, has all its contenders, and a lock delay
+// or at_least may follow this end.
+func (l *lease) mayClose() bool {
+	if !l.mayStay() || l.Grant() == lifecycle.GrantNone || l.Access() >= lifecycle.AccessNoWrite {
 		return false
 	}
-	if some, _ := l.gonePart(); some {
-		return false
+	some, _ := l.gonePart()
+	return !some
+}
+
+// stays is for how long the place of the lease stays that ends now: for its lock delay, where that follows this end, and for the
+// rest of at_least, in whole milliseconds. The grant of a lease that was taken over is not known: its span then counts from when
+// this gateway found that it holds, which is later.
+func (l *lease) stays(now time.Duration) (stays time.Duration) {
+	if !l.mayClose() {
+		return 0
+	}
+	rest := time.Duration(0)
+	if !fault.On("at-least") {
+		rest = max(l.atLeast()-(now-l.since), 0)
 	}
 	switch l.reason() {
 	case locks.ReasonExpired, locks.ReasonUnclaimed:
-		return true
+		stays = max(l.lockDelay(), rest)
 	case locks.ReasonRevoked:
-		return l.why == postmortem.Forced
+		if l.why == postmortem.Forced {
+			stays = max(l.lockDelay(), rest)
+		}
 	case locks.ReasonReleased:
-		return l.rareFields.lockDelayOn == locks.DelayAlways
+		if stays = rest; l.known().lockDelayOn == locks.DelayAlways {
+			stays = max(l.lockDelay(), rest)
+		}
+	case locks.ReasonCancelled, locks.ReasonWaitElapsed: // its client went away with the grant, or has not seen it
+		stays = rest
 	}
-	return false
+	if fault.On("closed-first") {
+		return 0
+	}
+	return (stays + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 // closing are the operations that end the lease and keep its place. An end by time names the version that was seen, as a deletion
 // does.
-func (l *lease) closing(m *Manager, version int32) []zk.Op {
+func (l *lease) closing(c record.Closed, version int32) []zk.Op {
 	r := l.contents(l.recorded)
-	r.Closed = &record.Closed{Reason: l.reason(), By: l.cause().By, At: m.clock.Now().Wall().Milliseconds()}
+	r.Closed = &c
 	return []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: version}}
 }
 
 // closed makes a lease ended whose record certainly says so, and begins its delay.
-func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
-	if !l.Grant().Granted() && reason != locks.ReasonCancelled {
+func (l *lease) closed(m *Manager, c record.Closed, now time.Duration) {
+	reason := c.Reason
+	if !l.Grant().Granted() && (reason != locks.ReasonCancelled || c.Stays > 0) {
 		l.SetGrant(m.leases, lifecycle.GrantClaimed)
 	}
 	l.NoteHandedOver(m.leases) // the gateway that closed it has noted that
-	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fleet.fencingToken(l.czxid), path: l.path(), record: l.kept(m, reason)}
+	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fleet.fencingToken(l.czxid), path: l.path(), record: l.kept(c)}
 	read := l.Record() == lifecycle.RecordCurrent
 	l.conclude(m, reason, now, true)
 	for s := range l.slots {
@@ -332,7 +364,7 @@ func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 	m.delays.slots += len(d.at)
 	d.account = m.leases.accounts.Of(l.account.Principal())
 	d.account.Add(int64(len(d.at)), 0)
-	m.delays.put(d, now+l.contents(l.recorded).DelayAfter(reason)) // 0: another gateway has released it
+	m.delays.put(d, now+l.contents(l.recorded).DelayAfter(c)) // 0: another gateway has released it
 	m.timers.wakeAt(d.until)
 	if !read {
 		d.restore(m) // another program may have written meanwhile
@@ -340,9 +372,9 @@ func (l *lease) closed(m *Manager, reason locks.Reason, now time.Duration) {
 }
 
 // kept is the record of a lease that has ended, with what a successor needs of it.
-func (l *lease) kept(m *Manager, reason locks.Reason) []byte {
+func (l *lease) kept(c record.Closed) []byte {
 	r := record.Record{Version: record.Version, Owner: l.owner, Principal: l.account.Principal(), Enqueued: l.enqueued.Milliseconds(), LockDelay: l.lockDelay().Milliseconds(),
-		Closed: &record.Closed{Reason: reason, By: l.cause().By, At: m.clock.Now().Wall().Milliseconds()}}
+		AtLeast: l.atLeast().Milliseconds(), Purpose: l.purpose(), Closed: &c}
 	if rare := l.rareFields; rare != nil {
 		r.LockDelayOn, r.More = rare.lockDelayOn, rare.more
 	}
@@ -457,7 +489,7 @@ func (l *lease) resolved(m *Manager) {
 	case l.Creating():
 		l.StaleRecord(m.leases)
 		l.load(m) // its czxid places it
-	case l.Ending() && l.closes():
+	case l.Ending() && l.mayClose():
 		// Whether it has ended is in its record, which this read brings.
 		if l.Record().Reading() {
 			l.SetChange(m.leases, lifecycle.ChangeRereading)

@@ -119,6 +119,8 @@ func (l *lease) letIn(m *Manager, q *queues.Queue, now time.Duration) (blocked b
 	case !m.trusted():
 		m.replica.Defer(q)
 		return true
+	case !l.admitted(m):
+		return true
 	}
 	l.becomeHeld(m, now)
 	return false
@@ -230,7 +232,7 @@ func (l *lease) asksWhetherAcknowledged(m *Manager) bool {
 
 // extend moves the deadline to now + span, never back, and never before the end of a former owner's promises.
 func (l *lease) extend(m *Manager, now, span time.Duration) {
-	l.deadline = max(l.deadline, max(now, l.grace)+span)
+	l.deadline = l.bound(max(l.deadline, max(now, l.grace)+span))
 	m.timers.schedule(l)
 	if c := &m.timers; c.lastTrusted == 0 && m.trusted() {
 		// The clock loop has not run yet. If trust is lost before it does, that period must not count as the time
@@ -243,14 +245,16 @@ func (l *lease) extend(m *Manager, now, span time.Duration) {
 // replica is trusted.
 func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 	waited := now - l.since
+	l.traceGranted(m)
 	m.leases.setPhase(l, lifecycle.Held)
 	l.since = now
 	acknowledged := l.Grant() == lifecycle.GrantAcknowledged
-	if l.listeners > 0 || acknowledged || fault.On("unclaimed-counts") {
+	if r := l.reservation(); l.listeners > 0 || acknowledged || r != nil && r.asked.Stays || fault.On("unclaimed-counts") {
 		l.SetGrant(m.leases, lifecycle.GrantClaimed)
 	} else {
 		l.SetGrant(m.leases, lifecycle.GrantUnclaimed)
 	}
+	l.grantReservation(m, now)
 	l.extend(m, now, l.clock())
 	m.opt.Metrics.LeaseGranted(waited)
 	for s := range l.slots {
@@ -260,9 +264,9 @@ func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 		if s.observeHold(now, acknowledged) {
 			m.publisher.granted(s.q, s.contender, l)
 		}
-		if s.q.FreedAt != 0 {
-			m.opt.Metrics.Handover(now - s.q.FreedAt)
-			s.q.FreedAt = 0
+		if s.q.Freed {
+			m.opt.Metrics.Handover(now - s.q.Since)
+			s.q.Freed = false
 		}
 		m.replica.Touch(s.q)
 	}
@@ -391,7 +395,9 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 	l.forgetEphemerals(m)
 	if l.Grant().Granted() {
 		m.opt.Metrics.LeaseEnded(string(reason), now-l.since)
+		l.traceHeld(m, string(reason))
 	} else {
+		l.traceWaited(m, string(reason))
 		m.opt.Metrics.LeaseEnded(string(reason), 0)
 	}
 	m.leases.touch(l)
@@ -402,7 +408,7 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 func (l *lease) dropCreate(m *Manager, key *idempotency.Key, now time.Duration) {
 	m.keys.Drop(key)
 	if l.rareFields != nil {
-		l.rareFields.key = ""
+		l.rareFields.key, l.rareFields.trace = "", nil
 	}
 	l.finish(m, locks.ReasonUnknown, now)
 	m.history.Drop(l.id())
@@ -440,10 +446,11 @@ func (l *lease) lossReason(m *Manager) locks.Reason {
 	return l.removedBy(m)
 }
 
-// wished reports whether the lease's own client has asked for the end that is under way, or let its wait elapse.
+// wished reports whether the lease's own client has asked for the end that is under way, or let its wait elapse, or asked for it
+// in a deadlock.
 func (l *lease) wished() bool {
 	switch l.reason() {
-	case locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonWaitElapsed:
+	case locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonWaitElapsed, locks.ReasonWouldDeadlock:
 		return true
 	}
 	return false

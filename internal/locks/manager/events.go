@@ -1,7 +1,11 @@
 package manager
 
 import (
+	"fmt"
+	"path"
+	"strings"
 	"time"
+	"unsafe"
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
@@ -47,8 +51,9 @@ type publisher struct {
 	room    []events.Event // for the next events: one allocation for many
 }
 
-// eventRoom is how many events are allocated together. One that is kept for long keeps the others.
-const eventRoom = 16
+// eventRoom is how many events are allocated together: as many as fit into 4 KiB with the allocator's header. One that is kept for
+// long keeps the others.
+const eventRoom = (4<<10 - 8) / int(unsafe.Sizeof(events.Event{}))
 
 // enabled reports whether events are published now: not before the first read is complete, and not while suppressed.
 func (p *publisher) enabled() bool {
@@ -195,7 +200,7 @@ func (p *publisher) connection() {
 func (p *publisher) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
 	e := p.event(t, s.q.Path, s.name())
 	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.Namespace.Name, s.q.Name(), string(l.id()), l.owner, string(locks.ModeOf(s.contender.Mode))
-	e.Principal = l.account.Principal()
+	e.Principal, e.Purpose = l.account.Principal(), l.purpose()
 	if l.term == p.port.Term() && p.port.Session() != nil {
 		e.Gateway, e.Here = p.port.Session().ID(), true
 	} else {
@@ -219,7 +224,7 @@ func (p *publisher) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Con
 		e.Gateway = p.runner(c.LeaseID)
 	}
 	if i := q.Node(c.Name); i != nil {
-		e.Owner, e.Principal = i.Record.Owner, i.Record.Principal
+		e.Owner, e.Principal, e.Purpose = i.Record.Owner, i.Record.Principal, i.Record.Purpose
 	}
 	return e
 }
@@ -254,7 +259,29 @@ func (p *publisher) hazard(t events.Type, q *queues.Queue, h *interop.Hazard) {
 	p.hub.Publish(e)
 }
 
-// revokeRequested publishes that a holder has been asked to release, in which words, and by whom.
+// deadlock publishes that parties have come to wait for each other, or do no more: for each lock in which one of them waits. A
+// reader of one lock may not be one of the others, so each event names those alone that meet in its lock.
+func (p *publisher) deadlock(t events.Type, c *locks.Cycle) {
+	if !p.enabled() {
+		return
+	}
+	for _, w := range c.Waits {
+		e := p.event(t, "", "")
+		e.Dir, e.Name = path.Split(w.Waiter.Znode)
+		e.Dir = strings.TrimSuffix(e.Dir, "/")
+		e.NS, e.Lock, e.LeaseID, e.Mode, e.Cycle = w.NS, w.Lock, w.Waiter.LeaseID, string(w.Mode), c.ID
+		e.Owner, _ = strings.CutPrefix(w.From, "owner:")
+		if e.Owner == w.From {
+			e.Owner = ""
+		}
+		if t == events.DeadlockDetected {
+			e.Detail = fmt.Sprintf("%s waits here for %s, and %d waits make a cycle: GET /v1/graph?cycles=true names them; release or break one", w.From, w.To, len(c.Waits))
+		}
+		p.hub.Publish(e)
+	}
+}
+
+// revokeRequested publishes that a holder has been asked to release, with the reason and the administrator.
 func (p *publisher) revokeRequested(at queues.Location, asked *record.Revocation) {
 	if p.enabled() {
 		e := p.contenderEvent(events.LeaseRevokeRequested, at.Queue, at.Contender)
@@ -298,10 +325,13 @@ func lossOf(members *cluster.Members, c *recipe.Contender) locks.Reason {
 
 // remember keeps what became of a lease.
 func (m *Manager) remember(l *lease, now time.Duration) {
-	p := postmortem.End{Why: l.why, At: now, NS: l.q.Namespace.Name, Lock: l.q.Name(), TTL: l.ttl, Mode: l.contender.Mode,
+	p := postmortem.End{Why: l.why, At: now, NS: l.q.Namespace.Name, Lock: l.q.Name(), TTL: l.ttl, Purpose: l.purpose(), Mode: l.contender.Mode,
 		Owner: l.owner, Words: l.cause().Words, By: l.cause().By, Several: l.contender.Groups > 1, Doubtful: l.abandoned && l.czxid == 0}
 	// Since it was queued by the wall clock, which a former owner wrote down.
 	p.Waited, _ = l.age(m.clock.Now().Wall())
+	if r := l.reservation(); r != nil {
+		p.TTL = r.span(l.enqueued)
+	}
 	if l.beat != 0 {
 		p.Beat = max(now-l.beat, 1)
 	}
@@ -334,7 +364,7 @@ func (m *Manager) observeEnd(q *queues.Queue, name string, now time.Duration) {
 	}
 	p := postmortem.End{Why: postmortem.CauseOf(lossOf(m.members, c)), At: now, NS: q.Namespace.Name, Lock: q.Name(), Mode: c.Mode, Several: c.Groups > 1}
 	if i := q.Node(c.Name); i != nil && i.IsRecord {
-		p.Owner, p.TTL = m.leases.takers.name(i.Record.Owner), i.Record.LeaseTTL()
+		p.Owner, p.TTL, p.Purpose = m.leases.takers.name(i.Record.Owner), i.Record.LeaseTTL(), i.Record.Purpose
 		p.Waited = max(m.clock.Now().Wall()-i.Created, 0)
 	}
 	if s.Holds {

@@ -50,8 +50,9 @@ type fakeStore struct {
 
 	skew time.Duration // of ZooKeeper's clock against this machine's
 
-	peerReports bool // gateways may be followed
-	outboxes    bool // ends are noted: see fakeOutbox
+	peerReports bool   // gateways may be followed
+	traces      Traces // of the gateways that start from here on
+	outboxes    bool   // ends are noted: see fakeOutbox
 
 	limits          quota.Limits // of the gateways that are started from now on
 	principalLimits quota.PrincipalLimits
@@ -112,7 +113,7 @@ func newFakeStore(t testing.TB) *fakeStore {
 	s := &fakeStore{t: t, clock: &jumpClock{Clock: zk.NewGoClock()}, nodes: map[string]*fakeNode{}, sessions: map[string]*fakeSession{}, zxid: 1000,
 		layout: &layout.Layout{FleetID: string(fleet), Secret: &layout.Secret{FleetID: string(fleet), Keys: []layout.TokenKey{{ID: "k1", Key: []byte("0123456789abcdef")}}},
 			PromiseWindow: fakeWindow, LargestWindow: fakeWindow, Namespaces: map[string]zk.Namespace{"default": {Root: "/lockkeeper/locks"}}}}
-	for _, p := range []string{"locks", "gateways", "guards", "succession", "keys", "settings", "webhooks", "outbox"} {
+	for _, p := range []string{"locks", "gateways", "guards", "succession", "keys", "settings", "webhooks", "outbox", "periods"} {
 		s.nodes["/lockkeeper/"+p] = &fakeNode{}
 	}
 	return s

@@ -161,7 +161,7 @@ func (st *stream) readRegistration(m *Manager, id recipe.GatewayID) {
 					if err := json.Unmarshal(data, &r); err != nil {
 						m.log.Error("a gateway's registration cannot be read", "gateway", id, "err", err)
 					}
-					about = &cluster.About{Address: r.Address, Version: r.Version, Started: time.UnixMilli(r.Started).UTC(), Seals: r.Seals}
+					about = &cluster.About{Address: r.Address, Version: r.Version, Started: time.UnixMilli(r.Started).UTC(), Seals: r.Seals, Terms: r.Terms}
 				}
 				if m.members.ReadRegistration(id, about) {
 					m.reports.PeersChanged()
@@ -328,6 +328,7 @@ func (m *Manager) abandon(id recipe.GatewayID) {
 
 func (st *stream) afterSync(m *Manager, now time.Duration) {
 	m.replica.DropNodes() // a gap in the stream may precede this: records are read again
+	m.parties.forget()
 	m.adoptAll(now)
 	if m.port.Session() == nil {
 		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {

@@ -83,7 +83,7 @@ func (s *fakeStore) gateway(t *testing.T) *gate {
 func (s *fakeStore) gatewayOn(t *testing.T, store term.Store) *gate {
 	t.Helper()
 	g := &gate{t: t, s: s, stopped: make(chan error, 1), hub: events.New(events.Options{Ring: ring})}
-	opt := Options{Store: store, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock, Events: g.hub, PeerReports: s.peerReports, Limits: s.limits, PrincipalLimits: s.principalLimits,
+	opt := Options{Store: store, Root: "/lockkeeper", SessionTimeout: 10 * time.Second, Clock: s.clock, Events: g.hub, PeerReports: s.peerReports, Traces: s.traces, Limits: s.limits, PrincipalLimits: s.principalLimits,
 		Registration: Registration{Address: fmt.Sprintf("gateway-%d:8080", len(s.watchers)+1), Version: "1.2.3", Started: 1_700_000_000_000}}
 	if s.outboxes {
 		g.outbox = &fakeOutbox{s: s}

@@ -38,6 +38,9 @@ func (m *Manager) Heartbeat(ctx context.Context, p locks.Principal, id, token st
 		var refused *error // of the write of a longer TTL that this request began
 		heard := false
 		failed := m.request(ctx).withLease(named, func(l *lease) (bool, *locks.Error) {
+			if ttl != 0 && l.reservation() != nil {
+				return false, locks.Invalid("ttl", locks.NoTTL)
+			}
 			if err := l.mayLast(p, ttl); err != nil {
 				return false, err
 			}
@@ -260,6 +263,7 @@ type writing struct {
 	m       *Manager
 	id      recipe.LeaseID
 	path    string
+	lock    string
 	others  []string // the lease's further contenders
 	first   int64    // czxid of its first contender, if that is another one
 	held    bool     // the replica shows it
@@ -292,7 +296,7 @@ func (m *Manager) beginWriting(id recipe.LeaseID) (*writing, *locks.Error) {
 		if parts == nil || at.Contender.Unknown || at.Contender.Ephemeral || !at.Queue.Namespace.Whole {
 			return nil, m.notOwner(id)
 		}
-		w := &writing{m: m, id: id, path: at.Path(), first: at.Contender.FirstCzxid, basis: presentTerm(m.port), session: m.port.Session()}
+		w := &writing{m: m, id: id, path: at.Path(), lock: at.Queue.Name(), first: at.Contender.FirstCzxid, basis: presentTerm(m.port), session: m.port.Session()}
 		for _, p := range parts {
 			if p != at {
 				w.others = append(w.others, p.Path())
@@ -340,6 +344,9 @@ func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
 	if refused != nil {
 		return false, refused
 	}
+	if w.held && !w.m.mayTellHeld(ctx, w.session, w.lock, string(w.id), known) {
+		return false, unavailable()
+	}
 	w.record, w.czxid = known, stat.Czxid
 	op := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: w.path, Data: beaten, Version: stat.Version}}}
 	for _, path := range w.others {
@@ -367,6 +374,10 @@ func beatenRecord(data []byte, held bool) (beaten []byte, known record.Record, r
 		switch {
 		case r.Closed != nil:
 			refused = endedError(r.Closed.Reason).Because("", r.Closed.By)
+			return false
+		case r.Reserve != nil: // the clock of its gateway tells what is left, and this one's may differ
+			refused = &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+				Detail: "the gateway that runs this reservation cannot be reached; it goes on without heartbeats, and another gateway takes it over"}
 			return false
 		case r.Revoke != nil && r.Revoke.Force > 0:
 			refused = &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,

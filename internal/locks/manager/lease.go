@@ -151,8 +151,17 @@ type rare struct {
 	telling *telling                   // of its notify_url; nil: it has none
 	more    map[string]json.RawMessage // members of its record that only a later release knows. Never changed in place
 
+	failsOnDeadlock bool         // a wait that is one of a deadlock ends
+	cycle           *locks.Cycle // for which it has ended; else nil
+
 	lockDelay   time.Duration // its place stays so long after its end
 	lockDelayOn locks.DelayOn
+	once        *oncePer      // the period that it is for; nil: none
+	atLeast     time.Duration // from its grant on its place stays so long, however it ends
+
+	trace   *leaseTrace  // of the acquire; nil: none
+	purpose string       // the reason of its acquire
+	reserve *reservation // it ends at a time; nil: heartbeats keep it
 }
 
 // rare is where what few leases have can be written.
@@ -320,9 +329,14 @@ func (l *lease) changed() <-chan struct{} {
 
 // clock returns how long the lease lives after its client's last request, in its present phase.
 func (l *lease) clock() time.Duration {
+	r := l.reservation()
 	switch {
+	case l.Waiting() && r != nil && r.asked.Stays:
+		return max(l.deadline-l.since, 0)
 	case l.Waiting():
 		return l.waitingClock()
+	case r != nil && l.Held() && l.Grant() == lifecycle.GrantClaimed:
+		return max(r.end-l.since, 0)
 	case l.Held() && l.Grant() == lifecycle.GrantUnclaimed:
 		return min(l.ttl, unclaimedClock)
 	}
@@ -395,6 +409,12 @@ func (l *lease) setDataVersion(version int32) {
 // lockDelay is how long the lease's place stays after its end.
 func (l *lease) lockDelay() time.Duration { return l.known().lockDelay }
 
+// atLeast is for how long from its grant on the lease's place stays.
+func (l *lease) atLeast() time.Duration { return l.known().atLeast }
+
+// mayStay reports whether the lease's place may stay after its end.
+func (l *lease) mayStay() bool { return l.lockDelay() > 0 || l.atLeast() > 0 }
+
 // The holds of a reentrant lease have names, so an acquire and a release are safe to repeat: a counter could not tell a repeat
 // from a second release (attack 15). A released name cannot be taken again, so a late repeat does not restore it.
 
@@ -452,7 +472,18 @@ func (l *lease) contents(ttl time.Duration) record.Record {
 		r.Beats, r.Told = rare.beats, rare.acknowledgedByPeer
 		r.Notify, r.More = l.notifyURL(), rare.more
 		r.LockDelay, r.LockDelayOn = rare.lockDelay.Milliseconds(), rare.lockDelayOn
+		r.AtLeast = rare.atLeast.Milliseconds()
+		if rare.failsOnDeadlock {
+			r.OnDeadlock = locks.DeadlockFail
+		}
+		r.Once = rare.once.record()
 		r.Revoke, r.RevokeRound = l.revocation().record(), l.known().revokeRound
+		r.Trace = rare.carried()
+		r.Purpose = rare.purpose
+		if rare.reserve != nil {
+			asked := rare.reserve.asked // the reservation goes on to change
+			r.Reserve = &asked
+		}
 	}
 	return r
 }
@@ -463,7 +494,7 @@ func (l *lease) record(ttl time.Duration) []byte { return l.contents(ttl).Encode
 // label is the data of a lease's further contenders: its owner, for programs that read that queue. The metadata of 64 of them
 // would exceed a transaction's limit.
 func (l *lease) label(ttl time.Duration) []byte {
-	r := record.Record{Version: record.Version, Owner: l.owner, Principal: l.account.Principal(), Enqueued: l.enqueued.Milliseconds()}
+	r := record.Record{Version: record.Version, Owner: l.owner, Principal: l.account.Principal(), Enqueued: l.enqueued.Milliseconds(), Purpose: l.purpose()}
 	r.SetTTL(ttl)
 	return r.Encode()
 }
@@ -485,11 +516,23 @@ func (l *lease) learn(t *leaseTable, r record.Record) (news bool) {
 	if r.Metadata != l.metadata() {
 		l.rare().metadata, news = strings.Clone(r.Metadata), true
 	}
+	if r.Purpose != l.purpose() {
+		l.rare().purpose, news = strings.Clone(r.Purpose), true
+	}
 	if !slices.Equal(r.Holds, l.holdNames()) || !slices.Equal(r.Released, l.releasedNames()) {
 		l.rare().holds, l.rare().released, news = r.Holds, r.Released, true
 	}
 	if r.LockDelay > 0 {
 		l.rare().lockDelay, l.rare().lockDelayOn = time.Duration(r.LockDelay)*time.Millisecond, r.LockDelayOn
+	}
+	if r.Once != nil && l.once() == nil {
+		l.rare().once = onceOf(r.Once)
+	}
+	if r.AtLeast > 0 {
+		l.rare().atLeast = time.Duration(r.AtLeast) * time.Millisecond
+	}
+	if r.OnDeadlock == locks.DeadlockFail {
+		l.rare().failsOnDeadlock = true
 	}
 	t.weigh(l, 0)
 	return news

@@ -172,7 +172,7 @@ func (l *lockList) matches(q *queues.Queue) bool {
 		return false
 	case !strings.Contains(q.Dir(), f.Contains) && !(q.Extras().EncodedName && strings.Contains(q.Name(), f.Contains)):
 		return false
-	case f.Owner != "" && !m.answers.hasOwner(q, f.Owner):
+	case (f.Owner != "" || f.Purpose != "") && !m.answers.hasLease(q, f.Owner, f.Purpose):
 		return false
 	case f.Hazardous:
 		return q.Extras().Hazards != nil && (f.State == "" || m.answers.lockState(q) == f.State)

@@ -61,6 +61,7 @@ func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat,
 		return // that server has not taken this gateway's own write yet, whose event has the record read again
 	}
 	l.SetRecord(m.leases, lifecycle.RecordCurrent)
+	m.parties.stale = true // its owner may be another one
 	l.czxid = stat.Czxid
 	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
 		l.czxid, l.rare().visibleFrom = first, stat.Czxid
@@ -82,7 +83,7 @@ func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat,
 		if r.Closed.By != "" {
 			l.rare().cause = &reports.Cause{Reason: r.Closed.Reason, By: r.Closed.By}
 		}
-		l.closed(m, r.Closed.Reason, now)
+		l.closed(m, *r.Closed, now)
 		return
 	}
 	l.actOnRecord(m, now)
@@ -98,14 +99,18 @@ func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.
 		m.publisher.updated(l) // by a write that was lost, or by another gateway or program
 	}
 	l.recorded = r.LeaseTTL()
+	moved := l.learnReserve(m, r.Reserve, assumed, now)
 	if assumed {
 		l.learnNotify(r)
+		l.learnTrace(r)
 		l.ttl = l.recorded
 		l.deadline = max(now, l.grace) + l.waitingClock()
 		if l.Grant() != lifecycle.GrantNone {
 			l.deadline = max(now, l.grace) + l.ttl
 		}
-		m.timers.schedule(l)
+	}
+	if assumed || moved {
+		l.reschedule(m)
 	}
 	if !fault.On("written-heard") {
 		l.beaten(m, r, now)
@@ -154,6 +159,9 @@ func (l *lease) place(m *Manager, now time.Duration) {
 	m.leases.touch(l)
 	if l.abandoned {
 		l.end(m, locks.ReasonCancelled, now)
+	} else if l.known().failsOnDeadlock && !l.turn() {
+		m.deadlocks.failing++
+		m.deadlocks.kick()
 	}
 }
 
@@ -225,7 +233,8 @@ func (l *lease) loadedHidden(m *Manager, term locks.Term, stat wire.Stat) {
 		// The version is that of the record that ends it, or of a write that cannot be read: it stays ended.
 		l.SetRecord(m.leases, lifecycle.RecordCurrent)
 		l.setDataVersion(stat.Version)
-		l.closed(m, l.reason(), m.clock.Now().Boot())
+		now := m.clock.Now()
+		l.closed(m, record.Closed{Reason: l.reason(), By: l.cause().By, At: now.Wall().Milliseconds(), Stays: l.stays(now.Boot()).Milliseconds()}, now.Boot())
 		return
 	}
 	if moved {
@@ -256,7 +265,12 @@ func (l *lease) writeRecord(m *Manager, change func(*record.Record), then func(e
 		case res.Outcome == zk.Done:
 			l.setDataVersion(res.Versions[0])
 			l.recorded, l.rareFields.outgoing = r.LeaseTTL(), 0
-			if l.learn(m.leases, r) {
+			news := l.learn(m.leases, r)
+			if l.learnReserve(m, r.Reserve, false, m.clock.Now().Boot()) {
+				l.reschedule(m)
+				news = true
+			}
+			if news {
 				l.touchQueues(m)
 			}
 			if then != nil {

@@ -37,6 +37,8 @@ type Metrics interface {
 	Takeover()
 	// Deposed reports a takeover from a gateway that was registered but stalled.
 	Deposed()
+	// Deadlock reports that parties have come to wait for each other.
+	Deadlock()
 	// HeartbeatWritten reports a heartbeat that this gateway wrote into the record of another gateway's lease.
 	HeartbeatWritten()
 }
@@ -55,6 +57,8 @@ func (noMetrics) Deposed() {}
 
 func (noMetrics) HeartbeatWritten() {}
 
+func (noMetrics) Deadlock() {}
+
 // Options of a Manager.
 type Options struct {
 	Store          term.Store
@@ -66,6 +70,7 @@ type Options struct {
 	Random  mathrand.Source
 	Logger  *slog.Logger
 	Metrics Metrics     // nil: none
+	Traces  Traces      // nil: none
 	Events  *events.Hub // nil: no events
 	Outbox  Outbox      // nil: no guaranteed deliveries
 	// Follow are directories that other parts keep in ZooKeeper, by their paths below Root. A function is called with the name of
@@ -90,6 +95,7 @@ type Registration struct {
 	Version string `json:"version"`
 	Started int64  `json:"started_ms"`
 	Seals   int    `json:"seals,omitempty"` // the newest version of seals that it understands
+	Terms   int    `json:"terms,omitempty"` // the newest terms of leases that it keeps; the manager fills it in
 }
 
 // Manager maps leases onto contenders; see the package's doc. Create one with
@@ -115,6 +121,9 @@ type Manager struct {
 
 	replica *queues.Replica
 	members *cluster.Members
+
+	parties   parties   // whose the contenders of other gateways and programs are
+	deadlocks deadlocks // what is known of them, and what asks
 
 	history      postmortem.Log
 	observedEnds postmortem.Log                      // observed ends of other gateways' leases

@@ -70,8 +70,10 @@ type Ending struct {
 	Czxid     int64 // of another program's contender, 0 when it has not been read
 	Reason    locks.Reason
 	Words     string // of the administrator that ended it
+	By        string // that administrator; "" for a lease of several locks, as in events (reports.Cause.Explain)
 	Owner     string
 	Principal string // that took it
+	Purpose   string // the reason of its acquire
 	Gateway   string // that tells it
 	At        time.Time
 	Trace     string // traceparent of the request that ended it
@@ -79,6 +81,13 @@ type Ending struct {
 	Granted   bool   // it does not end: it was granted
 	Waiting   bool   // it never held: for Notify alone
 	Parts     []EndingPart
+}
+
+// by sets who ended a lease, one of whose contenders is c.
+func (e *Ending) by(administrator string, c *recipe.Contender) {
+	if c.Groups <= 1 {
+		e.By = administrator
+	}
 }
 
 // EndingPart is one of the locks that are released.
@@ -140,7 +149,8 @@ func (d *deliveries) end(l *lease) (n noting, ready bool) {
 // ending describes a lease of this gateway that ends.
 func (d *deliveries) ending(l *lease) *Ending {
 	e := d.endingOf(l.id(), l.reason(), l.cause().Words)
-	e.Owner, e.Principal, e.Trace, e.Notify, e.Waiting = l.owner, l.account.Principal(), l.cause().Trace, l.notifyURL(), l.Grant() == lifecycle.GrantNone
+	e.by(l.cause().By, l.contender)
+	e.Owner, e.Principal, e.Purpose, e.Trace, e.Notify, e.Waiting = l.owner, l.account.Principal(), l.purpose(), l.cause().Trace, l.notifyURL(), l.Grant() == lifecycle.GrantNone
 	for s := range l.slots {
 		if s.contender.Member <= 1 {
 			e.Parts = append(e.Parts, EndingPart{NS: s.q.Namespace.Name, Lock: s.q.Name(), Znode: s.path(), Mode: locks.ModeOf(s.contender.Mode), FencingToken: d.fleet.fencingToken(l.czxid)})
@@ -176,13 +186,14 @@ func (d *deliveries) endTaken(parts []queues.Location, v reports.Cause, notify s
 	}
 	describe := func() *Ending {
 		e := d.endingOf(parts[0].Contender.LeaseID, v.Reason, v.Words)
+		e.by(v.By, parts[0].Contender)
 		e.Trace, e.Notify, e.Waiting = v.Trace, notify, !held
 		for _, p := range parts {
 			if p.Contender.Member > 1 {
 				continue
 			}
 			if i := p.Queue.Node(p.Contender.Name); i != nil && e.Owner == "" {
-				e.Owner, e.Principal = i.Record.Owner, i.Record.Principal
+				e.Owner, e.Principal, e.Purpose = i.Record.Owner, i.Record.Principal, i.Record.Purpose
 			}
 			e.Parts = append(e.Parts, EndingPart{NS: p.Queue.Namespace.Name, Lock: p.Queue.Name(), Znode: p.Path(), Mode: locks.ModeOf(p.Contender.Mode), FencingToken: d.fleet.tokenOf(p.Queue, p.Contender)})
 		}
@@ -271,15 +282,17 @@ func (d *deliveries) taken(q *queues.Queue, name string) {
 	}
 	if v, ok := d.terminations[c]; ok {
 		e.Reason, e.Words, e.Trace = v.Reason, v.Words, v.Trace
+		e.by(v.By, c)
 	} else if v := d.reports.Ordered(reports.LeaseOrPath(q.Path + "/" + name)); v != nil {
 		e.Reason, e.Words = v.Reason, v.Words
+		e.by(v.By, c)
 	}
 	p := EndingPart{NS: q.Namespace.Name, Lock: q.Name(), Znode: q.Path + "/" + name, Mode: locks.ModeOf(c.Mode), FencingToken: d.fleet.tokenOf(q, c)}
 	if foreign {
 		p.Program = interop.Program(name)
 	}
 	if i := q.Node(name); i != nil {
-		e.Czxid, e.Owner, e.Principal = i.Czxid, i.Record.Owner, i.Record.Principal
+		e.Czxid, e.Owner, e.Principal, e.Purpose = i.Czxid, i.Record.Owner, i.Record.Principal, i.Record.Purpose
 	}
 	e.Parts = []EndingPart{p}
 	d.outbox.Gone(e)
@@ -337,7 +350,7 @@ func (l *lease) tellsWaiting() bool {
 		return false
 	}
 	reason := l.reason()
-	return l.rareFields.telling.given || reason != locks.ReasonWaitElapsed && reason != locks.ReasonCancelled
+	return l.rareFields.telling.given || reason != locks.ReasonWaitElapsed && reason != locks.ReasonCancelled && reason != locks.ReasonWouldDeadlock && reason != locks.ReasonDone
 }
 
 // grant writes into the outbox that a lease was granted, for its notify_url.
@@ -359,7 +372,7 @@ func (d *deliveries) grant(l *lease) {
 	to.note, to.term = lifecycle.NoteSubmitted, l.term
 	term := l.term
 	version := int32(-1)
-	if l.lockDelay() > 0 {
+	if l.mayStay() {
 		version = l.dataVersion() // its end may leave the contender where it is, and write it
 	}
 	w := &zk.Write{Ops: append([]zk.Op{{Kind: zk.OpCheck, Path: l.path(), Version: version}}, ops...)}

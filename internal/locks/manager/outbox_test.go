@@ -403,3 +403,44 @@ func TestAnEndOutlivesItsSession(t *testing.T) {
 		})
 	}
 }
+
+func TestAnEndTellsWhoEndedALeaseOfOneLock(t *testing.T) {
+	notingScene(t, func(t *testing.T, s *fakeStore) {
+		s.peerReports = true
+		g, other := s.notingGateway(t), s.notingGateway(t)
+		talk(g, other)
+		s.subscribe()
+		one := func(lock string) locks.AcquireRequest { return locks.AcquireRequest{Lock: lock, TTL: time.Hour} }
+		several := locks.AcquireRequest{Group: []locks.Want{{Lock: "b"}, {Lock: "c"}}, TTL: time.Hour}
+		for _, c := range []struct {
+			name string
+			take locks.AcquireRequest
+			end  func(l locks.Lease) error
+			by   string
+		}{
+			{"a break here", one("a"), func(l locks.Lease) error {
+				return g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Client: "10.0.0.1"})
+			}, "10.0.0.1"},
+			{"a break at another gateway", one("a"), func(l locks.Lease) error {
+				return other.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Client: "10.0.0.2"})
+			}, "10.0.0.2"},
+			{"a destruction", one("a"), func(locks.Lease) error {
+				_, err := other.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "a", Client: "10.0.0.3"})
+				return err
+			}, "10.0.0.3"},
+			{"a break of several locks here", several, func(l locks.Lease) error {
+				return g.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Client: "10.0.0.4"})
+			}, ""},
+			{"a break of several locks at another gateway", several, func(l locks.Lease) error {
+				return other.m.Break(t.Context(), locks.BreakRequest{ID: l.ID, Client: "10.0.0.5"})
+			}, ""},
+			{"a release", one("a"), func(l locks.Lease) error { g.mustRelease(l); return nil }, ""},
+		} {
+			l := g.mustHold(c.take)
+			assert.NoError(t, c.end(l), "%s", c.name)
+			e := append(g.notedFor(l), other.notedFor(l)...)
+			assert.That(t, len(e) >= 1 && e[0].By == c.by, "%s: %+v", c.name, e)
+			time.Sleep(time.Second)
+		}
+	})
+}

@@ -265,7 +265,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 			if l.Grant().Granted() {
 				state = locks.Held
 			}
-			if l.Creating() || l.over(m.reports) || string(l.id()) <= from || f.Owner != "" && l.owner != f.Owner || f.State != "" && f.State != state {
+			if l.Creating() || l.over(m.reports) || string(l.id()) <= from || f.Owner != "" && l.owner != f.Owner || !hasPart(l.purpose(), f.Purpose) || f.State != "" && f.State != state {
 				continue
 			}
 			if first := l.firstReadable(f.Principal.Rules); first != nil && (f.NS == "" || first.q.Namespace.Name == f.NS) {
@@ -337,6 +337,9 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 		page := m.answers.page(q, at, limit)
 		req.Principal.Conceal(page.Holders)
 		req.Principal.Conceal(page.Waiters)
+		if page.Term = presentTerm(m.port); !m.trusted() {
+			page.Term = 0
+		}
 		return page, nil
 	})
 }
@@ -384,6 +387,7 @@ func (m *Manager) Info(context.Context) locks.Info {
 		for i, code := range locks.HazardCodes() {
 			info.Hazards[code] = m.replica.Counts.Hazards[i]
 		}
+		info.Deadlocks = len(m.deadlocks.present)
 		info.ZooKeeper.SecretExposed = m.fleet.keyring.Load().Exposed
 		m.recountKept()
 		info.Bounds = m.leases.quota.States()

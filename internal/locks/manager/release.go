@@ -26,7 +26,7 @@ import (
 //     owner could only tell its client that the lease was removed. A write of the owner's names the version that it has
 //     applied, so of that write and the closing write exactly one is done.
 //   - The owner is dead: this gateway frees the place. When it dies first, the successor reads closed before anything else.
-//   - A lock delay applies: the owner or its successor reads closed, keeps the place for the whole delay, and frees it.
+//   - A lock delay or at_least applies: the owner or its successor reads closed, keeps the place for the whole of it, and frees it.
 //   - A lease of several locks has one record, so one write closes it. Its places are freed in one transaction.
 //   - Another program has written over the record: nothing is known of a lock delay, and it is CodeUnavailable.
 
@@ -153,6 +153,9 @@ func (r *releasing) read(ctx context.Context) (found bool, err error) {
 	case err != nil:
 		return false, unavailableFor(err)
 	}
+	if refused := r.leaveToOwner(ctx, data); refused != nil {
+		return false, refused
+	}
 	var known record.Record
 	closed, err := record.Edit(data, func(found record.Record, members record.Members) bool {
 		if known = found; known.Closed != nil {
@@ -168,8 +171,32 @@ func (r *releasing) read(ctx context.Context) (found bool, err error) {
 	r.t.learn(known, stat)
 	r.t.close = closed
 	r.m.do(func() { r.t.at.Queue.SetNode(r.t.at.Contender.Name, data, stat) }) // for its postmortem
-	r.stays = known.DelayAfter(r.why.Reason) > 0
+	end := record.Closed{Reason: r.why.Reason}
+	if known.Closed != nil {
+		end = *known.Closed
+	}
+	r.stays = known.DelayAfter(end) > 0
 	return true, nil
+}
+
+// leaveToOwner refuses a release that makes a period done: that is written in the transaction that ends the lease, by its owner or
+// the owner's successor.
+func (r *releasing) leaveToOwner(ctx context.Context, data []byte) *locks.Error {
+	known, ok := record.Parse(data)
+	switch {
+	case !ok || known.Once == nil || known.Closed != nil:
+	case known.Once.DoneOn == locks.DoneOnGrant && locks.IsUndone(ctx):
+		return undoneOnGrant()
+	case known.Once.DoneOn == locks.DoneOnRelease && r.held && !locks.IsUndone(ctx):
+		return &locks.Error{Code: locks.CodeUnavailable, RetryAfter: retryAfter,
+			Detail: "the gateway that runs this lease cannot be reached, and no other gateway can record that the period is done; repeat the request"}
+	}
+	return nil
+}
+
+// undoneOnGrant is the answer to a release that takes back what the grant has made.
+func undoneOnGrant() *locks.Error {
+	return locks.Invalid("done", "the period was done with the grant, whatever becomes of the work: leave done out, or acquire with done_on=release")
 }
 
 // freePlace deletes the contenders of a lease that is closed, unless its owner does. What is left after an error is freed
@@ -243,6 +270,12 @@ func (r request) release(l *lease) error {
 				// The record of a lease that was taken over is read first: it may show an end or a lock delay.
 				l.load(m)
 				return l, nil
+			}
+			if o := l.once(); o != nil && locks.IsUndone(ctx) {
+				if o.on == locks.DoneOnGrant {
+					return nil, undoneOnGrant()
+				}
+				o.undone = true
 			}
 			reason := locks.ReasonReleased
 			if l.Waiting() && l.Grant() == lifecycle.GrantNone {

@@ -316,7 +316,7 @@ func (m *Manager) heldByOther(ctx context.Context, req *locks.AcquireRequest, q 
 	}
 	e.RetryAfter = locks.RetryAfter(e.Holders)
 	if code == locks.CodeHeldByOther && m.answers.lockState(q) == locks.LockDelayed {
-		e.Code, e.Detail = locks.CodeLockDelayed, "the last lease of "+q.Name()+" has ended, and its lock delay keeps the lock; wait=30s waits in its queue"
+		e.Code, e.Detail = locks.CodeLockDelayed, "the last lease of "+q.Name()+" has ended, and its lock delay or at_least keeps the lock; wait=30s waits in its queue"
 	}
 	if q.Plain() != nil {
 		e.Detail = "another program holds " + q.Name() + " by an ephemeral node in the place of the lock's directory; wait=30s waits until it is gone"

@@ -51,6 +51,8 @@ func New(opt Options) *Manager {
 		terminations: map[*recipe.Contender]reports.Cause{},
 		delays:       newDelays(),
 		orphans:      orphans{},
+		parties:      parties{known: map[*recipe.Contender]standing{}},
+		deadlocks:    deadlocks{wake: make(chan struct{}, 1), present: map[string]*locks.Cycle{}},
 	}
 	m.fleet.keep(m, opt.Keyring)
 	m.leases = newLeaseTable(quota.New(opt.Limits.For(quota.GiB)), quota.NewAccounts(opt.PrincipalLimits), m.log, m.wake)
@@ -81,6 +83,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err := m.prepare(layout); err != nil {
 		return err
 	}
+	m.opt.Registration.Terms = leaseTerms
 	registration, err := json.Marshal(m.opt.Registration)
 	if err != nil {
 		return fmt.Errorf("encoding the registration: %w", err)
@@ -91,6 +94,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.timers.run(m, ctx) })
 	group.Go(func() error { return (&sweeper{m: m, random: m.opt.Random}).run(ctx) })
 	group.Go(func() error { return (&guardWatch{m: m}).run(ctx) })
+	group.Go(func() error { return m.deadlocks.run(m, ctx) })
 	err = group.Wait()
 	m.do(func() { m.life.end() })
 	m.life.errands.Wait()

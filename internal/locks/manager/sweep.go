@@ -37,9 +37,10 @@ const (
 // sweeper removes what is left behind: idle lock directories, keys whose life is over, successions that no contender
 // needs any more. It owns the times of its rounds.
 type sweeper struct {
-	m        *Manager
-	random   rand.Source // nil is the runtime's
-	nextScan time.Duration
+	m           *Manager
+	random      rand.Source // nil is the runtime's
+	nextScan    time.Duration
+	nextPeriods time.Duration
 }
 
 // run sweeps until ctx ends.
@@ -47,6 +48,7 @@ func (w *sweeper) run(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	w.nextScan = w.m.clock.Now().Boot() + w.jitter(scanEvery)
+	w.nextPeriods = w.m.clock.Now().Boot() + w.jitter(periodsEvery)
 	for {
 		select {
 		case <-ctx.Done():
@@ -57,6 +59,10 @@ func (w *sweeper) run(ctx context.Context) error {
 		if now := w.m.clock.Now().Boot(); now >= w.nextScan {
 			w.nextScan = now + scanEvery/2 + w.jitter(scanEvery)
 			w.scanKeys(ctx)
+		}
+		if now := w.m.clock.Now().Boot(); now >= w.nextPeriods {
+			w.nextPeriods = now + periodsEvery/2 + w.jitter(periodsEvery)
+			w.periods(ctx)
 		}
 	}
 }
@@ -108,11 +114,11 @@ func (w *sweeper) idle(s *queues.Namespace, now time.Duration) {
 			s.SweepFrom = q.Name()
 			return false
 		}
-		if q.Contenders.Len() > 0 || q.Leases > 0 || q.Extras().Unnumbered > 0 || q.Extras().Marker || q.Semaphore() || now-q.Idle < idleLock && (!q.Extras().Temporary || now-q.Idle < sweepEvery) {
+		if q.Contenders.Len() > 0 || q.Leases > 0 || q.Extras().Unnumbered > 0 || q.Extras().Marker || q.Semaphore() || now-q.Since < idleLock && (!q.Extras().Temporary || now-q.Since < sweepEvery) {
 			return true
 		}
 		if ops := m.fleet.settings.Sweep(q); len(ops) > 0 {
-			q.Idle = now // asked for; the events remove it
+			q.Since = now // asked for; the events remove it
 			s.Sweeping++
 			m.port.Submit(&zk.Write{Alone: true, Ops: ops}, func(zk.Result) { s.Sweeping-- })
 			swept++

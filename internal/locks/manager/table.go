@@ -188,7 +188,7 @@ func (t *leaseTable) charge(l *lease, principal string) {
 func (l *lease) textBytes() int64 {
 	n := len(l.owner) + len(l.notifyURL())
 	if rare := l.rareFields; rare != nil {
-		n += len(rare.metadata) + lengths(rare.holds) + lengths(rare.released)
+		n += len(rare.metadata) + len(rare.purpose) + lengths(rare.holds) + lengths(rare.released)
 	}
 	return int64(n)
 }

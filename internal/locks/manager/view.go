@@ -54,10 +54,17 @@ func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 	v := locks.Lease{
 		ID: string(l.id()), State: locks.Waiting, TTL: l.ttl, FailoverSafe: l.ttl >= a.failoverTTL && !l.ephemeral(), Ephemeral: l.ephemeral(),
 		Owner: l.owner, Principal: l.account.Principal(), Metadata: l.metadata(), Rev: a.leases.revString(l.rev), Term: a.termOf(l),
-		Holds: record.Named(l.holdNames()), LockDelay: l.lockDelay(),
+		Holds: record.Named(l.holdNames()), LockDelay: l.lockDelay(), Purpose: l.purpose(),
+	}
+	if r := l.reservation(); r != nil {
+		v.TTL, v.EndsAt, v.ReservedFor = r.left(now), r.asked.EndsAt(), r.asked.Span()
 	}
 	if v.LockDelay > 0 {
 		v.LockDelayOn = l.rareFields.lockDelayOn
+	}
+	v.AtLeast = l.atLeast()
+	if o := l.once(); o != nil {
+		v.OncePer, v.Period, v.DoneOn = o.per, o.period, o.on
 	}
 	for s := range l.slots {
 		if s.readable(rules) {
@@ -80,7 +87,9 @@ func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 		v.ExpiresIn = l.expiresIn(now)
 	case lifecycle.Held:
 		v.State, v.FencingToken, v.ExpiresIn = locks.Held, a.fleet.fencingToken(l.czxid), l.expiresIn(now)
-		v.TTLFrom = min(l.deadline-l.ttl, now)
+		if v.TTLFrom = min(l.deadline-l.ttl, now); l.reservation() != nil {
+			v.TTLFrom = now // from which on the TTL is left
+		}
 	case lifecycle.Ending:
 		if l.Grant().Granted() {
 			v.State, v.FencingToken = locks.Held, a.fleet.fencingToken(l.czxid)
@@ -139,6 +148,11 @@ func (l *lease) expiresIn(now time.Duration) time.Duration {
 	if !l.Held() {
 		span = min(span, waitingClock)
 	}
+	if r := l.reservation(); r != nil && r.end != 0 {
+		span = r.end - now
+	} else if r != nil {
+		span = locks.MaxReserve
+	}
 	span = min(l.deadline-now, span)
 	if at := l.forceAt(); at != 0 {
 		span = min(span, at-now)
@@ -158,6 +172,9 @@ func position(s *slot) int {
 func (a *answers) heartbeat(l *lease, now time.Duration) locks.Heartbeat {
 	h := locks.Heartbeat{LeaseID: string(l.id()), State: locks.Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Term: a.termOf(l),
 		Revoke: l.revocation().view(now)}
+	if r := l.reservation(); r != nil {
+		h.TTL = r.left(now)
+	}
 	if l.Held() {
 		h.State, h.FencingToken = locks.Held, a.fleet.fencingToken(l.czxid)
 		for s := range l.slots {
@@ -190,6 +207,7 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 		v.Owner, v.Principal, v.Metadata, v.Holds = i.Record.Owner, i.Record.Principal, i.Record.Metadata, record.Named(i.Record.Holds)
 		v.Age, v.AgeKnown = max(v.At.Sub(time.Unix(0, int64(i.Created))), 0), true
 		v.Revoke = i.Record.Revoke.View()
+		v.Purpose, v.EndsAt, v.ReservedFor = i.Record.Purpose, i.Record.Reserve.EndsAt(), i.Record.Reserve.Span()
 	}
 	if c.Ours && !a.leases.copied(q, c) {
 		v.LeaseID = string(c.LeaseID)
@@ -208,6 +226,10 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 			}
 			v.Unclaimed = l.Held() && l.Grant() == lifecycle.GrantUnclaimed
 			v.Revoke = l.revocation().view(now.Boot())
+			if v.Purpose = l.purpose(); l.reservation() != nil {
+				asked := &l.reservation().asked
+				v.EndsAt, v.ReservedFor = asked.EndsAt(), asked.Span()
+			}
 		}
 	} else {
 		i := q.Node(c.Name)
@@ -229,19 +251,19 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 	return v
 }
 
-// hasOwner reports whether a lease of this owner holds the lock or waits for it.
-func (a *answers) hasOwner(q *queues.Queue, owner string) bool {
+// hasLease reports whether a lease of this owner, with this in its reason, holds the lock or waits for it; "": any.
+func (a *answers) hasLease(q *queues.Queue, owner, purpose string) bool {
 	for _, c := range q.Contenders.All() {
 		if !c.Ours || a.leases.copied(q, c) {
 			continue
 		}
-		is := ""
+		is, why := "", ""
 		if l := a.leases.lease(c.LeaseID); l != nil {
-			is = l.owner
+			is, why = l.owner, l.purpose()
 		} else if i := q.Node(c.Name); i != nil {
-			is = i.Record.Owner
+			is, why = i.Record.Owner, i.Record.Purpose
 		}
-		if is == owner {
+		if (owner == "" || is == owner) && hasPart(why, purpose) {
 			return true
 		}
 	}
@@ -470,7 +492,7 @@ func byOf(p *postmortem.End, rules *access.Rules) string {
 func (a *answers) postmortem(id recipe.LeaseID, p postmortem.End, rules *access.Rules) locks.Postmortem {
 	now := a.clock.Now()
 	v := locks.Postmortem{LeaseID: string(id), NS: p.NS, Lock: p.Lock, Mode: locks.ModeOf(p.Mode), Owner: p.Owner, Reason: p.Reason(), Detail: p.Words, By: byOf(&p, rules),
-		FencingToken: p.FencingToken, EndedAgo: max(now.Boot()-p.At, 0), WaitedFor: p.Waited, HeldFor: p.Held, TTL: p.TTL, LastHeartbeat: p.Beat}
+		FencingToken: p.FencingToken, EndedAgo: max(now.Boot()-p.At, 0), WaitedFor: p.Waited, HeldFor: p.Held, TTL: p.TTL, LastHeartbeat: p.Beat, Purpose: p.Purpose}
 	v.EndedAt = time.Unix(0, int64(now.Wall()-v.EndedAgo)).UTC()
 	if p.Next != nil {
 		v.Next = &locks.Successor{LeaseID: string(p.Next.Lease), Owner: p.Next.Owner, FencingToken: p.Next.Token, After: p.Next.After}

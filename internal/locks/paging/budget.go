@@ -44,7 +44,7 @@ func (b *Budget) TakeLock(l *locks.Lock) bool {
 
 // TakeLease reports whether a lease fits, and counts it if it does.
 func (b *Budget) TakeLease(l *locks.Lease) bool {
-	n := entryText + len(l.ID) + len(l.Lock) + len(l.Znode) + len(l.Owner) + len(l.Principal) + len(l.Metadata) + len(l.Warning) + namesText(l.Holds)
+	n := entryText + len(l.ID) + len(l.Lock) + len(l.Znode) + len(l.Owner) + len(l.Principal) + len(l.Metadata) + len(l.Purpose) + len(l.Warning) + namesText(l.Holds)
 	for i := range l.Locks {
 		n += entryText + len(l.Locks[i].Lock) + len(l.Locks[i].Znode)
 	}
@@ -74,7 +74,7 @@ func (b *Budget) TrimOne(c *locks.Contender) {
 		return
 	}
 	*b = 0
-	c.Metadata, c.Holds, c.Group = "", nil, nil
+	c.Metadata, c.Purpose, c.Holds, c.Group = "", "", nil, nil
 	if f := c.Foreign; f != nil {
 		c.Foreign = &locks.Foreign{Program: f.Program, Kind: f.Kind, Session: f.Session, Revocable: f.Revocable}
 	}
@@ -84,7 +84,7 @@ func (b *Budget) TrimOne(c *locks.Contender) {
 }
 
 func contenderText(c *locks.Contender) int {
-	n := entryText + len(c.LeaseID) + len(c.Znode) + len(c.Owner) + len(c.Principal) + len(c.Metadata) + namesText(c.Holds) + namesText(c.Group)
+	n := entryText + len(c.LeaseID) + len(c.Znode) + len(c.Owner) + len(c.Principal) + len(c.Metadata) + len(c.Purpose) + namesText(c.Holds) + namesText(c.Group)
 	if f := c.Foreign; f != nil {
 		n += 2 * len(f.Data) // what it says is shown decoded, too
 	}

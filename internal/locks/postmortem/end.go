@@ -11,7 +11,7 @@ import (
 type Cause uint8
 
 var causes = [...]locks.Reason{"", locks.ReasonReleased, locks.ReasonCancelled, locks.ReasonExpired, locks.ReasonUnclaimed, locks.ReasonRemoved, locks.ReasonWaitElapsed, locks.ReasonUnknown,
-	locks.ReasonRevoked, locks.ReasonDestroyed, locks.ReasonGatewayLeft, Forced: locks.ReasonRevoked}
+	locks.ReasonRevoked, locks.ReasonDestroyed, locks.ReasonGatewayLeft, Forced: locks.ReasonRevoked, locks.ReasonWouldDeadlock, locks.ReasonDone}
 
 // Forced is a revocation that its holder did not follow: unlike an administrator's end it can be withdrawn, and a lock
 // delay follows.
@@ -47,10 +47,11 @@ type End struct {
 	// Doubtful is set when the contender's creation time is unknown: the listing
 	// that lacked it may come from a server that lags, so it may reappear.
 	Doubtful   bool
-	Terminated bool // another gateway ran it, and this one has ended it
-	Stays      bool // its place stayed for a while
-	Reported   bool // the gateway that ran it or ended it has reported the end
-	Several    bool // it was of several locks
+	Terminated bool   // another gateway ran it, and this one has ended it
+	Stays      bool   // its place stayed for a while
+	Reported   bool   // the gateway that ran it or ended it has reported the end
+	Several    bool   // it was of several locks
+	Purpose    string // the reason of its acquire
 }
 
 // Reason is why it ended.

@@ -17,10 +17,10 @@ type entry struct {
 	at, ttl, waited, held, beat time.Duration
 	token                       int64
 
-	text uint64 // where its texts are: NS, Lock, Owner, Words, By
+	text uint64 // where its texts are: NS, Lock, Owner, Words, By, Purpose
 	// The contender that was granted the lock next, when hasNext is set: its texts are Lease, Name, Owner.
 	nextText  uint64
-	sizes     [5]uint32 // of the texts
+	sizes     [6]uint32 // of the texts
 	nextSizes [3]uint32
 	nextToken int64
 	nextAfter time.Duration
@@ -79,9 +79,9 @@ func (e *entry) write(t *texts, p *End) {
 	e.flags.set(stays, p.Stays)
 	e.flags.set(reported, p.Reported)
 	e.flags.set(several, p.Several)
-	if !t.has(e.text, e.sizes[:], p.NS, p.Lock, p.Owner, p.Words, p.By) { // a revised end often has the texts of before
-		e.text = t.put(p.NS, p.Lock, p.Owner, p.Words, p.By)
-		e.sizes = [5]uint32{uint32(len(p.NS)), uint32(len(p.Lock)), uint32(len(p.Owner)), uint32(len(p.Words)), uint32(len(p.By))}
+	if !t.has(e.text, e.sizes[:], p.NS, p.Lock, p.Owner, p.Words, p.By, p.Purpose) { // a revised end often has the texts of before
+		e.text = t.put(p.NS, p.Lock, p.Owner, p.Words, p.By, p.Purpose)
+		e.sizes = [6]uint32{uint32(len(p.NS)), uint32(len(p.Lock)), uint32(len(p.Owner)), uint32(len(p.Words)), uint32(len(p.By)), uint32(len(p.Purpose))}
 	}
 	if p.Next != nil {
 		e.writeNext(t, p.Next)
@@ -99,7 +99,7 @@ func (e *entry) writeNext(t *texts, n *Next) {
 func (e *entry) read(t *texts) End {
 	p := End{Why: e.why, Mode: e.mode, At: e.at, TTL: e.ttl, Waited: e.waited, Held: e.held, Beat: e.beat, FencingToken: e.token,
 		Doubtful: e.flags.has(doubtful), Terminated: e.flags.has(terminated), Stays: e.flags.has(stays), Reported: e.flags.has(reported), Several: e.flags.has(several)}
-	split(t, e.text, e.sizes[:], &p.NS, &p.Lock, &p.Owner, &p.Words, &p.By)
+	split(t, e.text, e.sizes[:], &p.NS, &p.Lock, &p.Owner, &p.Words, &p.By, &p.Purpose)
 	if e.flags.has(hasNext) {
 		p.Next = &Next{Token: e.nextToken, After: e.nextAfter}
 		var lease string

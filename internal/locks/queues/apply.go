@@ -25,7 +25,7 @@ func (r *Replica) ApplyDir(q *Queue, c *zk.Change, now time.Duration) []Delta {
 	r.begin()
 	switch c.Kind {
 	case zk.DirAdded:
-		q.Exists, q.Idle = true, now
+		q.Exists, q.Since = true, now
 		// A directory whose creation was seen has handed out no number yet.
 		q.next, q.known, q.gap = 0, !c.Listed, false
 		if !c.Listed {
@@ -38,9 +38,9 @@ func (r *Replica) ApplyDir(q *Queue, c *zk.Change, now time.Duration) []Delta {
 		q.locate(true)
 		r.review(q)
 	case zk.DirRemoved:
-		q.Exists, q.known, q.gap, q.listing = false, false, false, false
+		q.Exists, q.known, q.gap = false, false, false
 		if x := q.extras; x != nil {
-			x.Unnumbered, x.PlainCzxid, x.Temporary, x.Ceiling = 0, 0, false, 0
+			x.Unnumbered, x.PlainCzxid, x.Temporary, x.Ceiling, x.listing = 0, 0, false, 0, false
 			q.Trim()
 		}
 		r.Touch(q)
@@ -55,7 +55,7 @@ func (r *Replica) ApplyDir(q *Queue, c *zk.Change, now time.Duration) []Delta {
 		q.DropNode(interop.PlainNode)
 		r.Touch(q)
 	case zk.DirListed:
-		q.listing = false
+		q.endListing()
 		if c.Err == nil { // refused: what the directory holds is not known, nothing is granted
 			q.next, q.known, q.gap = c.Created, true, false
 			r.emit(Delta{Kind: Listed, Queue: q})

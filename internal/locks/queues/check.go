@@ -42,6 +42,9 @@ func (r *Replica) checkQueue(q *Queue, now *Counts, fail func(string, ...any)) (
 		now.Locks++
 		now.Contenders += n
 	}
+	if _, noted := r.contended[q]; noted != (q.Contenders.Len() > 1) {
+		fail("%s: %d contenders; noted as contended: %v", q.Path, q.Contenders.Len(), noted)
+	}
 	hazards := q.hazardsNow()
 	if !slices.Equal(q.Extras().Hazards, hazards) {
 		fail("%s: %d hazards, published are %+v", q.Path, len(hazards), q.Hazards())
@@ -78,5 +81,5 @@ func (r *Replica) Kept() map[string]int {
 		queues += s.Queues.Len()
 	}
 	return map[string]int{"queues": queues, "observed": len(r.observed), "deferred": len(r.deferred), "polled": len(r.polled), "groups": len(r.groups),
-		"newer": len(r.newer), "indexed": len(r.index.at) + len(r.index.more)}
+		"newer": len(r.newer), "contended": len(r.contended), "indexed": len(r.index.at) + len(r.index.more)}
 }

@@ -9,7 +9,8 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// Queue is the replica of one lock: its contenders in ZooKeeper's order, and what is needed to trust that order.
+// Queue is the replica of one lock: its contenders in ZooKeeper's order, and what is needed to trust that order. It is 80 bytes
+// long, a size class of the allocator: there may be very many.
 type Queue struct {
 	Namespace *Namespace
 	Path      string // of the lock's directory: the replica's string, once it exists
@@ -21,20 +22,19 @@ type Queue struct {
 	Exists bool // the lock's directory, as far as the replica has seen
 	// Numbers below next have been seen, or a listing showed that no contender has them. A gap is a number that was handed
 	// out and never seen: perhaps of a contender that may not be read, about which ZooKeeper sends no events.
-	known   bool // next means something
-	gap     bool
-	listing bool // a listing has been asked for
-	next    int32
+	known bool // next means something
+	gap   bool
+	Freed bool // since the last holder left no other one was granted: for hand-over times
+	next  int32
 
-	extras  *Extras
-	FreedAt time.Duration // boot: when the last holder left, for hand-over times; 0: counted, or never
-	Idle    time.Duration // boot: since when it has been empty
-	Rev     uint64        // of the last visible change; 0: there was none
-	wake    chan struct{} // closed at the next visible change; nil while none is awaited
+	extras *Extras
+	Since  time.Duration // boot: when the last holder left, or the last contender
+	Rev    uint64        // of the last visible change; 0: there was none
 }
 
 // Extras are fields that few locks need.
 type Extras struct {
+	wake       chan struct{}       // closed at the next visible change; nil while none is awaited
 	Hidden     map[string]struct{} // contenders that may not be read
 	nodes      map[string]*Node    // see SetNode
 	Unnumbered int                 // children without a number
@@ -44,6 +44,7 @@ type Extras struct {
 	polledFor  *recipe.Contender   // the first of ended at the last poll
 	Hazards    []*interop.Hazard   // as the deltas have told; nil for none
 
+	listing      bool  // a listing has been asked for
 	misplaced    bool  // it is no lock's directory, but another program's contender
 	PlainCzxid   int64 // of the plain node in the directory's place
 	Unidentified bool  // there may be a plain node that the replica does not show yet
@@ -55,7 +56,7 @@ type Extras struct {
 }
 
 func (x *Extras) empty() bool {
-	return len(x.Hidden) == 0 && len(x.nodes) == 0 && x.Unnumbered == 0 && x.settings == nil && len(x.ended) == 0 && !x.presence.Foreign() && x.Hazards == nil &&
+	return x.wake == nil && !x.listing && len(x.Hidden) == 0 && len(x.nodes) == 0 && x.Unnumbered == 0 && x.settings == nil && len(x.ended) == 0 && !x.presence.Foreign() && x.Hazards == nil &&
 		!x.misplaced && x.PlainCzxid == 0 && !x.Unidentified && !x.Temporary && !x.EncodedName && x.Ceiling == 0 && !x.Marker && !x.Invalid
 }
 
@@ -137,23 +138,31 @@ func (q *Queue) NodeOf(name string) string {
 
 // Changed returns a channel that is closed after the queue's next visible change.
 func (q *Queue) Changed() <-chan struct{} {
-	if q.wake == nil {
-		q.wake = make(chan struct{})
+	x := q.MakeExtras()
+	if x.wake == nil {
+		x.wake = make(chan struct{})
 	}
-	return q.wake
+	return x.wake
 }
 
 // BeginListing reports whether the caller shall ask for a listing of the queue's directory, and notes that it does.
 func (q *Queue) BeginListing() bool {
-	if q.listing || !q.Exists {
+	if q.Listing() || !q.Exists {
 		return false
 	}
-	q.listing = true
+	q.MakeExtras().listing = true
 	return true
 }
 
+func (q *Queue) endListing() {
+	if q.Listing() {
+		q.extras.listing = false
+		q.Trim()
+	}
+}
+
 // Listing reports whether a listing has been asked for, and has not come.
-func (q *Queue) Listing() bool { return q.listing }
+func (q *Queue) Listing() bool { return q.Extras().listing }
 
 // Blocked reports whether nothing more of this gateway's is granted in the queue for now: numbers are missing, or a marker says
 // that the lock is being destroyed.

@@ -19,6 +19,8 @@ type Replica struct {
 	Counts     Counts
 	latest     *Namespace // of NamespaceAt
 
+	contended map[*Queue]struct{} // with two contenders or more
+
 	groups   map[recipe.LeaseID]*Group // leases with several contenders
 	newer    map[recipe.LeaseID]int    // contenders whose names are of a later release
 	index    index
@@ -49,6 +51,7 @@ func New(wake func(chan struct{})) *Replica {
 		wake:       wake,
 		Namespaces: map[string]*Namespace{},
 		Loading:    map[string]*Loading{},
+		contended:  map[*Queue]struct{}{},
 		groups:     map[recipe.LeaseID]*Group{},
 		newer:      map[recipe.LeaseID]int{},
 		observed:   map[*recipe.Contender]Observed{},
@@ -65,7 +68,7 @@ func (r *Replica) Queue(s *Namespace, name string, now time.Duration) *Queue {
 		return q
 	}
 	// Its Rev is 0 until it changes: every query of an unused lock shows the same.
-	q = &Queue{Namespace: s, Path: s.Path(name), Idle: now}
+	q = &Queue{Namespace: s, Path: s.Path(name), Since: now}
 	if q.Dir() != name {
 		q.MakeExtras().EncodedName = true
 	}
@@ -96,9 +99,10 @@ func (r *Replica) Forget(q *Queue) {
 func (r *Replica) Touch(q *Queue) {
 	r.rev++
 	q.Rev = r.rev
-	if q.wake != nil {
-		r.wake(q.wake)
-		q.wake = nil
+	if x := q.extras; x != nil && x.wake != nil {
+		r.wake(x.wake)
+		x.wake = nil
+		q.Trim()
 	}
 }
 
@@ -115,9 +119,12 @@ func (r *Replica) Add(q *Queue, c *recipe.Contender, listed bool, now time.Durat
 	r.joinGroup(q, c, now)
 	r.index.add(q, c)
 	r.Counts.Contenders++
-	if q.Contenders.Len() == 1 {
+	switch q.Contenders.Len() {
+	case 1:
 		r.Counts.Locks++
 		q.Namespace.InUse++
+	case 2:
+		r.contended[q] = struct{}{}
 	}
 	r.Touch(q)
 	r.emit(Delta{Kind: Added, Queue: q, Contender: c})
@@ -138,9 +145,12 @@ func (r *Replica) Remove(q *Queue, name string, now time.Duration) []Delta {
 	r.leaveGroup(c)
 	r.index.remove(c)
 	r.Counts.Contenders--
-	if q.Contenders.Len() == 0 {
+	switch q.Contenders.Len() {
+	case 0:
 		r.Counts.Locks--
 		q.Namespace.InUse--
+	case 1:
+		delete(r.contended, q)
 	}
 	delete(r.observed, c)
 	q.countPresence(c, -1)
@@ -148,11 +158,9 @@ func (r *Replica) Remove(q *Queue, name string, now time.Duration) []Delta {
 	if len(q.Extras().Hidden) == 0 {
 		delete(r.polled, q)
 	}
-	if held {
-		q.FreedAt = now
-	}
-	if q.Contenders.Len() == 0 {
-		q.Idle = now
+	q.Freed = q.Freed || held
+	if held || q.Contenders.Len() == 0 {
+		q.Since = now
 	}
 	r.Touch(q)
 	r.emit(Delta{Kind: Removed, Queue: q, Contender: c})
@@ -185,6 +193,12 @@ func (r *Replica) Certain(q *Queue, c *recipe.Contender) (certain, list bool) {
 	}
 	return false, false
 }
+
+// Contended are the queues with two contenders or more, in no order: something waits in no other.
+func (r *Replica) Contended() []*Queue { return slices.Collect(maps.Keys(r.contended)) }
+
+// IsContended reports whether there is such a queue.
+func (r *Replica) IsContended() bool { return len(r.contended) > 0 }
 
 // Defer keeps a queue whose grants wait for trust.
 func (r *Replica) Defer(q *Queue) { r.deferred[q] = struct{}{} }

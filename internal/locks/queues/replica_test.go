@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/test/assert"
@@ -89,8 +90,8 @@ func TestAContenderIsAddedAndRemovedOnce(t *testing.T) {
 	q.SetNode(c.Name, nil, wire.Stat{})
 	wantKinds(t, "gone", f.r.Remove(q, c.Name, now+1), Removed)
 	wantKinds(t, "gone again", f.r.Remove(q, c.Name, now+2))
-	assert.That(t, q.FreedAt == now+1 && q.Idle == now+1 && q.extras == nil,
-		"freed at %v, idle since %v, extras %+v", q.FreedAt, q.Idle, q.extras)
+	assert.That(t, q.Freed && q.Since == now+1 && q.extras == nil,
+		"freed %v, since %v, extras %+v", q.Freed, q.Since, q.extras)
 	f.tell(q, zk.Change{Kind: zk.DirRemoved})
 	for what, n := range f.r.Kept() {
 		assert.That(t, n == 0, "%d %s are kept", n, what)
@@ -341,4 +342,26 @@ func TestANamespaceIsLoadedInThreeSteps(t *testing.T) {
 	_, err = f.r.Learn("python", "/lockkeeper", []byte(`{"root":"/elsewhere"}`))
 	assert.That(t, err != nil, "its root has moved")
 	assert.That(t, f.r.Unrecorded("python"), "a record that was not understood is gone")
+}
+
+func TestAQueueHas80Bytes(t *testing.T) {
+	size := unsafe.Sizeof(Queue{})
+	assert.That(t, size == 80, "a queue has %d bytes", size)
+}
+
+func TestWhatIsAwaitedOutlivesTheOtherExtras(t *testing.T) {
+	closed := 0
+	r := New(func(chan struct{}) { closed++ })
+	q := &Queue{Exists: true}
+	assert.That(t, q.BeginListing() && !q.BeginListing(), "a listing is asked for once")
+	q.Trim()
+	assert.That(t, q.Listing(), "a listing that is asked for is forgotten")
+	q.endListing()
+	assert.That(t, !q.Listing() && q.extras == nil, "a listing that has come is awaited")
+
+	q.Changed()
+	q.Trim()
+	r.Touch(q)
+	r.Touch(q)
+	assert.That(t, closed == 1 && q.extras == nil, "a change was told %d times", closed)
 }

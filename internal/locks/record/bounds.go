@@ -40,7 +40,10 @@ func millis(ms int64, least, most time.Duration) time.Duration {
 // cut brings what a record says within the bounds of the API.
 func (r *Record) cut() {
 	r.Owner, r.Metadata = locks.CutText(r.Owner, locks.MaxOwner), locks.CutText(r.Metadata, locks.MaxMetadata)
-	r.Principal = wholeName(r.Principal)
+	r.Principal, r.Purpose = wholeName(r.Principal), locks.CutText(r.Purpose, locks.MaxReasonText)
+	if v := r.Reserve; v != nil {
+		v.For, v.Until = millis(v.For, 0, locks.MaxReserve).Milliseconds(), max(v.Until, 0)
+	}
 	most := locks.MaxHolds
 	if len(r.Holds) > 0 && r.Holds[0] == Unnamed {
 		most++
@@ -50,6 +53,7 @@ func (r *Record) cut() {
 	if len(r.Notify) > locks.MaxNotifyURL {
 		r.Notify = "" // a part of an address is another address
 	}
+	r.Trace = locks.TraceParent(r.Trace)
 	r.TTL = millis(r.TTL, time.Millisecond, locks.MaxTTL).Milliseconds()
 	switch r.LockDelay = millis(r.LockDelay, 0, locks.MaxLockDelay).Milliseconds(); {
 	case r.LockDelay == 0:
@@ -57,7 +61,13 @@ func (r *Record) cut() {
 	case r.LockDelayOn != locks.DelayAlways:
 		r.LockDelayOn = locks.DelayOnExpiry
 	}
+	r.Once = r.Once.cut()
+	r.AtLeast = millis(r.AtLeast, 0, locks.MaxAtLeast).Milliseconds()
+	if r.OnDeadlock != locks.DeadlockFail {
+		r.OnDeadlock = ""
+	}
 	if c := r.Closed; c != nil {
+		c.Stays = millis(c.Stays, 0, max(locks.MaxAtLeast, locks.MaxLockDelay)).Milliseconds()
 		if !c.Reason.Known() {
 			c.Reason = locks.ReasonUnknown // of a newer release
 		}
@@ -98,7 +108,7 @@ func EnqueuedAt(said, ctime int64) time.Duration {
 
 // TextBytes is how many bytes of clients' texts the record has.
 func (r *Record) TextBytes() int64 {
-	n := len(r.Owner) + len(r.Metadata) + len(r.Notify)
+	n := len(r.Owner) + len(r.Metadata) + len(r.Notify) + len(r.Purpose)
 	for _, names := range [...][]string{r.Holds, r.Released} {
 		for _, name := range names {
 			n += len(name)

@@ -48,7 +48,7 @@ func TestAnEditOfNoRecordIsRefused(t *testing.T) {
 
 func TestARecordIsWrittenAsItsJSON(t *testing.T) {
 	whole := Record{Version: 1, Owner: "me", Principal: "token:ci", TTL: 2, Metadata: "m", Enqueued: 3, Holds: []string{"h"}, Released: []string{"r"}, LockDelay: 4, LockDelayOn: locks.DelayAlways,
-		Closed: &Closed{}, Revoke: &Revocation{}, RevokeRound: 5, Beats: 6, Told: true, Notify: "https://example.com", More: map[string]json.RawMessage{"x": []byte("1")}}
+		Closed: &Closed{}, Revoke: &Revocation{}, RevokeRound: 5, Beats: 6, Told: true, Notify: "https://example.com", AtLeast: 7, Once: &Once{}, OnDeadlock: locks.DeadlockFail, Purpose: "load test", Reserve: &Reserve{For: 7, Until: 8, Stays: true}, Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", More: map[string]json.RawMessage{"x": []byte("1")}}
 	check := func(r Record) {
 		t.Helper()
 		want, err := json.Marshal(r)
@@ -71,5 +71,16 @@ func TestARecordIsWrittenAsItsJSON(t *testing.T) {
 		check(Record{Version: 1, Owner: "o" + string(c) + "o", TTL: 1})
 		check(Record{Version: 1, Owner: string([]byte{'o', byte(c)}), TTL: 1})
 		check(Record{Version: 1, Owner: "o", Principal: "p" + string(c), TTL: 1})
+	}
+}
+
+// Another program may have written anything: what is exported of a record is a traceparent or nothing.
+func TestATraceOfARecordIsATraceparent(t *testing.T) {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for said, want := range map[string]string{trace: trace, trace + strings.Repeat("0", 1000): "", "00-" + strings.Repeat("0", 32) + trace[35:]: "", "x": ""} {
+		r := valid()
+		r.Trace = said
+		read, ok := Parse(r.Encode())
+		assert.That(t, ok && read.Trace == want, "%q is read as %q", said, read.Trace)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"hash"
 	"slices"
 	"strconv"
+	"time"
 
 	"lockkeeper/internal/locks"
 )
@@ -69,11 +70,29 @@ func extrasOf(r *locks.AcquireRequest) (extras []string) {
 	if r.LockDelay != 0 {
 		extras = append(extras, "lock_delay", r.LockDelay.String(), string(r.LockDelayOn))
 	}
+	if r.AtLeast != 0 {
+		extras = append(extras, "at_least", r.AtLeast.String())
+	}
+	if r.OncePer != 0 {
+		extras = append(extras, "once_per", r.OncePer.String(), r.Period, string(r.DoneOn))
+	}
 	if r.Ephemeral {
 		extras = append(extras, "ephemeral")
 	}
 	if r.NotifyURL != "" {
 		extras = append(extras, "notify_url", r.NotifyURL)
+	}
+	if r.Purpose != "" {
+		extras = append(extras, "reason", r.Purpose)
+	}
+	if r.For != 0 {
+		extras = append(extras, "for", r.For.String())
+	}
+	if !r.Until.IsZero() {
+		extras = append(extras, "until", r.Until.UTC().Format(time.RFC3339Nano))
+	}
+	if r.Deadlock == locks.DeadlockFail {
+		extras = append(extras, "deadlock", string(r.Deadlock))
 	}
 	return extras
 }

@@ -12,7 +12,7 @@ import (
 // and Parse then need no reflection.
 func (r *Record) plain() bool {
 	return isPlain(r.Owner) && isPlain(r.Principal) && r.Metadata == "" && r.Holds == nil && r.Released == nil && r.LockDelay == 0 && r.LockDelayOn == "" && r.Closed == nil &&
-		r.Revoke == nil && r.RevokeRound == 0 && r.Beats == 0 && !r.Told && r.Notify == "" && r.More == nil
+		r.Revoke == nil && r.RevokeRound == 0 && r.Beats == 0 && !r.Told && r.Notify == "" && r.AtLeast == 0 && r.Once == nil && r.Trace == "" && r.OnDeadlock == "" && r.More == nil && r.Purpose == "" && r.Reserve == nil
 }
 
 func isPlain(text string) bool {

@@ -41,6 +41,17 @@ type Record struct {
 	Told  bool  `json:"told,omitempty"`
 	// Notify is the address that receives the lease's grant and end events.
 	Notify string `json:"notify,omitempty"`
+	// AtLeast is for how long from its grant on the lock stays taken, however the lease ends.
+	AtLeast int64 `json:"at_least_ms,omitempty"`
+	// Trace is the W3C traceparent that the acquire carried, where a gateway exports its trace. For display, never for decisions.
+	Trace string `json:"trace,omitempty"`
+	// Purpose is the reason of the acquire.
+	Purpose string `json:"purpose,omitempty"`
+	// Reserve: the lease is a reservation; nil: heartbeats keep it.
+	Reserve *Reserve `json:"reserve,omitempty"`
+	// OnDeadlock is DeadlockFail where a wait that is one of a deadlock ends; else "".
+	OnDeadlock locks.OnDeadlock `json:"deadlock,omitempty"`
+	Once       *Once            `json:"once,omitempty"` // the period that it is for; nil: none
 
 	More map[string]json.RawMessage `json:"-"` // what a later release has put there
 }
@@ -50,6 +61,37 @@ type Closed struct {
 	Reason locks.Reason `json:"reason"`
 	By     string       `json:"by,omitempty"` // who ended it; for display, never for decisions
 	At     int64        `json:"at_ms"`        // Unix time; for display, never for decisions
+	// Stays is for how long the place stayed when that was written. 0: another gateway than the owner wrote it, which does
+	// not know when the lease was granted.
+	Stays int64 `json:"stays_ms,omitempty"`
+}
+
+// Reserve says when a reservation ends.
+type Reserve struct {
+	For int64 `json:"for_ms,omitempty"` // so long after its grant, which sets Until
+	// Until is Unix time by the clock of the gateway that wrote it; 0 before the grant.
+	Until int64 `json:"until_ms,omitempty"`
+	// Stays: it keeps its place in the queue though no request asks for it, and its grant needs no claim.
+	Stays bool `json:"stays,omitempty"`
+}
+
+// EndsAt is when the reservation ends; zero: that is not known yet, or it is none.
+func (r *Reserve) EndsAt() time.Time {
+	if r == nil || r.Until == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(r.Until).UTC()
+}
+
+// EndsAtUnix is EndsAt as Unix time.
+func (r *Reserve) EndsAtUnix() time.Duration { return time.Duration(r.Until) * time.Millisecond }
+
+// Span is for how long it was asked for; 0: until a time, or it is none.
+func (r *Reserve) Span() time.Duration {
+	if r == nil {
+		return 0
+	}
+	return time.Duration(r.For) * time.Millisecond
 }
 
 // EndedFor is why the lease of a record has ended whose place alone is still there; "" when it has not.
@@ -60,13 +102,17 @@ func (r Record) EndedFor() locks.Reason {
 	return r.Closed.Reason
 }
 
-// DelayAfter is how long the lease's place stays after such an end. No lock delay follows the end of a lease that waited.
-func (r Record) DelayAfter(reason locks.Reason) time.Duration {
-	switch {
-	case reason == locks.ReasonCancelled, reason == locks.ReasonReleased && r.LockDelayOn != locks.DelayAlways:
-		return 0
+// DelayAfter is how long the lease's place stays after such an end, counted from when it is read. No lock delay follows the end
+// of a lease that waited. What is left of AtLeast, only the owner knows, and writes it; without that all of AtLeast is left.
+func (r Record) DelayAfter(c Closed) time.Duration {
+	stays := c.Stays
+	if c.Reason != locks.ReasonCancelled && stays == 0 {
+		stays = r.AtLeast
 	}
-	return time.Duration(r.LockDelay) * time.Millisecond
+	if c.Reason != locks.ReasonCancelled && (c.Reason != locks.ReasonReleased || r.LockDelayOn == locks.DelayAlways) {
+		stays = max(stays, r.LockDelay)
+	}
+	return time.Duration(stays) * time.Millisecond
 }
 
 // Encode is the data as it is written.

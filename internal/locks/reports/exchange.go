@@ -110,6 +110,9 @@ func (w *evidence) complete(e *events.Event) {
 	if e.Owner == "" {
 		e.Owner = w.end.Owner
 	}
+	if e.Purpose == "" {
+		e.Purpose = w.end.Purpose
+	}
 	if e.FencingToken == 0 {
 		e.FencingToken = w.end.FencingToken
 	}
@@ -122,7 +125,7 @@ func EndType(reason locks.Reason) events.Type {
 		return events.LeaseReleased
 	case locks.ReasonExpired:
 		return events.LeaseExpired
-	case locks.ReasonCancelled, locks.ReasonWaitElapsed:
+	case locks.ReasonCancelled, locks.ReasonWaitElapsed, locks.ReasonWouldDeadlock, locks.ReasonDone:
 		return events.LeaseCancelled
 	case locks.ReasonUnclaimed:
 		return events.LeaseUnclaimed
@@ -321,6 +324,9 @@ func (x *Exchange) EndStaying(q *queues.Queue, c *recipe.Contender, end postmort
 		if e.Owner == "" {
 			e.Owner = end.Owner
 		}
+		if e.Purpose == "" {
+			e.Purpose = end.Purpose
+		}
 		if c.Groups <= 1 {
 			e.Mode = string(locks.ModeOf(end.Mode)) // this may still be the contender before a downgrade
 		}
@@ -337,7 +343,7 @@ func (x *Exchange) EndStaying(q *queues.Queue, c *recipe.Contender, end postmort
 // endOf returns the end record of a report.
 func (x *Exchange) endOf(r *Report, now zk.Instant) postmortem.End {
 	p := postmortem.End{Why: postmortem.CauseOf(r.Reason), NS: r.NS, Lock: r.Lock, FencingToken: r.Token, TTL: r.TTL, Mode: r.Mode.Recipe(), Owner: x.opt.Shared(r.Owner), Words: r.Words, By: r.By,
-		Waited: r.Waited, Held: r.Held, Beat: r.Beat, Reported: true, Several: r.Several}
+		Waited: r.Waited, Held: r.Held, Beat: r.Beat, Reported: true, Several: r.Several, Purpose: r.Purpose}
 	// At comes from the wall clock of the gateway that ran the lease, so it is the same time on every gateway.
 	p.At = min(now.Boot()-(now.Wall()-time.Duration(r.Ended)), now.Boot())
 	if n := r.Next; n != nil {

@@ -228,6 +228,7 @@ func TestReportsAreBounded(t *testing.T) {
 		"a long lock":                     {Kind: Ended, Lock: long},
 		"a long owner":                    {Kind: Ended, Owner: strings.Repeat("x", locks.MaxOwner+1)},
 		"an owner in no text":             {Kind: Ended, Owner: "\xff"},
+		"a long reason of an acquire":     {Kind: Ended, Purpose: strings.Repeat("x", locks.MaxReasonText+1)},
 		"a long name of an administrator": {Kind: Ended, By: strings.Repeat("x", locks.MaxPrincipal+1)},
 		"an administrator in no text":     {Kind: Ended, By: "\xff"},
 		"a negative span":                 {Kind: Ended, Held: -1},
@@ -242,7 +243,7 @@ func TestReportsAreBounded(t *testing.T) {
 func TestAReportIsReadAsItWasSent(t *testing.T) {
 	sent := []Report{
 		{Kind: Ended, Lease: "l", NS: "default", Lock: "deploy", Name: "write-1", Reason: locks.ReasonReleased, Words: "why", Unsure: true, Stays: true, Ended: 1, Mode: locks.Shared,
-			Owner: "me", Token: 1 << 60, TTL: 2, Waited: 3, Held: 4, Beat: 5, Next: &Next{Lease: "m", Name: "write-2", Owner: "you", Token: 6, After: 7}, Zxid: 8, By: "token:ops", Several: true},
+			Owner: "me", Token: 1 << 60, TTL: 2, Waited: 3, Held: 4, Beat: 5, Next: &Next{Lease: "m", Name: "write-2", Owner: "you", Token: 6, After: 7}, Zxid: 8, By: "token:ops", Several: true, Purpose: "load test"},
 		{Kind: Destroyed, NS: "default", Lock: "l", Reason: locks.ReasonUnknown, Zxid: 9},
 		{Kind: Ended, Reason: locks.ReasonUnknown, Next: &Next{}},
 	}

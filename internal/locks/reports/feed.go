@@ -180,7 +180,7 @@ func (x *Exchange) endReport(id recipe.LeaseID, now zk.Instant) Report {
 	p, _ := x.opt.History.Get(id)
 	r := Report{Kind: Ended, Lease: id, NS: p.NS, Lock: p.Lock, Reason: p.Reason(), Words: p.Words, By: p.By, Several: p.Several, Mode: locks.ModeOf(p.Mode), Owner: p.Owner,
 		Token: p.FencingToken, TTL: p.TTL, Waited: p.Waited, Held: p.Held, Beat: p.Beat, Ended: int64(now.Wall() - (now.Boot() - p.At)),
-		Unsure: x.delayed.waits(id), Stays: p.Stays || x.opt.Stays(id)}
+		Unsure: x.delayed.waits(id), Stays: p.Stays || x.opt.Stays(id), Purpose: p.Purpose}
 	if p.Terminated {
 		r.Kind, r.Unsure = Confirmed, false
 	}

@@ -63,7 +63,8 @@ type Report struct {
 	Beat    time.Duration
 	Next    *Next
 	// With Destroyed: the replica must contain this zxid before the event is published.
-	Zxid int64
+	Zxid    int64
+	Purpose string // the reason of its acquire; with Ended
 }
 
 // Next is the next holder of the lock.
@@ -81,8 +82,8 @@ func (r *Report) valid() bool {
 	if !r.Reason.Known() {
 		r.Reason = locks.ReasonUnknown
 	}
-	return len(r.Owner) <= locks.MaxOwner && len(r.Words) <= locks.MaxReasonText && len(r.By) <= locks.MaxPrincipal &&
-		utf8.ValidString(r.Owner) && utf8.ValidString(r.Words) && utf8.ValidString(r.By) &&
+	return len(r.Owner) <= locks.MaxOwner && max(len(r.Words), len(r.Purpose)) <= locks.MaxReasonText && len(r.By) <= locks.MaxPrincipal &&
+		utf8.ValidString(r.Owner) && utf8.ValidString(r.Words) && utf8.ValidString(r.By) && utf8.ValidString(r.Purpose) &&
 		max(len(r.Name), len(r.NS), len(r.Lock)) <= MaxName && min(r.Waited, r.Held, r.Beat, r.TTL) >= 0 && (r.Mode == "" || r.Mode.Known()) &&
 		(r.Next == nil || len(r.Next.Owner) <= locks.MaxOwner && len(r.Next.Name) <= MaxName && r.Next.After >= 0)
 }

@@ -35,6 +35,7 @@ const (
 	fieldZxid
 	fieldBy
 	fieldSeveral
+	fieldPurpose
 )
 
 const (
@@ -90,7 +91,7 @@ func (m message) report(r *Report) message {
 		next := message{}.text(nextLease, string(n.Lease)).text(nextName, n.Name).text(nextOwner, n.Owner).number(nextToken, n.Token).number(nextAfter, int64(n.After))
 		m = protowire.AppendBytes(protowire.AppendTag(m, fieldNext, protowire.BytesType), next)
 	}
-	return m.number(fieldZxid, r.Zxid).text(fieldBy, r.By).flag(fieldSeveral, r.Several)
+	return m.number(fieldZxid, r.Zxid).text(fieldBy, r.By).flag(fieldSeveral, r.Several).text(fieldPurpose, r.Purpose)
 }
 
 // Decode reads what Encode has written. It skips what is invalid: a newer release may have sent it.
@@ -187,6 +188,8 @@ func (r *Report) set(n protowire.Number, text string, number int64) {
 		r.By = text
 	case fieldSeveral:
 		r.Several = number != 0
+	case fieldPurpose:
+		r.Purpose = text
 	}
 }
 

@@ -14,10 +14,10 @@ issuers:
   corp: {issuer: https://id.example.com, audience: lockkeeper}
 certificates: {name: san}
 roles:
-  read:      [{ns: default, locks: "shop:*", verbs: [read]}]
+  read:      [{ns: default, locks: "shop:*", verbs: [read]}, {ns: default, locks: "fleetlock:shop.*", verbs: [read]}]
   elsewhere: [{ns: default, locks: "other:*", verbs: [read, acquire, operate]}]
-  acquire:   [{ns: default, locks: "shop:*", verbs: [acquire]}]
-  operate:   [{ns: default, locks: "shop:*", verbs: [operate]}]
+  acquire:   [{ns: default, locks: "shop:*", verbs: [acquire]}, {ns: default, locks: "fleetlock:shop.*", verbs: [acquire]}]
+  operate:   [{ns: default, locks: "shop:*", verbs: [operate]}, {ns: default, locks: "fleetlock:shop.*", verbs: [operate]}]
   admin:     [{ns: "*", locks: "*", verbs: [admin]}]
 who:
   - {token: read, roles: [read]}
@@ -85,7 +85,7 @@ func tableCallers(t *testing.T, w *World) (list []tableCaller, root *Caller) {
 	add(refused, w.JWT("other issuer", w.Stranger, "shopper", Audience, 24*time.Hour))
 	forged := newIssuer(w.Issuer.url) // says that it is the issuer, and has another key
 	add(refused, w.JWT("forged", forged, "shopper", Audience, 24*time.Hour))
-	add(refused, &Caller{Name: "password", Authorization: "Basic cm9vdDpyb290"})
+	add(refused, &Caller{Name: "password", Authorization: "Basic cm9vdDpyb290"}) // below /compat, too: it is no token
 	add(unheard, &Caller{Name: "certificate of another CA", Certificate: w.servers.Issue([]string{"shopper.example.com"})})
 	return list, root
 }

@@ -21,6 +21,7 @@ import (
 	"lockkeeper/internal/fleet"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/httpapi/accesslog"
+	"lockkeeper/internal/httpapi/compat"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/manager"
 	"lockkeeper/internal/locks/term"
@@ -88,6 +89,7 @@ func (w *World) start(name string) *Gateway {
 	g.API = httpapi.New(httpapi.Options{Locks: g.manager, Webhooks: g.hooks, Events: g.hub, Pages: g.pages,
 		Docs:    &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: "authtest"},
 		Metrics: g.metrics, ServeMetrics: true, Fleet: g.peers, News: g.manager.News, Auth: g.auth, Logger: log, Audit: g.audit,
+		Compat: compat.Options{Names: compat.Names(), Hold: time.Hour, FleetLockLimit: 1},
 		Access: &accesslog.Log{To: g.access, JSON: true, Level: slog.LevelDebug, Which: accesslog.All, Part: "http"}, Version: "authtest", OpenAPI: lockkeeper.OpenAPI})
 	g.serve(log)
 	g.run(log)

@@ -54,7 +54,7 @@ func body(text string) func(*Scene) []apitest.Option {
 // rows of the table: every route, and some twice, where the request decides which verb it needs.
 func rows() []row {
 	var all []row
-	for _, some := range [][]row{processRows, acquireRows, leaseRows, lockRows, eventRows, webhookRows, pageRows} {
+	for _, some := range [][]row{processRows, acquireRows, leaseRows, lockRows, eventRows, webhookRows, pageRows, compatRows} {
 		all = append(all, some...)
 	}
 	return all
@@ -85,6 +85,8 @@ var acquireRows = []row{
 
 var leaseRows = []row{
 	{route: "GET /v1/leases", want: "401 200 200 200 200 200 200"},
+	{route: "GET /v1/graph", want: "401 200 200 200 200 200 200"},
+	{route: "GET /v1/graph", at: ofLock("/v1/graph?lock=%s"), want: "401 200 403 200 200 403 200"},
 	{route: "GET /v1/leases/{id}", at: ofLease("/v1/leases/%s"), want: "401 200 404 200 200 404 200"},
 	{route: "GET /v1/leases/{id}/postmortem", at: func(s *Scene) string { return "/v1/leases/" + s.Ended.LeaseID + "/postmortem" }, want: "401 200 404 200 200 404 200"},
 	{route: "POST /v1/leases/{id}/break", at: ofLease("/v1/leases/%s/break?reason=why"), want: "401 403 404 403 204 404 204"},
@@ -114,10 +116,13 @@ var leaseRows = []row{
 var lockRows = []row{
 	{route: "GET /v1/locks", want: "401 200 200 200 200 403 200"},
 	{route: "GET /v1/locks/{lock}", at: ofLock("/v1/locks/%s"), want: "401 200 403 200 200 403 200"},
+	{route: "GET /v1/locks/{lock}/leader", at: ofLock("/v1/locks/%s/leader"), want: "401 200 403 200 200 403 200"},
 	{route: "GET /v1/locks/{lock}/history", at: ofLock("/v1/locks/%s/history"), want: "401 200 403 200 200 403 200"},
 	{route: "GET /v1/locks/{lock}/fence", at: ofLock("/v1/locks/%s/fence?fencing_token=1"), want: "401 200 403 200 200 403 200"},
 	checkFence("GET"), checkFence("HEAD"), checkFence("POST"), checkFence("PUT"), checkFence("PATCH"), checkFence("DELETE"),
 	{route: "PUT /v1/locks/{lock}", at: ofLock("/v1/locks/%s?limit=3"), want: "401 403 403 403 200 403 200"},
+	{route: "GET /v1/locks/{lock}/periods", at: ofLock("/v1/locks/%s/periods"), want: "401 403 403 403 200 403 200"},
+	{route: "DELETE /v1/locks/{lock}/periods/{period}", at: ofLock("/v1/locks/%s/periods/2026-11-22"), want: "401 403 403 403 404 403 404"},
 	{route: "DELETE /v1/locks/{lock}", at: func(s *Scene) string { return "/v1/locks/" + s.Lock + "-ended" }, want: "401 403 403 403 204 403 204"},
 	{route: "POST /v1/locks/{lock}/revoke", at: ofLock("/v1/locks/%s/revoke?reason=please"), want: "401 403 403 200 403 403 200"},
 	{route: "POST /v1/locks/{lock}/revoke", at: ofLock("/v1/locks/%s/revoke?reason=now&force_after=1m"), want: "401 403 403 403 200 403 200"},
@@ -128,6 +133,37 @@ var lockRows = []row{
 	{route: "POST /v1/locks/{lock}/contenders/{name}/break", at: func(s *Scene) string {
 		return "/v1/locks/" + s.Lock + "/contenders/" + path.Base(s.Waiter.Znode) + "/break?reason=why"
 	}, want: "401 403 403 403 204 403 204"},
+}
+
+// lockInfo is what Terraform's HTTP backend sends.
+func lockInfo(info string) func(*Scene) []apitest.Option {
+	return func(*Scene) []apitest.Option { return []apitest.Option{apitest.JSON(info)} }
+}
+
+func fleetLock(s *Scene) []apitest.Option {
+	return []apitest.Option{apitest.JSON(fmt.Sprintf(`{"client_params":{"id":"machine-1","group":%q}}`, s.Group)), apitest.Header("fleet-lock-protocol", "true")}
+}
+
+// applying is the info of a command that locks.
+const applying = `{"ID":"7b2c","Operation":"OperationTypeApply","Who":"ann@laptop","Created":"2026-11-23T10:00:00Z"}`
+
+func ofFree(s *Scene) string { return "/compat/terraform/" + s.Free }
+
+// compatRows are the protocols of other programs. The lock of the scene is held by a lease of the API; its id is an ID to them.
+var compatRows = []row{
+	{route: "POST /compat/fleetlock/v1/pre-reboot", with: fleetLock, want: "401 403 403 200 403 403 200"},
+	{route: "POST /compat/fleetlock/v1/steady-state", with: fleetLock, want: "401 403 403 200 403 403 200"},
+	{route: "LOCK /compat/terraform/{lock}", at: ofFree, with: lockInfo(applying), want: "401 403 403 200 403 403 200"},
+	{route: "POST /compat/terraform/{lock}", at: ofFree, with: lockInfo(applying), want: "401 403 403 200 403 403 200"},
+	{route: "PUT /compat/terraform/{lock}", at: ofFree, with: lockInfo(applying), want: "401 403 403 200 403 403 200"},
+	{route: "LOCK /compat/terraform/{lock}", at: ofLock("/compat/terraform/%s"), with: lockInfo(applying), want: "401 403 403 423 403 403 423"},
+	{route: "UNLOCK /compat/terraform/{lock}", at: ofLock("/compat/terraform/%s"), with: lockInfo(applying), want: "401 403 403 409 403 403 409"},
+	{route: "DELETE /compat/terraform/{lock}", at: ofFree, with: lockInfo(applying), want: "401 403 403 200 403 403 200"},
+	// force-unlock is a break.
+	{route: "UNLOCK /compat/terraform/{lock}", at: ofLock("/compat/terraform/%s"), want: "401 403 403 403 200 403 200"},
+	{route: "UNLOCK /compat/terraform/{lock}", at: ofLock("/compat/terraform/%s"), with: func(s *Scene) []apitest.Option {
+		return []apitest.Option{apitest.JSON(`{"ID":"` + s.Held.LeaseID + `"}`)}
+	}, want: "401 403 403 403 200 403 200"},
 }
 
 // checkFence is what proxies ask, with the method of the request that they have got.

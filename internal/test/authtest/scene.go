@@ -19,6 +19,7 @@ type Scene struct {
 	Waiter api.Lease
 	Ended  api.Lease // of another lock of the shop, released
 	Free   string    // a lock of the shop that no client has
+	Group  string    // of machines of the shop, to FleetLock
 	Hook   string    // a webhook about all locks of the shop
 	Asset  string    // path of a file that pages load
 }
@@ -29,7 +30,7 @@ var asset = regexp.MustCompile(`/static/[^"/]+/app\.css`)
 func (w *World) NewScene(root *Caller, number int) *Scene {
 	w.t.Helper()
 	owner := w.Gateways[0]
-	s := &Scene{Lock: fmt.Sprintf("shop:%d", number), Free: fmt.Sprintf("shop:%d-free", number)}
+	s := &Scene{Lock: fmt.Sprintf("shop:%d", number), Free: fmt.Sprintf("shop:%d-free", number), Group: fmt.Sprintf("shop.%d", number)}
 	s.Held = w.Acquire(owner, root, s.Lock, "ttl=1h&owner=holder-of-scene&metadata=text-of-scene")
 	s.Waiter = w.Acquire(owner, root, s.Lock, "ttl=1h&owner=waiter-of-scene&async=true")
 	s.Ended = w.Acquire(owner, root, s.Lock+"-ended", "ttl=1h&owner=gone-of-scene")
@@ -55,7 +56,7 @@ func (w *World) Acquire(at *Gateway, by *Caller, lock, query string, options ...
 // End removes what is left of a scene.
 func (w *World) End(root *Caller, s *Scene) {
 	w.t.Helper()
-	for _, lock := range []string{s.Lock, s.Lock + "-ended", s.Free} {
+	for _, lock := range []string{s.Lock, s.Lock + "-ended", s.Free, "fleetlock:" + s.Group} {
 		a := w.Send(w.Gateways[0], root, http.MethodPost, "/v1/locks/"+lock+"/destroy", apitest.JSON(`{"reason":"the scene is over"}`))
 		assert.Must(w.t, a.Status == http.StatusOK, "%+v", a)
 	}

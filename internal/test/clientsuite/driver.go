@@ -33,6 +33,11 @@ type Lock struct {
 	LockDelay *int64   `json:"lock_delay_ms,omitempty"`
 	Owner     string   `json:"owner,omitempty"`
 	Metadata  string   `json:"metadata,omitempty"`
+	Reason    string   `json:"reason,omitempty"`
+	AtLeast   *int64   `json:"at_least_ms,omitempty"`
+	OncePer   *int64   `json:"once_per_ms,omitempty"`
+	Period    string   `json:"period,omitempty"`
+	DoneOn    string   `json:"done_on,omitempty"` // release, or the client's default
 	Work      Work     `json:"work"`
 }
 
@@ -56,6 +61,10 @@ type Work struct {
 type Event struct {
 	ID    int    `json:"id"`
 	Event string `json:"event"` // queued, started, revoke, stopped; last: done or failed
+
+	Already bool   `json:"already,omitempty"` // of done: the work was not run, because it is done in this period, by By
+	Period  string `json:"period,omitempty"`
+	DoneAt  string `json:"done_at,omitempty"` // RFC 3339
 
 	Position int    `json:"position"`
 	Fence    uint64 `json:"fence"`

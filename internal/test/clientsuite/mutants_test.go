@@ -37,7 +37,7 @@ var mutants = []mutant{
 		"a grant without waited_ms is confirmed by a heartbeat"},
 	{"each repeat has a key of its own", "request.go", `h.Set("Idempotency-Key", r.key)`, `h.Set("Idempotency-Key", r.key+strconv.Itoa(time.Now().Nanosecond()))`,
 		"each repeat of an acquire carries the same key"},
-	{"what an acquire without an answer took is not given back", "acquire.go", "waits := c.leaveUnheard(ctx, r)", "waits := false",
+	{"what an acquire without an answer took is not given back", "acquire.go", "waits := c.leaveUnheard(ctx, a, r)", "waits := false",
 		"a caller that gives up gives back what an acquire without an answer took"},
 	{"a place in the queue is not given up", "acquire.go", "ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)\n\tdefer stop()\n\t_, _ = c.repeated", "ctx, stop := context.WithTimeout(ctx, 0)\n\tdefer stop()\n\t_, _ = c.repeated",
 		"a caller that gives up while it waits leaves the queue at once"},
@@ -47,6 +47,14 @@ var mutants = []mutant{
 		"the lease is released when the work returns"},
 	{"redirects are followed", "client.go", "return http.ErrUseLastResponse", "return nil", "a redirect is not followed"},
 	{"heartbeats are not held", "lease.go", "for hold := l.hold();", "for hold := l.hold() * 0;", "one heartbeat follows the other, each held for a third of the TTL"},
+	{"work that is done is run", "acquire.go", "if answer.Done {\n\t\treturn nil, a.done(answer)\n\t}", "if answer.Done {\n\t\tanswer.TTL = 3000\n\t\treturn c.keep(ctx, a, answer, c.now()+ms(3000))\n\t}",
+		"work that is done is not run, and that is no error"},
+	{"a proxy says that work is done", "acquire.go", "r.once && a.Done && !a.At.IsZero()", "r.once && a.Done", "a proxy does not say that work is done"},
+	{"an acquire that does not ask is told that work is done", "acquire.go", "r.once && a.Done && !a.At.IsZero()", "a.Done", "that work is done is no answer to an acquire that does not ask"},
+	{"work that fails is released as done", "do.go", "done || !l.doneOnRelease", "done || true", "work that fails is released as not done"},
+	{"work that never began is given back as done", "acquire.go", "leaving(token, a.body.DoneOn != onRelease)", "leaving(token, true)",
+		"work that never began is given back as not done"},
+	{"a failure is told also where the grant makes work done", "do.go", "done || !l.doneOnRelease", "done", "without done_on=release a failure is not told"},
 	{"a holder is told again and again", "lease.go", "asked = answer.RevokeRequested != nil", "asked = false", "a holder that is asked to release is told once, and goes on"},
 }
 

@@ -14,7 +14,7 @@ type transcript struct {
 	play     func(*scene)
 }
 
-var transcripts = slices.Concat(failures, keeps, waits, acquires, endings, credentials) // those that take longest first
+var transcripts = slices.Concat(failures, keeps, waits, acquires, onces, endings, credentials) // those that take longest first
 
 func TestEachClientKeepsTheContract(t *testing.T) {
 	t.Parallel()

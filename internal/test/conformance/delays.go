@@ -57,4 +57,29 @@ var delays = []script{
 		_, err = a.acquire(locks.AcquireRequest{Lock: a.lock("delay"), LockDelayOn: locks.DelayAlways})
 		a.refusedField(err, "lock_delay_on")
 	}},
+	{"the lock stays taken for at_least from the grant on, however the lease ends", func(a *actor) {
+		name := a.lock("least")
+		l := a.hold(locks.AcquireRequest{Lock: name, AtLeast: time.Hour})
+		assert.That(a, l.AtLeast == time.Hour, "%+v", l)
+		a.letGo(l)
+		a.ended(l, locks.ReasonReleased)
+		q := a.see(name, "delayed", func(l locks.Lock) bool { return l.State == locks.LockDelayed })
+		if c := q.Holders[0]; !c.Delayed || c.Reason != locks.ReasonReleased || c.LeaseID != l.ID || c.ExpiresIn <= 59*time.Minute || c.ExpiresIn > time.Hour {
+			a.Errorf("%+v", q)
+		}
+		_, err := a.acquire(locks.AcquireRequest{Lock: name})
+		a.refused(err, locks.CodeLockDelayed)
+		a.fine(a.Break(a.Context(), locks.BreakRequest{ID: l.ID}), "break what stays")
+		l = a.hold(locks.AcquireRequest{Lock: name, TTL: time.Second, AtLeast: 3 * time.Second})
+		next := a.begin(locks.AcquireRequest{Lock: name, Wait: locks.WaitForever})
+		a.ended(l, locks.ReasonExpired)
+		a.granted(next)
+		if p, err := a.Postmortem(a.Context(), locks.Anonymous, l.ID); err != nil || p.Next == nil || p.HeldFor+p.Next.After < 2900*time.Millisecond {
+			a.Errorf("the next one came early: %+v, %v", p, err)
+		}
+		_, err = a.acquire(locks.AcquireRequest{Lock: name, AtLeast: locks.MaxAtLeast + 1})
+		a.refusedField(err, "at_least")
+		_, err = a.acquire(locks.AcquireRequest{Lock: name, AtLeast: time.Hour, Ephemeral: true})
+		a.refusedField(err, "at_least")
+	}},
 }

@@ -34,11 +34,17 @@ func cannot(req *locks.AcquireRequest) string {
 		return "a preview"
 	case req.IdempotencyKey != "":
 		return "an idempotency key of the caller's: the client makes one for each acquire"
+	case req.Deadlock != "":
+		return "deadlock"
 	case req.Ephemeral:
 		return "ephemeral leases"
+	case req.Reserves():
+		return "reservations: the client keeps leases by heartbeats"
 	case req.NotifyURL != "":
 		return "notify_url"
-	case req.Wait < 0, req.TTL%time.Millisecond != 0, req.TTL < 0:
+	case req.DoneOn != "" && req.DoneOn != locks.DoneOnGrant && req.DoneOn != locks.DoneOnRelease:
+		return "what makes a period done that is not valid"
+	case req.AtLeast < 0, req.AtLeast%time.Millisecond != 0, req.OncePer < 0, req.OncePer%time.Millisecond != 0, req.Wait < 0, req.TTL%time.Millisecond != 0, req.TTL < 0:
 		return "times that are not valid"
 	case req.LockDelayOn != "" && req.LockDelayOn != locks.DelayAlways && req.LockDelayOn != locks.DelayOnExpiry:
 		return "a lock delay that is not valid"
@@ -60,6 +66,9 @@ func (g GoClient) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 		return g.Remote.Acquire(ctx, req)
 	}
 	lease, err := g.take(ctx, &req)
+	if d := (*client.Done)(nil); errors.As(err, &d) {
+		return locks.AcquireResult{Done: &locks.Done{NS: cmp.Or(req.NS, locks.DefaultNamespace), Lock: d.Lock, Period: d.Period, By: d.By, At: d.At}}, nil
+	}
 	if err != nil {
 		return locks.AcquireResult{}, g.refusal(ctx, &req, err)
 	}
@@ -82,6 +91,21 @@ func (g GoClient) take(ctx context.Context, req *locks.AcquireRequest) (*client.
 		options = append(options, client.LockDelayAlways(req.LockDelay))
 	case req.LockDelay != 0:
 		options = append(options, client.LockDelay(req.LockDelay))
+	}
+	if req.Purpose != "" {
+		options = append(options, client.Reason(req.Purpose))
+	}
+	if req.AtLeast != 0 {
+		options = append(options, client.AtLeast(req.AtLeast))
+	}
+	if req.OncePer != 0 {
+		options = append(options, client.OncePer(req.OncePer))
+	}
+	if req.Period != "" {
+		options = append(options, client.Period(req.Period))
+	}
+	if req.DoneOn == locks.DoneOnRelease {
+		options = append(options, client.DoneOnRelease())
 	}
 	if req.Group != nil {
 		several := make([]client.Lock, len(req.Group))
@@ -146,6 +170,9 @@ func ended(err error) error {
 
 // Release gives a lease back as another process does that was handed it. What does not hold is released through Remote.
 func (g GoClient) Release(ctx context.Context, p locks.Principal, id, token string) error {
+	if locks.IsUndone(ctx) {
+		return g.Remote.Release(ctx, p, id, token)
+	}
 	lease, err := g.Go.Attach(ctx, token)
 	if err == nil && id != "" && id != lease.ID() {
 		_, err = lease.Detach() // the script has the token of another lease

@@ -71,6 +71,13 @@ func given[T comparable](v T) *T {
 	return &v
 }
 
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
 func span(d time.Duration) string {
 	switch d {
 	case 0:
@@ -90,8 +97,9 @@ func (r Remote) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.Ac
 	var err error
 	if req.Group != nil {
 		body := api.AcquireSeveralRequest{
-			TTL: span(req.TTL), Wait: span(req.Wait), Async: req.Async, Owner: req.Owner, Metadata: req.Metadata, Hold: req.Hold,
-			LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral,
+			TTL: span(req.TTL), Wait: span(req.Wait), Async: req.Async, Owner: req.Owner, Metadata: req.Metadata, Hold: req.Hold, Deadlock: api.OnDeadlock(req.Deadlock),
+			LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral, AtLeast: span(req.AtLeast),
+			Reason: req.Purpose, For: span(req.For), Until: instant(req.Until),
 		}
 		for _, w := range req.Group {
 			body.Locks = append(body.Locks, api.WantedLock{Lock: w.Lock, NS: w.NS, Mode: api.AcquireMode(w.Mode), Limit: w.Limit, Permits: w.Permits})
@@ -100,13 +108,20 @@ func (r Remote) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.Ac
 	} else {
 		got, err = read(r.Client.Acquire(ctx, req.Lock, &api.AcquireParams{IdempotencyKey: given(req.IdempotencyKey), LeaseToken: given(req.Token)},
 			api.AcquireRequest{
-				TTL: span(req.TTL), Wait: span(req.Wait), Async: req.Async, Owner: req.Owner, Metadata: req.Metadata, Hold: req.Hold,
-				LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral,
+				TTL: span(req.TTL), Wait: span(req.Wait), Async: req.Async, Owner: req.Owner, Metadata: req.Metadata, Hold: req.Hold, Deadlock: api.OnDeadlock(req.Deadlock),
+				LockDelay: span(req.LockDelay), LockDelayOn: api.LockDelayOn(req.LockDelayOn), Ephemeral: req.Ephemeral, AtLeast: span(req.AtLeast),
+				Reason: req.Purpose, For: span(req.For), Until: instant(req.Until),
 				NS: req.NS, Mode: api.AcquireMode(req.Mode), Limit: req.Limit, Permits: req.Permits,
+				OncePer: span(req.OncePer), Period: req.Period, DoneOn: api.DoneOn(req.DoneOn),
 			}))
 	}
 	if err != nil {
 		return locks.AcquireResult{}, err
+	}
+	if bytes.HasPrefix(got.body, []byte(`{"done":`)) || bytes.Contains(got.body, []byte(`"done":true`)) {
+		var d api.DoneAnswer
+		err = strict(got.body, &d)
+		return locks.AcquireResult{Done: &locks.Done{NS: d.NS, Lock: d.Lock, Period: d.Period, By: d.By, At: d.At}}, err
 	}
 	var l api.Lease
 	err = strict(got.body, &l)
@@ -159,7 +174,7 @@ func leaseOf(response *http.Response, err error) (locks.Lease, error) {
 // Leases lists leases.
 func (r Remote) Leases(ctx context.Context, f locks.LeaseFilter) (locks.LeasePage, error) {
 	list, err := decode[api.LeaseList](r.Client.ListLeases(ctx, &api.ListLeasesParams{
-		NS: given(f.NS), Owner: given(f.Owner), State: given(api.LivingState(f.State)), Limit: given(f.Limit), Cursor: given(f.Cursor),
+		NS: given(f.NS), Owner: given(f.Owner), AcquireReason: given(f.Purpose), State: given(api.LivingState(f.State)), Limit: given(f.Limit), Cursor: given(f.Cursor),
 	}))
 	return locks.LeasePage{Items: each(list.Items, lease), NextCursor: list.NextCursor}, err
 }
@@ -199,13 +214,31 @@ func (r Remote) Release(ctx context.Context, p locks.Principal, id, token string
 
 // ReleaseHold lets one hold go; "" is the whole lease.
 func (r Remote) ReleaseHold(ctx context.Context, _ locks.Principal, id, token, hold string) (err error) {
-	_, err = read(r.Client.Release(ctx, idOrSelf(id), &api.ReleaseParams{Hold: given(hold), LeaseToken: token}))
+	var done *bool
+	if locks.IsUndone(ctx) {
+		done = new(bool)
+	}
+	_, err = read(r.Client.Release(ctx, idOrSelf(id), &api.ReleaseParams{Hold: given(hold), Done: done, LeaseToken: token}))
+	return err
+}
+
+// Periods are those of a lock.
+func (r Remote) Periods(ctx context.Context, req locks.PeriodsRequest) ([]locks.Period, error) {
+	list, err := decode[api.Periods](r.Client.ListPeriods(ctx, req.Lock, &api.ListPeriodsParams{NS: given(req.NS)}))
+	return each(list.Periods, func(p *api.Period) locks.Period {
+		return locks.Period{Name: p.Period, LeaseID: p.LeaseID, Owner: p.Owner, Principal: p.Principal, DoneOn: locks.DoneOn(p.DoneOn), Done: p.Done, At: p.At, KeptUntil: p.KeptUntil}
+	}), err
+}
+
+// ForgetPeriod takes one out of a lock's record.
+func (r Remote) ForgetPeriod(ctx context.Context, req locks.PeriodsRequest) error {
+	_, err := read(r.Client.ForgetPeriod(ctx, req.Lock, req.Period, &api.ForgetPeriodParams{NS: given(req.NS)}))
 	return err
 }
 
 // Update changes what is known of a lease.
 func (r Remote) Update(ctx context.Context, req locks.UpdateRequest) (locks.Lease, error) {
-	body := api.UpdateRequest{Owner: req.Owner, Metadata: req.Metadata, TTL: span(req.TTL)}
+	body := api.UpdateRequest{Owner: req.Owner, Metadata: req.Metadata, TTL: span(req.TTL), Reason: req.Purpose, For: span(req.For), Until: instant(req.Until)}
 	return leaseOf(r.Client.UpdateLease(ctx, idOrSelf(req.ID), &api.UpdateLeaseParams{LeaseToken: req.Token}, body))
 }
 
@@ -237,9 +270,37 @@ func (r Remote) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, er
 // Locks lists locks.
 func (r Remote) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage, error) {
 	list, err := decode[api.LockList](r.Client.ListLocks(ctx, &api.ListLocksParams{
-		NS: given(f.NS), Prefix: given(f.Prefix), Contains: given(f.Contains), Owner: given(f.Owner), State: given(api.ListLocksParamsState(f.State)), Limit: given(f.Limit), Cursor: given(f.Cursor),
+		NS: given(f.NS), Prefix: given(f.Prefix), Contains: given(f.Contains), Owner: given(f.Owner), AcquireReason: given(f.Purpose), State: given(api.ListLocksParamsState(f.State)), Limit: given(f.Limit), Cursor: given(f.Cursor),
 	}))
 	return locks.LockPage{Items: each(list.Items, lock), NextCursor: list.NextCursor}, err
+}
+
+// Graph asks who waits for whom.
+func (r Remote) Graph(ctx context.Context, req locks.GraphRequest) (locks.WaitGraph, error) {
+	g, err := decode[api.Graph](r.Client.GetGraph(ctx, &api.GetGraphParams{NS: given(req.NS), Lock: given(req.Lock), Owner: given(req.Owner), Cycles: given(req.Cycles), Limit: given(req.Limit)}))
+	v := locks.WaitGraph{Waits: each(g.Edges, graphWait), Truncated: g.Truncated, Unread: g.Unread,
+		Parties: each(g.Nodes, func(n *api.GraphNode) locks.Party {
+			return locks.Party{ID: n.ID, Kind: locks.PartyKind(n.Kind), Owner: n.Owner, Program: n.Program, Label: n.Label, Stuck: n.Stuck}
+		}),
+		Cycles: each(g.Cycles, graphCycle)}
+	return v, err
+}
+
+func graphWait(e *api.GraphEdge) locks.GraphWait {
+	standing := func(c *api.GraphContender) locks.Standing {
+		return locks.Standing{LeaseID: c.LeaseID, Znode: c.Znode, Position: c.Position}
+	}
+	return locks.GraphWait{From: e.From, To: e.To, NS: e.NS, Lock: e.Lock, Mode: locks.Mode(e.Mode), Any: e.Needs == "any", Waiter: standing(&e.Waiter), Blocker: standing(&e.Blocker)}
+}
+
+func graphCycle(c *api.GraphCycle) locks.Cycle {
+	v := locks.Cycle{ID: c.ID, Certain: c.Kind == "certain", Waits: each(c.Waits, graphWait), Hidden: c.Hidden, Youngest: -1}
+	for i, w := range v.Waits {
+		if c.Youngest != nil && w.Waiter.Znode == c.Youngest.Znode {
+			v.Youngest = i
+		}
+	}
+	return v
 }
 
 // Fence asks whether a fencing token is current.

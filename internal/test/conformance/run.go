@@ -33,7 +33,7 @@ type script struct {
 // Run runs every script, all at once, on a service that has no other clients.
 func Run(t *testing.T, place Place) {
 	place.Service = patient{place.Service}
-	for _, s := range slices.Concat(exclusive, leases, shared, semaphores, groups, holds, revocations, ends, sweeps, delays, plain) {
+	for _, s := range slices.Concat(exclusive, leases, shared, semaphores, groups, holds, revocations, ends, sweeps, delays, periods, plain, deadlocks, reservations) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			h := fnv.New32a()
@@ -56,7 +56,7 @@ func (a *actor) lock(name string) string { return a.prefix + name }
 
 // acquire asks, with terms of a minute unless the script says otherwise.
 func (a *actor) acquire(req locks.AcquireRequest) (locks.AcquireResult, error) {
-	if req.TTL == 0 && req.Token == "" {
+	if req.TTL == 0 && req.Token == "" && !req.Reserves() {
 		req.TTL = time.Minute
 	}
 	return a.Acquire(a.Context(), req)

@@ -23,7 +23,10 @@ type Service interface {
 	Postmortem(ctx context.Context, p locks.Principal, id string) (locks.Postmortem, error)
 	Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, error)
 	Locks(ctx context.Context, filter locks.LockFilter) (locks.LockPage, error)
+	Graph(ctx context.Context, req locks.GraphRequest) (locks.WaitGraph, error)
 	Fence(ctx context.Context, req locks.FenceRequest) (locks.FenceAnswer, error)
+	Periods(ctx context.Context, req locks.PeriodsRequest) ([]locks.Period, error)
+	ForgetPeriod(ctx context.Context, req locks.PeriodsRequest) error
 	Configure(ctx context.Context, req locks.SettingsRequest) (locks.Lock, error)
 	Remove(ctx context.Context, p locks.Principal, ns, lock string) error
 	Revoke(ctx context.Context, req locks.RevokeRequest) (locks.RevokeAnswer, error)

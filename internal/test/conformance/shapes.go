@@ -33,13 +33,18 @@ func lease(l *api.Lease) locks.Lease {
 		ID: l.LeaseID, Token: l.Token, NS: l.NS, Lock: l.Lock, Znode: l.Znode, Mode: locks.Mode(l.Mode), State: locks.State(l.State),
 		Reason: locks.Reason(l.Reason), Position: l.Position, QueueLength: value(l.QueueLength), FencingToken: l.FencingToken,
 		TTL: millis(l.TTLMS), ExpiresIn: millis(value(l.ExpiresInMS)), FailoverSafe: l.FailoverSafe, Owner: l.Owner, Metadata: l.Metadata,
-		Permits: l.Permits, Limit: l.Limit, Holds: l.Holds, LockDelay: millis(l.LockDelayMS), LockDelayOn: locks.DelayOn(l.LockDelayOn),
-		Ephemeral: l.Ephemeral, Revoke: revocation(l.RevokeRequested), Warning: l.Warning, Rev: l.Rev,
+		Permits: l.Permits, Limit: l.Limit, Holds: l.Holds, LockDelay: millis(l.LockDelayMS), LockDelayOn: locks.DelayOn(l.LockDelayOn), AtLeast: millis(l.AtLeastMS), OncePer: millis(l.OncePerMS), Period: l.Period, DoneOn: locks.DoneOn(l.DoneOn),
+		Ephemeral: l.Ephemeral, Revoke: revocation(l.RevokeRequested), Warning: l.Warning, Rev: l.Rev, Purpose: l.AcquireReason, EndsAt: endsAt(l.EndsAt), ReservedFor: millis(l.ReservedForMS),
 		Locks: each(l.Locks, func(k *api.LeaseLock) locks.LeaseLock {
 			return locks.LeaseLock{NS: k.NS, Lock: k.Lock, Mode: locks.Mode(k.Mode), Permits: k.Permits, Limit: k.Limit, Znode: k.Znode,
 				FencingToken: k.FencingToken, Position: k.Position}
 		}),
 	}
+}
+
+func endsAt(text string) time.Time {
+	at, _ := time.Parse(time.RFC3339, text) // none is the zero time, and the specification's pattern refuses any other text
+	return at
 }
 
 func revocation(r *api.RevokeRequested) *locks.Revocation {
@@ -60,7 +65,7 @@ func contender(c *api.Contender) locks.Contender {
 	d := locks.Contender{
 		LeaseID: c.LeaseID, Znode: c.Znode, Owner: c.Owner, Mode: locks.Mode(c.Mode), Permits: c.Permits, Limit: c.Limit, Position: c.Position,
 		FencingToken: c.FencingToken, Age: millis(value(c.AgeMS)), AgeKnown: c.AgeMS != nil, HeldFor: millis(c.HeldMS), HeldLonger: c.HeldLonger,
-		ExpiresIn: millis(c.ExpiresInMS), Unclaimed: c.Unclaimed, Metadata: c.Metadata, Delayed: c.Delayed, Reason: locks.Reason(c.Reason),
+		ExpiresIn: millis(c.ExpiresInMS), Unclaimed: c.Unclaimed, Metadata: c.Metadata, Purpose: c.AcquireReason, EndsAt: endsAt(c.EndsAt), ReservedFor: millis(c.ReservedForMS), Delayed: c.Delayed, Reason: locks.Reason(c.Reason),
 		Holds: c.Holds, Group: c.Group, Ephemeral: c.Ephemeral, Revoke: revocation(c.RevokeRequested),
 	}
 	if f := c.Foreign; f != nil {
@@ -97,7 +102,7 @@ func lock(l *api.Lock) locks.Lock {
 func postmortem(p *api.Postmortem) (locks.Postmortem, error) {
 	at, err := time.Parse(time.RFC3339Nano, p.EndedAt)
 	d := locks.Postmortem{
-		LeaseID: p.LeaseID, NS: p.NS, Lock: p.Lock, Mode: locks.Mode(p.Mode), Owner: p.Owner, Reason: locks.Reason(p.Reason), Detail: p.Detail, By: p.By,
+		LeaseID: p.LeaseID, NS: p.NS, Lock: p.Lock, Mode: locks.Mode(p.Mode), Owner: p.Owner, Reason: locks.Reason(p.Reason), Detail: p.Detail, By: p.By, Purpose: p.AcquireReason,
 		FencingToken: p.FencingToken, EndedAgo: millis(p.EndedAgoMS), EndedAt: at, WaitedFor: millis(p.WaitedMS), HeldFor: millis(value(p.HeldMS)),
 		TTL: millis(p.TTLMS), LastHeartbeat: millis(value(p.LastHeartbeatMS)),
 	}
@@ -108,8 +113,13 @@ func postmortem(p *api.Postmortem) (locks.Postmortem, error) {
 }
 
 func problem(p *api.Problem) *locks.Error {
+	var cycle *locks.Cycle
+	if p.Cycle != nil {
+		cycle = new(graphCycle(p.Cycle))
+	}
 	return &locks.Error{
-		Code: locks.Code(p.Code), Field: p.Field, Detail: p.Detail, RetryAfter: millis(value(p.RetryAfterMS)), Reason: locks.Reason(p.Reason), By: p.By,
+		Cycle: cycle,
+		Code:  locks.Code(p.Code), Field: p.Field, Detail: p.Detail, RetryAfter: millis(value(p.RetryAfterMS)), Reason: locks.Reason(p.Reason), By: p.By,
 		Holders: contenders(p.Holders), QueueLength: value(p.QueueLength), Limit: p.Limit,
 	}
 }

@@ -71,8 +71,12 @@ func TestFieldsAndCodesOfThePagesAreInTheSpecification(t *testing.T) {
 	others := map[string]bool{"auth_request": true, "extra_lock_patterns": true, "fence_base": true, "name_key": true, "no_room": true, "given_up": true,
 		// And those of the audit log.
 		"token_id": true, "lease_principal": true, "token_name": true, "forwarded_to": true, "forwarded_by": true,
+		// And those of the access log and of OpenTelemetry.
+		"trace_id": true, "parentbased_traceidratio": true,
 		// And those of the file of rules.
-		"ca_file": true, "token_file": true, "client_id": true, "secret_file": true}
+		"ca_file": true, "token_file": true, "client_id": true, "secret_file": true,
+		// And those of other programs' protocols (internal/httpapi/compat).
+		"failed_lock_semaphore_full": true, "base_url": true}
 	for name, text := range r.documents {
 		if !strings.HasPrefix(name, "docs/") && name != "README.md" || path.Dir(name) == "docs/internals" {
 			continue

@@ -123,8 +123,11 @@ func TestEveryCommandOfTheReferenceIsARequestThatTheGatewayTakes(t *testing.T) {
 		znode := lease.Znode[strings.LastIndexByte(lease.Znode, '/')+1:]
 		environment := []string{"LEASE_ID=" + lease.LeaseID, "LEASE_TOKEN=" + lease.Token, fmt.Sprint("FENCING_TOKEN=", lease.FencingToken), "NAME=" + znode,
 			"WEBHOOK_ID=" + hook.ID, "MESSAGE_ID=msg_abcdefghijklmnopqrstuvwxyz"}
-		if strings.HasPrefix(id, "Acquire") || id == "GetPostmortem" {
+		if strings.HasPrefix(id, "Acquire") || id == "GetPostmortem" || id == "ForgetPeriod" {
 			g.letGo(lease.Token)
+		}
+		if id == "ForgetPeriod" {
+			g.letGo(g.hold("deploy", "once_per=24h&period=2026-11-22").Token)
 		}
 		status := g.runCurl(strings.ReplaceAll(commands[id], "https://example.com", receiver.URL), environment)
 		assert.That(t, status[0] == '2' || status == "101" || status == "409", "%s is answered with %s: curl %s", id, status, commands[id])

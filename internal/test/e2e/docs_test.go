@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/otlptest"
 	"lockkeeper/internal/test/zkreal"
 )
 
@@ -36,10 +37,19 @@ func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 			if page == "docs/operate/namespaces.md" {
 				g.flags = append(g.flags, "--namespace=python=/app/locks:kazoo", "--namespace=hosts=/hosts:custom exclusive={id}-W- shared={id}-R-")
 			}
+			if page == "docs/guides/terraform.md" || page == "docs/guides/fleetlock.md" {
+				g.flags = append(g.flags, "--compat=terraform,fleetlock")
+			}
 			var hook *docReceiver
-			if page == "docs/webhooks.md" {
+			if page == "docs/webhooks.md" || page == "docs/guides/chat.md" {
 				hook = startDocReceiver(t)
 				g.flags = append(g.flags, "--webhook-allow=127.0.0.1")
+			}
+			var collector *otlptest.Receiver
+			if page == "docs/guides/traces.md" {
+				collector = otlptest.Start(t)
+				g.flags = append(g.flags, "--otlp="+collector.URL)
+				g.env = []string{exportSoon}
 			}
 			g.start()
 			g.awaitServing()
@@ -53,8 +63,14 @@ func TestTheDocumentedCurlLinesDoWhatThePagesSay(t *testing.T) {
 					append(addresses, "localhost:9000", hook.listen)...)
 			}
 			ran := runExamples(t, list, addresses...)
-			if hook != nil {
+			switch page {
+			case "docs/webhooks.md":
 				hook.check(t, text)
+			case "docs/guides/chat.md":
+				hook.checkChat(t)
+			}
+			if collector != nil {
+				checkDocumentedSpans(t, collector, text)
 			}
 			for i, r := range ran {
 				if err := r.check(&list[i]); err != nil {

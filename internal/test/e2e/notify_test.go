@@ -65,8 +65,18 @@ func TestAServiceManagerIsToldWhenTheGatewayServesThatItTurnsAndWhenItLeaves(t *
 // inbox keeps what comes.
 type inbox struct {
 	*httptest.Server
-	mu   sync.Mutex
-	came []message
+	mu      sync.Mutex
+	came    []message
+	refuses func() bool // nil: never
+	refused int
+	seen    func(message) // also of what is refused; nil: nothing
+}
+
+// tries is how many messages it has refused.
+func (b *inbox) tries() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.refused
 }
 
 func newInbox(t *testing.T) *inbox {
@@ -78,7 +88,16 @@ func newInbox(t *testing.T) *inbox {
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.came = append(b.came, message{r.Header.Clone(), body})
+		m := message{r.URL.Path, r.Header.Clone(), body}
+		if b.seen != nil {
+			b.seen(m)
+		}
+		if b.refuses != nil && b.refuses() {
+			b.refused++
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		b.came = append(b.came, m)
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	t.Cleanup(b.Close)

@@ -14,7 +14,7 @@ import (
 func TestNoRouteOfAGatewayWithRulesIsOpenByMistake(t *testing.T) {
 	t.Parallel()
 	metrics, apart := freeAddr(t), freeAddr(t)
-	g := newStandalone(t, "--auth-file="+rulesFile(t, "roles: {}\n"), "--metrics-listen="+metrics, "--fleet-listen="+apart)
+	g := newStandalone(t, "--auth-file="+rulesFile(t, "roles: {}\n"), "--metrics-listen="+metrics, "--fleet-listen="+apart, "--compat=fleetlock,terraform")
 	g.start()
 	g.awaitReady()
 	made := g.token("ops")

@@ -98,7 +98,7 @@ func (p *player) playLocks() {
 	lease := p.hold("deploy", "ttl=10m&owner=ci")
 	p.queue("deploy", "ttl=10m&owner=dev")
 	p.actual["fencing_token"], p.actual["Fencing-Token"], p.actual["Lockkeeper-Lock"] = lease.FencingToken, lease.FencingToken, "deploy"
-	for _, id := range []string{"GetLock", "ListLocks", "PreviewAcquire", "GetHistory", "GetFence", "CheckFence", "Revoke", "WithdrawRevocation", "Reap"} {
+	for _, id := range []string{"GetLock", "GetGraph", "GetLeader", "ListLocks", "PreviewAcquire", "GetHistory", "GetFence", "CheckFence", "Revoke", "WithdrawRevocation", "Reap"} {
 		p.play(id)
 	}
 	p.actual["name"] = lease.Znode[strings.LastIndexByte(lease.Znode, '/')+1:]
@@ -106,6 +106,11 @@ func (p *player) playLocks() {
 	p.play("Destroy")
 	p.play("ConfigureLock")
 	p.play("RemoveLock")
+	p.letGo(p.hold("deploy", "ttl=10m&owner=ci&once_per=24h&period=2026-11-22").Token)
+	p.actual["period"] = "2026-11-22"
+	p.play("ListPeriods")
+	p.play("ForgetPeriod")
+	delete(p.actual, "period")
 }
 
 func (p *player) playWebhooks(r *receiver, refuses *atomic.Bool) {

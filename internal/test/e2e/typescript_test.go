@@ -35,8 +35,8 @@ func TestTheExamplesOfTheTypeScriptClientWork(t *testing.T) {
 		t.Fatalf("the program goes on after its last lease was released: %s", out)
 	}
 	assert.NoError(t, proc.Wait(), "%s", out)
-	assert.Equal(t, strings.TrimSpace(out.String()), "report text fenced row1 fenced row2 fenced work work work work work lead row fenced")
-	for _, lock := range []string{"report", "import", "catalog", "printers", "a", "b", "scheduler"} {
+	assert.Equal(t, strings.TrimSpace(out.String()), "report text fenced row1 fenced row2 fenced work work work work work work lead row fenced")
+	for _, lock := range []string{"report", "import", "catalog", "printers", "a", "b", "nightly", "scheduler"} {
 		g.awaitLock(patience, lock, 0, 0)
 	}
 }

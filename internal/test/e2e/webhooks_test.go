@@ -216,6 +216,7 @@ type docReceiver struct {
 }
 
 type message struct {
+	path   string
 	header http.Header
 	body   []byte
 }
@@ -226,7 +227,7 @@ func startDocReceiver(t *testing.T) *docReceiver {
 		body, _ := io.ReadAll(q.Body)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.came = append(r.came, message{q.Header.Clone(), body})
+		r.came = append(r.came, message{q.URL.Path, q.Header.Clone(), body})
 		if bytes.Contains(body, []byte(`"lease.released"`)) {
 			_ = os.WriteFile(r.told, nil, 0o600)
 		}

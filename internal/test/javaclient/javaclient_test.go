@@ -64,7 +64,7 @@ func TestEachExampleOfTheReadmeRuns(t *testing.T) {
 	frame := string(assert.Value(os.ReadFile(filepath.Join(Dir(), "testing/Readme.txt")))(t))
 	var methods, calls strings.Builder
 	examples := regexp.MustCompile("(?s)```java\n(.*?)```").FindAllStringSubmatch(readme, -1)
-	assert.Must(t, len(examples) == 6, "%d examples", len(examples))
+	assert.Must(t, len(examples) == 7, "%d examples", len(examples))
 	for i, e := range examples {
 		fmt.Fprintf(&methods, "static void example%d() throws Exception {\n%s}\n", i, e[1])
 		fmt.Fprintf(&calls, "example%d();\n", i)

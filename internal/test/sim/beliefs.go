@@ -138,6 +138,9 @@ func (w *world) believe(l *lease, a answer) {
 		if a.Waited != nil {
 			until = until.Add(max(time.Duration(*a.Waited)*time.Millisecond-w.exemptions.asleep(a.sent, a.received), 0))
 		}
+		if w.ledger.isBooked(l.id) {
+			until = a.sent.Add(time.Duration(a.ExpiresIn) * time.Millisecond)
+		}
 		l.fencing = a.FencingToken
 	}
 	for _, wish := range l.wishes {
@@ -178,7 +181,7 @@ func (w *world) letGo(lease string) {
 // heardEnded checks an answer that says that a lease is over.
 func (w *world) heardEnded(l *lease, a answer) {
 	there := !slices.ContainsFunc(w.audit.places(l.id), func(c contender) bool { return !c.there() })
-	if a.received.Before(w.beliefs.until(l.id)) && there && !w.exemptions.mayEnd(l.id, a.received) {
+	if a.received.Add(w.hurried(l.id, a.received)).Before(w.beliefs.until(l.id)) && there && !w.exemptions.mayEnd(l.id, a.received) {
 		w.violate("shortening: %s was told %d %s (%s) though it is there", l.path, a.status, a.Code, a.Reason)
 	}
 }
@@ -188,7 +191,7 @@ func (w *world) heardEnded(l *lease, a answer) {
 // time to be heard.
 func (w *world) checkExpired(l *lease, a answer) {
 	c := w.audit.at(l.id, l.wishes[0].lock)
-	if a.Reason != "expired" || c == nil || c.there() || c.endedBy != a.gateway {
+	if w.ledger.isBooked(l.id) || a.Reason != "expired" || c == nil || c.there() || c.endedBy != a.gateway {
 		return // a gateway that was trusted all the time may have ended it
 	}
 	until := w.beliefs.until(l.id)

@@ -248,6 +248,7 @@ func (c *client) acquire() (l *lease, held bool) {
 		query.Set("hold", "h0")
 	}
 	t := c.terms(query)
+	once := c.period(wishes, query)
 	c.notify(owner, query)
 	path, body := ask(wishes, query)
 	for try := range 8 {
@@ -264,6 +265,7 @@ func (c *client) acquire() (l *lease, held bool) {
 			if a.Token == "" || a.State == "ended" {
 				return nil, false
 			}
+			c.w.ledger.count(a.LeaseID, once)
 			return c.accept(newLease(wishes, a, ttl), a, t, reentrant), a.State == "held"
 		case a.status == http.StatusServiceUnavailable:
 			if a.Code == "outcome_unknown" && header.Get("Idempotency-Key") == "" {
@@ -364,7 +366,7 @@ func (c *client) hold(l *lease) {
 // heartbeat asks until it is answered that the lease goes on, or that it has ended, or until it gives up.
 func (c *client) heartbeat(l *lease) bool {
 	query := url.Values{}
-	if c.random.IntN(8) == 0 {
+	if !c.w.ledger.isBooked(l.id) && c.random.IntN(8) == 0 {
 		query.Set("ttl", fmt.Sprint(1+c.random.IntN(10), "s"))
 	}
 	for range 40 {
@@ -406,8 +408,15 @@ func (c *client) release(l *lease) {
 	if l.reentrant && len(l.holds) == 1 && !l.unknown && !c.w.overwritten(l.id) {
 		query.Set("hold", l.holds[0]) // the last one ends it
 	}
+	undone := c.w.ledger.onlyReleaseCounts(l.id) && c.random.IntN(3) == 0
+	if undone {
+		query.Set("done", "false")
+	}
 	for range 20 {
 		a, err := c.do(3*time.Second, http.MethodDelete, "/v1/leases/self", query, l.header())
+		if err == nil && a.status == http.StatusNoContent && !undone {
+			c.w.ledger.released(l.id)
+		}
 		switch {
 		case err != nil || a.status == http.StatusServiceUnavailable:
 			c.sleep(100*time.Millisecond + c.below(300*time.Millisecond))

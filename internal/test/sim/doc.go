@@ -38,6 +38,10 @@
 //   - holds: a named hold that was answered is lost, or one that was let go is back; the same for metadata (6);
 //   - limit: a contender was enqueued under a limit that was not in force;
 //   - delay: the place of a lease that has ended did not stay for its lock delay;
+//   - once: two leases were granted for one period, or one after another one was released with the period done;
+//   - at least: a lock was free before the at_least of a lease that was granted had passed;
+//   - reservation: one did not end in time. One that ended early is a shortening: its client counts on it until the end that it was told;
+//     the wall clocks of gateways differ by less than the spare of a successor;
 //   - ephemeral: a gateway that has not made it says that an ephemeral lease holds;
 //   - revocation: a holder that was asked in vain still holds when force is due;
 //   - story: two gateways tell of one end with different reasons (where a client's wish to go was overtaken by another gateway, the one may

@@ -208,6 +208,11 @@ func (f *fault) freezeGateway() {
 }
 
 func (f *fault) stepClock() {
+	if f.w.plan.books() {
+		to := time.Duration(f.arg%uint64(2*clockRange)) - clockRange
+		f.g.clock.Step(to - time.Duration(f.g.skew.Swap(int64(to))))
+		return
+	}
 	f.g.clock.Step(time.Duration(int64(f.arg%uint64(2*time.Hour))) - time.Hour)
 }
 

@@ -10,7 +10,7 @@ import (
 // mayTake is how long the last lease of a client that has died may keep others waiting: a takeover's wait and the longest TTL,
 // once for a grant that was not claimed and once for blind time.
 func (w *world) mayTake() time.Duration {
-	return 2*(w.window+10*time.Second) + 30*time.Second + 2*w.timeout + 20*time.Second
+	return 2*(w.window+10*time.Second) + 30*time.Second + 2*w.timeout + 20*time.Second + w.mayBook(time.Now())
 }
 
 // checkStuck takes every lock once more.

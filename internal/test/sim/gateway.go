@@ -46,6 +46,7 @@ type gateway struct {
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when nothing of it runs any more
 	err     error         // how the manager ended
+	skew    atomic.Int64  // of its wall clock, where there are reservations
 	gone    atomic.Bool   // it was killed or told to leave
 	hooks   *webhooks.Service
 }

@@ -133,7 +133,7 @@ func (h *receivers) arrived(to *webhooks.Subscription, m *webhooks.Message, e *w
 	switch m.Type {
 	case webhooks.Granted, webhooks.Queued:
 		about += " " + m.Type
-	case webhooks.Updated, webhooks.RevokeRequested, webhooks.RevokeWithdrawn:
+	case webhooks.Updated, webhooks.RevokeRequested, webhooks.RevokeWithdrawn, webhooks.EndingSoon:
 		return // there may be several
 	}
 	if first := h.ids[about]; first != "" && first != m.ID {

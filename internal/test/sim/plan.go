@@ -57,6 +57,7 @@ func newPlan(seed uint64, forecast func(*Plan, *rand.Rand)) Plan {
 	// Of its own source, so that everything else is as it was before there was this.
 	p.LocalSessions = p.Servers > 1 && rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	p.drawSpace()
+	p.drawBookings()
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return p
 }

@@ -31,8 +31,15 @@ func (r *review) checkAudit() {
 		held[b.lease] = held[b.lease] || b.held
 	}
 	for lease, t := range sorted(r.ledger.terms) {
-		r.checkDelay(lease, t, held[lease])
+		if t.delay > 0 {
+			r.checkDelay(lease, t, held[lease])
+		}
+		if t.least > 0 && held[lease] {
+			r.checkAtLeast(lease, t.least)
+		}
 	}
+	r.checkPeriods()
+	r.checkBookings()
 	for _, path := range r.audit.stolen {
 		if c := r.audit.find(path); !r.exemptions.mayTerminate(path, c.gone) {
 			r.violate("theft: a gateway has deleted %s", path)
@@ -59,6 +66,20 @@ func (r *review) checkAudit() {
 		}
 		if c := places[0]; !c.held.IsZero() && (c.there() || c.ended().After(c.held.Add(unclaimed+2*slack))) {
 			r.violate("unclaimed: no client knows of %s, which held from %s to %s", c.path, r.since(c.held), r.since(c.ended()))
+		}
+	}
+}
+
+// checkAtLeast looks whether the places of a lease that was granted have stayed for long enough. A lease is granted no earlier than
+// it holds by the names of its queues.
+func (r *review) checkAtLeast(lease string, least time.Duration) {
+	e := r.exemptions
+	for _, c := range r.audit.places(lease) {
+		if c.gone.IsZero() || c.held.IsZero() || e.isExcused(lease) || e.mayTerminate(lease, c.gone) || r.overwritten(lease) {
+			continue
+		}
+		if stayed := c.gone.Sub(c.held) + e.asleep(c.held, c.gone); stayed < least {
+			r.violate("at least: %s came to hold at %s and was to stay taken for %v, but went at %s", c.path, r.since(c.held), least, r.since(c.gone))
 		}
 	}
 }

@@ -121,9 +121,9 @@ func (r *review) leftWaiting(stories []story) map[string]bool {
 	for _, s := range stories {
 		for _, t := range slices.Concat(slices.Collect(maps.Values(s.told))...) {
 			switch {
-			case t.reason == "cancelled", t.reason == "wait_elapsed":
+			case t.reason == "cancelled", t.reason == "wait_elapsed", t.reason == "done":
 				left[t.who] = true
-			case t.reason == "expired" && r.heldBriefly(t.who):
+			case t.reason == "expired" && r.heldBriefly(t.who), t.reason == "revoked" && r.ledger.periods[t.who].name != "" && r.heldBriefly(t.who): // it asked for its period
 				expired[t.who] = true
 			case t.kind == events.LeaseGranted.String() && s.gateway == r.audit.ender(t.who):
 				granted[t.who] = true

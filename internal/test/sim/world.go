@@ -17,6 +17,7 @@ import (
 
 // Numbers of clients that are not like the others.
 const (
+	bookerFrom   = 40  // takes reservations
 	leaverFrom   = 50  // takes tickets and asks no more
 	foreignFrom  = 100 // another program
 	spaceFrom    = 120 // the same in the second namespace, where it knows the names of the dialect alone
@@ -168,6 +169,8 @@ func (w *world) live(number int) {
 		c.watch()
 	case number >= leaverFrom:
 		c.leaveTickets()
+	case number >= bookerFrom:
+		c.liveBooking()
 	default:
 		c.live()
 	}

@@ -20,7 +20,7 @@ var mutants = map[string]struct {
 	file string // of the tests
 }{
 	"the loss of a lease is not told when the work did not notice": {Change{"    await lease.release(); // it also", "    void lease.release().catch(() => {}); // it also"}, "work"},
-	"the lock is not released when the work fails":                 {Change{"    await lease.release().catch((lost: LeaseLost) => {", "    await Promise.resolve().catch((lost: LeaseLost) => {"}, "work"},
+	"the lock is not released when the work fails":                 {Change{"    await lease.release(failed).catch((lost: LeaseLost) => {", "    await Promise.resolve().catch((lost: LeaseLost) => {"}, "work"},
 	"work begins under a grant that came too late":                 {Change{"lease.throwIfLost(); // its time", "// its time"}, "work"},
 	"the margin is left out":                                       {Change{"const left = () => deadline - margin - clock()", "const left = () => deadline - clock()"}, "work"},
 	"the clock is not looked at":                                   {Change{"if (!signal.aborted && !(left() > 0)) end(unconfirmed());", ""}, "blocked"},
@@ -28,7 +28,7 @@ var mutants = map[string]struct {
 	"the sleep of a machine is not counted":                        {Change{"if (skew > ahead + 10) asleep += skew - ahead;", ""}, "elsewhere"},
 	"a time of day that is set back hides a sleep":                 {Change{"|| skew < ahead) ahead", "|| ahead === Infinity) ahead"}, "elsewhere"},
 	"the caller's signal does not reach the work":                  {Change{"within(Infinity, lease.signal, caller)", "within(Infinity, lease.signal)"}, "work"},
-	"the caller's signal ends the lease under the work":            {Change{"return guard(await this.acquire(locks, options), work, options.signal);", "return this.acquire(locks, options).then((l) => (options.signal?.addEventListener('abort', () => void l.release()), guard(l, work, options.signal)));"}, "work"},
+	"the caller's signal ends the lease under the work":            {Change{"return guard(await this.#acquire(locks, options), work, options.signal);", "return this.#acquire(locks, options).then((l) => (options.signal?.addEventListener('abort', () => void l.release()), guard(l, work, options.signal)));"}, "work"},
 	"a fencing token is rounded":                                   {Change{"!Number.isSafeInteger(fence)", "false"}, "work"},
 	"a time to live that is none is believed":                      {Change{"isTime(answer.ttl_ms) && answer.ttl_ms > 0 &&", ""}, "work"},
 	"a time to live that is a text is believed":                    {Change{"isTime(answer.ttl_ms) && answer.ttl_ms > 0 &&", "answer.ttl_ms! > 0 &&"}, "work"},

@@ -32,7 +32,7 @@ type Directory struct {
 
 // Directories are those parts. Where locks are, other programs create nodes of their own.
 var Directories = [...]Directory{
-	{zk.NodeLocks, OpenToAll}, {zk.NodeSettings, ReadOnly}, {zk.NodeNamespaces, ReadOnly}, {zk.NodeGateways, ReadOnly}, {zk.NodeGuards, ReadOnly},
+	{zk.NodeLocks, OpenToAll}, {zk.NodeSettings, ReadOnly}, {zk.NodePeriods, ReadOnly}, {zk.NodeNamespaces, ReadOnly}, {zk.NodeGateways, ReadOnly}, {zk.NodeGuards, ReadOnly},
 	{zk.NodeSuccession, ReadOnly}, {zk.NodeKeys, ReadOnly}, {zk.NodeOutbox, ReadOnly}, {zk.NodeWebhooks, ReadOnly},
 	{zk.NodeAuth, Private}, {zk.NodeTokens, Private}, {zk.NodeRotation, Private}, // each after its parent
 }

@@ -33,7 +33,7 @@ func TestALayoutIsCreatedOnceAndThenFound(t *testing.T) {
 	if want := map[string]zk.Namespace{"default": {Root: zk.DefaultRoot + "/locks", Dialect: "native"}}; !reflect.DeepEqual(first.Namespaces, want) {
 		t.Errorf("namespaces %v, want %v", first.Namespaces, want)
 	}
-	want := []string{"auth", "fence_base", "gateways", "guards", "keys", "locks", "namespaces", "outbox", "promise_window",
+	want := []string{"auth", "fence_base", "gateways", "guards", "keys", "locks", "namespaces", "outbox", "periods", "promise_window",
 		"secret", "settings", "succession", "version", "webhooks"}
 	got := fixture.NewProbe(t, cfg).Children(zk.DefaultRoot)
 	assert.That(t, slices.Equal(got, want), "%v is below the root, want %v", got, want)

@@ -61,7 +61,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $a := .Values.access }}
 {{- $rules := 0 }}
 {{- range list (not (empty $a.rules)) (ne $a.existingSecret "") (ne $a.existingConfigMap "") $a.insecure }}{{ if . }}{{ $rules = add1 $rules }}{{ end }}{{ end }}
-{{- if eq (int $rules) 0 }}{{ fail "\nerror: nobody has said who may do what\nhint: set access.rules (docs/operate/security.md), access.existingSecret or access.existingConfigMap; or access.insecure=true if every client that can reach a gateway may take and end every lock" }}{{ end }}
+{{- if eq (int $rules) 0 }}{{ fail "\nerror: no rules of access are given\nhint: set access.rules (docs/operate/security.md), access.existingSecret or access.existingConfigMap; or access.insecure=true if every client that can reach a gateway may take and end every lock" }}{{ end }}
 {{- if gt (int $rules) 1 }}{{ fail "\nerror: access says several times who may do what\nhint: set one of access.rules, access.existingSecret, access.existingConfigMap and access.insecure" }}{{ end }}
 {{- $tls := 0 }}
 {{- range list (ne .Values.tls.secret "") (ne .Values.tls.certManager.issuer "") .Values.tls.plaintext }}{{ if . }}{{ $tls = add1 $tls }}{{ end }}{{ end }}

@@ -38,6 +38,11 @@ type command struct {
 	LockDelay *int64 `json:"lock_delay_ms"`
 	Owner     string `json:"owner"`
 	Metadata  string `json:"metadata"`
+	Reason    string `json:"reason"`
+	AtLeast   *int64 `json:"at_least_ms"`
+	OncePer   *int64 `json:"once_per_ms"`
+	Period    string `json:"period"`
+	DoneOn    string `json:"done_on"`
 	Work      struct {
 		Log  string `json:"log"`
 		Step int64  `json:"step_ms"`
@@ -49,7 +54,8 @@ type command struct {
 type run struct {
 	command
 	cancel context.CancelFunc
-	finish chan error // receives what the work returns
+	finish chan error     // receives what the work returns
+	done   map[string]any // what the client says of work that is done already
 }
 
 var out struct {
@@ -64,7 +70,7 @@ func say(id int, event string, more map[string]any) {
 	}
 	out.Lock()
 	defer out.Unlock()
-	_ = out.encoder.Encode(line) // without a reader there is nobody to tell
+	_ = out.encoder.Encode(line) // without a reader the line is of no use
 }
 
 func main() {
@@ -165,6 +171,23 @@ func (r *run) options() []client.Option {
 	if r.LockDelay != nil {
 		opts = append(opts, client.LockDelay(ms(*r.LockDelay)))
 	}
+	if r.Reason != "" {
+		opts = append(opts, client.Reason(r.Reason))
+	}
+	if r.AtLeast != nil {
+		opts = append(opts, client.AtLeast(ms(*r.AtLeast)))
+	}
+	if r.OncePer != nil {
+		opts = append(opts, client.OncePer(ms(*r.OncePer)), client.OnDone(func(d client.Done) {
+			r.done = map[string]any{"already": true, "period": d.Period, "by": d.By, "done_at": d.At.Format(time.RFC3339Nano)}
+		}))
+	}
+	if r.Period != "" {
+		opts = append(opts, client.Period(r.Period))
+	}
+	if r.DoneOn != "" {
+		opts = append(opts, client.DoneOnRelease())
+	}
 	return opts
 }
 
@@ -221,7 +244,7 @@ func (r *run) ended(ctx context.Context, err error) {
 	var problem *client.Problem
 	switch {
 	case err == nil:
-		say(r.ID, "done", nil)
+		say(r.ID, "done", r.done)
 	case errors.As(err, &lost):
 		r.failed("LeaseLost", map[string]any{"lease_id": lost.LeaseID, "reason": lost.Reason, "by": lost.By, "detail": lost.Detail})
 	case errors.As(err, &taken):

@@ -28,6 +28,9 @@ type command struct {
 	} `json:"locks"`
 	TTL      int64  `json:"ttl_ms"`
 	Wait     *int64 `json:"wait_ms"`
+	OncePer  *int64 `json:"once_per_ms"`
+	Period   string `json:"period"`
+	DoneOn   string `json:"done_on"`
 	Metadata string `json:"metadata"` // the kind of the work, unless it is the next one's turn
 	Work     struct {
 		Log  string `json:"log"`
@@ -98,6 +101,9 @@ func (d *driver) lock(c command) {
 		args = append(args, "-n")
 	} else if c.Wait != nil {
 		args = append(args, "-w", fmt.Sprintf("%dms", *c.Wait))
+	}
+	if c.OncePer != nil {
+		args = append(args, "--once-per", fmt.Sprintf("%dms", *c.OncePer), "--period", c.Period, "--done-on", cmp.Or(c.DoneOn, "grant"))
 	}
 	for _, l := range c.Locks {
 		args = append(args, l.Lock)

@@ -14,6 +14,9 @@ export async function whileHeld(lock: string, work: (fencingToken: number, until
     const after: number | undefined = error.retry_after_ms;
     return `${error.code} (${response.status}), again in ${after ?? 0} ms, held by ${error.holders?.[0]?.owner ?? "nothing"}`;
   }
+  if ("done" in data) {
+    return `done in ${data.period}, by ${data.by ?? "?"}`; // with once_per alone
+  }
   const token: string = data.token;
   const self = { params: { path: { id: "self" }, header: { "Lease-Token": token } } };
   if (data.state === "waiting") {
@@ -31,7 +34,7 @@ export async function whileHeld(lock: string, work: (fencingToken: number, until
 export async function look(lock: string): Promise<string[]> {
   const { data } = await client.GET("/v1/locks/{lock}", { params: { path: { lock }, query: { wait: "5s", until: "free" } } });
   const preview = await client.GET("/v1/locks/{lock}/preview", { params: { path: { lock }, query: { mode: "shared" } } });
-  const free: boolean = preview.data?.state === "held";
+  const free: boolean = preview.data !== undefined && "state" in preview.data && preview.data.state === "held";
   return free ? [] : (data?.holders ?? []).map((holder) => `${holder.owner ?? "?"} ${holder.mode}`);
 }
 

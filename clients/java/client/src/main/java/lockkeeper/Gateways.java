@@ -57,13 +57,8 @@ final class Gateways {
 
     /** Waits for the result. An interrupt ends that, or is set again when it is over. */
     static <T> T get(CompletableFuture<T> future, boolean interruptible) {
-        try {
-            return interruptible ? future.get() : future.join();
-        } catch (InterruptedException e) {
-            throw new Interrupted();
-        } catch (ExecutionException | CompletionException e) {
-            throw Problem.of(e.getCause());
-        }
+        try { return interruptible ? future.get() : future.join(); } catch (InterruptedException e) { throw new Interrupted();
+        } catch (ExecutionException | CompletionException e) { throw Problem.of(e.getCause()); }
     }
 
     static void sleep(long millis, boolean interruptible) {
@@ -76,6 +71,7 @@ final class Gateways {
         private final long timeout;
         Object body;
         String key;
+        boolean once; // the answer may be that the work is done
 
         Request(String method, String path, String lease, long timeout) {
             this.method = method;
@@ -97,11 +93,7 @@ final class Gateways {
                 next.compareAndSet(at, failed ? (at + 1) % bases.size() : at);
             });
             threads.execute(() -> {
-                try {
-                    answer.complete(send(bases.get(at), limit, answer));
-                } catch (Exception e) {
-                    answer.completeExceptionally(e);
-                }
+                try { answer.complete(send(bases.get(at), limit, answer)); } catch (Exception e) { answer.completeExceptionally(e); }
             });
             return answer;
         }
@@ -110,10 +102,8 @@ final class Gateways {
             HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(base + path)).timeout(Duration.ofMillis(limit))
                     .header("User-Agent", "lockkeeper-java").method(method, BodyPublishers.ofString(body == null ? "" : Json.write(body)));
             // A request with a lease token needs no other credential: the API token that took the lease may have expired since.
-            String api = "";
-            try {
-                api = lease == null ? token.call().trim() : "";
-            } catch (Exception e) {
+            String api;
+            try { api = lease == null ? token.call().trim() : ""; } catch (Exception e) {
                 throw new IllegalArgumentException("the API token must be readable: " + e, e);
             }
             if (!api.isEmpty()) { request.header("Authorization", "Bearer " + api); }
@@ -128,7 +118,7 @@ final class Gateways {
             int status = response.statusCode();
             json.sent = sent;
             boolean ours = status >= 400 ? json.has("code") : method.equals("DELETE") ? status == 204
-                    : status < 300 && (json.has("state") || json.has("queue_length"));
+                    : status < 300 && (json.has("state") || json.has("queue_length") || once && json.done());
             if (ours && status < 300) { return json; }
             String after = response.headers().firstValue("Retry-After").filter(s -> s.matches("\\d{1,5}")).orElse("0");
             throw new Problem(status, ours ? json.text("code") : Problem.UNEXPECTED, json, SECONDS.toMillis(Long.parseLong(after)), null);
@@ -140,9 +130,7 @@ final class Gateways {
          */
         Json repeated(long until, boolean interruptible) {
             for (long pause = LEAST_PAUSE;; pause = Math.min(2 * pause, MOST_PAUSE)) {
-                try {
-                    return get(start(until - now()), interruptible);
-                } catch (Problem e) {
+                try { return get(start(until - now()), interruptible); } catch (Problem e) {
                     if (e.temporary()) { sleep(Math.min(until - now(), jitter(Math.max(pause, e.retryAfter))), interruptible); }
                     if (!e.temporary() || now() >= until) { throw e; }
                 }

@@ -73,6 +73,9 @@ final class Json {
 
     String text(String key) { return members.get(key) instanceof String ? (String) members.get(key) : ""; }
 
+    /** It says since when the work of a period is done. */
+    boolean done() { return Boolean.TRUE.equals(members.get("done")) && !text("at").isEmpty(); }
+
     long number(String key) { return members.get(key) instanceof Long ? (Long) members.get(key) : 0; }
 
     /** The objects in an array; none when there is no array. */

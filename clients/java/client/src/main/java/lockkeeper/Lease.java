@@ -132,10 +132,7 @@ public final class Lease implements AutoCloseable {
     public void unguard() {
         Thread thread = Thread.currentThread();
         boolean takeBack;
-        synchronized (this) {
-            takeBack = interrupts(thread);
-            worker = null;
-        }
+        synchronized (this) { takeBack = interrupts(thread); worker = null; }
         GUARDING.remove(this);
         if (takeBack) {
             Thread.interrupted();
@@ -162,9 +159,7 @@ public final class Lease implements AutoCloseable {
                 if (answer.text("state").equals("ended")) { lose(answer); }
                 if (request.keepAlive) { confirm(answer); }
                 Object asks = answer.members.get("revoke_requested");
-                if (asks != null && !asked) {
-                    gateways.threads.execute(() -> request.onRevoke.accept(((Json) asks).text("reason")));
-                }
+                if (asks != null && !asked) { gateways.threads.execute(() -> request.onRevoke.accept(((Json) asks).text("reason"))); }
                 asked = asks != null;
                 hold = true;
                 pause = Gateways.LEAST_PAUSE;
@@ -206,9 +201,7 @@ public final class Lease implements AutoCloseable {
      */
     public void renew(Duration newTtl) {
         checkHeld();
-        try {
-            confirm(beat(false, LockRequest.millis(newTtl)).repeated(Gateways.now() + left(), false));
-        } catch (Problem e) {
+        try { confirm(beat(false, LockRequest.millis(newTtl)).repeated(Gateways.now() + left(), false)); } catch (Problem e) {
             lose(e);
             checkHeld();
             throw e;
@@ -217,13 +210,13 @@ public final class Lease implements AutoCloseable {
 
     /**
      * Releases the locks, and tries for up to 5 s to tell a gateway. When none answers, the lease ends with its time.
-     * It is harmless to call this again.
+     * It is harmless to call this again. Work with {@link LockRequest#doneOnRelease} counts as done.
      *
      * @throws LeaseLost if the lease had ended before
      */
     @Override public void close() { close(null); }
 
-    /** The cause is what the work has thrown, or null. */
+    /** The cause is what the work has thrown, or null: then the work is done. */
     void close(Throwable cause) {
         unguard();
         synchronized (this) {
@@ -232,7 +225,7 @@ public final class Lease implements AutoCloseable {
             released = true;
         }
         try {
-            gateways.new Request("DELETE", "/v1/leases/self", grant.text("token"), 2000).repeated(Gateways.now() + 5000, false);
+            gateways.new Request("DELETE", request.back(cause == null), grant.text("token"), 2000).repeated(Gateways.now() + 5000, false);
         } catch (Problem e) {
             if (e.ended()) { throw new LeaseLost(id(), e.body, cause); }
         }

@@ -108,7 +108,8 @@ public final class LockClient {
 
     /**
      * Acquires the locks, runs the work in this thread, and releases the locks on every path. The thread is interrupted
-     * when the lease is lost, before another client can hold the lock.
+     * when the lease is lost, before another client can hold the lock. The work is not run, and {@link
+     * LockRequest#onDone} is told, when it is done in this period.
      *
      * @param <X> what the work throws
      * @param request which locks, and how
@@ -120,7 +121,9 @@ public final class LockClient {
      * @throws Problem if the gateway refuses the request
      */
     public <X extends Exception> void withLock(LockRequest request, Work<X> work) throws X, InterruptedException {
-        this.<Void, X>callWithLock(request, lease -> { work.run(lease); return null; });
+        Lease lease;
+        try { lease = acquire(request); } catch (Done e) { request.onDone.accept(e); return; }
+        LockClient.<Void, X>guard(lease, held -> { work.run(held); return null; });
     }
 
     /**
@@ -135,7 +138,10 @@ public final class LockClient {
      * @throws InterruptedException if the thread was interrupted while it waited
      */
     public <T, X extends Exception> T callWithLock(LockRequest request, Task<T, X> work) throws X, InterruptedException {
-        Lease lease = acquire(request);
+        return guard(acquire(request), work);
+    }
+
+    private static <T, X extends Exception> T guard(Lease lease, Task<T, X> work) throws X {
         Throwable thrown = null;
         try {
             return work.call(lease);
@@ -160,11 +166,7 @@ public final class LockClient {
      */
     public <X extends Exception> void elect(LockRequest request, Work<X> lead) throws X, InterruptedException {
         while (true) {
-            try {
-                withLock(request, lead);
-                return;
-            } catch (LeaseLost e) { // a candidate again
-            }
+            try { withLock(request, lead); return; } catch (LeaseLost e) { /* a candidate again */ }
         }
     }
 
@@ -256,10 +258,12 @@ public final class LockClient {
         String several = request.locks.size() > 1 ? "/v1/leases" : path(request) + "/leases";
         Request asking = gateways.new Request("POST", several, null, Gateways.TIMEOUT);
         asking.body = request.body(async);
+        asking.once = request.once();
         asking.key = String.format("%016x%016x", RANDOM.nextLong(), RANDOM.nextLong());
         String token = "";
         try {
             Json grant = asking.repeated(until, interruptible);
+            if (grant.done()) { throw new Done(request.name(), grant); }
             token = grant.text("token");
             long position = 0, since = grant.has("waited_ms") ? grant.sent + grant.number("waited_ms") * 1_000_000 : 0;
             for (; grant.text("state").equals("waiting"); since = 0) {
@@ -288,7 +292,7 @@ public final class LockClient {
             token = token.isEmpty() && temporary ? quietly(asking).text("token") : token;
             throw e;
         } finally {
-            if (!token.isEmpty()) { quietly(gateways.new Request("DELETE", "/v1/leases/self", token, LEAVE)); }
+            if (!token.isEmpty()) { quietly(gateways.new Request("DELETE", request.back(false), token, LEAVE)); }
         }
     }
 

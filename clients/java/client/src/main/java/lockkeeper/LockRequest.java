@@ -18,6 +18,7 @@ public final class LockRequest {
     boolean keepAlive = true, interrupts = true;
     Consumer<String> onRevoke = reason -> {};
     Consumer<LeaseLost> onLost = lost -> {};
+    Consumer<Done> onDone = done -> {};
     IntConsumer onQueued = position -> {};
 
     private LockRequest() {}
@@ -101,6 +102,14 @@ public final class LockRequest {
     public LockRequest owner(String owner) { return put(fields, "owner", owner); }
 
     /**
+     * Says what the locks are taken for, to people who look at them.
+     *
+     * @param reason the text
+     * @return this request
+     */
+    public LockRequest reason(String reason) { return put(fields, "reason", reason); }
+
+    /**
      * Sets a text that every client can read at the lock, such as the address of a leader.
      *
      * @param metadata the text
@@ -115,6 +124,47 @@ public final class LockRequest {
      * @return this request
      */
     public LockRequest lockDelay(Duration delay) { return put(fields, "lock_delay", millis(delay)); }
+
+    /**
+     * Keeps the lock from others for some time from the grant, whatever becomes of its holder.
+     *
+     * @param least how long: up to 7 days
+     * @return this request
+     */
+    public LockRequest atLeast(Duration least) { return put(fields, "at_least", millis(least)); }
+
+    /**
+     * Takes the lock once in each period, by all clients together: see {@link Done}. The grant makes the period done,
+     * so that work that fails does not run again; with {@link #doneOnRelease} success does.
+     *
+     * @param length how long a period is
+     * @return this request
+     */
+    public LockRequest oncePer(Duration length) { return put(fields, "once_per", millis(length)); }
+
+    /**
+     * Names the period of {@link #oncePer}. Without it the gateway derives it from the time.
+     *
+     * @param period the name, such as 2026-11-22
+     * @return this request
+     */
+    public LockRequest period(String period) { return put(fields, "period", period); }
+
+    /**
+     * Makes the period of {@link #oncePer} done with the release of the lease, not with its grant: another client runs
+     * the work again when this one dies, or when the work throws.
+     *
+     * @return this request
+     */
+    public LockRequest doneOnRelease() { return put(fields, "done_on", "release"); }
+
+    /**
+     * Sets what withLock calls in place of the work when the work of the period is done.
+     *
+     * @param callback gets by which owner, and when
+     * @return this request
+     */
+    public LockRequest onDone(Consumer<Done> callback) { return set(() -> onDone = callback); }
 
     /**
      * Sets how long before the end of the lease's time the work is stopped: the longest time that it takes to stop.
@@ -170,6 +220,11 @@ public final class LockRequest {
     public LockRequest onQueued(IntConsumer callback) { return set(() -> onQueued = callback); }
 
     String name() { return locks.stream().map(lock -> lock.get("lock").toString()).collect(joining(",")); }
+
+    /** The path that gives the locks back. */
+    String back(boolean done) { return "/v1/leases/self" + (done || !fields.containsKey("done_on") ? "" : "?done=false"); }
+
+    boolean once() { return fields.containsKey("once_per"); }
 
     /** The body of the acquire: of one lock, whose name is in the path, or of several. */
     Map<String, Object> body(boolean async) {

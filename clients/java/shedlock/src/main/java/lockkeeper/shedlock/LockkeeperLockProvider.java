@@ -16,8 +16,8 @@ import net.javacrumbs.shedlock.core.*;
  * then runs beside the next one, as with every provider. For tasks whose length is not known, wrap this provider in
  * ShedLock's KeepAliveLockProvider: it extends the lease while its node lives.
  *
- * <p>{@code lockAtLeastFor}: a lock that is unlocked sooner is released later, by this process. If the process ends
- * before that, the lock is free after {@code lockAtMostFor}.
+ * <p>{@code lockAtLeastFor}: the gateway keeps the lock from others for so long, also when the task's process ends before.
+ * An extension that asks for a later time releases the lock then, by this process.
  */
 public final class LockkeeperLockProvider implements ExtensibleLockProvider {
     private static final Duration LEAST = Duration.ofSeconds(1); // what a gateway takes as a TTL
@@ -57,11 +57,12 @@ public final class LockkeeperLockProvider implements ExtensibleLockProvider {
      * @throws Problem if the gateway refuses the request, or none answers for 30 s: ShedLock does not run the task then
      */
     @Override public Optional<SimpleLock> lock(LockConfiguration wanted) {
+        Duration least = wanted.getLockAtLeastFor();
         LockRequest request = LockRequest.of(wanted.getName()).ttl(ttl(wanted.getLockAtMostFor()))
                 .waitAtMost(Duration.ZERO).keepAlive(false);
-        long from = System.nanoTime();
+        if (!least.isZero() && !least.isNegative()) { request.atLeast(least); }
         try {
-            return Optional.of(new Held(client.acquire(options.apply(request)), from, wanted.getLockAtLeastFor()));
+            return Optional.of(new Held(client.acquire(options.apply(request)), System.nanoTime(), Duration.ZERO));
         } catch (NotAcquired e) {
             return Optional.empty();
         } catch (InterruptedException e) {

@@ -1,0 +1,105 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"lockkeeper/internal/locks"
+)
+
+// Periods is the record of the periods in which the work of a lock was done, or is under way. It outlives the leases. It is
+// written at the version that was read, so each of its writers has seen what all before it wrote.
+type Periods struct {
+	Version int      `json:"v"`
+	Periods []Period `json:"periods"`
+}
+
+// Period is one of them.
+type Period struct {
+	Name      string       `json:"period"`
+	LeaseID   string       `json:"lease_id"` // that was granted for it
+	Owner     string       `json:"owner,omitempty"`
+	Principal string       `json:"principal,omitempty"`
+	DoneOn    locks.DoneOn `json:"done_on"`
+	// Done: no other lease is granted for the period. Else the lease was granted, and only its release makes the period done.
+	Done  bool  `json:"done"`
+	At    int64 `json:"at_ms"`    // Unix time of the grant, or of the release that made it done; for display
+	Until int64 `json:"until_ms"` // Unix time after which it may be forgotten
+}
+
+// Once is what a lease's record says of the period that the lease is for.
+type Once struct {
+	Per    int64        `json:"per_ms"`
+	Period string       `json:"period"`
+	DoneOn locks.DoneOn `json:"done_on"`
+}
+
+// cut brings it within the bounds of the API; nil where another program wrote what cannot be.
+func (o *Once) cut() *Once {
+	if o == nil || locks.CheckPeriod(o.Period) != nil {
+		return nil
+	}
+	o.Per = millis(o.Per, locks.MinOncePer, locks.MaxOncePer).Milliseconds()
+	if o.DoneOn != locks.DoneOnRelease {
+		o.DoneOn = locks.DoneOnGrant
+	}
+	return o
+}
+
+// ErrNoPeriods: another program has written over the record of a lock's periods. What was done is not known.
+var ErrNoPeriods = errors.New("the data is not a record of periods")
+
+// ParsePeriods reads such a record; no data is an empty one.
+func ParsePeriods(data []byte) (p Periods, err error) {
+	if len(data) == 0 {
+		return Periods{}, nil
+	}
+	if json.Unmarshal(data, &p) != nil || p.Version < 1 {
+		return Periods{}, ErrNoPeriods
+	}
+	return p, nil
+}
+
+// Encode is the record as it is written.
+func (p Periods) Encode() []byte {
+	p.Version = Version
+	if p.Periods == nil {
+		p.Periods = []Period{}
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		panic("encoding a lock's periods: " + err.Error()) // strings, integers and bools
+	}
+	return data
+}
+
+// Find is the period of that name; nil: nothing is known of it.
+func (p Periods) Find(name string) *Period {
+	if i := slices.IndexFunc(p.Periods, func(one Period) bool { return one.Name == name }); i >= 0 {
+		return &p.Periods[i]
+	}
+	return nil
+}
+
+// Kept are the periods that may not be forgotten yet, at that Unix time.
+func (p Periods) Kept(now int64) Periods {
+	return Periods{p.Version, slices.DeleteFunc(slices.Clone(p.Periods), func(one Period) bool { return one.Until <= now })}
+}
+
+// With is the record with a period, in the place of one of the same name, and without what may be forgotten. ok is false when it
+// would have more than MaxPeriods.
+func (p Periods) With(one Period, now int64) (_ Periods, ok bool) {
+	next := p.Kept(now).Without(one.Name)
+	next.Periods = append(next.Periods, one)
+	return next, len(next.Periods) <= locks.MaxPeriods
+}
+
+// Without is the record without the period of that name.
+func (p Periods) Without(name string) Periods {
+	return Periods{p.Version, slices.DeleteFunc(slices.Clone(p.Periods), func(one Period) bool { return one.Name == name })}
+}
+
+// KeepPeriod is for how long a period is kept after it is done: an acquire for it may come from a machine whose clock is late.
+func KeepPeriod(per time.Duration) time.Duration { return max(2*per, 24*time.Hour) }
