@@ -140,14 +140,15 @@ func TestALossNamesTheAdministrator(t *testing.T) {
 		g.mu.Lock()
 		g.status, g.frozen = 0, make(chan struct{})
 		g.mu.Unlock()
-		lease, err := c.Acquire(t.Context(), "x")
-		assert.NoError(t, err)
+		c = g.client(t) // its transport is chosen before a heartbeat uses it
 		c.http.Transport = between{g, func(r *http.Request) (*http.Response, error) {
 			if r.Method == "DELETE" {
 				return problem(410)
 			}
 			return nil, nil
 		}}
+		lease, err := c.Acquire(t.Context(), "x")
+		assert.NoError(t, err)
 		assert.Equal(t, lostOf(t, lease.Release(t.Context())).By, "token:ops")
 	})
 }
