@@ -33,6 +33,9 @@ type Page struct {
 	Bare bool
 }
 
+// Frame is the page's frame, for what has a Page in it.
+func (p *Page) Frame() *Page { return p }
+
 // Viewer is who looks at a page.
 type Viewer struct {
 	Name   string
