@@ -85,16 +85,18 @@ type row struct {
 	// subject is the parameter by which its socket and its poll name the subject; "": it has none.
 	subject    string
 	parameters []string // of its address
+	// nav is what the navigation calls it; "": it does not lead there.
+	nav string
 	// parse makes the page of its subject and its parameters.
 	parse func(subject string, values url.Values) (page, *refusal)
 }
 
-// table has every page. What its routes are, and which addresses of sockets and polls there are, follows from it.
+// table has every page. The routes, the addresses of sockets and polls, and the navigation follow from it.
 var table = []row{
-	{name: pageOverview, path: "/", parameters: []string{"q", "state", "ns", "cursor"}, parse: parseOverview},
-	{name: pageNamespaces, path: "/namespaces", parse: is(namespacesPage{})},
-	{name: pageGateways, path: "/gateways", parse: is(gatewaysPage{})},
-	{name: pageWebhooks, path: "/webhooks", parse: is(webhooksPage{})},
+	{name: pageOverview, path: "/", nav: "Locks", parameters: []string{"q", "state", "ns", "cursor"}, parse: parseOverview},
+	{name: pageNamespaces, path: "/namespaces", nav: "Namespaces", parse: is(namespacesPage{})},
+	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},
+	{name: pageWebhooks, path: "/webhooks", nav: "Webhooks", parse: is(webhooksPage{})},
 	{name: pageWebhook, path: "/webhooks/", subject: "lock", parse: parseWebhook},
 	{name: pageLock, path: "/locks/", subject: "lock", parameters: []string{"ns", "tab", "cursor"}, parse: parseLock},
 }
@@ -135,4 +137,15 @@ func (*Dashboard) Paths() []string {
 		paths = append(paths, path)
 	}
 	return append(paths, uiPrefix+"*", static.Prefix+"*")
+}
+
+// Navigation are the pages to which the navigation on each page leads, in its order.
+func (*Dashboard) Navigation() []templates.Link {
+	var links []templates.Link
+	for i := range table {
+		if table[i].nav != "" {
+			links = append(links, templates.Link{Name: table[i].nav, URL: table[i].path})
+		}
+	}
+	return links
 }

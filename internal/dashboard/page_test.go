@@ -82,3 +82,16 @@ func TestAPathHasOneRowAndItsSubject(t *testing.T) {
 		assert.Equal(t, [2]string{name, subject}, want, "%s", path)
 	}
 }
+
+func TestTheNavigationLeadsToPagesOfTheTable(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Webhooks = hooksOf{} })
+	links := r.Navigation()
+	assert.Must(t, len(links) > 1, "it leads nowhere")
+	for _, link := range links {
+		for _, from := range []string{link.URL, "/nowhere"} {
+			w := r.get(t, from)
+			assert.That(t, strings.Contains(w.Body.String(), `<a href="`+link.URL+`">`+link.Name+`</a>`), "%s does not lead to %s", from, link.URL)
+			assert.That(t, from != link.URL || w.Code == 200, "%s: %d", from, w.Code)
+		}
+	}
+}

@@ -100,7 +100,7 @@ func (d *Dashboard) recent(p page, who locks.Principal) []*events.Event {
 
 // refuse answers with the page that says what is wrong.
 func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, wrong *refusal) {
-	page := templates.Page{Title: wrong.title + " · Lockkeeper", Assets: d.assets, Viewer: d.shownViewer(r)}
+	page := templates.Page{Title: wrong.title + " · Lockkeeper", Assets: d.assets, Pages: d.Navigation(), Viewer: d.shownViewer(r)}
 	if who := visitor(r); who.Rules.Nothing() {
 		page.Bare = true
 	} else {
