@@ -65,7 +65,7 @@ func BenchmarkOverview(b *testing.B) {
 func BenchmarkLiveOverview(b *testing.B) {
 	f := many(100_000)
 	d := New(Options{Locks: f, Events: events.New(events.Options{}), Logger: quiet(), Version: "bench", Started: time.Now()})
-	t := newTopic(d, view{page: pageOverview, ns: "default"}, locks.Anonymous, func() {})
+	t := newTopic(d, overviewPage{ns: "default"}, locks.Anonymous, func() {})
 	list := f.locks
 	i := 0
 	f.locks = func(q locks.LockFilter) (locks.LockPage, error) {

@@ -31,7 +31,7 @@ func TestALocksPageShowsTheFirstHoldersAndCountsTheRest(t *testing.T) {
 		}
 		r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return l, nil }
 	})
-	for _, target := range []string{deploy.url(), deploy.pollURL()} {
+	for _, target := range []string{urlOf(deploy), pollURL(deploy)} {
 		body := r.get(t, target).Body.String()
 		for _, want := range []string{"1,000 holders", "Held by 1,000", "and 950 more", "shared-49.", "exclusive-49."} {
 			assert.That(t, strings.Contains(body, want), "%s does not say %q", target, want)
@@ -50,12 +50,12 @@ func TestAPollSaysWhatIsWrongAsASocketDoes(t *testing.T) {
 		r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return locks.Lock{}, gone }
 		r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{}, gone }
 	})
-	for _, v := range []view{{page: pageOverview, ns: "team"}, {page: pageLock, ns: "team", lock: "a", tab: tabQueue}} {
-		if w := r.get(t, v.pollURL()); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "There is no namespace team.") {
-			t.Errorf("%s: %d\n%s", v.pollURL(), w.Code, w.Body)
+	for _, v := range []page{overviewPage{ns: "team"}, lockPage{ns: "team", lock: "a", tab: tabQueue}} {
+		if w := r.get(t, pollURL(v)); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "There is no namespace team.") {
+			t.Errorf("%s: %d\n%s", pollURL(v), w.Code, w.Body)
 		}
-		if w := r.get(t, v.url()); w.Code != http.StatusNotFound {
-			t.Errorf("%s: %d", v.url(), w.Code)
+		if w := r.get(t, urlOf(v)); w.Code != http.StatusNotFound {
+			t.Errorf("%s: %d", urlOf(v), w.Code)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {
 		for i := range 50 {
 			v := overview
 			v.query = fmt.Sprint(i)
-			for _, target := range []string{v.url(), v.pollURL()} {
+			for _, target := range []string{urlOf(v), pollURL(v)} {
 				go r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil))
 			}
 		}
@@ -102,7 +102,7 @@ func TestPagesTakeTurnsAtTheLockManager(t *testing.T) {
 		got := most.Load()
 		assert.That(t, got <= maxSearches, "%d lists at a time", got)
 		began := time.Now()
-		if r.get(t, overview.url()); time.Since(began) > 20*time.Millisecond {
+		if r.get(t, urlOf(overview)); time.Since(began) > 20*time.Millisecond {
 			t.Errorf("a page without a filter, which costs little, took %v", time.Since(began))
 		}
 		asked := r.fake.count("locks")

@@ -13,16 +13,9 @@ import (
 	"lockkeeper/web/templates"
 )
 
-const (
-	// pageSize is how many locks, waiters or holders a page shows: each may say
-	// 4 KiB of its own, and all of it is sent again when one of them changes.
-	pageSize = 50
-	// rowHolders is how many holders the row of a lock names.
-	rowHolders = 3
-	// historyLength and nodesLength are how many events a lock's page shows.
-	historyLength = 20
-	nodesLength   = 50
-)
+// pageSize is how many locks, waiters or holders a page shows: each may say
+// 4 KiB of its own, and all of it is sent again when one of them changes.
+const pageSize = 50
 
 // expiry is when a contender's clock runs out; zero when another gateway, or
 // no gateway, runs it.
@@ -44,56 +37,8 @@ func heldSince(c *locks.Contender) time.Time {
 	return c.At.Add(-c.HeldFor)
 }
 
-// rowOf is the row of a lock in the overview.
-func rowOf(l *locks.Lock) templates.LockRow {
-	row := templates.LockRow{
-		NS: visible(l.NS), Name: visible(l.Name), URL: view{page: pageLock, ns: l.NS, lock: l.Name, tab: tabQueue}.url(),
-		State: string(l.State), HolderCount: holderCount(l), Waiting: l.QueueLength, Hazards: len(l.Hazards),
-	}
-	if len(l.Holders) > 0 {
-		row.Mode = string(l.Holders[0].Mode)
-	}
-	if row.Mode == string(locks.Semaphore) || l.Limit > 0 {
-		if p := permitsOf(l, false); p != nil {
-			row.Permits, row.Limit = p.Taken, p.Limit
-		}
-	}
-	for i := range l.Holders {
-		c := &l.Holders[i]
-		if i < rowHolders {
-			row.Holders = append(row.Holders, whoOf(c))
-		}
-		if since := heldSince(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
-			row.HeldSince, row.HeldLonger = since, c.HeldLonger
-		}
-	}
-	if row.HolderCount == 1 && len(l.Holders) == 1 {
-		row.ExpiresAt = expiry(&l.Holders[0])
-	}
-	return row
-}
-
 // holderCount is how many hold, also where the lock shows the first ones alone.
 func holderCount(l *locks.Lock) int { return max(l.HolderCount, len(l.Holders)) }
-
-// spaceRowOf is the row of a namespace.
-func spaceRowOf(n *locks.NamespaceInfo) templates.NamespaceRow {
-	row := templates.NamespaceRow{Name: visible(n.Name), Root: visible(n.Root), Dialect: n.Dialect, Ready: n.Ready, Problem: visible(n.Problem),
-		Locks: n.Locks, Hazards: n.Hazardous}
-	if n.Problem != "" {
-		row.Problem = sentence(row.Problem)
-	}
-	for _, names := range []string{n.Names.Exclusive, n.Names.Shared} {
-		if names != "" {
-			row.Names = strings.TrimPrefix(row.Names+" "+visible(names), " ")
-		}
-	}
-	if n.Ready {
-		row.URL = view{page: pageOverview, ns: n.Name}.url()
-		row.HazardsURL = view{page: pageOverview, ns: n.Name, state: stateHazard}.url()
-	}
-	return row
-}
 
 func whoOf(c *locks.Contender) templates.Who {
 	w := templates.Who{Owner: visible(c.Owner), LeaseID: visible(c.LeaseID), Foreign: c.Foreign != nil, Delayed: c.Delayed}
@@ -158,7 +103,7 @@ func contendersOf(l *locks.Lock, list []locks.Contender, rules *access.Rules) []
 // mayBreak reports whether the rules let a contender be ended. For a lease of several locks the verb for one of them is enough.
 func mayBreak(rules *access.Rules, l *locks.Lock, c *locks.Contender) bool {
 	return rules.May(access.Operate, l.NS, l.Name) || slices.ContainsFunc(c.Group, func(name string) bool {
-		at := groupView(l.NS, name)
+		at := groupPage(l.NS, name)
 		return rules.May(access.Operate, at.ns, at.lock)
 	})
 }

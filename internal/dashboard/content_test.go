@@ -229,18 +229,18 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 		return []ensemble.Server{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: 0x500000010, Connections: 4}, {Address: "b:2181", Mode: "follower", Zxid: 0x50000000e},
 			{Address: "c:2181", Mode: "follower", Zxid: 0x400000099}, {Address: "d:2181", Problem: "it cannot be reached"}}
 	}
-	c := assert.Value(r.read(t.Context(), view{page: pageGateways, ns: "default"}, locks.Anonymous, nil))(t)
+	c := assert.Value(r.read(t.Context(), gatewaysPage{}, locks.Anonymous, nil))(t).(*gatewaysContent)
 	want := []templates.GatewayRow{
 		{ID: "one", Self: true, Address: "one:8080", Version: "1.0", Started: started, Leases: 3, Succeeded: 2, State: "serving", Tone: "good"},
 		{ID: "three", Address: "three:8080", State: "silent", Tone: "warn", Seen: "no write for 12 s"},
 		{ID: "two", State: "writing", Tone: "good"}, {ID: "zero", State: "registered", Tone: "good"},
 	}
-	diff := cmp.Diff(want, c.gateways.Rows)
+	diff := cmp.Diff(want, c.Rows)
 	assert.Equal(t, diff, "")
 	servers := []templates.ServerRow{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: "0x500000010", Connections: 4},
 		{Address: "b:2181", Mode: "follower", Zxid: "0x50000000e", Lag: "2 behind when last asked"},
 		{Address: "c:2181", Mode: "follower", Zxid: "0x400000099", Lag: "of an earlier leader"}, {Address: "d:2181", Problem: "It cannot be reached."}}
-	diff = cmp.Diff(servers, c.gateways.Servers)
+	diff = cmp.Diff(servers, c.Servers)
 	assert.Equal(t, diff, "")
 	body := r.get(t, "/gateways").Body.String()
 	for _, part := range []string{"this one", "three:8080", "successor of 2", "leader", "It cannot be reached."} {

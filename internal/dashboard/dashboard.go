@@ -52,7 +52,7 @@ type Options struct {
 	Ensemble func(context.Context) []ensemble.Server
 
 	MaxViewers int // sockets at a time; 0: DefaultMaxViewers
-	MaxTopics  int // different views that sockets look at; 0: DefaultMaxTopics
+	MaxTopics  int // different pages that sockets look at; 0: DefaultMaxTopics
 	MaxSets    int // different sets of rules by which they look; 0: DefaultMaxSets
 }
 
@@ -68,7 +68,7 @@ type Dashboard struct {
 	pongTimeout  time.Duration   // of a viewer's answer to pings
 	onRender     func(id string) // tests count what topics render; may be nil
 
-	// listing is held by the one topic that lists locks: however many views
+	// listing is held by the one topic that lists locks: however many pages
 	// there are, they take turns at the lock manager.
 	listing chan struct{}
 	// searching bounds the pages and polls that search all locks at a time.
@@ -131,7 +131,7 @@ func (d *Dashboard) Drain() {
 	}
 }
 
-// ServeHTTP serves /, /namespaces, /gateways, /webhooks, /webhooks/{id}, /locks/{lock}, /ui/live, /ui/fragments, /static/, and, with
+// ServeHTTP serves the pages of the table, /ui/live, /ui/fragments, /static/, and, with
 // Logins, /login, /login/with/{issuer}, /login/callback and /logout.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
@@ -147,18 +147,19 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, &refusal{status: http.StatusMethodNotAllowed, title: "This page is read-only", detail: "Pages can only be read. Locks are acquired and released with the API."})
 		return
 	}
-	switch path := r.URL.Path; {
-	case path == "/" || path == namespacesPath || path == gatewaysPath || path == webhooksPath || strings.HasPrefix(path, webhookPath):
-		d.page(w, r)
-	case path == "/locks" || path == "/locks/":
+	switch path := r.URL.Path; path {
+	case "/locks", "/locks/":
 		http.Redirect(w, r, "/", http.StatusFound)
-	case strings.HasPrefix(path, lockPath):
-		d.page(w, r)
-	case path == livePath:
+	case livePath:
 		d.live(w, r)
-	case path == pollPath:
+	case pollPath:
 		d.poll(w, r)
 	default:
-		d.refuse(w, r, &refusal{status: http.StatusNotFound, title: "There is no such page", detail: "Nothing is served at " + quoted(path) + "."})
+		at, subject := rowAt(path)
+		if at == nil {
+			d.refuse(w, r, &refusal{status: http.StatusNotFound, title: "There is no such page", detail: "Nothing is served at " + quoted(path) + "."})
+			return
+		}
+		d.page(w, r, at, subject)
 	}
 }

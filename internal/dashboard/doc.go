@@ -5,9 +5,9 @@
 //
 // # What it promises
 //
-// A view is a page with its parameters, normalised. All viewers of one view who
-// may do the same (access.Rules.Key) share one topic: it is read and rendered once for all of them. On the
-// pages of webhooks the viewer's name counts, too: they show a viewer its own.
+// A page here is a page with its parameters, normalised: a value of its own type behind one interface (page), with one row in the
+// table of pages (page.go). All viewers of one page who may do the same (access.Rules.Key) share one topic: it is read and rendered
+// once for all of them. On personal pages the viewer's name counts, too: those of webhooks show a viewer its own.
 // A change reaches an idle page within some 25 ms, together with what else
 // happened until then. A page that changes all the time is pushed every 100 ms
 // (a lock) or 200 ms (the overview), less often if it is expensive to render.
@@ -20,7 +20,7 @@
 // with the gateway's clock, so that a page can tell a quiet socket from a dead one.
 //
 // The pages of webhooks ask other gateways, once a second while they have
-// viewers. Their topics do not take turns at listing locks, so a gateway that hangs delays no other page.
+// viewers. Topics of pages that wait do not take turns at listing locks, so a gateway that hangs delays no other page.
 //
 // Nothing lists all locks. The overview asks for one page of them.
 //
@@ -39,7 +39,7 @@
 //
 // # What it refuses
 //
-// Viewers beyond MaxViewers, views beyond MaxTopics and sets of rules beyond MaxSets get 503 with Retry-After
+// Viewers beyond MaxViewers, pages beyond MaxTopics and sets of rules beyond MaxSets get 503 with Retry-After
 // before the upgrade; their pages poll /ui/fragments. A visitor that may read nothing is led to the login page, or gets 401
 // where a script asks. Pages and polls are not
 // bounded in number; those with a filter, which may have to search every lock,

@@ -37,7 +37,7 @@ var errNotLive = errors.New("this gateway is not live now")
 
 // live serves a page's socket for as long as it is open.
 func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
-	v, wrong := liveViewOf(r)
+	p, wrong := livePage(r)
 	if wrong != nil {
 		d.refuse(w, r, wrong)
 		return
@@ -48,7 +48,7 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this is a WebSocket", http.StatusUpgradeRequired)
 		return
 	}
-	t, err := d.join(v, visitor(r))
+	t, err := d.join(p, visitor(r))
 	if err != nil {
 		w.Header().Set("Retry-After", retryAfter)
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -64,22 +64,22 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 	viewer{d: d, conn: conn, gone: make(chan struct{})}.serve(r.Context(), t)
 }
 
-// join makes the caller, who may do what who may, a viewer of v's topic, which begins with the first. It
+// join makes the caller, who may do what who may, a viewer of p's topic, which begins with the first. It
 // must leave.
-func (d *Dashboard) join(v view, who locks.Principal) (*topic, error) {
+func (d *Dashboard) join(p page, who locks.Principal) (*topic, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.draining || d.running == nil || d.running.Err() != nil {
 		return nil, errNotLive
 	}
-	at := sightOf(v, who)
+	at := sightOf(p, who)
 	t := d.topics[at]
 	if d.viewers >= d.opt.MaxViewers || t == nil && !(d.topicFree() && d.setFree(at.rules)) {
 		return nil, errNoRoom
 	}
 	if t == nil {
 		ctx, cancel := context.WithCancel(d.running)
-		t = newTopic(d, v, who, cancel)
+		t = newTopic(d, p, who, cancel)
 		d.topics[at] = t
 		d.wg.Go(func() { t.run(ctx) })
 	}

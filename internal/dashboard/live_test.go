@@ -52,30 +52,30 @@ func newServer(t *testing.T, change ...func(*Dashboard)) *server {
 }
 
 // dial opens a page's socket.
-func (s *server) dial(v view, change ...func(*websocket.Dialer, http.Header)) (*websocket.Conn, *http.Response, error) {
+func (s *server) dial(v page, change ...func(*websocket.Dialer, http.Header)) (*websocket.Conn, *http.Response, error) {
 	dialer, header := &websocket.Dialer{HandshakeTimeout: soon}, http.Header{}
 	for _, c := range change {
 		c(dialer, header)
 	}
-	return dialer.Dial("ws"+strings.TrimPrefix(s.http.URL, "http")+v.liveURL(), header)
+	return dialer.Dial("ws"+strings.TrimPrefix(s.http.URL, "http")+liveURL(v), header)
 }
 
-// page is a page in a browser, as far as the socket goes.
-type page struct {
+// browserTab is a page in a browser, as far as the socket goes.
+type browserTab struct {
 	t    *testing.T
 	conn *websocket.Conn
 }
 
-func (s *server) open(t *testing.T, v view) *page {
+func (s *server) open(t *testing.T, v page) *browserTab {
 	t.Helper()
 	conn, _, err := s.dial(v)
 	assert.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	return &page{t, conn}
+	return &browserTab{t, conn}
 }
 
 // read is the next message.
-func (p *page) read() (string, error) {
+func (p *browserTab) read() (string, error) {
 	_ = p.conn.SetReadDeadline(time.Now().Add(soon))
 	kind, html, err := p.conn.ReadMessage()
 	if err == nil && kind != websocket.TextMessage {
@@ -85,7 +85,7 @@ func (p *page) read() (string, error) {
 }
 
 // until reads messages until one shows what is wanted, and returns it and how many there were.
-func (p *page) until(want string) (html string, messages int) {
+func (p *browserTab) until(want string) (html string, messages int) {
 	p.t.Helper()
 	for {
 		html := assert.Value(p.read())(p.t, "waiting for %q", want)
@@ -96,7 +96,7 @@ func (p *page) until(want string) (html string, messages int) {
 }
 
 // ends reads until the socket is closed and returns the code.
-func (p *page) ends() (code int) {
+func (p *browserTab) ends() (code int) {
 	for {
 		if _, err := p.read(); err != nil {
 			var closed *websocket.CloseError
@@ -113,12 +113,12 @@ func TestASocketFirstBringsThePageUpToDate(t *testing.T) {
 	s := newServer(t)
 	s.fake.holds("somebody")
 	for _, c := range []struct {
-		view view
+		page page
 		want []string
 	}{
 		{overview, []string{"status", "locks"}}, {deploy, []string{"status", "lock-head", "queue", "history"}}, {nodes, []string{"status", "lock-head", "nodes"}},
 	} {
-		html := assert.Value(s.open(t, c.view).read())(t)
+		html := assert.Value(s.open(t, c.page).read())(t)
 		wantIDs(t, html, c.want...)
 		assert.That(t, strings.HasPrefix(html, "<") && !strings.Contains(html, "<html"), "not fragments:\n%s", html)
 	}
@@ -128,16 +128,17 @@ func TestAChangeReachesAnIdlePageQuickly(t *testing.T) {
 	s := newServer(t)
 	best := map[string]time.Duration{}
 	for i := range 5 { // the best of some: the machine may be busy
-		for _, v := range []view{{page: pageOverview, ns: "default", query: fmt.Sprint(i)}, {page: pageLock, ns: "default", lock: fmt.Sprint(i), tab: tabQueue}} {
+		for _, v := range []page{overviewPage{ns: "default", query: fmt.Sprint(i)}, lockPage{ns: "default", lock: fmt.Sprint(i), tab: tabQueue}} {
 			p := s.open(t, v)
 			p.until("status")
-			owner := fmt.Sprint("owner", i, v.page)
+			owner := fmt.Sprint("owner", i, v.name())
 			s.fake.holds(owner)
 			began := time.Now()
-			s.happen(v.lock)
+			subject, _ := v.own()
+			s.happen(subject)
 			p.until(owner)
-			if took := time.Since(began); best[v.page] == 0 || took < best[v.page] {
-				best[v.page] = took
+			if took := time.Since(began); best[v.name()] == 0 || took < best[v.name()] {
+				best[v.name()] = took
 			}
 		}
 	}
@@ -166,7 +167,7 @@ func TestTooManyViewersGet503AndRetryAfter(t *testing.T) {
 	_, resp, err := s.dial(overview)
 	assert.Must(t, err != nil && resp != nil && resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "",
 		"%v, %+v", err, resp)
-	if poll, err := s.http.Client().Get(s.http.URL + overview.pollURL()); err != nil || poll.StatusCode != http.StatusOK {
+	if poll, err := s.http.Client().Get(s.http.URL + pollURL(overview)); err != nil || poll.StatusCode != http.StatusOK {
 		t.Errorf("polling: %v, %+v", err, poll)
 	} else {
 		_ = poll.Body.Close()
@@ -184,7 +185,7 @@ func TestTooManyViewersGet503AndRetryAfter(t *testing.T) {
 
 func TestARequestThatIsNoSocketIsRefused(t *testing.T) {
 	s := newServer(t)
-	if w := s.get(t, overview.liveURL()); w.Code != http.StatusUpgradeRequired || w.Header().Get("Upgrade") != "websocket" {
+	if w := s.get(t, liveURL(overview)); w.Code != http.StatusUpgradeRequired || w.Header().Get("Upgrade") != "websocket" {
 		t.Errorf("%d, Upgrade %q", w.Code, w.Header().Get("Upgrade"))
 	}
 	_, viewers := s.inUse()
@@ -240,7 +241,7 @@ func TestAPageThatAnswersNoPingIsClosed(t *testing.T) {
 
 func TestDrainClosesEverySocketAndRefusesNewOnes(t *testing.T) {
 	s := newServer(t)
-	pages := []*page{s.open(t, overview), s.open(t, deploy), s.open(t, deploy)}
+	pages := []*browserTab{s.open(t, overview), s.open(t, deploy), s.open(t, deploy)}
 	s.Drain()
 	s.Drain()
 	for _, p := range pages {
@@ -265,7 +266,7 @@ func (s *server) wide(mark string) {
 }
 
 // deaf is a page that never reads; its side of the connection buffers little.
-func (s *server) deaf(t *testing.T, v view) {
+func (s *server) deaf(t *testing.T, v page) {
 	t.Helper()
 	conn, _, err := s.dial(v, func(d *websocket.Dialer, _ http.Header) {
 		d.NetDialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -319,7 +320,7 @@ func TestDrainDoesNotWaitForAPageThatNeverReads(t *testing.T) {
 
 func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) {
 	s := newServer(t)
-	pages := []*page{s.open(t, overview), s.open(t, deploy), s.open(t, nodes)}
+	pages := []*browserTab{s.open(t, overview), s.open(t, deploy), s.open(t, nodes)}
 	for _, p := range pages {
 		p.until("status")
 	}
@@ -345,7 +346,7 @@ func TestManyViewersComeAndGo(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
-			v := []view{overview, deploy, nodes}[i%3]
+			v := []page{overview, deploy, nodes}[i%3]
 			for range 5 {
 				conn, _, err := s.dial(v)
 				if err != nil {

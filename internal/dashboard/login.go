@@ -12,7 +12,6 @@ import (
 
 // Paths of logins. The return from an issuer is at auth.CallbackPath.
 const (
-	uiPrefix   = "/ui/"
 	loginPath  = "/login"
 	withPath   = loginPath + "/with/"
 	logoutPath = "/logout"

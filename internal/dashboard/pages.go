@@ -8,32 +8,31 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/access"
 	"lockkeeper/web/templates"
 )
 
 // maxSearches is how many pages and polls search all locks at a time.
 const maxSearches = 2
 
-// page answers with a whole page.
-func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
-	v, wrong := viewOf(r)
+// page answers with the whole page of a row and a subject.
+func (d *Dashboard) page(w http.ResponseWriter, r *http.Request, at *row, subject string) {
+	p, wrong := pageAt(r, at, subject)
 	if wrong != nil {
 		d.refuse(w, r, wrong)
 		return
 	}
 	who := visitor(r)
-	if to := d.readableInstead(r, v, who); to != "" {
+	if to := d.readableInstead(r, p, who); to != "" {
 		http.Redirect(w, r, to, http.StatusFound)
 		return
 	}
-	c, err := d.readOnce(r.Context(), v, who)
+	c, err := d.readOnce(r.Context(), p, who)
 	if wrong := refusalOf(err); wrong != nil {
 		d.failed(r, wrong, err)
 		d.refuse(w, r, wrong)
 		return
 	}
-	c.page().Status.Now, c.page().Viewer = time.Now().UTC(), d.shownViewer(r)
+	c.Frame().Status.Now, c.Frame().Viewer = time.Now().UTC(), d.shownViewer(r)
 	html, err := render(r.Context(), c.document())
 	d.answer(w, r, http.StatusOK, html, err)
 }
@@ -41,67 +40,67 @@ func (d *Dashboard) page(w http.ResponseWriter, r *http.Request) {
 // poll answers with all fragments of a page, one after the other, like the
 // first push of its socket.
 func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
-	v, wrong := liveViewOf(r)
+	p, wrong := livePage(r)
 	if wrong != nil {
 		d.refuse(w, r, wrong)
 		return
 	}
 	who := visitor(r)
-	if snap := d.snapshotOf(sightOf(v, who)); snap != nil {
+	if snap := d.snapshotOf(sightOf(p, who)); snap != nil {
 		html, err := snap.message(r.Context(), 0)
 		d.answer(w, r, http.StatusOK, html, err)
 		return
 	}
-	c, err := d.readOnce(r.Context(), v, who)
-	// The fragments themselves say what is wrong with the view.
+	c, err := d.readOnce(r.Context(), p, who)
+	// The fragments themselves say what is wrong with the page.
 	if wrong := refusalOf(err); wrong != nil && wrong.status >= http.StatusInternalServerError {
 		d.failed(r, wrong, err)
 		d.refuse(w, r, wrong)
 		return
 	}
-	html, err := renderStatus(r.Context(), c.page().Status, time.Now())
-	for _, p := range c.parts() {
+	html, err := renderStatus(r.Context(), c.Frame().Status, time.Now())
+	for _, part := range c.parts() {
 		if err != nil {
 			break
 		}
 		var fragment []byte
-		fragment, err = render(r.Context(), p.component)
+		fragment, err = render(r.Context(), part.component)
 		html = append(html, fragment...)
 	}
 	d.answer(w, r, http.StatusOK, html, err)
 }
 
-// readOnce reads what v shows to one visitor. A filter may have to search
+// readOnce reads what p shows to one visitor. A filter may have to search
 // every lock; such requests take turns, so they use the lock
 // manager for a small part of the time however many they are.
-func (d *Dashboard) readOnce(ctx context.Context, v view, who locks.Principal) (content, error) {
-	if v.filters() {
+func (d *Dashboard) readOnce(ctx context.Context, p page, who locks.Principal) (content, error) {
+	if p.searches() {
 		select {
 		case d.searching <- struct{}{}:
 			defer func() { <-d.searching }()
 		case <-ctx.Done():
-			return content{}, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 		if ctx.Err() != nil { // the request ended while it waited
-			return content{}, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
-	return d.read(ctx, v, who, d.recent(v, who))
+	return d.read(ctx, p, who, d.recent(p, who))
 }
 
-// recent are the events of a lock's page that the hub remembers.
-func (d *Dashboard) recent(v view, who locks.Principal) []*events.Event {
-	if v.page != pageLock {
+// recent are the events that the hub remembers of those that a page keeps.
+func (d *Dashboard) recent(p page, who locks.Principal) []*events.Event {
+	k := p.keeps(who.Rules)
+	if k == nil {
 		return nil
 	}
-	k := keeping(v, who.Rules)
 	k.begin(d.opt.Events)
 	return k.events
 }
 
 // refuse answers with the page that says what is wrong.
 func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, wrong *refusal) {
-	page := templates.Page{Title: wrong.title + " · Lockkeeper", Assets: d.assets, Viewer: d.shownViewer(r)}
+	page := templates.Page{Title: wrong.title + " · Lockkeeper", Assets: d.assets, Pages: d.Navigation(), Viewer: d.shownViewer(r)}
 	if who := visitor(r); who.Rules.Nothing() {
 		page.Bare = true
 	} else {
@@ -136,30 +135,6 @@ func (d *Dashboard) failed(r *http.Request, wrong *refusal, err error) {
 	if wrong.status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		d.opt.Logger.Error("a page could not be read", "path", r.URL.Path, "error", err)
 	}
-}
-
-// keeping is what a lock's page remembers of events.
-func keeping(v view, rules *access.Rules) *keeper {
-	if v.tab == tabZooKeeper {
-		return &keeper{filter: filterOf(v, rules), nodes: true, most: nodesLength}
-	}
-	return &keeper{filter: filterOf(v, rules), most: historyLength}
-}
-
-// webhookNews are the events after which a page of webhooks may show something else.
-var webhookNews = events.Types(events.GatewayJoined, events.GatewayLeft, events.WebhookDropped)
-
-// filterOf selects the events after which the view may show something else to viewers with the rules.
-func filterOf(v view, rules *access.Rules) events.Filter {
-	switch {
-	case v.ofWebhooks():
-		return events.Filter{Rules: rules, Types: webhookNews} // the content itself is polled
-	case v.page == pageOverview, v.page == pageNamespaces, v.page == pageGateways:
-		return events.Filter{Rules: rules} // of all namespaces: the state of ZooKeeper has none
-	case v.tab == tabZooKeeper:
-		return events.Filter{Rules: rules, Types: events.AllTypes, NS: v.ns, Lock: events.Literal(v.lock)}
-	}
-	return events.Filter{Rules: rules, NS: v.ns, Lock: events.Literal(v.lock)}
 }
 
 // snapshotOf is the latest that a topic has rendered, nil when

@@ -63,8 +63,8 @@ func TestPagesAreServed(t *testing.T) {
 
 func TestThePageOffersItsSocketAndItsPoll(t *testing.T) {
 	r := newRig(t)
-	c := assert.Value(r.read(t.Context(), view{page: pageLock, ns: "team", lock: "a+b", tab: tabZooKeeper, cursor: "c1"}, locks.Anonymous, nil))(t)
-	l := c.lock
+	c := assert.Value(r.read(t.Context(), lockPage{ns: "team", lock: "a+b", tab: tabZooKeeper, cursor: "c1"}, locks.Anonymous, nil))(t)
+	l := c.(*lockContent)
 	const parameters = "?cursor=c1&lock=a%2Bb&ns=team&page=lock&tab=zookeeper"
 	for name, got := range map[string][2]string{
 		"live": {l.Live, "/ui/live" + parameters}, "poll": {l.Poll, "/ui/fragments" + parameters},
@@ -76,20 +76,24 @@ func TestThePageOffersItsSocketAndItsPoll(t *testing.T) {
 }
 
 func TestEveryAddressOfAViewLeadsBackToIt(t *testing.T) {
-	for _, v := range []view{
-		{page: pageOverview, ns: "default"},
-		{page: pageOverview, ns: "team", query: "a b&c=d", state: locks.LockQueued, cursor: "x-_"},
-		{page: pageOverview, ns: "team", state: stateHazard},
-		{page: pageNamespaces, ns: "default"},
-		{page: pageGateways, ns: "default"},
-		{page: pageLock, ns: "default", lock: "deploy", tab: tabQueue},
-		{page: pageLock, ns: "team", lock: "~a:b@c+d=e%2F", tab: tabZooKeeper, cursor: "w"},
+	for _, v := range []page{
+		overviewPage{ns: "default"},
+		overviewPage{ns: "team", query: "a b&c=d", state: locks.LockQueued, cursor: "x-_"},
+		overviewPage{ns: "team", state: stateHazard},
+		namespacesPage{},
+		gatewaysPage{},
+		webhooksPage{},
+		webhookPage{id: "wh_aaaaaaaaaaaaaaaa"},
+		lockPage{ns: "default", lock: "deploy", tab: tabQueue},
+		lockPage{ns: "team", lock: "~a:b@c+d=e%2F", tab: tabZooKeeper, cursor: "w"},
 	} {
-		if got, wrong := viewOf(httptest.NewRequest("GET", v.url(), nil)); wrong != nil || got != v {
-			t.Errorf("%s: %+v, %v", v.url(), got, wrong)
+		r := httptest.NewRequest("GET", urlOf(v), nil)
+		at, subject := rowAt(r.URL.Path)
+		if got, wrong := pageAt(r, at, subject); wrong != nil || got != v {
+			t.Errorf("%s: %+v, %v", urlOf(v), got, wrong)
 		}
-		for _, target := range []string{v.liveURL(), v.pollURL()} {
-			got, wrong := liveViewOf(httptest.NewRequest("GET", target, nil))
+		for _, target := range []string{liveURL(v), pollURL(v)} {
+			got, wrong := livePage(httptest.NewRequest("GET", target, nil))
 			assert.That(t, wrong == nil && got == v, "%s: %+v, %v", target, got, wrong)
 		}
 	}
@@ -104,10 +108,10 @@ func TestTheOverviewAsksForOnePageOfWhatWasAskedFor(t *testing.T) {
 			return locks.LockPage{Items: []locks.Lock{{NS: "team", Name: "a"}}, NextCursor: "n2"}, nil
 		}
 	})
-	c := assert.Value(r.read(t.Context(), view{page: pageOverview, ns: "team", query: "a", state: locks.LockHeld, cursor: "n1"}, locks.Anonymous, nil))(t)
+	c := assert.Value(r.read(t.Context(), overviewPage{ns: "team", query: "a", state: locks.LockHeld, cursor: "n1"}, locks.Anonymous, nil))(t)
 	want := (locks.LockFilter{Principal: locks.Anonymous, NS: "team", Contains: "a", State: locks.LockHeld, Limit: pageSize, Cursor: "n1"})
 	assert.That(t, asked == want, "asked for %+v", asked)
-	v := c.overview
+	v := c.(*overviewContent)
 	assert.That(t, v.First == "/?ns=team&q=a&state=held" && v.Next == "/?cursor=n2&ns=team&q=a&state=held",
 		"first %s, next %s", v.First, v.Next)
 	assert.That(t, v.Query == "a" && v.State == "held" && v.NS == "team" && len(v.Namespaces) == 2 && len(v.Rows) == 1, "%+v", v)
@@ -138,13 +142,13 @@ func TestThePageOfNamespacesShowsEachAndWhatIsWrongWithIt(t *testing.T) {
 				{Name: "ruby", Root: "/r", Dialect: "kazoo"}, {Name: "new", Problem: "it is newer"}}, nil
 		}
 	})
-	c := assert.Value(r.read(t.Context(), view{page: pageNamespaces, ns: "default"}, locks.Anonymous, nil))(t)
+	c := assert.Value(r.read(t.Context(), namespacesPage{}, locks.Anonymous, nil))(t)
 	want := []templates.NamespaceRow{
 		{Name: "default", URL: "/", Root: "/l", Dialect: "native", Ready: true, Locks: 4, HazardsURL: "/?state=hazard"},
 		{Name: "own", URL: "/?ns=own", Root: `/own\u{202e}`, Dialect: "custom", Names: "{id}-W-", Ready: true, Hazards: 3, HazardsURL: "/?ns=own&state=hazard"},
 		{Name: "ruby", Root: "/r", Dialect: "kazoo"}, {Name: "new", Problem: "It is newer."},
 	}
-	diff := cmp.Diff(want, c.namespaces.Rows)
+	diff := cmp.Diff(want, c.(*namespacesContent).Rows)
 	assert.That(t, diff == "", "%v", diff)
 	body := r.get(t, "/namespaces").Body.String()
 	for _, part := range []string{`href="/?ns=own&amp;state=hazard"`, "3 locks with hazards", "It is newer.", "loading", `href="/namespaces">3 locks</a>`} {
@@ -246,16 +250,18 @@ func TestAGatewayWithoutZooKeeperShowsThePageAndSaysSo(t *testing.T) {
 		r.fake.lock = func(locks.LockRequest) (locks.Lock, error) { return locks.Lock{}, unavailable() }
 		r.fake.locks = func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{}, unavailable() }
 	})
-	for _, v := range []view{{page: pageOverview, ns: "default"}, {page: pageLock, ns: "default", lock: "a", tab: tabQueue}} {
-		for _, target := range []string{v.url(), v.pollURL()} {
+	for _, v := range []page{overviewPage{ns: "default"}, lockPage{ns: "default", lock: "a", tab: tabQueue}} {
+		for _, target := range []string{urlOf(v), pollURL(v)} {
 			w := r.get(t, target)
 			assert.That(t, w.Code == http.StatusOK, "%s: %d", target, w.Code)
 		}
-		switch c, _ := r.read(t.Context(), v, locks.Anonymous, nil); {
-		case c.overview != nil && c.overview.Problem != notReached, c.lock != nil && c.lock.Problem != notReached:
-			t.Errorf("%+v does not say what is wrong", v)
-		case c.lock != nil && c.lock.State != "":
-			t.Errorf("a lock that the manager could not read is shown as %s", c.lock.State)
+		c, _ := r.read(t.Context(), v, locks.Anonymous, nil)
+		switch shown := c.(type) {
+		case *overviewContent:
+			assert.Equal(t, shown.Problem, notReached)
+		case *lockContent:
+			assert.Equal(t, shown.Problem, notReached)
+			assert.Equal(t, shown.State, "", "a lock that the manager could not read is shown as")
 		}
 	}
 }

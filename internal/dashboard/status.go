@@ -61,7 +61,7 @@ func hazardsURL(info locks.Info) string {
 	case info.HazardousLocks == 0:
 		return ""
 	case len(info.Namespaces) > 1:
-		return namespacesPath
+		return urlOf(namespacesPage{})
 	}
-	return view{page: pageOverview, ns: locks.DefaultNamespace, state: stateHazard}.url()
+	return urlOf(overviewPage{ns: locks.DefaultNamespace, state: stateHazard})
 }

@@ -22,11 +22,11 @@ const (
 	// is queued, then granted some milliseconds later, and a page that showed the
 	// one at once would show the other only after its pause.
 	settle = 20 * time.Millisecond
-	// lockPause and overviewPause are the least time between two renderings.
-	lockPause     = 100 * time.Millisecond
-	overviewPause = 200 * time.Millisecond
-	// costFactor stretches the pause of a view that is expensive to render to so
-	// many times what the rendering took, up to maxPause: many views, or a
+	// lockPause and listPause are the least time between two renderings.
+	lockPause = 100 * time.Millisecond
+	listPause = 200 * time.Millisecond
+	// costFactor stretches the pause of a page that is expensive to render to so
+	// many times what the rendering took, up to maxPause: many pages, or a
 	// filter that finds little among many locks, must not starve the locks.
 	costFactor = 10
 	maxPause   = 5 * time.Second
@@ -42,11 +42,11 @@ const (
 	linger = 3 * time.Second
 )
 
-// topic renders one view for all who look at it by the same rules.
+// topic renders one page for all who look at it by the same rules.
 type topic struct {
 	d      *Dashboard
 	at     sight
-	view   view
+	page   page
 	who    locks.Principal
 	cancel context.CancelFunc       // ends run
 	latest atomic.Pointer[snapshot] // never nil
@@ -61,7 +61,7 @@ type topic struct {
 	troubled bool      // reading fails, and the log says so
 }
 
-// snapshot is a view's fragments at one moment. It is immutable.
+// snapshot is a page's fragments at one moment. It is immutable.
 type snapshot struct {
 	seq       uint64 // 0: nothing has been rendered yet
 	status    templates.Status
@@ -77,11 +77,9 @@ type fragment struct {
 	since uint64 // seq of the first snapshot that has these bytes
 }
 
-func newTopic(d *Dashboard, v view, who locks.Principal, cancel context.CancelFunc) *topic {
-	t := &topic{d: d, at: sightOf(v, who), view: v, who: shared(v, who), cancel: cancel, feed: feed{hub: d.opt.Events, filter: filterOf(v, who.Rules)}}
-	if v.page == pageLock {
-		t.feed.keeper = keeping(v, who.Rules)
-	}
+func newTopic(d *Dashboard, p page, who locks.Principal, cancel context.CancelFunc) *topic {
+	t := &topic{d: d, at: sightOf(p, who), page: p, who: shared(p, who), cancel: cancel,
+		feed: feed{hub: d.opt.Events, filter: p.follows(who.Rules), keeper: p.keeps(who.Rules)}}
 	t.latest.Store(&snapshot{next: make(chan struct{})})
 	return t
 }
@@ -110,45 +108,40 @@ func (t *topic) run(ctx context.Context) {
 	}
 }
 
-// pause is how long to leave the view alone after it was rendered. When no
+// pause is how long to leave the page alone after it was rendered. When no
 // change was the reason (the first look, a tick), the next change need not wait.
 func (t *topic) pause(cost time.Duration, changing bool) time.Duration {
 	least := time.Duration(0)
-	switch {
-	case !changing:
-	case t.view.page == pageLock:
-		least = lockPause
-	default:
-		least = overviewPause
+	if changing {
+		least = t.page.pause()
 	}
 	return min(max(least, costFactor*cost), maxPause)
 }
 
-// update reads and renders the view, and publishes a snapshot if it differs
+// update reads and renders the page, and publishes a snapshot if it differs
 // from the last one. It returns how long that kept the gateway busy.
 func (t *topic) update(ctx context.Context) (cost time.Duration) {
-	var kept []*events.Event
-	began := time.Now() // waiting for its turn counts: the more views, the slower each
-	switch {
-	case t.view.ofWebhooks(): // other gateways are asked: topics that list locks must not wait for them
-	case t.view.page != pageLock:
+	began := time.Now()  // waiting for its turn counts: the more pages, the slower each
+	if !t.page.waits() { // topics that list locks must not wait for one that does
 		select {
 		case t.d.listing <- struct{}{}:
 		case <-ctx.Done():
 			return 0
 		}
 		defer func() { <-t.d.listing }()
-	default:
-		kept = t.feed.keeper.events
+	}
+	var kept []*events.Event
+	if k := t.feed.keeper; k != nil {
+		kept = k.events
 	}
 	c, err := t.read(ctx, kept)
 	if ctx.Err() != nil {
 		return 0 // the topic ends
 	}
-	if t.view.page == pageLock || t.view.ofWebhooks() {
-		began = time.Now() // reading may have waited for ZooKeeper, which costs nothing
+	if t.page.waits() {
+		began = time.Now() // that costs nothing
 	}
-	if c != (content{}) {
+	if c != nil {
 		if failed := t.publish(ctx, c); failed != nil {
 			err = failed
 		}
@@ -159,7 +152,7 @@ func (t *topic) update(ctx context.Context) (cost time.Duration) {
 
 func (t *topic) read(ctx context.Context, kept []*events.Event) (_ content, err error) {
 	defer survive(&err)
-	return t.d.read(ctx, t.view, t.who, kept)
+	return t.d.read(ctx, t.page, t.who, kept)
 }
 
 // survive makes an error of a panic: on a topic's goroutine it would end the
@@ -177,7 +170,8 @@ func (t *topic) trouble(err error) {
 	var known *refusal // of what was removed while the page was open
 	bad := err != nil && !errors.As(err, &e) && !errors.As(err, &known)
 	if bad && !t.troubled {
-		t.d.opt.Logger.Error("a live page cannot be shown", "page", t.view.page, "lock", t.view.lock, "error", err)
+		subject, _ := t.page.own()
+		t.d.opt.Logger.Error("a live page cannot be shown", "page", t.page.name(), "subject", subject, "error", err)
 	}
 	t.troubled = bad
 }
@@ -187,7 +181,7 @@ func (t *topic) trouble(err error) {
 func (t *topic) publish(ctx context.Context, c content) (err error) {
 	defer survive(&err)
 	last := t.latest.Load()
-	next := &snapshot{seq: last.seq + 1, status: c.page().Status, next: make(chan struct{})}
+	next := &snapshot{seq: last.seq + 1, status: c.Frame().Status, next: make(chan struct{})}
 	html, err := t.renderStatus(ctx, next.status, last.html(statusID))
 	if err != nil {
 		return err

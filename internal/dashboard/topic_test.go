@@ -19,13 +19,13 @@ import (
 )
 
 var (
-	overview = view{page: pageOverview, ns: "default"}
-	deploy   = view{page: pageLock, ns: "default", lock: "deploy", tab: tabQueue}
-	nodes    = view{page: pageLock, ns: "default", lock: "deploy", tab: tabZooKeeper}
+	overview = overviewPage{ns: "default"}
+	deploy   = lockPage{ns: "default", lock: "deploy", tab: tabQueue}
+	nodes    = lockPage{ns: "default", lock: "deploy", tab: tabZooKeeper}
 )
 
 // watch makes the test a viewer of v and waits for the first rendering.
-func (r *rig) watch(t *testing.T, v view) *topic {
+func (r *rig) watch(t *testing.T, v page) *topic {
 	t.Helper()
 	synctest.Wait()
 	topic := assert.Value(r.join(v, locks.Anonymous))(t)
@@ -53,13 +53,13 @@ func next(t *testing.T, topic *topic, within time.Duration) (html string, after 
 
 func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 	for _, c := range []struct {
-		view  view
+		page  page
 		pause time.Duration
 		asks  string
-	}{{deploy, lockPause, "lock"}, {overview, overviewPause, "locks"}} {
-		t.Run(c.view.page, func(t *testing.T) {
+	}{{deploy, lockPause, "lock"}, {overview, listPause, "locks"}} {
+		t.Run(c.page.name(), func(t *testing.T) {
 			withRig(t, func(t *testing.T, r *rig) {
-				topic := r.watch(t, c.view)
+				topic := r.watch(t, c.page)
 				time.Sleep(700 * time.Millisecond) // past the pause, before the tick
 				r.fake.holds("first")
 				r.happen("deploy")
@@ -86,7 +86,7 @@ func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 }
 
 func TestWhatHappensTogetherIsShownTogether(t *testing.T) {
-	for _, v := range []view{deploy, overview} {
+	for _, v := range []page{deploy, overview} {
 		withRig(t, func(t *testing.T, r *rig) {
 			topic := r.watch(t, v)
 			time.Sleep(700 * time.Millisecond)
@@ -96,19 +96,19 @@ func TestWhatHappensTogetherIsShownTogether(t *testing.T) {
 			r.fake.holds("granted.")
 			r.happen("deploy")
 			if html, after := next(t, topic, time.Minute); !strings.Contains(html, "granted.") || after > settle+2*events.WakePause {
-				t.Errorf("%s: after %v:\n%s", v.page, after, html)
+				t.Errorf("%s: after %v:\n%s", v.name(), after, html)
 			}
 		})
 	}
 }
 
 func TestAPageLooksEverySecondThoughNoEventCame(t *testing.T) {
-	for _, v := range []view{deploy, overview} {
+	for _, v := range []page{deploy, overview} {
 		withRig(t, func(t *testing.T, r *rig) {
 			topic := r.watch(t, v)
 			r.fake.holds("quietly")
 			html, after := next(t, topic, time.Minute)
-			assert.That(t, after <= tick && strings.Contains(html, "quietly"), "%s: after %v:\n%s", v.page, after, html)
+			assert.That(t, after <= tick && strings.Contains(html, "quietly"), "%s: after %v:\n%s", v.name(), after, html)
 		})
 	}
 }
@@ -150,7 +150,7 @@ func TestOnlyFragmentsThatChangedAreSent(t *testing.T) {
 }
 
 func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
-	for _, v := range []view{deploy, overview} {
+	for _, v := range []page{deploy, overview} {
 		withRig(t, func(t *testing.T, r *rig) {
 			began := time.Now()
 			r.fake.set(func() {
@@ -176,8 +176,8 @@ func TestWhatDoesNotChangeIsNotSentAgainButForTheClock(t *testing.T) {
 					heartbeats++
 				}
 			}
-			assert.That(t, heartbeats <= 2, "%s: sent %d times for two heartbeats", v.page, heartbeats)
-			assert.That(t, clocks >= 4 && clocks <= 7, "%s: the clock was sent %d times in 25 s", v.page, clocks)
+			assert.That(t, heartbeats <= 2, "%s: sent %d times for two heartbeats", v.name(), heartbeats)
+			assert.That(t, clocks >= 4 && clocks <= 7, "%s: the clock was sent %d times in 25 s", v.name(), clocks)
 		})
 	}
 }
@@ -214,13 +214,13 @@ func TestViewersAndViewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *Options) { o.MaxViewers, o.MaxTopics = 3, 2 })
 		synctest.Wait()
-		other := view{page: pageLock, ns: "default", lock: "other", tab: tabQueue}
+		other := lockPage{ns: "default", lock: "other", tab: tabQueue}
 		a, _ := r.join(deploy, locks.Anonymous)
 		b, _ := r.join(overview, locks.Anonymous)
 		_, err := r.join(other, locks.Anonymous)
-		assert.That(t, errors.Is(err, errNoRoom), "a third view: %v", err)
+		assert.That(t, errors.Is(err, errNoRoom), "a third page: %v", err)
 		c, err := r.join(deploy, locks.Anonymous)
-		assert.Nil(t, err, "a third viewer of a view that there is")
+		assert.Nil(t, err, "a third viewer of a page that there is")
 		_, err = r.join(deploy, locks.Anonymous)
 		assert.That(t, errors.Is(err, errNoRoom), "a fourth viewer: %v", err)
 		r.leave(b) // its topic lingers
@@ -267,7 +267,7 @@ func TestALocksPageShowsTheRecentPastAndGoesOn(t *testing.T) {
 }
 
 func TestATopicThatFallsBehindTheRingBeginsAnew(t *testing.T) {
-	for _, v := range []view{deploy, nodes, overview} {
+	for _, v := range []page{deploy, nodes, overview} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, func(o *Options) {
 				o.Events = events.New(events.Options{Ring: 64})
@@ -295,7 +295,7 @@ func TestATopicThatFallsBehindTheRingBeginsAnew(t *testing.T) {
 }
 
 func TestWithoutASubscriptionATopicStillLooks(t *testing.T) {
-	for _, v := range []view{deploy, overview} {
+	for _, v := range []page{deploy, overview} {
 		synctest.Test(t, func(t *testing.T) {
 			hub := events.New(events.Options{MaxSubscribers: 1})
 			other := assert.Value(hub.Subscribe(events.Filter{Rules: access.Everything()}, ""))(t)
@@ -359,7 +359,7 @@ func TestPollingSharesWhatATopicRendered(t *testing.T) {
 		r.watch(t, deploy)
 		before := r.fake.count("lock")
 		for range 50 {
-			if body := r.get(t, deploy.pollURL()).Body.String(); !strings.Contains(body, "me") {
+			if body := r.get(t, pollURL(deploy)).Body.String(); !strings.Contains(body, "me") {
 				t.Fatal(body)
 			} else {
 				wantIDs(t, body, "status", "lock-head", "queue", "history")
@@ -384,8 +384,8 @@ func TestWithoutRunThereIsNothingLive(t *testing.T) {
 func TestAResyncBeginsTheHistoryAnew(t *testing.T) {
 	withRig(t, func(t *testing.T, r *rig) {
 		r.hub.Publish(&events.Event{Type: events.LeaseGranted, NS: "default", Lock: "deploy", Owner: "missed"})
-		sub := assert.Value(r.hub.Subscribe(filterOf(deploy, access.Everything()), "an id of another process"))(t)
-		f := feed{hub: r.hub, filter: filterOf(deploy, access.Everything()), keeper: keeping(deploy, access.Everything()), sub: sub}
+		sub := assert.Value(r.hub.Subscribe(deploy.follows(access.Everything()), "an id of another process"))(t)
+		f := feed{hub: r.hub, filter: deploy.follows(access.Everything()), keeper: deploy.keeps(access.Everything()), sub: sub}
 		defer func() { f.close() }()
 		assert.That(t, f.wait(t.Context(), tick) && len(f.keeper.events) == 1 && f.keeper.events[0].Owner == "missed",
 			"kept %v", f.keeper.events)

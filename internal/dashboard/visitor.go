@@ -22,20 +22,20 @@ const (
 	closeUnauthenticated = 4401
 )
 
-// sight is a view by a set of rules: all who have both equal see the same.
+// sight is a page by a set of rules: all who have both equal see the same.
 type sight struct {
-	view
+	page
 	rules string // access.Rules.Key
-	name  string // of the viewer, on the pages of webhooks: they show a viewer its own
+	name  string // of the viewer, on personal pages
 }
 
-func sightOf(v view, who locks.Principal) sight {
-	return sight{v, who.Rules.Key(), shared(v, who).Name}
+func sightOf(p page, who locks.Principal) sight {
+	return sight{p, who.Rules.Key(), shared(p, who).Name}
 }
 
 // shared is the principal that a topic reads as: without the name of one viewer where others see the same.
-func shared(v view, who locks.Principal) locks.Principal {
-	if v.ofWebhooks() {
+func shared(p page, who locks.Principal) locks.Principal {
+	if p.personal() {
 		return who
 	}
 	return locks.Principal{Rules: who.Rules}
@@ -98,14 +98,15 @@ func (d *Dashboard) sendToLogin(w http.ResponseWriter, r *http.Request, why stri
 }
 
 // readableInstead is the overview of a namespace that the visitor may read, when none was asked for and the visitor may not read
-// the default one. "" when the view stays as it is.
-func (d *Dashboard) readableInstead(r *http.Request, v view, who locks.Principal) string {
-	if v.page != pageOverview || v.ns != locks.DefaultNamespace || r.URL.Query().Has("ns") || who.Rules.MayIn(access.Read, v.ns) {
+// the default one. "" when the page stays as it is.
+func (d *Dashboard) readableInstead(r *http.Request, p page, who locks.Principal) string {
+	o, is := p.(overviewPage)
+	if !is || o.ns != locks.DefaultNamespace || r.URL.Query().Has("ns") || who.Rules.MayIn(access.Read, o.ns) {
 		return ""
 	}
 	if readable := d.status.get(r.Context()).For(who).Namespaces; len(readable) > 0 {
-		v.ns = readable[0]
-		return v.url()
+		o.ns = readable[0]
+		return urlOf(o)
 	}
 	return ""
 }

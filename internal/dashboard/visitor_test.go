@@ -85,8 +85,8 @@ func TestEachTeamSeesItsOwnLocksInEachPageAndEachPush(t *testing.T) {
 		} {
 			time.Sleep(linger + 2*tick) // no topic is left
 			r.fake.set(func() { r.fake.as = nil })
-			views := []view{overview, {page: pageOverview, ns: "default", query: "a"}, {page: pageNamespaces, ns: "default"}, {page: pageGateways, ns: "default"},
-				{page: pageLock, ns: "default", lock: c.mine, tab: tabQueue}, {page: pageLock, ns: "default", lock: c.mine, tab: tabZooKeeper}}
+			views := []page{overview, overviewPage{ns: "default", query: "a"}, namespacesPage{}, gatewaysPage{},
+				lockPage{ns: "default", lock: c.mine, tab: tabQueue}, lockPage{ns: "default", lock: c.mine, tab: tabZooKeeper}}
 			for _, v := range views {
 				topic := assert.Value(r.join(v, c.who))(t)
 				synctest.Wait()
@@ -98,13 +98,13 @@ func TestEachTeamSeesItsOwnLocksInEachPageAndEachPush(t *testing.T) {
 				synctest.Wait()
 				pushed := string(assert.Value(topic.latest.Load().message(t.Context(), 0))(t))
 				r.leave(topic)
-				for what, html := range map[string]string{"the page": r.as(t, c.who, v.url()).Body.String(), "the poll": r.as(t, c.who, v.pollURL()).Body.String(), "the push": pushed} {
-					assert.That(t, len(html) > 100 && !strings.Contains(html, c.others), "%s of %s shows the other team's: %s", what, v.url(), html)
-					assert.That(t, !strings.Contains(html, ">471<"), "%s of %s counts the leases of all", what, v.url())
-					if v.page == pageLock || v.page == pageOverview {
-						assert.That(t, strings.Contains(html, c.mine), "%s of %s lacks the team's own", what, v.url())
+				for what, html := range map[string]string{"the page": r.as(t, c.who, urlOf(v)).Body.String(), "the poll": r.as(t, c.who, pollURL(v)).Body.String(), "the push": pushed} {
+					assert.That(t, len(html) > 100 && !strings.Contains(html, c.others), "%s of %s shows the other team's: %s", what, urlOf(v), html)
+					assert.That(t, !strings.Contains(html, ">471<"), "%s of %s counts the leases of all", what, urlOf(v))
+					if v.name() == pageLock || v.name() == pageOverview {
+						assert.That(t, strings.Contains(html, c.mine), "%s of %s lacks the team's own", what, urlOf(v))
 					}
-					assert.Equal(t, strings.Contains(html, c.who.Name), what == "the page", "%s of %s names its viewer", what, v.url())
+					assert.Equal(t, strings.Contains(html, c.who.Name), what == "the page", "%s of %s names its viewer", what, urlOf(v))
 				}
 			}
 			r.fake.set(func() {
@@ -118,13 +118,13 @@ func TestEachTeamSeesItsOwnLocksInEachPageAndEachPush(t *testing.T) {
 			w = r.as(t, c.who, "/locks/"+foreign+"?tab=zookeeper")
 			assert.That(t, w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "/r/"), "%d %s", w.Code, w.Body)
 			for _, tab := range []string{tabQueue, tabZooKeeper} { // a socket and a poll say what is wrong in the fragments
-				v := view{page: pageLock, ns: "default", lock: foreign, tab: tab}
+				v := lockPage{ns: "default", lock: foreign, tab: tab}
 				topic := assert.Value(r.join(v, c.who))(t)
 				synctest.Wait()
 				pushed := string(assert.Value(topic.latest.Load().message(t.Context(), 0))(t))
 				r.leave(topic)
-				for _, html := range []string{pushed, r.as(t, c.who, v.pollURL()).Body.String()} {
-					assert.That(t, strings.Contains(html, "must give the verb read") && !strings.Contains(html, "canary") && !strings.Contains(html, "/r/"), "%s tells of the lock: %s", v.pollURL(), html)
+				for _, html := range []string{pushed, r.as(t, c.who, pollURL(v)).Body.String()} {
+					assert.That(t, strings.Contains(html, "must give the verb read") && !strings.Contains(html, "canary") && !strings.Contains(html, "/r/"), "%s tells of the lock: %s", pollURL(v), html)
 				}
 			}
 		}
@@ -155,7 +155,7 @@ func TestATopicIsSharedByAllWithTheSameRules(t *testing.T) {
 		r.fake.teams()
 		synctest.Wait()
 		var left []*topic
-		join := func(v view, who locks.Principal) (*topic, error) {
+		join := func(v page, who locks.Principal) (*topic, error) {
 			got, err := r.join(v, who)
 			if err == nil {
 				left = append(left, got)
@@ -172,7 +172,7 @@ func TestATopicIsSharedByAllWithTheSameRules(t *testing.T) {
 		_, err = join(overview, third)
 		assert.That(t, errors.Is(err, errNoRoom), "a third set of rules of two: %v", err)
 		_, err = join(deploy, ann)
-		assert.NoError(t, err, "another view by the same rules")
+		assert.NoError(t, err, "another page by the same rules")
 		w := r.as(t, third, "/ui/fragments?page=overview")
 		assert.That(t, w.Code == http.StatusOK && strings.Contains(w.Body.String(), "bank:vault"), "its page cannot poll: %d", w.Code)
 		r.leave(other)
@@ -180,7 +180,7 @@ func TestATopicIsSharedByAllWithTheSameRules(t *testing.T) {
 		_, err = join(overview, third)
 		assert.NoError(t, err, "rules without viewers make no room")
 		// The pages of webhooks show their viewers' own: they are no one else's.
-		hooks := view{page: pageWebhooks, ns: "default"}
+		hooks := webhooksPage{}
 		one, _ = join(hooks, ann)
 		two, _ = join(hooks, bob)
 		assert.That(t, one != two && one.who.Name == "corp:ann", "a page of webhooks is shared")
@@ -250,7 +250,7 @@ func TestEachViewerSeesItsOwnWebhooks(t *testing.T) {
 		})
 		synctest.Wait()
 		ann, bob := member(t, "corp:ann", "default", "shop:*", access.Acquire), member(t, "corp:bob", "default", "shop:*", access.Acquire)
-		list := view{page: pageWebhooks, ns: "default"}
+		list := webhooksPage{}
 		one, two := assert.Value(r.join(list, ann))(t), assert.Value(r.join(list, bob))(t)
 		synctest.Wait()
 		for topic, others := range map[*topic]string{one: "bob.example", two: "ann.example"} {

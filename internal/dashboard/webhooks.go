@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/a-h/templ"
+
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/webhooks"
@@ -29,37 +32,90 @@ const (
 
 var webhookTypes = templates.WebhookTypes{Durable: webhooks.Durable, BestEffort: webhooks.BestEffort}
 
-func (d *Dashboard) readWebhooks(ctx context.Context, who locks.Principal, page templates.Page) (content, error) {
-	if d.opt.Webhooks == nil {
-		return content{webhooks: &templates.Webhooks{Page: page, Problem: noWebhooks().detail}}, noWebhooks()
+const (
+	pageWebhooks = "webhooks"
+	pageWebhook  = "webhook"
+)
+
+// ofWebhooks is how both pages of webhooks behave. What they show is asked of other gateways, at each tick: few events tell of it.
+type ofWebhooks struct{ plain }
+
+func (ofWebhooks) follows(rules *access.Rules) events.Filter {
+	return events.Filter{Rules: rules, Types: webhookNews}
+}
+func (ofWebhooks) waits() bool { return true }
+
+// personal: they show a viewer its own webhooks.
+func (ofWebhooks) personal() bool { return true }
+
+// webhookNews are the events after which a page of webhooks may show something else.
+var webhookNews = events.Types(events.GatewayJoined, events.GatewayLeft, events.WebhookDropped)
+
+// webhooksPage is the list of webhooks.
+type webhooksPage struct{ ofWebhooks }
+
+func (webhooksPage) name() string  { return pageWebhooks }
+func (webhooksPage) title() string { return "Webhooks" }
+
+func (webhooksPage) read(ctx context.Context, from *Options, as reading) (content, error) {
+	if from.Webhooks == nil {
+		return &webhooksContent{templates.Webhooks{Page: as.frame, Problem: noWebhooks().detail}}, noWebhooks()
 	}
-	shown, err := d.opt.Webhooks.List(ctx, who)
-	shown.Page, shown.Types, shown.MayCreate = page, webhookTypes, mayChangeWebhooks(who)
+	list, err := from.Webhooks.List(ctx, as.who)
+	shown := &webhooksContent{list}
+	shown.Page, shown.Types, shown.MayCreate = as.frame, webhookTypes, mayChangeWebhooks(as.who)
 	if err != nil {
 		shown.Problem = webhookProblem(err)
-		return content{webhooks: &shown}, known(err)
+		return shown, known(err)
 	}
 	for i := range shown.Rows {
 		showWebhook(&shown.Rows[i])
 	}
 	all(shown.Unreached)
-	return content{webhooks: &shown}, nil
+	return shown, nil
 }
 
-func (d *Dashboard) readWebhook(ctx context.Context, v view, who locks.Principal, page templates.Page) (content, error) {
-	if d.opt.Webhooks == nil {
-		return content{webhook: &templates.Webhook{Page: page, Problem: noWebhooks().detail}}, noWebhooks()
+type webhooksContent struct{ templates.Webhooks }
+
+func (c *webhooksContent) document() templ.Component { return templates.WebhooksPage(c.Webhooks) }
+func (c *webhooksContent) parts() []part {
+	return []part{{"webhooks", templates.WebhooksFragment(c.Webhooks)}}
+}
+
+// webhookPage is one webhook with its attempts.
+type webhookPage struct {
+	ofWebhooks
+	id string
+}
+
+func parseWebhook(id string, _ url.Values) (page, *refusal) {
+	if !webhooks.IsID(id) {
+		return nil, &refusal{status: http.StatusNotFound, title: "There is no such webhook", detail: "None has the id " + quoted(id) + "."}
 	}
-	shown, err := d.opt.Webhooks.One(ctx, who, v.lock)
-	shown.MayChange = mayChangeWebhooks(who)
-	shown.Page, shown.ID, shown.List, shown.API, shown.Types = page, v.lock, webhooksPath, "/v1/webhooks/"+url.PathEscape(v.lock), webhookTypes
+	return webhookPage{id: id}, nil
+}
+
+func (webhookPage) name() string { return pageWebhook }
+
+func (p webhookPage) title() string { return p.id }
+
+func (p webhookPage) own() (subject string, parameters url.Values) { return p.id, nil }
+
+func (p webhookPage) read(ctx context.Context, from *Options, as reading) (content, error) {
+	if from.Webhooks == nil {
+		return &webhookContent{templates.Webhook{Page: as.frame, Problem: noWebhooks().detail}}, noWebhooks()
+	}
+	one, err := from.Webhooks.One(ctx, as.who, p.id)
+	shown := &webhookContent{one}
+	shown.MayChange = mayChangeWebhooks(as.who)
+	shown.Page, shown.ID, shown.List, shown.API, shown.Types = as.frame, p.id, urlOf(webhooksPage{}), "/v1/webhooks/"+url.PathEscape(p.id), webhookTypes
 	switch {
 	case errors.Is(err, webhooks.ErrNotFound):
 		shown.Gone = true
-		return content{webhook: &shown}, &refusal{status: http.StatusNotFound, title: "There is no such webhook", detail: "It was removed, or never made."}
+		return shown, &refusal{status: http.StatusNotFound, title: "There is no such webhook", detail: "It was removed, or never made."}
 	case err != nil:
 		shown.Problem = webhookProblem(err)
-		return content{webhook: &shown}, known(err)
+		return shown, known(err)
 	}
 	showWebhook(&shown.WebhookRow)
 	all(shown.Headers)
@@ -72,7 +128,15 @@ func (d *Dashboard) readWebhook(ctx context.Context, v view, who locks.Principal
 		l := &shown.DeadLetters[i]
 		l.NS, l.Lock, l.Type, l.Owner, l.Error, l.Gateway = visible(l.NS), visible(l.Lock), visible(l.Type), visible(l.Owner), sentence(visible(l.Error)), visible(l.Gateway)
 	}
-	return content{webhook: &shown}, nil
+	return shown, nil
+}
+
+type webhookContent struct{ templates.Webhook }
+
+func (c *webhookContent) document() templ.Component { return templates.WebhookPage(c.Webhook) }
+func (c *webhookContent) parts() []part {
+	return []part{{"webhook-head", templates.WebhookHeadFragment(c.Webhook)}, {"dead-letters", templates.DeadLettersFragment(c.Webhook)},
+		{"attempts", templates.AttemptsFragment(c.Webhook)}}
 }
 
 // mayChangeWebhooks reports whether a viewer may make webhooks, and change its own.
@@ -86,7 +150,7 @@ func noWebhooks() *refusal {
 
 // showWebhook makes what people wrote fit to be shown.
 func showWebhook(r *templates.WebhookRow) {
-	r.URL = view{page: pageWebhook, ns: locks.DefaultNamespace, lock: r.ID}.url()
+	r.URL = urlOf(webhookPage{id: r.ID})
 	r.Target, r.Description, r.NS, r.Locks, r.Maker = visible(r.Target), visible(r.Description), visible(r.NS), visible(r.Locks), visible(r.Maker)
 	r.Owner, r.Reason, r.Format = visible(r.Owner), visible(r.Reason), visible(r.Format)
 	r.Purpose = visible(r.Purpose)

@@ -131,18 +131,18 @@ func limitOf(l *locks.Lock, c *locks.Contender) int {
 func groupOf(ns string, group []string) []templates.Link {
 	var links []templates.Link
 	for _, name := range group {
-		links = append(links, templates.Link{Name: visible(name), URL: groupView(ns, name).url()})
+		links = append(links, templates.Link{Name: visible(name), URL: urlOf(groupPage(ns, name))})
 	}
 	return links
 }
 
-// groupView is the page of another lock of a lease: its name has its namespace before it where that is another one than ns.
-func groupView(ns, name string) view {
-	v := view{page: pageLock, ns: ns, lock: name, tab: tabQueue}
+// groupPage is the page of another lock of a lease: its name has its namespace before it where that is another one than ns.
+func groupPage(ns, name string) lockPage {
+	p := lockPage{ns: ns, lock: name, tab: tabQueue}
 	if other, lock, ok := strings.Cut(name, "/"); ok {
-		v.ns, v.lock = other, lock
+		p.ns, p.lock = other, lock
 	}
-	return v
+	return p
 }
 
 // The addresses of what can be done, in the JSON API. A name of a znode may hold

@@ -34,6 +34,8 @@ type Site struct {
 	Files   fs.FS  // the documents
 	OpenAPI []byte // the specification
 	Version string // of the gateway
+	// Pages are those of the dashboard, for the navigation.
+	Pages []templates.Link
 
 	once  sync.Once
 	built *built
@@ -46,6 +48,7 @@ type built struct {
 	nav     []templates.DocGroup
 	tree    *tree
 	version string
+	pages   []templates.Link
 }
 
 // Answer is what is served at a path.
@@ -98,7 +101,7 @@ func (s *Site) Paths() ([]string, error) {
 
 func (s *Site) build() (*built, error) {
 	s.once.Do(func() {
-		s.built, s.err = build(s.Files, s.OpenAPI, s.Version)
+		s.built, s.err = build(s.Files, s.OpenAPI, s.Version, s.Pages)
 		if s.err != nil {
 			s.err = fmt.Errorf("making the documentation: %w", s.err)
 		}
@@ -106,7 +109,7 @@ func (s *Site) build() (*built, error) {
 	return s.built, s.err
 }
 
-func build(files fs.FS, openAPI []byte, version string) (*built, error) {
+func build(files fs.FS, openAPI []byte, version string, pages []templates.Link) (*built, error) {
 	t, err := readTree(files)
 	if err != nil {
 		return nil, err
@@ -117,7 +120,7 @@ func build(files fs.FS, openAPI []byte, version string) (*built, error) {
 			return nil, err
 		}
 	}
-	b := &built{answers: map[string]*Answer{}, nav: t.navigation(ref), tree: t, version: version}
+	b := &built{answers: map[string]*Answer{}, nav: t.navigation(ref), tree: t, version: version, pages: pages}
 	for _, asset := range t.assets {
 		b.add(asset.url, asset.contentType, asset.content)
 	}
@@ -173,7 +176,7 @@ func tag(body []byte) string {
 
 // page is the frame of the page at a path.
 func (b *built) page(title, at string) templates.DocPage {
-	p := templates.DocPage{Title: title, Version: b.version, Assets: static.URLs()}
+	p := templates.DocPage{Title: title, Version: b.version, Assets: static.URLs(), Pages: b.pages}
 	p.Nav, p.Prev, p.Next = mark(b.nav, at)
 	return p
 }

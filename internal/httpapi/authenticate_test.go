@@ -183,7 +183,7 @@ func TestAPageIsToldWhoAsks(t *testing.T) {
 	guests := newGuests(t)
 	asked := make(chan auth.Visitor, 1)
 	g := serve(t, guests.options, func(o *Options) {
-		o.Pages = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- *auth.VisitorOf(r.Context()) })
+		o.Pages = fakePages{http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- *auth.VisitorOf(r.Context()) })}
 	})
 	for who, bearer := range map[string]string{"reader": "Bearer reader", "": ""} {
 		headers := []string{"Authorization", bearer}
@@ -200,7 +200,7 @@ func TestAPageIsToldWhoAsks(t *testing.T) {
 
 	// A gateway that asks for no credential says so, too: a page that is told nothing shows nothing.
 	g = serve(t, func(o *Options) {
-		o.Pages = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- *auth.VisitorOf(r.Context()) })
+		o.Pages = fakePages{http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- *auth.VisitorOf(r.Context()) })}
 	})
 	get(t, g, "GET", "/")
 	assert.Equal(t, (<-asked).Principal, locks.Anonymous)

@@ -13,8 +13,12 @@ import (
 	"lockkeeper/internal/ratelimit"
 )
 
-// pagePaths are the dashboard's. What is below them is its own to answer.
-var pagePaths = [...]string{"/", "/namespaces", "/gateways", "/webhooks", "/webhooks/*", "/locks/*", "/ui/*", "/static/*"}
+// Pages are the dashboard.
+type Pages interface {
+	http.Handler
+	// Paths are the patterns of its addresses but those of logins; what is below one with a star at its end is its own to answer.
+	Paths() []string
+}
 
 // openPaths are those of them that need no credential. Those of logins are there with authentication alone.
 var openPaths = [...]string{"/static/*", "/login", "/login/*", "/logout"}
@@ -29,7 +33,8 @@ const (
 // mountPages gives the dashboard its paths, behind the same guard and in the same log as the rest. Its handler sets its
 // own headers, and decides what a visitor may see (auth.VisitorOf). It may hijack the connection (http.Hijacker); the request's context then ends when the server drains,
 // and Wait waits until the handler returns. No bound of this package applies to what it does.
-func (s *Server) mountPages(pages http.Handler) {
+func (s *Server) mountPages(pages Pages) {
+	s.pages = pages.Paths()
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		x.operation = pageOperation(r)
@@ -57,9 +62,9 @@ func (s *Server) mountPages(pages http.Handler) {
 		x.caller = visitor.Caller // a user who has logged in: the logs have the name
 		x.line.code = cmp.Or(x.line.code, pageCodes[x.status])
 	}
-	paths := pagePaths[:]
+	paths := s.pages
 	if s.auth != nil {
-		paths = append(paths, openPaths[1:]...)
+		paths = slices.Concat(paths, openPaths[1:])
 		s.router.Post("/login", handler)
 		s.router.Post("/logout", handler)
 	}
@@ -93,7 +98,7 @@ func among(path string, patterns []string) bool {
 // lapses reports whether a page is to say what is wrong with its visitor's credential, in place of a problem document.
 func (x *exchange) lapses(wrong *auth.Error) bool {
 	path := x.r.URL.Path
-	return x.s.pages && (among(path, openPaths[:]) || wrong.Session && among(path, pagePaths[:]))
+	return x.s.pages != nil && (among(path, openPaths[:]) || wrong.Session && among(path, x.s.pages))
 }
 
 // forged refuses what changes something for a caller with a session, unless a page of this gateway has surely sent it: a browser shows its

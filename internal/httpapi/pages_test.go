@@ -12,12 +12,18 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	pages "lockkeeper/internal/dashboard"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
 
+// fakePages are a handler with the paths of the dashboard.
+type fakePages struct{ http.Handler }
+
+func (fakePages) Paths() []string { return new(pages.Dashboard).Paths() }
+
 // dashboard stands for the pages.
-func dashboard() http.Handler {
+func dashboard() Pages {
 	mux := http.NewServeMux()
 	page := func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -44,7 +50,7 @@ func dashboard() http.Handler {
 		<-r.Context().Done()
 		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, context.Cause(r.Context()).Error()), time.Now().Add(within))
 	})
-	return mux
+	return fakePages{mux}
 }
 
 func withPages(t *testing.T, change ...func(*Options)) *gateway {
@@ -158,7 +164,7 @@ func TestTheExchangeOfASocketIsUsedForNoOtherRequest(t *testing.T) {
 	var hijacked atomic.Pointer[exchange]
 	reused := make(chan bool, 100)
 	g := serve(t, func(o *Options) {
-		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.Pages = fakePages{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/ui/live" {
 				reused <- w.(*exchange) == hijacked.Load()
 				return
@@ -170,7 +176,7 @@ func TestTheExchangeOfASocketIsUsedForNoOtherRequest(t *testing.T) {
 				return
 			}
 			_ = conn.Close()
-		})
+		})}
 	})
 	_, _ = (&http.Transport{DisableKeepAlives: true}).RoundTrip(rawRequest(t, g, "GET", "/ui/live"))
 	waitFor(t, func() bool { return g.server.Wait(t.Context()) == nil })

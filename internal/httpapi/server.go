@@ -39,7 +39,7 @@ type Options struct {
 	Locks    Locks
 	Events   *events.Hub      // the events of the streams; nil: they are 404
 	Webhooks Webhooks         // the subscriptions; nil: their paths are 404
-	Pages    http.Handler     // the dashboard; nil: its paths are 404. See mountPages
+	Pages    Pages            // the dashboard; nil: its paths are 404. See mountPages
 	Docs     *docsite.Site    // the documentation; nil: its paths are 404
 	Compat   compat.Options   // the protocols of other programs
 	Metrics  *metrics.Metrics // nil: none are kept
@@ -83,7 +83,7 @@ type Server struct {
 	guard     guard
 	behind    behind
 	auth      Authenticator // nil: every client may do everything
-	pages     bool          // the dashboard is served
+	pages     []string      // Pages.Paths; nil: the dashboard is not served
 	rechecks  rechecks
 	forwarder forwarder
 	router    *chi.Mux
@@ -157,7 +157,7 @@ func New(o Options) *Server {
 			s.mount(route)
 		}
 	}
-	if s.pages = o.Pages != nil; s.pages {
+	if o.Pages != nil {
 		s.mountPages(o.Pages)
 	}
 	if o.Docs != nil {

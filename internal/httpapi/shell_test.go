@@ -215,7 +215,7 @@ func TestAShellIsRecognisedByWhatItMeantToAsk(t *testing.T) {
 // No other operation has the format, so none answers it with a success.
 func TestNoOperationAnswersAShellWithAnythingElse(t *testing.T) {
 	g := serve(t, func(o *Options) {
-		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<!doctype html>$(canary)") })
+		o.Pages = fakePages{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<!doctype html>$(canary)") })}
 	})
 	paths := []string{"GET /", "GET /locks/deploy", "GET /webhooks", "GET /static/x.js", "GET /ui/live"}
 	for _, r := range routeTable() {

@@ -11,6 +11,7 @@ type DocPage struct {
 	Version string            // of the gateway
 	Source  string            // where the page's Markdown is; "": it has none
 	Assets  map[string]string // as Page has it
+	Pages   []Link            // as Page has it
 	Nav     []DocGroup
 	Here    []DocLink // the page's own sections
 	Prev    *DocLink  // the page before it in Nav, and the one after it

@@ -25,6 +25,8 @@ type Page struct {
 	Live, Poll string
 	// Assets are the URLs of web/static by file name, with a version in them.
 	Assets map[string]string
+	// Pages are those of the dashboard that the navigation leads to.
+	Pages []Link
 	// Viewer is who looks at the page; nil: the gateway asks for no credential. It is no part of a fragment.
 	Viewer *Viewer
 	// Credential: programs must show the gateway one.
@@ -32,6 +34,9 @@ type Page struct {
 	// Bare: the page is for a browser without a session. It says nothing about the gateway.
 	Bare bool
 }
+
+// Frame is the page's frame, for what has a Page in it.
+func (p *Page) Frame() *Page { return p }
 
 // Viewer is who looks at a page.
 type Viewer struct {

@@ -157,7 +157,7 @@ func (g *gateway) runCurl(arguments string, environment []string) (status string
 func TestTheDocumentationNeedsNoScript(t *testing.T) {
 	t.Parallel()
 	g := startStandalone(t)
-	for at, want := range map[string]string{"/docs": `href="/docs/api"`, "/docs/api/leases": "localhost:8080/v1/locks/", "/": `href="/docs"`} {
+	for at, want := range map[string]string{"/docs": `href="/docs/api"`, "/docs/api/leases": "localhost:8080/v1/locks/", "/": `href="/docs"`, "/docs/glossary": `<a href="/gateways">Gateways</a>`} {
 		response := assert.Value(http.Get(g.url() + at))(t)
 		defer response.Body.Close()
 		body := string(assert.Value(io.ReadAll(response.Body))(t))

@@ -8,25 +8,41 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/a-h/templ"
+
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/zk/ensemble"
 	"lockkeeper/web/templates"
 )
 
-// showGateways fills in the page of the fleet.
-func (d *Dashboard) showGateways(ctx context.Context, who locks.Principal, page templates.Page, info locks.Info) content {
-	shown := &templates.Gateways{Page: page}
-	peers := d.opt.Locks.Peers()
+const pageGateways = "gateways"
+
+// gatewaysPage is the fleet and its ZooKeeper.
+type gatewaysPage struct{ plain }
+
+func (gatewaysPage) name() string  { return pageGateways }
+func (gatewaysPage) title() string { return "Gateways" }
+
+func (gatewaysPage) read(ctx context.Context, from *Options, as reading) (content, error) {
+	shown := &gatewaysContent{templates.Gateways{Page: as.frame}}
+	peers := from.Locks.Peers()
 	for i := range peers {
-		row := gatewayRowOf(&peers[i], info.ZooKeeper, info.PromiseWindow)
-		row.Partial = !who.Rules.MayAll(access.Read)
+		row := gatewayRowOf(&peers[i], as.info.ZooKeeper, as.info.PromiseWindow)
+		row.Partial = !as.who.Rules.MayAll(access.Read)
 		shown.Rows = append(shown.Rows, row)
 	}
-	if d.opt.Ensemble != nil {
-		shown.Servers = serverRowsOf(d.opt.Ensemble(ctx))
+	if from.Ensemble != nil {
+		shown.Servers = serverRowsOf(from.Ensemble(ctx))
 	}
-	return content{gateways: shown}
+	return shown, nil
+}
+
+type gatewaysContent struct{ templates.Gateways }
+
+func (c *gatewaysContent) document() templ.Component { return templates.GatewaysPage(c.Gateways) }
+func (c *gatewaysContent) parts() []part {
+	return []part{{"gateways", templates.GatewaysFragment(c.Gateways)}}
 }
 
 // gatewayRowOf is the row of a gateway. This gateway knows its own state; of others it knows when

@@ -1,0 +1,125 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"lockkeeper/internal/events"
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
+	"lockkeeper/web/templates"
+)
+
+const pageLock = "lock"
+
+// The tabs of a lock's page.
+const (
+	tabQueue     = "queue"
+	tabZooKeeper = "zookeeper"
+)
+
+// historyLength and nodesLength are how many events a lock's page shows.
+const (
+	historyLength = 20
+	nodesLength   = 50
+)
+
+// lockPage is one lock with its queue.
+type lockPage struct {
+	plain
+	ns     string
+	lock   string
+	tab    string
+	cursor string // where the list of waiters goes on
+}
+
+func parseLock(name string, values url.Values) (page, *refusal) {
+	p := lockPage{ns: namespaceOf(values), cursor: values.Get("cursor"), lock: name, tab: values.Get("tab")}
+	switch p.tab {
+	case "":
+		p.tab = tabQueue
+	case tabQueue, tabZooKeeper:
+	default:
+		return nil, wrongParameter(http.StatusUnprocessableEntity, "tab is queue or zookeeper, not %s.", quoted(p.tab))
+	}
+	return p, nil
+}
+
+func (lockPage) name() string { return pageLock }
+
+func (p lockPage) title() string { return visible(p.lock) }
+
+func (p lockPage) own() (subject string, parameters url.Values) {
+	return p.lock, differing([3]string{"ns", p.ns, locks.DefaultNamespace}, [3]string{"cursor", p.cursor}, [3]string{"tab", p.tab, tabQueue})
+}
+
+func (p lockPage) follows(rules *access.Rules) events.Filter {
+	f := events.Filter{Rules: rules, NS: p.ns, Lock: events.Literal(p.lock)}
+	if p.tab == tabZooKeeper {
+		f.Types = events.AllTypes
+	}
+	return f
+}
+
+func (p lockPage) keeps(rules *access.Rules) *keeper {
+	if p.tab == tabZooKeeper {
+		return &keeper{filter: p.follows(rules), nodes: true, most: nodesLength}
+	}
+	return &keeper{filter: p.follows(rules), most: historyLength}
+}
+
+func (lockPage) pause() time.Duration { return lockPause }
+
+// waits: what is read of other programs' contenders may have to be asked of ZooKeeper.
+func (lockPage) waits() bool { return true }
+
+// at is the page at another place of its queue.
+func (p lockPage) at(cursor string) lockPage {
+	p.cursor = cursor
+	return p
+}
+
+// on is another tab, from its front.
+func (p lockPage) on(tab string) lockPage {
+	p.tab, p.cursor = tab, ""
+	return p
+}
+
+func (p lockPage) read(ctx context.Context, from *Options, as reading) (content, error) {
+	shown := &lockContent{templates.Lock{Page: as.frame, NS: visible(p.ns), Name: visible(p.lock), Tab: p.tab,
+		QueueURL: urlOf(p.on(tabQueue)), NodesURL: urlOf(p.on(tabZooKeeper)), Overview: urlOf(overviewPage{ns: p.ns})}}
+	if p.tab == tabZooKeeper {
+		shown.Nodes = nodeEventsOf(as.kept)
+	} else {
+		shown.History = happeningsOf(as.kept)
+	}
+	l, err := from.Locks.Lock(ctx, locks.LockRequest{Principal: as.who, NS: p.ns, Lock: p.lock, Limit: pageSize, Cursor: p.cursor})
+	if err != nil {
+		shown.Problem = problemOf(err)
+		return shown, err
+	}
+	showLock(&shown.Lock, &l, as.who.Rules, as.info.Root, p.cursor == "")
+	if p.cursor != "" {
+		shown.First = urlOf(p.at(""))
+	}
+	if l.NextCursor != "" {
+		shown.Next = urlOf(p.at(l.NextCursor))
+	}
+	return shown, nil
+}
+
+type lockContent struct{ templates.Lock }
+
+func (c *lockContent) document() templ.Component { return templates.LockPage(c.Lock) }
+
+func (c *lockContent) parts() []part {
+	head := part{"lock-head", templates.LockHeadFragment(c.Lock)}
+	if c.Tab == tabZooKeeper {
+		return []part{head, {"nodes", templates.NodesFragment(c.Lock)}}
+	}
+	return []part{head, {"queue", templates.QueueFragment(c.Lock)}, {"history", templates.HistoryFragment(c.Lock)}}
+}
