@@ -58,6 +58,7 @@ func program() int {
 				time.Sleep(time.Millisecond)
 			}
 			k.KillBy(Now() + within)
+			_ = os.WriteFile("timed", nil, 0o600) // a test fails that waits for it in vain
 		}()
 	}
 	p, err := k.Start(Command{Path: "/bin/sh", Args: []string{"sh", "-c", os.Getenv(envScript)}, Env: os.Environ(), Until: never})
@@ -226,7 +227,7 @@ func TestTheDeathOfTheKeeperEndsAll(t *testing.T) {
 func TestAKeeperThatStandsStillIsKilledWithAllInTime(t *testing.T) {
 	eachTenacious(t, []string{"ignores TERM", "daemonizes"}, func(t *testing.T, script string, env ...string) {
 		r := start(t, script, append(env, envFor+"=1s")...)
-		r.awaitFile("ready")
+		r.awaitFile("timed")
 		assert.NoError(t, syscall.Kill(r.keeper(), syscall.SIGSTOP))
 		assert.Equal(t, r.exit(), 99)
 		assert.That(t, strings.Contains(r.out.String(), ErrKeeperStood.Error()), "it says: %s", r.out.String())
