@@ -55,6 +55,8 @@ type config struct {
 	WebhookAllow        []string `name:"webhook-allow" placeholder:"CIDR|HOST" help:"Networks, addresses and host names inside your own network to which webhooks are delivered all the same."`
 	WebhookProxy        string   `name:"webhook-proxy" placeholder:"URL" help:"Deliver webhooks through this proxy (http, https, socks5, socks5h). It resolves names, so it has to refuse the addresses itself. No proxy unless given; HTTP_PROXY is ignored."`
 
+	History historyFlags `embed:""`
+
 	Traces traceFlags `embed:""`
 
 	LogFormat string `name:"log-format" default:"text" enum:"text,json" help:"text or json, on standard error."`
@@ -107,6 +109,9 @@ func (c *config) check() error {
 		return err
 	}
 	if err := c.Compat.check(); err != nil {
+		return err
+	}
+	if err := c.History.check(); err != nil {
 		return err
 	}
 	if _, err := c.webhookAddresses(); err != nil {

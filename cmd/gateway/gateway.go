@@ -23,6 +23,7 @@ import (
 	"lockkeeper/internal/docsite"
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/history"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/httpapi/connlimit"
@@ -63,6 +64,7 @@ type gateway struct {
 	store   repairedStore
 	manager *manager.Manager
 	hooks   *webhooks.Service
+	history *history.History // nil with --history=off
 	tokens  *token.Store
 	keyring layout.Keyring
 	secret  *secret.Keeper
@@ -112,12 +114,15 @@ func (g *gateway) assemble(on listeners, own *ownStore) error {
 		g.log.Warn("other gateways cannot send requests here: --listen (or --fleet-listen) is no address that they could reach; give --advertise", "listen", on.fleet.Addr().String())
 	}
 	started := time.Now()
-	// Streams must not take the places of the dashboard's own subscriptions.
-	g.hub = events.New(events.Options{Metrics: g.metrics, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics + 1})
+	// Streams must not take the places of the dashboard's own subscriptions, nor those of the audit log and the history.
+	g.hub = events.New(events.Options{Metrics: g.metrics, MaxSubscribers: httpapi.DefaultMaxStreams + dashboard.DefaultMaxTopics + 2})
 	if err := g.makeManager(address, started); err != nil {
 		return err
 	}
 	g.peers = fleet.New(fleet.Options{Secret: g.keyring.Living(fleet.SealLife), Self: g.manager.Identity, Address: address, TLS: g.certs.Client})
+	if err := g.makeHistory(); err != nil {
+		return err
+	}
 	g.makeAPI(started)
 	g.makeServers(on)
 	return nil
@@ -181,7 +186,7 @@ func (g *gateway) makeAPI(started time.Time) {
 	hookPages := &webhookPages{}
 	g.pages = dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: g.manager, Webhooks: hookPages, Events: g.hub, Logins: g.logins(), Logger: g.log.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: g.own != nil})
-	g.api = httpapi.New(httpapi.Options{Auth: g.authenticator(), Locks: g.own.watched(g.manager), Webhooks: g.hooks, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version(), Pages: g.pages.Navigation()}, Metrics: g.metrics,
+	g.api = httpapi.New(httpapi.Options{Auth: g.authenticator(), Locks: g.own.watched(g.manager), Webhooks: g.hooks, History: g.history, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version(), Pages: g.pages.Navigation()}, Metrics: g.metrics,
 		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Audit: g.audit, Traces: g.traces, Version: version(), OpenAPI: lockkeeper.OpenAPI,
 		AllowedHosts: g.c.AllowedHosts, Compat: g.c.Compat.options(), Proxies: g.proxies, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers, Principals: g.limits.principals})
 	hookPages.api = g.api
@@ -247,6 +252,9 @@ func (g *gateway) run(ctx context.Context) error {
 	}
 	background(func(ctx context.Context) { g.store.run(ctx, g.zk, g.own, g.log.With("part", "zookeeper")) })
 	background(g.certs.Run)
+	if g.history != nil {
+		group.Go(func() error { return g.history.Run(running) })
+	}
 	if g.zkCerts != nil {
 		background(g.zkCerts.Run)
 	}

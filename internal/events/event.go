@@ -68,6 +68,8 @@ type Event struct {
 	Type         Type
 	Foreign      bool      // the contender is another program's
 	Here         bool      // the gateway of this hub runs the lease: of a fleet it alone publishes the event so
+	Permits      int32     // of a contender of a semaphore
+	Queued       int64     // when the contender was queued, in milliseconds since the Unix epoch; 0: not known
 	Time         time.Time // UTC, when the gateway learnt of it, which may be before it was published; set by Publish when it is zero
 	NS, Lock     string
 	LeaseID      string // "" for what is no lease of this program

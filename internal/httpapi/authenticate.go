@@ -125,7 +125,7 @@ const (
 var needs = map[string]need{
 	"Healthz": needsNothing, "Readyz": needsNothing, "GetOpenAPI": needsNothing, "GetProblem": needsNothing, "WhoAmI": needsNothing,
 	"Heartbeat": needsLeaseToken, "HeartbeatMany": needsLeaseToken, "Release": needsLeaseToken, "Downgrade": needsLeaseToken, "UpdateLease": needsLeaseToken,
-	"GetInfo": needsRead, "ListGateways": needsRead, "ListNamespaces": needsRead, "ListLeases": needsRead, "GetGraph": needsRead, "WatchEvents": needsRead, "WatchEventsSocket": needsRead, "Metrics": needsReadAll,
+	"GetInfo": needsRead, "ListGateways": needsRead, "ListNamespaces": needsRead, "ListLeases": needsRead, "GetGraph": needsRead, "ListHistory": needsRead, "GetStats": needsRead, "WatchEvents": needsRead, "WatchEventsSocket": needsRead, "Metrics": needsReadAll,
 	// Another caller's webhook does not exist; a maker that may acquire nothing any more may still look at its own, and remove it.
 	"ListWebhooks": needsRead, "GetWebhook": needsRead, "DeleteWebhook": needsRead, "ListWebhookAttempts": needsRead, "ListWebhookDeadLetters": needsRead,
 	"CreateWebhook": needsAcquire, "UpdateWebhook": needsAcquire, "ReplayWebhook": needsAcquire, "RotateWebhook": needsAcquire, "TestWebhook": needsAcquire,

@@ -37,6 +37,7 @@ const (
 	codeUpgradeRequired  code = "upgrade_required"
 	codeSealRefused      code = "fleet_seal_refused"
 	codeOwnerUnreachable code = "owner_unreachable"
+	codeNoHistory        code = "history_unavailable"
 	codeDraining         code = "draining"
 	codeNoWebhook        code = "webhook_not_found"
 	codeNoLeader         code = "no_leader"

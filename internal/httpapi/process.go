@@ -36,7 +36,9 @@ var statusOK = api.Status{Status: "ok"}
 
 func (p *process) getInfo(x *exchange) error {
 	info := p.locks.Info(x.r.Context()).For(x.principal())
-	return x.answer(new(infoShape(&info, x.counts(), p.version, p.mode, int(p.s.waiting.limit), int(p.s.streams.open.limit), p.connections)))
+	shape := infoShape(&info, x.counts(), p.version, p.mode, int(p.s.waiting.limit), int(p.s.streams.open.limit), p.connections)
+	shape.History = p.s.remembered.status(x.counts())
+	return x.answer(&shape)
 }
 
 func (p *process) listGateways(x *exchange) error {

@@ -380,7 +380,7 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 		"BreakLease": &breakLease, "BreakContender": &breakContender, "ConfigureLock": &configureLock, "RemoveLock": &removeLock, "ListPeriods": &listPeriods, "ForgetPeriod": &forgetPeriod,
 		"Revoke": &revoke, "WithdrawRevocation": &withdrawRevocation, "Reap": &reap, "Destroy": &destroy,
 		"GetFence": &getFence, "CheckFence": &checkFence, "PreviewAcquire": &previewAcquire,
-		"ListLocks": &listLocks, "GetGraph": &getGraph, "GetLock": &getLock, "GetLeader": &getLeader, "GetHistory": &getHistory, "WatchEvents": &watchEvents, "WatchEventsSocket": &watchSocket,
+		"ListLocks": &listLocks, "GetGraph": &getGraph, "GetLock": &getLock, "GetLeader": &getLeader, "GetHistory": &getHistory, "ListHistory": &listHistory, "GetStats": &getStats, "WatchEvents": &watchEvents, "WatchEventsSocket": &watchSocket,
 		"CreateWebhook": &createWebhook, "UpdateWebhook": &updateWebhook, "RotateWebhook": &rotateWebhook, "ReplayWebhook": &replayWebhook,
 		"ListWebhookAttempts": &aPage, "ListWebhookDeadLetters": &aPage,
 	}

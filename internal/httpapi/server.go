@@ -18,6 +18,7 @@ import (
 	"lockkeeper/internal/docsite"
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/history"
 	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/httpapi/compat"
@@ -39,6 +40,7 @@ type Options struct {
 	Locks    Locks
 	Events   *events.Hub      // the events of the streams; nil: they are 404
 	Webhooks Webhooks         // the subscriptions; nil: their paths are 404
+	History  *history.History // who held what; nil: its paths are 404
 	Pages    Pages            // the dashboard; nil: its paths are 404. See mountPages
 	Docs     *docsite.Site    // the documentation; nil: its paths are 404
 	Compat   compat.Options   // the protocols of other programs
@@ -114,6 +116,7 @@ type handlers struct {
 	*admin
 	*hooks
 	*streams
+	*remembered
 	*process
 }
 
@@ -145,6 +148,7 @@ func New(o Options) *Server {
 	s.admin = &admin{o.Locks, s}
 	s.hooks = &hooks{subscriptions: o.Webhooks, fleet: o.Fleet, locks: o.Locks}
 	s.streams = newStreams(s, o.Events, o.MaxStreams)
+	s.remembered = &remembered{history: o.History, s: s}
 	s.process = &process{locks: o.Locks, s: s, version: o.Version, mode: api.Zookeeper, openapi: o.OpenAPI, openapiTag: digest(o.OpenAPI), docs: new(docsite.Site), connections: o.Connections}
 	if o.Embedded {
 		s.process.mode = api.Embedded
@@ -217,6 +221,11 @@ func (s *Server) mount(route route) {
 	if s.hub == nil && (strings.HasPrefix(route.pattern, "/v1/events") || route.operation == "GetHistory") {
 		route.handle = func(*handlers, *exchange) error {
 			return &problem{code: codeRouteNotFound, detail: "this gateway has no events"}
+		}
+	}
+	if s.history == nil && (route.operation == "ListHistory" || route.operation == "GetStats") {
+		route.handle = func(*handlers, *exchange) error {
+			return &problem{code: codeRouteNotFound, detail: "this gateway keeps no history: it was started with --history=off"}
 		}
 	}
 	needed := needs[route.operation]

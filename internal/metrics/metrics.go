@@ -44,6 +44,7 @@ type Metrics struct {
 	webhooks     webhookCollectors
 	certificates certificateCollectors
 	auth         authCollectors
+	history      historyCollectors
 }
 
 // The labels of vectors, and their collectors.
@@ -122,6 +123,7 @@ func New(version string) *Metrics {
 	m.webhooks = newWebhookCollectors(m.registry)
 	m.certificates = newCertificateCollectors(m.registry)
 	m.auth = newAuthCollectors(m.registry)
+	m.history = newHistoryCollectors(m.registry)
 	m.registry.MustRegister(requests, m.refused, m.waiting, acquire, m.forwarded, m.hold, m.queueWait, m.handover, ended, m.takeovers, m.deposed,
 		m.written,
 		m.deadlocks,

@@ -316,6 +316,102 @@ func (e HazardCode) Valid() bool {
 	}
 }
 
+// Defines values for HistoryGapCause.
+const (
+	GapDamaged   HistoryGapCause = "damaged"
+	GapDisk      HistoryGapCause = "disk"
+	GapDropped   HistoryGapCause = "dropped"
+	GapLagged    HistoryGapCause = "lagged"
+	GapStopped   HistoryGapCause = "stopped"
+	GapZookeeper HistoryGapCause = "zookeeper"
+)
+
+// Valid indicates whether the value is a known member of the HistoryGapCause enum.
+func (e HistoryGapCause) Valid() bool {
+	switch e {
+	case GapDamaged:
+		return true
+	case GapDisk:
+		return true
+	case GapDropped:
+		return true
+	case GapLagged:
+		return true
+	case GapStopped:
+		return true
+	case GapZookeeper:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for HistoryItemKind.
+const (
+	HistoryDeadlock HistoryItemKind = "deadlock"
+	HistoryHazard   HistoryItemKind = "hazard"
+	HistoryHold     HistoryItemKind = "hold"
+	HistoryMany     HistoryItemKind = "many"
+	HistoryWait     HistoryItemKind = "wait"
+)
+
+// Valid indicates whether the value is a known member of the HistoryItemKind enum.
+func (e HistoryItemKind) Valid() bool {
+	switch e {
+	case HistoryDeadlock:
+		return true
+	case HistoryHazard:
+		return true
+	case HistoryHold:
+		return true
+	case HistoryMany:
+		return true
+	case HistoryWait:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for HistoryStatusKept.
+const (
+	InMemory HistoryStatusKept = "memory"
+	OnDisk   HistoryStatusKept = "disk"
+)
+
+// Valid indicates whether the value is a known member of the HistoryStatusKept enum.
+func (e HistoryStatusKept) Valid() bool {
+	switch e {
+	case InMemory:
+		return true
+	case OnDisk:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for HistoryStatusState.
+const (
+	HistoryFailed HistoryStatusState = "failed"
+	HistoryOff    HistoryStatusState = "off"
+	HistoryOn     HistoryStatusState = "on"
+)
+
+// Valid indicates whether the value is a known member of the HistoryStatusState enum.
+func (e HistoryStatusState) Valid() bool {
+	switch e {
+	case HistoryFailed:
+		return true
+	case HistoryOff:
+		return true
+	case HistoryOn:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for InfoMode.
 const (
 	Embedded  InfoMode = "embedded"
@@ -451,6 +547,7 @@ const (
 	ProblemCodeForbidden                 ProblemCode = "forbidden"
 	ProblemCodeForeignSemaphore          ProblemCode = "foreign_semaphore"
 	ProblemCodeHeldByOther               ProblemCode = "held_by_other"
+	ProblemCodeHistoryUnavailable        ProblemCode = "history_unavailable"
 	ProblemCodeHoldReleased              ProblemCode = "hold_released"
 	ProblemCodeHolderChanged             ProblemCode = "holder_changed"
 	ProblemCodeHostNotAllowed            ProblemCode = "host_not_allowed"
@@ -533,6 +630,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeForeignSemaphore:
 		return true
 	case ProblemCodeHeldByOther:
+		return true
+	case ProblemCodeHistoryUnavailable:
 		return true
 	case ProblemCodeHoldReleased:
 		return true
@@ -706,6 +805,27 @@ func (e State) Valid() bool {
 	case StateHeld:
 		return true
 	case StateWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StatsWindow.
+const (
+	StatsWindowN1H  StatsWindow = "1h"
+	StatsWindowN24H StatsWindow = "24h"
+	StatsWindowN7D  StatsWindow = "7d"
+)
+
+// Valid indicates whether the value is a known member of the StatsWindow enum.
+func (e StatsWindow) Valid() bool {
+	switch e {
+	case StatsWindowN1H:
+		return true
+	case StatsWindowN24H:
+		return true
+	case StatsWindowN7D:
 		return true
 	default:
 		return false
@@ -1144,6 +1264,27 @@ func (e AcquireParamsFormat) Valid() bool {
 	case AcquireParamsFormatEnv:
 		return true
 	case AcquireParamsFormatJSON:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetStatsParamsWindow.
+const (
+	GetStatsParamsWindowN1H  GetStatsParamsWindow = "1h"
+	GetStatsParamsWindowN24H GetStatsParamsWindow = "24h"
+	GetStatsParamsWindowN7D  GetStatsParamsWindow = "7d"
+)
+
+// Valid indicates whether the value is a known member of the GetStatsParamsWindow enum.
+func (e GetStatsParamsWindow) Valid() bool {
+	switch e {
+	case GetStatsParamsWindowN1H:
+		return true
+	case GetStatsParamsWindowN24H:
+		return true
+	case GetStatsParamsWindowN7D:
 		return true
 	default:
 		return false
@@ -2000,6 +2141,158 @@ type HeartbeatsRequest struct {
 	Tokens []string `json:"tokens"`
 }
 
+// HistoryGap A time of which something may be missing.
+type HistoryGap struct {
+	// Cause `stopped`: the gateway did not run. `lagged`, `dropped`: it was too busy. `disk`: the disk took nothing. `zookeeper`: its session was suspended. `damaged`: the file was damaged.
+	Cause HistoryGapCause `json:"cause"`
+	From  string          `json:"from"`
+	To    string          `json:"to"`
+}
+
+// HistoryGapCause `stopped`: the gateway did not run. `lagged`, `dropped`: it was too busy. `disk`: the disk took nothing. `zookeeper`: its session was suspended. `damaged`: the file was damaged.
+type HistoryGapCause string
+
+// HistoryItem A contender that held a lock, or waited in vain; or what was wrong with a lock.
+type HistoryItem struct {
+	Kind HistoryItemKind `json:"kind"`
+
+	// Lock Its name. Left out of `many` when they were of several locks.
+	Lock string `json:"lock,omitempty"`
+
+	// NS Without it `default`.
+	NS      Namespace `json:"ns,omitempty"`
+	LeaseID LeaseID   `json:"lease_id,omitempty"`
+
+	// Foreign Present exactly when the contender is another program's.
+	Foreign *EventForeign `json:"foreign,omitempty"`
+
+	// Contender Name of another program's contender.
+	Contender string `json:"contender,omitempty"`
+	Owner     string `json:"owner,omitempty"`
+
+	// Host What stands behind the last `@` of the owner.
+	Host string `json:"host,omitempty"`
+
+	// Principal The name of the caller that took the lease, as `GET /v1/whoami` shows it. It is left out where the gateway does not
+	// ask who sends a request. Programs that may write the lease's znode can change it: it gives no right.
+	Principal Principal `json:"principal,omitempty"`
+
+	// AcquireReason The `reason` of the acquire: what the lease is for. Every client can read it.
+	AcquireReason AcquireReason `json:"acquire_reason,omitempty"`
+	Mode          Mode          `json:"mode,omitempty"`
+	Permits       int           `json:"permits,omitempty"`
+
+	// FencingToken Rises from each holder of the lock to the next. Give it to what the lock protects.
+	//
+	// Examples: 8589934592
+	FencingToken FencingToken `json:"fencing_token,omitempty"`
+
+	// WaitedMS Before the grant; of `wait` all of it; of `many` the mean. Left out when it is not known.
+	WaitedMS *int64 `json:"waited_ms,omitempty"`
+
+	// BeganAt When it was granted; of `wait` when it was queued. When that was not seen, the latest time that it can have been.
+	BeganAt string `json:"began_at"`
+
+	// BeganAfter When the begin was not seen: the earliest time that it can have been.
+	BeganAfter string `json:"began_after,omitempty"`
+
+	// EndedAt Left out while it goes on. When the end was not seen, the latest time that it can have been.
+	EndedAt string `json:"ended_at,omitempty"`
+
+	// EndedAfter When the end was not seen: the earliest time that it can have been.
+	EndedAfter string `json:"ended_after,omitempty"`
+
+	// LastedMS From `began_at` to `ended_at`, or until now; of `many` the mean.
+	LastedMS *int64 `json:"lasted_ms,omitempty"`
+
+	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
+	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), `would_deadlock` (it waited in a deadlock, with
+	// `deadlock=fail`), `done` (the period that it waited for was done), or `unknown`.
+	Reason Reason `json:"reason,omitempty"`
+
+	// By The administrator who ended the lease, or asked its holder to release it: the name of the caller, as `GET /v1/whoami`
+	// shows it to that caller, or its address where the gateway does not know who asks. Left out when no administrator
+	// did. Of a lease of several locks it is for the lease's client, and for callers that may read all of them.
+	By By `json:"by,omitempty"`
+
+	// Detail The text of the request that ended it; what a hazard means, and what to do.
+	Detail string `json:"detail,omitempty"`
+
+	// Count Of `many`.
+	Count int `json:"count,omitempty"`
+
+	// Code docs/operate/interop.md says what each means; new ones may come. A lock has at most one hazard with the same code
+	// and programs.
+	Code HazardCode `json:"code,omitempty"`
+
+	// Programs The two programs of `programs_ignore_each_other`; the one of `program_ignores_leases` and `foreign_semaphore`.
+	// docs/operate/interop.md has their names; new ones may come.
+	//
+	//
+	// Examples: ["curator-mutex","kazoo-lock"]
+	Programs HazardPrograms `json:"programs,omitempty"`
+
+	// Cycle Of a deadlock: the `id` of the cycle in `GET /v1/graph`.
+	Cycle string `json:"cycle,omitempty"`
+
+	// Gateway Id of the gateway that ran the lease.
+	Gateway string `json:"gateway,omitempty"`
+
+	// Postmortem Where the gateway tells more of the end, for an hour: a path.
+	Postmortem string `json:"postmortem,omitempty"`
+}
+
+// HistoryItemKind defines model for HistoryItem.Kind.
+type HistoryItemKind string
+
+// HistoryList defines model for HistoryList.
+type HistoryList struct {
+	// Complete `from` is given and not before `since`, and no gap is in that time.
+	Complete bool `json:"complete"`
+
+	// Gaps In the time that was asked for. Left out when there is none.
+	Gaps  []HistoryGap  `json:"gaps,omitempty"`
+	Items []HistoryItem `json:"items"`
+
+	// NextCursor Of the next page. Left out on the last one.
+	NextCursor string `json:"next_cursor,omitempty"`
+
+	// Since How far back the gateway remembers.
+	Since string `json:"since"`
+}
+
+// HistoryStatus What the gateway remembers (`GET /v1/history`).
+type HistoryStatus struct {
+	Bytes *int64 `json:"bytes,omitempty"`
+
+	// Dropped What was not written since the start.
+	Dropped *int64 `json:"dropped,omitempty"`
+
+	// Gaps How many are not filled.
+	Gaps     *int              `json:"gaps,omitempty"`
+	KeepMS   *int64            `json:"keep_ms,omitempty"`
+	Kept     HistoryStatusKept `json:"kept,omitempty"`
+	MaxBytes *int64            `json:"max_bytes,omitempty"`
+
+	// Problem Why it takes nothing, or what became of a damaged file. For callers that may read every lock, as are the numbers.
+	Problem string `json:"problem,omitempty"`
+	Rows    *int64 `json:"rows,omitempty"`
+
+	// Since How far back it reaches.
+	Since string `json:"since,omitempty"`
+
+	// State `off` by `--history=off`. `failed`: it takes nothing now; the gateway goes on without it.
+	State HistoryStatusState `json:"state"`
+}
+
+// HistoryStatusKept defines model for HistoryStatus.Kept.
+type HistoryStatusKept string
+
+// HistoryStatusState `off` by `--history=off`. `failed`: it takes nothing now; the gateway goes on without it.
+type HistoryStatusState string
+
 // Hold The name of a hold. One that was released cannot be taken again (409 `hold_released`), so a late repeat takes
 // nothing.
 type Hold = string
@@ -2032,6 +2325,9 @@ type Info struct {
 	// Limits What is beyond one of these is 422 or 429; docs/operate/operating.md says more.
 	Limits    Limits        `json:"limits"`
 	Zookeeper ZooKeeperInfo `json:"zookeeper"`
+
+	// History What the gateway remembers (`GET /v1/history`).
+	History *HistoryStatus `json:"history,omitempty"`
 }
 
 // InfoMode Whether ZooKeeper is servers of its own or part of this gateway, which then keeps everything itself.
@@ -2551,7 +2847,7 @@ type Problem struct {
 	// idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
 	// too_many_locks, too_many_settings, too_many_periods, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
 	// too_many_answers, rate_limited, principal_limit. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
-	// owner_unreachable, authentication_unavailable, draining, not_ready, not_alive.
+	// owner_unreachable, authentication_unavailable, history_unavailable, draining, not_ready, not_alive.
 	Code ProblemCode `json:"code"`
 
 	// Detail What happened here and what to do next.
@@ -2595,7 +2891,7 @@ type Problem struct {
 // idempotency_key_reused. 426: upgrade_required. 429: too_many_leases, too_many_tickets, too_many_keys,
 // too_many_locks, too_many_settings, too_many_periods, too_much_metadata, too_many_ephemeral, too_many_waiting, too_many_streams,
 // too_many_answers, rate_limited, principal_limit. 500: internal. 503: zookeeper_unavailable, outcome_unknown, owned_by_other_gateway,
-// owner_unreachable, authentication_unavailable, draining, not_ready, not_alive.
+// owner_unreachable, authentication_unavailable, history_unavailable, draining, not_ready, not_alive.
 type ProblemCode string
 
 // ReapAnswer defines model for ReapAnswer.
@@ -2740,6 +3036,84 @@ type SettingsRequest struct {
 
 // State defines model for State.
 type State string
+
+// Stats defines model for Stats.
+type Stats struct {
+	// Complete The gateway remembers the whole window.
+	Complete bool `json:"complete"`
+
+	// Contended Ten locks that contenders have waited for longest, all together: `count` grants waited a second or longer.
+	Contended []StatsLock `json:"contended,omitempty"`
+
+	// Ends Of the holds, by reason, the most first.
+	Ends []StatsEnd `json:"ends"`
+
+	// Expired Ten locks with the most leases that expired, `count`.
+	Expired []StatsLock  `json:"expired,omitempty"`
+	From    string       `json:"from"`
+	Gaps    []HistoryGap `json:"gaps,omitempty"`
+	Grants  int          `json:"grants"`
+
+	// GrantsPerSecond In the part of the window that the gateway remembers.
+	GrantsPerSecond float32 `json:"grants_per_second"`
+
+	// Hold How long grants had waited, or holds that have ended had lasted.
+	Hold StatsSpans `json:"hold"`
+
+	// Longest Ten locks with the longest holds.
+	Longest []StatsLock `json:"longest,omitempty"`
+
+	// Since How far back the figures reach.
+	Since string `json:"since"`
+	To    string `json:"to"`
+
+	// UsualHoldMS Of one lock: half of its holds lasted no longer. Left out without holds that have ended.
+	UsualHoldMS *int64 `json:"usual_hold_ms,omitempty"`
+
+	// UsualWaitMS Of one lock: half of its grants waited no longer. Left out without grants.
+	UsualWaitMS *int64 `json:"usual_wait_ms,omitempty"`
+
+	// Wait How long grants had waited, or holds that have ended had lasted.
+	Wait StatsSpans `json:"wait"`
+
+	// Waits Contenders that left the queue without a grant.
+	Waits  int         `json:"waits"`
+	Window StatsWindow `json:"window"`
+}
+
+// StatsWindow defines model for Stats.Window.
+type StatsWindow string
+
+// StatsEnd defines model for StatsEnd.
+type StatsEnd struct {
+	Count int `json:"count"`
+
+	// Reason Why a lease ended: `released` by its client, `cancelled` while it waited, `expired` without heartbeats, `unclaimed`
+	// because it was granted and its client did not come, `removed` by another program in ZooKeeper, `wait_elapsed`,
+	// `revoked` (not released in time when it was asked for, broken or reaped), `destroyed` with the whole queue,
+	// `gateway_left` (an ephemeral lease whose gateway's session ended), `would_deadlock` (it waited in a deadlock, with
+	// `deadlock=fail`), `done` (the period that it waited for was done), or `unknown`.
+	Reason Reason `json:"reason"`
+}
+
+// StatsLock defines model for StatsLock.
+type StatsLock struct {
+	Count int    `json:"count,omitempty"`
+	Lock  string `json:"lock"`
+
+	// NS Without it `default`.
+	NS     Namespace `json:"ns"`
+	SpanMS int64     `json:"span_ms,omitempty"`
+}
+
+// StatsSpans How long grants had waited, or holds that have ended had lasted.
+type StatsSpans struct {
+	Count int   `json:"count"`
+	MaxMS int64 `json:"max_ms"`
+	P50MS int64 `json:"p50_ms"`
+	P95MS int64 `json:"p95_ms"`
+	P99MS int64 `json:"p99_ms"`
+}
 
 // Status defines model for Status.
 type Status struct {
@@ -3442,6 +3816,39 @@ type GetGraphParams struct {
 // GetGraphParamsFormat defines parameters for GetGraph.
 type GetGraphParamsFormat string
 
+// ListHistoryParams defines parameters for ListHistory.
+type ListHistoryParams struct {
+	// Lock Only this lock, in `default` when `ns` is not given.
+	Lock *LockName `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// NS Only this namespace. Without it and without `lock` every namespace.
+	NS *Namespace `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Owner Only of exactly this owner.
+	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Host Only of owners whose name ends with `@` and this.
+	Host *string `form:"host,omitempty" json:"host,omitempty"`
+
+	// From Only what had not ended before this time (RFC 3339).
+	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
+
+	// To Only what had begun by this time (RFC 3339).
+	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
+
+	// Reason Only what ended for this reason.
+	Reason *Reason `form:"reason,omitempty" json:"reason,omitempty"`
+
+	// Kind Which kinds, with commas between: `hold`, `wait` (left the queue without a grant), `many`, `hazard`, `deadlock`, or `all`. Without it `hold,many`.
+	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Limit Items on a page.
+	Limit *LimitParam `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *CursorParam `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // ListLeasesParams defines parameters for ListLeases.
 type ListLeasesParams struct {
 	// NS Namespace. `default` when not given.
@@ -3786,6 +4193,21 @@ type WithdrawRevocationParams struct {
 	// array.
 	Znodes *Znodes `form:"znodes,omitempty" json:"znodes,omitempty"`
 }
+
+// GetStatsParams defines parameters for GetStats.
+type GetStatsParams struct {
+	// Lock Only this lock, in `default` when `ns` is not given.
+	Lock *LockName `form:"lock,omitempty" json:"lock,omitempty"`
+
+	// NS Only this namespace. Without it and without `lock` every namespace.
+	NS *Namespace `form:"ns,omitempty" json:"ns,omitempty"`
+
+	// Window Until now.
+	Window *GetStatsParamsWindow `form:"window,omitempty" json:"window,omitempty"`
+}
+
+// GetStatsParamsWindow defines parameters for GetStats.
+type GetStatsParamsWindow string
 
 // DeleteWebhookParams defines parameters for DeleteWebhook.
 type DeleteWebhookParams struct {
@@ -4232,6 +4654,20 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/heartbeats (the `HeartbeatMany` operationId).
 	HeartbeatMany(ctx context.Context, body HeartbeatManyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListHistory Show who held which lock, and how it ended.
+	//
+	// What this gateway remembers on disk of the locks that the caller may read, in the whole fleet, also from before a
+	// restart: holds, the latest begins first. `from` and `to` select what overlaps that time, so one and the same moment
+	// for both asks who held it then. `since` says how far back the answer can reach, and `gaps` when something may be
+	// missing; a gap is filled from another gateway when one answers that was there.
+	//
+	// Quick holds (under a second, after a wait of under a second, then released) have items of their own while a lock has
+	// few of them. Those beyond that are one item of the kind `many`, with their number. 503 `history_unavailable` while
+	// the gateway has no store; 404 with `--history=off`.
+	//
+	// Corresponds with GET /v1/history (the `ListHistory` operationId).
+	ListHistory(ctx context.Context, params *ListHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetInfo Version, limits and state of this gateway.
 	//
 	// What clients may ask of it, how full it is, and its session with ZooKeeper.
@@ -4463,7 +4899,8 @@ type ClientInterface interface {
 	// GetHistory Show what happened at a lock.
 	//
 	// The last events of the lock, the newest first, as `/v1/events` tells them, without `node.*`: as far as this gateway
-	// remembers, which is the last 16384 events of all locks since it was started.
+	// remembers, which is the last 16384 events of all locks since it was started. `GET /v1/history?lock=` goes back for
+	// days, over restarts.
 	//
 	// Corresponds with GET /v1/locks/{lock}/history (the `GetHistory` operationId).
 	GetHistory(ctx context.Context, lock LockPathParam, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4612,6 +5049,16 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
 	ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStats Count grants and ends, and how long locks are waited for and held.
+	//
+	// Figures of the last hour, day or week, of one lock or of all that the caller may read, out of what `/v1/history`
+	// remembers. Percentiles are exact to 3 %. Over all locks the answer may be some seconds old (a 360th of the window),
+	// and names the locks that are waited for, held and expired most. `complete` says whether the store knows the
+	// whole window.
+	//
+	// Corresponds with GET /v1/stats (the `GetStats` operationId).
+	GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWebhooks The webhooks.
 	//
@@ -4928,6 +5375,30 @@ func (c *Client) HeartbeatManyWithBody(ctx context.Context, contentType string, 
 // Corresponds with POST /v1/heartbeats (the `HeartbeatMany` operationId).
 func (c *Client) HeartbeatMany(ctx context.Context, body HeartbeatManyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewHeartbeatManyRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListHistory Show who held which lock, and how it ended.
+//
+// What this gateway remembers on disk of the locks that the caller may read, in the whole fleet, also from before a
+// restart: holds, the latest begins first. `from` and `to` select what overlaps that time, so one and the same moment
+// for both asks who held it then. `since` says how far back the answer can reach, and `gaps` when something may be
+// missing; a gap is filled from another gateway when one answers that was there.
+//
+// Quick holds (under a second, after a wait of under a second, then released) have items of their own while a lock has
+// few of them. Those beyond that are one item of the kind `many`, with their number. 503 `history_unavailable` while
+// the gateway has no store; 404 with `--history=off`.
+//
+// Corresponds with GET /v1/history (the `ListHistory` operationId).
+func (c *Client) ListHistory(ctx context.Context, params *ListHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListHistoryRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5409,7 +5880,8 @@ func (c *Client) GetFence(ctx context.Context, lock LockPathParam, params *GetFe
 // GetHistory Show what happened at a lock.
 //
 // The last events of the lock, the newest first, as `/v1/events` tells them, without `node.*`: as far as this gateway
-// remembers, which is the last 16384 events of all locks since it was started.
+// remembers, which is the last 16384 events of all locks since it was started. `GET /v1/history?lock=` goes back for
+// days, over restarts.
 //
 // Corresponds with GET /v1/locks/{lock}/history (the `GetHistory` operationId).
 func (c *Client) GetHistory(ctx context.Context, lock LockPathParam, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5679,6 +6151,26 @@ func (c *Client) Revoke(ctx context.Context, lock LockPathParam, body RevokeJSON
 // Corresponds with GET /v1/namespaces (the `ListNamespaces` operationId).
 func (c *Client) ListNamespaces(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListNamespacesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetStats Count grants and ends, and how long locks are waited for and held.
+//
+// Figures of the last hour, day or week, of one lock or of all that the caller may read, out of what `/v1/history`
+// remembers. Percentiles are exact to 3 %. Over all locks the answer may be some seconds old (a 360th of the window),
+// and names the locks that are waited for, held and expired most. `complete` says whether the store knows the
+// whole window.
+//
+// Corresponds with GET /v1/stats (the `GetStats` operationId).
+func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStatsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6586,6 +7078,168 @@ func NewHeartbeatManyRequestWithBody(server string, contentType string, body io.
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListHistoryRequest constructs an http.Request for the ListHistory method
+func NewListHistoryRequest(server string, params *ListHistoryParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/history")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Host != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", *params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.To != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", *params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Reason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", *params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -8723,6 +9377,84 @@ func NewListNamespacesRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetStatsRequest constructs an http.Request for the GetStats method
+func NewGetStatsRequest(server string, params *GetStatsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stats")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Lock != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lock", *params.Lock, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.NS != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ns", *params.NS, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Window != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "window", *params.Window, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)

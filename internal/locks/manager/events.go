@@ -200,7 +200,7 @@ func (p *publisher) connection() {
 func (p *publisher) slotEvent(t events.Type, l *lease, s *slot) *events.Event {
 	e := p.event(t, s.q.Path, s.name())
 	e.NS, e.Lock, e.LeaseID, e.Owner, e.Mode = s.q.Namespace.Name, s.q.Name(), string(l.id()), l.owner, string(locks.ModeOf(s.contender.Mode))
-	e.Principal, e.Purpose = l.account.Principal(), l.purpose()
+	e.Principal, e.Purpose, e.Permits, e.Queued = l.account.Principal(), l.purpose(), s.contender.Permits, l.enqueued.Milliseconds()
 	if l.term == p.port.Term() && p.port.Session() != nil {
 		e.Gateway, e.Here = p.port.Session().ID(), true
 	} else {
@@ -215,7 +215,11 @@ func (p *publisher) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Con
 		return p.slotEvent(t, l, s)
 	}
 	e := p.event(t, q.Path, c.Name)
-	e.NS, e.Lock, e.LeaseID, e.Mode = q.Namespace.Name, q.Name(), string(c.LeaseID), string(locks.ModeOf(c.Mode))
+	e.NS, e.Lock, e.LeaseID, e.Mode, e.Permits = q.Namespace.Name, q.Name(), string(c.LeaseID), string(locks.ModeOf(c.Mode)), c.Permits
+	i := q.Node(c.Name)
+	if i != nil {
+		e.Queued = i.Created.Milliseconds()
+	}
 	if !c.Ours {
 		e.Foreign, e.Program = true, interop.Program(c.Name)
 		return e
@@ -223,7 +227,7 @@ func (p *publisher) contenderEvent(t events.Type, q *queues.Queue, c *recipe.Con
 	if c.LeaseID != "" {
 		e.Gateway = p.runner(c.LeaseID)
 	}
-	if i := q.Node(c.Name); i != nil {
+	if i != nil {
 		e.Owner, e.Principal, e.Purpose = i.Record.Owner, i.Record.Principal, i.Record.Purpose
 	}
 	return e

@@ -116,6 +116,9 @@ func (w *evidence) complete(e *events.Event) {
 	if e.FencingToken == 0 {
 		e.FencingToken = w.end.FencingToken
 	}
+	if e.Queued == 0 && w.end.Waited+w.end.Held > 0 {
+		e.Queued = (time.Duration(e.Time.UnixNano()) - w.end.Held - w.end.Waited).Milliseconds()
+	}
 }
 
 // EndType is the type of the event of an end.

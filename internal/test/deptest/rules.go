@@ -27,7 +27,7 @@ type Graph map[string][]string
 var layers = [][]string{
 	{"cmd"},
 	{"internal/httpapi", "internal/dashboard", "internal/outbox"},
-	{"internal/locks/manager", "internal/webhooks", "internal/auth", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair", "internal/secret"},
+	{"internal/locks/manager", "internal/webhooks", "internal/auth", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair", "internal/secret", "internal/history"},
 	{"internal/locks/settings", "internal/locks/reports", "internal/locks/paging"},
 	{"internal/locks/queues", "internal/locks/idempotency"},
 	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/locks/term", "internal/locks/cluster", "internal/offline"},

@@ -1,0 +1,85 @@
+package history
+
+import (
+	"context"
+	"time"
+)
+
+// presence is who holds now, or why that is not known.
+type presence struct {
+	from  time.Time // the follower had begun to read by then
+	items []*Item
+	err   error
+}
+
+// ask reads the present holders, beside the follower.
+func (f *follower) ask(ctx context.Context, from time.Time) {
+	if f.ended != nil || f.h.opt.Present == nil {
+		return // it is under way
+	}
+	f.ended = map[key]bool{}
+	f.describing.Go(func() {
+		items, err := f.h.opt.Present(ctx)
+		f.present <- &presence{from, items, err} // its buffer has room for the only one under way
+	})
+}
+
+// reconcile tells the writer who holds, once that is known: whoever is in the store and holds no more has ended meanwhile.
+func (f *follower) reconcile(ctx context.Context, now time.Time) {
+	if f.missed != nil && f.ended == nil {
+		f.ask(ctx, now)
+	}
+	f.describe(ctx)
+	var p *presence
+	select {
+	case p = <-f.present:
+	default:
+		return
+	}
+	ended := f.ended
+	f.ended = nil
+	if p.err != nil || len(ended) > maxEnded || f.missed == nil {
+		return // it is asked again in the next round
+	}
+	missed := *f.missed
+	f.missed = nil
+	o := op{do: doReconcile, gap: missed, since: p.from}
+	for _, i := range p.items {
+		if k := i.key(); !ended[k] && f.young[k] == nil {
+			o.list = append(o.list, i)
+		}
+	}
+	f.out = append(f.out, o)
+	f.send(now)
+}
+
+// describe reads the records of holders that other gateways run: their grants name no owner.
+func (f *follower) describe(ctx context.Context) {
+	if len(f.blank) == 0 || f.h.opt.Holders == nil {
+		return
+	}
+	places := f.blank
+	f.blank = map[place]bool{}
+	queue := f.queue
+	f.describing.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, flushes)
+		defer cancel()
+		var ops []op
+		for at := range places {
+			items, err := f.h.opt.Holders(ctx, at.ns, at.lock)
+			if err != nil {
+				continue // the end of the hold may tell
+			}
+			for _, i := range items {
+				ops = append(ops, op{do: doAmend, item: i})
+			}
+		}
+		if len(ops) == 0 {
+			return
+		}
+		select {
+		case queue <- &batch{at: time.Now(), ops: ops}:
+		default: // the end of the hold may tell
+		}
+	})
+}
