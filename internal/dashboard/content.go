@@ -175,6 +175,9 @@ func showLock(v *templates.Lock, l *locks.Lock, rules *access.Rules, root string
 	if v.Force && v.HolderCount+l.QueueLength > 0 {
 		v.Reap, v.Destroy = lockAction(l.NS, l.Name, "reap"), lockAction(l.NS, l.Name, "destroy")
 	}
+	if v.MayTake {
+		v.Reserve = lockAction(l.NS, l.Name, "leases")
+	}
 	if v.MayTake && (l.State == locks.LockHeld || l.State == locks.LockUnclaimed) {
 		v.Revoke = lockAction(l.NS, l.Name, "revoke")
 		v.NoneToAsk = v.HolderCount == len(v.Holders) && !slices.ContainsFunc(v.Holders, func(c templates.Contender) bool { return c.CanAsk })

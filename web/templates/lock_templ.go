@@ -375,7 +375,7 @@ func LockHeadFragment(v Lock) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if v.Tab != "zookeeper" && v.Revoke+v.Reap+v.Destroy != "" {
+		if v.Tab != "zookeeper" && v.Reserve+v.Revoke+v.Reap+v.Destroy != "" {
 			templ_7745c5c3_Err = lockActions(v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -248,6 +248,7 @@ type Lock struct {
 	Revoke      string      // URLs of what can be done to the lock
 	Force       bool        // leases may be ended when their holders do not release them in time
 	MayTake     bool        // viewers may take the lock
+	Reserve     string      // URL where they take it, or stand in its queue
 	NoneToAsk   bool        // no holder can be asked to release it
 	Reap        string
 	Destroy     string
