@@ -157,10 +157,11 @@ func (r *reserveCommand) open(ctx context.Context, a *app, c *client.Client) (*o
 	}
 	if token != "" {
 		var p *client.Problem
-		err := a.callWith(ctx, c, client.Request{Path: "/v1/leases/self", LeaseToken: token}, nil)
-		if err == nil {
+		var known leaseView // that a lease has ended is shown for a while
+		err := a.callWith(ctx, c, client.Request{Path: "/v1/leases/self", LeaseToken: token}, &known)
+		if err == nil && known.State != "ended" {
 			return nil, usagef("lockctl extend "+r.Name+" moves its end, and lockctl release "+r.Name+" ends it", "you have a reservation of %s already", r.Name)
-		} else if !errors.As(err, &p) || p.Code != "lease_ended" && p.Code != "lease_not_found" && p.Code != "lease_token_wrong" {
+		} else if err != nil && (!errors.As(err, &p) || p.Code != "lease_ended" && p.Code != "lease_not_found" && p.Code != "lease_token_wrong") {
 			return nil, err
 		}
 	}

@@ -41,7 +41,7 @@ func heldSince(c *locks.Contender) time.Time {
 func holderCount(l *locks.Lock) int { return max(l.HolderCount, len(l.Holders)) }
 
 func whoOf(c *locks.Contender) templates.Who {
-	w := templates.Who{Owner: visible(c.Owner), LeaseID: visible(c.LeaseID), Foreign: c.Foreign != nil, Delayed: c.Delayed}
+	w := templates.Who{Owner: visible(c.Owner), LeaseID: visible(c.LeaseID), Foreign: c.Foreign != nil, Delayed: c.Delayed, Purpose: visible(c.Purpose)}
 	if c.Foreign != nil {
 		w.Program = visible(c.Foreign.Program)
 	}
@@ -53,7 +53,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender, rules *access.Rules) templat
 	v := templates.Contender{
 		Who: whoOf(c), Position: c.Position, Mode: string(c.Mode), Permits: c.Permits, Limit: c.Limit, Znode: visible(c.Znode),
 		ExpiresAt: expiry(c), Clock: c.Clock, Unclaimed: c.Unclaimed, Metadata: visible(c.Metadata),
-		Group: groupOf(l.NS, c.Group), Ephemeral: c.Ephemeral, Purpose: visible(c.Purpose), EndsAt: c.EndsAt, ReservedFor: c.ReservedFor,
+		Group: groupOf(l.NS, c.Group), Ephemeral: c.Ephemeral, EndsAt: c.EndsAt, ReservedFor: c.ReservedFor,
 		CanAsk: c.Position == 0 && !c.Delayed && (c.Foreign == nil || c.Foreign.Revocable),
 	}
 	if mayBreak(rules, l, c) {
@@ -120,6 +120,9 @@ func showLock(v *templates.Lock, l *locks.Lock, rules *access.Rules, root string
 	if v.Force && v.HolderCount+l.QueueLength > 0 {
 		v.Reap, v.Destroy = lockAction(l.NS, l.Name, "reap"), lockAction(l.NS, l.Name, "destroy")
 	}
+	if v.MayTake {
+		v.Reserve = lockAction(l.NS, l.Name, "leases")
+	}
 	if v.MayTake && (l.State == locks.LockHeld || l.State == locks.LockUnclaimed) {
 		v.Revoke = lockAction(l.NS, l.Name, "revoke")
 		v.NoneToAsk = v.HolderCount == len(v.Holders) && !slices.ContainsFunc(v.Holders, func(c templates.Contender) bool { return c.CanAsk })
@@ -158,7 +161,7 @@ func happeningsOf(list []*events.Event) []templates.Happening {
 		}
 		shown = append(shown, templates.Happening{
 			At: e.Time, Event: e.Type.String(), FencingToken: e.FencingToken, Reason: visible(e.Reason), Detail: visible(words),
-			Who: templates.Who{Owner: visible(e.Owner), LeaseID: visible(e.LeaseID), Foreign: e.Foreign, Program: visible(e.Program)},
+			Who: templates.Who{Owner: visible(e.Owner), LeaseID: visible(e.LeaseID), Foreign: e.Foreign, Program: visible(e.Program), Purpose: visible(e.Purpose)},
 		})
 	}
 	return shown

@@ -63,7 +63,7 @@ func TestAContenderShowsEveryField(t *testing.T) {
 			templates.Contender{Who: templates.Who{LeaseID: "lk2"}, Mode: "exclusive", Znode: "/r/a/2", Position: 3}},
 		"a reservation that another gateway runs": {
 			locks.Contender{At: now, LeaseID: "lk7", Znode: "/r/a/7", Purpose: evil, EndsAt: now.Add(time.Hour), ReservedFor: 2 * time.Hour},
-			templates.Contender{Who: templates.Who{LeaseID: "lk7"}, Znode: "/r/a/7", Purpose: evilShown, EndsAt: now.Add(time.Hour), ReservedFor: 2 * time.Hour, ExpiresAt: now.Add(time.Hour), CanAsk: true}},
+			templates.Contender{Who: templates.Who{LeaseID: "lk7", Purpose: evilShown}, Znode: "/r/a/7", EndsAt: now.Add(time.Hour), ReservedFor: 2 * time.Hour, ExpiresAt: now.Add(time.Hour), CanAsk: true}},
 		"one of several locks, held twice, asked to let go": {
 			locks.Contender{At: now, LeaseID: "lk5", Znode: "/r/a/5", Mode: locks.Exclusive, HeldFor: time.Second, Group: []string{"b", "team/" + "c"}, Holds: []string{"x", evil},
 				Ephemeral: true, Revoke: &locks.Revocation{Reason: evil, Forced: true, ForceIn: time.Minute}},
@@ -121,10 +121,10 @@ func TestTheDirectoryOfAFreeLock(t *testing.T) {
 }
 
 func TestEventsAreShownWithAllTheyTell(t *testing.T) {
-	e := &events.Event{Type: events.LeaseExpired, Time: now, LeaseID: "lk1", Owner: evil, Foreign: true, Program: "kazoo", FencingToken: 4, Reason: "expired", Detail: evil,
+	e := &events.Event{Type: events.LeaseExpired, Time: now, LeaseID: "lk1", Owner: evil, Foreign: true, Program: "kazoo", FencingToken: 4, Reason: "expired", Detail: evil, Purpose: evil,
 		Dir: "/r/a", Name: evil}
 	want := []templates.Happening{{At: now, Event: "lease.expired", FencingToken: 4, Reason: "expired", Detail: evilShown,
-		Who: templates.Who{Owner: evilShown, LeaseID: "lk1", Foreign: true, Program: "kazoo"}}}
+		Who: templates.Who{Owner: evilShown, LeaseID: "lk1", Foreign: true, Program: "kazoo", Purpose: evilShown}}}
 	diff := cmp.Diff(want, happeningsOf([]*events.Event{e}))
 	assert.Equal(t, diff, "")
 	pair := &events.Event{Type: events.LockHazard, Time: now, Hazard: &events.Hazard{Code: "programs_ignore_each_other", Programs: []string{"curator-mutex", "kazoo-lock"}}, Detail: "long"}

@@ -32,7 +32,7 @@
 // Users log in at /login (login.go); internal/auth has what a session is and how it ends. A login leads to a path of this gateway
 // alone. When the request's context ends by an *auth.Error, its socket is closed with 4401, or with 1013 when the rules have changed.
 //
-// Nothing here changes a lock. Requests to release, breaking, reaping and
+// Nothing here changes a lock. Reservations, requests to release, breaking, reaping and
 // destroying are requests of the page's own script (web/static/actions.js)
 // to the JSON API; their result is pushed like any
 // change. The lock manager says what a waiter waits for (locks.Wait).

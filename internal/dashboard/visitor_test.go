@@ -200,6 +200,7 @@ func TestButtonsAreThoseOfWhatTheViewerMayDo(t *testing.T) {
 	shown := func(rules *access.Rules) string {
 		var v templates.Lock
 		showLock(&v, &l, rules, "/r", true)
+		assert.Equal(t, v.Reserve != "", v.MayTake)
 		return fmt.Sprintf("revoke %t force %t reap %t destroy %t withdraw %t break %t %t", v.Revoke != "", v.Force, v.Reap != "", v.Destroy != "",
 			v.Holders[0].Asked.Withdraw != "", v.Holders[0].Break != "", v.Waiters[0].Break != "")
 	}

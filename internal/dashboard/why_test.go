@@ -173,9 +173,9 @@ func TestActionsGoWhereTheAPIHasThem(t *testing.T) {
 	l.NS, l.Name = "team", "a+b:c"
 	l.Waiters[0] = locks.Contender{Znode: "/r/a+b:c/<img \xff\u202e>-0000000001", Position: 1, Foreign: &locks.Foreign{}}
 	showLock(&v, l, access.Everything(), "/r", true)
-	want := []string{"/v1/locks/a+b:c/revoke?ns=team", "/v1/locks/a+b:c/reap?ns=team", "/v1/locks/a+b:c/destroy?ns=team", "/v1/leases/A/break",
+	want := []string{"/v1/locks/a+b:c/leases?ns=team", "/v1/locks/a+b:c/revoke?ns=team", "/v1/locks/a+b:c/reap?ns=team", "/v1/locks/a+b:c/destroy?ns=team", "/v1/leases/A/break",
 		"/v1/locks/a+b:c/contenders/%3Cimg%20%FF%E2%80%AE%3E-0000000001/break?ns=team"}
-	diff := cmp.Diff(want, []string{v.Revoke, v.Reap, v.Destroy, v.Holders[0].Break, v.Waiters[0].Break})
+	diff := cmp.Diff(want, []string{v.Reserve, v.Revoke, v.Reap, v.Destroy, v.Holders[0].Break, v.Waiters[0].Break})
 	assert.That(t, diff == "", "%v", diff)
 	for _, c := range []struct {
 		words string

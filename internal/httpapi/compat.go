@@ -87,6 +87,12 @@ func (a *adapters) readQueue(x *exchange, ns, lock string) (holders []locks.Cont
 	}
 }
 
+// ofProtocol reports whether a contender is a reservation, as all leases of these protocols are. A lease of the API may have the
+// same metadata, but has no end that could be moved.
+func ofProtocol(c *locks.Contender) bool {
+	return c.Foreign == nil && (c.ReservedFor != 0 || !c.EndsAt.IsZero())
+}
+
 // mayActFor refuses a caller for whom a lease was not taken: its id in the protocol is no secret. The verb operate is enough, as
 // it is for every lease.
 func mayActFor(x *exchange, c *locks.Contender) error {

@@ -64,7 +64,7 @@ func (a *adapters) slots(x *exchange, c fleetlock.Client) (list []locks.Contende
 	all, _, err := a.queueOf(x, locks.DefaultNamespace, c.Lock())
 	mark := c.Mark()
 	for i := range all {
-		if h := &all[i]; h.Foreign == nil && !h.Delayed && h.Metadata == mark {
+		if h := &all[i]; ofProtocol(h) && !h.Delayed && h.Metadata == mark {
 			if err := mayActFor(x, h); err != nil {
 				return nil, err
 			}

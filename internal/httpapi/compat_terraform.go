@@ -120,7 +120,7 @@ func (a *adapters) lockState(x *exchange) error {
 // under an ID, too.
 func (s *stateLock) locked(h *locks.Contender) bool {
 	info, ok := terraform.Of(h.Metadata)
-	return ok && h.Foreign == nil && info.ID == s.info.ID
+	return ok && ofProtocol(h) && info.ID == s.info.ID
 }
 
 // unlockState releases the lock for the client that has locked it. force-unlock breaks it.

@@ -83,7 +83,7 @@ func TestAHolderWhoseRecordIsNotReadIsNotTakenForAnother(t *testing.T) {
 
 func TestAllPagesOfTheHoldersAreRead(t *testing.T) {
 	g := serve(t, withCompat)
-	other, mine := locks.Contender{NS: "default", LeaseID: "other", FencingToken: 7, Metadata: "x"}, locks.Contender{NS: "default", LeaseID: someID, FencingToken: 8, Metadata: rebooting}
+	other, mine := locks.Contender{NS: "default", LeaseID: "other", FencingToken: 7, Metadata: "x"}, locks.Contender{NS: "default", LeaseID: someID, FencingToken: 8, Metadata: rebooting, EndsAt: time.Unix(1_790_000_000, 0)}
 	g.lock = func(_ context.Context, req locks.LockRequest) (locks.Lock, error) {
 		page := locks.Lock{HolderCount: 2, Holders: []locks.Contender{other}, NextCursor: "more"}
 		if req.Cursor == "more" {
@@ -95,6 +95,28 @@ func TestAllPagesOfTheHoldersAreRead(t *testing.T) {
 	g.releaseFor = func(token string) error { released = token; return nil }
 	status, body := g.foreign(t, "POST", "/compat/fleetlock/v1/steady-state", rebooting)
 	assert.That(t, status == 200 && strings.Contains(released, someID), "%d %s, released %q", status, body, released)
+}
+
+// A lease of the API has metadata of its client's choice. It is no slot and no lock of the protocols, whose leases are reservations.
+func TestALeaseOfTheAPIIsNotTakenForOneOfAProtocol(t *testing.T) {
+	g := serve(t, withCompat)
+	metadata := planning
+	g.lock = func(_ context.Context, req locks.LockRequest) (locks.Lock, error) {
+		return locks.Lock{NS: req.NS, Name: req.Lock, HolderCount: 1, Holders: []locks.Contender{{NS: req.NS, LeaseID: someID, FencingToken: 7, Owner: "api", Metadata: metadata}}}, nil
+	}
+	status, body := g.foreign(t, "LOCK", "/compat/terraform/prod", planning)
+	assert.That(t, status == 423 && strings.Contains(body, "me@laptop"), "%d %s", status, body)
+	metadata = rebooting
+	g.acquire = func(context.Context, locks.AcquireRequest) (locks.AcquireResult, error) {
+		return locks.AcquireResult{}, &locks.Error{Code: locks.CodeHeldByOther}
+	}
+	status, body = g.foreign(t, "POST", "/compat/fleetlock/v1/pre-reboot", rebooting)
+	assert.That(t, status == 409 && strings.Contains(body, "failed_lock_semaphore_full"), "%d %s", status, body)
+	status, body = g.foreign(t, "POST", "/compat/fleetlock/v1/steady-state", rebooting)
+	assert.That(t, status == 200, "%d %s", status, body)
+	for _, call := range g.asked() {
+		assert.That(t, !strings.HasPrefix(call, "Update") && !strings.HasPrefix(call, "Release"), "%s", call)
+	}
 }
 
 // A gateway that is cut off from ZooKeeper must not say that a lock is held.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
@@ -51,11 +50,12 @@ func (q *queues) getLeader(x *exchange) error {
 		in.Wait, in.LockRequest.Since = wait, since
 		return q.locks.Lock(ctx, in.LockRequest)
 	}, func(l *locks.Lock) (string, bool) {
-		rev := leaderRev(leaderOf(l))
+		leader := leaderOf(l)
+		rev := leaderRev(leader)
 		if known == "" {
 			known = rev
 		}
-		return l.Rev, changes && rev != known || !changes && rev != noLeaderRev
+		return l.Rev, (changes && rev != known || !changes && leader != nil) && !beingGranted(leader)
 	})
 	end()
 	switch {
@@ -88,6 +88,12 @@ func leaderOf(l *locks.Lock) *locks.Contender {
 	return &l.Holders[0]
 }
 
+// beingGranted reports whether a leader is so new that its fencing token is not known yet. It is within moments, and a look that
+// waits has the time.
+func beingGranted(c *locks.Contender) bool {
+	return c != nil && c.Foreign == nil && c.FencingToken == 0
+}
+
 // whyNoLeader says what is there in place of a leader.
 func whyNoLeader(l *locks.Lock) string {
 	const wait = "; wait for one with wait=50s"
@@ -105,13 +111,14 @@ func whyNoLeader(l *locks.Lock) string {
 // noLeaderRev is the revision of having no leader.
 const noLeaderRev = "none"
 
-// leaderRev is the same at each gateway while the same lease leads and says the same of itself.
+// leaderRev is the same at each gateway while the same lease leads and says the same of itself. The fencing token is no part of it:
+// it stays while the lease does, and a gateway may learn of it late.
 func leaderRev(c *locks.Contender) string {
 	if c == nil {
 		return noLeaderRev
 	}
 	h := sha256.New()
-	for _, part := range []string{c.LeaseID, c.Znode, strconv.FormatInt(c.FencingToken, 10), c.Owner, leaderMetadata(c)} {
+	for _, part := range []string{c.LeaseID, c.Znode, c.Owner, leaderMetadata(c)} {
 		fmt.Fprintf(h, "%d %s", len(part), part)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:12])

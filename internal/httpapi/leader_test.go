@@ -120,6 +120,8 @@ func TestALookAtTheLeaderWaits(t *testing.T) {
 	free := locks.Lock{NS: "default", Name: "deploy", State: locks.LockFree, Rev: "0"}
 	busier := led("a") // another waiter: the lock's rev differs, its leader does not
 	busier.Rev, busier.QueueLength = "busier", 1
+	granting := led("a") // its fencing token is not known yet
+	granting.Rev, granting.Holders[0].FencingToken = "granting", 0
 	known := leaderRev(&led("a").Holders[0])
 	for _, c := range []struct {
 		query string
@@ -129,6 +131,10 @@ func TestALookAtTheLeaderWaits(t *testing.T) {
 	}{
 		{"wait=1m", []locks.Lock{free, {State: locks.LockQueued, Rev: "1"}, led("a")}, "a", 3},
 		{"wait=1m&until=elected", []locks.Lock{led("a")}, "a", 1},
+		{"wait=1m", []locks.Lock{free, granting, led("a")}, "a", 3},
+		{"wait=1m&until=changed", []locks.Lock{free, granting, led("a")}, "a", 3},
+		{"wait=1m&since=" + known, []locks.Lock{granting, led("a"), led("b")}, "b", 3},
+		{"", []locks.Lock{granting}, "a", 1},
 		{"wait=1m&since=" + known, []locks.Lock{led("a"), busier, led("b")}, "b", 3},
 		{"wait=1m&until=changed&since=" + known, []locks.Lock{led("a"), free}, "", 2},
 		{"wait=1m&until=changed", []locks.Lock{led("a"), busier, led("b")}, "b", 3},

@@ -2,7 +2,6 @@ package locks
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"lockkeeper/internal/locks/recipe"
@@ -99,7 +98,7 @@ func (r *PeriodsRequest) Check(one bool) error {
 		return err
 	}
 	if one {
-		return CheckPeriod(strings.TrimSpace(r.Period))
+		return CheckPeriod(r.Period)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func states(now time.Time) map[string]Lock {
 		v := lockSample(now, 0)
 		v.Name, v.Title, v.Holders, v.HolderCount, v.QueueLength, v.Waiters = name, name+" · Lockkeeper", holders, len(holders), len(waiters), waiters
 		v.Live, v.Poll = "/ui/live?still", "/ui/poll?still"
-		v.Force, v.Revoke, v.Reap, v.Destroy = true, "/v1/locks/sample/revoke", "/v1/locks/sample/reap", "/v1/locks/sample/destroy"
+		v.Force, v.Reserve, v.Revoke, v.Reap, v.Destroy = true, "/v1/locks/sample/leases", "/v1/locks/sample/revoke", "/v1/locks/sample/reap", "/v1/locks/sample/destroy"
 		for i := range waiters {
 			waiters[i].Position = i + 1
 		}
@@ -272,10 +272,10 @@ func TestTheChamberSaysWhatItIsUsedFor(t *testing.T) {
 func TestActionsAreThereWhenThereAreContenders(t *testing.T) {
 	v := states(noon)["/lock-readers"]
 	got := render(LockHeadFragment(v))
-	assert.That(t, strings.Count(got, "data-act=") == 3, "%v", got)
-	v.Revoke = ""
+	assert.That(t, strings.Count(got, "data-act=") == 4, "%v", got)
+	v.Revoke, v.Reserve = "", ""
 	got = render(LockHeadFragment(v))
-	assert.That(t, !strings.Contains(got, `data-act="revoke"`) && strings.Contains(got, `data-act="destroy"`), "%v", got)
+	assert.That(t, !strings.Contains(got, `data-act="revoke"`) && !strings.Contains(got, `data-act="reserve"`) && strings.Contains(got, `data-act="destroy"`), "%v", got)
 	v.Tab = "zookeeper"
 	assert.That(t, !strings.Contains(render(LockPage(v)), "data-act="), "the tab of znodes offers to act")
 	assert.That(t, !strings.Contains(render(QueueFragment(lockSample(noon, 3))), "data-act="),

@@ -301,6 +301,9 @@ func andMore(v Lock) string {
 // whoTitle is all of a contender's names.
 func whoTitle(w Who) string {
 	title := strings.TrimSpace(w.Owner + " " + w.LeaseID)
+	if w.Purpose != "" {
+		title += ": " + w.Purpose
+	}
 	if w.Delayed {
 		title += ": ended; its lock delay keeps its place"
 	}

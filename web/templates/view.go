@@ -78,6 +78,7 @@ type Who struct {
 	Foreign bool
 	Program string // of a foreign one, "" when not known
 	Delayed bool   // its lease has ended, and its place stays for its lock delay
+	Purpose string // the reason that its acquire gave
 }
 
 // LockRow is one lock of the overview.
@@ -150,7 +151,6 @@ type Contender struct {
 	DataBinary   bool          // Data is base64
 	Break        string        // URL that ends it
 	CanAsk       bool          // it holds, and can be asked to release it
-	Purpose      string        // the reason that its acquire gave
 	EndsAt       time.Time     // of a reservation; zero when it is none, or not known
 	ReservedFor  time.Duration // what a reservation gets from its grant on; 0 when it is none, or ends at a time
 }
@@ -253,6 +253,7 @@ type Lock struct {
 	Revoke      string      // URLs of what can be done to the lock
 	Force       bool        // leases may be ended when their holders do not release them in time
 	MayTake     bool        // viewers may take the lock
+	Reserve     string      // URL where they take it, or stand in its queue
 	NoneToAsk   bool        // no holder can be asked to release it
 	Reap        string
 	Destroy     string

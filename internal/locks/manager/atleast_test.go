@@ -106,6 +106,32 @@ func TestASuccessorKeepsThePlaceForWhatWasLeft(t *testing.T) {
 	})
 }
 
+// Gateways that are restarted again and again do not keep a place for good: each takeover costs what was not noted yet.
+func TestTakeoversDoNotBeginTheStayOfAPlaceAnew(t *testing.T) {
+	for name, req := range map[string]locks.AcquireRequest{
+		"at_least":   {Lock: "deploy", TTL: 10 * time.Second, Owner: "me", Metadata: "m", AtLeast: 2 * time.Hour},
+		"lock delay": {Lock: "deploy", TTL: 10 * time.Second, Owner: "me", Metadata: "m", LockDelay: 2 * time.Hour, LockDelayOn: locks.DelayAlways},
+	} {
+		t.Run(name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+			granted := time.Now()
+			l := g.mustHold(req)
+			g.mustRelease(l)
+			const takeovers = 4
+			for range takeovers {
+				time.Sleep(25 * time.Minute)
+				r := s.recordOf(l)
+				assert.Must(t, r.Closed != nil && r.Metadata == "m", "%+v", r)
+				g.crash()
+				g = s.gateway(t)
+			}
+			next := g.patient()
+			took := (<-next).Sub(granted)
+			assert.That(t, took >= 2*time.Hour && took <= 2*time.Hour+takeovers*(noteLeftEvery+time.Minute), "the next was granted %v after the grant", took)
+			checkAll(t, s, g)
+		}))
+	}
+}
+
 // The owner dies while it holds: its successor does not know when the lease was granted, and begins the whole span anew.
 func TestASuccessorBeginsAtLeastAnew(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {

@@ -169,11 +169,11 @@ func (l *lease) takeBack(m *Manager, now time.Duration) bool {
 	return true
 }
 
-// endDue deletes the contenders whose lock delay is over. The clock loop calls it.
+// endDue deletes the contenders whose lock delay is over, and notes what is left of others. The clock loop calls it.
 func (d *delays) endDue(m *Manager, now time.Duration) {
-	for m.timers.expiring < expiryWindow {
+	for noted := 0; m.timers.expiring < expiryWindow && noted < maxNotes; {
 		one, ok := d.line.Min()
-		if !ok || one.until > now {
+		if !ok || one.due > now {
 			return
 		}
 		switch {
@@ -181,6 +181,9 @@ func (d *delays) endDue(m *Manager, now time.Duration) {
 			d.drop(one) // another gateway has taken it over, and gives its delay
 		case !m.members.Owns(one.id.Gateway()) || one.deleting:
 			d.put(one, now+deleteRetry)
+		case one.until > now:
+			noted++
+			d.noteLeft(m, one, now)
 		default:
 			d.end(m, one, now)
 		}
@@ -307,9 +310,9 @@ const deleteRetry = time.Second
 
 // Lock delay. The end of a held lease that has one is a write of its record: closed. Its client is then answered 410. Its
 // contenders stay in their queues for the delay, so that a client that still believes that it holds the lock can finish before
-// the next one begins. A gateway that takes it over reads closed first, never revives the lease (attack 27), and gives the whole
-// delay again: it may become longer, never shorter. So a record that another program has written over is written back. While
-// the outcome of the closing write is not known the lease is ending, and no request is answered with success.
+// the next one begins. A gateway that takes it over reads closed first, never revives the lease (attack 27), and gives what the
+// record says is left: it may become longer, never shorter (noteLeft). So a record that another program has written over is
+// written back. While the outcome of the closing write is not known the lease is ending, and no request is answered with success.
 
 // delay is what is left of a lease whose place stays. Guarded by the monitor.
 type delay struct {
@@ -320,13 +323,14 @@ type delay struct {
 	account  *quota.Account // counts its places; nil: none does
 	token    int64
 	until    time.Duration // boot
+	due      time.Duration // boot: when something is to be done about it
 	deleting bool
 	path     string // of the contender with the record
 	record   []byte // what a successor must find there
 	restored uint8  // how often it was written back
 }
 
-// delays are ordered by when they are over.
+// delays are ordered by when something is to be done about them.
 type delays struct {
 	byID map[recipe.LeaseID]*delay
 	line *btree.BTreeG[*delay]
@@ -336,22 +340,22 @@ type delays struct {
 
 func newDelays() delays {
 	return delays{byID: map[recipe.LeaseID]*delay{}, line: btree.NewBTreeGOptions(func(a, b *delay) bool {
-		return a.until < b.until || a.until == b.until && a.id < b.id
+		return a.due < b.due || a.due == b.due && a.id < b.id
 	}, btree.Options{NoLocks: true})}
 }
 
-// next is when the first of them is over.
-func (d *delays) next() (until time.Duration, ok bool) {
+// next is when something is to be done about the first of them.
+func (d *delays) next() (due time.Duration, ok bool) {
 	if first, ok := d.line.Min(); ok {
-		return first.until, true
+		return first.due, true
 	}
 	return 0, false
 }
 
 // put makes it due at a time.
-func (d *delays) put(one *delay, until time.Duration) {
+func (d *delays) put(one *delay, due time.Duration) {
 	d.line.Delete(one)
-	one.until = until
+	one.due = due
 	d.line.Set(one)
 }
 

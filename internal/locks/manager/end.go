@@ -364,8 +364,9 @@ func (l *lease) closed(m *Manager, c record.Closed, now time.Duration) {
 	m.delays.slots += len(d.at)
 	d.account = m.leases.accounts.Of(l.account.Principal())
 	d.account.Add(int64(len(d.at)), 0)
-	m.delays.put(d, now+l.contents(l.recorded).DelayAfter(c)) // 0: another gateway has released it
-	m.timers.wakeAt(d.until)
+	d.until = now + l.contents(l.recorded).DelayAfter(c)
+	m.delays.putNext(d, now)
+	m.timers.wakeAt(d.due)
 	if !read {
 		d.restore(m) // another program may have written meanwhile
 	}

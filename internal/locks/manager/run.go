@@ -51,7 +51,7 @@ func New(opt Options) *Manager {
 		terminations: map[*recipe.Contender]reports.Cause{},
 		delays:       newDelays(),
 		orphans:      orphans{},
-		parties:      parties{known: map[*recipe.Contender]standing{}},
+		parties:      parties{known: map[*recipe.Contender]standing{}, showing: make(chan struct{}, 1)},
 		deadlocks:    deadlocks{wake: make(chan struct{}, 1), present: map[string]*locks.Cycle{}},
 	}
 	m.fleet.keep(m, opt.Keyring)

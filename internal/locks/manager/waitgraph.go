@@ -27,6 +27,9 @@ import (
 type parties struct {
 	known map[*recipe.Contender]standing
 	stale bool // what a contender says of itself has changed
+	// showing has room for one request that is shown the graph: each copies all queues in which something waits. The others wait
+	// for it until their clients go away. Not guarded.
+	showing chan struct{}
 }
 
 // standing is what is known of a contender.
@@ -333,6 +336,12 @@ func (m *Manager) Graph(ctx context.Context, req locks.GraphRequest) (locks.Wait
 	}
 	if err := locked(m, func() error { return known(&m.stream, m.replica, req.NS) }); err != nil {
 		return locks.WaitGraph{}, err
+	}
+	select {
+	case m.parties.showing <- struct{}{}:
+		defer func() { <-m.parties.showing }()
+	case <-ctx.Done():
+		return locks.WaitGraph{}, cancelled(ctx)
 	}
 	s := m.scanRead(ctx, func(q *queues.Queue) bool { return readable(q, req.Principal.Rules) }, nil)
 	if ctx.Err() != nil {

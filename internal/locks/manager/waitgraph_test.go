@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -129,6 +130,27 @@ func TestTheGraphShowsNothingOfLocksThatTheCallerMayNotRead(t *testing.T) {
 }
 
 // What has no name of its own is no party with others: two programs at one address do not wait for themselves.
+// Each answer copies what stands in the queues, so many at once would take memory without a bound.
+func TestOneRequestAtATimeIsShownTheGraph(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		g.m.parties.showing <- struct{}{} // as another request that is shown it
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := g.m.Graph(ctx, locks.GraphRequest{Principal: locks.Anonymous})
+			failed <- err
+		}()
+		synctest.Wait()
+		assert.Must(t, len(failed) == 0, "it does not wait for the other request")
+		cancel()
+		wantCode(t, <-failed, locks.CodeCancelled)
+		<-g.m.parties.showing
+		_, err := g.m.Graph(t.Context(), locks.GraphRequest{Principal: locks.Anonymous})
+		assert.Nil(t, err)
+		assert.Equal(t, len(g.m.parties.showing), 0, "it makes room for the next one")
+	})
+}
+
 func TestAnAddressIsNoParty(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		for _, owner := range []string{"10.0.0.7", "fe80::1", "uid:1000", ""} {

@@ -61,8 +61,8 @@ type Closed struct {
 	Reason locks.Reason `json:"reason"`
 	By     string       `json:"by,omitempty"` // who ended it; for display, never for decisions
 	At     int64        `json:"at_ms"`        // Unix time; for display, never for decisions
-	// Stays is for how long the place stayed when that was written. 0: another gateway than the owner wrote it, which does
-	// not know when the lease was granted.
+	// Stays is for how long the place stayed when that was written: what was left of its lock delay and of AtLeast. 0: another
+	// gateway than the owner wrote it, which does not know when the lease was granted.
 	Stays int64 `json:"stays_ms,omitempty"`
 }
 
@@ -102,15 +102,16 @@ func (r Record) EndedFor() locks.Reason {
 	return r.Closed.Reason
 }
 
-// DelayAfter is how long the lease's place stays after such an end, counted from when it is read. No lock delay follows the end
-// of a lease that waited. What is left of AtLeast, only the owner knows, and writes it; without that all of AtLeast is left.
+// DelayAfter is how long the lease's place stays after such an end, counted from when it is read. What is left only the owner
+// knows, and writes it. Without that all of AtLeast and of the lock delay is left; neither follows the end of a lease that waited.
 func (r Record) DelayAfter(c Closed) time.Duration {
 	stays := c.Stays
-	if c.Reason != locks.ReasonCancelled && stays == 0 {
+	switch {
+	case stays != 0 || c.Reason == locks.ReasonCancelled:
+	case c.Reason == locks.ReasonReleased && r.LockDelayOn != locks.DelayAlways:
 		stays = r.AtLeast
-	}
-	if c.Reason != locks.ReasonCancelled && (c.Reason != locks.ReasonReleased || r.LockDelayOn == locks.DelayAlways) {
-		stays = max(stays, r.LockDelay)
+	default:
+		stays = max(r.AtLeast, r.LockDelay)
 	}
 	return time.Duration(stays) * time.Millisecond
 }

@@ -55,6 +55,45 @@ func TestHoldersAreAskedToReleaseFromThePage(t *testing.T) {
 	page.notReloaded()
 }
 
+func TestALockIsReservedFromThePageAndItsViewerToldWhenItIsGranted(t *testing.T) {
+	t.Parallel()
+	g := onShared(t)
+	alice := g.hold("staging", "ttl=5m&owner=alice")
+	page := openPage(t, g, "/locks/staging")
+	reserve := func(span string) {
+		t.Helper()
+		page.press("[data-act=reserve]")
+		page.fill("#ask-reserve [name=for]", span)
+		page.fill("#ask-reserve [name=owner]", "mia")
+		page.fill("#ask-reserve [name=reason]", "load test")
+	}
+	reserve("2h")
+	page.expectOutage(true) // the browser complains of the 409
+	page.press("#ask-reserve [data-confirm]")
+	page.until(`document.querySelector("#ask-reserve [data-problem]").textContent.includes("is held")`, "it says that the lock is held")
+	page.expectOutage(false)
+	page.press("#ask-reserve [name=queue]")
+	page.press("#ask-reserve [data-confirm]")
+	page.until(`document.querySelector("#ask-reserve [data-value]").textContent.startsWith("lk1.")`, "it shows the lease token")
+	token := eval[string](page, `document.querySelector("#ask-reserve [data-value]").textContent`)
+	page.press("#ask-reserve [data-confirm]")
+	page.says(row("mia"), "load test", "reserves 2h")
+	// A browser without a desktop has no notifications: what the page gives them is noted.
+	eval[int](page, `(window.told = [], window.Notification = class {
+		static permission = "default";
+		static async requestPermission() { return (Notification.permission = "granted"); }
+		constructor(title, { body }) { told.push(body); }
+	}, 1)`)
+	page.press(row("mia") + " [data-tell]")
+	page.says("#done", "You will be notified when mia is granted.")
+	g.letGo(alice.Token)
+	page.until(`told.join() === "mia holds staging." && document.title.includes("mia holds staging.")`, "the viewer is told")
+	page.says(row("mia"), "reserved until")
+	g.letGo(token)
+	page.until(`!document.querySelector('`+row("mia")+`')`, "the token releases it")
+	page.notReloaded()
+}
+
 func TestContendersAreBrokenFromThePage(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
@@ -115,7 +154,7 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.says("#done", "The lock was destroyed: 3 contenders ended, 1 of other programs.")
 	page.says("#queue", "This lock is free")
 	page.says("#history", "the lock was destroyed")
-	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("[data-act]"))`), "there is no contender left to act on")
+	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("[data-act]:not([data-act=reserve])"))`), "there is no contender left to act on")
 	page.notReloaded()
 }
 
@@ -132,11 +171,14 @@ func TestNothingSeriousStandsInTheWayInADialog(t *testing.T) {
 	g.foreign(t).put("/lockkeeper/locks/gpu/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
 	b := openPage(t, g, "/locks/"+lock)
 	b.eachLook(func(look string) {
-		for _, act := range []string{"", "revoke", "break", "reap", "destroy"} {
+		for _, act := range []string{"", "reserve", "revoke", "break", "reap", "destroy"} {
 			b.visit(g.url() + "/locks/" + lock)
 			b.untilLink("live")
 			switch act {
 			case "":
+			case "reserve":
+				b.press("[data-act=reserve]")
+				eval[int](b, `(document.querySelector("#ask-reserve [data-error=owner]").textContent = "It went wrong.", 1)`)
 			case "reap":
 				b.press("[data-act=reap]")
 				b.press("#ask-reap [data-preview]")

@@ -143,7 +143,7 @@ func TestTwoTeamsThatShareAGatewaySeeTheirOwnLocksAlone(t *testing.T) {
 		m.tab.visit(g.url() + "/locks/" + m.name + ":till")
 		m.tab.untilLink("live")
 		buttons := eval[string](m.tab, `[...document.querySelectorAll("[data-act]")].map((b) => b.dataset.act).join()`)
-		assert.Equal(t, buttons, "revoke", "what the team may do to its lock")
+		assert.Equal(t, buttons, "reserve,revoke", "what the team may do to its lock")
 		frames := m.frames()
 		assert.That(t, strings.Contains(frames, m.name+"-waiter") && !strings.Contains(frames, m.others), "the pushes to %s", m.name)
 	}

@@ -1,0 +1,120 @@
+// Tells the viewer when a lease that waits is granted, also while the tab is in the background: by a notification of the browser
+// where the viewer allows it, and by the title of the page in any case. It asks for nothing before the viewer presses the button
+// of a waiter. The page's socket rests while the tab is hidden, so each lease that is watched has a long poll of its own. The poll
+// has no lease token, so it keeps no place in the queue. It ends with the page.
+"use strict";
+(() => {
+  const $ = (selector) => document.querySelector(selector);
+  const most = 3; // leases at once: a browser has some six connections to one host, and the page needs some
+  const poll = "wait=50s&until=granted";
+  const pause = 2_000; // between polls
+  const retry = 10_000; // after a poll that was not answered
+
+  const watched = new Map(); // AbortControllers by the ids of leases
+  const title = document.title;
+
+  const say = (text) => {
+    const place = $("#done");
+    place.classList.remove("bad");
+    place.classList.add("good");
+    place.textContent = text;
+  };
+
+  // Each push renders the buttons as they are at first.
+  function paint() {
+    for (const button of document.querySelectorAll("[data-tell]")) {
+      const on = watched.has(button.closest("[data-row]").dataset.leaseId);
+      button.setAttribute("aria-pressed", String(on));
+      button.textContent = on ? "Telling you" : "Tell me";
+    }
+  }
+
+  // allowed asks for the browser's notifications. A page that came over plain HTTP from another machine has none.
+  async function allowed() {
+    try {
+      return (await Notification.requestPermission()) === "granted";
+    } catch {
+      return false;
+    }
+  }
+
+  const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+  // ended waits until the lease does not wait any more, and returns what became of it; "" when the viewer does not want to know.
+  async function ended(id, signal) {
+    while (!signal.aborted) {
+      let rest = retry;
+      try {
+        const answer = await fetch(`/v1/leases/${encodeURIComponent(id)}?${poll}`, { cache: "no-store", headers: { Accept: "application/json" }, signal });
+        if (answer.ok) {
+          const { state, reason } = await answer.json();
+          if (state === "held") return "granted";
+          if (state === "ended") return reason || "ended";
+          rest = pause;
+        } else if (answer.status === 401) {
+          document.dispatchEvent(new Event("session:ended"));
+          return "no longer shown to you";
+        } else if ([403, 404, 410].includes(answer.status)) {
+          return "gone";
+        }
+      } catch {
+        // It was not answered, or the viewer has pressed the button again.
+      }
+      if (!signal.aborted) await sleep(rest);
+    }
+    return "";
+  }
+
+  function announce(lock, text, id) {
+    document.title = `\u25cf ${text}`;
+    say(text);
+    if (globalThis.Notification?.permission !== "granted") return;
+    try {
+      const note = new Notification(lock, { body: text, tag: id });
+      note.onclick = () => {
+        window.focus();
+        note.close();
+      };
+    } catch {
+      // Some browsers show none for a page; the title says it.
+    }
+  }
+
+  async function tell(button) {
+    const { leaseId: id, who } = button.closest("[data-row]").dataset;
+    if (watched.has(id)) {
+      watched.get(id).abort();
+      watched.delete(id);
+      paint();
+      return;
+    }
+    if (watched.size >= most) {
+      say(`This page tells of ${most} leases at once. Press the button of another one again to make room.`);
+      return;
+    }
+    const stop = new AbortController();
+    watched.set(id, stop);
+    paint();
+    const lock = $(".lock-title").textContent;
+    const asked = allowed().then((yes) => watched.get(id) === stop && say(yes ? `You will be notified when ${who} is granted.`
+      : `This browser shows no notifications of this page. Its title says when ${who} is granted: keep the tab open.`));
+    const became = await ended(id, stop.signal);
+    await asked;
+    if (watched.get(id) !== stop) return;
+    watched.delete(id);
+    paint();
+    announce(lock, became === "granted" ? `${who} holds ${lock}.` : `${who} waits for ${lock} no longer: ${became}.`, id);
+  }
+
+  // The title goes back when the page is looked at.
+  const seen = () => document.hidden || (document.title = title);
+  document.addEventListener("visibilitychange", seen);
+  for (const event of ["pointerdown", "keydown"]) document.addEventListener(event, seen);
+  window.addEventListener("focus", seen);
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-tell]");
+    if (button) tell(button);
+  });
+  document.addEventListener("htmx:after:swap", paint);
+})();
