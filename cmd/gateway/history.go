@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/history"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/manager"
@@ -89,6 +90,14 @@ func (g *gateway) makeHistory() error {
 	g.history = history.New(history.Options{Dir: dir, Keep: g.c.History.Keep, Size: size, Hub: g.hub, Present: now.present, Holders: now.ofLock,
 		Others: func() []history.Source { return g.api.OtherHistories() }, Metrics: g.metrics, Log: g.log.With("part", "history")})
 	return nil
+}
+
+// memory is what the pages show of the past; nil with --history=off.
+func (g *gateway) memory() dashboard.History {
+	if g.history == nil {
+		return nil // an interface that holds a nil pointer would not be nil
+	}
+	return g.history
 }
 
 // holders are those who hold locks now, as the history asks for them.

@@ -31,6 +31,7 @@ type Locks interface {
 	Info(context.Context) locks.Info
 	Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error)
 	Peers() []locks.Peer
+	Postmortem(ctx context.Context, p locks.Principal, leaseID string) (locks.Postmortem, error)
 }
 
 // Options of a Dashboard. Locks, Events and Logger are required.
@@ -39,6 +40,8 @@ type Options struct {
 	// Webhooks gives the webhooks; nil: there are no pages of them.
 	Webhooks Webhooks
 	Events   *events.Hub
+	// History is the gateway's memory; nil: it has none.
+	History History
 	// Logins let users log in; nil: the gateway asks for no credential. Who a visitor is, and what it may do, comes with each
 	// request (auth.VisitorOf).
 	Logins  Logins
@@ -63,6 +66,7 @@ type Dashboard struct {
 	static http.Handler
 	assets map[string]string
 	status status
+	memory *memory
 
 	writeTimeout time.Duration   // of one message to one viewer
 	pongTimeout  time.Duration   // of a viewer's answer to pings
@@ -98,6 +102,7 @@ func New(o Options) *Dashboard {
 	return &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
 		status:       status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()},
+		memory:       newMemory(o.History),
 		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), searching: make(chan struct{}, maxSearches), drained: make(chan struct{}),
 		topics: map[sight]*topic{}, conns: map[net.Conn]struct{}{},
 	}

@@ -39,6 +39,15 @@
     return `${Math.floor(s / 86400)}d ${two(Math.floor(s / 3600) % 24)}h`;
   }
 
+  // roughly writes a time to come that is an estimate: one unit.
+  function roughly(ms) {
+    const s = Math.round(ms / 1000);
+    if (s <= 0) return "any moment";
+    if (s < 100) return `about ${Math.ceil(s / 10) * 10} s`;
+    if (s < 6000) return `about ${Math.round(s / 60)} min`;
+    return s < 172_800 ? `about ${Math.round(s / 3600)} h` : `about ${Math.round(s / 86400)} days`;
+  }
+
   const timeOfDay = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
   const exactTime = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23" });
   const date = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
@@ -54,6 +63,7 @@
     const t = frozen ?? now();
     for (const e of $$("time[data-since]")) write(e, span(t - e.dataset.since) + ("over" in e.dataset ? "+" : ""));
     for (const e of $$("time[data-ago]")) write(e, span(t - e.dataset.ago) + " ago");
+    for (const e of $$("time[data-about]")) write(e, roughly(e.dataset.about - t));
     for (const e of $$("time[data-until]")) {
       const left = e.dataset.until - t;
       write(e, left > 0 ? span(left + 999) : "due");
