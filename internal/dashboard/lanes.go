@@ -73,15 +73,16 @@ func toneOf(i *history.Item) tone {
 // lay draws holds into lanes: those at the same time above one another, those of an exclusive lock in one lane. Quick holds that were
 // counted have a lane of their own, the last.
 func lay(items []history.Item, w window) (bars []bar, lanes int) {
-	for part := w.to.Sub(w.from) / finest; ; part *= 2 {
-		bars, lanes = layBy(items, w, max(part, time.Millisecond))
+	least := max(w.to.Sub(w.from)/finest, time.Millisecond)
+	for part := least; ; part *= 2 {
+		bars, lanes = layBy(items, w, part, least)
 		if len(bars) <= maxBars {
 			return bars, lanes
 		}
 	}
 }
 
-func layBy(items []history.Item, w window, part time.Duration) (bars []bar, lanes int) {
+func layBy(items []history.Item, w window, part, least time.Duration) (bars []bar, lanes int) {
 	singles, counted := []bar{}, []bar{}
 	for n := range items {
 		b, inside := barOf(&items[n], w)
@@ -98,7 +99,7 @@ func layBy(items []history.Item, w window, part time.Duration) (bars []bar, lane
 	slices.SortFunc(counted, byBegin)
 	last := []int{} // of each lane, its last bar
 	for _, b := range singles {
-		b.lane = freeLane(bars, last, &b, part)
+		b.lane = freeLane(bars, last, &b, least)
 		bars, last = add(bars, last, b, part, b.lane == maxLanes-1)
 	}
 	lanes = len(last)
@@ -151,11 +152,11 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// freeLane is the first one in which nothing is as late as b begins. What overlaps by less than a part follows the other: two gateways'
+// freeLane is the first one in which nothing is as late as b begins. What overlaps by less than the least part follows the other: two gateways'
 // clocks, or an end and the next grant.
-func freeLane(bars []bar, last []int, b *bar, part time.Duration) int {
+func freeLane(bars []bar, last []int, b *bar, least time.Duration) int {
 	for lane, at := range last {
-		if b.begin.After(bars[at].end.Add(-part)) {
+		if b.begin.After(bars[at].end.Add(-least)) {
 			return lane
 		}
 	}
