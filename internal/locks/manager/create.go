@@ -28,6 +28,7 @@ type acquisition struct {
 	ctx   context.Context
 	req   locks.AcquireRequest
 	wants []locks.Want     // one for each lock
+	room  [1]locks.Want    // for them
 	key   *idempotency.Key // the request's idempotency key: a known one with its lease, a new one, or nil
 	asked bool             // whether the wait would close a cycle
 }
@@ -40,7 +41,7 @@ func (a *acquisition) prepare() error {
 		if err := m.usable(); err != nil {
 			return err
 		}
-		a.wants = req.Wants()
+		a.wants = req.WantsIn(&a.room)
 		if err := m.replica.Nameable(req, a.wants); err != nil {
 			return err
 		}
