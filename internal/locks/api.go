@@ -205,10 +205,11 @@ type Contender struct {
 	At       time.Time
 	Age      time.Duration
 	AgeKnown bool
-	// HeldFor is for how long this gateway has seen the holder hold. HeldLonger: the gateway did not see the hold begin
-	// (it was there when the tree was read, or came with a takeover), so it may be longer.
+	// HeldFor is for how long the holder has held: as this gateway has seen, or as the lease's record says. HeldLonger: neither
+	// tells when the hold began, so it may be longer, but no longer than HeldAtMost; 0: no bound is known.
 	HeldFor    time.Duration
 	HeldLonger bool
+	HeldAtMost time.Duration // with HeldLonger
 	// Clock is the span from which ExpiresIn counts down: the TTL, or the shorter clock of an unclaimed or waiting
 	// lease. It is set for leases that this gateway runs; else 0.
 	Clock     time.Duration

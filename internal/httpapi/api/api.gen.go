@@ -1482,12 +1482,15 @@ type Contender struct {
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	AgeMS        *int64       `json:"age_ms,omitempty"`
 
-	// HeldMS How long it has held. Holders only.
+	// HeldMS How long it has held, as this gateway has seen or its lease's record says. Holders only.
 	HeldMS int64 `json:"held_ms,omitempty"`
 
-	// HeldLonger It held already when this gateway first looked; `held_ms` counts from there.
-	HeldLonger  bool  `json:"held_longer,omitempty"`
-	ExpiresInMS int64 `json:"expires_in_ms,omitempty"`
+	// HeldLonger It held already when this gateway first looked, and no record says since when; `held_ms` counts from there.
+	HeldLonger bool `json:"held_longer,omitempty"`
+
+	// HeldAtMostMS With `held_longer`: it cannot have held for longer. Left out when no bound is known.
+	HeldAtMostMS int64 `json:"held_at_most_ms,omitempty"`
+	ExpiresInMS  int64 `json:"expires_in_ms,omitempty"`
 
 	// Metadata A text that came with the lease.
 	Metadata Metadata `json:"metadata,omitempty"`
@@ -2065,10 +2068,10 @@ type Leader struct {
 	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 
-	// Since Since when this gateway has seen it hold.
+	// Since Since when it has held, as this gateway has seen or its lease's record says.
 	Since *time.Time `json:"since,omitempty"`
 
-	// HeldLonger It held already when this gateway first looked.
+	// HeldLonger It held already when this gateway first looked, and no record says since when.
 	HeldLonger bool `json:"held_longer,omitempty"`
 
 	// Unclaimed Granted, and no request of its client has come since.

@@ -108,6 +108,7 @@ func (l *lease) letIn(m *Manager, q *queues.Queue, now time.Duration) (blocked b
 	case !l.positionKnown() && !l.asksWhetherAcknowledged(m):
 		return false // being next would have no effect
 	case !l.turn():
+		l.moment = momentUnwritten // the directory was made anew meanwhile, or another program wrote the record
 		return false
 	}
 	l.mayBeAcknowledged(m, now)
@@ -270,6 +271,7 @@ func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 		}
 		m.replica.Touch(s.q)
 	}
+	l.holdsSinceGrant(m, now)
 	m.leases.touch(l)
 	m.deliveries.grant(l)
 }

@@ -245,7 +245,7 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 	}
 	if position == 0 {
 		v.FencingToken = a.fleet.fencingToken(czxid)
-		v.HeldFor, v.HeldLonger = a.heldFor(q, c, now.Boot())
+		a.heldFor(q, c, &v, now)
 	}
 	a.delay(q, c, &v, now.Boot())
 	return v
@@ -433,15 +433,6 @@ func (a *answers) delay(q *queues.Queue, c *recipe.Contender, v *locks.Contender
 		return
 	}
 	v.Reason = a.replica.Record(queues.Location{Queue: q, Contender: c}).Node().Record.Closed.Reason
-}
-
-// heldFor returns how long a contender has held, as far as this gateway has seen.
-func (a *answers) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
-	s := a.observedOf(q, c)
-	if !s.Holds {
-		return 0, false // its grant is under way
-	}
-	return max(now-s.Since, 0), s.SinceBefore
 }
 
 // observedOf returns what this gateway has observed of a contender in the replica.

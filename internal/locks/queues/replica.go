@@ -194,6 +194,12 @@ func (r *Replica) Certain(q *Queue, c *recipe.Contender) (certain, list bool) {
 	return false, false
 }
 
+// NextNumber is the number that the queue's directory gives to the next contender that is created, if no other client creates
+// one before. known: the replica has seen, or a listing has shown, what became of all numbers below.
+func (r *Replica) NextNumber(q *Queue) (next int32, known bool) {
+	return q.next, q.Exists && q.known && !q.gap && q.next >= 0 && r.incomplete != q
+}
+
 // Contended are the queues with two contenders or more, in no order: something waits in no other.
 func (r *Replica) Contended() []*Queue { return slices.Collect(maps.Keys(r.contended)) }
 
