@@ -2342,6 +2342,9 @@ type LockDelayOn string
 type LockList struct {
 	Items      []Lock `json:"items"`
 	NextCursor string `json:"next_cursor,omitempty"`
+
+	// Unreached With `owner` or `host`: gateways whose leases may be missing.
+	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
 
 // LockName The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
@@ -3574,8 +3577,14 @@ type ListLocksParams struct {
 	// Contains Only locks whose names, or directories, contain this.
 	Contains *string `form:"contains,omitempty" json:"contains,omitempty"`
 
-	// Owner Only locks that a lease of exactly this owner holds or waits for.
+	// Owner Only locks that a lease of exactly this owner holds or waits for, of the whole fleet.
 	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Host The same, of owners that end with `@` and this.
+	Host *Owner `form:"host,omitempty" json:"host,omitempty"`
+
+	// Mode Only locks that are held or waited for in this mode, and semaphores whose limit was set.
+	Mode *Mode `form:"mode,omitempty" json:"mode,omitempty"`
 
 	// AcquireReason Only what has this text in its `acquire_reason`, in upper or lower case.
 	AcquireReason *AcquireReasonParam `form:"acquire_reason,omitempty" json:"acquire_reason,omitempty"`
@@ -3583,9 +3592,9 @@ type ListLocksParams struct {
 	// State Only locks in this state.
 	State *ListLocksParamsState `form:"state,omitempty" json:"state,omitempty"`
 
-	// Sort Shows one page, `limit` locks long, of those with the most waiters (`-waiters`), held for the longest time
-	// (`-held`), or whose first waiter has waited for the longest time (`-wait`), as far as this gateway has seen.
-	// Does not go with `cursor`.
+	// Sort First those with the most waiters (`-waiters`), held for the longest time (`-held`), or whose first waiter has
+	// waited for the longest time (`-wait`), as far as this gateway knows; those without behind them, by name. A
+	// lock that changes while pages are read may be on two of them, or on none.
 	Sort *ListLocksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
 	// Limit Items on a page.
@@ -7408,6 +7417,30 @@ func NewListLocksRequest(server string, params *ListLocksParams) (*http.Request,
 		if params.Owner != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Host != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", *params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Mode != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mode", *params.Mode, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

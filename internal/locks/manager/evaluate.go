@@ -197,6 +197,7 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 	m.granted(q, c, nil, now)
 	tell := s.Begin(now, listed || !m.stream.synced)
 	m.replica.Observe(c, s)
+	q.Mark()
 	m.deliveries.foreignHolds(q, c)
 	if tell {
 		m.publisher.granted(q, c, nil)

@@ -111,6 +111,7 @@ func (l *lease) holdsSinceGrant(m *Manager, boot time.Duration) {
 		o := s.observation()
 		o.Since, o.SinceBefore = min(o.Since, began), false // it was seen to hold, whatever the clock of its former gateway said
 		s.setObservation(o)
+		s.q.Mark()
 	}
 }
 

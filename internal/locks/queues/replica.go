@@ -90,6 +90,7 @@ func (r *Replica) Forget(q *Queue) {
 	}
 	if q.Namespace.Find(q.Name()) == q { // else it was dropped before, and another took its place
 		q.Namespace.Queues.Delete(q)
+		q.Mark()
 	}
 	delete(r.deferred, q)
 	delete(r.polled, q)
@@ -99,6 +100,7 @@ func (r *Replica) Forget(q *Queue) {
 func (r *Replica) Touch(q *Queue) {
 	r.rev++
 	q.Rev = r.rev
+	q.Mark()
 	if x := q.extras; x != nil && x.wake != nil {
 		r.wake(x.wake)
 		x.wake = nil
