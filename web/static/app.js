@@ -39,6 +39,13 @@
     return `${Math.floor(s / 86400)}d ${two(Math.floor(s / 3600) % 24)}h`;
   }
 
+  // since writes how long something has lasted; where the gateway did not see the beginning, the bounds that are known.
+  function since(d, t) {
+    const held = span(t - d.since);
+    if ("earliest" in d) return `between ${held} and ${span(t - d.earliest)}`;
+    return "over" in d ? held + "+" : held;
+  }
+
   const timeOfDay = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
   const exactTime = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23" });
   const date = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
@@ -52,7 +59,7 @@
   // seems to run out may have been renewed where this page cannot see it.
   function tick() {
     const t = frozen ?? now();
-    for (const e of $$("time[data-since]")) write(e, span(t - e.dataset.since) + ("over" in e.dataset ? "+" : ""));
+    for (const e of $$("time[data-since]")) write(e, since(e.dataset, t));
     for (const e of $$("time[data-ago]")) write(e, span(t - e.dataset.ago) + " ago");
     for (const e of $$("time[data-until]")) {
       const left = e.dataset.until - t;

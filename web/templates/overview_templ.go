@@ -564,7 +564,7 @@ func lockRow(row LockRow, withNS bool) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = since(row.HeldSince, row.HeldLonger).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = held(row.HeldSince, row.HeldLonger, row.HeldEarliest).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
