@@ -28,7 +28,7 @@ type rig struct {
 func start(t *testing.T, set func(*Options)) *rig {
 	r := &rig{t: t, hub: events.New(events.Options{})}
 	r.present.Store(&[]*Item{})
-	o := Options{Hub: r.hub, Present: func(context.Context) ([]*Item, error) { return *r.present.Load(), nil }}
+	o := Options{Hub: r.hub, Now: r}
 	if set != nil {
 		set(&o)
 	}
@@ -49,6 +49,20 @@ func start(t *testing.T, set func(*Options)) *rig {
 	r.pass(5 * time.Second)
 	return r
 }
+
+// Present implements Now.
+func (r *rig) Present(context.Context) ([]*Item, error) { return *r.present.Load(), nil }
+
+// Holders implements Now.
+func (r *rig) Holders(context.Context, string, string) ([]*Item, error) {
+	return *r.present.Load(), nil
+}
+
+// holding are the present holders.
+type holding []*Item
+
+func (h holding) Present(context.Context) ([]*Item, error)                 { return h, nil }
+func (h holding) Holders(context.Context, string, string) ([]*Item, error) { return h, nil }
 
 // pass lets time pass, so that the store has what was published before.
 func (r *rig) pass(d time.Duration) {
@@ -149,7 +163,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 			onDisk(o)
 			stays := &Item{Kind: Hold, NS: "default", Lock: "deploy", LeaseID: "l1", Begin: time.Now(), Early: 2 * time.Hour}
 			came := &Item{Kind: Hold, NS: "default", Lock: "deploy3", LeaseID: "l3", Owner: "came", Begin: time.Now(), Early: 2 * time.Hour}
-			o.Present = func(context.Context) ([]*Item, error) { return []*Item{stays, came}, nil }
+			o.Now = holding{stays, came}
 		})
 		r.pass(10 * time.Second)
 		got := r.ask(Query{})

@@ -128,7 +128,7 @@ func (s *store) stats(ctx context.Context, q *StatsQuery, st *Stats) error {
 		}
 		where, args = "place = ? AND "+where, append([]any{id}, args...)
 	}
-	names, err := s.lockNames(ctx, q.NS)
+	names, err := lockNamesIn(ctx, s.read, q.NS)
 	if err != nil {
 		return err
 	}
@@ -155,9 +155,9 @@ func (s *store) stats(ctx context.Context, q *StatsQuery, st *Stats) error {
 	return rows.Err()
 }
 
-// lockNames are the locks by their numbers.
-func (s *store) lockNames(ctx context.Context, ns string) (map[int64]place, error) {
-	rows, err := s.read.QueryContext(ctx, "SELECT id, a, b FROM names WHERE kind = 1 AND (?1 = '' OR a = ?1)", ns)
+// lockNamesIn are the locks of a namespace, "" for all, by their numbers.
+func lockNamesIn(ctx context.Context, q querier, ns string) (map[int64]place, error) {
+	rows, err := q.QueryContext(ctx, "SELECT id, a, b FROM names WHERE kind = 1 AND (?1 = '' OR a = ?1)", ns)
 	if err != nil {
 		return nil, err
 	}
