@@ -150,6 +150,7 @@ func (h *History) follow(ctx context.Context, s *store, cause string) error {
 	if err != nil {
 		return err
 	}
+	defer w.close()
 	h.opened(s, w)
 	queue := make(chan *batch, maxQueued)
 	f := newFollower(h, s, queue, w.gapAtStart(cause))

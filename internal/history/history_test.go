@@ -77,8 +77,11 @@ func (r *rig) granted(lock, lease, owner string, waited time.Duration) {
 }
 
 func (r *rig) ended(lock, lease string, of events.Type, reason locks.Reason) {
-	r.hub.Publish(&events.Event{Type: of, NS: "default", Lock: lock, LeaseID: lease, Mode: "exclusive", FencingToken: 7, Reason: string(reason), By: "token:ops", Detail: "prod is down",
-		Purpose: "release 5", Gateway: "gw1"})
+	e := &events.Event{Type: of, NS: "default", Lock: lock, LeaseID: lease, Mode: "exclusive", FencingToken: 7, Reason: string(reason), Purpose: "release 5", Gateway: "gw1"}
+	if of == events.LeaseRevoked {
+		e.By, e.Detail = "token:ops", "prod is down"
+	}
+	r.hub.Publish(e)
 }
 
 // held is a hold from its grant to its release.

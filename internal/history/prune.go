@@ -42,11 +42,18 @@ func (t *transaction) prune() {
 	}
 	t.exec("DELETE FROM gaps WHERE last < ?1 OR id <= (SELECT max(id) FROM gaps) - ?2", w.since.UnixMicro(), maxGaps)
 	if t.now.Sub(w.named) > namesEvery {
-		w.named = t.now
-		t.exec("DELETE FROM names WHERE id IN (SELECT id FROM names WHERE seen < coalesce((SELECT min(id) FROM rows), ?1) - ?2 LIMIT ?3)", t.now.UnixMicro(), 2*seenEvery, nameStep)
+		if n := t.exec(pruneNames, t.now.UnixMicro(), 2*seenEvery, nameStep); n < nameStep {
+			w.named = t.now // until then the next step follows at once
+		}
 		w.names.forget()
 	}
 }
+
+// pruneNames deletes a step of the names that were seen last before every row that has ended, and that no other row has.
+const pruneNames = `DELETE FROM names WHERE id IN (SELECT id FROM names
+ WHERE seen < coalesce((SELECT id FROM rows WHERE span IS NOT NULL ORDER BY id LIMIT 1), ?1) - ?2 AND id NOT IN (
+ SELECT place FROM rows WHERE span IS NULL UNION SELECT ifnull(owner, 0) FROM rows WHERE span IS NULL UNION SELECT ifnull(principal, 0) FROM rows WHERE span IS NULL
+ UNION SELECT ifnull(gateway, 0) FROM rows WHERE span IS NULL UNION SELECT ifnull(program, 0) FROM rows WHERE span IS NULL) LIMIT ?3)`
 
 // pruneTo deletes a step of the rows that began before an id and have ended.
 func (t *transaction) pruneTo(id int64) {

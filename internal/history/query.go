@@ -354,7 +354,11 @@ func (h *History) Query(ctx context.Context, q Query) (Answer, error) {
 
 // with calls do with the open store, for at most queryWithin.
 func (h *History) with(ctx context.Context, do func(context.Context, *store) error) error {
-	ctx, cancel := context.WithTimeout(ctx, queryWithin)
+	return h.within(ctx, queryWithin, do)
+}
+
+func (h *History) within(ctx context.Context, most time.Duration, do func(context.Context, *store) error) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	h.using.RLock()
 	defer h.using.RUnlock()

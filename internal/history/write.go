@@ -57,7 +57,6 @@ type writer struct {
 
 	rows   int64
 	since  time.Time // how far back the store reaches
-	before bool      // other gateways may know of the time before
 	failed time.Time // zero: the last write was done
 	gone   time.Time // what was lost since; zero: nothing
 
@@ -109,8 +108,15 @@ func (w *writer) run(queue <-chan *batch) error {
 			return err
 		}
 	}
-	w.uses = nil
 	return nil
+}
+
+// close lets go of the store's connection: with its last one SQLite puts its log into the file.
+func (w *writer) close() {
+	for _, s := range w.uses {
+		_ = s.Close() // it was done with
+	}
+	w.uses = nil
 }
 
 // write writes one batch, and what is due.
