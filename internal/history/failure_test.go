@@ -161,6 +161,27 @@ func TestTheSizeIsBounded(t *testing.T) {
 	})
 }
 
+// More holds at once than there is room for: the store stays within its size, and their ends are kept.
+func TestWhatHoldsCannotOutgrowTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, func(o *Options) { o.Dir, o.Size = t.TempDir(), MinSize })
+		const n = 12_000
+		for i := range n {
+			r.granted(fmt.Sprint("lock-", i), fmt.Sprintf("l%039d", i), "me", 0)
+			if i%1000 == 0 {
+				r.pass(2 * time.Second)
+			}
+		}
+		r.pass(10 * time.Second)
+		st := r.history.Status()
+		assert.That(t, st.On && st.Bytes < MinSize*5/4 && st.Dropped > 0 && len(st.Gaps) > 0, "%+v", st)
+		r.ended(fmt.Sprint("lock-", n-1), fmt.Sprintf("l%039d", n-1), events.LeaseExpired, locks.ReasonExpired)
+		r.pass(10 * time.Second)
+		got := r.ask(Query{NS: "default", Lock: fmt.Sprint("lock-", n-1)})
+		assert.That(t, len(got.Items) == 1 && got.Items[0].Reason == locks.ReasonExpired, "%+v", got.Items)
+	})
+}
+
 // A writer that does not keep up must cost the follower nothing but what is lost.
 func TestAFullQueueIsAGap(t *testing.T) {
 	h := New(Options{})

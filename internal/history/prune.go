@@ -26,13 +26,13 @@ func (t *transaction) prune() {
 		t.err = err
 		return
 	}
-	for range 8 { // at most, so that a batch does not wait for long
+	for range 8 { // at most: locks do not wait for it, but the next batch does
 		if used <= w.s.size || t.err != nil {
 			break
 		}
 		var last int64
 		if !t.find("SELECT id FROM rows WHERE span IS NOT NULL ORDER BY id LIMIT 1 OFFSET ?", []any{pruneStep}, &last) &&
-			!t.find("SELECT max(id) FROM rows WHERE span IS NOT NULL", nil, &last) {
+			!t.find("SELECT id FROM rows WHERE span IS NOT NULL ORDER BY id DESC LIMIT 1", nil, &last) {
 			break
 		}
 		t.pruneTo(last)
@@ -40,6 +40,7 @@ func (t *transaction) prune() {
 			t.err = err
 		}
 	}
+	w.full = used > w.s.size
 	t.exec("DELETE FROM gaps WHERE last < ?1 OR id <= (SELECT max(id) FROM gaps) - ?2", w.since.UnixMicro(), maxGaps)
 	if t.now.Sub(w.named) > namesEvery {
 		if n := t.exec(pruneNames, t.now.UnixMicro(), 2*seenEvery, nameStep); n < nameStep {

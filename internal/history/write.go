@@ -56,6 +56,7 @@ type writer struct {
 	taken int64 // and what it became
 
 	rows   int64
+	full   bool      // what has not ended fills the store: pruning does not help
 	since  time.Time // how far back the store reaches
 	failed time.Time // zero: the last write was done
 	gone   time.Time // what was lost since; zero: nothing
@@ -293,6 +294,11 @@ func (t *transaction) insert(i *Item) {
 	}
 	if i.End.IsZero() {
 		if id, _ := t.open(i); id != 0 {
+			return
+		}
+		if t.w.full { // its end makes a row
+			t.w.h.lost(1)
+			t.note(Gap{From: i.Begin.Add(-i.Early), To: t.now, Cause: CauseDropped})
 			return
 		}
 	}
