@@ -2,6 +2,8 @@
 // scripts, the mark, and htmx as its authors published it (README.md has
 // versions, checksums and how htmx is used).
 //
+// They are compressed once, when the process starts.
+//
 // All of them live under one path that has a hash of their contents in it. So
 // a browser may keep them for ever, and never mixes those of two versions. A
 // path with another hash is 404: during an upgrade a page of the old gateway
@@ -19,8 +21,11 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"lockkeeper/internal/gzipped"
 )
 
 // Prefix is where Handler must be mounted.
@@ -40,6 +45,7 @@ var contentTypes = map[string]string{
 type asset struct {
 	contentType string
 	content     []byte
+	packed      []byte // in gzip; nil where that is not smaller
 }
 
 var (
@@ -77,8 +83,24 @@ func Handler() http.Handler {
 		h.Set("Content-Type", a.contentType)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+		if a.packed != nil {
+			gzipped.Varies(h)
+			if gzipped.Accepts(r.Header) {
+				a.servePacked(w, r)
+				return
+			}
+		}
 		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(a.content))
 	})
+}
+
+// servePacked answers with the whole file, compressed: a range of it is of no use to a browser.
+func (a asset) servePacked(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Encoding", "gzip")
+	w.Header().Set("Content-Length", strconv.Itoa(len(a.packed)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(a.packed) // an error: the client is gone
+	}
 }
 
 // load panics when a file is embedded that has no content type: a bug that the
@@ -94,7 +116,11 @@ func load(fsys fs.FS) map[string]asset {
 			return fmt.Errorf("%s: no content type for its extension", name)
 		}
 		content, err := fs.ReadFile(fsys, name)
-		found[name] = asset{contentType, content}
+		a := asset{contentType: contentType, content: content}
+		if packed := gzipped.Best(content); len(packed) < len(content) {
+			a.packed = packed
+		}
+		found[name] = a
 		return err
 	})
 	if err != nil {

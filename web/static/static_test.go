@@ -1,6 +1,7 @@
 package static
 
 import (
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -43,6 +45,29 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 		if head := get(t, http.MethodHead, urls[name]); head.StatusCode != http.StatusOK || head.ContentLength != int64(len(onDisk)) {
 			t.Errorf("HEAD %s: status %d, length %d", name, head.StatusCode, head.ContentLength)
 		}
+	}
+}
+
+func TestFilesAreCompressedForThoseThatAcceptIt(t *testing.T) {
+	for name, url := range URLs() {
+		ask := func(method string) *httptest.ResponseRecorder {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(method, url, nil)
+			r.Header.Set("Accept-Encoding", "br, gzip")
+			r.Header.Set("Range", "bytes=0-1") // of the compressed file it would be of no use
+			Handler().ServeHTTP(w, r)
+			return w
+		}
+		w := ask(http.MethodGet)
+		h := w.Header()
+		assert.That(t, w.Code == http.StatusOK && h.Get("Content-Encoding") == "gzip" && h.Get("Vary") == "Accept-Encoding", "%s: %d, %v", name, w.Code, h)
+		assert.Equal(t, h.Get("Content-Length"), strconv.Itoa(w.Body.Len()), "%s: Content-Length", name)
+		unzip, err := gzip.NewReader(w.Body)
+		assert.NoError(t, err, name)
+		body, err := io.ReadAll(unzip)
+		onDisk := assert.Value(os.ReadFile(filepath.FromSlash(name)))(t)
+		assert.That(t, err == nil && string(body) == string(onDisk), "%s: %v, %d bytes of %d", name, err, len(body), len(onDisk))
+		head := ask(http.MethodHead)
+		assert.That(t, head.Body.Len() == 0 && head.Header().Get("Content-Length") == h.Get("Content-Length"), "HEAD %s: %d bytes, %v", name, head.Body.Len(), head.Header())
 	}
 }
 
