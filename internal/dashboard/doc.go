@@ -11,8 +11,9 @@
 // A change reaches an idle page within some 25 ms, together with what else
 // happened until then. A page that changes all the time is pushed every 100 ms
 // (a lock) or 200 ms (the overview), less often if it is expensive to render.
-// A viewer always gets the latest state, and of it the fragments that changed
-// since its last message.
+// A viewer always gets the latest state, and of it the fragments and rows that changed
+// since its last message (fragment.go). A message is made and compressed once for all viewers that have seen the same; only the
+// status with which a socket begins is one viewer's own.
 // A slow reader skips states and makes nothing grow. A viewer that reads
 // nothing for ten seconds is closed, and delays no other.
 //

@@ -47,7 +47,7 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 	}
 	who := visitor(r)
 	if snap := d.snapshotOf(sightOf(p, who)); snap != nil {
-		html, err := snap.message(r.Context(), 0)
+		html, err := snap.message(r.Context())
 		d.answer(w, r, http.StatusOK, packed(r, w.Header(), html), err)
 		return
 	}

@@ -84,6 +84,12 @@
     tickRings();
   }
 
+  // ---- Rows ------------------------------------------------------------------
+  // When rows come or go, the push has an empty element in the place of each row that has not changed: the one that is
+  // there stays as it is, with what the reader has opened, marked or focused in it.
+
+  htmx.registerExtension("rows", { htmx_before_morph_node: (_, { newNode }) => newNode.dataset?.same === undefined });
+
   // ---- What has changed ----------------------------------------------------
   // A row whose data-sig differs, or that is new, lights up once. Not after the
   // page or the filter has changed everything, and not when the reader asked for
@@ -91,14 +97,24 @@
 
   let before = null;
   let rowBefore = -1; // the row that has the focus
+  let marked = null; // the text that is selected
 
   function remember() {
+    const { anchorNode, anchorOffset, focusNode, focusOffset, isCollapsed } = getSelection();
+    marked = isCollapsed ? null : [anchorNode, anchorOffset, focusNode, focusOffset];
     before = new Map([...$$("[data-sig]")].map((e) => [e.id, e.dataset.sig]));
     rowBefore = focusedRow();
   }
 
+  // markAgain selects again what was selected in a row that has moved: a move takes it out of the selection.
+  function markAgain() {
+    if (marked?.[0].isConnected && marked[2].isConnected && getSelection().isCollapsed) getSelection().setBaseAndExtent(...marked);
+    marked = null;
+  }
+
   function markChanges() {
     if (!before) return;
+    markAgain();
     // The focus was in a row that is gone: the one in its place has it now, so
     // that keyboard users stay where they are.
     if (rowBefore >= 0 && document.activeElement === document.body) focusRow(rowBefore);

@@ -9,7 +9,7 @@ const htmxConfig = `{
 	"includeIndicatorCSS": false,
 	"history": "reload",
 	"defaultSwap": "none",
-	"extensions": "ws",
+	"extensions": "ws, rows",
 	"morphIgnore": ["data-htmx-powered", "open", "data-on", "data-copied"],
 	"morphSkipChildren": "time[data-since], time[data-until], time[data-ago], time[data-clock], [data-origin]",
 	"ws": {
