@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"lockkeeper/internal/locks"
@@ -30,6 +31,8 @@ func browsed(t *testing.T, change ...func(*Dashboard)) (*server, *chromium) {
 	t.Helper()
 	needsChromium(t)
 	b := &chromium{t, browsertest.Tab(t)}
+	_, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1440, Height: 900, DeviceScaleFactor: 1})
+	assert.NoError(t, err)
 	s := newServer(t, change...)
 	t.Cleanup(func() { b.do(chromedp.Navigate("about:blank")) }) // its socket ends before the server does
 	return s, b
@@ -166,3 +169,58 @@ func TestARowOfATableIsReplacedAlone(t *testing.T) {
 	assert.That(t, evalIn[bool](page, `[...document.querySelectorAll("#locks tbody tr")].every((r, i) => r === kept[i]) && kept.length === 40 && document.querySelectorAll("#locks tbody > tr > td").length === 200`), "other rows, or not in their places")
 }
 
+// rowUnder is the row at a place of the window.
+const rowUnder = `(([x, y]) => document.elementFromPoint(x, y)?.closest("[data-row]")?.id)`
+
+// A still pointer keeps its row, whatever comes and goes: what it points at is what a click hits.
+func TestARowThatIsPointedAtStaysWhereItIs(t *testing.T) {
+	s, page := browsed(t)
+	names := func(list ...string) {
+		s.fake.set(func() {
+			s.fake.locks = func(r locks.LockFilter) (p locks.LockPage, _ error) {
+				for _, name := range list {
+					p.Items = append(p.Items, locks.Lock{NS: r.NS, Name: name, State: locks.LockHeld, HolderCount: 1, Holders: []locks.Contender{{Owner: "of-" + name, LeaseID: "lk1", Znode: "/" + name}}})
+				}
+				return p, nil
+			}
+		})
+		s.happen("deploy")
+	}
+	names("b", "c", "d", "e")
+	page.open(s, "/")
+	page.until(`document.querySelectorAll("#locks tbody tr").length === 4`, "the rows")
+	const point = `(() => { const r = [...document.querySelectorAll("#locks tbody tr")].at(-2).getBoundingClientRect(); return [r.left + 200, r.top + r.height / 2]; })()`
+	at := evalIn[[]float64](page, point)
+	page.do(chromedp.MouseEvent(chromedp.MouseMoved, at[0], at[1]))
+	under := fmt.Sprintf(`%s([%f, %f])`, rowUnder, at[0], at[1])
+	assert.Must(t, strings.HasSuffix(evalIn[string](page, under), "/d"), "the pointer is on %s", evalIn[string](page, under))
+
+	names("a", "b", "d", "e", "f") // c has gone, a and f have come
+	page.until(`document.querySelector("#rested").innerText.startsWith("3 changes")`, "the page says that changes wait")
+	assert.That(t, strings.HasSuffix(evalIn[string](page, under), "/d"), "the row under the pointer is %s", evalIn[string](page, under))
+	assert.Equal(t, evalIn[string](page, `document.querySelector(".gone a").textContent`), "c", "grey is")
+	s.fake.set(func() {
+		before := s.fake.locks
+		s.fake.locks = func(r locks.LockFilter) (locks.LockPage, error) {
+			p, err := before(r)
+			p.Items[0].QueueLength, p.Items[2].QueueLength = 77, 88 // of a, which waits, and of d
+			return p, err
+		}
+	})
+	s.happen("deploy")
+	page.until(`[...document.querySelectorAll("#locks tbody tr")].at(-2).innerText.includes("88")`, "the row changes where it is")
+
+	page.do(chromedp.MouseEvent(chromedp.MouseMoved, at[0], 5)) // away from the table
+	shown := `[...document.querySelectorAll("#locks tbody tr")].map((r) => r.querySelector("a").textContent + (r.className && "!")).join("")`
+	page.until(shown+` === "abdef"`, "what has waited is shown once the pointer has left")
+	assert.That(t, evalIn[bool](page, `document.querySelectorAll("#locks tbody tr")[0].innerText.includes("77") && document.querySelector("#rested").hidden`), "what happened to a row while it waited is lost")
+
+	// The same with the focus; the button shows what waits.
+	evalIn[int](page, `(document.querySelectorAll("#locks tbody a")[2].focus(), document.dispatchEvent(new KeyboardEvent("keydown", {key: "Shift"})), 1)`)
+	names("d", "e")
+	page.until(`!document.querySelector("#rested").hidden`, "changes wait")
+	assert.Equal(t, evalIn[string](page, shown), "a!b!def!", "the rows")
+	evalIn[int](page, `(document.querySelector("#rested").click(), 1)`)
+	page.until(shown+` === "de"`, "the button shows them")
+	assert.Equal(t, evalIn[string](page, `document.activeElement.textContent`), "d", "the focus is on")
+}

@@ -233,11 +233,7 @@ func (v viewer) send(snap *snapshot, seen uint64) error {
 		return err
 	}
 	if seen > 0 && seen == snap.seq-1 {
-		update, err := snap.update()
-		if err != nil {
-			return err
-		}
-		return v.conn.WritePreparedMessage(update)
+		return v.conn.WritePreparedMessage(snap.update)
 	}
 	status, err := renderStatus(context.Background(), snap.status, time.Now())
 	if err != nil {

@@ -29,6 +29,7 @@ const soon = 30 * time.Second // for what comes at once: a bound for a loaded ma
 type server struct {
 	*rig
 	http *httptest.Server
+	sent atomic.Int64 // bytes, over all connections
 }
 
 func newServer(t *testing.T, change ...func(*Dashboard)) *server {
@@ -38,9 +39,10 @@ func newServer(t *testing.T, change ...func(*Dashboard)) *server {
 	for _, c := range change {
 		c(r.Dashboard)
 	}
-	s := &server{r, httptest.NewUnstartedServer(r)}
+	s := &server{rig: r, http: httptest.NewUnstartedServer(r)}
+	s.http.Listener = countingListener{s.http.Listener, &s.sent}
 	s.http.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		_ = c.(*net.TCPConn).SetWriteBuffer(16 << 10) // so that who does not read is noticed soon
+		_ = c.(sentConn).Conn.(*net.TCPConn).SetWriteBuffer(16 << 10) // so that who does not read is noticed soon
 		return ctx
 	}
 	s.http.Start()
@@ -51,6 +53,31 @@ func newServer(t *testing.T, change ...func(*Dashboard)) *server {
 		return r.running != nil
 	}, "the dashboard runs")
 	return s
+}
+
+// countingListener counts what its connections send.
+type countingListener struct {
+	net.Listener
+	sent *atomic.Int64
+}
+
+func (l countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return sentConn{conn, l.sent}, nil
+}
+
+type sentConn struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c sentConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.sent.Add(int64(n))
+	return n, err
 }
 
 // dial opens a page's socket.

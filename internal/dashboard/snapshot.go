@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -18,8 +17,9 @@ const maxPrepared = 8
 type snapshot struct {
 	seq       uint64 // 0: nothing has been rendered yet
 	status    templates.Status
-	fragments []fragment    // the status is the first
-	next      chan struct{} // closed when there is a newer one
+	fragments []fragment                 // the status is the first
+	update    *websocket.PreparedMessage // what changed since the snapshot before
+	next      chan struct{}              // closed when there is a newer one
 
 	mu sync.Mutex
 	// prepared are messages by what their viewers have seen: made once, and compressed once, for all of them.
@@ -67,9 +67,10 @@ func (s *snapshot) message(ctx context.Context) ([]byte, error) {
 	return appendSince(html, s.fragments[1:], 0), nil
 }
 
-// update is the message for viewers that have seen the snapshot before.
-func (s *snapshot) update() (*websocket.PreparedMessage, error) {
-	return s.prepare(s.seq-1, func() []byte { return s.changedSince(s.seq - 1) })
+// prepareUpdate sets the message for viewers that have seen the snapshot before.
+func (s *snapshot) prepareUpdate(html []byte) (err error) {
+	s.update, err = websocket.NewPreparedMessage(websocket.TextMessage, html)
+	return err
 }
 
 // rest is the message for viewers that have seen the snapshot seen (0: none), without the status: its clock must be the present one, so it is
@@ -78,36 +79,25 @@ func (s *snapshot) rest(seen uint64) (*websocket.PreparedMessage, error) {
 	if len(s.fragments) == 0 {
 		return nil, nil
 	}
-	// A key of its own: update's messages have the status.
-	return s.prepare(seen|withoutStatus, func() []byte { return appendSince(nil, s.fragments[1:], seen) })
-}
-
-// withoutStatus is a bit that no seq has.
-const withoutStatus = 1 << 63
-
-func (s *snapshot) prepare(key uint64, html func() []byte) (*websocket.PreparedMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m, there := s.prepared[key]; there {
+	if _, there := s.prepared[seen]; !there && len(s.prepared) >= maxPrepared {
+		seen = 0
+	}
+	if m, there := s.prepared[seen]; there {
 		return m, nil
 	}
-	if len(s.prepared) >= maxPrepared && key != withoutStatus {
-		key, html = withoutStatus, func() []byte { return appendSince(nil, s.fragments[1:], 0) }
-		if m, there := s.prepared[key]; there {
-			return m, nil
-		}
-	}
-	text := html()
-	if len(bytes.TrimSpace(text)) == 0 {
+	html := appendSince(nil, s.fragments[1:], seen)
+	if len(html) == 0 {
 		return nil, nil
 	}
-	m, err := websocket.NewPreparedMessage(websocket.TextMessage, text)
+	m, err := websocket.NewPreparedMessage(websocket.TextMessage, html)
 	if err != nil {
 		return nil, err
 	}
 	if s.prepared == nil {
 		s.prepared = map[uint64]*websocket.PreparedMessage{}
 	}
-	s.prepared[key] = m
+	s.prepared[seen] = m
 	return m, nil
 }

@@ -23,6 +23,13 @@ const (
 	// lockPause and listPause are the least time between two renderings.
 	lockPause = 100 * time.Millisecond
 	listPause = 200 * time.Millisecond
+	// burst is how many renderings in a row, each for a change, have only these pauses. What goes on changing after them is rendered every
+	// streamPause: more often than that people read nothing, and browsers are busy.
+	burst       = 5
+	streamPause = 300 * time.Millisecond
+	// pushRate is how many bytes a second a page that goes on changing pushes, before they are compressed to some eighth: a page of which all changes
+	// is rendered less often.
+	pushRate = 200_000
 	// costFactor stretches the pause of a page that is expensive to render to so
 	// many times what the rendering took, up to maxPause: many pages, or a
 	// filter that finds little among many locks, must not starve the locks.
@@ -56,6 +63,7 @@ type topic struct {
 	// Of the topic's goroutine.
 	feed     feed
 	clock    time.Time // the gateway's clock in the status that was rendered last
+	pushed   int       // bytes of the last push
 	troubled bool      // reading fails, and the log says so
 }
 
@@ -72,30 +80,36 @@ func (t *topic) run(ctx context.Context) {
 	defer t.cancel()
 	defer t.feed.close()
 	t.feed.open()
-	for changing := false; ; {
+	for stream := 0; ; {
 		cost := t.update(ctx)
 		if ctx.Err() != nil || t.d.retire(t) {
 			return
 		}
-		pause := t.pause(cost, changing)
+		pause := t.pause(cost, stream)
 		changed := t.feed.pause(ctx, pause)
-		first := !changing || !changed
+		first := stream == 0 || !changed
 		if !changed && pause < tick {
 			changed = t.feed.wait(ctx, tick-pause)
 		}
 		if changed && first {
 			t.feed.pause(ctx, settle)
 		}
-		changing = changed
+		if stream++; !changed {
+			stream = 0
+		}
 	}
 }
 
 // pause is how long to leave the page alone after it was rendered. When no
 // change was the reason (the first look, a tick), the next change need not wait.
-func (t *topic) pause(cost time.Duration, changing bool) time.Duration {
+// stream is how many renderings in a row had a change as their reason.
+func (t *topic) pause(cost time.Duration, stream int) time.Duration {
 	least := time.Duration(0)
-	if changing {
+	if stream > 0 {
 		least = t.page.pause()
+	}
+	if stream > burst {
+		least = max(least, streamPause, time.Duration(t.pushed)*time.Second/pushRate)
 	}
 	return min(max(least, costFactor*cost), maxPause)
 }
@@ -179,7 +193,11 @@ func (t *topic) publish(ctx context.Context, c content) (err error) {
 		}
 		next.fragments = append(next.fragments, fragmentAfter(last.fragment(p.id), p.id, parted, next.seq))
 	}
-	if update, err := next.update(); err != nil || update == nil { // nil: nothing has changed
+	html = next.changedSince(last.seq)
+	if t.pushed = len(html); len(html) == 0 {
+		return nil
+	}
+	if err := next.prepareUpdate(html); err != nil {
 		return err
 	}
 	t.latest.Store(next)

@@ -71,9 +71,9 @@ func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				rendered := r.fake.count(c.asks) - before
-				most := int(span/c.pause) + 1
-				assert.That(t, rendered <= most && rendered >= most/2, "looked %d times in %v, want some %d", rendered, span, most)
-				time.Sleep(c.pause)
+				most := burst + int((span-burst*c.pause)/streamPause) + 2
+				assert.That(t, rendered <= most && rendered >= most*2/3, "looked %d times in %v, want some %d", rendered, span, most)
+				time.Sleep(streamPause)
 				synctest.Wait()
 				if html, _ := topic.latest.Load().message(t.Context()); !strings.Contains(string(html), "owner9999.") {
 					t.Error("the last state is not shown")

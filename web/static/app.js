@@ -45,7 +45,7 @@
 
   const write = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
-    element.dataset.on = ""; // the stylesheet hides a time until it has been written
+    if (!("on" in element.dataset)) element.dataset.on = ""; // the stylesheet hides a time until it has been written
   };
 
   // Nothing is written while the data is too old to be counted on: a lease that
@@ -61,9 +61,10 @@
     }
   }
 
-  function tickRings() {
+  function tickRings(which = "") {
     const t = frozen ?? now();
-    for (const e of $$("circle[data-until]")) {
+    for (const e of $$(`circle[data-until]${which}`)) {
+      e.dataset.on = "";
       const part = Math.min(1, Math.max(0, (e.dataset.until - t) / e.dataset.clockMs));
       e.setAttribute("stroke-dasharray", `${(part * 100).toFixed(1)} 100`);
       e.classList.toggle("low", e.dataset.until - t < 5000);
@@ -81,7 +82,7 @@
     correctClock();
     writeOnce();
     tick();
-    tickRings();
+    tickRings(":not([data-on])"); // the others are soon ticked
   }
 
   // ---- Rows ------------------------------------------------------------------
@@ -173,6 +174,7 @@
       polled = Date.now();
       if (failed) connectAnew(); // it is back; htmx may be in a long pause
       failed = false;
+      document.dispatchEvent(new Event("rest:over"));
       remember();
       await htmx.swap({ sourceElement: live, target: live, swap: "none", text });
     } catch {
@@ -404,7 +406,7 @@
 
   refresh();
   setInterval(() => document.hidden || tick(), 1000);
-  setInterval(() => document.hidden || calm.matches || tickRings(), 250);
+  setInterval(() => document.hidden || calm.matches || tickRings(), 1000);
   setInterval(() => calm.matches && tickRings(), 5000);
   setInterval(watch, 500);
 })();

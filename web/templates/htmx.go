@@ -10,7 +10,7 @@ const htmxConfig = `{
 	"history": "reload",
 	"defaultSwap": "none",
 	"extensions": "ws, rows",
-	"morphIgnore": ["data-htmx-powered", "open", "data-on", "data-copied"],
+	"morphIgnore": ["data-htmx-powered", "open", "data-on", "data-copied", "stroke-dasharray"],
 	"morphSkipChildren": "time[data-since], time[data-until], time[data-ago], time[data-clock], [data-origin]",
 	"ws": {
 		"reconnectDelay": 500,
