@@ -30,7 +30,7 @@ func packed(r *http.Request, h http.Header, html []byte) []byte {
 		return html
 	}
 	h.Set("Content-Encoding", "gzip")
-	return gzipped.Pack(html)
+	return gzipped.Small(html)
 }
 
 // ownRequest reports whether no other site can have chosen the request's address, or its length hides nothing.

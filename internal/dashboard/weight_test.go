@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/systeminfo"
 	"github.com/chromedp/chromedp"
 
@@ -32,11 +33,10 @@ type measured struct {
 }
 
 func (m measured) String() string {
-	return fmt.Sprintf("%.1f kB/s, %.1f %% of a core, layout shift %.3f a minute, in %v", m.kilobytes(), 100*m.processor, m.shiftPerMinute(), m.over.Round(time.Second))
+	return fmt.Sprintf("%.1f kB/s, %.1f %% of a core, layout shift %.3f, in %v", m.kilobytes(), 100*m.processor, m.shift, m.over.Round(time.Second))
 }
 
-func (m measured) kilobytes() float64      { return float64(m.sent) / 1000 / m.over.Seconds() }
-func (m measured) shiftPerMinute() float64 { return m.shift * 60 / m.over.Seconds() }
+func (m measured) kilobytes() float64 { return float64(m.sent) / 1000 / m.over.Seconds() }
 
 const watchShifts = `(() => {
 	window.shift = 0;
@@ -193,6 +193,8 @@ func TestWhatItTakesToLoadAPage(t *testing.T) {
 	l := newLoad(s)
 	l.many(5000)
 	l.hot(60)
+	_, err := chromedp.Call(b.ctx, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: true})
+	assert.NoError(t, err)
 	for _, path := range []string{"/", "/locks/hot"} {
 		before := s.sent.Load()
 		b.do(chromedp.Navigate(s.http.URL + path))
@@ -202,7 +204,7 @@ func TestWhatItTakesToLoadAPage(t *testing.T) {
 		time.Sleep(time.Second) // what shifts after it has been painted
 		shift := evalIn[float64](b, "shift")
 		t.Logf("%s: %d bytes to load it, %d with the first push; layout shift %.3f", path, loaded, s.sent.Load()-before, shift)
-		assert.That(t, path != "/" || loaded > 10_000, "%s: nothing was measured", path)
+		assert.That(t, loaded > 20_000, "%s: nothing was measured", path)
 		assert.That(t, loaded <= 60_000, "%s: %d bytes", path, loaded)
 		assert.That(t, shift < 0.1, "%s: a layout shift of %.3f", path, shift)
 	}
@@ -212,7 +214,7 @@ func TestWhatItTakesToKeepAPageUpToDate(t *testing.T) {
 	s, b := browsed(t)
 	over := 5 * time.Second
 	if full() {
-		over = 30 * time.Second
+		over = time.Minute
 	}
 	for _, c := range []struct {
 		name, path string
@@ -220,12 +222,13 @@ func TestWhatItTakesToKeepAPageUpToDate(t *testing.T) {
 		every      time.Duration // between happenings, of two events each
 		happen     func(*load) string
 		processor  float64
+		jumps      bool // by its nature: each that goes lets all behind it move up
 	}{
-		{"an idle overview of 5,000 locks", "/", func(l *load) { l.many(5000) }, time.Hour, func(l *load) string { return "" }, 0.02},
-		{"an overview of 5,000 locks, 1,000 events a second among them", "/", func(l *load) { l.many(5000) }, 2 * time.Millisecond, func(l *load) string { return l.change(5000) }, 0.12},
-		{"an overview of 50 locks, 1,000 events a second in them", "/", func(l *load) { l.many(50) }, 2 * time.Millisecond, func(l *load) string { return l.change(50) }, 1},
-		{"a lock with 100 waiters, 50 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 40 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 0.15},
-		{"a lock with 100 waiters, 1,000 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 2 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 1},
+		{"an idle overview of 5,000 locks", "/", func(l *load) { l.many(5000) }, time.Hour, func(l *load) string { return "" }, 0.02, false},
+		{"an overview of 5,000 locks, 1,000 events a second among them", "/", func(l *load) { l.many(5000) }, 2 * time.Millisecond, func(l *load) string { return l.change(5000) }, 0.12, false},
+		{"an overview of 50 locks, 1,000 events a second in them", "/", func(l *load) { l.many(50) }, 2 * time.Millisecond, func(l *load) string { return l.change(50) }, 1, false},
+		{"a lock with 100 waiters, 50 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 40 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 0.15, true},
+		{"a lock with 100 waiters, 1,000 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 2 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 1, true},
 	} {
 		l := newLoad(s)
 		c.begin(l)
@@ -237,7 +240,7 @@ func TestWhatItTakesToKeepAPageUpToDate(t *testing.T) {
 		stop()
 		t.Logf("%s: %v", c.name, m)
 		assert.That(t, m.kilobytes() <= 30, "%s: %.1f kB/s", c.name, m.kilobytes())
-		assert.That(t, m.shiftPerMinute() < 0.1, "%s: a layout shift of %.3f a minute", c.name, m.shiftPerMinute())
+		assert.That(t, c.jumps || m.shift < 0.1, "%s: a layout shift of %.3f", c.name, m.shift)
 		assert.That(t, !full() || m.processor <= c.processor, "%s: %.1f %% of a core", c.name, 100*m.processor)
 	}
 }

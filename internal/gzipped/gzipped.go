@@ -14,15 +14,25 @@ import (
 // Least is the size, in bytes, from which on it is worth while to compress a text.
 const Least = 1 << 10
 
-var writers = sync.Pool{New: func() any {
-	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // it is a level
-	return w
-}}
+// Writers, which take some hundred kilobytes each, by their level. One is in use for no longer than a text takes.
+var quick, small = pool(gzip.BestSpeed), pool(gzip.DefaultCompression)
+
+func pool(level int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		w, _ := gzip.NewWriterLevel(nil, level) // it is a level
+		return w
+	}}
+}
 
 // Pack is the body in gzip, quickly.
-func Pack(body []byte) []byte {
-	w := writers.Get().(*gzip.Writer)
-	defer writers.Put(w)
+func Pack(body []byte) []byte { return with(quick, body) }
+
+// Small is the body in gzip, a fifth smaller than Pack makes it, in twice the time.
+func Small(body []byte) []byte { return with(small, body) }
+
+func with(p *sync.Pool, body []byte) []byte {
+	w := p.Get().(*gzip.Writer)
+	defer p.Put(w)
 	return pack(w, body)
 }
 

@@ -13,7 +13,7 @@ import (
 
 func TestWhatIsPackedUnpacksToTheSame(t *testing.T) {
 	body := []byte(strings.Repeat("<tr><td>held</td></tr>\n", 500))
-	for name, packed := range map[string][]byte{"quickly": Pack(body), "again, with a used writer": Pack(body), "best": Best(body)} {
+	for name, packed := range map[string][]byte{"quickly": Pack(body), "again, with a used writer": Pack(body), "small": Small(body), "best": Best(body)} {
 		r, err := gzip.NewReader(bytes.NewReader(packed))
 		assert.NoError(t, err, name)
 		got, err := io.ReadAll(r)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -36,7 +37,7 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	for name, contentType := range want {
 		r := get(t, http.MethodGet, urls[name])
 		body, _ := io.ReadAll(r.Body)
-		onDisk := assert.Value(os.ReadFile(filepath.FromSlash(name)))(t)
+		onDisk := served(t, name)
 		assert.That(t, r.StatusCode == http.StatusOK && string(body) == string(onDisk),
 			"%s: status %d, %d bytes, want 200 and %d bytes", urls[name], r.StatusCode, len(body), len(onDisk))
 		assert.Equal(t, r.Header.Get("Content-Type"), contentType, "%s: content type", name)
@@ -44,6 +45,34 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 		assert.Equal(t, r.Header.Get("X-Content-Type-Options"), "nosniff", "%s: X-Content-Type-Options", name)
 		if head := get(t, http.MethodHead, urls[name]); head.StatusCode != http.StatusOK || head.ContentLength != int64(len(onDisk)) {
 			t.Errorf("HEAD %s: status %d, length %d", name, head.StatusCode, head.ContentLength)
+		}
+	}
+}
+
+// served is what a file is served as: those of others as they are.
+func served(t *testing.T, name string) []byte {
+	t.Helper()
+	onDisk := assert.Value(os.ReadFile(filepath.FromSlash(name)))(t)
+	if strings.HasPrefix(name, "vendor/") {
+		return onDisk
+	}
+	return lean(path.Ext(name), onDisk)
+}
+
+func TestCommentsAndIndentationAreNotServed(t *testing.T) {
+	for extension, c := range map[string][2]string{
+		".js":  {"// What.\n\"use strict\";\n(() => {\n  // Why.\n\n  const at = `https://${x}`; // ten\n})();\n", "\"use strict\";\n(() => {\nconst at = `https://${x}`; // ten\n})();\n"},
+		".css": {"/* What, in\n   two lines. */\n\n:root {\n  --a: 1; /* one */\n}\n", ":root {\n--a: 1; \n}\n"},
+		".svg": {"<svg>\n  // no comment\n</svg>", "<svg>\n  // no comment\n</svg>"},
+	} {
+		assert.Equal(t, string(lean(extension, []byte(c[0]))), c[1], "%s", extension)
+	}
+	// A text of several lines would lose its indentation, and what looks like a comment in it.
+	for name := range URLs() {
+		content := string(assert.Value(os.ReadFile(filepath.FromSlash(name)))(t))
+		for i, line := range strings.Split(content, "\n") {
+			own := strings.HasSuffix(name, ".js") && !strings.HasPrefix(name, "vendor/") && !strings.HasPrefix(strings.TrimSpace(line), "//")
+			assert.That(t, !own || strings.Count(line, "`")%2 == 0, "%s:%d begins or ends a text of several lines", name, i+1)
 		}
 	}
 }
@@ -64,7 +93,7 @@ func TestFilesAreCompressedForThoseThatAcceptIt(t *testing.T) {
 		unzip, err := gzip.NewReader(w.Body)
 		assert.NoError(t, err, name)
 		body, err := io.ReadAll(unzip)
-		onDisk := assert.Value(os.ReadFile(filepath.FromSlash(name)))(t)
+		onDisk := served(t, name)
 		assert.That(t, err == nil && string(body) == string(onDisk), "%s: %v, %d bytes of %d", name, err, len(body), len(onDisk))
 		head := ask(http.MethodHead)
 		assert.That(t, head.Body.Len() == 0 && head.Header().Get("Content-Length") == h.Get("Content-Length"), "HEAD %s: %d bytes, %v", name, head.Body.Len(), head.Header())
