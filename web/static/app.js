@@ -93,12 +93,13 @@
 
   // ---- What has changed ----------------------------------------------------
   // A row whose data-sig differs, or that is new, lights up once. Not after the
-  // page or the filter has changed everything, and not when the reader asked for
-  // stillness.
+  // page or the filter has changed everything, not while something changes all the
+  // time, and not when the reader asked for stillness.
 
   let before = null;
   let rowBefore = -1; // the row that has the focus
   let marked = null; // the text that is selected
+  let pushedLast = -Infinity; // when the last push came
 
   function remember() {
     const { anchorNode, anchorOffset, focusNode, focusOffset, isCollapsed } = getSelection();
@@ -119,7 +120,9 @@
     // The focus was in a row that is gone: the one in its place has it now, so
     // that keyboard users stay where they are.
     if (rowBefore >= 0 && document.activeElement === document.body) focusRow(rowBefore);
-    if (calm.matches || document.hidden) return;
+    const often = performance.now() - pushedLast < 1000;
+    pushedLast = performance.now();
+    if (calm.matches || document.hidden || often) return;
     const changed = [...$$("[data-sig]")].filter((e) => before.get(e.id) !== e.dataset.sig);
     if (changed.length > 8) return;
     const colour = getComputedStyle(document.documentElement).getPropertyValue("--flash");
