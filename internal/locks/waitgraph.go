@@ -122,6 +122,19 @@ type WaitGraph struct {
 	Unread    int  // contenders whose owners are not known yet: they count as parties of their own
 }
 
+// Waits is who waits for whom at one moment, as one principal may see it. It can be asked often, by several at the same time.
+type Waits interface {
+	// Answer is the part of the graph that a request asks for, which has been checked. It shows no more than the principal of
+	// the Waits may see.
+	Answer(*GraphRequest) WaitGraph
+	// Cycles are those of the whole graph, the certain ones first. more: there may be others.
+	Cycles() (cycles []Cycle, more bool)
+	// Ahead is what a contender of a lock waits for, without an end: its own waits, those of the parties that block it, and so
+	// on, at most so many. A contender is named by its lease's id or by its znode's name. Of a holder these are the waits of
+	// its party. A party that waits behind holders is shown to wait for these alone, and not for other waiters.
+	Ahead(ns, lock, contender string, most int) WaitGraph
+}
+
 // conceal leaves out the waits in locks that the rules do not let read.
 func (c *Cycle) conceal(rules *access.Rules) *Cycle {
 	if c == nil || rules.MayAll(access.Read) {
