@@ -28,35 +28,30 @@ func (m *Manager) Graph(ctx context.Context, req locks.GraphRequest) (locks.Wait
 			return locks.WaitGraph{}, err
 		}
 	}
+	if err := locked(m, func() error { return known(&m.stream, m.replica, req.NS) }); err != nil {
+		return locks.WaitGraph{}, err
+	}
 	select {
 	case m.parties.showing <- struct{}{}:
 		defer func() { <-m.parties.showing }()
 	case <-ctx.Done():
 		return locks.WaitGraph{}, cancelled(ctx)
 	}
-	w, err := m.lookAtWaits(ctx, req.NS, req.Principal.Rules)
-	if err != nil {
-		return locks.WaitGraph{}, err
+	s := m.scanRead(ctx, func(q *queues.Queue) bool { return readable(q, req.Principal.Rules) }, nil)
+	if ctx.Err() != nil {
+		return locks.WaitGraph{}, cancelled(ctx)
 	}
-	return w.Answer(&req), nil
+	return newWaits(s).Answer(&req), nil
 }
 
-// Waits looks once at who waits for whom, in the locks that the principal may read. What it says follows from these locks alone.
-func (m *Manager) Waits(ctx context.Context, p locks.Principal) (locks.Waits, error) {
-	return m.lookAtWaits(ctx, "", p.Rules)
-}
-
-func (m *Manager) lookAtWaits(ctx context.Context, ns string, rules *access.Rules) (*waits, error) {
-	if err := locked(m, func() error { return known(&m.stream, m.replica, ns) }); err != nil {
+// Waits looks once at who waits for whom, in the locks that the principal may read, from memory. What it says follows from these
+// locks alone. Contenders of other gateways whose owners are not known yet are parties of their own; the look for deadlocks has
+// them read within a second or two.
+func (m *Manager) Waits(_ context.Context, p locks.Principal) (locks.Waits, error) {
+	if err := locked(m, func() error { return known(&m.stream, m.replica, "") }); err != nil {
 		return nil, err
 	}
-	s := m.scanRead(ctx, func(q *queues.Queue) bool { return readable(q, rules) }, nil)
-	if ctx.Err() != nil {
-		return nil, cancelled(ctx)
-	}
-	w := &waits{waitScan: s, stuck: s.graph.Stuck(), index: sync.OnceValue(s.index)}
-	w.cycles, w.more = s.graph.Cycles(w.stuck, waitfor.DefaultLimits)
-	return w, nil
+	return newWaits(m.scanWaits(func(q *queues.Queue) bool { return readable(q, p.Rules) }, nil)), nil
 }
 
 // waits is a scan with what follows from it. Nothing changes it any more.
@@ -67,6 +62,12 @@ type waits struct {
 	more   bool // there may be other cycles
 	// index finds the queues, and each party's contenders; made by the first call of Ahead.
 	index func() *waitIndex
+}
+
+func newWaits(s *waitScan) *waits {
+	w := &waits{waitScan: s, stuck: s.graph.Stuck(), index: sync.OnceValue(s.index)}
+	w.cycles, w.more = s.graph.Cycles(w.stuck, waitfor.DefaultLimits)
+	return w
 }
 
 // Answer is the part of the graph that a request asks for.
@@ -131,15 +132,6 @@ func (s *waits) finish(v *locks.WaitGraph, shown []bool) {
 	slices.SortFunc(v.Cycles, compareShown)
 }
 
-// Cycles are all cycles, the certain ones first, then the short ones.
-func (s *waits) Cycles() (list []locks.Cycle, more bool) {
-	for i := range s.cycles {
-		list = append(list, s.cycle(&s.cycles[i]))
-	}
-	slices.SortFunc(list, compareShown)
-	return list, s.more
-}
-
 func compareShown(a, b locks.Cycle) int {
 	return cmp.Or(-cmp.Compare(certainty(a), certainty(b)), cmp.Compare(len(a.Waits), len(b.Waits)), cmp.Compare(a.Waits[0].From, b.Waits[0].From), cmp.Compare(a.ID, b.ID))
 }
@@ -179,6 +171,7 @@ func (s *waits) Ahead(ns, lock, contender string, most int) (v locks.WaitGraph) 
 		return v
 	}
 	first := s.graph.Leases[s.graph.Queues[n][at].Lease].Party
+	v.Of = s.parties[first].ID
 	shown, next := make([]bool, s.graph.Parties), []int{first}
 	reach := func(party int) {
 		if !shown[party] {

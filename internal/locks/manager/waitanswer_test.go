@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
@@ -37,10 +38,11 @@ func TestWhatAContenderWaitsForIsFollowedToThoseThatGoOn(t *testing.T) {
 		one.mustHold(ticket("ann", "other"))
 		one.mustAcquire(ticket("dan", "other"))
 		want := []string{"owner:bob -orders-> owner:cron", "owner:my-job -web-> owner:bob"}
+		time.Sleep(5 * time.Second) // both have learned the owners of each other's
 		for _, g := range []*gate{one, two} {
 			w := g.waits(locks.Principal{})
 			v := w.Ahead("default", "web", job.ID, 100)
-			assert.That(t, slices.Equal(linesOf(v), want) && len(v.Parties) == 3 && !v.Truncated, "%q, %+v", linesOf(v), v.Parties)
+			assert.That(t, v.Of == "owner:my-job" && slices.Equal(linesOf(v), want) && len(v.Parties) == 3 && !v.Truncated, "%q, %+v", linesOf(v), v.Parties)
 			v = w.Ahead("default", "web", bob.ID, 100)
 			assert.That(t, slices.Equal(linesOf(v), want[:1]), "of the holder: %q", linesOf(v))
 			v = w.Ahead("default", "web", job.ID, 1)
@@ -64,8 +66,8 @@ func TestACircleOfThreeIsFollowedOnce(t *testing.T) {
 		}
 		behind := g.mustAcquire(ticket("zoe", "of-bob"))
 		w := g.waits(locks.Principal{})
-		cycles, more := w.Cycles()
-		assert.That(t, len(cycles) == 1 && cycles[0].Certain && len(cycles[0].Waits) == 3 && !more, "%+v", cycles)
+		all := w.Answer(&locks.GraphRequest{Cycles: true, Limit: locks.MaxEdges})
+		assert.That(t, len(all.Cycles) == 1 && all.Cycles[0].Certain && len(all.Cycles[0].Waits) == 3 && !all.Truncated, "%+v", all)
 		v := w.Ahead("default", "of-alice", last.ID, 100)
 		assert.That(t, len(v.Waits) == 3 && !v.Truncated, "%q", linesOf(v))
 		// Behind alice, who waits for bob: zoe waits for what alice waits for.
@@ -78,8 +80,8 @@ func TestWhoMayNotReadALockSeesNoWaitInIt(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		crosswise(g, g)
 		w := g.waits(locks.Principal{Name: "reader", Rules: assert.Value(access.New(access.Grant{NS: "default", Locks: "one", Verbs: []access.Verb{access.Read}}))(t)})
-		cycles, _ := w.Cycles()
-		assert.That(t, len(cycles) == 0, "%+v", cycles)
+		all := w.Answer(&locks.GraphRequest{Limit: locks.MaxEdges})
+		assert.That(t, len(all.Cycles) == 0 && len(all.Waits) == 1, "%+v", all)
 		for _, lock := range []string{"one", "two"} {
 			view := assert.Value(g.m.Lock(g.t.Context(), locks.LockRequest{Principal: named(locks.Principal{}), Lock: lock}))(t)
 			v := w.Ahead("default", lock, view.Waiters[0].LeaseID, 100)
