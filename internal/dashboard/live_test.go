@@ -116,7 +116,7 @@ func TestASocketFirstBringsThePageUpToDate(t *testing.T) {
 		page page
 		want []string
 	}{
-		{overview, []string{"status", "locks"}}, {deploy, []string{"status", "lock-head", "queue", "history"}}, {nodes, []string{"status", "lock-head", "nodes"}},
+		{overview, []string{"status", "deadlocks", "locks"}}, {deploy, []string{"status", "lock-head", "queue", "history"}}, {nodes, []string{"status", "lock-head", "nodes"}},
 	} {
 		html := assert.Value(s.open(t, c.page).read())(t)
 		wantIDs(t, html, c.want...)
