@@ -104,7 +104,7 @@ func TestADeadlockIsShownOnEachOfItsLocksWithItsAge(t *testing.T) {
 		}
 		for _, lock := range []string{"one", "two", "three"} {
 			html := r.get(t, "/locks/"+lock).Body.String()
-			for _, part := range []string{"Deadlock:", "Break one", `href="/locks/one?contender=jo%40one"`, "the youngest wait, of jo", "POST /v1/leases", "since <time datetime=\"2026-11-20T07:00:00.000Z\""} {
+			for _, part := range []string{"Deadlock:", "Break one", `href="/locks/one?contender=jo%40one"`, "the youngest wait, of jo", "POST /v1/leases", "for <time datetime=\"2026-11-20T07:00:00.000Z\""} {
 				assert.That(t, strings.Contains(html, part), "%s lacks %s", lock, part)
 			}
 		}
