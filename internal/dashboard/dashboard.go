@@ -32,6 +32,7 @@ type Locks interface {
 	Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error)
 	Peers() []locks.Peer
 	Postmortem(ctx context.Context, p locks.Principal, leaseID string) (locks.Postmortem, error)
+	Waits(context.Context, locks.Principal) (locks.Waits, error)
 }
 
 // Options of a Dashboard. Locks, Events and Logger are required.
@@ -67,6 +68,7 @@ type Dashboard struct {
 	assets map[string]string
 	status status
 	memory *memory
+	waits  *waits
 
 	writeTimeout time.Duration   // of one message to one viewer
 	pongTimeout  time.Duration   // of a viewer's answer to pings
@@ -103,6 +105,7 @@ func New(o Options) *Dashboard {
 		opt: o, static: static.Handler(), assets: static.URLs(),
 		status:       status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()},
 		memory:       newMemory(o.History),
+		waits:        newWaits(o.Locks, o.MaxSets),
 		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), searching: make(chan struct{}, maxSearches), drained: make(chan struct{}),
 		topics: map[sight]*topic{}, conns: map[net.Conn]struct{}{},
 	}
@@ -136,12 +139,16 @@ func (d *Dashboard) Drain() {
 	}
 }
 
-// ServeHTTP serves the pages of the table, /ui/live, /ui/fragments, /static/, and, with
+// ServeHTTP serves the pages of the table, what leads to them (/locks, /favicon.ico), a page for any other address, /ui/live, /ui/fragments, /static/, and, with
 // Logins, /login, /login/with/{issuer}, /login/callback and /logout.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if strings.HasPrefix(r.URL.Path, static.Prefix) {
 		d.static.ServeHTTP(w, r)
+		return
+	}
+	if r.URL.Path == "/favicon.ico" {
+		http.Redirect(w, r, d.assets["favicon.svg"], http.StatusFound)
 		return
 	}
 	if d.opt.Logins != nil && d.serveLogin(w, r) || d.turnedAway(w, r) {

@@ -61,6 +61,7 @@ func (p overviewPage) read(ctx context.Context, from *Options, as reading) (cont
 	if p.state == stateHazard {
 		filter.State, filter.Hazardous = "", true
 	}
+	shown.Deadlocks, shown.MoreDeadlocks, _ = as.waits.deadlocks(ctx, as.who, "", "") // without: the locks are shown all the same
 	list, err := from.Locks.Locks(ctx, filter)
 	if err != nil {
 		shown.Problem = problemOf(err)
@@ -82,7 +83,7 @@ type overviewContent struct{ templates.Overview }
 
 func (c *overviewContent) document() templ.Component { return templates.OverviewPage(c.Overview) }
 func (c *overviewContent) parts() []part {
-	return []part{{"locks", templates.LocksFragment(c.Overview)}}
+	return []part{{"deadlocks", templates.DeadlocksFragment(c.Overview)}, {"locks", templates.LocksFragment(c.Overview)}}
 }
 
 // rowOf is the row of a lock in the overview.
@@ -104,8 +105,8 @@ func rowOf(l *locks.Lock) templates.LockRow {
 		if i < rowHolders {
 			row.Holders = append(row.Holders, whoOf(c))
 		}
-		if since := heldSince(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
-			row.HeldSince, row.HeldLonger = since, c.HeldLonger
+		if since, earliest := heldSince(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
+			row.HeldSince, row.HeldLonger, row.HeldEarliest = since, c.HeldLonger, earliest
 		}
 	}
 	if row.HolderCount == 1 && len(l.Holders) == 1 {

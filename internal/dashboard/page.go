@@ -64,6 +64,7 @@ type reading struct {
 	info  locks.Info // as who may see it
 	// memory is what the history has answered.
 	memory *memory
+	waits  *waits // who waits for whom
 }
 
 // content is what a page shows at one moment.
@@ -97,10 +98,11 @@ type row struct {
 var table = []row{
 	{name: pageOverview, path: "/", nav: "Locks", parameters: []string{"q", "state", "ns", "cursor"}, parse: parseOverview},
 	{name: pageNamespaces, path: "/namespaces", nav: "Namespaces", parse: is(namespacesPage{})},
+	{name: pageGraph, path: "/graph", nav: "Waits", parameters: []string{"ns", "lock", "owner"}, parse: parseGraph},
 	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},
 	{name: pageWebhooks, path: "/webhooks", nav: "Webhooks", parse: is(webhooksPage{})},
 	{name: pageWebhook, path: "/webhooks/", subject: "lock", parse: parseWebhook},
-	{name: pageLock, path: "/locks/", subject: "lock", parameters: []string{"ns", "tab", "cursor", "range", "until", "at", "hold"}, parse: parseLock},
+	{name: pageLock, path: "/locks/", subject: "lock", parameters: []string{"ns", "tab", "cursor", "contender", "range", "until", "at", "hold"}, parse: parseLock},
 }
 
 // is parses a page that has neither a subject nor parameters.

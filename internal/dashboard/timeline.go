@@ -93,7 +93,7 @@ func (p lockPage) showThen(ctx context.Context, from *Options, as reading, v *te
 	}
 	p.showWindow(line, t)
 	bars, lanes := lay(t.items, t.window)
-	line.Lanes, line.Counted = lanes, counted(bars)
+	line.Lanes, line.Counted = lanes, hasCounted(bars)
 	for n := range bars {
 		line.Bars = append(line.Bars, p.barShown(&bars[n], t))
 	}
@@ -111,8 +111,8 @@ func (p lockPage) showThen(ctx context.Context, from *Options, as reading, v *te
 	p.showHold(line, t, l)
 }
 
-// counted reports whether the last lane has holds that were counted.
-func counted(bars []bar) bool {
+// hasCounted reports whether the last lane has holds that were counted.
+func hasCounted(bars []bar) bool {
 	return len(bars) > 0 && bars[len(bars)-1].item.Kind == history.Many
 }
 

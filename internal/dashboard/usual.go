@@ -13,6 +13,8 @@ import (
 const (
 	// enough is of how many holds "usually" can be said.
 	enough = 5
+	// shortest is a usual hold from which on an expected wait is of use, and changes rarely enough to be pushed.
+	shortest = 5 * time.Second
 	// usualFor is for how long that is good.
 	usualFor = time.Minute
 )
@@ -60,7 +62,7 @@ func (p lockPage) showUsual(ctx context.Context, as reading, v *templates.Lock, 
 // showExpected fills in the expected waits of a queue of exclusive contenders behind one holder: there each waits for all before it. Of
 // others nothing is said: how many of them go in together depends on what comes.
 func showExpected(v *templates.Lock, l *locks.Lock, usual *templates.Usual) {
-	if len(l.Holders) != 1 || holderCount(l) != 1 || l.Holders[0].Mode != locks.Exclusive || l.Holders[0].Delayed || v.Holders[0].HeldSince.IsZero() {
+	if usual.Held < shortest || len(l.Holders) != 1 || holderCount(l) != 1 || l.Holders[0].Mode != locks.Exclusive || l.Holders[0].Delayed || v.Holders[0].HeldSince.IsZero() {
 		return
 	}
 	holder := &l.Holders[0]
@@ -113,7 +115,10 @@ func useGrant(v *templates.Contender, c *locks.Contender, list []history.Item) {
 			continue
 		}
 		if i.LeaseID != "" && i.LeaseID == c.LeaseID || i.Foreign && i.Name != "" && i.Name == path.Base(c.Znode) {
-			v.HeldSince, v.HeldLonger = i.Begin, i.Early > 0
+			v.HeldSince, v.HeldLonger, v.HeldEarliest = i.Begin, i.Early > 0, time.Time{}
+			if i.Early > 0 {
+				v.HeldEarliest = i.Begin.Add(-i.Early)
+			}
 		}
 	}
 }

@@ -53,7 +53,7 @@ func heldClock(c Contender) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = since(c.HeldSince, c.HeldLonger).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = held(c.HeldSince, c.HeldLonger, c.HeldEarliest).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -34,11 +34,12 @@ type parties struct {
 
 // standing is what is known of a contender.
 type standing struct {
-	party locks.Party
-	born  int64  // czxid of the first node of its lease; 0: not known
-	fails bool   // the lease ends in a deadlock
-	own   bool   // this gateway runs the lease
-	look  uint64 // the last look for deadlocks that has found it, or since which it is known
+	party  locks.Party
+	born   int64         // czxid of the first node of its lease; 0: not known
+	fails  bool          // the lease ends in a deadlock
+	own    bool          // this gateway runs the lease
+	queued time.Duration // wall clock: when it came; 0: not known
+	look   uint64        // the last look for deadlocks that has found it, or since which it is known
 }
 
 // changed forgets what was read of a contender.
@@ -195,7 +196,7 @@ func (m *Manager) standing(q *queues.Queue, c *recipe.Contender) (s standing, re
 		return known, true
 	}
 	if i := q.Node(c.Name); i != nil {
-		s = standingOf(q, c, &i.Record, i.IsRecord, i.Data, i.Session, i.Czxid)
+		s = standingOf(q, c, &i.Record, i.IsRecord, i.Data, i.Session, i.Czxid, i.Created)
 		s.look = m.deadlocks.looks
 		m.parties.known[c] = s
 		return s, true
@@ -220,11 +221,14 @@ func partyOf(q *queues.Queue, c *recipe.Contender, r *record.Record, data []byte
 	return p
 }
 
-func standingOf(q *queues.Queue, c *recipe.Contender, r *record.Record, isRecord bool, data []byte, session, czxid int64) standing {
+func standingOf(q *queues.Queue, c *recipe.Contender, r *record.Record, isRecord bool, data []byte, session, czxid int64, created time.Duration) standing {
+	queued := created
 	if !isRecord {
 		r = nil
+	} else if c.Ours {
+		queued = record.EnqueuedAt(r.Enqueued, created.Milliseconds())
 	}
-	s := standing{party: partyOf(q, c, r, data, session), born: cmp.Or(c.FirstCzxid, czxid)}
+	s := standing{party: partyOf(q, c, r, data, session), born: cmp.Or(c.FirstCzxid, czxid), queued: queued}
 	s.fails = r != nil && r.OnDeadlock == locks.DeadlockFail
 	return s
 }
@@ -240,9 +244,10 @@ func (m *Manager) readParties(unread []queues.Location, done func()) {
 		m.port.Read(at.Path(), 0, func(data []byte, stat wire.Stat, err error) {
 			if c := at.Contender; err == nil && at.Queue.Contenders.Get(c.Name) == c {
 				r, is := record.Parse(data)
-				known := standingOf(at.Queue, c, &r, is, data[:min(len(data), maxLabel)], stat.EphemeralOwner, stat.Czxid)
+				known := standingOf(at.Queue, c, &r, is, data[:min(len(data), maxLabel)], stat.EphemeralOwner, stat.Czxid, time.Duration(stat.Ctime)*time.Millisecond)
 				known.look = m.deadlocks.looks
 				m.parties.known[c] = known
+				at.Queue.Mark()
 			}
 			if left--; left == 0 {
 				done()
@@ -319,103 +324,3 @@ func (s *waitScan) cycle(c *waitfor.Cycle) locks.Cycle {
 }
 
 func (s *waitScan) born(e waitfor.Edge) int64 { return s.graph.Leases[s.graph.WaiterOf(e)].Born }
-
-// Graph shows who waits for whom, in the locks that the principal may read. What it says follows from these locks alone.
-func (m *Manager) Graph(ctx context.Context, req locks.GraphRequest) (locks.WaitGraph, error) {
-	if err := req.Check(); err != nil {
-		return locks.WaitGraph{}, err
-	}
-	if req.Lock != "" {
-		if err := req.Principal.Check(access.Read, req.NS, req.Lock); err != nil {
-			return locks.WaitGraph{}, err
-		}
-	} else if req.NS != "" {
-		if err := req.Principal.CheckIn(access.Read, req.NS); err != nil {
-			return locks.WaitGraph{}, err
-		}
-	}
-	if err := locked(m, func() error { return known(&m.stream, m.replica, req.NS) }); err != nil {
-		return locks.WaitGraph{}, err
-	}
-	select {
-	case m.parties.showing <- struct{}{}:
-		defer func() { <-m.parties.showing }()
-	case <-ctx.Done():
-		return locks.WaitGraph{}, cancelled(ctx)
-	}
-	s := m.scanRead(ctx, func(q *queues.Queue) bool { return readable(q, req.Principal.Rules) }, nil)
-	if ctx.Err() != nil {
-		return locks.WaitGraph{}, cancelled(ctx)
-	}
-	return s.answer(&req), nil
-}
-
-// answer is the part of the graph that a request asks for.
-func (s *waitScan) answer(req *locks.GraphRequest) (v locks.WaitGraph) {
-	stuck := s.graph.Stuck()
-	cycles, more := s.graph.Cycles(stuck, waitfor.DefaultLimits)
-	v.Truncated, v.Unread = more, len(s.unread)
-	asked := func(e waitfor.Edge) bool {
-		q := &s.queues[e.Queue]
-		return (req.NS == "" || q.ns == req.NS) && (req.Lock == "" || q.lock == req.Lock) &&
-			(req.Owner == "" || s.is(e.From, req.Owner) || s.is(e.To, req.Owner))
-	}
-	shown := make([]bool, s.graph.Parties)
-	seen := map[waitfor.Edge]bool{}
-	show := func(e waitfor.Edge) bool {
-		switch {
-		case seen[e]:
-			return true
-		case len(v.Waits) == req.Limit:
-			v.Truncated = true
-			return false
-		}
-		seen[e], shown[e.From], shown[e.To] = true, true, true
-		v.Waits = append(v.Waits, s.wait(e))
-		return true
-	}
-	room := req.Limit // of waits in cycles: these may share some
-	for i := range cycles {
-		c := &cycles[i]
-		if !slices.ContainsFunc(c.Edges, asked) {
-			continue
-		}
-		if room -= len(c.Edges); room < 0 || slices.ContainsFunc(c.Edges, func(e waitfor.Edge) bool { return !show(e) }) {
-			v.Truncated = true
-			break
-		}
-		v.Cycles = append(v.Cycles, s.cycle(c))
-	}
-	if !req.Cycles {
-		for e := range s.graph.Edges {
-			if asked(e) && !show(e) {
-				break
-			}
-		}
-	}
-	for p, is := range shown {
-		if is {
-			party := s.parties[p]
-			party.Stuck = stuck[p]
-			v.Parties = append(v.Parties, party)
-		}
-	}
-	slices.SortFunc(v.Parties, func(a, b locks.Party) int { return cmp.Compare(a.ID, b.ID) })
-	slices.SortFunc(v.Waits, func(a, b locks.GraphWait) int {
-		return cmp.Or(cmp.Compare(a.NS, b.NS), cmp.Compare(a.Lock, b.Lock), cmp.Compare(a.Waiter.Position, b.Waiter.Position), cmp.Compare(a.Waiter.Znode, b.Waiter.Znode),
-			cmp.Compare(a.Blocker.Znode, b.Blocker.Znode))
-	})
-	slices.SortFunc(v.Cycles, func(a, b locks.Cycle) int {
-		return cmp.Or(-cmp.Compare(certainty(a), certainty(b)), cmp.Compare(len(a.Waits), len(b.Waits)), cmp.Compare(a.Waits[0].From, b.Waits[0].From), cmp.Compare(a.ID, b.ID))
-	})
-	return v
-}
-
-func certainty(c locks.Cycle) int {
-	if c.Certain {
-		return 1
-	}
-	return 0
-}
-
-func (s *waitScan) is(party int, owner string) bool { return s.parties[party].Owner == owner }
