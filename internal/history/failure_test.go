@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestADamagedFileIsSetAsideAndANewOneBegins(t *testing.T) {
@@ -140,6 +141,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 }
 
 func TestTheSizeIsBounded(t *testing.T) {
+	testkit.NotShort(t, "it writes 20,000 rows")
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, func(o *Options) { o.Dir, o.Size = t.TempDir(), MinSize })
 		w := 0
@@ -165,7 +167,7 @@ func TestTheSizeIsBounded(t *testing.T) {
 func TestWhatHoldsCannotOutgrowTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, func(o *Options) { o.Dir, o.Size = t.TempDir(), MinSize })
-		const n = 12_000
+		const n = 8_000
 		for i := range n {
 			r.granted(fmt.Sprint("lock-", i), fmt.Sprintf("l%039d", i), "me", 0)
 			if i%1000 == 0 {
