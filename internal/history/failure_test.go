@@ -188,7 +188,7 @@ func TestWhatHoldsCannotOutgrowTheStore(t *testing.T) {
 func TestAFullQueueIsAGap(t *testing.T) {
 	h := New(Options{})
 	queue := make(chan *batch, 1)
-	f := newFollower(h, nil, queue, nil)
+	f := newFollower(h, queue, nil)
 	now := time.Now()
 	for n := range 5 {
 		f.out = append(f.out, op{do: doInsert, item: someHold(n, now)})

@@ -26,7 +26,7 @@ type fill struct {
 }
 
 // fillGaps asks other gateways for what is missing, until ctx ends.
-func (h *History) fillGaps(ctx context.Context, queue chan<- *batch, f *follower) {
+func (h *History) fillGaps(ctx context.Context, queue chan<- *batch) {
 	if h.opt.Others == nil {
 		return
 	}
