@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/test/assert"
@@ -115,33 +116,33 @@ func TestTheKeyboardSearches(t *testing.T) {
 		page.shot("search-" + look)
 		page.flawless("the search, " + look)
 	})
-	page.key("\ue015") // down
+	page.key(kb.ArrowDown)
 	page.until(chosen+`.includes("deploy:web")`, "the next one")
-	page.key("\ue013")
+	page.key(kb.ArrowUp)
 	page.until(chosen+`.includes("deploy:db")`, "the one before")
-	page.key("\ue015")
-	page.key("\r")
+	page.key(kb.ArrowDown)
+	page.key(kb.Enter)
 	arrived("/locks/deploy:web")
 	for text, path := range map[string]string{
 		"alice": "/owners/alice@ci-1", waits.LeaseID: "/locks/deploy:web?contender=" + waits.LeaseID, waits.Znode: "/locks/deploy:web?contender=" + waits.LeaseID, "gatew": "/gateways", "unused-lock": "/locks/unused-lock",
 	} {
 		page.openSearch(text)
-		page.key("\r")
+		page.key(kb.Enter)
 		arrived(path)
 	}
 	page.openSearch(waits.LeaseID[len(waits.LeaseID)-8:])
-	page.key("\r")
+	page.key(kb.Enter)
 	arrived("/locks/deploy:web?contender=" + waits.LeaseID)
 	page.until(`document.querySelector(`+quoted(row("bob@ci-1"))+`).matches(".is-marked[aria-current=true]")`, "the contender is marked")
 
 	page.openSearch("keyboard")
-	page.key("\r")
+	page.key(kb.Enter)
 	page.until(`document.querySelector("#help").open`, "an action is done")
-	page.key("\u001b")
+	page.key(kb.Escape)
 	page.until(`!document.querySelector("#help").open`, "Escape closes it")
 	page.openSearch("nothing has this name")
 	page.says("#search-says", "Nothing has this in its name.")
-	page.key("\u001b")
+	page.key(kb.Escape)
 	page.until(`!document.querySelector("#search").open`, "Escape closes the search")
 
 	// Without a keyboard: the button, and a tap.
@@ -174,6 +175,6 @@ func TestTheLinksOfARowAreReachedWithTheKeyboard(t *testing.T) {
 	g.patiently("deploy", "ttl=30m&owner=waiter-3")
 	page.until(`document.querySelectorAll("#queue .waiter").length === 4`, "a push has come")
 	assert.Equal(t, reachable(), "waiter-1,Why?", "after a push")
-	page.key("\t")
+	page.key(kb.Tab)
 	assert.Equal(t, eval[string](page, "document.activeElement.innerText"), "waiter-1")
 }
