@@ -98,6 +98,8 @@ type row struct {
 var table = []row{
 	{name: pageOverview, path: "/", nav: "Locks", parameters: []string{"q", "state", "ns", "cursor"}, parse: parseOverview},
 	{name: pageNamespaces, path: "/namespaces", nav: "Namespaces", parse: is(namespacesPage{})},
+	{name: pageOwner, path: templates.OwnersPath, subject: "owner", parse: parseOwner},
+	{name: pageHost, path: templates.HostsPath, subject: "host", parse: parseHost},
 	{name: pageGraph, path: "/graph", nav: "Waits", parameters: []string{"ns", "lock", "owner"}, parse: parseGraph},
 	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},
 	{name: pageWebhooks, path: "/webhooks", nav: "Webhooks", parse: is(webhooksPage{})},

@@ -32,7 +32,7 @@ import (
 // Prefix is where Handler must be mounted.
 const Prefix = "/static/"
 
-//go:embed app.css docs.css actions.js app.js copy.js curl.js docs.js login.js queue.js rest.js tell.js theme.js favicon.svg vendor/*.js
+//go:embed app.css docs.css actions.js app.js copy.js curl.js docs.js links.js login.js owner.js queue.js rest.js search.js tell.js theme.js favicon.svg vendor/*.js
 var files embed.FS
 
 // contentTypes are those of all files that are embedded. The system's table is
@@ -156,7 +156,7 @@ func lean(extension string, content []byte) []byte {
 const PageScript = "page.js"
 
 // pageScripts are its parts, in the order in which they run.
-var pageScripts = []string{"app.js", "rest.js", "curl.js", "queue.js", "actions.js", "tell.js"}
+var pageScripts = []string{"app.js", "rest.js", "curl.js", "queue.js", "owner.js", "actions.js", "links.js", "search.js", "tell.js"}
 
 // together makes one file of the pages' scripts.
 func together(found map[string]asset) map[string]asset {
