@@ -382,7 +382,7 @@ func permits(p Permits) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if part.Kind == "beyond" {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "<rect class=\"permits-beyond\" x=\"2\" y=\"5\" height=\"18\" width=\"100%\"></rect> ")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "<rect class=\"permits-beyond\" x=\"-4\" y=\"5\" height=\"18\" rx=\"3\" width=\"100%\"></rect> ")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
