@@ -191,7 +191,7 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 		for _, e := range elements(parse(t, render(c))) {
 			for _, key := range []string{"href", "src", "action", "hx-get", "hx-ws:connect", "data-poll"} {
 				link, ok := attr(e, key)
-				if !ok {
+				if rel, _ := attr(e, "rel"); !ok || rel == "noreferrer nofollow" { // a client's link
 					continue
 				}
 				u, err := url.Parse(link)
