@@ -137,6 +137,7 @@ func load(fsys fs.FS) map[string]asset {
 var (
 	scriptComments = regexp.MustCompile(`(?m)^[ \t]*//.*\n|^[ \t]+`)
 	styleComments  = regexp.MustCompile(`(?ms)/\*.*?\*/|^[ \t]+`)
+	styleSpaces    = regexp.MustCompile(`\s*([{};,])\s*`)
 	emptyLines     = regexp.MustCompile(`(?m)^\n`)
 )
 
@@ -146,7 +147,7 @@ func lean(extension string, content []byte) []byte {
 	case ".js":
 		content = scriptComments.ReplaceAll(content, nil)
 	case ".css":
-		content = styleComments.ReplaceAll(content, nil)
+		content = styleSpaces.ReplaceAll(styleComments.ReplaceAll(content, nil), []byte("$1"))
 	}
 	return emptyLines.ReplaceAll(content, nil)
 }
@@ -156,7 +157,10 @@ func lean(extension string, content []byte) []byte {
 const PageScript = "page.js"
 
 // pageScripts are its parts, in the order in which they run.
-var pageScripts = []string{"app.js", "rest.js", "curl.js", "queue.js", "owner.js", "actions.js", "links.js", "search.js", "tell.js"}
+var pageScripts = []string{"copy.js", "app.js", "rest.js", "curl.js", "queue.js", "owner.js", "actions.js", "links.js", "search.js", "tell.js"}
+
+// copyScript is also loaded by the pages that do not load all.
+const copyScript = "copy.js"
 
 // together makes one file of the pages' scripts.
 func together(found map[string]asset) map[string]asset {
@@ -164,7 +168,9 @@ func together(found map[string]asset) map[string]asset {
 	for _, name := range pageScripts {
 		all.contentType = found[name].contentType
 		all.content = append(all.content, found[name].content...)
-		delete(found, name)
+		if name != copyScript {
+			delete(found, name)
+		}
 	}
 	all.packed = gzipped.Best(all.content)
 	found[PageScript] = all

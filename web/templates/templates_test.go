@@ -206,7 +206,7 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 				assert.That(t, w.Code == http.StatusOK, "%s: %s is %d", path, link, w.Code)
 			}
 		}
-		want := len(static.URLs()) - len([]string{"docs.css", "docs.js", "login.js"})
+		want := len(static.URLs()) - len([]string{"docs.css", "docs.js", "login.js", "copy.js"})
 		if strings.Contains(render(c), `<body class="bare"`) {
 			want = len([]string{"favicon.svg", "app.css", "theme.js", "copy.js", "login.js"})
 		}
