@@ -134,8 +134,9 @@ func (f *follower) seenBefore(otherwise time.Time) time.Time {
 	return f.seen
 }
 
-// miss notes that something was missed.
+// miss notes that something was missed: at once, so that answers say so.
 func (f *follower) miss(g Gap) {
+	f.out = append(f.out, op{do: doGap, gap: g})
 	if f.missed == nil {
 		f.missed = &g
 		return
