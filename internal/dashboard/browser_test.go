@@ -224,3 +224,14 @@ func TestARowThatIsPointedAtStaysWhereItIs(t *testing.T) {
 	page.until(shown+` === "de"`, "the button shows them")
 	assert.Equal(t, evalIn[string](page, `document.activeElement.textContent`), "d", "the focus is on")
 }
+
+// A page that has lost a row, whatever the cause, does not go on without it.
+func TestAPageThatMissesARowLoadsAllOfThemAnew(t *testing.T) {
+	s, page := browsed(t)
+	s.fake.line("a", "b", "c", "d")
+	page.open(s, "/locks/deploy")
+	evalIn[int](page, `(window.row = `+queueRow+`, row("c").remove(), 1)`)
+	s.fake.line("b", "c", "d")
+	s.happen("deploy")
+	page.until(`row("c")?.innerText.includes("c") && !document.querySelector("[data-same]")`, "the row is there again")
+}

@@ -72,11 +72,11 @@ type barPart struct {
 	Text, Title string
 }
 
-// whole is what the bar's width stands for: the limit, or more when what is
-// taken and what is asked for go beyond it.
-func (p Permits) whole() int { return max(p.Limit, p.Taken+p.Next, 1) }
+// whole is what the bar's width stands for: the limit, unless more is taken.
+func (p Permits) whole() int { return max(p.Limit, p.Taken, 1) }
 
-func (p Permits) beyond() bool { return p.whole() > p.Limit }
+// beyond reports whether what the next one needs goes beyond the limit: it hangs out of the bar.
+func (p Permits) beyond() bool { return p.Next > 0 && p.Taken+p.Next > p.Limit }
 
 func (p Permits) percent(n int) string {
 	return strconv.FormatFloat(100*float64(n)/float64(p.whole()), 'f', 3, 64) + "%"
@@ -96,11 +96,13 @@ func (p Permits) parts() []barPart {
 	if rest := p.Taken - at; rest > 0 {
 		add("rest", rest, count(rest)+" of others", counted(rest, "permit")+" of others")
 	}
-	if p.Next > 0 {
-		add("next", p.Next, "", who(p.NextWho)+" needs "+counted(p.Next, "permit"))
+	if fits := min(p.Next, p.whole()-p.Taken); fits > 0 {
+		add("next", fits, "", p.nextTitle())
 	}
 	return parts
 }
+
+func (p Permits) nextTitle() string { return who(p.NextWho) + " needs " + counted(p.Next, "permit") }
 
 // nextNeeds is what the first in line lacks.
 func (p Permits) nextNeeds() string {
@@ -168,21 +170,21 @@ func sentenceOf(h Happening) string {
 	case "released", "cancelled":
 		return ""
 	case "expired":
-		return "its client stopped heartbeating"
+		return "no heartbeat"
 	case "unclaimed":
-		return "granted, and not claimed by its client"
+		return "granted, never claimed"
 	case "wait_elapsed":
 		return "its wait time was over"
 	case "would_deadlock":
 		return "it waited in a deadlock"
 	case "removed":
-		return "its znode was deleted by another program"
+		return "znode deleted by another program"
 	case "unknown":
-		return "this gateway does not know why"
+		return "reason unknown"
 	case "revoked":
 		return "by an administrator"
 	case "destroyed":
-		return "the lock was destroyed"
+		return "lock destroyed"
 	case "gateway_left":
 		return "ephemeral: its gateway's session has ended"
 	}
