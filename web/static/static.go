@@ -2,7 +2,7 @@
 // scripts, the mark, and htmx as its authors published it (README.md has
 // versions, checksums and how htmx is used).
 //
-// They are made lean and compressed once, when the process starts.
+// They are made lean, joined and compressed once, when the process starts.
 //
 // All of them live under one path that has a hash of their contents in it. So
 // a browser may keep them for ever, and never mixes those of two versions. A
@@ -49,8 +49,25 @@ type asset struct {
 	packed      []byte // in gzip; nil where that is not smaller
 }
 
+// together are the scripts of the live pages behind htmx, which browsers load as one file, pagesScript: that is smaller than they are alone. Each is
+// a function of its own, so that only the order counts.
+var together = []string{"vendor/hx-ws.min.js", "app.js", "rest.js", "queue.js", "owner.js", "actions.js", "links.js", "search.js", "tell.js"}
+
+const pagesScript = "pages.js"
+
+// join makes one file of them.
+func join(assets map[string]asset) map[string]asset {
+	var all []byte
+	for _, name := range together {
+		all = append(append(all, assets[name].content...), '\n')
+		delete(assets, name)
+	}
+	assets[pagesScript] = assetOf(pagesScript, all)
+	return assets
+}
+
 var (
-	assets  = load(files)
+	assets  = join(load(files))
 	version = hash(assets)
 )
 
@@ -120,17 +137,21 @@ func load(fsys fs.FS) map[string]asset {
 		if !strings.HasPrefix(name, "vendor/") {
 			content = lean(path.Ext(name), content)
 		}
-		a := asset{contentType: contentType, content: content}
-		if packed := gzipped.Best(content); len(packed) < len(content) {
-			a.packed = packed
-		}
-		found[name] = a
+		found[name] = assetOf(name, content)
 		return err
 	})
 	if err != nil {
 		panic(fmt.Sprintf("static: %v", err))
 	}
 	return found
+}
+
+func assetOf(name string, content []byte) asset {
+	a := asset{contentType: contentTypes[path.Ext(name)], content: content}
+	if packed := gzipped.Best(content); len(packed) < len(content) {
+		a.packed = packed
+	}
+	return a
 }
 
 // Of our own files browsers need neither the comments nor the indentation: a tenth of what they load.

@@ -29,9 +29,9 @@ func get(t *testing.T, method, path string) *http.Response {
 func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	urls := URLs()
 	want := map[string]string{
-		"app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8", "actions.js": "text/javascript; charset=utf-8", "app.js": "text/javascript; charset=utf-8",
-		"login.js": "text/javascript; charset=utf-8", "queue.js": "text/javascript; charset=utf-8", "links.js": "text/javascript; charset=utf-8", "owner.js": "text/javascript; charset=utf-8", "search.js": "text/javascript; charset=utf-8", "rest.js": "text/javascript; charset=utf-8", "tell.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
-		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "vendor/hx-ws.min.js": "text/javascript; charset=utf-8",
+		"app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8",
+		"login.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
+		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "pages.js": "text/javascript; charset=utf-8",
 	}
 	assert.That(t, len(urls) == len(want), "files %v, want those of %v", urls, want)
 	for name, contentType := range want {
@@ -52,6 +52,13 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 // served is what a file is served as: those of others as they are.
 func served(t *testing.T, name string) []byte {
 	t.Helper()
+	if name == pagesScript {
+		var all []byte
+		for _, one := range together {
+			all = append(append(all, served(t, one)...), '\n')
+		}
+		return all
+	}
 	onDisk := assert.Value(os.ReadFile(filepath.FromSlash(name)))(t)
 	if strings.HasPrefix(name, "vendor/") {
 		return onDisk
@@ -68,7 +75,7 @@ func TestCommentsAndIndentationAreNotServed(t *testing.T) {
 		assert.Equal(t, string(lean(extension, []byte(c[0]))), c[1], "%s", extension)
 	}
 	// A text of several lines would lose its indentation, and what looks like a comment in it.
-	for name := range URLs() {
+	for _, name := range append([]string{"copy.js", "docs.js", "login.js", "theme.js"}, together...) {
 		content := string(assert.Value(os.ReadFile(filepath.FromSlash(name)))(t))
 		for i, line := range strings.Split(content, "\n") {
 			own := strings.HasSuffix(name, ".js") && !strings.HasPrefix(name, "vendor/") && !strings.HasPrefix(strings.TrimSpace(line), "//")

@@ -204,7 +204,7 @@ func TestAScriptThatComesLateCostsNoSocket(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	proxy := through(t, g, func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.Contains(r.URL.Path, "hx-ws") {
+		if strings.Contains(r.URL.Path, "pages.js") {
 			<-time.After(time.Second) // a slow network
 		}
 		return false
