@@ -88,8 +88,8 @@ type row struct {
 	// subject is the parameter by which its socket and its poll name the subject; "": it has none.
 	subject    string
 	parameters []string // of its address
-	// nav is what the navigation calls it; "": it does not lead there.
-	nav string
+	// nav is what the navigation calls it; "": it does not lead there, and under is the name of the page to which this one belongs.
+	nav, under string
 	// parse makes the page of its subject and its parameters.
 	parse func(subject string, values url.Values) (page, *refusal)
 }
@@ -98,13 +98,13 @@ type row struct {
 var table = []row{
 	{name: pageOverview, path: "/", nav: "Locks", parameters: []string{"q", "state", "ns", "cursor"}, parse: parseOverview},
 	{name: pageNamespaces, path: "/namespaces", nav: "Namespaces", parse: is(namespacesPage{})},
-	{name: pageOwner, path: templates.OwnersPath, subject: "owner", parse: parseOwner},
-	{name: pageHost, path: templates.HostsPath, subject: "host", parse: parseHost},
+	{name: pageOwner, path: templates.OwnersPath, under: pageOverview, subject: "owner", parse: parseOwner},
+	{name: pageHost, path: templates.HostsPath, under: pageOverview, subject: "host", parse: parseHost},
 	{name: pageGraph, path: "/graph", nav: "Waits", parameters: []string{"ns", "lock", "owner"}, parse: parseGraph},
 	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},
 	{name: pageWebhooks, path: "/webhooks", nav: "Webhooks", parse: is(webhooksPage{})},
-	{name: pageWebhook, path: "/webhooks/", subject: "lock", parse: parseWebhook},
-	{name: pageLock, path: "/locks/", subject: "lock", parameters: []string{"ns", "tab", "cursor", "contender", "range", "until", "at", "hold"}, parse: parseLock},
+	{name: pageWebhook, path: "/webhooks/", under: pageWebhooks, subject: "lock", parse: parseWebhook},
+	{name: pageLock, path: "/locks/", under: pageOverview, subject: "lock", parameters: []string{"ns", "tab", "cursor", "contender", "range", "until", "at", "hold"}, parse: parseLock},
 }
 
 // is parses a page that has neither a subject nor parameters.
@@ -118,6 +118,14 @@ func rowNamed(name string) *row {
 		return &table[i]
 	}
 	return nil
+}
+
+// navPath is the address to which the navigation leads for the row.
+func (r *row) navPath() string {
+	if r.under != "" {
+		return rowNamed(r.under).path
+	}
+	return r.path
 }
 
 // rowAt is the row of a page's path and the subject in it, nil when there is no page.

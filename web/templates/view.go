@@ -25,8 +25,9 @@ type Page struct {
 	Live, Poll string
 	// Assets are the URLs of web/static by file name, with a version in them.
 	Assets map[string]string
-	// Pages are those of the dashboard that the navigation leads to.
+	// Pages are those of the dashboard that the navigation leads to; Here is the address of the one to which this page belongs.
 	Pages []Link
+	Here  string
 	// Viewer is who looks at the page; nil: the gateway asks for no credential. It is no part of a fragment.
 	Viewer *Viewer
 	// Credential: programs must show the gateway one.
