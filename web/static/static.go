@@ -163,15 +163,16 @@ func assetOf(name string, content []byte) asset {
 var (
 	scriptComments = regexp.MustCompile(`(?m)^[ \t]*//.*\n|^[ \t]+`)
 	styleComments  = regexp.MustCompile(`(?ms)/\*.*?\*/|^[ \t]+`)
+	scriptEnds     = regexp.MustCompile("(?m)[ \t]+// [^\"'`\n]*$") // behind code; a text would end on its line, with a quote
 	styleSpaces    = regexp.MustCompile(`\s*([{};,])\s*`)
 	emptyLines     = regexp.MustCompile(`(?m)^\n`)
 )
 
-// lean is a file without comments that have lines of their own. No text in our scripts and styles has more than one line.
+// lean is a file without comments. No text in our scripts and styles has more than one line.
 func lean(extension string, content []byte) []byte {
 	switch extension {
 	case ".js":
-		content = scriptComments.ReplaceAll(content, nil)
+		content = scriptEnds.ReplaceAll(scriptComments.ReplaceAll(content, nil), nil)
 	case ".css":
 		content = styleSpaces.ReplaceAll(styleComments.ReplaceAll(content, nil), []byte("$1"))
 	}
