@@ -19,6 +19,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
@@ -257,6 +258,9 @@ func fill(t *testing.T, dir string) (empty func()) {
 	return func() { assert.NoError(t, os.Remove(path)) }
 }
 
+// large is metadata with which a few hundred leases fill the free pages of a store.
+var large = strings.Repeat("x", locks.MaxMetadata)
+
 func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, "8m")
@@ -268,7 +272,7 @@ func TestAFullDiskIsAnsweredWith503UntilThereIsRoomAndNoLeaseIsLost(t *testing.T
 	// Pages that are free within the file are used up first.
 	var refused *apitest.Answer
 	eventually(t, patience, func() error {
-		lease, a, err := g.Acquire(t.Context(), fmt.Sprint("lock-", len(acknowledged)), apitest.Query("ttl=5m"))
+		lease, a, err := g.Acquire(t.Context(), fmt.Sprint("lock-", len(acknowledged)), apitest.Query("ttl=5m&metadata="+large))
 		switch {
 		case err != nil:
 			return err
@@ -342,7 +346,7 @@ func TestAStoreThatIsFoundDamagedWhenThereIsRoomAgainEndsTheGateway(t *testing.T
 	empty := fill(t, disk)
 	n := 0
 	eventually(t, patience, func() error {
-		_, a, err := g.Acquire(t.Context(), fmt.Sprint("lock-", n), apitest.Query("ttl=5m"))
+		_, a, err := g.Acquire(t.Context(), fmt.Sprint("lock-", n), apitest.Query("ttl=5m&metadata="+large))
 		n++
 		if err == nil && a.Status == http.StatusCreated {
 			err = errors.New("there is still room")
