@@ -261,7 +261,7 @@ func TestThePageShowsWhyAClientWaits(t *testing.T) {
 	assert.Equal(t, eval[string](page, `document.querySelector("#queue .group a").pathname`), "/locks/account:2", "the link leads to")
 	g.letGo(blocker.Token)
 	page.says("#queue", "Held by")
-	page.says(row("mover"), "Together with", "Held for")
+	page.says(row("mover"), "Together with", "held")
 
 	page.visit(g.url() + "/")
 	page.says("#locks", "7 of 10", "shared")
