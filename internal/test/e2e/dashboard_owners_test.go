@@ -94,7 +94,7 @@ func (b *tab) key(keys string) {
 func (b *tab) openSearch(text string) {
 	b.t.Helper()
 	eval[bool](b, `document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true, bubbles: true, cancelable: true}))`)
-	b.until(`document.querySelector("#search").open && document.activeElement.id === "search-text"`, "the search is open")
+	b.until(`document.querySelector("#search")?.open && document.activeElement.id === "search-text"`, "the search is open")
 	b.key(text)
 }
 
@@ -148,6 +148,7 @@ func TestTheKeyboardSearches(t *testing.T) {
 	// Without a keyboard: the button, and a tap.
 	page.resize(phone, "dark")
 	page.press("#search-open")
+	page.until(`document.querySelector("#search")?.open`, "the search is open")
 	page.fill("#search-text", "bob")
 	page.until(`document.querySelector("#search-results a")?.innerText.includes("bob@ci-1")`, "the result")
 	wide := eval[int](page, "document.documentElement.scrollWidth")
