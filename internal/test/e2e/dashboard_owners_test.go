@@ -123,16 +123,15 @@ func TestTheKeyboardSearches(t *testing.T) {
 	page.key(kb.ArrowDown)
 	page.key(kb.Enter)
 	arrived("/locks/deploy:web")
-	for text, path := range map[string]string{
-		"alice": "/owners/alice@ci-1", waits.LeaseID: "/locks/deploy:web?contender=" + waits.LeaseID, waits.Znode: "/locks/deploy:web?contender=" + waits.LeaseID, "gatew": "/gateways", "unused-lock": "/locks/unused-lock",
-	} {
-		page.openSearch(text)
+	marked := "/locks/deploy:web?contender=" + waits.LeaseID
+	for _, c := range [][2]string{{"alice", "/owners/alice@ci-1"}, {waits.LeaseID, marked}, {"gatew", "/gateways"}, {waits.Znode, marked}, {"unused-lock", "/locks/unused-lock"}} {
+		page.openSearch(c[0])
 		page.key(kb.Enter)
-		arrived(path)
+		arrived(c[1])
 	}
 	page.openSearch(waits.LeaseID[len(waits.LeaseID)-8:])
 	page.key(kb.Enter)
-	arrived("/locks/deploy:web?contender=" + waits.LeaseID)
+	arrived(marked)
 	page.until(`document.querySelector(`+quoted(row("bob@ci-1"))+`).matches(".is-marked[aria-current=true]")`, "the contender is marked")
 
 	page.openSearch("keyboard")
