@@ -19,6 +19,7 @@
   let chosen = -1;
   let asked = null; // the request that is under way
   let timer = 0;
+  let entered = false; // Enter waits for the results
   let shown = null; // the text whose results are shown
 
   const options = () => [...results.querySelectorAll("[role=option]")];
@@ -61,6 +62,7 @@
         shown = q;
         show(page.querySelector("[data-results]").childNodes);
         say(page.querySelector("[data-says]").textContent);
+        if (entered) go();
         return;
       }
       problem = page.querySelector(".lead")?.textContent ?? `The gateway answered with status ${answer.status}.`;
@@ -86,9 +88,15 @@
   }
 
   // What is typed last counts: Enter waits for its results.
-  async function enter() {
+  function enter() {
+    if (shown === text.value.trim()) return go();
+    entered = true;
     clearTimeout(timer);
-    if (shown !== text.value.trim()) await ask();
+    ask();
+  }
+
+  function go() {
+    entered = false;
     options()[chosen]?.click();
   }
 
@@ -113,6 +121,7 @@
   });
   dialog.addEventListener("close", () => {
     clearTimeout(timer);
+    entered = false;
     asked?.abort();
     asked = null;
   });

@@ -126,6 +126,7 @@ func TestTheKeyboardSearches(t *testing.T) {
 	marked := "/locks/deploy:web?contender=" + waits.LeaseID
 	for _, c := range [][2]string{{"alice", "/owners/alice@ci-1"}, {waits.LeaseID, marked}, {"gatew", "/gateways"}, {waits.Znode, marked}, {"unused-lock", "/locks/unused-lock"}} {
 		page.openSearch(c[0])
+		page.until(`document.querySelector("#search-results [aria-selected=true]")?.getAttribute("href") === `+quoted(c[1]), "the result for "+c[0]+" is chosen")
 		page.key(kb.Enter)
 		arrived(c[1])
 	}
