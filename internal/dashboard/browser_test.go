@@ -219,7 +219,7 @@ func TestARowThatIsPointedAtStaysWhereItIs(t *testing.T) {
 	assert.That(t, evalIn[bool](page, `document.querySelectorAll("#locks tbody tr")[0].innerText.includes("77") && document.querySelector("#rested").hidden`), "what happened to a row while it waited is lost")
 
 	// The same with the focus; the button shows what waits.
-	evalIn[int](page, `(document.querySelectorAll("#locks tbody th a")[2].focus(), document.dispatchEvent(new KeyboardEvent("keydown", {key: "Shift"})), 1)`)
+	evalIn[int](page, `(document.querySelectorAll("#locks tbody .lock-name a")[2].focus(), document.dispatchEvent(new KeyboardEvent("keydown", {key: "Shift"})), 1)`)
 	names("d", "e")
 	page.until(`!document.querySelector("#rested").hidden`, "changes wait")
 	assert.Equal(t, evalIn[string](page, shown), "a!b!def!", "the rows")

@@ -23,7 +23,9 @@
 // The pages of webhooks ask other gateways, once a second while they have
 // viewers. Topics of pages that wait do not take turns at listing locks, so a gateway that hangs delays no other page.
 //
-// Nothing lists all locks. The overview asks for one page of them.
+// Nothing lists all locks. The overview asks for one page of them. Pages that show who waits for whom share one look at that among
+// all with the same rules, at most once a second (waits.go). The pages of owners and hosts and the search look at every lock, up to a
+// bound of the lock manager's; two of them at a time.
 //
 // What was comes from the history (Options.History): a lock's timeline (timeline.go; lanes.go is its geometry, and pure), and what is usual
 // (usual.go). Its answers are kept for all pages that ask the same, from 5 seconds to a minute (memory.go); at most two questions are asked at

@@ -19,7 +19,7 @@ const (
 	searchOfKind  = 8
 )
 
-// search answers with the results for a text, for the dialog of a page.
+// search answers with the dialog of the search, or with the results for a text.
 func (d *Dashboard) search(w http.ResponseWriter, r *http.Request) {
 	values, wrong := parameters(r)
 	if wrong == nil {
@@ -27,6 +27,11 @@ func (d *Dashboard) search(w http.ResponseWriter, r *http.Request) {
 	}
 	if wrong != nil {
 		d.refuse(w, r, wrong)
+		return
+	}
+	if !values.Has("q") {
+		html, err := render(r.Context(), templates.SearchDialog())
+		d.answer(w, r, http.StatusOK, html, err)
 		return
 	}
 	text := strings.TrimSpace(values.Get("q"))
@@ -87,9 +92,6 @@ func (d *Dashboard) resultsOf(text string, found *locks.Found, who locks.Princip
 		exact = exact || l.NS == locks.DefaultNamespace && l.Name == text
 		names = append(names, templates.Result{Name: link.Name, Says: countsOf(l.Holders, l.Waiting), URL: link.URL})
 	}
-	if link, free := freeLock(text, who); free && !exact {
-		names = append(names, templates.Result{Name: link.Name, Says: "not in use: open its page", URL: link.URL})
-	}
 	for _, o := range found.Owners {
 		owners = append(owners, templates.Result{Name: visible(o.Name), Says: countsOf(o.Holds, o.Waiting), URL: urlOf(ownerPage{owner: o.Name})})
 	}
@@ -102,6 +104,9 @@ func (d *Dashboard) resultsOf(text string, found *locks.Found, who locks.Princip
 	add("Hosts", hosts)
 	add("Pages", matching(text, d.pageResults()))
 	add("Actions", matching(text, actionResults))
+	if link, free := freeLock(text, who); free && !exact {
+		add("Not in use", []templates.Result{{Name: link.Name, Says: "open the page of this lock", URL: link.URL}})
+	}
 	return s
 }
 

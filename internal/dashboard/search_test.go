@@ -35,18 +35,20 @@ func TestASearchShowsWhatIsNamedExactlyFirst(t *testing.T) {
 		assert.Must(t, at >= 0, "%s is missing, or stands before what it must follow, in %s", part, html)
 		last += at
 	}
-	assert.That(t, !strings.Contains(html, "not in use"), "a lock that is in use is offered as one that is not")
+	assert.That(t, !strings.Contains(html, "Not in use"), "a lock that is in use is offered as one that is not")
 	assert.Equal(t, strings.Count(html, `role="option"`), 5)
 }
 
 func TestASearchOffersPagesActionsAndALockThatIsNotInUse(t *testing.T) {
 	r := newRig(t)
+	dialog := r.get(t, searchPath).Body.String()
+	assert.That(t, strings.HasPrefix(dialog, `<dialog id="search"`) && strings.Contains(dialog, `role="combobox"`), "%s", dialog)
 	html := r.get(t, searchFor("")).Body.String()
 	assert.That(t, strings.Contains(html, `data-run="theme"`) && strings.Contains(html, `href="/graph"`) && r.fake.count("find") == 0, "%s", html)
 	html = r.get(t, searchFor("COLOUR")).Body.String()
 	assert.That(t, strings.Contains(html, `data-run="theme"`) && !strings.Contains(html, `data-run="keys"`), "%s", html)
 	html = r.get(t, searchFor("no-such-lock")).Body.String()
-	assert.That(t, strings.Contains(html, `href="/locks/no-such-lock"`) && strings.Contains(html, "not in use"), "%s", html)
+	assert.That(t, strings.Contains(html, `href="/locks/no-such-lock"`) && strings.Contains(html, "Not in use"), "%s", html)
 	html = r.get(t, searchFor("no such lock")).Body.String()
 	assert.That(t, strings.Contains(html, "Nothing has this in its name."), "%s", html)
 	reader := readerOf(t, "shop:*")

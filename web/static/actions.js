@@ -162,9 +162,6 @@
   // What can be done to a queue is in queue.js.
   Object.assign(acts, queueActs({ $, $$, counted, say, show, allow, call: (...request) => call(...request), complain: (text) => complain(text), reveal: (secret) => reveal(secret), now: () => act }));
 
-  // And what can be done to all leases of an owner in owner.js.
-  Object.assign(acts, ownerActs({ $, $$, counted, show, allow, call: (...request) => call(...request), now: () => act }));
-
   // ---- What is said of a webhook ------------------------------------------------
 
   const said = Symbol("what is wrong with the form is said already");
@@ -245,6 +242,8 @@
     const dialog = $(`#ask-${name}`);
     if (!dialog || act?.dialog.open) return;
     const row = button.closest("[data-row]");
+    // What can be done to all leases of an owner is in owner.js, which comes with the owner's page.
+    acts[name] ??= globalThis.ownerActs?.({ $, $$, counted, show, allow, call, now: () => act })[name];
     act = { name, dialog, button, url: button.dataset.url, row: row?.id };
     $("form", dialog).reset();
     complain("");

@@ -448,6 +448,67 @@
     event.preventDefault();
   });
 
+  // ---- Links -------------------------------------------------------------------
+  // A hundred rows of a queue would be hundreds of stops for the Tab key. It comes to the first row alone, and to the links of a
+  // row while the focus is in it. The rows have their links with tabindex -1, also when they come again with a push.
+
+  let reached = null;
+
+  function reach(row) {
+    if (reached && reached !== row) for (const link of $$("a[tabindex='0']", reached)) link.tabIndex = -1;
+    reached = row;
+    if (row) for (const link of $$("a[tabindex='-1']", row)) link.tabIndex = 0;
+  }
+
+  document.addEventListener("focusin", ({ target }) => reach(target.closest("#queue [data-row]")));
+  document.addEventListener("htmx:after:swap", () => reach(document.activeElement.closest("#queue [data-row]")));
+
+  // load loads the styles or the script that the button of the search names, when they are first needed.
+  function load(name, tag, attributes) {
+    const file = document.createElement(tag);
+    Object.assign(file, attributes($("#search-open").dataset[name]));
+    document.head.append(file);
+    return file;
+  }
+  const styles = () => $("link[href$='/more.css']") ?? load("style", "link", (href) => ({ rel: "stylesheet", href }));
+
+  // A link with data-here leads to the same page with something else shown. htmx takes the fragments and the address of the socket
+  // out of the answer, as it does for a filter. When that fails, the link is followed.
+  document.addEventListener("click", async (event) => {
+    const link = event.target.closest("a[data-here]");
+    if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    const { href } = link;
+    styles();
+    try {
+      const answer = await fetch(href, { cache: "no-store", headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(5000) });
+      if (!answer.ok || answer.redirected) throw new Error(`status ${answer.status}`);
+      const text = await answer.text();
+      history.replaceState(history.state, "", href);
+      const live = $("#live");
+      remember();
+      await htmx.swap({ sourceElement: live, target: live, swap: "none", text });
+    } catch {
+      location.assign(href);
+    }
+  });
+
+  let finder = false; // the script of the search is there, or comes
+
+  function find() {
+    if (finder) return $("#search")?.dispatchEvent(new Event("search"));
+    finder = true;
+    styles();
+    load("script", "script", (src) => ({ src, onerror: () => (finder = false) }));
+  }
+  document.addEventListener("search:failed", () => (finder = false));
+  document.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey || event.key.toLowerCase() !== "k") return;
+    event.preventDefault();
+    find();
+  });
+  $("#search-open").addEventListener("click", find);
+
   // ---- Begin -------------------------------------------------------------------
 
   refresh();

@@ -1,15 +1,25 @@
 // The search: Ctrl-K, Cmd-K or the button in the header opens a dialog. The gateway renders the results for what is typed; the arrow
 // keys choose one of them, Enter opens it. It is the combobox of the ARIA practices, with a list box in groups.
 "use strict";
-(() => {
+(async () => {
+  const opener = document.getElementById("search-open");
+  try {
+    const answer = await fetch(opener.dataset.url, { cache: "no-store", headers: { "HX-Request": "true" } });
+    if (answer.status === 401) document.dispatchEvent(new Event("session:ended"));
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    document.body.append(...new DOMParser().parseFromString(await answer.text(), "text/html").body.children);
+  } catch {
+    opener.dispatchEvent(new Event("search:failed", { bubbles: true }));
+    return;
+  }
   const dialog = document.getElementById("search");
-  if (!dialog) return;
   const [form, text, results, says] = [dialog.querySelector("form"), ...["search-text", "search-results", "search-says"].map((id) => document.getElementById(id))];
   const pause = 120; // after the last key
   const answerWithin = 10_000;
   let chosen = -1;
   let asked = null; // the request that is under way
   let timer = 0;
+  let entered = false; // Enter waits for the results
   let shown = null; // the text whose results are shown
 
   const options = () => [...results.querySelectorAll("[role=option]")];
@@ -52,6 +62,7 @@
         shown = q;
         show(page.querySelector("[data-results]").childNodes);
         say(page.querySelector("[data-says]").textContent);
+        if (entered) go();
         return;
       }
       problem = page.querySelector(".lead")?.textContent ?? `The gateway answered with status ${answer.status}.`;
@@ -77,19 +88,20 @@
   }
 
   // What is typed last counts: Enter waits for its results.
-  async function enter() {
+  function enter() {
+    if (shown === text.value.trim()) return go();
+    entered = true;
     clearTimeout(timer);
-    if (shown !== text.value.trim()) await ask();
+    ask();
+  }
+
+  function go() {
+    entered = false;
     options()[chosen]?.click();
   }
 
-  document.addEventListener("keydown", (event) => {
-    if (!(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey || event.key.toLowerCase() !== "k") return;
-    event.preventDefault();
-    if (dialog.open) dialog.close();
-    else open();
-  });
-  document.getElementById("search-open").addEventListener("click", open);
+  // app.js sends it when the keys or the button are pressed.
+  dialog.addEventListener("search", () => (dialog.open ? dialog.close() : open()));
   text.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(ask, pause);
@@ -109,7 +121,9 @@
   });
   dialog.addEventListener("close", () => {
     clearTimeout(timer);
+    entered = false;
     asked?.abort();
     asked = null;
   });
+  open();
 })();

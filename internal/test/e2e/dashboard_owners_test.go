@@ -94,7 +94,7 @@ func (b *tab) key(keys string) {
 func (b *tab) openSearch(text string) {
 	b.t.Helper()
 	eval[bool](b, `document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true, bubbles: true, cancelable: true}))`)
-	b.until(`document.querySelector("#search").open && document.activeElement.id === "search-text"`, "the search is open")
+	b.until(`document.querySelector("#search")?.open && document.activeElement.id === "search-text"`, "the search is open")
 	b.key(text)
 }
 
@@ -123,16 +123,16 @@ func TestTheKeyboardSearches(t *testing.T) {
 	page.key(kb.ArrowDown)
 	page.key(kb.Enter)
 	arrived("/locks/deploy:web")
-	for text, path := range map[string]string{
-		"alice": "/owners/alice@ci-1", waits.LeaseID: "/locks/deploy:web?contender=" + waits.LeaseID, waits.Znode: "/locks/deploy:web?contender=" + waits.LeaseID, "gatew": "/gateways", "unused-lock": "/locks/unused-lock",
-	} {
-		page.openSearch(text)
+	marked := "/locks/deploy:web?contender=" + waits.LeaseID
+	for _, c := range [][2]string{{"alice", "/owners/alice@ci-1"}, {waits.LeaseID, marked}, {"gatew", "/gateways"}, {waits.Znode, marked}, {"unused-lock", "/locks/unused-lock"}} {
+		page.openSearch(c[0])
+		page.until(`document.querySelector("#search-results [aria-selected=true]")?.getAttribute("href") === `+quoted(c[1]), "the result for "+c[0]+" is chosen")
 		page.key(kb.Enter)
-		arrived(path)
+		arrived(c[1])
 	}
 	page.openSearch(waits.LeaseID[len(waits.LeaseID)-8:])
 	page.key(kb.Enter)
-	arrived("/locks/deploy:web?contender=" + waits.LeaseID)
+	arrived(marked)
 	page.until(`document.querySelector(`+quoted(row("bob@ci-1"))+`).matches(".is-marked[aria-current=true]")`, "the contender is marked")
 
 	page.openSearch("keyboard")
@@ -148,6 +148,7 @@ func TestTheKeyboardSearches(t *testing.T) {
 	// Without a keyboard: the button, and a tap.
 	page.resize(phone, "dark")
 	page.press("#search-open")
+	page.until(`document.querySelector("#search")?.open`, "the search is open")
 	page.fill("#search-text", "bob")
 	page.until(`document.querySelector("#search-results a")?.innerText.includes("bob@ci-1")`, "the result")
 	wide := eval[int](page, "document.documentElement.scrollWidth")
