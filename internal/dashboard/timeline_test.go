@@ -145,7 +145,7 @@ func TestThePageSaysWhatIsUsualAndHowLongToWait(t *testing.T) {
 			[]string{"1 before it"}, []string{"2 before it"}},
 		"several holders":             {map[time.Duration]history.Spans{day: {Count: 42, P50: 3 * time.Minute}}, func(l *locks.Lock) { l.HolderCount = 2 }, []string{"usually 3 min"}, []string{"before it"}},
 		"another gateway's heartbeat": {nil, func(l *locks.Lock) { l.Holders[0].LastHeartbeat, l.Holders[0].Clock, l.Holders[0].ExpiresIn = 0, 0, 0 }, nil, []string{"Last heartbeat"}},
-		"a waiter that fell silent":   {nil, func(l *locks.Lock) { l.Waiters[0].LastHeartbeat = 40 * time.Second }, []string{"No heartbeat since", "expires in"}, nil},
+		"a waiter that fell silent":   {nil, func(l *locks.Lock) { l.Waiters[0].LastHeartbeat = 40 * time.Second }, []string{"Last heartbeat", "expires in"}, nil},
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := newRig(t, func(o *Options) { o.History = &remembered{stats: c.stats} })
