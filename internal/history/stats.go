@@ -16,6 +16,8 @@ import (
 const (
 	// topLength is how many locks a list of the first ones has.
 	topLength = 10
+	// seriesLength is in how many steps a window is cut.
+	seriesLength = 60
 	// cachedFor is for what part of its window an answer over all locks is given again, and maxCached how many are kept.
 	cachedFor = 360
 	maxCached = 64
@@ -52,7 +54,15 @@ type Stats struct {
 	// Contended are the locks for which contenders have waited longest together, Longest those of the longest holds, Expired
 	// those with the most leases that expired. Not of one lock.
 	Contended, Longest, Expired []Top
+	Series                      []Step // the window in seriesLength steps, the oldest first
 	Coverage
+}
+
+// Step is what a part of the window had.
+type Step struct {
+	From   time.Time
+	Grants int
+	Wait   Spans // how long these grants had waited
 }
 
 type cachedStats struct {
@@ -113,6 +123,26 @@ type counting struct {
 	rules      *access.Rules
 	wait, hold quantiles
 	locks      map[int64]*ofLock
+	steps      [seriesLength]struct {
+		grants int
+		wait   quantiles
+	}
+}
+
+// stepOf is the number of the step in which a row began.
+func (c *counting) stepOf(id int64) int {
+	window := c.st.To.Sub(c.st.From)
+	return int(min(max(int64(time.UnixMicro(id).Sub(c.st.From))*seriesLength/max(int64(window), 1), 0), seriesLength-1))
+}
+
+// series are the steps as they are shown.
+func (c *counting) series() []Step {
+	window := c.st.To.Sub(c.st.From)
+	list := make([]Step, seriesLength)
+	for i := range list {
+		list[i] = Step{From: c.st.From.Add(window * time.Duration(i) / seriesLength), Grants: c.steps[i].grants, Wait: c.steps[i].wait.spans()}
+	}
+	return list
 }
 
 // stats reads the rows of the window, the latest first.
@@ -190,8 +220,11 @@ func (c *counting) row(l *ofLock, kind Kind, id, waited, span, reason int64, n i
 		return
 	}
 	c.st.Grants += n
+	step := &c.steps[c.stepOf(id)]
+	step.grants += n
 	if waited >= 0 {
 		c.wait.add(ms(waited), n)
+		step.wait.add(ms(waited), n)
 		l.waited += ms(waited) * time.Duration(n)
 		if ms(waited) >= quickSpan {
 			l.contended += n
@@ -212,7 +245,7 @@ func (c *counting) row(l *ofLock, kind Kind, id, waited, span, reason int64, n i
 
 // finish makes the percentiles and the lists.
 func (c *counting) finish(lists bool) {
-	c.st.Wait, c.st.Hold = c.wait.spans(), c.hold.spans()
+	c.st.Wait, c.st.Hold, c.st.Series = c.wait.spans(), c.hold.spans(), c.series()
 	if !lists {
 		return
 	}
