@@ -38,7 +38,9 @@ type Options struct {
 	Locks Locks
 	// Webhooks gives the webhooks; nil: there are no pages of them.
 	Webhooks Webhooks
-	Events   *events.Hub
+	// History is the gateway's memory; nil: there is none, and pages say so.
+	History History
+	Events  *events.Hub
 	// Logins let users log in; nil: the gateway asks for no credential. Who a visitor is, and what it may do, comes with each
 	// request (auth.VisitorOf).
 	Logins  Logins

@@ -95,6 +95,7 @@ type row struct {
 var table = []row{
 	{name: pageOverview, path: "/", nav: "Locks", parameters: []string{"q", "state", "ns", "cursor"}, parse: parseOverview},
 	{name: pageNamespaces, path: "/namespaces", nav: "Namespaces", parse: is(namespacesPage{})},
+	{name: pageActivity, path: "/activity", nav: "Activity", parameters: []string{"window"}, parse: parseActivity},
 	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},
 	{name: pageWebhooks, path: "/webhooks", nav: "Webhooks", parse: is(webhooksPage{})},
 	{name: pageWebhook, path: "/webhooks/", subject: "lock", parse: parseWebhook},

@@ -18,9 +18,12 @@ const (
 	topLength = 10
 	// seriesLength is in how many steps a window is cut.
 	seriesLength = 60
-	// cachedFor is for what part of its window an answer over all locks is given again, and maxCached how many are kept.
-	cachedFor = 360
-	maxCached = 64
+	// An answer over all locks is given again for costFactor times as long as it took, atLeast at least, but no longer than for
+	// the part cachedFor of its window; maxCached are kept.
+	costFactor = 25
+	atLeast    = 2 * time.Second
+	cachedFor  = 360
+	maxCached  = 64
 )
 
 // StatsQuery asks for figures of one lock, or of all that the rules let read.
@@ -66,7 +69,7 @@ type Step struct {
 }
 
 type cachedStats struct {
-	at    time.Time
+	until time.Time
 	stats *Stats
 }
 
@@ -77,7 +80,7 @@ func (h *History) Stats(ctx context.Context, q StatsQuery) (*Stats, error) {
 	h.mu.Lock()
 	c, ok := h.cached[id]
 	h.mu.Unlock()
-	if ok && now.Sub(c.at) < q.Window/cachedFor && q.Lock == "" {
+	if ok && now.Before(c.until) && q.Lock == "" {
 		return c.stats, nil
 	}
 	st := &Stats{From: now.Add(-q.Window).UTC(), To: now.UTC()}
@@ -101,7 +104,7 @@ func (h *History) Stats(ctx context.Context, q StatsQuery) (*Stats, error) {
 	if len(h.cached) >= maxCached {
 		clear(h.cached)
 	}
-	h.cached[id] = cachedStats{now, st}
+	h.cached[id] = cachedStats{now.Add(min(q.Window/cachedFor, max(atLeast, costFactor*time.Since(now)))), st}
 	h.mu.Unlock()
 	return st, nil
 }
