@@ -152,10 +152,10 @@ func spanText(seconds float64) string {
 	}
 	whole := int(seconds + 0.5)
 	for _, u := range []struct {
-		of, by      int
-		large, less string
-	}{{86400, 3600, "d", "h"}, {3600, 60, "h", "min"}, {60, 1, "min", "s"}} {
-		if whole >= u.of {
+		from, of, by int
+		large, less  string
+	}{{2 * 86400, 86400, 3600, "d", "h"}, {3600, 3600, 60, "h", "min"}, {60, 60, 1, "min", "s"}} {
+		if whole >= u.from {
 			text := strconv.Itoa(whole/u.of) + " " + u.large
 			if rest := whole % u.of / u.by; rest > 0 {
 				text += " " + strconv.Itoa(rest) + " " + u.less
