@@ -42,7 +42,7 @@ run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (
 # runs only the unit tests so, and all tests without it. Not internal/webhooks: Go 1.26's detector itself dies there now and then
 # (ThreadSanitizer: CHECK failed: tsan_rtl.cpp:346), with no race to report.
 HEAVY = ./internal/locks/manager ./internal/httpapi
-RACED = ./client ./internal/audit ./internal/auth/... ./internal/certs ./internal/dashboard ./internal/events ./internal/fleet ./internal/httpapi/connlimit \
+RACED = ./client ./internal/audit ./internal/auth/... ./internal/certs ./internal/dashboard ./internal/events ./internal/fleet ./internal/history ./internal/httpapi/connlimit \
 	./internal/outbox ./internal/ratelimit ./internal/secret ./internal/traces ./internal/zk/conn ./internal/zk/embedded ./internal/zk/observer ./internal/zk/session ./internal/zk/standalone
 CONCURRENT = ./internal/zk/session $(HEAVY) $(filter-out ./internal/zk/session,$(RACED))
 # The packages that take longest begin first, so that the others fill the gaps.

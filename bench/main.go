@@ -95,6 +95,7 @@ var parts = []part{
 	{"waiters", (*bench).waiters},
 	{"three", (*bench).three},
 	{"principals", (*bench).principals},
+	{"history", (*bench).history},
 	{"size", (*bench).size},
 }
 

@@ -161,7 +161,7 @@ func TestAnExportNeverGoesToATerminal(t *testing.T) {
 	}
 	defer tty.Close()
 	var errs bytes.Buffer
-	code := run([]string{"export", "--zk", "127.0.0.1:1"}, tty, &errs)
+	code := run([]string{"export", "--zk", "127.0.0.1:1"}, tty, &errs, func() {})
 	assert.That(t, code == exitUsage && strings.Contains(errs.String(), "terminal"), "exit %d:\n%s", code, errs.String())
 }
 

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"lockkeeper/internal/history"
-	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/manager"
 )
 
 // historyFlags are the flags about what the gateway remembers.
@@ -85,95 +82,7 @@ func (g *gateway) makeHistory() error {
 	if err != nil {
 		return err
 	}
-	now := holders{g.manager}
-	g.history = history.New(history.Options{Dir: dir, Keep: g.c.History.Keep, Size: size, Hub: g.hub, Present: now.present, Holders: now.ofLock,
+	g.history = history.New(history.Options{Dir: dir, Keep: g.c.History.Keep, Size: size, Hub: g.hub, Now: history.LocksNow{Locks: g.manager},
 		Others: func() []history.Source { return g.api.OtherHistories() }, Metrics: g.metrics, Log: g.log.With("part", "history")})
 	return nil
-}
-
-// holders are those who hold locks now, as the history asks for them.
-type holders struct{ *manager.Manager }
-
-// present lists the holders of all locks, and the hazards.
-func (m holders) present(ctx context.Context) (list []*history.Item, err error) {
-	if err := m.Ready(); err != nil {
-		return nil, err
-	}
-	for _, ns := range m.Info(ctx).Namespaces {
-		for _, hazardous := range []bool{false, true} {
-			f := locks.LockFilter{Principal: locks.Anonymous, NS: ns, Hazardous: hazardous, Limit: locks.MaxPage}
-			for more := true; more; more = f.Cursor != "" {
-				page, err := m.Locks(ctx, f)
-				if err != nil {
-					return nil, err
-				}
-				f.Cursor = page.NextCursor
-				for i := range page.Items {
-					if list, err = m.add(ctx, list, &page.Items[i], hazardous); err != nil {
-						return nil, err
-					}
-				}
-			}
-		}
-	}
-	return list, nil
-}
-
-// add adds the holders of a lock, or its hazards.
-func (m holders) add(ctx context.Context, list []*history.Item, l *locks.Lock, hazards bool) ([]*history.Item, error) {
-	if hazards {
-		for _, h := range l.Hazards {
-			list = append(list, &history.Item{Kind: history.Hazard, NS: l.NS, Lock: l.Name, Begin: time.Now(), Early: history.DefaultKeep, Code: string(h.Code), Programs: h.Programs, Detail: h.Detail})
-		}
-		return list, nil
-	}
-	if l.HolderCount == len(l.Holders) {
-		return append(list, heldBy(l)...), nil
-	}
-	more, err := m.ofLock(ctx, l.NS, l.Name) // a list has the first ones alone
-	return append(list, more...), err
-}
-
-// ofLock lists the holders of a lock, with what their records say.
-func (m holders) ofLock(ctx context.Context, ns, lock string) (list []*history.Item, err error) {
-	q := locks.LockRequest{Principal: locks.Anonymous, NS: ns, Lock: lock, Limit: locks.MaxPage}
-	for more := true; more; more = q.Cursor != "" {
-		page, err := m.Lock(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, heldBy(&page)...)
-		if q.Cursor = page.NextCursor; len(page.Holders) == 0 {
-			break // the rest waits
-		}
-	}
-	return list, nil
-}
-
-// heldBy are the holders that a page shows.
-func heldBy(l *locks.Lock) (list []*history.Item) {
-	for i := range l.Holders {
-		c := &l.Holders[i]
-		if c.Delayed || c.Position > 0 {
-			continue // it has ended, and its place stays for a while
-		}
-		item := &history.Item{Kind: history.Hold, NS: l.NS, Lock: l.Name, LeaseID: c.LeaseID, Owner: c.Owner, Principal: c.Principal, Purpose: c.Purpose, Mode: c.Mode, Permits: c.Permits,
-			FencingToken: c.FencingToken, Begin: c.At.Add(-c.HeldFor)}
-		if c.Foreign != nil {
-			item.Foreign, item.Program, item.Name = true, c.Foreign.Program, c.Znode[strings.LastIndexByte(c.Znode, '/')+1:]
-		}
-		if c.AgeKnown {
-			item.Queued = c.At.Add(-c.Age)
-		}
-		switch {
-		case !c.HeldLonger && !item.Queued.IsZero():
-			item.Waited, item.WaitedKnown = max(item.Begin.Sub(item.Queued), 0), true
-		case c.HeldLonger && !item.Queued.IsZero():
-			item.Early = max(item.Begin.Sub(item.Queued), time.Millisecond)
-		case c.HeldLonger:
-			item.Early = history.DefaultKeep
-		}
-		list = append(list, item)
-	}
-	return list
 }

@@ -79,11 +79,12 @@ Each flag is also a variable LOCKKEEPER_... (LOCKKEEPER_SESSION_TIMEOUT for --se
 given with --config. A flag beats a variable, a variable beats the file.`
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, relaxTimers))
 }
 
-// run is main with its surroundings as parameters; it returns the exit code.
-func run(args []string, stdout, stderr io.Writer) int {
+// run is main with its surroundings as parameters; it returns the exit code. relax is called when a gateway is to serve that has no
+// store of its own.
+func run(args []string, stdout, stderr io.Writer, relax func()) int {
 	var c cli
 	exited := -1
 	name := nameOf(os.Args[0])
@@ -128,6 +129,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case "healthcheck":
 		return report(stderr, healthcheck(context.Background(), &c.config, healthcheckWithin))
 	}
+	if parsed.Command() == "serve" && c.ZK != "" && readsTwice(c.ConfigFile) {
+		relax() // before a signal is caught: one that was would be lost
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
@@ -148,6 +152,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return report(stderr, c.Import.run(ctx, &c.config, stderr))
 	}
 	return serveAndReport(ctx, &c.config, stderr)
+}
+
+// readsTwice reports whether a configuration file may be read again: a pipe may not. There may be none.
+func readsTwice(path string) bool {
+	if path == "" {
+		return true
+	}
+	is, err := os.Stat(path)
+	return err == nil && is.Mode().IsRegular()
 }
 
 // report prints an error and returns the exit code.

@@ -29,7 +29,7 @@ import (
 func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(args, &out, &errs)
+	code = run(args, &out, &errs, func() {})
 	return code, out.String(), errs.String()
 }
 

@@ -26,7 +26,7 @@ func TestWhatIsInstalledAsLockkeeperCallsItselfSo(t *testing.T) {
 	defer func(before []string) { os.Args = before }(os.Args)
 	os.Args = []string{"/usr/bin/lockkeeper"}
 	var stdout, stderr bytes.Buffer
-	assert.Equal(t, run([]string{"man"}, &stdout, &stderr), 0, "man ends with")
+	assert.Equal(t, run([]string{"man"}, &stdout, &stderr, func() {}), 0, "man ends with")
 	page := stdout.String()
 	assert.That(t, strings.HasPrefix(page, ".TH LOCKKEEPER 8 ") && strings.Contains(page, "lockkeeper backup") && !strings.Contains(page, "gateway backup"),
 		"the manual page speaks of another program:\n%s", page)
@@ -35,6 +35,6 @@ func TestWhatIsInstalledAsLockkeeperCallsItselfSo(t *testing.T) {
 	for _, code := range regexp.MustCompile(`(?m)^\texit\w+ += (\d+)$`).FindAllSubmatch(source, -1) {
 		assert.That(t, regexp.MustCompile(`(?m)^ *`+string(code[1])+`  `).MatchString(page), "the manual page does not have the exit code %s", code[1])
 	}
-	assert.Equal(t, run([]string{"backup", "--nonsense"}, &stdout, &stderr), 64, "usage ends with")
+	assert.Equal(t, run([]string{"backup", "--nonsense"}, &stdout, &stderr, func() {}), 64, "usage ends with")
 	assert.That(t, strings.Contains(stderr.String(), "hint: lockkeeper --help"), "%s", stderr.String())
 }

@@ -42,7 +42,7 @@ func TestWebhookSettingsComeFromTheEnvironmentToo(t *testing.T) {
 	t.Setenv("LOCKKEEPER_WEBHOOK_ALLOW", "10.0.0.0/8,receiver.internal")
 	t.Setenv("LOCKKEEPER_WEBHOOK_PROXY", "http://proxy:3128")
 	var out, errs bytes.Buffer
-	assert.MustEqual(t, run([]string{"config", "print", "--webhook-allow-private"}, &out, &errs), 0, "%v", errs.String())
+	assert.MustEqual(t, run([]string{"config", "print", "--webhook-allow-private"}, &out, &errs, func() {}), 0, "%v", errs.String())
 	for _, want := range []string{"webhook-allow:\n    - 10.0.0.0/8\n    - receiver.internal\n", "webhook-allow-private: true\n", "webhook-proxy: http://proxy:3128\n"} {
 		assert.That(t, strings.Contains(out.String(), want), "%q is not in\n%s", want, out.String())
 	}

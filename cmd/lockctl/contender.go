@@ -32,6 +32,7 @@ type contenderView struct {
 	Expires         *int64 `json:"expires_in_ms"`
 	Held            int64  `json:"held_ms"`
 	HeldLonger      bool   `json:"held_longer"`
+	HeldAtMost      int64  `json:"held_at_most_ms"`
 	Unclaimed       bool   `json:"unclaimed"`
 	Delayed         bool   `json:"delayed"`
 	Ephemeral       bool   `json:"ephemeral"`
@@ -70,7 +71,10 @@ func (c *contenderView) held() string {
 	if c.Held == 0 {
 		return ""
 	}
-	if c.HeldLonger {
+	switch {
+	case c.HeldLonger && c.HeldAtMost > 0:
+		return span(c.Held) + " to " + span(c.HeldAtMost)
+	case c.HeldLonger:
 		return ">" + span(c.Held)
 	}
 	return span(c.Held)

@@ -17,8 +17,10 @@ type listCommand struct {
 	NS       string `name:"ns" placeholder:"NAMESPACE" help:"The namespace; default unless given."`
 	Contains string `name:"contains" placeholder:"TEXT" help:"Only locks whose names contain this."`
 	Owner    string `name:"owner" placeholder:"OWNER" help:"Only locks that a lease of this owner holds or waits for."`
+	Host     string `name:"host" placeholder:"HOST" help:"The same, of owners that end with @HOST."`
+	Mode     string `name:"mode" enum:",exclusive,shared,semaphore" default:"" placeholder:"MODE" help:"Only locks that are held or waited for in this mode: exclusive, shared or semaphore."`
 	State    string `name:"state" enum:",free,held,unclaimed,queued,delayed" default:"" placeholder:"STATE" help:"Only locks in this state: free, held, unclaimed, queued or delayed."`
-	Sort     string `name:"sort" enum:",waiters,held,wait" default:"" placeholder:"BY" help:"Most waiters, longest held, or longest wait of the first waiter first: waiters, held or wait. Shows at most 1000."`
+	Sort     string `name:"sort" enum:",waiters,held,wait" default:"" placeholder:"BY" help:"Most waiters, longest held, or longest wait of the first waiter first: waiters, held or wait."`
 	Limit    int    `name:"limit" placeholder:"N" help:"Show N at most; all unless given."`
 }
 
@@ -27,7 +29,8 @@ func (*listCommand) Help() string {
 	return `Locks that are held or waited for, or have settings. JSON is {"items": [...]}, each as GET /v1/locks has it.
 
   lockctl ls team:
-  lockctl ls --sort waiters --limit 10`
+  lockctl ls --sort waiters --limit 10
+  lockctl ls --host ci-7 --sort held`
 }
 
 // lockView is what lockctl shows of a lock.
@@ -62,7 +65,7 @@ func (l *listCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	q := url.Values{}
-	for name, value := range map[string]string{"ns": l.NS, "prefix": l.Prefix, "contains": l.Contains, "owner": l.Owner, "state": l.State} {
+	for name, value := range map[string]string{"ns": l.NS, "prefix": l.Prefix, "contains": l.Contains, "owner": l.Owner, "host": l.Host, "mode": l.Mode, "state": l.State} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -84,15 +87,22 @@ func (l *listCommand) Run(ctx context.Context, a *app) error {
 		var answer struct {
 			Items      []json.RawMessage `json:"items"`
 			NextCursor string            `json:"next_cursor"`
+			Unreached  []struct {
+				GatewayID string `json:"gateway_id"`
+				Detail    string `json:"detail"`
+			} `json:"unreached"`
 		}
 		if err := a.callWith(ctx, c, client.Request{Path: "/v1/locks?" + q.Encode()}, &answer); err != nil {
 			return err
+		}
+		for _, g := range answer.Unreached {
+			fmt.Fprintf(a.stderr, "warning: leases of gateway %s may be missing: %s\n", g.GatewayID, g.Detail)
 		}
 		if err := out.page(answer.Items); err != nil {
 			return err
 		}
 		shown += len(answer.Items)
-		if answer.NextCursor == "" || l.Sort != "" || l.Limit > 0 && shown >= l.Limit {
+		if answer.NextCursor == "" || l.Limit > 0 && shown >= l.Limit {
 			return out.end()
 		}
 		q.Set("cursor", answer.NextCursor)

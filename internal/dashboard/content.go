@@ -29,12 +29,16 @@ func expiry(c *locks.Contender) time.Time {
 	return c.EndsAt // of a reservation that another gateway runs; zero otherwise
 }
 
-// heldSince is since when a contender holds. A span of zero means that the manager has not seen it hold.
-func heldSince(c *locks.Contender) time.Time {
-	if c.HeldFor == 0 {
-		return time.Time{}
+// heldSince is since when a contender holds, and, where that is not known, the earliest time since when it can hold. A span of zero
+// means that the manager has not seen it hold, or knows no bound.
+func heldSince(c *locks.Contender) (since, earliest time.Time) {
+	if c.HeldFor != 0 {
+		since = c.At.Add(-c.HeldFor)
 	}
-	return c.At.Add(-c.HeldFor)
+	if c.HeldAtMost != 0 {
+		earliest = c.At.Add(-c.HeldAtMost)
+	}
+	return since, earliest
 }
 
 // holderCount is how many hold, also where the lock shows the first ones alone.
@@ -69,7 +73,8 @@ func contenderOf(l *locks.Lock, c *locks.Contender, rules *access.Rules) templat
 		v.Ended = string(c.Reason)
 	}
 	if c.Position == 0 {
-		v.FencingToken, v.HeldSince, v.HeldLonger = c.FencingToken, heldSince(c), c.HeldLonger
+		v.FencingToken, v.HeldLonger = c.FencingToken, c.HeldLonger
+		v.HeldSince, v.HeldEarliest = heldSince(c)
 	}
 	if r := c.Revoke; r != nil {
 		v.Asked = &templates.Asked{Reason: visible(r.Reason)}

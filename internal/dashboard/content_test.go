@@ -54,9 +54,9 @@ func TestAContenderShowsEveryField(t *testing.T) {
 	}{
 		"a holder": {
 			locks.Contender{At: now, LeaseID: "lk1", Znode: "/r/a/1", Owner: evil, Mode: locks.Semaphore, Permits: 2, FencingToken: 99, Age: time.Hour,
-				AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, Clock: 30 * time.Second, ExpiresIn: 5 * time.Second, Unclaimed: true, Metadata: evil},
+				AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, HeldAtMost: time.Hour, Clock: 30 * time.Second, ExpiresIn: 5 * time.Second, Unclaimed: true, Metadata: evil},
 			templates.Contender{Who: templates.Who{Owner: evilShown, LeaseID: "lk1"}, Mode: "semaphore", Permits: 2, Znode: "/r/a/1", FencingToken: 99,
-				Since: now.Add(-time.Hour), HeldSince: now.Add(-time.Minute), HeldLonger: true, ExpiresAt: now.Add(5 * time.Second),
+				Since: now.Add(-time.Hour), HeldSince: now.Add(-time.Minute), HeldLonger: true, HeldEarliest: now.Add(-time.Hour), ExpiresAt: now.Add(5 * time.Second),
 				Clock: 30 * time.Second, Unclaimed: true, Metadata: evilShown, CanAsk: true}},
 		"a waiter has neither token nor time of holding": {
 			locks.Contender{At: now, LeaseID: "lk2", Znode: "/r/a/2", Mode: locks.Exclusive, Position: 3, FencingToken: 5, HeldFor: time.Second, HeldLonger: true},

@@ -133,12 +133,16 @@ func (d *Dashboard) Drain() {
 	}
 }
 
-// ServeHTTP serves the pages of the table, /ui/live, /ui/fragments, /static/, and, with
+// ServeHTTP serves the pages of the table, what leads to them (/locks, /favicon.ico), a page for any other address, /ui/live, /ui/fragments, /static/, and, with
 // Logins, /login, /login/with/{issuer}, /login/callback and /logout.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if strings.HasPrefix(r.URL.Path, static.Prefix) {
 		d.static.ServeHTTP(w, r)
+		return
+	}
+	if r.URL.Path == "/favicon.ico" {
+		http.Redirect(w, r, d.assets["favicon.svg"], http.StatusFound)
 		return
 	}
 	if d.opt.Logins != nil && d.serveLogin(w, r) || d.turnedAway(w, r) {

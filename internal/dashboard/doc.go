@@ -9,10 +9,11 @@
 // table of pages (page.go). All viewers of one page who may do the same (access.Rules.Key) share one topic: it is read and rendered
 // once for all of them. On personal pages the viewer's name counts, too: those of webhooks show a viewer its own.
 // A change reaches an idle page within some 25 ms, together with what else
-// happened until then. A page that changes all the time is pushed every 100 ms
-// (a lock) or 200 ms (the overview), less often if it is expensive to render.
-// A viewer always gets the latest state, and of it the fragments that changed
-// since its last message.
+// happened until then. A page that goes on changing is pushed after 100 ms
+// (a lock) or 200 ms (the overview) at first, then every 300 ms, less often if it is expensive to render or much of it changes.
+// A viewer always gets the latest state, and of it the fragments and rows that changed
+// since its last message (fragment.go). A message is made and compressed once for all viewers that have seen the same; only the
+// status with which a socket begins is one viewer's own.
 // A slow reader skips states and makes nothing grow. A viewer that reads
 // nothing for ten seconds is closed, and delays no other.
 //

@@ -26,8 +26,9 @@ const (
 // upgrader checks the Origin against the Host by itself (its CheckOrigin is
 // nil), although the server around it should have done so: the browser does not keep
 // a socket from reading across origins. Buffers for writing are shared: a
-// viewer needs one only while it is sent something.
-var upgrader = websocket.Upgrader{HandshakeTimeout: writeTimeout, ReadBufferSize: 1024, WriteBufferSize: 4096, WriteBufferPool: &pool}
+// viewer needs one only while it is sent something. Messages are compressed one by one, each once for all viewers.
+var upgrader = websocket.Upgrader{HandshakeTimeout: writeTimeout, ReadBufferSize: 1024, WriteBufferSize: 4096, WriteBufferPool: &pool,
+	EnableCompression: true}
 
 // pool holds buffers for writing.
 var pool sync.Pool
@@ -232,13 +233,24 @@ func (v viewer) send(snap *snapshot, seen uint64) error {
 		return err
 	}
 	if seen > 0 && seen == snap.seq-1 {
-		return v.conn.WritePreparedMessage(snap.delta)
+		return v.conn.WritePreparedMessage(snap.update)
 	}
-	html, err := snap.message(context.Background(), seen)
+	status, err := renderStatus(context.Background(), snap.status, time.Now())
 	if err != nil {
 		return err
 	}
-	return v.conn.WriteMessage(websocket.TextMessage, html)
+	// What is made for one viewer is small, and not compressed: each writer of permessage-deflate takes hundreds of kilobytes.
+	v.conn.EnableWriteCompression(false)
+	err = v.conn.WriteMessage(websocket.TextMessage, status)
+	v.conn.EnableWriteCompression(true)
+	if err != nil {
+		return err
+	}
+	rest, err := snap.rest(seen)
+	if err != nil || rest == nil {
+		return err
+	}
+	return v.conn.WritePreparedMessage(rest)
 }
 
 func (v viewer) closeWith(code int, reason string) {

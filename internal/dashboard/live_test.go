@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +29,7 @@ const soon = 30 * time.Second // for what comes at once: a bound for a loaded ma
 type server struct {
 	*rig
 	http *httptest.Server
+	sent atomic.Int64 // bytes, over all connections
 }
 
 func newServer(t *testing.T, change ...func(*Dashboard)) *server {
@@ -36,9 +39,10 @@ func newServer(t *testing.T, change ...func(*Dashboard)) *server {
 	for _, c := range change {
 		c(r.Dashboard)
 	}
-	s := &server{r, httptest.NewUnstartedServer(r)}
+	s := &server{rig: r, http: httptest.NewUnstartedServer(r)}
+	s.http.Listener = countingListener{s.http.Listener, &s.sent}
 	s.http.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		_ = c.(*net.TCPConn).SetWriteBuffer(16 << 10) // so that who does not read is noticed soon
+		_ = c.(sentConn).Conn.(*net.TCPConn).SetWriteBuffer(16 << 10) // so that who does not read is noticed soon
 		return ctx
 	}
 	s.http.Start()
@@ -49,6 +53,31 @@ func newServer(t *testing.T, change ...func(*Dashboard)) *server {
 		return r.running != nil
 	}, "the dashboard runs")
 	return s
+}
+
+// countingListener counts what its connections send.
+type countingListener struct {
+	net.Listener
+	sent *atomic.Int64
+}
+
+func (l countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return sentConn{conn, l.sent}, nil
+}
+
+type sentConn struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c sentConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.sent.Add(int64(n))
+	return n, err
 }
 
 // dial opens a page's socket.
@@ -118,10 +147,96 @@ func TestASocketFirstBringsThePageUpToDate(t *testing.T) {
 	}{
 		{overview, []string{"status", "locks"}}, {deploy, []string{"status", "lock-head", "queue", "history"}}, {nodes, []string{"status", "lock-head", "nodes"}},
 	} {
-		html := assert.Value(s.open(t, c.page).read())(t)
+		p := s.open(t, c.page)
+		html := assert.Value(p.read())(t)
+		wantIDs(t, html, "status")
+		html += assert.Value(p.read())(t)
 		wantIDs(t, html, c.want...)
 		assert.That(t, strings.HasPrefix(html, "<") && !strings.Contains(html, "<html"), "not fragments:\n%s", html)
 	}
+}
+
+// Messages are compressed for browsers that can; what is made for one viewer is not.
+func TestASocketIsCompressedForBrowsersThatAcceptIt(t *testing.T) {
+	s := newServer(t)
+	s.fake.manyRows()
+	for _, accepts := range []bool{true, false} {
+		read := &counted{}
+		conn, resp, err := s.dial(overview, func(d *websocket.Dialer, _ http.Header) {
+			d.EnableCompression = accepts
+			d.NetDialContext = read.dial
+		})
+		assert.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		extensions := resp.Header.Get("Sec-WebSocket-Extensions")
+		assert.That(t, strings.Contains(extensions, "permessage-deflate") == accepts && (!accepts || strings.Contains(extensions, "server_no_context_takeover")), "accepted %v: %q", accepts, extensions)
+		p := &browserTab{t, conn}
+		before := read.n.Load()
+		p.until("status")
+		html, _ := p.until("job-39")
+		took := int(read.n.Load() - before)
+		assert.That(t, accepts == (took < len(html)/3), "compressed %v: %d bytes came for %d", accepts, took, len(html))
+	}
+}
+
+// counted counts what a connection reads.
+type counted struct{ n atomic.Int64 }
+
+func (c *counted) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	return countedConn{conn, c}, err
+}
+
+type countedConn struct {
+	net.Conn
+	read *counted
+}
+
+func (c countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read.n.Add(int64(n))
+	return n, err
+}
+
+// A writer of permessage-deflate takes hundreds of kilobytes: viewers must not have one each. All of them are sent the same message,
+// which is compressed once.
+func TestAThousandViewersShareOneCompression(t *testing.T) {
+	s := newServer(t)
+	s.fake.manyRows()
+	const viewers = DefaultMaxViewers
+	memory := func() int {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc + m.StackInuse)
+	}
+	before := memory()
+	pages := make([]*browserTab, viewers)
+	for i := range pages {
+		conn, _, err := s.dial(overview, func(d *websocket.Dialer, _ http.Header) {
+			d.EnableCompression, d.ReadBufferSize, d.WriteBufferSize = true, 256, 256
+		})
+		assert.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		pages[i] = &browserTab{t, conn}
+	}
+	var read sync.WaitGroup
+	for round := range 3 {
+		mark := fmt.Sprint("round", round, ".")
+		s.fake.holds(mark)
+		s.happen("deploy")
+		for i := range 8 { // so many read at a time
+			read.Go(func() {
+				for _, p := range pages[i*viewers/8 : (i+1)*viewers/8] {
+					p.until(mark)
+				}
+			})
+		}
+		read.Wait()
+	}
+	each := (memory() - before) / viewers
+	t.Logf("%d bytes for each viewer, both ends", each)
+	assert.That(t, each <= 64<<10, "a viewer takes %d bytes", each)
 }
 
 func TestAChangeReachesAnIdlePageQuickly(t *testing.T) {
@@ -373,7 +488,7 @@ func TestALateViewerGetsThePresentClock(t *testing.T) {
 		synctest.Wait()
 		snap := topic.latest.Load()
 		assert.Must(t, snap.seq == 1, "seq %d", snap.seq)
-		got := assert.Value(snap.message(t.Context(), 0))(t)
+		got := assert.Value(snap.message(t.Context()))(t)
 		want := assert.Value(renderStatus(t.Context(), snap.status, time.Now()))(t)
 		assert.That(t, strings.HasPrefix(string(got), string(want)), "got\n%s\nwant first\n%s", got, want)
 	})

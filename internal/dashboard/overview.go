@@ -104,8 +104,8 @@ func rowOf(l *locks.Lock) templates.LockRow {
 		if i < rowHolders {
 			row.Holders = append(row.Holders, whoOf(c))
 		}
-		if since := heldSince(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
-			row.HeldSince, row.HeldLonger = since, c.HeldLonger
+		if since, earliest := heldSince(c); !since.IsZero() && (row.HeldSince.IsZero() || since.Before(row.HeldSince)) {
+			row.HeldSince, row.HeldLonger, row.HeldEarliest = since, c.HeldLonger, earliest
 		}
 	}
 	if row.HolderCount == 1 && len(l.Holders) == 1 {

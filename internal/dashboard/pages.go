@@ -34,7 +34,7 @@ func (d *Dashboard) page(w http.ResponseWriter, r *http.Request, at *row, subjec
 	}
 	c.Frame().Status.Now, c.Frame().Viewer = time.Now().UTC(), d.shownViewer(r)
 	html, err := render(r.Context(), c.document())
-	d.answer(w, r, http.StatusOK, html, err)
+	d.answer(w, r, http.StatusOK, packed(r, w.Header(), html), err)
 }
 
 // poll answers with all fragments of a page, one after the other, like the
@@ -47,8 +47,8 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 	}
 	who := visitor(r)
 	if snap := d.snapshotOf(sightOf(p, who)); snap != nil {
-		html, err := snap.message(r.Context(), 0)
-		d.answer(w, r, http.StatusOK, html, err)
+		html, err := snap.message(r.Context())
+		d.answer(w, r, http.StatusOK, packed(r, w.Header(), html), err)
 		return
 	}
 	c, err := d.readOnce(r.Context(), p, who)
@@ -67,7 +67,7 @@ func (d *Dashboard) poll(w http.ResponseWriter, r *http.Request) {
 		fragment, err = render(r.Context(), part.component)
 		html = append(html, fragment...)
 	}
-	d.answer(w, r, http.StatusOK, html, err)
+	d.answer(w, r, http.StatusOK, packed(r, w.Header(), html), err)
 }
 
 // readOnce reads what p shows to one visitor. A filter may have to search
@@ -113,12 +113,13 @@ func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, wrong *refusa
 	d.answer(w, r, wrong.status, html, err)
 }
 
-// answer sends HTML that was rendered whole before its first byte is out.
+// answer sends HTML that was rendered, and perhaps packed, whole before its first byte is out.
 func (d *Dashboard) answer(w http.ResponseWriter, r *http.Request, status int, html []byte, err error) {
 	if err != nil {
 		if r.Context().Err() == nil {
 			d.opt.Logger.Error("a page could not be rendered", "path", r.URL.Path, "error", err)
 		}
+		w.Header().Del("Content-Encoding")
 		http.Error(w, "the page could not be rendered; see the gateway's log", http.StatusInternalServerError)
 		return
 	}

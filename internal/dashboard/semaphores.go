@@ -13,7 +13,7 @@ import (
 func semaphoresOf(ctx context.Context, from Locks, as reading) (rows []templates.SemaphoreRow, more bool, err error) {
 	var found []locks.Lock
 	for _, ns := range as.info.Namespaces {
-		list, failed := from.Locks(ctx, locks.LockFilter{Principal: as.who, NS: ns, Sort: locks.SortWaiters, Limit: locks.MaxPage})
+		list, failed := from.Locks(ctx, locks.LockFilter{Principal: as.who, NS: ns, Mode: locks.Semaphore, Sort: locks.SortWaiters, Limit: maxSemaphores})
 		if failed != nil {
 			err = failed // another namespace may be there
 			continue

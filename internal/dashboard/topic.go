@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorilla/websocket"
-
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/web/templates"
@@ -25,6 +23,13 @@ const (
 	// lockPause and listPause are the least time between two renderings.
 	lockPause = 100 * time.Millisecond
 	listPause = 200 * time.Millisecond
+	// burst is how many renderings in a row, each for a change, have only these pauses. What goes on changing after them is rendered every
+	// streamPause: more often than that people read nothing, and browsers are busy.
+	burst       = 5
+	streamPause = 300 * time.Millisecond
+	// pushRate is how many bytes a second a page that goes on changing pushes, before they are compressed to some eighth: a page of which all changes
+	// is rendered less often.
+	pushRate = 200_000
 	// costFactor stretches the pause of a page that is expensive to render to so
 	// many times what the rendering took, up to maxPause: many pages, or a
 	// filter that finds little among many locks, must not starve the locks.
@@ -58,23 +63,8 @@ type topic struct {
 	// Of the topic's goroutine.
 	feed     feed
 	clock    time.Time // the gateway's clock in the status that was rendered last
+	pushed   int       // bytes of the last push
 	troubled bool      // reading fails, and the log says so
-}
-
-// snapshot is a page's fragments at one moment. It is immutable.
-type snapshot struct {
-	seq       uint64 // 0: nothing has been rendered yet
-	status    templates.Status
-	fragments []fragment
-	delta     *websocket.PreparedMessage // what changed since the snapshot before
-	next      chan struct{}              // closed when there is a newer one
-}
-
-// fragment is an element of a page with an id of its own.
-type fragment struct {
-	id    string
-	html  []byte
-	since uint64 // seq of the first snapshot that has these bytes
 }
 
 func newTopic(d *Dashboard, p page, who locks.Principal, cancel context.CancelFunc) *topic {
@@ -90,30 +80,36 @@ func (t *topic) run(ctx context.Context) {
 	defer t.cancel()
 	defer t.feed.close()
 	t.feed.open()
-	for changing := false; ; {
+	for stream := 0; ; {
 		cost := t.update(ctx)
 		if ctx.Err() != nil || t.d.retire(t) {
 			return
 		}
-		pause := t.pause(cost, changing)
+		pause := t.pause(cost, stream)
 		changed := t.feed.pause(ctx, pause)
-		first := !changing || !changed
+		first := stream == 0 || !changed
 		if !changed && pause < tick {
 			changed = t.feed.wait(ctx, tick-pause)
 		}
 		if changed && first {
 			t.feed.pause(ctx, settle)
 		}
-		changing = changed
+		if stream++; !changed {
+			stream = 0
+		}
 	}
 }
 
 // pause is how long to leave the page alone after it was rendered. When no
 // change was the reason (the first look, a tick), the next change need not wait.
-func (t *topic) pause(cost time.Duration, changing bool) time.Duration {
+// stream is how many renderings in a row had a change as their reason.
+func (t *topic) pause(cost time.Duration, stream int) time.Duration {
 	least := time.Duration(0)
-	if changing {
+	if stream > 0 {
 		least = t.page.pause()
+	}
+	if stream > burst {
+		least = max(least, streamPause, time.Duration(t.pushed)*time.Second/pushRate)
 	}
 	return min(max(least, costFactor*cost), maxPause)
 }
@@ -182,25 +178,26 @@ func (t *topic) publish(ctx context.Context, c content) (err error) {
 	defer survive(&err)
 	last := t.latest.Load()
 	next := &snapshot{seq: last.seq + 1, status: c.Frame().Status, next: make(chan struct{})}
-	html, err := t.renderStatus(ctx, next.status, last.html(statusID))
+	html, err := t.renderStatus(ctx, next.status, last.statusHTML())
 	if err != nil {
 		return err
 	}
-	next.add(last, statusID, html)
+	next.fragments = append(next.fragments, fragmentAfter(last.fragment(statusID), statusID, templates.Parted{Around: [][]byte{html}}, next.seq))
 	for _, p := range c.parts() {
 		if t.d.onRender != nil {
 			t.d.onRender(p.id)
 		}
-		if html, err = render(ctx, p.component); err != nil {
+		parted, err := templates.RenderParted(ctx, p.component)
+		if err != nil {
 			return err
 		}
-		next.add(last, p.id, html)
+		next.fragments = append(next.fragments, fragmentAfter(last.fragment(p.id), p.id, parted, next.seq))
 	}
-	changed := next.changedSince(last.seq)
-	if len(changed) == 0 {
+	html = next.changedSince(last.seq)
+	if t.pushed = len(html); len(html) == 0 {
 		return nil
 	}
-	if next.delta, err = websocket.NewPreparedMessage(websocket.TextMessage, bytes.Join(changed, nil)); err != nil {
+	if err := next.prepareUpdate(html); err != nil {
 		return err
 	}
 	t.latest.Store(next)
@@ -220,52 +217,4 @@ func (t *topic) renderStatus(ctx context.Context, s templates.Status, last []byt
 	}
 	t.clock = now
 	return renderStatus(ctx, s, now)
-}
-
-// add puts a fragment in, which keeps its age if it is what it was.
-func (s *snapshot) add(last *snapshot, id string, html []byte) {
-	f := fragment{id: id, html: html, since: s.seq}
-	for _, old := range last.fragments {
-		if old.id == id && bytes.Equal(old.html, html) {
-			f = old
-		}
-	}
-	s.fragments = append(s.fragments, f)
-}
-
-// html is the fragment with that id, nil when there is none.
-func (s *snapshot) html(id string) []byte {
-	for _, f := range s.fragments {
-		if f.id == id {
-			return f.html
-		}
-	}
-	return nil
-}
-
-// changedSince lists the fragments that differ from what they were at seen.
-func (s *snapshot) changedSince(seen uint64) [][]byte {
-	var changed [][]byte
-	for _, f := range s.fragments {
-		if f.since > seen {
-			changed = append(changed, f.html)
-		}
-	}
-	return changed
-}
-
-// message is what a page needs that has been sent the snapshot seen (0:
-// nothing): the fragments that changed since, as the templates render them, one
-// after the other. htmx finds their places by their ids (web/static/README.md).
-// The status is rendered again, because its clock must be the present one.
-func (s *snapshot) message(ctx context.Context, seen uint64) ([]byte, error) {
-	changed := s.changedSince(seen)
-	if len(s.fragments) > 0 && s.fragments[0].since > seen {
-		html, err := renderStatus(ctx, s.status, time.Now())
-		if err != nil {
-			return nil, err
-		}
-		changed[0] = html
-	}
-	return bytes.Join(changed, nil), nil
 }

@@ -96,7 +96,7 @@ func TestEachTeamSeesItsOwnLocksInEachPageAndEachPush(t *testing.T) {
 				r.hub.Publish(&events.Event{Type: events.NodeCreated, NS: "default", Lock: "bank:vault", Owner: "bank-canary", Dir: "/r/bank", Name: "bank"})
 				time.Sleep(tick)
 				synctest.Wait()
-				pushed := string(assert.Value(topic.latest.Load().message(t.Context(), 0))(t))
+				pushed := string(assert.Value(topic.latest.Load().message(t.Context()))(t))
 				r.leave(topic)
 				for what, html := range map[string]string{"the page": r.as(t, c.who, urlOf(v)).Body.String(), "the poll": r.as(t, c.who, pollURL(v)).Body.String(), "the push": pushed} {
 					assert.That(t, len(html) > 100 && !strings.Contains(html, c.others), "%s of %s shows the other team's: %s", what, urlOf(v), html)
@@ -121,7 +121,7 @@ func TestEachTeamSeesItsOwnLocksInEachPageAndEachPush(t *testing.T) {
 				v := lockPage{ns: "default", lock: foreign, tab: tab}
 				topic := assert.Value(r.join(v, c.who))(t)
 				synctest.Wait()
-				pushed := string(assert.Value(topic.latest.Load().message(t.Context(), 0))(t))
+				pushed := string(assert.Value(topic.latest.Load().message(t.Context()))(t))
 				r.leave(topic)
 				for _, html := range []string{pushed, r.as(t, c.who, pollURL(v)).Body.String()} {
 					assert.That(t, strings.Contains(html, "must give the verb read") && !strings.Contains(html, "canary") && !strings.Contains(html, "/r/"), "%s tells of the lock: %s", pollURL(v), html)
@@ -255,7 +255,7 @@ func TestEachViewerSeesItsOwnWebhooks(t *testing.T) {
 		one, two := assert.Value(r.join(list, ann))(t), assert.Value(r.join(list, bob))(t)
 		synctest.Wait()
 		for topic, others := range map[*topic]string{one: "bob.example", two: "ann.example"} {
-			html := string(assert.Value(topic.latest.Load().message(t.Context(), 0))(t))
+			html := string(assert.Value(topic.latest.Load().message(t.Context()))(t))
 			assert.That(t, strings.Contains(html, ".example") && !strings.Contains(html, others), "%s", html)
 			r.leave(topic)
 		}

@@ -5,7 +5,7 @@ var Names = []string{
 	"absence", "at-least", "behind", "blind-time", "closed-first", "closed-read", "closed-restored", "created-event", "creates-first",
 	"deadlock-placed", "deadlock-youngest",
 	"depose-blind", "depose-polled", "downgrade-token", "early-end", "end-report", "ephemeral", "epoch-bump",
-	"epoch-check", "fence-memory", "fleet", "force-record", "force-withdrawn", "freshness", "gap", "group-turn",
+	"epoch-check", "fence-memory", "fleet", "force-record", "force-withdrawn", "freshness", "gap", "granted-number", "group-turn",
 	"group-whole", "guard", "guard-writes", "held-order", "holds-named", "hooks-after", "hooks-check",
 	"hooks-done", "hooks-fresh", "hooks-gone", "hooks-id", "hooks-left", "hooks-termination", "hooks-tries",
 	"hooks-wait", "knows-all", "last-seen", "limit-check", "limit-name", "old-read",

@@ -171,7 +171,7 @@ func (t *transaction) ownIn(g Gap) (map[key]*stored, error) {
 		return nil, err
 	}
 	for _, part := range f.parts() {
-		err = eachItem(t.ctx, t.tx, part.where+f.where, "", append(part.args, f.args...), func(i *stored) bool {
+		err = eachItem(t.ctx, t.tx, part.by, part.where+f.where, "", append(part.args, f.args...), func(i *stored) bool {
 			one := *i
 			own[i.key()] = &one
 			return true

@@ -18,6 +18,8 @@ const (
 	youngest = time.Second
 	// maxYoung bounds these.
 	maxYoung = 8192
+	// maxSpare is how many of them are used again.
+	maxSpare = 1024
 	// maxEnded bounds the ends that are noted while the present holders are read. Beyond it they are read again.
 	maxEnded = 1 << 16
 	// maxBlank bounds the holds of other gateways whose records are read in one round.
@@ -41,8 +43,8 @@ type follower struct {
 	queue chan<- *batch
 	now   func() time.Time
 
-	young map[key]*Item // holds that the store does not know yet
-	order []*Item       // the same in the order of their grants, and those of them that have ended
+	young map[key]*Item // holds that the store does not know yet, and that have not ended
+	spare []*Item       // for the next ones
 	quick quick
 	waits bucket
 	out   []op
@@ -55,6 +57,7 @@ type follower struct {
 	suspend time.Time      // when the session was suspended; zero: it is not
 	dropped time.Time      // when the queue was full; zero: it is not
 	seen    time.Time      // the last event
+	end     Item           // of the event at hand
 
 	describing sync.WaitGroup // what reads records
 }
@@ -168,28 +171,33 @@ func (f *follower) take(e *events.Event) {
 	default:
 		f.over(e)
 	}
-	if len(f.out) >= maxBatch || len(f.order) >= maxYoung {
-		f.flush(f.now(), len(f.order) >= maxYoung)
+	if len(f.out) >= maxBatch || len(f.young) >= maxYoung {
+		f.flush(f.now(), len(f.young) >= maxYoung)
 	}
 }
 
 func (f *follower) granted(e *events.Event) {
-	i := itemOf(e)
+	k := keyOf(e)
+	if f.young[k] != nil {
+		return // told twice, after a lost connection
+	}
+	var i *Item
+	if last := len(f.spare) - 1; last >= 0 {
+		i, f.spare = f.spare[last], f.spare[:last]
+	} else {
+		i = &Item{}
+	}
+	i.set(e)
 	i.Begin = e.Time
 	if !i.Queued.IsZero() {
 		i.Waited, i.WaitedKnown = max(i.Begin.Sub(i.Queued), 0), true
 	}
-	k := i.key()
-	if f.young[k] != nil {
-		return // told twice, after a lost connection
-	}
 	f.young[k] = i
-	f.order = append(f.order, i)
 }
 
 func (f *follower) updated(e *events.Event) {
 	i := itemOf(e)
-	if old := f.young[i.key()]; old != nil {
+	if old := f.young[keyOf(e)]; old != nil {
 		old.amend(i)
 	} else if e.FencingToken != 0 {
 		f.out = append(f.out, op{do: doAmend, item: i})
@@ -198,48 +206,53 @@ func (f *follower) updated(e *events.Event) {
 
 // over is the end of a contender.
 func (f *follower) over(e *events.Event) {
-	i := itemOf(e)
-	i.End, i.By, i.Detail = e.Time, e.By, e.Detail
-	if i.Reason = locks.Reason(e.Reason); i.Reason == "" {
-		i.Reason = endReasons[e.Type]
-	}
-	i.held = e.FencingToken != 0 || e.Type == events.LeaseReleased || e.Type == events.LeaseUnclaimed
-	k := i.key()
+	k := keyOf(e)
 	if f.ended != nil {
 		f.ended[k] = true
 	}
-	if old := f.young[k]; old != nil {
-		old.end(i)
+	if i := f.young[k]; i != nil {
 		delete(f.young, k)
+		f.end.set(e)
+		f.end.ended(e)
+		i.end(&f.end)
+		if !isQuick(i) || f.quick.keeps(i) {
+			f.out = append(f.out, op{do: doInsert, item: i})
+		} else if len(f.spare) < maxSpare {
+			f.spare = append(f.spare, i)
+		}
 		return
 	}
+	i := itemOf(e)
+	i.ended(e)
 	if e.Type == events.LeaseCancelled && !i.Queued.IsZero() && i.End.Sub(i.Queued) < quickSpan && !f.waits.take(i.End, waitBurst, waitRate) {
 		return
 	}
 	f.out = append(f.out, op{do: doEnd, item: i})
 }
 
+// ended takes over how an event says that it ended.
+func (i *Item) ended(e *events.Event) {
+	i.End, i.By, i.Detail = e.Time, e.By, e.Detail
+	if i.Reason = locks.Reason(e.Reason); i.Reason == "" {
+		i.Reason = endReasons[e.Type]
+	}
+	i.held = e.FencingToken != 0 || e.Type == events.LeaseReleased || e.Type == events.LeaseUnclaimed
+}
+
 // flush gives the writer what there is; always: also the holds that are young.
 func (f *follower) flush(now time.Time, always bool) {
-	keep := f.order[:0]
-	for _, i := range f.order {
-		switch {
-		case !i.End.IsZero():
-			if !isQuick(i) || f.quick.keeps(i) {
-				f.out = append(f.out, op{do: doInsert, item: i})
-			}
-		case always || now.Sub(i.Begin) >= youngest:
-			f.out = append(f.out, op{do: doInsert, item: i})
-			delete(f.young, i.key())
-			if i.Owner == "" && !i.Foreign && len(f.blank) < maxBlank {
-				f.blank[place{i.NS, i.Lock}] = true
-			}
-		default:
-			keep = append(keep, i)
+	first := len(f.out)
+	for k, i := range f.young {
+		if !always && now.Sub(i.Begin) < youngest {
+			continue
+		}
+		f.out = append(f.out, op{do: doInsert, item: i})
+		delete(f.young, k)
+		if i.Owner == "" && !i.Foreign && len(f.blank) < maxBlank {
+			f.blank[place{i.NS, i.Lock}] = true
 		}
 	}
-	clear(f.order[len(keep):])
-	f.order = keep
+	slices.SortFunc(f.out[first:], func(a, b op) int { return a.item.Begin.Compare(b.item.Begin) })
 	f.quick.flush(now, always, func(i *Item) { f.out = append(f.out, op{do: doInsert, item: i}) })
 	f.send(now)
 }
@@ -266,7 +279,14 @@ func (f *follower) send(now time.Time) {
 
 // itemOf is what an event says of a contender.
 func itemOf(e *events.Event) *Item {
-	i := &Item{Kind: Hold, NS: e.NS, Lock: e.Lock, LeaseID: e.LeaseID, Foreign: e.Foreign, Program: e.Program, Owner: e.Owner, Principal: e.Principal, Gateway: e.Gateway,
+	i := &Item{}
+	i.set(e)
+	return i
+}
+
+// set makes the item say what an event says of a contender.
+func (i *Item) set(e *events.Event) {
+	*i = Item{Kind: Hold, NS: e.NS, Lock: e.Lock, LeaseID: e.LeaseID, Foreign: e.Foreign, Program: e.Program, Owner: e.Owner, Principal: e.Principal, Gateway: e.Gateway,
 		Purpose: e.Purpose, Mode: locks.Mode(e.Mode), Permits: int(e.Permits), FencingToken: e.FencingToken}
 	if e.LeaseID == "" {
 		i.Name = e.Name
@@ -274,7 +294,14 @@ func itemOf(e *events.Event) *Item {
 	if e.Queued > 0 {
 		i.Queued = time.UnixMilli(e.Queued)
 	}
-	return i
+}
+
+// keyOf is the key of the item that an event about a contender makes.
+func keyOf(e *events.Event) key {
+	if e.LeaseID != "" {
+		return key{e.NS, e.Lock, e.LeaseID}
+	}
+	return key{e.NS, e.Lock, e.Name}
 }
 
 // conditionOf is a hazard, or a wait of a deadlock.

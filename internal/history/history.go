@@ -52,10 +52,7 @@ type Options struct {
 	Keep time.Duration // 0: DefaultKeep
 	Size int64         // in bytes; 0: DefaultSize
 	Hub  *events.Hub
-	// Present lists who holds locks now, and the locks' hazards. It fails while that is not known.
-	Present func(ctx context.Context) ([]*Item, error)
-	// Holders lists who holds a lock now, with what their records say.
-	Holders func(ctx context.Context, ns, lock string) ([]*Item, error)
+	Now  Now
 	// Others are the gateways that may fill a gap.
 	Others  func() []Source
 	Metrics Metrics      // nil: none
@@ -153,6 +150,7 @@ func (h *History) follow(ctx context.Context, s *store, cause string) error {
 	if err != nil {
 		return err
 	}
+	defer w.close()
 	h.opened(s, w)
 	queue := make(chan *batch, maxQueued)
 	f := newFollower(h, s, queue, w.gapAtStart(cause))

@@ -28,7 +28,7 @@ type rig struct {
 func start(t *testing.T, set func(*Options)) *rig {
 	r := &rig{t: t, hub: events.New(events.Options{})}
 	r.present.Store(&[]*Item{})
-	o := Options{Hub: r.hub, Present: func(context.Context) ([]*Item, error) { return *r.present.Load(), nil }}
+	o := Options{Hub: r.hub, Now: r}
 	if set != nil {
 		set(&o)
 	}
@@ -50,6 +50,20 @@ func start(t *testing.T, set func(*Options)) *rig {
 	return r
 }
 
+// Present implements Now.
+func (r *rig) Present(context.Context) ([]*Item, error) { return *r.present.Load(), nil }
+
+// Holders implements Now.
+func (r *rig) Holders(context.Context, string, string) ([]*Item, error) {
+	return *r.present.Load(), nil
+}
+
+// holding are the present holders.
+type holding []*Item
+
+func (h holding) Present(context.Context) ([]*Item, error)                 { return h, nil }
+func (h holding) Holders(context.Context, string, string) ([]*Item, error) { return h, nil }
+
 // pass lets time pass, so that the store has what was published before.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
@@ -63,8 +77,11 @@ func (r *rig) granted(lock, lease, owner string, waited time.Duration) {
 }
 
 func (r *rig) ended(lock, lease string, of events.Type, reason locks.Reason) {
-	r.hub.Publish(&events.Event{Type: of, NS: "default", Lock: lock, LeaseID: lease, Mode: "exclusive", FencingToken: 7, Reason: string(reason), By: "token:ops", Detail: "prod is down",
-		Purpose: "release 5", Gateway: "gw1"})
+	e := &events.Event{Type: of, NS: "default", Lock: lock, LeaseID: lease, Mode: "exclusive", FencingToken: 7, Reason: string(reason), Purpose: "release 5", Gateway: "gw1"}
+	if of == events.LeaseRevoked {
+		e.By, e.Detail = "token:ops", "prod is down"
+	}
+	r.hub.Publish(e)
 }
 
 // held is a hold from its grant to its release.
@@ -149,7 +166,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 			onDisk(o)
 			stays := &Item{Kind: Hold, NS: "default", Lock: "deploy", LeaseID: "l1", Begin: time.Now(), Early: 2 * time.Hour}
 			came := &Item{Kind: Hold, NS: "default", Lock: "deploy3", LeaseID: "l3", Owner: "came", Begin: time.Now(), Early: 2 * time.Hour}
-			o.Present = func(context.Context) ([]*Item, error) { return []*Item{stays, came}, nil }
+			o.Now = holding{stays, came}
 		})
 		r.pass(10 * time.Second)
 		got := r.ask(Query{})

@@ -14,12 +14,12 @@ type presence struct {
 
 // ask reads the present holders, beside the follower.
 func (f *follower) ask(ctx context.Context, from time.Time) {
-	if f.ended != nil || f.h.opt.Present == nil {
-		return // it is under way
+	if f.ended != nil {
+		return // they are being read
 	}
 	f.ended = map[key]bool{}
 	f.describing.Go(func() {
-		items, err := f.h.opt.Present(ctx)
+		items, err := f.h.opt.Now.Present(ctx)
 		f.present <- &presence{from, items, err} // its buffer has room for the only one under way
 	})
 }
@@ -55,7 +55,7 @@ func (f *follower) reconcile(ctx context.Context, now time.Time) {
 
 // describe reads the records of holders that other gateways run: their grants name no owner.
 func (f *follower) describe(ctx context.Context) {
-	if len(f.blank) == 0 || f.h.opt.Holders == nil {
+	if len(f.blank) == 0 {
 		return
 	}
 	places := f.blank
@@ -66,7 +66,7 @@ func (f *follower) describe(ctx context.Context) {
 		defer cancel()
 		var ops []op
 		for at := range places {
-			items, err := f.h.opt.Holders(ctx, at.ns, at.lock)
+			items, err := f.h.opt.Now.Holders(ctx, at.ns, at.lock)
 			if err != nil {
 				continue // the end of the hold may tell
 			}

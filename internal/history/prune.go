@@ -26,13 +26,13 @@ func (t *transaction) prune() {
 		t.err = err
 		return
 	}
-	for range 8 { // at most, so that a batch does not wait for long
+	for range 8 { // at most: locks do not wait for it, but the next batch does
 		if used <= w.s.size || t.err != nil {
 			break
 		}
 		var last int64
 		if !t.find("SELECT id FROM rows WHERE span IS NOT NULL ORDER BY id LIMIT 1 OFFSET ?", []any{pruneStep}, &last) &&
-			!t.find("SELECT max(id) FROM rows WHERE span IS NOT NULL", nil, &last) {
+			!t.find("SELECT id FROM rows WHERE span IS NOT NULL ORDER BY id DESC LIMIT 1", nil, &last) {
 			break
 		}
 		t.pruneTo(last)
@@ -40,13 +40,21 @@ func (t *transaction) prune() {
 			t.err = err
 		}
 	}
+	w.full = used > w.s.size
 	t.exec("DELETE FROM gaps WHERE last < ?1 OR id <= (SELECT max(id) FROM gaps) - ?2", w.since.UnixMicro(), maxGaps)
 	if t.now.Sub(w.named) > namesEvery {
-		w.named = t.now
-		t.exec("DELETE FROM names WHERE id IN (SELECT id FROM names WHERE seen < coalesce((SELECT min(id) FROM rows), ?1) - ?2 LIMIT ?3)", t.now.UnixMicro(), 2*seenEvery, nameStep)
+		if n := t.exec(pruneNames, t.now.UnixMicro(), 2*seenEvery, nameStep); n < nameStep {
+			w.named = t.now // until then the next step follows at once
+		}
 		w.names.forget()
 	}
 }
+
+// pruneNames deletes a step of the names that were seen last before every row that has ended, and that no other row has.
+const pruneNames = `DELETE FROM names WHERE id IN (SELECT id FROM names
+ WHERE seen < coalesce((SELECT id FROM rows WHERE span IS NOT NULL ORDER BY id LIMIT 1), ?1) - ?2 AND id NOT IN (
+ SELECT place FROM rows WHERE span IS NULL UNION SELECT ifnull(owner, 0) FROM rows WHERE span IS NULL UNION SELECT ifnull(principal, 0) FROM rows WHERE span IS NULL
+ UNION SELECT ifnull(gateway, 0) FROM rows WHERE span IS NULL UNION SELECT ifnull(program, 0) FROM rows WHERE span IS NULL) LIMIT ?3)`
 
 // pruneTo deletes a step of the rows that began before an id and have ended.
 func (t *transaction) pruneTo(id int64) {

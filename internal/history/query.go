@@ -59,21 +59,23 @@ type stored struct {
 }
 
 const selectRow = `SELECT r.id, r.kind, p.a, p.b, o.a, w.a, g.a, f.a, r.program, r.mark, r.mode, r.permits, r.token, r.early, r.span, r.late, r.waited,
- r.reason, r.n, r.mean, r.extra FROM rows r LEFT JOIN names p ON p.id = r.place LEFT JOIN names o ON o.id = r.owner LEFT JOIN names w ON w.id = r.principal
+ r.reason, r.n, r.mean, r.extra FROM rows r `
+
+const joinNames = ` LEFT JOIN names p ON p.id = r.place LEFT JOIN names o ON o.id = r.owner LEFT JOIN names w ON w.id = r.principal
  LEFT JOIN names g ON g.id = r.gateway LEFT JOIN names f ON f.id = r.program WHERE `
 
 // selectItems reads rows.
 func selectItems(ctx context.Context, q querier, where, after string, args ...any) (list []stored, err error) {
-	err = eachItem(ctx, q, where, after, args, func(i *stored) bool {
+	err = eachItem(ctx, q, "", where, after, args, func(i *stored) bool {
 		list = append(list, *i)
 		return true
 	})
 	return list, err
 }
 
-// eachItem reads rows until take returns false.
-func eachItem(ctx context.Context, q querier, where, after string, args []any, take func(*stored) bool) error {
-	rows, err := q.QueryContext(ctx, selectRow+where+after, args...)
+// eachItem reads rows until take returns false. by names an index, "" for whichever SQLite takes.
+func eachItem(ctx context.Context, q querier, by, where, after string, args []any, take func(*stored) bool) error {
+	rows, err := q.QueryContext(ctx, selectRow+by+joinNames+where+after, args...)
 	if err != nil {
 		return err
 	}
@@ -133,7 +135,7 @@ func (s *store) query(ctx context.Context, q *Query) (list []stored, more bool, 
 	}
 	var parts [4][]stored
 	for n, part := range f.parts() {
-		if err = eachItem(ctx, s.read, part.where+f.where, " ORDER BY r.id DESC", append(part.args, f.args...), take(&parts[n])); err != nil {
+		if err = eachItem(ctx, s.read, part.by, part.where+f.where, " ORDER BY r.id DESC", append(part.args, f.args...), take(&parts[n])); err != nil {
 			break
 		}
 		if n == 1 && len(parts[0])+len(parts[1]) >= limit {
@@ -161,6 +163,7 @@ type filter struct {
 }
 
 type part struct {
+	by    string // the index
 	where string
 	args  []any
 }
@@ -200,6 +203,9 @@ func filterOf(ctx context.Context, from querier, q *Query) (*filter, error) {
 	case q.NS != "":
 		add("p.a = ?", q.NS)
 	}
+	if err := f.onlyReadable(ctx, from, add); err != nil || f.empty {
+		return f, err
+	}
 	switch {
 	case q.Owner != "":
 		id, err := nameID(ctx, from, owners, q.Owner, Host(q.Owner))
@@ -215,6 +221,34 @@ func filterOf(ctx context.Context, from querier, q *Query) (*filter, error) {
 		add(plus(q.Lock != "")+"r.owner IN (SELECT id FROM names WHERE kind = 2 AND b = ? AND b <> '')", q.Host)
 	}
 	return f, nil
+}
+
+// maxReadable is how many locks a search names. With more it looks at all rows, and leaves out those that may not be read.
+const maxReadable = 200
+
+// onlyReadable has a caller whose rules let few locks be read look at the rows of these alone.
+func (f *filter) onlyReadable(ctx context.Context, from querier, add func(string, ...any)) error {
+	if f.q.Lock != "" || f.q.Rules.MayAll(access.Read) {
+		return nil
+	}
+	all, err := lockNamesIn(ctx, from, f.q.NS)
+	if err != nil {
+		return err
+	}
+	in := ""
+	var few []any
+	for id, at := range all {
+		if f.q.Rules.May(access.Read, at.ns, at.lock) {
+			if in += ",?"; len(few) == maxReadable {
+				return nil
+			}
+			few = append(few, id)
+		}
+	}
+	if f.empty = len(few) == 0; !f.empty {
+		add(plus(f.q.Owner != "" || f.q.Host != "")+"r.place IN ("+in[1:]+")", few...)
+	}
+	return nil
 }
 
 // plus keeps SQLite from the index of a column when another index fits better.
@@ -246,12 +280,18 @@ func (f *filter) parts() [4]part {
 	if !f.q.To.IsZero() {
 		to = f.q.To.UnixMicro()
 	}
-	short := from - longSpan.Microseconds()
+	short, long := from-longSpan.Microseconds(), "INDEXED BY long_all"
+	switch { // SQLite has no figures of which index finds less
+	case f.q.Lock != "":
+		long = "INDEXED BY long_place"
+	case f.q.Owner != "" || f.q.Host != "":
+		long = "INDEXED BY long_owner"
+	}
 	return [4]part{
-		{"r.early IS NOT NULL AND r.id > ? AND r.id - r.early * 1000 <= ? AND r.id < ?", []any{to, to, f.before}},
-		{"r.id >= ? AND r.id <= ? AND r.id < ?", []any{from, to, f.before}},
-		{"r.long = 1 AND r.id < ? AND r.id < ? AND (r.span IS NULL OR r.id + r.span * 1000 >= ?)", []any{from, f.before, from}},
-		{"r.long = 0 AND r.id >= ? AND r.id < ? AND r.id < ? AND r.id + r.span * 1000 >= ?", []any{short, from, f.before, from}},
+		{"INDEXED BY rows_early", "r.early IS NOT NULL AND r.id > ? AND r.id - r.early * 1000 <= ? AND r.id < ?", []any{to, to, f.before}},
+		{"", "r.id >= ? AND r.id <= ? AND r.id < ?", []any{from, to, f.before}},
+		{long, "r.long = 1 AND r.id < ? AND r.id < ? AND (r.span IS NULL OR r.id + r.span * 1000 >= ?)", []any{from, f.before, from}},
+		{"", "r.long = 0 AND r.id >= ? AND r.id < ? AND r.id < ? AND r.id + r.span * 1000 >= ?", []any{short, from, f.before, from}},
 	}
 }
 
@@ -314,7 +354,11 @@ func (h *History) Query(ctx context.Context, q Query) (Answer, error) {
 
 // with calls do with the open store, for at most queryWithin.
 func (h *History) with(ctx context.Context, do func(context.Context, *store) error) error {
-	ctx, cancel := context.WithTimeout(ctx, queryWithin)
+	return h.within(ctx, queryWithin, do)
+}
+
+func (h *History) within(ctx context.Context, most time.Duration, do func(context.Context, *store) error) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	h.using.RLock()
 	defer h.using.RUnlock()

@@ -48,6 +48,7 @@ CREATE TABLE rows(id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, place INTEGER N
   reason INTEGER, n INTEGER, mean INTEGER, extra TEXT, long INTEGER NOT NULL);
 CREATE INDEX rows_place ON rows(place);
 CREATE INDEX rows_owner ON rows(owner) WHERE owner IS NOT NULL;
+CREATE INDEX rows_early ON rows(early) WHERE early IS NOT NULL;
 CREATE INDEX rows_open ON rows(mark) WHERE span IS NULL;
 CREATE INDEX long_place ON rows(place) WHERE long = 1;
 CREATE INDEX long_owner ON rows(owner) WHERE long = 1 AND owner IS NOT NULL;

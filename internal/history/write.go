@@ -56,8 +56,8 @@ type writer struct {
 	taken int64 // and what it became
 
 	rows   int64
+	full   bool      // what has not ended fills the store: pruning does not help
 	since  time.Time // how far back the store reaches
-	before bool      // other gateways may know of the time before
 	failed time.Time // zero: the last write was done
 	gone   time.Time // what was lost since; zero: nothing
 
@@ -109,8 +109,15 @@ func (w *writer) run(queue <-chan *batch) error {
 			return err
 		}
 	}
-	w.uses = nil
 	return nil
+}
+
+// close lets go of the store's connection: with its last one SQLite puts its log into the file.
+func (w *writer) close() {
+	for _, s := range w.uses {
+		_ = s.Close() // it was done with
+	}
+	w.uses = nil
 }
 
 // write writes one batch, and what is due.
@@ -287,6 +294,11 @@ func (t *transaction) insert(i *Item) {
 	}
 	if i.End.IsZero() {
 		if id, _ := t.open(i); id != 0 {
+			return
+		}
+		if t.w.full { // its end makes a row
+			t.w.h.lost(1)
+			t.note(Gap{From: i.Begin.Add(-i.Early), To: t.now, Cause: CauseDropped})
 			return
 		}
 	}

@@ -20,6 +20,20 @@ type acquireInput struct {
 	format string // "env" or "json"
 }
 
+// acquiring is an acquire with its answer: a kilobyte that waits with its exchange for the next one.
+type acquiring struct {
+	in     acquireInput
+	result locks.AcquireResult
+}
+
+// forAcquire is where the exchange has its acquire. It is empty.
+func (x *exchange) forAcquire() *acquiring {
+	if x.acquiring == nil {
+		x.acquiring = new(acquiring)
+	}
+	return x.acquiring
+}
+
 // commonFields are those that an acquire has for one lock as for several.
 var commonFields = []field[acquireInput]{
 	{name: "Idempotency-Key", in: inHeader, to: func(a *acquireInput) any { return (*idempotencyKey)(&a.IdempotencyKey) }},
@@ -106,16 +120,17 @@ func (w wants) readOne(element json.RawMessage) error {
 }
 
 func (l *leases) acquire(x *exchange) error {
-	var in acquireInput
-	if err := decode(x, &acquireOne, &in); err != nil {
+	a := x.forAcquire()
+	if err := decode(x, &acquireOne, &a.in); err != nil {
 		return err
 	}
-	return l.queue(x, &in)
+	return l.queue(x, a)
 }
 
 func (l *leases) acquireSeveral(x *exchange) error {
-	var in acquireInput
-	if err := decode(x, &acquireGroup, &in); err != nil {
+	a := x.forAcquire()
+	in := &a.in
+	if err := decode(x, &acquireGroup, in); err != nil {
 		return err
 	}
 	x.line.lock = namesOf(in.Group)
@@ -125,7 +140,7 @@ func (l *leases) acquireSeveral(x *exchange) error {
 	case in.Group == nil:
 		return invalid("locks", "name the locks: locks=a,b in the query, or an array of objects in the body")
 	}
-	return l.queue(x, &in)
+	return l.queue(x, a)
 }
 
 // namesOf joins the names of several locks for the log.
@@ -146,7 +161,8 @@ func namesOf(group []locks.Want) string {
 }
 
 // queue asks the manager for what the request says, and answers.
-func (l *leases) queue(x *exchange, in *acquireInput) error {
+func (l *leases) queue(x *exchange, a *acquiring) error {
+	in, result := &a.in, &a.result
 	in.Principal, in.Client = x.principal(), x.client()
 	x.line.owner = in.Owner
 	if in.format == "" && prefersText(x.r.Header) {
@@ -156,9 +172,9 @@ func (l *leases) queue(x *exchange, in *acquireInput) error {
 	if err != nil {
 		return err
 	}
-	result, err := l.locks.Acquire(ctx, in.AcquireRequest)
+	*result, err = l.locks.Acquire(ctx, in.AcquireRequest)
 	end()
-	x.s.metrics.Acquire(acquireResult(&result, err), time.Since(x.started))
+	x.s.metrics.Acquire(acquireResult(result, err), time.Since(x.started))
 	if in.Token != "" {
 		x.tell(in.Token, err)
 	}
@@ -180,7 +196,7 @@ func (l *leases) queue(x *exchange, in *acquireInput) error {
 		// same key finds it.
 		return draining()
 	}
-	return acquired(x, &result, in.format == "env")
+	return acquired(x, result, in.format == "env")
 }
 
 func acquired(x *exchange, result *locks.AcquireResult, env bool) error {

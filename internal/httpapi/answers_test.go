@@ -389,3 +389,22 @@ func TestTheGeneratedClientSpeaksTheSameLanguage(t *testing.T) {
 		t.Errorf("%v %+v", err, response)
 	}
 }
+
+// The memory of an acquire is used again: nothing of the one before may be in the next.
+func TestAnAcquireHasNothingOfTheOneBefore(t *testing.T) {
+	g := serve(t)
+	var got locks.AcquireRequest
+	g.acquire = func(_ context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
+		got = req
+		result := locks.AcquireResult{Lease: held()}
+		result.Replayed = req.Owner != ""
+		return result, nil
+	}
+	want := locks.AcquireRequest{Principal: locks.Anonymous, NS: "default", Lock: "deploy", TTL: 30 * time.Second, Mode: locks.Exclusive}
+	for i := range 20 { // a pool may drop what it is given
+		a := g.send(t, "POST", "/v1/locks/other/leases?owner=me&ttl=10s&async=true&mode=shared&metadata=m", apitest.Key(someKey))
+		assert.That(t, a.Status == 200, "the repeat of an acquire: %d", a.Status)
+		a = g.send(t, "POST", "/v1/locks/deploy/leases")
+		assert.Must(t, a.Status == 201 && reflect.DeepEqual(got, want), "acquire %d: %d\n got %+v\nwant %+v", i, a.Status, got, want)
+	}
+}

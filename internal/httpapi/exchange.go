@@ -32,6 +32,7 @@ type exchange struct {
 
 	started   time.Time
 	caller    auth.Caller
+	acquiring *acquiring      // nil until it is used for an acquire
 	place     ratelimit.Place // what it counts for its principal
 	lapsed    *auth.Error     // what is wrong with the session of a page's visitor; nil for nothing
 	cut       *problem        // why the caller's wait was ended; nil when it was not
@@ -117,7 +118,10 @@ func (x *exchange) end() {
 	case x.hijacked != nil:
 		x.left()
 	case x.buffer.Cap() <= maxKept && x.out.Cap() <= maxKept:
-		*x = exchange{s: x.s, incoming: incoming{buffer: x.buffer}, outgoing: outgoing{out: x.out, json: x.json}, line: logLine{text: x.line.text}}
+		if x.acquiring != nil {
+			*x.acquiring = acquiring{} // it has secrets
+		}
+		*x = exchange{s: x.s, acquiring: x.acquiring, incoming: incoming{buffer: x.buffer}, outgoing: outgoing{out: x.out, json: x.json}, line: logLine{text: x.line.text}}
 		x.s.pool.Put(x)
 	}
 }

@@ -492,6 +492,35 @@ func TestD9AGatewayThatDoesNotAnswerIsNamed(t *testing.T) {
 	}
 }
 
+// A list by owner or host asks every gateway: each gives what it knows, and the asked one makes the page.
+func TestALockOfAnOwnerIsFoundAtEveryGateway(t *testing.T) {
+	asked, other := pair(t)
+	var given, passed locks.LockFilter
+	other.locks = func(f locks.LockFilter) (locks.LockPage, error) {
+		passed = f
+		lock := queue()
+		lock.Name, lock.Holders[0].Owner = "there", "her"
+		return locks.LockPage{Items: []locks.Lock{lock}, NextCursor: "more"}, nil
+	}
+	asked.locks = func(f locks.LockFilter) (locks.LockPage, error) {
+		given = f
+		here, there := queue(), queue()
+		here.Name, there.Name = "here", "there"
+		there.Holders[0].Owner = ""
+		return locks.LockPage{Items: []locks.Lock{here, there}}, nil
+	}
+	asked.peers = []locks.Peer{{Gateway: "asked", Self: true, Registered: true}, {Gateway: other.id, Address: other.address(), Registered: true},
+		{Gateway: "gone", Address: "127.0.0.1:1", Registered: true}}
+	list, a, err := asked.client.Locks(asked.ctx, apitest.Query("owner=her&mode=shared"))
+	assert.Must(t, err == nil && len(list.Items) == 2 && list.Items[1].Holders[0].Owner == "her" && len(list.Unreached) == 1 && list.Unreached[0].GatewayID == "gone", "%v %s", err, a.Body)
+	assert.That(t, passed.Owner == "her" && passed.Mode == locks.Shared && given.Elsewhere != nil && slices.Equal(given.Elsewhere.Names, []string{"there"}) && given.Elsewhere.To == "there", "%+v, then %+v", passed, given.Elsewhere)
+	_, _, err = asked.client.Locks(asked.ctx, apitest.Query("host=h&sort=-held&cursor=abc"))
+	assert.That(t, err == nil && passed.Host == "h" && passed.Sort == "" && passed.Cursor == "" && passed.Limit == locks.MaxPage && given.Elsewhere.To == "" && given.Sort == locks.SortHeld, "%v: %+v, then %+v", err, passed, given)
+	passed = locks.LockFilter{}
+	_, _, err = asked.client.Locks(asked.ctx, apitest.Query("sort=-held"))
+	assert.That(t, err == nil && passed.NS == "" && given.Elsewhere == nil, "without an owner others are asked: %+v", passed)
+}
+
 func TestTheTypeOfAProblemIsAPageOfTheGateway(t *testing.T) {
 	g := serve(t)
 	if a := g.expect(t, 422, "duration_needs_unit", "POST", "/v1/locks/x/leases?ttl=30"); a.Problem.Type != "/problems/duration_needs_unit" {

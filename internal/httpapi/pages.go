@@ -31,9 +31,9 @@ const (
 )
 
 // mountPages gives the dashboard its paths, behind the same guard and in the same log as the rest. Its handler sets its
-// own headers, and decides what a visitor may see (auth.VisitorOf). It may hijack the connection (http.Hijacker); the request's context then ends when the server drains,
+// own headers, and decides what a visitor may see (auth.VisitorOf). It returns the handler. It may hijack the connection (http.Hijacker); the request's context then ends when the server drains,
 // and Wait waits until the handler returns. No bound of this package applies to what it does.
-func (s *Server) mountPages(pages Pages) {
+func (s *Server) mountPages(pages Pages) http.HandlerFunc {
 	s.pages = pages.Paths()
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
@@ -72,7 +72,25 @@ func (s *Server) mountPages(pages Pages) {
 		s.router.Get(path, handler)
 		s.router.Head(path, handler)
 	}
+	return handler
 }
+
+// forBrowsers hands addresses at which there is nothing to the dashboard, for users who have mistyped one: it has a page that says so. What
+// looks like a request of a program gets the problem document of others.
+func forBrowsers(page, others http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		browses := strings.Contains(strings.Join(r.Header["Accept"], ","), "text/html") && !strings.HasPrefix(r.URL.Path, "/v1/")
+		if reads && (browses || r.URL.Path == faviconPath) {
+			page(w, r)
+			return
+		}
+		others(w, r)
+	}
+}
+
+// faviconPath is what browsers ask for beside pages that name no icon, such as problem documents.
+const faviconPath = "/favicon.ico"
 
 // pageCodes are what the logs say of pages that were refused.
 var pageCodes = map[int]code{http.StatusUnauthorized: codeUnauthenticated, http.StatusForbidden: codeForbidden}

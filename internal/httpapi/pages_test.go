@@ -185,3 +185,28 @@ func TestTheExchangeOfASocketIsUsedForNoOtherRequest(t *testing.T) {
 		assert.Must(t, !<-reused, "it was used again")
 	}
 }
+
+// A user who mistypes an address gets a page; a program gets what it can read.
+func TestAnAddressWithNothingIsAPageForBrowsersAlone(t *testing.T) {
+	g := withPages(t, func(o *Options) {
+		o.Pages = fakePages{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, "page of "+r.URL.Path)
+		})}
+	})
+	const browser = "text/html,application/xhtml+xml,*/*;q=0.8"
+	for _, c := range []struct {
+		method, path, accept string
+		page                 bool
+	}{
+		{"GET", "/nope", browser, true}, {"HEAD", "/nope", browser, true}, {"GET", "/locks", browser, true}, {"GET", "/favicon.ico", "image/*", true},
+		{"GET", "/nope", "application/json", false}, {"GET", "/nope", "", false}, {"GET", "/nope", "*/*", false}, {"POST", "/nope", browser, false}, {"GET", "/v1/nope", browser, false},
+	} {
+		r := rawRequest(t, g, c.method, c.path)
+		r.Header.Set("Accept", c.accept)
+		a := rawSend(t, r)
+		got := a.header.Get("Content-Type") == "text/html"
+		assert.That(t, got == c.page && a.status == http.StatusNotFound, "%s %s for %q: %d %s", c.method, c.path, c.accept, a.status, a.header.Get("Content-Type"))
+	}
+}

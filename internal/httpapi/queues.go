@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"lockkeeper/internal/httpapi/api"
@@ -25,6 +26,8 @@ var listLocks = operation[listInput]{fields: []field[listInput]{
 	{name: "prefix", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Prefix }},
 	{name: "contains", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Contains }},
 	{name: "owner", in: inQuery, to: func(l *listInput) any { return &l.Owner }},
+	{name: "host", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Host }},
+	{name: "mode", in: inQuery, to: func(l *listInput) any { return &l.Mode }},
 	{name: "acquire_reason", in: inQuery, to: func(l *listInput) any { return &l.Purpose }},
 	{name: "state", in: inQuery, to: func(l *listInput) any { return &l.State }},
 	{name: "sort", in: inQuery, to: func(l *listInput) any { return (*string)(&l.Sort) }},
@@ -38,6 +41,7 @@ func (q *queues) listLocks(x *exchange) error {
 	if err := decode(x, &listLocks, &in); err != nil {
 		return err
 	}
+	others := q.ofOthers(x, &in.LockFilter)
 	page, err := q.locks.Locks(x.r.Context(), in.LockFilter)
 	if err != nil {
 		return err
@@ -48,7 +52,49 @@ func (q *queues) listLocks(x *exchange) error {
 		writeLocks(&x.out, &page)
 		return x.send(http.StatusOK, typeText)
 	}
-	return x.answer(&api.LockList{Items: each(page.Items, lockShape), NextCursor: page.NextCursor})
+	items := each(page.Items, lockShape)
+	for i := range items {
+		if seen, there := others.locks[items[i].Lock]; there {
+			items[i] = seen // it has the owners
+		}
+	}
+	return x.answer(&api.LockList{Items: items, NextCursor: page.NextCursor, Unreached: others.unreached})
+}
+
+// ofOthers is what other gateways say of the locks of an owner or a host.
+type ofOthers struct {
+	locks     map[string]api.Lock // by name
+	unreached []api.UnreachedGateway
+}
+
+// ofOthers asks the other gateways where a list is limited to an owner or a host: of the leases that they run, they alone know that
+// for certain. Of a sorted list each is asked for its first MaxPage locks, since this gateway's order decides.
+func (q *queues) ofOthers(x *exchange, f *locks.LockFilter) (o ofOthers) {
+	if f.Owner == "" && f.Host == "" || f.Check() != nil {
+		return o
+	}
+	query := x.r.URL.Query()
+	query.Del("format")
+	if f.Sort != "" {
+		query.Del("sort")
+		query.Del("cursor")
+		query.Set("limit", strconv.Itoa(locks.MaxPage))
+	}
+	var elsewhere locks.Elsewhere
+	o.locks = map[string]api.Lock{}
+	o.unreached = askOthers(x.r.Context(), q.s.forwarder.fleet, q.s.locks, askedBy(x), http.MethodGet, x.r.URL.Path+"?"+query.Encode(), func(list *api.LockList) {
+		for i := range list.Items {
+			elsewhere.Names = append(elsewhere.Names, list.Items[i].Lock)
+			o.locks[list.Items[i].Lock] = list.Items[i]
+		}
+		if n := len(list.Items); n > 0 && list.NextCursor != "" && f.Sort == "" && (elsewhere.To == "" || list.Items[n-1].Lock < elsewhere.To) {
+			elsewhere.To = list.Items[n-1].Lock
+		}
+	})
+	if len(elsewhere.Names) > 0 {
+		f.Elsewhere = &elsewhere
+	}
+	return o
 }
 
 type lockInput struct {

@@ -17,7 +17,7 @@ import (
 // remembering is a hub, and a history in memory that follows it.
 func remembering(t *testing.T) (*events.Hub, func(*Options)) {
 	hub := events.New(events.Options{})
-	h := history.New(history.Options{Hub: hub, Present: func(context.Context) ([]*history.Item, error) { return nil, nil }})
+	h := history.New(history.Options{Hub: hub, Now: history.LocksNow{Locks: newFake()}})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}, 2)
 	go func() { _ = hub.Run(ctx); done <- struct{}{} }()

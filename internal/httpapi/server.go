@@ -161,8 +161,9 @@ func New(o Options) *Server {
 			s.mount(route)
 		}
 	}
+	notFound := counted(func(x *exchange) { x.refuse(x.notFound()) })
 	if o.Pages != nil {
-		s.mountPages(o.Pages)
+		notFound = forBrowsers(s.mountPages(o.Pages), notFound)
 	}
 	if o.Docs != nil {
 		s.mountDocs(o.Docs)
@@ -174,7 +175,7 @@ func New(o Options) *Server {
 	if o.News != nil {
 		s.mountNews(o.News)
 	}
-	s.router.NotFound(counted(func(x *exchange) { x.refuse(x.notFound()) }))
+	s.router.NotFound(notFound)
 	s.router.MethodNotAllowed(counted((*exchange).methodNotAllowed))
 	return s
 }

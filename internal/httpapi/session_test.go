@@ -227,6 +227,8 @@ func TestARevokedTokenEndsTheSessionOfAPage(t *testing.T) {
 	cookie, _ := s.logIn(t, "shop")
 	conn, _, err := dialSocket(t, s.gateway, "/ui/live?lock=deploy&page=lock", http.Header{"Origin": {s.url}, "Cookie": {cookie}})
 	assert.NoError(t, err)
+	_, _, err = conn.ReadMessage() // the status
+	assert.NoError(t, err)
 	_, m, err := conn.ReadMessage()
 	assert.That(t, err == nil && strings.Contains(string(m), `id="queue"`), "%v %s", err, m)
 	s.tokens.revoke("shop")

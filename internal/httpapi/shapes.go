@@ -98,7 +98,7 @@ func contender(c *locks.Contender) api.Contender {
 		shape.AgeMS = new(millis(c.Age))
 	}
 	if c.Position == 0 {
-		shape.HeldMS, shape.HeldLonger = millis(c.HeldFor), c.HeldLonger
+		shape.HeldMS, shape.HeldLonger, shape.HeldAtMostMS = millis(c.HeldFor), c.HeldLonger, millis(c.HeldAtMost)
 	}
 	return shape
 }

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"encoding/base64"
+	"strings"
 	"time"
 
 	"lockkeeper/internal/locks/quota"
@@ -205,10 +206,11 @@ type Contender struct {
 	At       time.Time
 	Age      time.Duration
 	AgeKnown bool
-	// HeldFor is for how long this gateway has seen the holder hold. HeldLonger: the gateway did not see the hold begin
-	// (it was there when the tree was read, or came with a takeover), so it may be longer.
+	// HeldFor is for how long the holder has held: as this gateway has seen, or as the lease's record says. HeldLonger: neither
+	// tells when the hold began, so it may be longer, but no longer than HeldAtMost; 0: no bound is known.
 	HeldFor    time.Duration
 	HeldLonger bool
+	HeldAtMost time.Duration // with HeldLonger
 	// Clock is the span from which ExpiresIn counts down: the TTL, or the shorter clock of an unclaimed or waiting
 	// lease. It is set for leases that this gateway runs; else 0.
 	Clock     time.Duration
@@ -401,7 +403,7 @@ type LockSort string
 const (
 	SortWaiters LockSort = "-waiters" // most waiters
 	SortHeld    LockSort = "-held"    // held for the longest time, as far as this gateway has seen it
-	SortWait    LockSort = "-wait"    // the first in line has waited for the longest time
+	SortWait    LockSort = "-wait"    // the first in line has waited for the longest time, as far as this gateway knows
 )
 
 // LockFilter selects locks. They are ordered by name.
@@ -411,12 +413,30 @@ type LockFilter struct {
 	Prefix    string
 	Contains  string // part of the name
 	Owner     string // only locks that a lease of this owner holds or waits for
+	Host      string // the same, of owners with this behind their last @
+	Mode      Mode   // only locks that are held or waited for in this mode; semaphores whose limit was set, too
 	State     LockState
 	Hazardous bool // only locks with a hazard, idle ones too
 	Sort      LockSort
 	Limit     int
 	Cursor    string
 	Purpose   string // only locks of which a lease holds or waits that has this in its Purpose
+	// Elsewhere are locks that other gateways say belong to the Owner or Host.
+	Elsewhere *Elsewhere
+}
+
+// Elsewhere are locks behind a list's cursor, by their names, of which other gateways run leases of an owner.
+type Elsewhere struct {
+	Names []string
+	To    string // they may have others behind this one; "": they have not
+}
+
+// HostOf is the host in an owner's name: what stands behind the last @. "": there is none.
+func HostOf(owner string) string {
+	if at := strings.LastIndexByte(owner, '@'); at >= 0 {
+		return owner[at+1:]
+	}
+	return ""
 }
 
 // LockPage is a page of locks, each without its waiters.

@@ -121,8 +121,19 @@ func (p Principal) checkWant(r *AcquireRequest, ns, lock string, ttlGiven bool) 
 	} else if longest := p.Rules.Limits(ns, lock).MaxTTL; longest > 0 && !r.Reserves() {
 		r.TTL = min(r.TTL, longest)
 	}
+	if err := p.CheckSpan("at_least", r.AtLeast, ns, lock); err != nil {
+		return err
+	}
+	if r.LockDelay > freeLockDelay {
+		if err := p.CheckSpan("lock_delay", r.LockDelay, ns, lock); err != nil {
+			return err
+		}
+	}
 	return p.checkNotify(r.NotifyURL, ns, lock)
 }
+
+// freeLockDelay is the longest lock delay that max_ttl does not bound: it was the longest of all.
+const freeLockDelay = time.Hour
 
 // checkNotify refuses a notify_url that no role allows for the lock. What else is wrong with it is not said here.
 func (p Principal) checkNotify(address, ns, lock string) *Error {

@@ -184,11 +184,15 @@ func (w *Want) normalize(field func(string) string) error {
 const modeWords = "mode must be exclusive, shared or semaphore"
 
 // Wants returns the requested locks.
-func (r *AcquireRequest) Wants() []Want {
+func (r *AcquireRequest) Wants() []Want { return r.WantsIn(new([1]Want)) }
+
+// WantsIn is Wants in the caller's memory, when there is one lock.
+func (r *AcquireRequest) WantsIn(room *[1]Want) []Want {
 	if len(r.Group) > 0 {
 		return r.Group
 	}
-	return []Want{{NS: r.NS, Lock: r.Lock, Mode: r.Mode, Limit: r.Limit, Permits: r.Permits}}
+	room[0] = Want{NS: r.NS, Lock: r.Lock, Mode: r.Mode, Limit: r.Limit, Permits: r.Permits}
+	return room[:]
 }
 
 // Field is the API's name of a field of the i-th lock.

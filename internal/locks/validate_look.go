@@ -47,11 +47,14 @@ func (f *LockFilter) Check() error {
 	if states := []LockState{"", LockFree, LockHeld, LockUnclaimed, LockQueued, LockDelayed}; !slices.Contains(states, f.State) {
 		return Invalid("state", "state must be free, held, unclaimed, queued or delayed")
 	}
-	switch {
-	case f.Sort != "" && f.Sort != SortWaiters && f.Sort != SortHeld && f.Sort != SortWait:
+	if f.Sort != "" && f.Sort != SortWaiters && f.Sort != SortHeld && f.Sort != SortWait {
 		return Invalid("sort", "sort must be -waiters, -held or -wait")
-	case f.Sort != "" && f.Cursor != "":
-		return Invalid("cursor", "a sorted list has one page; leave cursor out, and give a greater limit")
+	}
+	if f.Mode != "" && f.Mode != Exclusive && f.Mode != Shared && f.Mode != Semaphore {
+		return Invalid("mode", "mode must be exclusive, shared or semaphore")
+	}
+	if err := CheckText("host", f.Host, MaxOwner); err != nil {
+		return err
 	}
 	if err := CheckText("acquire_reason", f.Purpose, MaxReasonText); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"lockkeeper/internal/locks/recipe"
+	leaserecord "lockkeeper/internal/locks/record"
 	"lockkeeper/internal/offline"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
@@ -117,7 +118,7 @@ func (p *planner) addContenders(all []contender) error {
 			// A downgrade's first czxid is of another ZooKeeper: the token is that of the new node.
 			name := lease[i].parsed
 			name.FirstCzxid = 0
-			ops[i] = zk.Op{Kind: zk.OpCreate, Path: lease[i].dir + "/" + lease[i].naming.Prefix(&name), Data: lease[i].Data, Sequential: true}
+			ops[i] = zk.Op{Kind: zk.OpCreate, Path: lease[i].dir + "/" + lease[i].naming.Prefix(&name), Data: leaserecord.Renumbered(lease[i].Data, lease[i].parsed.Number), Sequential: true}
 		}
 		if err := p.add(1, apart, ops...); err != nil {
 			return err

@@ -39,20 +39,27 @@
     return `${Math.floor(s / 86400)}d ${two(Math.floor(s / 3600) % 24)}h`;
   }
 
+  // since writes how long something has lasted; where the gateway did not see the beginning, the bounds that are known.
+  function since(d, t) {
+    const held = span(t - d.since);
+    if ("earliest" in d) return `between ${held} and ${span(t - d.earliest)}`;
+    return "over" in d ? held + "+" : held;
+  }
+
   const timeOfDay = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
   const exactTime = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23" });
   const date = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
   const write = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
-    element.dataset.on = ""; // the stylesheet hides a time until it has been written
+    if (!("on" in element.dataset)) element.dataset.on = ""; // the stylesheet hides a time until it has been written
   };
 
   // Nothing is written while the data is too old to be counted on: a lease that
   // seems to run out may have been renewed where this page cannot see it.
   function tick() {
     const t = frozen ?? now();
-    for (const e of $$("time[data-since]")) write(e, span(t - e.dataset.since) + ("over" in e.dataset ? "+" : ""));
+    for (const e of $$("time[data-since]")) write(e, since(e.dataset, t));
     for (const e of $$("time[data-ago]")) write(e, span(t - e.dataset.ago) + " ago");
     for (const e of $$("time[data-until]")) {
       const left = e.dataset.until - t;
@@ -61,9 +68,10 @@
     }
   }
 
-  function tickRings() {
+  function tickRings(which = "") {
     const t = frozen ?? now();
-    for (const e of $$("circle[data-until]")) {
+    for (const e of $$(`circle[data-until]${which}`)) {
+      e.dataset.on = "";
       const part = Math.min(1, Math.max(0, (e.dataset.until - t) / e.dataset.clockMs));
       e.setAttribute("stroke-dasharray", `${(part * 100).toFixed(1)} 100`);
       e.classList.toggle("low", e.dataset.until - t < 5000);
@@ -81,28 +89,47 @@
     correctClock();
     writeOnce();
     tick();
-    tickRings();
+    tickRings(":not([data-on])"); // the others are soon ticked
   }
+
+  // ---- Rows ------------------------------------------------------------------
+  // When rows come or go, the push has an empty element in the place of each row that has not changed: the one that is
+  // there stays as it is, with what the reader has opened, marked or focused in it.
+
+  htmx.registerExtension("rows", { htmx_before_morph_node: (_, { newNode }) => newNode.dataset?.same === undefined });
 
   // ---- What has changed ----------------------------------------------------
   // A row whose data-sig differs, or that is new, lights up once. Not after the
-  // page or the filter has changed everything, and not when the reader asked for
-  // stillness.
+  // page or the filter has changed everything, not while something changes all the
+  // time, and not when the reader asked for stillness.
 
   let before = null;
   let rowBefore = -1; // the row that has the focus
+  let marked = null; // the text that is selected
+  let pushedLast = -Infinity; // when the last push came
 
   function remember() {
+    const { anchorNode, anchorOffset, focusNode, focusOffset, isCollapsed } = getSelection();
+    marked = isCollapsed ? null : [anchorNode, anchorOffset, focusNode, focusOffset];
     before = new Map([...$$("[data-sig]")].map((e) => [e.id, e.dataset.sig]));
     rowBefore = focusedRow();
   }
 
+  // markAgain selects again what was selected in a row that has moved: a move takes it out of the selection.
+  function markAgain() {
+    if (marked?.[0].isConnected && marked[2].isConnected && getSelection().isCollapsed) getSelection().setBaseAndExtent(...marked);
+    marked = null;
+  }
+
   function markChanges() {
     if (!before) return;
+    markAgain();
     // The focus was in a row that is gone: the one in its place has it now, so
     // that keyboard users stay where they are.
     if (rowBefore >= 0 && document.activeElement === document.body) focusRow(rowBefore);
-    if (calm.matches || document.hidden) return;
+    const often = performance.now() - pushedLast < 1000;
+    pushedLast = performance.now();
+    if (calm.matches || document.hidden || often) return;
     const changed = [...$$("[data-sig]")].filter((e) => before.get(e.id) !== e.dataset.sig);
     if (changed.length > 8) return;
     const colour = getComputedStyle(document.documentElement).getPropertyValue("--flash");
@@ -157,6 +184,7 @@
       polled = Date.now();
       if (failed) connectAnew(); // it is back; htmx may be in a long pause
       failed = false;
+      document.dispatchEvent(new Event("rest:over"));
       remember();
       await htmx.swap({ sourceElement: live, target: live, swap: "none", text });
     } catch {
@@ -388,7 +416,7 @@
 
   refresh();
   setInterval(() => document.hidden || tick(), 1000);
-  setInterval(() => document.hidden || calm.matches || tickRings(), 250);
+  setInterval(() => document.hidden || calm.matches || tickRings(), 1000);
   setInterval(() => calm.matches && tickRings(), 5000);
   setInterval(watch, 500);
 })();

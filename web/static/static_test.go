@@ -1,14 +1,17 @@
 package static
 
 import (
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -27,14 +30,14 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	urls := URLs()
 	want := map[string]string{
 		"app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8", "actions.js": "text/javascript; charset=utf-8", "app.js": "text/javascript; charset=utf-8",
-		"login.js": "text/javascript; charset=utf-8", "queue.js": "text/javascript; charset=utf-8", "tell.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
+		"login.js": "text/javascript; charset=utf-8", "queue.js": "text/javascript; charset=utf-8", "rest.js": "text/javascript; charset=utf-8", "tell.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
 		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "vendor/hx-ws.min.js": "text/javascript; charset=utf-8",
 	}
 	assert.That(t, len(urls) == len(want), "files %v, want those of %v", urls, want)
 	for name, contentType := range want {
 		r := get(t, http.MethodGet, urls[name])
 		body, _ := io.ReadAll(r.Body)
-		onDisk := assert.Value(os.ReadFile(filepath.FromSlash(name)))(t)
+		onDisk := served(t, name)
 		assert.That(t, r.StatusCode == http.StatusOK && string(body) == string(onDisk),
 			"%s: status %d, %d bytes, want 200 and %d bytes", urls[name], r.StatusCode, len(body), len(onDisk))
 		assert.Equal(t, r.Header.Get("Content-Type"), contentType, "%s: content type", name)
@@ -43,6 +46,57 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 		if head := get(t, http.MethodHead, urls[name]); head.StatusCode != http.StatusOK || head.ContentLength != int64(len(onDisk)) {
 			t.Errorf("HEAD %s: status %d, length %d", name, head.StatusCode, head.ContentLength)
 		}
+	}
+}
+
+// served is what a file is served as: those of others as they are.
+func served(t *testing.T, name string) []byte {
+	t.Helper()
+	onDisk := assert.Value(os.ReadFile(filepath.FromSlash(name)))(t)
+	if strings.HasPrefix(name, "vendor/") {
+		return onDisk
+	}
+	return lean(path.Ext(name), onDisk)
+}
+
+func TestCommentsAndIndentationAreNotServed(t *testing.T) {
+	for extension, c := range map[string][2]string{
+		".js":  {"// What.\n\"use strict\";\n(() => {\n  // Why.\n\n  const at = `https://${x}`; // ten\n})();\n", "\"use strict\";\n(() => {\nconst at = `https://${x}`; // ten\n})();\n"},
+		".css": {"/* What, in\n   two lines. */\n\n:root {\n  --a: 1; /* one */\n}\n", ":root {\n--a: 1; \n}\n"},
+		".svg": {"<svg>\n  // no comment\n</svg>", "<svg>\n  // no comment\n</svg>"},
+	} {
+		assert.Equal(t, string(lean(extension, []byte(c[0]))), c[1], "%s", extension)
+	}
+	// A text of several lines would lose its indentation, and what looks like a comment in it.
+	for name := range URLs() {
+		content := string(assert.Value(os.ReadFile(filepath.FromSlash(name)))(t))
+		for i, line := range strings.Split(content, "\n") {
+			own := strings.HasSuffix(name, ".js") && !strings.HasPrefix(name, "vendor/") && !strings.HasPrefix(strings.TrimSpace(line), "//")
+			assert.That(t, !own || strings.Count(line, "`")%2 == 0, "%s:%d begins or ends a text of several lines", name, i+1)
+		}
+	}
+}
+
+func TestFilesAreCompressedForThoseThatAcceptIt(t *testing.T) {
+	for name, url := range URLs() {
+		ask := func(method string) *httptest.ResponseRecorder {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(method, url, nil)
+			r.Header.Set("Accept-Encoding", "br, gzip")
+			r.Header.Set("Range", "bytes=0-1") // of the compressed file it would be of no use
+			Handler().ServeHTTP(w, r)
+			return w
+		}
+		w := ask(http.MethodGet)
+		h := w.Header()
+		assert.That(t, w.Code == http.StatusOK && h.Get("Content-Encoding") == "gzip" && h.Get("Vary") == "Accept-Encoding", "%s: %d, %v", name, w.Code, h)
+		assert.Equal(t, h.Get("Content-Length"), strconv.Itoa(w.Body.Len()), "%s: Content-Length", name)
+		unzip, err := gzip.NewReader(w.Body)
+		assert.NoError(t, err, name)
+		body, err := io.ReadAll(unzip)
+		onDisk := served(t, name)
+		assert.That(t, err == nil && string(body) == string(onDisk), "%s: %v, %d bytes of %d", name, err, len(body), len(onDisk))
+		head := ask(http.MethodHead)
+		assert.That(t, head.Body.Len() == 0 && head.Header().Get("Content-Length") == h.Get("Content-Length"), "HEAD %s: %d bytes, %v", name, head.Body.Len(), head.Header())
 	}
 }
 

@@ -9,8 +9,8 @@ const htmxConfig = `{
 	"includeIndicatorCSS": false,
 	"history": "reload",
 	"defaultSwap": "none",
-	"extensions": "ws",
-	"morphIgnore": ["data-htmx-powered", "open", "data-on", "data-copied"],
+	"extensions": "ws, rows",
+	"morphIgnore": ["data-htmx-powered", "open", "data-on", "data-copied", "stroke-dasharray"],
 	"morphSkipChildren": "time[data-since], time[data-until], time[data-ago], time[data-clock], [data-origin]",
 	"ws": {
 		"reconnectDelay": 500,

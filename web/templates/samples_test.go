@@ -189,7 +189,7 @@ func samples(now time.Time) map[string]templ.Component {
 			h.Unclaimed, h.ExpiresAt = true, now.Add(3*time.Second)
 		case 2:
 			h = Contender{Who: Who{Foreign: true, Program: "Kazoo"}, Mode: "shared", Znode: "/lockkeeper/locks/db:migrate:orders/a__rlock__0000000003",
-				Session: "0x200000a5f2c0003", Data: "aGVsbG8AAQI=", DataBinary: true, HeldSince: now.Add(-time.Hour), HeldLonger: true}
+				Session: "0x200000a5f2c0003", Data: "aGVsbG8AAQI=", DataBinary: true, HeldSince: now.Add(-10 * time.Minute), HeldLonger: true, HeldEarliest: now.Add(-22 * time.Minute)}
 		case 3:
 			h.Mode, h.Permits, h.Owner = "semaphore", 3, strings.Repeat("an owner with a long label ", 4)
 		}

@@ -97,10 +97,11 @@ type LockRow struct {
 	Waiting     int
 	HeldSince   time.Time // zero when not known
 	// HeldLonger: it has been held since before this gateway looked; HeldSince
-	// is then the earliest time that is known.
-	HeldLonger bool
-	ExpiresAt  time.Time // of a single holder's clock; zero when not known
-	Hazards    int
+	// is then the latest time at which the hold can have begun, HeldEarliest the earliest (zero when not known).
+	HeldLonger   bool
+	HeldEarliest time.Time
+	ExpiresAt    time.Time // of a single holder's clock; zero when not known
+	Hazards      int
 }
 
 // Overview is the list of locks. Its fragments: "locks" (the table and the
@@ -132,6 +133,7 @@ type Contender struct {
 	Since        time.Time     // when it queued; zero when not known
 	HeldSince    time.Time     // holders; zero when not known
 	HeldLonger   bool          // as in LockRow
+	HeldEarliest time.Time     // as in LockRow
 	ExpiresAt    time.Time     // when its clock runs out unless it heartbeats, or its lock delay; zero when another gateway or program knows
 	Clock        time.Duration // what ExpiresAt counts down from; 0 when not known
 	Unclaimed    bool

@@ -1623,12 +1623,15 @@ type Contender struct {
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 	AgeMS        *int64       `json:"age_ms,omitempty"`
 
-	// HeldMS How long it has held. Holders only.
+	// HeldMS How long it has held, as this gateway has seen or its lease's record says. Holders only.
 	HeldMS int64 `json:"held_ms,omitempty"`
 
-	// HeldLonger It held already when this gateway first looked; `held_ms` counts from there.
-	HeldLonger  bool  `json:"held_longer,omitempty"`
-	ExpiresInMS int64 `json:"expires_in_ms,omitempty"`
+	// HeldLonger It held already when this gateway first looked, and no record says since when; `held_ms` counts from there.
+	HeldLonger bool `json:"held_longer,omitempty"`
+
+	// HeldAtMostMS With `held_longer`: it cannot have held for longer. Left out when no bound is known.
+	HeldAtMostMS int64 `json:"held_at_most_ms,omitempty"`
+	ExpiresInMS  int64 `json:"expires_in_ms,omitempty"`
 
 	// Metadata A text that came with the lease.
 	Metadata Metadata `json:"metadata,omitempty"`
@@ -2361,10 +2364,10 @@ type Leader struct {
 	// Examples: 8589934592
 	FencingToken FencingToken `json:"fencing_token,omitempty"`
 
-	// Since Since when this gateway has seen it hold.
+	// Since Since when it has held, as this gateway has seen or its lease's record says.
 	Since *time.Time `json:"since,omitempty"`
 
-	// HeldLonger It held already when this gateway first looked.
+	// HeldLonger It held already when this gateway first looked, and no record says since when.
 	HeldLonger bool `json:"held_longer,omitempty"`
 
 	// Unclaimed Granted, and no request of its client has come since.
@@ -2635,6 +2638,9 @@ type LockDelayOn string
 type LockList struct {
 	Items      []Lock `json:"items"`
 	NextCursor string `json:"next_cursor,omitempty"`
+
+	// Unreached With `owner` or `host`: gateways whose leases may be missing.
+	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
 
 // LockName The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
@@ -3978,8 +3984,14 @@ type ListLocksParams struct {
 	// Contains Only locks whose names, or directories, contain this.
 	Contains *string `form:"contains,omitempty" json:"contains,omitempty"`
 
-	// Owner Only locks that a lease of exactly this owner holds or waits for.
+	// Owner Only locks that a lease of exactly this owner holds or waits for, of the whole fleet.
 	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
+
+	// Host The same, of owners that end with `@` and this.
+	Host *Owner `form:"host,omitempty" json:"host,omitempty"`
+
+	// Mode Only locks that are held or waited for in this mode, and semaphores whose limit was set.
+	Mode *Mode `form:"mode,omitempty" json:"mode,omitempty"`
 
 	// AcquireReason Only what has this text in its `acquire_reason`, in upper or lower case.
 	AcquireReason *AcquireReasonParam `form:"acquire_reason,omitempty" json:"acquire_reason,omitempty"`
@@ -3987,9 +3999,9 @@ type ListLocksParams struct {
 	// State Only locks in this state.
 	State *ListLocksParamsState `form:"state,omitempty" json:"state,omitempty"`
 
-	// Sort Shows one page, `limit` locks long, of those with the most waiters (`-waiters`), held for the longest time
-	// (`-held`), or whose first waiter has waited for the longest time (`-wait`), as far as this gateway has seen.
-	// Does not go with `cursor`.
+	// Sort First those with the most waiters (`-waiters`), held for the longest time (`-held`), or whose first waiter has
+	// waited for the longest time (`-wait`), as far as this gateway knows; those without behind them, by name. A
+	// lock that changes while pages are read may be on two of them, or on none.
 	Sort *ListLocksParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
 
 	// Limit Items on a page.
@@ -8059,6 +8071,30 @@ func NewListLocksRequest(server string, params *ListLocksParams) (*http.Request,
 		if params.Owner != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Host != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", *params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Mode != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mode", *params.Mode, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

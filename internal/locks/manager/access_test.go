@@ -315,6 +315,12 @@ func TestATTLIsBoundedByTheRules(t *testing.T) {
 		_, err := m.Acquire(t.Context(), locks.AcquireRequest{Principal: p, Lock: "shop:web", TTL: time.Minute})
 		e := wantCode(t, err, forbidden)
 		assert.That(t, e.Field == "ttl" && strings.Contains(e.Detail, "at most 20s"), "%+v", e)
+		for field, req := range map[string]locks.AcquireRequest{"at_least": {AtLeast: 21 * time.Second}, "lock_delay": {LockDelay: 2 * time.Hour}, "for": {For: time.Minute, Owner: "me"}} {
+			req.Principal, req.Lock = p, "shop:web"
+			_, err := m.Acquire(t.Context(), req)
+			e := wantCode(t, err, forbidden)
+			assert.That(t, e.Field == field && strings.Contains(e.Detail, field+" must be at most 20s"), "%+v", e)
+		}
 		res := assert.Value(m.Acquire(t.Context(), locks.AcquireRequest{Principal: p, Lock: "shop:web"}))(t)
 		l := res.Lease
 		assert.Equal(t, l.TTL, 20*time.Second)

@@ -51,7 +51,7 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 	}
 	begun := m.clock.Now().Boot()
 	res, err := m.acquire(ctx, req, begun)
-	if e := (*locks.Error)(nil); req.OncePer > 0 && errors.As(err, &e) && e.Reason == locks.ReasonDone { // a repeat, whose lease has ended
+	if e, ok := errors.AsType[*locks.Error](err); ok && req.OncePer > 0 && e.Reason == locks.ReasonDone { // a repeat, whose lease has ended
 		if done, _ := m.periodDone(ctx, &req); done != nil {
 			return locks.AcquireResult{Done: done}, nil
 		}
@@ -89,9 +89,9 @@ func (m *Manager) acquire(ctx context.Context, req locks.AcquireRequest, begun t
 			res, place, err = a.attempt()
 			later = onlyForNow(m.life.draining, err)
 		})
-		var e *locks.Error
+		e, failed := errors.AsType[*locks.Error](err)
 		switch {
-		case errors.As(err, &e) && e.Code == codePlainNode:
+		case failed && e.Code == codePlainNode:
 			continue
 		case place != nil:
 			waited = true
@@ -360,7 +360,7 @@ func (w *acquiringLease) answerEnded(now time.Duration) (done bool) {
 		w.result, w.err = w.replayTaken()
 		return true
 	case failure != nil && failure.Code == locks.CodeNotOwner && w.lost():
-		w.m.port.Submit(&zk.Write{Ops: l.deletions(nil, -1)}, func(zk.Result) {})
+		w.m.port.Submit(&zk.Write{Ops: l.deletions(-1)}, func(zk.Result) {})
 		return w.fail(&locks.Error{Code: locks.CodeNotOwner, RetryAfter: retryAfter,
 			Detail: "another gateway has taken over this gateway's leases, and the place in line was given up; repeat the request"}, now)
 	case failure != nil:

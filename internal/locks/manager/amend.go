@@ -275,6 +275,7 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 func (l *lease) replace(m *Manager, refused *error) {
 	now := m.clock.Now().Boot()
 	l.claim(m, now)
+	l.noteGrant(m)
 	l.SetChange(m.leases, lifecycle.ChangeReplacing)
 	l.SetRecord(m.leases, lifecycle.RecordWriting)
 	var creates, deletes []zk.Op

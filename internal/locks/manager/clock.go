@@ -130,6 +130,7 @@ func (l *lease) atDeadline(m *Manager, now time.Duration) {
 	}
 	switch {
 	case l.deadline > now: // a heartbeat moved it since
+		l.writeGrant(m, now)
 	case l.term != m.port.Term():
 		// Its session is gone; the takeover sets a new deadline.
 		l.deadline = now + clockTick
@@ -238,6 +239,7 @@ type timers struct {
 	expected    time.Duration // boot: when the loop meant to wake
 	beat        time.Duration // boot: when it last turned, for Alive
 	wake        chan struct{} // capacity 1
+	grants      grantBudget
 }
 
 // deadlines is a heap of leases by due time.
@@ -295,6 +297,9 @@ func (t *timers) schedule(l *lease) {
 	case !l.Settled():
 		t.deadlines.remove(l)
 	case l.heapIndex < 0:
+		if at := l.grantDue(t.beat); at != 0 {
+			due = min(due, at)
+		}
 		l.due = due
 		t.deadlines.push(l)
 		t.wakeAt(due)

@@ -28,6 +28,7 @@ type acquisition struct {
 	ctx   context.Context
 	req   locks.AcquireRequest
 	wants []locks.Want     // one for each lock
+	room  [1]locks.Want    // for them
 	key   *idempotency.Key // the request's idempotency key: a known one with its lease, a new one, or nil
 	asked bool             // whether the wait would close a cycle
 }
@@ -40,7 +41,7 @@ func (a *acquisition) prepare() error {
 		if err := m.usable(); err != nil {
 			return err
 		}
-		a.wants = req.Wants()
+		a.wants = req.WantsIn(&a.room)
 		if err := m.replica.Nameable(req, a.wants); err != nil {
 			return err
 		}
@@ -140,6 +141,7 @@ const createAttempts = 8
 type creation struct {
 	write  zk.Write
 	key    int     // index of the operation that creates the idempotency key, -1 for none
+	atOnce int64   // see record.Record
 	slots  []*slot // per operation: the slot that it is for, nil for the key and the settings
 	places []int   // per slot: index of the operation that creates its contender
 
@@ -162,6 +164,7 @@ func (l *lease) compose(m *Manager, key *idempotency.Key, found map[*queues.Queu
 		c.write.Ops = append(c.write.Ops, op)
 		c.slots = append(c.slots, s)
 	}
+	c.atOnce = l.atOnce(m.replica, found)
 	var before *queues.Queue // a lease's contenders in one queue stand together
 	for s := range l.slots {
 		if s.q == before {
@@ -199,7 +202,7 @@ func (l *lease) compose(m *Manager, key *idempotency.Key, found map[*queues.Queu
 	}
 	for s := range l.slots {
 		c.places = append(c.places, len(c.write.Ops))
-		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: s.contender.Ephemeral, Data: l.data(s, l.ttl), Path: s.q.Path + "/" + s.q.Namespace.Naming.Prefix(s.contender)})
+		add(s, zk.Op{Kind: zk.OpCreate, Sequential: true, Ephemeral: s.contender.Ephemeral, Data: l.firstData(s, c.atOnce), Path: s.q.Path + "/" + s.q.Namespace.Naming.Prefix(s.contender)})
 	}
 	return c
 }
@@ -293,6 +296,7 @@ func (l *lease) created(m *Manager, c *creation, res zk.Result) {
 		l.lost(m, now)
 		return
 	}
+	l.numbered(c.atOnce)
 	l.place(m, now)
 	l.evaluateAll(m, now)
 }

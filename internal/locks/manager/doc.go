@@ -75,6 +75,11 @@
 // A reservation ends at a time, and heartbeats do not extend it (reserve.go). The record has the end as wall time. A
 // successor ends the lease a minute later, because its wall clock may be ahead.
 //
+// # When a lease was granted
+//
+// The record says that, for display alone: a create that is granted at once by its number, one that waited by a write that
+// comes when the lease has held for a while (granted.go).
+//
 // Package postmortem has the history of ended leases, of this gateway and of others.
 //
 // # Events

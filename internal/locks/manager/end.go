@@ -73,7 +73,7 @@ func (l *lease) submitDelete(m *Manager) {
 		closed = record.Closed{Reason: l.reason(), By: l.cause().By, At: m.clock.Now().Wall().Milliseconds(), Stays: stays.Milliseconds()}
 		w.Ops = slices.Concat(n.ops, mark, l.closing(closed, version))
 	} else {
-		w.Ops = l.deletions(slices.Concat(n.ops, mark), version)
+		w.Ops = l.deletions(version, n.ops, mark)
 	}
 	if len(n.ops) > 0 {
 		l.NoteHandedOver(m.leases)
@@ -506,10 +506,17 @@ func (l *lease) resolved(m *Manager) {
 	}
 }
 
-// deletions returns before, and then the operations that delete the lease's remaining contenders. The first slot's
+// deletions returns the operations before, and then those that delete the lease's remaining contenders. The first slot's
 // contender, which has the record, is deleted at the given version.
-func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
-	ops := append(make([]zk.Op, 0, len(before)+l.width()), before...)
+func (l *lease) deletions(version int32, before ...[]zk.Op) []zk.Op {
+	first := 0
+	for _, some := range before {
+		first += len(some)
+	}
+	ops := make([]zk.Op, 0, first+l.width())
+	for _, some := range before {
+		ops = append(ops, some...)
+	}
 	for s := range l.slots {
 		if s.presence.Gone() || s.name() == "" {
 			continue
@@ -520,6 +527,6 @@ func (l *lease) deletions(before []zk.Op, version int32) []zk.Op {
 		}
 		ops = append(ops, zk.Op{Kind: zk.OpDelete, Path: s.path(), Version: v})
 	}
-	slices.Reverse(ops[len(before):]) // from the queue's tail on; the record's deletion can fail, so it is last
+	slices.Reverse(ops[first:]) // from the queue's tail on; the record's deletion can fail, so it is last
 	return ops
 }

@@ -108,6 +108,7 @@ func (l *lease) letIn(m *Manager, q *queues.Queue, now time.Duration) (blocked b
 	case !l.positionKnown() && !l.asksWhetherAcknowledged(m):
 		return false // being next would have no effect
 	case !l.turn():
+		l.moment = momentUnwritten // the directory was made anew meanwhile, or another program wrote the record
 		return false
 	}
 	l.mayBeAcknowledged(m, now)
@@ -196,6 +197,7 @@ func (m *Manager) seenHolding(q *queues.Queue, c *recipe.Contender, now time.Dur
 	m.granted(q, c, nil, now)
 	tell := s.Begin(now, listed || !m.stream.synced)
 	m.replica.Observe(c, s)
+	q.Mark()
 	m.deliveries.foreignHolds(q, c)
 	if tell {
 		m.publisher.granted(q, c, nil)
@@ -270,6 +272,7 @@ func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 		}
 		m.replica.Touch(s.q)
 	}
+	l.holdsSinceGrant(m, now)
 	m.leases.touch(l)
 	m.deliveries.grant(l)
 }

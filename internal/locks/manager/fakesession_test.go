@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"time"
 
@@ -285,7 +286,13 @@ func (f *fakeSession) Get(_ context.Context, p string) ([]byte, zk.Stat, error) 
 	if n == nil {
 		return nil, zk.Stat{}, zk.ErrNoNode
 	}
-	return n.data, n.stat, nil
+	stat := n.stat
+	for name := range f.s.nodes {
+		if path.Dir(name) == p {
+			stat.NumChildren++
+		}
+	}
+	return n.data, stat, nil
 }
 
 func (f *fakeSession) Exists(_ context.Context, p string) (*zk.Stat, error) {

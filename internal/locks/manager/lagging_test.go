@@ -46,9 +46,15 @@ func TestAnUnknownContenderOfOursThatALaggingTreeLacksIsStillEnded(t *testing.T)
 // has caught up: no gateway here saw when it began to hold.
 func TestHowLongALeaseHoldsIsNotForgottenWhenATreeLacksItForAMoment(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
-		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		first := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour})
+		waiting := one.begin(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: locks.WaitForever})
+		synctest.Wait()
+		one.mustRelease(first)
+		synctest.Wait()
+		assert.Must(t, waiting.finished(), "it waits")
+		l := waiting.lease
 		two := s.gateway(t)
-		one.crash()
+		one.crash() // before it has written when it granted the lease
 		time.Sleep(30 * time.Second)
 		held := func() locks.Contender {
 			t.Helper()

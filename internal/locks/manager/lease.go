@@ -39,6 +39,7 @@ type lease struct {
 	lineIndex int32      // in counts.line, -1: none
 	readPlace uint32     // of the read of its record in the port's line
 	ticket    bool       // waiting without an open acquire
+	moment    moment     // whether its record says when it was granted
 	text      uint16     // bytes counted as its texts
 
 	// All readings but enqueued are of the boot clock.
@@ -159,9 +160,10 @@ type rare struct {
 	once        *oncePer      // the period that it is for; nil: none
 	atLeast     time.Duration // from its grant on its place stays so long, however it ends
 
-	trace   *leaseTrace  // of the acquire; nil: none
-	purpose string       // the reason of its acquire
-	reserve *reservation // it ends at a time; nil: heartbeats keep it
+	granted time.Duration // wall clock, as its record has it or will have it; 0: it does not. See granted.go
+	trace   *leaseTrace   // of the acquire; nil: none
+	purpose string        // the reason of its acquire
+	reserve *reservation  // it ends at a time; nil: heartbeats keep it
 }
 
 // rare is where what few leases have can be written.
@@ -466,6 +468,7 @@ func (l *lease) notifyURL() string {
 // contents is what the lease's record says, or will say with the given TTL.
 func (l *lease) contents(ttl time.Duration) record.Record {
 	r := record.Record{Version: record.Version, Owner: l.owner, Principal: l.account.Principal(), Metadata: l.metadata(), Enqueued: l.enqueued.Milliseconds()}
+	r.Granted = l.grantedAt().Milliseconds()
 	r.SetTTL(ttl)
 	if rare := l.rareFields; rare != nil {
 		r.Holds, r.Released = rare.holds, rare.released

@@ -3,10 +3,8 @@ package manager
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
@@ -19,14 +17,14 @@ import (
 // 100,000 locks in one go would delay every acquire.
 const scanChunk = 4096
 
-// Locks lists the locks with holders, waiters or a limit that was set, in order of their names, or those in one state. A list over many locks
-// is scanned in chunks. A lock that appears or disappears meanwhile may be in it; a lock that matches all the time is.
+// Locks lists the locks with holders, waiters or a limit that was set, in order of their names or as Sort says, or those in one
+// state. A list over many locks is made in chunks. A lock that appears or disappears meanwhile may be in it; a lock that matches all the time is.
 // The end of ctx ends it.
 func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage, error) {
 	if err := f.Check(); err != nil {
 		return locks.LockPage{}, err
 	}
-	last, err := paging.Locks.At(f.Cursor)
+	last, behind, err := placeIn(&f)
 	if err != nil {
 		return locks.LockPage{}, err
 	}
@@ -39,12 +37,9 @@ func (m *Manager) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage
 		}
 		prefix := recipe.ParseNamePrefix(f.Prefix)
 		list := lockList{m: m, filter: &f, prefix: prefix, last: last, limit: cmp.Or(f.Limit, locks.DefaultPage), from: max(prefix.Dir(), last), text: paging.MaxText}
-		for !list.scan(m.replica.Namespaces[f.NS]) {
-			if m.outside(func() { err = ctx.Err() }); err != nil {
-				return locks.LockPage{}, cancelled(ctx)
-			}
+		if err := list.make(ctx, m.replica.Namespaces[f.NS], behind); err != nil {
+			return locks.LockPage{}, err
 		}
-		list.showSorted(m.replica.Namespaces[f.NS])
 		for i := range list.page.Items {
 			f.Principal.Conceal(list.page.Items[i].Holders)
 		}
@@ -63,71 +58,7 @@ type lockList struct {
 	from   string // the directory at which the scan continues
 	page   locks.LockPage
 	text   paging.Budget
-	sorted []sortedLock // the first of a sorted list so far
-}
-
-// sortedLock is a lock of a sorted list, by its directory: the tree may change before the list is complete.
-type sortedLock struct {
-	dir string
-	key int64
-}
-
-// sort puts a lock into a sorted list, if it is among the first.
-func (l *lockList) sort(q *queues.Queue) {
-	one := sortedLock{q.Dir(), l.m.answers.sortKey(q, l.filter.Sort)}
-	at, _ := slices.BinarySearchFunc(l.sorted, one, func(a, b sortedLock) int {
-		return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.dir, b.dir))
-	})
-	if at == l.limit {
-		return
-	}
-	if len(l.sorted) == l.limit {
-		l.sorted = l.sorted[:l.limit-1]
-	}
-	l.sorted = slices.Insert(l.sorted, at, one)
-}
-
-// showSorted makes the page of a sorted list, without those that are gone meanwhile.
-func (l *lockList) showSorted(s *queues.Namespace) {
-	for _, one := range l.sorted {
-		q, found := s.Queues.Get(queues.At(one.dir))
-		if !found || !l.matches(q) {
-			continue
-		}
-		view := l.m.answers.lock(q)
-		if !l.text.TakeLock(&view) && len(l.page.Items) > 0 {
-			return
-		}
-		l.page.Items = append(l.page.Items, view)
-	}
-}
-
-// sortKey is what a sorted list compares, the greatest first. Spans are compared by when they began: the list takes time.
-func (a *answers) sortKey(q *queues.Queue, by locks.LockSort) int64 {
-	began := func(c *locks.Contender, span time.Duration) int64 { return -c.At.Add(-span).UnixNano() }
-	key := int64(math.MinInt64) // none holds, or waits
-	switch by {
-	case locks.SortWaiters:
-		return int64(q.Contenders.Waiting())
-	case locks.SortHeld:
-		for _, c := range q.Holders(maxHolders) {
-			if v := a.contender(q, c, 0); v.HeldFor > 0 {
-				key = max(key, began(&v, v.HeldFor))
-			}
-		}
-	case locks.SortWait:
-		holders := q.Contenders.Len() - q.Contenders.Waiting()
-		for i, c := range q.Contenders.All() {
-			if i < holders {
-				continue
-			}
-			if v := a.contender(q, c, 1); v.AgeKnown { // the first in line has waited for the longest time
-				key = began(&v, v.Age)
-			}
-			break
-		}
-	}
-	return key
+	also   map[string]bool // directories of the filter's Elsewhere
 }
 
 // scan reads the next queues and reports whether the page is complete. The monitor is held. The tree may change
@@ -146,23 +77,32 @@ func (l *lockList) scan(s *queues.Namespace) bool {
 		case dir == l.last || !l.prefix.Fits(dir) || !l.matches(q):
 			return true
 		}
-		if l.filter.Sort != "" {
-			l.sort(q)
-			return true
-		}
-		full := len(l.page.Items) == l.limit
-		if !full {
-			view := l.m.answers.lock(q)
-			if full = !l.text.TakeLock(&view) && len(l.page.Items) > 0; !full {
-				l.end = dir
-				l.page.Items = append(l.page.Items, view)
-				return true
-			}
-		}
-		l.page.NextCursor = paging.Locks.Cursor(l.end)
-		return false
+		return l.show(q)
 	})
 	return done
+}
+
+// show puts a lock of a list by names on the page. It reports false when the page is full.
+func (l *lockList) show(q *queues.Queue) bool {
+	if !l.add(q) {
+		l.page.NextCursor = paging.Locks.Cursor(l.end)
+		return false
+	}
+	l.end = q.Dir()
+	return true
+}
+
+// add puts a lock on the page, and reports whether there was room for it.
+func (l *lockList) add(q *queues.Queue) bool {
+	if len(l.page.Items) == l.limit {
+		return false
+	}
+	view := l.m.answers.lock(q)
+	if !l.text.TakeLock(&view) && len(l.page.Items) > 0 {
+		return false
+	}
+	l.page.Items = append(l.page.Items, view)
+	return true
 }
 
 func (l *lockList) matches(q *queues.Queue) bool {
@@ -172,7 +112,7 @@ func (l *lockList) matches(q *queues.Queue) bool {
 		return false
 	case !strings.Contains(q.Dir(), f.Contains) && !(q.Extras().EncodedName && strings.Contains(q.Name(), f.Contains)):
 		return false
-	case (f.Owner != "" || f.Purpose != "") && !m.answers.hasLease(q, f.Owner, f.Purpose):
+	case !l.wanted(q), f.Mode != "" && !hasMode(q, f.Mode):
 		return false
 	case f.Hazardous:
 		return q.Extras().Hazards != nil && (f.State == "" || m.answers.lockState(q) == f.State)

@@ -115,6 +115,8 @@ func (l *lease) learnRecord(m *Manager, r record.Record, assumed bool, now time.
 	if !fault.On("written-heard") {
 		l.beaten(m, r, now)
 	}
+	l.learnGrant(&r)
+	l.holdsSinceGrant(m, now)
 	m.leases.charge(l, r.Principal)
 	m.leases.weigh(l, 0)
 	l.revoked(m, r.Revoke, r.RevokeRound, now)
@@ -248,14 +250,20 @@ func (l *lease) loadedHidden(m *Manager, term locks.Term, stat wire.Stat) {
 // find. then, if not nil, gets whether the write was done, unless only a read of the record can tell.
 // The caller has checked that the lease is loaded and that no other write of it is in flight.
 func (l *lease) writeRecord(m *Manager, change func(*record.Record), then func(error)) {
+	l.submitRecord(m, &zk.Write{}, change, then)
+}
+
+// submitRecord is writeRecord by a write that has no operations yet.
+func (l *lease) submitRecord(m *Manager, w *zk.Write, change func(*record.Record), then func(error)) {
 	before, term := l.recorded, l.term
+	l.noteGrant(m)
 	r := l.contents(before)
 	change(&r)
 	l.SetRecord(m.leases, lifecycle.RecordWriting)
 	l.rare().outgoing = before
 	l.recorded = min(before, r.LeaseTTL())
 	m.leases.weigh(l, r.TextBytes())
-	w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: l.dataVersion()}}}
+	w.Ops = []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: l.dataVersion()}}
 	m.port.Submit(w, func(res zk.Result) {
 		if l.Ended() || l.term != term {
 			return // adoption reads it again
@@ -265,6 +273,7 @@ func (l *lease) writeRecord(m *Manager, change func(*record.Record), then func(e
 		case res.Outcome == zk.Done:
 			l.setDataVersion(res.Versions[0])
 			l.recorded, l.rareFields.outgoing = r.LeaseTTL(), 0
+			l.learnGrant(&r)
 			news := l.learn(m.leases, r)
 			if l.learnReserve(m, r.Reserve, false, m.clock.Now().Boot()) {
 				l.reschedule(m)

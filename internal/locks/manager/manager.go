@@ -124,6 +124,7 @@ type Manager struct {
 
 	parties   parties   // whose the contenders of other gateways and programs are
 	deadlocks deadlocks // what is known of them, and what asks
+	lists     lists     // the orders in which lists show locks, while they are asked for
 
 	history      postmortem.Log
 	observedEnds postmortem.Log                      // observed ends of other gateways' leases

@@ -303,10 +303,10 @@ func TestALeaseThatHasLostAPartWhileItExpiredIsNotRevivedByAHeartbeat(t *testing
 		first, second := l.Locks[0].Znode, l.Locks[1].Znode
 		beaten, lost := false, false
 		s.beforeWrites(func(w *zk.Write) {
-			if !beaten && writeTo(first)(w) {
+			if !beaten && writeTo(first)(w) && w.Ops[0].Kind == zk.OpDelete {
 				beaten = true
 				data, _, _ := beatenRecord(s.nodes[first].data, true)
-				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: first, Data: data, Version: 0}})
+				s.tx([]zk.Op{{Kind: zk.OpSetData, Path: first, Data: data, Version: -1}})
 			}
 		})
 		h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {

@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/lifecycle"
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
@@ -154,8 +155,29 @@ func (m *Manager) periodDone(ctx context.Context, req *locks.AcquireRequest) (*l
 		return d, nil
 	case found == nil && len(p.Kept(m.clock.Now().Wall().Milliseconds()).Periods) >= locks.MaxPeriods:
 		return nil, tooManyPeriods(req.Lock)
+	case !p.exists:
+		return nil, m.roomForPeriods(ctx)
 	}
 	return nil, nil
+}
+
+// roomForPeriods refuses an acquire whose lock would be one more with a record of periods, where as many have one as the gateway may
+// know locks. These records outlive the locks by days, so that bound on locks does not hold for them.
+func (m *Manager) roomForPeriods(ctx context.Context) error {
+	session := m.port.Session()
+	if session == nil {
+		return unavailable()
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	_, stat, err := session.Get(ctx, m.opt.Root+zk.NodePeriods)
+	switch most := locked(m, func() int64 { return m.leases.quota.Limit(quota.Locks) }); {
+	case err != nil:
+		return unavailableFor(err)
+	case int64(stat.NumChildren) >= most:
+		return atBound(locks.CodeTooManyLocks, time.Minute, "%d locks have a record of their periods, as many as locks may be known: name periods of fewer locks, or repeat when some are forgotten, a day after their last use at the earliest", stat.NumChildren)
+	}
+	return nil
 }
 
 // doneBefore is periodDone for an acquire that repeats no other one: a repeat gets its lease, also where that has made the period
@@ -163,7 +185,7 @@ func (m *Manager) periodDone(ctx context.Context, req *locks.AcquireRequest) (*l
 func (m *Manager) doneBefore(ctx context.Context, req *locks.AcquireRequest) (*locks.Done, error) {
 	done, err := m.periodDone(ctx, req)
 	e, refused := errors.AsType[*locks.Error](err)
-	full := refused && e.Code == locks.CodeTooManyPeriods
+	full := refused && (e.Code == locks.CodeTooManyPeriods || e.Code == locks.CodeTooManyLocks)
 	if done == nil && !full || req.IdempotencyKey == "" || req.DryRun {
 		return done, err
 	}

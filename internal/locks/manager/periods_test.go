@@ -3,11 +3,13 @@ package manager
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/quota"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
@@ -261,6 +263,31 @@ func TestALockKeepsSoManyPeriodsAndNoMore(t *testing.T) {
 		wantCode(t, err, locks.CodeTooManyPeriods)
 		time.Sleep(49 * time.Hour)
 		assert.Equal(t, g.once(named(64)).Lease.State, locks.Held)
+	})
+}
+
+// The record of a lock's periods outlives the lock, so the bound on known locks does not bound these records by itself.
+func TestSoManyLocksHaveARecordOfPeriodsAndNoMore(t *testing.T) {
+	scene(t, func(t *testing.T, s *fakeStore) {
+		s.limits = quota.Limits{quota.Locks: 3}
+		g := s.gateway(t)
+		of := func(i int) locks.AcquireRequest {
+			r := daily("")
+			r.Lock, r.Period = "deploy"+strconv.Itoa(i), "p"
+			return r
+		}
+		for i := range 3 {
+			g.mustRelease(g.once(of(i)).Lease)
+			time.Sleep(3 * time.Minute) // the lock is known no more
+		}
+		_, err := g.acquire(of(3))
+		e := wantCode(t, err, locks.CodeTooManyLocks)
+		assert.That(t, strings.Contains(e.Detail, "3 locks have a record of their periods"), "%s", e.Detail)
+		assert.That(t, g.once(of(0)).Done != nil, "it was forgotten")
+		again := of(1)
+		again.Period = "q"
+		g.mustRelease(g.once(again).Lease)
+		g.mustRelease(g.mustHold(locks.AcquireRequest{Lock: "deploy4", TTL: time.Hour}))
 	})
 }
 

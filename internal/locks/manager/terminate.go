@@ -211,7 +211,7 @@ func (m *Manager) remainingOwn(c reports.Cause, t *target) bool {
 		l.end(m, c.Reason, m.clock.Now().Boot())
 		t.over, t.begun = true, true
 	}
-	t.ops = l.deletions(nil, -1)
+	t.ops = l.deletions(-1)
 	return !t.over
 }
 

@@ -36,6 +36,7 @@ type answers struct {
 	reports     *reports.Exchange
 	port        *term.Port
 	clock       zk.Clock
+	parties     *parties
 	failoverTTL time.Duration // the shortest TTL that survives the crash of a gateway
 	shortTTL    string        // the warning about a shorter one
 }
@@ -245,29 +246,10 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 	}
 	if position == 0 {
 		v.FencingToken = a.fleet.fencingToken(czxid)
-		v.HeldFor, v.HeldLonger = a.heldFor(q, c, now.Boot())
+		a.heldFor(q, c, &v, now)
 	}
 	a.delay(q, c, &v, now.Boot())
 	return v
-}
-
-// hasLease reports whether a lease of this owner, with this in its reason, holds the lock or waits for it; "": any.
-func (a *answers) hasLease(q *queues.Queue, owner, purpose string) bool {
-	for _, c := range q.Contenders.All() {
-		if !c.Ours || a.leases.copied(q, c) {
-			continue
-		}
-		is, why := "", ""
-		if l := a.leases.lease(c.LeaseID); l != nil {
-			is, why = l.owner, l.purpose()
-		} else if i := q.Node(c.Name); i != nil {
-			is, why = i.Record.Owner, i.Record.Purpose
-		}
-		if (owner == "" || is == owner) && hasPart(why, purpose) {
-			return true
-		}
-	}
-	return false
 }
 
 // lock is the lock as a list shows it: with its first holders, without its waiters.
@@ -433,15 +415,6 @@ func (a *answers) delay(q *queues.Queue, c *recipe.Contender, v *locks.Contender
 		return
 	}
 	v.Reason = a.replica.Record(queues.Location{Queue: q, Contender: c}).Node().Record.Closed.Reason
-}
-
-// heldFor returns how long a contender has held, as far as this gateway has seen.
-func (a *answers) heldFor(q *queues.Queue, c *recipe.Contender, now time.Duration) (held time.Duration, longer bool) {
-	s := a.observedOf(q, c)
-	if !s.Holds {
-		return 0, false // its grant is under way
-	}
-	return max(now-s.Since, 0), s.SinceBefore
 }
 
 // observedOf returns what this gateway has observed of a contender in the replica.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
@@ -34,11 +35,12 @@ type parties struct {
 
 // standing is what is known of a contender.
 type standing struct {
-	party locks.Party
-	born  int64  // czxid of the first node of its lease; 0: not known
-	fails bool   // the lease ends in a deadlock
-	own   bool   // this gateway runs the lease
-	look  uint64 // the last look for deadlocks that has found it, or since which it is known
+	party  locks.Party
+	born   int64         // czxid of the first node of its lease; 0: not known
+	fails  bool          // the lease ends in a deadlock
+	own    bool          // this gateway runs the lease
+	queued time.Duration // wall clock: when it came; 0: not known
+	look   uint64        // the last look for deadlocks that has found it, or since which it is known
 }
 
 // changed forgets what was read of a contender.
@@ -195,7 +197,7 @@ func (m *Manager) standing(q *queues.Queue, c *recipe.Contender) (s standing, re
 		return known, true
 	}
 	if i := q.Node(c.Name); i != nil {
-		s = standingOf(q, c, &i.Record, i.IsRecord, i.Data, i.Session, i.Czxid)
+		s = standingOf(q, c, &i.Record, i.IsRecord, i.Data, i.Session, i.Czxid, i.Created)
 		s.look = m.deadlocks.looks
 		m.parties.known[c] = s
 		return s, true
@@ -220,11 +222,14 @@ func partyOf(q *queues.Queue, c *recipe.Contender, r *record.Record, data []byte
 	return p
 }
 
-func standingOf(q *queues.Queue, c *recipe.Contender, r *record.Record, isRecord bool, data []byte, session, czxid int64) standing {
+func standingOf(q *queues.Queue, c *recipe.Contender, r *record.Record, isRecord bool, data []byte, session, czxid int64, created time.Duration) standing {
+	queued := created
 	if !isRecord {
 		r = nil
+	} else if c.Ours {
+		queued = record.EnqueuedAt(r.Enqueued, created.Milliseconds())
 	}
-	s := standing{party: partyOf(q, c, r, data, session), born: cmp.Or(c.FirstCzxid, czxid)}
+	s := standing{party: partyOf(q, c, r, data, session), born: cmp.Or(c.FirstCzxid, czxid), queued: queued}
 	s.fails = r != nil && r.OnDeadlock == locks.DeadlockFail
 	return s
 }
@@ -240,9 +245,10 @@ func (m *Manager) readParties(unread []queues.Location, done func()) {
 		m.port.Read(at.Path(), 0, func(data []byte, stat wire.Stat, err error) {
 			if c := at.Contender; err == nil && at.Queue.Contenders.Get(c.Name) == c {
 				r, is := record.Parse(data)
-				known := standingOf(at.Queue, c, &r, is, data[:min(len(data), maxLabel)], stat.EphemeralOwner, stat.Czxid)
+				known := standingOf(at.Queue, c, &r, is, data[:min(len(data), maxLabel)], stat.EphemeralOwner, stat.Czxid, time.Duration(stat.Ctime)*time.Millisecond)
 				known.look = m.deadlocks.looks
 				m.parties.known[c] = known
+				at.Queue.Mark()
 			}
 			if left--; left == 0 {
 				done()

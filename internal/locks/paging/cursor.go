@@ -15,6 +15,7 @@ type List byte
 const (
 	Leases List = 'l' // by a lease's id; see locks.LeaseCursor
 	Locks  List = 'k' // by a lock's name
+	sorted List = 's' // by a place in an order; see SortedPlace
 	queue  List = 'w' // by a place: a position, or a position and a number of holders with a comma between
 )
 
@@ -67,4 +68,39 @@ func QueuePlaceAt(cursor string) (p QueuePlace, err error) {
 		return QueuePlace{}, invalid()
 	}
 	return QueuePlace{int(w), int(h)}, nil
+}
+
+// SortedPlace is the place of a lock in a sorted list. Rest: it stands behind all that have a number, by its directory.
+type SortedPlace struct {
+	Sort   locks.LockSort
+	Number int64
+	Rest   bool
+	Dir    string
+}
+
+// Cursor makes a cursor of the place.
+func (p SortedPlace) Cursor() string {
+	number := "rest"
+	if !p.Rest {
+		number = strconv.FormatInt(p.Number, 10)
+	}
+	return sorted.Cursor(string(p.Sort) + "," + number + "," + p.Dir)
+}
+
+// SortedPlaceAt reads such a cursor; nil for "", the front. It is an error for a list that is sorted in another way.
+func SortedPlaceAt(sort locks.LockSort, cursor string) (*SortedPlace, error) {
+	at, err := sorted.At(cursor)
+	if err != nil || at == "" {
+		return nil, err
+	}
+	by, rest, _ := strings.Cut(at, ",")
+	number, dir, ok := strings.Cut(rest, ",")
+	p := &SortedPlace{Sort: sort, Rest: number == "rest", Dir: dir}
+	if !p.Rest {
+		p.Number, err = strconv.ParseInt(number, 10, 64)
+	}
+	if !ok || err != nil || by != string(sort) || dir == "" {
+		return nil, invalid()
+	}
+	return p, nil
 }

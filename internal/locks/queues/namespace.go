@@ -31,6 +31,8 @@ type Namespace struct {
 	plains    map[string]struct{} // locks in whose place plain nodes have stood
 	Asked     uint64              // how often it was asked whether a lease holds by the names in a queue
 
+	changed map[*Queue]struct{} // see KeepChanges; nil: they are not kept
+
 	// The sweeper's.
 	SweepFrom string // where the next sweep goes on, "" for the front
 	Sweeping  int    // directories that sweeps have asked to remove, and ZooKeeper has not answered

@@ -42,10 +42,14 @@ func (q *Queue) SetNode(name string, data []byte, stat wire.Stat) {
 		x.nodes = map[string]*Node{}
 	}
 	x.nodes[name] = n
+	q.Mark()
 }
 
 // DropNode forgets what SetNode has kept: the contender's data has changed.
-func (q *Queue) DropNode(name string) { delete(q.Extras().nodes, name) }
+func (q *Queue) DropNode(name string) {
+	delete(q.Extras().nodes, name)
+	q.Mark()
+}
 
 // DropNodes forgets what SetNode kept in all queues.
 func (r *Replica) DropNodes() {
@@ -53,6 +57,7 @@ func (r *Replica) DropNodes() {
 		s.Queues.Scan(func(q *Queue) bool {
 			if q.extras != nil {
 				clear(q.extras.nodes)
+				q.Mark()
 				q.Trim()
 			}
 			return true

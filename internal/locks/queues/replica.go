@@ -90,6 +90,7 @@ func (r *Replica) Forget(q *Queue) {
 	}
 	if q.Namespace.Find(q.Name()) == q { // else it was dropped before, and another took its place
 		q.Namespace.Queues.Delete(q)
+		q.Mark()
 	}
 	delete(r.deferred, q)
 	delete(r.polled, q)
@@ -99,6 +100,7 @@ func (r *Replica) Forget(q *Queue) {
 func (r *Replica) Touch(q *Queue) {
 	r.rev++
 	q.Rev = r.rev
+	q.Mark()
 	if x := q.extras; x != nil && x.wake != nil {
 		r.wake(x.wake)
 		x.wake = nil
@@ -192,6 +194,12 @@ func (r *Replica) Certain(q *Queue, c *recipe.Contender) (certain, list bool) {
 		return true, false
 	}
 	return false, false
+}
+
+// NextNumber is the number that the queue's directory gives to the next contender that is created, if no other client creates
+// one before. known: the replica has seen, or a listing has shown, what became of all numbers below.
+func (r *Replica) NextNumber(q *Queue) (next int32, known bool) {
+	return q.next, q.Exists && q.known && !q.gap && q.next >= 0 && r.incomplete != q
 }
 
 // Contended are the queues with two contenders or more, in no order: something waits in no other.

@@ -1,9 +1,12 @@
 package record
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"time"
 
+	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 )
 
@@ -43,6 +46,10 @@ func (r *Record) cut() {
 	r.Principal, r.Purpose = wholeName(r.Principal), locks.CutText(r.Purpose, locks.MaxReasonText)
 	if v := r.Reserve; v != nil {
 		v.For, v.Until = millis(v.For, 0, locks.MaxReserve).Milliseconds(), max(v.Until, 0)
+	}
+	r.Granted = max(r.Granted, 0)
+	if r.AtOnce < 1 || r.AtOnce > math.MaxInt32+1 {
+		r.AtOnce = 0
 	}
 	most := locks.MaxHolds
 	if len(r.Holds) > 0 && r.Holds[0] == Unnamed {
@@ -104,6 +111,50 @@ func EnqueuedAt(said, ctime int64) time.Duration {
 		said = ctime
 	}
 	return millis(said, 0, 1<<63-1)
+}
+
+// GrantedAt is when the lease was granted, as its record says: by Unix time, given its contender's number and when it was
+// queued. known: the record says so.
+//
+// A gateway writes AtOnce with the create where its replica shows no contender that the new one would wait for: one more than the
+// number that the directory hands out next. ZooKeeper hands out the numbers. So the new contender has that number only if no other
+// one came in between, and then nothing stood before it that it had to wait for.
+func (r *Record) GrantedAt(number int32, enqueued time.Duration) (at time.Duration, known bool) {
+	switch {
+	case r.Granted != 0:
+		return max(millis(r.Granted, 0, math.MaxInt64), enqueued), true
+	case r.AtOnce != 0 && (r.AtOnce == int64(number)+1 || fault.On("granted-number")):
+		return enqueued, true
+	}
+	return 0, false
+}
+
+// Renumbered is a record for a contender that is made anew and gets another number: it says when the lease was granted by its time
+// alone. number is that of the contender before.
+func Renumbered(data []byte, number int32) []byte {
+	r, ok := Parse(data)
+	if !ok || r.AtOnce == 0 {
+		return data
+	}
+	granted := int64(0)
+	if _, known := r.GrantedAt(number, 0); known {
+		granted = cmp.Or(r.Granted, r.Enqueued)
+	}
+	if r.plain() {
+		r.Granted, r.AtOnce = granted, 0
+		return r.Encode()
+	}
+	edited, err := Edit(data, func(_ Record, members Members) bool {
+		delete(members, "at_once")
+		if granted > 0 {
+			members.Set("granted_ms", granted)
+		}
+		return true
+	})
+	if err != nil {
+		return data
+	}
+	return edited
 }
 
 // TextBytes is how many bytes of clients' texts the record has.

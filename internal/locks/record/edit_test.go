@@ -47,7 +47,7 @@ func TestAnEditOfNoRecordIsRefused(t *testing.T) {
 }
 
 func TestARecordIsWrittenAsItsJSON(t *testing.T) {
-	whole := Record{Version: 1, Owner: "me", Principal: "token:ci", TTL: 2, Metadata: "m", Enqueued: 3, Holds: []string{"h"}, Released: []string{"r"}, LockDelay: 4, LockDelayOn: locks.DelayAlways,
+	whole := Record{Version: 1, Owner: "me", Principal: "token:ci", TTL: 2, Metadata: "m", Enqueued: 3, Granted: 9, AtOnce: 10, Holds: []string{"h"}, Released: []string{"r"}, LockDelay: 4, LockDelayOn: locks.DelayAlways,
 		Closed: &Closed{}, Revoke: &Revocation{}, RevokeRound: 5, Beats: 6, Told: true, Notify: "https://example.com", AtLeast: 7, Once: &Once{}, OnDeadlock: locks.DeadlockFail, Purpose: "load test", Reserve: &Reserve{For: 7, Until: 8, Stays: true}, Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", More: map[string]json.RawMessage{"x": []byte("1")}}
 	check := func(r Record) {
 		t.Helper()

@@ -25,7 +25,7 @@ func isPlain(text string) bool {
 }
 
 func (r *Record) encodePlain() []byte {
-	b := make([]byte, 0, len(r.Owner)+len(r.Principal)+112)
+	b := make([]byte, 0, len(r.Owner)+len(r.Principal)+128)
 	b = strconv.AppendInt(append(b, `{"v":`...), int64(r.Version), 10)
 	if r.Owner != "" {
 		b = append(append(append(b, `,"owner":"`...), r.Owner...), '"')
@@ -35,6 +35,12 @@ func (r *Record) encodePlain() []byte {
 	}
 	b = strconv.AppendInt(append(b, `,"ttl_ms":`...), r.TTL, 10)
 	b = strconv.AppendInt(append(b, `,"enqueued_ms":`...), r.Enqueued, 10)
+	if r.Granted != 0 {
+		b = strconv.AppendInt(append(b, `,"granted_ms":`...), r.Granted, 10)
+	}
+	if r.AtOnce != 0 {
+		b = strconv.AppendInt(append(b, `,"at_once":`...), r.AtOnce, 10)
+	}
 	return append(b, '}')
 }
 
@@ -53,6 +59,12 @@ func parsePlain(data []byte) (r Record, ok bool) {
 	if ok {
 		r.Enqueued, rest, ok = plainMember(rest, `,"enqueued_ms":`)
 	}
+	if ok {
+		r.Granted, rest, ok = plainOptional(rest, `,"granted_ms":`)
+	}
+	if ok {
+		r.AtOnce, rest, ok = plainOptional(rest, `,"at_once":`)
+	}
 	r.Version = int(version)
 	if !ok || string(rest) != "}" || !r.plain() {
 		return Record{}, false
@@ -68,6 +80,15 @@ func plainText(data []byte, name string) (text string, rest []byte, ok bool) {
 	}
 	value, rest, ok := bytes.Cut(behind, []byte{'"'})
 	return string(value), rest, ok && len(value) > 0
+}
+
+// plainOptional reads a number that may not be there. A zero is not written.
+func plainOptional(data []byte, name string) (value int64, rest []byte, ok bool) {
+	if !bytes.HasPrefix(data, []byte(name)) {
+		return 0, data, true
+	}
+	value, rest, ok = plainMember(data, name)
+	return value, rest, ok && value != 0
 }
 
 // plainMember reads a number that is not negative, behind its name.

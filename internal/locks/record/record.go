@@ -21,12 +21,18 @@ type Record struct {
 	Version int    `json:"v"`
 	Owner   string `json:"owner,omitempty"`
 	// Principal took the lease. Another program can write any name here: it is for display and for quotas, and gives no right.
-	Principal string   `json:"principal,omitempty"`
-	TTL       int64    `json:"ttl_ms"`
-	Metadata  string   `json:"metadata,omitempty"`
-	Enqueued  int64    `json:"enqueued_ms"` // Unix time; for display, never for decisions
-	Holds     []string `json:"holds,omitempty"`
-	Released  []string `json:"released,omitempty"` // names of released holds
+	Principal string `json:"principal,omitempty"`
+	TTL       int64  `json:"ttl_ms"`
+	Metadata  string `json:"metadata,omitempty"`
+	Enqueued  int64  `json:"enqueued_ms"` // Unix time; for display, never for decisions
+	// Granted is when the lease was granted: Unix time by the clock of the gateway that granted it. 0: that is not written. It is
+	// for display and history, never for decisions: clocks differ, and another program can write any time.
+	Granted int64 `json:"granted_ms,omitempty"`
+	// AtOnce is written with the create: the lease was granted when it was queued if this is one more than its contender's number.
+	// See GrantedAt. 0: it does not tell.
+	AtOnce   int64    `json:"at_once,omitempty"`
+	Holds    []string `json:"holds,omitempty"`
+	Released []string `json:"released,omitempty"` // names of released holds
 	// For so long its place stays after its end; which ends: DelayOnExpiry, DelayAlways.
 	LockDelay   int64         `json:"lock_delay_ms,omitempty"`
 	LockDelayOn locks.DelayOn `json:"lock_delay_on,omitempty"`

@@ -19,6 +19,7 @@ import (
 	"lockkeeper/internal/docsite"
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fleet"
+	"lockkeeper/internal/history"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/internal/httpapi/accesslog"
 	"lockkeeper/internal/httpapi/compat"
@@ -52,6 +53,7 @@ type Gateway struct {
 	hooks   *webhooks.Service
 	auth    *auth.Authenticator
 	pages   *dashboard.Dashboard
+	history *history.History
 	peers   *fleet.Fleet
 	API     *httpapi.Server
 	audit   *audit.Log
@@ -86,7 +88,8 @@ func (w *World) start(name string) *Gateway {
 	g.audit = assert.Value(audit.Open(audit.Options{Output: w.Log, Log: log}))(w.t)
 	g.access = accesslog.NewWriter(w.Log, g.metrics.AccessLogDropped)
 	g.pages = dashboard.New(dashboard.Options{Locks: g.manager, Events: g.hub, Logger: log, Version: "authtest", Started: time.Now(), Embedded: true, Logins: g.auth})
-	g.API = httpapi.New(httpapi.Options{Locks: g.manager, Webhooks: g.hooks, Events: g.hub, Pages: g.pages,
+	g.history = history.New(history.Options{Hub: g.hub, Now: history.LocksNow{Locks: g.manager}, Others: func() []history.Source { return g.API.OtherHistories() }, Log: log})
+	g.API = httpapi.New(httpapi.Options{Locks: g.manager, Webhooks: g.hooks, History: g.history, Events: g.hub, Pages: g.pages,
 		Docs:    &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: "authtest"},
 		Metrics: g.metrics, ServeMetrics: true, Fleet: g.peers, News: g.manager.News, Auth: g.auth, Logger: log, Audit: g.audit,
 		Compat: compat.Options{Names: compat.Names(), Hold: time.Hour, FleetLockLimit: 1},
@@ -131,7 +134,7 @@ func (g *Gateway) run(log *slog.Logger) {
 	follows := g.fleet(" as a listener")
 	peers := fleet.Listener{Fleet: follows, Peers: func() []fleet.Peer { return httpapi.Others(g.manager.Peers()) }, Changed: g.manager.PeersChanged,
 		Receive: g.manager.Receive, Following: g.manager.Following, Logger: log}
-	for _, part := range []func(context.Context) error{g.manager.Run, g.hub.Run, g.hooks.Run, g.pages.Run, g.tokens.Run, g.auth.Run,
+	for _, part := range []func(context.Context) error{g.manager.Run, g.hub.Run, g.hooks.Run, g.pages.Run, g.tokens.Run, g.auth.Run, g.history.Run,
 		func(ctx context.Context) error { defer follows.Close(); return peers.Run(ctx) },
 		func(ctx context.Context) error { g.audit.Run(ctx); return nil }, func(ctx context.Context) error { g.access.Run(ctx); return nil }} {
 		g.running.Go(func() { _ = part(ctx) })

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -178,12 +179,38 @@ var leases = []script{
 				a.Errorf("of %s: %+v", of, page)
 			}
 		}
+		named := a.lock("c")
+		a.hold(locks.AcquireRequest{Lock: named, Owner: "job@" + named, Mode: locks.Shared})
+		for _, f := range []locks.LockFilter{{Host: named}, {Mode: locks.Shared}, {Host: named, Sort: locks.SortHeld}, {Owner: "job@" + named, Sort: locks.SortWaiters}, {Mode: locks.Shared, Sort: locks.SortWait}} {
+			f.Prefix = a.lock("")
+			page, err := a.Locks(a.Context(), f)
+			if a.fine(err, "locks"); len(page.Items) != 1 || page.Items[0].Name != named {
+				a.Errorf("%+v: %+v", f, page)
+			}
+		}
+		for _, sort := range []locks.LockSort{locks.SortWaiters, locks.SortHeld, locks.SortWait} { // b was held first, and it has a waiter
+			f := locks.LockFilter{Prefix: a.lock(""), Sort: sort, Limit: 1}
+			var names []string
+			for len(names) < 4 {
+				page, err := a.Locks(a.Context(), f)
+				a.fine(err, "sorted locks")
+				for i := range page.Items {
+					names = append(names, page.Items[i].Name)
+				}
+				if f.Cursor = page.NextCursor; f.Cursor == "" {
+					break
+				}
+			}
+			if !slices.Equal(names, []string{a.lock("b"), a.lock("a"), named}) {
+				a.Errorf("sorted by %s: %v", sort, names)
+			}
+		}
 		page, err := a.Locks(a.Context(), locks.LockFilter{Prefix: a.lock(""), Limit: 1})
 		if a.fine(err, "locks"); len(page.Items) != 1 || page.Items[0].Name != a.lock("a") || page.NextCursor == "" {
 			a.Errorf("%+v", page)
 		}
 		page, err = a.Locks(a.Context(), locks.LockFilter{Prefix: a.lock(""), Limit: 1, Cursor: page.NextCursor})
-		if a.fine(err, "locks"); len(page.Items) != 1 || page.Items[0].Name != a.lock("b") || page.Items[0].QueueLength != 1 || len(page.Items[0].Holders) != 1 || page.NextCursor != "" {
+		if a.fine(err, "locks"); len(page.Items) != 1 || page.Items[0].Name != a.lock("b") || page.Items[0].QueueLength != 1 || len(page.Items[0].Holders) != 1 || page.NextCursor == "" {
 			a.Errorf("%+v", page)
 		}
 	}},

@@ -270,7 +270,7 @@ func (r Remote) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, er
 // Locks lists locks.
 func (r Remote) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage, error) {
 	list, err := decode[api.LockList](r.Client.ListLocks(ctx, &api.ListLocksParams{
-		NS: given(f.NS), Prefix: given(f.Prefix), Contains: given(f.Contains), Owner: given(f.Owner), AcquireReason: given(f.Purpose), State: given(api.ListLocksParamsState(f.State)), Limit: given(f.Limit), Cursor: given(f.Cursor),
+		NS: given(f.NS), Prefix: given(f.Prefix), Contains: given(f.Contains), Owner: given(f.Owner), Host: given(f.Host), Mode: given(api.Mode(f.Mode)), Sort: given(api.ListLocksParamsSort(f.Sort)), AcquireReason: given(f.Purpose), State: given(api.ListLocksParamsState(f.State)), Limit: given(f.Limit), Cursor: given(f.Cursor),
 	}))
 	return locks.LockPage{Items: each(list.Items, lock), NextCursor: list.NextCursor}, err
 }

@@ -64,7 +64,7 @@ func contenders(list []api.Contender) []locks.Contender { return each(list, cont
 func contender(c *api.Contender) locks.Contender {
 	d := locks.Contender{
 		LeaseID: c.LeaseID, Znode: c.Znode, Owner: c.Owner, Mode: locks.Mode(c.Mode), Permits: c.Permits, Limit: c.Limit, Position: c.Position,
-		FencingToken: c.FencingToken, Age: millis(value(c.AgeMS)), AgeKnown: c.AgeMS != nil, HeldFor: millis(c.HeldMS), HeldLonger: c.HeldLonger,
+		FencingToken: c.FencingToken, Age: millis(value(c.AgeMS)), AgeKnown: c.AgeMS != nil, HeldFor: millis(c.HeldMS), HeldLonger: c.HeldLonger, HeldAtMost: millis(c.HeldAtMostMS),
 		ExpiresIn: millis(c.ExpiresInMS), Unclaimed: c.Unclaimed, Metadata: c.Metadata, Purpose: c.AcquireReason, EndsAt: endsAt(c.EndsAt), ReservedFor: millis(c.ReservedForMS), Delayed: c.Delayed, Reason: locks.Reason(c.Reason),
 		Holds: c.Holds, Group: c.Group, Ephemeral: c.Ephemeral, Revoke: revocation(c.RevokeRequested),
 	}

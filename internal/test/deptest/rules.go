@@ -32,10 +32,10 @@ var layers = [][]string{
 	{"internal/locks/queues", "internal/locks/idempotency"},
 	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/locks/term", "internal/locks/cluster", "internal/offline"},
 	{"internal/zk", "internal/events", "internal/traces"},
-	{"internal/locks", "internal/locks/waitfor", "internal/docsite", "internal/audit"},
+	{"internal/locks", "internal/locks/waitfor", "internal/locks/orders", "internal/docsite", "internal/audit"},
 	{"internal/zk/wire", "internal/locks/recipe", "internal/locks/access", "internal/locks/quota", "internal/locks/lifecycle", "internal/metrics", "web", "docs", "lockkeeper"},
 	{"internal/certs", "internal/unixsock", "internal/supervise"},
-	{"internal/fault", "internal/backoff", "internal/secretfile", "internal/ratelimit", "internal/byname", "internal/clidoc"},
+	{"internal/fault", "internal/backoff", "internal/secretfile", "internal/ratelimit", "internal/byname", "internal/clidoc", "internal/gzipped"},
 }
 
 // client stands beside the layers: programs of other people link it.

@@ -175,6 +175,15 @@ func TestAUserLogsInWithATokenActsLogsOutAndIsTurnedAwayWhenItIsRevoked(t *testi
 	b.says("#done", "Asked alice to release.")
 	beat := g.beat(lease.Token, api.StateHeld)
 	assert.That(t, beat.RevokeRequested != nil, "%+v", beat)
+	// A reservation without an owner is that of the user.
+	b.press("[data-act=reserve]")
+	b.press("#ask-reserve [name=queue]")
+	b.press("#ask-reserve [data-confirm]")
+	b.until(`document.querySelector("#ask-reserve [data-value]").textContent.startsWith("lk1.")`, "it shows the lease token")
+	reserved := eval[string](b, `document.querySelector("#ask-reserve [data-value]").textContent`)
+	b.press("#ask-reserve [data-confirm]")
+	b.says(`#queue .waiter`, "shop-ann", "reserves 1h")
+	g.letGo(reserved)
 	// The gateway refuses what the page does not offer.
 	b.expectOutage(true) // 403
 	assert.Equal(t, eval[int](b, `fetch("/v1/locks/shop:till/destroy", {method: "POST", headers: {"Content-Type": "application/json"}, body: '{"reason":"x"}'}).then((a) => a.status)`), 403)

@@ -70,6 +70,14 @@ func TestD28EachOperationIsAnsweredAsItsExampleShows(t *testing.T) {
 	p.playLeases()
 	p.playLocks()
 	p.playWebhooks(receiver, &refuses)
+	eventually(p.t, patience, func() error {
+		if past := post[api.HistoryList](p.gateway, "GET", "/v1/history?lock=deploy", http.StatusOK, ""); len(past.Items) == 0 || past.Items[0].EndedAt == "" {
+			return errors.New("the history is behind")
+		}
+		return nil
+	}, "the history is behind")
+	p.play("ListHistory")
+	p.play("GetStats")
 	for _, id := range []string{"ListNamespaces", "ListGateways", "GetInfo", "WhoAmI", "Healthz", "Readyz"} {
 		p.play(id)
 	}

@@ -146,6 +146,7 @@ func (c *client) send(within time.Duration, method, path string, query url.Value
 	if broken := g.manager.CheckAll(); broken != nil {
 		c.w.violate("invariant: at %s: %v", g.name, broken)
 	}
+	c.w.judgeHolds(g)
 	at := g.name
 	if a.gateway != at {
 		at += " for " + a.gateway

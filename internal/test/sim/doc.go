@@ -54,6 +54,7 @@
 //     plan has rotations);
 //   - stuck: when the weather is good again, a lock cannot be had within the time that it may take (3, 4);
 //   - litter: when all clients have left, something remains that no gateway sweeps;
+//   - held for: a gateway says that a lock has been held for longer than it has, or for less at most;
 //   - invariant: after an answer, what a manager keeps as things change is not what it would compute from scratch
 //     (locks.Manager.CheckAll).
 //

@@ -90,10 +90,15 @@ func (b *batch) request(f *facts) []conn.Op {
 // results are the outcomes of a committed batch's items, as its answers tell them.
 func (b *batch) results(cfg *zk.Config, zxid int64, answers []conn.OpResult) []outcome {
 	outcomes := make([]outcome, 0, len(b.items))
+	ops := 0
+	for _, it := range b.items {
+		ops += len(it.write.Ops)
+	}
+	paths, versions := make([]string, ops), make([]int32, ops) // one allocation for the results of all
 	next, at, skipped := guardOps, 0, b.skipped
 	for _, it := range b.items {
 		n := len(it.write.Ops)
-		r := zk.Result{Outcome: zk.Done, Culprit: -1, Zxid: zxid, SentAt: b.sent, Paths: make([]string, n), Versions: make([]int32, n)}
+		r := zk.Result{Outcome: zk.Done, Culprit: -1, Zxid: zxid, SentAt: b.sent, Paths: paths[at : at+n : at+n], Versions: versions[at : at+n : at+n]}
 		for i := range n {
 			at++
 			if len(skipped) > 0 && skipped[0] == at-1 {

@@ -158,7 +158,7 @@ func TestTheNextLookIsAheadWhileAWriteMayWait(t *testing.T) {
 	it := &item{write: &zk.Write{MayWait: true}, came: time.Now()}
 	w.queue.push(it)
 	w.working, w.workSent = 1, time.Now().Add(-2*time.Hour) // it may have been under way for long
-	look, due := w.nextLook(), w.due()
+	look, due := w.nextLook(time.Now()), w.due(time.Now())
 	w.queue.pop()
 	w.working = 0
 	assert.That(t, look > 0 && !due, "the next look is in %v, due %v", look, due)

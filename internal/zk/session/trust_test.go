@@ -241,9 +241,9 @@ func TestAnOverdueGuardWriteThatCannotBeSentIsNotLookedForAllTheTime(t *testing.
 	} {
 		w := newWriter(facts{cfg: &cfg, window: 9 * time.Second, conn: living.conn})
 		w.lastCommit = time.Now().Add(-time.Minute)
-		assert.MustEqual(t, w.nextLook(), time.Millisecond, "the next look at what is overdue is in")
-		if change(w); w.nextLook() != w.window/3 {
-			t.Errorf("%s: the next look is in %v", name, w.nextLook())
+		assert.MustEqual(t, w.nextLook(time.Now()), time.Millisecond, "the next look at what is overdue is in")
+		if change(w); w.nextLook(time.Now()) != w.window/3 {
+			t.Errorf("%s: the next look is in %v", name, w.nextLook(time.Now()))
 		}
 	}
 }

@@ -159,8 +159,9 @@ func (w *writer) unlock() {
 	if w.final != nil {
 		w.wake() // for finish
 	} else if w.answering == 0 {
-		w.pump()
-		w.setAlarm()
+		now := time.Now()
+		w.pump(now)
+		w.setAlarm(now)
 	}
 	flush := w.queued
 	w.queued = false
@@ -171,9 +172,9 @@ func (w *writer) unlock() {
 }
 
 // setAlarm makes the timer wake run when it has to look again, or before.
-func (w *writer) setAlarm() {
-	look := w.nextLook()
-	if at := time.Now().Add(look); w.alarmAt.IsZero() || at.Before(w.alarmAt) {
+func (w *writer) setAlarm(now time.Time) {
+	look := w.nextLook(now)
+	if at := now.Add(look); w.alarmAt.IsZero() || at.Before(w.alarmAt) {
 		w.alarmAt = at
 		w.timer.Reset(look)
 	}
@@ -184,21 +185,21 @@ func (w *writer) guardDue() time.Time { return w.lastCommit.Add(w.window / 3) }
 
 // nextLook is for how long nothing has to be done unless something happens. While a guard write is overdue and cannot be sent
 // (it is under way, or there is no connection) only an answer or a connection changes that, and both wake it.
-func (w *writer) nextLook() time.Duration {
+func (w *writer) nextLook(now time.Time) time.Duration {
 	if w.closing || w.mode != steady || !w.conn.Connected() {
 		return w.window / 3
 	}
 	look := w.window / 3
 	if !w.guarding {
-		look = max(time.Millisecond, time.Until(w.guardDue()))
+		look = max(time.Millisecond, w.guardDue().Sub(now))
 	}
 	if !w.queue.empty() && w.working < w.depth {
 		var wait time.Duration // for other Writes: until neither collecting nor waiting
 		if w.working > 0 {
-			wait = time.Until(w.workSent.Add(w.pace))
+			wait = w.workSent.Add(w.pace).Sub(now)
 		}
 		if since, ok := w.queue.waitsSince(); ok {
-			wait = max(wait, time.Until(since.Add(w.pace)))
+			wait = max(wait, since.Add(w.pace).Sub(now))
 		}
 		if w.working > 0 || wait > 0 {
 			look = min(look, wait)
@@ -209,24 +210,24 @@ func (w *writer) nextLook() time.Duration {
 
 // collecting reports whether Writes wait for others to share their transaction: one that was sent a moment ago is under
 // way. The wait ends with its answer, after pace, or when the transaction is full.
-func (w *writer) collecting() bool {
-	return w.working > 0 && time.Since(w.workSent) < w.pace
+func (w *writer) collecting(now time.Time) bool {
+	return w.working > 0 && now.Sub(w.workSent) < w.pace
 }
 
 // due reports whether the next transaction goes although others may be under way, or come in a moment. A Barrier needs one that
 // is sent now.
-func (w *writer) due() bool {
-	return !w.queue.empty() && (!w.collecting() && !w.waiting() || w.queue.awaited > 0 || w.unattended() || w.queue.full(maxBatchOps, maxBatchBytes))
+func (w *writer) due(now time.Time) bool {
+	return !w.queue.empty() && (!w.collecting(now) && !w.waiting(now) || w.queue.awaited > 0 || w.unattended() || w.queue.full(maxBatchOps, maxBatchBytes))
 }
 
 // waiting reports whether all Writes in the line may wait for another one, and have not done so for long.
-func (w *writer) waiting() bool {
+func (w *writer) waiting(now time.Time) bool {
 	since, ok := w.queue.waitsSince()
-	return ok && !w.leaving && time.Since(since) < w.pace
+	return ok && !w.leaving && now.Sub(since) < w.pace
 }
 
 // pump sends what may be sent.
-func (w *writer) pump() {
+func (w *writer) pump(now time.Time) {
 	if w.asked != nil && len(w.barriers) < maxBarriers {
 		w.asked.after = w.number
 		w.barriers = append(w.barriers, w.asked)
@@ -252,10 +253,10 @@ func (w *writer) pump() {
 	}
 	w.resolveLost()
 	// Ahead of the batches: a run of refused batches must not close the trust window.
-	if !w.guarding && !time.Now().Before(w.guardDue()) && !fault.On("guard-writes") {
+	if !w.guarding && !now.Before(w.guardDue()) && !fault.On("guard-writes") {
 		w.send(&batch{kind: guardBatch})
 	}
-	w.pumpWork()
+	w.pumpWork(now)
 	if w.unattended() && !w.guarding {
 		w.send(&batch{kind: guardBatch})
 	}
@@ -265,14 +266,14 @@ func (w *writer) pump() {
 }
 
 // pumpWork sends Writes.
-func (w *writer) pumpWork() {
+func (w *writer) pumpWork(now time.Time) {
 	for w.working < w.depth {
 		var b *batch
 		switch {
 		case len(w.again) > 0:
 			b = w.again[0]
 			w.again = w.again[1:]
-		case w.due():
+		case w.due(now):
 			b = &batch{kind: workBatch, items: w.queue.take(maxBatchOps, maxBatchBytes)}
 		default:
 			return
