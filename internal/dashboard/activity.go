@@ -83,6 +83,7 @@ func (activityPage) follows(rules *access.Rules) events.Filter {
 
 func (p activityPage) read(ctx context.Context, from *Options, as reading) (content, error) {
 	shown := &activityContent{templates.Activity{Page: as.frame, Off: from.History == nil, WithNS: len(as.info.Namespaces) > 1}}
+	shown.Sheet = "activity.css"
 	for _, w := range activityWindows {
 		shown.Windows = append(shown.Windows, templates.Window{Name: w.name, URL: urlOf(activityPage{window: w.name}), Here: w.name == p.window})
 	}

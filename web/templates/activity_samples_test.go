@@ -18,6 +18,7 @@ func activitySample(now time.Time) Activity {
 			{"Held", 184000, 125 * time.Second, 18 * time.Minute, 3 * time.Hour, 26 * time.Hour}},
 		Permits: []SemaphoreRow{{"default", "gpu-pool", "/lock", 16, 15, 4, 12}, {"default", "licences:matlab", "/lock", 5, 2, 0, 0}, {"default", "db:connections", "/lock", 200, 200, 1, 31}},
 	}
+	v.Sheet = "activity.css"
 	top := func(id, title string, rows ...TopRow) TopList {
 		return TopList{ID: id, Title: title, None: "Nothing.", Rows: rows}
 	}

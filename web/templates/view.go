@@ -25,6 +25,8 @@ type Page struct {
 	Live, Poll string
 	// Assets are the URLs of web/static by file name, with a version in them.
 	Assets map[string]string
+	// Sheet is a stylesheet of web/static that the page needs besides; "" for none.
+	Sheet string
 	// Pages are those of the dashboard that the navigation leads to.
 	Pages []Link
 	// Viewer is who looks at the page; nil: the gateway asks for no credential. It is no part of a fragment.
