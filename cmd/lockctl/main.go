@@ -49,12 +49,13 @@ type cli struct {
 	Heartbeat heartbeatCommand `cmd:"" group:"locks" help:"Begin a lease's time anew."`
 	Keep      keepCommand      `cmd:"" group:"locks" help:"Keep a lease until a signal comes."`
 
-	List   listCommand   `cmd:"" name:"ls" group:"look" help:"List locks."`
-	Show   showCommand   `cmd:"" group:"look" help:"Show a lock's queue."`
-	Graph  graphCommand  `cmd:"" group:"look" help:"Show who waits for whom, and deadlocks."`
-	Watch  watchCommand  `cmd:"" group:"look" help:"Show a queue, or the list of locks, and how it changes."`
-	Leader leaderCommand `cmd:"" group:"look" help:"Show who leads, wait for a leader, or follow it."`
-	Events eventsCommand `cmd:"" group:"look" help:"Print what happens, as it happens."`
+	List    listCommand    `cmd:"" name:"ls" group:"look" help:"List locks."`
+	Show    showCommand    `cmd:"" group:"look" help:"Show a lock's queue."`
+	Graph   graphCommand   `cmd:"" group:"look" help:"Show who waits for whom, and deadlocks."`
+	History historyCommand `cmd:"" group:"look" help:"Show who held a lock, and how that ended."`
+	Watch   watchCommand   `cmd:"" group:"look" help:"Show a queue, or the list of locks, and how it changes."`
+	Leader  leaderCommand  `cmd:"" group:"look" help:"Show who leads, wait for a leader, or follow it."`
+	Events  eventsCommand  `cmd:"" group:"look" help:"Print what happens, as it happens."`
 
 	Revoke revokeCommand `cmd:"" group:"admin" help:"Ask the holders of a lock to release it."`
 	Break  breakCommand  `cmd:"" group:"admin" help:"End the holders of a lock."`

@@ -31,6 +31,7 @@ type Locks interface {
 	Info(context.Context) locks.Info
 	Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error)
 	Peers() []locks.Peer
+	Waits(context.Context, locks.Principal) (locks.Waits, error)
 }
 
 // Options of a Dashboard. Locks, Events and Logger are required.
@@ -65,6 +66,7 @@ type Dashboard struct {
 	static http.Handler
 	assets map[string]string
 	status status
+	waits  *waits
 
 	writeTimeout time.Duration   // of one message to one viewer
 	pongTimeout  time.Duration   // of a viewer's answer to pings
@@ -99,7 +101,7 @@ func New(o Options) *Dashboard {
 	}
 	return &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
-		status:       status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()},
+		status: status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()}, waits: newWaits(o.Locks, o.MaxSets),
 		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), searching: make(chan struct{}, maxSearches), drained: make(chan struct{}),
 		topics: map[sight]*topic{}, conns: map[net.Conn]struct{}{},
 	}

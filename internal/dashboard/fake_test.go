@@ -33,6 +33,39 @@ type fakeLocks struct {
 	info       func() locks.Info
 	namespaces func() ([]locks.NamespaceInfo, error)
 	peers      []locks.Peer
+	waits      fakeWaits
+	looking    time.Duration // how long a look at the waits takes
+}
+
+// fakeWaits is a graph that answers each question with all of it.
+type fakeWaits struct{ graph locks.WaitGraph }
+
+func (f fakeWaits) Answer(req *locks.GraphRequest) locks.WaitGraph {
+	v := f.graph
+	if req.Cycles {
+		v.Waits = nil
+	}
+	return v
+}
+
+func (f fakeWaits) Ahead(_, _, contender string, _ int) locks.WaitGraph {
+	v := f.graph
+	for i := range v.Waits {
+		if v.Waits[i].Waiter.LeaseID == contender {
+			v.Of = v.Waits[i].From
+		}
+	}
+	return v
+}
+
+func (f *fakeLocks) Waits(_ context.Context, p locks.Principal) (locks.Waits, error) {
+	f.mu.Lock()
+	f.asked["waits"]++
+	f.as = append(f.as, p)
+	took, answer := f.looking, f.waits
+	f.mu.Unlock()
+	time.Sleep(took)
+	return answer, nil
 }
 
 func newFake() *fakeLocks {
@@ -195,7 +228,7 @@ func (r *rig) do(t *testing.T, method, target string) *httptest.ResponseRecorder
 // ids lists the fragments of a message, in order.
 func ids(html string) []string {
 	var found []string
-	for _, id := range []string{"status", "locks", "lock-head", "queue", "history", "nodes", "namespaces", "gateways"} {
+	for _, id := range []string{"status", "deadlocks", "locks", "lock-head", "queue", "history", "nodes", "namespaces", "gateways", "graph"} {
 		if strings.Contains(html, fmt.Sprintf(`id="%s" hx-swap-oob`, id)) || strings.Contains(html, fmt.Sprintf(`id="%s"`, id)) {
 			found = append(found, id)
 		}

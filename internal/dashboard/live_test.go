@@ -145,7 +145,7 @@ func TestASocketFirstBringsThePageUpToDate(t *testing.T) {
 		page page
 		want []string
 	}{
-		{overview, []string{"status", "locks"}}, {deploy, []string{"status", "lock-head", "queue", "history"}}, {nodes, []string{"status", "lock-head", "nodes"}},
+		{overview, []string{"status", "deadlocks", "locks"}}, {deploy, []string{"status", "lock-head", "queue", "history"}}, {nodes, []string{"status", "lock-head", "nodes"}},
 	} {
 		p := s.open(t, c.page)
 		html := assert.Value(p.read())(t)

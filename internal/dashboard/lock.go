@@ -35,10 +35,12 @@ type lockPage struct {
 	lock   string
 	tab    string
 	cursor string // where the list of waiters goes on
+	// contender is the lease's id, or the znode's name, of a contender that the page marks, and around which it shows the queue.
+	contender string
 }
 
 func parseLock(name string, values url.Values) (page, *refusal) {
-	p := lockPage{ns: namespaceOf(values), cursor: values.Get("cursor"), lock: name, tab: values.Get("tab")}
+	p := lockPage{ns: namespaceOf(values), cursor: values.Get("cursor"), lock: name, tab: values.Get("tab"), contender: values.Get("contender")}
 	switch p.tab {
 	case "":
 		p.tab = tabQueue
@@ -54,7 +56,7 @@ func (lockPage) name() string { return pageLock }
 func (p lockPage) title() string { return visible(p.lock) }
 
 func (p lockPage) own() (subject string, parameters url.Values) {
-	return p.lock, differing([3]string{"ns", p.ns, locks.DefaultNamespace}, [3]string{"cursor", p.cursor}, [3]string{"tab", p.tab, tabQueue})
+	return p.lock, differing([3]string{"ns", p.ns, locks.DefaultNamespace}, [3]string{"cursor", p.cursor}, [3]string{"contender", p.contender}, [3]string{"tab", p.tab, tabQueue})
 }
 
 func (p lockPage) follows(rules *access.Rules) events.Filter {
@@ -83,9 +85,15 @@ func (p lockPage) at(cursor string) lockPage {
 	return p
 }
 
+// about is the page that marks another contender.
+func (p lockPage) about(contender string) lockPage {
+	p.contender, p.cursor = contender, ""
+	return p
+}
+
 // on is another tab, from its front.
 func (p lockPage) on(tab string) lockPage {
-	p.tab, p.cursor = tab, ""
+	p.tab, p.cursor, p.contender = tab, "", ""
 	return p
 }
 
@@ -97,14 +105,16 @@ func (p lockPage) read(ctx context.Context, from *Options, as reading) (content,
 	} else {
 		shown.History = happeningsOf(as.kept)
 	}
-	l, err := from.Locks.Lock(ctx, locks.LockRequest{Principal: as.who, NS: p.ns, Lock: p.lock, Limit: pageSize, Cursor: p.cursor})
+	l, err := from.Locks.Lock(ctx, locks.LockRequest{Principal: as.who, NS: p.ns, Lock: p.lock, Limit: pageSize, Cursor: p.cursor, Around: p.contender})
 	if err != nil {
 		shown.Problem = problemOf(err)
 		return shown, err
 	}
-	showLock(&shown.Lock, &l, as.who.Rules, as.info.Root, p.cursor == "")
-	if p.cursor != "" {
-		shown.First = urlOf(p.at(""))
+	first := len(l.Waiters) == 0 || l.Waiters[0].Position <= 1
+	showLock(&shown.Lock, &l, as.who.Rules, as.info.Root, first)
+	p.showWaits(ctx, from, as, &shown.Lock, &l)
+	if p.cursor != "" || !first {
+		shown.First = urlOf(p.about(""))
 	}
 	if l.NextCursor != "" {
 		shown.Next = urlOf(p.at(l.NextCursor))

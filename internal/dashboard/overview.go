@@ -61,6 +61,7 @@ func (p overviewPage) read(ctx context.Context, from *Options, as reading) (cont
 	if p.state == stateHazard {
 		filter.State, filter.Hazardous = "", true
 	}
+	shown.Deadlocks, shown.MoreDeadlocks, _ = as.waits.deadlocks(ctx, as.who, "", "") // without: the locks are shown all the same
 	list, err := from.Locks.Locks(ctx, filter)
 	if err != nil {
 		shown.Problem = problemOf(err)
@@ -82,7 +83,7 @@ type overviewContent struct{ templates.Overview }
 
 func (c *overviewContent) document() templ.Component { return templates.OverviewPage(c.Overview) }
 func (c *overviewContent) parts() []part {
-	return []part{{"locks", templates.LocksFragment(c.Overview)}}
+	return []part{{"deadlocks", templates.DeadlocksFragment(c.Overview)}, {"locks", templates.LocksFragment(c.Overview)}}
 }
 
 // rowOf is the row of a lock in the overview.

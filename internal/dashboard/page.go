@@ -62,6 +62,7 @@ type reading struct {
 	kept  []*events.Event // of a page that keeps some, the newest first
 	frame templates.Page
 	info  locks.Info // as who may see it
+	waits *waits     // who waits for whom
 }
 
 // content is what a page shows at one moment.
@@ -95,11 +96,12 @@ type row struct {
 var table = []row{
 	{name: pageOverview, path: "/", nav: "Locks", parameters: []string{"q", "state", "ns", "cursor"}, parse: parseOverview},
 	{name: pageNamespaces, path: "/namespaces", nav: "Namespaces", parse: is(namespacesPage{})},
+	{name: pageGraph, path: "/graph", nav: "Waits", parameters: []string{"ns", "lock", "owner"}, parse: parseGraph},
 	{name: pageActivity, path: "/activity", nav: "Activity", parameters: []string{"window"}, parse: parseActivity},
 	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},
 	{name: pageWebhooks, path: "/webhooks", nav: "Webhooks", parse: is(webhooksPage{})},
 	{name: pageWebhook, path: "/webhooks/", subject: "lock", parse: parseWebhook},
-	{name: pageLock, path: "/locks/", subject: "lock", parameters: []string{"ns", "tab", "cursor"}, parse: parseLock},
+	{name: pageLock, path: "/locks/", subject: "lock", parameters: []string{"ns", "tab", "cursor", "contender"}, parse: parseLock},
 }
 
 // is parses a page that has neither a subject nor parameters.

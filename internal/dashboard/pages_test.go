@@ -36,13 +36,13 @@ func TestPagesAreServed(t *testing.T) {
 	r := newRig(t)
 	r.fake.holds("somebody")
 	for target, want := range map[string][]string{
-		"/":                           {"status", "locks"},
-		"/?q=dep&state=held&ns=team":  {"status", "locks"},
-		"/?state=delayed":             {"status", "locks"},
-		"/?state=hazard":              {"status", "locks"},
+		"/":                           {"status", "deadlocks", "locks"},
+		"/?q=dep&state=held&ns=team":  {"status", "deadlocks", "locks"},
+		"/?state=delayed":             {"status", "deadlocks", "locks"},
+		"/?state=hazard":              {"status", "deadlocks", "locks"},
 		"/namespaces":                 {"status", "namespaces"},
 		"/gateways":                   {"status", "gateways"},
-		"/?q=&state=&ns=&cursor=":     {"status", "locks"}, // as a form sends it
+		"/?q=&state=&ns=&cursor=":     {"status", "deadlocks", "locks"}, // as a form sends it
 		"/locks/deploy":               {"status", "lock-head", "queue", "history"},
 		"/locks/deploy?tab=zookeeper": {"status", "lock-head", "nodes"},
 	} {

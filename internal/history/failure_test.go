@@ -14,6 +14,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
 )
 
 func TestADamagedFileIsSetAsideAndANewOneBegins(t *testing.T) {
@@ -140,6 +141,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 }
 
 func TestTheSizeIsBounded(t *testing.T) {
+	testkit.NotShort(t, "it writes 20,000 rows")
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, func(o *Options) { o.Dir, o.Size = t.TempDir(), MinSize })
 		w := 0
@@ -165,7 +167,7 @@ func TestTheSizeIsBounded(t *testing.T) {
 func TestWhatHoldsCannotOutgrowTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, func(o *Options) { o.Dir, o.Size = t.TempDir(), MinSize })
-		const n = 12_000
+		const n = 8_000
 		for i := range n {
 			r.granted(fmt.Sprint("lock-", i), fmt.Sprintf("l%039d", i), "me", 0)
 			if i%1000 == 0 {
@@ -174,7 +176,7 @@ func TestWhatHoldsCannotOutgrowTheStore(t *testing.T) {
 		}
 		r.pass(10 * time.Second)
 		st := r.history.Status()
-		assert.That(t, st.On && st.Bytes < MinSize*5/4 && st.Dropped > 0 && len(st.Gaps) > 0, "%+v", st)
+		assert.That(t, st.On && st.Bytes <= MinSize*11/10+64*pageSize && st.Dropped > 0 && len(st.Gaps) > 0, "%+v", st)
 		r.ended(fmt.Sprint("lock-", n-1), fmt.Sprintf("l%039d", n-1), events.LeaseExpired, locks.ReasonExpired)
 		r.pass(10 * time.Second)
 		got := r.ask(Query{NS: "default", Lock: fmt.Sprint("lock-", n-1)})
@@ -186,7 +188,7 @@ func TestWhatHoldsCannotOutgrowTheStore(t *testing.T) {
 func TestAFullQueueIsAGap(t *testing.T) {
 	h := New(Options{})
 	queue := make(chan *batch, 1)
-	f := newFollower(h, nil, queue, nil)
+	f := newFollower(h, queue, nil)
 	now := time.Now()
 	for n := range 5 {
 		f.out = append(f.out, op{do: doInsert, item: someHold(n, now)})

@@ -11,9 +11,11 @@ import (
 const (
 	fillAfter  = 2 * time.Second  // after the start: the holders are known by then
 	fillEvery  = 15 * time.Second // while there are gaps that may be filled
-	fillWithin = time.Hour        // of a gap's end: later no gateway is asked
-	fillPage   = 500              // rows in an answer
-	fillPages  = 400              // answers for one gap
+	fillSoon   = 2 * time.Minute  // of a gap's end: later it is asked for in every fillSeldom-th round
+	fillSeldom = 20
+	fillWithin = time.Hour // of a gap's end: later no gateway is asked
+	fillPage   = 500       // rows in an answer
+	fillPages  = 400       // answers for one gap
 )
 
 // fill is a gap that another gateway has filled, as far as it could.
@@ -24,11 +26,11 @@ type fill struct {
 }
 
 // fillGaps asks other gateways for what is missing, until ctx ends.
-func (h *History) fillGaps(ctx context.Context, queue chan<- *batch, f *follower) {
+func (h *History) fillGaps(ctx context.Context, queue chan<- *batch) {
 	if h.opt.Others == nil {
 		return
 	}
-	for wait := fillAfter; ; wait = fillEvery {
+	for n, wait := 0, fillAfter; ; n, wait = n+1, fillEvery {
 		pause(ctx, wait)
 		if ctx.Err() != nil {
 			return
@@ -43,7 +45,7 @@ func (h *History) fillGaps(ctx context.Context, queue chan<- *batch, f *follower
 			continue // the writer finds out what is wrong with the store
 		}
 		for _, g := range list {
-			if now.Sub(g.To) < fillWithin {
+			if age := now.Sub(g.To); age < fillSoon || age < fillWithin && n%fillSeldom == 0 {
 				h.fillGap(ctx, g.Gap, queue)
 			}
 		}
@@ -125,13 +127,9 @@ func (t *transaction) fill(o *op) {
 		return
 	}
 	for _, i := range o.list {
-		old := own[i.key()]
+		old := own[fillKey(i)]
 		switch {
-		case i.Kind == Many:
-			if i.Begin.Before(o.gap.From) || i.End.After(o.gap.To) {
-				continue // what is outside is counted here
-			}
-			t.insert(i)
+		case i.Kind == Many && (old != nil || i.Begin.Before(o.gap.From) || i.End.After(o.gap.To)): // what is outside is counted here
 		case old == nil:
 			t.insert(i)
 		case old.Early > 0 && i.Early < old.Early || old.Late > 0 && !i.End.IsZero() && i.Late < old.Late || old.End.IsZero() && !i.End.IsZero():
@@ -162,6 +160,15 @@ func (t *transaction) fill(o *op) {
 	}
 }
 
+// fillKey is the key of a row, also of those that have no mark.
+func fillKey(i *Item) key {
+	k := i.key()
+	if i.Kind == Many {
+		k.mark = "many:" + i.Begin.UTC().Format(time.RFC3339Nano)
+	}
+	return k
+}
+
 // ownIn are the rows that the store has of a gap, and of what went on at its ends.
 func (t *transaction) ownIn(g Gap) (map[key]*stored, error) {
 	own := map[key]*stored{}
@@ -173,7 +180,7 @@ func (t *transaction) ownIn(g Gap) (map[key]*stored, error) {
 	for _, part := range f.parts() {
 		err = eachItem(t.ctx, t.tx, part.by, part.where+f.where, "", append(part.args, f.args...), func(i *stored) bool {
 			one := *i
-			own[i.key()] = &one
+			own[fillKey(&one.Item)] = &one
 			return true
 		})
 		if err != nil {

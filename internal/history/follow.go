@@ -33,6 +33,8 @@ var followed = events.Types(events.LeaseGranted, events.LeaseReleased, events.Le
 	events.LeaseUpdated, events.LeaseRevoked, events.LockHazard, events.LockHazardCleared, events.DeadlockDetected, events.DeadlockCleared,
 	events.ZooKeeperConnected, events.ZooKeeperSuspended, events.ZooKeeperExpired)
 
+var following = events.Filter{Rules: access.Everything(), Types: followed}
+
 // endReasons are the reasons of ends whose events name none.
 var endReasons = map[events.Type]locks.Reason{events.LeaseReleased: locks.ReasonReleased, events.LeaseExpired: locks.ReasonExpired,
 	events.LeaseCancelled: locks.ReasonCancelled, events.LeaseUnclaimed: locks.ReasonUnclaimed, events.LeaseRemoved: locks.ReasonRemoved, events.LeaseRevoked: locks.ReasonRevoked}
@@ -48,10 +50,12 @@ type follower struct {
 	quick quick
 	waits bucket
 	out   []op
+	first *events.Subscriber // from before the store was opened; nil: there is none
 
 	// The present holders are read when something was missed: at the start, after a lag, after a loss.
 	missed  *Gap           // what was missed; nil: nothing
 	present chan *presence // where they come from
+	came    *presence      // what has come; nil: nothing
 	ended   map[key]bool   // while they are read: what has ended meanwhile; nil: they are not read
 	blank   map[place]bool // locks with holders of other gateways of which nothing is known
 	suspend time.Time      // when the session was suspended; zero: it is not
@@ -62,7 +66,7 @@ type follower struct {
 	describing sync.WaitGroup // what reads records
 }
 
-func newFollower(h *History, s *store, queue chan<- *batch, missed *Gap) *follower {
+func newFollower(h *History, queue chan<- *batch, missed *Gap) *follower {
 	return &follower{h: h, queue: queue, now: time.Now, young: map[key]*Item{}, missed: missed, present: make(chan *presence, 1), blank: map[place]bool{}}
 }
 
@@ -73,17 +77,16 @@ func (f *follower) run(ctx context.Context) {
 		f.flush(f.now(), true)
 	}()
 	for ctx.Err() == nil {
-		began := f.now()
-		s, err := f.h.opt.Hub.Subscribe(events.Filter{Rules: access.Everything(), Types: followed}, "")
-		if err != nil { // all places are taken
-			f.miss(Gap{From: began, To: f.now().Add(time.Second), Cause: CauseLagged})
-			pause(ctx, time.Second)
-			continue
+		began, s := f.now(), f.first
+		if f.first = nil; s == nil {
+			var err error
+			if s, err = f.h.opt.Hub.Subscribe(following, ""); err != nil { // all places are taken
+				f.miss(Gap{From: began, To: f.now().Add(time.Second), Cause: CauseLagged})
+				pause(ctx, time.Second)
+				continue
+			}
+			f.miss(Gap{From: began, To: f.now(), Cause: CauseLagged})
 		}
-		if f.missed == nil {
-			f.miss(Gap{From: began, To: began, Cause: CauseLagged})
-		}
-		f.missed.To = f.now()
 		f.read(ctx, s)
 		s.Close()
 	}

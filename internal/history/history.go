@@ -116,13 +116,19 @@ func New(o Options) *History {
 // Run keeps the history until ctx ends; then it writes what it has. It returns nil: no failure of the store ends the gateway.
 func (h *History) Run(ctx context.Context) error {
 	for cause := ""; ctx.Err() == nil; {
+		// What happens while the store is opened is in the hub's ring.
+		first, _ := h.opt.Hub.Subscribe(following, "") // without a place the follower asks again
+		from := time.Now()
 		s, err := openStore(ctx, h.opt.Dir, h.opt.Size)
 		if err == nil {
-			err = h.follow(ctx, s, cause)
+			err = h.follow(ctx, s, cause, first, from)
 			h.using.Lock()
 			h.store.Store(nil)
 			s.close()
 			h.using.Unlock()
+		}
+		if first != nil {
+			first.Close()
 		}
 		switch {
 		case ctx.Err() != nil || err == nil:
@@ -145,7 +151,7 @@ func (h *History) Run(ctx context.Context) error {
 }
 
 // follow works on an open store until ctx ends or the store is of no use any more.
-func (h *History) follow(ctx context.Context, s *store, cause string) error {
+func (h *History) follow(ctx context.Context, s *store, cause string, first *events.Subscriber, from time.Time) error {
 	w, err := newWriter(ctx, h, s)
 	if err != nil {
 		return err
@@ -153,12 +159,13 @@ func (h *History) follow(ctx context.Context, s *store, cause string) error {
 	defer w.close()
 	h.opened(s, w)
 	queue := make(chan *batch, maxQueued)
-	f := newFollower(h, s, queue, w.gapAtStart(cause))
-	following, stop := context.WithCancel(ctx)
+	f := newFollower(h, queue, w.gapAtStart(cause, from))
+	f.first = first
+	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var parts sync.WaitGroup
-	parts.Go(func() { f.run(following); close(queue) })
-	parts.Go(func() { h.fillGaps(following, queue, f) })
+	parts.Go(func() { f.run(running); close(queue) })
+	parts.Go(func() { h.fillGaps(running, queue) })
 	err = w.run(queue)
 	stop()
 	for range queue { // what the follower still gives: the store takes nothing

@@ -8,9 +8,13 @@ import (
 // presence is who holds now, or why that is not known.
 type presence struct {
 	from  time.Time // the follower had begun to read by then
+	at    time.Time // when it came
 	items []*Item
 	err   error
 }
+
+// settled is how long an end may be told later than the present holders know of it: the manager holds some back for a second.
+const settled = 2 * time.Second
 
 // ask reads the present holders, beside the follower.
 func (f *follower) ask(ctx context.Context, from time.Time) {
@@ -20,7 +24,7 @@ func (f *follower) ask(ctx context.Context, from time.Time) {
 	f.ended = map[key]bool{}
 	f.describing.Go(func() {
 		items, err := f.h.opt.Now.Present(ctx)
-		f.present <- &presence{from, items, err} // its buffer has room for the only one under way
+		f.present <- &presence{from, time.Now(), items, err} // its buffer has room for the only one under way
 	})
 }
 
@@ -30,12 +34,18 @@ func (f *follower) reconcile(ctx context.Context, now time.Time) {
 		f.ask(ctx, now)
 	}
 	f.describe(ctx)
-	var p *presence
-	select {
-	case p = <-f.present:
-	default:
+	if f.came == nil {
+		select {
+		case f.came = <-f.present:
+		default:
+			return
+		}
+	}
+	p := f.came
+	if p.err == nil && now.Sub(p.at) < settled {
 		return
 	}
+	f.came = nil
 	ended := f.ended
 	f.ended = nil
 	if p.err != nil || len(ended) > maxEnded || f.missed == nil {

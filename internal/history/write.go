@@ -87,19 +87,15 @@ func newWriter(ctx context.Context, h *History, s *store) (*writer, error) {
 	return w, nil
 }
 
-// gapAtStart is the time in which no process wrote; cause is "" unless the file before was damaged.
-func (w *writer) gapAtStart(cause string) *Gap {
-	now := time.Now()
+// gapAtStart is the time in which no process wrote, until the follower began; cause is "" unless the file before was damaged.
+func (w *writer) gapAtStart(cause string, until time.Time) *Gap {
 	switch {
 	case w.s.fresh || w.s.alive.IsZero():
-		if cause == "" {
-			cause = causeBefore
-		}
-		return &Gap{From: now.Add(-w.h.opt.Keep), To: now, Cause: causeBefore}
+		return &Gap{From: until.Add(-w.h.opt.Keep), To: until, Cause: causeBefore}
 	case cause != "":
-		return &Gap{From: w.s.alive, To: now, Cause: cause}
+		return &Gap{From: w.s.alive, To: until, Cause: cause}
 	}
-	return &Gap{From: w.s.alive, To: now, Cause: CauseStopped}
+	return &Gap{From: w.s.alive, To: until, Cause: CauseStopped}
 }
 
 // run writes batches until the queue is closed. Its error says that the store is of no use any more.

@@ -372,6 +372,11 @@ func (f *fake) Graph(ctx context.Context, req locks.GraphRequest) (locks.WaitGra
 	return answer(ctx, f, "graph", req, check, f.graph)
 }
 
+// Waits are what pages ask for: their own tests have some.
+func (f *fake) Waits(context.Context, locks.Principal) (locks.Waits, error) {
+	return nil, &locks.Error{Code: locks.CodeUnavailable}
+}
+
 func (f *fake) Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error) {
 	return f.namespaces, f.namespacesErr
 }

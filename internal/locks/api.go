@@ -394,6 +394,9 @@ type LockRequest struct {
 	Consistent bool // the answer includes everything that was acknowledged before the request
 	Limit      int  // holders on a page, and waiters
 	Cursor     string
+	// Around, without a Cursor: the page on which a contender stands, which is named by its lease's id or by its znode's name. The
+	// first page without it.
+	Around string
 }
 
 // LockSort says which locks a list shows first.

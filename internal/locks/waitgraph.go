@@ -118,8 +118,20 @@ type WaitGraph struct {
 	Parties   []Party
 	Waits     []GraphWait
 	Cycles    []Cycle
-	Truncated bool // there are more edges, or there may be more cycles
-	Unread    int  // contenders whose owners are not known yet: they count as parties of their own
+	Truncated bool   // there are more edges, or there may be more cycles
+	Unread    int    // contenders whose owners are not known yet: they count as parties of their own
+	Of        string // of Waits.Ahead: the party of the contender that was asked for; "" when it is not there
+}
+
+// Waits is who waits for whom at one moment, as one principal may see it. It can be asked often, by several at the same time.
+type Waits interface {
+	// Answer is the part of the graph that a request asks for, which has been checked. It shows no more than the principal of
+	// the Waits may see.
+	Answer(*GraphRequest) WaitGraph
+	// Ahead is what a contender of a lock waits for, without an end: its own waits, those of the parties that block it, and so
+	// on, at most so many. A contender is named by its lease's id or by its znode's name. Of a holder these are the waits of
+	// its party. A party that waits behind holders is shown to wait for these alone, and not for other waiters.
+	Ahead(ns, lock, contender string, most int) WaitGraph
 }
 
 // conceal leaves out the waits in locks that the rules do not let read.

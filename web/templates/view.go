@@ -106,7 +106,7 @@ type LockRow struct {
 	Hazards      int
 }
 
-// Overview is the list of locks. Its fragments: "locks" (the table and the
+// Overview is the list of locks. Its fragments: "deadlocks", "locks" (the table and the
 // pager). The filter's form is outside of them, so that typing is not disturbed.
 type Overview struct {
 	Page
@@ -118,6 +118,9 @@ type Overview struct {
 	First      string // URL of the first page, "" when this is it
 	Next       string // URL of the next page, "" when this is the last
 	MayTake    bool   // viewers may take a lock with any name here
+	Deadlocks  []Deadlock
+	// MoreDeadlocks are not in Deadlocks.
+	MoreDeadlocks int
 	// Problem says in a sentence why there are no rows to show although there
 	// may be locks ("" normally): ZooKeeper has not been reached yet.
 	Problem string
@@ -157,6 +160,9 @@ type Contender struct {
 	CanAsk       bool          // it holds, and can be asked to release it
 	EndsAt       time.Time     // of a reservation; zero when it is none, or not known
 	ReservedFor  time.Duration // what a reservation gets from its grant on; 0 when it is none, or ends at a time
+	WhyURL       string        // of a waiter: the page that marks it, and shows its chain
+	Marked       bool          // the page was asked for it
+	Chain        *Chain        // of a marked one: what it waits for; nil: nothing, or not known
 }
 
 // Link is a name with the address of its page.
@@ -262,9 +268,14 @@ type Lock struct {
 	Reap        string
 	Destroy     string
 	Hazards     []Hazard
-	History     []Happening // the newest first
-	Nodes       []NodeEvent // the newest first
-	Problem     string      // as in Overview
+	Deadlocks   []Deadlock // that have one of its waits
+	// MoreDeadlocks are not in Deadlocks.
+	MoreDeadlocks int
+	Gone          bool        // the contender that the page was asked for is not in the queue
+	Unmarked      string      // URL of the page without a mark, "" when there is none
+	History       []Happening // the newest first
+	Nodes         []NodeEvent // the newest first
+	Problem       string      // as in Overview
 }
 
 // Problem is the page for what went wrong: a lock's name that cannot be, a

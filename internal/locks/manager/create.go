@@ -140,8 +140,8 @@ const createAttempts = 8
 // creation is the write that creates a lease, and what its operations are for.
 type creation struct {
 	write  zk.Write
-	key    int     // index of the operation that creates the idempotency key, -1 for none
-	atOnce int64   // see record.Record
+	key    int32   // index of the operation that creates the idempotency key, -1 for none
+	atOnce uint32  // see record.Record
 	slots  []*slot // per operation: the slot that it is for, nil for the key and the settings
 	places []int   // per slot: index of the operation that creates its contender
 
@@ -187,7 +187,7 @@ func (l *lease) compose(m *Manager, key *idempotency.Key, found map[*queues.Queu
 		c.write.Queues = append(c.write.Queues, s.q.Path)
 	}
 	if key != nil {
-		c.key = len(c.write.Ops)
+		c.key = int32(len(c.write.Ops))
 		add(nil, zk.Op{Kind: zk.OpCreate, Path: m.fleet.keyPath(key.Hash), Data: key.Record(l.q.Namespace.Name, l.q.Name()), Private: true})
 	}
 	for s := range l.slots {
@@ -246,7 +246,7 @@ func (l *lease) create(m *Manager, key *idempotency.Key, req *locks.AcquireReque
 			m.suspect(s.q)
 			l.rare().failure = &locks.Error{Code: codePlainNode}
 			l.dropCreate(m, key, m.clock.Now().Boot())
-		case key != nil && culprit == c.key && errors.Is(res.Err, zk.ErrNodeExists):
+		case key != nil && culprit == int(c.key) && errors.Is(res.Err, zk.ErrNodeExists):
 			// The key is taken: a repeat, perhaps by way of another gateway.
 			l.rare().failure = &locks.Error{Code: codeKeyTaken}
 			l.dropCreate(m, key, m.clock.Now().Boot())

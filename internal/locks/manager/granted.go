@@ -42,7 +42,7 @@ const (
 
 // atOnce is what the record of a lease that is created says of its number: see record.Record. 0: the lease waits, or has several
 // contenders, or the replica cannot tell. found is compose's.
-func (l *lease) atOnce(r *queues.Replica, found map[*queues.Queue]bool) int64 {
+func (l *lease) atOnce(r *queues.Replica, found map[*queues.Queue]bool) uint32 {
 	if l.width() > 1 {
 		return 0
 	}
@@ -50,24 +50,24 @@ func (l *lease) atOnce(r *queues.Replica, found map[*queues.Queue]bool) int64 {
 		return 1 // a new directory, in the same transaction
 	}
 	if next, known := r.NextNumber(l.q); known && l.q.Contenders.WouldHold(l.contender) {
-		return int64(next) + 1
+		return uint32(next) + 1
 	}
 	return 0
 }
 
 // firstData is what a slot's contender has in it when it is created.
-func (l *lease) firstData(s *slot, atOnce int64) []byte {
+func (l *lease) firstData(s *slot, atOnce uint32) []byte {
 	if s != &l.slot || atOnce == 0 {
 		return l.data(s, l.ttl)
 	}
 	r := l.contents(l.ttl)
-	r.AtOnce = atOnce
+	r.AtOnce = int64(atOnce)
 	return r.Encode()
 }
 
 // numbered compares the number that ZooKeeper has given to the lease's contender with the one in its record.
-func (l *lease) numbered(atOnce int64) {
-	if number, ok := recipe.Number(l.name()); ok && atOnce != 0 && (int64(number)+1 == atOnce || fault.On("granted-number")) {
+func (l *lease) numbered(atOnce uint32) {
+	if number, ok := recipe.Number(l.name()); ok && atOnce != 0 && (int64(number)+1 == int64(atOnce) || fault.On("granted-number")) {
 		l.moment = momentAtOnce
 	}
 }

@@ -36,6 +36,10 @@ func (m *monitor) do(f func()) {
 
 // unlock releases the lock and runs the effects.
 func (m *monitor) unlock() {
+	if len(m.effects) == 0 && len(m.wakes) == 0 {
+		m.mu.Unlock()
+		return
+	}
 	var someEffects [fewEffects]func()
 	var someWakes [fewEffects]chan struct{}
 	effects, wakes := append(someEffects[:0], m.effects...), append(someWakes[:0], m.wakes...)

@@ -394,11 +394,12 @@ func (l *lockList) sorted(ctx context.Context, s *queues.Namespace, behind *pagi
 	if behind != nil {
 		at = *behind
 	}
+	var from *orders.Place // where the walk is; a cursor names shown locks alone, for others may be hidden from the caller
+	if at.Dir != "" {
+		from = &orders.Place{Number: at.Number, Dir: at.Dir}
+	}
 	for done := at.Rest; !done; {
-		looked, from := 0, (*orders.Place)(nil)
-		if at.Dir != "" {
-			from = &orders.Place{Number: at.Number, Dir: at.Dir}
-		}
+		looked := 0
 		done = true
 		full := false
 		order.Behind(from, func(p orders.Place) bool {
@@ -410,8 +411,9 @@ func (l *lockList) sorted(ctx context.Context, s *queues.Namespace, behind *pagi
 				if full = !l.add(q); full {
 					return false
 				}
+				at.Number, at.Dir = p.Number, p.Dir
 			}
-			at.Number, at.Dir = p.Number, p.Dir
+			from = &p
 			return true
 		})
 		if full {
@@ -439,11 +441,14 @@ func (l *lockList) rest(ctx context.Context, s *queues.Namespace, order *orders.
 				done = false
 				return false
 			}
-			if dir := q.Dir(); dir != from && !order.Has(dir) && l.fits(q) && !l.add(q) {
+			last = q.Dir()
+			if last == from || order.Has(last) || !l.fits(q) {
+				return true
+			}
+			if !l.add(q) {
 				l.page.NextCursor = at.Cursor()
 				return false
 			}
-			last = q.Dir()
 			at = paging.SortedPlace{Sort: at.Sort, Rest: true, Dir: last}
 			return true
 		})

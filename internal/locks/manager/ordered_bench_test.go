@@ -41,11 +41,15 @@ func BenchmarkSortedPage(b *testing.B) {
 		for _, f := range sortedFilters {
 			f.Limit = 50
 			b.Run(fmt.Sprintf("locks=%d/%s%s%s%s", n, f.Sort, f.Owner, f.Host, f.Mode), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
+				ask := func() {
 					if _, err := m.Locks(context.Background(), f); err != nil {
 						b.Fatal(err)
 					}
+				}
+				ask() // makes the order
+				b.ReportAllocs()
+				for b.Loop() {
+					ask()
 				}
 			})
 		}
@@ -78,6 +82,33 @@ func BenchmarkMakingAnOrder(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(kept)/(1<<20), "MiB")
+		})
+	}
+}
+
+// BenchmarkCycleBesideOrders is BenchmarkManagerCycle while no order is kept, and while all of them are.
+func BenchmarkCycleBesideOrders(b *testing.B) {
+	for _, kept := range []bool{false, true} {
+		b.Run(fmt.Sprint("kept=", kept), func(b *testing.B) {
+			m := instantManager(b, Options{})
+			for _, f := range sortedFilters[1:] {
+				if _, err := m.Locks(context.Background(), f); kept && err != nil {
+					b.Fatal(err)
+				}
+			}
+			if !kept {
+				m.do(func() { m.lists.drop(m.clock.Now().Boot() + orders.Life) })
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l, err := m.Acquire(context.Background(), locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Owner: "job@host"})
+				if err == nil {
+					err = m.Release(context.Background(), locks.Anonymous, l.Lease.ID, l.Lease.Token)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }

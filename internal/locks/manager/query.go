@@ -333,6 +333,9 @@ func (m *Manager) Lock(ctx context.Context, req locks.LockRequest) (locks.Lock, 
 			}
 		}
 		limit := cmp.Or(req.Limit, locks.DefaultPage)
+		if req.Around != "" && req.Cursor == "" {
+			at = m.answers.around(q, req.Around, limit)
+		}
 		m.describe(ctx, q, pageOf(q, at, limit))
 		page := m.answers.page(q, at, limit)
 		req.Principal.Conceal(page.Holders)

@@ -18,12 +18,12 @@ const chunkLen = 1 << 9
 
 // Log remembers ends. The zero Log is empty and ready. Entries have numbers, in the order of their ends.
 type Log struct {
-	numbers map[key]uint64
-	chunks  []*[chunkLen]entry // the first one has the entry number base
-	base    uint64             // a multiple of chunkLen
-	first   uint64             // the oldest entry that is kept
-	next    uint64             // the number of the next one
-	texts   texts
+	index  index
+	chunks []*[chunkLen]entry // the first one has the entry number base
+	base   uint64             // a multiple of chunkLen
+	first  uint64             // the oldest entry that is kept
+	next   uint64             // the number of the next one
+	texts  texts
 	// awaiting has, by the hash of a lock, a chain of the leases that held and whose lock no contender has been granted since:
 	// the number of the latest entry, plus 1. Two locks may share a hash.
 	awaiting map[uint64]uint64
@@ -48,10 +48,27 @@ func (h *Log) entry(number uint64) *entry {
 
 // find is what is remembered of a lease; nil: nothing.
 func (h *Log) find(id recipe.LeaseID) *entry {
-	if number, ok := h.numbers[keyOf(id)]; ok {
-		return h.entry(number)
+	k := keyOf(id)
+	e, _ := h.entryOf(&k, k.hash())
+	return e
+}
+
+// entryOf is the entry of an id with that hash, and its number; nil: none.
+func (h *Log) entryOf(k *key, hash uint64) (e *entry, number uint64) {
+	x := &h.index
+	if x.len == 0 {
+		return nil, 0
 	}
-	return nil
+	for i := x.home(hash); x.places[i] != 0; i = x.behind(i) {
+		if x.places[i]>>numberBits != hash {
+			continue
+		}
+		number = x.places[i]&numberMask - 1
+		if e = h.entry(number); e.id == *k {
+			return e, number
+		}
+	}
+	return nil, 0
 }
 
 // Get is what is remembered of a lease. It makes strings: Has, Reported and Terminated make none.
@@ -64,7 +81,7 @@ func (h *Log) Get(id recipe.LeaseID) (End, bool) {
 }
 
 // Has reports whether a lease's end is remembered.
-func (h *Log) Has(id recipe.LeaseID) bool { _, ok := h.numbers[keyOf(id)]; return ok }
+func (h *Log) Has(id recipe.LeaseID) bool { return h.find(id) != nil }
 
 // Reported reports whether a remembered end is Reported.
 func (h *Log) Reported(id recipe.LeaseID) bool {
@@ -80,20 +97,26 @@ func (h *Log) Terminated(id recipe.LeaseID) bool {
 
 // Drop forgets a lease at once; pop passes over its entry later.
 func (h *Log) Drop(id recipe.LeaseID) {
-	if e := h.find(id); e != nil {
-		h.stopAwaiting(e)
-		delete(h.numbers, e.id)
-		e.flags.set(dropped, true)
+	k := keyOf(id)
+	if e, number := h.entryOf(&k, k.hash()); e != nil {
+		h.drop(e, number)
 	}
+}
+
+func (h *Log) drop(e *entry, number uint64) {
+	h.stopAwaiting(e)
+	h.index.delete(e.id.hash(), number)
+	e.flags.set(dropped, true)
 }
 
 // Add remembers an end. An earlier one of the same lease stays: its contender was back for a moment only.
 func (h *Log) Add(id recipe.LeaseID, p End) {
-	if h.numbers == nil {
-		h.numbers, h.awaiting = map[key]uint64{}, map[uint64]uint64{}
+	if h.awaiting == nil {
+		h.awaiting = map[uint64]uint64{}
 	}
 	k := keyOf(id)
-	if _, known := h.numbers[k]; known {
+	hash := k.hash()
+	if known, _ := h.entryOf(&k, hash); known != nil {
 		return
 	}
 	if h.next-h.base == uint64(len(h.chunks))*chunkLen {
@@ -101,7 +124,7 @@ func (h *Log) Add(id recipe.LeaseID, p End) {
 	}
 	number := h.next
 	h.next++
-	h.numbers[k] = number
+	h.index.put(hash, number)
 	e := h.entry(number)
 	*e = entry{id: k, oldest: h.texts.end}
 	e.write(&h.texts, &p)
@@ -115,7 +138,8 @@ func (h *Log) Add(id recipe.LeaseID, p End) {
 
 // Revise replaces what is remembered of a lease. Its next holder stays.
 func (h *Log) Revise(id recipe.LeaseID, p End) {
-	e := h.find(id)
+	k := keyOf(id)
+	e, number := h.entryOf(&k, k.hash())
 	if e == nil {
 		return
 	}
@@ -129,7 +153,7 @@ func (h *Log) Revise(id recipe.LeaseID, p End) {
 	}
 	e.write(&h.texts, &p)
 	if waits && !e.flags.has(awaits) {
-		h.await(e, h.numbers[e.id], at)
+		h.await(e, number, at)
 	}
 }
 
@@ -187,7 +211,7 @@ func (h *Log) Sweep(before time.Duration) {
 
 func (h *Log) pop() {
 	if e := h.entry(h.first); !e.flags.has(dropped) {
-		h.Drop(e.id.lease())
+		h.drop(e, h.first)
 	}
 	h.first++
 	oldest := h.texts.end
@@ -249,5 +273,5 @@ type Sizes struct{ Ends, Order, Awaiting int }
 
 // Size is how many ends are remembered, how long their order is, and how many locks wait for their next holder.
 func (h *Log) Size() Sizes {
-	return Sizes{len(h.numbers), int(h.next - h.first), len(h.awaiting)}
+	return Sizes{h.index.len, int(h.next - h.first), len(h.awaiting)}
 }

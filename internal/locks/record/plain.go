@@ -25,7 +25,7 @@ func isPlain(text string) bool {
 }
 
 func (r *Record) encodePlain() []byte {
-	b := make([]byte, 0, len(r.Owner)+len(r.Principal)+128)
+	b := make([]byte, 0, len(r.Owner)+len(r.Principal)+112)
 	b = strconv.AppendInt(append(b, `{"v":`...), int64(r.Version), 10)
 	if r.Owner != "" {
 		b = append(append(append(b, `,"owner":"`...), r.Owner...), '"')

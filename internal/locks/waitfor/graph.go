@@ -121,6 +121,11 @@ func (l *layout) beside(entries []Entry, i int) int {
 	return l.waiters[w]
 }
 
+// EdgesOf yields the edges of a queue from the waiters for which from says so, in the queue's order.
+func (g *Graph) EdgesOf(q int, from func(entry int) bool, yield func(Edge) bool) {
+	g.queueEdges(q, from, yield)
+}
+
 // queueEdges yields the edges of a queue from the waiters for which from says so, in the queue's order.
 func (g *Graph) queueEdges(q int, from func(entry int) bool, yield func(Edge) bool) bool {
 	entries := g.Queues[q]

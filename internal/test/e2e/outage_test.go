@@ -174,6 +174,7 @@ func TestLeasesAndPlacesOutliveAGatewayThatIsKilled(t *testing.T) {
 	lease := g.hold("deploy", "ttl=10s&owner=me&metadata=job+17")
 	ticket := g.queue("deploy", "ttl=20s&owner=you")
 	last := g.queue("deploy", "ttl=20s&owner=third")
+	began := time.Now()
 	held, waits, waitsToo := g.keepAlive(lease.Token), g.keepAlive(ticket.Token), g.keepAlive(last.Token)
 	held.awaitBeat(t, patience)
 
@@ -193,6 +194,10 @@ func TestLeasesAndPlacesOutliveAGatewayThatIsKilled(t *testing.T) {
 	}
 	if _, a, err := g.Acquire(t.Context(), "deploy"); err != nil || a.Code() != "held_by_other" || a.Problem.Holders[0].LeaseID != lease.LeaseID {
 		t.Errorf("%v, a try is answered %+v", err, a)
+	}
+	seen := time.Since(began).Milliseconds()
+	if lock, a, err := g.Lock(t.Context(), "deploy"); err != nil || len(lock.Holders) != 1 || lock.Holders[0].HeldMS < seen || lock.Holders[0].HeldLonger {
+		t.Errorf("%v, held for at least %d ms: %s", err, seen, a.Body)
 	}
 	held.halt()
 	g.letGo(lease.Token)

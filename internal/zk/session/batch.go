@@ -196,4 +196,6 @@ type item struct {
 	// behind is in how many of its queues another item stands before it.
 	behind int32
 	came   time.Time // of a Write that may wait
+	// dir and number are the place of the first node that it deletes; set when its transaction is put in order.
+	dir, number string
 }

@@ -192,7 +192,10 @@ func (q *queue) drain() []*item {
 func deletesLast(batch []*item) {
 	var several bool
 	for _, it := range batch {
-		several = several || it.onlyDeletes && deletions(it.write) > 1
+		if it.onlyDeletes {
+			several = several || deletions(it.write) > 1
+			it.dir, it.number = place(firstDeleted(it.write))
+		}
 	}
 	if several {
 		tailsFirst(batch)
@@ -204,12 +207,11 @@ func deletesLast(batch []*item) {
 		}
 		switch {
 		case a.onlyDeletes && b.onlyDeletes:
-			dirA, numberA := place(firstDeleted(a.write))
-			dirB, numberB := place(firstDeleted(b.write))
+			earlier, later := a.number, b.number
 			if fault.On("tail-first") {
-				numberA, numberB = numberB, numberA
+				earlier, later = later, earlier
 			}
-			return cmp.Or(cmp.Compare(dirA, dirB), cmp.Compare(numberB, numberA))
+			return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(later, earlier))
 		case a.onlyDeletes:
 			return 1
 		case b.onlyDeletes:

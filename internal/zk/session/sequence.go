@@ -11,7 +11,12 @@ func isSequence(s string) bool {
 	if len(s) < sequenceDigits-1 || !negative && len(s) != sequenceDigits {
 		return false
 	}
-	return strings.Trim(s, "0123456789") == ""
+	for i := range len(s) { // each deletion of a transaction is compared by it, again and again
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
 }
 
 // place tells a contender's directory and its number, "" for another node.
