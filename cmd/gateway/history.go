@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/history"
 )
 
@@ -85,4 +86,12 @@ func (g *gateway) makeHistory() error {
 	g.history = history.New(history.Options{Dir: dir, Keep: g.c.History.Keep, Size: size, Hub: g.hub, Now: history.LocksNow{Locks: g.manager},
 		Others: func() []history.Source { return g.api.OtherHistories() }, Metrics: g.metrics, Log: g.log.With("part", "history")})
 	return nil
+}
+
+// memory is what the pages show of the past; nil with --history=off.
+func (g *gateway) memory() dashboard.History {
+	if g.history == nil {
+		return nil // an interface that holds a nil pointer would not be nil
+	}
+	return g.history
 }

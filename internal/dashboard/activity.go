@@ -21,13 +21,6 @@ import (
 	"lockkeeper/web/templates"
 )
 
-// History is what the dashboard asks of the gateway's memory.
-type History interface {
-	// Stats may take some seconds; its answers are kept for a while.
-	Stats(context.Context, history.StatsQuery) (*history.Stats, error)
-	Status() history.Status
-}
-
 const pageActivity = "activity"
 
 // maxSemaphores is how many semaphores are compared: each with a waiter costs a look at its lock.

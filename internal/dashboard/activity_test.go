@@ -25,6 +25,10 @@ func (f *fakeHistory) Stats(_ context.Context, q history.StatsQuery) (*history.S
 	return f.stats(q)
 }
 
+func (f *fakeHistory) Query(context.Context, history.Query) (history.Answer, error) {
+	return history.Answer{}, history.ErrOff
+}
+
 func (f *fakeHistory) Status() history.Status { return f.status }
 
 // figures are those of a busy day.

@@ -66,6 +66,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender, rules *access.Rules) templat
 	if c.AgeKnown {
 		v.Since = c.At.Add(-c.Age)
 	}
+	v.BeatAt, v.Late = heardAt(c), late(c)
 	for _, hold := range c.Holds {
 		v.Holds = append(v.Holds, visible(hold))
 	}

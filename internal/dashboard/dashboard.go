@@ -31,6 +31,7 @@ type Locks interface {
 	Info(context.Context) locks.Info
 	Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error)
 	Peers() []locks.Peer
+	Postmortem(ctx context.Context, p locks.Principal, leaseID string) (locks.Postmortem, error)
 	Waits(context.Context, locks.Principal) (locks.Waits, error)
 }
 
@@ -39,9 +40,9 @@ type Options struct {
 	Locks Locks
 	// Webhooks gives the webhooks; nil: there are no pages of them.
 	Webhooks Webhooks
-	// History is the gateway's memory; nil: there is none, and pages say so.
+	Events   *events.Hub
+	// History is the gateway's memory; nil: it has none.
 	History History
-	Events  *events.Hub
 	// Logins let users log in; nil: the gateway asks for no credential. Who a visitor is, and what it may do, comes with each
 	// request (auth.VisitorOf).
 	Logins  Logins
@@ -66,6 +67,7 @@ type Dashboard struct {
 	static http.Handler
 	assets map[string]string
 	status status
+	memory *memory
 	waits  *waits
 
 	writeTimeout time.Duration   // of one message to one viewer
@@ -101,7 +103,9 @@ func New(o Options) *Dashboard {
 	}
 	return &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
-		status: status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()}, waits: newWaits(o.Locks, o.MaxSets),
+		status:       status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()},
+		memory:       newMemory(o.History),
+		waits:        newWaits(o.Locks, o.MaxSets),
 		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), searching: make(chan struct{}, maxSearches), drained: make(chan struct{}),
 		topics: map[sight]*topic{}, conns: map[net.Conn]struct{}{},
 	}

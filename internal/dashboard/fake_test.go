@@ -33,6 +33,7 @@ type fakeLocks struct {
 	info       func() locks.Info
 	namespaces func() ([]locks.NamespaceInfo, error)
 	peers      []locks.Peer
+	ends       map[string]locks.Postmortem
 	waits      fakeWaits
 	looking    time.Duration // how long a look at the waits takes
 }
@@ -130,6 +131,16 @@ func (f *fakeLocks) Peers() []locks.Peer {
 	defer f.mu.Unlock()
 	f.asked["peers"]++
 	return f.peers
+}
+
+func (f *fakeLocks) Postmortem(_ context.Context, _ locks.Principal, id string) (locks.Postmortem, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked["postmortem"]++
+	if end, ok := f.ends[id]; ok {
+		return end, nil
+	}
+	return locks.Postmortem{}, &locks.Error{Code: locks.CodeNotFound, Detail: "no such lease"}
 }
 
 func (f *fakeLocks) Namespaces(_ context.Context, p locks.Principal) ([]locks.NamespaceInfo, error) {

@@ -35,12 +35,17 @@ type lockPage struct {
 	lock   string
 	tab    string
 	cursor string // where the list of waiters goes on
+	past   past   // what the timeline shows
 	// contender is the lease's id, or the znode's name, of a contender that the page marks, and around which it shows the queue.
 	contender string
 }
 
 func parseLock(name string, values url.Values) (page, *refusal) {
 	p := lockPage{ns: namespaceOf(values), cursor: values.Get("cursor"), lock: name, tab: values.Get("tab"), contender: values.Get("contender")}
+	var wrong *refusal
+	if p.past, wrong = parsePast(values); wrong != nil {
+		return nil, wrong
+	}
 	switch p.tab {
 	case "":
 		p.tab = tabQueue
@@ -56,7 +61,8 @@ func (lockPage) name() string { return pageLock }
 func (p lockPage) title() string { return visible(p.lock) }
 
 func (p lockPage) own() (subject string, parameters url.Values) {
-	return p.lock, differing([3]string{"ns", p.ns, locks.DefaultNamespace}, [3]string{"cursor", p.cursor}, [3]string{"contender", p.contender}, [3]string{"tab", p.tab, tabQueue})
+	return p.lock, differing(append(p.past.parameters(), [3]string{"ns", p.ns, locks.DefaultNamespace}, [3]string{"cursor", p.cursor}, [3]string{"contender", p.contender},
+		[3]string{"tab", p.tab, tabQueue})...)
 }
 
 func (p lockPage) follows(rules *access.Rules) events.Filter {
@@ -93,13 +99,14 @@ func (p lockPage) about(contender string) lockPage {
 
 // on is another tab, from its front.
 func (p lockPage) on(tab string) lockPage {
-	p.tab, p.cursor, p.contender = tab, "", ""
+	p.tab, p.cursor, p.contender, p.past = tab, "", "", past{}
 	return p
 }
 
 func (p lockPage) read(ctx context.Context, from *Options, as reading) (content, error) {
 	shown := &lockContent{templates.Lock{Page: as.frame, NS: visible(p.ns), Name: visible(p.lock), Tab: p.tab,
-		QueueURL: urlOf(p.on(tabQueue)), NodesURL: urlOf(p.on(tabZooKeeper)), Overview: urlOf(overviewPage{ns: p.ns})}}
+		QueueURL: urlOf(p.on(tabQueue)), NodesURL: urlOf(p.on(tabZooKeeper)), Overview: urlOf(overviewPage{ns: p.ns}),
+		API: lockAPI(p.ns, p.lock), APIPast: "/v1/history?" + url.Values{"lock": {p.lock}, "ns": {p.ns}}.Encode(), APIRevoke: lockAction(p.ns, p.lock, "revoke")}}
 	if p.tab == tabZooKeeper {
 		shown.Nodes = nodeEventsOf(as.kept)
 	} else {
@@ -113,6 +120,10 @@ func (p lockPage) read(ctx context.Context, from *Options, as reading) (content,
 	first := len(l.Waiters) == 0 || l.Waiters[0].Position <= 1
 	showLock(&shown.Lock, &l, as.who.Rules, as.info.Root, first)
 	p.showWaits(ctx, from, as, &shown.Lock, &l)
+	if p.tab == tabQueue {
+		p.showUsual(ctx, as, &shown.Lock, &l)
+		p.showThen(ctx, from, as, &shown.Lock, &l)
+	}
 	if p.cursor != "" || !first {
 		shown.First = urlOf(p.about(""))
 	}
@@ -131,5 +142,12 @@ func (c *lockContent) parts() []part {
 	if c.Tab == tabZooKeeper {
 		return []part{head, {"nodes", templates.NodesFragment(c.Lock)}}
 	}
-	return []part{head, {"queue", templates.QueueFragment(c.Lock)}, {"history", templates.HistoryFragment(c.Lock)}}
+	parts := []part{head, {"queue", templates.QueueFragment(c.Lock)}, {"history", templates.HistoryFragment(c.Lock)}}
+	if t := c.Timeline; t != nil {
+		parts = append(parts, part{"timeline", templates.TimelineFragment(*t)})
+		if t.Off == "" {
+			parts = append(parts, part{"holds", templates.HoldsFragment(*t)})
+		}
+	}
+	return parts
 }

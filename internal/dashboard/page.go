@@ -62,7 +62,9 @@ type reading struct {
 	kept  []*events.Event // of a page that keeps some, the newest first
 	frame templates.Page
 	info  locks.Info // as who may see it
-	waits *waits     // who waits for whom
+	// memory is what the history has answered.
+	memory *memory
+	waits  *waits // who waits for whom
 }
 
 // content is what a page shows at one moment.
@@ -101,7 +103,7 @@ var table = []row{
 	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},
 	{name: pageWebhooks, path: "/webhooks", nav: "Webhooks", parse: is(webhooksPage{})},
 	{name: pageWebhook, path: "/webhooks/", subject: "lock", parse: parseWebhook},
-	{name: pageLock, path: "/locks/", subject: "lock", parameters: []string{"ns", "tab", "cursor", "contender"}, parse: parseLock},
+	{name: pageLock, path: "/locks/", subject: "lock", parameters: []string{"ns", "tab", "cursor", "contender", "range", "until", "at", "hold"}, parse: parseLock},
 }
 
 // is parses a page that has neither a subject nor parameters.

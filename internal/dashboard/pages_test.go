@@ -86,6 +86,7 @@ func TestEveryAddressOfAViewLeadsBackToIt(t *testing.T) {
 		webhookPage{id: "wh_aaaaaaaaaaaaaaaa"},
 		lockPage{ns: "default", lock: "deploy", tab: tabQueue},
 		lockPage{ns: "team", lock: "~a:b@c+d=e%2F", tab: tabZooKeeper, cursor: "w"},
+		lockPage{ns: "team", lock: "deploy", tab: tabQueue, past: past{span: "7d", until: 1795402860001, at: 1795316400000, hold: "lk1"}},
 	} {
 		r := httptest.NewRequest("GET", urlOf(v), nil)
 		at, subject := rowAt(r.URL.Path)

@@ -148,6 +148,8 @@ func groupPage(ns, name string) lockPage {
 // The addresses of what can be done, in the JSON API. A name of a znode may hold
 // any bytes, so they are put together here and not in the page.
 
+func lockAPI(ns, lock string) string { return inNamespace("/v1/locks/"+url.PathEscape(lock), ns) }
+
 func lockAction(ns, lock, action string) string {
 	return inNamespace("/v1/locks/"+url.PathEscape(lock)+"/"+action, ns)
 }

@@ -215,9 +215,11 @@ type Contender struct {
 	// lease. It is set for leases that this gateway runs; else 0.
 	Clock     time.Duration
 	ExpiresIn time.Duration // for leases that this gateway runs; else 0
-	Unclaimed bool          // granted, and its client has not claimed it yet
-	Metadata  string
-	Limit     int // of this fleet's permit contenders
+	// LastHeartbeat is how long ago the client's last one was, for leases that this gateway runs; 0 when it heard of none.
+	LastHeartbeat time.Duration
+	Unclaimed     bool // granted, and its client has not claimed it yet
+	Metadata      string
+	Limit         int // of this fleet's permit contenders
 	// Delayed: the lease has ended, and the lock delay keeps its place. ExpiresIn is the rest of the delay, Reason the
 	// reason of the end.
 	Delayed   bool

@@ -54,6 +54,17 @@
     const button = $("[data-confirm]", act.dialog);
     button.disabled = words === null;
     button.textContent = words ?? button.dataset.verb;
+    showRequest();
+  }
+
+  // showRequest shows the requests that the last button would send, in a dialog that has a place for them.
+  function showRequest() {
+    const { dialog, name } = act;
+    if (!$("[data-curl]", dialog)) return;
+    const { method = "POST", head, body } = acts[name];
+    const armed = !$("[data-confirm]", dialog).disabled && !act.shown && $("form", dialog).checkValidity();
+    const bodies = armed ? [body($("form", dialog))].flat() : [];
+    showCurl(dialog, armed ? bodies.map((sent) => ({ method, url: act.url, head: head?.(), body: sent })) : null);
   }
 
   // ---- The dialogs -----------------------------------------------------------
@@ -238,6 +249,7 @@
     dialog.removeAttribute("aria-busy");
     dialog.showModal();
     acts[name].begin();
+    showRequest();
   }
 
   // The focus goes back to where it was, or, if that is gone, to the content. A
@@ -410,6 +422,7 @@
     const field = event.target;
     for (const place of $$("[data-error]", act.dialog)) if (place.dataset.error === (field.name === "drop" ? "headers" : field.name)) absolve(place);
     acts[act.name].typed?.(field);
+    showRequest();
   });
   document.addEventListener("htmx:after:swap", () => act && acts[act.name].look?.());
 })();

@@ -39,6 +39,15 @@
     return `${Math.floor(s / 86400)}d ${two(Math.floor(s / 3600) % 24)}h`;
   }
 
+  // roughly writes a time to come that is an estimate: one unit.
+  function roughly(ms) {
+    const s = Math.round(ms / 1000);
+    if (s <= 0) return "any moment";
+    if (s < 100) return `about ${Math.ceil(s / 10) * 10} s`;
+    if (s < 6000) return `about ${Math.round(s / 60)} min`;
+    return s < 172_800 ? `about ${Math.round(s / 3600)} h` : `about ${Math.round(s / 86400)} days`;
+  }
+
   // since writes how long something has lasted; where the gateway did not see the beginning, the bounds that are known.
   function since(d, t) {
     const held = span(t - d.since);
@@ -61,6 +70,7 @@
     const t = frozen ?? now();
     for (const e of $$("time[data-since]")) write(e, since(e.dataset, t));
     for (const e of $$("time[data-ago]")) write(e, span(t - e.dataset.ago) + " ago");
+    for (const e of $$("time[data-about]")) write(e, roughly(e.dataset.about - t));
     for (const e of $$("time[data-until]")) {
       const left = e.dataset.until - t;
       write(e, left > 0 ? span(left + 999) : "due");

@@ -30,7 +30,7 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	urls := URLs()
 	want := map[string]string{
 		"app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8", "actions.js": "text/javascript; charset=utf-8", "app.js": "text/javascript; charset=utf-8",
-		"login.js": "text/javascript; charset=utf-8", "queue.js": "text/javascript; charset=utf-8", "rest.js": "text/javascript; charset=utf-8", "tell.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
+		"login.js": "text/javascript; charset=utf-8", "queue.js": "text/javascript; charset=utf-8", "curl.js": "text/javascript; charset=utf-8", "rest.js": "text/javascript; charset=utf-8", "tell.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
 		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "vendor/hx-ws.min.js": "text/javascript; charset=utf-8",
 	}
 	assert.That(t, len(urls) == len(want), "files %v, want those of %v", urls, want)
@@ -156,7 +156,7 @@ func TestVendoredFilesAreWhatTheReadmeSays(t *testing.T) {
 // A browser that keeps to the content security policy would refuse it, and some
 // page would stand still.
 func TestOurScriptsNeedNoEval(t *testing.T) {
-	for _, name := range []string{"actions.js", "app.js", "copy.js", "docs.js", "queue.js", "tell.js", "theme.js"} {
+	for _, name := range []string{"actions.js", "app.js", "copy.js", "curl.js", "docs.js", "queue.js", "tell.js", "theme.js"} {
 		content := assert.Value(os.ReadFile(name))(t)
 		found := regexp.MustCompile(`\beval\(|new Function|innerHTML|insertAdjacentHTML|document\.write|https?://`).FindString(string(content))
 		assert.Equal(t, found, "", "%s has", name)

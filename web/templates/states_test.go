@@ -241,16 +241,18 @@ func TestEndsAreExplained(t *testing.T) {
 
 func TestTheBarOfPermitsShowsTheSharesAndWhatTheNextNeeds(t *testing.T) {
 	p := Permits{Limit: 10, Taken: 8, Shares: []Share{{Who{Owner: "a"}, 4}, {Who{Owner: "b"}, 2}}, Next: 4, NextWho: Who{Owner: "c"}}
-	want := "share 0.000% 33.333% 4 a|share 33.333% 16.667% 2 b|rest 50.000% 16.667% 2 of others|next 66.667% 33.333% "
+	want := "share 0.000% 33.600% 4 a|share 33.600% 16.800% 2 b|rest 50.400% 16.800% 2 of others|next 67.200% 16.800% |beyond 84.000% 16.000% +2"
 	var got []string
 	for _, part := range p.parts() {
 		got = append(got, fmt.Sprintf("%s %s %s %s", part.Kind, part.X, part.Width, part.Text))
 	}
 	assert.That(t, strings.Join(got, "|") == want, "%q", got)
-	assert.That(t, p.beyond() && p.percent(p.Limit) == "83.333%" && p.nextNeeds() == "c needs 4, 2 are free",
-		"%t, %s, %s", p.beyond(), p.percent(p.Limit), p.nextNeeds())
-	if p := (Permits{Limit: 4, Taken: 9}); p.percent(9) != "100.000%" || p.nextNeeds() == "" {
-		t.Error("more is taken than a limit that was lowered: ", p.percent(9))
+	assert.That(t, p.edge() == "84.000%" && p.nextNeeds() == "c needs 4, 2 are free", "%s, %s", p.edge(), p.nextNeeds())
+	if p := (Permits{Limit: 4, Taken: 9}); p.edge() != "84.000%" || p.at(9) != 100 || p.nextNeeds() == "" {
+		t.Error("more is taken than a limit that was lowered: ", p.edge(), p.at(9))
+	}
+	if p := (Permits{Limit: 16, Taken: 15}); p.edge() != "100%" || p.at(15) != 93.75 {
+		t.Errorf("15 of 16 fill %v of %s", p.at(15), p.edge())
 	}
 }
 

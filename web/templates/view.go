@@ -142,14 +142,18 @@ type Contender struct {
 	ExpiresAt    time.Time     // when its clock runs out unless it heartbeats, or its lock delay; zero when another gateway or program knows
 	Clock        time.Duration // what ExpiresAt counts down from; 0 when not known
 	Unclaimed    bool
-	Ended        string   // with Delayed: how its lease ended, "expired"
-	Holds        []string // of a reentrant lease
-	Group        []Link   // the other locks of its lease
-	AtFront      bool     // nothing stands before it here: it waits for another lock of its group
-	Ephemeral    bool     // ends with its gateway's session
-	Asked        *Asked   // its holder was asked to release it
-	Why          Why      // it waits; see Why
-	Convoy       Convoy   // of a reader that waits
+	BeatAt       time.Time // its client's last heartbeat; zero when this gateway has not heard of one
+	Late         bool      // more than half of its time has passed without a heartbeat
+	Usual        *Usual    // of a holder; nil when too little is known
+	Expected     *Expected // of a waiter; nil: not known
+	Ended        string    // with Delayed: how its lease ended, "expired"
+	Holds        []string  // of a reentrant lease
+	Group        []Link    // the other locks of its lease
+	AtFront      bool      // nothing stands before it here: it waits for another lock of its group
+	Ephemeral    bool      // ends with its gateway's session
+	Asked        *Asked    // its holder was asked to release it
+	Why          Why       // it waits; see Why
+	Convoy       Convoy    // of a reader that waits
 	Metadata     string
 	Session      string        // of a foreign one's ZooKeeper session, "0x..."; "" when not known
 	Kind         string        // of a foreign one: which recipe of its program
@@ -268,6 +272,10 @@ type Lock struct {
 	Reap        string
 	Destroy     string
 	Hazards     []Hazard
+	Timeline    *Timeline // nil on the ZooKeeper tab
+	API         string    // URLs in the API: of the lock, of its past, and of a request to release it
+	APIPast     string
+	APIRevoke   string
 	Deadlocks   []Deadlock // that have one of its waits
 	// MoreDeadlocks are not in Deadlocks.
 	MoreDeadlocks int

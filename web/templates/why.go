@@ -1,7 +1,6 @@
 package templates
 
 import (
-	"strconv"
 	"strings"
 	"time"
 
@@ -68,36 +67,57 @@ func listed(names []string) string {
 // barPart is a piece of the bar of permits.
 type barPart struct {
 	X, Width    string // percent of the bar
-	Kind        string // "share", "rest" or "next"
+	Kind        string // "share", "rest", "next" or "beyond" (the limit)
 	Text, Title string
 }
 
-// whole is what the bar's width stands for: the limit, or more when what is
-// taken and what is asked for go beyond it.
-func (p Permits) whole() int { return max(p.Limit, p.Taken+p.Next, 1) }
+// room is what part of the bar's width the limit has, when something hangs out at its right; the rest is for that.
+const room = 84.0
 
-func (p Permits) beyond() bool { return p.whole() > p.Limit }
+// edge is where the limit is: the right end of the bar, unless more is taken, or needed, than there is.
+func (p Permits) edge() string {
+	if p.missing() > 0 {
+		return percent(room)
+	}
+	return "100%"
+}
 
-func (p Permits) percent(n int) string {
-	return strconv.FormatFloat(100*float64(n)/float64(p.whole()), 'f', 3, 64) + "%"
+// missing is by how much what is taken and what the next one needs go beyond the limit.
+func (p Permits) missing() int { return max(p.Taken+p.Next-p.Limit, 0) }
+
+// at is where a number of permits is in the bar. Beyond the limit it is drawn as long as there is room.
+func (p Permits) at(n int) float64 {
+	limit := float64(max(p.Limit, 1))
+	whole := 100.0
+	if p.missing() > 0 {
+		whole = room
+	}
+	if n <= p.Limit {
+		return whole * float64(n) / limit
+	}
+	return min(whole+whole*float64(n-p.Limit)/limit, 100)
 }
 
 func (p Permits) parts() []barPart {
 	var parts []barPart
 	at := 0
-	add := func(kind string, n int, text, title string) {
-		parts = append(parts, barPart{X: p.percent(at), Width: p.percent(n), Kind: kind, Text: text, Title: title})
+	put := func(kind string, n int, text, title string) {
+		if n > 0 {
+			parts = append(parts, barPart{X: percent(p.at(at)), Width: percent(p.at(at+n) - p.at(at)), Kind: kind, Text: text, Title: title})
+		}
 		at += n
 	}
 	for _, s := range p.Shares {
-		title := who(s.Who) + ": " + counted(s.Permits, "permit")
-		add("share", s.Permits, count(s.Permits)+" "+who(s.Who), title)
+		put("share", s.Permits, count(s.Permits)+" "+who(s.Who), who(s.Who)+": "+counted(s.Permits, "permit"))
 	}
 	if rest := p.Taken - at; rest > 0 {
-		add("rest", rest, count(rest)+" of others", counted(rest, "permit")+" of others")
+		put("rest", rest, count(rest)+" of others", counted(rest, "permit")+" of others")
 	}
 	if p.Next > 0 {
-		add("next", p.Next, "", who(p.NextWho)+" needs "+counted(p.Next, "permit"))
+		title := who(p.NextWho) + " needs " + counted(p.Next, "permit")
+		free := min(max(p.Limit-at, 0), p.Next)
+		put("next", free, "", title)
+		put("beyond", p.Next-free, "+"+count(p.Next-free), title)
 	}
 	return parts
 }

@@ -224,6 +224,9 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 			}
 			if l.term == a.port.Term() && !l.Record().Assumed() {
 				v.Clock = l.clock()
+				if l.beat != 0 {
+					v.LastHeartbeat = max(now.Boot()-l.beat, 1)
+				}
 			}
 			v.Unclaimed = l.Held() && l.Grant() == lifecycle.GrantUnclaimed
 			v.Revoke = l.revocation().view(now.Boot())
