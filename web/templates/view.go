@@ -121,6 +121,11 @@ type Overview struct {
 	Deadlocks  []Deadlock
 	// MoreDeadlocks are not in Deadlocks.
 	MoreDeadlocks int
+	Attention     Attention
+	Hazardous     int // locks with a hazard; 0 where the page does not say
+	HazardousURL  string
+	Sort          string // "" by name, or as the API has it
+	Total         int    // locks of the list; 0 when not known
 	// Problem says in a sentence why there are no rows to show although there
 	// may be locks ("" normally): ZooKeeper has not been reached yet.
 	Problem string
