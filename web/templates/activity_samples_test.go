@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"maps"
 	"math"
 	"strings"
 	"time"
@@ -44,6 +45,7 @@ func activitySample(now time.Time) Activity {
 }
 
 func activitySamples(now time.Time) map[string]templ.Component {
+	all := map[string]templ.Component{}
 	empty := activitySample(now)
 	empty.Ends, empty.Permits, empty.Spans = nil, nil, []SpanRow{{Name: "Waited"}, {Name: "Held"}}
 	for i := range empty.Charts {
@@ -61,6 +63,41 @@ func activitySamples(now time.Time) map[string]templ.Component {
 	evil.Lists[0].Rows = []TopRow{{hostile, hostile, "javascript:alert(6)", hostile, 7}}
 	evil.Charts[0].Summary, evil.Charts[0].Title = hostile, hostile
 	lost := Activity{Page: away(page(now, "Activity · Lockkeeper")), Problem: hostile}
-	return map[string]templ.Component{"/activity": ActivityPage(activitySample(now)), "/activity-empty": ActivityPage(empty), "/activity-off": ActivityPage(off),
-		"/evil-activity": ActivityPage(evil), "/activity-lost": ActivityPage(lost)}
+	busy := overviewSample(now)
+	busy.Live, busy.Poll = "/ui/live?still", "/ui/poll?still"
+	busy.Total, busy.Hazardous, busy.HazardousURL, busy.Attention = 5047, 3, "/?state=hazard", attentionSample(now)
+	evilBusy := busy
+	evilBusy.Attention = Attention{Waits: []LongWait{{NS: hostile, Name: hostile, URL: "javascript:alert(8)", Who: Who{Owner: hostile}, Since: now}},
+		Hooks: []WebhookRow{{ID: hostile, URL: "javascript:alert(9)", Target: hostile, Disabled: hostile}}}
+	evilWall := wallSample(now)
+	evilWall.Query, evilWall.Cards = hostile, []Card{{LockRow: LockRow{NS: hostile, Name: hostile, State: hostile, Holders: []Who{{Owner: hostile}}, HolderCount: 2, Waiting: 9}, TooLong: true}}
+	bare := wallSample(now)
+	bare.Cards, bare.More = nil, false
+	for path, c := range map[string]templ.Component{"/busy": OverviewPage(busy), "/evil-busy": OverviewPage(evilBusy), "/wall": WallPage(wallSample(now)), "/evil-wall": WallPage(evilWall), "/wall-none": WallPage(bare),
+		"/pinned": PinnedPage(Pinned{Page: page(now, "Pinned locks · Lockkeeper"), Rows: busy.Rows, WithNS: true})} {
+		all[path] = c
+	}
+	maps.Copy(all, map[string]templ.Component{"/activity": ActivityPage(activitySample(now)), "/activity-empty": ActivityPage(empty), "/activity-off": ActivityPage(off),
+		"/evil-activity": ActivityPage(evil), "/activity-lost": ActivityPage(lost)})
+	return all
+}
+
+func attentionSample(now time.Time) Attention {
+	return Attention{Waits: []LongWait{{"default", "db:migrate:orders", "/lock", Who{Owner: "ci-runner-4", LeaseID: leaseID(4)}, now.Add(-14 * time.Minute), 40 * time.Second, 31},
+		{"curator", "leader", "/lock", Who{Foreign: true, Program: "Curator"}, now.Add(-40 * time.Second), 300 * time.Millisecond, 1}},
+		Hooks: []WebhookRow{{ID: "wh_aaaabbbbccccdddd", URL: "/webhook", Target: "https://hooks.example.com", Enabled: true, Failing: now.Add(-2 * time.Hour), Waiting: 66},
+			{ID: "wh_aaaabbbbccccddde", URL: "/webhook", Target: "https://gone.example.com", Disabled: "It answered 410."}}}
+}
+
+func wallSample(now time.Time) Wall {
+	v := Wall{Page: page(now, "Wall · Lockkeeper"), Query: "prod", More: true}
+	v.Sheet, v.Live, v.Poll = "activity.css", "/ui/live?still", "/ui/poll?still"
+	for i, row := range overviewSample(now).Rows {
+		c := Card{LockRow: row, TooLong: i == 1}
+		if row.Waiting > 0 {
+			c.Waits = now.Add(-time.Duration(i+1) * 97 * time.Second)
+		}
+		v.Cards = append(v.Cards, c)
+	}
+	return v
 }

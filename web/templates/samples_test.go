@@ -277,6 +277,7 @@ func fragments(now time.Time) map[string]templ.Component {
 		"status": StatusFragment(lock.Status), "locks": LocksFragment(overviewSample(now)), "lock-head": LockHeadFragment(lock),
 		"queue": QueueFragment(lock), "history": HistoryFragment(lock), "nodes": NodesFragment(lock),
 		"namespaces": NamespacesFragment(namespacesSample(now)), "gateways": GatewaysFragment(gatewaysSample(now)),
-		"activity": ActivityFragment(activitySample(now)),
+		"activity": ActivityFragment(activitySample(now)), "attention": AttentionFragment(Overview{Attention: attentionSample(now), Hazardous: 1}),
+		"pinned": PinnedFragment(Pinned{Rows: overviewSample(now).Rows}), "wall": WallFragment(wallSample(now)),
 	}
 }

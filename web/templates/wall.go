@@ -1,6 +1,9 @@
 package templates
 
-import "time"
+import (
+	"net/url"
+	"time"
+)
 
 // Wall is a screen of cards. Its fragment: "wall".
 type Wall struct {
@@ -30,4 +33,13 @@ func (c Card) firstHolder() string {
 		text += " +" + count(rest)
 	}
 	return text
+}
+
+// wallOf is the wall of the locks with the name of this one in theirs.
+func wallOf(v Lock) string {
+	values := url.Values{"q": {v.Name}}
+	if v.NS != "default" {
+		values.Set("ns", v.NS)
+	}
+	return "/wall?" + values.Encode()
 }
