@@ -189,27 +189,6 @@ func trimmed(s string) string { return strings.TrimSuffix(strings.TrimRight(s, "
 // coordinate is a number of a path.
 func coordinate(v float64) string { return trimmed(strconv.FormatFloat(v, 'f', 1, 64)) }
 
-// sparkPath is the line of a sparkline in a box of 60 by 16, "" when there is nothing to see.
-func sparkPath(values []int) string {
-	const width, height = 60.0, 15.0
-	most := 0
-	for _, v := range values {
-		most = max(most, v)
-	}
-	if most == 0 || len(values) < 2 {
-		return ""
-	}
-	var b strings.Builder
-	for i, v := range values {
-		command := "L"
-		if i == 0 {
-			command = "M"
-		}
-		b.WriteString(command + coordinate(width*float64(i)/float64(len(values)-1)) + " " + coordinate(0.5+height-height*float64(v)/float64(most)))
-	}
-	return b.String()
-}
-
 // Count and NumberText write numbers.
 func Count(n int) string          { return count(n) }
 func NumberText(v float64) string { return numberText(v) }

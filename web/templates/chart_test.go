@@ -58,10 +58,3 @@ func TestAChartSaysInWordsWhatItShows(t *testing.T) {
 	assert.That(t, strings.Contains(drawn, `aria-describedby="c-sum"`) && strings.Contains(drawn, `<span id="c-sum">0.5 a second in the mean</span>`), "%s", drawn)
 	assert.That(t, !strings.Contains(drawn, "style="), "the content security policy lets no style through")
 }
-
-func TestASparklineIsTheCourseOfAQueue(t *testing.T) {
-	assert.Equal(t, sparkPath([]int{0, 5, 10}), "M0 15.5L30 8L60 0.5")
-	for _, none := range [][]int{nil, {4}, {0, 0}} {
-		assert.Equal(t, sparkPath(none), "", "%v", none)
-	}
-}

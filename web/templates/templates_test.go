@@ -75,6 +75,16 @@ func TestEveryFragmentIsOneElementThatIsMorphedIntoTheOneWithItsID(t *testing.T)
 	}
 }
 
+// A component in the middle of a line of text is text.
+func TestNoPageShowsTheSourceOfATemplate(t *testing.T) {
+	for path, c := range samples(noon) {
+		shown := text(parse(t, render(c)))
+		for _, source := range []string{"@since(", "@held(", "@until(", "{ count(", "{ who("} {
+			assert.That(t, !strings.Contains(shown, source), "%s shows %s", path, source)
+		}
+	}
+}
+
 func TestIDsAreUnique(t *testing.T) {
 	for path, c := range samples(noon) {
 		seen := map[string]bool{}
