@@ -123,6 +123,9 @@ func (o *lookout) look(ctx context.Context, f *found, who locks.Principal, space
 
 // longWaits are locks whose first in line waits for much longer than is usual there, the longest waits first.
 func (o *lookout) longWaits(ctx context.Context, who locks.Principal, spaces []string) (waits []templates.LongWait) {
+	if o.from.History == nil {
+		return nil // nothing says what is usual
+	}
 	for _, ns := range spaces[:min(len(spaces), mostSpaces)] {
 		list, err := o.from.Locks.Locks(ctx, locks.LockFilter{Principal: who, NS: ns, Sort: locks.SortWait, Limit: longestWaits})
 		if err != nil {

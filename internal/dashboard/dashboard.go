@@ -33,6 +33,7 @@ type Locks interface {
 	Peers() []locks.Peer
 	Postmortem(ctx context.Context, p locks.Principal, leaseID string) (locks.Postmortem, error)
 	Waits(context.Context, locks.Principal) (locks.Waits, error)
+	Find(context.Context, locks.FindRequest) (locks.Found, error)
 }
 
 // Options of a Dashboard. Locks, Events and Logger are required.
@@ -40,9 +41,9 @@ type Options struct {
 	Locks Locks
 	// Webhooks gives the webhooks; nil: there are no pages of them.
 	Webhooks Webhooks
-	Events   *events.Hub
-	// History is the gateway's memory; nil: it has none.
+	// History has what ended; nil: the gateway remembers nothing.
 	History History
+	Events  *events.Hub
 	// Logins let users log in; nil: the gateway asks for no credential. Who a visitor is, and what it may do, comes with each
 	// request (auth.VisitorOf).
 	Logins  Logins
@@ -169,6 +170,8 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.live(w, r)
 	case pollPath:
 		d.poll(w, r)
+	case searchPath:
+		d.search(w, r)
 	default:
 		at, subject := rowAt(path)
 		if at == nil {

@@ -36,6 +36,18 @@ type fakeLocks struct {
 	ends       map[string]locks.Postmortem
 	waits      fakeWaits
 	looking    time.Duration // how long a look at the waits takes
+	found      func(locks.FindRequest) locks.Found
+}
+
+func (f *fakeLocks) Find(_ context.Context, r locks.FindRequest) (locks.Found, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked["find"]++
+	f.as = append(f.as, r.Principal)
+	if err := r.Check(); err != nil || f.found == nil {
+		return locks.Found{}, err
+	}
+	return f.found(r), nil
 }
 
 // fakeWaits is a graph that answers each question with all of it.
@@ -239,7 +251,7 @@ func (r *rig) do(t *testing.T, method, target string) *httptest.ResponseRecorder
 // ids lists the fragments of a message, in order.
 func ids(html string) []string {
 	var found []string
-	for _, id := range []string{"status", "deadlocks", "locks", "lock-head", "queue", "history", "nodes", "namespaces", "gateways", "graph"} {
+	for _, id := range []string{"status", "deadlocks", "locks", "lock-head", "queue", "history", "nodes", "namespaces", "gateways", "graph", "owned"} {
 		if strings.Contains(html, fmt.Sprintf(`id="%s" hx-swap-oob`, id)) || strings.Contains(html, fmt.Sprintf(`id="%s"`, id)) {
 			found = append(found, id)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/a-h/templ"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
 	"lockkeeper/web/templates"
 )
 
@@ -53,7 +54,7 @@ func (p graphPage) read(ctx context.Context, _ *Options, as reading) (content, e
 		shown.All = urlOf(graphPage{})
 	}
 	req := locks.GraphRequest{Principal: as.who, NS: p.ns, Lock: p.lock, Owner: p.owner}
-	if err := req.Check(); err != nil {
+	if err := mayAsk(&req); err != nil {
 		shown.Problem = problemOf(err)
 		return shown, err
 	}
@@ -79,6 +80,23 @@ func (p graphPage) read(ctx context.Context, _ *Options, as reading) (content, e
 	}
 	shown.Trees, shown.MoreTrees = forestOf(&v)
 	return shown, nil
+}
+
+// mayAsk refuses what GET /v1/graph would.
+func mayAsk(req *locks.GraphRequest) error {
+	if err := req.Check(); err != nil {
+		return err
+	}
+	if req.Lock != "" {
+		if err := req.Principal.Check(access.Read, req.NS, req.Lock); err != nil {
+			return err
+		}
+	} else if req.NS != "" {
+		if err := req.Principal.CheckIn(access.Read, req.NS); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type graphContent struct{ templates.Graph }

@@ -106,5 +106,9 @@ func TestThePageOfTheGraphShowsCyclesFirst(t *testing.T) {
 	html = r.get(t, "/graph?owner="+"bob").Body.String()
 	assert.That(t, strings.Contains(html, "Only the waits of bob") && strings.Contains(html, `href="/graph">Show all`), "%s", html)
 	assert.Equal(t, r.get(t, "/graph?lock=%2F").Code, 422)
+	reader := readerOf(t, "shop:*")
+	assert.Equal(t, r.as(t, reader, "/graph?lock=bank:1").Code, 403)
+	assert.Equal(t, r.as(t, reader, "/graph?ns=team").Code, 403)
+	assert.Equal(t, r.as(t, reader, "/graph?lock=shop:1").Code, 200)
 	assert.That(t, strings.Contains(newRig(t).get(t, "/graph").Body.String(), "Nothing waits here"), "an empty graph says nothing")
 }

@@ -29,7 +29,7 @@ type memory struct {
 	asking  chan struct{}
 
 	mu    sync.Mutex
-	known map[memoryKey]remembered
+	known map[memoryKey]rememberedAnswer
 }
 
 // memoryKey is a question.
@@ -38,14 +38,14 @@ type memoryKey struct {
 	from, to, span              int64
 }
 
-type remembered struct {
+type rememberedAnswer struct {
 	answer any
 	err    error
 	until  time.Time
 }
 
 func newMemory(h History) *memory {
-	return &memory{history: h, asking: make(chan struct{}, maxAsking), known: map[memoryKey]remembered{}}
+	return &memory{history: h, asking: make(chan struct{}, maxAsking), known: map[memoryKey]rememberedAnswer{}}
 }
 
 // recall is the answer to a question, as it was given at most for so long ago.
@@ -68,24 +68,24 @@ func recall[T any](ctx context.Context, m *memory, key memoryKey, good time.Dura
 	}
 	answer, err := ask(ctx)
 	if ctx.Err() == nil {
-		m.keep(key, remembered{answer, err, time.Now().Add(good)})
+		m.keep(key, rememberedAnswer{answer, err, time.Now().Add(good)})
 	}
 	return answer, err
 }
 
-func answerOf[T any](r remembered) (T, error) {
+func answerOf[T any](r rememberedAnswer) (T, error) {
 	answer, _ := r.answer.(T)
 	return answer, r.err
 }
 
-func (m *memory) lookUp(key memoryKey) (remembered, bool) {
+func (m *memory) lookUp(key memoryKey) (rememberedAnswer, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, ok := m.known[key]
 	return r, ok && time.Now().Before(r.until)
 }
 
-func (m *memory) keep(key memoryKey, r remembered) {
+func (m *memory) keep(key memoryKey, r rememberedAnswer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.known) >= maxRemembered {

@@ -102,6 +102,8 @@ var table = []row{
 	{name: pagePinned, path: "/pinned", parameters: []string{"pin"}, parse: parsePinned},
 	{name: pageWall, path: "/wall", parameters: []string{"q", "ns", "warn"}, parse: parseWall},
 	{name: pageNamespaces, path: "/namespaces", nav: "Namespaces", parse: is(namespacesPage{})},
+	{name: pageOwner, path: templates.OwnersPath, subject: "owner", parse: parseOwner},
+	{name: pageHost, path: templates.HostsPath, subject: "host", parse: parseHost},
 	{name: pageGraph, path: "/graph", nav: "Waits", parameters: []string{"ns", "lock", "owner"}, parse: parseGraph},
 	{name: pageActivity, path: "/activity", nav: "Activity", parameters: []string{"window"}, parse: parseActivity},
 	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},

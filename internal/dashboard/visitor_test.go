@@ -114,7 +114,7 @@ func TestEachTeamSeesItsOwnLocksInEachPageAndEachPush(t *testing.T) {
 			})
 			foreign := map[string]string{"shop:till": "bank:vault", "bank:vault": "shop:till"}[c.mine]
 			w := r.as(t, c.who, "/locks/"+foreign)
-			assert.That(t, w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "owner"), "%d %s", w.Code, w.Body)
+			assert.That(t, w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "-owner"), "%d %s", w.Code, w.Body)
 			w = r.as(t, c.who, "/locks/"+foreign+"?tab=zookeeper")
 			assert.That(t, w.Code == http.StatusForbidden && !strings.Contains(w.Body.String(), "/r/"), "%d %s", w.Code, w.Body)
 			for _, tab := range []string{tabQueue, tabZooKeeper} { // a socket and a poll say what is wrong in the fragments

@@ -162,6 +162,9 @@
   // What can be done to a queue is in queue.js.
   Object.assign(acts, queueActs({ $, $$, counted, say, show, allow, call: (...request) => call(...request), complain: (text) => complain(text), reveal: (secret) => reveal(secret), now: () => act }));
 
+  // And what can be done to all leases of an owner in owner.js.
+  Object.assign(acts, ownerActs({ $, $$, counted, show, allow, call: (...request) => call(...request), now: () => act }));
+
   // ---- What is said of a webhook ------------------------------------------------
 
   const said = Symbol("what is wrong with the form is said already");

@@ -4,7 +4,11 @@
   // The clipboard's API is there only in secure contexts, and a gateway on the
   // local network is none.
   async function copy(text) {
-    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    try {
+      if (navigator.clipboard) return await navigator.clipboard.writeText(text);
+    } catch {
+      // The browser does not allow it: the old way.
+    }
     const area = document.createElement("textarea");
     area.value = text;
     area.className = "hidden";

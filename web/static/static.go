@@ -32,7 +32,7 @@ import (
 // Prefix is where Handler must be mounted.
 const Prefix = "/static/"
 
-//go:embed activity.css app.css docs.css actions.js app.js copy.js curl.js docs.js follow.js login.js queue.js rest.js tell.js theme.js favicon.svg favicon-open.svg vendor/*.js
+//go:embed activity.css app.css docs.css actions.js app.js copy.js curl.js docs.js follow.js links.js login.js owner.js queue.js rest.js search.js tell.js theme.js favicon.svg favicon-open.svg vendor/*.js
 var files embed.FS
 
 // contentTypes are those of all files that are embedded. The system's table is
@@ -50,7 +50,7 @@ type asset struct {
 }
 
 var (
-	assets  = load(files)
+	assets  = together(load(files))
 	version = hash(assets)
 )
 
@@ -149,6 +149,26 @@ func lean(extension string, content []byte) []byte {
 		content = styleComments.ReplaceAll(content, nil)
 	}
 	return emptyLines.ReplaceAll(content, nil)
+}
+
+// PageScript is what each page of the dashboard loads after htmx: pageScripts in one file, which is loaded sooner and compressed better
+// than each of them.
+const PageScript = "page.js"
+
+// pageScripts are its parts, in the order in which they run.
+var pageScripts = []string{"app.js", "rest.js", "curl.js", "queue.js", "owner.js", "actions.js", "links.js", "search.js", "tell.js"}
+
+// together makes one file of the pages' scripts.
+func together(found map[string]asset) map[string]asset {
+	var all asset
+	for _, name := range pageScripts {
+		all.contentType = found[name].contentType
+		all.content = append(all.content, found[name].content...)
+		delete(found, name)
+	}
+	all.packed = gzipped.Best(all.content)
+	found[PageScript] = all
+	return found
 }
 
 func hash(assets map[string]asset) string {

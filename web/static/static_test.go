@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,8 +31,8 @@ func get(t *testing.T, method, path string) *http.Response {
 func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	urls := URLs()
 	want := map[string]string{
-		"activity.css": "text/css; charset=utf-8", "follow.js": "text/javascript; charset=utf-8", "favicon-open.svg": "image/svg+xml", "app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8", "actions.js": "text/javascript; charset=utf-8", "app.js": "text/javascript; charset=utf-8",
-		"login.js": "text/javascript; charset=utf-8", "queue.js": "text/javascript; charset=utf-8", "curl.js": "text/javascript; charset=utf-8", "rest.js": "text/javascript; charset=utf-8", "tell.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
+		"activity.css": "text/css; charset=utf-8", "follow.js": "text/javascript; charset=utf-8", "favicon-open.svg": "image/svg+xml", "app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8", "page.js": "text/javascript; charset=utf-8",
+		"login.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
 		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "vendor/hx-ws.min.js": "text/javascript; charset=utf-8",
 	}
 	assert.That(t, len(urls) == len(want), "files %v, want those of %v", urls, want)
@@ -52,6 +54,13 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 // served is what a file is served as: those of others as they are.
 func served(t *testing.T, name string) []byte {
 	t.Helper()
+	if name == PageScript {
+		var all []byte
+		for _, part := range pageScripts {
+			all = append(all, served(t, part)...)
+		}
+		return all
+	}
 	onDisk := assert.Value(os.ReadFile(filepath.FromSlash(name)))(t)
 	if strings.HasPrefix(name, "vendor/") {
 		return onDisk
@@ -68,7 +77,10 @@ func TestCommentsAndIndentationAreNotServed(t *testing.T) {
 		assert.Equal(t, string(lean(extension, []byte(c[0]))), c[1], "%s", extension)
 	}
 	// A text of several lines would lose its indentation, and what looks like a comment in it.
-	for name := range URLs() {
+	for _, name := range append(slices.Collect(maps.Keys(URLs())), pageScripts...) {
+		if name == PageScript {
+			continue
+		}
 		content := string(assert.Value(os.ReadFile(filepath.FromSlash(name)))(t))
 		for i, line := range strings.Split(content, "\n") {
 			own := strings.HasSuffix(name, ".js") && !strings.HasPrefix(name, "vendor/") && !strings.HasPrefix(strings.TrimSpace(line), "//")

@@ -189,6 +189,5 @@ func trimmed(s string) string { return strings.TrimSuffix(strings.TrimRight(s, "
 // coordinate is a number of a path.
 func coordinate(v float64) string { return trimmed(strconv.FormatFloat(v, 'f', 1, 64)) }
 
-// Count and NumberText write numbers.
-func Count(n int) string          { return count(n) }
+// NumberText is a number with up to two figures behind the point.
 func NumberText(v float64) string { return numberText(v) }

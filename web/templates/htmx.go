@@ -11,7 +11,7 @@ const htmxConfig = `{
 	"defaultSwap": "none",
 	"extensions": "ws, rows",
 	"morphIgnore": ["data-htmx-powered", "open", "data-on", "data-copied", "stroke-dasharray"],
-	"morphSkipChildren": "time[data-since], time[data-until], time[data-ago], time[data-clock], [data-origin]",
+	"morphSkipChildren": "time[data-since], time[data-until], time[data-ago], time[data-about], time[data-clock], [data-origin]",
 	"ws": {
 		"reconnectDelay": 500,
 		"reconnectMaxDelay": 8000,

@@ -176,6 +176,11 @@ func samples(now time.Time) map[string]templ.Component {
 	spaces.Live, spaces.Poll = "/ui/live?still", "/ui/poll?still"
 	spaces.Status.Hazards, spaces.Status.HazardsURL = 2, "/namespaces"
 
+	past := lockSample(now, 12)
+	past.Timeline, past.API = timelineSample(now), "/v1/locks/x"
+	past.Holders[0].Usual, past.Holders[0].BeatAt, past.Holders[0].EndsAt = &Usual{3 * time.Minute, 42, "24 hours"}, now.Add(-3*time.Second), time.Time{}
+	past.Waiters[0].Expected = &Expected{Before: 1, Usual: past.Holders[0].Usual, At: now.Add(6 * time.Minute)}
+	past.Waiters[2].Expected, past.Waiters[2].Late, past.Waiters[2].BeatAt = &Expected{Before: 3, Usual: past.Holders[0].Usual, AtLeast: 6 * time.Minute}, true, now.Add(-40*time.Second)
 	moving := lockSample(now, 12)
 	moving.Live, moving.Poll = "/ui/live", "/ui/poll"
 	free := lockSample(now, 0)
@@ -228,6 +233,7 @@ func samples(now time.Time) map[string]templ.Component {
 	problem := Problem{Page: page(now, "Not found · Lockkeeper"), Status: 404, Title: "There is no such page", Detail: "A lock's page is at /ui/locks/NAMESPACE/NAME."}
 	problem.Live = ""
 
+	evil.Timeline, evil.Holders[0].Usual = evilTimeline(now), &Usual{Held: time.Minute, Of: 9, Window: hostile}
 	evil.Holders[0].Break, evil.Revoke, evil.Reap, evil.Destroy = "/v1/leases/x/break", "/v1/x", "/v1/y", "/v1/z"
 	evil.Holders[0].Group, evil.Holders[0].Holds, evil.Holders[0].Ended = []Link{{hostile, "javascript:alert(6)"}}, []string{hostile}, hostile
 	evil.Holders[0].Asked = &Asked{Reason: hostile, Until: now}
@@ -239,6 +245,7 @@ func samples(now time.Time) map[string]templ.Component {
 		"/nothing":       OverviewPage(nothing),
 		"/away":          OverviewPage(gone),
 		"/never":         OverviewPage(never),
+		"/lock-past":     LockPage(past),
 		"/lock":          LockPage(moving),
 		"/lock-free":     LockPage(free),
 		"/lock-shared":   LockPage(shared),
@@ -275,7 +282,7 @@ func fragments(now time.Time) map[string]templ.Component {
 	lock := lockSample(now, 12)
 	return map[string]templ.Component{
 		"status": StatusFragment(lock.Status), "locks": LocksFragment(overviewSample(now)), "lock-head": LockHeadFragment(lock),
-		"queue": QueueFragment(lock), "history": HistoryFragment(lock), "nodes": NodesFragment(lock),
+		"queue": QueueFragment(lock), "timeline": TimelineFragment(*timelineSample(now)), "holds": HoldsFragment(*timelineSample(now)), "history": HistoryFragment(lock), "nodes": NodesFragment(lock),
 		"namespaces": NamespacesFragment(namespacesSample(now)), "gateways": GatewaysFragment(gatewaysSample(now)),
 		"activity": ActivityFragment(activitySample(now)), "attention": AttentionFragment(Overview{Attention: attentionSample(now), Hazardous: 1}),
 		"pinned": PinnedFragment(Pinned{Rows: overviewSample(now).Rows}), "wall": WallFragment(wallSample(now)),

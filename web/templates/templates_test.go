@@ -201,7 +201,7 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 		for _, e := range elements(parse(t, render(c))) {
 			for _, key := range []string{"href", "src", "action", "hx-get", "hx-ws:connect", "data-poll"} {
 				link, ok := attr(e, key)
-				if !ok {
+				if rel, _ := attr(e, "rel"); !ok || rel == "noreferrer nofollow" { // a client's link
 					continue
 				}
 				u, err := url.Parse(link)
@@ -221,7 +221,7 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 			want++
 		}
 		if strings.Contains(render(c), `class="on-wall"`) {
-			want = len([]string{"favicon.svg", "app.css", "activity.css", "htmx.min.js", "hx-ws.min.js", "app.js"})
+			want = len([]string{"favicon.svg", "app.css", "activity.css", "htmx.min.js", "hx-ws.min.js", "page.js"})
 		}
 		if strings.Contains(render(c), `<body class="bare"`) {
 			want = len([]string{"favicon.svg", "app.css", "theme.js", "copy.js", "login.js"})

@@ -251,3 +251,15 @@ func target(c Contender) templ.Attributes {
 	}
 	return a
 }
+
+// askable is what a dialog needs to ask the holder of a row; nothing when it cannot be asked.
+func askable(v Owner, row OwnedRow) templ.Attributes {
+	if row.Revoke == "" {
+		return nil
+	}
+	name := row.Lock.Name
+	if v.Host {
+		name += ", " + who(row.Who)
+	}
+	return templ.Attributes{"data-who": name, "data-lease": tail(row.LeaseID), "data-lease-id": row.LeaseID, "data-revoke": row.Revoke}
+}

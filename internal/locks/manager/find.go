@@ -196,7 +196,9 @@ func (s *findSearch) ordered(of map[string]*locks.FoundOwner) (list []locks.Foun
 		}
 		return 1
 	}
-	slices.SortFunc(list, func(a, b locks.FoundOwner) int { return cmp.Or(inside(a.Name)-inside(b.Name), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(list, func(a, b locks.FoundOwner) int {
+		return cmp.Or(inside(a.Name)-inside(b.Name), cmp.Compare(a.Name, b.Name))
+	})
 	return list
 }
 

@@ -207,6 +207,12 @@ var pageRows = []row{
 	{route: "GET /webhooks", want: "303 404 404 404 404 404 404"},
 	{route: "GET /webhooks/*", at: ofHook("/webhooks/%s"), want: "303 404 404 404 404 404 404"},
 	{route: "GET /locks/*", at: ofLock("/locks/%s"), want: "303 200 403 200 200 403 200"},
+	// Of an owner they show what the caller may read, and of all others nothing.
+	{route: "GET /owners/*", at: at("/owners/alice"), want: "303 200 200 200 200 200 200"},
+	{route: "GET /hosts/*", at: at("/hosts/ci-1"), want: "303 200 200 200 200 200 200"},
+	{route: "GET /graph", want: "303 200 200 200 200 200 200"},
+	{route: "GET /graph", at: ofLock("/graph?lock=%s"), want: "303 200 403 200 200 403 200"},
+	{route: "GET /ui/*", at: ofLock("/ui/search?q=%s"), want: "401 200 200 200 200 200 200"},
 	{route: "GET /ui/*", at: at("/ui/fragments?page=overview"), want: "401 200 200 200 200 200 200"},
 	{route: "GET /static/*", at: func(s *Scene) string { return s.Asset }, want: everyone, open: true},
 	{route: "GET /login", want: everyone, open: true},
