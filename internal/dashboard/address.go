@@ -32,7 +32,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.detail }
 
 func wrongParameter(status int, format string, args ...any) *refusal {
-	return &refusal{status: status, title: "The address is not valid", detail: fmt.Sprintf(format, args...)}
+	return &refusal{status: status, title: "Invalid URL", detail: fmt.Sprintf(format, args...)}
 }
 
 // pageAt reads the page of its own address, which has the row and the subject.

@@ -112,9 +112,9 @@ func TestWhatAReaderDoesInARowSurvivesThoseThatComeAndGo(t *testing.T) {
 		})).observe(document.querySelector("#queue"), {subtree: true, childList: true, characterData: true, attributes: true, attributeOldValue: true});
 		return 1;
 	})()`)
-	s.fake.line("b", "c", "d", "e", "f", "g", "new") // a goes, b holds, one comes
+	s.fake.line("b", "c", "d", "e", "f", "g", "z") // a goes, b holds, one comes
 	s.happen("deploy")
-	page.until(`row("new")`, "the push has come")
+	page.until(`row("z")`, "the push has come")
 	unharmed := func(after string) {
 		t.Helper()
 		for _, owner := range []string{"d", "e", "f"} {
@@ -130,9 +130,9 @@ func TestWhatAReaderDoesInARowSurvivesThoseThatComeAndGo(t *testing.T) {
 		assert.That(t, !slices.Contains(touched, owner), "rows were written to that did not change: %q", touched)
 	}
 
-	s.fake.line("b", "g", "f", "e", "d", "c", "new") // another order
+	s.fake.line("b", "g", "f", "e", "d", "c", "z") // another order
 	s.happen("deploy")
-	page.until(`[...document.querySelectorAll(".waiter")].map((r) => r.dataset.who).join("") === "gfedcnew"`, "the order has changed")
+	page.until(`[...document.querySelectorAll(".waiter")].map((r) => r.dataset.who).join("") === "gfedcz"`, "the order has changed")
 	unharmed("another order")
 
 	evalIn[int](page, `(touched.clear(), 1)`)
@@ -219,11 +219,22 @@ func TestARowThatIsPointedAtStaysWhereItIs(t *testing.T) {
 	assert.That(t, evalIn[bool](page, `document.querySelectorAll("#locks tbody tr")[0].innerText.includes("77") && document.querySelector("#rested").hidden`), "what happened to a row while it waited is lost")
 
 	// The same with the focus; the button shows what waits.
-	evalIn[int](page, `(document.querySelectorAll("#locks tbody a")[2].focus(), document.dispatchEvent(new KeyboardEvent("keydown", {key: "Shift"})), 1)`)
+	evalIn[int](page, `(document.querySelectorAll("#locks tbody th a")[2].focus(), document.dispatchEvent(new KeyboardEvent("keydown", {key: "Shift"})), 1)`)
 	names("d", "e")
 	page.until(`!document.querySelector("#rested").hidden`, "changes wait")
 	assert.Equal(t, evalIn[string](page, shown), "a!b!def!", "the rows")
 	evalIn[int](page, `(document.querySelector("#rested").click(), 1)`)
 	page.until(shown+` === "de"`, "the button shows them")
 	assert.Equal(t, evalIn[string](page, `document.activeElement.textContent`), "d", "the focus is on")
+}
+
+// A page that has lost a row, whatever the cause, does not go on without it.
+func TestAPageThatMissesARowLoadsAllOfThemAnew(t *testing.T) {
+	s, page := browsed(t)
+	s.fake.line("a", "b", "c", "d")
+	page.open(s, "/locks/deploy")
+	evalIn[int](page, `(window.row = `+queueRow+`, row("c").remove(), 1)`)
+	s.fake.line("b", "c", "d")
+	s.happen("deploy")
+	page.until(`row("c")?.innerText.includes("c") && !document.querySelector("[data-same]")`, "the row is there again")
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strconv"
@@ -48,6 +49,9 @@ func whoOf(c *locks.Contender) templates.Who {
 	w := templates.Who{Owner: visible(c.Owner), LeaseID: visible(c.LeaseID), Foreign: c.Foreign != nil, Delayed: c.Delayed, Purpose: visible(c.Purpose)}
 	if c.Foreign != nil {
 		w.Program = visible(c.Foreign.Program)
+		if d := c.Foreign.Decoded; w.Owner == "" && d != nil { // who it says it is tells more than which program it is
+			w.Owner = visible(cmp.Or(d.Identifier, d.Participant))
+		}
 	}
 	return w
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
@@ -90,6 +92,9 @@ func TestAContenderShowsEveryField(t *testing.T) {
 		"a foreign one that can be asked in its own way": {
 			locks.Contender{Znode: "/r/a/7", Mode: locks.Exclusive, Foreign: &locks.Foreign{Program: "curator", Revocable: true}, Revoke: &locks.Revocation{}},
 			templates.Contender{Who: templates.Who{Foreign: true, Program: "curator"}, Mode: "exclusive", Znode: "/r/a/7", CanAsk: true, Asked: &templates.Asked{}}},
+		"a foreign one that says who it is": {
+			locks.Contender{Znode: "/r/a/9", Mode: locks.Exclusive, Foreign: &locks.Foreign{Program: "kazoo", Decoded: &locks.Decoded{Identifier: "deployer.py " + evil}}},
+			templates.Contender{Who: templates.Who{Owner: "deployer.py " + evilShown, Foreign: true, Program: "kazoo"}, Mode: "exclusive", Znode: "/r/a/9", Decoded: "deployer.py " + evilShown}},
 		"a foreign one with bytes": {
 			locks.Contender{Znode: "/r/a/5", Mode: locks.Shared, Foreign: &locks.Foreign{Data: []byte{0xff, 0, 1}}},
 			templates.Contender{Who: templates.Who{Foreign: true}, Mode: "shared", Znode: "/r/a/5", Data: "/wAB", DataBinary: true}},
@@ -227,23 +232,25 @@ func TestThePageOfGatewaysShowsTheFleetAndItsZooKeeper(t *testing.T) {
 	r.fake.mu.Unlock()
 	r.opt.Ensemble = func(context.Context) []ensemble.Server {
 		return []ensemble.Server{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: 0x500000010, Connections: 4}, {Address: "b:2181", Mode: "follower", Zxid: 0x50000000e},
-			{Address: "c:2181", Mode: "follower", Zxid: 0x400000099}, {Address: "d:2181", Problem: "it cannot be reached"}}
+			{Address: "c:2181", Mode: "follower", Zxid: 0x400000099}, {Address: "d:2181", Problem: "unreachable"}}
 	}
 	c := assert.Value(r.read(t.Context(), gatewaysPage{}, locks.Anonymous, nil))(t).(*gatewaysContent)
 	want := []templates.GatewayRow{
 		{ID: "one", Self: true, Address: "one:8080", Version: "1.0", Started: started, Leases: 3, Succeeded: 2, State: "serving", Tone: "good"},
 		{ID: "three", Address: "three:8080", State: "silent", Tone: "warn", Seen: "no write for 12 s"},
-		{ID: "two", State: "writing", Tone: "good"}, {ID: "zero", State: "registered", Tone: "good"},
+		{ID: "two", State: "healthy", Tone: "good"}, {ID: "zero", State: "registered", Tone: "good"},
 	}
-	diff := cmp.Diff(want, c.Rows)
+	seen := time.Since(c.Rows[2].SeenAt)
+	assert.That(t, seen >= time.Second && seen < time.Minute, "two was seen %v ago", seen)
+	diff := cmp.Diff(want, c.Rows, cmpopts.IgnoreFields(templates.GatewayRow{}, "SeenAt"))
 	assert.Equal(t, diff, "")
 	servers := []templates.ServerRow{{Address: "a:2181", Mode: "leader", Version: "3.8.0", Zxid: "0x500000010", Connections: 4},
 		{Address: "b:2181", Mode: "follower", Zxid: "0x50000000e", Lag: "2 behind when last asked"},
-		{Address: "c:2181", Mode: "follower", Zxid: "0x400000099", Lag: "of an earlier leader"}, {Address: "d:2181", Problem: "It cannot be reached."}}
+		{Address: "c:2181", Mode: "follower", Zxid: "0x400000099", Lag: "behind: previous epoch"}, {Address: "d:2181", Problem: "Unreachable."}}
 	diff = cmp.Diff(servers, c.Servers)
 	assert.Equal(t, diff, "")
 	body := r.get(t, "/gateways").Body.String()
-	for _, part := range []string{"this one", "three:8080", "successor of 2", "leader", "It cannot be reached."} {
+	for _, part := range []string{"this one", "three:8080", "took over 2 gateways", "leader", "Unreachable."} {
 		assert.That(t, strings.Contains(body, part), "the page lacks %s", part)
 	}
 }
@@ -261,4 +268,27 @@ func TestAGatewayShowsWhatItMaySay(t *testing.T) {
 		row := gatewayRowOf(&own, c.zk, time.Second)
 		assert.That(t, row.State == c.want, "%+v is shown as %s, want %s", c.zk, row.State, c.want)
 	}
+}
+
+// A gateway that has gone does not vanish from the page at once.
+func TestAGatewayThatHasLeftIsShownForAWhile(t *testing.T) {
+	withRig(t, func(t *testing.T, r *rig) {
+		r.fake.set(func() { r.fake.peers = []locks.Peer{{Gateway: "one", Self: true}, {Gateway: "back"}} })
+		topic := r.watch(t, gatewaysPage{})
+		for _, gateway := range []string{"gone", "back", "gone"} {
+			r.hub.Publish(&events.Event{Type: events.GatewayLeft, Gateway: gateway, Time: time.Now()})
+		}
+		for range 2 * gatewaysLeft {
+			r.happen("deploy") // what else happens pushes nothing out
+		}
+		shows := func() int {
+			time.Sleep(2 * tick)
+			synctest.Wait()
+			html := assert.Value(topic.latest.Load().message(t.Context()))(t)
+			return strings.Count(string(html), `id="gw/gone"`)
+		}
+		assert.Equal(t, shows(), 1, "rows of the gateway that has left")
+		time.Sleep(leftFor)
+		assert.Equal(t, shows(), 0, "an hour later")
+	})
 }

@@ -160,7 +160,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		d.refuse(w, r, &refusal{status: http.StatusMethodNotAllowed, title: "This page is read-only", detail: "Pages can only be read. Locks are acquired and released with the API."})
+		d.refuse(w, r, &refusal{status: http.StatusMethodNotAllowed, title: "Method not allowed", detail: "Pages can only be read. Locks are acquired and released with the API."})
 		return
 	}
 	switch path := r.URL.Path; path {

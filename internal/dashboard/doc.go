@@ -25,6 +25,10 @@
 //
 // Nothing lists all locks. The overview asks for one page of them.
 //
+// What was comes from the history (Options.History): a lock's timeline (timeline.go; lanes.go is its geometry, and pure), and what is usual
+// (usual.go). Its answers are kept for all pages that ask the same, from 5 seconds to a minute (memory.go); at most two questions are asked at
+// a time. Without a history a page says so. What the history lacks is drawn and said, too.
+//
 // A page shows, counts and offers what the API would give its viewer. Who that is comes with each request
 // (auth.VisitorOf); a request without a visitor is shown nothing. The server refuses what a page does not offer, too. Nothing that
 // depends on the viewer's name is in a fragment: the header is rendered for each page. The status says which rules a page is

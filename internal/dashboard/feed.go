@@ -12,7 +12,8 @@ import (
 // keeper keeps the newest events of a lock that its page shows.
 type keeper struct {
 	filter events.Filter
-	nodes  bool // node events are kept; else all others
+	nodes  bool        // node events are kept; else all others
+	only   events.Type // the one type that is kept; 0: each
 	most   int
 	events []*events.Event // the newest first
 }
@@ -29,7 +30,7 @@ func (k *keeper) begin(hub *events.Hub) (last string) {
 }
 
 func (k *keeper) add(e *events.Event) {
-	if e.Type.IsNode() != k.nodes || e.Type == events.Resync {
+	if e.Type.IsNode() != k.nodes || e.Type == events.Resync || k.only != 0 && e.Type != k.only {
 		return
 	}
 	if len(k.events) == k.most {
@@ -60,7 +61,7 @@ func (f *feed) open() {
 		if f.sub, err = f.hub.Subscribe(f.filter, last); err != nil || last != "" {
 			return
 		}
-		if len(f.hub.Recent(f.filter, 1)) == 0 {
+		if len(f.hub.Recent(f.keeper.filter, 1)) == 0 {
 			return // nothing happened before we subscribed
 		}
 		f.close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/a-h/templ"
 
+	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/zk/ensemble"
@@ -24,6 +25,16 @@ type gatewaysPage struct{ plain }
 func (gatewaysPage) name() string  { return pageGateways }
 func (gatewaysPage) title() string { return "Gateways" }
 
+// keeps: a gateway that is gone is shown for a while.
+func (gatewaysPage) keeps(rules *access.Rules) *keeper {
+	return &keeper{filter: events.Filter{Rules: rules, Types: events.Types(events.GatewayLeft)}, only: events.GatewayLeft, most: gatewaysLeft}
+}
+
+const (
+	gatewaysLeft = 8         // that are shown
+	leftFor      = time.Hour // for so long
+)
+
 func (gatewaysPage) read(ctx context.Context, from *Options, as reading) (content, error) {
 	shown := &gatewaysContent{templates.Gateways{Page: as.frame}}
 	peers := from.Locks.Peers()
@@ -32,6 +43,7 @@ func (gatewaysPage) read(ctx context.Context, from *Options, as reading) (conten
 		row.Partial = !as.who.Rules.MayAll(access.Read)
 		shown.Rows = append(shown.Rows, row)
 	}
+	shown.Rows = append(shown.Rows, leftRowsOf(as.kept, peers)...)
 	if from.Ensemble != nil {
 		shown.Servers = serverRowsOf(from.Ensemble(ctx))
 	}
@@ -61,9 +73,22 @@ func gatewayRowOf(p *locks.Peer, own locks.ZooKeeperInfo, window time.Duration) 
 	case window > 0 && p.GuardAge >= window:
 		row.State, row.Tone, row.Seen = "silent", "warn", "no write for "+strconv.Itoa(int(p.GuardAge.Seconds()))+" s"
 	default:
-		row.State = "writing"
+		row.State, row.SeenAt = "healthy", time.Now().Add(-p.GuardAge).Truncate(time.Second)
 	}
 	return row
+}
+
+// leftRowsOf are rows of gateways that have left lately, of the events that say so.
+func leftRowsOf(list []*events.Event, peers []locks.Peer) (rows []templates.GatewayRow) {
+	for _, e := range list {
+		gone := e.Type == events.GatewayLeft && time.Since(e.Time) < leftFor
+		back := slices.ContainsFunc(peers, func(p locks.Peer) bool { return p.Gateway == e.Gateway })
+		again := slices.ContainsFunc(rows, func(r templates.GatewayRow) bool { return r.ID == visible(e.Gateway) })
+		if gone && !back && !again {
+			rows = append(rows, templates.GatewayRow{ID: visible(e.Gateway), State: "gone", Tone: "bad", Left: true, Partial: true, SeenAt: e.Time})
+		}
+	}
+	return rows
 }
 
 // serverRowsOf are ZooKeeper's servers, in the order in which they were given. Epochs of leaders are in a zxid's upper half: a
@@ -85,7 +110,7 @@ func serverRowsOf(list []ensemble.Server) []templates.ServerRow {
 			case newest>>32 == s.Zxid>>32:
 				row.Lag = fmt.Sprintf("%d behind when last asked", behind)
 			default:
-				row.Lag = "of an earlier leader"
+				row.Lag = "behind: previous epoch"
 			}
 		}
 		rows = append(rows, row)

@@ -90,8 +90,8 @@ type row struct {
 	// subject is the parameter by which its socket and its poll name the subject; "": it has none.
 	subject    string
 	parameters []string // of its address
-	// nav is what the navigation calls it; "": it does not lead there.
-	nav string
+	// nav is what the navigation calls it; "": it does not lead there, and under is the name of the page to which this one belongs.
+	nav, under string
 	// parse makes the page of its subject and its parameters.
 	parse func(subject string, values url.Values) (page, *refusal)
 }
@@ -102,14 +102,14 @@ var table = []row{
 	{name: pagePinned, path: "/pinned", parameters: []string{"pin"}, parse: parsePinned},
 	{name: pageWall, path: "/wall", parameters: []string{"q", "ns", "warn"}, parse: parseWall},
 	{name: pageNamespaces, path: "/namespaces", nav: "Namespaces", parse: is(namespacesPage{})},
-	{name: pageOwner, path: templates.OwnersPath, subject: "owner", parse: parseOwner},
-	{name: pageHost, path: templates.HostsPath, subject: "host", parse: parseHost},
+	{name: pageOwner, path: templates.OwnersPath, under: pageOverview, subject: "owner", parse: parseOwner},
+	{name: pageHost, path: templates.HostsPath, under: pageOverview, subject: "host", parse: parseHost},
 	{name: pageGraph, path: "/graph", nav: "Waits", parameters: []string{"ns", "lock", "owner"}, parse: parseGraph},
 	{name: pageActivity, path: "/activity", nav: "Activity", parameters: []string{"window"}, parse: parseActivity},
 	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},
 	{name: pageWebhooks, path: "/webhooks", nav: "Webhooks", parse: is(webhooksPage{})},
-	{name: pageWebhook, path: "/webhooks/", subject: "lock", parse: parseWebhook},
-	{name: pageLock, path: "/locks/", subject: "lock", parameters: []string{"ns", "tab", "cursor", "contender", "range", "until", "at", "hold"}, parse: parseLock},
+	{name: pageWebhook, path: "/webhooks/", under: pageWebhooks, subject: "lock", parse: parseWebhook},
+	{name: pageLock, path: "/locks/", under: pageOverview, subject: "lock", parameters: []string{"ns", "tab", "cursor", "contender", "range", "until", "at", "hold"}, parse: parseLock},
 }
 
 // is parses a page that has neither a subject nor parameters.
@@ -123,6 +123,14 @@ func rowNamed(name string) *row {
 		return &table[i]
 	}
 	return nil
+}
+
+// navPath is the address to which the navigation leads for the row.
+func (r *row) navPath() string {
+	if r.under != "" {
+		return rowNamed(r.under).path
+	}
+	return r.path
 }
 
 // rowAt is the row of a page's path and the subject in it, nil when there is no page.

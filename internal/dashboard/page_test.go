@@ -90,8 +90,10 @@ func TestTheNavigationLeadsToPagesOfTheTable(t *testing.T) {
 	for _, link := range links {
 		for _, from := range []string{link.URL, "/nowhere"} {
 			w := r.get(t, from)
-			assert.That(t, strings.Contains(w.Body.String(), `<a href="`+link.URL+`">`+link.Name+`</a>`), "%s does not lead to %s", from, link.URL)
+			assert.That(t, strings.Contains(strings.Replace(w.Body.String(), ` aria-current="page"`, "", 1), `<a href="`+link.URL+`">`+link.Name+`</a>`), "%s does not lead to %s", from, link.URL)
 			assert.That(t, from != link.URL || w.Code == 200, "%s: %d", from, w.Code)
+			here := strings.Contains(w.Body.String(), `<a href="`+link.URL+`" aria-current="page">`)
+			assert.That(t, here == (from == link.URL), "%s says that it is %s: %v", from, link.URL, here)
 		}
 	}
 }

@@ -24,7 +24,7 @@ const notReached = "ZooKeeper has not been reached yet. The content appears as s
 func (d *Dashboard) read(ctx context.Context, p page, who locks.Principal, kept []*events.Event) (content, error) {
 	info := d.status.get(ctx).For(who)
 	return p.read(ctx, &d.opt, reading{who: who, kept: kept, info: info, waits: d.waits, memory: d.memory, lookout: d.lookout, frame: templates.Page{
-		Title: p.title() + " · Lockkeeper", Status: d.status.statusOf(info, who), Live: liveURL(p), Poll: pollURL(p), Assets: d.assets, Pages: d.Navigation(), Credential: d.opt.Logins != nil,
+		Title: p.title() + " · Lockkeeper", Status: d.status.statusOf(info, who), Live: liveURL(p), Poll: pollURL(p), Assets: d.assets, Pages: d.Navigation(), Here: rowNamed(p.name()).navPath(), Credential: d.opt.Logins != nil,
 	}})
 }
 
@@ -57,7 +57,7 @@ func refusalOf(err error) *refusal {
 	case e.Code == locks.CodeInvalid && e.Field == "lock":
 		return &refusal{status: http.StatusUnprocessableEntity, title: "No lock can have this name", detail: sentence(visible(e.Detail))}
 	case e.Code == locks.CodeInvalid:
-		return &refusal{status: http.StatusUnprocessableEntity, title: "The address is not valid", detail: sentence("The parameter " + e.Field + ": " + visible(e.Detail))}
+		return &refusal{status: http.StatusUnprocessableEntity, title: "Invalid URL", detail: sentence("The parameter " + e.Field + ": " + visible(e.Detail))}
 	case e.Code == locks.CodeForbidden:
 		return &refusal{status: http.StatusForbidden, title: "Not for you to see", detail: sentence(visible(e.Detail))}
 	case e.Code == locks.CodeNamespaceUnknown:

@@ -48,7 +48,7 @@ func TestThePageSaysWhoHeldALockAtAnInstantAndHowThatEnded(t *testing.T) {
 	rules := assert.Value(access.New(access.Grant{NS: "default", Locks: "*", Verbs: []access.Verb{access.Read}}))(t)
 	html := r.as(t, locks.Principal{Name: "token:ann", Rules: rules}, "/locks/deploy?at=2026-11-22T03:00Z").Body.String()
 	shows(t, html, "2026-11-22 02:30 to 03:30 UTC", "bar-loud", "ben", "History since", "2 parts of this time are not recorded", "2026-11-22 03:10 to 2026-11-22 03:14 UTC: the gateway did not run.",
-		"At 2026-11-22 03:00 UTC it was held by", "ben", "from 2026-11-22 02:53", "2026-11-22 03:00:30", "expired", "its client stopped heartbeating", "3 holds as a list", "cron", "ben", "anna")
+		"At 2026-11-22 03:00 UTC it was held by", "ben", "from 2026-11-22 02:53", "2026-11-22 03:00:30", "expired", "no heartbeat", "3 holds as a list", "cron", "ben", "anna")
 	q := past.asked[0]
 	three := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 	assert.That(t, len(past.asked) == 1 && q.Rules.Key() == rules.Key() && q.NS == "default" && q.Lock == "deploy" && q.Kinds == history.Holds && q.From.Equal(three.Add(-30*time.Minute)) && q.To.Equal(three.Add(30*time.Minute)), "%+v", past.asked)

@@ -118,6 +118,7 @@ func (p webhookPage) read(ctx context.Context, from *Options, as reading) (conte
 		return shown, known(err)
 	}
 	showWebhook(&shown.WebhookRow)
+	shown.Title = shown.Target + " · Lockkeeper"
 	all(shown.Headers)
 	all(shown.Unreached)
 	for i := range shown.Attempts {

@@ -226,43 +226,47 @@ func TestAFollowerThatLaggedHasAGapAndComparesWhoHolds(t *testing.T) {
 }
 
 func TestAGapIsFilledFromAnotherGateway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		stays := start(t, nil)
-		source := Source{Gateway: "gw1", Ask: func(ctx context.Context, q Query) (Answer, error) {
-			q.Rules = access.Everything()
-			return stays.history.Query(ctx, q)
-		}}
-		both := func(o *Options) { o.Dir, o.Others = dir, func() []Source { return []Source{source} } }
-		stays.pass(time.Minute)
-		goes := start(t, both)
-		tell := func(of events.Type, reason locks.Reason, lock, lease, owner string, to ...*rig) {
-			for _, r := range to {
-				if of == events.LeaseGranted {
-					r.granted(lock, lease, owner, 0)
-				} else {
-					r.ended(lock, lease, of, reason)
+	for _, firstLife := range []time.Duration{time.Minute, 500 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			stays := start(t, nil)
+			source := Source{Gateway: "gw1", Ask: func(ctx context.Context, q Query) (Answer, error) {
+				q.Rules = access.Everything()
+				return stays.history.Query(ctx, q)
+			}}
+			both := func(o *Options) { o.Dir, o.Others = dir, func() []Source { return []Source{source} } }
+			stays.pass(time.Minute)
+			goes := startFor(t, both, firstLife)
+			lasts := firstLife
+			tell := func(of events.Type, reason locks.Reason, lock, lease, owner string, to ...*rig) {
+				for _, r := range to {
+					if of == events.LeaseGranted {
+						r.granted(lock, lease, owner, 0)
+					} else {
+						r.ended(lock, lease, of, reason)
+					}
 				}
+				time.Sleep(lasts)
+				lasts = time.Minute
 			}
-			time.Sleep(time.Minute)
-		}
-		tell(events.LeaseGranted, "", "a", "l1", "anna", stays, goes)
-		goes.stop()
-		tell(events.LeaseExpired, locks.ReasonExpired, "a", "l1", "", stays)
-		tell(events.LeaseGranted, "", "a", "l2", "ben", stays)
-		tell(events.LeaseReleased, locks.ReasonReleased, "a", "l2", "", stays)
-		tell(events.LeaseGranted, "", "a", "l3", "cron", stays)
-		now := &Item{Kind: Hold, NS: "default", Lock: "a", LeaseID: "l3", Begin: time.Now(), Early: time.Hour}
-		goes = start(t, func(o *Options) { both(o); o.Now = holding{now} })
-		goes.pass(time.Minute)
-		want, got := stays.ask(Query{}), goes.ask(Query{From: time.Now().Add(-10 * time.Minute)})
-		assert.Equal(t, got.owners(), "cron ben anna ")
-		for n := range got.Items {
-			assert.Equal(t, fmt.Sprintf("%+v", got.Items[n]), fmt.Sprintf("%+v", want.Items[n]))
-		}
-		assert.That(t, len(got.Gaps) == 0, "the gap is gone: %+v", got.Gaps)
-		assert.That(t, got.Since.Before(time.Now().Add(-5*time.Minute)), "a new store reaches back as far as the other: %v", got.Since)
-	})
+			tell(events.LeaseGranted, "", "a", "l1", "anna", stays, goes)
+			goes.stop()
+			tell(events.LeaseExpired, locks.ReasonExpired, "a", "l1", "", stays)
+			tell(events.LeaseGranted, "", "a", "l2", "ben", stays)
+			tell(events.LeaseReleased, locks.ReasonReleased, "a", "l2", "", stays)
+			tell(events.LeaseGranted, "", "a", "l3", "cron", stays)
+			now := &Item{Kind: Hold, NS: "default", Lock: "a", LeaseID: "l3", Begin: time.Now(), Early: time.Hour}
+			goes = start(t, func(o *Options) { both(o); o.Now = holding{now} })
+			goes.pass(time.Minute)
+			want, got := stays.ask(Query{}), goes.ask(Query{From: time.Now().Add(-10 * time.Minute)})
+			assert.Equal(t, got.owners(), "cron ben anna ")
+			for n := range got.Items {
+				assert.Equal(t, fmt.Sprintf("%+v", got.Items[n]), fmt.Sprintf("%+v", want.Items[n]))
+			}
+			assert.That(t, len(got.Gaps) == 0, "the gap is gone: %+v", got.Gaps)
+			assert.That(t, got.Since.Before(time.Now().Add(-5*time.Minute)), "a new store reaches back as far as the other: %v", got.Since)
+		})
+	}
 }
 
 func TestQuickHoldsAreCounted(t *testing.T) {

@@ -87,8 +87,11 @@ func (f *follower) run(ctx context.Context) {
 			}
 			f.miss(Gap{From: began, To: f.now(), Cause: CauseLagged})
 		}
-		f.read(ctx, s)
+		err := f.read(ctx, s)
 		s.Close()
+		if errors.Is(err, events.ErrClosed) { // the process ends
+			<-ctx.Done()
+		}
 	}
 }
 
@@ -100,7 +103,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // read takes batches of one subscription until it is over.
-func (f *follower) read(ctx context.Context, s *events.Subscriber) {
+func (f *follower) read(ctx context.Context, s *events.Subscriber) error {
 	from := f.now()
 	f.ask(ctx, from)
 	next := from.Add(flushes)
@@ -111,7 +114,7 @@ func (f *follower) read(ctx context.Context, s *events.Subscriber) {
 		for _, e := range batch {
 			if e.Type == events.Resync {
 				f.miss(Gap{From: f.seenBefore(from), To: f.now(), Cause: CauseLagged})
-				return
+				return events.ErrLagged
 			}
 			f.take(e)
 		}
@@ -121,7 +124,7 @@ func (f *follower) read(ctx context.Context, s *events.Subscriber) {
 			next = now.Add(flushes)
 		}
 		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
-			return
+			return err
 		}
 	}
 }
@@ -134,8 +137,9 @@ func (f *follower) seenBefore(otherwise time.Time) time.Time {
 	return f.seen
 }
 
-// miss notes that something was missed.
+// miss notes that something was missed: at once, so that answers say so.
 func (f *follower) miss(g Gap) {
+	f.out = append(f.out, op{do: doGap, gap: g})
 	if f.missed == nil {
 		f.missed = &g
 		return

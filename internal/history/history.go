@@ -157,9 +157,13 @@ func (h *History) follow(ctx context.Context, s *store, cause string, first *eve
 		return err
 	}
 	defer w.close()
+	missed := w.gapAtStart(cause, from)
+	if err := w.write(&batch{at: time.Now(), ops: []op{{do: doGap, gap: *missed}}}); err != nil {
+		return err
+	}
 	h.opened(s, w)
 	queue := make(chan *batch, maxQueued)
-	f := newFollower(h, queue, w.gapAtStart(cause, from))
+	f := newFollower(h, queue, missed)
 	f.first = first
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -177,7 +181,10 @@ func (h *History) follow(ctx context.Context, s *store, cause string, first *eve
 // opened says that there is a store.
 func (h *History) opened(s *store, w *writer) {
 	h.mu.Lock()
-	h.status.On, h.status.Problem = true, ""
+	h.status.On = w.failed.IsZero()
+	if h.status.On {
+		h.status.Problem = ""
+	}
 	if s.aside != "" {
 		h.status.Problem = "a damaged file was moved to " + s.aside
 	}

@@ -25,7 +25,10 @@ type rig struct {
 }
 
 // start starts a history; what set changes holds for it.
-func start(t *testing.T, set func(*Options)) *rig {
+func start(t *testing.T, set func(*Options)) *rig { return startFor(t, set, 5*time.Second) }
+
+// startFor lets so much time pass after the start.
+func startFor(t *testing.T, set func(*Options), first time.Duration) *rig {
 	r := &rig{t: t, hub: events.New(events.Options{})}
 	r.present.Store(&[]*Item{})
 	o := Options{Hub: r.hub, Now: r}
@@ -46,7 +49,7 @@ func start(t *testing.T, set func(*Options)) *rig {
 		}
 	}
 	t.Cleanup(r.stop)
-	r.pass(5 * time.Second)
+	r.pass(first)
 	return r
 }
 

@@ -41,7 +41,7 @@ func (t *transaction) prune() {
 		}
 	}
 	w.full = used > w.s.size
-	t.exec("DELETE FROM gaps WHERE last < ?1 OR id <= (SELECT max(id) FROM gaps) - ?2", w.since.UnixMicro(), maxGaps)
+	t.exec("DELETE FROM gaps WHERE last < ?1 OR last < ?2 AND cause <> ?3 OR id <= (SELECT max(id) FROM gaps) - ?4", oldest.UnixMicro(), w.since.UnixMicro(), causeBefore, maxGaps)
 	if t.now.Sub(w.named) > namesEvery {
 		if n := t.exec(pruneNames, t.now.UnixMicro(), 2*seenEvery, nameStep); n < nameStep {
 			w.named = t.now // until then the next step follows at once

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -21,7 +22,7 @@ type batch struct {
 type op struct {
 	do    deed
 	item  *Item
-	gap   Gap       // doGap, doReconcile, doFill
+	gap   Gap       // doGap; doReconcile, doFill: for which one
 	list  []*Item   // doReconcile: who holds; doFill: what another gateway has
 	since time.Time // doReconcile: what began later is not in the list
 	fill  *fill     // doFill
@@ -56,6 +57,7 @@ type writer struct {
 	taken int64 // and what it became
 
 	rows   int64
+	doubt  time.Time // since then the rows that have not ended were not compared with who holds; zero: they were
 	full   bool      // what has not ended fills the store: pruning does not help
 	since  time.Time // how far back the store reaches
 	failed time.Time // zero: the last write was done
@@ -77,6 +79,11 @@ func newWriter(ctx context.Context, h *History, s *store) (*writer, error) {
 	if err != nil {
 		return nil, damage(err)
 	}
+	if doubt, err := s.meta(ctx, "doubt"); err != nil {
+		return nil, damage(err)
+	} else if doubt != 0 {
+		w.doubt = time.UnixMicro(doubt)
+	}
 	w.since = time.UnixMicro(since)
 	if since == 0 {
 		w.since = now
@@ -89,13 +96,14 @@ func newWriter(ctx context.Context, h *History, s *store) (*writer, error) {
 
 // gapAtStart is the time in which no process wrote, until the follower began; cause is "" unless the file before was damaged.
 func (w *writer) gapAtStart(cause string, until time.Time) *Gap {
-	switch {
-	case w.s.fresh || w.s.alive.IsZero():
-		return &Gap{From: until.Add(-w.h.opt.Keep), To: until, Cause: causeBefore}
-	case cause != "":
-		return &Gap{From: w.s.alive, To: until, Cause: cause}
+	g := &Gap{From: w.s.alive, To: until, Cause: cmp.Or(cause, CauseStopped)}
+	if w.s.fresh || w.s.alive.IsZero() {
+		g = &Gap{From: until.Add(-w.h.opt.Keep), To: until, Cause: causeBefore}
 	}
-	return &Gap{From: w.s.alive, To: until, Cause: CauseStopped}
+	if w.doubt.IsZero() {
+		w.doubt = g.From
+	}
+	return g
 }
 
 // run writes batches until the queue is closed. Its error says that the store is of no use any more.
@@ -192,7 +200,8 @@ func (w *writer) transact(ctx context.Context, b *batch) (err error) {
 		}
 	}
 	t.prune()
-	t.exec("INSERT INTO meta VALUES('alive', ?1) ON CONFLICT(name) DO UPDATE SET value = ?1", b.at.UnixMicro())
+	t.meta("alive", b.at)
+	t.meta("doubt", w.doubt)
 	if t.exec("COMMIT"); t.err != nil {
 		return t.err
 	}
@@ -254,6 +263,15 @@ func (t *transaction) find(query string, args []any, to ...any) bool {
 	return err == nil
 }
 
+// meta notes a time of the store itself; zero: none.
+func (t *transaction) meta(name string, at time.Time) {
+	if at.IsZero() {
+		t.exec("DELETE FROM meta WHERE name = ?", name)
+		return
+	}
+	t.exec("INSERT INTO meta VALUES(?1, ?2) ON CONFLICT(name) DO UPDATE SET value = ?2", name, at.UnixMicro())
+}
+
 func (t *transaction) do(o *op) error {
 	switch o.do {
 	case doInsert:
@@ -266,6 +284,7 @@ func (t *transaction) do(o *op) error {
 		t.note(o.gap)
 	case doReconcile:
 		t.reconcile(o)
+		t.w.doubt = time.Time{}
 	case doFill:
 		t.fill(o)
 	}
@@ -431,8 +450,8 @@ func (t *transaction) replace(id int64, i *Item) {
 
 // reconcile ends what is in the store and holds no more, and adds what holds and is not in the store.
 func (t *transaction) reconcile(o *op) {
-	if o.gap.Cause != causeBefore || t.w.h.opt.Others != nil {
-		t.note(o.gap)
+	if from := t.w.doubt; !from.IsZero() && from.Before(o.gap.From) {
+		o.gap.From = from
 	}
 	list, err := selectItems(t.ctx, t.tx, "r.span IS NULL", "")
 	if err != nil {

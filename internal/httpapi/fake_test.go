@@ -457,3 +457,8 @@ func (g *gateway) later(t *testing.T, method, path string, options ...apitest.Op
 func (f *fake) TokenOf(id string) (string, error) {
 	return "lk1." + id + ".k1.AbCdEfGhIjKlMnOpQr-_01", nil
 }
+
+// Find implements the dashboard's Locks.
+func (*fake) Find(context.Context, locks.FindRequest) (locks.Found, error) {
+	return locks.Found{}, nil
+}

@@ -80,7 +80,7 @@
         if (!headers) return said;
         return { ...hookIn(form), ...(Object.keys(headers).length > 0 && { headers }) };
       },
-      done: () => "The webhook was created.",
+      done: () => "Webhook created.",
       secret: (answer) => answer.secret,
     },
     "hook-edit": {
@@ -130,10 +130,10 @@
         else return false;
         return true;
       },
-      done: () => "The webhook was changed.",
+      done: () => "Webhook saved.",
     },
     "hook-test": {
-      begin: () => allow("Send it"),
+      begin: () => allow("Send"),
       body: () => null,
       done: (answer) => (answer.result === "delivered" ? `The receiver accepted the test: ${answer.status}.` : `The test failed. ${sentence(answer.error)}`),
       failed: (answer) => answer.result !== "delivered",
@@ -236,7 +236,7 @@
     $("button[data-close]", dialog).hidden = secret !== null;
     act.shown = secret !== null;
     enable(secret === null);
-    allow(secret === null ? $("[data-confirm]", dialog).dataset.verb : "I have it");
+    allow(secret === null ? $("[data-confirm]", dialog).dataset.verb : "I have saved it");
     if (secret !== null) $("[data-value]", dialog).focus();
   }
 

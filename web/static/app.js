@@ -55,9 +55,20 @@
     return "over" in d ? held + "+" : held;
   }
 
-  const timeOfDay = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-  const exactTime = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23" });
-  const date = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  // One rule for all times: how long ago, or until then; the time itself, where that is what counts, by the browser's clock, with its zone, in 24 hours. On
+  // hover both that and UTC.
+  const inZone = { hourCycle: "h23", timeZoneName: "short", hour: "2-digit", minute: "2-digit" };
+  const timeOfDay = new Intl.DateTimeFormat(undefined, { ...inZone, second: "2-digit" });
+  const exactTime = new Intl.DateTimeFormat(undefined, { ...inZone, second: "2-digit", fractionalSecondDigits: 3 });
+  const date = new Intl.DateTimeFormat(undefined, { ...inZone, year: "numeric", month: "short", day: "numeric" });
+  const whole = new Intl.DateTimeFormat(undefined, { ...inZone, year: "numeric", month: "short", day: "numeric", second: "2-digit" });
+
+  document.addEventListener("pointerover", ({ target }) => {
+    const e = target.closest?.("time[datetime]");
+    if (!e || !e.title.includes(e.dateTime)) return;
+    const local = whole.format(new Date(e.dateTime));
+    if (!e.title.includes(local)) e.title = e.title.replace(e.dateTime, `${local} (${e.dateTime})`);
+  });
 
   const write = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
@@ -73,7 +84,7 @@
     for (const e of $$("time[data-about]")) write(e, roughly(e.dataset.about - t));
     for (const e of $$("time[data-until]")) {
       const left = e.dataset.until - t;
-      write(e, left > 0 ? span(left + 999) : "due");
+      write(e, left > 0 ? span(left + 999) : "expired");
       e.classList.toggle("low", left < 5000);
     }
   }
@@ -184,6 +195,7 @@
     const live = $("#live");
     if (!live || polling) return;
     polling = true;
+    const before = heard;
     try {
       const url = live.dataset.poll;
       const answer = await fetch(url, { cache: "no-store", headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(3000) });
@@ -191,6 +203,7 @@
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       const text = await answer.text();
       if ($("#live")?.dataset.poll !== url) return; // the filter has changed meanwhile
+      if (heard !== before) return; // the socket has brought what may be newer
       polled = Date.now();
       if (failed) connectAnew(); // it is back; htmx may be in a long pause
       failed = false;
@@ -219,7 +232,16 @@
     else if (polled) show("polling");
   }
 
-  const linkWords = { live: "Live", polling: "Polling", away: "Gateway away" };
+  let shownLink = "";
+  const title = document.title;
+
+  // away says so in the tab's title, too, and lets nothing be done.
+  function disarm(away) {
+    document.title = (away ? "⚠ " : "") + title;
+    for (const button of $$("[data-act], [data-withdraw]")) button.disabled = away;
+  }
+
+  const linkWords = { live: "Live", polling: "Polling", away: "Disconnected" };
 
   function show(state) {
     const link = $("#link");
@@ -230,13 +252,15 @@
     if (text.textContent !== words) text.textContent = words; // role=status: said once, not again and again
     link.dataset.link = state;
     document.documentElement.dataset.link = state;
+    if (state !== shownLink && (state === "away" || shownLink === "away")) disarm(state === "away");
+    shownLink = state;
 
     const away = $("#away");
     const good = lastGood() + (offset ?? 0);
     frozen = state === "away" ? good : null;
     away.hidden = state === "live";
-    if (state === "polling") away.textContent = "There is no live connection. This page polls every 2 seconds and keeps trying to connect.";
-    if (state === "away") away.textContent = `The gateway has not answered since ${timeOfDay.format(lastGood())}, ${span(Date.now() - lastGood())} ago. This page shows the last known state.`;
+    if (state === "polling") away.textContent = "Live updates are blocked (WebSocket). Refreshing every 2 s and still trying.";
+    if (state === "away") away.textContent = `No answer from the gateway since ${timeOfDay.format(lastGood())}, ${span(Date.now() - lastGood())} ago. Showing the last known state.`;
   }
 
   // ---- Session ---------------------------------------------------------------
@@ -250,7 +274,7 @@
     const again = document.createElement("a");
     again.href = `/login?${new URLSearchParams({ next: location.pathname + location.search })}`;
     again.textContent = "Log in again";
-    $("#away").replaceChildren("The session has ended. This page shows the last known state. ", again);
+    $("#away").replaceChildren("The session has ended. Showing the last known state. ", again);
     $("#away").hidden = false;
     $(".link-text").textContent = "Session ended";
     $("#link").dataset.link = document.documentElement.dataset.link = "ended";
@@ -300,6 +324,8 @@
 
   document.addEventListener("htmx:after:swap", () => {
     if (outlived() || otherRules()) location.reload();
+    // A row that is to stay as it is, and is not there: something was missed. A new socket begins with all.
+    if ($("[data-same]")) connectAnew();
     refresh();
     markChanges();
     before = null;
@@ -324,7 +350,7 @@
   let filtering = null; // the request that was answered last
 
   function refused(why) {
-    $("#refused").textContent = why && `${why} The page still shows the previous filter.`;
+    $("#refused").textContent = why && `${why} Still showing the results of the previous filter.`;
     $("#refused").hidden = !why;
   }
 
@@ -354,7 +380,7 @@
   // ---- Keyboard -------------------------------------------------------------------
 
   // goable is what takes the focus in a row: its link, or the row itself.
-  const goable = (row) => (row.matches("[tabindex]") ? row : $("a", row));
+  const goable = (row) => (row.matches("[tabindex]") ? row : ($("a", row) ?? row));
 
   const focusedRow = () => [...$$("[data-row]")].findIndex((row) => row.contains(document.activeElement));
 

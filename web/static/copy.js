@@ -1,4 +1,4 @@
-// A click on a button with data-copy copies what that says.
+// A click on a button with data-copy copies what that says; one with data-copy-code the command beside it.
 "use strict";
 (() => {
   // The clipboard's API is there only in secure contexts, and a gateway on the
@@ -19,9 +19,9 @@
   }
 
   document.addEventListener("click", async (event) => {
-    const button = event.target.closest("button[data-copy]");
+    const button = event.target.closest("button[data-copy], button[data-copy-code]");
     if (!button) return;
-    await copy(button.dataset.copy);
+    await copy(button.dataset.copy ?? button.parentElement.querySelector("code").textContent.replace(/^\$ /, ""));
     button.dataset.copied = "";
     button.focus();
     setTimeout(() => delete button.dataset.copied, 1200);

@@ -45,13 +45,13 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
     const unreached = answer.unreached?.length ?? 0;
     const foreign = foreigners(act.pins);
     const n = counted(act.pins.length, "contender");
-    let sum = act.pins.length === 0 ? "No contender matches." : `Ends ${n}`;
+    let sum = act.pins.length === 0 ? "No entry matches." : `${act.name === "reap" ? "Will remove" : "Ends"} ${n}`;
     if (act.pins.length > 0) sum += foreign > 0 ? `, ${foreign} of other programs.` : ".";
     if (answer.more) sum += " There are more.";
     if (unreached > 0) sum += ` ${unreached} cannot be reached.`;
     act.sum = before + sum;
     show(act.sum, act.pins);
-    if (act.name === "reap") allow(act.pins.length === 0 ? null : `Reap ${n}`);
+    if (act.name === "reap") allow(act.pins.length === 0 ? null : `Remove ${n}`);
   }
 
   // ---- Ask -------------------------------------------------------------------
@@ -69,12 +69,13 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
     const { pins, gone, newcomers } = act;
     const foreign = foreigners(holders.filter((one) => !one.ask));
     const hidden = Math.max(Number($(".actions")?.dataset.holders ?? 0) - $$("#queue .holder").length, 0);
-    let sum = before + (pins.length > 0 ? `Asks ${counted(pins.length, "holder")}.` : gone.length > 0 ? "" : "No holder can be asked.");
+    let sum = before + (pins.length === 0 && gone.length === 0 ? "No holder can be asked." : "");
     if (gone.length > 0) sum += ` ${holdsNot(gone)}`;
     if (pins.length === 0 && gone.length > 0) sum += newcomers.length > 0 ? ` ${named(newcomers, "other")} ${newcomers.length === 1 ? "holds" : "hold"} it now.` : " Nothing to do.";
     else if (newcomers.length > 0) sum += ` ${named(newcomers, "other")} came since, and ${newcomers.length === 1 ? "is" : "are"} not asked.`;
     if (foreign > 0) sum += ` ${foreign === 1 ? "Another program holds it, too, and cannot be asked" : `${foreign} other programs hold it, too, and cannot be asked`}: break ${foreign === 1 ? "it" : "them"}.`;
     if (pins.length > 0 && hidden > 0) sum += ` ${hidden.toLocaleString("en")} more, not on this page, ${hidden === 1 ? "is" : "are"} not asked.`;
+    if (pins.length > 0) sum += ` Will ask${pins.length === 1 ? "" : ` ${counted(pins.length, "holder")}`}:`;
     show(sum.trim(), pins);
     act.stale = pins.length === 0;
     allow(pins.length === 0 ? null : `Ask ${named(pins, "holder")}`);
@@ -137,11 +138,11 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
       const says = { holder: holds && !one.over && !one.foreign, waiter: !gone && !holds, over: one.over, foreign: Boolean(one.foreign), group: Boolean(row?.dataset.group) };
       for (const hint of $$("[data-says]", act.dialog)) hint.hidden = gone || !says[hint.dataset.says];
       if (says.group) say("[data-group]", row.dataset.group);
-      show(gone ? "It is not on this page any more: it has ended, or moved." : holds ? (one.over ? "Ends the lock delay of:" : "Ends the lease of a holder:") : "Takes out of the queue:", [one]);
+      show(gone ? "It is not on this page any more: it has ended, or moved." : holds ? (one.over ? "Ends the lock delay of:" : "Ends the lease of a holder:") : "Remove from the queue:", [one]);
       allow(gone ? null : `Break ${short(one.who)}`);
     },
     body: (form) => ({ reason: form.reason.value }),
-    done: () => `${now().one.who} was ended.`,
+    done: () => `${now().one.who} was removed.`,
   };
 
   // ---- Reap ------------------------------------------------------------------
@@ -193,8 +194,8 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
         if (body === bodies.at(-1)) break;
         const ended = sum.reaped.map(ofAnswer);
         act.pins = act.pins.filter((one) => !has(ended, one));
-        act.ended = `${counted(ended.length, "contender")} ended. `;
-        show(`${act.ended}Ends ${act.pins.length.toLocaleString("en")} more.`, act.pins);
+        act.ended = `${counted(ended.length, "contender")} removed. `;
+        show(`${act.ended}Will remove ${act.pins.length.toLocaleString("en")} more.`, act.pins);
       }
       return sum;
     },
@@ -203,10 +204,10 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
       now().stale = true;
       allow(null);
       const { ended } = now();
-      reap.preview(ended ? `${ended}Then the queue changed, and nothing more was ended. ` : "The queue has changed since, and nothing was ended. ");
+      reap.preview(ended ? `${ended}Then the queue changed, and nothing more was removed. ` : "The queue has changed since, and nothing was removed. ");
       return true;
     },
-    done: (answer) => `Reaped ${counted(answer.reaped?.length ?? 0, "contender")}.${now().more ? " There are more: reap again." : ""}`,
+    done: (answer) => `Removed ${counted(answer.reaped?.length ?? 0, "contender")}.${now().more ? " There are more: repeat it." : ""}`,
     missed: (n) => `Skipped ${n.toLocaleString("en")}`,
   };
 

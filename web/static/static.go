@@ -2,7 +2,7 @@
 // scripts, the mark, and htmx as its authors published it (README.md has
 // versions, checksums and how htmx is used).
 //
-// They are made lean and compressed once, when the process starts.
+// They are made lean, joined and compressed once, when the process starts.
 //
 // All of them live under one path that has a hash of their contents in it. So
 // a browser may keep them for ever, and never mixes those of two versions. A
@@ -49,8 +49,30 @@ type asset struct {
 	packed      []byte // in gzip; nil where that is not smaller
 }
 
+// together are the scripts of the live pages behind htmx, which browsers load as one file, pagesScript: that is smaller than they are alone. Each is
+// a function of its own, so that only the order counts.
+var together = []string{"vendor/hx-ws.min.js", copyScript, "app.js", "rest.js", "curl.js", "queue.js", "owner.js", "actions.js", "links.js", "search.js", "tell.js"}
+
+const pagesScript = "pages.js"
+
+// copyScript is also loaded by the pages that load none of the others.
+const copyScript = "copy.js"
+
+// join makes one file of them.
+func join(assets map[string]asset) map[string]asset {
+	var all []byte
+	for _, name := range together {
+		all = append(append(all, assets[name].content...), '\n')
+		if name != copyScript {
+			delete(assets, name)
+		}
+	}
+	assets[pagesScript] = assetOf(pagesScript, all)
+	return assets
+}
+
 var (
-	assets  = together(load(files))
+	assets  = join(load(files))
 	version = hash(assets)
 )
 
@@ -120,11 +142,7 @@ func load(fsys fs.FS) map[string]asset {
 		if !strings.HasPrefix(name, "vendor/") {
 			content = lean(path.Ext(name), content)
 		}
-		a := asset{contentType: contentType, content: content}
-		if packed := gzipped.Best(content); len(packed) < len(content) {
-			a.packed = packed
-		}
-		found[name] = a
+		found[name] = assetOf(name, content)
 		return err
 	})
 	if err != nil {
@@ -133,42 +151,32 @@ func load(fsys fs.FS) map[string]asset {
 	return found
 }
 
+func assetOf(name string, content []byte) asset {
+	a := asset{contentType: contentTypes[path.Ext(name)], content: content}
+	if packed := gzipped.Best(content); len(packed) < len(content) {
+		a.packed = packed
+	}
+	return a
+}
+
 // Of our own files browsers need neither the comments nor the indentation: a tenth of what they load.
 var (
 	scriptComments = regexp.MustCompile(`(?m)^[ \t]*//.*\n|^[ \t]+`)
 	styleComments  = regexp.MustCompile(`(?ms)/\*.*?\*/|^[ \t]+`)
+	scriptEnds     = regexp.MustCompile("(?m)[ \t]+// [^\"'`\n]*$") // behind code; a text would end on its line, with a quote
+	styleSpaces    = regexp.MustCompile(`\s*([{};,])\s*`)
 	emptyLines     = regexp.MustCompile(`(?m)^\n`)
 )
 
-// lean is a file without comments that have lines of their own. No text in our scripts and styles has more than one line.
+// lean is a file without comments. No text in our scripts and styles has more than one line.
 func lean(extension string, content []byte) []byte {
 	switch extension {
 	case ".js":
-		content = scriptComments.ReplaceAll(content, nil)
+		content = scriptEnds.ReplaceAll(scriptComments.ReplaceAll(content, nil), nil)
 	case ".css":
-		content = styleComments.ReplaceAll(content, nil)
+		content = styleSpaces.ReplaceAll(styleComments.ReplaceAll(content, nil), []byte("$1"))
 	}
 	return emptyLines.ReplaceAll(content, nil)
-}
-
-// PageScript is what each page of the dashboard loads after htmx: pageScripts in one file, which is loaded sooner and compressed better
-// than each of them.
-const PageScript = "page.js"
-
-// pageScripts are its parts, in the order in which they run.
-var pageScripts = []string{"app.js", "rest.js", "curl.js", "queue.js", "owner.js", "actions.js", "links.js", "search.js", "tell.js"}
-
-// together makes one file of the pages' scripts.
-func together(found map[string]asset) map[string]asset {
-	var all asset
-	for _, name := range pageScripts {
-		all.contentType = found[name].contentType
-		all.content = append(all.content, found[name].content...)
-		delete(found, name)
-	}
-	all.packed = gzipped.Best(all.content)
-	found[PageScript] = all
-	return found
 }
 
 func hash(assets map[string]asset) string {

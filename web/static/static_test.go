@@ -5,14 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,9 +29,9 @@ func get(t *testing.T, method, path string) *http.Response {
 func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	urls := URLs()
 	want := map[string]string{
-		"activity.css": "text/css; charset=utf-8", "follow.js": "text/javascript; charset=utf-8", "favicon-open.svg": "image/svg+xml", "app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8", "page.js": "text/javascript; charset=utf-8",
+		"activity.css": "text/css; charset=utf-8", "follow.js": "text/javascript; charset=utf-8", "favicon-open.svg": "image/svg+xml", "app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8",
 		"login.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
-		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "vendor/hx-ws.min.js": "text/javascript; charset=utf-8",
+		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "pages.js": "text/javascript; charset=utf-8",
 	}
 	assert.That(t, len(urls) == len(want), "files %v, want those of %v", urls, want)
 	for name, contentType := range want {
@@ -54,10 +52,10 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 // served is what a file is served as: those of others as they are.
 func served(t *testing.T, name string) []byte {
 	t.Helper()
-	if name == PageScript {
+	if name == pagesScript {
 		var all []byte
-		for _, part := range pageScripts {
-			all = append(all, served(t, part)...)
+		for _, one := range together {
+			all = append(append(all, served(t, one)...), '\n')
 		}
 		return all
 	}
@@ -70,17 +68,14 @@ func served(t *testing.T, name string) []byte {
 
 func TestCommentsAndIndentationAreNotServed(t *testing.T) {
 	for extension, c := range map[string][2]string{
-		".js":  {"// What.\n\"use strict\";\n(() => {\n  // Why.\n\n  const at = `https://${x}`; // ten\n})();\n", "\"use strict\";\n(() => {\nconst at = `https://${x}`; // ten\n})();\n"},
-		".css": {"/* What, in\n   two lines. */\n\n:root {\n  --a: 1; /* one */\n}\n", ":root {\n--a: 1; \n}\n"},
+		".js":  {"// What.\n\"use strict\";\n(() => {\n  // Why.\n\n  const at = `https://${x}`; // ten\n  const b = \"x // y\";\n})();\n", "\"use strict\";\n(() => {\nconst at = `https://${x}`;\nconst b = \"x // y\";\n})();\n"},
+		".css": {"/* What, in\n   two lines. */\n\n:root {\n  --a: 1; /* one */\n}\n", ":root{--a: 1;}"},
 		".svg": {"<svg>\n  // no comment\n</svg>", "<svg>\n  // no comment\n</svg>"},
 	} {
 		assert.Equal(t, string(lean(extension, []byte(c[0]))), c[1], "%s", extension)
 	}
 	// A text of several lines would lose its indentation, and what looks like a comment in it.
-	for _, name := range append(slices.Collect(maps.Keys(URLs())), pageScripts...) {
-		if name == PageScript {
-			continue
-		}
+	for _, name := range append([]string{"docs.js", "login.js", "theme.js"}, together...) {
 		content := string(assert.Value(os.ReadFile(filepath.FromSlash(name)))(t))
 		for i, line := range strings.Split(content, "\n") {
 			own := strings.HasSuffix(name, ".js") && !strings.HasPrefix(name, "vendor/") && !strings.HasPrefix(strings.TrimSpace(line), "//")

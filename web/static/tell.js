@@ -24,7 +24,7 @@
   function paint() {
     for (const button of document.querySelectorAll("[data-tell]")) {
       const on = watched.has(button.closest("[data-row]").dataset.leaseId);
-      if (button.getAttribute("aria-pressed") === String(on)) continue; // rows that rest are not written to
+      if (button.getAttribute("aria-pressed") === String(on)) continue; // a row that has not changed is left alone
       button.setAttribute("aria-pressed", String(on));
       button.textContent = on ? "Telling you" : "Tell me";
     }

@@ -98,7 +98,7 @@ func TestHoldersAreAskedToReleaseAfterTheDialogHasNamedThem(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-readers", api)
 	page.press("[data-act=revoke]")
-	page.shows("#ask-revoke", "Asks 3 holders.", "web-1", "web-2", "web-7", "Ask 3 holders")
+	page.shows("#ask-revoke", "Will ask 3 holders:", "web-1", "web-2", "web-7", "Ask 3 holders")
 	_, n := api.last()
 	assert.Must(t, n == 0, "it has asked before it was told to")
 	page.fill("#ask-revoke [name=reason]", "maintenance")
@@ -156,7 +156,7 @@ func TestAContenderThatHasGoneMeanwhileIsNotBroken(t *testing.T) {
 func TestAWaiterThatHoldsByNowIsShownAsAHolder(t *testing.T) {
 	page, _ := browse(t, "/lock-readers")
 	page.press("#queue .waiter:nth-child(1) [data-act=break]")
-	page.shows("#ask-break", "Takes out of the queue:", "It loses its place in line.")
+	page.shows("#ask-break", "Remove from the queue:", "It loses its place in line.")
 	eval[bool](page, `htmx.swap({sourceElement: live, target: live, swap: "none", text: (() => {
 		const q = document.querySelector("#queue").cloneNode(true), holder = q.querySelector(".holder:nth-child(2)"), waiter = q.querySelector(".waiter");
 		holder.id += "/now"; holder.dataset.who = waiter.dataset.who; holder.dataset.break = waiter.dataset.break; waiter.remove(); return q.outerHTML; })()}).then(() => true)`)
@@ -177,7 +177,7 @@ func TestAReapShowsWhatItEndsFirst(t *testing.T) {
 	page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked")
 	got := page.text("#ask-reap [data-hits] li")
 	assert.That(t, strings.Contains(got, "web-1"), "%s comes before who holds", got)
-	page.shows("#ask-reap", "Ends 2 contenders, 1 of other programs.", "web-1", "holds", "curator", "waiting at 3", "Reap 2 contenders")
+	page.shows("#ask-reap", "Will remove 2 contenders, 1 of other programs.", "web-1", "holds", "curator", "waiting at 3", "Remove 2 contenders")
 	got, _ = api.last()
 	assert.Equal(t, got, `POST /v1/locks/sample/reap {"dry_run":true,"foreign":false,"older_than":"10m"}`)
 	page.fill("#ask-reap [name=older_than]", "")
@@ -195,7 +195,7 @@ func TestAReapShowsWhatItEndsFirst(t *testing.T) {
 	page.press("#ask-reap [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
 	// Two requests: first those that were shown waiting, then the others. The fake answers both alike.
-	page.shows("#done", "Reaped 2 contenders. Skipped 2: It has ended.")
+	page.shows("#done", "Removed 2 contenders. Skipped 2: It has ended.")
 	got, _ = api.last()
 	assert.Equal(t, got, `POST /v1/locks/sample/reap {"foreign":false,"lease_ids":["`+leaseID(1)+`"],"older_than":"1m","reason":"old"}`)
 }

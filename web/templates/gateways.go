@@ -15,6 +15,8 @@ type GatewayRow struct {
 	State     string    // what is known of its health: "serving", ...
 	Tone      string    // "good", "warn", "bad"
 	Seen      string    // more of it; "" for nothing
+	SeenAt    time.Time // when it last wrote, or left; zero when not known
+	Left      bool      // it is not registered any more
 }
 
 // ServerRow is one ZooKeeper server.

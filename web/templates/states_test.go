@@ -175,7 +175,7 @@ func previewHandler(api http.Handler) http.Handler {
 		case "":
 		case "refuse":
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			c = ProblemPage(Problem{Page: page(start, "No"), Status: http.StatusUnprocessableEntity, Title: "The address is not valid", Detail: "No page shows this."})
+			c = ProblemPage(Problem{Page: page(start, "No"), Status: http.StatusUnprocessableEntity, Title: "Invalid URL", Detail: "No page shows this."})
 		default:
 			v := overviewSample(start)
 			v.Query, v.Live = q, "/ui/live?q="+url.QueryEscape(q)
@@ -226,9 +226,9 @@ func TestWhyAWaiterWaitsIsASentence(t *testing.T) {
 // The reasons of the gateway's list are sentences; callers' reasons stay as they are.
 func TestEndsAreExplained(t *testing.T) {
 	for _, c := range []struct{ event, reason, words, want string }{
-		{"lease.expired", "expired", "", "its client stopped heartbeating"},
+		{"lease.expired", "expired", "", "no heartbeat"},
 		{"lease.released", "released", "", ""},
-		{"lease.revoked", "destroyed", "", "the lock was destroyed"},
+		{"lease.revoked", "destroyed", "", "lock destroyed"},
 		{"lease.revoked", "revoked", "maintenance", "by an administrator: maintenance"},
 		{"lease.removed", "gateway_left", "", "ephemeral: its gateway's session has ended"},
 		{"lease.cancelled", "wait_elapsed", "", "its wait time was over"},
@@ -241,18 +241,16 @@ func TestEndsAreExplained(t *testing.T) {
 
 func TestTheBarOfPermitsShowsTheSharesAndWhatTheNextNeeds(t *testing.T) {
 	p := Permits{Limit: 10, Taken: 8, Shares: []Share{{Who{Owner: "a"}, 4}, {Who{Owner: "b"}, 2}}, Next: 4, NextWho: Who{Owner: "c"}}
-	want := "share 0.000% 33.600% 4 a|share 33.600% 16.800% 2 b|rest 50.400% 16.800% 2 of others|next 67.200% 16.800% |beyond 84.000% 16.000% +2"
+	want := "share 0.000% 40.000% 4 a|share 40.000% 20.000% 2 b|rest 60.000% 20.000% 2 of others|next 80.000% 20.000% "
 	var got []string
 	for _, part := range p.parts() {
 		got = append(got, fmt.Sprintf("%s %s %s %s", part.Kind, part.X, part.Width, part.Text))
 	}
 	assert.That(t, strings.Join(got, "|") == want, "%q", got)
-	assert.That(t, p.edge() == "84.000%" && p.nextNeeds() == "c needs 4, 2 are free", "%s, %s", p.edge(), p.nextNeeds())
-	if p := (Permits{Limit: 4, Taken: 9}); p.edge() != "84.000%" || p.at(9) != 100 || p.nextNeeds() == "" {
-		t.Error("more is taken than a limit that was lowered: ", p.edge(), p.at(9))
-	}
-	if p := (Permits{Limit: 16, Taken: 15}); p.edge() != "100%" || p.at(15) != 93.75 {
-		t.Errorf("15 of 16 fill %v of %s", p.at(15), p.edge())
+	assert.That(t, p.beyond() && p.percent(p.Limit) == "100.000%" && p.nextNeeds() == "c needs 4, 2 are free",
+		"%t, %s, %s", p.beyond(), p.percent(p.Limit), p.nextNeeds())
+	if p := (Permits{Limit: 4, Taken: 9}); p.percent(9) != "100.000%" || p.nextNeeds() == "" {
+		t.Error("more is taken than a limit that was lowered: ", p.percent(9))
 	}
 }
 
@@ -263,7 +261,7 @@ func TestTheChamberSaysWhatItIsUsedFor(t *testing.T) {
 		"Held by":                    {State: "held", HolderCount: 1},
 		"Held by 2 readers together": {State: "held", HolderCount: 2, Holders: []Contender{reader, reader}},
 		"Held by 2":                  {State: "held", HolderCount: 2, Holders: []Contender{reader, {Mode: "semaphore"}}},
-		"Kept for a lock delay":      {State: "delayed", HolderCount: 1},
+		"In lock delay":              {State: "delayed", HolderCount: 1},
 		"At the front":               {State: "queued", HolderCount: 1},
 	} {
 		assert.Equal(t, chamberTitle(v), want)

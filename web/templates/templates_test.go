@@ -216,12 +216,12 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 				assert.That(t, w.Code == http.StatusOK, "%s: %s is %d", path, link, w.Code)
 			}
 		}
-		want := len(static.URLs()) - len([]string{"docs.css", "docs.js", "login.js", "activity.css", "follow.js", "favicon-open.svg"})
+		want := len(static.URLs()) - len([]string{"docs.css", "docs.js", "login.js", "activity.css", "follow.js", "favicon-open.svg", "copy.js"})
 		if html := render(c); strings.Contains(html, "/activity.css") || strings.Contains(html, "<script defer src=\""+static.URLs()["follow.js"]) {
 			want++
 		}
 		if strings.Contains(render(c), `class="on-wall"`) {
-			want = len([]string{"favicon.svg", "app.css", "activity.css", "htmx.min.js", "hx-ws.min.js", "page.js"})
+			want = len([]string{"favicon.svg", "app.css", "activity.css", "htmx.min.js", "pages.js"})
 		}
 		if strings.Contains(render(c), `<body class="bare"`) {
 			want = len([]string{"favicon.svg", "app.css", "theme.js", "copy.js", "login.js"})

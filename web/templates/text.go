@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A fragment is pushed when its bytes have changed. So nothing here reads a
@@ -264,7 +266,7 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 func chamberTitle(v Lock) string {
 	switch n := v.HolderCount; {
 	case v.State == "delayed":
-		return "Kept for a lock delay"
+		return "In lock delay"
 	case n > 0 && v.State == "queued":
 		return "At the front"
 	case n == 0:
@@ -354,4 +356,16 @@ func tokenFile(needed bool) string {
 		return "-H @TOKEN_FILE "
 	}
 	return ""
+}
+
+// shownName is a lock's name without the escapes that programs put into names of znodes; as it is where it has none, or where they do not make a text.
+func shownName(name string) string {
+	if !strings.Contains(name, "%") {
+		return name
+	}
+	text, err := url.PathUnescape(name)
+	if err != nil || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return name
+	}
+	return text
 }

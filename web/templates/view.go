@@ -27,8 +27,9 @@ type Page struct {
 	Assets map[string]string
 	// Sheet is a stylesheet of web/static that the page needs besides; "" for none.
 	Sheet string
-	// Pages are those of the dashboard that the navigation leads to.
+	// Pages are those of the dashboard that the navigation leads to; Here is the address of the one to which this page belongs.
 	Pages []Link
+	Here  string
 	// Viewer is who looks at the page; nil: the gateway asks for no credential. It is no part of a fragment.
 	Viewer *Viewer
 	// Credential: programs must show the gateway one.

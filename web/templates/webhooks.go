@@ -138,12 +138,12 @@ func (r *WebhookRow) tone() string {
 // typeMeans says in a few words what each type means.
 var typeMeans = map[string]string{
 	"lease.released":  "released by its client",
-	"lease.expired":   "its client stopped heartbeating",
+	"lease.expired":   "no heartbeat",
 	"lease.cancelled": "its client left before it was granted",
-	"lease.unclaimed": "granted, and not claimed",
+	"lease.unclaimed": "granted, never claimed",
 	"lease.revoked":   "ended by an administrator",
-	"lease.removed":   "its znode was deleted",
-	"lock.destroyed":  "with its whole queue",
+	"lease.removed":   "znode deleted by another program",
+	"lock.destroyed":  "lock destroyed",
 
 	"lease.queued":           "a client waits for a lock",
 	"lease.granted":          "a client holds a lock",
@@ -168,7 +168,7 @@ func (r *WebhookRow) signature() string { return r.state() }
 
 // wants says which ends are delivered to it.
 func (r *WebhookRow) wants() string {
-	words := "every end"
+	words := "all endings"
 	if len(r.Events) > 0 {
 		words = strings.Join(r.Events, ", ")
 	}

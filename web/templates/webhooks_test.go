@@ -207,7 +207,7 @@ func TestAWebhookIsEditedAsItIsNowAndNotOverAnotherChange(t *testing.T) {
 	page.fill(edit+"[name=description]", "both")
 	page.fill(edit+"[name=url]", "https://example.com/other")
 	page.press(save)
-	page.until(`document.querySelector("#done").textContent === "The webhook was changed."`, "it is done")
+	page.until(`document.querySelector("#done").textContent === "Webhook saved."`, "it is done")
 	asked("PATCH " + at + ` {"description":"both","url":"https://example.com/other"} if it is "4"`)
 	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("dialog[open]"))`), "the dialog is still open")
 }
@@ -254,7 +254,7 @@ func TestWhatIsDoneToAWebhookIsAskedFirst(t *testing.T) {
 		assert.That(t, c.tone == "" || eval[bool](page, `document.querySelector("#done").classList.contains("`+c.tone+`")`),
 			"%s: it does not look %s", c.done, c.tone)
 		if c.act == "hook-rotate" {
-			page.shows("#ask-hook-rotate", "whsec_bmV3", "I have it")
+			page.shows("#ask-hook-rotate", "whsec_bmV3", "I have saved it")
 			page.press("#ask-hook-rotate [data-confirm]")
 		}
 	}

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,60 +68,41 @@ func listed(names []string) string {
 // barPart is a piece of the bar of permits.
 type barPart struct {
 	X, Width    string // percent of the bar
-	Kind        string // "share", "rest", "next" or "beyond" (the limit)
+	Kind        string // "share", "rest" or "next"
 	Text, Title string
 }
 
-// room is what part of the bar's width the limit has, when something hangs out at its right; the rest is for that.
-const room = 84.0
+// whole is what the bar's width stands for: the limit, unless more is taken.
+func (p Permits) whole() int { return max(p.Limit, p.Taken, 1) }
 
-// edge is where the limit is: the right end of the bar, unless more is taken, or needed, than there is.
-func (p Permits) edge() string {
-	if p.missing() > 0 {
-		return percent(room)
-	}
-	return "100%"
-}
+// beyond reports whether what the next one needs goes beyond the limit: it hangs out of the bar.
+func (p Permits) beyond() bool { return p.Next > 0 && p.Taken+p.Next > p.Limit }
 
-// missing is by how much what is taken and what the next one needs go beyond the limit.
-func (p Permits) missing() int { return max(p.Taken+p.Next-p.Limit, 0) }
-
-// at is where a number of permits is in the bar. Beyond the limit it is drawn as long as there is room.
-func (p Permits) at(n int) float64 {
-	limit := float64(max(p.Limit, 1))
-	whole := 100.0
-	if p.missing() > 0 {
-		whole = room
-	}
-	if n <= p.Limit {
-		return whole * float64(n) / limit
-	}
-	return min(whole+whole*float64(n-p.Limit)/limit, 100)
+func (p Permits) percent(n int) string {
+	return strconv.FormatFloat(100*float64(n)/float64(p.whole()), 'f', 3, 64) + "%"
 }
 
 func (p Permits) parts() []barPart {
 	var parts []barPart
 	at := 0
-	put := func(kind string, n int, text, title string) {
-		if n > 0 {
-			parts = append(parts, barPart{X: percent(p.at(at)), Width: percent(p.at(at+n) - p.at(at)), Kind: kind, Text: text, Title: title})
-		}
+	add := func(kind string, n int, text, title string) {
+		parts = append(parts, barPart{X: p.percent(at), Width: p.percent(n), Kind: kind, Text: text, Title: title})
 		at += n
 	}
 	for _, s := range p.Shares {
-		put("share", s.Permits, count(s.Permits)+" "+who(s.Who), who(s.Who)+": "+counted(s.Permits, "permit"))
+		title := who(s.Who) + ": " + counted(s.Permits, "permit")
+		add("share", s.Permits, count(s.Permits)+" "+who(s.Who), title)
 	}
 	if rest := p.Taken - at; rest > 0 {
-		put("rest", rest, count(rest)+" of others", counted(rest, "permit")+" of others")
+		add("rest", rest, count(rest)+" of others", counted(rest, "permit")+" of others")
 	}
-	if p.Next > 0 {
-		title := who(p.NextWho) + " needs " + counted(p.Next, "permit")
-		free := min(max(p.Limit-at, 0), p.Next)
-		put("next", free, "", title)
-		put("beyond", p.Next-free, "+"+count(p.Next-free), title)
+	if fits := min(p.Next, p.whole()-p.Taken); fits > 0 {
+		add("next", fits, "", p.nextTitle())
 	}
 	return parts
 }
+
+func (p Permits) nextTitle() string { return who(p.NextWho) + " needs " + counted(p.Next, "permit") }
 
 // nextNeeds is what the first in line lacks.
 func (p Permits) nextNeeds() string {
@@ -188,21 +170,21 @@ func sentenceOf(h Happening) string {
 	case "released", "cancelled":
 		return ""
 	case "expired":
-		return "its client stopped heartbeating"
+		return "no heartbeat"
 	case "unclaimed":
-		return "granted, and not claimed by its client"
+		return "granted, never claimed"
 	case "wait_elapsed":
 		return "its wait time was over"
 	case "would_deadlock":
 		return "it waited in a deadlock"
 	case "removed":
-		return "its znode was deleted by another program"
+		return "znode deleted by another program"
 	case "unknown":
-		return "this gateway does not know why"
+		return "reason unknown"
 	case "revoked":
 		return "by an administrator"
 	case "destroyed":
-		return "the lock was destroyed"
+		return "lock destroyed"
 	case "gateway_left":
 		return "ephemeral: its gateway's session has ended"
 	}

@@ -104,6 +104,21 @@ var operations = []operation{
 	{"Graph", anybody, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
 		return orError(s.m.Graph(ctx, locks.GraphRequest{Principal: p}))
 	}},
+	{"Waits", anybody, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
+		w, err := s.m.Waits(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		return w.Answer(&locks.GraphRequest{Principal: p, Limit: locks.DefaultPage}), nil
+	}},
+	{"Find", anybody, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
+		found, err := s.m.Find(ctx, locks.FindRequest{Principal: p, Text: "e"}) // a part of the hidden lock's name, too
+		shows := len(found.Locks) > 0
+		if reads := p.Rules.May(access.Read, "default", "shop:web"); err == nil && shows != reads {
+			return nil, fmt.Errorf("it finds locks: %v, and the principal may read them: %v", shows, reads)
+		}
+		return found, err
+	}},
 	{"Heartbeat", anybody, func(ctx context.Context, s *shop, p locks.Principal) (any, error) {
 		return orError(s.m.Heartbeat(ctx, p, s.held.ID, s.held.Token, 0))
 	}},

@@ -289,7 +289,7 @@ func TestAUserLogsInThroughTheIssuer(t *testing.T) {
 	b.press("#queue .holder [data-act=break]")
 	b.fill("#ask-break [name=reason]", "stuck")
 	b.press("#ask-break [data-confirm]")
-	b.says("#done", "alice was ended.")
+	b.says("#done", "alice was removed.")
 	b.says("#history", "stuck")
 
 	b.follow(".viewer form button")

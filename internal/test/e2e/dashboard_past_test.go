@@ -69,7 +69,7 @@ func TestWhoHeldALockAtAnInstantIsThreeClicksAwayAndSurvivesAKilledGateway(t *te
 	page := openPage(t, g, "/")
 	clicks := page.whoHeldAt(g, "deploy", annas)
 	assert.That(t, clicks <= 3, "%d clicks", clicks)
-	page.says(".timeline-at", "it was held by", "anna", "expired", "its client stopped heartbeating")
+	page.says(".timeline-at", "it was held by", "anna", "expired", "no heartbeat")
 	page.says("#holds summary", "4 holds as a list")
 	address := eval[string](page, `location.href`)
 

@@ -36,7 +36,7 @@ func TestAnotherHolderIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 					page.deaf()
 				}
 				page.press("[data-act=revoke]")
-				page.says("#ask-revoke", "Asks 1 holder.", "Ask alice")
+				page.says("#ask-revoke", "Will ask:", "Ask alice")
 				page.fill("#ask-revoke [name=force_after]", force)
 				g.letGo(alice.Token)
 				g.beatUntil(bob.Token, api.StateHeld)
@@ -77,7 +77,7 @@ func TestAReapFromThePageEndsNoOtherContender(t *testing.T) {
 				page.press("[data-act=reap]")
 				page.fill("#ask-reap [name=state]", "waiting")
 				page.press("#ask-reap [data-preview]")
-				page.says("#ask-reap", "Ends 1 contender.", "Reap 1 contender")
+				page.says("#ask-reap", "Will remove 1 contender.", "Remove 1 contender")
 			}
 			preview()
 			later := []api.Lease{g.patiently("deploy", "ttl=5m&owner=ci-2"), g.patiently("deploy", "ttl=5m&owner=ci-3")}
@@ -85,7 +85,7 @@ func TestAReapFromThePageEndsNoOtherContender(t *testing.T) {
 				page.until(`document.querySelectorAll("#queue .waiter").length === 3`, "the others wait")
 			}
 			page.press("#ask-reap [data-confirm]")
-			page.says("#done", "Reaped 1 contender.")
+			page.says("#done", "Removed 1 contender.")
 			g.awaitLock(patience, "deploy", 1, 2)
 			for _, l := range later {
 				g.beat(l.Token, api.StateWaiting)
@@ -98,7 +98,7 @@ func TestAReapFromThePageEndsNoOtherContender(t *testing.T) {
 			last := g.patiently("deploy", "ttl=5m&owner=ci-4")
 			page.expectOutage(true) // the browser complains of the 409
 			page.press("#ask-reap [data-confirm]")
-			page.says("#ask-reap", "The queue has changed since, and nothing was ended.", "ci-4")
+			page.says("#ask-reap", "The queue has changed since, and nothing was removed.", "ci-4")
 			g.beat(later[0].Token, api.StateHeld)
 			g.beat(last.Token, api.StateWaiting)
 		})
@@ -117,12 +117,12 @@ func TestAReapOfHoldersAndWaitersEndsNoWaiterThatHoldsByNow(t *testing.T) {
 	page.press("[data-act=reap]")
 	page.fill("#ask-reap [name=mode]", "shared")
 	page.press("#ask-reap [data-preview]")
-	page.says("#ask-reap", "Ends 2 contenders.", "Reap 2 contenders")
+	page.says("#ask-reap", "Will remove 2 contenders.", "Remove 2 contenders")
 	g.letGo(writer.Token)
 	g.beatUntil(behind.Token, api.StateHeld)
 	page.expectOutage(true) // the browser complains of the 409
 	page.press("#ask-reap [data-confirm]")
-	page.says("#ask-reap", "The queue has changed since, and nothing was ended.", "Ends 2 contenders.")
+	page.says("#ask-reap", "The queue has changed since, and nothing was removed.", "Will remove 2 contenders.")
 	g.beat(reader.Token, api.StateHeld)
 	g.beat(behind.Token, api.StateHeld)
 
@@ -133,9 +133,9 @@ func TestAReapOfHoldersAndWaitersEndsNoWaiterThatHoldsByNow(t *testing.T) {
 	page.press("[data-act=reap]")
 	page.fill("#ask-reap [name=mode]", "shared")
 	page.press("#ask-reap [data-preview]")
-	page.says("#ask-reap", "Ends 3 contenders.", "Reap 3 contenders")
+	page.says("#ask-reap", "Will remove 3 contenders.", "Remove 3 contenders")
 	page.press("#ask-reap [data-confirm]")
-	page.says("#done", "Reaped 3 contenders.")
+	page.says("#done", "Removed 3 contenders.")
 	g.beatUntil(writer.Token, api.StateHeld)
 	g.awaitLock(patience, "deploy", 1, 0)
 }

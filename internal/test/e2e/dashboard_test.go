@@ -151,7 +151,7 @@ func TestAPageLosesItsGatewayAndFindsItAgain(t *testing.T) {
 	page.expectOutage(true)
 	g.kill()
 	page.untilLink("away")
-	page.until(`!document.querySelector("#away").hidden && document.querySelector("#away").innerText.includes("not answered")`, "the page says so")
+	page.until(`!document.querySelector("#away").hidden && document.querySelector("#away").innerText.includes("No answer from the gateway since")`, "the page says so")
 	assert.That(t, eval[bool](page, `document.querySelector("#queue").innerText.includes("alice")`), "what was known last is gone")
 	page.resize(desktop, "light")
 	page.shot("away")
@@ -204,7 +204,7 @@ func TestAScriptThatComesLateCostsNoSocket(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)
 	proxy := through(t, g, func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.Contains(r.URL.Path, "hx-ws") {
+		if strings.Contains(r.URL.Path, "pages.js") {
 			<-time.After(time.Second) // a slow network
 		}
 		return false
@@ -238,7 +238,7 @@ func TestWithoutASocketThePagePollsAndSaysSo(t *testing.T) {
 	eval[int](b, "window.sinceTheBeginning = 1")
 	g.hold("deploy", "ttl=1m&owner=alice")
 	b.until(`document.querySelector("#locks").innerText.includes("alice")`, "a poll brings the change")
-	b.until(`document.querySelector("#away").innerText.includes("every 2 seconds")`, "the page says that it polls")
+	b.until(`document.querySelector("#away").innerText.includes("Refreshing every 2 s")`, "the page says that it polls")
 	b.shot("polling")
 	blocked.Store(false)
 	b.untilLink("live")

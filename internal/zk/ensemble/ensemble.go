@@ -45,7 +45,7 @@ func Ask(ctx context.Context, dial Dial, address string) Server {
 	}
 	nc, err := dial(ctx, "tcp", address)
 	if err != nil {
-		s.Problem = "it cannot be reached"
+		s.Problem = "unreachable"
 		return s
 	}
 	defer nc.Close()
