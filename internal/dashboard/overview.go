@@ -63,6 +63,7 @@ func (p overviewPage) at(cursor string) overviewPage {
 func (p overviewPage) read(ctx context.Context, from *Options, as reading) (content, error) {
 	shown := &overviewContent{templates.Overview{Page: as.frame, Query: p.query, State: string(p.state), NS: p.ns, Namespaces: as.info.Namespaces,
 		MayTake: as.who.Rules.May(access.Acquire, p.ns, "deploy"), Sort: string(p.sort)}}
+	shown.Sheet = "overview.css"
 	filter := locks.LockFilter{Principal: as.who, NS: p.ns, Contains: p.query, State: p.state, Sort: p.sort, Limit: pageSize, Cursor: p.cursor}
 	if p.state == stateHazard {
 		filter.State, filter.Hazardous = "", true

@@ -55,6 +55,7 @@ func (pinnedPage) waits() bool { return true }
 
 func (p pinnedPage) read(ctx context.Context, from *Options, as reading) (content, error) {
 	shown := &pinnedContent{templates.Pinned{Page: as.frame, WithNS: len(as.info.Namespaces) > 1}}
+	shown.Sheet = "overview.css"
 	for pin := range strings.SplitSeq(p.pins, ",") {
 		ns, escaped, _ := strings.Cut(pin, "/")
 		name, err := url.PathUnescape(escaped)

@@ -125,7 +125,7 @@
   document.addEventListener("htmx:after:swap", paint);
 
   // Most viewers follow nothing: the script for that comes when the pointer or the focus is near its buttons.
-  const follow = $(".follow[data-script]");
+  const follow = $(".follow");
   const load = () => {
     if ($("#following")) return;
     const script = document.createElement("script");
@@ -133,5 +133,5 @@
     script.src = follow.dataset.script;
     document.head.append(script);
   };
-  for (const event of ["pointerover", "focusin", "pointerdown"]) follow?.addEventListener(event, load);
+  for (const event of ["pointerover", "focusin"]) follow?.addEventListener(event, load);
 })();

@@ -65,6 +65,7 @@ func activitySamples(now time.Time) map[string]templ.Component {
 	lost := Activity{Page: away(page(now, "Activity · Lockkeeper")), Problem: hostile}
 	busy := overviewSample(now)
 	busy.Live, busy.Poll = "/ui/live?still", "/ui/poll?still"
+	busy.Sheet = "overview.css"
 	busy.Total, busy.Hazardous, busy.HazardousURL, busy.Attention = 5047, 3, "/?state=hazard", attentionSample(now)
 	evilBusy := busy
 	evilBusy.Attention = Attention{Waits: []LongWait{{NS: hostile, Name: hostile, URL: "javascript:alert(8)", Who: Who{Owner: hostile}, Since: now}},

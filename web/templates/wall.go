@@ -1,9 +1,6 @@
 package templates
 
-import (
-	"net/url"
-	"time"
-)
+import "time"
 
 // Wall is a screen of cards. Its fragment: "wall".
 type Wall struct {
@@ -33,13 +30,4 @@ func (c Card) firstHolder() string {
 		text += " +" + count(rest)
 	}
 	return text
-}
-
-// wallOf is the wall of the locks with the name of this one in theirs.
-func wallOf(v Lock) string {
-	values := url.Values{"q": {v.Name}}
-	if v.NS != "default" {
-		values.Set("ns", v.NS)
-	}
-	return "/wall?" + values.Encode()
 }
