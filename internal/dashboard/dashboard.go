@@ -64,12 +64,13 @@ type Options struct {
 // Dashboard serves the pages; see the package's doc. Make one with New, run it
 // with Run. All methods are safe for concurrent use.
 type Dashboard struct {
-	opt    Options
-	static http.Handler
-	assets map[string]string
-	status status
-	memory *memory
-	waits  *waits
+	opt     Options
+	static  http.Handler
+	assets  map[string]string
+	status  status
+	memory  *memory
+	waits   *waits
+	lookout *lookout
 
 	writeTimeout time.Duration   // of one message to one viewer
 	pongTimeout  time.Duration   // of a viewer's answer to pings
@@ -102,7 +103,7 @@ func New(o Options) *Dashboard {
 	if o.MaxSets <= 0 {
 		o.MaxSets = DefaultMaxSets
 	}
-	return &Dashboard{
+	d := &Dashboard{
 		opt: o, static: static.Handler(), assets: static.URLs(),
 		status:       status{locks: o.Locks, version: o.Version, embedded: o.Embedded, build: static.Version(), started: o.Started.UTC()},
 		memory:       newMemory(o.History),
@@ -110,6 +111,8 @@ func New(o Options) *Dashboard {
 		writeTimeout: writeTimeout, pongTimeout: pongTimeout, listing: make(chan struct{}, 1), searching: make(chan struct{}, maxSearches), drained: make(chan struct{}),
 		topics: map[sight]*topic{}, conns: map[net.Conn]struct{}{},
 	}
+	d.lookout = newLookout(&d.opt, d.memory, d.background)
+	return d
 }
 
 // Run lets pages be live until ctx ends. It returns when every topic and every

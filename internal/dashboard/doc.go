@@ -72,6 +72,9 @@
 // http.Server.Shutdown does not know them; Run does the same when it ends, and
 // returns when all are gone.
 //
+// What needs attention is looked for on goroutines of the Dashboard, one at a time (attention.go), because the history and other gateways
+// may answer late; pages show what was found last. Run waits for them.
+//
 // A subscription of the hub that gets Resync, or ends, is opened again,
 // and the history begins again with what the hub remembers. Without one (the hub
 // is full) a topic still reads every second.

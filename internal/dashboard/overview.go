@@ -28,10 +28,16 @@ type overviewPage struct {
 	cursor string          // where the list goes on
 	query  string          // part of the locks' names
 	state  locks.LockState // "" for all
+	sort   locks.LockSort  // "" by name
 }
 
 func parseOverview(_ string, values url.Values) (page, *refusal) {
-	p := overviewPage{ns: namespaceOf(values), cursor: values.Get("cursor"), query: strings.TrimSpace(values.Get("q")), state: locks.LockState(values.Get("state"))}
+	p := overviewPage{ns: namespaceOf(values), cursor: values.Get("cursor"), query: strings.TrimSpace(values.Get("q")), state: locks.LockState(values.Get("state")), sort: locks.LockSort(values.Get("sort"))}
+	switch p.sort {
+	case "", locks.SortWaiters, locks.SortWait, locks.SortHeld:
+	default:
+		return nil, wrongParameter(http.StatusUnprocessableEntity, "sort is -waiters, -wait or -held, not %s.", quoted(string(p.sort)))
+	}
 	switch p.state {
 	case "", locks.LockFree, locks.LockHeld, locks.LockUnclaimed, locks.LockQueued, locks.LockDelayed, stateHazard:
 		return p, nil
@@ -43,7 +49,7 @@ func (overviewPage) name() string  { return pageOverview }
 func (overviewPage) title() string { return "Locks" }
 
 func (p overviewPage) own() (subject string, parameters url.Values) {
-	return "", differing([3]string{"ns", p.ns, locks.DefaultNamespace}, [3]string{"cursor", p.cursor}, [3]string{"q", p.query}, [3]string{"state", string(p.state)})
+	return "", differing([3]string{"ns", p.ns, locks.DefaultNamespace}, [3]string{"cursor", p.cursor}, [3]string{"q", p.query}, [3]string{"state", string(p.state)}, [3]string{"sort", string(p.sort)})
 }
 
 func (p overviewPage) searches() bool { return p.query != "" || p.state != "" }
@@ -56,12 +62,20 @@ func (p overviewPage) at(cursor string) overviewPage {
 
 func (p overviewPage) read(ctx context.Context, from *Options, as reading) (content, error) {
 	shown := &overviewContent{templates.Overview{Page: as.frame, Query: p.query, State: string(p.state), NS: p.ns, Namespaces: as.info.Namespaces,
-		MayTake: as.who.Rules.May(access.Acquire, p.ns, "deploy")}}
-	filter := locks.LockFilter{Principal: as.who, NS: p.ns, Contains: p.query, State: p.state, Limit: pageSize, Cursor: p.cursor}
+		MayTake: as.who.Rules.May(access.Acquire, p.ns, "deploy"), Sort: string(p.sort)}}
+	shown.Sheet = "overview.css"
+	filter := locks.LockFilter{Principal: as.who, NS: p.ns, Contains: p.query, State: p.state, Sort: p.sort, Limit: pageSize, Cursor: p.cursor}
 	if p.state == stateHazard {
 		filter.State, filter.Hazardous = "", true
 	}
 	shown.Deadlocks, shown.MoreDeadlocks, _ = as.waits.deadlocks(ctx, as.who, "", "") // without: the locks are shown all the same
+	if !p.searches() && p.cursor == "" {
+		shown.Attention = as.lookout.attention(as.who, as.info.Namespaces)
+		shown.Hazardous, shown.HazardousURL = as.info.HazardousLocks, hazardsURL(as.info)
+	}
+	if !p.searches() && len(as.info.Namespaces) == 1 && as.who.Rules.MayAll(access.Read) {
+		shown.Total = as.info.Locks
+	}
 	list, err := from.Locks.Locks(ctx, filter)
 	if err != nil {
 		shown.Problem = problemOf(err)
@@ -83,7 +97,7 @@ type overviewContent struct{ templates.Overview }
 
 func (c *overviewContent) document() templ.Component { return templates.OverviewPage(c.Overview) }
 func (c *overviewContent) parts() []part {
-	return []part{{"deadlocks", templates.DeadlocksFragment(c.Overview)}, {"locks", templates.LocksFragment(c.Overview)}}
+	return []part{{"deadlocks", templates.DeadlocksFragment(c.Overview)}, {"attention", templates.AttentionFragment(c.Overview)}, {"locks", templates.LocksFragment(c.Overview)}}
 }
 
 // rowOf is the row of a lock in the overview.

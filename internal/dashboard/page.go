@@ -65,6 +65,8 @@ type reading struct {
 	// memory is what the history has answered.
 	memory *memory
 	waits  *waits // who waits for whom
+	// lookout is what needs attention.
+	lookout *lookout
 }
 
 // content is what a page shows at one moment.
@@ -96,11 +98,14 @@ type row struct {
 
 // table has every page. The routes, the addresses of sockets and polls, and the navigation follow from it.
 var table = []row{
-	{name: pageOverview, path: "/", nav: "Locks", parameters: []string{"q", "state", "ns", "cursor"}, parse: parseOverview},
+	{name: pageOverview, path: "/", nav: "Locks", parameters: []string{"q", "state", "sort", "ns", "cursor"}, parse: parseOverview},
+	{name: pagePinned, path: "/pinned", parameters: []string{"pin"}, parse: parsePinned},
+	{name: pageWall, path: "/wall", parameters: []string{"q", "ns", "warn"}, parse: parseWall},
 	{name: pageNamespaces, path: "/namespaces", nav: "Namespaces", parse: is(namespacesPage{})},
 	{name: pageOwner, path: templates.OwnersPath, under: pageOverview, subject: "owner", parse: parseOwner},
 	{name: pageHost, path: templates.HostsPath, under: pageOverview, subject: "host", parse: parseHost},
 	{name: pageGraph, path: "/graph", nav: "Waits", parameters: []string{"ns", "lock", "owner"}, parse: parseGraph},
+	{name: pageActivity, path: "/activity", nav: "Activity", parameters: []string{"window"}, parse: parseActivity},
 	{name: pageGateways, path: "/gateways", nav: "Gateways", parse: is(gatewaysPage{})},
 	{name: pageWebhooks, path: "/webhooks", nav: "Webhooks", parse: is(webhooksPage{})},
 	{name: pageWebhook, path: "/webhooks/", under: pageWebhooks, subject: "lock", parse: parseWebhook},

@@ -17,11 +17,16 @@ import (
 const (
 	// topLength is how many locks a list of the first ones has.
 	topLength = 10
+	// seriesLength is in how many steps a window is cut.
+	seriesLength = 60
 	// statsWithin is how long counting may take.
 	statsWithin = 4 * time.Second
-	// cachedFor is for what part of its window an answer over all locks is given again, and maxCached how many are kept.
-	cachedFor = 360
-	maxCached = 64
+	// An answer over all locks is given again for costFactor times as long as it took, atLeast at least, but no longer than for
+	// the part cachedFor of its window; maxCached are kept.
+	costFactor = 25
+	atLeast    = 2 * time.Second
+	cachedFor  = 360
+	maxCached  = 64
 )
 
 // StatsQuery asks for figures of one lock, or of all that the rules let read.
@@ -55,13 +60,21 @@ type Stats struct {
 	// Contended are the locks for which contenders have waited longest together, Longest those of the longest holds, Expired
 	// those with the most leases that expired. Not of one lock.
 	Contended, Longest, Expired []Top
+	Series                      []Step // the window in seriesLength steps, the oldest first
 	Coverage
 
 	from time.Time // how far the count came
 }
 
+// Step is what a part of the window had.
+type Step struct {
+	From   time.Time
+	Grants int
+	Wait   Spans // how long these grants had waited
+}
+
 type cachedStats struct {
-	at    time.Time
+	until time.Time
 	stats *Stats
 }
 
@@ -72,7 +85,7 @@ func (h *History) Stats(ctx context.Context, q StatsQuery) (*Stats, error) {
 	h.mu.Lock()
 	c, ok := h.cached[id]
 	h.mu.Unlock()
-	if ok && now.Sub(c.at) < q.Window/cachedFor && q.Lock == "" {
+	if ok && now.Before(c.until) && q.Lock == "" {
 		return c.stats, nil
 	}
 	st := &Stats{From: now.Add(-q.Window).UTC(), To: now.UTC()}
@@ -95,7 +108,7 @@ func (h *History) Stats(ctx context.Context, q StatsQuery) (*Stats, error) {
 	if len(h.cached) >= maxCached {
 		clear(h.cached)
 	}
-	h.cached[id] = cachedStats{now, st}
+	h.cached[id] = cachedStats{now.Add(min(q.Window/cachedFor, max(atLeast, costFactor*time.Since(now)))), st}
 	h.mu.Unlock()
 	return st, nil
 }
@@ -117,6 +130,26 @@ type counting struct {
 	rules      *access.Rules
 	wait, hold quantiles
 	locks      map[int64]*ofLock
+	steps      [seriesLength]struct {
+		grants int
+		wait   quantiles
+	}
+}
+
+// stepOf is the number of the step in which a row began.
+func (c *counting) stepOf(id int64) int {
+	window := c.st.To.Sub(c.st.From)
+	return int(min(max(int64(time.UnixMicro(id).Sub(c.st.From))*seriesLength/max(int64(window), 1), 0), seriesLength-1))
+}
+
+// series are the steps as they are shown.
+func (c *counting) series() []Step {
+	window := c.st.To.Sub(c.st.From)
+	list := make([]Step, seriesLength)
+	for i := range list {
+		list[i] = Step{From: c.st.From.Add(window * time.Duration(i) / seriesLength), Grants: c.steps[i].grants, Wait: c.steps[i].wait.spans()}
+	}
+	return list
 }
 
 // stats reads the rows of the window, the latest first.
@@ -224,8 +257,11 @@ func (c *counting) row(l *ofLock, kind Kind, id, waited, span, reason int64, n i
 		return
 	}
 	c.st.Grants += n
+	step := &c.steps[c.stepOf(id)]
+	step.grants += n
 	if waited >= 0 {
 		c.wait.add(ms(waited), n)
+		step.wait.add(ms(waited), n)
 		l.waited += ms(waited) * time.Duration(n)
 		if ms(waited) >= quickSpan {
 			l.contended += n
@@ -246,7 +282,7 @@ func (c *counting) row(l *ofLock, kind Kind, id, waited, span, reason int64, n i
 
 // finish makes the percentiles and the lists.
 func (c *counting) finish(lists bool) {
-	c.st.Wait, c.st.Hold = c.wait.spans(), c.hold.spans()
+	c.st.Wait, c.st.Hold, c.st.Series = c.wait.spans(), c.hold.spans(), c.series()
 	if !lists {
 		return
 	}

@@ -32,7 +32,7 @@ import (
 // Prefix is where Handler must be mounted.
 const Prefix = "/static/"
 
-//go:embed app.css docs.css more.css actions.js app.js copy.js curl.js docs.js login.js owner.js queue.js rest.js search.js tell.js theme.js favicon.svg vendor/*.js
+//go:embed activity.css app.css docs.css more.css actions.js app.js copy.js curl.js docs.js follow.js login.js overview.css owner.js queue.js rest.js search.js tell.js theme.js favicon.svg favicon-open.svg vendor/*.js
 var files embed.FS
 
 // contentTypes are those of all files that are embedded. The system's table is

@@ -29,7 +29,7 @@ func get(t *testing.T, method, path string) *http.Response {
 func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	urls := URLs()
 	want := map[string]string{
-		"app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "more.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8",
+		"activity.css": "text/css; charset=utf-8", "overview.css": "text/css; charset=utf-8", "follow.js": "text/javascript; charset=utf-8", "favicon-open.svg": "image/svg+xml", "app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "more.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8",
 		"owner.js": "text/javascript; charset=utf-8", "search.js": "text/javascript; charset=utf-8", "login.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
 		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "pages.js": "text/javascript; charset=utf-8",
 	}

@@ -42,13 +42,14 @@
   const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
   // ended waits until the lease does not wait any more, and returns what became of it; "" when the viewer does not want to know.
-  async function ended(id, signal) {
+  async function ended(id, signal, next) {
     while (!signal.aborted) {
       let rest = retry;
       try {
         const answer = await fetch(`/v1/leases/${encodeURIComponent(id)}?${poll}`, { cache: "no-store", headers: { Accept: "application/json" }, signal });
         if (answer.ok) {
-          const { state, reason } = await answer.json();
+          const { state, reason, position } = await answer.json();
+          if (state === "waiting" && position === 1) next();
           if (state === "held") return "granted";
           if (state === "ended") return reason || "ended";
           rest = pause;
@@ -99,7 +100,11 @@
     const lock = $(".lock-title").textContent;
     const asked = allowed().then((yes) => watched.get(id) === stop && say(yes ? `You will be notified when ${who} is granted.`
       : `This browser shows no notifications of this page. Its title says when ${who} is granted: keep the tab open.`));
-    const became = await ended(id, stop.signal);
+    let first = button.closest("[data-row]") !== $("#queue .waiters > :first-child"); // else it is next already
+    const became = await ended(id, stop.signal, () => {
+      if (first) announce(lock, `${who} is next for ${lock}.`, id);
+      first = false;
+    });
     await asked;
     if (watched.get(id) !== stop) return;
     watched.delete(id);
@@ -118,4 +123,15 @@
     if (button) tell(button);
   });
   document.addEventListener("htmx:after:swap", paint);
+
+  // Most viewers follow nothing: the script for that comes when the pointer or the focus is near its buttons.
+  const follow = $(".follow");
+  const load = () => {
+    if ($("#following")) return;
+    const script = document.createElement("script");
+    script.id = "following";
+    script.src = follow.dataset.script;
+    document.head.append(script);
+  };
+  for (const event of ["pointerover", "focusin"]) follow?.addEventListener(event, load);
 })();

@@ -174,7 +174,7 @@ func TestAPageThatIsOlderThanItsGatewayIsLoadedAgain(t *testing.T) {
 func TestNoPageIsWiderThanItsWindow(t *testing.T) {
 	page, _ := browse(t, "/")
 	origin := eval[string](page, "location.origin")
-	for _, path := range []string{"/", "/evil-list", "/lock-past", "/lock-shared", "/lock-free", "/lock-permits", "/lock-group", "/lock-asked", "/nodes", "/problem", "/namespaces", "/evil-spaces", "/gateways", "/evil-fleet", "/webhooks", "/webhook", "/evil-webhooks", "/evil-webhook"} {
+	for _, path := range []string{"/", "/evil-list", "/lock-past", "/lock-shared", "/lock-free", "/lock-permits", "/lock-group", "/lock-asked", "/nodes", "/problem", "/namespaces", "/evil-spaces", "/gateways", "/evil-fleet", "/activity", "/evil-activity", "/activity-empty", "/busy", "/evil-busy", "/wall", "/evil-wall", "/pinned", "/webhooks", "/webhook", "/evil-webhooks", "/evil-webhook"} {
 		run(page, chromedp.Navigate(origin+path))
 		for _, width := range []int64{320, 390, 500, 640, 735, 740, 780, 860, 960, 1023, 1030, 1280, 1920} {
 			_, err := chromedp.Call(page.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1})

@@ -27,7 +27,7 @@ const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>' onmo
 func page(now time.Time, title string) Page {
 	return Page{
 		Title: title, Live: "/ui/live?page=sample", Poll: "/ui/poll?page=sample", Assets: static.URLs(),
-		Pages: []Link{{"Locks", "/"}, {"Namespaces", "/namespaces"}, {"Gateways", "/gateways"}, {"Webhooks", "/webhooks"}},
+		Pages: []Link{{"Locks", "/"}, {"Namespaces", "/namespaces"}, {"Activity", "/activity"}, {"Gateways", "/gateways"}, {"Webhooks", "/webhooks"}},
 		Status: Status{
 			GatewayID: "3q7vwkd2xhm5a", Version: "0.4.0", Build: "9f303e3b05a779ae", Started: now.Add(-50 * time.Hour), Now: now, ZooKeeper: "connected",
 			Servers: []string{"zk1:2181", "zk2:2181", "zk3:2181"}, Root: "/lockkeeper", Trusted: true, ReplicaCurrent: true, Serving: true,
@@ -273,6 +273,7 @@ func samples(now time.Time) map[string]templ.Component {
 	}
 	maps.Copy(all, statePages(now))
 	maps.Copy(all, viewerSamples(now))
+	maps.Copy(all, activitySamples(now))
 	return all
 }
 
@@ -283,5 +284,7 @@ func fragments(now time.Time) map[string]templ.Component {
 		"status": StatusFragment(lock.Status), "locks": LocksFragment(overviewSample(now)), "lock-head": LockHeadFragment(lock),
 		"queue": QueueFragment(lock), "timeline": TimelineFragment(*timelineSample(now)), "holds": HoldsFragment(*timelineSample(now)), "history": HistoryFragment(lock), "nodes": NodesFragment(lock),
 		"namespaces": NamespacesFragment(namespacesSample(now)), "gateways": GatewaysFragment(gatewaysSample(now)),
+		"activity": ActivityFragment(activitySample(now)), "attention": AttentionFragment(Overview{Attention: attentionSample(now), Hazardous: 1}),
+		"pinned": PinnedFragment(Pinned{Rows: overviewSample(now).Rows}), "wall": WallFragment(wallSample(now)),
 	}
 }

@@ -75,6 +75,16 @@ func TestEveryFragmentIsOneElementThatIsMorphedIntoTheOneWithItsID(t *testing.T)
 	}
 }
 
+// A component in the middle of a line of text is text.
+func TestNoPageShowsTheSourceOfATemplate(t *testing.T) {
+	for path, c := range samples(noon) {
+		shown := text(parse(t, render(c)))
+		for _, source := range []string{"@since(", "@held(", "@until(", "{ count(", "{ who("} {
+			assert.That(t, !strings.Contains(shown, source), "%s shows %s", path, source)
+		}
+	}
+}
+
 func TestIDsAreUnique(t *testing.T) {
 	for path, c := range samples(noon) {
 		seen := map[string]bool{}
@@ -206,9 +216,13 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 				assert.That(t, w.Code == http.StatusOK, "%s: %s is %d", path, link, w.Code)
 			}
 		}
-		want := len(static.URLs()) - len([]string{"docs.css", "docs.js", "login.js", "copy.js", "search.js", "owner.js", "more.css"})
-		if strings.Contains(render(c), "/more.css\"/>") || strings.Contains(render(c), "/more.css\">") {
-			want++
+		want := len(static.URLs()) - len([]string{"docs.css", "docs.js", "login.js", "activity.css", "follow.js", "favicon-open.svg", "copy.js", "overview.css", "search.js", "owner.js", "more.css"})
+		for _, some := range []string{"<link rel=\"stylesheet\" href=\"" + static.URLs()["activity.css"], "<link rel=\"stylesheet\" href=\"" + static.URLs()["overview.css"],
+			"<link rel=\"stylesheet\" href=\"" + static.URLs()["more.css"], "<script defer src=\"" + static.URLs()["follow.js"]} {
+			want += min(1, strings.Count(render(c), some))
+		}
+		if strings.Contains(render(c), `class="on-wall"`) {
+			want = len([]string{"favicon.svg", "app.css", "activity.css", "htmx.min.js", "pages.js"})
 		}
 		if strings.Contains(render(c), `<body class="bare"`) {
 			want = len([]string{"favicon.svg", "app.css", "more.css", "theme.js", "copy.js", "login.js"})

@@ -25,6 +25,8 @@ type Page struct {
 	Live, Poll string
 	// Assets are the URLs of web/static by file name, with a version in them.
 	Assets map[string]string
+	// Sheet is a stylesheet of web/static that the page needs besides; "" for none.
+	Sheet string
 	// Pages are those of the dashboard that the navigation leads to; Here is the address of the one to which this page belongs.
 	Pages []Link
 	Here  string
@@ -120,6 +122,11 @@ type Overview struct {
 	Deadlocks  []Deadlock
 	// MoreDeadlocks are not in Deadlocks.
 	MoreDeadlocks int
+	Attention     Attention
+	Hazardous     int // locks with a hazard; 0 where the page does not say
+	HazardousURL  string
+	Sort          string // "" by name, or as the API has it
+	Total         int    // locks of the list; 0 when not known
 	// Problem says in a sentence why there are no rows to show although there
 	// may be locks ("" normally): ZooKeeper has not been reached yet.
 	Problem string

@@ -199,6 +199,9 @@ var webhookRows = []row{
 var pageRows = []row{
 	{route: "GET /", want: "303 200 200 200 200 403 200"},
 	{route: "GET /namespaces", want: "303 200 200 200 200 200 200"},
+	{route: "GET /pinned", at: at("/pinned?pin=default/x"), want: "303 200 200 200 200 200 200"},
+	{route: "GET /wall", want: "303 200 200 200 200 403 200"},
+	{route: "GET /activity", want: "303 200 200 200 200 200 200"},
 	{route: "GET /gateways", want: "303 200 200 200 200 200 200"},
 	// cmd/gateway gives the dashboard its view of webhooks, and nothing does here: the pages are not there.
 	{route: "GET /webhooks", want: "303 404 404 404 404 404 404"},
