@@ -110,7 +110,9 @@ func TestTheCurlLineOfADialogDoesWhatTheDialogDoes(t *testing.T) {
 	g.patiently("deploy", "ttl=5m&owner=bob")
 	page := openPage(t, g, "/locks/deploy")
 	page.until(`document.querySelector("#queue .waiter")`, "bob waits")
-	line := func(act string) string { return eval[string](page, `document.querySelector("#ask-`+act+` [data-curl]").textContent`) }
+	line := func(act string) string {
+		return eval[string](page, `document.querySelector("#ask-`+act+` [data-curl]").textContent`)
+	}
 	run := func(command string) string {
 		out, err := exec.Command("sh", "-c", command+" --fail-with-body").CombinedOutput()
 		assert.Must(t, err == nil, "%s: %v\n%s", command, err, out)
