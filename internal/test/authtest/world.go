@@ -157,7 +157,7 @@ func (w *World) Lists() map[string]string {
 // forget takes out of contenders what passes with time; deadlines are compared with the leases.
 func forget(list []locks.Contender) {
 	for i := range list {
-		list[i].At, list[i].Age, list[i].HeldFor, list[i].ExpiresIn = time.Time{}, 0, 0, 0
+		list[i].At, list[i].Age, list[i].HeldFor, list[i].HeldAtMost, list[i].ExpiresIn, list[i].LastHeartbeat = time.Time{}, 0, 0, 0, 0, 0
 	}
 }
 
