@@ -496,7 +496,7 @@
   let finder = false; // the script of the search is there, or comes
 
   function find() {
-    if (finder) return $("#search")?.dispatchEvent(new Event("search"));
+    if (finder) return $("#search")?.dispatchEvent(new Event("search:toggle"));
     finder = true;
     styles();
     load("script", "script", (src) => ({ src, onerror: () => (finder = false) }));

@@ -100,17 +100,21 @@
     options()[chosen]?.click();
   }
 
-  // app.js sends it when the keys or the button are pressed.
-  dialog.addEventListener("search", () => (dialog.open ? dialog.close() : open()));
+  // app.js sends it when the keys or the button are pressed. Not "search": Chromium sends that for Enter in a field of this type.
+  dialog.addEventListener("search:toggle", () => (dialog.open ? dialog.close() : open()));
+  form.addEventListener("submit", (event) => { // by Enter
+    event.preventDefault();
+    enter();
+  });
+  form.querySelector("[value=close]").addEventListener("click", () => dialog.close());
   text.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(ask, pause);
   });
   text.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step) choose(chosen + step);
-    else if (event.key === "Enter" && !event.isComposing) enter();
-    else return;
+    if (!step) return;
+    choose(chosen + step);
     event.preventDefault();
   });
   results.addEventListener("click", (event) => {

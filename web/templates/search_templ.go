@@ -143,7 +143,7 @@ func SearchDialog() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "\"><div class=\"finder-head\"><label class=\"finder-text\"><span class=\"hidden\">Search for locks, owners, hosts, lease ids, fencing tokens, znodes and pages</span> <input id=\"search-text\" name=\"q\" type=\"text\" role=\"combobox\" aria-expanded=\"false\" aria-controls=\"search-results\" aria-autocomplete=\"list\" autocomplete=\"off\" autocapitalize=\"off\" spellcheck=\"false\" maxlength=\"1024\" placeholder=\"Lock, owner, host, lease, token, znode\"></label> <button class=\"tool\" value=\"close\">Close</button></div><p id=\"search-says\" class=\"finder-says\" role=\"status\"></p><div id=\"search-results\" class=\"finder-results\" role=\"listbox\" aria-label=\"Results\"></div></form></dialog>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "\"><div class=\"finder-head\"><label class=\"finder-text\"><span class=\"hidden\">Search for locks, owners, hosts, lease ids, fencing tokens, znodes and pages</span> <input id=\"search-text\" name=\"q\" type=\"text\" role=\"combobox\" aria-expanded=\"false\" aria-controls=\"search-results\" aria-autocomplete=\"list\" autocomplete=\"off\" autocapitalize=\"off\" spellcheck=\"false\" maxlength=\"1024\" placeholder=\"Lock, owner, host, lease, token, znode\"></label> <button type=\"button\" class=\"tool\" value=\"close\">Close</button></div><p id=\"search-says\" class=\"finder-says\" role=\"status\"></p><div id=\"search-results\" class=\"finder-results\" role=\"listbox\" aria-label=\"Results\"></div></form></dialog>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

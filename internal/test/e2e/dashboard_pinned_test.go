@@ -223,7 +223,7 @@ func TestAskingAnotherProgramIsNotOffered(t *testing.T) {
 	g.letGo(g.hold("deploy", "ttl=5m").Token)
 	g.foreign(t).put("/lockkeeper/locks/deploy/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
 	page := openPage(t, g, "/locks/deploy")
-	page.says("#lock-head", "Only other programs hold it, and they cannot be asked to release it: break them.")
+	page.says("#lock-head", "Only other programs hold it. They cannot be asked to release it: break them.")
 	if !eval[bool](page, `document.querySelector("#act-revoke").disabled && Boolean(document.querySelector("#queue .holder [data-act=break]"))`) {
 		t.Error("asking is offered, or breaking is not")
 	}
