@@ -2,10 +2,12 @@ package history
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +47,53 @@ func TestADamagedFileIsSetAsideAndANewOneBegins(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A process may end at any moment of its first start: what it leaves is a new file to the next, and not a damaged one.
+func TestAFileThatWasNotFinishedIsANewOne(t *testing.T) {
+	steps := strings.SplitAfter(schema, ";")
+	for n := range steps {
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			db := assert.Value(sql.Open("sqlite", dsn(filepath.Join(dir, fileName), "", "journal_mode(WAL)")))(t)
+			_, err := db.Exec(strings.Join(steps[:n], ""))
+			assert.NoError(t, err)
+			assert.NoError(t, db.Close())
+			r := start(t, func(o *Options) { o.Dir = dir })
+			r.held("deploy", "l1", "anna", time.Minute)
+			r.pass(5 * time.Second)
+			aside := assert.Value(filepath.Glob(filepath.Join(dir, "*.damaged-*")))(t)
+			st := r.history.Status()
+			assert.That(t, len(aside) == 0 && st.On && st.Problem == "" && r.ask(Query{}).owners() == "anna ", "after %d statements: aside %v, %+v", n, aside, st)
+		})
+	}
+}
+
+// A file of another program is not ours to empty.
+func TestAFileOfAnotherProgramIsSetAside(t *testing.T) {
+	for _, text := range []string{"CREATE TABLE other(x)", "CREATE TABLE meta(name, value); INSERT INTO meta VALUES('a', 1)"} {
+		dir := t.TempDir()
+		db := assert.Value(sql.Open("sqlite", dsn(filepath.Join(dir, fileName), "")))(t)
+		_, err := db.Exec(text)
+		assert.NoError(t, err)
+		assert.NoError(t, db.Close())
+		s := assert.Value(openStore(t.Context(), dir, MinSize))(t)
+		assert.That(t, s.aside != "", "%s: it is set aside", text)
+		s.close()
+	}
+}
+
+// A failure or an end of the process while the tables are made leaves none of them.
+func TestTheTablesAreMadeAllOrNone(t *testing.T) {
+	db := assert.Value(sql.Open("sqlite", dsn(filepath.Join(t.TempDir(), fileName), "", "max_page_count(4)")))(t)
+	db.SetMaxOpenConns(1)
+	s := &store{db: db, write: assert.Value(db.Conn(t.Context()))(t)}
+	assert.That(t, s.create(t.Context()) != nil, "there is no room for all tables")
+	_, _ = s.write.ExecContext(t.Context(), "ROLLBACK") // it fails where the error has done so already
+	var tables int
+	assert.NoError(t, s.write.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_schema").Scan(&tables))
+	assert.Equal(t, tables, 0)
+	s.disconnect()
 }
 
 func TestDamagedFilesDoNotFillTheDisk(t *testing.T) {

@@ -172,21 +172,16 @@ func (s *store) connect(ctx context.Context, memory string) error {
 
 // begin checks what is there, or makes the tables.
 func (s *store) begin(ctx context.Context) error {
-	var tables, version int64
+	var version int64
 	var check string
-	if err := s.write.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
-		return err
-	}
-	if tables == 0 {
-		s.fresh = true
-		if _, err := s.write.ExecContext(ctx, schema+fmt.Sprintf("PRAGMA user_version = %d;", schemaVersion)); err != nil {
-			return err
-		}
-	}
 	if err := s.write.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return err
 	}
-	if version != schemaVersion {
+	if version == 0 {
+		if err := s.create(ctx); err != nil {
+			return err
+		}
+	} else if version != schemaVersion {
 		return errNewerOne
 	}
 	if _, err := s.write.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count = %d", s.size/pageSize*11/10+64)); err != nil {
@@ -205,6 +200,40 @@ func (s *store) begin(ctx context.Context) error {
 	if at != 0 {
 		s.alive = time.UnixMicro(at)
 	}
+	return err
+}
+
+// create makes the tables, all or none. A process of an earlier release may have ended while it made them one by one: tables of
+// this store without a row are made anew. Anything else in a file without a version is not ours.
+func (s *store) create(ctx context.Context) error {
+	var tables int64
+	if err := s.write.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'").Scan(&tables); err != nil {
+		return err
+	}
+	drop := ""
+	for _, name := range []string{"meta", "names", "rows", "gaps"} {
+		var there, rows int64
+		if err := s.write.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?", name).Scan(&there); err != nil {
+			return err
+		}
+		if there == 0 {
+			continue
+		}
+		if err := s.write.QueryRowContext(ctx, "SELECT count(*) FROM "+name).Scan(&rows); err != nil {
+			return err
+		}
+		if rows != 0 {
+			return errNewerOne
+		}
+		tables--
+		drop += "DROP TABLE " + name + ";"
+	}
+	if tables != 0 {
+		return errNewerOne
+	}
+	s.fresh = true
+	// An error leaves the transaction to the end of the connection, which rolls it back.
+	_, err := s.write.ExecContext(ctx, fmt.Sprintf("BEGIN IMMEDIATE;%s%sPRAGMA user_version = %d;COMMIT;", drop, schema, schemaVersion))
 	return err
 }
 
