@@ -91,11 +91,14 @@ func historyItem(s *api.HistoryItem) (i history.Item, err error) {
 		i.Mean = time.Duration(*s.LastedMS) * time.Millisecond
 	}
 	var early, late time.Time
-	for text, to := range map[string]*time.Time{s.BeganAt: &i.Begin, s.BeganAfter: &early, s.EndedAt: &i.End, s.EndedAfter: &late} {
-		if text == "" {
+	for _, at := range []struct { // two of them may be the same: a hold that began and ended in one moment
+		text string
+		to   *time.Time
+	}{{s.BeganAt, &i.Begin}, {s.BeganAfter, &early}, {s.EndedAt, &i.End}, {s.EndedAfter, &late}} {
+		if at.text == "" {
 			continue
 		}
-		if *to, err = time.Parse(eventTime, text); err != nil {
+		if *at.to, err = time.Parse(eventTime, at.text); err != nil {
 			return i, err
 		}
 	}

@@ -99,6 +99,8 @@ func TestAnItemOfTheHistoryTravelsWhole(t *testing.T) {
 		{Kind: history.Hold, NS: "default", Lock: "x", LeaseID: "l1", Owner: "me@h", Principal: "p", Gateway: "g", Purpose: "why", Mode: locks.Semaphore, Permits: 3, FencingToken: 9, Begin: at, Early: time.Minute,
 			End: at.Add(time.Hour), Late: time.Second, Waited: time.Second, WaitedKnown: true, Reason: locks.ReasonRevoked, By: "ops", Detail: "down"},
 		{Kind: history.Hold, NS: "default", Lock: "x", Foreign: true, Program: "kazoo", Name: "n-1", Mode: locks.Exclusive, Begin: at},
+		{Kind: history.Hold, NS: "default", Lock: "x", LeaseID: "l2", Begin: at, End: at, Reason: locks.ReasonReleased},
+		{Kind: history.Hold, NS: "default", Lock: "x", LeaseID: "l3", Begin: at, Early: time.Minute, End: at.Add(time.Second), Late: time.Second, Reason: locks.ReasonUnknown},
 		{Kind: history.Many, NS: "default", Lock: "x", Begin: at, End: at.Add(time.Second), Count: 5, Mean: 3 * time.Millisecond, Waited: time.Millisecond, WaitedKnown: true, Reason: locks.ReasonReleased},
 		{Kind: history.Hazard, NS: "default", Lock: "x", Begin: at, Code: "unreadable", Programs: []string{"a", "b"}, Detail: "do"},
 		{Kind: history.Deadlock, NS: "default", Lock: "x", LeaseID: "l1", Begin: at, Code: "c1"},
