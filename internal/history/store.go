@@ -203,7 +203,7 @@ func (s *store) begin(ctx context.Context) error {
 	return err
 }
 
-// create makes the tables, all or none. A process of an earlier release may have ended while it made them one by one: tables of
+// create makes the tables, all or none. A file may have some of them already, without a version: tables of
 // this store without a row are made anew. Anything else in a file without a version is not ours.
 func (s *store) create(ctx context.Context) error {
 	var tables int64

@@ -56,10 +56,10 @@ func TestALeaseOfAnotherGatewayIsBroken(t *testing.T) {
 			{TTL: time.Hour, Group: []locks.Want{{Lock: "a"}, {Lock: "b"}, {Lock: "c"}}},
 		} {
 			l := one.mustHold(req)
-			writes := len(s.writes)
+			writes := s.committed()
 			assert.NoError(t, two.breakLease(l, "its host burnt down"))
 			assert.Equal(t, s.waiting("deploy", "a", "b", "c"), 0, "contenders are left")
-			assert.Equal(t, len(s.writes)-writes, 2, "transactions: want a barrier and one for the whole lease")
+			assert.Equal(t, s.committed()-writes, 2, "transactions: want a barrier and one for the whole lease")
 			one.wantState(l, locks.Ended, locks.ReasonRemoved) // as far as its own gateway can know
 			_, err := two.heartbeat(l)
 			if e := wantCode(t, err, locks.CodeEnded); e.Reason != locks.ReasonRevoked || !strings.Contains(e.Detail, "burnt down") {

@@ -428,6 +428,13 @@ func (s *fakeStore) notingGateway(t *testing.T) *gate {
 
 func (s *fakeStore) outbox() []string { return s.names("/lockkeeper/outbox") }
 
+// committed is the number of transactions. A lease's clock may write at any time, so it takes the lock.
+func (s *fakeStore) committed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.writes)
+}
+
 // last is the last transaction with a deletion, by the kinds of its operations.
 func (s *fakeStore) lastEnd() (kinds []zk.OpKind) {
 	s.mu.Lock()

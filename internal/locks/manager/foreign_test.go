@@ -77,7 +77,7 @@ func TestAttack24NoLeaseJoinsAnotherProgramsSemaphore(t *testing.T) {
 		t.Run(name, in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
 			g.mustRelease(g.mustHold(deploy()))
 			_, paths := s.foreignSeen(zk.Op{Kind: zk.OpCreate, Sequential: true, Path: semaphoreName})
-			writes := len(s.writes)
+			writes := s.committed()
 			if req.TTL = time.Minute; req.Group == nil {
 				req.Lock = "deploy"
 			}
@@ -150,9 +150,7 @@ var joins = map[string]locks.AcquireRequest{
 // refused wants every way to join a lock refused, and nothing written below it.
 func (g *gate) refused(lock string, code locks.Code) (e *locks.Error) {
 	g.t.Helper()
-	g.s.mu.Lock()
-	writes := len(g.s.writes)
-	g.s.mu.Unlock()
+	writes := g.s.committed()
 	for name, req := range joins {
 		if req.TTL = time.Minute; req.Group == nil {
 			req.Lock = lock

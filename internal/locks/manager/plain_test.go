@@ -107,14 +107,14 @@ func TestAcquiresThatWaitForAPlainNodeAreGrantedOnceItIsGone(t *testing.T) {
 			waiters = append(waiters, g.begin(req))
 			synctest.Wait()
 		}
-		writes := len(s.writes)
+		writes := s.committed()
 		time.Sleep(time.Minute)
 		s.foreign(zk.Op{Kind: zk.OpSetData, Path: plainPath, Data: []byte("still here"), Version: -1})
 		time.Sleep(time.Second)
 		for i, p := range waiters {
 			assert.Must(t, !p.finished(), "%d: %+v, %v", i, p.lease, p.err)
 		}
-		assert.That(t, len(s.writes) == writes, "while they waited %d writes were made", len(s.writes)-writes)
+		assert.That(t, s.committed() == writes, "while they waited %d writes were made", s.committed()-writes)
 		s.gone(plainPath)
 		g.grantedOneByOne(waiters)
 	})
