@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -85,8 +86,9 @@ func TestSearchesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		defer r.stop()
-		block, running := make(chan struct{}), 0
-		r.opt.Locks = blocking{r.fake, func() { running++; <-block }}
+		block := make(chan struct{})
+		var running atomic.Int32
+		r.opt.Locks = blocking{r.fake, func() { running.Add(1); <-block }}
 		for range maxSearches {
 			go r.get(t, searchFor("x"))
 		}
@@ -98,7 +100,7 @@ func TestSearchesTakeTurns(t *testing.T) {
 			r.Dashboard.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, searchFor("x"), nil))
 		}()
 		synctest.Wait()
-		assert.Equal(t, running, maxSearches, "searches at a time")
+		assert.Equal(t, running.Load(), maxSearches, "searches at a time")
 		cancel()
 		<-done
 		close(block)

@@ -85,7 +85,9 @@ func TestPagesShareALookAtTheWaits(t *testing.T) {
 		// No more sets of rules are kept than are allowed, and none for long.
 		look(readerOf(t, "b"))
 		look(readerOf(t, "c"))
+		w.mu.Lock()
 		assert.Equal(t, len(w.of), 2)
+		w.mu.Unlock()
 		time.Sleep(3 * waitsKept)
 		w.mu.Lock()
 		defer w.mu.Unlock()
