@@ -13,7 +13,8 @@ import (
 const maySay = time.Second
 
 // judgeHolds compares what a gateway shows of how long locks have been held with what ZooKeeper has committed. It is asked in
-// its process, so that a run takes the same course without this check. A plan in which wall clocks are set is left alone.
+// its process, so that a run takes the same course without this check. Both go by the clocks of gateways, which may have been moved. A
+// plan in which wall clocks are set all the time is left alone.
 func (w *world) judgeHolds(g *gateway) {
 	if w.plan.books() {
 		return
@@ -23,7 +24,7 @@ func (w *world) judgeHolds(g *gateway) {
 		return
 	}
 	now := time.Now()
-	slack := maySay + w.exemptions.asleep(w.begun, now)
+	slack := maySay + w.gateways.clocksMoved()
 	for i := range page.Items {
 		for _, c := range page.Items[i].Holders {
 			at := w.audit.find(c.Znode)
@@ -42,6 +43,16 @@ func (w *world) judgeHolds(g *gateway) {
 			}
 		}
 	}
+}
+
+// clocksMoved is by how much the clocks of all lives of gateways were moved.
+func (g *gateways) clocksMoved() (by time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, one := range g.all {
+		by += one.clock.Moved()
+	}
+	return by
 }
 
 // enqueued is when a lease's gateway says that it was queued; when its contender was made where it does not.

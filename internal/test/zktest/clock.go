@@ -14,6 +14,7 @@ type Clock struct {
 	origin time.Time
 	boot   time.Duration // what was added to the boot clock
 	wall   time.Duration // and to the wall clock
+	moved  time.Duration // the sum of all moves, either way
 	frozen *zk.Instant
 }
 
@@ -40,6 +41,7 @@ func (c *Clock) Step(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wall += d
+	c.moved += d.Abs()
 }
 
 // Sleep moves both clocks at once, as they have moved when a suspended machine wakes up: its timers have not run meanwhile.
@@ -48,6 +50,14 @@ func (c *Clock) Sleep(d time.Duration) {
 	defer c.mu.Unlock()
 	c.boot += d
 	c.wall += d
+	c.moved += d.Abs()
+}
+
+// Moved is by how much the clock was moved in all, either way: no reading is further from the true time.
+func (c *Clock) Moved() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.moved
 }
 
 // Freeze stops both readings, and Thaw lets them go on from the true time.
