@@ -507,7 +507,7 @@
     event.preventDefault();
     find();
   });
-  $("#search-open").addEventListener("click", find);
+  $("#search-open")?.addEventListener("click", find);
 
   // ---- Begin -------------------------------------------------------------------
 
