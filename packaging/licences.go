@@ -37,6 +37,10 @@ var legal = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|copyright|notice|pate
 // grants are those among them that allow something.
 var grants = regexp.MustCompile(`(?i)^(licen|copying)`)
 
+// collections have the licences of other modules, also of some that no program contains (modernc.org/sqlite lists its whole module
+// graph). They are passed on as they stand. What the programs contain is a part of its own, and judged there.
+var collections = regexp.MustCompile(`(?i)(3rd|third)[-_]?party`)
+
 // Each of these lets a binary be passed on with its text beside it. What is not here has to be looked at first.
 var permissive = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "0BSD", "CC0-1.0", "Unlicense", "Zlib"}
 
@@ -155,7 +159,7 @@ func read(dir string) ([]text, error) {
 func identify(texts []text) ([]string, error) {
 	var ids []string
 	for _, t := range texts {
-		if !grants.MatchString(t.name) {
+		if !grants.MatchString(t.name) || collections.MatchString(t.name) {
 			continue
 		}
 		for _, match := range licensecheck.Scan([]byte(t.content)).Match {
