@@ -83,6 +83,9 @@ func (l *lease) submitDelete(m *Manager) {
 	} else {
 		l.SetChange(m.leases, lifecycle.ChangeDeleting)
 	}
+	if len(mark) > 0 {
+		l.once().tries()
+	}
 	m.port.Submit(w, func(res zk.Result) {
 		if timed {
 			m.timers.expiring--
@@ -90,6 +93,7 @@ func (l *lease) submitDelete(m *Manager) {
 		m.deliveries.ended(l, n, res)
 		if o := l.once(); o != nil {
 			o.mark = nil // of another attempt it is decided anew
+			l.markTried(m, res.Outcome)
 		}
 		switch {
 		case l.term != term: // adoption has decided anew
@@ -143,8 +147,8 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bo
 	case res.Outcome == zk.Conflict:
 		l.resubmitDelete(m) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
-		if timed || closes && !l.wished() || l.contested(m.reports) {
-			l.why = postmortem.CauseOf(l.removedBy(m)) // another client deleted it first
+		if timed || closes && !l.wished() || l.marks() || l.contested(m.reports) {
+			l.why = postmortem.CauseOf(l.removedBy(m)) // another client deleted it first, and its period is not done
 		}
 		l.SetChange(m.leases, lifecycle.ChangePaused)
 		for s := range l.slots {

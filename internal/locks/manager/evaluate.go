@@ -438,8 +438,10 @@ func (l *lease) forgetEphemerals(m *Manager) {
 // lossReason returns why a lease ended whose contender is gone: the end that is under way here, else what another client did.
 // Once a session has been succeeded, none of its writes is done any more. From then on only the wish of the lease's own client
 // counts as the reason of an end under way: the successor decides all others anew, and may come to another one.
+//
+// A release that makes a period done is told as that only when its own transaction may have been: no other end makes it done.
 func (l *lease) lossReason(m *Manager) locks.Reason {
-	if l.Ending() && (l.wished() || !m.members.Succeeded(l.id().Gateway())) {
+	if l.Ending() && !l.missedMark() && (l.wished() || !m.members.Succeeded(l.id().Gateway())) {
 		return l.reason()
 	}
 	lives := m.port.Session() != nil && m.port.Session().ID() == string(l.id().Gateway()) && m.port.Session().Connected() && m.members.Registered(l.id().Gateway())

@@ -44,6 +44,10 @@ type oncePer struct {
 	full     bool       // the record has no room for its period
 	reading  locks.Term // under which it is read for mark; 0: it is not
 	mark     []zk.Op    // what makes the period done in the next attempt to release; nil: not read yet
+	attempts int        // to release with it
+	tried    bool       // such an attempt is under way, or may have committed
+	marked   bool       // it has
+	missed   bool       // the last such attempt was not done
 	done     *record.Period
 }
 
@@ -321,13 +325,19 @@ func (o *oncePer) entry(l *lease, wall int64, done bool) record.Period {
 		Until: wall + record.KeepPeriod(o.per).Milliseconds()}
 }
 
+// marks reports whether the end of the lease makes its period done.
+func (l *lease) marks() bool {
+	o := l.once()
+	return o != nil && o.on == locks.DoneOnRelease && !o.undone && l.reason() == locks.ReasonReleased && l.Grant() != lifecycle.GrantNone
+}
+
 // marking returns what the transaction that ends a lease must have besides: where a release makes the period done, the record of
 // that. It is not ready while the record is being read; the end waits, and goes on then.
 func (l *lease) marking(m *Manager) (mark []zk.Op, ready bool) {
-	o := l.once()
-	if o == nil || o.on != locks.DoneOnRelease || o.undone || l.reason() != locks.ReasonReleased || l.Grant() == lifecycle.GrantNone || fault.On("once-release") {
+	if !l.marks() || fault.On("once-release") {
 		return nil, true
 	}
+	o := l.once()
 	if o.mark != nil {
 		return o.mark, true
 	}
@@ -340,6 +350,53 @@ func (l *lease) marking(m *Manager) (mark []zk.Op, ready bool) {
 		l.readMark(m)
 	}
 	return nil, false
+}
+
+// missedMark reports whether the lease ends by a release that makes its period done, and no transaction of that can have committed. When
+// its contender is gone, another client has deleted it.
+func (l *lease) missedMark() bool { return l.Ending() && l.marks() && !l.once().tried }
+
+// tries notes that an attempt to release which makes the period done is under way.
+func (o *oncePer) tries() {
+	o.attempts++
+	o.tried, o.marked, o.missed = true, false, false
+}
+
+// markTried notes what became of an attempt to release that was to make the period done. A release waits for that where the lease has
+// ended meanwhile. Where the outcome is unknown, nothing of it can commit later, and the record of the periods shows what did.
+func (l *lease) markTried(m *Manager, outcome zk.Outcome) {
+	o := l.once()
+	if !o.tried {
+		return
+	}
+	if outcome != zk.Unknown {
+		l.settleMark(m, outcome == zk.Done)
+		return
+	}
+	attempt, ns, lock, session := o.attempts, l.q.Namespace.Name, l.q.Name(), m.port.Session()
+	m.effect(func() {
+		go func() { // ends with the read
+			p, err := m.fleet.readPeriods(context.Background(), session, ns, lock)
+			if err != nil {
+				return // the release's outcome stays unknown
+			}
+			m.do(func() {
+				if o.attempts != attempt {
+					return
+				}
+				found := p.Find(o.period)
+				l.settleMark(m, found != nil && found.Done && found.LeaseID == string(l.id()))
+			})
+		}()
+	})
+}
+
+func (l *lease) settleMark(m *Manager, done bool) {
+	o := l.once()
+	o.marked, o.missed, o.tried = done, !done, done
+	if l.Ended() {
+		m.leases.touch(l)
+	}
 }
 
 // readMark reads the record of the periods for the release of a lease.

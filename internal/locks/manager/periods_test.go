@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -204,6 +205,31 @@ func TestTheEntryOfAPeriodSurvivesFaults(t *testing.T) {
 				g.mustBeDone(daily(on), l)
 				assert.That(t, hits == 2 || hits == 1 && on == locks.DoneOnGrant, "%d faults", hits)
 				checkAll(t, s, g)
+			}))
+		}
+	}
+}
+
+// A release that comes when another program has deleted the contender, which its gateway has not seen yet, makes no period done. So
+// its client is not told that it has released the lease.
+func TestAReleaseOfALeaseThatIsGoneMakesNoPeriodDone(t *testing.T) {
+	for _, delay := range []time.Duration{0, 2 * time.Second} {
+		for _, on := range []locks.DoneOn{locks.DoneOnGrant, locks.DoneOnRelease} {
+			t.Run(fmt.Sprint(delay, " ", on), in(withGateway, func(t *testing.T, s *fakeStore, g *gate) {
+				req := daily(on)
+				req.LockDelay = delay
+				l := g.once(req).Lease
+				assert.MustEqual(t, l.State, locks.Held)
+				s.foreign(zk.Op{Kind: zk.OpDelete, Path: l.Znode, Version: -1})
+				err := g.release(l)
+				synctest.Wait()
+				if on == locks.DoneOnGrant {
+					g.mustBeDone(daily(on), l)
+					return
+				}
+				e := wantCode(t, err, locks.CodeEnded)
+				assert.Equal(t, e.Reason, locks.ReasonRemoved)
+				assert.Equal(t, g.once(daily(on)).Lease.State, locks.Held, "the period is not done")
 			}))
 		}
 	}

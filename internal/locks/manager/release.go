@@ -294,7 +294,13 @@ func (r request) release(l *lease) error {
 		case lifecycle.Ending:
 			return l, l.refusedEnd()
 		case lifecycle.Ended:
+			if o := l.once(); o != nil && o.tried && !o.marked { // its contender was seen to go: the reply tells whether by this release
+				return l, nil
+			}
 			reason := l.reason()
+			if o := l.once(); o != nil && o.missed {
+				reason = locks.ReasonRemoved
+			}
 			switch {
 			case l.failure() != nil:
 				return nil, l.failure()
