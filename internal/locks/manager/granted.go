@@ -164,7 +164,7 @@ func (a *answers) heldFor(q *queues.Queue, c *recipe.Contender, v *locks.Contend
 	switch {
 	case known:
 		v.HeldFor, v.HeldLonger = max(v.HeldFor, now.Wall()-granted), false
-	case queued != 0: // it cannot have held for longer than it has stood there
+	case queued != 0 && c.FirstCzxid == 0: // it cannot have held for longer than it has stood there; one that was downgraded stood before
 		v.HeldAtMost = max(now.Wall()-queued, v.HeldFor)
 	}
 }
