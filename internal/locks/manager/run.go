@@ -60,7 +60,7 @@ func New(opt Options) *Manager {
 	m.members = cluster.New(m.wake)
 	m.replica = queues.New(m.wake)
 	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},
-		NewID: newGatewayID, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: func() { m.stream.recheckNext(m) }})
+		NewID: newGatewayID, Random: opt.Random, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: func() { m.stream.recheckNext(m) }})
 	m.life.ctx, m.life.end = context.WithCancel(context.Background())
 	m.answers = answers{parties: &m.parties, fleet: &m.fleet, replica: m.replica, leases: m.leases, delays: &m.delays, orphans: m.orphans,
 		history: &m.history, port: m.port, clock: m.clock, failoverTTL: opt.SessionTimeout + 5*time.Second}

@@ -24,5 +24,6 @@
 // # Failure
 //
 // A lost connection puts a read back into the line. A write without a session is not done. When a session ends, the port opens the
-// next one after reopenDelay, with a new id; Last ends that.
+// next one after reopenDelay, with a new id; Last ends that. Each attempt to open a session has a new id; delays that grow to 2 s
+// lie between them.
 package term

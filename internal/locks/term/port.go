@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"lockkeeper/internal/backoff"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/zk"
 )
@@ -31,7 +33,8 @@ type Options struct {
 	Clock   zk.Clock
 	Log     *slog.Logger
 	Monitor Monitor
-	NewID   func() (string, error) // of the gateway, for each session another one
+	NewID   func() (string, error) // of the gateway, for each attempt to open a session another one
+	Random  rand.Source            // jitter of the delays between these attempts; nil is the runtime's source
 	Begun   func(Session)          // a session is open
 	Ended   func(Session)
 	// Idle is called when few reads are under way and none waits: what is read for later may be put into the line.
@@ -78,25 +81,31 @@ func (p *Port) Watch(roots []zk.WatchRoot, sink zk.Sink) {
 }
 
 // Run opens a session, waits for its end and opens the next one, until ctx ends or an error is fatal.
+//
+// Each attempt to open one has an id of its own: the registration of an attempt that was given up may be committed later. It belongs to
+// that attempt's session, and goes with it.
 func (p *Port) Run(ctx context.Context, registration []byte, promiseWindow time.Duration) error {
+	delays := reachDelays(p.opt.Random)
 	for {
 		err := p.run(ctx, registration, promiseWindow)
+		delay := reopenDelay
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, zk.ErrUnavailable):
 			p.opt.Log.Warn("no zookeeper session yet", "err", err)
+			delay = delays.NextBackOff()
 		case err != nil:
 			return err
+		default:
+			delays.Reset()
 		}
 		last := false
 		if p.opt.Monitor.Do(func() { last = p.last }); err == nil && last {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		select {
-		case <-time.After(reopenDelay):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, delay) != nil {
 			return ctx.Err()
 		}
 	}

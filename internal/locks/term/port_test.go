@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -43,9 +44,11 @@ func (l *lock) Effect(f func()) { l.effects = append(l.effects, f) }
 // world is a Store whose sessions and reads the test decides upon.
 type world struct {
 	Store
-	mu   sync.Mutex
-	open []*fakeSession
-	get  func(path string) (zxid int64, err error)
+	mu      sync.Mutex
+	open    []*fakeSession
+	refused int      // so many openings are given up
+	taken   []string // ids that they have registered
+	get     func(path string) (zxid int64, err error)
 }
 
 type fakeSession struct {
@@ -73,6 +76,14 @@ func (w *world) Open(_ context.Context, id string, _ []byte, _ func(zk.Instant, 
 	s := &fakeSession{id: id, done: make(chan struct{}), trusted: true}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if slices.Contains(w.taken, id) {
+		return nil, zk.ErrNodeExists
+	}
+	if w.refused > 0 { // its registration is committed after it was given up
+		w.refused--
+		w.taken = append(w.taken, id)
+		return nil, zk.ErrUnavailable
+	}
 	w.open = append(w.open, s)
 	return s, nil
 }
@@ -93,10 +104,27 @@ func (w *world) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
 
 func portOn(w *world) (*Port, *lock) {
 	l := &lock{}
+	ids := 0
 	p := New(Options{Store: w, Clock: zk.SystemClock{}, Log: slog.New(slog.DiscardHandler), Monitor: l,
-		NewID: func() (string, error) { return "id", nil }, Begun: func(Session) {}, Ended: func(Session) {}, Idle: func() {}})
+		NewID: func() (string, error) { ids++; return strconv.Itoa(ids), nil }, Begun: func(Session) {}, Ended: func(Session) {}, Idle: func() {}})
 	p.Watch(nil, nil)
 	return p, l
+}
+
+// An opening may be given up, and its registration be committed all the same. The next one must not fail because of it: the gateway would end.
+func TestAnOpeningThatWasGivenUpAndCommittedIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{refused: 8}
+		p, _ := portOn(w)
+		ctx, cancel := context.WithCancel(t.Context())
+		stopped := make(chan error, 1)
+		go func() { stopped <- p.Run(ctx, nil, time.Minute) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.That(t, p.Trusted() && p.Term() == 1, "no session after a minute")
+		cancel()
+		assert.ErrorIs(t, <-stopped, context.Canceled)
+	})
 }
 
 func TestAnAnswerOfAFormerSessionIsNotValidUnderTheNext(t *testing.T) {

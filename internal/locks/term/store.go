@@ -14,7 +14,8 @@ type Store interface {
 	// Layout opens or creates the root and reads what is recorded there. It
 	// retries until ctx ends or the error is fatal (*zk.FatalError).
 	Layout(ctx context.Context) (*layout.Layout, error)
-	// Open registers a gateway id with a session of its own. onCommit is called
+	// Open registers a gateway id with a session of its own, in one attempt: zk.ErrUnavailable says that another one may go on, with
+	// another id. onCommit is called
 	// for every transaction that the session commits, the registering one
 	// included, with the time it was sent.
 	Open(ctx context.Context, id string, registration []byte, onCommit func(sent zk.Instant, zxid int64)) (Session, error)

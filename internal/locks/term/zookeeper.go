@@ -3,6 +3,7 @@ package term
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -30,9 +31,7 @@ type ZooKeeper struct {
 // Layout implements Store. Its error is zk.ErrUnavailable, wrapped, when
 // ZooKeeper was not reached within ReachWithin.
 func (z *ZooKeeper) Layout(ctx context.Context) (*layout.Layout, error) {
-	layout, err := reach(ctx, z, z.ReachWithin, "reading the layout", func(ctx context.Context) (*layout.Layout, error) {
-		return layout.Open(ctx, z.Config)
-	})
+	layout, err := z.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -48,30 +47,29 @@ func (z *ZooKeeper) take(layout *layout.Layout) {
 	}
 }
 
-// Open implements Store. A registration is refused when the layout has changed since it was read: then it is read anew, and accepted if the
-// secret alone has changed.
+// Open implements Store. A registration is refused when the layout has changed since it was read: then it is read anew, and accepted if
+// the secret alone has changed.
 func (z *ZooKeeper) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
-	session, err := reach(ctx, z, 0, "opening a session", func(ctx context.Context) (*session.Session, error) {
-		for {
-			opened, err := session.Open(ctx, z.Config, z.layout, id, registration)
-			if !errors.Is(err, zk.ErrBadVersion) {
-				return opened, err
-			}
-			read, failed := layout.Open(ctx, z.Config)
-			switch {
-			case failed != nil:
-				return nil, failed
-			case !onlySecretChanged(z.layout, read):
-				return nil, err
-			}
-			z.take(read)
+	ctx, cancel := context.WithTimeout(ctx, reachAttempt)
+	defer cancel()
+	for {
+		opened, err := session.Open(ctx, z.Config, z.layout, id, registration)
+		if err == nil {
+			opened.TrustWindow().OnCommit(onCommit)
+			return writer{opened}, nil
 		}
-	})
-	if err != nil {
-		return nil, err
+		if !errors.Is(err, zk.ErrBadVersion) {
+			return nil, err
+		}
+		read, failed := layout.Open(ctx, z.Config)
+		switch {
+		case failed != nil:
+			return nil, failed
+		case !onlySecretChanged(z.layout, read):
+			return nil, err
+		}
+		z.take(read)
 	}
-	session.TrustWindow().OnCommit(onCommit)
-	return writer{session}, nil
 }
 
 func onlySecretChanged(from, to *layout.Layout) bool {
@@ -82,23 +80,27 @@ func onlySecretChanged(from, to *layout.Layout) bool {
 // reachAttempt bounds one attempt; every one that fails is logged.
 const reachAttempt = 5 * time.Second
 
-// reach tries until ZooKeeper answers, for at most within (0: as long as ctx
-// lasts). Any error but zk.ErrUnavailable is final.
-func reach[T any](ctx context.Context, z *ZooKeeper, within time.Duration, what string, try func(context.Context) (T, error)) (T, error) {
-	policy := retry.New(z.Config.Random, 50*time.Millisecond, 2*time.Second)
-	return backoff.Retry(ctx, func() (T, error) {
+// reach reads the layout, and tries until ZooKeeper answers, for at most ReachWithin (0: as long as ctx lasts). Any error but
+// zk.ErrUnavailable is final.
+func (z *ZooKeeper) reach(ctx context.Context) (*layout.Layout, error) {
+	return backoff.Retry(ctx, func() (*layout.Layout, error) {
 		attempt, cancel := context.WithTimeout(ctx, reachAttempt)
 		defer cancel()
-		v, err := try(attempt)
+		read, err := layout.Open(attempt, z.Config)
 		if err != nil && !errors.Is(err, zk.ErrUnavailable) {
-			return v, backoff.Permanent(err)
+			return read, backoff.Permanent(err)
 		}
-		return v, err
-	}, backoff.WithBackOff(policy), backoff.WithMaxElapsedTime(within), backoff.WithNotify(func(err error, _ time.Duration) {
+		return read, err
+	}, backoff.WithBackOff(reachDelays(z.Config.Random)), backoff.WithMaxElapsedTime(z.ReachWithin), backoff.WithNotify(func(err error, _ time.Duration) {
 		if z.Config.Logger != nil {
-			z.Config.Logger.Warn("zookeeper cannot be reached yet", "doing", what, "servers", z.Config.Servers, "err", err)
+			z.Config.Logger.Warn("zookeeper cannot be reached yet", "doing", "reading the layout", "servers", z.Config.Servers, "err", err)
 		}
 	}))
+}
+
+// reachDelays are the delays between attempts to reach ZooKeeper.
+func reachDelays(random rand.Source) *retry.Backoff {
+	return retry.New(random, 50*time.Millisecond, 2*time.Second)
 }
 
 // Watch implements Store.

@@ -1,8 +1,12 @@
 package term
 
 import (
+	"context"
 	"errors"
+	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"lockkeeper/internal/offline"
 	"lockkeeper/internal/secret"
@@ -14,6 +18,21 @@ import (
 )
 
 const aGateway, another = "gateway000001", "gateway000002"
+
+// An opening is one attempt: another one needs another id, which its caller has.
+func TestAnOpeningIsTriedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		z := &ZooKeeper{Config: zk.Config{Servers: []string{"silent:2181"}, Dial: silent}, layout: &layout.Layout{PromiseWindow: time.Second}}
+		began := time.Now()
+		_, err := z.Open(t.Context(), aGateway, []byte("{}"), func(zk.Instant, int64) {})
+		assert.ErrorIs(t, err, zk.ErrUnavailable)
+		assert.Equal(t, time.Since(began), reachAttempt, "the attempt")
+	})
+}
 
 // A session may be opened long after the layout was read. What was read of the secret is in force when it is registered.
 func TestASessionIsRegisteredWithTheSecretOfThatMoment(t *testing.T) {

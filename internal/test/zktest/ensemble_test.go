@@ -232,6 +232,10 @@ func TestAStalledConnectionLosesNothing(t *testing.T) {
 		c.send(wire.OpCreate, &wire.CreateRequest{Path: "/a", ACL: everyone})
 		h, _, err := c.receive(time.Second)
 		assert.That(t, err != nil, "answered %+v", h)
+		l.Stall()
+		l.Resume() // it was stalled twice
+		h, _, err = c.receive(time.Second)
+		assert.That(t, err != nil, "answered %+v", h)
 		l.Resume()
 		h, _, err = c.receive(time.Second)
 		assert.That(t, err == nil && h.Err == wire.OK, "not answered: %+v, %v", h, err)

@@ -61,7 +61,8 @@ func (l *Link) CutServer() {
 	l.n.forget(l)
 }
 
-// Stall holds everything that is under way, in both directions, until Resume. Neither side notices.
+// Stall holds everything that is under way, in both directions, until Resume. Neither side notices. A connection that was stalled
+// several times goes on at the last Resume.
 func (l *Link) Stall() {
 	l.up.stall(true)
 	l.down.stall(true)
@@ -93,8 +94,8 @@ type pipe struct {
 	timer   *time.Timer
 	last    time.Time // when the newest chunk is due
 	written time.Time // when it was written
-	stalled bool
-	lost    bool // what is written goes nowhere
+	stalls  int       // how often it was stalled, and not resumed
+	lost    bool      // what is written goes nowhere
 	arrived []byte
 	over    error         // what the reader is told once arrived is empty
 	broken  bool          // writing fails
@@ -152,7 +153,7 @@ func (l *Link) cutAt(at time.Time) {
 
 // schedule sets the timer for what arrives next.
 func (p *pipe) schedule() {
-	if p.timer == nil && len(p.flight) > 0 && !p.stalled {
+	if p.timer == nil && len(p.flight) > 0 && p.stalls == 0 {
 		p.timer = time.AfterFunc(time.Until(p.flight[0].due), p.deliver)
 	}
 }
@@ -162,7 +163,7 @@ func (p *pipe) deliver() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = nil
-	if p.stalled || len(p.flight) == 0 {
+	if p.stalls > 0 || len(p.flight) == 0 {
 		return
 	}
 	c := p.flight[0]
@@ -231,7 +232,7 @@ func (p *pipe) lastWords(late time.Duration) {
 		return
 	}
 	said := p.broken // it has been closed meanwhile, and its end is under way, too
-	p.broken, p.stalled = true, false
+	p.broken, p.stalls = true, 0
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil
@@ -295,10 +296,18 @@ func (p *pipe) push(data []byte, delay Delay) time.Time {
 func (p *pipe) stall(hold bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.broken || p.stalled == hold {
+	if p.broken {
 		return
 	}
-	p.stalled = hold
+	before := p.stalls
+	if hold {
+		p.stalls++
+	} else {
+		p.stalls = max(p.stalls-1, 0)
+	}
+	if (before > 0) == (p.stalls > 0) {
+		return
+	}
 	if hold {
 		if p.timer != nil {
 			p.timer.Stop()
