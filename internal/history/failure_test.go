@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -316,6 +317,47 @@ func TestAGapIsFilledFromAnotherGateway(t *testing.T) {
 			assert.That(t, got.Since.Before(time.Now().Add(-5*time.Minute)), "a new store reaches back as far as the other: %v", got.Since)
 		})
 	}
+}
+
+// A gateway that is new in a fleet takes over very many rows: in steps, so that both gateways go on with their locks.
+func TestALongGapIsFilledInSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pages = fillAtOnce + 10
+		began := time.Now().Add(-24 * time.Hour)
+		var asked []time.Time
+		source := Source{Gateway: "gw1", Ask: func(_ context.Context, q Query) (a Answer, _ error) {
+			asked = append(asked, time.Now())
+			page, _ := strconv.Atoi(q.Cursor)
+			for n := range q.Limit {
+				at := began.Add(-time.Duration(page*q.Limit+n) * time.Second)
+				a.Items = append(a.Items, Item{Kind: Hold, NS: "default", Lock: "a", LeaseID: fmt.Sprint("l", page, "-", n), Owner: "anna", Begin: at,
+					End: at.Add(500 * time.Millisecond), Reason: locks.ReasonReleased})
+			}
+			if again := &a.Items[7]; page == 1 || page == pages-1 { // it ended while the pages were read
+				again.LeaseID, again.Begin, again.Early = "again", began.Add(time.Minute), time.Hour
+				if page == 1 {
+					again.End, again.Reason = time.Time{}, ""
+				} else {
+					again.Early = 0
+				}
+			}
+			if page < pages-1 {
+				a.Next = strconv.Itoa(page + 1)
+			}
+			a.Coverage = Coverage{Since: q.From, Complete: true}
+			return a, nil
+		}}
+		r := start(t, func(o *Options) { o.Others = func() []Source { return []Source{source} } })
+		r.pass(time.Minute)
+		assert.Must(t, len(asked) == pages, "%d pages", len(asked))
+		assert.That(t, asked[fillAtOnce-1].Equal(asked[0]), "a short gap would not be filled at once: %v", asked)
+		for n := fillAtOnce; n < pages; n++ {
+			assert.That(t, asked[n].Sub(asked[n-1]) >= fillPause, "page %d follows after %v", n, asked[n].Sub(asked[n-1]))
+		}
+		assert.Equal(t, r.history.Status().Rows, int64(pages*fillPage-1), "rows")
+		got := r.ask(Query{From: began, To: began.Add(time.Hour)})
+		assert.That(t, len(got.Items) >= 1 && got.Items[0].LeaseID == "again" && got.Items[0].Early == 0 && got.Items[0].Reason == locks.ReasonReleased, "%+v", got.Items)
+	})
 }
 
 func TestQuickHoldsAreCounted(t *testing.T) {

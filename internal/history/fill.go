@@ -16,14 +16,23 @@ const (
 	fillWithin = time.Hour // of a gap's end: later no gateway is asked
 	fillPage   = 500       // rows in an answer
 	fillPages  = 400       // answers for one gap
+	// A short gap is filled at once. Of a long one, as that of a gateway that is new in a fleet, a page is asked for twice a second:
+	// locks need the processors of both gateways more.
+	fillAtOnce = 10
+	fillPause  = 500 * time.Millisecond
 )
 
-// fill is a gap that another gateway has filled, as far as it could.
+// fill is a page of what another gateway has of a gap.
 type fill struct {
 	gap  Gap
 	rest []Gap // what it does not know either
 	last bool  // nothing of it follows
+	own  *own  // of all pages of the gap
 }
+
+// own are the rows that the store had of a gap, and of what went on at its ends, before the first page. The writer reads it, and adds
+// what it makes of a page and a later page may have again: what has not ended, or has a begin that is not known exactly.
+type own struct{ ids map[key]int64 }
 
 // fillGaps asks other gateways for what is missing, until ctx ends.
 func (h *History) fillGaps(ctx context.Context, queue chan<- *batch) {
@@ -67,8 +76,11 @@ func (h *History) fillGap(ctx context.Context, g Gap, queue chan<- *batch) {
 // fillFrom asks one gateway for a gap, and reports whether it knew something of it.
 func (h *History) fillFrom(ctx context.Context, g Gap, other Source, queue chan<- *batch) bool {
 	q := Query{Rules: access.Everything(), From: g.From, To: g.To, Kinds: AllKinds, Limit: fillPage}
-	f := &fill{gap: g}
+	f := &fill{gap: g, own: &own{}}
 	for n := 0; !f.last; n++ {
+		if n >= fillAtOnce {
+			pause(ctx, fillPause)
+		}
 		a, err := other.Ask(ctx, q)
 		if err != nil {
 			h.opt.Log.Warn("a gap of the history is not filled yet: another gateway does not answer", "gateway", other.Gateway, "err", err)
@@ -84,7 +96,7 @@ func (h *History) fillFrom(ctx context.Context, g Gap, other Source, queue chan<
 			f.rest = append(f.rest, Gap{From: g.From, To: a.Items[len(a.Items)-1].Begin, Cause: g.Cause})
 			f.last = true
 		}
-		o := op{do: doFill, gap: g, fill: &fill{g, f.rest, f.last}}
+		o := op{do: doFill, gap: g, fill: &fill{g, f.rest, f.last, f.own}}
 		for i := range a.Items {
 			o.list = append(o.list, &a.Items[i])
 		}
@@ -119,19 +131,22 @@ func earliest(a, b time.Time) time.Time {
 	return b
 }
 
-// fill takes over what another gateway has of a gap.
+// fill takes over a page of what another gateway has of a gap.
 func (t *transaction) fill(o *op) {
-	own, err := t.ownIn(o.gap)
-	if err != nil {
-		t.err = err
-		return
+	own := o.fill.own
+	if own.ids == nil {
+		t.readOwn(o.gap, own)
 	}
 	for _, i := range o.list {
-		old := own[fillKey(i)]
+		old := t.ownOf(i, own)
 		switch {
+		case t.err != nil:
+			return
 		case i.Kind == Many && (old != nil || i.Begin.Before(o.gap.From) || i.End.After(o.gap.To)): // what is outside is counted here
 		case old == nil:
-			t.insert(i)
+			if t.insert(i); i.End.IsZero() || i.Early > 0 {
+				own.ids[fillKey(i)] = t.w.taken
+			}
 		case old.Early > 0 && i.Early < old.Early || old.Late > 0 && !i.End.IsZero() && i.Late < old.Late || old.End.IsZero() && !i.End.IsZero():
 			t.replace(old.id, old.better(i))
 		}
@@ -169,25 +184,42 @@ func fillKey(i *Item) key {
 	return k
 }
 
-// ownIn are the rows that the store has of a gap, and of what went on at its ends.
-func (t *transaction) ownIn(g Gap) (map[key]*stored, error) {
-	own := map[key]*stored{}
+// readOwn reads what the store has of a gap.
+func (t *transaction) readOwn(g Gap, own *own) {
+	own.ids = map[key]int64{}
 	q := Query{Rules: access.Everything(), From: g.From.Add(-flushes), To: g.To.Add(flushes), Kinds: AllKinds}
 	f, err := filterOf(t.ctx, t.tx, &q)
 	if err != nil {
-		return nil, err
+		t.err = err
+		return
 	}
 	for _, part := range f.parts() {
-		err = eachItem(t.ctx, t.tx, part.by, part.where+f.where, "", append(part.args, f.args...), func(i *stored) bool {
-			one := *i
-			own[fillKey(&one.Item)] = &one
+		t.err = eachItem(t.ctx, t.tx, part.by, part.where+f.where, "", append(part.args, f.args...), func(i *stored) bool {
+			own.ids[fillKey(&i.Item)] = i.id
 			return true
 		})
-		if err != nil {
-			break
+		if t.err != nil {
+			own.ids = nil
+			return
 		}
 	}
-	return own, err
+}
+
+// ownOf is the store's row of an item, nil without one. The row may have changed since it was read, or be gone.
+func (t *transaction) ownOf(i *Item, own *own) *stored {
+	id, there := own.ids[fillKey(i)]
+	if !there || t.err != nil {
+		return nil
+	}
+	list, err := selectItems(t.ctx, t.tx, "r.id = ?", "", id)
+	if err != nil {
+		t.err = err
+		return nil
+	}
+	if len(list) == 0 || fillKey(&list[0].Item) != fillKey(i) {
+		return nil
+	}
+	return &list[0]
 }
 
 // better is the row with what another gateway has seen.
