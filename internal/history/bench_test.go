@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/assert"
+	"lockkeeper/internal/test/testkit"
 )
 
 // filled is a store with so many holds of a week, of 1,000 locks and 5,000 owners.
@@ -49,7 +50,7 @@ func TestAMillionHoldsAreSearchedInTime(t *testing.T) {
 	switch {
 	case os.Getenv("LOCKKEEPER_FULL") != "":
 		n = 1_000_000
-	case testing.Short():
+	case testing.Short() || testkit.Race:
 		n = 5_000
 	}
 	began := time.Now()

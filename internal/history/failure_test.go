@@ -184,7 +184,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 		assert.Equal(t, got.owners(), "11 10 9 8 7 still ", "the hour that is kept, and what still holds")
 		assert.That(t, time.Since(got.Since) < time.Hour+time.Minute && time.Since(got.Since) >= time.Hour-time.Minute, "it says how far back it reaches: %v", time.Since(got.Since))
 		var names int
-		r.pass(4 * time.Hour)
+		r.pass(80 * time.Minute)
 		assert.NoError(t, r.history.store.Load().read.QueryRow("SELECT count(*) FROM names WHERE kind = 2").Scan(&names))
 		assert.That(t, names <= 2, "%d names of owners are left", names)
 	})
@@ -322,7 +322,7 @@ func TestAGapIsFilledFromAnotherGateway(t *testing.T) {
 // A gateway that is new in a fleet takes over very many rows: in steps, so that both gateways go on with their locks.
 func TestALongGapIsFilledInSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const pages = fillAtOnce + 10
+		const pages = fillAtOnce + 3
 		began := time.Now().Add(-24 * time.Hour)
 		var asked []time.Time
 		source := Source{Gateway: "gw1", Ask: func(_ context.Context, q Query) (a Answer, _ error) {
