@@ -184,7 +184,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 		assert.Equal(t, got.owners(), "11 10 9 8 7 still ", "the hour that is kept, and what still holds")
 		assert.That(t, time.Since(got.Since) < time.Hour+time.Minute && time.Since(got.Since) >= time.Hour-time.Minute, "it says how far back it reaches: %v", time.Since(got.Since))
 		var names int
-		r.pass(80 * time.Minute)
+		r.pass(2 * time.Hour)
 		assert.NoError(t, r.history.store.Load().read.QueryRow("SELECT count(*) FROM names WHERE kind = 2").Scan(&names))
 		assert.That(t, names <= 2, "%d names of owners are left", names)
 	})

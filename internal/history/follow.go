@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -259,7 +260,9 @@ func (f *follower) flush(now time.Time, always bool) {
 			f.blank[place{i.NS, i.Lock}] = true
 		}
 	}
-	slices.SortFunc(f.out[first:], func(a, b op) int { return a.item.Begin.Compare(b.item.Begin) })
+	slices.SortFunc(f.out[first:], func(a, b op) int {
+		return cmp.Or(a.item.Begin.Compare(b.item.Begin), cmp.Compare(a.item.FencingToken, b.item.FencingToken), cmp.Compare(a.item.mark(), b.item.mark()))
+	})
 	f.quick.flush(now, always, func(i *Item) { f.out = append(f.out, op{do: doInsert, item: i}) })
 	f.send(now)
 }
