@@ -230,10 +230,17 @@ func (x *Exchange) on(about LeaseOrPath, q *queues.Queue, c *recipe.Contender) *
 
 // receiveEnd applies another gateway's report that one of its leases ended.
 func (x *Exchange) receiveEnd(r *Report, q *queues.Queue, c *recipe.Contender, now zk.Instant) {
-	if x.opt.Lives(r.Lease) || x.opt.Stays(r.Lease) {
-		return // this gateway runs it now and knows better
+	if x.opt.Stays(r.Lease) {
+		return // this gateway has ended it, and knows better
 	}
 	p := x.endOf(r, now)
+	if x.opt.Lives(r.Lease) {
+		// This gateway was deposed while it stood still, and does not know that yet. What it finds out next is that the contender is gone.
+		if w := x.on(LeaseOrPath(r.Lease), q, c); w != nil && !r.Unsure {
+			w.ended, w.sure, w.end = true, true, p
+		}
+		return
+	}
 	if known, ok := x.opt.History.Get(r.Lease); ok {
 		if !known.Terminated {
 			return
@@ -355,12 +362,18 @@ func (x *Exchange) endOf(r *Report, now zk.Instant) postmortem.End {
 	return p
 }
 
-// Ordered returns the end that an administrator of another gateway ordered, as far as that gateway has reported; nil: none.
+// Ordered returns the end that another gateway has reported of what this one did not end: that of the gateway which has taken the lease
+// over, or else the one that an administrator ordered there; nil: none.
 func (x *Exchange) Ordered(about LeaseOrPath) *Cause {
-	if w := x.reports[about]; w != nil {
-		return w.termination
+	w := x.reports[about]
+	switch {
+	case w == nil:
+		return nil
+	case w.sure && w.end.Reason() != locks.ReasonRemoved:
+		why := causeOf(&w.end)
+		return &why
 	}
-	return nil
+	return w.termination
 }
 
 // Revise completes what this gateway has observed of the end of another gateway's lease with what was reported.

@@ -151,6 +151,18 @@ func TestAnAnnouncedEndExplainsTheRemovalOfAnOwnLease(t *testing.T) {
 	s.wantPublished("/a lease.revoked revoked")
 }
 
+// A gateway that stood still was deposed meanwhile. Its successor ended the lease, and an administrator the place that was left.
+func TestTheEndAtASuccessorExplainsTheRemovalOfAnOwnLease(t *testing.T) {
+	s := newScene(t)
+	s.lives[s.lease] = true
+	s.receives(0, Report{Kind: Ended, Reason: locks.ReasonExpired, Unsure: true})
+	assert.That(t, s.Ordered(LeaseOrPath(s.lease)) == nil, "a report that is not sure counts")
+	s.receives(0, Report{Kind: Ended, Reason: locks.ReasonRevoked, Words: "maintenance"})
+	s.receives(0, Report{Kind: Termination, Reason: locks.ReasonDestroyed})
+	why := s.Ordered(LeaseOrPath(s.lease))
+	assert.That(t, why != nil && why.Reason == locks.ReasonRevoked && why.Words == "maintenance", "%+v", why)
+}
+
 func TestAReportThatComesFirstExplainsTheEnd(t *testing.T) {
 	s := newScene(t)
 	s.Joined(s.peer, at(0).Boot())

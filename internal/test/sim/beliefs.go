@@ -35,14 +35,15 @@ func newBeliefs() *beliefs { return &beliefs{asleep: make(map[string]time.Time)}
 // slept notes that a gateway's clock has jumped by so much, as that of a machine does which was asleep. While a machine sleeps
 // its clients' clocks go on; here they stand still. So a belief that a later answer has shortened is shorter by the sleep,
 // and never shorter than the later one. (A lease whose time is not changed gets more than that again from its gateway, which
-// is asked of it.)
+// is asked of it.) The later answer is of the gateway that slept, and so it ran the lease; the earlier one may be of the gateway
+// before it.
 func (s *beliefs) slept(gateway string, by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.asleep[gateway] = now
 	for _, p := range s.all {
-		if p.gateway != gateway || !p.until.After(now) {
+		if !p.until.After(now) {
 			continue
 		}
 		for _, b := range s.all {
