@@ -14,5 +14,6 @@
 // expected. A part in which anything fails runs once more with new servers, and reports no figures when it fails again.
 //
 // It owns the programs that it starts, which the kernel kills when it is gone, however it ends, and a directory for their data
-// in .run/, which it removes: the working tree is on a disk, /tmp need not be. SIGINT and SIGTERM end the run.
+// in .run/, which it removes: the working tree is on a disk, /tmp need not be. Chromium, for the part "page"
+// (page.go), has its profile in the system's directory for temporary files. SIGINT and SIGTERM end the run.
 package main

@@ -96,6 +96,7 @@ var parts = []part{
 	{"three", (*bench).three},
 	{"principals", (*bench).principals},
 	{"history", (*bench).history},
+	{"page", (*bench).page},
 	{"size", (*bench).size},
 }
 

@@ -50,7 +50,9 @@ func (b *bench) report() string {
 	text.WriteString("\n### Targets\n\n| | target | measured | |\n|---|---|---|---|\n")
 	for _, t := range b.targets {
 		met := "met"
-		if !t.met() {
+		if len(t.rounds) == 0 {
+			met = "not measured"
+		} else if !t.met() {
 			met = "**not met**"
 		}
 		fmt.Fprintf(&text, "| %s | %s %g | %s | %s |\n", t.what, t.bound, t.want, times(t.rounds), met)

@@ -238,3 +238,14 @@ func TestAPageThatMissesARowLoadsAllOfThemAnew(t *testing.T) {
 	s.happen("deploy")
 	page.until(`row("c")?.innerText.includes("c") && !document.querySelector("[data-same]")`, "the row is there again")
 }
+
+// A browser draws a page that animates without end sixty times a second: that alone cost 4 % of a core.
+func TestAPageAtWhichNothingHappensStandsStill(t *testing.T) {
+	s, page := browsed(t)
+	s.fake.line("a", "b", "c")
+	for _, path := range []string{"/", "/locks/deploy", "/gateways", "/wall", "/activity", "/graph"} {
+		page.open(s, path)
+		moving := `document.getAnimations().filter((a) => a.effect.getComputedTiming().endTime === Infinity).map((a) => a.animationName ?? a.id).join()`
+		assert.Equal(t, evalIn[string](page, moving), "", "%s: animations without end", path)
+	}
+}

@@ -29,7 +29,9 @@ const (
 	streamPause = 300 * time.Millisecond
 	// pushRate is how many bytes a second a page that goes on changing pushes, before they are compressed to some eighth: a page of which all changes
 	// is rendered less often.
-	pushRate = 200_000
+	pushRate = 100_000
+	// slowest is the pause that pushRate leads to at most.
+	slowest = time.Second
 	// costFactor stretches the pause of a page that is expensive to render to so
 	// many times what the rendering took, up to maxPause: many pages, or a
 	// filter that finds little among many locks, must not starve the locks.
@@ -109,7 +111,7 @@ func (t *topic) pause(cost time.Duration, stream int) time.Duration {
 		least = t.page.pause()
 	}
 	if stream > burst {
-		least = max(least, streamPause, time.Duration(t.pushed)*time.Second/pushRate)
+		least = max(least, streamPause, min(time.Duration(t.pushed)*time.Second/pushRate, slowest))
 	}
 	return min(max(least, costFactor*cost), maxPause)
 }

@@ -83,6 +83,23 @@ func TestAChangeIsShownAtOnceAndAStreamOfThemAtAPace(t *testing.T) {
 	}
 }
 
+func TestAPageOfWhichMuchChangesIsShownLessOftenButEachSecond(t *testing.T) {
+	for _, c := range []struct {
+		pushed, stream int
+		cost, want     time.Duration
+	}{
+		{1_000, burst, 0, lockPause},
+		{1_000, burst + 1, 0, streamPause},
+		{60_000, burst + 1, 0, 600 * time.Millisecond},
+		{1_000_000, burst, 0, lockPause},
+		{1_000_000, burst + 1, 0, slowest},
+		{1_000_000, burst + 1, 200 * time.Millisecond, 2 * time.Second},
+	} {
+		pause := (&topic{page: deploy, pushed: c.pushed}).pause(c.cost, c.stream)
+		assert.Equal(t, pause, c.want, "%+v", c)
+	}
+}
+
 func TestWhatHappensTogetherIsShownTogether(t *testing.T) {
 	for _, v := range []page{deploy, overview} {
 		withRig(t, func(t *testing.T, r *rig) {

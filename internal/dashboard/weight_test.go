@@ -227,6 +227,7 @@ func TestWhatItTakesToKeepAPageUpToDate(t *testing.T) {
 		{"an idle overview of 5,000 locks", "/", func(l *load) { l.many(5000) }, time.Hour, func(l *load) string { return "" }, 0.05, false},
 		{"an overview of 5,000 locks, 1,000 events a second among them", "/", func(l *load) { l.many(5000) }, 2 * time.Millisecond, func(l *load) string { return l.change(5000) }, 0.12, false},
 		{"an overview of 50 locks, 1,000 events a second in them", "/", func(l *load) { l.many(50) }, 2 * time.Millisecond, func(l *load) string { return l.change(50) }, 1, false},
+		{"an overview of 50 locks, 200 events a second in them", "/", func(l *load) { l.many(50) }, 10 * time.Millisecond, func(l *load) string { return l.change(50) }, 1, false},
 		{"a lock with 100 waiters, 50 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 40 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 0.15, true},
 		{"a lock with 100 waiters, 1,000 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 2 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 1, true},
 	} {

@@ -1,4 +1,4 @@
-// Rows rest. While the pointer or the focus is among the rows of a table, none of them moves: what a row shows changes where it stands, rows that
+// Rows of a table rest. While the pointer or the focus is among the rows of a table, none of them moves: what a row shows changes where it stands, rows that
 // have gone are grey, and those that have come wait. A button tells how many changes wait, and shows them. The same happens for a while when
 // so many rows come and go that the table would jump all the time.
 //
@@ -27,7 +27,8 @@
     document.addEventListener(kind, (event) => event.pointerType !== "touch" && (used = performance.now()), { passive: true });
   }
 
-  const read = () => performance.now() - used < readFor && Boolean($("[data-rest] tbody:is(:hover, :focus-within)"));
+  const present = () => performance.now() - used < readFor;
+  const read = () => present() && Boolean($("[data-rest] tbody:is(:hover, :focus-within)"));
 
   // jump is how far the rows would move, as the browser counts it: the part of the window that moves, times how far.
   function jump(shell) {
@@ -148,5 +149,32 @@
   // Another filter's table, and what a poll brings, are whole.
   for (const kind of ["htmx:config:request", "rest:over"]) document.addEventListener(kind, () => table() && held && (release(held.shell), tell()));
   document.addEventListener("click", (event) => event.target.closest("#rested") && apply());
+
+  // ---- A queue -----------------------------------------------------------------
+  // Its rows do not rest: they say who is next. The one with the pointer or the focus keeps its place all the same. What goes before it leaves a
+  // gap, which closes when the pointer and the focus have left; for what comes before it, the page scrolls.
+
+  const pointed = () => present() && ($(".waiters > :hover") ?? $(".waiters > :focus-within"));
+  let kept = null; // the row that keeps its place in a push: {row, top}
+
+  document.addEventListener("htmx:before:swap", () => {
+    const row = pointed();
+    kept = row ? { row, top: row.getBoundingClientRect().top } : null;
+  });
+  document.addEventListener("htmx:after:swap", () => {
+    const { row, top } = kept ?? {};
+    if (!row?.isConnected) return;
+    const { style } = row.parentElement;
+    const gap = (parseFloat(style.paddingTop) || 0) + top - row.getBoundingClientRect().top;
+    style.paddingTop = `${Math.max(0, gap)}px`;
+    if (gap < 0) scrollBy({ top: -gap, behavior: "instant" });
+  });
+
+  function close() {
+    const list = $(".waiters");
+    if (list?.style.paddingTop && !pointed()) list.style.paddingTop = "";
+  }
+
+  setInterval(close, 500);
   setInterval(() => held && table() && !document.hidden && !rests(held.shell, held.since) && apply(), 500);
 })();

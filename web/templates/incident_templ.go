@@ -30,7 +30,7 @@ func curlLine() templ.Component {
 			templ_7745c5c3_Var1 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<details class=\"ask-curl\"><summary>As a curl command</summary><p class=\"hint\" data-curl-none>Nothing would be sent yet.</p><pre class=\"curl\" hidden><code data-curl></code></pre><button type=\"button\" class=\"button\" data-copy=\"\" hidden>Copy</button></details>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<details class=\"ask-curl\"><summary>As a curl command</summary><p class=\"hint\" data-curl-none>Nothing would be sent yet.</p><pre class=\"curl\" tabindex=\"0\" hidden><code data-curl></code></pre><button type=\"button\" class=\"button\" data-copy=\"\" hidden>Copy</button></details>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -33,7 +33,7 @@ func Tab(t testing.TB) context.Context {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.ctx == nil {
-		ctx, stop, err := start()
+		ctx, stop, err := Launch()
 		assert.NoError(t, err)
 		shared.ctx, shared.stop = ctx, stop
 	}
@@ -65,13 +65,14 @@ func (r mainRun) Run() int {
 // Start starts Chromium with an empty profile, further flags and one tab. It ends with the test.
 func Start(t testing.TB, flags ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
-	ctx, stop, err := start(flags...)
+	ctx, stop, err := Launch(flags...)
 	assert.NoError(t, err)
 	t.Cleanup(func() { assert.Nil(t, stop()) })
 	return ctx
 }
 
-func start(flags ...chromedp.ExecAllocatorOption) (ctx context.Context, stop func() error, err error) {
+// Launch is Start for what is no test; stop must be called.
+func Launch(flags ...chromedp.ExecAllocatorOption) (ctx context.Context, stop func() error, err error) {
 	profile, err := os.MkdirTemp("", "browsertest-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("profile for chromium: %w", err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -75,6 +74,7 @@ func TestALockIsReservedFromThePageAndItsViewerToldWhenItIsGranted(t *testing.T)
 	page.press("#ask-reserve [name=queue]")
 	page.press("#ask-reserve [data-confirm]")
 	page.until(`document.querySelector("#ask-reserve [data-value]").textContent.startsWith("lk1.")`, "it shows the lease token")
+	page.flawless("the token of a reservation")
 	token := eval[string](page, `document.querySelector("#ask-reserve [data-value]").textContent`)
 	page.press("#ask-reserve [data-confirm]")
 	page.says(row("mia"), "load test", "reserves 2h")
@@ -156,42 +156,6 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.says("#history", "lock destroyed")
 	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("[data-act]:not([data-act=reserve])"))`), "there is no contender left to act on")
 	page.notReloaded()
-}
-
-// Each dialog, open, with the contenders that it would end.
-func TestNothingSeriousStandsInTheWayInADialog(t *testing.T) {
-	t.Parallel()
-	g := onShared(t)
-	const lock = "gpu"
-	g.hold(lock, "ttl=30m&mode=semaphore&limit=10&permits=4&"+url.Values{"owner": {"transcode-1"}}.Encode())
-	g.hold(lock, "ttl=30m&mode=semaphore&limit=10&permits=3&owner=transcode-2")
-	g.patiently(lock, "ttl=30m&mode=semaphore&limit=10&permits=5&owner=transcode-3")
-	g.patiently(lock, "ttl=30m&mode=shared&owner=inventory")
-	g.patiently(lock, "ttl=30m&mode=shared&owner=inventory-2")
-	g.foreign(t).put("/lockkeeper/locks/gpu/_c_6f1c2a0e-9d4b-4c7f-8a35-2f6f0c9d1b77-lock-", []byte("10.0.3.17"))
-	b := openPage(t, g, "/locks/"+lock)
-	b.eachLook(func(look string) {
-		for _, act := range []string{"", "reserve", "revoke", "break", "reap", "destroy"} {
-			b.visit(g.url() + "/locks/" + lock)
-			b.untilLink("live")
-			switch act {
-			case "":
-			case "reserve":
-				b.press("[data-act=reserve]")
-				eval[int](b, `(document.querySelector("#ask-reserve [data-error=owner]").textContent = "It went wrong.", 1)`)
-			case "reap":
-				b.press("[data-act=reap]")
-				b.press("#ask-reap [data-preview]")
-				b.says("#ask-reap", "Will remove 6 contenders")
-			default:
-				b.press("[data-act=" + act + "]")
-				b.until(`document.querySelector("#ask-`+act+` [data-hits] li")`, "it says what it ends")
-				eval[int](b, `(document.querySelector("#ask-`+act+` [data-problem]").textContent = "It went wrong.", 1)`)
-			}
-			b.shot(strings.Join([]string{"dialog", act, look}, "-"))
-			b.accessible(act + ", " + look)
-		}
-	})
 }
 
 // several takes, or queues for, several locks at once.
@@ -319,7 +283,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.says("#ask-hook-create [data-error=ca]", "certificates in PEM")
 	page.expectOutage(false)
 	page.shot("webhook-create-refused")
-	page.accessible("a webhook that was refused")
+	page.flawless("a webhook that was refused")
 	page.fill("#ask-hook-create [name=ca]", certificate)
 	page.fill("#ask-hook-create [name=description]", "the board")
 	page.press("#ask-hook-create [data-confirm]")
@@ -388,7 +352,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 				page.press("#act-hook-" + act)
 			}
 			page.shot(what)
-			page.accessible(what)
+			page.flawless(what)
 			if act != "" {
 				page.press("#ask-hook-" + act + " [data-close]")
 				page.until(`!document.querySelector("dialog[open]")`, "it is closed")
@@ -405,7 +369,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	page.press("#ask-hook-rotate [data-confirm]")
 	page.says("#ask-hook-rotate [data-value]", "whsec_")
 	page.shot("webhook-secret")
-	page.accessible("a new secret")
+	page.flawless("a new secret")
 	assert.That(t, eval[string](page, `document.querySelector("#ask-hook-rotate [data-value]").textContent`) != secret,
 		"the secret is the old one")
 	page.press("#ask-hook-rotate [data-confirm]")
@@ -423,7 +387,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 		page.shot("webhook-create-" + look)
 		eval[int](page, `(document.querySelector("#ask-hook-create summary").click(), 1)`)
 		page.shot("webhook-create-all-" + look)
-		page.accessible("a new webhook, " + look)
+		page.flawless("a new webhook, " + look)
 		page.press("#ask-hook-create [data-close]")
 		page.until(`!document.querySelector("dialog[open]")`, "it is closed")
 		if !told {
@@ -433,7 +397,7 @@ func TestAWebhookIsRunFromItsPages(t *testing.T) {
 			told = true
 		}
 		page.shot("webhooks-" + look)
-		page.accessible("webhooks, " + look)
+		page.flawless("webhooks, " + look)
 	})
 	a, err = g.Send(t.Context(), "GET", "/v1/webhooks/"+id)
 	assert.That(t, err == nil && a.Status == 404, "%v %v", err, a)
@@ -444,6 +408,6 @@ func showInLooks(page *tab, what string) {
 	page.t.Helper()
 	page.eachLook(func(look string) {
 		page.shot(what + "-" + look)
-		page.accessible(what + ", " + look)
+		page.flawless(what + ", " + look)
 	})
 }

@@ -437,28 +437,6 @@ func TestTenThousandEventsNeitherFreezeNorGrowAPage(t *testing.T) { // alone: a 
 	}
 }
 
-func TestNothingSeriousStandsInTheWayOfAssistiveTechnology(t *testing.T) {
-	t.Parallel()
-	addr, chroot := zkreal.SharedT(t)
-	g := startGateway(t, addr+chroot, "--namespace=python=/app/locks:kazoo")
-	f := newForeign(t, addr, chroot)
-	fillForShow(t, g, f)
-	for _, path := range []string{"/app/locks/odd", "/app/locks/odd/stray"} {
-		assert.Value(f.Create(f.chroot+path, nil, 0, zk.WorldACL(zk.PermAll)))(t)
-	}
-	b := openPage(t, g, "/")
-	for _, path := range []string{"/", "/namespaces", "/gateways", "/?ns=python&state=hazard", "/locks/odd?ns=python", "/?q=nothing-has-this-name", "/locks/billing:close-month", "/locks/billing:close-month?tab=zookeeper", "/locks/unused", "/locks/no%20such%20name"} {
-		for _, l := range looks() {
-			b.expectOutage(strings.Contains(path, "%20")) // a page that says what is wrong is complained of
-			b.resize(l.window, l.scheme)
-			b.visit(g.url() + path)
-			b.accessible(path + ", " + l.String())
-			wide := eval[int](b, "document.documentElement.scrollWidth")
-			assert.That(t, wide <= int(l.width), "%s, %v: %d wide", path, l, wide)
-		}
-	}
-}
-
 // fillForShow makes queues that show everything there is.
 func fillForShow(t testing.TB, g *gateway, f *foreign) {
 	t.Helper()

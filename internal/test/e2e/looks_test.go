@@ -70,17 +70,3 @@ func (b *tab) flawless(what string) {
 		}
 	}
 }
-
-// accessible requires that axe-core finds nothing serious.
-func (b *tab) accessible(what string) {
-	b.t.Helper()
-	for _, v := range b.violations() {
-		report := b.t.Logf
-		if v.Impact == "serious" || v.Impact == "critical" {
-			report = b.t.Errorf
-		}
-		for _, n := range v.Nodes {
-			report("%s: %s (%s): %s\n%s\n%s", what, v.ID, v.Impact, v.Help, n.HTML, n.FailureSummary)
-		}
-	}
-}
