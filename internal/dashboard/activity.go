@@ -164,7 +164,7 @@ func reach(st *history.Stats) time.Duration {
 func partialOf(st *history.Stats) string {
 	var lacks []string
 	if st.Since.After(st.From) {
-		lacks = append(lacks, "it has the last "+templates.SpanText(reach(st).Round(time.Second))+" alone")
+		lacks = append(lacks, "it has only the last "+templates.SpanText(reach(st).Round(time.Second)))
 	}
 	if n := len(st.Gaps); n == 1 {
 		lacks = append(lacks, "it has a gap")

@@ -78,7 +78,7 @@ func TestActivitySaysHowFarItsFiguresReach(t *testing.T) {
 	}}
 	r := newRig(t, withHistory(f))
 	body := r.get(t, "/activity").Body.String()
-	for _, want := range []string{"2026-11-20 06:00 UTC", "Of this time it has the last 6 h alone, and it has a gap.", `x="0%" y="20" width="75%"`, "<dd>4</dd>"} {
+	for _, want := range []string{"2026-11-20 06:00 UTC", "Of this time it has only the last 6 h, and it has a gap.", `x="0%" y="20" width="75%"`, "<dd>4</dd>"} {
 		assert.That(t, strings.Contains(body, want), "the page lacks %q:\n%s", want, body)
 	}
 }

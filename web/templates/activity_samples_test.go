@@ -11,7 +11,7 @@ import (
 
 func activitySample(now time.Time) Activity {
 	v := Activity{Page: page(now, "Activity · Lockkeeper"), Windows: []Window{{"1h", "/activity?window=1h", false}, {"24h", "/activity", true}, {"7d", "/activity?window=7d", false}},
-		Since: now.Add(-20 * time.Hour), At: now.Add(-3 * time.Second), Span: 24 * time.Hour, Partial: "Of this time it has the last 20 h alone, and it has a gap.",
+		Since: now.Add(-20 * time.Hour), At: now.Add(-3 * time.Second), Span: 24 * time.Hour, Partial: "Of this time it has only the last 20 h, and it has a gap.",
 		Figures: []Figure{{"Grants", "184,022", "holds that began in this time"}, {"Grants a second", "2.13", "in the mean"}, {"Left unserved", "37", "left the queue without a grant"},
 			{"Wait, median", "340 ms", "until the grant"}, {"Hold, median", "2 min 5 s", "from the grant to the end"}},
 		Ends: []EndRow{{"released", 181022, 184000}, {"expired", 2713, 184000}, {"revoked", 31, 184000}, {"unclaimed", 2, 184000}},

@@ -131,9 +131,12 @@ func tone(state string) string {
 // happened is an event's type as people read it: "lease.revoke_requested" is
 // "revoke requested".
 func happened(event string) string {
-	_, verb, ok := strings.Cut(event, ".")
-	if !ok {
+	subject, verb, ok := strings.Cut(event, ".")
+	switch {
+	case !ok:
 		verb = event
+	case subject == "deadlock": // "detected" alone says nothing
+		verb = subject + " " + verb
 	}
 	return strings.ReplaceAll(verb, "_", " ")
 }
@@ -148,7 +151,7 @@ func sign(event string) string {
 		return "on"
 	case "lease.released", "lease.cancelled", "lease.revoke_withdrawn", "node.deleted", "gateway.left":
 		return "out"
-	case "lease.expired", "lease.unclaimed", "lease.revoked", "lease.removed", "lease.revoke_requested", "lock.destroyed", "lock.hazard", "webhook.dropped", "auth.refused",
+	case "lease.expired", "lease.unclaimed", "lease.revoked", "lease.removed", "lease.revoke_requested", "lock.destroyed", "lock.hazard", "deadlock.detected", "webhook.dropped", "auth.refused",
 		"zookeeper.suspended", "zookeeper.expired":
 		return "lost"
 	}

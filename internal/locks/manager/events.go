@@ -269,17 +269,17 @@ func (p *publisher) deadlock(t events.Type, c *locks.Cycle) {
 	if !p.enabled() {
 		return
 	}
+	const ownerParty = "owner:" // of the id of a party that has an owner's name
 	for _, w := range c.Waits {
 		e := p.event(t, "", "")
 		e.Dir, e.Name = path.Split(w.Waiter.Znode)
 		e.Dir = strings.TrimSuffix(e.Dir, "/")
 		e.NS, e.Lock, e.LeaseID, e.Mode, e.Cycle = w.NS, w.Lock, w.Waiter.LeaseID, string(w.Mode), c.ID
-		e.Owner, _ = strings.CutPrefix(w.From, "owner:")
-		if e.Owner == w.From {
-			e.Owner = ""
+		if owner, is := strings.CutPrefix(w.From, ownerParty); is {
+			e.Owner = owner
 		}
 		if t == events.DeadlockDetected {
-			e.Detail = fmt.Sprintf("%s waits here for %s, and %d waits make a cycle: GET /v1/graph?cycles=true names them; release or break one", w.From, w.To, len(c.Waits))
+			e.Detail = fmt.Sprintf("%s waits here for %s, and %d waits make a cycle: GET /v1/graph?cycles=true names them; release or break one", strings.TrimPrefix(w.From, ownerParty), strings.TrimPrefix(w.To, ownerParty), len(c.Waits))
 		}
 		p.hub.Publish(e)
 	}
