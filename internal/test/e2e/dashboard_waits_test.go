@@ -81,7 +81,7 @@ func TestADeadlockOfThreeIsFoundFromTheOverview(t *testing.T) {
 	deadlockOfThree(g)
 	g.patiently("chain:1", "ttl=30m&owner=zoe")
 	page := clicks{tab: overview}
-	page.says("#deadlocks", "Deadlock:", "alice", "chain:2", "bob", "chain:3", "jörg", "chain:1", ", for ", "Break one", "the youngest wait, of jörg", "POST /v1/leases")
+	page.says("#deadlocks", "Deadlock:", "alice", "chain:2", "bob", "chain:3", "jörg", "chain:1", "for ", "Break one", "the youngest wait, of jörg", "POST /v1/leases")
 	lock.says("#lock-head", "Deadlock:", "alice", "jörg")
 	page.eachLook(func(look string) {
 		page.shot("deadlock-overview-" + look)
