@@ -241,7 +241,7 @@ func (st *stream) applyChanged(m *Manager, q *queues.Queue, c *zk.Change) {
 		return
 	}
 	q.DropNode(contender.Name)
-	m.parties.changed(q.Contenders.Get(contender.Name))
+	m.deadlocks.parties.Changed(q.Contenders.Get(contender.Name))
 	l := m.leases.lease(contender.LeaseID)
 	switch {
 	case !contender.Ours || l == nil || l.term != m.port.Term() || l.name() != contender.Name:

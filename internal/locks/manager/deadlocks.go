@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/parties"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/waitfor"
@@ -38,12 +38,19 @@ const (
 type deadlocks struct {
 	wake    chan struct{}
 	moves   uint64 // of the replica at the last look
-	looks   uint64
-	failing int // leases of this gateway with deadlock=fail in contended queues, at the last look or since
+	failing int    // leases of this gateway with deadlock=fail in contended queues, at the last look or since
 	asking  []*deadlockQuestion
 	present map[string]*locks.Cycle // certain ones of several parties that no wait ends by itself, by their ids
 	// Contenders whose owners were not known at the last look: one that stays so long is read.
 	unknown map[*recipe.Contender]struct{}
+	parties *parties.Known // whose the contenders of other gateways and programs are
+	// showing has room for one request that is shown the graph: each copies all queues in which something waits. The others wait
+	// for it until their clients go away. Not guarded.
+	showing chan struct{}
+}
+
+func newDeadlocks() deadlocks {
+	return deadlocks{wake: make(chan struct{}, 1), present: map[string]*locks.Cycle{}, parties: parties.NewKnown(), showing: make(chan struct{}, 1)}
 }
 
 // deadlockQuestion asks whether a wait would close a cycle.
@@ -94,11 +101,11 @@ func (d *deadlocks) look(m *Manager, ctx context.Context) {
 	m.do(func() {
 		asking, d.asking = d.asking, nil
 		urgent = len(asking) > 0 || d.failing > 0
-		changed := d.moves != m.replica.Counts.Moves || m.parties.stale
-		idle = !m.stream.synced || len(asking) == 0 && (!changed || !m.replica.IsContended() && len(d.present) == 0 && len(m.parties.known) == 0)
+		changed := d.moves != m.replica.Counts.Moves || d.parties.Stale()
+		idle = !m.stream.synced || len(asking) == 0 && (!changed || !m.replica.IsContended() && len(d.present) == 0 && d.parties.Len() == 0)
 		if !idle {
-			d.moves, m.parties.stale, d.failing = m.replica.Counts.Moves, false, 0
-			d.looks++
+			d.moves, d.failing = m.replica.Counts.Moves, 0
+			d.parties.BeginLook()
 		}
 	})
 	if !idle {
@@ -119,31 +126,31 @@ func (d *deadlocks) search(m *Manager, ctx context.Context, asking []*deadlockQu
 		wants = append(wants, q.wants...)
 	}
 	all := func(*queues.Queue) bool { return true }
-	var s *waitScan
+	var s *parties.Scan
 	if urgent {
-		s = m.scanRead(ctx, all, wants)
+		s = d.scanRead(m, ctx, all, wants)
 	} else {
-		s = m.scanWaits(all, wants)
+		s = d.scan(m, all, wants)
 	}
-	stuck := s.graph.Stuck()
-	cycles, _ := s.graph.Cycles(stuck, waitfor.DefaultLimits)
+	stuck := s.Stuck()
+	cycles, _ := s.Cycles(stuck)
 	for _, q := range asking {
-		q.cycle = s.closes(q)
+		q.cycle = s.Closes(q.owner, q.wants)
 	}
-	ends := s.toEnd(stuck)
+	ends := s.Ends(stuck, maxDeadlockEnds)
 	m.do(func() {
 		d.endWaits(m, s, ends)
 		d.publish(m, s, cycles)
 		d.learn(m, s)
-		maps.DeleteFunc(m.parties.known, func(_ *recipe.Contender, known standing) bool { return known.look < d.looks })
+		d.parties.EndLook()
 	})
 }
 
 // learn has those contenders read whose owners were not known a look ago either. Most waits are shorter. The monitor is held.
-func (d *deadlocks) learn(m *Manager, s *waitScan) {
+func (d *deadlocks) learn(m *Manager, s *parties.Scan) {
 	var long []queues.Location
 	unknown := map[*recipe.Contender]struct{}{}
-	for _, at := range s.unread {
+	for _, at := range s.Unread {
 		if _, before := d.unknown[at.Contender]; before {
 			long = append(long, at)
 		}
@@ -151,130 +158,41 @@ func (d *deadlocks) learn(m *Manager, s *waitScan) {
 	}
 	d.unknown = unknown
 	if len(unknown) > 0 {
-		m.parties.stale = true // look again: they may be known by then
+		d.parties.MarkStale() // look again: they may be known by then
 	}
 	if len(long) > 0 {
-		m.readParties(long, func() { m.parties.stale = true })
+		d.read(m, long, d.parties.MarkStale)
 	}
-}
-
-// stillStands reports whether the contenders of a cycle are all still in their queues. What was scanned was not all so at one moment.
-func (s *waitScan) stillStands(c *waitfor.Cycle) bool {
-	return !slices.ContainsFunc(c.Edges, func(e waitfor.Edge) bool {
-		q := &s.queues[e.Queue]
-		return slices.ContainsFunc([]int{e.Waiter, e.Blocker}, func(i int) bool {
-			return q.at[i] == nil || q.q.Contenders.Get(q.at[i].Name) != q.at[i]
-		})
-	})
-}
-
-// toEnd are this gateway's waits with deadlock=fail that are the youngest such of a certain cycle.
-func (s *waitScan) toEnd(stuck []bool) (ends []deadlockEnd) {
-	var rest *waitfor.Rest // only where it is needed
-	for i, l := range s.leases {
-		if !l.own || !l.fails || !stuck[s.graph.Leases[i].Party] {
-			continue
-		}
-		if rest == nil {
-			rest = s.graph.Rest(stuck, waitfor.DefaultLimits)
-		}
-		if c, closed := rest.Through(i); closed && s.youngest(i, &c) {
-			if ends = append(ends, deadlockEnd{l.id, c}); len(ends) == maxDeadlockEnds {
-				break
-			}
-		}
-	}
-	return ends
-}
-
-// deadlockEnd is a wait that ends, and the cycle for which it does.
-type deadlockEnd struct {
-	lease recipe.LeaseID
-	cycle waitfor.Cycle
 }
 
 // maxDeadlockEnds bounds the waits that one look ends. The next look ends others.
 const maxDeadlockEnds = 256
 
 // endWaits ends the waits whose cycles are still there. The monitor is held.
-func (d *deadlocks) endWaits(m *Manager, s *waitScan, ends []deadlockEnd) {
-	for _, l := range s.leases {
-		if l.own && l.fails {
-			d.failing++
-		}
-	}
+func (d *deadlocks) endWaits(m *Manager, s *parties.Scan, ends []parties.End) {
+	d.failing += s.Failing()
 	if len(ends) == 0 || fault.On("deadlock-placed") {
 		return
 	}
-	m.parties.stale = true // look again: a cycle may have another one beside it, or the end may not be done
+	d.parties.MarkStale() // look again: a cycle may have another one beside it, or the end may not be done
 	if !m.trusted() || m.life.draining {
 		return
 	}
 	now := m.clock.Now().Boot()
 	for i := range ends {
-		l := m.leases.lease(ends[i].lease)
-		if l == nil || !l.Waiting() || l.term != m.port.Term() || l.turn() || !s.stillStands(&ends[i].cycle) {
+		l := m.leases.lease(ends[i].Lease)
+		if l == nil || !l.Waiting() || l.term != m.port.Term() || l.turn() || !s.StillStands(&ends[i].Cycle) {
 			continue
 		}
-		view := s.cycle(&ends[i].cycle)
+		view := s.Cycle(&ends[i].Cycle)
 		l.rare().cycle = &view
 		l.end(m, locks.ReasonWouldDeadlock, now)
 	}
 }
 
-// youngest reports whether a lease is the youngest of those in a cycle that end in a deadlock.
-func (s *waitScan) youngest(lease int, c *waitfor.Cycle) bool {
-	born := s.graph.Leases[lease].Born
-	return born != 0 && !slices.ContainsFunc(c.Edges, func(e waitfor.Edge) bool {
-		other := s.graph.WaiterOf(e)
-		return s.leases[other].fails && other != lease && (s.graph.Leases[other].Born > born && !fault.On("deadlock-youngest") || s.graph.Leases[other].Born == 0)
-	})
-}
-
-// closes is the cycle that a wait would close; nil: none. It stands last in each queue.
-func (s *waitScan) closes(q *deadlockQuestion) *locks.Cycle {
-	party := ownerParty(q.owner, "")
-	if _, there := s.number[party.ID]; !there {
-		return nil // it holds nothing that others wait for
-	}
-	with := *s
-	with.queues, with.graph.Queues = slices.Clone(s.queues), slices.Clone(s.graph.Queues)
-	lease := len(s.leases)
-	with.leases = append(slices.Clip(s.leases), scannedLease{fails: true})
-	with.graph.Leases = append(slices.Clip(s.graph.Leases), waitfor.Lease{Party: s.number[party.ID], Born: math.MaxInt64})
-	for i := range q.wants {
-		w := &q.wants[i]
-		c := queues.ContenderOf(w)
-		c.Name, c.LeaseID, c.Ours = fmt.Sprintf("asked-%d", i), "asked", true
-		at := slices.IndexFunc(with.queues, func(one scannedQueue) bool { return one.ns == w.NS && one.lock == w.Lock })
-		if at < 0 {
-			continue // nothing is there
-		}
-		entry := waitfor.Entry{Contender: c, Lease: lease}
-		with.graph.Queues[at] = append(slices.Clip(with.graph.Queues[at]), entry)
-		with.queues[at].at = append(slices.Clip(with.queues[at].at), nil)
-	}
-	c, closed := with.graph.Rest(with.graph.Stuck(), waitfor.DefaultLimits).Through(lease)
-	if !closed {
-		return nil
-	}
-	view := with.cycle(&c)
-	return &view
-}
-
-// publish tells what cycles have come and gone. A wait that ends by itself needs no person, and a party that waits for itself
-// is most often two programs with one owner's name: neither is told of. The monitor is held.
-func (d *deadlocks) publish(m *Manager, s *waitScan, cycles []waitfor.Cycle) {
-	now := map[string]*locks.Cycle{}
-	for i := range cycles {
-		c := &cycles[i]
-		fails := slices.ContainsFunc(c.Edges, func(e waitfor.Edge) bool { return s.leases[s.graph.WaiterOf(e)].fails })
-		if !c.Certain || len(c.Edges) < 2 || fails || !s.stillStands(c) {
-			continue
-		}
-		view := s.cycle(c)
-		now[view.ID] = &view
-	}
+// publish tells what cycles have come and gone. The monitor is held.
+func (d *deadlocks) publish(m *Manager, s *parties.Scan, cycles []waitfor.Cycle) {
+	now := s.Deadlocks(cycles)
 	for _, id := range slices.Sorted(maps.Keys(now)) {
 		if d.present[id] == nil {
 			m.opt.Metrics.Deadlock()

@@ -328,7 +328,7 @@ func (m *Manager) abandon(id recipe.GatewayID) {
 
 func (st *stream) afterSync(m *Manager, now time.Duration) {
 	m.replica.DropNodes() // a gap in the stream may precede this: records are read again
-	m.parties.forget()
+	m.deadlocks.parties.Forget()
 	m.adoptAll(now)
 	if m.port.Session() == nil {
 		for _, ns := range slices.Sorted(maps.Keys(m.replica.Namespaces)) {

@@ -61,7 +61,7 @@ func (l *lease) loaded(m *Manager, term locks.Term, data []byte, stat wire.Stat,
 		return // that server has not taken this gateway's own write yet, whose event has the record read again
 	}
 	l.SetRecord(m.leases, lifecycle.RecordCurrent)
-	m.parties.stale = true // its owner may be another one
+	m.deadlocks.parties.MarkStale() // its owner may be another one
 	l.czxid = stat.Czxid
 	if first := l.contender.FirstCzxid; first != 0 && !fault.On("downgrade-token") {
 		l.czxid, l.rare().visibleFrom = first, stat.Czxid

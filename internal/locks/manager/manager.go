@@ -122,8 +122,7 @@ type Manager struct {
 	replica *queues.Replica
 	members *cluster.Members
 
-	parties   parties   // whose the contenders of other gateways and programs are
-	deadlocks deadlocks // what is known of them, and what asks
+	deadlocks deadlocks // who waits for whom
 	lists     lists     // the orders in which lists show locks, while they are asked for
 
 	history      postmortem.Log

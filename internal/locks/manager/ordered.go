@@ -200,7 +200,7 @@ func (a *answers) numberOf(q *queues.Queue, by locks.LockSort) (number int64, ha
 		c := q.Contenders.At(q.Contenders.Len() - q.Contenders.Waiting())
 		queued, _, _ := a.momentsOf(q, c) // the first in line has waited for the longest time
 		if queued == 0 {
-			queued = a.parties.known[c].queued
+			queued = a.parties.Get(c).Queued
 		}
 		return -queued.Milliseconds(), queued != 0
 	}
@@ -244,7 +244,7 @@ func (a *answers) ownerOf(q *queues.Queue, c *recipe.Contender) (owner, purpose 
 	if i := q.Node(c.Name); i != nil {
 		return i.Record.Owner, i.Record.Purpose
 	}
-	return a.parties.known[c].party.Owner, ""
+	return a.parties.Get(c).Party.Owner, ""
 }
 
 // wanted reports whether a lock has a lease as the filter asks for.

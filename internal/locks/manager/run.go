@@ -51,9 +51,8 @@ func New(opt Options) *Manager {
 		terminations: map[*recipe.Contender]reports.Cause{},
 		delays:       newDelays(),
 		orphans:      orphans{},
-		parties:      parties{known: map[*recipe.Contender]standing{}, showing: make(chan struct{}, 1)},
 		lists:        lists{},
-		deadlocks:    deadlocks{wake: make(chan struct{}, 1), present: map[string]*locks.Cycle{}},
+		deadlocks:    newDeadlocks(),
 	}
 	m.fleet.keep(m, opt.Keyring)
 	m.leases = newLeaseTable(quota.New(opt.Limits.For(quota.GiB)), quota.NewAccounts(opt.PrincipalLimits), m.log, m.wake)
@@ -62,7 +61,7 @@ func New(opt Options) *Manager {
 	m.port = term.New(term.Options{Store: opt.Store, Clock: opt.Clock, Log: opt.Logger, Monitor: outcomes{&m.monitor},
 		NewID: newGatewayID, Random: opt.Random, Begun: m.sessionBegun, Ended: m.sessionEnded, Idle: func() { m.stream.recheckNext(m) }})
 	m.life.ctx, m.life.end = context.WithCancel(context.Background())
-	m.answers = answers{parties: &m.parties, fleet: &m.fleet, replica: m.replica, leases: m.leases, delays: &m.delays, orphans: m.orphans,
+	m.answers = answers{parties: m.deadlocks.parties, fleet: &m.fleet, replica: m.replica, leases: m.leases, delays: &m.delays, orphans: m.orphans,
 		history: &m.history, port: m.port, clock: m.clock, failoverTTL: opt.SessionTimeout + 5*time.Second}
 	m.answers.shortTTL = shortTTLWarning(m.answers.failoverTTL)
 	m.publisher = publisher{hub: opt.Events, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,

@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/locks/interop"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/paging"
+	"lockkeeper/internal/locks/parties"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -36,7 +37,7 @@ type answers struct {
 	reports     *reports.Exchange
 	port        *term.Port
 	clock       zk.Clock
-	parties     *parties
+	parties     *parties.Known
 	failoverTTL time.Duration // the shortest TTL that survives the crash of a gateway
 	shortTTL    string        // the warning about a shorter one
 }

@@ -1,62 +1,17 @@
-package manager
+package parties
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"sync"
 
 	"lockkeeper/internal/locks"
-	"lockkeeper/internal/locks/access"
-	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/waitfor"
 )
 
-// What is asked of the wait-for graph: parts of it by requests, and by the pages of viewers what one contender waits for.
-
-// Graph shows who waits for whom, in the locks that the principal may read. What it says follows from these locks alone.
-func (m *Manager) Graph(ctx context.Context, req locks.GraphRequest) (locks.WaitGraph, error) {
-	if err := req.Check(); err != nil {
-		return locks.WaitGraph{}, err
-	}
-	if req.Lock != "" {
-		if err := req.Principal.Check(access.Read, req.NS, req.Lock); err != nil {
-			return locks.WaitGraph{}, err
-		}
-	} else if req.NS != "" {
-		if err := req.Principal.CheckIn(access.Read, req.NS); err != nil {
-			return locks.WaitGraph{}, err
-		}
-	}
-	if err := locked(m, func() error { return known(&m.stream, m.replica, req.NS) }); err != nil {
-		return locks.WaitGraph{}, err
-	}
-	select {
-	case m.parties.showing <- struct{}{}:
-		defer func() { <-m.parties.showing }()
-	case <-ctx.Done():
-		return locks.WaitGraph{}, cancelled(ctx)
-	}
-	s := m.scanRead(ctx, func(q *queues.Queue) bool { return readable(q, req.Principal.Rules) }, nil)
-	if ctx.Err() != nil {
-		return locks.WaitGraph{}, cancelled(ctx)
-	}
-	return newWaits(s).Answer(&req), nil
-}
-
-// Waits looks once at who waits for whom, in the locks that the principal may read, from memory. What it says follows from these
-// locks alone. Contenders of other gateways whose owners are not known yet are parties of their own; the look for deadlocks has
-// them read within a second or two.
-func (m *Manager) Waits(_ context.Context, p locks.Principal) (locks.Waits, error) {
-	if err := locked(m, func() error { return known(&m.stream, m.replica, "") }); err != nil {
-		return nil, err
-	}
-	return newWaits(m.scanWaits(func(q *queues.Queue) bool { return readable(q, p.Rules) }, nil)), nil
-}
-
-// waits is a scan with what follows from it. Nothing changes it any more.
-type waits struct {
-	*waitScan
+// Waits is a scan with what follows from it. Nothing changes it any more.
+type Waits struct {
+	*Scan
 	stuck  []bool // by party
 	cycles []waitfor.Cycle
 	more   bool // there may be other cycles
@@ -64,15 +19,16 @@ type waits struct {
 	index func() *waitIndex
 }
 
-func newWaits(s *waitScan) *waits {
-	w := &waits{waitScan: s, stuck: s.graph.Stuck(), index: sync.OnceValue(s.index)}
-	w.cycles, w.more = s.graph.Cycles(w.stuck, waitfor.DefaultLimits)
+// NewWaits finds what follows from a scan.
+func NewWaits(s *Scan) *Waits {
+	w := &Waits{Scan: s, stuck: s.Stuck(), index: sync.OnceValue(s.index)}
+	w.cycles, w.more = s.Cycles(w.stuck)
 	return w
 }
 
 // Answer is the part of the graph that a request asks for.
-func (s *waits) Answer(req *locks.GraphRequest) (v locks.WaitGraph) {
-	v.Truncated, v.Unread = s.more, len(s.unread)
+func (s *Waits) Answer(req *locks.GraphRequest) (v locks.WaitGraph) {
+	v.Truncated, v.Unread = s.more, len(s.Unread)
 	asked := func(e waitfor.Edge) bool {
 		q := &s.queues[e.Queue]
 		return (req.NS == "" || q.ns == req.NS) && (req.Lock == "" || q.lock == req.Lock) &&
@@ -102,7 +58,7 @@ func (s *waits) Answer(req *locks.GraphRequest) (v locks.WaitGraph) {
 			v.Truncated = true
 			break
 		}
-		v.Cycles = append(v.Cycles, s.cycle(c))
+		v.Cycles = append(v.Cycles, s.Cycle(c))
 	}
 	if !req.Cycles {
 		for e := range s.graph.Edges {
@@ -116,7 +72,7 @@ func (s *waits) Answer(req *locks.GraphRequest) (v locks.WaitGraph) {
 }
 
 // finish adds the parties that are shown, and puts all in order.
-func (s *waits) finish(v *locks.WaitGraph, shown []bool) {
+func (s *Waits) finish(v *locks.WaitGraph, shown []bool) {
 	for p, is := range shown {
 		if is {
 			party := s.parties[p]
@@ -144,7 +100,7 @@ type waitIndex struct {
 
 type waitSpot struct{ queue, entry int }
 
-func (s *waitScan) index() *waitIndex {
+func (s *Scan) index() *waitIndex {
 	x := &waitIndex{queues: make(map[[2]string]int, len(s.queues)), at: make([][]waitSpot, s.graph.Parties)}
 	for n := range s.queues {
 		x.queues[[2]string{s.queues[n].ns, s.queues[n].lock}] = n
@@ -157,8 +113,8 @@ func (s *waitScan) index() *waitIndex {
 }
 
 // Ahead is what a contender waits for, and what those wait for that block it.
-func (s *waits) Ahead(ns, lock, contender string, most int) (v locks.WaitGraph) {
-	v.Unread = len(s.unread)
+func (s *Waits) Ahead(ns, lock, contender string, most int) (v locks.WaitGraph) {
+	v.Unread = len(s.Unread)
 	x := s.index()
 	n, there := x.queues[[2]string{ns, lock}]
 	if !there {
@@ -196,7 +152,7 @@ func (s *waits) Ahead(ns, lock, contender string, most int) (v locks.WaitGraph) 
 }
 
 // follow adds the waits of contenders, and calls reach for the parties that block them. It reports whether there are some.
-func (s *waits) follow(spots []waitSpot, most int, v *locks.WaitGraph, reach func(party int)) (some bool) {
+func (s *Waits) follow(spots []waitSpot, most int, v *locks.WaitGraph, reach func(party int)) (some bool) {
 	for _, spot := range spots {
 		held := false
 		s.graph.EdgesOf(spot.queue, func(entry int) bool { return entry == spot.entry }, func(e waitfor.Edge) bool {
@@ -223,4 +179,4 @@ func certainty(c locks.Cycle) int {
 	return 0
 }
 
-func (s *waitScan) is(party int, owner string) bool { return s.parties[party].Owner == owner }
+func (s *Scan) is(party int, owner string) bool { return s.parties[party].Owner == owner }

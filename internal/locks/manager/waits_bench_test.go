@@ -9,7 +9,6 @@ import (
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
-	"lockkeeper/internal/locks/waitfor"
 )
 
 // BenchmarkDeadlocks is one look for deadlocks, and one answer of the graph, at a gateway with 100,000 locks and 10,000 waiters.
@@ -33,15 +32,15 @@ func BenchmarkDeadlocks(b *testing.B) {
 				before := processorTime(b)
 				defer func() { b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op") }()
 				for b.Loop() {
-					m.scanWaits(func(*queues.Queue) bool { return true }, nil)
+					m.deadlocks.scan(m.Manager, func(*queues.Queue) bool { return true }, nil)
 				}
 			})
 			b.Run("look", func(b *testing.B) {
 				before := processorTime(b)
 				defer func() { b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op") }()
 				for b.Loop() {
-					s := m.scanWaits(func(*queues.Queue) bool { return true }, nil)
-					s.graph.Cycles(s.graph.Stuck(), waitfor.DefaultLimits)
+					s := m.deadlocks.scan(m.Manager, func(*queues.Queue) bool { return true }, nil)
+					s.Cycles(s.Stuck())
 				}
 			})
 			b.Run("answer", func(b *testing.B) {

@@ -133,7 +133,7 @@ func TestTheGraphShowsNothingOfLocksThatTheCallerMayNotRead(t *testing.T) {
 // Each answer copies what stands in the queues, so many at once would take memory without a bound.
 func TestOneRequestAtATimeIsShownTheGraph(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
-		g.m.parties.showing <- struct{}{} // as another request that is shown it
+		g.m.deadlocks.showing <- struct{}{} // as another request that is shown it
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
@@ -144,10 +144,10 @@ func TestOneRequestAtATimeIsShownTheGraph(t *testing.T) {
 		assert.Must(t, len(failed) == 0, "it does not wait for the other request")
 		cancel()
 		wantCode(t, <-failed, locks.CodeCancelled)
-		<-g.m.parties.showing
+		<-g.m.deadlocks.showing
 		_, err := g.m.Graph(t.Context(), locks.GraphRequest{Principal: locks.Anonymous})
 		assert.Nil(t, err)
-		assert.Equal(t, len(g.m.parties.showing), 0, "it makes room for the next one")
+		assert.Equal(t, len(g.m.deadlocks.showing), 0, "it makes room for the next one")
 	})
 }
 
