@@ -11,6 +11,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/paging"
+	"lockkeeper/internal/locks/periods"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/zk"
@@ -42,7 +43,7 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 		if req.InPeriod = req.Period; req.Period == "" {
 			req.InPeriod = locks.WindowAt(m.clock.Now().Wall(), req.OncePer)
 		}
-		if done, err := m.doneBefore(ctx, &req); err != nil || done != nil {
+		if done, err := (lockPeriods{m, req.NS, req.Lock}).doneBefore(ctx, &req); err != nil || done != nil {
 			return locks.AcquireResult{Done: done}, err
 		}
 	}
@@ -52,7 +53,7 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 	begun := m.clock.Now().Boot()
 	res, err := m.acquire(ctx, req, begun)
 	if e, ok := errors.AsType[*locks.Error](err); ok && req.OncePer > 0 && e.Reason == locks.ReasonDone { // a repeat, whose lease has ended
-		if done, _ := m.periodDone(ctx, &req); done != nil {
+		if done, _ := (lockPeriods{m, req.NS, req.Lock}).done(ctx, &req); done != nil {
 			return locks.AcquireResult{Done: done}, nil
 		}
 	}
@@ -60,7 +61,7 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 		return res, req.Principal.ConcealIn(err)
 	}
 	if res.Done != nil {
-		concealDone(res.Done, req.Principal)
+		periods.Conceal(res.Done, req.Principal)
 		return res, nil
 	}
 	stampWaited(&res.Lease, begun)
@@ -367,10 +368,10 @@ func (w *acquiringLease) answerEnded(now time.Duration) (done bool) {
 		return w.fail(failure, now)
 	case l.reason() == locks.ReasonDone && l.once() != nil && l.once().done != nil:
 		w.leave(now)
-		w.result = locks.AcquireResult{Done: l.once().doneOf(l)}
+		w.result = locks.AcquireResult{Done: periods.DoneBy(l.q.Namespace.Name, l.q.Name(), l.once().done)}
 		return true
 	case l.once() != nil && l.once().full:
-		return w.fail(tooManyPeriods(l.q.Name()), now)
+		return w.fail(periods.TooMany(l.q.Name()), now)
 	case l.reason() == locks.ReasonWaitElapsed:
 		w.leave(now)
 		q, code := w.obstacle(w.req.Wants(), notGranted(&w.req))

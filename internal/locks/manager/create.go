@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/lifecycle"
+	"lockkeeper/internal/locks/periods"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -335,7 +336,7 @@ func (a *acquisition) newLease() (*lease, error) {
 		l.rare().failsOnDeadlock = true
 	}
 	if req.OncePer > 0 {
-		l.rare().once = &oncePer{per: req.OncePer, period: strings.Clone(req.InPeriod), on: req.DoneOn}
+		l.rare().once = &oncePer{Once: periods.Once{Per: req.OncePer, Period: strings.Clone(req.InPeriod), On: req.DoneOn}}
 	}
 	if req.Hold != "" {
 		l.rare().holds = []string{strings.Clone(req.Hold)}

@@ -66,7 +66,7 @@
 //
 // # Periods
 //
-// A lease with once_per is granted only when the record of its lock's periods has its id (periods.go). The gateway writes
+// A lease with once_per is granted only when the record of its lock's periods has its id (once.go). The gateway writes
 // that record at the version that it has read, so no end of a lease has to write a mark. A release that makes the period
 // done writes it in the transaction that ends the lease.
 //

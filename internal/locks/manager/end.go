@@ -53,7 +53,7 @@ func (l *lease) submitDelete(m *Manager) {
 		l.holdUp(m)
 		return
 	}
-	mark, ready := l.marking(m)
+	mark, ready := l.once().marking(m, l)
 	if !ready {
 		return
 	}
@@ -84,7 +84,7 @@ func (l *lease) submitDelete(m *Manager) {
 		l.SetChange(m.leases, lifecycle.ChangeDeleting)
 	}
 	if len(mark) > 0 {
-		l.once().tries()
+		l.once().Try()
 	}
 	m.port.Submit(w, func(res zk.Result) {
 		if timed {
@@ -93,7 +93,7 @@ func (l *lease) submitDelete(m *Manager) {
 		m.deliveries.ended(l, n, res)
 		if o := l.once(); o != nil {
 			o.mark = nil // of another attempt it is decided anew
-			l.markTried(m, res.Outcome)
+			o.markTried(m, l, res.Outcome)
 		}
 		switch {
 		case l.term != term: // adoption has decided anew
@@ -147,7 +147,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bo
 	case res.Outcome == zk.Conflict:
 		l.resubmitDelete(m) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
-		if timed || closes && !l.wished() || l.marks() || l.contested(m.reports) {
+		if timed || closes && !l.wished() || l.once().marks(l) || l.contested(m.reports) {
 			l.why = postmortem.CauseOf(l.removedBy(m)) // another client deleted it first, and its period is not done
 		}
 		l.SetChange(m.leases, lifecycle.ChangePaused)

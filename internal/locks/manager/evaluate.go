@@ -120,7 +120,7 @@ func (l *lease) letIn(m *Manager, q *queues.Queue, now time.Duration) (blocked b
 	case !m.trusted():
 		m.replica.Defer(q)
 		return true
-	case !l.admitted(m):
+	case !l.once().admitted(m, l):
 		return true
 	}
 	l.becomeHeld(m, now)
@@ -441,7 +441,7 @@ func (l *lease) forgetEphemerals(m *Manager) {
 //
 // A release that makes a period done is told as that only when its own transaction may have been: no other end makes it done.
 func (l *lease) lossReason(m *Manager) locks.Reason {
-	if l.Ending() && !l.missedMark() && (l.wished() || !m.members.Succeeded(l.id().Gateway())) {
+	if l.Ending() && !l.once().missedMark(l) && (l.wished() || !m.members.Succeeded(l.id().Gateway())) {
 		return l.reason()
 	}
 	lives := m.port.Session() != nil && m.port.Session().ID() == string(l.id().Gateway()) && m.port.Session().Connected() && m.members.Registered(l.id().Gateway())

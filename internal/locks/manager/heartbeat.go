@@ -329,6 +329,20 @@ func (m *Manager) holdsForSure(lease []queues.Location) (holds, sure bool) {
 	return holds, sure
 }
 
+// mayTellHeld reports whether a gateway may tell in the owner's place that a lease holds that is for a period: the record of the
+// periods has its id. The monitor is free.
+func (w *writing) mayTellHeld(ctx context.Context, r record.Record) bool {
+	if r.Once == nil {
+		return true
+	}
+	p, err := w.m.fleet.readPeriods(ctx, w.session, locks.DefaultNamespace, w.lock)
+	if err != nil {
+		return false
+	}
+	found := p.Find(r.Once.Period)
+	return found != nil && found.LeaseID == string(w.id)
+}
+
 // write counts the beats up. done is false when it has to be decided anew.
 func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
 	data, stat, err := w.session.Get(ctx, w.path)
@@ -344,7 +358,7 @@ func (w *writing) write(ctx context.Context) (done bool, _ *locks.Error) {
 	if refused != nil {
 		return false, refused
 	}
-	if w.held && !w.m.mayTellHeld(ctx, w.session, w.lock, string(w.id), known) {
+	if w.held && !w.mayTellHeld(ctx, known) {
 		return false, unavailable()
 	}
 	w.record, w.czxid = known, stat.Czxid

@@ -9,6 +9,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/lifecycle"
+	"lockkeeper/internal/locks/periods"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -529,7 +530,7 @@ func (l *lease) learn(t *leaseTable, r record.Record) (news bool) {
 		l.rare().lockDelay, l.rare().lockDelayOn = time.Duration(r.LockDelay)*time.Millisecond, r.LockDelayOn
 	}
 	if r.Once != nil && l.once() == nil {
-		l.rare().once = onceOf(r.Once)
+		l.rare().once = &oncePer{Once: periods.OnceOf(r.Once)}
 	}
 	if r.AtLeast > 0 {
 		l.rare().atLeast = time.Duration(r.AtLeast) * time.Millisecond

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/periods"
 	"lockkeeper/internal/locks/quota"
-	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
 )
@@ -247,7 +247,7 @@ func writesPeriods(w *zk.Write) bool {
 // Another gateway writes the record between read and write.
 func TestAnEntryIsWrittenAtTheVersionThatWasRead(t *testing.T) {
 	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
-		taken := record.Periods{Periods: []record.Period{{Name: "p1", LeaseID: "other", Owner: "it", DoneOn: locks.DoneOnGrant, Done: true, At: 1, Until: 1 << 60}}}
+		taken := periods.Record{Periods: []periods.Period{{Name: "p1", LeaseID: "other", Owner: "it", DoneOn: locks.DoneOnGrant, Done: true, At: 1, Until: 1 << 60}}}
 		g.mustRelease(g.once(func() locks.AcquireRequest { r := daily(""); r.Period = "p0"; return r }()).Lease)
 		reached, held := make(chan struct{}), make(chan struct{})
 		h.hooks.Store(&hooks{late: func(w *zk.Write) <-chan struct{} {
@@ -325,9 +325,9 @@ func TestALeaseForWhosePeriodThereIsNoRoomIsRefusedAtItsTurn(t *testing.T) {
 		req.Wait = time.Minute
 		p := g.begin(req)
 		p.finished()
-		full := record.Periods{}
+		full := periods.Record{}
 		for i := range locks.MaxPeriods {
-			full.Periods = append(full.Periods, record.Period{Name: "q" + strconv.Itoa(i), LeaseID: "other", Done: true, Until: 1 << 60})
+			full.Periods = append(full.Periods, periods.Period{Name: "q" + strconv.Itoa(i), LeaseID: "other", Done: true, Until: 1 << 60})
 		}
 		s.foreign(zk.Op{Kind: zk.OpCreate, Path: periodsOfDeploy, Data: full.Encode()})
 		g.mustRelease(holder)

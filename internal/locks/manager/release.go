@@ -272,7 +272,7 @@ func (r request) release(l *lease) error {
 				return l, nil
 			}
 			if o := l.once(); o != nil && locks.IsUndone(ctx) {
-				if o.on == locks.DoneOnGrant {
+				if o.On == locks.DoneOnGrant {
 					return nil, undoneOnGrant()
 				}
 				o.undone = true
@@ -294,11 +294,11 @@ func (r request) release(l *lease) error {
 		case lifecycle.Ending:
 			return l, l.refusedEnd()
 		case lifecycle.Ended:
-			if o := l.once(); o != nil && o.tried && !o.marked { // its contender was seen to go: the reply tells whether by this release
+			if o := l.once(); o != nil && o.Open() { // its contender was seen to go: the reply tells whether by this release
 				return l, nil
 			}
 			reason := l.reason()
-			if o := l.once(); o != nil && o.missed {
+			if o := l.once(); o != nil && o.Missed() {
 				reason = locks.ReasonRemoved
 			}
 			switch {

@@ -66,7 +66,7 @@ func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 	}
 	v.AtLeast = l.atLeast()
 	if o := l.once(); o != nil {
-		v.OncePer, v.Period, v.DoneOn = o.per, o.period, o.on
+		v.OncePer, v.Period, v.DoneOn = o.Per, o.Period, o.On
 	}
 	for s := range l.slots {
 		if s.readable(rules) {

@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"cmd"},
 	{"internal/httpapi", "internal/dashboard", "internal/outbox"},
 	{"internal/locks/manager", "internal/webhooks", "internal/auth", "internal/fleet", "internal/migrate", "internal/sweep", "internal/aclrepair", "internal/secret", "internal/history"},
-	{"internal/locks/settings", "internal/locks/reports", "internal/locks/paging", "internal/locks/parties"},
+	{"internal/locks/settings", "internal/locks/reports", "internal/locks/paging", "internal/locks/parties", "internal/locks/periods"},
 	{"internal/locks/queues", "internal/locks/idempotency"},
 	{"internal/locks/interop", "internal/locks/record", "internal/locks/postmortem", "internal/locks/term", "internal/locks/cluster", "internal/offline"},
 	{"internal/zk", "internal/events", "internal/traces"},
