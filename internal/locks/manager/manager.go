@@ -12,6 +12,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/idempotency"
+	"lockkeeper/internal/locks/orders"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
@@ -122,8 +123,8 @@ type Manager struct {
 	replica *queues.Replica
 	members *cluster.Members
 
-	deadlocks deadlocks // who waits for whom
-	lists     lists     // the orders in which lists show locks, while they are asked for
+	deadlocks deadlocks    // who waits for whom
+	lists     orders.Lists // the orders in which lists show locks, while they are asked for
 
 	history      postmortem.Log
 	observedEnds postmortem.Log                      // observed ends of other gateways' leases

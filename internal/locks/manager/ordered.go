@@ -1,11 +1,9 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/orders"
@@ -14,160 +12,58 @@ import (
 	"lockkeeper/internal/locks/recipe"
 )
 
-// Lists that are sorted, or limited to an owner, a host or a mode: package orders keeps what they need, once a list has asked.
-
-// lists are the orders that are kept, by namespace. The monitor guards them.
-type lists map[*queues.Namespace]*kept
-
-// kept are the orders of a namespace.
-type kept struct {
-	numbers map[locks.LockSort]*orders.Numbers
-	words   map[wordKind]*orders.Words
-}
-
-// wordKind is what an index finds locks by.
-type wordKind uint8
-
-const (
-	byOwner wordKind = iota
-	byHost
-	byMode
-)
-
-// settleChunk bounds the queues that are put in order under one hold of the monitor.
-const settleChunk = 1024
-
-// of are the orders of a namespace, whose queues mark their changes from now on.
-func (l lists) of(s *queues.Namespace) *kept {
-	k := l[s]
-	if k == nil {
-		k = &kept{numbers: map[locks.LockSort]*orders.Numbers{}, words: map[wordKind]*orders.Words{}}
-		l[s] = k
-		s.KeepChanges()
-	}
-	return k
-}
+// Lists that are sorted, or limited to an owner, a host or a mode: package orders keeps what they need, once a list has asked (orders.Lists).
 
 // numbersBy is the order of a namespace that a sorted list needs, up to date.
-func (m *Manager) numbersBy(ctx context.Context, s *queues.Namespace, by locks.LockSort) (*orders.Numbers, error) {
-	k := m.lists.of(s)
-	order := k.numbers[by]
-	if order == nil {
-		order = orders.NewNumbers()
-		k.numbers[by] = order
-	}
-	return order, m.settled(ctx, s, &order.Building, func(q *queues.Queue) { m.answers.putNumber(order, by, q) })
+func (l *lockList) numbersBy(ctx context.Context, s *queues.Namespace) (*orders.Numbers, error) {
+	by := l.filter.Sort
+	order := l.m.lists.Numbers(s, by)
+	return order, l.settled(ctx, s, &order.Building, func(q *queues.Queue) { order.Take(&l.m.answers, by, q) })
 }
 
 // wordsBy is the index of a namespace that a list by words needs, up to date.
-func (m *Manager) wordsBy(ctx context.Context, s *queues.Namespace, kind wordKind) (*orders.Words, error) {
-	k := m.lists.of(s)
-	index := k.words[kind]
-	if index == nil {
-		index = orders.NewWords()
-		k.words[kind] = index
-	}
-	return index, m.settled(ctx, s, &index.Building, func(q *queues.Queue) { index.Put(q.Dir(), m.answers.wordsOf(q, kind)) })
+func (l *lockList) wordsBy(ctx context.Context, s *queues.Namespace, kind orders.Kind) (*orders.Words, error) {
+	index := l.m.lists.Words(s, kind)
+	return index, l.settled(ctx, s, &index.Building, func(q *queues.Queue) { index.Put(q.Dir(), l.m.answers.Words(q, kind)) })
 }
 
 // settled makes what is missing of an order, and puts the queues in order that have changed. The monitor is held, and released
 // between chunks.
-func (m *Manager) settled(ctx context.Context, s *queues.Namespace, b *orders.Building, put func(*queues.Queue)) (err error) {
+func (l *lockList) settled(ctx context.Context, s *queues.Namespace, b *orders.Building, put func(*queues.Queue)) error {
+	m := l.m
 	b.Asked = m.clock.Now().Boot()
 	for !b.Complete {
-		looked, done := 0, true
-		s.Queues.Ascend(queues.At(b.From), func(q *queues.Queue) bool {
-			if looked++; looked > settleChunk {
-				b.From, done = q.Dir(), false
-				return false
-			}
-			put(q)
-			return true
-		})
-		if b.Complete = b.Complete || done; !done {
-			if m.outside(func() { err = ctx.Err() }); err != nil {
-				return cancelled(ctx)
+		if b.Make(s, put) {
+			if err := l.pause(ctx); err != nil {
+				return err
 			}
 		}
 	}
-	for left := s.Changed(); left > 0; left -= settleChunk { // those that are marked meanwhile are for the next list
-		m.lists.of(s).settle(&m.answers, s)
-		if left > settleChunk {
-			if m.outside(func() { err = ctx.Err() }); err != nil {
-				return cancelled(ctx)
+	for left := s.Changed(); left > 0; { // those that are marked meanwhile are for the next list
+		if left -= m.lists.Settle(&m.answers, s); left > 0 {
+			if err := l.pause(ctx); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// settle puts changed queues in order, at most settleChunk of them.
-func (k *kept) settle(a *answers, s *queues.Namespace) {
-	for _, changed := range s.TakeChanged(settleChunk) {
-		dir := changed.Dir()
-		q, found := s.Queues.Get(changed) // another one may have taken its place
-		for by, order := range k.numbers {
-			if found {
-				a.putNumber(order, by, q)
-			} else {
-				order.Remove(dir)
-			}
-		}
-		for kind, index := range k.words {
-			if found {
-				index.Put(dir, a.wordsOf(q, kind))
-			} else {
-				index.Put(dir, nil)
-			}
-		}
-	}
-}
-
-// keepUp puts the queues in order that have changed, and drops orders for which no list has asked for long. The sweeper calls it
+// keepOrders puts the queues in order that have changed, and drops orders for which no list has asked for long. The sweeper does that
 // once a second, so that a list never finds more than a second's changes.
-func (l lists) keepUp(m *Manager) {
+func (w *sweeper) keepOrders() {
+	m := w.m
 	for more := true; more; {
-		more = false
 		m.do(func() {
-			l.drop(m.clock.Now().Boot())
-			for s, k := range l {
-				k.settle(&m.answers, s)
-				more = more || s.Changed() > 0
-			}
+			m.lists.Drop(m.clock.Now().Boot())
+			more = m.lists.SettleAll(&m.answers)
 		})
 	}
 }
 
-func (l lists) drop(now time.Duration) {
-	for s, k := range l {
-		for by, order := range k.numbers {
-			if now-order.Asked >= orders.Life {
-				delete(k.numbers, by)
-			}
-		}
-		for kind, index := range k.words {
-			if now-index.Asked >= orders.Life {
-				delete(k.words, kind)
-			}
-		}
-		if len(k.numbers)+len(k.words) == 0 {
-			delete(l, s)
-			s.DropChanges()
-		}
-	}
-}
-
-func (a *answers) putNumber(order *orders.Numbers, by locks.LockSort, q *queues.Queue) {
-	if number, has := a.numberOf(q, by); has {
-		order.Put(q.Dir(), number)
-	} else {
-		order.Remove(q.Dir())
-	}
-}
-
-// numberOf is what a sorted list compares of a lock, the greatest first. Spans are compared by when they began, in milliseconds of
+// Number is what a sorted list compares of a lock, the greatest first. Spans are compared by when they began, in milliseconds of
 // the wall clock, so that nothing moves while they grow. A lock without waiters, or holders, has none.
-func (a *answers) numberOf(q *queues.Queue, by locks.LockSort) (number int64, has bool) {
+func (a *answers) Number(q *queues.Queue, by locks.LockSort) (number int64, has bool) {
 	now := a.clock.Now()
 	switch by {
 	case locks.SortWaiters:
@@ -207,20 +103,20 @@ func (a *answers) numberOf(q *queues.Queue, by locks.LockSort) (number int64, ha
 	return number, has
 }
 
-// wordsOf are the words by which an index finds a lock.
-func (a *answers) wordsOf(q *queues.Queue, kind wordKind) (words []string) {
-	if limit, agreed := q.Limit(); kind == byMode && limit > 0 && !agreed {
+// Words are the words by which an index finds a lock.
+func (a *answers) Words(q *queues.Queue, kind orders.Kind) (words []string) {
+	if limit, agreed := q.Limit(); kind == orders.ByMode && limit > 0 && !agreed {
 		words = append(words, string(locks.Semaphore))
 	}
 	last := ""
 	for _, c := range q.Contenders.All() {
 		word := ""
 		switch kind {
-		case byMode:
+		case orders.ByMode:
 			word = string(locks.ModeOf(c.Mode))
-		case byOwner:
+		case orders.ByOwner:
 			word, _ = a.ownerOf(q, c)
-		case byHost:
+		case orders.ByHost:
 			owner, _ := a.ownerOf(q, c)
 			word = locks.HostOf(owner)
 		}
@@ -294,15 +190,15 @@ func (l *lockList) make(ctx context.Context, s *queues.Namespace, behind *paging
 			l.also[dir] = true
 		}
 	}
-	kind, word := byMode, string(l.filter.Mode)
+	kind, word := orders.ByMode, string(l.filter.Mode)
 	if l.filter.Host != "" {
-		kind, word = byHost, l.filter.Host
+		kind, word = orders.ByHost, l.filter.Host
 	}
 	if l.filter.Owner != "" {
-		kind, word = byOwner, l.filter.Owner
+		kind, word = orders.ByOwner, l.filter.Owner
 	}
 	switch {
-	case l.filter.Sort != "" && (word == "" || kind == byMode):
+	case l.filter.Sort != "" && (word == "" || kind == orders.ByMode):
 		return l.sorted(ctx, s, behind)
 	case l.filter.Sort != "":
 		return l.sortedOf(ctx, s, kind, word, behind)
@@ -331,8 +227,8 @@ func (l *lockList) fits(q *queues.Queue) bool {
 }
 
 // named makes the page of the locks that a word finds, in the order of their names.
-func (l *lockList) named(ctx context.Context, s *queues.Namespace, kind wordKind, word string) error {
-	index, err := l.m.wordsBy(ctx, s, kind)
+func (l *lockList) named(ctx context.Context, s *queues.Namespace, kind orders.Kind, word string) error {
+	index, err := l.wordsBy(ctx, s, kind)
 	if err != nil {
 		return err
 	}
@@ -386,7 +282,7 @@ func (l *lockList) candidates(index *orders.Words, word, from string, most int) 
 
 // sorted makes a page of all locks of the list: those that have a number in the order of it, then the others by name.
 func (l *lockList) sorted(ctx context.Context, s *queues.Namespace, behind *paging.SortedPlace) error {
-	order, err := l.m.numbersBy(ctx, s, l.filter.Sort)
+	order, err := l.numbersBy(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -460,8 +356,8 @@ func (l *lockList) rest(ctx context.Context, s *queues.Namespace, order *orders.
 }
 
 // sortedOf makes a page of the locks that a word finds, sorted.
-func (l *lockList) sortedOf(ctx context.Context, s *queues.Namespace, kind wordKind, word string, behind *paging.SortedPlace) error {
-	index, err := l.m.wordsBy(ctx, s, kind)
+func (l *lockList) sortedOf(ctx context.Context, s *queues.Namespace, kind orders.Kind, word string, behind *paging.SortedPlace) error {
+	index, err := l.wordsBy(ctx, s, kind)
 	if err != nil {
 		return err
 	}
@@ -471,7 +367,7 @@ func (l *lockList) sortedOf(ctx context.Context, s *queues.Namespace, kind wordK
 		list, more = l.candidates(index, word, from, scanChunk)
 		for _, dir := range list {
 			if q, found := s.Queues.Get(queues.At(dir)); found && l.fits(q) {
-				number, has := l.m.answers.numberOf(q, l.filter.Sort)
+				number, has := l.m.answers.Number(q, l.filter.Sort)
 				all = append(all, paging.SortedPlace{Sort: l.filter.Sort, Number: number, Rest: !has, Dir: dir})
 			}
 			from = dir
@@ -480,11 +376,11 @@ func (l *lockList) sortedOf(ctx context.Context, s *queues.Namespace, kind wordK
 			return err
 		}
 	}
-	slices.SortFunc(all, comparePlaces)
+	slices.SortFunc(all, paging.ComparePlaces)
 	at := paging.SortedPlace{}
 	for i := range all {
 		p := all[i]
-		if behind != nil && comparePlaces(p, *behind) <= 0 {
+		if behind != nil && paging.ComparePlaces(p, *behind) <= 0 {
 			continue
 		}
 		if q, found := s.Queues.Get(queues.At(p.Dir)); found && l.fits(q) && !l.add(q) {
@@ -494,15 +390,4 @@ func (l *lockList) sortedOf(ctx context.Context, s *queues.Namespace, kind wordK
 		at = p
 	}
 	return nil
-}
-
-// comparePlaces orders places as sorted and rest show them.
-func comparePlaces(a, b paging.SortedPlace) int {
-	if a.Rest != b.Rest {
-		if a.Rest {
-			return 1
-		}
-		return -1
-	}
-	return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(a.Dir, b.Dir))
 }

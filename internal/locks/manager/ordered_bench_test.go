@@ -66,7 +66,7 @@ func BenchmarkMakingAnOrder(b *testing.B) {
 		runtime.ReadMemStats(&stats)
 		return stats.HeapAlloc
 	}
-	drop := func() { m.do(func() { m.lists.drop(m.clock.Now().Boot() + orders.Life + time.Hour) }) }
+	drop := func() { m.do(func() { m.lists.Drop(m.clock.Now().Boot() + orders.Life + time.Hour) }) }
 	for _, f := range sortedFilters[1:] {
 		b.Run(fmt.Sprint(f.Sort, f.Owner, f.Host, f.Mode), func(b *testing.B) {
 			drop()
@@ -97,7 +97,7 @@ func BenchmarkCycleBesideOrders(b *testing.B) {
 				}
 			}
 			if !kept {
-				m.do(func() { m.lists.drop(m.clock.Now().Boot() + orders.Life) })
+				m.do(func() { m.lists.Drop(m.clock.Now().Boot() + orders.Life) })
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -17,6 +17,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/cluster"
 	"lockkeeper/internal/locks/idempotency"
+	"lockkeeper/internal/locks/orders"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/quota"
@@ -51,7 +52,7 @@ func New(opt Options) *Manager {
 		terminations: map[*recipe.Contender]reports.Cause{},
 		delays:       newDelays(),
 		orphans:      orphans{},
-		lists:        lists{},
+		lists:        orders.Lists{},
 		deadlocks:    newDeadlocks(),
 	}
 	m.fleet.keep(m, opt.Keyring)

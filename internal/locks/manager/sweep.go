@@ -56,7 +56,7 @@ func (w *sweeper) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		w.sweep()
-		w.m.lists.keepUp(w.m)
+		w.keepOrders()
 		if now := w.m.clock.Now().Boot(); now >= w.nextScan {
 			w.nextScan = now + scanEvery/2 + w.jitter(scanEvery)
 			w.scanKeys(ctx)

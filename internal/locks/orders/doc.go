@@ -13,6 +13,8 @@
 // order is kept. The manager puts marked queues in order before it answers a list, and once a second. An order is made when a list
 // asks for it, and dropped when none has for Life.
 //
+// Lists are all orders that are kept. What they compare of a lock they ask of a Source.
+//
 // The package is passive: it starts nothing and reads no clock. It is not safe for concurrent use; the manager guards it with its
 // monitor.
 package orders

@@ -1,6 +1,7 @@
 package paging
 
 import (
+	"cmp"
 	"encoding/base64"
 	"strconv"
 	"strings"
@@ -103,4 +104,15 @@ func SortedPlaceAt(sort locks.LockSort, cursor string) (*SortedPlace, error) {
 		return nil, invalid()
 	}
 	return p, nil
+}
+
+// ComparePlaces orders places as a sorted list shows them.
+func ComparePlaces(a, b SortedPlace) int {
+	if a.Rest != b.Rest {
+		if a.Rest {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(a.Dir, b.Dir))
 }
