@@ -35,7 +35,7 @@ func (m *Manager) applyDeltas(deltas []queues.Delta, now time.Duration) {
 				m.members.CountContender(c.LeaseID.Gateway(), -1)
 			}
 			m.orphans.leave(d.Contender)
-			delete(m.terminations, d.Contender)
+			m.reports.Removed(d.Contender)
 		case queues.HazardBegins:
 			m.publisher.hazard(events.LockHazard, q, d.Hazard)
 		case queues.HazardEnds:

@@ -447,12 +447,8 @@ func (m *Manager) tellRemoved(q *queues.Queue, name string) {
 	if e.Foreign {
 		e.Reason = string(locks.ReasonRemoved)
 	}
-	var own *reports.Cause
-	if v, ok := m.terminations[c]; ok {
-		own = &v
-	}
 	if s.Holds {
 		e.FencingToken = m.fleet.tokenOf(q, c)
 	}
-	m.reports.Lost(e, q.Path+"/"+c.Name, c, own, m.clock.Now().Boot())
+	m.reports.Lost(e, q.Path+"/"+c.Name, c, m.clock.Now().Boot())
 }

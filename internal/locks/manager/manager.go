@@ -127,9 +127,8 @@ type Manager struct {
 	lists     orders.Lists // the orders in which lists show locks, while they are asked for
 
 	history      postmortem.Log
-	observedEnds postmortem.Log                      // observed ends of other gateways' leases
-	terminations map[*recipe.Contender]reports.Cause // of other owners' contenders that an administrator ends here
-	reports      *reports.Exchange                   // with other gateways
+	observedEnds postmortem.Log    // observed ends of other gateways' leases
+	reports      *reports.Exchange // with other gateways
 	answers      answers
 	publisher    publisher
 	deliveries   deliveries

@@ -99,20 +99,19 @@ type EndingPart struct {
 
 // deliveries writes into the outbox that leases end and are granted. The monitor guards it.
 type deliveries struct {
-	outbox       Outbox        // nil: no guaranteed deliveries
-	wake         chan struct{} // closed by OutboxChanged; nil without waiters
-	fleet        *fleet
-	stream       *stream
-	leases       *leaseTable
-	replica      *queues.Replica
-	members      *cluster.Members
-	answers      *answers
-	terminations map[*recipe.Contender]reports.Cause
-	reports      *reports.Exchange
-	port         *term.Port
-	clock        zk.Clock
-	log          *slog.Logger
-	do           func(func()) // under the monitor
+	outbox  Outbox        // nil: no guaranteed deliveries
+	wake    chan struct{} // closed by OutboxChanged; nil without waiters
+	fleet   *fleet
+	stream  *stream
+	leases  *leaseTable
+	replica *queues.Replica
+	members *cluster.Members
+	answers *answers
+	reports *reports.Exchange
+	port    *term.Port
+	clock   zk.Clock
+	log     *slog.Logger
+	do      func(func()) // under the monitor
 }
 
 const outboxNode = "/webhooks"
@@ -280,7 +279,7 @@ func (d *deliveries) taken(q *queues.Queue, name string) {
 			e.Part = int(c.Group) // another gateway may deliver the others
 		}
 	}
-	if v, ok := d.terminations[c]; ok {
+	if v := d.reports.Ending(c); v != nil {
 		e.Reason, e.Words, e.Trace = v.Reason, v.Words, v.Trace
 		e.by(v.By, c)
 	} else if v := d.reports.Ordered(reports.LeaseOrPath(q.Path + "/" + name)); v != nil {

@@ -44,16 +44,15 @@ func New(opt Options) *Manager {
 	}
 	m := &Manager{
 		opt: opt, clock: opt.Clock, log: opt.Logger,
-		fleet:        fleet{root: opt.Root, settings: settings.Below(opt.Root), ready: make(chan struct{})},
-		life:         life{drain: make(chan struct{})},
-		requests:     requests{written: make(chan struct{}, writtenWindow)},
-		timers:       timers{wake: make(chan struct{}, 1)},
-		keys:         idempotency.New(),
-		terminations: map[*recipe.Contender]reports.Cause{},
-		delays:       newDelays(),
-		orphans:      orphans{},
-		lists:        orders.Lists{},
-		deadlocks:    newDeadlocks(),
+		fleet:     fleet{root: opt.Root, settings: settings.Below(opt.Root), ready: make(chan struct{})},
+		life:      life{drain: make(chan struct{})},
+		requests:  requests{written: make(chan struct{}, writtenWindow)},
+		timers:    timers{wake: make(chan struct{}, 1)},
+		keys:      idempotency.New(),
+		delays:    newDelays(),
+		orphans:   orphans{},
+		lists:     orders.Lists{},
+		deadlocks: newDeadlocks(),
 	}
 	m.fleet.keep(m, opt.Keyring)
 	m.leases = newLeaseTable(quota.New(opt.Limits.For(quota.GiB)), quota.NewAccounts(opt.PrincipalLimits), m.log, m.wake)
@@ -70,7 +69,7 @@ func New(opt Options) *Manager {
 	m.reports = newReports(m)
 	m.publisher.reports, m.answers.reports = m.reports, m.reports
 	m.deliveries = deliveries{outbox: opt.Outbox, fleet: &m.fleet, stream: &m.stream, leases: m.leases, replica: m.replica, members: m.members,
-		answers: &m.answers, terminations: m.terminations, reports: m.reports, port: m.port, clock: m.clock, log: m.log, do: m.do}
+		answers: &m.answers, reports: m.reports, port: m.port, clock: m.clock, log: m.log, do: m.do}
 	return m
 }
 

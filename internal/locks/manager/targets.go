@@ -65,7 +65,7 @@ func (t *target) size() (bytes int) {
 // fail makes a target over that cannot be ended.
 func (t *target) fail(m *Manager, err error) {
 	t.over, t.err = true, err
-	m.notTerminated(t.parts)
+	m.reports.NotTerminated(t.parts)
 }
 
 // targetOf is a contender as a target: its lease, when this gateway runs that. The monitor is held.
@@ -251,22 +251,6 @@ func (m *Manager) tellHolders(q *queues.Queue, e *locks.Error) *locks.Error {
 		e.Holders = append(e.Holders, m.answers.contender(q, c, 0))
 	}
 	return e
-}
-
-// terminating records, here and for the other gateways, why contenders are about to be deleted.
-func (m *Manager) terminating(parts []queues.Location, c reports.Cause) {
-	for _, p := range parts {
-		m.terminations[p.Contender] = c
-	}
-	m.reports.Announce(reports.Termination, c, parts)
-}
-
-// notTerminated withdraws what terminating recorded of contenders that were not deleted.
-func (m *Manager) notTerminated(parts []queues.Location) {
-	for _, p := range parts {
-		delete(m.terminations, p.Contender)
-	}
-	m.reports.Announce(reports.Withdrawn, reports.Cause{}, parts)
 }
 
 // rememberTermination remembers why a lease of another gateway was ended.

@@ -159,7 +159,7 @@ func (m *Manager) nextBatch(c reports.Cause, targets []*target) (batch []*target
 			t.l.beginEnding(m, postmortem.CauseOf(c.Reason))
 			t.l.SetChange(m.leases, lifecycle.ChangeDeleting)
 		}
-		m.terminating(t.parts, t.why(c)) // before it is handed over: the event may come before the answer
+		m.reports.Terminating(t.parts, t.why(c)) // before it is handed over: the event may come before the answer
 		if t.l != nil && t.noting.ops != nil {
 			t.l.NoteHandedOver(m.leases)
 		}

@@ -57,11 +57,12 @@ type Exchange struct {
 	peers     map[recipe.GatewayID]*peerFeed // gateways that may send reports
 	peersWake chan struct{}                  // closed when peers changes; nil while no reader waits
 	delayed   delayed
+	ending    map[*recipe.Contender]Cause // of other owners' contenders that an administrator ends here
 }
 
 // New makes an Exchange.
 func New(opt Options) *Exchange {
-	return &Exchange{opt: opt, reports: map[LeaseOrPath]*evidence{}, peers: map[recipe.GatewayID]*peerFeed{},
+	return &Exchange{opt: opt, reports: map[LeaseOrPath]*evidence{}, ending: map[*recipe.Contender]Cause{}, peers: map[recipe.GatewayID]*peerFeed{},
 		delayed: delayed{locks: map[string][]*delayedEvent{}, waiting: map[recipe.LeaseID][]*delayedEvent{}}}
 }
 
@@ -423,8 +424,8 @@ func (x *Exchange) Replaced(q *queues.Queue, c, next *recipe.Contender) {
 
 // Lost publishes that the replica is about to lose a contender that is not a lease of this gateway. When the reason is not
 // known yet, the event is delayed. e has what this gateway knows.
-func (x *Exchange) Lost(e *events.Event, path string, c *recipe.Contender, own *Cause, now time.Duration) {
-	about := LeaseOrPath(c.LeaseID)
+func (x *Exchange) Lost(e *events.Event, path string, c *recipe.Contender, now time.Duration) {
+	own, about := x.Ending(c), LeaseOrPath(c.LeaseID)
 	if !c.Ours || c.LeaseID == "" {
 		about = LeaseOrPath(path)
 	}
@@ -467,53 +468,4 @@ func (x *Exchange) Reappeared(q *queues.Queue, c *recipe.Contender) {
 type peerFeed struct {
 	followed bool
 	since    time.Duration // boot; start of the present value of followed
-}
-
-// Follow sets whether another gateway's feed is followed now.
-func (x *Exchange) Follow(id recipe.GatewayID, followed bool, now time.Duration) {
-	if p := x.peers[id]; p != nil {
-		p.followed, p.since = followed, now
-	}
-}
-
-// Joined records a registration.
-func (x *Exchange) Joined(id recipe.GatewayID, now time.Duration) {
-	if x.opt.Follows {
-		x.peers[id] = &peerFeed{since: now}
-		x.PeersChanged()
-	}
-}
-
-// Left records that a registration is gone.
-func (x *Exchange) Left(id recipe.GatewayID) {
-	if x.peers[id] != nil {
-		delete(x.peers, id)
-		x.PeersChanged()
-	}
-}
-
-// PeersChanged wakes those that wait for a change of the peers or of their addresses.
-func (x *Exchange) PeersChanged() { x.wake(&x.peersWake) }
-
-// AwaitPeers returns a channel that is closed at the next PeersChanged.
-func (x *Exchange) AwaitPeers() <-chan struct{} {
-	if x.peersWake == nil {
-		x.peersWake = make(chan struct{})
-	}
-	return x.peersWake
-}
-
-// PeerMayExplain reports whether another gateway may still report something.
-func (x *Exchange) PeerMayExplain(now time.Duration) bool {
-	for id := range x.peers {
-		if x.mayExplain(id, now) {
-			return true
-		}
-	}
-	return false
-}
-
-func (x *Exchange) mayExplain(id recipe.GatewayID, now time.Duration) bool {
-	p := x.peers[id]
-	return p != nil && !x.opt.Members.IsOwn(id) && (p.followed || now-p.since < ConnectWithin)
 }

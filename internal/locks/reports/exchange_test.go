@@ -61,7 +61,7 @@ func at(seconds float64) zk.Instant {
 // loses publishes that the replica is about to lose the contender of the peer's lease.
 func (s *scene) loses(dir string, seconds float64) {
 	c := &recipe.Contender{Ours: true, LeaseID: s.lease, Name: "c"}
-	s.Lost(&events.Event{Type: events.LeaseRemoved, Dir: dir, Reason: string(locks.ReasonUnknown)}, dir+"/c", c, nil, at(seconds).Boot())
+	s.Lost(&events.Event{Type: events.LeaseRemoved, Dir: dir, Reason: string(locks.ReasonUnknown)}, dir+"/c", c, at(seconds).Boot())
 	assert.NoError(s.t, s.Check())
 }
 
