@@ -35,6 +35,16 @@ type candidate struct {
 	view   locks.Contender
 }
 
+// reaping is one such request.
+type reaping struct {
+	m       *Manager
+	ctx     context.Context
+	req     *locks.ReapRequest
+	q       *queues.Queue
+	session term.Session
+	only    shown
+}
+
 // Reap ends what matches in a lock's queue, at most MaxReap leases and other programs' contenders, the last in line first. A
 // contender that was written after it was read is in Not: it may match no longer. One that ended meanwhile is in neither list,
 // unless it is Shown: then it is in Not. With DryRun nothing is ended, and Reaped is what would be.
@@ -47,37 +57,36 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 	if err := may(req.Principal, access.Operate, &req.NS, &req.Lock); err != nil {
 		return locks.ReapAnswer{}, err
 	}
+	r := &reaping{m: m, ctx: ctx, req: &req, only: shownBy(&req.Shown)}
 	var (
-		q       *queues.Queue
-		session term.Session
-		line    []*candidate
-		only    = shownBy(&req.Shown)
-		err     error
+		line []*candidate
+		err  error
 	)
 	m.do(func() {
-		if q, err = m.lockAt(ctx, req.NS, req.Lock); err == nil {
-			session, line = m.port.Session(), m.candidates(q, only, &req)
+		if r.q, err = m.lockAt(ctx, req.NS, req.Lock); err == nil {
+			r.session = m.port.Session()
+			line = r.candidates()
 		}
 	})
 	if err != nil {
 		return locks.ReapAnswer{}, err
 	}
-	defer m.do(func() { m.replica.Leave(q) })
+	defer m.do(func() { m.replica.Leave(r.q) })
 	answer := locks.ReapAnswer{DryRun: req.DryRun}
-	matching, more, err := m.matching(ctx, session, q, only, line, &req)
+	matching, more, err := r.matching(line)
 	if err != nil {
 		return locks.ReapAnswer{}, err
 	}
 	answer.More = more
-	if missing := only.missing(); missing != "" {
-		return locks.ReapAnswer{}, req.Principal.ConcealIn(m.holderChanged(q, missing+" is not in the queue, or does not match"))
+	if missing := r.only.missing(); missing != "" {
+		return locks.ReapAnswer{}, req.Principal.ConcealIn(m.holderChanged(r.q, missing+" is not in the queue, or does not match"))
 	}
 	if req.DryRun {
 		for _, c := range matching {
 			answer.Reaped = append(answer.Reaped, c.view)
 		}
 	} else {
-		answer, err = m.reap(ctx, &req, answer, matching)
+		answer, err = r.end(answer, matching)
 	}
 	req.Principal.Conceal(answer.Reaped)
 	req.Principal.ConcealUnreached(answer.Not)
@@ -85,11 +94,12 @@ func (m *Manager) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAn
 }
 
 // matching reads the nodes of candidates and returns those that match, at most MaxReap; more: there are others.
-func (m *Manager) matching(ctx context.Context, session term.Session, q *queues.Queue, only shown, line []*candidate, req *locks.ReapRequest) (matching []*candidate, more bool, err error) {
+func (r *reaping) matching(line []*candidate) (matching []*candidate, more bool, err error) {
+	m, q, req := r.m, r.q, r.req
 	var serverTime int64 // ms
 	if req.OlderThan > 0 && len(line) > 0 {
-		looking, cancel := context.WithTimeout(ctx, answerWithin)
-		_, guard, err := session.Get(looking, m.opt.Root+zk.NodeGuards+"/"+session.ID())
+		looking, cancel := context.WithTimeout(r.ctx, answerWithin)
+		_, guard, err := r.session.Get(looking, m.opt.Root+zk.NodeGuards+"/"+r.session.ID())
 		cancel()
 		if err != nil {
 			return nil, false, unavailableFor(err)
@@ -100,7 +110,7 @@ func (m *Manager) matching(ctx context.Context, session term.Session, q *queues.
 	for len(line) > 0 && !more {
 		chunk := line[:min(len(line), reapChunk)]
 		line = line[len(chunk):]
-		if err := m.lookAt(ctx, session, chunk, req); err != nil {
+		if err := r.lookAt(chunk); err != nil {
 			return nil, false, err
 		}
 		m.do(func() {
@@ -112,7 +122,7 @@ func (m *Manager) matching(ctx context.Context, session term.Session, q *queues.
 					more = true
 					break
 				}
-				only.found(q, c.at.Contender)
+				r.only.found(q, c.at.Contender)
 				position, _ := q.Contenders.Position(c.at.Contender.Name)
 				c.view = m.answers.contender(q, c.at.Contender, position)
 				if c.l == nil && c.ok {
@@ -129,15 +139,16 @@ func (m *Manager) matching(ctx context.Context, session term.Session, q *queues.
 	return matching, more, nil
 }
 
-// reap ends what matched, unless it has changed since.
-func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks.ReapAnswer, matching []*candidate) (locks.ReapAnswer, error) {
+// end ends what matched, unless it has changed since.
+func (r *reaping) end(answer locks.ReapAnswer, matching []*candidate) (locks.ReapAnswer, error) {
+	m, req := r.m, r.req
 	targets, changed := locked2(m, func() (targets []*target, changed *candidate) {
 		for _, c := range matching {
 			t := &target{l: c.l, at: c.record, version: -1, looked: true}
 			if c.ok {
 				t.learn(c.says, c.stat)
 			}
-			if now := m.candidate(c.at, req); now == nil || now.l != c.l {
+			if now := r.candidate(c.at); now == nil || now.l != c.l {
 				t.over, t.err = true, errEnded // or it matches no longer
 				changed = cmp.Or(changed, c)
 			}
@@ -148,10 +159,10 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 	if changed != nil && req.Shown.Given() {
 		return locks.ReapAnswer{}, m.holderChanged(changed.at.Queue, path.Base(changed.view.Znode)+" is not in the queue any more, or does not match")
 	}
-	if err := m.readTargets(ctx, targets); err != nil {
+	if err := m.readTargets(r.ctx, targets); err != nil {
 		return locks.ReapAnswer{}, err
 	}
-	failed := m.terminateAll(ctx, reports.Cause{Reason: locks.ReasonRevoked, Words: req.Reason, By: req.Principal.By(req.Client), Trace: locks.TraceParentOf(ctx)}, targets, false)
+	failed := m.terminateAll(r.ctx, reports.Cause{Reason: locks.ReasonRevoked, Words: req.Reason, By: req.Principal.By(req.Client), Trace: locks.TraceParentOf(r.ctx)}, targets, false)
 	return locked2(m, func() (locks.ReapAnswer, error) {
 		for i, c := range matching {
 			switch t := targets[i]; {
@@ -173,14 +184,14 @@ func (m *Manager) reap(ctx context.Context, req *locks.ReapRequest, answer locks
 	})
 }
 
-// candidates are those of a queue that are meant and match by what is known here, each lease once, from the tail on; the
+// candidates are those of the queue that are meant and match by what is known here, each lease once, from the tail on; the
 // monitor is held.
-func (m *Manager) candidates(q *queues.Queue, only shown, req *locks.ReapRequest) (line []*candidate) {
-	for c := range distinct(q) {
-		if !only.means(q, c) {
+func (r *reaping) candidates() (line []*candidate) {
+	for c := range distinct(r.q) {
+		if !r.only.means(r.q, c) {
 			continue
 		}
-		if found := m.candidate(queues.Location{Queue: q, Contender: c}, req); found != nil {
+		if found := r.candidate(queues.Location{Queue: r.q, Contender: c}); found != nil {
 			line = append(line, found)
 		}
 	}
@@ -188,7 +199,8 @@ func (m *Manager) candidates(q *queues.Queue, only shown, req *locks.ReapRequest
 }
 
 // candidate is a contender that matches by what is known here; nil: it does not, it is gone, or it is ending.
-func (m *Manager) candidate(at queues.Location, req *locks.ReapRequest) *candidate {
+func (r *reaping) candidate(at queues.Location) *candidate {
+	m, req := r.m, r.req
 	q, c := at.Queue, at.Contender
 	if q.Contenders.Get(c.Name) != c {
 		return nil
@@ -224,13 +236,14 @@ func (c *candidate) matches(req *locks.ReapRequest, serverTime int64) bool {
 }
 
 // lookAt reads the nodes of contenders whose age, owner or version is needed. One that is gone stays as it is.
-func (m *Manager) lookAt(ctx context.Context, session term.Session, chunk []*candidate, req *locks.ReapRequest) error {
+func (r *reaping) lookAt(chunk []*candidate) error {
+	m := r.m
 	answers := make(chan struct{}, len(chunk))
 	asked := 0
 	var hidden []*candidate
 	m.do(func() {
 		for _, c := range chunk {
-			if req.OlderThan == 0 && c.l != nil {
+			if r.req.OlderThan == 0 && c.l != nil {
 				continue
 			}
 			asked++
@@ -248,12 +261,12 @@ func (m *Manager) lookAt(ctx context.Context, session term.Session, chunk []*can
 			})
 		}
 	})
-	if err := m.answered(ctx, answers, asked); err != nil {
+	if err := m.answered(r.ctx, answers, asked); err != nil {
 		return err
 	}
 	for _, c := range hidden { // everything was answered: no gateway writes it any more
-		looking, cancel := context.WithTimeout(ctx, answerWithin)
-		stat, err := session.Exists(looking, c.record.Path())
+		looking, cancel := context.WithTimeout(r.ctx, answerWithin)
+		stat, err := r.session.Exists(looking, c.record.Path())
 		cancel()
 		if err != nil {
 			return unavailableFor(err)

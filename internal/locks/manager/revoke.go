@@ -129,15 +129,15 @@ type holder struct {
 	err     error
 }
 
-func (m *Manager) newHolder(q *queues.Queue, c *recipe.Contender) holder {
-	h := holder{at: queues.Location{Queue: q, Contender: c}, view: m.answers.contender(q, c, 0)}
-	if m.delays.has(m.leases, m.replica, q, c) {
+func (a *answers) newHolder(q *queues.Queue, c *recipe.Contender) holder {
+	h := holder{at: queues.Location{Queue: q, Contender: c}, view: a.contender(q, c, 0)}
+	if a.delays.has(a.leases, a.replica, q, c) {
 		h.err = errDelayed
-	} else if m.leases.copied(q, c) {
+	} else if a.leases.copied(q, c) {
 		h.err = errCopied
 	} else if c.Ours && !c.Unknown {
-		h.l = m.leases.leaseOf(q, c)
-		h.record = m.replica.Record(h.at).Path()
+		h.l = a.leases.leaseOf(q, c)
+		h.record = a.replica.Record(h.at).Path()
 	}
 	return h
 }
@@ -148,11 +148,11 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown,
 	m.describe(ctx, q, q.Holders(locks.MaxReap))
 	open, asked := 0, 0
 	for c := range m.answers.holdersOf(q) {
-		if !only.means(q, c) || only != nil && m.isOver(q, c) {
+		if !only.means(q, c) || only != nil && m.answers.isOver(q, c) {
 			continue
 		}
 		only.found(q, c)
-		again := m.askedBefore(q, c, ask)
+		again := m.answers.askedBefore(q, c, ask)
 		switch {
 		case again && asked == locks.MaxReap:
 			continue
@@ -164,7 +164,7 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown,
 		default:
 			open++
 		}
-		h := m.newHolder(q, c)
+		h := m.answers.newHolder(q, c)
 		h.asked = again
 		list = append(list, h)
 	}
@@ -177,17 +177,17 @@ func (m *Manager) holdersToAsk(ctx context.Context, q *queues.Queue, only shown,
 }
 
 // isOver reports whether a contender's lease is known to end, or to have ended and left its place.
-func (m *Manager) isOver(q *queues.Queue, c *recipe.Contender) bool {
-	l := m.leases.leaseOf(q, c)
-	return m.delays.has(m.leases, m.replica, q, c) || l != nil && (l.Ending() || l.Ended())
+func (a *answers) isOver(q *queues.Queue, c *recipe.Contender) bool {
+	l := a.leases.leaseOf(q, c)
+	return a.delays.has(a.leases, a.replica, q, c) || l != nil && (l.Ending() || l.Ended())
 }
 
 // askedOf is the revocation of a contender as far as this gateway knows; for another program's only whether it has one.
-func (m *Manager) askedOf(q *queues.Queue, c *recipe.Contender) (was *record.Revocation, read bool) {
-	if l := m.leases.leaseOf(q, c); l != nil {
+func (a *answers) askedOf(q *queues.Queue, c *recipe.Contender) (was *record.Revocation, read bool) {
+	if l := a.leases.leaseOf(q, c); l != nil {
 		return l.revocation().record(), true
 	}
-	i := q.Node(m.replica.Record(queues.Location{Queue: q, Contender: c}).Contender.Name)
+	i := q.Node(a.replica.Record(queues.Location{Queue: q, Contender: c}).Contender.Name)
 	switch {
 	case i == nil:
 		return nil, false
@@ -198,8 +198,8 @@ func (m *Manager) askedOf(q *queues.Queue, c *recipe.Contender) (was *record.Rev
 }
 
 // askedBefore reports whether a holder is known to have been asked the same.
-func (m *Manager) askedBefore(q *queues.Queue, c *recipe.Contender, ask record.Revocation) bool {
-	was, _ := m.askedOf(q, c)
+func (a *answers) askedBefore(q *queues.Queue, c *recipe.Contender, ask record.Revocation) bool {
+	was, _ := a.askedOf(q, c)
 	if was == nil || !c.Ours {
 		return was != nil // the words and the force are for ours alone
 	}
@@ -412,13 +412,13 @@ func (m *Manager) holdersAsked(ctx context.Context, q *queues.Queue, only shown)
 			continue
 		}
 		only.found(q, c)
-		if was, read := m.askedOf(q, c); was == nil && (read || !c.Ours) {
+		if was, read := m.answers.askedOf(q, c); was == nil && (read || !c.Ours) {
 			continue
 		}
 		if len(list) == locks.MaxReap {
 			return list, true
 		}
-		list = append(list, m.newHolder(q, c))
+		list = append(list, m.answers.newHolder(q, c))
 	}
 	return list, false
 }
