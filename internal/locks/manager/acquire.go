@@ -10,7 +10,6 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/idempotency"
-	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/periods"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
@@ -48,7 +47,8 @@ func (m *Manager) Acquire(ctx context.Context, req locks.AcquireRequest) (locks.
 		}
 	}
 	if req.DryRun {
-		return m.dryRun(ctx, req)
+		forecast := acquisition{m: m, ctx: ctx, req: req}
+		return forecast.dryRun()
 	}
 	begun := m.clock.Now().Boot()
 	res, err := m.acquire(ctx, req, begun)
@@ -487,38 +487,4 @@ func (a *acquisition) refuse(refused error) (locks.AcquireResult, error) {
 		}
 	}
 	return locks.AcquireResult{}, refused
-}
-
-// dryRun forecasts from the replica what the acquire would find now, and refuses what the acquire would refuse. It
-// writes nothing, makes no id, takes no position, and does not look up the idempotency key, which belongs to another
-// request. Contenders whose create is still under way are not counted.
-func (m *Manager) dryRun(ctx context.Context, req locks.AcquireRequest) (locks.AcquireResult, error) {
-	req.IdempotencyKey = ""
-	return locked2(m, func() (locks.AcquireResult, error) {
-		a := acquisition{m: m, ctx: ctx, req: req}
-		if err := a.prepare(); err != nil {
-			return locks.AcquireResult{}, err
-		}
-		wants := a.wants
-		if err := m.room(&a.req, wants, m.replica.InTheWay(wants) != nil); err != nil {
-			return locks.AcquireResult{}, err
-		}
-		found := &locks.DryRun{State: locks.Held}
-		for i := range wants {
-			q := m.replica.FindWant(&wants[i])
-			if q == nil {
-				continue
-			}
-			found.QueueLength = max(found.QueueLength, q.Contenders.Waiting())
-			if q.Contenders.WouldHold(queues.ContenderOf(&wants[i])) {
-				continue
-			}
-			found.State = locks.Waiting
-			found.Holders = append(found.Holders, m.describeHolders(ctx, q, maxHolders-len(found.Holders))...)
-		}
-		req.Principal.Conceal(found.Holders)
-		text := paging.DryRunText
-		text.Trim(found.Holders)
-		return locks.AcquireResult{DryRun: found}, nil
-	})
 }

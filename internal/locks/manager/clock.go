@@ -3,23 +3,14 @@ package manager
 import (
 	"container/heap"
 	"context"
-	"slices"
 	"time"
-
-	"github.com/tidwall/btree"
 
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
-	"lockkeeper/internal/locks/queues"
-	"lockkeeper/internal/locks/quota"
-	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/reports"
-	"lockkeeper/internal/locks/term"
-	"lockkeeper/internal/zk"
-	"lockkeeper/internal/zk/wire"
 )
 
 // The clock loop: what time ends.
@@ -152,6 +143,25 @@ func (l *lease) atDeadline(m *Manager, now time.Duration) {
 	m.timers.schedule(l)
 }
 
+// expiresIn is what is promised of a lease's life. The deadline may be later, when it was moved because heartbeats could not be
+// heard: a successor does not know of that, and gives what the record says.
+func (l *lease) expiresIn(now time.Duration) time.Duration {
+	span := l.recorded
+	if !l.Held() {
+		span = min(span, waitingClock)
+	}
+	if r := l.reservation(); r != nil && r.end != 0 {
+		span = r.end - now
+	} else if r != nil {
+		span = locks.MaxReserve
+	}
+	span = min(l.deadline-now, span)
+	if at := l.forceAt(); at != 0 {
+		span = min(span, at-now)
+	}
+	return max(span, 0)
+}
+
 // takeBack ends a lease whose force is due. It reports false when that is later.
 func (l *lease) takeBack(m *Manager, now time.Duration) bool {
 	at := l.forceAt()
@@ -170,48 +180,7 @@ func (l *lease) takeBack(m *Manager, now time.Duration) bool {
 	return true
 }
 
-// endDue deletes the contenders whose lock delay is over, and notes what is left of others. The clock loop calls it.
-func (d *delays) endDue(m *Manager, now time.Duration) {
-	for noted := 0; m.timers.expiring < expiryWindow && noted < maxNotes; {
-		one, ok := d.line.Min()
-		if !ok || one.due > now {
-			return
-		}
-		switch {
-		case m.members.Elsewhere(one.id.Gateway()):
-			d.drop(one) // another gateway has taken it over, and gives its delay
-		case !m.members.Owns(one.id.Gateway()) || one.deleting:
-			d.put(one, now+deleteRetry)
-		case one.until > now:
-			noted++
-			d.noteLeft(m, one, now)
-		default:
-			d.end(m, one, now)
-		}
-	}
-}
-
-func (d *delays) end(m *Manager, one *delay, now time.Duration) {
-	one.deleting = true
-	d.put(one, now+deleteRetry)
-	w := &zk.Write{}
-	for _, at := range queues.TailFirst(one.at) {
-		w.Ops = append(w.Ops, zk.Op{Kind: zk.OpDelete, Path: at.Queue.Path + "/" + at.Contender.Name, Version: -1})
-	}
-	m.timers.expiring++
-	m.port.Submit(w, func(res zk.Result) {
-		m.timers.expiring--
-		one.deleting = false
-		if isNoNode(res.Err) && res.Culprit >= 0 {
-			// Another client was quicker; the event follows.
-			d.leave(one, func(at queues.Location) bool {
-				return at.Queue.Path+"/"+at.Contender.Name == w.Ops[res.Culprit].Path && at.Queue.Contenders.Get(at.Contender.Name) == nil
-			})
-		}
-	})
-}
-
-// What is due when: the leases' deadlines, and the lock delays of those that have ended.
+// What is due when.
 
 const (
 	// clockTick is the longest that the clock loop sleeps: how soon it notices that the gateway is trusted again.
@@ -312,176 +281,3 @@ func (t *timers) schedule(l *lease) {
 
 // deleteRetry is the pause before a refused deletion is tried again.
 const deleteRetry = time.Second
-
-// Lock delay. The end of a held lease that has one is a write of its record: closed. Its client is then answered 410. Its
-// contenders stay in their queues for the delay, so that a client that still believes that it holds the lock can finish before
-// the next one begins. A gateway that takes it over reads closed first, never revives the lease (attack 27), and gives what the
-// record says is left: it may become longer, never shorter (noteLeft). So a record that another program has written over is
-// written back. While the outcome of the closing write is not known the lease is ending, and no request is answered with success.
-
-// delay is what is left of a lease whose place stays. Guarded by the monitor.
-type delay struct {
-	id       recipe.LeaseID
-	at       []queues.Location // its contenders that are in the replica
-	reason   locks.Reason
-	owner    string
-	account  *quota.Account // counts its places; nil: none does
-	token    int64
-	until    time.Duration // boot
-	due      time.Duration // boot: when something is to be done about it
-	deleting bool
-	path     string // of the contender with the record
-	record   []byte // what a successor must find there
-	restored uint8  // how often it was written back
-}
-
-// delays are ordered by when something is to be done about them.
-type delays struct {
-	byID map[recipe.LeaseID]*delay
-	line *btree.BTreeG[*delay]
-	// slots are the contenders of all of them.
-	slots int
-}
-
-func newDelays() delays {
-	return delays{byID: map[recipe.LeaseID]*delay{}, line: btree.NewBTreeGOptions(func(a, b *delay) bool {
-		return a.due < b.due || a.due == b.due && a.id < b.id
-	}, btree.Options{NoLocks: true})}
-}
-
-// next is when something is to be done about the first of them.
-func (d *delays) next() (due time.Duration, ok bool) {
-	if first, ok := d.line.Min(); ok {
-		return first.due, true
-	}
-	return 0, false
-}
-
-// put makes it due at a time.
-func (d *delays) put(one *delay, due time.Duration) {
-	d.line.Delete(one)
-	one.due = due
-	d.line.Set(one)
-}
-
-func (d *delays) drop(one *delay) {
-	d.line.Delete(one)
-	delete(d.byID, one.id)
-	d.slots -= len(one.at)
-	one.account.Add(-int64(len(one.at)), 0)
-}
-
-// leave takes those of its contenders out of a delay that are gone.
-func (d *delays) leave(one *delay, gone func(queues.Location) bool) {
-	before := len(one.at)
-	one.at = slices.DeleteFunc(one.at, gone)
-	d.slots -= before - len(one.at)
-	one.account.Add(int64(len(one.at)-before), 0)
-	if len(one.at) == 0 {
-		d.drop(one)
-	}
-}
-
-// removed notes that a contender has been deleted. What a listing lacks may come back: it stays in the delay until its
-// deletion is answered.
-func (d *delays) removed(q *queues.Queue, c *recipe.Contender, listed bool) {
-	if one := d.byID[c.LeaseID]; one != nil && c.Ours && !listed {
-		d.leave(one, func(at queues.Location) bool { return at.Queue.Path == q.Path && at.Contender.Name == c.Name })
-	}
-}
-
-// restore reads the record of a lease whose place stays, and writes it back when another program has written over it:
-// without closed in it a successor would take the lease for a living one. It does so maxRestores times.
-func (one *delay) restore(m *Manager) {
-	if fault.On("closed-restored") {
-		return
-	}
-	over := func() bool {
-		return m.delays.byID[one.id] != one || one.restored >= maxRestores || m.members.Elsewhere(one.id.Gateway())
-	}
-	again := func() {
-		time.AfterFunc(loadRetry, func() {
-			m.do(func() {
-				if !over() {
-					one.restore(m)
-				}
-			})
-		})
-	}
-	m.port.Read(one.path, 0, func(data []byte, stat wire.Stat, err error) {
-		if _, ok := record.Parse(data); ok || err != nil || over() {
-			return
-		}
-		if m.port.Session() == nil || !m.members.Owns(one.id.Gateway()) {
-			again() // the next session takes it over
-			return
-		}
-		w := &zk.Write{Ops: []zk.Op{{Kind: zk.OpSetData, Path: one.path, Data: one.record, Version: stat.Version}}}
-		m.port.Submit(w, func(res zk.Result) {
-			switch {
-			case res.Outcome == zk.Done:
-				one.restored++
-			case !isNoNode(res.Err):
-				again()
-			}
-		})
-	})
-}
-
-// restoreAll looks at the records of all of them: the stream may have missed what was written.
-func (d *delays) restoreAll(m *Manager) {
-	d.line.Scan(func(one *delay) bool {
-		one.restore(m)
-		return true
-	})
-}
-
-// has reports whether a contender stays for a lock delay, as far as this gateway knows: of another gateway's lease, it
-// knows what it has read.
-func (d *delays) has(t *leaseTable, r *queues.Replica, q *queues.Queue, c *recipe.Contender) bool {
-	if !c.Ours || t.lease(c.LeaseID) != nil {
-		return false
-	}
-	if d.byID[c.LeaseID] != nil {
-		return true
-	}
-	i := r.Record(queues.Location{Queue: q, Contender: c}).Node()
-	return i != nil && i.IsRecord && i.Record.Closed != nil
-}
-
-// orphan is an ephemeral lease of a gateway that this one has succeeded.
-type orphan struct {
-	at    []queues.Location
-	ttl   time.Duration // the longest TTL until the record has been read
-	asked time.Duration // boot; last request of its deletion, 0: none
-}
-
-type orphans map[recipe.LeaseID]*orphan
-
-// add records a contender of an orphan.
-func (o orphans) add(port *term.Port, q *queues.Queue, c *recipe.Contender) {
-	one := o[c.LeaseID]
-	if one == nil {
-		one = &orphan{ttl: locks.MaxTTL}
-		o[c.LeaseID] = one
-		port.Read(q.Path+"/"+c.Name, 0, func(data []byte, _ wire.Stat, err error) {
-			if r, ok := record.Parse(data); err == nil && ok {
-				one.ttl = r.LeaseTTL()
-			}
-		})
-	}
-	if !slices.ContainsFunc(one.at, func(at queues.Location) bool { return at.Contender == c }) {
-		one.at = append(one.at, queues.Location{Queue: q, Contender: c})
-	}
-}
-
-func (o orphans) leave(c *recipe.Contender) {
-	one := o[c.LeaseID]
-	if one == nil {
-		return
-	}
-	one.at = slices.DeleteFunc(one.at, func(at queues.Location) bool { return at.Contender == c })
-	if len(one.at) == 0 {
-		delete(o, c.LeaseID)
-	}
-}

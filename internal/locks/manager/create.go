@@ -13,6 +13,7 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/lifecycle"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/locks/periods"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -76,6 +77,40 @@ func (a *acquisition) prepare() error {
 			return err
 		}
 	}
+}
+
+// dryRun forecasts from the replica what the acquire would find now, and refuses what the acquire would refuse. It
+// writes nothing, makes no id, takes no position, and does not look up the idempotency key, which belongs to another
+// request. Contenders whose create is still under way are not counted.
+func (a *acquisition) dryRun() (locks.AcquireResult, error) {
+	m := a.m
+	a.req.IdempotencyKey = ""
+	return locked2(m, func() (locks.AcquireResult, error) {
+		if err := a.prepare(); err != nil {
+			return locks.AcquireResult{}, err
+		}
+		wants := a.wants
+		if err := m.room(&a.req, wants, m.replica.InTheWay(wants) != nil); err != nil {
+			return locks.AcquireResult{}, err
+		}
+		found := &locks.DryRun{State: locks.Held}
+		for i := range wants {
+			q := m.replica.FindWant(&wants[i])
+			if q == nil {
+				continue
+			}
+			found.QueueLength = max(found.QueueLength, q.Contenders.Waiting())
+			if q.Contenders.WouldHold(queues.ContenderOf(&wants[i])) {
+				continue
+			}
+			found.State = locks.Waiting
+			found.Holders = append(found.Holders, m.describeHolders(a.ctx, q, maxHolders-len(found.Holders))...)
+		}
+		a.req.Principal.Conceal(found.Holders)
+		text := paging.DryRunText
+		text.Trim(found.Holders)
+		return locks.AcquireResult{DryRun: found}, nil
+	})
 }
 
 // keyBefore looks for an idempotency key that may be older than this process; nil means none.

@@ -34,7 +34,7 @@
 //
 // # Leases of several contenders
 //
-// A lease has a slot for each of its contenders (lease.go): one, or for a group one in the queue of each lock.
+// A lease has a slot for each of its contenders (slot.go): one, or for a group one in the queue of each lock.
 // One transaction creates them, so all groups have the same order in all queues.
 // Clients that take all they need at once therefore cannot deadlock with each other.
 // The lease is granted when it holds in every slot. One transaction ends it, also when one slot loses its contender:
@@ -58,7 +58,7 @@
 // # Lock delay
 //
 // The end of a held lease with a lock delay is a write of its record instead of a
-// deletion (end.go): the record says closed. The lease has then ended for its client.
+// deletion (delays.go): the record says closed. The lease has then ended for its client.
 // The delay keeps its contenders in their queues and deletes them when it is over.
 // A successor reads closed first and runs the whole delay again.
 //

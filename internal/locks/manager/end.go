@@ -10,7 +10,6 @@ import (
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
-	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/locks/term"
@@ -294,106 +293,6 @@ func (m *Manager) OutboxChanged() {
 			l.resubmitDelete(m)
 		}
 	})
-}
-
-// mayClose reports whether a write that ends the lease may keep its place: it was held, has all its contenders, and a lock delay
-// or at_least may follow this end.
-func (l *lease) mayClose() bool {
-	if !l.mayStay() || l.Grant() == lifecycle.GrantNone || l.Access() >= lifecycle.AccessNoWrite {
-		return false
-	}
-	some, _ := l.gonePart()
-	return !some
-}
-
-// stays is for how long the place of the lease stays that ends now: for its lock delay, where that follows this end, and for the
-// rest of at_least, in whole milliseconds. The grant of a lease that was taken over is not known: its span then counts from when
-// this gateway found that it holds, which is later.
-func (l *lease) stays(now time.Duration) (stays time.Duration) {
-	if !l.mayClose() {
-		return 0
-	}
-	rest := time.Duration(0)
-	if !fault.On("at-least") {
-		rest = max(l.atLeast()-(now-l.since), 0)
-	}
-	switch l.reason() {
-	case locks.ReasonExpired, locks.ReasonUnclaimed:
-		stays = max(l.lockDelay(), rest)
-	case locks.ReasonRevoked:
-		if l.why == postmortem.Forced {
-			stays = max(l.lockDelay(), rest)
-		}
-	case locks.ReasonReleased:
-		if stays = rest; l.known().lockDelayOn == locks.DelayAlways {
-			stays = max(l.lockDelay(), rest)
-		}
-	case locks.ReasonCancelled, locks.ReasonWaitElapsed: // its client went away with the grant, or has not seen it
-		stays = rest
-	}
-	if fault.On("closed-first") {
-		return 0
-	}
-	return (stays + time.Millisecond - 1).Truncate(time.Millisecond)
-}
-
-// closing are the operations that end the lease and keep its place. An end by time names the version that was seen, as a deletion
-// does.
-func (l *lease) closing(c record.Closed, version int32) []zk.Op {
-	r := l.contents(l.recorded)
-	r.Closed = &c
-	return []zk.Op{{Kind: zk.OpSetData, Path: l.path(), Data: r.Encode(), Version: version}}
-}
-
-// closed makes a lease ended whose record certainly says so, and begins its delay.
-func (l *lease) closed(m *Manager, c record.Closed, now time.Duration) {
-	reason := c.Reason
-	if !l.Grant().Granted() && (reason != locks.ReasonCancelled || c.Stays > 0) {
-		l.SetGrant(m.leases, lifecycle.GrantClaimed)
-	}
-	l.NoteHandedOver(m.leases) // the gateway that closed it has noted that
-	d := &delay{id: l.id(), reason: reason, owner: l.owner, token: m.fleet.fencingToken(l.czxid), path: l.path(), record: l.kept(c)}
-	read := l.Record() == lifecycle.RecordCurrent
-	l.conclude(m, reason, now, true)
-	for s := range l.slots {
-		if c := s.q.Contenders.Get(s.name()); c != nil {
-			d.at = append(d.at, queues.Location{Queue: s.q, Contender: c})
-		}
-		m.replica.Touch(s.q)
-	}
-	if len(d.at) == 0 {
-		return
-	}
-	m.delays.byID[d.id] = d
-	m.delays.slots += len(d.at)
-	d.account = m.leases.accounts.Of(l.account.Principal())
-	d.account.Add(int64(len(d.at)), 0)
-	d.until = now + l.contents(l.recorded).DelayAfter(c)
-	m.delays.putNext(d, now)
-	m.timers.wakeAt(d.due)
-	if !read {
-		d.restore(m) // another program may have written meanwhile
-	}
-}
-
-// kept is the record of a lease that has ended, with what a successor needs of it.
-func (l *lease) kept(c record.Closed) []byte {
-	r := record.Record{Version: record.Version, Owner: l.owner, Principal: l.account.Principal(), Enqueued: l.enqueued.Milliseconds(), LockDelay: l.lockDelay().Milliseconds(),
-		AtLeast: l.atLeast().Milliseconds(), Purpose: l.purpose(), Closed: &c}
-	if rare := l.rareFields; rare != nil {
-		r.LockDelayOn, r.More = rare.lockDelayOn, rare.more
-	}
-	r.SetTTL(l.recorded)
-	return r.Encode()
-}
-
-// notClosed goes on with a lease whose end was lost before it was written.
-func (l *lease) notClosed(m *Manager, now time.Duration) {
-	if byTime(l.reason()) {
-		l.revive(m, now)
-		return
-	}
-	l.resubmitDelete(m)
 }
 
 // Another program with ADMIN on a lease's contender, or on the lock's directory, can hide the record from this gateway, or keep

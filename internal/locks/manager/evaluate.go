@@ -247,7 +247,7 @@ func (l *lease) extend(m *Manager, now, span time.Duration) {
 // replica is trusted.
 func (l *lease) becomeHeld(m *Manager, now time.Duration) {
 	waited := now - l.since
-	l.traceGranted(m)
+	l.known().trace.granted(m, l)
 	m.leases.setPhase(l, lifecycle.Held)
 	l.since = now
 	acknowledged := l.Grant() == lifecycle.GrantAcknowledged
@@ -398,9 +398,9 @@ func (l *lease) conclude(m *Manager, reason locks.Reason, now time.Duration, sta
 	l.forgetEphemerals(m)
 	if l.Grant().Granted() {
 		m.opt.Metrics.LeaseEnded(string(reason), now-l.since)
-		l.traceHeld(m, string(reason))
+		l.known().trace.held(m, l, string(reason))
 	} else {
-		l.traceWaited(m, string(reason))
+		l.known().trace.waited(m, l, string(reason))
 		m.opt.Metrics.LeaseEnded(string(reason), 0)
 	}
 	m.leases.touch(l)

@@ -131,31 +131,6 @@ func readable(q *queues.Queue, rules *access.Rules) bool {
 	return rules.MayAll(access.Read) || rules.May(access.Read, q.Namespace.Name, q.Name())
 }
 
-// firstReadable is the first of the lease's locks that the rules let read; nil without one. A lease may be read by who may read
-// one of its locks, and then without the others.
-func (l *lease) firstReadable(rules *access.Rules) *slot {
-	for s := range l.slots {
-		if s.readable(rules) {
-			return s
-		}
-	}
-	return nil
-}
-
-func (s *slot) readable(rules *access.Rules) bool {
-	return rules.May(access.Read, s.q.Namespace.Name, s.q.Name())
-}
-
-// hides reports whether the lease has a lock that the rules do not let read.
-func (l *lease) hides(rules *access.Rules) bool {
-	for s := range l.slots {
-		if !s.readable(rules) {
-			return true
-		}
-	}
-	return false
-}
-
 // Namespaces describes the recorded namespaces in which the principal may read a lock, in order of their names. It counts the
 // locks that the principal may read.
 func (m *Manager) Namespaces(ctx context.Context, p locks.Principal) ([]locks.NamespaceInfo, error) {

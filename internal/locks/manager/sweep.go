@@ -11,8 +11,10 @@ import (
 	"lockkeeper/internal/locks/idempotency"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
+	"lockkeeper/internal/locks/record"
 	"lockkeeper/internal/locks/term"
 	"lockkeeper/internal/zk"
+	"lockkeeper/internal/zk/wire"
 )
 
 const (
@@ -250,5 +252,42 @@ func deleteAll(port *term.Port, list []queues.Location) {
 func (w *sweeper) listHidden() {
 	for _, q := range w.m.replica.ToList() {
 		w.m.list(q)
+	}
+}
+
+// orphan is an ephemeral lease of a gateway that this one has succeeded.
+type orphan struct {
+	at    []queues.Location
+	ttl   time.Duration // the longest TTL until the record has been read
+	asked time.Duration // boot; last request of its deletion, 0: none
+}
+
+type orphans map[recipe.LeaseID]*orphan
+
+// add records a contender of an orphan.
+func (o orphans) add(port *term.Port, q *queues.Queue, c *recipe.Contender) {
+	one := o[c.LeaseID]
+	if one == nil {
+		one = &orphan{ttl: locks.MaxTTL}
+		o[c.LeaseID] = one
+		port.Read(q.Path+"/"+c.Name, 0, func(data []byte, _ wire.Stat, err error) {
+			if r, ok := record.Parse(data); err == nil && ok {
+				one.ttl = r.LeaseTTL()
+			}
+		})
+	}
+	if !slices.ContainsFunc(one.at, func(at queues.Location) bool { return at.Contender == c }) {
+		one.at = append(one.at, queues.Location{Queue: q, Contender: c})
+	}
+}
+
+func (o orphans) leave(c *recipe.Contender) {
+	one := o[c.LeaseID]
+	if one == nil {
+		return
+	}
+	one.at = slices.DeleteFunc(one.at, func(at queues.Location) bool { return at.Contender == c })
+	if len(one.at) == 0 {
+		delete(o, c.LeaseID)
 	}
 }

@@ -50,19 +50,19 @@ func (r *rare) carried() string {
 	return r.trace.Parent
 }
 
-// traceGranted exports that the wait of a lease ends with its grant. One that its former owner may have granted is a hold that
+// granted exports that the wait of a lease ends with its grant. One that its former owner may have granted is a hold that
 // goes on.
-func (l *lease) traceGranted(m *Manager) {
-	if t := l.known().trace; t != nil && !t.heldBefore {
-		l.traceWaited(m, locks.ReasonGranted)
+func (t *leaseTrace) granted(m *Manager, l *lease) {
+	if t != nil && !t.heldBefore {
+		t.waited(m, l, locks.ReasonGranted)
 	}
 }
 
-// traceWaited exports that the lease has waited until now.
-func (l *lease) traceWaited(m *Manager, reason string) {
-	if t := l.known().trace; t != nil && m.opt.Traces != nil {
+// waited exports that the lease has waited until now.
+func (t *leaseTrace) waited(m *Manager, l *lease, reason string) {
+	if t != nil && m.opt.Traces != nil {
 		now := m.clock.Now()
-		s := l.span(m, t, reason, now.Wall())
+		s := t.span(m, l, reason, now.Wall())
 		s.Started = wallTime(now.Wall() - (now.Boot() - l.since))
 		if l.enqueued > 0 {
 			s.Started = wallTime(l.enqueued)
@@ -71,18 +71,18 @@ func (l *lease) traceWaited(m *Manager, reason string) {
 	}
 }
 
-// traceHeld exports that the lease was held until now. A lease that was taken over was held from then on, as far as this gateway
+// held exports that the lease was held until now. A lease that was taken over was held from then on, as far as this gateway
 // has seen.
-func (l *lease) traceHeld(m *Manager, reason string) {
-	if t := l.known().trace; t != nil && m.opt.Traces != nil {
+func (t *leaseTrace) held(m *Manager, l *lease, reason string) {
+	if t != nil && m.opt.Traces != nil {
 		now := m.clock.Now()
-		s := l.span(m, t, reason, now.Wall())
+		s := t.span(m, l, reason, now.Wall())
 		s.Started, s.FencingToken = wallTime(now.Wall()-(now.Boot()-l.since)), m.fleet.fencingToken(l.czxid)
 		m.opt.Traces.LeaseHeld(s)
 	}
 }
 
-func (l *lease) span(m *Manager, t *leaseTrace, reason string, wall time.Duration) *locks.LeaseSpan {
+func (t *leaseTrace) span(m *Manager, l *lease, reason string, wall time.Duration) *locks.LeaseSpan {
 	s := &locks.LeaseSpan{Trace: t.Trace, Ended: wallTime(wall), NS: l.q.Namespace.Name, LeaseID: string(l.id()), Owner: l.owner,
 		Mode: locks.ModeOf(l.contender.Mode), Gateway: string(m.members.Self()), Reason: reason, TakenOver: t.takenOver}
 	for slot := range l.slots {

@@ -143,34 +143,6 @@ func (a *answers) slots(l *lease, v *locks.Lease, rules *access.Rules) []locks.L
 	return list
 }
 
-// expiresIn is what is promised of a lease's life. The deadline may be later, when it was moved because heartbeats could not be
-// heard: a successor does not know of that, and gives what the record says.
-func (l *lease) expiresIn(now time.Duration) time.Duration {
-	span := l.recorded
-	if !l.Held() {
-		span = min(span, waitingClock)
-	}
-	if r := l.reservation(); r != nil && r.end != 0 {
-		span = r.end - now
-	} else if r != nil {
-		span = locks.MaxReserve
-	}
-	span = min(l.deadline-now, span)
-	if at := l.forceAt(); at != 0 {
-		span = min(span, at-now)
-	}
-	return max(span, 0)
-}
-
-// position is the slot's place among the waiters of its queue, from 1; 0: nothing stands before it.
-func position(s *slot) int {
-	if s.name() == "" || !s.presence.Seen() {
-		return s.q.Contenders.Waiting() + 1
-	}
-	position, _ := s.q.Contenders.Position(s.name())
-	return position
-}
-
 func (a *answers) heartbeat(l *lease, now time.Duration) locks.Heartbeat {
 	h := locks.Heartbeat{LeaseID: string(l.id()), State: locks.Waiting, ExpiresIn: l.expiresIn(now), TTL: l.ttl, Term: a.termOf(l),
 		Revoke: l.revocation().view(now)}
@@ -307,6 +279,29 @@ func (a *answers) page(q *queues.Queue, at paging.QueuePlace, limit int) locks.L
 		v.NextCursor = next.Cursor()
 	}
 	return v
+}
+
+// around is the place of the page on which a contender stands, of pages with at most limit holders and waiters. Without it
+// that is the first page.
+func (a *answers) around(q *queues.Queue, contender string, limit int) (at paging.QueuePlace) {
+	text, holders := paging.MaxText, map[*recipe.Contender]bool{}
+	a.holders(q, 0, 1, &text, holders)
+	held, waits := 0, 0
+	for _, c := range q.Contenders.All() {
+		is := c.Name == contender || c.Ours && c.LeaseID != "" && string(c.LeaseID) == contender
+		switch {
+		case holders[c] && is:
+			return paging.QueuePlace{Holders: held / limit * limit}
+		case is:
+			return paging.QueuePlace{Waiters: waits / limit * limit}
+		case c.Member > 1:
+		case holders[c]:
+			held++
+		default:
+			waits++
+		}
+	}
+	return paging.QueuePlace{}
 }
 
 // holders is the lock with some of its holders, from one on, at most limit and as the budget has room, and at least one. It adds
