@@ -1,4 +1,5 @@
-// Package deptest holds the rules about which package may import which, and a test that the code keeps them.
+// Package deptest holds the rules about which package may import which and how large some types may grow, and tests that the code
+// keeps them.
 //
 // Imports point one way:
 //
