@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"lockkeeper/internal/events"
+	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
@@ -401,4 +402,44 @@ func newest(t *testing.T, hub *events.Hub) string {
 	assert.NoError(t, err)
 	defer sub.Close()
 	return sub.Position()
+}
+
+func TestD19AStreamFromAnUnknownPlaceHasNoUnderflowedID(t *testing.T) {
+	hub := events.New(events.Options{})
+	sub, err := hub.Subscribe(events.Filter{Rules: access.Everything()}, "zzz")
+	assert.NoError(t, err)
+	defer sub.Close()
+	g := serve(t, func(o *Options) { o.Events = hub })
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", g.url+"/v1/events?since=zzz", nil)
+	response, err := http.DefaultClient.Do(req)
+	assert.NoError(t, err)
+	defer response.Body.Close()
+	begin := make([]byte, 40)
+	n, err := io.ReadAtLeast(response.Body, begin, 30)
+	if id := sub.Position(); err != nil || strings.Contains(string(begin[:n]), "-1844") || !strings.Contains(string(begin[:n]), "id: ") || strings.Contains(id, "-1844") {
+		t.Errorf("%q %v, position %s", begin[:n], err, id)
+	}
+	again, err := hub.Subscribe(events.Filter{Rules: access.Everything()}, sub.Position())
+	assert.NoError(t, err)
+	defer again.Close()
+	if batch, err := again.Next(t.Context()); err != nil || len(batch) != 1 || batch[0].Type != events.Resync {
+		t.Errorf("resuming there gives %v %v", batch, err)
+	}
+}
+
+func TestD16TheHistoryOfALockIsItsLastEventsTheNewestFirst(t *testing.T) {
+	hub := events.New(events.Options{})
+	g := serve(t, func(o *Options) { o.Events = hub })
+	for i, lock := range []string{"x", "x%2A", "y", "x", "x"} {
+		hub.Publish(&events.Event{Type: events.LeaseQueued, NS: "default", Lock: lock, LeaseID: string(rune('a' + i))})
+	}
+	hub.Publish(&events.Event{Type: events.LeaseQueued, NS: "other", Lock: "x"})
+	for path, want := range map[string]string{"/v1/locks/x/history": "eda", "/v1/locks/x/history?limit=2": "ed", "/v1/locks/x%252A/history": "b", "/v1/locks/z/history": ""} {
+		got := ""
+		for _, e := range read[api.EventList](t, g.send(t, "GET", path)).Items {
+			got += e.LeaseID
+		}
+		assert.That(t, got == want, "%s: %q, want %q", path, got, want)
+	}
+	g.expect(t, 422, "invalid_field", "GET", "/v1/locks/x/history?limit=1001")
 }

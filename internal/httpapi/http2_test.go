@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -340,4 +341,57 @@ func TestOverHTTP2AStreamEndsWhoseClientReadsNothing(t *testing.T) {
 			assert.That(t, m.closed(), "the connection is open")
 		})
 	})
+}
+
+func TestD26HTTP2WithPriorKnowledge(t *testing.T) {
+	g := serve(t)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	response, err := client.Get(g.url + "/v1/info")
+	assert.Must(t, err == nil && response.ProtoMajor == 2 && response.StatusCode == 200, "%v %+v", err, response)
+	response.Body.Close()
+	// A client that goes away gives its wait up, as over HTTP/1.
+	asked, gone := make(chan bool, 1), make(chan bool, 1)
+	g.lock = func(ctx context.Context, _ locks.LockRequest) (locks.Lock, error) {
+		asked <- true
+		<-ctx.Done()
+		gone <- true
+		return locks.Lock{}, &locks.Error{Code: locks.CodeCancelled}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	req, _ := http.NewRequestWithContext(ctx, "GET", g.url+"/v1/locks/x?wait=5m&since=a", nil)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := client.Do(req)
+		answered <- err
+	}()
+	<-asked
+	cancel()
+	<-gone
+	if err := <-answered; err == nil {
+		t.Error("a request that was given up was answered")
+	}
+	req, _ = http.NewRequestWithContext(t.Context(), "GET", g.url+"/v1/locks", nil)
+	req.Host = "evil.example"
+	if response, err = client.Do(req); err != nil || response.StatusCode != 421 {
+		t.Fatalf("%v %+v", err, response)
+	}
+	response.Body.Close()
+}
+
+// A refusal before the body is read ends the request, not the connection that other requests of the client share.
+func TestARefusalEndsNoConnectionOfHTTP2(t *testing.T) {
+	g := serve(t)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	for i, path := range []string{"/v1/nothing", "/v1/locks/x/leases", "/v1/nothing", "/v1/locks/x/leases"} {
+		trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { assert.Equal(t, got.Reused, i > 0, path) }}
+		req, _ := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "POST", g.url+path, strings.NewReader(strings.Repeat("x", 1<<20)))
+		response := assert.Value((&http.Client{Transport: transport}).Do(req))(t)
+		assert.That(t, response.ProtoMajor == 2 && response.StatusCode >= 400, "%s: %+v", path, response)
+		assert.NoError(t, response.Body.Close())
+	}
 }

@@ -143,3 +143,25 @@ func TestAnErrorThatIsNotOfTheDomainTellsNothing(t *testing.T) {
 	a, err := g.client.Release(g.ctx, someToken)
 	assert.That(t, err == nil && a.Status == 500 && !bytes.Contains(a.Body, []byte("secret")), "%v %d %s", err, a.Status, a.Body)
 }
+
+func TestTheTypeOfAProblemIsAPageOfTheGateway(t *testing.T) {
+	g := serve(t)
+	if a := g.expect(t, 422, "duration_needs_unit", "POST", "/v1/locks/x/leases?ttl=30"); a.Problem.Type != "/problems/duration_needs_unit" {
+		t.Errorf("%s", a.Body)
+	}
+	for _, k := range catalogue() {
+		a := g.expect(t, 200, "", "GET", "/problems/"+k.code)
+		for _, part := range []string{k.title, k.code, k.cause, k.help, `"type": "/problems/` + k.code + `"`} {
+			assert.That(t, part != "" && strings.Contains(string(a.Body), part), "%s lacks %q:\n%s", k.code, part, a.Body)
+		}
+	}
+	html := apitest.Header("Accept", "text/html,*/*;q=0.8")
+	a := g.send(t, "GET", "/problems/held_by_other", html)
+	if !strings.HasPrefix(string(a.Body), "<!doctype html>") || a.Header.Get("Content-Type") != "text/html; charset=utf-8" || a.Header.Get("Vary") != "Accept" {
+		t.Errorf("%v %s", a.Header, a.Body)
+	}
+	page := apitest.Header("If-None-Match", a.Header.Get("ETag"))
+	g.expect(t, 304, "", "GET", "/problems/held_by_other", html, page)
+	g.expect(t, 200, "", "GET", "/problems/held_by_other", page) // the text is another representation
+	g.expect(t, 404, "route_not_found", "GET", "/problems/nothing")
+}

@@ -287,3 +287,81 @@ func waitFor(t *testing.T, condition func() bool) {
 		}
 	}
 }
+
+func TestD5AWaitForNothingIsRefused(t *testing.T) {
+	g := serve(t)
+	for path, names := range map[string][]string{
+		"/v1/leases/self?wait=30s":                      {"wait", "since", "until=granted|ended|changed"},
+		"/v1/locks/x?wait=30s":                          {"wait", "since", "until=free|changed"},
+		"/v1/locks/x?until=free":                        {"until", "wait"},
+		"/v1/leases/self?wait=1s&until=free":            {"until", "granted, ended or changed"},
+		"/v1/leases/self?wait=1s&until=ended&since=abc": {"since", "until=changed"},
+	} {
+		a := g.expect(t, 422, "invalid_field", "GET", path, apitest.Token(someToken))
+		if a.Problem == nil || a.Problem.Field != names[0] {
+			t.Errorf("%s: %s", path, a.Body)
+			continue
+		}
+		for _, name := range names[1:] {
+			assert.That(t, strings.Contains(a.Problem.Detail, name), "%s: %q lacks %s", path, a.Problem.Detail, name)
+		}
+	}
+	calls := g.asked()
+	assert.That(t, len(calls) <= 0, "asked %q", calls)
+}
+
+func TestD5ALookWaitsUntilTheLeaseIsGranted(t *testing.T) {
+	g := serve(t)
+	states := []locks.State{locks.Waiting, locks.Waiting, locks.Held}
+	var asked []locks.LeaseRequest
+	g.lease = func(_ context.Context, req locks.LeaseRequest) (locks.Lease, error) {
+		l := waiting()
+		l.State, l.Token = states[len(asked)], ""
+		l.Rev = string(rune('a' + len(asked)))
+		asked = append(asked, req)
+		return l, nil
+	}
+	a := g.send(t, "GET", "/v1/leases/self?wait=50s&until=granted", apitest.Token(someToken))
+	assert.Must(t, a.Status == 200 && a.Header.Get("ETag") == `"c"` && len(asked) == 3, "%d %s after %+v", a.Status, a.Body, asked)
+	if asked[0].Wait != 0 || asked[1].Since != "a" || asked[2].Since != "b" || asked[2].Wait <= 0 || asked[2].Wait > asked[1].Wait || asked[1].Wait > 50*time.Second {
+		t.Errorf("asked %+v", asked)
+	}
+}
+
+func TestD5AnAwaitEndsWithTheWaitOrWhatItWaitsFor(t *testing.T) {
+	for _, c := range []struct {
+		until, since string
+		states       string // of the lock, one at each second from now: f is free, h held, g held with another rev
+		wait         time.Duration
+		after        time.Duration
+		last         string
+	}{
+		{until: "free", states: "f", wait: time.Minute, last: "f"},
+		{until: "free", states: "hhf", wait: time.Minute, after: 2 * time.Second, last: "f"},
+		{until: "free", states: "hgh", wait: time.Minute, after: time.Minute, last: "h"},
+		{until: "changed", states: "hhg", wait: time.Minute, after: 2 * time.Second, last: "g"},
+		{until: "changed", states: "h", wait: time.Minute, after: time.Minute, last: "h"},
+		{until: "changed", since: "h", states: "hg", wait: time.Minute, after: time.Second, last: "g"},
+		{since: "g", states: "h", wait: time.Minute, last: "h"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			look := func(wait time.Duration, since string) (locks.Lock, error) {
+				for {
+					at := min(int(time.Since(begun)/time.Second), len(c.states)-1)
+					rev := c.states[at : at+1]
+					if rev != since || wait <= 0 {
+						return locks.Lock{Rev: rev, State: map[string]locks.LockState{"f": locks.LockFree, "h": locks.LockHeld, "g": locks.LockHeld}[rev]}, nil
+					}
+					step := min(wait, time.Second)
+					time.Sleep(step)
+					wait -= step
+				}
+			}
+			p := &poll{until: c.until}
+			l, err := await(p, c.wait, c.since, look, p.free)
+			took := time.Since(begun)
+			assert.That(t, err == nil && l.Rev == c.last && took == c.after, "%+v: %v %v after %s", c, l.Rev, err, took)
+		})
+	}
+}

@@ -295,3 +295,16 @@ func TestWithoutWebhooksThereIsNothingAtTheirPaths(t *testing.T) {
 		}
 	}
 }
+
+func TestD17AWebhookTakesEventsBesidesEndsAndSaysHowTheyAreDelivered(t *testing.T) {
+	_, with := withWebhooks(t, newShelf())
+	g := serve(t, with)
+	made := read[api.Webhook](t, g.send(t, "POST", "/v1/webhooks?url=https://example.com/&events=lease.granted,lease.queued,lock.hazard,lease.released"))
+	assert.Slices(t, made.Delivery.Durable, []api.WebhookEventType{"lease.released"}, "durable")
+	assert.Slices(t, made.Delivery.BestEffort, []api.WebhookEventType{"lease.granted", "lease.queued", "lock.hazard"}, "best effort")
+	shown := read[api.Webhook](t, g.send(t, "PATCH", "/v1/webhooks/"+made.ID, apitest.JSON(`{"events":[]}`)))
+	assert.That(t, len(shown.Delivery.Durable) == 7 && len(shown.Delivery.BestEffort) == 0 && shown.Delivery.BestEffort != nil, "without types: %+v", shown.Delivery)
+	for _, w := range read[api.WebhookList](t, g.send(t, "GET", "/v1/webhooks")).Items {
+		assert.That(t, len(w.Delivery.Durable) == 7, "in the list: %+v", w.Delivery)
+	}
+}
