@@ -31,6 +31,7 @@ type Webhooks interface {
 	Attempts(id string) []webhooks.Attempt
 	DeadLetters(id string, limit int, show func(*webhooks.Event) bool) []webhooks.DeadLetter
 	Replay(ctx context.Context, id, message string) (int, error)
+	DeliverNow(id string) (int, error)
 	Statuses() map[string]webhooks.Status
 	Outbox() webhooks.Outbox
 }
@@ -95,6 +96,7 @@ type webhookInput struct {
 	overlap time.Duration
 	limit   int
 	message string
+	waiting bool
 }
 
 // change is what is to be changed of a webhook.
@@ -136,7 +138,9 @@ var (
 	updateWebhook = ofWebhook(maxBody, append(slices.Clone(changeFields), versionField)...)
 	deleteWebhook = ofWebhook(noBody, versionField)
 	rotateWebhook = ofWebhook(maxBody, field[webhookInput]{name: "overlap", zero: true, preset: webhooks.DefaultOverlap.String(), to: func(w *webhookInput) any { return &w.overlap }})
-	replayWebhook = ofWebhook(maxBody, field[webhookInput]{name: "message_id", to: func(w *webhookInput) any { return &w.message }}) // an empty one would replay all
+	replayWebhook = ofWebhook(maxBody,
+		field[webhookInput]{name: "message_id", to: func(w *webhookInput) any { return &w.message }}, // an empty one would replay all
+		field[webhookInput]{name: "waiting", to: func(w *webhookInput) any { return &w.waiting }})
 )
 
 // eventNames are a list, in the query with commas between; an empty one is all types.

@@ -238,7 +238,7 @@
   // away says so in the tab's title, too, and lets nothing be done.
   function disarm(away) {
     document.title = (away ? "⚠ " : "") + title;
-    for (const button of $$("[data-act], [data-withdraw]")) button.disabled = away;
+    for (const button of $$("[data-act], [data-withdraw], [data-deliver]")) button.disabled = away;
   }
 
   const linkWords = { live: "Live", polling: "Polling", away: "Disconnected" };

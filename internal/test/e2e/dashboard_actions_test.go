@@ -255,6 +255,35 @@ func TestALockDelayIsSeenOnThePage(t *testing.T) {
 }
 
 // From the empty list to the deletion, as a user with a browser does it; the receiver is gone for a while.
+func TestWhatWaitsForAMendedReceiverIsDeliveredWithOneClick(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	broken.Store(true)
+	var delivered atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if broken.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		delivered.Add(1)
+	}))
+	t.Cleanup(receiver.Close)
+	g := onShared(t, "--webhook-allow=127.0.0.1")
+	hook := post[api.Webhook](g, "POST", "/v1/webhooks?url="+receiver.URL, http.StatusCreated, "")
+	page := openPage(t, g, "/webhooks/"+hook.ID)
+	for i := range 8 {
+		assert.Value(g.Release(t.Context(), g.hold(fmt.Sprint("delivered", i), "ttl=5m&owner=alice").Token))(t)
+	}
+	page.says("#webhook-head", "failing", "8 waiting", "next try in")
+	broken.Store(false)
+	page.press("#act-hook-deliver")
+	page.says("#done", "8 messages are tried now.")
+	page.says("#webhook-head", "enabled", "0 waiting")
+	assert.Equal(t, delivered.Load(), 8, "were delivered")
+	page.until(`!document.querySelector("#act-hook-deliver")`, "nothing is left to deliver")
+	page.notReloaded()
+}
+
 func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	t.Parallel()
 	var status, came atomic.Int64
