@@ -428,8 +428,9 @@
   document.addEventListener("submit", (event) => {
     if (!("ask" in event.target.dataset)) return;
     event.preventDefault();
-    if (event.submitter && "preview" in event.submitter.dataset) acts.reap.preview();
-    else confirm(event.target);
+    if (event.submitter && "preview" in event.submitter.dataset) {
+      if (event.target.older_than.reportValidity()) acts.reap.preview(); // a reason comes later
+    } else confirm(event.target);
   });
   document.addEventListener("input", (event) => {
     if (!act) return;
