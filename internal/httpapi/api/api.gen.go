@@ -4638,7 +4638,7 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/gateways (the `ListGateways` operationId).
 	ListGateways(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetGraph Who waits for whom.
+	// GetGraph Which contender waits for which.
 	//
 	// The wait-for graph of the locks that the caller may read, and its cycles: deadlocks. A node is an owner. Equal owners
 	// are one party. A lease whose owner is an address, or that has none, is a party of its own, and so is a ZooKeeper
@@ -5347,7 +5347,7 @@ func (c *Client) ListGateways(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetGraph Who waits for whom.
+// GetGraph Which contender waits for which.
 //
 // The wait-for graph of the locks that the caller may read, and its cycles: deadlocks. A node is an owner. Equal owners
 // are one party. A lease whose owner is an address, or that has none, is a party of its own, and so is a ZooKeeper
