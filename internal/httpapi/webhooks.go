@@ -194,7 +194,7 @@ func (c *change) apply(s *webhooks.Subscription) error {
 		if !webhooks.SameTarget(s.URL, *c.url) {
 			for name := range s.Headers {
 				if _, given := c.headers[name]; !given {
-					return &webhooks.FieldError{Field: "headers", Detail: name + " would go to another receiver, and what it says is not to be had again: set it anew, or remove it"}
+					return &webhooks.FieldError{Field: "headers", Detail: name + " would go to another receiver, and its value cannot be read back: set it again, or remove it"}
 				}
 			}
 		}

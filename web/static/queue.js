@@ -259,7 +259,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
 
   // ---- Reserve ---------------------------------------------------------------
 
-  const inPlace = ({ position }) => (position ? `You wait at place ${position.toLocaleString("en")}.` : "You are being granted.");
+  const inPlace = ({ position }) => (position ? `You wait at place ${position.toLocaleString("en")}.` : "You are next. The grant is being written.");
 
   const reserve = {
     begin() {
