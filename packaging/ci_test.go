@@ -263,7 +263,7 @@ func TestAStepRunsUnderTheLock(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nobody holds the lock")
+			t.Fatal("the lock is not held")
 		}
 	}
 	r.expect(t, map[string]string{"url": r.gateway, "lock": "busy", "wait": "0", "run": "echo ran"}, 75, "::error title=Lockkeeper::busy was not to be had")

@@ -73,6 +73,9 @@ func webhookRow(w *api.Webhook) templates.WebhookRow {
 		if d.FailingSince != nil {
 			row.Failing = *d.FailingSince
 		}
+		if d.NextAttemptAt != nil {
+			row.Next = *d.NextAttemptAt
+		}
 	}
 	return row
 }

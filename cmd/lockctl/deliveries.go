@@ -129,12 +129,17 @@ func (w *webhookDead) Run(ctx context.Context, a *app) error {
 
 type webhookReplay struct {
 	webhookID
-	Message string `name:"message" placeholder:"ID" help:"Only this message, msg_...; all of the webhook unless given."`
+	Message string `name:"message" placeholder:"ID" xor:"what" help:"Only this message, msg_...; all of the webhook unless given."`
+	Waiting bool   `name:"waiting" xor:"what" help:"Try at once what waits for its next try, in place of dead letters."`
 }
 
 func (w *webhookReplay) Run(ctx context.Context, a *app) error {
 	var raw json.RawMessage
-	r := client.Request{Method: "POST", Path: w.path("/replay"), Body: without(map[string]any{"message_id": w.Message})}
+	body := without(map[string]any{"message_id": w.Message})
+	if w.Waiting {
+		body["waiting"] = true // an older gateway does not know the field
+	}
+	r := client.Request{Method: "POST", Path: w.path("/replay"), Body: body}
 	if err := a.call(ctx, r, &raw); err != nil {
 		return err
 	}
@@ -147,6 +152,10 @@ func (w *webhookReplay) Run(ctx context.Context, a *app) error {
 	if err := json.Unmarshal(raw, &answer); err != nil {
 		return fmt.Errorf("the answer cannot be read: %w", err)
 	}
-	_, err := fmt.Fprintf(a.stdout, "%d sent once more\n", answer.Replayed)
+	words := "sent once more"
+	if w.Waiting {
+		words = "waiting, tried now"
+	}
+	_, err := fmt.Fprintf(a.stdout, "%d %s\n", answer.Replayed, words)
 	return err
 }

@@ -24,7 +24,7 @@ type graphCommand struct {
 
 // Help is what --help adds.
 func (*graphCommand) Help() string {
-	return `Who waits for whom, and the cycles: owners that wait for each other. Equal owners are one party.
+	return `Which contender waits for which, and the cycles: owners that wait for each other. Equal owners are one party.
 
   lockctl graph --cycles
   lockctl graph --format dot | dot -Tsvg > waits.svg`

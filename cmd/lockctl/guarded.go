@@ -48,7 +48,7 @@ type interrupts struct {
 	mu      sync.Mutex
 	process *supervise.Process
 	got     syscall.Signal // the last one that asks lockctl to end
-	asked   syscall.Signal // that the command is sent because someone asks for the lock, while there was none
+	asked   syscall.Signal // that the command is sent because its release is requested, while there was none
 }
 
 // errWatcherDied is the cause of the context when no process is left that waits for this one.
@@ -106,7 +106,7 @@ func (i *interrupts) ending() syscall.Signal {
 	return i.got
 }
 
-// revoked tells the command that someone asks for its lock.
+// revoked tells the command that the release of its lock is requested.
 func (i *interrupts) revoked(stderr io.Writer, asked client.Revocation, s syscall.Signal) {
 	text := "lockctl: the lock is asked for"
 	if asked.By != "" {

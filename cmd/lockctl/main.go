@@ -51,7 +51,7 @@ type cli struct {
 
 	List    listCommand    `cmd:"" name:"ls" group:"look" help:"List locks."`
 	Show    showCommand    `cmd:"" group:"look" help:"Show a lock's queue."`
-	Graph   graphCommand   `cmd:"" group:"look" help:"Show who waits for whom, and deadlocks."`
+	Graph   graphCommand   `cmd:"" group:"look" help:"Show which contender waits for which, and deadlocks."`
 	History historyCommand `cmd:"" group:"look" help:"Show who held a lock, and how that ended."`
 	Watch   watchCommand   `cmd:"" group:"look" help:"Show a queue, or the list of locks, and how it changes."`
 	Leader  leaderCommand  `cmd:"" group:"look" help:"Show who leads, wait for a leader, or follow it."`

@@ -94,7 +94,7 @@ type reserveCommand struct {
 	lockArg
 	endArg
 	Reason string `name:"reason" placeholder:"TEXT" help:"What it is for. Everyone who looks at the lock sees it."`
-	Owner  string `name:"owner" placeholder:"TEXT" help:"Whom others should ask; your user name unless given."`
+	Owner  string `name:"owner" placeholder:"TEXT" help:"The name that others should ask; your user name unless given."`
 	Queue  bool   `name:"queue" help:"Stand in the queue if the lock is not free. The place is kept without this command."`
 }
 

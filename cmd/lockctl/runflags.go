@@ -25,7 +25,7 @@ type leaseFlags struct {
 	Margin      time.Duration  `name:"margin" placeholder:"1s" help:"All is killed so long before the lease can pass to another one; 1s, or a tenth of a TTL below 10s, unless given."`
 	LockDelay   time.Duration  `name:"lock-delay" placeholder:"30s" help:"Others get the lock so long after the lease was lost. After a forced revocation the command has this time, too."`
 	LockDelayOn string         `name:"lock-delay-on" enum:"loss,always" default:"loss" placeholder:"WHEN" help:"Whether --lock-delay follows a release, too: loss or always."`
-	OnRevoke    string         `name:"on-revoke" default:"TERM" placeholder:"SIGNAL" help:"What the command is sent when someone asks for the lock: a signal, or ignore."`
+	OnRevoke    string         `name:"on-revoke" default:"TERM" placeholder:"SIGNAL" help:"What the command is sent when the release of the lock is requested: a signal, or ignore."`
 	Leftovers   string         `name:"leftovers" enum:"kill,wait" default:"kill" placeholder:"HOW" help:"What the command leaves running is killed (kill), or keeps the lock until it ends (wait)."`
 	PassToken   bool           `name:"pass-token" help:"Leave LOCKKEEPER_TOKEN and LOCKKEEPER_TOKEN_FILE in the command's environment."`
 	Quiet       bool           `name:"quiet" short:"q" help:"Say nothing while it waits, and not that others have the lock: the exit code does."`

@@ -25,7 +25,7 @@ type webhookCommand struct {
 	Test     webhookTest     `cmd:"" help:"Send a test message."`
 	Attempts webhookAttempts `cmd:"" aliases:"deliveries" help:"List what was tried lately."`
 	Dead     webhookDead     `cmd:"" name:"dead-letters" help:"List messages that had their last try."`
-	Replay   webhookReplay   `cmd:"" help:"Send dead letters once more."`
+	Replay   webhookReplay   `cmd:"" help:"Send dead letters once more, or what waits at once."`
 	Remove   webhookRemove   `cmd:"" name:"rm" help:"Remove a webhook, and what waits for it."`
 }
 
@@ -58,6 +58,7 @@ type webhookView struct {
 		DeadLetters  int    `json:"dead_letters"`
 		Dropped      int    `json:"dropped"`
 		FailingSince string `json:"failing_since"`
+		NextAttempt  string `json:"next_attempt_at"`
 	} `json:"deliveries"`
 }
 
@@ -70,7 +71,11 @@ func (w *webhookView) state() string {
 	case w.PausedReason != "":
 		return "paused: " + w.PausedReason
 	case w.Deliveries.FailingSince != "":
-		return "failing since " + w.Deliveries.FailingSince
+		state := "failing since " + w.Deliveries.FailingSince
+		if next := w.Deliveries.NextAttempt; next != "" {
+			state += ", next try at " + next
+		}
+		return state
 	}
 	return "on"
 }

@@ -73,7 +73,7 @@ func (b *chromium) until(expression, what string) {
 	testkit.Eventually(b.t, time.Minute, func() bool { return evalIn[bool](b, "Boolean("+expression+")") }, "%s", what)
 }
 
-// line lets the fake's locks be held by the first of the owners, for whom the others wait.
+// line lets the fake's locks be held by the first of the owners; the others wait for it.
 func (f *fakeLocks) line(owners ...string) {
 	f.set(func() {
 		f.lock = func(r locks.LockRequest) (locks.Lock, error) {

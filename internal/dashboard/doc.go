@@ -23,7 +23,7 @@
 // The pages of webhooks ask other gateways, once a second while they have
 // viewers. Topics of pages that wait do not take turns at listing locks, so a gateway that hangs delays no other page.
 //
-// Nothing lists all locks. The overview asks for one page of them. Pages that show who waits for whom share one look at that among
+// Nothing lists all locks. The overview asks for one page of them. Pages that show the wait-for graph share one look at it among
 // all with the same rules, at most once a second (waits.go). The pages of owners and hosts and the search look at every lock, up to a
 // bound of the lock manager's; two of them at a time.
 //

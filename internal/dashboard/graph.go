@@ -23,7 +23,7 @@ const (
 	maxCircles = 20
 )
 
-// graphPage is who waits for whom: the cycles, and those that go on with who waits for them.
+// graphPage is the wait-for graph: the cycles, and those that go on with who waits for them.
 type graphPage struct {
 	plain
 	ns, lock, owner string

@@ -56,7 +56,7 @@ func (plain) waits() bool                               { return false }
 func (plain) searches() bool                            { return false }
 func (plain) personal() bool                            { return false }
 
-// reading is for whom a page is read, and what it need not ask for.
+// reading is the viewer that a page is read for, and what it need not ask for.
 type reading struct {
 	who   locks.Principal
 	kept  []*events.Event // of a page that keeps some, the newest first
@@ -64,7 +64,7 @@ type reading struct {
 	info  locks.Info // as who may see it
 	// memory is what the history has answered.
 	memory *memory
-	waits  *waits // who waits for whom
+	waits  *waits // the wait-for graph
 	// lookout is what needs attention.
 	lookout *lookout
 }

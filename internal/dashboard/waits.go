@@ -21,7 +21,7 @@ const (
 	maxDeadlocks = 20
 )
 
-// waits shares what is known of who waits for whom among the pages of all viewers with the same rules. It looks when a page asks
+// waits shares the wait-for graph among the pages of all viewers with the same rules. It looks when a page asks
 // and the last look is too old: one look at a time, for all sets of rules together.
 type waits struct {
 	locks Locks

@@ -112,7 +112,7 @@ func (p webhookPage) read(ctx context.Context, from *Options, as reading) (conte
 	switch {
 	case errors.Is(err, webhooks.ErrNotFound):
 		shown.Gone = true
-		return shown, &refusal{status: http.StatusNotFound, title: "There is no such webhook", detail: "It was removed, or never made."}
+		return shown, &refusal{status: http.StatusNotFound, title: "There is no such webhook", detail: "It was deleted, or never created."}
 	case err != nil:
 		shown.Problem = webhookProblem(err)
 		return shown, known(err)

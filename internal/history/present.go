@@ -28,7 +28,7 @@ func (f *follower) ask(ctx context.Context, from time.Time) {
 	})
 }
 
-// reconcile tells the writer who holds, once that is known: whoever is in the store and holds no more has ended meanwhile.
+// reconcile tells the writer which contenders hold, once that is known. One that is in the store and holds no more has ended meanwhile.
 func (f *follower) reconcile(ctx context.Context, now time.Time) {
 	if f.missed != nil && f.ended == nil {
 		f.ask(ctx, now)

@@ -111,7 +111,7 @@ func catalogue() []kind {
 			"Remove one, or give one more event types."},
 		{code(locks.CodeWouldDeadlock), 409, "The wait would be one of a deadlock", never,
 			"With deadlock=fail, and the owner holds what others wait for, directly or by way of others, that this owner waits for. The cycle is in the answer.",
-			"Release what this owner holds, and take all locks at once or in one order. GET /v1/graph shows who waits for whom."},
+			"Release what this owner holds, and take all locks at once or in one order. GET /v1/graph shows the wait-for graph."},
 		{code(locks.CodeEnded), 410, "The lease has ended", never,
 			"The lease has ended. The `reason` is in the answer, and `by` has the administrator who ended it, if one did.",
 			"Stop the work that the lock protects. Acquire the lock again, with a fresh idempotency key."},

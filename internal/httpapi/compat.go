@@ -93,7 +93,7 @@ func ofProtocol(c *locks.Contender) bool {
 	return c.Foreign == nil && (c.ReservedFor != 0 || !c.EndsAt.IsZero())
 }
 
-// mayActFor refuses a caller for whom a lease was not taken: its id in the protocol is no secret. The verb operate is enough, as
+// mayActFor refuses a caller whose lease it is not: its id in the protocol is no secret. The verb operate is enough, as
 // it is for every lease.
 func mayActFor(x *exchange, c *locks.Contender) error {
 	p := x.principal()

@@ -24,7 +24,7 @@ var getGraph = operation[graphInput]{fields: []field[graphInput]{
 	{name: "format", in: inQuery, to: func(g *graphInput) any { return oneOf{&g.format, []string{"json", "dot", "mermaid"}} }},
 }}
 
-// getGraph answers who waits for whom.
+// getGraph answers the wait-for graph.
 func (q *queues) getGraph(x *exchange) error {
 	in := graphInput{GraphRequest: locks.GraphRequest{Principal: x.principal(), Limit: locks.DefaultEdges}}
 	if err := decode(x, &getGraph, &in); err != nil {

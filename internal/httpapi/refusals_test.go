@@ -272,7 +272,7 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a reap of everything", "POST", lock + "/reap", nil, 422, "invalid_field", "older_than"},
 		{"a reap with a typing error", "POST", lock + "/reap?older_then=1h", nil, 422, "unknown_field", "older_then"},
 		{"a reap of 0 without unit", "POST", lock + "/reap?older_than=0", nil, 422, "duration_needs_unit", "older_than"},
-		{"a reap of nobody's", "POST", lock + "/reap?older_than=1h&owner=", nil, 422, "invalid_field", "owner"},
+		{"a reap of an empty owner", "POST", lock + "/reap?older_than=1h&owner=", nil, 422, "invalid_field", "owner"},
 		{"a reap of what has ended", "POST", lock + "/reap?older_than=1h&state=ended", nil, 422, "invalid_field", "state"},
 		{"a reap of some mode", "POST", lock + "/reap?older_than=1h&mode=any", nil, 422, "invalid_field", "mode"},
 		{"a reap of the foreign as a word", "POST", lock + "/reap?older_than=1h&foreign=all", nil, 422, "invalid_field", "foreign"},

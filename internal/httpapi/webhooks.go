@@ -31,6 +31,7 @@ type Webhooks interface {
 	Attempts(id string) []webhooks.Attempt
 	DeadLetters(id string, limit int, show func(*webhooks.Event) bool) []webhooks.DeadLetter
 	Replay(ctx context.Context, id, message string) (int, error)
+	DeliverNow(id string) (int, error)
 	Statuses() map[string]webhooks.Status
 	Outbox() webhooks.Outbox
 }
@@ -95,6 +96,7 @@ type webhookInput struct {
 	overlap time.Duration
 	limit   int
 	message string
+	waiting bool
 }
 
 // change is what is to be changed of a webhook.
@@ -136,7 +138,9 @@ var (
 	updateWebhook = ofWebhook(maxBody, append(slices.Clone(changeFields), versionField)...)
 	deleteWebhook = ofWebhook(noBody, versionField)
 	rotateWebhook = ofWebhook(maxBody, field[webhookInput]{name: "overlap", zero: true, preset: webhooks.DefaultOverlap.String(), to: func(w *webhookInput) any { return &w.overlap }})
-	replayWebhook = ofWebhook(maxBody, field[webhookInput]{name: "message_id", to: func(w *webhookInput) any { return &w.message }}) // an empty one would replay all
+	replayWebhook = ofWebhook(maxBody,
+		field[webhookInput]{name: "message_id", to: func(w *webhookInput) any { return &w.message }}, // an empty one would replay all
+		field[webhookInput]{name: "waiting", to: func(w *webhookInput) any { return &w.waiting }})
 )
 
 // eventNames are a list, in the query with commas between; an empty one is all types.
@@ -190,7 +194,7 @@ func (c *change) apply(s *webhooks.Subscription) error {
 		if !webhooks.SameTarget(s.URL, *c.url) {
 			for name := range s.Headers {
 				if _, given := c.headers[name]; !given {
-					return &webhooks.FieldError{Field: "headers", Detail: name + " would go to another receiver, and what it says is not to be had again: set it anew, or remove it"}
+					return &webhooks.FieldError{Field: "headers", Detail: name + " would go to another receiver, and its value cannot be read back: set it again, or remove it"}
 				}
 			}
 		}

@@ -57,10 +57,11 @@ func (h *hooks) deliveries(ctx context.Context, a asker) (map[string]*api.Webhoo
 		latest(&sum.LastBestEffortLost, d.LastBestEffortLost)
 		latest(&sum.LastDropped, d.LastDropped)
 		earliest(&sum.FailingSince, d.FailingSince)
+		earliest(&sum.NextAttemptAt, d.NextAttemptAt)
 	}
 	for id, status := range h.subscriptions.Statuses() {
 		add(id, &api.WebhookDeliveries{Waiting: status.Waiting, DeadLetters: status.Dead, Dropped: status.Dropped,
-			LastDropped: moment(status.LastDropped), FailingSince: moment(status.Failing),
+			LastDropped: moment(status.LastDropped), FailingSince: moment(status.Failing), NextAttemptAt: moment(status.Next),
 			BestEffortLost: status.BestEffortLost, LastBestEffortLost: moment(status.LastBestEffortLost)})
 	}
 	own := h.subscriptions.Outbox()
@@ -150,15 +151,24 @@ func (h *hooks) replayWebhook(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	n, err := h.subscriptions.Replay(x.r.Context(), sub.ID, in.message)
+	uri := "/v1/webhooks/" + sub.ID + "/replay"
+	var n int
+	switch {
+	case in.waiting && in.message != "":
+		return invalid("waiting", "waiting must not be true with message_id: one message is a dead letter, and all that wait are tried")
+	case in.waiting:
+		uri += "?waiting=true"
+		n, err = h.subscriptions.DeliverNow(sub.ID)
+	default:
+		if in.message != "" {
+			uri += "?message_id=" + url.QueryEscape(in.message)
+		}
+		n, err = h.subscriptions.Replay(x.r.Context(), sub.ID, in.message)
+	}
 	if err != nil {
 		return webhookProblem(err)
 	}
 	answer := api.Replayed{Replayed: n}
-	uri := "/v1/webhooks/" + sub.ID + "/replay"
-	if in.message != "" {
-		uri += "?message_id=" + url.QueryEscape(in.message)
-	}
 	answer.Unreached = askOthers(x.r.Context(), h.fleet, h.locks, askedBy(x), http.MethodPost, uri, func(more *api.Replayed) { answer.Replayed += more.Replayed })
 	return x.answer(&answer)
 }

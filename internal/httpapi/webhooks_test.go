@@ -122,6 +122,8 @@ func TestEachWrongFieldOfAWebhookIsNamed(t *testing.T) {
 		{"POST", at + "/rotate?overlap=169h", ``, "invalid_field", "overlap"},
 		{"POST", at + "/rotate?overlap=24", ``, "duration_needs_unit", "overlap"},
 		{"POST", at + "/replay?message_id=", ``, "invalid_field", "message_id"},
+		{"POST", at + "/replay?waiting=1", ``, "invalid_field", "waiting"},
+		{"POST", at + "/replay?waiting=true", `{"message_id":"msg_abcdefghijklmnopqrstuvwxyz"}`, "invalid_field", "waiting"},
 		{"GET", at + "/attempts?limit=0", ``, "invalid_field", "limit"},
 		{"GET", at + "/dead-letters?cursor=1", ``, "unknown_field", "cursor"},
 		{"POST", at + "/test?x=1", ``, "unknown_field", "x"},
@@ -307,4 +309,34 @@ func TestD17AWebhookTakesEventsBesidesEndsAndSaysHowTheyAreDelivered(t *testing.
 	for _, w := range read[api.WebhookList](t, g.send(t, "GET", "/v1/webhooks")).Items {
 		assert.That(t, len(w.Delivery.Durable) == 7, "in the list: %+v", w.Delivery)
 	}
+}
+
+// A receiver has failed at both gateways and is mended: one request to one of them delivers what waits at both.
+func TestWhatWaitsIsDeliveredAtOnceInTheWholeFleet(t *testing.T) {
+	t.Parallel()
+	r, on := receiver(t), newShelf()
+	one, first := hooked(t, "one", on)
+	two, second := hooked(t, "two", on)
+	one.peers = []locks.Peer{{Gateway: "one", Self: true, Registered: true}, {Gateway: "two", Registered: true, Address: two.address()}}
+	two.peers = []locks.Peer{{Gateway: "one", Registered: true, Address: one.address()}, {Gateway: "two", Self: true, Registered: true}}
+	made := read[api.Webhook](t, one.send(t, "POST", "/v1/webhooks?url="+r.url))
+	at := "/v1/webhooks/" + made.ID
+	second.Refresh()
+	until(t, "the other gateway knows it", func() bool { _, err := second.Get(made.ID); return err == nil })
+	r.answers(500)
+	tell(first, "leaseone", "a")
+	tell(second, "leasetwo", "b")
+	until(t, "both were tried once", func() bool { return r.count() == 2 })
+	until(t, "and again after 5 seconds", func() bool { return r.count() == 4 }) // then each waits for 5 minutes
+	until(t, "the next try is told", func() bool {
+		next := read[api.Webhook](t, two.send(t, "GET", at)).Deliveries.NextAttemptAt
+		return next != nil && time.Until(*next) > 4*time.Minute && time.Until(*next) < 7*time.Minute
+	})
+	r.answers(200)
+	a := read[api.Replayed](t, one.send(t, "POST", at+"/replay", jsonParts(`{"waiting":true}`)))
+	assert.That(t, a.Replayed == 2 && len(a.Unreached) == 0, "%+v", a)
+	until(t, "all is delivered", func() bool {
+		d := read[api.Webhook](t, one.send(t, "GET", at)).Deliveries
+		return r.count() == 6 && d.Waiting == 0 && d.FailingSince == nil && d.NextAttemptAt == nil
+	})
 }

@@ -24,7 +24,7 @@ func (r *AcquireRequest) normalizeReserve() error {
 	case r.Ephemeral:
 		return Invalid("ephemeral", "an ephemeral lease ends with its gateway's session, and not at a time; leave ephemeral out, or leave out for and until")
 	case r.Owner == "" && r.Principal.Owner() == "":
-		return Invalid("owner", "name the owner of the reservation, so that others know whom to ask: owner=NAME")
+		return Invalid("owner", "name the owner of the reservation, so that others know who has the lock: owner=NAME")
 	}
 	r.TTL = MaxTTL
 	return checkEnd(r.For, r.Until)

@@ -113,7 +113,7 @@ type Cycle struct {
 	Hidden   int // waits that were left out because the caller may not read their locks
 }
 
-// WaitGraph is who waits for whom.
+// WaitGraph is the wait-for graph.
 type WaitGraph struct {
 	Parties   []Party
 	Waits     []GraphWait
@@ -123,7 +123,7 @@ type WaitGraph struct {
 	Of        string // of Waits.Ahead: the party of the contender that was asked for; "" when it is not there
 }
 
-// Waits is who waits for whom at one moment, as one principal may see it. It can be asked often, by several at the same time.
+// Waits is the wait-for graph at one moment, as one principal may see it. It can be asked often, by several at the same time.
 type Waits interface {
 	// Answer is the part of the graph that a request asks for, which has been checked. It shows no more than the principal of
 	// the Waits may see.

@@ -20,8 +20,8 @@ type cgroup struct {
 // useCgroups is false in tests that look at what happens without.
 var useCgroups = true
 
-// newCgroup makes one below that of this process, and returns nil where it cannot: in most containers, and for users to whom the
-// system has not delegated their group.
+// newCgroup makes one below that of this process, and returns nil where it cannot: in most containers, and for users
+// without a group that the system has delegated to them.
 func newCgroup() *cgroup {
 	parent := ownCgroup()
 	if parent == "" || !useCgroups {

@@ -150,6 +150,10 @@ func (c *Courier) conclude(r *receiver, ln *lane, d *delivery, sent *Subscriptio
 
 // failed applies a failed try: the delivery waits for its next try, or has had its last one.
 func (c *Courier) failed(r *receiver, ln *lane, d *delivery, a *Attempt, now time.Time) {
+	if d.again {
+		d.again, d.tries, ln.due = false, 0, now
+		return
+	}
 	answered := isNotify(r.id) && a.Status != 0
 	if answered {
 		r.failures, r.until = 0, time.Time{}

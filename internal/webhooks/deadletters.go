@@ -79,6 +79,24 @@ func (c *Courier) Replay(subscription, message string) int {
 	return n
 }
 
+// DeliverNow tries at once the messages of a subscription that wait for their next try, with a whole schedule, and returns how many
+// wait in all. A receiver that is paused gets the probe first; when that is delivered, the others follow.
+func (c *Courier) DeliverNow(subscription string) (waiting int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.receivers[receiverOf(subscription)]
+	if r == nil {
+		return 0
+	}
+	for _, ln := range r.lanes {
+		waiting += len(ln.queue)
+	}
+	if r.hasten(time.Now()) {
+		c.sendDue(r)
+	}
+	return waiting
+}
+
 // prune forgets dead letters of subscriptions that are gone.
 func (c *Courier) prune(out *outgoing) {
 	before := len(out.Dead)

@@ -19,6 +19,7 @@ type delivery struct {
 	tries        int
 	since        time.Time // in this lane
 	outage       bool      // the last try failed while its receiver accepted nothing
+	again        bool      // DeliverNow came during the try: if it fails, it does not count
 }
 
 func (d *delivery) event() *Event { return &d.out.Notices[d.notice].Event }
@@ -142,6 +143,18 @@ func (r *receiver) due() (at time.Time, waits bool) {
 	return at, waits
 }
 
+// next is when the first message is tried that waits for a later try; zero: none does.
+func (r *receiver) next(now time.Time) time.Time {
+	at, waits := r.due()
+	if r.until.After(at) {
+		at = r.until
+	}
+	if !waits || !at.After(now) {
+		return time.Time{}
+	}
+	return at
+}
+
 // replace puts a lane where its head belongs in the heap, and drops an empty one.
 func (r *receiver) replace(ln *lane) {
 	idle := r.idleOf(ln)
@@ -179,6 +192,27 @@ func (r *receiver) recover(now time.Time) {
 			heap.Init(idle)
 		}
 	}
+}
+
+// hasten makes every lane due and ends the pause; it reports whether anything was held back. The tries so far do not count: else each
+// call would use up a part of the schedule. Nor does a try count that is under way and fails: the receiver may have been mended since it began.
+func (r *receiver) hasten(now time.Time) bool {
+	held := r.until.After(now)
+	r.until = time.Time{}
+	for _, ln := range r.lanes {
+		switch d := ln.queue[0]; {
+		case ln.sending:
+			d.again = true
+		default:
+			d.tries, d.outage = 0, false
+			if ln.due.After(now) {
+				ln.due, held = now, true
+			}
+		}
+	}
+	heap.Init(&r.idle)
+	heap.Init(&r.idleBestEffort)
+	return held
 }
 
 // isNotify tells a notify_url, which stands among an entry's subscriptions as it is, from a subscription's id.

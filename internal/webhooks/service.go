@@ -232,16 +232,32 @@ func (s *Service) DeadLetters(id string, limit int, show func(*Event) bool) []De
 
 // Replay sends dead letters that this gateway keeps once more: one of them, or with "" all. It returns how many.
 func (s *Service) Replay(_ context.Context, id, message string) (int, error) {
+	if err := s.delivers(id); err != nil {
+		return 0, err
+	}
+	return s.courier.Replay(id, message), nil
+}
+
+// DeliverNow tries at once what waits at this gateway for its next try. It returns how many messages wait. See Courier.DeliverNow.
+func (s *Service) DeliverNow(id string) (int, error) {
+	if err := s.delivers(id); err != nil {
+		return 0, err
+	}
+	return s.courier.DeliverNow(id), nil
+}
+
+// delivers says why messages to a subscription are not sent; nil: they are.
+func (s *Service) delivers(id string) error {
 	sub, err := s.Get(id)
 	switch {
 	case err != nil:
-		return 0, err
+		return err
 	case !sub.Enabled:
-		return 0, wrong("enabled", "the webhook is disabled: enable it first")
+		return wrong("enabled", "the webhook is disabled: enable it first")
 	case sub.Standing.Paused != "":
-		return 0, wrong("enabled", "the webhook is paused: %s", sub.Standing.Paused)
+		return wrong("enabled", "the webhook is paused: %s", sub.Standing.Paused)
 	}
-	return s.courier.Replay(id, message), nil
+	return nil
 }
 
 // CheckURL says what is wrong with a notify_url; nil when nothing is. It does not quote it.

@@ -7,6 +7,7 @@ type Status struct {
 	Waiting int       // messages that are neither delivered nor dead
 	Dead    int       // dead letters
 	Failing time.Time // since when attempts have failed without one success; zero: the last one succeeded. Tests do not count
+	Next    time.Time // when the first message is tried that waits for a later try; zero: none does
 
 	Dropped     int       // ends without an entry for it, for lack of room, since this gateway began
 	LastDropped time.Time // zero: none was
@@ -19,7 +20,7 @@ type Status struct {
 func (c *Courier) Statuses() map[string]Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := map[string]Status{}
+	all, now := map[string]Status{}, time.Now()
 	for id, r := range c.receivers {
 		if isNotify(id) {
 			continue
@@ -28,6 +29,7 @@ func (c *Courier) Statuses() map[string]Status {
 		for _, ln := range r.lanes {
 			s.Waiting += len(ln.queue)
 		}
+		s.Next = r.next(now)
 		all[id] = s
 	}
 	for id, of := range c.bestEffort.of {

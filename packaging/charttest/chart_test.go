@@ -255,7 +255,7 @@ func TestOneGatewayHasAVolumeAndAFleetHasNone(t *testing.T) {
 			wants = "[fd00::1]:8081"
 		}
 		if (set["LOCKKEEPER_PEER_CA_FILE"] != "") != tls {
-			t.Error("gateways do not know by whom the certificates of the others are signed")
+			t.Error("gateways do not know which CA has signed the certificates of the others")
 		}
 		if advertise != wants || (o.stateful != nil) != tls {
 			t.Errorf("gateways reach each other at %q, not %q", advertise, wants)

@@ -372,24 +372,35 @@
     setTimeout(() => place.textContent === text && (place.textContent = ""), done);
   }
 
-  // withdraw withdraws a request to release. It asks nothing first, because it ends no lease.
-  async function withdraw(button) {
-    const { who } = button.closest("[data-row]").dataset;
+  // straight asks for what ends no lease, so no dialog comes before. told says of an answer what was done, and whether that is too little.
+  async function straight(button, url, request, where, told) {
     button.disabled = true;
-    let text = "The gateway did not answer. Check the queue before you repeat it.";
+    let text = `The gateway did not answer. Check the ${where} before you repeat it.`;
     let failed = true;
     try {
-      const answer = await fetch(button.dataset.withdraw, { method: "DELETE", cache: "no-store", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(answerWithin) });
+      const answer = await fetch(url, { ...request, cache: "no-store", headers: { "Content-Type": "application/json", Accept: "application/json" }, signal: AbortSignal.timeout(answerWithin) });
       const json = await answer.json();
-      failed = !answer.ok || json.withdrawn.length === 0;
-      if (!answer.ok) text = sentence(json.detail || json.title);
-      else if (failed) text = `Nothing was withdrawn: ${who} is not asked any more.${missed(json)}`;
-      else text = `Withdrawn: ${who} is not asked to release any more.`;
+      if (answer.ok) [text, failed] = told(json);
+      else text = sentence(json.detail || json.title);
     } catch {
       // Said above.
     }
     button.disabled = false;
     tellDone(text, failed);
+  }
+
+  function withdraw(button) {
+    const { who } = button.closest("[data-row]").dataset;
+    straight(button, button.dataset.withdraw, { method: "DELETE" }, "queue", (answer) =>
+      answer.withdrawn.length > 0
+        ? [`Withdrawn: ${who} is not asked to release any more.`, false]
+        : [`Nothing was withdrawn: ${who} is not asked any more.${missed(answer)}`, true],
+    );
+  }
+
+  function deliver(button) {
+    straight(button, button.dataset.deliver, { method: "POST", body: '{"waiting":true}' }, "webhook", (answer) =>
+      [`${counted(answer.replayed, "message")} ${answer.replayed === 1 ? "is" : "are"} tried now.${missed(answer, (n) => `${counted(n, "gateway")} could not be asked`)}`, false]);
   }
 
   async function copySecret() {
@@ -408,6 +419,7 @@
     if (!button) return;
     if ("act" in button.dataset) open(button);
     if ("withdraw" in button.dataset) withdraw(button);
+    if ("deliver" in button.dataset) deliver(button);
     if ("begin" in button.dataset) acts[act.name].instead();
     if ("copySecret" in button.dataset) copySecret();
     if ("load" in button.dataset) acts[act.name].load();
@@ -416,8 +428,9 @@
   document.addEventListener("submit", (event) => {
     if (!("ask" in event.target.dataset)) return;
     event.preventDefault();
-    if (event.submitter && "preview" in event.submitter.dataset) acts.reap.preview();
-    else confirm(event.target);
+    if (event.submitter && "preview" in event.submitter.dataset) {
+      if (event.target.older_than.reportValidity()) acts.reap.preview(); // a reason comes later
+    } else confirm(event.target);
   });
   document.addEventListener("input", (event) => {
     if (!act) return;

@@ -55,13 +55,25 @@
     return "over" in d ? held + "+" : held;
   }
 
-  // One rule for all times: how long ago, or until then; the time itself, where that is what counts, by the browser's clock, with its zone, in 24 hours. On
-  // hover both that and UTC.
+  // One rule for all times: how long ago, or until then; where the time itself counts it, in 24 hours and with its zone, which is the browser's
+  // or, with the button in the header, UTC. On hover both.
   const inZone = { hourCycle: "h23", timeZoneName: "short", hour: "2-digit", minute: "2-digit" };
-  const timeOfDay = new Intl.DateTimeFormat(undefined, { ...inZone, second: "2-digit" });
-  const exactTime = new Intl.DateTimeFormat(undefined, { ...inZone, second: "2-digit", fractionalSecondDigits: 3 });
-  const date = new Intl.DateTimeFormat(undefined, { ...inZone, year: "numeric", month: "short", day: "numeric" });
-  const whole = new Intl.DateTimeFormat(undefined, { ...inZone, year: "numeric", month: "short", day: "numeric", second: "2-digit" });
+  const withDate = { year: "numeric", month: "short", day: "numeric" };
+  const whole = new Intl.DateTimeFormat(undefined, { ...inZone, ...withDate, second: "2-digit" });
+  let timeOfDay, exactTime, date;
+
+  function chooseZone() {
+    const inChosen = { ...inZone, ...(document.documentElement.dataset.zone && { timeZone: "UTC" }) };
+    timeOfDay = new Intl.DateTimeFormat(undefined, { ...inChosen, second: "2-digit" });
+    exactTime = new Intl.DateTimeFormat(undefined, { ...inChosen, second: "2-digit", fractionalSecondDigits: 3 });
+    date = new Intl.DateTimeFormat(undefined, { ...inChosen, ...withDate });
+  }
+
+  chooseZone();
+  document.addEventListener("zone", () => {
+    chooseZone();
+    writeOnce();
+  });
 
   document.addEventListener("pointerover", ({ target }) => {
     const e = target.closest?.("time[datetime]");
@@ -238,7 +250,7 @@
   // away says so in the tab's title, too, and lets nothing be done.
   function disarm(away) {
     document.title = (away ? "⚠ " : "") + title;
-    for (const button of $$("[data-act], [data-withdraw]")) button.disabled = away;
+    for (const button of $$("[data-act], [data-withdraw], [data-deliver]")) button.disabled = away;
   }
 
   const linkWords = { live: "Live", polling: "Polling", away: "Disconnected" };

@@ -9,7 +9,7 @@ globalThis.ownerActs = ({ $, $$, counted, show, allow, call, now }) => {
     const here = rows();
     const left = act.pins.filter((one) => here.some((other) => other.id === one.id));
     const gone = act.pins.length - left.length;
-    let sum = left.length > 0 ? `Asks ${counted(left.length, "lease")}.` : "";
+    let sum = left.length > 0 ? `Will ask ${counted(left.length, "lease")}.` : "";
     if (gone > 0) sum += ` ${counted(gone, "lease")} of this list ${gone === 1 ? "has" : "have"} ended since.`;
     const more = here.filter((one) => !act.pins.some((other) => other.id === one.id)).length;
     if (more > 0) sum += ` ${counted(more, "lease")} came since, and ${more === 1 ? "is" : "are"} not asked.`;

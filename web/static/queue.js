@@ -88,7 +88,13 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
     begin() {
       const holders = holderRows();
       Object.assign(now(), { pins: holders.filter((one) => one.ask), gone: [] });
+      revoke.typed();
       ask(holders);
+    },
+    // What ends by force in time needs a reason, like a break.
+    typed() {
+      const form = $("form", now().dialog);
+      form.reason.required = Boolean(form.force_after?.value.trim());
     },
     // A push that says nothing about the holders changes nothing: what the gateway has answered may be newer.
     look() {
@@ -101,6 +107,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
       act.pins = [...act.pins, ...act.newcomers];
       act.gone = [];
       if (form.force_after) form.force_after.value = ""; // it was meant for another
+      revoke.typed();
       complain("");
       ask(act.pins);
       form.reason.focus({ preventScroll: true });
@@ -252,7 +259,7 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
 
   // ---- Reserve ---------------------------------------------------------------
 
-  const inPlace = ({ position }) => (position ? `You wait at place ${position.toLocaleString("en")}.` : "You are being granted.");
+  const inPlace = ({ position }) => (position ? `You wait at place ${position.toLocaleString("en")}.` : "You are next. The grant is being written.");
 
   const reserve = {
     begin() {

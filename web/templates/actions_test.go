@@ -119,6 +119,40 @@ func TestHoldersAreAskedToReleaseAfterTheDialogHasNamedThem(t *testing.T) {
 	}
 }
 
+// The API asks no program for a reason; a person at a page is asked for one.
+func TestWhatEndsLeasesNeedsAReason(t *testing.T) {
+	api := new(fakeAPI)
+	page, _ := browseWith(t, "/lock-readers", api)
+	sent := func() (n int) { _, n = api.last(); return n }
+	for _, c := range []struct{ button, dialog string }{
+		{"#queue .holder:nth-child(2) [data-act=break]", "break"}, {"[data-act=reap]", "reap"}, {"[data-act=destroy]", "destroy"}, {"[data-act=revoke]", "revoke"},
+	} {
+		dialog := "#ask-" + c.dialog
+		page.press(c.button)
+		switch c.dialog {
+		case "reap":
+			page.press(dialog + " [data-preview]") // what is only looked at needs none
+			page.until(`!document.querySelector("#ask-reap [data-confirm]").disabled`, "it has looked")
+		case "destroy":
+			page.fill(dialog+" [name=typed]", "catalogue")
+		case "revoke":
+			page.fill(dialog+" [name=force_after]", "30s") // a request alone needs none
+		}
+		page.until(`!document.querySelector("`+dialog+`").hasAttribute("aria-busy")`, "it has read what it ends")
+		before := sent()
+		for _, reason := range []string{"", "  "} {
+			page.fill(dialog+" [name=reason]", reason)
+			page.press(dialog + " [data-confirm]")
+			assert.That(t, sent() == before && eval[bool](page, `document.querySelector("`+dialog+`").open`), "%s: %q is taken for a reason", c.dialog, reason)
+		}
+		page.press(dialog + " [data-close]")
+	}
+	page.press("[data-act=revoke]")
+	api.says(http.StatusOK, map[string]any{"asked": []any{1}})
+	page.press("#ask-revoke [data-confirm]")
+	page.until(`!document.querySelector("dialog[open]")`, "a request alone is sent without a reason")
+}
+
 func TestABreakSaysWhatItMeansForThatContender(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-readers", api)
@@ -131,10 +165,11 @@ func TestABreakSaysWhatItMeansForThatContender(t *testing.T) {
 		page.shows("#ask-break", want.says)
 		assert.That(t, !strings.Contains(page.text("#ask-break"), "its other locks"), "%s is of no group", selector)
 		api.says(http.StatusOK, map[string]any{})
+		page.fill("#ask-break [name=reason]", "stuck")
 		page.press("#ask-break [data-confirm]")
 		page.until(`!document.querySelector("dialog[open]")`, "it is done")
 		got, _ := api.last()
-		assert.That(t, got == strings.Replace(want.sends, "null", "{}", 1), "%v", got)
+		assert.That(t, got == strings.Replace(want.sends, "null", `{"reason":"stuck"}`, 1), "%v", got)
 		page.until(`document.activeElement === document.querySelector("#queue `+selector+`")`, "the focus is back on the row")
 	}
 	run(page, chromedp.Navigate(eval[string](page, "location.origin")+"/lock-group"))
@@ -228,22 +263,25 @@ func TestALockIsDestroyedOnlyByItsName(t *testing.T) {
 	assert.Equal(t, got, `POST /v1/locks/sample/reap {"dry_run":true,"older_than":"0s"}`)
 	for _, name := range []string{"", "catalog", "Catalogue"} {
 		page.fill("#ask-destroy [name=typed]", name)
+		page.fill("#ask-destroy [name=reason]", "stuck")
 		page.press("#ask-destroy [data-confirm]")
 	}
 	got, n := api.last()
 	assert.Must(t, n == 1, "it took the wrong name: %v", got)
 	page.fill("#ask-destroy [name=typed]", "catalogue")
 	api.says(http.StatusOK, map[string]any{"ended": 9, "foreign": 1})
+	page.fill("#ask-destroy [name=reason]", "stuck")
 	page.press("#ask-destroy [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
 	page.shows("#done", "9 contenders ended, 1 of other programs.")
 	got, _ = api.last()
-	assert.Equal(t, got, `POST /v1/locks/sample/destroy {}`)
+	assert.Equal(t, got, `POST /v1/locks/sample/destroy {"reason":"stuck"}`)
 
 	page.press("[data-act=destroy]")
 	page.fill("#ask-destroy [name=typed]", "catalogue")
 	page.until(`!document.querySelector("#ask-destroy").hasAttribute("aria-busy")`, "it has looked")
 	stop()
+	page.fill("#ask-destroy [name=reason]", "stuck")
 	page.press("#ask-destroy [data-confirm]")
 	page.until(`document.querySelector("#ask-destroy [data-problem]").innerText.includes("check the queue before you repeat it")`, "no answer comes")
 }

@@ -2,7 +2,7 @@ package templates
 
 import "time"
 
-// Attention is what somebody should look at first.
+// Attention is what an operator should look at first.
 type Attention struct {
 	Waits []LongWait
 	Hooks []WebhookRow // to which nothing gets through

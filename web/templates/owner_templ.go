@@ -204,7 +204,7 @@ func OwnerPage(v Owner) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = reason("why they should release them").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = reason("why they should release them", false).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

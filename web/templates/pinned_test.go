@@ -119,15 +119,17 @@ func TestAReapThatIsRefusedShowsTheQueueAnew(t *testing.T) {
 	page.press("#ask-reap [data-preview]")
 	page.until(`document.querySelector("#ask-reap [data-confirm]").textContent === "Remove 1 contender"`, "it has looked")
 	looks(http.StatusConflict, map[string]any{"code": "holder_changed", "detail": "it holds"}, waits("ci-2"), waits("ci-3"))
+	page.fill("#ask-reap [name=reason]", "stuck")
 	page.press("#ask-reap [data-confirm]")
 	page.until(`document.querySelector("#ask-reap [data-confirm]").textContent === "Remove 2 contenders"`, "it shows the others")
 	page.shows("#ask-reap [role=status]", "The queue has changed since, and nothing was removed. Will remove 2 contenders.")
 	looks(200, nil, waits("ci-2"))
+	page.fill("#ask-reap [name=reason]", "stuck")
 	page.press("#ask-reap [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "it is done")
 	// A contender shown as a waiter must not be ended as a holder.
 	got, _ := api.last()
-	assert.That(t, got == `POST /v1/locks/sample/reap {"lease_ids":["ci-2","ci-3"],"older_than":"0s","state":"waiting"}`, "%v", got)
+	assert.That(t, got == `POST /v1/locks/sample/reap {"lease_ids":["ci-2","ci-3"],"older_than":"0s","reason":"stuck","state":"waiting"}`, "%v", got)
 }
 
 func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
@@ -156,11 +158,13 @@ func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 	page.until(`document.querySelector("#ask-destroy").innerText.includes("Ends 1 contender.")`, "it says what it ends")
 	page.fill("#ask-destroy [name=typed]", "catalogue")
 	in("alice", "bob")
+	page.fill("#ask-destroy [name=reason]", "stuck")
 	page.press("#ask-destroy [data-confirm]")
 	page.until(`document.querySelector("#ask-destroy").innerText.includes("New contenders came since, so nothing was destroyed.")`, "it says so")
 	page.shows("#ask-destroy", "Ends 2 contenders.", "bob")
 	assert.Must(t, !destroys(), "who was not shown was ended")
 	in("bob")
+	page.fill("#ask-destroy [name=reason]", "stuck")
 	page.press("#ask-destroy [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "a contender that has gone does not block the request")
 	assert.That(t, destroys(), "it was not destroyed")
@@ -170,6 +174,7 @@ func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 	page.fill("#ask-destroy [name=typed]", "catalogue")
 	eval[int](page, `(document.querySelector("#ask-destroy [name=newcomers]").checked = true, 1)`)
 	in("bob")
+	page.fill("#ask-destroy [name=reason]", "stuck")
 	page.press("#ask-destroy [data-confirm]")
 	page.until(`!document.querySelector("dialog[open]")`, "newcomers are meant, too")
 }

@@ -223,7 +223,7 @@ func emptyChamber(v Lock) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else if v.State == "queued" {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, "<p class=\"quiet\">No holder yet. The next in line is being granted, or another program is next.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, "<p class=\"quiet\">No holder yet. The grant to the next in line is being written, or another program is next.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

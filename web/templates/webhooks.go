@@ -22,6 +22,7 @@ type WebhookRow struct {
 	Enabled     bool
 	Disabled    string    // why the gateway has disabled it
 	Failing     time.Time // since when no try has succeeded; zero: the last one did
+	Next        time.Time // when the first message is tried that waits for a later try; zero: none does
 	Waiting     int       // messages that are not delivered yet
 	Dead        int       // messages that had their last try
 	Dropped     int       // ends that are not delivered to it for lack of room in the outbox
@@ -133,6 +134,11 @@ func (r *WebhookRow) tone() string {
 		return "bad"
 	}
 	return "good"
+}
+
+// holdsBack reports whether messages wait because tries have failed.
+func (r *WebhookRow) holdsBack() bool {
+	return r.Enabled && r.Waiting > 0 && !(r.Failing.IsZero() && r.Next.IsZero())
 }
 
 // typeMeans says in a few words what each type means.

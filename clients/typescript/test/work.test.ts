@@ -130,7 +130,7 @@ describe("withLock", { concurrency: true }, () => {
     assert.deepEqual(gateway.seen[0]?.body["locks"], [{ lock: "a" }, { lock: "b", ns: "other", mode: "shared" }]);
   });
 
-  it("shows the lease token to nobody", async () => {
+  it("shows the lease token in no output", async () => {
     const gateway = new Gateway();
     const client = gateway.client({ token: "secret-of-the-api" });
     const shown: string[] = [];

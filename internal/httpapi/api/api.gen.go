@@ -2960,6 +2960,9 @@ type ReasonText = string
 type ReplayRequest struct {
 	// MessageID The one to send. Without it all.
 	MessageID MessageID `json:"message_id,omitempty"`
+
+	// Waiting `true`: no dead letter is sent. The messages that wait for their next try are tried at once. Not with `message_id`.
+	Waiting bool `json:"waiting,omitempty"`
 }
 
 // Replayed defines model for Replayed.
@@ -3357,8 +3360,11 @@ type WebhookDeliveries struct {
 	LastBestEffortLost *time.Time `json:"last_best_effort_lost,omitempty"`
 
 	// FailingSince Since when no try has succeeded. Left out while the last one did.
-	FailingSince *time.Time         `json:"failing_since,omitempty"`
-	Unreached    []UnreachedGateway `json:"unreached,omitempty"`
+	FailingSince *time.Time `json:"failing_since,omitempty"`
+
+	// NextAttemptAt When the first of the messages is tried that wait for a later try. Left out when none does.
+	NextAttemptAt *time.Time         `json:"next_attempt_at,omitempty"`
+	Unreached     []UnreachedGateway `json:"unreached,omitempty"`
 }
 
 // WebhookDelivery The webhook's types by how they are delivered. See `WebhookEventType`.
@@ -4632,7 +4638,7 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/gateways (the `ListGateways` operationId).
 	ListGateways(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetGraph Who waits for whom.
+	// GetGraph Which contender waits for which.
 	//
 	// The wait-for graph of the locks that the caller may read, and its cycles: deadlocks. A node is an owner. Equal owners
 	// are one party. A lease whose owner is an address, or that has none, is a party of its own, and so is a ZooKeeper
@@ -5162,20 +5168,28 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/webhooks/{id}/dead-letters (the `ListWebhookDeadLetters` operationId).
 	ListWebhookDeadLetters(ctx context.Context, id WebhookPathParam, params *ListWebhookDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplayWebhookWithBody Send dead letters once more.
+	// ReplayWebhookWithBody Send dead letters once more, or what waits at once.
 	//
 	// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The
 	// webhook has to be enabled.
+	//
+	// With `waiting`, its messages that wait for their next try are tried at once, instead, also before a time that the
+	// receiver asked for in `Retry-After`. A receiver that has failed five times in a row gets one message first; when it
+	// accepts that, the others follow. The tries before do not count.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/webhooks/{id}/replay (the `ReplayWebhook` operationId).
 	ReplayWebhookWithBody(ctx context.Context, id WebhookPathParam, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplayWebhook Send dead letters once more.
+	// ReplayWebhook Send dead letters once more, or what waits at once.
 	//
 	// One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The
 	// webhook has to be enabled.
+	//
+	// With `waiting`, its messages that wait for their next try are tried at once, instead, also before a time that the
+	// receiver asked for in `Retry-After`. A receiver that has failed five times in a row gets one message first; when it
+	// accepts that, the others follow. The tries before do not count.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5333,7 +5347,7 @@ func (c *Client) ListGateways(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetGraph Who waits for whom.
+// GetGraph Which contender waits for which.
 //
 // The wait-for graph of the locks that the caller may read, and its cycles: deadlocks. A node is an owner. Equal owners
 // are one party. A lease whose owner is an address, or that has none, is a party of its own, and so is a ZooKeeper
@@ -6373,10 +6387,14 @@ func (c *Client) ListWebhookDeadLetters(ctx context.Context, id WebhookPathParam
 	return c.Client.Do(req)
 }
 
-// ReplayWebhookWithBody Send dead letters once more.
+// ReplayWebhookWithBody Send dead letters once more, or what waits at once.
 //
 // One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The
 // webhook has to be enabled.
+//
+// With `waiting`, its messages that wait for their next try are tried at once, instead, also before a time that the
+// receiver asked for in `Retry-After`. A receiver that has failed five times in a row gets one message first; when it
+// accepts that, the others follow. The tries before do not count.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6393,10 +6411,14 @@ func (c *Client) ReplayWebhookWithBody(ctx context.Context, id WebhookPathParam,
 	return c.Client.Do(req)
 }
 
-// ReplayWebhook Send dead letters once more.
+// ReplayWebhook Send dead letters once more, or what waits at once.
 //
 // One of them, or all of this webhook, at every gateway that can be reached, each with a whole schedule of tries. The
 // webhook has to be enabled.
+//
+// With `waiting`, its messages that wait for their next try are tried at once, instead, also before a time that the
+// receiver asked for in `Retry-After`. A receiver that has failed five times in a row gets one message first; when it
+// accepts that, the others follow. The tries before do not count.
 //
 // Takes a body of the `application/json` content type.
 //

@@ -108,7 +108,7 @@ func TestTheGraphIsFiltered(t *testing.T) {
 	})
 }
 
-// A caller that may not read one of the locks sees neither its waits nor the cycle through it, and nobody else's owners.
+// A caller that may not read one of the locks sees neither its waits nor the cycle through it, and no owners of other callers.
 func TestTheGraphShowsNothingOfLocksThatTheCallerMayNotRead(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
 		g.mustHold(ticket("ann", "shop:1"))

@@ -1,4 +1,4 @@
-// Package waitfor is the wait-for graph among the parties that use locks: who waits for whom, which parties cannot go on by
+// Package waitfor is the wait-for graph among the parties that use locks: which waits for which, which parties cannot go on by
 // themselves, and the cycles among them. It is pure: it is given queues, and starts, reads and keeps nothing.
 //
 // # What it is given

@@ -275,7 +275,7 @@ func (r Remote) Locks(ctx context.Context, f locks.LockFilter) (locks.LockPage, 
 	return locks.LockPage{Items: each(list.Items, lock), NextCursor: list.NextCursor}, err
 }
 
-// Graph asks who waits for whom.
+// Graph asks the wait-for graph.
 func (r Remote) Graph(ctx context.Context, req locks.GraphRequest) (locks.WaitGraph, error) {
 	g, err := decode[api.Graph](r.Client.GetGraph(ctx, &api.GetGraphParams{NS: given(req.NS), Lock: given(req.Lock), Owner: given(req.Owner), Cycles: given(req.Cycles), Limit: given(req.Limit)}))
 	v := locks.WaitGraph{Waits: each(g.Edges, graphWait), Truncated: g.Truncated, Unread: g.Unread,

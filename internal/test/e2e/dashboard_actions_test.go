@@ -122,6 +122,7 @@ func TestContendersAreBrokenFromThePage(t *testing.T) {
 	page.press(row("carol") + " [data-act=break]")
 	eval[int](page, `(window.fetch = ((f) => (url, o) => f("/v1/locks/deploy/contenders/gone-lock-0000000099/break", o))(window.fetch), 1)`)
 	page.expectOutage(true) // the browser complains of the 404
+	page.fill("#ask-break [name=reason]", "stuck")
 	page.press("#ask-break [data-confirm]")
 	page.until(`document.querySelector("#ask-break [data-problem]").textContent.length > 20`, "it says what went wrong")
 	page.notReloaded()
@@ -143,6 +144,7 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.says("#ask-reap", "Will remove 2 contenders.", "nightly", "waiting at 1")
 	n := eval[int](page, `document.querySelectorAll("#queue .waiter").length`)
 	assert.That(t, n == 4, "a look has ended a contender: %d wait", n)
+	page.fill("#ask-reap [name=reason]", "stuck")
 	page.press("#ask-reap [data-confirm]")
 	page.says("#done", "Removed 2 contenders.")
 	page.until(`document.querySelectorAll("#queue .waiter").length === 2`, "they are gone")
@@ -150,6 +152,7 @@ func TestALockIsReapedAndDestroyedFromThePage(t *testing.T) {
 	page.press("[data-act=destroy]")
 	page.says("#ask-destroy", "Ends 3 contenders, 1 of other programs.", "alice", "bob")
 	page.fill("#ask-destroy [name=typed]", "deploy")
+	page.fill("#ask-destroy [name=reason]", "stuck")
 	page.press("#ask-destroy [data-confirm]")
 	page.says("#done", "The lock was destroyed: 3 contenders ended, 1 of other programs.")
 	page.says("#queue", "This lock is free")
@@ -255,6 +258,35 @@ func TestALockDelayIsSeenOnThePage(t *testing.T) {
 }
 
 // From the empty list to the deletion, as a user with a browser does it; the receiver is gone for a while.
+func TestWhatWaitsForAMendedReceiverIsDeliveredWithOneClick(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	broken.Store(true)
+	var delivered atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if broken.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		delivered.Add(1)
+	}))
+	t.Cleanup(receiver.Close)
+	g := onShared(t, "--webhook-allow=127.0.0.1")
+	hook := post[api.Webhook](g, "POST", "/v1/webhooks?url="+receiver.URL, http.StatusCreated, "")
+	page := openPage(t, g, "/webhooks/"+hook.ID)
+	for i := range 8 {
+		assert.Value(g.Release(t.Context(), g.hold(fmt.Sprint("delivered", i), "ttl=5m&owner=alice").Token))(t)
+	}
+	page.says("#webhook-head", "failing", "8 waiting", "next try in")
+	broken.Store(false)
+	page.press("#act-hook-deliver")
+	page.says("#done", "8 messages are tried now.")
+	page.says("#webhook-head", "enabled", "0 waiting")
+	assert.Equal(t, delivered.Load(), 8, "were delivered")
+	page.until(`!document.querySelector("#act-hook-deliver")`, "nothing is left to deliver")
+	page.notReloaded()
+}
+
 func TestAWebhookIsRunFromItsPages(t *testing.T) {
 	t.Parallel()
 	var status, came atomic.Int64

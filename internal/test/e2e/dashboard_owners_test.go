@@ -45,14 +45,14 @@ func TestAllLocksOfAnOwnerAndOfAHostAreFoundInTwoClicks(t *testing.T) {
 	// All are asked that were shown, and no other: one ends while the dialog is open, and one comes.
 	page.resize(desktop, "light")
 	page.press("[data-act=ask-all]")
-	page.says("#ask-ask-all", "Asks 3 leases.", "deploy:web", "billing", "db:orders", "Ask 3 leases")
+	page.says("#ask-ask-all", "Will ask 3 leases.", "deploy:web", "billing", "db:orders", "Ask 3 leases")
 	page.eachLook(func(look string) {
 		page.shot("ask-all-" + look)
 		page.flawless("the dialog, " + look)
 	})
 	g.letGo(second.Token)
 	newcomer := g.hold("later", "ttl=30m&"+owner("eve@ci-eu1-01"))
-	page.says("#ask-ask-all", "Asks 2 leases. 1 lease of this list has ended since. 1 lease came since, and is not asked.", "Ask 2 leases")
+	page.says("#ask-ask-all", "Will ask 2 leases. 1 lease of this list has ended since. 1 lease came since, and is not asked.", "Ask 2 leases")
 	page.fill("#ask-ask-all [name=reason]", "maintenance")
 	page.press("#ask-ask-all [data-confirm]")
 	page.says("#done", "Asked 2 leases to release.")

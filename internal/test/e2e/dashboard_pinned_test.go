@@ -84,6 +84,7 @@ func TestAReapFromThePageEndsNoOtherContender(t *testing.T) {
 			if push {
 				page.until(`document.querySelectorAll("#queue .waiter").length === 3`, "the others wait")
 			}
+			page.fill("#ask-reap [name=reason]", "stuck")
 			page.press("#ask-reap [data-confirm]")
 			page.says("#done", "Removed 1 contender.")
 			g.awaitLock(patience, "deploy", 1, 2)
@@ -97,6 +98,7 @@ func TestAReapFromThePageEndsNoOtherContender(t *testing.T) {
 			g.beatUntil(later[0].Token, api.StateHeld)
 			last := g.patiently("deploy", "ttl=5m&owner=ci-4")
 			page.expectOutage(true) // the browser complains of the 409
+			page.fill("#ask-reap [name=reason]", "stuck")
 			page.press("#ask-reap [data-confirm]")
 			page.says("#ask-reap", "The queue has changed since, and nothing was removed.", "ci-4")
 			g.beat(later[0].Token, api.StateHeld)
@@ -121,6 +123,7 @@ func TestAReapOfHoldersAndWaitersEndsNoWaiterThatHoldsByNow(t *testing.T) {
 	g.letGo(writer.Token)
 	g.beatUntil(behind.Token, api.StateHeld)
 	page.expectOutage(true) // the browser complains of the 409
+	page.fill("#ask-reap [name=reason]", "stuck")
 	page.press("#ask-reap [data-confirm]")
 	page.says("#ask-reap", "The queue has changed since, and nothing was removed.", "Will remove 2 contenders.")
 	g.beat(reader.Token, api.StateHeld)
@@ -134,6 +137,7 @@ func TestAReapOfHoldersAndWaitersEndsNoWaiterThatHoldsByNow(t *testing.T) {
 	page.fill("#ask-reap [name=mode]", "shared")
 	page.press("#ask-reap [data-preview]")
 	page.says("#ask-reap", "Will remove 3 contenders.", "Remove 3 contenders")
+	page.fill("#ask-reap [name=reason]", "stuck")
 	page.press("#ask-reap [data-confirm]")
 	page.says("#done", "Removed 3 contenders.")
 	g.beatUntil(writer.Token, api.StateHeld)
@@ -160,6 +164,7 @@ func TestABreakFromThePageEndsNoOtherContender(t *testing.T) {
 				page.says("#ask-break", "It is not on this page any more")
 			} else {
 				page.expectOutage(true) // the browser complains of the 410
+				page.fill("#ask-break [name=reason]", "stuck")
 				page.press("#ask-break [data-confirm]")
 				page.until(`document.querySelector("#ask-break [data-problem]").textContent.length > 20`, "it says what went wrong")
 			}
@@ -186,12 +191,14 @@ func TestADestructionFromThePageShowsNewcomersFirst(t *testing.T) {
 			if push {
 				page.says("#ask-destroy", "The queue has changed since this list was read.")
 			}
+			page.fill("#ask-destroy [name=reason]", "stuck")
 			page.press("#ask-destroy [data-confirm]")
 			page.says("#ask-destroy", "New contenders came since, so nothing was destroyed.", "Ends 2 contenders.", "bob")
 			page.resize(desktop, "light")
 			page.shot("destroy-newcomers-" + fmt.Sprint(push))
 			g.beat(alice.Token, api.StateHeld)
 			g.beat(bob.Token, api.StateWaiting)
+			page.fill("#ask-destroy [name=reason]", "stuck")
 			page.press("#ask-destroy [data-confirm]")
 			page.says("#done", "The lock was destroyed: 2 contenders ended.")
 		})

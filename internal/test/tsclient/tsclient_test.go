@@ -57,7 +57,7 @@ func TestAllTypesOfTheClientItsTestsItsDriverAndItsReadmeCheck(t *testing.T) {
 	node(t, Dir(), append(tsc(t), "-p", filepath.Dir(Readme(t)))...)
 }
 
-// As somebody does who makes the package, installs it and compiles with it: with npm, and nothing from a registry. A project may be
+// A user makes the package, installs it and compiles with it: with npm, and nothing from a registry. A project may be
 // stricter than most, have no types of browsers, or have none of Node.js: neither the package nor the copied file may fail to compile in it.
 func TestThePackageAndACopyOfItsFileWorkInStrictProjects(t *testing.T) {
 	t.Parallel()

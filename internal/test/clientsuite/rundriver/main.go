@@ -83,7 +83,7 @@ func (d *driver) say(id int, event string, more map[string]any) {
 	for k, v := range more {
 		line[k] = v
 	}
-	_ = json.NewEncoder(os.Stdout).Encode(line) // without a reader there is nobody to tell
+	_ = json.NewEncoder(os.Stdout).Encode(line) // without a reader the line is lost, as it may be
 }
 
 // interrupt is Ctrl-C.

@@ -245,8 +245,8 @@ final class Worker {
 
         @Override
         public void with(Section section) throws Exception {
-            // Once is not enough: when whom it waits for leaves between its list and its watch, it is not told and
-            // does not look again ("Could not find the stats for less than me"). Nobody passes it then.
+            // Once is not enough: when the one that it waits for leaves between its list and its watch, it is not told and
+            // does not look again ("Could not find the stats for less than me"). None passes it then.
             do {
                 lock.lock();
             } while (!acquired.tryAcquire(100, TimeUnit.MILLISECONDS));

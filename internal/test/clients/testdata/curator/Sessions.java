@@ -138,7 +138,7 @@ final class Sessions {
         ZooKeeper stranger = new ZooKeeper(w.addr, 10_000, e -> strangers.add(e.getState()), owner.getSessionId(), new byte[16]);
         World.eventually(() -> strangers.contains(Watcher.Event.KeeperState.Expired), "a wrong password expires");
         stranger.close();
-        World.check(Nodes.exists(b, "/mine"), "and harms nobody");
+        World.check(Nodes.exists(b, "/mine"), "and harms no other session");
 
         CountDownLatch connected = new CountDownLatch(1);
         ZooKeeper thief = new ZooKeeper(w.addr, 10_000, e -> {
@@ -189,7 +189,7 @@ final class Sessions {
             World.check(latch.await(World.PATIENCE, TimeUnit.SECONDS), "leads");
             World.eventually(() -> cache.get("/tree").isPresent(), "cached");
 
-            // Nobody knocks meanwhile: a ZooKeeper that is just starting may take a connection and never answer on it.
+            // No client connects meanwhile: a ZooKeeper that is just starting may take a connection and never answer on it.
             for (String order : List.of("cut", "restart", "heal")) {
                 weather.order(order);
             }

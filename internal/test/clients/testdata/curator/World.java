@@ -15,7 +15,7 @@ import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.RetryNTimes;
 import org.apache.zookeeper.KeeperException;
 
-/** One scenario's world: a part of the tree that nobody else uses, and clients that are closed with it. */
+/** One scenario's world: a part of the tree that no other scenario uses, and clients that are closed with it. */
 final class World implements AutoCloseable {
     static final int PATIENCE = 40; // seconds: a bound for a loaded machine, not an expectation
     static final int SESSION = 20; // seconds: for sessions that shall survive the scenario

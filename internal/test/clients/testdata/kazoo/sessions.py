@@ -161,7 +161,7 @@ def restart_of_the_server(w):
     eventually(lambda: held.contenders() == ["a", "b"], "b in the queue")
     sessions, zxid = (a.client_id, b.client_id), a.exists("/mine").czxid
 
-    # Nobody knocks meanwhile: a ZooKeeper that is just starting may take a connection and never answer on it.
+    # No client connects meanwhile: a ZooKeeper that is just starting may take a connection and never answer on it.
     for order in ("cut", "restart", "heal"):
         weather.do(order)
 

@@ -19,7 +19,7 @@ def scenarios(functions):
 
 
 class World:
-    """One scenario's world: a part of the tree that nobody else uses, and clients that are closed with it."""
+    """One scenario's world: a part of the tree that no other scenario uses, and clients that are closed with it."""
 
     def __init__(self, name, addr, control, rounds):
         self.addr, self.control, self.rounds = addr, control, rounds
