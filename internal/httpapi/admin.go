@@ -178,10 +178,10 @@ func (a *admin) reap(x *exchange) error {
 	return reserved(x, reapShape, func() (locks.ReapAnswer, error) { return a.locks.Reap(x.traced(), in.ReapRequest) })
 }
 
-var destroy = operation[locks.DestroyRequest]{body: maxBody, fields: ofLock(
+var destroy = operation[locks.DestroyRequest]{body: maxBody, fields: append(ofLock(
 	func(d *locks.DestroyRequest) *string { return &d.Lock }, func(d *locks.DestroyRequest) *string { return &d.NS },
 	field[locks.DestroyRequest]{name: "reason", zero: true, to: func(d *locks.DestroyRequest) any { return &d.Reason }},
-)}
+), ofShown(func(d *locks.DestroyRequest) *locks.Shown { return &d.Shown })...)}
 
 func (a *admin) destroy(x *exchange) error {
 	req := locks.DestroyRequest{Principal: x.principal(), Client: x.client()}

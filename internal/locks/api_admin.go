@@ -99,11 +99,13 @@ type ReapAnswer struct {
 	More   bool // more than MaxReap match: repeat
 }
 
-// DestroyRequest ends every contender of a lock, foreign ones too, from the tail, and removes the lock.
+// DestroyRequest ends every contender of a lock, foreign ones too, from the tail, and removes the lock. With Shown it ends these alone, and
+// the lock stays when another has come.
 type DestroyRequest struct {
 	Principal Principal
 	Client    string // the caller's address; "" when unknown
 	NS, Lock  string
+	Shown     Shown
 	Reason    string
 }
 

@@ -22,7 +22,12 @@ func (r *SettingsRequest) Check() error {
 func (r *BreakRequest) Check() error { return checkReason(r.Reason) }
 
 // Check refuses a text that is not printable.
-func (r *DestroyRequest) Check() error { return checkReason(r.Reason) }
+func (r *DestroyRequest) Check() error {
+	if err := r.Shown.Check(); err != nil {
+		return err
+	}
+	return checkReason(r.Reason)
+}
 
 // Check refuses filters that cannot match.
 func (r *ReapRequest) Check() error {

@@ -345,7 +345,6 @@
     const body = what.body(form);
     if (body === said) return;
     button.disabled = true;
-    if (what.stop && (await what.stop(form))) return;
     const answer = await (what.send ? what.send(asked.url, body) : call(asked.url, body, what.method, what.head?.()));
     if (act !== asked) return;
     button.disabled = Boolean(asked.stale);

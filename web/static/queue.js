@@ -1,8 +1,6 @@
 // The dialogs of a lock's queue: reserve, ask, break, reap, destroy. actions.js opens them, sends the request and shows the
-// result. The dialogs to ask, break and reap act on the leases and znodes that they have shown, and on nothing else: they
-// are noted when a dialog opens (pins) and sent along, and the gateway refuses when one of them is not any more as it was.
-// The dialog to destroy sends none: it reads the queue once more, but a contender that comes between that and the request is
-// ended, too.
+// result. The dialogs act on the leases and znodes that they have shown, and on nothing else: they are noted when a dialog opens
+// (pins) and sent along, and the gateway refuses when one of them is not any more as it was, or, to destroy, when another has come.
 "use strict";
 globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reveal, now }) => {
   const everyAge = "0s"; // of a reap: the API takes none for granted
@@ -230,30 +228,31 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
       destroy.typed();
       await destroy.read(asked);
     },
-    // read shows the queue, and reports whether all of it had been shown.
-    async read(asked, newcomers) {
-      const before = asked.pins;
+    async read(asked, before) {
       asked.counts = inQueue();
       const answer = await call(asked.button.dataset.look, { older_than: everyAge, dry_run: true });
-      if (now() !== asked) return false;
+      if (now() !== asked) return;
       const { holders, waiting } = $(".actions")?.dataset ?? {};
-      const all = Boolean(answer) && (answer.reaped ?? []).every((c) => has(before, ofAnswer(c))) && !answer.more;
-      if (answer) showPreview(answer, all ? "" : newcomers);
+      if (answer) showPreview(answer, before);
       else show((asked.sum = `Ends ${counted(Number(holders ?? 0), "holder")} and ${Number(waiting ?? 0).toLocaleString("en")} waiting.`), []);
       destroy.typed();
-      return all;
     },
     look() {
       const act = now();
       if (act.sum && inQueue() !== act.counts) say("[data-sum]", `${act.sum} The queue has changed since this list was read.`);
     },
+    // Without a list that was read, only all contenders can be meant.
     typed() {
-      const typed = $("[name=typed]", now().dialog);
-      allow(typed.value === $("code", typed.labels[0]).textContent ? "Destroy" : null);
+      const { dialog, pins } = now();
+      const { typed, newcomers } = $("form", dialog);
+      allow(typed.value === $("code", typed.labels[0]).textContent && (pins.length > 0 || newcomers.checked) ? "Destroy" : null);
     },
-    // stop looks once more before it is done, unless newcomers are meant, too.
-    stop: async (form) => !form.newcomers.checked && !(await destroy.read(now(), "New contenders came since, so nothing was destroyed. ")),
-    body: (form) => ({ reason: form.reason.value }),
+    body: (form) => ({ reason: form.reason.value, ...(!form.newcomers.checked && only(now().pins)) }),
+    refused(status, problem, { code }) {
+      if (code !== "holder_changed") return false;
+      destroy.read(now(), "New contenders came since, so the lock was not destroyed. ");
+      return true;
+    },
     done: (answer) => `The lock was destroyed: ${counted(answer.ended ?? 0, "contender")} ended${answer.foreign ? `, ${answer.foreign} of other programs` : ""}.`,
   };
 

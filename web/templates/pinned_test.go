@@ -2,6 +2,7 @@ package templates
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,6 +136,12 @@ func TestAReapThatIsRefusedShowsTheQueueAnew(t *testing.T) {
 func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 	api := new(fakeAPI)
 	page, _ := browseWith(t, "/lock-readers", api)
+	destroyed := false // of api's mutex
+	destroys := func() bool {
+		api.mu.Lock()
+		defer api.mu.Unlock()
+		return destroyed
+	}
 	in := func(owners ...string) {
 		var list []any
 		for _, owner := range owners {
@@ -142,16 +149,17 @@ func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 		}
 		api.mu.Lock()
 		defer api.mu.Unlock()
-		api.answer = func(path string, _ map[string]any) (int, any) {
+		api.answer = func(path string, body map[string]any) (int, any) {
 			if strings.HasSuffix(path, "/destroy") {
+				shown, pinned := body["lease_ids"].([]any)
+				if pinned && slices.ContainsFunc(owners, func(owner string) bool { return !slices.Contains(shown, any(owner)) }) {
+					return http.StatusConflict, map[string]any{"code": "holder_changed", "detail": "another has come"}
+				}
+				destroyed = true
 				return http.StatusOK, map[string]any{"ended": len(list)}
 			}
 			return http.StatusOK, map[string]any{"dry_run": true, "reaped": list}
 		}
-	}
-	destroys := func() bool {
-		got, _ := api.last()
-		return strings.Contains(got, "/destroy")
 	}
 	in("alice")
 	page.press("[data-act=destroy]")
@@ -160,7 +168,7 @@ func TestALockIsNotDestroyedWithNewContenders(t *testing.T) {
 	in("alice", "bob")
 	page.fill("#ask-destroy [name=reason]", "stuck")
 	page.press("#ask-destroy [data-confirm]")
-	page.until(`document.querySelector("#ask-destroy").innerText.includes("New contenders came since, so nothing was destroyed.")`, "it says so")
+	page.until(`document.querySelector("#ask-destroy").innerText.includes("New contenders came since, so the lock was not destroyed.")`, "it says so")
 	page.shows("#ask-destroy", "Ends 2 contenders.", "bob")
 	assert.Must(t, !destroys(), "who was not shown was ended")
 	in("bob")

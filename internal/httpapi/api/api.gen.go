@@ -1711,6 +1711,21 @@ type DestroyAnswer struct {
 	Foreign int `json:"foreign"`
 }
 
+// DestroyRequest defines model for DestroyRequest.
+type DestroyRequest struct {
+	// LeaseIDs Only these leases. At most 1000, `znodes` included.
+	LeaseIDs LeaseIDs `json:"lease_ids,omitempty"`
+
+	// NS Without it `default`.
+	NS Namespace `json:"ns,omitempty"`
+
+	// Reason A text for the affected clients, up to 256 bytes, no control characters.
+	Reason ReasonText `json:"reason,omitempty"`
+
+	// Znodes Only the contenders with these znodes, as a contender's `znode` has it.
+	Znodes Znodes `json:"znodes,omitempty"`
+}
+
 // DoneAnswer The period was done before. There is no lease.
 type DoneAnswer struct {
 	// At When it was granted, or released with `done_on=release`.
@@ -4275,7 +4290,7 @@ type ConfigureLockJSONRequestBody = SettingsRequest
 type BreakContenderJSONRequestBody = EndRequest
 
 // DestroyJSONRequestBody defines body for Destroy for application/json ContentType.
-type DestroyJSONRequestBody = EndRequest
+type DestroyJSONRequestBody = DestroyRequest
 
 // AcquireJSONRequestBody defines body for Acquire for application/json ContentType.
 type AcquireJSONRequestBody = AcquireRequest
@@ -4890,6 +4905,10 @@ type ClientInterface interface {
 	// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock meanwhile;
 	// then the lock and its settings. Leases end with reason `destroyed`.
 	//
+	// Give the `lease_ids` and `znodes` of all contenders that a look has shown, and no other contender is ended: when another
+	// is in the queue the answer is 409 `holder_changed`, and the lock stays. One that comes while the others are being ended
+	// stays, too, and they have ended.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
@@ -4899,6 +4918,10 @@ type ClientInterface interface {
 	//
 	// Every contender, those of other programs too, from the tail to the head, so that none is granted the lock meanwhile;
 	// then the lock and its settings. Leases end with reason `destroyed`.
+	//
+	// Give the `lease_ids` and `znodes` of all contenders that a look has shown, and no other contender is ended: when another
+	// is in the queue the answer is 409 `holder_changed`, and the lock stays. One that comes while the others are being ended
+	// stays, too, and they have ended.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5849,6 +5872,10 @@ func (c *Client) BreakContender(ctx context.Context, lock LockPathParam, name st
 // Every contender, those of other programs too, from the tail to the head, so that none is granted the lock meanwhile;
 // then the lock and its settings. Leases end with reason `destroyed`.
 //
+// Give the `lease_ids` and `znodes` of all contenders that a look has shown, and no other contender is ended: when another
+// is in the queue the answer is 409 `holder_changed`, and the lock stays. One that comes while the others are being ended
+// stays, too, and they have ended.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/locks/{lock}/destroy (the `Destroy` operationId).
@@ -5868,6 +5895,10 @@ func (c *Client) DestroyWithBody(ctx context.Context, lock LockPathParam, conten
 //
 // Every contender, those of other programs too, from the tail to the head, so that none is granted the lock meanwhile;
 // then the lock and its settings. Leases end with reason `destroyed`.
+//
+// Give the `lease_ids` and `znodes` of all contenders that a look has shown, and no other contender is ended: when another
+// is in the queue the answer is 409 `holder_changed`, and the lock stays. One that comes while the others are being ended
+// stays, too, and they have ended.
 //
 // Takes a body of the `application/json` content type.
 //

@@ -244,6 +244,8 @@ const destroyRounds = 5
 // (terminate.go); a create, downgrade or end that is under way it waits for. It then removes the lock: its settings and, in the default namespace, its directory. Contenders that keep
 // arriving after destroyRounds make it CodeLockInUse; the answer then says how many were ended. After any error, what
 // was done stays done, and the request may be repeated.
+//
+// CodeHolderChanged: a contender is in the queue that is not Shown. It was not ended; one that came late finds those before it ended.
 func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
 	var answer locks.DestroyAnswer
 	if err := req.Check(); err != nil {
@@ -257,7 +259,7 @@ func (m *Manager) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.
 		again, err := m.destroyAll(ctx, &req, c, &answer)
 		switch {
 		case err != nil:
-			return answer, err
+			return answer, req.Principal.ConcealIn(err)
 		case again:
 			continue
 		}
@@ -285,7 +287,12 @@ func (m *Manager) destroyAll(ctx context.Context, req *locks.DestroyRequest, c r
 			return nil, err
 		}
 		defer m.replica.Leave(q)
+		shown := shownBy(&req.Shown)
 		for c := range distinct(q) {
+			if !shown.means(q, c) {
+				return nil, m.tellHolders(q, &locks.Error{Code: locks.CodeHolderChanged,
+					Detail: q.NodeOf(c.Name) + " is in the queue, and the request does not name it; it was not ended: look at the lock again, and name those you mean"})
+			}
 			targets = append(targets, m.targetOf(queues.Location{Queue: q, Contender: c}))
 		}
 		for _, t := range targets {

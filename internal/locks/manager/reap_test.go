@@ -420,6 +420,30 @@ func TestAnUnusedLockIsDestroyed(t *testing.T) {
 	})
 }
 
+// A contender that the administrator was not shown is not ended, whenever it comes; one that was shown and has gone is no obstacle.
+func TestADestructionEndsOnlyWhatWasShown(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		join := func() locks.Lease {
+			return g.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+		}
+		alice, bob := join(), join()
+		shown := locks.Shown{LeaseIDs: []string{alice.ID, bob.ID}}
+		carol := join()
+		_, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Shown: shown})
+		e := wantCode(t, err, locks.CodeHolderChanged)
+		assert.That(t, strings.Contains(e.Detail, path.Base(carol.Znode)) && len(e.Holders) == 1 && e.QueueLength == 2, "%+v", e)
+		g.wantState(alice, locks.Held, "")
+		g.wantState(bob, locks.Waiting, "")
+		g.wantState(carol, locks.Waiting, "")
+		g.mustRelease(alice)
+		shown.LeaseIDs = append(shown.LeaseIDs, carol.ID)
+		answer, err := g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Shown: shown})
+		assert.That(t, err == nil && answer.Ended == 2, "%+v %v", answer, err)
+		_, err = g.m.Destroy(t.Context(), locks.DestroyRequest{Lock: "deploy", Shown: locks.Shown{Znodes: []string{}}})
+		wantCode(t, err, locks.CodeInvalid)
+	})
+}
+
 // The caller goes away half way: what is ending ends all the same.
 func TestADestructionThatIsGivenUpLeavesNothingEnding(t *testing.T) {
 	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {

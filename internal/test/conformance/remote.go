@@ -362,7 +362,8 @@ func (r Remote) Reap(ctx context.Context, req locks.ReapRequest) (locks.ReapAnsw
 
 // Destroy ends every contender of a queue.
 func (r Remote) Destroy(ctx context.Context, req locks.DestroyRequest) (locks.DestroyAnswer, error) {
-	a, err := decode[api.DestroyAnswer](r.Client.Destroy(ctx, req.Lock, api.EndRequest{NS: req.NS, Reason: req.Reason}))
+	a, err := decode[api.DestroyAnswer](r.Client.Destroy(ctx, req.Lock,
+		api.DestroyRequest{NS: req.NS, LeaseIDs: req.Shown.LeaseIDs, Znodes: req.Shown.Znodes, Reason: req.Reason}))
 	return locks.DestroyAnswer{Ended: a.Ended, Foreign: a.Foreign}, err
 }
 

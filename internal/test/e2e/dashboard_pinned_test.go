@@ -192,8 +192,10 @@ func TestADestructionFromThePageShowsNewcomersFirst(t *testing.T) {
 				page.says("#ask-destroy", "The queue has changed since this list was read.")
 			}
 			page.fill("#ask-destroy [name=reason]", "stuck")
+			page.expectOutage(true) // the browser complains of the 409
 			page.press("#ask-destroy [data-confirm]")
-			page.says("#ask-destroy", "New contenders came since, so nothing was destroyed.", "Ends 2 contenders.", "bob")
+			page.says("#ask-destroy", "New contenders came since, so the lock was not destroyed.", "Ends 2 contenders.", "bob")
+			page.expectOutage(false)
 			page.resize(desktop, "light")
 			page.shot("destroy-newcomers-" + fmt.Sprint(push))
 			g.beat(alice.Token, api.StateHeld)
