@@ -30,6 +30,7 @@ type contenderView struct {
 	Fence           uint64 `json:"fencing_token"`
 	Age             int64  `json:"age_ms"`
 	Expires         *int64 `json:"expires_in_ms"`
+	LastHeartbeat   *int64 `json:"last_heartbeat_ms"`
 	Held            int64  `json:"held_ms"`
 	HeldLonger      bool   `json:"held_longer"`
 	HeldAtMost      int64  `json:"held_at_most_ms"`
@@ -85,6 +86,14 @@ func (c *contenderView) expires() string {
 		return ""
 	}
 	return span(*c.Expires)
+}
+
+// heartbeat is how long ago the last one was; "" when that is not known.
+func (c *contenderView) heartbeat() string {
+	if c.LastHeartbeat == nil {
+		return ""
+	}
+	return span(*c.LastHeartbeat) + " ago"
 }
 
 // notes are what a person should know besides.

@@ -159,10 +159,10 @@ func (a *app) draw(l *lockView, most int) (lines []string) {
 	}
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\tWHO\tMODE\tFENCE\tFOR\tEXPIRES\tLEASE")
+	fmt.Fprintln(w, "\tWHO\tMODE\tFENCE\tFOR\tEXPIRES\tHEARTBEAT\tLEASE")
 	var notes [][]string
 	row := func(place string, c *contenderView, since string) {
-		cells := []string{place, c.name(), c.mode(), c.fence(), since, c.expires(), c.what()}
+		cells := []string{place, c.name(), c.mode(), c.fence(), since, c.expires(), c.heartbeat(), c.what()}
 		for i := range cells {
 			if cells[i] = visible(cells[i]); cells[i] == "" {
 				cells[i] = "-"

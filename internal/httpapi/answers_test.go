@@ -268,7 +268,7 @@ func queue() locks.Lock {
 	return locks.Lock{
 		NS: "default", Name: "deploy", State: locks.LockHeld, QueueLength: 3, Rev: "1a-2", NextCursor: "c9",
 		Holders: []locks.Contender{{LeaseID: someID, Znode: "/lockkeeper/locks/deploy/write-x", Owner: "me", Mode: locks.Exclusive,
-			FencingToken: 8589934592, Age: 65*time.Second + 300*time.Millisecond, AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, ExpiresIn: 12340 * time.Millisecond, Metadata: `{"job":7}`}},
+			FencingToken: 8589934592, Age: 65*time.Second + 300*time.Millisecond, AgeKnown: true, HeldFor: time.Minute, HeldLonger: true, ExpiresIn: 12340 * time.Millisecond, LastHeartbeat: 5300 * time.Millisecond, Metadata: `{"job":7}`}},
 		Waiters: []locks.Contender{
 			{Znode: "/lockkeeper/locks/deploy/_c_1-lock-0000000001", Mode: locks.Exclusive, Position: 1, HeldFor: time.Second, HeldLonger: true, // which no waiter has
 				Foreign: &locks.Foreign{Program: "curator", Session: 0x10000abcd, Data: []byte("10.0.0.1")}},
@@ -294,6 +294,9 @@ func TestAQueueIsShownWhole(t *testing.T) {
 	}
 	if h, w := lock.Holders[0], lock.Waiters[0]; h.HeldMS != 60_000 || !h.HeldLonger || w.HeldMS != 0 || w.HeldLonger {
 		t.Errorf("held for %d, longer %v; a waiter for %d", h.HeldMS, h.HeldLonger, w.HeldMS)
+	}
+	if h, w := lock.Holders[0], lock.Waiters[2]; h.LastHeartbeatMS == nil || *h.LastHeartbeatMS != 5300 || w.LastHeartbeatMS != nil {
+		t.Errorf("the last heartbeats: %v and %v", h.LastHeartbeatMS, w.LastHeartbeatMS)
 	}
 	if c := lock.Waiters[0]; c.Foreign.Session != "0x10000abcd" || c.Foreign.Data.Text != "10.0.0.1" || c.AgeMS != nil || c.LeaseID != "" {
 		t.Errorf("a foreign contender: %+v", c)

@@ -38,6 +38,9 @@ func (o *outgoing) encodeLease(l *locks.Lease) {
 	if l.State != locks.Ended {
 		m.millis("expires_in_ms", l.ExpiresIn)
 	}
+	if l.LastHeartbeat > 0 {
+		m.millis("last_heartbeat_ms", l.LastHeartbeat)
+	}
 	m.flag("failover_safe", l.FailoverSafe)
 	m.given("owner", l.Owner)
 	m.given("principal", l.Principal)

@@ -46,10 +46,19 @@ func leaseShape(l *locks.Lease) api.Lease {
 		shape.QueueLength = &l.QueueLength
 		shape.ExpiresInMS = new(millis(l.ExpiresIn))
 	}
+	shape.LastHeartbeatMS = lastHeartbeat(l.LastHeartbeat)
 	if l.WaitedKnown {
 		shape.WaitedMS = new(millis(l.Waited))
 	}
 	return shape
+}
+
+// lastHeartbeat is left out when none is known of.
+func lastHeartbeat(ago time.Duration) *int64 {
+	if ago <= 0 {
+		return nil
+	}
+	return new(millis(ago))
 }
 
 func revocation(r *locks.Revocation) *api.RevokeRequested {
@@ -90,7 +99,7 @@ func contender(c *locks.Contender) api.Contender {
 	shape := api.Contender{
 		LeaseID: c.LeaseID, Foreign: foreignShape(c.Foreign), Znode: c.Znode, Owner: c.Owner, Principal: c.Principal,
 		Mode: api.Mode(c.Mode), Permits: c.Permits, Limit: c.Limit, Position: c.Position, FencingToken: c.FencingToken,
-		ExpiresInMS: millis(c.ExpiresIn), Unclaimed: c.Unclaimed, Metadata: c.Metadata,
+		ExpiresInMS: millis(c.ExpiresIn), LastHeartbeatMS: lastHeartbeat(c.LastHeartbeat), Unclaimed: c.Unclaimed, Metadata: c.Metadata,
 		Delayed: c.Delayed, Reason: api.Reason(c.Reason), Holds: c.Holds, Group: c.Group, Ephemeral: c.Ephemeral,
 		RevokeRequested: revocation(c.Revoke), AcquireReason: c.Purpose, EndsAt: endsAt(c.EndsAt), ReservedForMS: millis(c.ReservedFor),
 	}

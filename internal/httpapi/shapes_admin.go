@@ -22,9 +22,7 @@ func postmortemShape(p *locks.Postmortem) *api.Postmortem {
 	if p.FencingToken != 0 || p.HeldFor > 0 {
 		shape.HeldMS = new(millis(p.HeldFor))
 	}
-	if p.LastHeartbeat > 0 {
-		shape.LastHeartbeatMS = new(millis(p.LastHeartbeat))
-	}
+	shape.LastHeartbeatMS = lastHeartbeat(p.LastHeartbeat)
 	if n := p.Next; n != nil {
 		shape.Next = &api.Successor{LeaseID: n.LeaseID, Owner: n.Owner, FencingToken: n.FencingToken, AfterMS: millis(n.After)}
 	}

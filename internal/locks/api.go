@@ -130,6 +130,8 @@ type Lease struct {
 	TTL          time.Duration
 	ExpiresIn    time.Duration // until the clock of its state runs out; 0 when ended
 	TTLFrom      time.Duration // State held: when its present TTL began; boot clock
+	// LastHeartbeat is how long ago the client's last one was; 0 when this gateway heard of none, or does not run the lease.
+	LastHeartbeat time.Duration
 	// Waited is the time from the arrival of the client's request to TTLFrom. The client holds the lease until it sent
 	// the request + Waited + TTL. WaitedKnown is false when the TTL began before the request.
 	Waited       time.Duration

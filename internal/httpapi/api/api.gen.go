@@ -1633,6 +1633,10 @@ type Contender struct {
 	HeldAtMostMS int64 `json:"held_at_most_ms,omitempty"`
 	ExpiresInMS  int64 `json:"expires_in_ms,omitempty"`
 
+	// LastHeartbeatMS How long ago the last heartbeat of its client was. Left out when there was none, and when the gateway that answers
+	// does not know: it knows of the leases that it runs.
+	LastHeartbeatMS *LastHeartbeat `json:"last_heartbeat_ms,omitempty"`
+
 	// Metadata A text that came with the lease.
 	Metadata Metadata `json:"metadata,omitempty"`
 
@@ -2351,6 +2355,10 @@ type Info struct {
 // InfoMode Whether ZooKeeper is servers of its own or part of this gateway, which then keeps everything itself.
 type InfoMode string
 
+// LastHeartbeat How long ago the last heartbeat of its client was. Left out when there was none, and when the gateway that answers
+// does not know: it knows of the leases that it runs.
+type LastHeartbeat = int64
+
 // Leader A lock's one exclusive holder.
 type Leader struct {
 	// Lock The name of a lock. One with a `%` in it is another program's, percent-encoded, and cannot be taken.
@@ -2434,6 +2442,10 @@ type Lease struct {
 	// TTLMS Of a reservation: what is left of it.
 	TTLMS       int64  `json:"ttl_ms"`
 	ExpiresInMS *int64 `json:"expires_in_ms,omitempty"`
+
+	// LastHeartbeatMS How long ago the last heartbeat of its client was. Left out when there was none, and when the gateway that answers
+	// does not know: it knows of the leases that it runs.
+	LastHeartbeatMS *LastHeartbeat `json:"last_heartbeat_ms,omitempty"`
 
 	// FailoverSafe Whether the time to live rides over the crash of a gateway.
 	FailoverSafe bool `json:"failover_safe"`

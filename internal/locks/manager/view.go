@@ -103,7 +103,7 @@ func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 		}
 	}
 	if v.State != locks.Ended {
-		v.Warning = a.warning(l)
+		v.Warning, v.LastHeartbeat = a.warning(l), a.lastHeartbeat(l, now)
 	}
 	if l.contender.Groups > 1 {
 		v.Locks = a.slots(l, &v, rules)
@@ -121,6 +121,14 @@ func (a *answers) lease(l *lease, rules *access.Rules) locks.Lease {
 		v.Znode = l.path()
 	}
 	return v
+}
+
+// lastHeartbeat is how long ago the last heartbeat of a lease's client was; 0 when there was none, or the lease is not this gateway's.
+func (a *answers) lastHeartbeat(l *lease, now time.Duration) time.Duration {
+	if l.beat == 0 || l.term != a.port.Term() || l.Record().Assumed() {
+		return 0
+	}
+	return max(now-l.beat, 1)
 }
 
 // slots are the locks of a group that the rules let read.
@@ -197,10 +205,8 @@ func (a *answers) contender(q *queues.Queue, c *recipe.Contender, position int) 
 			}
 			if l.term == a.port.Term() && !l.Record().Assumed() {
 				v.Clock = l.clock()
-				if l.beat != 0 {
-					v.LastHeartbeat = max(now.Boot()-l.beat, 1)
-				}
 			}
+			v.LastHeartbeat = a.lastHeartbeat(l, now.Boot())
 			v.Unclaimed = l.Held() && l.Grant() == lifecycle.GrantUnclaimed
 			v.Revoke = l.revocation().view(now.Boot())
 			if v.Purpose = l.purpose(); l.reservation() != nil {
