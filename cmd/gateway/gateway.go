@@ -183,13 +183,13 @@ func (g *gateway) makeAPI(started time.Time) {
 	if g.own == nil {
 		zkServers = (&ensemble.Status{Servers: g.zk.Servers, Dial: g.zk.Dial}).Get
 	}
-	hookPages := &webhookPages{}
-	g.pages = dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: g.manager, Webhooks: hookPages, History: g.memory(), Events: g.hub, Logins: g.logins(), Logger: g.log.With("part", "dashboard"),
+	hookPages, fleetPages := &webhookPages{}, &fleetPages{}
+	g.pages = dashboard.New(dashboard.Options{Ensemble: zkServers, Locks: g.manager, Webhooks: hookPages, Fleet: fleetPages, History: g.memory(), Events: g.hub, Logins: g.logins(), Logger: g.log.With("part", "dashboard"),
 		Version: version(), Started: started, Embedded: g.own != nil})
 	g.api = httpapi.New(httpapi.Options{Auth: g.authenticator(), Locks: g.own.watched(g.manager), Webhooks: g.hooks, History: g.history, Embedded: g.own != nil, Events: g.hub, Pages: g.pages, Docs: &docsite.Site{Files: docs.Files, OpenAPI: lockkeeper.OpenAPI, Version: version(), Pages: g.pages.Navigation()}, Metrics: g.metrics,
 		Fleet: g.peers, News: g.manager.News, ServeMetrics: g.c.MetricsListen == "", Logger: g.log.With("part", "http"), Access: g.c.accessLog(g.accessLog, "http"), Audit: g.audit, Traces: g.traces, Version: version(), OpenAPI: lockkeeper.OpenAPI,
 		AllowedHosts: g.c.AllowedHosts, Compat: g.c.Compat.options(), Proxies: g.proxies, Connections: g.limits.connections, MaxWaiting: g.limits.waiting, MaxAnswers: g.limits.answers, Principals: g.limits.principals})
-	hookPages.api = g.api
+	hookPages.api, fleetPages.api = g.api, g.api
 }
 
 // makeServers makes a server for each listener, with its bounds.
@@ -261,6 +261,7 @@ func (g *gateway) run(ctx context.Context) error {
 	background(tuneGC)
 	background(g.auditEnds)
 	background(g.watchRules)
+	background(g.metrics.RunCommits)
 	if n := newNotifier(g.log, g.own.watched(g.manager).Ready, g.manager.Alive); n != nil {
 		background(func(running context.Context) { n.run(running, ctx) })
 	}

@@ -102,10 +102,29 @@ func (x *examination) gateways(ctx context.Context, c *client.Client) {
 			Address   string     `json:"address"`
 			Version   string     `json:"version"`
 			ZooKeeper *zooKeeper `json:"zookeeper"`
+			Commits   *struct {
+				P50 float64 `json:"p50_ms"`
+				P99 float64 `json:"p99_ms"`
+			} `json:"commits"`
 		} `json:"items"`
+		Left []struct {
+			ID      string `json:"gateway_id"`
+			Ago     int64  `json:"left_ago_ms"`
+			Deposed bool   `json:"deposed"`
+		} `json:"left"`
 	}
 	if !x.ask(ctx, c, "fleet", "/v1/gateways", &answer) {
 		return
+	}
+	for _, l := range answer.Left {
+		if l.Deposed {
+			x.warn("fleet", "look at its log, and at its way to ZooKeeper", "gateway %s was deposed %s ago: it committed nothing", l.ID, span(l.Ago))
+		}
+	}
+	for _, g := range answer.Items {
+		if c := g.Commits; c != nil {
+			x.ok("commits", "p50 %.3g ms, p99 %.3g ms in the last minutes", c.P50, c.P99)
+		}
 	}
 	versions := map[string]bool{}
 	for _, g := range answer.Items {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -268,27 +267,4 @@ func TestAGatewayShowsWhatItMaySay(t *testing.T) {
 		row := gatewayRowOf(&own, c.zk, time.Second)
 		assert.That(t, row.State == c.want, "%+v is shown as %s, want %s", c.zk, row.State, c.want)
 	}
-}
-
-// A gateway that has gone does not vanish from the page at once.
-func TestAGatewayThatHasLeftIsShownForAWhile(t *testing.T) {
-	withRig(t, func(t *testing.T, r *rig) {
-		r.fake.set(func() { r.fake.peers = []locks.Peer{{Gateway: "one", Self: true}, {Gateway: "back"}} })
-		topic := r.watch(t, gatewaysPage{})
-		for _, gateway := range []string{"gone", "back", "gone"} {
-			r.hub.Publish(&events.Event{Type: events.GatewayLeft, Gateway: gateway, Time: time.Now()})
-		}
-		for range 2 * gatewaysLeft {
-			r.happen("deploy") // what else happens pushes nothing out
-		}
-		shows := func() int {
-			time.Sleep(2 * tick)
-			synctest.Wait()
-			html := assert.Value(topic.latest.Load().message(t.Context()))(t)
-			return strings.Count(string(html), `id="gw/gone"`)
-		}
-		assert.Equal(t, shows(), 1, "rows of the gateway that has left")
-		time.Sleep(leftFor)
-		assert.Equal(t, shows(), 0, "an hour later")
-	})
 }

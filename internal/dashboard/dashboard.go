@@ -31,6 +31,7 @@ type Locks interface {
 	Info(context.Context) locks.Info
 	Namespaces(context.Context, locks.Principal) ([]locks.NamespaceInfo, error)
 	Peers() []locks.Peer
+	LeftGateways() []locks.LeftGateway
 	Postmortem(ctx context.Context, p locks.Principal, leaseID string) (locks.Postmortem, error)
 	Waits(context.Context, locks.Principal) (locks.Waits, error)
 	Find(context.Context, locks.FindRequest) (locks.Found, error)
@@ -41,6 +42,8 @@ type Options struct {
 	Locks Locks
 	// Webhooks gives the webhooks; nil: there are no pages of them.
 	Webhooks Webhooks
+	// Fleet gives what other gateways know; nil: none is asked.
+	Fleet Fleet
 	// History has what ended; nil: the gateway remembers nothing.
 	History History
 	Events  *events.Hub
@@ -71,6 +74,7 @@ type Dashboard struct {
 	memory  *memory
 	waits   *waits
 	lookout *lookout
+	fleet   *fleet
 
 	writeTimeout time.Duration   // of one message to one viewer
 	pongTimeout  time.Duration   // of a viewer's answer to pings
@@ -112,6 +116,7 @@ func New(o Options) *Dashboard {
 		topics: map[sight]*topic{}, conns: map[net.Conn]struct{}{},
 	}
 	d.lookout = newLookout(&d.opt, d.memory, d.background)
+	d.fleet = newFleet(o.Fleet, d.background)
 	return d
 }
 

@@ -33,6 +33,7 @@ type fakeLocks struct {
 	info       func() locks.Info
 	namespaces func() ([]locks.NamespaceInfo, error)
 	peers      []locks.Peer
+	left       []locks.LeftGateway
 	ends       map[string]locks.Postmortem
 	waits      fakeWaits
 	looking    time.Duration // how long a look at the waits takes
@@ -143,6 +144,12 @@ func (f *fakeLocks) Peers() []locks.Peer {
 	defer f.mu.Unlock()
 	f.asked["peers"]++
 	return f.peers
+}
+
+func (f *fakeLocks) LeftGateways() []locks.LeftGateway {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.left
 }
 
 func (f *fakeLocks) Postmortem(_ context.Context, _ locks.Principal, id string) (locks.Postmortem, error) {

@@ -12,8 +12,7 @@ import (
 // keeper keeps the newest events of a lock that its page shows.
 type keeper struct {
 	filter events.Filter
-	nodes  bool        // node events are kept; else all others
-	only   events.Type // the one type that is kept; 0: each
+	nodes  bool // node events are kept; else all others
 	most   int
 	events []*events.Event // the newest first
 }
@@ -30,7 +29,7 @@ func (k *keeper) begin(hub *events.Hub) (last string) {
 }
 
 func (k *keeper) add(e *events.Event) {
-	if e.Type.IsNode() != k.nodes || e.Type == events.Resync || k.only != 0 && e.Type != k.only {
+	if e.Type.IsNode() != k.nodes || e.Type == events.Resync {
 		return
 	}
 	if len(k.events) == k.most {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/a-h/templ"
 
-	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
 	"lockkeeper/internal/zk/ensemble"
@@ -25,25 +24,21 @@ type gatewaysPage struct{ plain }
 func (gatewaysPage) name() string  { return pageGateways }
 func (gatewaysPage) title() string { return "Gateways" }
 
-// keeps: a gateway that is gone is shown for a while.
-func (gatewaysPage) keeps(rules *access.Rules) *keeper {
-	return &keeper{filter: events.Filter{Rules: rules, Types: events.Types(events.GatewayLeft)}, only: events.GatewayLeft, most: gatewaysLeft}
-}
-
-const (
-	gatewaysLeft = 8         // that are shown
-	leftFor      = time.Hour // for so long
-)
+// waits: other gateways are asked, at each tick.
+func (gatewaysPage) waits() bool { return true }
 
 func (gatewaysPage) read(ctx context.Context, from *Options, as reading) (content, error) {
 	shown := &gatewaysContent{templates.Gateways{Page: as.frame}}
-	peers := from.Locks.Peers()
+	peers, partial := from.Locks.Peers(), !as.who.Rules.MayAll(access.Read)
+	said := as.fleet.figures(ctx)
 	for i := range peers {
 		row := gatewayRowOf(&peers[i], as.info.ZooKeeper, as.info.PromiseWindow)
-		row.Partial = !as.who.Rules.MayAll(access.Read)
+		row.Partial, row.Figures = partial, said[peers[i].Gateway]
 		shown.Rows = append(shown.Rows, row)
 	}
-	shown.Rows = append(shown.Rows, leftRowsOf(as.kept, peers)...)
+	for _, l := range from.Locks.LeftGateways() {
+		shown.Rows = append(shown.Rows, leftRowOf(&l, partial))
+	}
 	if from.Ensemble != nil {
 		shown.Servers = serverRowsOf(from.Ensemble(ctx))
 	}
@@ -78,17 +73,14 @@ func gatewayRowOf(p *locks.Peer, own locks.ZooKeeperInfo, window time.Duration) 
 	return row
 }
 
-// leftRowsOf are rows of gateways that have left lately, of the events that say so.
-func leftRowsOf(list []*events.Event, peers []locks.Peer) (rows []templates.GatewayRow) {
-	for _, e := range list {
-		gone := e.Type == events.GatewayLeft && time.Since(e.Time) < leftFor
-		back := slices.ContainsFunc(peers, func(p locks.Peer) bool { return p.Gateway == e.Gateway })
-		again := slices.ContainsFunc(rows, func(r templates.GatewayRow) bool { return r.ID == visible(e.Gateway) })
-		if gone && !back && !again {
-			rows = append(rows, templates.GatewayRow{ID: visible(e.Gateway), State: "gone", Tone: "bad", Left: true, Partial: true, SeenAt: e.Time})
-		}
+// leftRowOf is the row of a gateway that has left.
+func leftRowOf(l *locks.LeftGateway, partial bool) templates.GatewayRow {
+	row := templates.GatewayRow{ID: visible(l.Gateway), State: "gone", Tone: "bad", Left: true, Partial: partial, Deposed: l.Deposed, Successor: visible(l.Successor),
+		SeenAt: time.Now().Add(-l.Ago).Round(time.Second)}
+	if !partial {
+		row.Leases = l.Leases
 	}
-	return rows
+	return row
 }
 
 // serverRowsOf are ZooKeeper's servers, in the order in which they were given. Epochs of leaders are in a zxid's upper half: a

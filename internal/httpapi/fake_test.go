@@ -60,6 +60,9 @@ type fake struct {
 	route      func(lease string) (locks.Route, bool)
 	arrive     func(ctx context.Context, lease string, zxid int64) error
 	peers      []locks.Peer
+	left       []locks.LeftGateway
+	session    time.Duration // its age
+	lag        time.Duration
 	stranger   func(gateway string) bool // a gateway that is not registered; nil: all are
 	id         string
 	seals      int // that another gateway has registered, to which sendsTo leads
@@ -210,6 +213,7 @@ func (f *fake) Arrive(ctx context.Context, lease string, zxid int64) error {
 func (f *fake) Reached(ctx context.Context, zxid int64) error { return f.Arrive(ctx, "", zxid) }
 func (f *fake) GatewayID() string                             { return f.id }
 func (f *fake) Peers() []locks.Peer                           { return f.peers }
+func (f *fake) LeftGateways() []locks.LeftGateway             { return f.left }
 func (f *fake) Registered(gateway string) bool                { return f.stranger == nil || !f.stranger(gateway) }
 
 func (f *fake) note(format string, args ...any) {
@@ -385,7 +389,7 @@ func (f *fake) Info(context.Context) locks.Info {
 	return locks.Info{
 		GatewayID: "g1", FleetID: "fleet", Root: "/lockkeeper", PromiseWindow: 10 * time.Second, Namespaces: []string{"default"},
 		Leases: map[locks.State]int{locks.Held: 2}, Locks: 3, Contenders: 5,
-		ZooKeeper: locks.ZooKeeperInfo{Servers: []string{"127.0.0.1:2181"}, State: "connected", Trusted: true, TrustMargin: 9 * time.Second, ReplicaCurrent: true, LastZxid: 0x100000002},
+		ZooKeeper: locks.ZooKeeperInfo{Servers: []string{"127.0.0.1:2181"}, State: "connected", Trusted: true, TrustMargin: 9 * time.Second, ReplicaCurrent: true, LastZxid: 0x100000002, SessionAge: f.session, Lag: f.lag},
 	}
 }
 

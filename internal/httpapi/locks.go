@@ -60,6 +60,7 @@ type Administration interface {
 type Ownership interface {
 	GatewayID() string
 	Peers() []locks.Peer
+	LeftGateways() []locks.LeftGateway
 	// Registered reports whether the replica shows the registration of a gateway.
 	Registered(gateway string) bool
 	RouteOf(lease string) (locks.Route, bool)

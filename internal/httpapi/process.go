@@ -41,11 +41,6 @@ func (p *process) getInfo(x *exchange) error {
 	return x.answer(&shape)
 }
 
-func (p *process) listGateways(x *exchange) error {
-	info := p.locks.Info(x.r.Context())
-	return x.answer(gatewayList(p.locks.Peers(), x.counts(), &info))
-}
-
 // counts reports whether the caller is told totals: they count locks that it may not read.
 func (x *exchange) counts() bool { return x.principal().Rules.MayAll(access.Read) }
 

@@ -376,7 +376,7 @@ func TestEveryOperationWithFieldsTellsTheirNames(t *testing.T) {
 	assert.NoError(t, err)
 	operations := map[string]interface{ names() []string }{
 		"Acquire": &acquireOne, "AcquireSeveral": &acquireGroup, "Release": &release, "UpdateLease": &updateLease, "GetLease": &getLease,
-		"Heartbeat": &heartbeat, "HeartbeatMany": &heartbeatMany, "ListLeases": &listLeases,
+		"Heartbeat": &heartbeat, "HeartbeatMany": &heartbeatMany, "ListLeases": &listLeases, "ListGateways": &listGateways,
 		"BreakLease": &breakLease, "BreakContender": &breakContender, "ConfigureLock": &configureLock, "RemoveLock": &removeLock, "ListPeriods": &listPeriods, "ForgetPeriod": &forgetPeriod,
 		"Revoke": &revoke, "WithdrawRevocation": &withdrawRevocation, "Reap": &reap, "Destroy": &destroy,
 		"GetFence": &getFence, "CheckFence": &checkFence, "PreviewAcquire": &previewAcquire,

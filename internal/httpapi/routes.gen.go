@@ -12,7 +12,7 @@ func routeTable() []route {
 		{operation: "CheckFence", method: "GET", pattern: "/v1/check-fence", handle: (*handlers).checkFence},
 		{operation: "WatchEvents", method: "GET", pattern: "/v1/events", handle: (*handlers).watchEvents},
 		{operation: "WatchEventsSocket", method: "GET", pattern: "/v1/events/ws", handle: (*handlers).watchEventsSocket},
-		{operation: "ListGateways", method: "GET", pattern: "/v1/gateways", handle: (*handlers).listGateways, bare: true},
+		{operation: "ListGateways", method: "GET", pattern: "/v1/gateways", handle: (*handlers).listGateways},
 		{operation: "GetGraph", method: "GET", pattern: "/v1/graph", handle: (*handlers).getGraph},
 		{operation: "HeartbeatMany", method: "POST", pattern: "/v1/heartbeats", handle: (*handlers).heartbeatMany},
 		{operation: "ListHistory", method: "GET", pattern: "/v1/history", handle: (*handlers).listHistory},

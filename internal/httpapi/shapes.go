@@ -198,33 +198,15 @@ func infoShape(info *locks.Info, counts bool, version string, mode api.InfoMode,
 }
 
 func zooKeeperShape(zk *locks.ZooKeeperInfo) api.ZooKeeperInfo {
-	return api.ZooKeeperInfo{
+	shape := api.ZooKeeperInfo{
 		Servers: append([]string{}, zk.Servers...), State: api.ZooKeeperInfoState(zk.State),
 		SessionTimeoutMS: millis(zk.SessionTimeout), FenceOpen: zk.Trusted, FenceMarginMS: millis(zk.TrustMargin),
 		ReplicaCurrent: zk.ReplicaCurrent, LastZxid: hexOf(zk.LastZxid), SecretExposed: zk.SecretExposed,
 	}
-}
-
-func gatewayList(peers []locks.Peer, counts bool, info *locks.Info) *api.GatewayList {
-	list := &api.GatewayList{Items: make([]api.GatewayInfo, len(peers))}
-	for i := range peers {
-		p := &peers[i]
-		shape := api.GatewayInfo{GatewayID: p.Gateway, Self: p.Self, Address: p.Address, Version: p.Version, Succeeded: p.Succeeded}
-		if counts {
-			shape.Leases = &p.Leases
-		}
-		if !p.Started.IsZero() {
-			shape.Started = &p.Started
-		}
-		if p.GuardAge >= 0 {
-			shape.GuardAgeMS = new(millis(p.GuardAge))
-		}
-		if p.Self {
-			shape.Zookeeper = new(zooKeeperShape(&info.ZooKeeper))
-		}
-		list.Items[i] = shape
+	if zk.SessionAge > 0 {
+		shape.SessionAgeMS, shape.LagMS = new(millis(zk.SessionAge)), new(millis(zk.Lag))
 	}
-	return list
+	return shape
 }
 
 // endsAt is the end of a reservation, rounded down; "": it has none, or it is not known.

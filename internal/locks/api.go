@@ -509,6 +509,11 @@ type ZooKeeperInfo struct {
 	ReplicaCurrent bool
 	LastZxid       int64
 	SecretExposed  bool // see layout.Layout
+	// SessionAge is how long the present session has lasted; 0 without one.
+	SessionAge time.Duration
+	// Lag is how far the replica is behind at most: for how long it has not been seen to have reached a transaction that this gateway
+	// has committed; 0: it has reached all.
+	Lag time.Duration
 }
 
 // Several replaces the mode of a lease of several locks.

@@ -25,6 +25,15 @@ type Peer struct {
 	GuardAge                  time.Duration // since its guard was last seen to change; -1: not known
 }
 
+// LeftGateway is a gateway whose registration has gone.
+type LeftGateway struct {
+	Gateway   string
+	Ago       time.Duration
+	Deposed   bool   // it was registered and committed nothing
+	Leases    int    // contenders that it ran, those of its chain included
+	Successor string // the gateway that took them over; "" while none has, or there was nothing to take over
+}
+
 // OldLeases are leases that were created until a point in ZooKeeper's order.
 type OldLeases struct {
 	N       int      // of this gateway

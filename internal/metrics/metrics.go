@@ -35,6 +35,7 @@ type Metrics struct {
 	written      prometheus.Counter
 	deadlocks    prometheus.Counter
 	zkOperation  *handles[operation, observer]
+	commits      *commits
 	zkBatch      prometheus.Histogram
 	dropped      prometheus.Counter
 	unlogged     prometheus.Counter
@@ -104,6 +105,7 @@ func New(version string) *Metrics {
 		deadlocks: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "deadlocks_detected_total",
 			Help: "Cycles of owners that wait for each other, as they appeared."}),
 		zkOperation: newHandles(func(o operation) observer { return zkOperation.WithLabelValues(o.op, o.outcome) }),
+		commits:     newCommits(zkOperation),
 		zkBatch: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "zk_batch_size", Buckets: batchBuckets,
 			Help: "Writes in one ZooKeeper transaction."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "events_dropped_total",
@@ -185,7 +187,7 @@ func (m *Metrics) HeartbeatWritten() { m.written.Inc() }
 // Deadlock counts a cycle of owners that have come to wait for each other.
 func (m *Metrics) Deadlock() { m.deadlocks.Inc() }
 
-// ZKOperation measures one operation on ZooKeeper. outcome is done, not_done
+// ZKOperation measures one operation on ZooKeeper. outcome is ok, refused
 // or unknown.
 func (m *Metrics) ZKOperation(op, outcome string, took time.Duration) {
 	m.zkOperation.of(operation{op, outcome}).Observe(took.Seconds())

@@ -17,6 +17,33 @@ type GatewayRow struct {
 	Seen      string    // more of it; "" for nothing
 	SeenAt    time.Time // when it last wrote, or left; zero when not known
 	Left      bool      // it is not registered any more
+	Deposed   bool      // with Left: it was registered and committed nothing
+	Successor string    // with Left: the gateway that took its leases over; "" while none has
+	Figures   GatewayFigures
+}
+
+// GatewayFigures are what a gateway says of itself.
+type GatewayFigures struct {
+	P50, P99 time.Duration // of its commits in the last minutes; 0 when there were none, or it does not say
+	Opened   time.Time     // its ZooKeeper session; zero when it has none, or does not say
+	Lag      time.Duration // how far its replica is behind at most
+	Silent   string        // why it says nothing; "" when it does
+}
+
+// fate is what became of the leases of a gateway that has left; "" when that is not for the viewer, or not known. Their successor's
+// name follows where it ends with "went to".
+func (r *GatewayRow) fate() string {
+	switch {
+	case r.Partial && r.Successor != "":
+		return "its leases went to"
+	case r.Partial:
+		return ""
+	case r.Leases == 0:
+		return "it ran no leases"
+	case r.Successor == "":
+		return "its " + counted(r.Leases, "lease") + " will go to another gateway"
+	}
+	return "its " + counted(r.Leases, "lease") + " went to"
 }
 
 // ServerRow is one ZooKeeper server.

@@ -1581,6 +1581,16 @@ type BreakRequest struct {
 // did. Of a lease of several locks it is for the lease's client, and for callers that may read all of them.
 type By = string
 
+// CommitLatency How long ZooKeeper took to commit the gateway's transactions in the last 5 minutes, estimated from the buckets of
+// `lockkeeper_zk_op_seconds`. Left out when none was committed.
+type CommitLatency struct {
+	P50MS float64 `json:"p50_ms"`
+	P99MS float64 `json:"p99_ms"`
+
+	// OverMS The time that it covers: less while the gateway is young.
+	OverMS int64 `json:"over_ms"`
+}
+
 // Contender One entry of a queue.
 type Contender struct {
 	LeaseID LeaseID `json:"lease_id,omitempty"`
@@ -1972,11 +1982,19 @@ type GatewayInfo struct {
 	// GuardAgeMS Since it was last seen to write to ZooKeeper. Left out while that is not known.
 	GuardAgeMS *int64         `json:"guard_age_ms,omitempty"`
 	Zookeeper  *ZooKeeperInfo `json:"zookeeper,omitempty"`
+
+	// Commits How long ZooKeeper took to commit the gateway's transactions in the last 5 minutes, estimated from the buckets of
+	// `lockkeeper_zk_op_seconds`. Left out when none was committed.
+	Commits *CommitLatency `json:"commits,omitempty"`
 }
 
 // GatewayList defines model for GatewayList.
 type GatewayList struct {
 	Items []GatewayInfo `json:"items"`
+	Left  []LeftGateway `json:"left,omitempty"`
+
+	// Unreached With `ask`.
+	Unreached []UnreachedGateway `json:"unreached,omitempty"`
 }
 
 // GivenMetadata Any text without control characters but line breaks and tabs, up to 4096 bytes, or a JSON object, which is kept as
@@ -2563,6 +2581,21 @@ type LeaseLock struct {
 
 // LeaseToken Examples: lk1.lk2s4u7q.k1.AbCdEfGh
 type LeaseToken = string
+
+// LeftGateway A gateway that is not registered any more.
+type LeftGateway struct {
+	GatewayID string `json:"gateway_id"`
+	LeftAgoMS int64  `json:"left_ago_ms"`
+
+	// Deposed It was registered and committed nothing.
+	Deposed bool `json:"deposed,omitempty"`
+
+	// Leases Contenders in the queues whose leases it ran: when it was succeeded, else when it left. Left out for callers that may not read every lock.
+	Leases *int `json:"leases,omitempty"`
+
+	// Successor The gateway that took them over. Left out while none has.
+	Successor string `json:"successor,omitempty"`
+}
 
 // Limits What is beyond one of these is 422 or 429; docs/operate/operating.md says more.
 type Limits struct {
@@ -3679,9 +3712,15 @@ type ZooKeeperInfo struct {
 	FenceOpen bool `json:"fence_open"`
 
 	// FenceMarginMS Until the trust window closes if nothing commits.
-	FenceMarginMS  int64  `json:"fence_margin_ms"`
-	ReplicaCurrent bool   `json:"replica_current"`
-	LastZxid       string `json:"last_zxid"`
+	FenceMarginMS  int64 `json:"fence_margin_ms"`
+	ReplicaCurrent bool  `json:"replica_current"`
+
+	// LagMS How far its replica is behind at most: for how long it has not been seen to have reached a transaction that the gateway has committed; 0: it has reached all. Left out without a session.
+	LagMS    *int64 `json:"lag_ms,omitempty"`
+	LastZxid string `json:"last_zxid"`
+
+	// SessionAgeMS How long its session has lasted. Left out without one.
+	SessionAgeMS *int64 `json:"session_age_ms,omitempty"`
 
 	// SecretExposed Whether others than the fleet can read the secret that lease tokens are made with, or could once. Then tokens can be forged until `gateway secret rotate` and `gateway secret drop --now` have replaced it.
 	SecretExposed bool `json:"secret_exposed"`
@@ -3829,6 +3868,12 @@ type WatchEventsSocketParams struct {
 
 	// Since The id of an event. The stream begins right behind it. Without it, with what happens next.
 	Since *EventSinceParam `form:"since,omitempty" json:"since,omitempty"`
+}
+
+// ListGatewaysParams defines parameters for ListGateways.
+type ListGatewaysParams struct {
+	// Ask Ask the other gateways, which takes up to 3 s. One that does not answer is in `unreached`.
+	Ask *bool `form:"ask,omitempty" json:"ask,omitempty"`
 }
 
 // GetGraphParams defines parameters for GetGraph.
@@ -4661,9 +4706,11 @@ type ClientInterface interface {
 	// ListGateways The gateways of the fleet.
 	//
 	// Those that are registered in ZooKeeper, as this gateway sees it: this one first, the others in order of their ids.
+	// What a gateway alone knows of itself (`zookeeper`, `commits`) is there of this one, and with `ask` of the others.
+	// `left` are those that have left within the last hour, since this gateway started: 8 at most, the latest first.
 	//
 	// Corresponds with GET /v1/gateways (the `ListGateways` operationId).
-	ListGateways(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListGateways(ctx context.Context, params *ListGatewaysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetGraph Which contender waits for which.
 	//
@@ -5368,10 +5415,12 @@ func (c *Client) WatchEventsSocket(ctx context.Context, params *WatchEventsSocke
 // ListGateways The gateways of the fleet.
 //
 // Those that are registered in ZooKeeper, as this gateway sees it: this one first, the others in order of their ids.
+// What a gateway alone knows of itself (`zookeeper`, `commits`) is there of this one, and with `ask` of the others.
+// `left` are those that have left within the last hour, since this gateway started: 8 at most, the latest first.
 //
 // Corresponds with GET /v1/gateways (the `ListGateways` operationId).
-func (c *Client) ListGateways(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListGatewaysRequest(c.Server)
+func (c *Client) ListGateways(ctx context.Context, params *ListGatewaysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListGatewaysRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6979,7 +7028,7 @@ func NewWatchEventsSocketRequest(server string, params *WatchEventsSocketParams)
 }
 
 // NewListGatewaysRequest constructs an http.Request for the ListGateways method
-func NewListGatewaysRequest(server string) (*http.Request, error) {
+func NewListGatewaysRequest(server string, params *ListGatewaysParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -6995,6 +7044,33 @@ func NewListGatewaysRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Ask != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ask", *params.Ask, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)

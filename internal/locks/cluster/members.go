@@ -18,6 +18,7 @@ type Members struct {
 	own       map[recipe.GatewayID]struct{} // ids of all sessions of this process
 	former    map[recipe.GatewayID]struct{} // those of ended sessions with leases to settle
 	takeovers takeovers
+	left      []left // the latest first
 
 	wake    func(chan struct{}) // closes a channel, now or soon
 	changed chan struct{}       // see Changed; nil while nothing waits
@@ -124,9 +125,11 @@ func (m *Members) Register(id recipe.GatewayID) (joined bool) {
 
 // Unregister notes that a registration is gone. It reports whether its coming was announced, and whether the gateway was
 // deposed: a takeover writes its entry before it deletes anything.
-func (m *Members) Unregister(id recipe.GatewayID) (announced, deposed bool) {
+func (m *Members) Unregister(id recipe.GatewayID, now time.Duration) (announced, deposed bool) {
 	g := m.gateway(id)
-	announced, deposed = g.Announced, g.Entry
+	if announced, deposed = g.Announced, g.Entry; announced {
+		m.remember(id, g, now)
+	}
 	g.Registered, g.Announced, g.About, g.Guard = false, false, nil, GuardWatch{}
 	m.forget(id, g)
 	return announced, deposed
@@ -181,6 +184,7 @@ func (m *Members) ReadEntry(id, successor recipe.GatewayID, zxid int64, now time
 		g.takenAt = now
 	}
 	g.successor, g.entered = successor, zxid
+	m.inherited(id, successor)
 	m.ownershipChanged()
 }
 

@@ -124,6 +124,7 @@ func (w *instantWatcher) List(string)                                       {}
 func (w *instantWatcher) Reached(context.Context, int64) error              { return nil }
 func (w *instantWatcher) Current(zk.Instant) bool                           { return true }
 func (w *instantWatcher) Committed(zk.Instant, int64)                       {}
+func (w *instantWatcher) Lag(zk.Instant) time.Duration                      { return 0 }
 
 // BenchmarkManagerCycle is one acquire and one release without ZooKeeper's and the network's part.
 func BenchmarkManagerCycle(b *testing.B) {

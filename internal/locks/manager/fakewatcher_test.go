@@ -351,6 +351,8 @@ func (w *fakeWatcher) Reached(ctx context.Context, zxid int64) error {
 
 func (w *fakeWatcher) Committed(zk.Instant, int64) {}
 
+func (w *fakeWatcher) Lag(zk.Instant) time.Duration { return 0 }
+
 func (w *fakeWatcher) Current(now zk.Instant) bool {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()

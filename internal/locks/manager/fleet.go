@@ -35,7 +35,7 @@ func (st *stream) applyRegistration(m *Manager, c *zk.Change, now time.Duration)
 			m.publisher.gateway(events.GatewayJoined, id)
 		}
 	case zk.NodeRemoved:
-		if announced, deposed := m.members.Unregister(id); announced {
+		if announced, deposed := m.members.Unregister(id, now); announced {
 			m.publisher.gatewayLeft(id, deposed)
 		}
 		m.abandon(id)

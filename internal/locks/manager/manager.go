@@ -268,6 +268,11 @@ func (m *Manager) Peers() []locks.Peer {
 	return locked(m, func() []locks.Peer { return m.members.List(m.clock.Now().Boot()) })
 }
 
+// LeftGateways are the gateways that have left lately, the latest first.
+func (m *Manager) LeftGateways() []locks.LeftGateway {
+	return locked(m, func() []locks.LeftGateway { return m.members.Left(m.clock.Now().Boot()) })
+}
+
 // OldLeases counts the leases that were created until the transaction cut. ok is false while the replica does not show everything up
 // to reached. last is what the call before has found: this gateway's leases are counted anew only when none of those that it names is
 // left, so N may be too large, and is never 0 too early.

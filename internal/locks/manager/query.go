@@ -405,6 +405,7 @@ func (m *Manager) Info(context.Context) locks.Info {
 			info.ZooKeeper.Trusted = m.port.Session().Trusted(now)
 			info.ZooKeeper.TrustMargin = max(m.port.Session().TrustMargin(now), 0)
 			info.ZooKeeper.ReplicaCurrent = m.stream.synced && m.port.Watcher.Current(now)
+			info.ZooKeeper.SessionAge, info.ZooKeeper.Lag = m.port.SessionAge(now), m.port.Watcher.Lag(now)
 			info.ZooKeeper.LastZxid = m.port.Session().LastZxid()
 		}
 		return info

@@ -45,6 +45,7 @@ type Options struct {
 type Ref struct {
 	Session Session
 	Term    locks.Term
+	opened  zk.Instant
 }
 
 // Port is a gateway's way to ZooKeeper; see the package's doc. New makes one, Watch gives it its roots, Run runs it.
@@ -128,7 +129,7 @@ func (p *Port) run(ctx context.Context, registration []byte, promiseWindow time.
 	p.opt.Monitor.Do(func() {
 		p.term++
 		p.window, p.connected = window, true
-		p.present.Store(&Ref{session, p.term})
+		p.present.Store(&Ref{session, p.term, p.opt.Clock.Now()})
 		p.opt.Log.Info("zookeeper session opened", "gateway", id)
 		p.opt.Begun(session)
 	})
@@ -169,6 +170,14 @@ func (p *Port) Session() Session {
 		return ref.Session
 	}
 	return nil
+}
+
+// SessionAge is how long the present session has lasted; 0 without one.
+func (p *Port) SessionAge(now zk.Instant) time.Duration {
+	if ref := p.present.Load(); ref != nil {
+		return max(now.Since(ref.opened), 0)
+	}
+	return 0
 }
 
 // Term counts the sessions. It is that of the last one while there is none. The lock is held.

@@ -71,6 +71,7 @@ func (w *world) AddRoot(zk.WatchRoot) error           { return nil }
 func (w *world) List(string)                          {}
 func (w *world) Reached(context.Context, int64) error { return nil }
 func (w *world) Committed(zk.Instant, int64)          {}
+func (w *world) Lag(zk.Instant) time.Duration         { return 0 }
 
 func (w *world) Open(_ context.Context, id string, _ []byte, _ func(zk.Instant, int64)) (Session, error) {
 	s := &fakeSession{id: id, done: make(chan struct{}), trusted: true}

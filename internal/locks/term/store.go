@@ -69,5 +69,7 @@ type Watcher interface {
 	Reached(ctx context.Context, zxid int64) error
 	// Current reports whether what the replica shows may be acted upon.
 	Current(now zk.Instant) bool
+	// Lag is for how long the stream has not been seen to have reached a transaction that this gateway has committed.
+	Lag(now zk.Instant) time.Duration
 	Committed(sent zk.Instant, zxid int64)
 }

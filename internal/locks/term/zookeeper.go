@@ -124,4 +124,5 @@ func (r reader) Get(path string, reply func([]byte, wire.Stat, int64, error)) {
 }
 
 func (r reader) Current(now zk.Instant) bool           { return r.Observer.Freshness().Current(now) }
+func (r reader) Lag(now zk.Instant) time.Duration      { return r.Observer.Freshness().Lag(now) }
 func (r reader) Committed(sent zk.Instant, zxid int64) { r.Observer.Freshness().Committed(sent, zxid) }

@@ -134,6 +134,16 @@ func (c *Freshness) behind(zxid int64, sent zk.Instant, grace time.Duration) boo
 	return c.latest.zxid > zxid && sent.Since(c.latest.told) > grace
 }
 
+// Lag is for how long a commit of the writer has been known that the observer has not reached; 0: there is none.
+func (c *Freshness) Lag(now zk.Instant) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) > 0 {
+		return max(now.Since(c.waiting[0].told), 0)
+	}
+	return 0
+}
+
 // update runs f under the lock and tells when the replica became current by it.
 func (c *Freshness) update(now zk.Instant, f func()) {
 	c.mu.Lock()

@@ -76,6 +76,21 @@ func TestAReplicaWhoseConnectionIsLostIsNotCurrent(t *testing.T) {
 	}
 }
 
+func TestTheLagIsThatOfTheOldestCommitThatHasNotCome(t *testing.T) {
+	clock, c := newStopped()
+	c.Synced()
+	c.Observed(100)
+	c.Committed(clock.now, 100)
+	assert.Equal(t, c.Lag(clock.now), 0, "nothing is missing")
+	c.Committed(clock.now, 101)
+	clock.pass(30 * time.Millisecond)
+	c.Committed(clock.now, 102)
+	clock.pass(20 * time.Millisecond)
+	assert.Equal(t, c.Lag(clock.now), 50*time.Millisecond)
+	c.Observed(102)
+	assert.Equal(t, c.Lag(clock.now), 0, "it has come")
+}
+
 func TestAWallClockThatJumpsEndsFreshness(t *testing.T) {
 	clock, c := newStopped()
 	c.Synced()

@@ -1,0 +1,161 @@
+package dashboard
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"lockkeeper/web/templates"
+)
+
+// Fleet is what pages ask of other gateways. One that does not answer is waited for, for some seconds, and named.
+type Fleet interface {
+	// Figures are what each gateway says of itself, by their ids.
+	Figures(ctx context.Context) map[string]templates.GatewayFigures
+}
+
+const (
+	// figuresEvery is how often the gateways are asked for their figures at most, while a page shows them.
+	figuresEvery = time.Second
+	// fleetAtOnce bounds the questions that are under way, and fleetKept those that are remembered; beyond it the oldest goes.
+	fleetAtOnce = 4
+	fleetKept   = 64
+	// A page waits for fleetPatience for an answer. Later ones are on the page when it is read again.
+	fleetPatience = 300 * time.Millisecond
+	// fleetWithin bounds a question, and fleetOld is for how long an answer is shown while there is no later one.
+	fleetWithin = 5 * time.Second
+	fleetOld    = 10 * time.Second
+)
+
+// fleet asks other gateways for pages. A gateway may answer late or never, so the questions are asked on goroutines of their own, each
+// once for all pages that ask it.
+type fleet struct {
+	from  Fleet                            // nil: none is asked
+	start func(func(context.Context)) bool // a goroutine that Run waits for; false: none now
+	turns chan struct{}
+
+	mu    sync.Mutex
+	known map[any]*inquiry
+}
+
+// inquiry is a question, and what was answered last.
+type inquiry struct {
+	answer   any
+	at       time.Time     // of the answer; zero before the first
+	until    time.Time     // for so long it is not asked again
+	underWay chan struct{} // closed when an answer has come; nil while it is not asked
+}
+
+func newFleet(from Fleet, start func(func(context.Context)) bool) *fleet {
+	return &fleet{from: from, start: start, turns: make(chan struct{}, fleetAtOnce), known: map[any]*inquiry{}}
+}
+
+// inquire is what was answered to a question, and asks it when that was longer than good ago. ok is false when there is no answer yet,
+// or none now.
+func inquire[T any](ctx context.Context, f *fleet, question any, good time.Duration, ask func(context.Context) T) (answer T, ok bool) {
+	if f == nil || f.from == nil {
+		return answer, false
+	}
+	wait := f.begin(question, good, func(ctx context.Context) any { return ask(ctx) })
+	if wait != nil {
+		patience := time.NewTimer(fleetPatience)
+		defer patience.Stop()
+		select {
+		case <-wait:
+		case <-patience.C:
+		case <-ctx.Done():
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if q := f.known[question]; q != nil && !q.at.IsZero() && time.Since(q.at) < max(fleetOld, good) {
+		answer, ok = q.answer.(T)
+	}
+	return answer, ok
+}
+
+// begin asks a question unless it was answered lately. It returns what is closed when an answer has come; nil: none is to come.
+func (f *fleet) begin(question any, good time.Duration, ask func(context.Context) any) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.known[question]
+	switch {
+	case q == nil:
+		q = &inquiry{}
+		f.makeRoom()
+		f.known[question] = q
+	case q.underWay != nil:
+		return q.underWay
+	case time.Now().Before(q.until):
+		return nil
+	}
+	done := make(chan struct{})
+	if !f.start(func(ctx context.Context) { f.ask(ctx, q, done, good, ask) }) {
+		return nil
+	}
+	q.underWay = done
+	return done
+}
+
+func (f *fleet) ask(ctx context.Context, q *inquiry, done chan struct{}, good time.Duration, ask func(context.Context) any) {
+	var answer any
+	var err error
+	defer func() { // also after a panic: a page is no reason to end the process
+		survive(&err)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		q.underWay, q.until = nil, time.Now().Add(good)
+		if answer != nil && ctx.Err() == nil {
+			q.answer, q.at = answer, time.Now()
+		}
+		close(done)
+	}()
+	select {
+	case f.turns <- struct{}{}:
+		defer func() { <-f.turns }()
+	case <-ctx.Done():
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, fleetWithin)
+	defer cancel()
+	answer = ask(within)
+}
+
+// makeRoom forgets the answer that is oldest. mu is held.
+func (f *fleet) makeRoom() {
+	maps.DeleteFunc(f.known, func(_ any, q *inquiry) bool { return q.underWay == nil && time.Since(q.until) > fleetOld })
+	if len(f.known) < fleetKept {
+		return
+	}
+	var oldest any
+	for question, q := range f.known {
+		if oldest == nil || q.at.Before(f.known[oldest].at) {
+			oldest = question
+		}
+	}
+	delete(f.known, oldest)
+}
+
+// figuresQuestion is the question for the gateways' figures: all viewers get the same.
+type figuresQuestion struct{}
+
+// figures are what each gateway says of itself, by their ids.
+func (f *fleet) figures(ctx context.Context) map[string]templates.GatewayFigures {
+	said, _ := inquire(ctx, f, figuresQuestion{}, figuresEvery, f.askFigures)
+	return said
+}
+
+func (f *fleet) askFigures(ctx context.Context) map[string]templates.GatewayFigures {
+	said := f.from.Figures(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, _ := f.known[figuresQuestion{}].answer.(map[string]templates.GatewayFigures)
+	for id, s := range said {
+		if last, there := before[id]; there && s.Opened.Sub(last.Opened).Abs() < 2*time.Second {
+			s.Opened = last.Opened // an age in milliseconds comes with the time of the way: the page stands still
+			said[id] = s
+		}
+	}
+	return said
+}

@@ -1,0 +1,119 @@
+package dashboard
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/access"
+	"lockkeeper/internal/test/assert"
+	"lockkeeper/web/templates"
+)
+
+// fakeFleet answers after a while.
+type fakeFleet struct {
+	figures map[string]templates.GatewayFigures
+	took    time.Duration
+	asked   atomic.Int32
+}
+
+func (f *fakeFleet) Figures(ctx context.Context) map[string]templates.GatewayFigures {
+	f.asked.Add(1)
+	select {
+	case <-time.After(f.took):
+		return f.figures
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// withFleet runs a test in virtual time with a dashboard that can ask other gateways.
+func withFleet(t *testing.T, fleet *fakeFleet, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newRig(t, func(o *Options) { o.Fleet = fleet })) })
+}
+
+func wantParts(t *testing.T, html string, parts ...string) {
+	t.Helper()
+	_, html, _ = strings.Cut(html, "<main")
+	html, _, _ = strings.Cut(html, "</main>")
+	for _, part := range parts {
+		assert.That(t, strings.Contains(html, part), "the page lacks %q:\n%s", part, html)
+	}
+}
+
+func TestThePageOfGatewaysShowsHowEachOfThemDoes(t *testing.T) {
+	f := &fakeFleet{took: 100 * time.Millisecond}
+	withFleet(t, f, func(t *testing.T, r *rig) {
+		f.figures = map[string]templates.GatewayFigures{
+			"one":  {P50: 800 * time.Microsecond, P99: 3200 * time.Microsecond, Opened: time.Now().Add(-time.Hour)},
+			"two":  {P50: 2 * time.Millisecond, P99: 70 * time.Millisecond, Opened: time.Now().Add(-time.Minute), Lag: 450 * time.Millisecond},
+			"dead": {Silent: "it does not answer"},
+		}
+		r.fake.set(func() {
+			r.fake.peers = []locks.Peer{{Gateway: "one", Self: true}, {Gateway: "two"}, {Gateway: "dead"}, {Gateway: "new"}}
+		})
+		synctest.Wait()
+		wantParts(t, r.get(t, "/gateways").Body.String(), "commits 0.8 ms · p99 3.2 ms", "not behind", "commits 2 ms · p99 70 ms", "at most 450 ms behind", `title="it does not answer">no answer`)
+		r.get(t, "/gateways")
+		assert.Equal(t, f.asked.Load(), 1, "questions within a second")
+		time.Sleep(figuresEvery)
+		r.get(t, "/gateways")
+		assert.Equal(t, f.asked.Load(), 2, "questions")
+
+		// A gateway that hangs delays no page for long, and what was said before stays for a while.
+		f.took = time.Hour
+		time.Sleep(figuresEvery)
+		began := time.Now()
+		wantParts(t, r.get(t, "/gateways").Body.String(), "commits 0.8 ms")
+		assert.Equal(t, time.Since(began), fleetPatience)
+		for range 20 {
+			time.Sleep(time.Second)
+			r.get(t, "/gateways")
+		}
+		assert.That(t, !strings.Contains(r.get(t, "/gateways").Body.String(), "commits"), "figures of long ago are shown")
+		assert.That(t, f.asked.Load() <= 8, "%d questions at a gateway that hangs", f.asked.Load())
+	})
+}
+
+// A gateway that has gone does not vanish from the page at once, and the page says where its leases are.
+func TestAGatewayThatHasLeftIsShownForAWhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		left locks.LeftGateway
+		all  bool // the viewer may read every lock
+		want string
+		not  string
+	}{
+		"succeeded":     {locks.LeftGateway{Leases: 3, Successor: "two"}, true, `its 3 leases went to <span class="space-name">two</span>`, "deposed"},
+		"one lease":     {locks.LeftGateway{Leases: 1, Successor: "two", Deposed: true}, true, `deposed: it committed nothing</span> <span class="space-names">its 1 lease went to`, ""},
+		"no successor":  {locks.LeftGateway{Leases: 2}, true, "its 2 leases will go to another gateway", "went to"},
+		"nothing":       {locks.LeftGateway{Successor: "two"}, true, "it ran no leases", "two</span>"},
+		"not for all":   {locks.LeftGateway{Leases: 3, Successor: "two"}, false, `its leases went to <span class="space-name">two</span>`, "3 leases"},
+		"not, and none": {locks.LeftGateway{Leases: 3}, false, "left", `space-names">its`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withRig(t, func(t *testing.T, r *rig) {
+				c.left.Gateway, c.left.Ago = "lost", 20*time.Second
+				r.fake.set(func() {
+					r.fake.peers, r.fake.left = []locks.Peer{{Gateway: "one", Self: true}}, []locks.LeftGateway{c.left}
+				})
+				who := locks.Principal{Rules: access.Everything()}
+				if !c.all {
+					who.Rules = assert.Value(access.New())(t)
+				}
+				page := assert.Value(r.read(t.Context(), gatewaysPage{}, who, nil))(t)
+				var html strings.Builder
+				assert.NoError(t, templates.GatewaysFragment(page.(*gatewaysContent).Gateways).Render(t.Context(), &html))
+				at := strings.Index(html.String(), `id="gw/lost"`)
+				assert.Must(t, at >= 0, "%s", &html)
+				row := html.String()[at:]
+				row, _, _ = strings.Cut(row, "</tr>")
+				assert.That(t, strings.Contains(row, c.want) && (c.not == "" || !strings.Contains(row, c.not)), "%q, and not %q, in\n%s", c.want, c.not, row)
+			})
+		})
+	}
+}
