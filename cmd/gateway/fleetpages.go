@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"lockkeeper/internal/dashboard"
 	"lockkeeper/internal/httpapi"
 	"lockkeeper/web/templates"
 )
@@ -29,6 +30,24 @@ func (p *fleetPages) Figures(ctx context.Context) map[string]templates.GatewayFi
 		said[u.GatewayID] = templates.GatewayFigures{Silent: u.Detail}
 	}
 	return said
+}
+
+func (p *fleetPages) Owned(ctx context.Context, owner, host string) dashboard.Owned {
+	list, more, missing := p.api.ShowLeasesElsewhere(ctx, owner, host)
+	o := dashboard.Owned{Leases: make(map[string]dashboard.OwnedLease, len(list)), More: more, Unreached: unreachedNames(missing)}
+	now := time.Now()
+	for i := range list {
+		l := &list[i]
+		known := dashboard.OwnedLease{Owner: l.Owner, Metadata: l.Metadata, TTL: time.Duration(l.TTLMS) * time.Millisecond}
+		if l.ExpiresInMS != nil {
+			known.ExpiresAt = now.Add(time.Duration(*l.ExpiresInMS) * time.Millisecond)
+		}
+		if l.LastHeartbeatMS != nil {
+			known.HeardAt = now.Add(-time.Duration(*l.LastHeartbeatMS) * time.Millisecond)
+		}
+		o.Leases[l.LeaseID] = known
+	}
+	return o
 }
 
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

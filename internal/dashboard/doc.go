@@ -21,7 +21,7 @@
 // with the gateway's clock, so that a page can tell a quiet socket from a dead one.
 //
 // The pages of webhooks and of gateways ask other gateways, once a second while they have
-// viewers; the latter wait for no more than 300 ms, and show what was answered last (fleet.go). Topics of pages that wait do not take turns at listing locks, so a gateway that hangs delays no other page.
+// viewers; the latter wait for no more than 300 ms, and show what was answered last (fleet.go). So do the pages of owners and hosts, every 3 s. Topics of pages that wait do not take turns at listing locks, so a gateway that hangs delays no other page.
 //
 // Nothing lists all locks. The overview asks for one page of them. Pages that show the wait-for graph share one look at it among
 // all with the same rules, at most once a second (waits.go). The pages of owners and hosts and the search look at every lock, up to a

@@ -82,13 +82,21 @@ func (p ownerPage) read(ctx context.Context, from *Options, as reading) (content
 	if host := locks.HostPart(p.owner); host != "" {
 		shown.HostLink = templates.Link{Name: visible(host), URL: urlOf(ownerPage{host: host})}
 	}
-	found, err := from.Locks.Find(ctx, locks.FindRequest{Principal: as.who, Owner: p.owner, Host: p.host, Limit: ownedLength})
+	elsewhere, answered := as.fleet.owned(ctx, p.owner, p.host)
+	shown.Unasked = as.fleet.asks() && !answered
+	shown.Unreached = visibleAll(elsewhere.Unreached)
+	req := locks.FindRequest{Principal: as.who, Owner: p.owner, Host: p.host, Limit: ownedLength, Owners: make(map[string]string, len(elsewhere.Leases))}
+	for id, l := range elsewhere.Leases {
+		req.Owners[id] = l.Owner
+	}
+	found, err := from.Locks.Find(ctx, req)
 	if err != nil {
 		shown.Problem = problemOf(err)
 		return shown, err
 	}
-	shown.More, shown.Stopped = found.More, found.Stopped
+	shown.More, shown.Stopped = found.More, found.Stopped || elsewhere.More
 	for i := range found.Contenders {
+		elsewhere.complete(&found.Contenders[i].Contender)
 		row := ownedOf(&found.Contenders[i], as.who.Rules)
 		if row.Position == 0 {
 			shown.Holds = append(shown.Holds, row)
@@ -99,6 +107,21 @@ func (p ownerPage) read(ctx context.Context, from *Options, as reading) (content
 	}
 	shown.Ended, shown.Remembers = p.ended(ctx, from.History, as.who.Rules)
 	return shown, nil
+}
+
+// complete adds to a contender what the gateway that runs its lease says of it.
+func (o *Owned) complete(c *locks.Contender) {
+	l, there := o.Leases[c.LeaseID]
+	if !there || c.LeaseID == "" || c.Clock != 0 || c.Delayed {
+		return
+	}
+	c.Metadata = l.Metadata
+	if left := l.ExpiresAt.Sub(c.At); left > 0 && c.ExpiresIn == 0 {
+		c.ExpiresIn, c.Clock = left, l.TTL
+	}
+	if !l.HeardAt.IsZero() {
+		c.LastHeartbeat = max(c.At.Sub(l.HeardAt), 1)
+	}
 }
 
 // ownedOf is the row of a contender.

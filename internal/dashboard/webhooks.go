@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/a-h/templ"
 
@@ -158,6 +159,12 @@ func showWebhook(r *templates.WebhookRow) {
 	if r.Disabled != "" {
 		r.Disabled = sentence(visible(r.Disabled))
 	}
+}
+
+func visibleAll(list []string) []string {
+	shown := slices.Clone(list)
+	all(shown)
+	return shown
 }
 
 func all(list []string) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -237,6 +238,7 @@ func (l *leases) release(x *exchange) error {
 var listLeases = operation[locks.LeaseFilter]{fields: []field[locks.LeaseFilter]{
 	{name: "ns", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.NS }},
 	{name: "owner", in: inQuery, zero: true, to: func(f *locks.LeaseFilter) any { return &f.Owner }},
+	{name: "host", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.Host }},
 	{name: "acquire_reason", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.Purpose }},
 	{name: "state", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.State }},
 	{name: "limit", in: inQuery, to: func(f *locks.LeaseFilter) any { return &f.Limit }},
@@ -269,6 +271,22 @@ func (l *leases) listLeases(x *exchange) error {
 		return l.LeaseID, rev
 	}, list.NextCursor)
 	return x.answer(&list)
+}
+
+// ShowLeasesElsewhere are the leases of an owner, or of a host, that other gateways run, for a page: MaxPage of each gateway at most;
+// more says that there are others. All of them are asked for, and the page has to leave out what its viewer may not read.
+func (s *Server) ShowLeasesElsewhere(ctx context.Context, owner, host string) (list []api.Lease, more bool, unreached []api.UnreachedGateway) {
+	query := url.Values{"limit": {strconv.Itoa(locks.MaxPage)}}
+	if owner != "" {
+		query.Set("owner", owner)
+	} else {
+		query.Set("host", host)
+	}
+	unreached = askOthers(ctx, s.forwarder.fleet, s.locks, s.forPage(), http.MethodGet, "/v1/leases?"+query.Encode(), func(said *api.LeaseList) {
+		list = append(list, said.Items...)
+		more = more || said.NextCursor != ""
+	})
+	return list, more, unreached
 }
 
 // oneLeasePage puts the same page of several gateways together. Where one has more, the others' later leases belong to the

@@ -383,7 +383,8 @@ type LeaseFilter struct {
 	Principal Principal
 	NS        string
 	Owner     string
-	State     State // Waiting or Held
+	Host      string // of the owner: see HostPart
+	State     State  // Waiting or Held
 	Limit     int
 	Cursor    string
 	Purpose   string // part of it

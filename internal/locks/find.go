@@ -19,6 +19,8 @@ type FindRequest struct {
 	Owner string // only the contenders of that owner
 	Host  string // the same, of all owners with this behind their last @
 	Limit int    // of each kind; 0: DefaultFound
+	// Owners are those of leases that other gateways run, as these say, by the leases' ids. This gateway may not have read them.
+	Owners map[string]string
 }
 
 // Check fills in defaults and refuses invalid requests.

@@ -36,6 +36,9 @@ func (f *LeaseFilter) Check() error {
 	if err := CheckText("owner", f.Owner, MaxOwner); err != nil {
 		return err
 	}
+	if err := CheckText("host", f.Host, MaxOwner); err != nil {
+		return err
+	}
 	return checkPage(f.Limit)
 }
 

@@ -3941,6 +3941,9 @@ type ListLeasesParams struct {
 	// Owner Only leases of this owner.
 	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
 
+	// Host Only leases of owners whose name ends with `@` and this.
+	Host *string `form:"host,omitempty" json:"host,omitempty"`
+
 	// AcquireReason Only what has this text in its `acquire_reason`, in upper or lower case.
 	AcquireReason *AcquireReasonParam `form:"acquire_reason,omitempty" json:"acquire_reason,omitempty"`
 
@@ -7467,6 +7470,18 @@ func NewListLeasesRequest(server string, params *ListLeasesParams) (*http.Reques
 		if params.Owner != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Host != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", *params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

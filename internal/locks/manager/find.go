@@ -213,7 +213,7 @@ func (s *findSearch) ownerName(q *queues.Queue, c *recipe.Contender) string {
 	if i := q.Node(c.Name); i != nil {
 		return i.Record.Owner
 	}
-	return s.m.answers.parties.Get(c).Party.Owner
+	return cmp.Or(s.m.answers.parties.Get(c).Party.Owner, s.req.Owners[string(c.LeaseID)])
 }
 
 // tokenOf is the fencing token of a holder; 0: not known.

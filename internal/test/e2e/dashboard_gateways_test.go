@@ -56,3 +56,22 @@ func TestThePageOfGatewaysSaysWhereTheLeasesOfALostGatewayWent(t *testing.T) {
 	left := list.Left[0]
 	assert.That(t, left.GatewayID == lost && left.Successor == one && left.Leases != nil && *left.Leases == 3 && !left.Deposed, "%+v", left)
 }
+
+// The pages of an owner and of its host show what holds at another gateway, which alone knows the owner.
+func TestThePageOfAnOwnerShowsTheLeasesOfAllGateways(t *testing.T) {
+	t.Parallel()
+	addr, chroot := zkreal.SharedT(t)
+	gateways := fleetOf(t, addr+chroot, 2)
+	here, there := gateways[0], gateways[1]
+	here.hold("one", "ttl=5m&"+owner("alice@ci-1"))
+	there.hold("two", "ttl=5m&metadata=run-42&"+owner("alice@ci-1"))
+	there.hold("three", "ttl=5m&"+owner("bob@ci-2"))
+	here.awaitLock(patience, "three", 1, 0)
+	for _, path := range []string{"/owners/alice@ci-1", "/hosts/ci-1"} {
+		b := openPage(t, here, path)
+		b.says("#owned", "holds 2 locks")
+		b.says("#owned", "two")
+		b.until(`!document.querySelector("#owned").innerText.includes("three")`, "another owner's lock is not there")
+		b.flawless(path)
+	}
+}
