@@ -78,6 +78,7 @@ func (p graphPage) read(ctx context.Context, _ *Options, as reading) (content, e
 			shown.MoreCircles++
 		}
 	}
+	shown.Drawing = drawingOf(&v)
 	shown.Trees, shown.MoreTrees = forestOf(&v)
 	return shown, nil
 }

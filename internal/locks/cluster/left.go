@@ -53,7 +53,8 @@ func (m *Members) carried(id recipe.GatewayID) (n int) {
 func (m *Members) Left(now time.Duration) (list []locks.LeftGateway) {
 	for _, l := range m.left {
 		if ago := now - l.at; ago < leftFor && !m.Registered(l.id) {
-			list = append(list, locks.LeftGateway{Gateway: string(l.id), Ago: max(ago, 0), Deposed: l.deposed, Leases: l.leases, Successor: string(l.successor)})
+			list = append(list, locks.LeftGateway{Gateway: string(l.id), Ago: max(ago, 0), Deposed: l.deposed, Leases: l.leases,
+				Successor: string(l.successor)})
 		}
 	}
 	return list

@@ -88,7 +88,8 @@ func TestADeadlockOfThreeIsFoundFromTheOverview(t *testing.T) {
 		page.flawless("the overview with a deadlock, " + look)
 	})
 	page.goes("#deadlocks .deadlock a[href^='/graph']", "/graph")
-	page.says("#graph", "Deadlock:", "in a cycle", "zoe", "same owner name")
+	page.says("#graph", "Deadlock:", "in a cycle", "zoe", "same owner name", "Cycles are red.")
+	page.until(`document.querySelectorAll(".drawn-party.drawn-bad").length === 3 && document.querySelectorAll(".drawn-party").length === 4 && document.querySelectorAll(".drawn-wait.drawn-bad").length === 3`, "the drawing has the cycle in red, and zoe")
 	page.eachLook(func(look string) {
 		page.shot("graph-" + look)
 		page.flawless("the graph, " + look)
