@@ -79,7 +79,7 @@ func (ownerPage) searches() bool { return true }
 
 func (p ownerPage) read(ctx context.Context, from *Options, as reading) (content, error) {
 	shown := &ownerContent{templates.Owner{Page: as.frame, Name: p.title(), Host: p.host != "", Party: locks.IsParty(p.owner)}}
-	if host := locks.HostPart(p.owner); host != "" {
+	if host := locks.HostOf(p.owner); host != "" {
 		shown.HostLink = templates.Link{Name: visible(host), URL: urlOf(ownerPage{host: host})}
 	}
 	elsewhere, answered := as.fleet.owned(ctx, p.owner, p.host)

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"strings"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -99,14 +98,6 @@ func (i *Item) Span(now time.Time) time.Duration {
 		return max(now.Sub(i.Begin), 0)
 	}
 	return max(i.End.Sub(i.Begin), 0)
-}
-
-// Host is the part of an owner's name after the last @, "" without one.
-func Host(owner string) string {
-	if i := strings.LastIndexByte(owner, '@'); i >= 0 {
-		return owner[i+1:]
-	}
-	return ""
 }
 
 // mark tells the rows of one lock apart that have not ended: the lease, the name of a foreign contender, or the hazard's code.

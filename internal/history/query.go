@@ -208,13 +208,13 @@ func filterOf(ctx context.Context, from querier, q *Query) (*filter, error) {
 	}
 	switch {
 	case q.Owner != "":
-		id, err := nameID(ctx, from, owners, q.Owner, Host(q.Owner))
+		id, err := nameID(ctx, from, owners, q.Owner, locks.HostOf(q.Owner))
 		if err != nil || id == 0 {
 			f.empty = true
 			return f, err
 		}
 		add(plus(q.Lock != "")+"r.owner = ?", id)
-		if q.Host != "" && q.Host != Host(q.Owner) {
+		if q.Host != "" && q.Host != locks.HostOf(q.Owner) {
 			f.empty = true
 		}
 	case q.Host != "":

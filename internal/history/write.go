@@ -352,7 +352,7 @@ func (t *transaction) columns(i *Item) []any {
 	}
 	var owner, principal, gateway any
 	if i.Owner != "" {
-		owner = t.name(owners, i.Owner, Host(i.Owner))
+		owner = t.name(owners, i.Owner, locks.HostOf(i.Owner))
 	}
 	if i.Principal != "" {
 		principal = t.name(word, i.Principal, "")

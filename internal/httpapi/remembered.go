@@ -165,7 +165,7 @@ func historyProblem(err error) error {
 func at(t time.Time) string { return t.UTC().Format(eventTime) }
 
 func historyShape(i *history.Item, now time.Time) api.HistoryItem {
-	shape := api.HistoryItem{Kind: api.HistoryItemKind(i.Kind.String()), NS: i.NS, Lock: i.Lock, LeaseID: i.LeaseID, Contender: i.Name, Owner: i.Owner, Host: history.Host(i.Owner),
+	shape := api.HistoryItem{Kind: api.HistoryItemKind(i.Kind.String()), NS: i.NS, Lock: i.Lock, LeaseID: i.LeaseID, Contender: i.Name, Owner: i.Owner, Host: locks.HostOf(i.Owner),
 		Principal: i.Principal, Gateway: i.Gateway, AcquireReason: i.Purpose, Mode: api.Mode(i.Mode), Permits: i.Permits, FencingToken: i.FencingToken,
 		BeganAt: at(i.Begin), LastedMS: new(millis(i.Span(now))), Reason: api.Reason(i.Reason), By: i.By, Detail: i.Detail, Count: i.Count}
 	if i.Foreign {

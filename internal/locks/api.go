@@ -383,7 +383,7 @@ type LeaseFilter struct {
 	Principal Principal
 	NS        string
 	Owner     string
-	Host      string // of the owner: see HostPart
+	Host      string // of the owner: see HostOf
 	State     State  // Waiting or Held
 	Limit     int
 	Cursor    string

@@ -2,7 +2,6 @@ package locks
 
 import (
 	"cmp"
-	"strings"
 )
 
 // DefaultFound and MaxFound bound what an answer to a FindRequest has of each kind.
@@ -67,12 +66,4 @@ type FoundOwner struct {
 type FoundContender struct {
 	NS, Lock string
 	Contender
-}
-
-// HostPart is the host in an owner's name: what stands behind its last @; "": there is none.
-func HostPart(owner string) string {
-	if at := strings.LastIndexByte(owner, '@'); at >= 0 {
-		return owner[at+1:]
-	}
-	return ""
 }

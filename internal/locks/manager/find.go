@@ -103,7 +103,7 @@ func (s *findSearch) look(q *queues.Queue) {
 			continue
 		}
 		owner := s.ownerName(q, c)
-		host := locks.HostPart(owner)
+		host := locks.HostOf(owner)
 		if text == "" {
 			if owner != "" && owner == s.req.Owner || host != "" && host == s.req.Host {
 				s.contender(q, c)

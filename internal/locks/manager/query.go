@@ -265,7 +265,7 @@ func (m *Manager) Leases(_ context.Context, f locks.LeaseFilter) (locks.LeasePag
 			if l.Grant().Granted() {
 				state = locks.Held
 			}
-			if l.Creating() || l.over(m.reports) || string(l.id()) <= from || f.Owner != "" && l.owner != f.Owner || f.Host != "" && locks.HostPart(l.owner) != f.Host || !hasPart(l.purpose(), f.Purpose) || f.State != "" && f.State != state {
+			if l.Creating() || l.over(m.reports) || string(l.id()) <= from || f.Owner != "" && l.owner != f.Owner || f.Host != "" && locks.HostOf(l.owner) != f.Host || !hasPart(l.purpose(), f.Purpose) || f.State != "" && f.State != state {
 				continue
 			}
 			if first := l.firstReadable(f.Principal.Rules); first != nil && (f.NS == "" || first.q.Namespace.Name == f.NS) {
