@@ -169,6 +169,7 @@ type Contender struct {
 	Break        string        // URL that ends it
 	CanAsk       bool          // it holds, and can be asked to release it
 	EndsAt       time.Time     // of a reservation; zero when it is none, or not known
+	EndsSoon     bool          // EndsAt is near
 	ReservedFor  time.Duration // what a reservation gets from its grant on; 0 when it is none, or ends at a time
 	WhyURL       string        // of a waiter: the page that marks it, and shows its chain
 	Marked       bool          // the page was asked for it
