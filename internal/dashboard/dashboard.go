@@ -71,6 +71,7 @@ type Dashboard struct {
 	memory  *memory
 	waits   *waits
 	lookout *lookout
+	trends  *trends
 
 	writeTimeout time.Duration   // of one message to one viewer
 	pongTimeout  time.Duration   // of a viewer's answer to pings
@@ -112,6 +113,7 @@ func New(o Options) *Dashboard {
 		topics: map[sight]*topic{}, conns: map[net.Conn]struct{}{},
 	}
 	d.lookout = newLookout(&d.opt, d.memory, d.background)
+	d.trends = newTrends(&d.opt, d.memory, d.background)
 	return d
 }
 

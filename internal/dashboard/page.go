@@ -67,6 +67,7 @@ type reading struct {
 	waits  *waits // the wait-for graph
 	// lookout is what needs attention.
 	lookout *lookout
+	trends  *trends // of the locks in rows
 }
 
 // content is what a page shows at one moment.

@@ -105,6 +105,14 @@ type LockRow struct {
 	HeldEarliest time.Time
 	ExpiresAt    time.Time // of a single holder's clock; zero when not known
 	Hazards      int
+	Usual        *Usual // for how long it is held, as a rule; nil when not known
+	Trend        Trend  // of its queue
+}
+
+// Trend is how long a queue was in the last hour, minute by minute.
+type Trend struct {
+	Points string // of a line 59 wide and 9 high; "" when it is not known, or nothing waited
+	Most   int    // the longest it was in the mean of a minute
 }
 
 // Overview is the list of locks. Its fragments: "deadlocks", "locks" (the table and the

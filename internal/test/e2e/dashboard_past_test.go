@@ -244,3 +244,17 @@ func TestThePartsOfALockComeInTheOrderInWhichTheyAreShown(t *testing.T) {
 	page.untilLink("live")
 	shows(phone, "light", "past queue history")
 }
+
+// The history of an own gateway, because five holds must have ended before the row is looked at.
+func TestARowOfTheOverviewSaysForHowLongItsLockIsUsuallyHeld(t *testing.T) {
+	t.Parallel()
+	g := startStandalone(t)
+	for range 5 {
+		g.letGo(g.hold("deploy", "ttl=5m&owner=anna").Token)
+	}
+	g.hold("deploy", "ttl=5m&owner=ben")
+	g.awaitHistory("limit=1&lock=deploy", func(l []api.HistoryItem) bool { return len(l) == 1 && l[0].Owner == "ben" })
+	page := openPage(t, g, "/")
+	page.says("#locks", "(usually under 1 s)")
+	page.notReloaded()
+}
