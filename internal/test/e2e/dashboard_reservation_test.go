@@ -116,4 +116,3 @@ func TestItsMakerExtendsAndReleasesAReservation(t *testing.T) {
 	page.says("#done", "The reservation is released.")
 	page.says("#queue", "This lock is free")
 }
-
