@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,18 +16,29 @@ import (
 
 // fakeHistory answers with given figures.
 type fakeHistory struct {
+	mu     sync.Mutex // of asked and rows
 	asked  []history.StatsQuery
+	query  func(history.Query) (history.Answer, error) // nil: there are no rows
+	rows   int                                         // how often was asked for rows
 	stats  func(history.StatsQuery) (*history.Stats, error)
 	status history.Status
 }
 
 func (f *fakeHistory) Stats(_ context.Context, q history.StatsQuery) (*history.Stats, error) {
+	f.mu.Lock()
 	f.asked = append(f.asked, q)
+	f.mu.Unlock()
 	return f.stats(q)
 }
 
-func (f *fakeHistory) Query(context.Context, history.Query) (history.Answer, error) {
-	return history.Answer{}, history.ErrOff
+func (f *fakeHistory) Query(_ context.Context, q history.Query) (history.Answer, error) {
+	f.mu.Lock()
+	f.rows++
+	f.mu.Unlock()
+	if f.query == nil {
+		return history.Answer{}, history.ErrOff
+	}
+	return f.query(q)
 }
 
 func (f *fakeHistory) Status() history.Status { return f.status }

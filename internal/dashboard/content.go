@@ -18,6 +18,9 @@ import (
 // 4 KiB of its own, and all of it is sent again when one of them changes.
 const pageSize = 50
 
+// endsSoon is how long before the end of a reservation its row warns: as long as web/static/tell.js does.
+const endsSoon = 5 * time.Minute
+
 // expiry is when a contender's clock runs out; zero when another gateway, or
 // no gateway, runs it.
 func expiry(c *locks.Contender) time.Time {
@@ -71,6 +74,7 @@ func contenderOf(l *locks.Lock, c *locks.Contender, rules *access.Rules) templat
 		v.Since = c.At.Add(-c.Age)
 	}
 	v.BeatAt, v.Late = heardAt(c), late(c)
+	v.EndsSoon = !c.EndsAt.IsZero() && c.EndsAt.Sub(c.At) <= endsSoon
 	for _, hold := range c.Holds {
 		v.Holds = append(v.Holds, visible(hold))
 	}

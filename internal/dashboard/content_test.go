@@ -65,6 +65,9 @@ func TestAContenderShowsEveryField(t *testing.T) {
 		"a reservation that another gateway runs": {
 			locks.Contender{At: now, LeaseID: "lk7", Znode: "/r/a/7", Purpose: evil, EndsAt: now.Add(time.Hour), ReservedFor: 2 * time.Hour},
 			templates.Contender{Who: templates.Who{LeaseID: "lk7", Purpose: evilShown}, Znode: "/r/a/7", EndsAt: now.Add(time.Hour), ReservedFor: 2 * time.Hour, ExpiresAt: now.Add(time.Hour), CanAsk: true}},
+		"a reservation that ends soon": {
+			locks.Contender{At: now, LeaseID: "lk8", Znode: "/r/a/8", EndsAt: now.Add(5 * time.Minute)},
+			templates.Contender{Who: templates.Who{LeaseID: "lk8"}, Znode: "/r/a/8", EndsAt: now.Add(5 * time.Minute), EndsSoon: true, ExpiresAt: now.Add(5 * time.Minute), CanAsk: true}},
 		"one of several locks, held twice, asked to let go": {
 			locks.Contender{At: now, LeaseID: "lk5", Znode: "/r/a/5", Mode: locks.Exclusive, HeldFor: time.Second, Group: []string{"b", "team/" + "c"}, Holds: []string{"x", evil},
 				Ephemeral: true, Revoke: &locks.Revocation{Reason: evil, Forced: true, ForceIn: time.Minute}},

@@ -75,6 +75,7 @@ type Dashboard struct {
 	waits   *waits
 	lookout *lookout
 	fleet   *fleet
+	trends  *trends
 
 	writeTimeout time.Duration   // of one message to one viewer
 	pongTimeout  time.Duration   // of a viewer's answer to pings
@@ -117,6 +118,7 @@ func New(o Options) *Dashboard {
 	}
 	d.lookout = newLookout(&d.opt, d.memory, d.background)
 	d.fleet = newFleet(o.Fleet, d.background)
+	d.trends = newTrends(&d.opt, d.memory, d.background)
 	return d
 }
 

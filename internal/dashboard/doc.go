@@ -29,7 +29,8 @@
 //
 // What was comes from the history (Options.History): a lock's timeline (timeline.go; lanes.go is its geometry, and pure), and what is usual
 // (usual.go). Its answers are kept for all pages that ask the same, from 5 seconds to a minute (memory.go); at most two questions are asked at
-// a time. Without a history a page says so. What the history lacks is drawn and said, too.
+// a time. Without a history a page says so. Rows of the overview have what is usual and a line of the queue's last hour from it, found in the
+// background, once a minute for each lock that is shown (trend.go); without a history they have none. What the history lacks is drawn and said, too.
 //
 // A page shows, counts and offers what the API would give its viewer. Who that is comes with each request
 // (auth.VisitorOf); a request without a visitor is shown nothing. The server refuses what a page does not offer, too. Nothing that

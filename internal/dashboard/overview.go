@@ -82,7 +82,9 @@ func (p overviewPage) read(ctx context.Context, from *Options, as reading) (cont
 		return shown, err
 	}
 	for i := range list.Items {
-		shown.Rows = append(shown.Rows, rowOf(&list.Items[i]))
+		row := rowOf(&list.Items[i])
+		as.trends.show(&row, list.Items[i].NS, list.Items[i].Name)
+		shown.Rows = append(shown.Rows, row)
 	}
 	if p.cursor != "" {
 		shown.First = urlOf(p.at(""))

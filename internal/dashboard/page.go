@@ -67,7 +67,8 @@ type reading struct {
 	waits  *waits // the wait-for graph
 	// lookout is what needs attention.
 	lookout *lookout
-	fleet   *fleet // what other gateways know
+	fleet   *fleet  // what other gateways know
+	trends  *trends // of the locks in rows
 }
 
 // content is what a page shows at one moment.

@@ -23,7 +23,7 @@ const notReached = "ZooKeeper has not been reached yet. The content appears as s
 // read asks for what p shows to who; kept are the events that p keeps, the newest first. See page.read.
 func (d *Dashboard) read(ctx context.Context, p page, who locks.Principal, kept []*events.Event) (content, error) {
 	info := d.status.get(ctx).For(who)
-	return p.read(ctx, &d.opt, reading{who: who, kept: kept, info: info, waits: d.waits, memory: d.memory, lookout: d.lookout, fleet: d.fleet, frame: templates.Page{
+	return p.read(ctx, &d.opt, reading{who: who, kept: kept, info: info, waits: d.waits, memory: d.memory, lookout: d.lookout, fleet: d.fleet, trends: d.trends, frame: templates.Page{
 		Title: p.title() + " · Lockkeeper", Status: d.status.statusOf(info, who), Live: liveURL(p), Poll: pollURL(p), Assets: d.assets, Pages: d.Navigation(), Here: rowNamed(p.name()).navPath(), Credential: d.opt.Logins != nil,
 	}})
 }

@@ -25,12 +25,12 @@ var usualWindows = []struct {
 	name string
 }{{24 * time.Hour, "24 hours"}, {7 * 24 * time.Hour, "7 days"}}
 
-// usual is for how long the lock is held, as a rule; nil when too few holds have ended to say so.
-func (p lockPage) usual(ctx context.Context, as reading) *templates.Usual {
-	key := memoryKey{what: "usual", rules: as.who.Rules.Key(), ns: p.ns, lock: p.lock}
-	usual, _ := recall(ctx, as.memory, key, usualFor, func(ctx context.Context) (*templates.Usual, error) {
+// usualHold is for how long a lock is held, as a rule; nil when too few holds have ended to say so.
+func usualHold(ctx context.Context, m *memory, who locks.Principal, ns, lock string) *templates.Usual {
+	key := memoryKey{what: "usual", rules: who.Rules.Key(), ns: ns, lock: lock}
+	usual, _ := recall(ctx, m, key, usualFor, func(ctx context.Context) (*templates.Usual, error) {
 		for _, w := range usualWindows {
-			stats, err := as.memory.history.Stats(ctx, history.StatsQuery{Rules: as.who.Rules, NS: p.ns, Lock: p.lock, Window: w.span})
+			stats, err := m.history.Stats(ctx, history.StatsQuery{Rules: who.Rules, NS: ns, Lock: lock, Window: w.span})
 			if err != nil {
 				return nil, err
 			}
@@ -47,7 +47,7 @@ func (p lockPage) usual(ctx context.Context, as reading) *templates.Usual {
 // is not there: the page shows it without.
 func (p lockPage) showUsual(ctx context.Context, as reading, v *templates.Lock, l *locks.Lock) {
 	p.showGrants(ctx, as, v, l)
-	usual := p.usual(ctx, as)
+	usual := usualHold(ctx, as.memory, as.who, p.ns, p.lock)
 	if usual == nil {
 		return
 	}

@@ -62,6 +62,7 @@ type follower struct {
 	suspend time.Time      // when the session was suspended; zero: it is not
 	dropped time.Time      // when the queue was full; zero: it is not
 	seen    time.Time      // the last event
+	read    time.Time      // until then it has read all events: what a stop leaves unread comes later
 	end     Item           // of the event at hand
 
 	describing sync.WaitGroup // what reads records
@@ -88,7 +89,7 @@ func (f *follower) run(ctx context.Context) {
 			}
 			f.miss(Gap{From: began, To: f.now(), Cause: CauseLagged})
 		}
-		err := f.read(ctx, s)
+		err := f.follow(ctx, s)
 		s.Close()
 		if errors.Is(err, events.ErrClosed) { // the process ends
 			<-ctx.Done()
@@ -103,8 +104,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// read takes batches of one subscription until it is over.
-func (f *follower) read(ctx context.Context, s *events.Subscriber) error {
+// follow takes batches of one subscription until it is over.
+func (f *follower) follow(ctx context.Context, s *events.Subscriber) error {
 	from := f.now()
 	f.ask(ctx, from)
 	next := from.Add(flushes)
@@ -118,8 +119,11 @@ func (f *follower) read(ctx context.Context, s *events.Subscriber) error {
 				return events.ErrLagged
 			}
 			f.take(e)
+			f.read = latest(f.read, e.Time) // the hub gives events in their order
 		}
 		if now := f.now(); !now.Before(next) {
+			// The hub gives an event long before a whole turn is over. One of its last moments may still be on its way.
+			f.read = latest(f.read, next.Add(-flushes))
 			f.flush(now, false)
 			f.reconcile(ctx, now)
 			next = now.Add(flushes)
@@ -273,7 +277,7 @@ func (f *follower) send(now time.Time) {
 		f.out = slices.Insert(f.out, 0, op{do: doGap, gap: Gap{From: f.dropped, To: now, Cause: CauseDropped}})
 	}
 	select {
-	case f.queue <- &batch{at: now, ops: f.out}:
+	case f.queue <- &batch{at: now, read: f.read, ops: f.out}:
 		if !f.dropped.IsZero() {
 			f.miss(Gap{From: f.dropped, To: now, Cause: CauseDropped})
 			f.dropped = time.Time{}

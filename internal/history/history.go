@@ -158,7 +158,7 @@ func (h *History) follow(ctx context.Context, s *store, cause string, first *eve
 	}
 	defer w.close()
 	missed := w.gapAtStart(cause, from)
-	if err := w.write(&batch{at: time.Now(), ops: []op{{do: doGap, gap: *missed}}}); err != nil {
+	if err := w.write(&batch{at: time.Now(), read: from, ops: []op{{do: doGap, gap: *missed}}}); err != nil {
 		return err
 	}
 	h.opened(s, w)

@@ -14,8 +14,9 @@ import (
 
 // batch is what is written in one transaction.
 type batch struct {
-	at  time.Time // until then its maker was up to date
-	ops []op
+	at   time.Time // when it was made
+	read time.Time // until then the follower has read all events; zero: its maker read none
+	ops  []op
 }
 
 // op is one operation of the writer.
@@ -200,12 +201,16 @@ func (w *writer) transact(ctx context.Context, b *batch) (err error) {
 		}
 	}
 	t.prune()
-	t.meta("alive", b.at)
+	if !b.read.IsZero() {
+		t.meta("alive", b.read)
+	}
 	t.meta("doubt", w.doubt)
 	if t.exec("COMMIT"); t.err != nil {
 		return t.err
 	}
-	w.alive = b.at
+	if !b.read.IsZero() {
+		w.alive = b.read
+	}
 	return nil
 }
 

@@ -1,4 +1,4 @@
-// The actions of a lock's page: reserve it, ask its holders to release it, break one contender, reap, destroy; and of webhooks: create,
+// The actions of a lock's page: reserve it, extend and release the reservation, ask its holders to release it, break one contender, reap, destroy; and of webhooks: create,
 // edit, test, replay, enable, disable, rotate, delete. Each asks first, in a dialog that lists what it ends,
 // then calls the JSON API; the page shows the result live.
 // The dialogs are no fragments, so no push changes them. Their rows are, so a dialog reads them again after each push.
@@ -159,8 +159,9 @@
     "hook-delete": { method: "DELETE", begin: () => allow("Delete"), body: () => null, done: () => "The webhook was deleted.", then: () => location.assign("/webhooks") },
   };
 
-  // What can be done to a queue is in queue.js.
-  Object.assign(acts, queueActs({ $, $$, counted, say, show, allow, call: (...request) => call(...request), complain: (text) => complain(text), reveal: (secret) => reveal(secret), now: () => act }));
+  // What can be done to a queue is in queue.js, and to reservations in reservation.js.
+  const tools = { $, $$, counted, say, show, allow, call: (...request) => call(...request), complain: (text) => complain(text), reveal: (secret) => reveal(secret), now: () => act };
+  Object.assign(acts, queueActs(tools), reservationActs(tools));
 
   // ---- What is said of a webhook ------------------------------------------------
 

@@ -1,8 +1,8 @@
-// The dialogs of a lock's queue: reserve, ask, break, reap, destroy. actions.js opens them, sends the request and shows the
+// The dialogs of a lock's queue: ask, break, reap, destroy. actions.js opens them, sends the request and shows the
 // result. The dialogs act on the leases and znodes that they have shown, and on nothing else: they are noted when a dialog opens
 // (pins) and sent along, and the gateway refuses when one of them is not any more as it was, or, to destroy, when another has come.
 "use strict";
-globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reveal, now }) => {
+globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now }) => {
   const everyAge = "0s"; // of a reap: the API takes none for granted
 
   // One is {who, lease, foreign, over, place, id, znode, ask}: read from a row, or from the API's answer.
@@ -256,28 +256,5 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, reve
     done: (answer) => `The lock was destroyed: ${counted(answer.ended ?? 0, "contender")} ended${answer.foreign ? `, ${answer.foreign} of other programs` : ""}.`,
   };
 
-  // ---- Reserve ---------------------------------------------------------------
-
-  const inPlace = ({ position }) => (position ? `You wait at place ${position.toLocaleString("en")}.` : "You are next. The grant is being written.");
-
-  const reserve = {
-    begin() {
-      reveal(null);
-      reserve.typed();
-      $("[name=for]", now().dialog).focus({ preventScroll: true });
-    },
-    // The same request, sent again after an answer that was lost, must not take a second place. Another one is another request.
-    typed() {
-      now().key = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-    },
-    head: () => ({ "Idempotency-Key": now().key }),
-    body: (form) => ({
-      for: form.for.value.trim(), owner: form.owner.value.trim(), reason: form.reason.value.trim(), mode: now().button.dataset.mode,
-      ...(form.queue.checked && { async: true }),
-    }),
-    done: (answer) => (answer.state === "held" ? "The lock is reserved." : inPlace(answer)),
-    secret: (answer) => answer.token,
-  };
-
-  return { reserve, revoke, break: breaks, reap, destroy };
+  return { revoke, break: breaks, reap, destroy };
 };

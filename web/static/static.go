@@ -32,7 +32,7 @@ import (
 // Prefix is where Handler must be mounted.
 const Prefix = "/static/"
 
-//go:embed activity.css app.css docs.css more.css actions.js app.js copy.js curl.js docs.js follow.js login.js overview.css owner.js queue.js rest.js search.js tell.js theme.js favicon.svg favicon-open.svg vendor/*.js
+//go:embed activity.css app.css docs.css more.css actions.js app.js copy.js curl.js docs.js follow.js login.js order.js overview.css owner.js queue.js reservation.js rest.js search.js tell.js theme.js favicon.svg favicon-open.svg vendor/*.js
 var files embed.FS
 
 // contentTypes are those of all files that are embedded. The system's table is
@@ -51,7 +51,7 @@ type asset struct {
 
 // together are the scripts of the live pages behind htmx, which browsers load as one file, pagesScript: that is smaller than they are alone. Each is
 // a function of its own, so that only the order counts.
-var together = []string{"vendor/hx-ws.min.js", copyScript, "app.js", "rest.js", "curl.js", "queue.js", "actions.js", "tell.js"}
+var together = []string{"vendor/hx-ws.min.js", copyScript, "app.js", "rest.js", "curl.js", "order.js", "queue.js", "reservation.js", "actions.js", "tell.js"}
 
 const pagesScript = "pages.js"
 
@@ -159,7 +159,7 @@ func assetOf(name string, content []byte) asset {
 	return a
 }
 
-// Of our own files browsers need neither the comments nor the indentation: a tenth of what they load.
+// Of our own files browsers need neither the comments nor the indentation, nor all ends of lines: a tenth of what they load.
 var (
 	scriptComments = regexp.MustCompile(`(?m)^[ \t]*//.*\n|^[ \t]+`)
 	styleComments  = regexp.MustCompile(`(?ms)/\*.*?\*/|^[ \t]+`)
@@ -172,11 +172,24 @@ var (
 func lean(extension string, content []byte) []byte {
 	switch extension {
 	case ".js":
-		content = scriptEnds.ReplaceAll(scriptComments.ReplaceAll(content, nil), nil)
+		content = joined(scriptEnds.ReplaceAll(scriptComments.ReplaceAll(content, nil), nil))
 	case ".css":
 		content = styleSpaces.ReplaceAll(styleComments.ReplaceAll(content, nil), []byte("$1"))
 	}
 	return emptyLines.ReplaceAll(content, nil)
+}
+
+// joined leaves the ends of lines out that a script does not need. A line that may have a comment keeps its own.
+func joined(script []byte) []byte {
+	var b bytes.Buffer
+	for line := range bytes.Lines(script) {
+		code := bytes.TrimSuffix(line, []byte("\n"))
+		if len(code) > 0 && bytes.IndexByte([]byte(";{,("), code[len(code)-1]) >= 0 && !bytes.Contains(code, []byte("//")) {
+			line = code
+		}
+		b.Write(line)
+	}
+	return b.Bytes()
 }
 
 func hash(assets map[string]asset) string {

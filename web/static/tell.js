@@ -1,12 +1,13 @@
-// Tells the viewer when a lease that waits is granted, also while the tab is in the background: by a notification of the browser
-// where the viewer allows it, and by the title of the page in any case. It asks for nothing before the viewer presses the button
+// Tells the viewer when a lease that waits is granted, and some minutes before a reservation ends, also while the tab is in the background: by a
+// notification of the browser where the viewer allows it, and by the title of the page in any case. It asks for nothing before the viewer presses the button
 // of a waiter. The page's socket rests while the tab is hidden, so each lease that is watched has a long poll of its own. The poll
 // has no lease token, so it keeps no place in the queue. It ends with the page.
 "use strict";
 (() => {
   const $ = (selector) => document.querySelector(selector);
   const most = 3; // leases at once: a browser has some six connections to one host, and the page needs some
-  const poll = "wait=50s&until=granted";
+  const longest = 50_000; // of a poll
+  const warning = 5 * 60_000; // before the end of a reservation
   const pause = 2_000; // between polls
   const retry = 10_000; // after a poll that was not answered
 
@@ -41,17 +42,18 @@
 
   const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-  // ended waits until the lease does not wait any more, and returns what became of it; "" when the viewer does not want to know.
-  async function ended(id, signal, next) {
+  // until asks for a lease, by the query that it is given each time, until look says what became of it, and returns that; "" when the viewer
+  // does not want to know any more.
+  async function until(id, signal, query, look) {
     while (!signal.aborted) {
       let rest = retry;
       try {
-        const answer = await fetch(`/v1/leases/${encodeURIComponent(id)}?${poll}`, { cache: "no-store", headers: { Accept: "application/json" }, signal });
+        const answer = await fetch(`/v1/leases/${encodeURIComponent(id)}?${query()}`, { cache: "no-store", headers: { Accept: "application/json" }, signal });
         if (answer.ok) {
-          const { state, reason, position } = await answer.json();
-          if (state === "waiting" && position === 1) next();
-          if (state === "held") return "granted";
-          if (state === "ended") return reason || "ended";
+          const lease = await answer.json();
+          if (lease.state === "ended") return lease.reason || "ended";
+          const became = look(lease);
+          if (became) return became;
           rest = pause;
         } else if (answer.status === 401) {
           document.dispatchEvent(new Event("session:ended"));
@@ -65,6 +67,23 @@
       if (!signal.aborted) await sleep(rest);
     }
     return "";
+  }
+
+  // granted waits for the end of a wait; next is called when the lease is the next one.
+  function granted(id, signal, next) {
+    return until(id, signal, () => `wait=${longest}ms&until=granted`, ({ state, position, ends_at }) => {
+      if (state === "waiting" && position === 1) next();
+      return state === "held" && (ends_at ? "reserved" : "granted");
+    });
+  }
+
+  // ending waits until a reservation is about to end. The first poll is short: it says when that is.
+  function ending(id, signal) {
+    let left = 0;
+    return until(id, signal, () => `wait=${Math.min(longest, Math.max(1_000, left - warning))}ms&until=ended`, ({ ends_at, expires_in_ms }) => {
+      left = expires_in_ms ?? Infinity;
+      return ends_at && left <= warning && "soon";
+    });
   }
 
   function announce(lock, text, id) {
@@ -98,18 +117,26 @@
     watched.set(id, stop);
     paint();
     const lock = $(".lock-title").textContent;
-    const asked = allowed().then((yes) => watched.get(id) === stop && say(yes ? `You will be notified when ${who} is granted.`
-      : `This browser shows no notifications of this page. Its title says when ${who} is granted: keep the tab open.`));
-    let first = button.closest("[data-row]") !== $("#queue .waiters > :first-child"); // else it is next already
-    const became = await ended(id, stop.signal, () => {
+    const row = button.closest("[data-row]");
+    const waits = row.matches(".waiter");
+    const when = waits ? `when ${who} is granted` : `5 minutes before the reservation of ${who} ends`;
+    const asked = allowed().then((yes) => watched.get(id) === stop && say(yes ? `You will be notified ${when}.`
+      : `This browser shows no notifications of this page. Its title says ${when}: keep the tab open.`));
+    let first = row !== $("#queue .waiters > :first-child"); // else it is next already
+    let became = waits ? await granted(id, stop.signal, () => {
       if (first) announce(lock, `${who} is next for ${lock}.`, id);
       first = false;
-    });
+    }) : "reserved";
     await asked;
+    if (became === "reserved") {
+      if (waits) announce(lock, `${who} holds ${lock}.`, id);
+      const end = await ending(id, stop.signal);
+      became = end === "soon" ? `The reservation of ${who} ends in less than 5 minutes.` : `The reservation of ${who} has ended: ${end}.`;
+    } else became = became === "granted" ? `${who} holds ${lock}.` : `${who} waits for ${lock} no longer: ${became}.`;
     if (watched.get(id) !== stop) return;
     watched.delete(id);
     paint();
-    announce(lock, became === "granted" ? `${who} holds ${lock}.` : `${who} waits for ${lock} no longer: ${became}.`, id);
+    announce(lock, became, id);
   }
 
   // The title goes back when the page is looked at.

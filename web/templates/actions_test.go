@@ -327,7 +327,7 @@ func TestEveryDialogHasANameAndEveryFieldALabel(t *testing.T) {
 			}
 			assert.That(t, labelled, "%s: a field without a label: %v", path, e.Attr)
 		}
-		assert.That(t, dialogs == 6, "%s: %d dialogs", path, dialogs)
+		assert.That(t, dialogs == 8, "%s: %d dialogs", path, dialogs)
 	}
 }
 

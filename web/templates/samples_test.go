@@ -48,10 +48,11 @@ func overviewSample(now time.Time) Overview {
 		return LockRow{NS: ns, Name: name, URL: "/lock", State: "held", HolderCount: 1, Waiting: waiting,
 			Holders: []Who{{Owner: owner, LeaseID: leaseID(len(name))}}, HeldSince: now.Add(-since), ExpiresAt: now.Add(left)}
 	}
+	usual := &Usual{3 * time.Minute, 42, "24 hours"}
 	rows := []LockRow{
 		held("default", "billing:close-month", "worker-14@fra1", 7, 12*time.Minute, 24*time.Second),
 		held("default", "db:migrate:orders", "ci-runner-3", 31, 4*time.Second, 8*time.Minute),
-		{NS: "default", Name: "cache:warm", URL: "/lock", State: "held", Mode: "shared", HolderCount: 9, Waiting: 2, HeldSince: now.Add(-3 * time.Hour),
+		{NS: "default", Name: "cache:warm", URL: "/lock", State: "held", Mode: "shared", HolderCount: 9, Waiting: 2, Usual: usual, Trend: Trend{"0,9 12,9 13,4 20,0 31,3 40,9 52,9 53,6 59,5", 13}, HeldSince: now.Add(-3 * time.Hour),
 			Holders: []Who{{Owner: "edge-1", LeaseID: leaseID(1)}, {Owner: "edge-2", LeaseID: leaseID(2)}, {LeaseID: leaseID(3)}}},
 		{NS: "curator", Name: "leader", URL: "/lock", State: "held", HolderCount: 1, Waiting: 2, HeldSince: now.Add(-49 * time.Hour), HeldLonger: true,
 			Holders: []Who{{Foreign: true, Program: "Curator"}}, Hazards: 1},
@@ -67,6 +68,9 @@ func overviewSample(now time.Time) Overview {
 		held("default", "payments@eu-west-1", "api-7f9c", 0, 700*time.Millisecond, 29*time.Second),
 		held("default", "index:rebuild", "search-2", 1, 95*time.Second, 25*time.Second),
 	}
+	rows[0].Usual, rows[0].Trend = usual, Trend{"0,9 1,4 2,7 3,2 4,5 5,0 6,3 7,9 30,9 31,3 45,3 59,0", 9}
+	rows[1].Usual = usual
+	rows[3].Usual = usual
 	p := page(now, "Locks · Lockkeeper")
 	return Overview{Page: p, Rows: rows, Namespaces: []string{"default", "curator"}, Next: "/?cursor=abc"}
 }

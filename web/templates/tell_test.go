@@ -52,7 +52,7 @@ func TestTheViewerIsToldWhenAWaiterIsGranted(t *testing.T) {
 		answers <- map[string]any{"state": "held"}
 		page.until(`document.title === "● indexer holds catalogue."`, "the title says it")
 		got, n := api.last()
-		assert.That(t, n == 2 && got == "GET /v1/leases/"+leaseID(4)+"?wait=50s&until=granted null", "%d requests, at last %s", n, got)
+		assert.That(t, n == 2 && got == "GET /v1/leases/"+leaseID(4)+"?wait=50000ms&until=granted null", "%d requests, at last %s", n, got)
 		assert.Equal(t, eval[int](page, "shown.length"), notes, "with the permission %s", permission)
 		if notes > 0 {
 			assert.Equal(t, eval[string](page, "shown[0]"), "catalogue: indexer holds catalogue.")
@@ -94,40 +94,4 @@ func TestAPushTakesNoWatchBackAndTheButtonDoes(t *testing.T) {
 	page.press(tellSecond) // the answer to the first is taken by now, or by this
 	page.until(`shown.length === 1`, "the second is told")
 	assert.That(t, !strings.Contains(eval[string](page, "shown[0]"), "indexer"), "the first was told")
-}
-
-func TestALockIsReservedFromThePage(t *testing.T) {
-	api := new(fakeAPI)
-	page, _ := browseWith(t, "/lock-readers", api)
-	const token = "lk1.token.of.it"
-	page.press("[data-act=reserve]")
-	page.fill("#ask-reserve [name=for]", "until six")
-	page.press("#ask-reserve [data-confirm]")
-	_, n := api.last()
-	assert.Must(t, n == 0, "a time without a unit was sent")
-	page.fill("#ask-reserve [name=for]", " 2h ")
-	api.says(http.StatusUnprocessableEntity, map[string]any{"title": "A field is invalid", "detail": "name the owner of the reservation", "field": "owner"})
-	page.press("#ask-reserve [data-confirm]")
-	page.until(`document.querySelector("#ask-reserve [data-error=owner]").textContent === "Name the owner of the reservation."`, "the field is named")
-	page.fill("#ask-reserve [name=owner]", "mia")
-	page.fill("#ask-reserve [name=reason]", "load test")
-	eval[int](page, `(document.querySelector("#ask-reserve [name=queue]").click(), 1)`)
-	key := `JSON.stringify(sent.map((r) => r.key))`
-	eval[int](page, `(window.sent = [], window.fetch = ((f) => (url, o) => { sent.push({ key: o.headers["Idempotency-Key"] }); return f(url, o); })(fetch), 1)`)
-	api.says(http.StatusServiceUnavailable, map[string]any{"title": "Unavailable"})
-	page.press("#ask-reserve [data-confirm]")
-	page.until(`sent.length === 1 && document.querySelector("#ask-reserve [data-problem]").textContent !== ""`, "it was not done")
-	api.says(http.StatusAccepted, map[string]any{"state": "waiting", "position": 4, "token": token})
-	page.press("#ask-reserve [data-confirm]")
-	page.until(`document.querySelector("#ask-reserve [data-value]").textContent === "`+token+`"`, "the token is shown")
-	assert.That(t, eval[bool](page, `sent.length === 2 && sent[0].key === sent[1].key && sent[0].key.length === 32`), "a repeat takes another place: %s", eval[string](page, key))
-	page.shows("#done", "You wait at place 4.")
-	if got, _ := api.last(); got != `POST /v1/locks/sample/leases {"async":true,"for":"2h","owner":"mia","reason":"load test"}` {
-		t.Error(got)
-	}
-	page.press("#ask-reserve [data-confirm]")
-	page.until(`!document.querySelector("dialog[open]")`, "it is closed")
-	page.until(`document.querySelector("#ask-reserve [data-value]").textContent === ""`, "the token is forgotten")
-	page.press("[data-act=reserve]")
-	assert.That(t, eval[bool](page, `!document.querySelector("#ask-reserve [data-form]").hidden && document.querySelector("#ask-reserve [data-secret]").hidden`), "the form is there again")
 }

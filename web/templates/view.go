@@ -105,6 +105,14 @@ type LockRow struct {
 	HeldEarliest time.Time
 	ExpiresAt    time.Time // of a single holder's clock; zero when not known
 	Hazards      int
+	Usual        *Usual // for how long it is held, as a rule; nil when not known
+	Trend        Trend  // of its queue
+}
+
+// Trend is how long a queue was in the last hour, minute by minute.
+type Trend struct {
+	Points string // of a line 59 wide and 9 high; "" when it is not known, or nothing waited
+	Most   int    // the longest it was in the mean of a minute
 }
 
 // Overview is the list of locks. Its fragments: "deadlocks", "locks" (the table and the
@@ -169,6 +177,7 @@ type Contender struct {
 	Break        string        // URL that ends it
 	CanAsk       bool          // it holds, and can be asked to release it
 	EndsAt       time.Time     // of a reservation; zero when it is none, or not known
+	EndsSoon     bool          // EndsAt is near
 	ReservedFor  time.Duration // what a reservation gets from its grant on; 0 when it is none, or ends at a time
 	WhyURL       string        // of a waiter: the page that marks it, and shows its chain
 	Marked       bool          // the page was asked for it

@@ -54,46 +54,6 @@ func TestHoldersAreAskedToReleaseFromThePage(t *testing.T) {
 	page.notReloaded()
 }
 
-func TestALockIsReservedFromThePageAndItsViewerToldWhenItIsGranted(t *testing.T) {
-	t.Parallel()
-	g := onShared(t)
-	alice := g.hold("staging", "ttl=5m&owner=alice")
-	page := openPage(t, g, "/locks/staging")
-	reserve := func(span string) {
-		t.Helper()
-		page.press("[data-act=reserve]")
-		page.fill("#ask-reserve [name=for]", span)
-		page.fill("#ask-reserve [name=owner]", "mia")
-		page.fill("#ask-reserve [name=reason]", "load test")
-	}
-	reserve("2h")
-	page.expectOutage(true) // the browser complains of the 409
-	page.press("#ask-reserve [data-confirm]")
-	page.until(`document.querySelector("#ask-reserve [data-problem]").textContent.includes("is held")`, "it says that the lock is held")
-	page.expectOutage(false)
-	page.press("#ask-reserve [name=queue]")
-	page.press("#ask-reserve [data-confirm]")
-	page.until(`document.querySelector("#ask-reserve [data-value]").textContent.startsWith("lk1.")`, "it shows the lease token")
-	page.flawless("the token of a reservation")
-	token := eval[string](page, `document.querySelector("#ask-reserve [data-value]").textContent`)
-	page.press("#ask-reserve [data-confirm]")
-	page.says(row("mia"), "load test", "reserves 2h")
-	// A browser without a desktop has no notifications: what the page gives them is noted.
-	eval[int](page, `(window.told = [], window.Notification = class {
-		static permission = "default";
-		static async requestPermission() { return (Notification.permission = "granted"); }
-		constructor(title, { body }) { told.push(body); }
-	}, 1)`)
-	page.press(row("mia") + " [data-tell]")
-	page.says("#done", "You will be notified when mia is granted.")
-	g.letGo(alice.Token)
-	page.until(`told.join() === "mia holds staging." && document.title.includes("mia holds staging.")`, "the viewer is told")
-	page.says(row("mia"), "reserved until")
-	g.letGo(token)
-	page.until(`!document.querySelector('`+row("mia")+`')`, "the token releases it")
-	page.notReloaded()
-}
-
 func TestContendersAreBrokenFromThePage(t *testing.T) {
 	t.Parallel()
 	g := onShared(t)

@@ -212,3 +212,49 @@ func TestTheTimelineCanBeUsedByEveryone(t *testing.T) {
 		b.shot("past-curl-" + look)
 	})
 }
+
+// On a phone the holder and the queue come before the timeline, to the eye as to the keyboard and to screen readers; in a wide window the timeline
+// stands above them.
+func TestThePartsOfALockComeInTheOrderInWhichTheyAreShown(t *testing.T) {
+	t.Parallel()
+	g := startStandalone(t)
+	annas, _ := g.aPast("deploy")
+	wide := window{width: 1440, height: 900}
+	page := openPage(t, g, "/locks/deploy")
+	page.untilLink("live")
+	const order = `[["#timeline", "past"], ["#queue", "queue"], ["#history", "history"]].map(([s, name]) => ({name, e: document.querySelector(s)}))`
+	shows := func(w window, scheme, want string) {
+		t.Helper()
+		page.resize(w, scheme)
+		page.until(order+`.sort((a, b) => a.e.compareDocumentPosition(b.e) & 4 ? -1 : 1).map((p) => p.name).join(" ") === `+quoted(want), "the document has "+want)
+		const where = `({name, y: e.getBoundingClientRect().top, x: e.getBoundingClientRect().left})`
+		assert.Equal(t, eval[string](page, order+`.map(({name, e}) => `+where+`).sort((a, b) => a.y - b.y || a.x - b.x).map((p) => p.name).join(" ")`), want, "to the eye")
+		page.shot(fmt.Sprintf("lock-order-%d", w.width))
+		page.flawless(want)
+	}
+	shows(wide, "light", "past queue history")
+	shows(phone, "light", "queue past history")
+	below := eval[float64](page, `document.querySelector("#queue .holder-who").getBoundingClientRect().bottom - innerHeight`)
+	assert.That(t, below < 0, "the holder's name ends %v px below the fold of a phone", below)
+	shows(wide, "light", "past queue history")
+	// A page that was asked for an instant shows that first.
+	page.resize(phone, "light")
+	page.shot("lock-order-phone")
+	page.visit(g.url() + "/locks/deploy?at=" + annas.UTC().Format("2006-01-02T15:04:05Z"))
+	page.untilLink("live")
+	shows(phone, "light", "past queue history")
+}
+
+// The history of an own gateway, because five holds must have ended before the row is looked at.
+func TestARowOfTheOverviewSaysForHowLongItsLockIsUsuallyHeld(t *testing.T) {
+	t.Parallel()
+	g := startStandalone(t)
+	for range 5 {
+		g.letGo(g.hold("deploy", "ttl=5m&owner=anna").Token)
+	}
+	g.hold("deploy", "ttl=5m&owner=ben")
+	g.awaitHistory("limit=1&lock=deploy", func(l []api.HistoryItem) bool { return len(l) == 1 && l[0].Owner == "ben" })
+	page := openPage(t, g, "/")
+	page.says("#locks", "(usually under 1 s)")
+	page.notReloaded()
+}
