@@ -172,7 +172,7 @@ var (
 func lean(extension string, content []byte) []byte {
 	switch extension {
 	case ".js":
-		content = joined(scriptEnds.ReplaceAll(scriptComments.ReplaceAll(content, nil), nil))
+		return joined(emptyLines.ReplaceAll(scriptEnds.ReplaceAll(scriptComments.ReplaceAll(content, nil), nil), nil))
 	case ".css":
 		content = styleSpaces.ReplaceAll(styleComments.ReplaceAll(content, nil), []byte("$1"))
 	}

@@ -68,7 +68,7 @@ func served(t *testing.T, name string) []byte {
 
 func TestCommentsAndIndentationAreNotServed(t *testing.T) {
 	for extension, c := range map[string][2]string{
-		".js":  {"// What.\n\"use strict\";\n(() => {\n  // Why.\n\n  const at = `https://${x}`; // ten\n  const b = \"x // y\";\n})();\n", "\"use strict\";(() => {const at = `https://${x}`;\nconst b = \"x // y\";\n})();\n"},
+		".js":  {"// What.\n\"use strict\";\n(() => {\n  // Why.\n\n  const at = `https://${x}`; // ten\n  const b = \"x // y\";\n})();\n", "\"use strict\";(() => {const at = `https://${x}`;\nconst b = \"x // y\";\n})();"},
 		".css": {"/* What, in\n   two lines. */\n\n:root {\n  --a: 1; /* one */\n}\n", ":root{--a: 1;}"},
 		".svg": {"<svg>\n  // no comment\n</svg>", "<svg>\n  // no comment\n</svg>"},
 	} {

@@ -111,6 +111,7 @@ func TestAQueueIsRunByTheKeyboard(t *testing.T) {
 	page.write("#ask-reserve [name=owner]", "mia")
 	page.write("#ask-reserve [name=reason]", "load test")
 	page.push("#ask-reserve [name=queue]", " ")
+	page.push("#ask-reserve [name=queue]", " ") // off, and on again
 	page.confirms("#ask-reserve")
 	page.until(`document.activeElement.textContent.startsWith("lk1.")`, "the focus is on the lease token")
 	page.push("#ask-reserve [data-copy-secret]", kb.Enter)
@@ -130,6 +131,7 @@ func TestAQueueIsRunByTheKeyboard(t *testing.T) {
 
 	page.asks("#act-destroy", "#ask-destroy")
 	page.says("#ask-destroy", "Ends 1 contender.", "alice")
+	page.write("#ask-destroy [name=reason]", "obsolete")
 	page.write("#ask-destroy [name=typed]", "deploy")
 	page.confirms("#ask-destroy")
 	page.says("#done", "The lock was destroyed: 1 contender ended.")
