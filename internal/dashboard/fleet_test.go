@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 // fakeFleet answers after a while.
 type fakeFleet struct {
 	figures map[string]templates.GatewayFigures
+	hangs   atomic.Bool // it takes an hour
 	took    time.Duration
 	owned   func(owner, host string) Owned
 	asked   atomic.Int32
@@ -25,17 +27,24 @@ type fakeFleet struct {
 func (f *fakeFleet) Figures(ctx context.Context) map[string]templates.GatewayFigures {
 	f.asked.Add(1)
 	select {
-	case <-time.After(f.took):
-		return f.figures
+	case <-time.After(f.takes()):
+		return maps.Clone(f.figures)
 	case <-ctx.Done():
 		return nil
 	}
 }
 
+func (f *fakeFleet) takes() time.Duration {
+	if f.hangs.Load() {
+		return time.Hour
+	}
+	return f.took
+}
+
 func (f *fakeFleet) Owned(ctx context.Context, owner, host string) Owned {
 	f.asked.Add(1)
 	select {
-	case <-time.After(f.took):
+	case <-time.After(f.takes()):
 		return f.owned(owner, host)
 	case <-ctx.Done():
 		return Owned{}
@@ -80,7 +89,7 @@ func TestThePageOfGatewaysShowsHowEachOfThemDoes(t *testing.T) {
 		assert.Equal(t, f.asked.Load(), 2, "questions")
 
 		// A gateway that hangs delays no page for long, and what was said before stays for a while.
-		f.took = time.Hour
+		f.hangs.Store(true)
 		time.Sleep(figuresEvery)
 		wantParts(t, r.get(t, "/gateways").Body.String(), "commits 0.8 ms")
 		time.Sleep(fleetOld)
@@ -163,7 +172,7 @@ func TestThePageOfAnOwnerShowsWhatOtherGatewaysKnow(t *testing.T) {
 		r.get(t, "/owners/alice@ci-1")
 		synctest.Wait()
 		assert.Equal(t, f.asked.Load(), 3, "questions some seconds later")
-		f.took = time.Hour
+		f.hangs.Store(true)
 		wantParts(t, r.get(t, "/owners/bob").Body.String(), "Other gateways have not answered yet")
 		for range 3 * fleetKept {
 			r.get(t, "/owners/bob"+time.Now().Format("150405.000"))
