@@ -141,7 +141,7 @@ func (w *World) Lists() map[string]string {
 		for _, l := range leases.Items {
 			// The deadline, to a tenth of a second: looking takes no virtual time, and a heartbeat would move it by a second.
 			deadline := time.Now().Add(l.ExpiresIn).Round(100 * time.Millisecond)
-			l.ExpiresIn, l.Term = 0, 0
+			l.ExpiresIn, l.LastHeartbeat, l.Term = 0, 0, 0
 			put(g.name+" lease "+l.ID, struct {
 				locks.Lease
 				Deadline time.Time

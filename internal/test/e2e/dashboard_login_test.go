@@ -177,7 +177,6 @@ func TestAUserLogsInWithATokenActsLogsOutAndIsTurnedAwayWhenItIsRevoked(t *testi
 	assert.That(t, beat.RevokeRequested != nil, "%+v", beat)
 	// A reservation without an owner is that of the user.
 	b.press("[data-act=reserve]")
-	b.press("#ask-reserve [name=queue]")
 	b.press("#ask-reserve [data-confirm]")
 	b.until(`document.querySelector("#ask-reserve [data-value]").textContent.startsWith("lk1.")`, "it shows the lease token")
 	reserved := eval[string](b, `document.querySelector("#ask-reserve [data-value]").textContent`)

@@ -38,6 +38,7 @@ func TestAnotherHolderIsNotAskedInThePlaceOfTheOneThatWasShown(t *testing.T) {
 				page.press("[data-act=revoke]")
 				page.says("#ask-revoke", "Will ask:", "Ask alice")
 				page.fill("#ask-revoke [name=force_after]", force)
+				page.fill("#ask-revoke [name=reason]", "stuck")
 				g.letGo(alice.Token)
 				g.beatUntil(bob.Token, api.StateHeld)
 				if !push {
