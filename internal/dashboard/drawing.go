@@ -9,7 +9,7 @@ import (
 	"lockkeeper/web/templates"
 )
 
-// The drawing of who waits for whom. Parties stand in columns: at the left those that wait for nothing, and each other one right of
+// The drawing of the wait-for graph. Parties stand in columns: at the left those that wait for nothing, and each other one right of
 // all for which it waits. An edge leads from a port of the party that waits, along the name of the lock, to the party that blocks. One
 // that closes a cycle goes below the drawing. The same graph is always drawn alike.
 

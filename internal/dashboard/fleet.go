@@ -155,7 +155,7 @@ func (f *fleet) ask(ctx context.Context, q *inquiry, done chan struct{}, good ti
 	}
 }
 
-// makeRoom forgets the answer that is oldest. mu is held.
+// makeRoom forgets the answer that is oldest. Questions that are under way stay: they are fewer than fleetKept. mu is held.
 func (f *fleet) makeRoom() {
 	maps.DeleteFunc(f.known, func(_ any, q *inquiry) bool { return q.underWay == nil && time.Since(q.until) > fleetOld })
 	if len(f.known) < fleetKept {
@@ -163,7 +163,7 @@ func (f *fleet) makeRoom() {
 	}
 	var oldest any
 	for question, q := range f.known {
-		if oldest == nil || q.at.Before(f.known[oldest].at) {
+		if q.underWay == nil && (oldest == nil || q.at.Before(f.known[oldest].at)) {
 			oldest = question
 		}
 	}

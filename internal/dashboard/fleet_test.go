@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strings"
 	"sync/atomic"
@@ -180,4 +181,16 @@ func TestThePageOfAnOwnerShowsWhatOtherGatewaysKnow(t *testing.T) {
 		assert.That(t, r.fleet.underWay <= fleetWaiting, "%d questions are under way", r.fleet.underWay)
 		assert.That(t, len(r.fleet.known) <= fleetKept, "%d answers are kept", len(r.fleet.known))
 	})
+}
+
+// A question that is under way is not forgotten for others: its answer would be lost, and it be asked again.
+func TestAQuestionThatIsUnderWayIsNotForgotten(t *testing.T) {
+	f := newFleet(&fakeFleet{}, nil)
+	first := ownedQuestion{owner: "first"}
+	f.known[first] = &inquiry{underWay: make(chan struct{})} // without an answer it would be the oldest
+	for n := range fleetKept {
+		f.known[ownedQuestion{owner: fmt.Sprint(n)}] = &inquiry{at: time.Now(), until: time.Now()}
+	}
+	f.makeRoom()
+	assert.That(t, f.known[first] != nil && len(f.known) == fleetKept, "%d questions are known, the first %v", len(f.known), f.known[first] != nil)
 }

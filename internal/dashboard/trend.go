@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"lockkeeper/internal/backoff"
 	"lockkeeper/internal/history"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
@@ -117,14 +118,7 @@ func (t *trends) run(ctx context.Context) {
 		k.usual, k.line, k.queue = usual, line, false
 		k.until = began.Truncate(time.Minute).Add(time.Minute) // the minute after this one
 		t.mu.Unlock()
-		pause(ctx, trendRest*time.Since(began))
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
+		_ = backoff.Sleep(ctx, trendRest*time.Since(began)) // the next look at ctx ends it
 	}
 }
 

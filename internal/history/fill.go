@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"lockkeeper/internal/backoff"
 	"lockkeeper/internal/locks/access"
 )
 
@@ -40,8 +41,7 @@ func (h *History) fillGaps(ctx context.Context, queue chan<- *batch) {
 		return
 	}
 	for n, wait := 0, fillAfter; ; n, wait = n+1, fillEvery {
-		pause(ctx, wait)
-		if ctx.Err() != nil {
+		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
 		s := h.store.Load()
@@ -78,8 +78,8 @@ func (h *History) fillFrom(ctx context.Context, g Gap, other Source, queue chan<
 	q := Query{Rules: access.Everything(), From: g.From, To: g.To, Kinds: AllKinds, Limit: fillPage}
 	f := &fill{gap: g, own: &own{}}
 	for n := 0; !f.last; n++ {
-		if n >= fillAtOnce {
-			pause(ctx, fillPause)
+		if n >= fillAtOnce && backoff.Sleep(ctx, fillPause) != nil {
+			return true
 		}
 		a, err := other.Ask(ctx, q)
 		if err != nil {

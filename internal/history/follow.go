@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"lockkeeper/internal/backoff"
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
@@ -84,7 +85,7 @@ func (f *follower) run(ctx context.Context) {
 			var err error
 			if s, err = f.h.opt.Hub.Subscribe(following, ""); err != nil { // all places are taken
 				f.miss(Gap{From: began, To: f.now().Add(time.Second), Cause: CauseLagged})
-				pause(ctx, time.Second)
+				_ = backoff.Sleep(ctx, time.Second)
 				continue
 			}
 			f.miss(Gap{From: began, To: f.now(), Cause: CauseLagged})
@@ -94,13 +95,6 @@ func (f *follower) run(ctx context.Context) {
 		if errors.Is(err, events.ErrClosed) { // the process ends
 			<-ctx.Done()
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 

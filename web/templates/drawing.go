@@ -2,7 +2,7 @@ package templates
 
 import "strings"
 
-// Drawing is who waits for whom, as a picture. All of it stands beneath in words.
+// Drawing is the wait-for graph, as a picture. All of it stands beneath in words.
 type Drawing struct {
 	Width, Height int // in pixels
 	Nodes         []DrawnParty

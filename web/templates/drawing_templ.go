@@ -32,7 +32,7 @@ func drawing(d *Drawing) templ.Component {
 			templ_7745c5c3_Var1 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<figure class=\"drawing\"><div class=\"drawing-view\" tabindex=\"0\" role=\"region\" aria-label=\"Drawing of who waits for whom\"><svg role=\"img\" aria-labelledby=\"drawing-title drawing-desc\" width=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<figure class=\"drawing\"><div class=\"drawing-view\" tabindex=\"0\" role=\"region\" aria-label=\"Drawing of the wait-for graph\"><svg role=\"img\" aria-labelledby=\"drawing-title drawing-desc\" width=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

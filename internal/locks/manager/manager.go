@@ -123,7 +123,7 @@ type Manager struct {
 	replica *queues.Replica
 	members *cluster.Members
 
-	deadlocks deadlocks    // who waits for whom
+	deadlocks deadlocks    // cycles of the wait-for graph
 	lists     orders.Lists // the orders in which lists show locks, while they are asked for
 
 	history      postmortem.Log

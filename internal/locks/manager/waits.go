@@ -14,7 +14,7 @@ import (
 
 // What is asked of the wait-for graph: parts of it by requests, and by the pages of viewers what one contender waits for.
 
-// Graph shows who waits for whom, in the locks that the principal may read. What it says follows from these locks alone.
+// Graph shows the wait-for graph, in the locks that the principal may read. What it says follows from these locks alone.
 func (m *Manager) Graph(ctx context.Context, req locks.GraphRequest) (locks.WaitGraph, error) {
 	if err := req.Check(); err != nil {
 		return locks.WaitGraph{}, err
@@ -44,7 +44,7 @@ func (m *Manager) Graph(ctx context.Context, req locks.GraphRequest) (locks.Wait
 	return parties.NewWaits(s).Answer(&req), nil
 }
 
-// Waits looks once at who waits for whom, in the locks that the principal may read, from memory. What it says follows from these
+// Waits looks once at the wait-for graph, in the locks that the principal may read, from memory. What it says follows from these
 // locks alone. Contenders of other gateways whose owners are not known yet are parties of their own; the look for deadlocks has
 // them read within a second or two.
 func (m *Manager) Waits(_ context.Context, p locks.Principal) (locks.Waits, error) {

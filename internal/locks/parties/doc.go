@@ -1,4 +1,4 @@
-// Package parties says whose the contenders of locks are, and keeps one look at who waits for whom in the form in which callers
+// Package parties says whose the contenders of locks are, and keeps one look at the wait-for graph in the form in which callers
 // are shown it. The graph itself, its cycles and what is stuck in it are package waitfor's.
 //
 // # What it has
