@@ -245,6 +245,8 @@ func (m *Manager) Downgrade(ctx context.Context, p locks.Principal, id, token st
 			switch {
 			case refused != nil:
 				return false, unavailableFor(refused)
+			case !l.Held() && (!l.positionKnown() || l.turn()):
+				return false, nil // its grant is under way; a lease that was taken over may hold, and this gateway not know it yet
 			case !l.Held():
 				return false, &locks.Error{Code: locks.CodeNotHeld, Detail: "only a held lease can be downgraded; this one waits: release it and acquire with mode=shared"}
 			case !l.any(recipe.Exclusive) && !l.any(recipe.Shared):

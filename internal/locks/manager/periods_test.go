@@ -165,6 +165,31 @@ func TestASuccessorGrantsALeaseWhosePeriodHasItsID(t *testing.T) {
 	})
 }
 
+// A successor reads the record of the periods before it knows that the lease holds. Until then it says of a holder's lease neither that it
+// waits nor that it holds.
+func TestASuccessorThatAsksForThePeriodRefusesNoDowngrade(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, one *gate) {
+		l := one.once(daily("")).Lease
+		h := s.hooked()
+		h.hooks.Store(&hooks{read: func(path string) {
+			if strings.Contains(path, zk.NodePeriods) {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}})
+		one.crash()
+		two := h.gateway(t)
+		for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(time.Millisecond) {
+			v, err := two.downgrade(l)
+			if err == nil {
+				assert.That(t, v.State == locks.Held && v.Mode == locks.Shared, "%+v", v)
+				return
+			}
+			assert.Must(t, codeOf(err) != locks.CodeNotHeld, "after %v: %v", time.Since(began), err)
+		}
+		t.Fatal("no downgrade within 20 s")
+	})
+}
+
 // The write of the entry fails, or its answer is lost: it is read and decided again.
 func TestTheEntryOfAPeriodSurvivesFaults(t *testing.T) {
 	for name, fault := range map[string]func(*fakeStore, func(*zk.Write) bool){
