@@ -159,7 +159,7 @@ func (l *lease) adopt(m *Manager, now time.Duration) {
 		if byTime(l.reason()) {
 			l.unend(m) // it was not done
 		} else {
-			l.resubmitDelete(m)
+			l.submitDelete(m)
 		}
 	}
 	if l.Held() {

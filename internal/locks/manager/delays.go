@@ -192,7 +192,7 @@ func (l *lease) notClosed(m *Manager, now time.Duration) {
 		l.revive(m, now)
 		return
 	}
-	l.resubmitDelete(m)
+	l.submitDelete(m)
 }
 
 // endDue deletes the contenders whose lock delay is over, and notes what is left of others. The clock loop calls it.

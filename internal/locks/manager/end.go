@@ -43,7 +43,14 @@ func (l *lease) beginEnding(m *Manager, why postmortem.Cause) {
 
 // submitDelete submits the deletion. An end by time or by force deletes only the version that was read, so a heartbeat
 // or withdrawal that another gateway wrote meanwhile wins. An end that the client requested deletes any version.
+//
+// A lease of a former session may be another gateway's by now, which this gateway does not know until its replica shows the
+// succession. Adoption resumes its end; if another gateway has the lease, nothing is deleted here.
 func (l *lease) submitDelete(m *Manager) {
+	if m.port.Session() == nil || l.term != m.port.Term() {
+		l.SetChange(m.leases, lifecycle.ChangePaused)
+		return
+	}
 	if l.endOvertaken(m) {
 		return
 	}
@@ -98,7 +105,7 @@ func (l *lease) submitDelete(m *Manager) {
 		case l.term != term: // adoption has decided anew
 		case n.culprit(res), res.Outcome == zk.NotDone && res.Culprit >= len(n.ops) && res.Culprit < len(n.ops)+len(mark):
 			if l.Ending() {
-				l.resubmitDelete(m)
+				l.submitDelete(m)
 			}
 		default:
 			l.deleted(m, w, closed, closes, res)
@@ -144,7 +151,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bo
 	case res.Outcome == zk.Unknown:
 		l.resolve(m)
 	case res.Outcome == zk.Conflict:
-		l.resubmitDelete(m) // more events must be noted with the end
+		l.submitDelete(m) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
 		if timed || closes && !l.wished() || l.once().marks(l) || l.contested(m.reports) {
 			l.why = postmortem.CauseOf(l.removedBy(m)) // another client deleted it first, and its period is not done
@@ -157,7 +164,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bo
 		}
 		l.lost(m, now)
 	case l.endRefused(m, res.Err, closes) && closes:
-		l.resubmitDelete(m)
+		l.submitDelete(m)
 	case timed:
 		// The deletion was definitely not done: the lease continues as after a heartbeat.
 		l.revive(m, now)
@@ -172,7 +179,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bo
 		l.SetChange(m.leases, lifecycle.ChangePaused)
 		m.leases.touch(l) // resumes under the next session
 	case errors.Is(res.Err, zk.ErrNotApplied):
-		l.resubmitDelete(m)
+		l.submitDelete(m)
 	default:
 		// Refused: no permission, a child node, or a full queue. An end that the client requested is retried after
 		// deleteRetry.
@@ -190,19 +197,10 @@ func (l *lease) pauseEnd(m *Manager) {
 	time.AfterFunc(deleteRetry, func() {
 		m.do(func() {
 			if l.Ending() && l.term == term {
-				l.resubmitDelete(m)
+				l.submitDelete(m)
 			}
 		})
 	})
-}
-
-// resubmitDelete continues an end that a client requested.
-func (l *lease) resubmitDelete(m *Manager) {
-	if m.port.Session() == nil || l.term != m.port.Term() {
-		l.SetChange(m.leases, lifecycle.ChangePaused)
-		return // adoption resumes it
-	}
-	l.submitDelete(m)
 }
 
 // revive returns an ending lease to its former phase; a lease that has lost a contender meanwhile ends.
@@ -247,7 +245,7 @@ func (l *lease) lost(m *Manager, now time.Duration) {
 	case all:
 		l.finish(m, l.lossReason(m), now)
 	case l.Ending():
-		l.resubmitDelete(m)
+		l.submitDelete(m)
 	case !fault.On("group-whole"):
 		l.end(m, l.lossReason(m), now)
 	}
@@ -290,7 +288,7 @@ func (m *Manager) OutboxChanged() {
 			return
 		}
 		for _, l := range m.leases.inOrder(func(l *lease) bool { return l.Change() == lifecycle.ChangeHeldUp }) {
-			l.resubmitDelete(m)
+			l.submitDelete(m)
 		}
 	})
 }

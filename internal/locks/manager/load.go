@@ -314,7 +314,7 @@ func (l *lease) replaced(m *Manager) {
 	}
 	l.SetChange(m.leases, lifecycle.ChangeNone)
 	if l.Ending() {
-		l.resubmitDelete(m)
+		l.submitDelete(m)
 	} else {
 		l.load(m)
 	}

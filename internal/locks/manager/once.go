@@ -247,7 +247,7 @@ func (o *oncePer) goOnMarking(m *Manager, l *lease, asked locks.Term, p *periods
 		time.AfterFunc(deleteRetry, func() {
 			m.do(func() {
 				if l.Ending() && l.term == asked {
-					l.resubmitDelete(m)
+					l.submitDelete(m)
 				}
 			})
 		})
@@ -256,5 +256,5 @@ func (o *oncePer) goOnMarking(m *Manager, l *lease, asked locks.Term, p *periods
 	wall := m.clock.Now().Wall().Milliseconds()
 	next, _ := p.With(o.entry(l, wall, true), wall) // in the place of its own entry, which was there when it was granted
 	o.mark = []zk.Op{p.Write(next)}
-	l.resubmitDelete(m)
+	l.submitDelete(m)
 }

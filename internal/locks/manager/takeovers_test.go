@@ -351,3 +351,27 @@ func TestABlindIntervalOfOnesOwnBeginsTheWaitAnew(t *testing.T) {
 		assert.That(t, !s.registered(other.id), "it is not deposed at all any more")
 	})
 }
+
+// A gateway's session ends, another gateway takes its leases over, and its next session begins before its replica shows that. The wait of
+// an acquire ends meanwhile. The lease is the other gateway's, whose client may hold it by now: the new session must not delete it.
+func TestANewSessionDeletesNoLeaseThatAnotherGatewayHasTakenOver(t *testing.T) {
+	withGateways(t, func(t *testing.T, s *fakeStore, one, two *gate) {
+		holder := two.mustHold(deploy())
+		req := locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Wait: 20 * time.Second, IdempotencyKey: "abcdefghijklmnop"}
+		first := one.begin(req)
+		time.Sleep(18 * time.Second)
+		one.w.hold()
+		one.expireSession()
+		time.Sleep(time.Second) // taken over
+		again := two.begin(req)
+		synctest.Wait()
+		two.mustRelease(holder)
+		assert.Must(t, again.finished() && again.err == nil && again.lease.State == locks.Held, "%+v %v", again.lease, again.err)
+		time.Sleep(2 * time.Second) // the first wait is over
+		assert.Equal(t, len(s.names("/lockkeeper/locks/deploy")), 1, "contenders")
+		one.w.release()
+		assert.That(t, first.finished() && first.err != nil, "%+v %v", first.lease, first.err)
+		two.wantState(again.lease, locks.Held, "")
+		checkAll(t, s, one, two)
+	})
+}

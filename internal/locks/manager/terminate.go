@@ -92,7 +92,7 @@ func (m *Manager) leaveTargets(targets []*target, stopped bool) {
 			t.l.rareFields.cause = nil
 			t.l.revive(m, m.clock.Now().Boot())
 		} else {
-			t.l.resubmitDelete(m)
+			t.l.submitDelete(m)
 		}
 	}
 }
