@@ -1,13 +1,11 @@
-// The actions of a lock's page: reserve it, extend and release the reservation, ask its holders to release it, break one contender, reap, destroy; and of webhooks: create,
-// edit, test, replay, enable, disable, rotate, delete. Each asks first, in a dialog that lists what it ends,
-// then calls the JSON API; the page shows the result live.
+// The dialogs in which a viewer acts: opening them, the request to the JSON API, and its result. Each asks first, and lists what it ends; the
+// page shows the result live. What each of them does is in queue.js, reservation.js, owner.js and hooks.js.
 // The dialogs are no fragments, so no push changes them. Their rows are, so a dialog reads them again after each push.
 "use strict";
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const $$ = (selector, root = document) => root.querySelectorAll(selector);
   const listed = 8; // names in a dialog; more are counted
-  const everyAge = "0s"; // of a reap: the API takes none for granted
   const answerWithin = 30_000;
   const done = 30_000; // for so long the page says what was done
 
@@ -69,159 +67,29 @@
 
   // ---- The dialogs -----------------------------------------------------------
 
-  const acts = {
-    "hook-create": {
-      begin() {
-        $("details", act.dialog).open = false;
-        reveal(null);
-      },
-      body(form) {
-        const headers = headersIn(form);
-        if (!headers) return said;
-        return { ...hookIn(form), ...(Object.keys(headers).length > 0 && { headers }) };
-      },
-      done: () => "Webhook created.",
-      secret: (answer) => answer.secret,
-    },
-    "hook-edit": {
-      method: "PATCH",
-      head: () => ({ "If-Match": act.etag }),
-      begin: () => acts["hook-edit"].load(),
-      // What is edited is what the gateway has now, and is saved only if it still has that.
-      async load() {
-        const asked = act;
-        const form = $("form", asked.dialog);
-        form.reset();
-        asked.before = null;
-        again("");
-        enable(false);
-        allow(null);
-        const answer = await call(asked.url, null, "GET");
-        if (act !== asked || !answer) return;
-        for (const name of ["locks", "ns", "owner", "reason", "acquire_reason", "description", "ca"]) form[name].value = answer[name] ?? "";
-        form.format.value = answer.format === "standard" ? "" : (answer.format ?? "");
-        form.url.placeholder = answer.url; // its path is secret: empty keeps it
-        for (const box of $$("[name=events]", form)) box.checked = answer.events.includes(box.value);
-        const offered = [...$$("[name=events]", form)].map((box) => box.value);
-        form.later = answer.events.filter((type) => !offered.includes(type)); // types of a later release stay
-        $("[data-names]", form).replaceChildren(...answer.headers.map(keptHeader));
-        $("[data-kept]", form).hidden = answer.headers.length === 0;
-        $("details", form).open = answer.headers.length > 0 || Boolean(answer.ca);
-        asked.before = hookIn(form);
-        enable(true);
-        form.url.focus({ preventScroll: true });
-      },
-      typed() {
-        const { before, dialog } = act;
-        const form = $("form", dialog);
-        const differs = before && !act.stale && (form.headers.value.trim() || $("[name=drop]:checked", form) || Object.keys(changes(before, hookIn(form))).length > 0);
-        allow(differs ? "Save" : null);
-      },
-      body(form) {
-        const headers = headersIn(form);
-        if (!headers) return said;
-        const given = Object.keys(headers).map((name) => name.toLowerCase());
-        for (const { value } of $$("[name=drop]:checked", form)) if (!given.includes(value.toLowerCase())) headers[value] = null;
-        return { ...changes(act.before, hookIn(form)), ...(Object.keys(headers).length > 0 && { headers }) };
-      },
-      refused(status, problem) {
-        if (status === 412) again("This webhook was changed since it was loaded here, so nothing was saved. Reload it: your changes here are lost.");
-        else if (!act.before) again(problem);
-        else return false;
-        return true;
-      },
-      done: () => "Webhook saved.",
-    },
-    "hook-test": {
-      begin: () => allow("Send"),
-      body: () => null,
-      done: (answer) => (answer.result === "delivered" ? `The receiver accepted the test: ${answer.status}.` : `The test failed. ${sentence(answer.error)}`),
-      failed: (answer) => answer.result !== "delivered",
-    },
-    "hook-replay": {
-      begin() {
-        const { message, dead } = act.button.dataset;
-        say("[data-sum]", message ? "One message is sent again." : `${counted(Number(dead), "message")} ${dead === "1" ? "is" : "are"} sent again.`);
-        act.message = message;
-        allow("Replay");
-      },
-      body: () => (act.message ? { message_id: act.message } : {}),
-      done: (answer) => `${counted(answer.replayed, "message")} ${answer.replayed === 1 ? "is" : "are"} sent again.`,
-    },
-    "hook-enable": { method: "PATCH", begin: () => allow("Enable"), body: () => ({ enabled: true }), done: () => "The webhook is enabled." },
-    "hook-disable": { method: "PATCH", begin: () => allow("Disable"), body: () => ({ enabled: false }), done: () => "The webhook is disabled." },
-    "hook-rotate": {
-      begin: () => reveal(null),
-      body: (form) => ({ overlap: form.overlap.value.trim() }),
-      done: () => "There is a new secret.",
-      secret: (answer) => answer.secret,
-    },
-    "hook-delete": { method: "DELETE", begin: () => allow("Delete"), body: () => null, done: () => "The webhook was deleted.", then: () => location.assign("/webhooks") },
-  };
+  // What can be done to reservations is in reservation.js. The rest is a script of its page: owner.js and hooks.js come with theirs, after
+  // this; queue.js comes when it is first needed, because most viewers of a lock only look.
+  const tools = { $, $$, counted, say, show, allow, call, complain, complainAt, enable, reveal, sentence: (text) => sentence(text), now: () => act };
+  const acts = reservationActs(tools);
+  const known = (name) => acts[name] ?? Object.assign(acts, globalThis.ownActs?.(tools))[name];
 
-  // What can be done to a queue is in queue.js, and to reservations in reservation.js.
-  const tools = { $, $$, counted, say, show, allow, call: (...request) => call(...request), complain: (text) => complain(text), reveal: (secret) => reveal(secret), now: () => act };
-  Object.assign(acts, queueActs(tools), reservationActs(tools));
+  let coming = null; // the script that a page names, once it is asked for
 
-  // ---- What is said of a webhook ------------------------------------------------
-
-  const said = Symbol("what is wrong with the form is said already");
-
-  const hookIn = (form) => ({
-    url: form.url.value.trim(), locks: form.locks.value.trim(), ns: form.ns.value.trim(), owner: form.owner.value.trim(), reason: form.reason.value.trim(),
-    acquire_reason: form.acquire_reason.value.trim(),
-    format: form.format.value, description: form.description.value, ca: form.ca.value.trim(),
-    events: [...(form.later ?? []), ...[...$$("[name=events]:checked", form)].map((box) => box.value)],
-  });
-
-  const changes = (before, now) => Object.fromEntries(Object.entries(now).filter(([name, value]) => String(value) !== String(before[name])));
-
-  // headersIn reads lines of "name: value". When there is something else it says so, and gives nothing.
-  function headersIn(form) {
-    const headers = new Map();
-    for (const [at, line] of form.headers.value.split("\n").entries()) {
-      if (!line.trim()) continue;
-      const [, name, value] = /^\s*([^:\s]+)\s*:(.*)$/.exec(line) ?? [];
-      let wrong = "";
-      if (!name) wrong = `Line ${at + 1} is not a name, a colon and a value.`;
-      else if ([...headers.keys()].some((other) => other.toLowerCase() === name.toLowerCase())) wrong = `${name} is there twice.`;
-      if (wrong) {
-        complainAt("headers", wrong);
-        return null;
-      }
-      headers.set(name, value.trim());
-    }
-    return Object.fromEntries(headers);
+  function load() {
+    const src = $("[data-acts]")?.dataset.acts;
+    if (!src) return null;
+    coming ??= new Promise((done) => {
+      const script = Object.assign(document.createElement("script"), { src, onload: done, onerror: done });
+      document.head.append(script);
+    });
+    return coming;
   }
 
-  // keptHeader is an extra header: its value is secret, so it can only be removed or replaced.
-  function keptHeader(name) {
-    const row = document.createElement("div");
-    const code = document.createElement("code");
-    code.textContent = name;
-    const label = document.createElement("label");
-    const box = document.createElement("input");
-    Object.assign(box, { type: "checkbox", name: "drop", value: name });
-    box.setAttribute("aria-label", `Remove ${name}`);
-    label.append(box, "Remove");
-    row.append(code, label);
-    return row;
-  }
+  for (const event of ["pointerover", "focusin"]) document.addEventListener(event, ({ target }) => target.closest?.("[data-act]") && load());
 
   // enable lets the fields be written into, or not.
   function enable(on) {
     for (const field of $$("[data-form] :is(input, select, textarea)", act.dialog)) field.disabled = !on;
-  }
-
-  // again says why what is in the form is of no use, and offers to load it; "" takes that back.
-  function again(why) {
-    const offer = $("[data-again]", act.dialog);
-    act.stale = why !== "";
-    offer.hidden = !act.stale;
-    $("[data-why]", offer).textContent = why;
-    if (!act.stale) return;
-    $("[data-load]", offer).focus();
-    offer.scrollIntoView({ block: "nearest" });
   }
 
   // reveal shows a secret in place of the form; without one the form.
@@ -238,13 +106,18 @@
     if (secret !== null) $("[data-value]", dialog).focus();
   }
 
-  function open(button) {
+  async function open(button) {
     const name = button.dataset.act;
     const dialog = $(`#ask-${name}`);
-    if (!dialog || act?.dialog.open) return;
+    if (!dialog) return;
+    if (!known(name)) await load();
+    if (act?.dialog.open || !button.isConnected) return;
+    if (!known(name)) {
+      coming = null; // the next click tries again
+      tellDone("The gateway did not answer.", true);
+      return;
+    }
     const row = button.closest("[data-row]");
-    // What can be done to all leases of an owner is in owner.js, which comes with the owner's page.
-    acts[name] ??= globalThis.ownerActs?.({ $, $$, counted, show, allow, call, now: () => act })[name];
     act = { name, dialog, button, url: button.dataset.url, row: row?.id };
     $("form", dialog).reset();
     complain("");
@@ -344,7 +217,7 @@
       return;
     }
     const body = what.body(form);
-    if (body === said) return;
+    if (body === undefined) return; // what is wrong with the form is said already
     button.disabled = true;
     const answer = await (what.send ? what.send(asked.url, body) : call(asked.url, body, what.method, what.head?.()));
     if (act !== asked) return;

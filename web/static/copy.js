@@ -1,4 +1,5 @@
-// A click on a button with data-copy copies what that says; one with data-copy-code the command beside it.
+// A click on a button with data-copy copies what that says; one with data-copy-code the code beside it: its
+// title, where it is shown in part, or the command that it is.
 "use strict";
 (() => {
   // The clipboard's API is there only in secure contexts, and a gateway on the
@@ -21,7 +22,8 @@
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("button[data-copy], button[data-copy-code]");
     if (!button) return;
-    await copy(button.dataset.copy ?? button.parentElement.querySelector("code").textContent.replace(/^\$ /, ""));
+    const code = button.parentElement.querySelector("code");
+    await copy(button.dataset.copy ?? (code.title || code.textContent.replace(/^\$ /, "")));
     button.dataset.copied = "";
     button.focus();
     setTimeout(() => delete button.dataset.copied, 1200);

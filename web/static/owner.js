@@ -1,8 +1,8 @@
 // The dialog of an owner's page that asks all of its leases to release their locks. It asks the leases that it has shown, each at
 // its own lock, and no other: they are noted when it opens. Those that end meanwhile are left out; those that come are not asked.
 "use strict";
-globalThis.ownerActs = ({ $, $$, counted, show, allow, call, now }) => {
-  const rows = () => [...$$("#owned [data-revoke]")].map(({ dataset }) => ({ who: dataset.who, lease: dataset.lease, id: dataset.leaseId, url: dataset.revoke }));
+globalThis.ownActs = ({ $, $$, counted, show, allow, call, now }) => {
+  const rows = () => [...$$("#owned [data-revoke]")].map(({ dataset }) => ({ who: dataset.who, lease: `…${dataset.leaseId.slice(-8)}`, id: dataset.leaseId, url: dataset.revoke }));
 
   function look(before = "") {
     const act = now();

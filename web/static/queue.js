@@ -1,13 +1,13 @@
-// The dialogs of a lock's queue: ask, break, reap, destroy. actions.js opens them, sends the request and shows the
-// result. The dialogs act on the leases and znodes that they have shown, and on nothing else: they are noted when a dialog opens
+// The dialogs of a lock's queue: ask, break, reap, destroy. actions.js loads this when it is first needed, opens them, sends the request and
+// shows the result. The dialogs act on the leases and znodes that they have shown, and on nothing else: they are noted when a dialog opens
 // (pins) and sent along, and the gateway refuses when one of them is not any more as it was, or, to destroy, when another has come.
 "use strict";
-globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now }) => {
+globalThis.ownActs = ({ $, $$, counted, say, show, allow, call, complain, now }) => {
   const everyAge = "0s"; // of a reap: the API takes none for granted
 
   // One is {who, lease, foreign, over, place, id, znode, ask}: read from a row, or from the API's answer.
   const ofRow = ({ dataset }) => ({
-    who: dataset.who, lease: dataset.lease, foreign: dataset.foreign, over: "over" in dataset,
+    who: dataset.who, lease: dataset.leaseId && `…${dataset.leaseId.slice(-8)}`, foreign: dataset.foreign, over: "over" in dataset,
     id: dataset.leaseId, znode: dataset.znode, ask: "ask" in dataset,
   });
 
@@ -25,6 +25,9 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
   const short = (who) => (who.length > 24 ? "it" : who);
   const named = (list, noun) => (list.length === 1 ? short(list[0].who) : counted(list.length, noun));
   const holdsNot = (list) => (list.length === 1 ? `${list[0].who} no longer holds` : `${counted(list.length, "holder")} no longer hold`) + " the lock.";
+
+  // urlOf is what breaks the contender of a row.
+  const urlOf = ({ dataset }) => dataset.break ?? `/v1/leases/${encodeURIComponent(dataset.leaseId)}/break`;
 
   // only names the pins in a request.
   function only(list) {
@@ -128,13 +131,13 @@ globalThis.queueActs = ({ $, $$, counted, say, show, allow, call, complain, now 
   const breaks = {
     begin() {
       const act = now();
-      act.url = document.getElementById(act.row).dataset.break;
+      act.url = urlOf(document.getElementById(act.row));
       breaks.look();
     },
     // A waiter may hold by now: another row, with the same address.
     look() {
       const act = now();
-      const row = [...$$("[data-break]")].find((r) => r.dataset.break === act.url);
+      const row = [...$$("[data-znode]")].find((r) => urlOf(r) === act.url);
       const gone = !row;
       act.row = row?.id;
       const one = gone ? act.one : ofRow(row);

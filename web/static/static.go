@@ -2,7 +2,7 @@
 // scripts, the mark, and htmx as its authors published it (README.md has
 // versions, checksums and how htmx is used).
 //
-// They are made lean, joined and compressed once, when the process starts.
+// They are minified, joined and compressed once, when the process starts.
 //
 // All of them live under one path that has a hash of their contents in it. So
 // a browser may keep them for ever, and never mixes those of two versions. A
@@ -15,16 +15,20 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"net/http"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tdewolff/minify/v2"
+	"github.com/tdewolff/minify/v2/css"
+	"github.com/tdewolff/minify/v2/js"
 
 	"lockkeeper/internal/gzipped"
 )
@@ -32,7 +36,7 @@ import (
 // Prefix is where Handler must be mounted.
 const Prefix = "/static/"
 
-//go:embed activity.css app.css docs.css more.css actions.js app.js copy.js curl.js docs.js follow.js login.js order.js overview.css owner.js queue.js reservation.js rest.js search.js tell.js theme.js favicon.svg favicon-open.svg vendor/*.js
+//go:embed activity.css app.css docs.css more.css actions.js app.js copy.js curl.js docs.js follow.js hooks.js login.js order.js overview.css owner.js queue.js reservation.js rest.js search.js tell.js theme.js favicon.svg favicon-open.svg vendor/*.js
 var files embed.FS
 
 // contentTypes are those of all files that are embedded. The system's table is
@@ -51,7 +55,7 @@ type asset struct {
 
 // together are the scripts of the live pages behind htmx, which browsers load as one file, pagesScript: that is smaller than they are alone. Each is
 // a function of its own, so that only the order counts.
-var together = []string{"vendor/hx-ws.min.js", copyScript, "app.js", "rest.js", "curl.js", "order.js", "queue.js", "reservation.js", "actions.js", "tell.js"}
+var together = []string{"vendor/hx-ws.min.js", copyScript, "app.js", "rest.js", "curl.js", "order.js", "reservation.js", "actions.js", "tell.js"}
 
 const pagesScript = "pages.js"
 
@@ -59,20 +63,20 @@ const pagesScript = "pages.js"
 const copyScript = "copy.js"
 
 // join makes one file of them.
-func join(assets map[string]asset) map[string]asset {
+func join(contents map[string][]byte) map[string][]byte {
 	var all []byte
 	for _, name := range together {
-		all = append(append(all, assets[name].content...), '\n')
+		all = append(append(all, contents[name]...), '\n')
 		if name != copyScript {
-			delete(assets, name)
+			delete(contents, name)
 		}
 	}
-	assets[pagesScript] = assetOf(pagesScript, all)
-	return assets
+	contents[pagesScript] = all
+	return contents
 }
 
 var (
-	assets  = join(load(files))
+	assets  = pack(join(load(files)))
 	version = hash(assets)
 )
 
@@ -126,24 +130,27 @@ func (a asset) servePacked(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// load panics when a file is embedded that has no content type: a bug that the
-// first test finds.
-func load(fsys fs.FS) map[string]asset {
-	found := make(map[string]asset)
+// load reads and minifies all files. It panics when one has no content type or cannot be parsed: a bug that the first test finds.
+func load(fsys fs.FS) map[string][]byte {
+	found := make(map[string][]byte)
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		contentType := contentTypes[path.Ext(name)]
-		if contentType == "" {
+		if contentTypes[path.Ext(name)] == "" {
 			return fmt.Errorf("%s: no content type for its extension", name)
 		}
 		content, err := fs.ReadFile(fsys, name)
-		if !strings.HasPrefix(name, "vendor/") {
-			content = lean(path.Ext(name), content)
+		if err != nil {
+			return err
 		}
-		found[name] = assetOf(name, content)
-		return err
+		if !strings.HasPrefix(name, "vendor/") { // those are served as published
+			if content, err = minified(path.Ext(name), content); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		found[name] = content
+		return nil
 	})
 	if err != nil {
 		panic(fmt.Sprintf("static: %v", err))
@@ -151,45 +158,35 @@ func load(fsys fs.FS) map[string]asset {
 	return found
 }
 
-func assetOf(name string, content []byte) asset {
-	a := asset{contentType: contentTypes[path.Ext(name)], content: content}
-	if packed := gzipped.Best(content); len(packed) < len(content) {
-		a.packed = packed
+// minifiers are those of the extensions that have one. Names at the top of a script stay: other scripts use them. The marks (SVG) have
+// nothing to leave out.
+var minifiers = func() *minify.M {
+	m := minify.New()
+	m.Add(".css", &css.Minifier{})
+	m.Add(".js", &js.Minifier{})
+	return m
+}()
+
+// minified is a file without comments, spaces and long names of variables, where its extension has a minifier.
+func minified(extension string, content []byte) ([]byte, error) {
+	out, err := minifiers.Bytes(extension, content)
+	if errors.Is(err, minify.ErrNotExist) {
+		return content, nil
 	}
-	return a
+	return out, err
 }
 
-// Of our own files browsers need neither the comments nor the indentation, nor all ends of lines: a tenth of what they load.
-var (
-	scriptComments = regexp.MustCompile(`(?m)^[ \t]*//.*\n|^[ \t]+`)
-	styleComments  = regexp.MustCompile(`(?ms)/\*.*?\*/|^[ \t]+`)
-	scriptEnds     = regexp.MustCompile("(?m)[ \t]+// [^\"'`\n]*$") // behind code; a text would end on its line, with a quote
-	styleSpaces    = regexp.MustCompile(`\s*([{};,])\s*`)
-	emptyLines     = regexp.MustCompile(`(?m)^\n`)
-)
-
-// lean is a file without comments. No text in our scripts and styles has more than one line.
-func lean(extension string, content []byte) []byte {
-	switch extension {
-	case ".js":
-		return joined(emptyLines.ReplaceAll(scriptEnds.ReplaceAll(scriptComments.ReplaceAll(content, nil), nil), nil))
-	case ".css":
-		content = styleSpaces.ReplaceAll(styleComments.ReplaceAll(content, nil), []byte("$1"))
-	}
-	return emptyLines.ReplaceAll(content, nil)
-}
-
-// joined leaves the ends of lines out that a script does not need. A line that may have a comment keeps its own.
-func joined(script []byte) []byte {
-	var b bytes.Buffer
-	for line := range bytes.Lines(script) {
-		code := bytes.TrimSuffix(line, []byte("\n"))
-		if len(code) > 0 && bytes.IndexByte([]byte(";{,("), code[len(code)-1]) >= 0 && !bytes.Contains(code, []byte("//")) {
-			line = code
+// pack compresses all files.
+func pack(contents map[string][]byte) map[string]asset {
+	packed := make(map[string]asset, len(contents))
+	for name, content := range contents {
+		a := asset{contentType: contentTypes[path.Ext(name)], content: content}
+		if small := gzipped.Best(content); len(small) < len(content) {
+			a.packed = small
 		}
-		b.Write(line)
+		packed[name] = a
 	}
-	return b.Bytes()
+	return packed
 }
 
 func hash(assets map[string]asset) string {

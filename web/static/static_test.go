@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -30,7 +31,7 @@ func TestEveryFileIsServedForEverUnderItsHash(t *testing.T) {
 	urls := URLs()
 	want := map[string]string{
 		"activity.css": "text/css; charset=utf-8", "overview.css": "text/css; charset=utf-8", "follow.js": "text/javascript; charset=utf-8", "favicon-open.svg": "image/svg+xml", "app.css": "text/css; charset=utf-8", "docs.css": "text/css; charset=utf-8", "more.css": "text/css; charset=utf-8", "copy.js": "text/javascript; charset=utf-8", "docs.js": "text/javascript; charset=utf-8",
-		"owner.js": "text/javascript; charset=utf-8", "search.js": "text/javascript; charset=utf-8", "login.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
+		"hooks.js": "text/javascript; charset=utf-8", "owner.js": "text/javascript; charset=utf-8", "queue.js": "text/javascript; charset=utf-8", "search.js": "text/javascript; charset=utf-8", "login.js": "text/javascript; charset=utf-8", "theme.js": "text/javascript; charset=utf-8",
 		"favicon.svg": "image/svg+xml", "vendor/htmx.min.js": "text/javascript; charset=utf-8", "pages.js": "text/javascript; charset=utf-8",
 	}
 	assert.That(t, len(urls) == len(want), "files %v, want those of %v", urls, want)
@@ -63,24 +64,35 @@ func served(t *testing.T, name string) []byte {
 	if strings.HasPrefix(name, "vendor/") {
 		return onDisk
 	}
-	return lean(path.Ext(name), onDisk)
+	return assert.Value(minified(path.Ext(name), onDisk))(t)
 }
 
-func TestCommentsAndIndentationAreNotServed(t *testing.T) {
-	for extension, c := range map[string][2]string{
-		".js":  {"// What.\n\"use strict\";\n(() => {\n  // Why.\n\n  const at = `https://${x}`; // ten\n  const b = \"x // y\";\n})();\n", "\"use strict\";(() => {const at = `https://${x}`;\nconst b = \"x // y\";\n})();"},
-		".css": {"/* What, in\n   two lines. */\n\n:root {\n  --a: 1; /* one */\n}\n", ":root{--a: 1;}"},
-		".svg": {"<svg>\n  // no comment\n</svg>", "<svg>\n  // no comment\n</svg>"},
-	} {
-		assert.Equal(t, string(lean(extension, []byte(c[0]))), c[1], "%s", extension)
+func TestOurFilesAreMinifiedAndNoOthers(t *testing.T) {
+	files := fstest.MapFS{
+		"a.js":        {Data: []byte("// What.\n\"use strict\";\n(() => {\n  // Why.\n  const longName = document.title; // ten\n  put(longName, `https://${longName}`, longName);\n})();\n")},
+		"b.js":        {Data: []byte("globalThis.acts = ({ show }) => {\n  show(\"x // y\");\n};\n")},
+		"a.css":       {Data: []byte("/* What, in\n   two lines. */\n\n.a > .b {\n  --a: 1px; /* one */\n  margin: 0.50rem 0;\n}\n")},
+		"a.svg":       {Data: []byte("<svg>\n</svg>\n")},
+		"vendor/a.js": {Data: []byte("// As published.\nvar a = 1;\n")},
 	}
-	// A text of several lines would lose its indentation, and what looks like a comment in it.
-	for _, name := range append([]string{"docs.js", "login.js", "theme.js"}, together...) {
-		content := string(assert.Value(os.ReadFile(filepath.FromSlash(name)))(t))
-		for i, line := range strings.Split(content, "\n") {
-			own := strings.HasSuffix(name, ".js") && !strings.HasPrefix(name, "vendor/") && !strings.HasPrefix(strings.TrimSpace(line), "//")
-			assert.That(t, !own || strings.Count(line, "`")%2 == 0, "%s:%d begins or ends a text of several lines", name, i+1)
-		}
+	got := load(files)
+	for name, want := range map[string]string{
+		"a.js": "\"use strict\";(()=>{const e=document.title;put(e,`https://${e}`,e)})()", "b.js": `globalThis.acts=({show:e})=>{e("x // y")}`,
+		"a.css": ".a>.b{--a:1px;margin:.5rem 0}", "a.svg": "<svg>\n</svg>\n", "vendor/a.js": "// As published.\nvar a = 1;\n",
+	} {
+		assert.Equal(t, string(got[name]), want, "%s", name)
+	}
+}
+
+// A mistake in a file is found by whatever starts first, and not by a browser.
+func TestAFileThatCannotBeServedStopsTheProcess(t *testing.T) {
+	for name, content := range map[string]string{"a.js": "const = 1;", "a.txt": "text"} {
+		says := func() (says any) {
+			defer func() { says = recover() }()
+			load(fstest.MapFS{name: {Data: []byte(content)}})
+			return nil
+		}()
+		assert.That(t, says != nil && strings.Contains(fmt.Sprint(says), name), "%s: it says %v", name, says)
 	}
 }
 
@@ -123,7 +135,7 @@ func TestNothingElseIsServed(t *testing.T) {
 }
 
 func TestAnyChangeOfAnyFileChangesEveryURL(t *testing.T) {
-	version := func(files fstest.MapFS) string { return hash(load(files)) }
+	version := func(files fstest.MapFS) string { return hash(pack(load(files))) }
 	file := func(content string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(content)} }
 	seen := map[string]int{}
 	for i, files := range []fstest.MapFS{
@@ -163,7 +175,7 @@ func TestVendoredFilesAreWhatTheReadmeSays(t *testing.T) {
 // A browser that keeps to the content security policy would refuse it, and some
 // page would stand still.
 func TestOurScriptsNeedNoEval(t *testing.T) {
-	for _, name := range []string{"actions.js", "app.js", "copy.js", "curl.js", "docs.js", "order.js", "queue.js", "reservation.js", "tell.js", "theme.js"} {
+	for _, name := range []string{"actions.js", "app.js", "copy.js", "curl.js", "docs.js", "hooks.js", "order.js", "owner.js", "queue.js", "reservation.js", "tell.js", "theme.js"} {
 		content := assert.Value(os.ReadFile(name))(t)
 		found := regexp.MustCompile(`\beval\(|new Function|innerHTML|insertAdjacentHTML|document\.write|https?://`).FindString(string(content))
 		assert.Equal(t, found, "", "%s has", name)

@@ -78,6 +78,8 @@ func (f *fakeAPI) says(status int, content any) {
 func (b *browser) press(selector string) {
 	b.t.Helper()
 	eval[int](b, fmt.Sprintf(`(document.querySelector(%q).click(), 1)`, selector))
+	// A dialog may come a moment later: its script is loaded when it is first needed.
+	b.until(fmt.Sprintf(`((on) => !on || on.open)(document.querySelector("#ask-" + document.querySelector(%q)?.dataset.act))`, selector), "the dialog is open")
 }
 
 // fill types into a field.
@@ -92,6 +94,23 @@ func (b *browser) shows(selector string, want ...string) {
 	for _, w := range want {
 		assert.That(b.t, strings.Contains(got, w), "%s says %q, not %q", selector, got, w)
 	}
+}
+
+// Most viewers only look.
+func TestTheScriptOfAQueuesDialogsComesWhenItIsNeeded(t *testing.T) {
+	const there = `Boolean(document.querySelector("script[src$='/queue.js']"))`
+	page, stop := browse(t, "/lock-readers")
+	assert.That(t, !eval[bool](page, there), "it comes with the page")
+	stop()
+	eval[int](page, `(document.querySelector("[data-act=reap]").click(), 1)`)
+	page.until(`document.querySelector("#done").textContent === "The gateway did not answer."`, "the page says that it did not come")
+	assert.That(t, !eval[bool](page, `Boolean(document.querySelector("dialog[open]"))`), "there is an empty dialog")
+
+	page, _ = browse(t, "/lock-readers")
+	eval[int](page, `(document.querySelector("[data-act=reap]").dispatchEvent(new Event("pointerover", {bubbles: true})), 1)`)
+	page.until(there, "it comes when the pointer is on a button")
+	page.press("[data-act=reap]")
+	assert.Equal(t, eval[int](page, `document.querySelectorAll("script[src$='/queue.js']").length`), 1, "how often it was loaded")
 }
 
 func TestHoldersAreAskedToReleaseAfterTheDialogHasNamedThem(t *testing.T) {
@@ -194,7 +213,7 @@ func TestAWaiterThatHoldsByNowIsShownAsAHolder(t *testing.T) {
 	page.shows("#ask-break", "Remove from the queue:", "It loses its place in line.")
 	eval[bool](page, `htmx.swap({sourceElement: live, target: live, swap: "none", text: (() => {
 		const q = document.querySelector("#queue").cloneNode(true), holder = q.querySelector(".holder:nth-child(2)"), waiter = q.querySelector(".waiter");
-		holder.id += "/now"; holder.dataset.who = waiter.dataset.who; holder.dataset.break = waiter.dataset.break; waiter.remove(); return q.outerHTML; })()}).then(() => true)`)
+		holder.id += "/now"; holder.dataset.who = waiter.dataset.who; holder.dataset.leaseId = waiter.dataset.leaseId; waiter.remove(); return q.outerHTML; })()}).then(() => true)`)
 	page.until(`document.querySelector("#ask-break").innerText.includes("Ends the lease of a holder:")`, "it holds")
 	page.shows("#ask-break", "indexer", "may go on working")
 	page.press("#ask-break [data-close]")

@@ -180,11 +180,11 @@ func TestWhatClientsWriteIsShownAsText(t *testing.T) {
 	shown := parse(t, "<!doctype html><body>"+render(QueueFragment(evil)))
 	var owner, metadata, znode, purpose bool
 	for _, e := range elements(shown) {
-		copied, _ := attr(e, "data-copy")
+		whole, _ := attr(e, "title")
 		owner = owner || e.Data == "h3" && text(e) == hostile
 		purpose = purpose || e.Data == "span" && text(e) == hostile
 		metadata = metadata || e.Data == "pre" && text(e) == hostile
-		znode = znode || e.Data == "button" && copied == hostile
+		znode = znode || e.Data == "code" && whole == hostile
 	}
 	assert.That(t, owner && metadata && znode && purpose, "shown as it is: owner %t, metadata %t, znode %t, reason %t", owner, metadata, znode, purpose)
 }
@@ -216,9 +216,9 @@ func TestPagesAskNoOtherHostAndEveryAssetIsThere(t *testing.T) {
 				assert.That(t, w.Code == http.StatusOK, "%s: %s is %d", path, link, w.Code)
 			}
 		}
-		want := len(static.URLs()) - len([]string{"docs.css", "docs.js", "login.js", "activity.css", "follow.js", "favicon-open.svg", "copy.js", "overview.css", "search.js", "owner.js", "more.css"})
+		want := len(static.URLs()) - len([]string{"docs.css", "docs.js", "login.js", "activity.css", "follow.js", "favicon-open.svg", "copy.js", "overview.css", "search.js", "hooks.js", "owner.js", "queue.js", "more.css"})
 		for _, some := range []string{"<link rel=\"stylesheet\" href=\"" + static.URLs()["activity.css"], "<link rel=\"stylesheet\" href=\"" + static.URLs()["overview.css"],
-			"<link rel=\"stylesheet\" href=\"" + static.URLs()["more.css"], "<script defer src=\"" + static.URLs()["follow.js"]} {
+			"<link rel=\"stylesheet\" href=\"" + static.URLs()["more.css"], "<script defer src=\"" + static.URLs()["follow.js"], "<script defer src=\"" + static.URLs()["hooks.js"]} {
 			want += min(1, strings.Count(render(c), some))
 		}
 		if strings.Contains(render(c), `class="on-wall"`) {

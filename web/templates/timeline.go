@@ -74,7 +74,6 @@ type Bar struct {
 type Hold struct {
 	Who
 	Name         string // of a foreign contender's znode
-	Key          string
 	URL          string // shows it
 	Mode         string
 	Permits      int
@@ -115,8 +114,8 @@ const (
 	axisHeight = 22
 )
 
-// percent is a length in an SVG.
-func percent(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) + "%" }
+// percent is a length in an SVG, to a tenth of a pixel.
+func percent(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) + "%" }
 
 // width is a length that can be seen.
 func width(from, to float64) string { return percent(max(to-from, 0.2)) }

@@ -210,10 +210,11 @@ func (c Contender) signature() string {
 
 // target is what a dialog says of a contender that it may end.
 func target(c Contender) templ.Attributes {
-	a := templ.Attributes{"data-who": who(c.Who), "data-break": c.Break}
-	a["data-znode"] = c.Znode
+	a := templ.Attributes{"data-who": who(c.Who), "data-znode": c.Znode}
 	if c.LeaseID != "" {
-		a["data-lease"], a["data-lease-id"] = tail(c.LeaseID), c.LeaseID
+		a["data-lease-id"] = c.LeaseID // the URL that breaks it follows from that
+	} else {
+		a["data-break"] = c.Break
 	}
 	if c.CanAsk {
 		a["data-ask"] = ""
@@ -243,5 +244,5 @@ func askable(v Owner, row OwnedRow) templ.Attributes {
 	if v.Host {
 		name += ", " + who(row.Who)
 	}
-	return templ.Attributes{"data-who": name, "data-lease": tail(row.LeaseID), "data-lease-id": row.LeaseID, "data-revoke": row.Revoke}
+	return templ.Attributes{"data-who": name, "data-lease-id": row.LeaseID, "data-revoke": row.Revoke}
 }

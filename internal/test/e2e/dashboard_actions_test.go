@@ -16,10 +16,11 @@ import (
 )
 
 // press clicks the first element that the selector finds, and fill writes into one. Looking and clicking are one step: what
-// comes to the page in between may replace the element.
+// comes to the page in between may replace the element. A dialog may come a moment later: its script is loaded when it is first needed.
 func (b *tab) press(selector string) {
 	b.t.Helper()
-	b.until(fmt.Sprintf(`((e) => e?.disabled === false && (e.click(), true))(document.querySelector(%s))`, quoted(selector)), selector+" can be pressed")
+	b.until(fmt.Sprintf(`((e) => e?.disabled === false && (window.pressed = e.dataset.act, e.click(), true))(document.querySelector(%s))`, quoted(selector)), selector+" can be pressed")
+	b.until(`((on) => !on || on.open)(document.querySelector("#ask-" + window.pressed))`, selector+" opens its dialog")
 }
 
 func (b *tab) fill(selector, value string) {
