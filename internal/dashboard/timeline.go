@@ -58,24 +58,30 @@ func (p lockPage) readThen(ctx context.Context, from *Options, as reading) (*the
 	})
 }
 
+// keyLen is how much of a lease id names a hold in the addresses of its page: 50 bits of its random end. A page has the address of each of a
+// hundred holds and more, and what is random in them is most of what they weigh.
+const keyLen = 10
+
 // keyOf names a hold in an address.
 func keyOf(i *history.Item) string {
 	switch {
 	case i.LeaseID != "":
-		return i.LeaseID
+		return i.LeaseID[max(0, len(i.LeaseID)-keyLen):]
 	case i.Name != "":
 		return i.Name
 	}
 	return beginning(i.Begin)
 }
 
+// names reports whether an address with that name asks for the hold. A whole lease id does, too.
+func names(hold string, i *history.Item) bool {
+	return hold != "" && (hold == keyOf(i) || hold == i.LeaseID)
+}
+
 // find is the hold with a name, the latest one; nil when there is none.
 func (t *then) find(hold string) *history.Item {
-	if hold == "" {
-		return nil
-	}
 	for n := range t.items {
-		if keyOf(&t.items[n]) == hold {
+		if names(hold, &t.items[n]) {
 			return &t.items[n]
 		}
 	}
@@ -209,7 +215,7 @@ func (p lockPage) barShown(b *bar, t *then) templates.Bar {
 	i := b.item
 	v.Hold = p.holdShown(i, t)
 	v.Single = i.Kind != history.Many
-	v.Chosen = p.past.hold != "" && keyOf(i) == p.past.hold
+	v.Chosen = names(p.past.hold, i)
 	v.URL = v.Hold.URL
 	return v
 }
@@ -231,7 +237,7 @@ func (p past) closer(middle time.Time, length time.Duration) past {
 func (p lockPage) holdShown(i *history.Item, t *then) templates.Hold {
 	v := templates.Hold{
 		Who:  templates.Who{Owner: visible(i.Owner), LeaseID: visible(i.LeaseID), Foreign: i.Foreign, Program: visible(i.Program), Purpose: visible(i.Purpose)},
-		Name: visible(i.Name), URL: p.showing(p.past.about(keyOf(i), !i.End.IsZero(), t.window)) + "#hold", Key: keyOf(i),
+		Name: visible(i.Name), URL: p.showing(p.past.about(keyOf(i), !i.End.IsZero(), t.window)) + "#hold",
 		Mode: string(i.Mode), Permits: i.Permits, Begin: i.Begin, Early: i.Early, End: i.End, Late: i.Late, Waited: i.Waited, WaitedKnown: i.WaitedKnown,
 		Reason: string(i.Reason), By: visible(i.By), Detail: visible(i.Detail), FencingToken: i.FencingToken, Gateway: visible(i.Gateway), Principal: visible(i.Principal),
 		Loud: toneOf(i) == loudEnd,

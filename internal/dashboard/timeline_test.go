@@ -63,6 +63,22 @@ func TestThePageSaysWhoHeldALockAtAnInstantAndHowThatEnded(t *testing.T) {
 	shows(t, r.get(t, "/locks/deploy?"+url.Values{"at": {time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}}.Encode()).Body.String(), "has not come yet")
 }
 
+// What is random in lease ids is most of what a long timeline weighs.
+func TestTheEndOfALeaseIDIsEnoughToAskForItsHold(t *testing.T) {
+	past := night()
+	const lease, end = "lk7zeszcneibhyj6bvgateway00random0123456789", "0123456789"
+	past.answer.Items[1].LeaseID = lease
+	r := newRig(t, func(o *Options) { o.History = past })
+	r.fake.ends = map[string]locks.Postmortem{lease: {LeaseID: lease, LastHeartbeat: 61 * time.Second, TTL: time.Minute}}
+	html := r.get(t, "/locks/deploy?at=2026-11-22T03:00Z").Body.String()
+	shows(t, html, "hold="+end)
+	assert.That(t, !strings.Contains(html, "hold="+lease), "a link has the whole lease id")
+	for _, hold := range []string{end, lease} {
+		shows(t, r.get(t, "/locks/deploy?at=2026-11-22T03:00Z&hold="+hold).Body.String(), "bar-chosen", `id="hold"`, `href="/v1/leases/`+lease+`/postmortem"`)
+	}
+	shows(t, r.get(t, "/locks/deploy?at=2026-11-22T03:00Z&hold="+end[1:]).Body.String(), "The history has no such hold in this time.")
+}
+
 func TestAPageWithoutAHistorySaysSo(t *testing.T) {
 	shows(t, newRig(t).get(t, "/locks/deploy").Body.String(), "This gateway keeps no history (--history=off)")
 	past := &remembered{err: history.ErrOff, problem: "disk full"}

@@ -188,15 +188,18 @@ func (l *load) run(every time.Duration, happen func() (lock string)) (stop func(
 }
 
 // remembering has a history in which all queues go up and down each minute: no line is longer. Of the lock that is hot it knows what is usual alone: its
-// page is measured without a timeline.
+// page is measured without a timeline. The one that is busy has a timeline of 300 holds.
 func remembering(d *Dashboard) {
 	h := &fakeHistory{
 		stats: func(history.StatsQuery) (*history.Stats, error) {
 			return &history.Stats{Hold: history.Spans{Count: 99, P50: 3 * time.Minute}, Ends: map[locks.Reason]int{}}, nil
 		},
 		query: func(q history.Query) (a history.Answer, _ error) {
-			if q.Lock == "hot" {
+			switch q.Lock {
+			case "hot":
 				return a, history.ErrOff
+			case "busy":
+				return turns(q.To, 300), nil
 			}
 			random := rand.New(rand.NewPCG(uint64(len(q.Lock)), uint64(q.Lock[len(q.Lock)-1])))
 			for range 300 {
@@ -207,6 +210,23 @@ func remembering(d *Dashboard) {
 	}
 	d.opt.History, d.memory = h, newMemory(h)
 	d.trends.memory, d.lookout.memory = d.memory, d.memory
+}
+
+// turns are holds of a lock that goes from one to the next for an hour, most for some seconds. Every tenth lease expires.
+func turns(to time.Time, n int) (a history.Answer) {
+	random := rand.New(rand.NewPCG(3, 4))
+	end := to
+	for i := range n {
+		begin := end.Add(-time.Hour/time.Duration(n) + time.Duration(random.IntN(8000)-4000)*time.Millisecond)
+		one := history.Item{Kind: history.Hold, LeaseID: fmt.Sprintf("lk7zeszcneibhyj6bv%022d", random.Uint64()), Owner: fmt.Sprintf("worker-%d@host-%d", n-i, (n-i)%17), Mode: locks.Exclusive,
+			Begin: begin, End: end, Reason: locks.ReasonReleased, FencingToken: int64(n - i), Waited: time.Minute, WaitedKnown: true}
+		if i%10 == 9 {
+			one.Reason = locks.ReasonExpired
+		}
+		a.Items = append(a.Items, one)
+		end = begin.Add(-time.Duration(random.IntN(100)) * time.Millisecond)
+	}
+	return a
 }
 
 // remembered opens the overview until all rows have their lines.
@@ -226,7 +246,7 @@ func TestWhatItTakesToLoadAPage(t *testing.T) {
 	b.remembered(s)
 	_, err := chromedp.Call(b.ctx, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: true})
 	assert.NoError(t, err)
-	for _, path := range []string{"/", "/locks/hot"} {
+	for path, most := range map[string]int{"/": 50_500, "/locks/hot": 53_500, "/locks/busy": 58_000} {
 		before := s.sent.Load()
 		b.do(chromedp.Navigate(s.http.URL + path))
 		evalIn[int](b, watchShifts)
@@ -236,7 +256,7 @@ func TestWhatItTakesToLoadAPage(t *testing.T) {
 		shift := evalIn[float64](b, "shift")
 		t.Logf("%s: %d bytes to load it, %d with the first push; layout shift %.3f", path, loaded, s.sent.Load()-before, shift)
 		assert.That(t, loaded > 20_000, "%s: nothing was measured", path)
-		assert.That(t, loaded <= 60_000, "%s: %d bytes", path, loaded)
+		assert.That(t, loaded <= most, "%s: %d bytes, want at most %d", path, loaded, most)
 		assert.That(t, shift < 0.1, "%s: a layout shift of %.3f", path, shift)
 	}
 }
