@@ -96,6 +96,14 @@ func (b *browser) shows(selector string, want ...string) {
 	}
 }
 
+func TestAButtonCopiesAllOfWhatIsShownInPart(t *testing.T) {
+	page, _ := browse(t, "/lock-readers")
+	eval[int](page, `(navigator.clipboard.writeText = async (text) => { window.copied = text }, document.querySelector("#queue .holder .znode .copy").click(), 1)`)
+	page.until("window.copied", "something is copied")
+	znode := eval[string](page, `document.querySelector("#queue .holder").dataset.znode`)
+	assert.Equal(t, eval[string](page, "window.copied"), znode, "what is copied")
+}
+
 // Most viewers only look.
 func TestTheScriptOfAQueuesDialogsComesWhenItIsNeeded(t *testing.T) {
 	const there = `Boolean(document.querySelector("script[src$='/queue.js']"))`
