@@ -182,10 +182,15 @@ func (t *tab) load(ctx context.Context, path string) (l loaded, err error) {
 
 // shiftOver is how far the page jumps in that time.
 func (t *tab) shiftOver(ctx context.Context, d time.Duration) (float64, error) {
+	return t.shiftWhile(ctx, func() error { return wait(ctx, d) })
+}
+
+// shiftWhile is how far the page jumps while f runs.
+func (t *tab) shiftWhile(ctx context.Context, f func() error) (float64, error) {
 	if _, err := evalIn[int](ctx, t, `(window.shift = 0, 1)`); err != nil {
 		return 0, err
 	}
-	if err := wait(ctx, d); err != nil {
+	if err := f(); err != nil {
 		return 0, err
 	}
 	return evalIn[float64](ctx, t, "shift")

@@ -273,14 +273,14 @@ func TestWhatItTakesToKeepAPageUpToDate(t *testing.T) {
 		every      time.Duration // between happenings, of two events each
 		happen     func(*load) string
 		processor  float64
-		jumps      bool // by its nature: each that goes lets all behind it move up
 	}{
-		{"an idle overview of 5,000 locks", "/", func(l *load) { l.many(5000) }, time.Hour, func(l *load) string { return "" }, 0.05, false},
-		{"an overview of 5,000 locks, 1,000 events a second among them", "/", func(l *load) { l.many(5000) }, 2 * time.Millisecond, func(l *load) string { return l.change(5000) }, 0.12, false},
-		{"an overview of 50 locks, 1,000 events a second in them", "/", func(l *load) { l.many(50) }, 2 * time.Millisecond, func(l *load) string { return l.change(50) }, 1, false},
-		{"an overview of 50 locks, 200 events a second in them", "/", func(l *load) { l.many(50) }, 10 * time.Millisecond, func(l *load) string { return l.change(50) }, 1, false},
-		{"a lock with 100 waiters, 50 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 40 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 0.15, true},
-		{"a lock with 100 waiters, 1,000 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 2 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 1, true},
+		{"an idle overview of 5,000 locks", "/", func(l *load) { l.many(5000) }, time.Hour, func(l *load) string { return "" }, 0.05},
+		{"an overview of 5,000 locks, 1,000 events a second among them", "/", func(l *load) { l.many(5000) }, 2 * time.Millisecond, func(l *load) string { return l.change(5000) }, 0.12},
+		{"an overview of 50 locks, 1,000 events a second in them", "/", func(l *load) { l.many(50) }, 2 * time.Millisecond, func(l *load) string { return l.change(50) }, 1},
+		{"an overview of 50 locks, 200 events a second in them", "/", func(l *load) { l.many(50) }, 10 * time.Millisecond, func(l *load) string { return l.change(50) }, 1},
+		{"a lock with 100 waiters, 50 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 40 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 0.15},
+		{"a lock with 100 waiters, 4 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 500 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 0.15},
+		{"a lock with 100 waiters, 1,000 events a second", "/locks/hot", func(l *load) { l.hot(100) }, 2 * time.Millisecond, func(l *load) string { l.handOver(); return "hot" }, 1},
 	} {
 		l := newLoad(s)
 		c.begin(l)
@@ -292,7 +292,7 @@ func TestWhatItTakesToKeepAPageUpToDate(t *testing.T) {
 		stop()
 		t.Logf("%s: %v", c.name, m)
 		assert.That(t, m.kilobytes() <= 30, "%s: %.1f kB/s", c.name, m.kilobytes())
-		assert.That(t, c.jumps || m.shift < 0.1, "%s: a layout shift of %.3f", c.name, m.shift)
+		assert.That(t, m.shift < 0.1, "%s: a layout shift of %.3f", c.name, m.shift)
 		assert.That(t, !full() || m.processor <= c.processor, "%s: %.1f %% of a core", c.name, 100*m.processor)
 	}
 }
