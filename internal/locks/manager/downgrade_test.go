@@ -239,3 +239,28 @@ func TestALeaseThatLosesAContenderWhileItIsDowngradedEndsWhole(t *testing.T) {
 		}))
 	}
 }
+
+// Attack 12 in the moment in which a session follows another one, and a downgrade of the former is not settled: the end of what is left
+// waits for the adoption.
+func TestALeaseThatIsDowngradedWhenItsSessionEndsLosesAContender(t *testing.T) {
+	withGateway(t, func(t *testing.T, s *fakeStore, g *gate) {
+		l := g.mustHold(both(0))
+		s.set(func() { s.vague, s.drop = writeTo("/read-v1"), true })
+		other := g.mustHold(locks.AcquireRequest{Lock: "c"})
+		g.w.hold()
+		go func() { _ = g.release(other) }() // the replica is behind the writer from here on, and cannot tell what became of the downgrade
+		time.Sleep(20 * time.Millisecond)
+		go func() { _, _ = g.downgrade(l) }()
+		time.Sleep(20 * time.Millisecond)
+		s.foreign(zk.Op{Kind: zk.OpDelete, Path: "/lockkeeper/locks/a/" + s.names("/lockkeeper/locks/a")[0], Version: -1})
+		s.set(func() { s.vague = nil })
+		g.expireSession()
+		time.Sleep(time.Second) // the next one is open
+		g.w.release()
+		synctest.Wait()
+		checkAll(t, s, g)
+		time.Sleep(time.Minute)
+		assert.Equal(t, s.waiting("a", "b"), 0, "contenders are left")
+		checkAll(t, s, g)
+	})
+}

@@ -47,6 +47,9 @@ func (l *lease) beginEnding(m *Manager, why postmortem.Cause) {
 // A lease of a former session may be another gateway's by now, which this gateway does not know until its replica shows the
 // succession. Adoption resumes its end; if another gateway has the lease, nothing is deleted here.
 func (l *lease) submitDelete(m *Manager) {
+	if l.replacing() {
+		return // the name to delete is not certain; replaced resumes, or adoption
+	}
 	if m.port.Session() == nil || l.term != m.port.Term() {
 		l.SetChange(m.leases, lifecycle.ChangePaused)
 		return
@@ -115,9 +118,6 @@ func (l *lease) submitDelete(m *Manager) {
 
 // endOvertaken reports whether the lease is not to be deleted now, and does what is due instead.
 func (l *lease) endOvertaken(m *Manager) bool {
-	if l.replacing() {
-		return true // the name to delete is not certain; replaced resumes
-	}
 	switch {
 	case l.timed():
 		if now := m.clock.Now().Boot(); l.deadline > now {
