@@ -226,9 +226,9 @@ func (l *lease) lostContender(m *Manager, s *slot, c *zk.Change, now time.Durati
 	if l.replacing() {
 		l.replacedWhole(m)
 	}
-	if l.width() > 1 { // the next lease there is granted before the rest of this one has ended
-		// The reply to an expiry tells whether a termination by another gateway came first.
-		m.tellSlotEnded(l, s, l.lossReason(m), l.deletionContested(m.reports))
+	// The next lease there is granted before this one has ended. What a listing lacks may be shown again, unless it was a part.
+	if unsure := l.undecided(m.reports); unsure && !c.Listed || l.width() > 1 {
+		m.tellSlotEnded(l, s, l.lossReason(m), unsure)
 	}
 	if _, all := l.gonePart(); all || !l.Ending() && (!l.Creating() || l.czxid != 0) {
 		l.lost(m, now) // if it is ending, the event came before the reply to our delete

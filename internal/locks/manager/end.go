@@ -240,8 +240,8 @@ func (l *lease) unend(m *Manager) {
 func (l *lease) lost(m *Manager, now time.Duration) {
 	_, all := l.gonePart()
 	switch {
-	case all && (l.Change() == lifecycle.ChangeClosing || l.deletionContested(m.reports)):
-		return // the reply to the write tells which of the two was done; closing deletes nothing
+	case all && l.undecided(m.reports):
+		return
 	case all:
 		l.finish(m, l.lossReason(m), now)
 	case l.Ending():
@@ -251,14 +251,16 @@ func (l *lease) lost(m *Manager, now time.Duration) {
 	}
 }
 
-// contested reports whether a lease is ending by time, and another gateway has announced that it ends it.
+// contested reports whether another gateway may be ending a lease at the same time: the lease is ending by time, and another
+// gateway has announced that it ends it; or it is ending by force, and its client may release it at another gateway.
 func (l *lease) contested(x *reports.Exchange) bool {
-	return l.Ending() && byTime(l.reason()) && x.Ordered(reports.LeaseOrPath(l.id())) != nil
+	return l.Ending() && (byTime(l.reason()) && x.Ordered(reports.LeaseOrPath(l.id())) != nil || l.why == postmortem.Forced)
 }
 
-// deletionContested reports whether only the reply to the deletion tells which of the two ends was done.
-func (l *lease) deletionContested(x *reports.Exchange) bool {
-	return l.Change() == lifecycle.ChangeDeleting && l.contested(x)
+// undecided reports whether only the reply to the write that ends a lease tells which of two ends was done. A write that closes
+// the record deletes nothing, so another client has deleted a contender that is gone meanwhile, before that write or after it.
+func (l *lease) undecided(x *reports.Exchange) bool {
+	return l.Change() == lifecycle.ChangeClosing || l.Change() == lifecycle.ChangeDeleting && l.contested(x)
 }
 
 // holdUp has an end wait until the outbox knows its webhooks.

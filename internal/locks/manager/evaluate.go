@@ -150,8 +150,8 @@ func (m *Manager) settleDeferred(now time.Duration) {
 }
 
 // appeared records a contender that the replica now shows, and reports whether an event is due. None is due when the
-// contender reappears after a lagging server's listing, when another contender reports its lease, or when the lease
-// ended before the replica showed it.
+// contender reappears after a lagging server's listing, when another program has made up the name of one that is gone,
+// when another contender reports its lease, or when the lease ended before the replica showed it.
 func appeared(leases *leaseTable, history *postmortem.Log, replica *queues.Replica, q *queues.Queue, c *recipe.Contender) bool {
 	var l *lease
 	var s *slot
@@ -162,8 +162,8 @@ func appeared(leases *leaseTable, history *postmortem.Log, replica *queues.Repli
 	}
 	switch {
 	case s != nil && (s.name() == "" || s.name() == c.Name) && c.Member <= 1:
-		news := !s.shown
-		s.shown = true
+		news := !s.shown && !s.presence.Gone()
+		s.shown = s.shown || news
 		return news
 	case s != nil && s.name() == c.Name:
 		return false // the lease's first contender there reports it
@@ -478,6 +478,9 @@ func (m *Manager) awaitUntold(q *queues.Queue) {
 func (l *lease) removedBy(m *Manager) locks.Reason {
 	why := m.reports.Ordered(reports.LeaseOrPath(l.id()))
 	if why == nil {
+		if l.why == postmortem.Forced {
+			l.rareFields.cause = nil // the words of the revocation tell nothing of this end
+		}
 		return locks.ReasonRemoved
 	}
 	l.rare().cause = why

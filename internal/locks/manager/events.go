@@ -423,9 +423,11 @@ func (m *Manager) tellSlotEnded(l *lease, s *slot, reason locks.Reason, unsure b
 
 // tellDelayed publishes the ends of a lease's slots that were delayed until the lease has ended.
 func (m *Manager) tellDelayed(l *lease) {
-	if l.reason() != locks.ReasonRemoved {
-		m.reports.Explain(l.id(), reports.Cause{Reason: l.reason(), Words: l.cause().Words, By: l.cause().By})
+	if l.reason() == locks.ReasonRemoved && m.reports.PeerMayExplain(m.clock.Now().Boot()) {
+		m.reports.Unexplained(l.id())
+		return
 	}
+	m.reports.Explain(l.id(), reports.Cause{Reason: l.reason(), Words: l.cause().Words, By: l.cause().By})
 }
 
 // tellRemoved publishes that the replica is about to lose a contender that is not a lease of this gateway. Only the

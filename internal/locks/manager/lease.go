@@ -123,7 +123,7 @@ func (l *lease) known() *rare {
 // while its other contenders are being deleted.
 func (l *lease) over(x *reports.Exchange) bool {
 	some, _ := l.gonePart()
-	return l.Ended() || l.Ending() && some && !l.deletionContested(x)
+	return l.Ended() || l.Ending() && some && !l.undecided(x)
 }
 
 func (l *lease) reason() locks.Reason { return l.why.Reason() }

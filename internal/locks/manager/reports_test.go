@@ -518,3 +518,54 @@ func TestWhichEndOfALeaseOfSeveralLocksCameFirstIsToldInEachOfThem(t *testing.T)
 		}))
 	}
 }
+
+// Another client ends a lease right before force does. The events of that end come before the reply to the owner's write, which
+// tells that it came too late.
+func TestAnEndThatCameBeforeForceIsNotToldAsARevocation(t *testing.T) {
+	for name, req := range map[string]locks.AcquireRequest{
+		"one lock":                  {Lock: "deploy"},
+		"one lock with a delay":     {Lock: "deploy", LockDelay: time.Second},
+		"several locks":             {Group: []locks.Want{{Lock: "a"}, {Lock: "deploy"}}},
+		"several locks and a delay": {Group: []locks.Want{{Lock: "a"}, {Lock: "deploy"}}, LockDelay: time.Second},
+	} {
+		t.Run(name, in(fleetScene, func(t *testing.T, s *fakeStore) {
+			h := s.hooked()
+			one, two := h.gateway(t), s.gateway(t)
+			talk(one, two)
+			req.TTL = time.Hour
+			l := one.mustHold(req)
+			next := one.mustAcquire(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, Async: true})
+			one.mustRevoke("why", 5*time.Second)
+			h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
+				if res.Err != nil {
+					time.Sleep(100 * time.Millisecond) // the events come before it is known
+				}
+			}})
+			gone := []zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}}
+			if len(req.Group) != 0 {
+				gone = []zk.Op{{Kind: zk.OpDelete, Path: l.Locks[1].Znode, Version: -1}, {Kind: zk.OpDelete, Path: l.Locks[0].Znode, Version: -1}}
+			}
+			s.beforeWrites(func(w *zk.Write) {
+				if gone != nil && writeTo(l.ID)(w) {
+					s.tx(gone)
+					gone = nil
+				}
+			})
+			time.Sleep(10 * time.Second)
+			assert.Must(t, gone == nil, "force was never due")
+			one.wantState(l, locks.Ended, locks.ReasonRemoved)
+			one.wantState(next, locks.Held, "")
+			for _, g := range []*gate{one, two} {
+				assert.Slices(t, g.reasons("deploy"), []string{"removed"}, "told")
+				var order []events.Type
+				for _, e := range g.told() {
+					if e.Lock == "deploy" && (e.LeaseID == next.ID && e.Type == events.LeaseGranted || e.LeaseID == l.ID && e.Reason != "") {
+						order = append(order, e.Type)
+					}
+				}
+				assert.Slices(t, order, []events.Type{events.LeaseRemoved, events.LeaseGranted}, "told of its end and of the next grant")
+			}
+			checkAll(t, s, one, two)
+		}))
+	}
+}

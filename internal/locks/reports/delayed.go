@@ -142,6 +142,14 @@ func (x *Exchange) Explain(id recipe.LeaseID, why Cause) {
 	x.explainAll(id)
 }
 
+// Unexplained records that another client has ended a lease. Its delayed events go on waiting for a report, and say no more that it
+// was this gateway.
+func (x *Exchange) Unexplained(id recipe.LeaseID) {
+	for _, h := range x.delayed.waiting[id] {
+		Cause{Reason: locks.ReasonRemoved}.Explain(h.Event, h.several)
+	}
+}
+
 // explainAll publishes the events that wait for the reason of a lease's end.
 func (x *Exchange) explainAll(id recipe.LeaseID) {
 	list := x.delayed.waiting[id]
