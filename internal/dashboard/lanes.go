@@ -224,19 +224,20 @@ func stretches(c *history.Coverage, cut time.Time, w window) (list []stretch) {
 // tick steps, of which the first is taken that gives few enough.
 var steps = []time.Duration{time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour, 12 * time.Hour, 24 * time.Hour}
 
-// ticks are the instants that the axis names.
-func ticks(w window) (list []time.Time) {
-	step := steps[len(steps)-1]
+// ticks are the instants that the axis names, and the next one beyond its end: in another zone than UTC the page moves them by less than a step
+// to round times of that.
+func ticks(w window) (list []time.Time, step time.Duration) {
+	step = steps[len(steps)-1]
 	for _, s := range steps {
 		if w.to.Sub(w.from)/s <= 7 {
 			step = s
 			break
 		}
 	}
-	for t := w.from.Truncate(step); !t.After(w.to); t = t.Add(step) {
+	for t := w.from.Truncate(step); t.Before(w.to.Add(step)); t = t.Add(step) {
 		if !t.Before(w.from) {
 			list = append(list, t)
 		}
 	}
-	return list
+	return list, step
 }

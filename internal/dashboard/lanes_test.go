@@ -119,7 +119,10 @@ func TestWhatTheHistoryLacksIsInTheTimeline(t *testing.T) {
 func TestTheAxisHasRoundTimesAndNotTooMany(t *testing.T) {
 	for _, s := range spans {
 		w := past{span: s.name}.window(eight.Add(13*time.Minute + 7*time.Second))
-		list := ticks(w)
+		list, step := ticks(w)
+		next := list[len(list)-1]
+		assert.That(t, next.After(w.to) && !next.Add(-step).After(w.to), "%s: the next tick beyond %v is %v", s.name, w.to, next)
+		list = list[:len(list)-1]
 		assert.That(t, len(list) >= 5 && len(list) <= 8, "%s: %d ticks", s.name, len(list))
 		for n, at := range list {
 			assert.That(t, at.Second() == 0 && w.percent(at) >= 0 && w.percent(at) <= 100 && (n == 0 || at.After(list[n-1])), "%s: %v", s.name, at)

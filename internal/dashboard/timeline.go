@@ -163,7 +163,9 @@ func (p lockPage) showWindow(line *templates.Timeline, t *then) {
 	if !t.live || p.past.at != 0 || p.past.hold != "" {
 		line.Now = p.showing(p.past.present())
 	}
-	for _, at := range ticks(t.window) {
+	instants, step := ticks(t.window)
+	line.Step = step
+	for _, at := range instants {
 		line.Ticks = append(line.Ticks, templates.Tick{X: t.percent(at), At: at})
 	}
 }

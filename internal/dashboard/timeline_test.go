@@ -47,8 +47,8 @@ func TestThePageSaysWhoHeldALockAtAnInstantAndHowThatEnded(t *testing.T) {
 	r.fake.ends = map[string]locks.Postmortem{"lkben": {LeaseID: "lkben", LastHeartbeat: 61 * time.Second, TTL: time.Minute}}
 	rules := assert.Value(access.New(access.Grant{NS: "default", Locks: "*", Verbs: []access.Verb{access.Read}}))(t)
 	html := r.as(t, locks.Principal{Name: "token:ann", Rules: rules}, "/locks/deploy?at=2026-11-22T03:00Z").Body.String()
-	shows(t, html, "2026-11-22 02:30 to 03:30 UTC", "bar-loud", "ben", "History since", "2 parts of this time are not recorded", "2026-11-22 03:10 to 2026-11-22 03:14 UTC: the gateway did not run.",
-		"At 2026-11-22 03:00 UTC it was held by", "ben", "from 2026-11-22 02:53", "2026-11-22 03:00:30", "expired", "no heartbeat", "3 holds as a list", "cron", "ben", "anna")
+	shows(t, html, "2026-11-22 02:30 to 2026-11-22 03:30 UTC", "bar-loud", "ben", "History since", "2 parts of this time are not recorded", "2026-11-22 03:10 to 2026-11-22 03:14 UTC: the gateway did not run.",
+		"2026-11-22 03:00 UTC: it was held by", "ben", "2026-11-22 02:53 to 2026-11-22 03:00:30 UTC:", "expired", "no heartbeat", "3 holds as a list", "cron", "ben", "anna")
 	q := past.asked[0]
 	three := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 	assert.That(t, len(past.asked) == 1 && q.Rules.Key() == rules.Key() && q.NS == "default" && q.Lock == "deploy" && q.Kinds == history.Holds && q.From.Equal(three.Add(-30*time.Minute)) && q.To.Equal(three.Add(30*time.Minute)), "%+v", past.asked)
@@ -56,10 +56,10 @@ func TestThePageSaysWhoHeldALockAtAnInstantAndHowThatEnded(t *testing.T) {
 	card := r.get(t, "/locks/deploy?at=2026-11-22T03:00Z&hold=lkben").Body.String()
 	shows(t, card, `id="hold"`, "ben", evilShown2, "expired", "Held", "7m 30s", "Waited", "1m 30s", "Last heartbeat", "1m 01s before the end", "TTL", "Fencing token", "7", "Gateway", "gw1", "Next holder", "cron", "0ms later", `href="/v1/leases/lkben/postmortem"`)
 	shows(t, r.get(t, "/locks/deploy?at=2026-11-22T03:00Z&hold=lknone").Body.String(), "The history has no such hold in this time.")
-	shows(t, r.get(t, "/locks/deploy?at=2026-11-22T02:35Z").Body.String(), "At 2026-11-22 02:35 UTC the history does not know of a holder: the history does not reach back that far.")
+	shows(t, r.get(t, "/locks/deploy?at=2026-11-22T02:35Z").Body.String(), "2026-11-22 02:35 UTC: the history does not know of a holder: the history does not reach back that far.")
 	past.answer.Items = nil
-	shows(t, r.get(t, "/locks/deploy?at=2026-11-22T02:55Z&range=6h").Body.String(), "At 2026-11-22 02:55 UTC the lock was free.")
-	shows(t, r.get(t, "/locks/deploy?at=2026-11-22T03:11Z").Body.String(), "At 2026-11-22 03:11 UTC the history does not know of a holder: the gateway did not run.")
+	shows(t, r.get(t, "/locks/deploy?at=2026-11-22T02:55Z&range=6h").Body.String(), "2026-11-22 02:55 UTC: the lock was free.")
+	shows(t, r.get(t, "/locks/deploy?at=2026-11-22T03:11Z").Body.String(), "2026-11-22 03:11 UTC: the history does not know of a holder: the gateway did not run.")
 	shows(t, r.get(t, "/locks/deploy?"+url.Values{"at": {time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}}.Encode()).Body.String(), "has not come yet")
 }
 
@@ -97,7 +97,7 @@ func TestATimeThatIsWrittenWronglyIsRefused(t *testing.T) {
 		assert.That(t, w.Code == http.StatusUnprocessableEntity && strings.Contains(w.Body.String(), query[:strings.Index(query, "=")]+" is "), "%s: %d", query, w.Code)
 	}
 	for _, at := range []string{"2026-11-22T03:00Z", "2026-11-22T03:00", "2026-11-22T03:00:00Z", "2026-11-22T04:00:00+01:00", "2026-11-22T03:00:00.000"} {
-		shows(t, r.get(t, "/locks/deploy?"+url.Values{"at": {at}}.Encode()).Body.String(), "At 2026-11-22 03:00 UTC it was held by")
+		shows(t, r.get(t, "/locks/deploy?"+url.Values{"at": {at}}.Encode()).Body.String(), "2026-11-22 03:00 UTC: it was held by")
 	}
 }
 

@@ -55,33 +55,6 @@
     return "over" in d ? held + "+" : held;
   }
 
-  // One rule for all times: how long ago, or until then; where the time itself counts it, in 24 hours and with its zone, which is the browser's
-  // or, with the button in the header, UTC. On hover both.
-  const inZone = { hourCycle: "h23", timeZoneName: "short", hour: "2-digit", minute: "2-digit" };
-  const withDate = { year: "numeric", month: "short", day: "numeric" };
-  const whole = new Intl.DateTimeFormat(undefined, { ...inZone, ...withDate, second: "2-digit" });
-  let timeOfDay, exactTime, date;
-
-  function chooseZone() {
-    const inChosen = { ...inZone, ...(document.documentElement.dataset.zone && { timeZone: "UTC" }) };
-    timeOfDay = new Intl.DateTimeFormat(undefined, { ...inChosen, second: "2-digit" });
-    exactTime = new Intl.DateTimeFormat(undefined, { ...inChosen, second: "2-digit", fractionalSecondDigits: 3 });
-    date = new Intl.DateTimeFormat(undefined, { ...inChosen, ...withDate });
-  }
-
-  chooseZone();
-  document.addEventListener("zone", () => {
-    chooseZone();
-    writeOnce();
-  });
-
-  document.addEventListener("pointerover", ({ target }) => {
-    const e = target.closest?.("time[datetime]");
-    if (!e || !e.title.includes(e.dateTime)) return;
-    const local = whole.format(new Date(e.dateTime));
-    if (!e.title.includes(local)) e.title = e.title.replace(e.dateTime, `${local} (${e.dateTime})`);
-  });
-
   const write = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
     if (!("on" in element.dataset)) element.dataset.on = ""; // the stylesheet hides a time until it has been written
@@ -111,16 +84,9 @@
     }
   }
 
-  // writeOnce writes what does not change by itself.
-  function writeOnce() {
-    for (const e of $$("time[data-clock]")) write(e, exactTime.format(Number(e.dataset.clock)));
-    for (const e of $$("time[data-date]")) write(e, date.format(Number(e.dataset.date)));
-    for (const e of $$("[data-origin]")) write(e, location.origin);
-  }
-
   function refresh() {
     correctClock();
-    writeOnce();
+    zone.write();
     tick();
     tickRings(":not([data-on])"); // the others are soon ticked
   }
@@ -272,7 +238,7 @@
     frozen = state === "away" ? good : null;
     away.hidden = state === "live";
     if (state === "polling") away.textContent = "Live updates are blocked (WebSocket). Refreshing every 2 s and still trying.";
-    if (state === "away") away.textContent = `No answer from the gateway since ${timeOfDay.format(lastGood())}, ${span(Date.now() - lastGood())} ago. Showing the last known state.`;
+    if (state === "away") away.textContent = `No answer from the gateway since ${zone.timeOfDay(lastGood())}, ${span(Date.now() - lastGood())} ago. Showing the last known state.`;
   }
 
   // ---- Session ---------------------------------------------------------------

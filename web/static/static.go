@@ -36,7 +36,7 @@ import (
 // Prefix is where Handler must be mounted.
 const Prefix = "/static/"
 
-//go:embed activity.css app.css docs.css more.css actions.js app.js copy.js curl.js docs.js follow.js glide.js hooks.js login.js order.js overview.css owner.js queue.js reservation.js rest.js search.js tell.js theme.js favicon.svg favicon-open.svg vendor/*.js
+//go:embed activity.css app.css docs.css more.css actions.js app.js copy.js curl.js docs.js follow.js glide.js hooks.js login.js order.js overview.css owner.js queue.js reservation.js rest.js search.js tell.js theme.js zone.js favicon.svg favicon-open.svg vendor/*.js
 var files embed.FS
 
 // contentTypes are those of all files that are embedded. The system's table is
@@ -54,8 +54,8 @@ type asset struct {
 }
 
 // together are the scripts of the live pages behind htmx, which browsers load as one file, pagesScript: that is smaller than they are alone. Each is
-// a function of its own, so that only the order counts.
-var together = []string{"vendor/hx-ws.min.js", copyScript, "app.js", "rest.js", "glide.js", "curl.js", "order.js", "reservation.js", "actions.js", "tell.js"}
+// a function of its own; but for zone, which zone.js has for those behind it, only the order counts.
+var together = []string{"vendor/hx-ws.min.js", copyScript, "zone.js", "app.js", "rest.js", "glide.js", "curl.js", "order.js", "reservation.js", "actions.js", "tell.js"}
 
 const pagesScript = "pages.js"
 

@@ -175,7 +175,7 @@ func TestVendoredFilesAreWhatTheReadmeSays(t *testing.T) {
 // A browser that keeps to the content security policy would refuse it, and some
 // page would stand still.
 func TestOurScriptsNeedNoEval(t *testing.T) {
-	for _, name := range []string{"actions.js", "app.js", "copy.js", "curl.js", "docs.js", "hooks.js", "order.js", "owner.js", "queue.js", "reservation.js", "tell.js", "theme.js"} {
+	for _, name := range []string{"actions.js", "app.js", "copy.js", "curl.js", "docs.js", "hooks.js", "order.js", "owner.js", "queue.js", "reservation.js", "tell.js", "theme.js", "zone.js"} {
 		content := assert.Value(os.ReadFile(name))(t)
 		found := regexp.MustCompile(`\beval\(|new Function|innerHTML|insertAdjacentHTML|document\.write|https?://`).FindString(string(content))
 		assert.Equal(t, found, "", "%s has", name)

@@ -22,6 +22,7 @@ type Timeline struct {
 	Later    string
 	Now      string
 	Ticks    []Tick
+	Step     time.Duration // from one to the next
 	Lanes    int
 	Counted  bool // the last lane has quick holds, which are counted
 	Bars     []Bar
@@ -162,25 +163,18 @@ func rough(d time.Duration) string {
 	return round(24*time.Hour) + " days"
 }
 
-// minute is an instant in the addresses of pages and in words: to the minute, or more exactly where it is.
-func minute(t time.Time) string {
-	if t.Second() == 0 {
-		return t.UTC().Format("2006-01-02 15:04")
-	}
-	return t.UTC().Format("2006-01-02 15:04:05")
-}
+// minute is an instant in words: to the minute, or more exactly where it is. The page's script writes it in the viewer's zone, where the element is
+// marked with data-utc and begins with it.
+func minute(t time.Time) string { return field(t, " ") + " UTC" }
+
+// fromTo is a time from one instant to another, in words as minute is.
+func fromTo(from, to time.Time) string { return field(from, " ") + " to " + minute(to) }
 
 // period is the time that is shown.
-func (t Timeline) period() string {
-	from, to := t.From.UTC(), t.To.UTC()
-	if from.Format(time.DateOnly) == to.Format(time.DateOnly) {
-		return from.Format("2006-01-02 15:04") + " to " + to.Format("15:04 UTC")
-	}
-	return from.Format("2006-01-02 15:04") + " to " + to.Format("2006-01-02 15:04 UTC")
-}
+func (t Timeline) period() string { return fromTo(t.From.Truncate(time.Minute), t.To.Truncate(time.Minute)) }
 
-// tickLabel is a name on the axis: a time, or a day where one begins. Those at the edges would be cut.
-func (t Timeline) tickLabel(k Tick) string {
+// label is a name on the axis: a time, or a day where one begins. Those at the edges would be cut.
+func (k Tick) label() string {
 	at := k.At.UTC()
 	switch {
 	case k.X < 3 || k.X > 97:
@@ -189,6 +183,14 @@ func (t Timeline) tickLabel(k Tick) string {
 		return at.Format("2 Jan")
 	}
 	return at.Format("15:04")
+}
+
+// visibility hides a tick from beyond the axis, which is on it in other zones than UTC.
+func (k Tick) visibility() string {
+	if k.X > 100 {
+		return "hidden"
+	}
+	return "visible"
 }
 
 // named is a holder; one without a name of its own has that of its znode.
@@ -248,18 +250,17 @@ func (h Hold) lasted() string {
 // title is what a bar says of itself.
 func (b Bar) title() string {
 	if b.URL != "" && !b.Single && b.Hold.Count == 0 {
-		text := count(b.Count) + " holds, " + minute(b.Begin) + " to " + minute(b.End) + " UTC"
+		text := fromTo(b.Begin, b.End) + ": " + count(b.Count) + " holds"
 		if b.Loud {
 			text += ", of which some were ended"
 		}
 		return text
 	}
 	h := b.Hold
-	text := h.named() + ", from " + minute(h.Begin)
-	if !h.End.IsZero() {
-		text += " to " + minute(h.End)
+	if h.End.IsZero() {
+		return minute(h.Begin) + " on: " + h.named() + ", " + h.ended()
 	}
-	return text + " UTC: " + h.ended()
+	return fromTo(h.Begin, h.End) + ": " + h.named() + ", " + h.ended()
 }
 
 // label is what a bar has room for.
@@ -378,10 +379,10 @@ func (t Timeline) told() []Missing {
 
 // atWords says who held at the instant that is marked, before their names.
 func (t Timeline) atWords() string {
-	when := "At " + minute(t.At) + " UTC "
+	when := minute(t.At) + ": "
 	switch {
 	case t.AtFuture:
-		return "The time " + minute(t.At) + " UTC has not come yet."
+		return when + "this time has not come yet."
 	case len(t.AtHolds) == 0 && t.AtMissing != "":
 		return when + "the history does not know of a holder: " + missing(t.AtMissing) + "."
 	case len(t.AtHolds) == 0:
@@ -394,13 +395,14 @@ func (t Timeline) atWords() string {
 	return when + "it was held by"
 }
 
-// field is an instant as a browser's field has it.
-func field(t time.Time) string {
-	if t.IsZero() {
+// field is an instant as a browser's field has it, where the parts are a "T" apart.
+func field(t time.Time, apart string) string {
+	form := time.DateOnly + apart + "15:04"
+	switch {
+	case t.IsZero():
 		return ""
+	case t.Second() != 0:
+		form += ":05"
 	}
-	if t.Second() == 0 {
-		return t.UTC().Format("2006-01-02T15:04")
-	}
-	return t.UTC().Format("2006-01-02T15:04:05")
+	return t.UTC().Format(form)
 }

@@ -14,7 +14,8 @@ func timelineSample(now time.Time) *Timeline {
 	t := &Timeline{From: now.Add(-6 * time.Hour), To: now, Live: true, Since: now.Add(-330 * time.Minute), Page: "/lock?ns=team", Range: "6h", Earlier: "/lock?until=1", Lanes: 3, Counted: true,
 		Ranges: []Link{{"1h", "/lock"}, {"6h", "/lock?range=6h"}, {"24h", "/lock?range=24h"}, {"7d", "/lock?range=7d"}},
 		At:     now.Add(-3 * time.Hour), AtX: 50, AtSeen: true, Number: 7}
-	for n := range 6 {
+	t.Step = time.Hour
+	for n := range 7 {
 		t.Ticks = append(t.Ticks, Tick{float64(n) * 100 / 6, now.Add(time.Duration(n-6) * time.Hour)})
 	}
 	at := func(x float64) time.Time { return t.From.Add(time.Duration(x / 100 * float64(6*time.Hour))) }

@@ -50,7 +50,7 @@ func (b *tab) whoHeldAt(g *gateway, lock string, at time.Time) (clicks int) {
 	click(`.lock-name a[href="/locks/` + lock + `"]`)
 	b.untilLoaded(`document.querySelector("#past-at")`, "the lock's page")
 	click("#past-at")
-	b.fill("#past-at", at.UTC().Format("2006-01-02T15:04:05"))
+	b.fill("#past-at", at.Local().Format("2006-01-02T15:04:05")) // the field is in the zone of the browser, which is that of the test
 	click(".past-at .button")
 	b.untilLoaded(`document.querySelector(".timeline-at")`, "the page of that instant")
 	return clicks
