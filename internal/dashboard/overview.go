@@ -82,9 +82,7 @@ func (p overviewPage) read(ctx context.Context, from *Options, as reading) (cont
 		return shown, err
 	}
 	for i := range list.Items {
-		row := rowOf(&list.Items[i])
-		as.trends.show(&row, list.Items[i].NS, list.Items[i].Name)
-		shown.Rows = append(shown.Rows, row)
+		shown.Rows = append(shown.Rows, as.row(&list.Items[i]))
 	}
 	if p.cursor != "" {
 		shown.First = urlOf(p.at(""))
@@ -102,7 +100,14 @@ func (c *overviewContent) parts() []part {
 	return []part{{"deadlocks", templates.DeadlocksFragment(c.Overview)}, {"attention", templates.AttentionFragment(c.Overview)}, {"locks", templates.LocksFragment(c.Overview)}}
 }
 
-// rowOf is the row of a lock in the overview.
+// row is the row of a lock, on any page, with what the history says of it.
+func (as reading) row(l *locks.Lock) templates.LockRow {
+	row := rowOf(l)
+	as.trends.show(&row, l.NS, l.Name)
+	return row
+}
+
+// rowOf is a lock as it is now.
 func rowOf(l *locks.Lock) templates.LockRow {
 	row := templates.LockRow{
 		NS: visible(l.NS), Name: visible(l.Name), URL: urlOf(lockPage{ns: l.NS, lock: l.Name, tab: tabQueue}),

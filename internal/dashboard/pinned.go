@@ -64,7 +64,9 @@ func (p pinnedPage) read(ctx context.Context, from *Options, as reading) (conten
 		}
 		// A lock that the viewer may not read is not there, nor one of a namespace that is gone.
 		if l, err := from.Locks.Lock(ctx, locks.LockRequest{Principal: as.who, NS: ns, Lock: name, Limit: 1}); err == nil {
-			shown.Rows = append(shown.Rows, rowOf(&l))
+			row := as.row(&l)
+			row.Pinned = true
+			shown.Rows = append(shown.Rows, row)
 		}
 	}
 	return shown, nil

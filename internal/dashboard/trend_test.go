@@ -87,6 +87,31 @@ func TestARowSaysWhatIsUsualAndHowLongTheQueueWas(t *testing.T) {
 	})
 }
 
+// Rows of the pinned locks are those of the list, and the cards of the wall say the same.
+func TestPinnedLocksAndTheWallSayWhatIsUsual(t *testing.T) {
+	for _, page := range []string{"/pinned?pin=default/deploy", "/wall?q=deploy"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, withHistory(trendy()))
+			r.fake.held("deploy")
+			r.fake.set(func() {
+				r.fake.lock = func(q locks.LockRequest) (locks.Lock, error) {
+					page, err := r.fake.locks(locks.LockFilter{})
+					return page.Items[0], err
+				}
+			})
+			synctest.Wait()
+			r.get(t, page)
+			synctest.Wait()
+			body := r.get(t, page).Body.String()
+			for _, want := range []string{"deploy", "(usually 3 min)", `aria-label="the last hour: at most 1"`} {
+				assert.That(t, strings.Contains(body, want), "%s: %s is not in %s", page, want, body)
+			}
+			assert.Equal(t, strings.Contains(body, `id="pin/default/deploy" data-row`), strings.HasPrefix(page, "/pinned"), "%s", page)
+			r.stop()
+		})
+	}
+}
+
 func TestARowIsThereWithoutAHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := trendy()

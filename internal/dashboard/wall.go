@@ -88,7 +88,7 @@ func (p wallPage) read(ctx context.Context, from *Options, as reading) (content,
 
 // card is a lock's card. Who waits is asked of the lock where anything does.
 func (p wallPage) card(ctx context.Context, from *Options, as reading, l *locks.Lock) templates.Card {
-	c := templates.Card{LockRow: rowOf(l)}
+	c := templates.Card{LockRow: as.row(l)}
 	if l.QueueLength == 0 {
 		return c
 	}

@@ -74,8 +74,10 @@ func activitySamples(now time.Time) map[string]templ.Component {
 	evilWall.Query, evilWall.Cards = hostile, []Card{{LockRow: LockRow{NS: hostile, Name: hostile, State: hostile, Holders: []Who{{Owner: hostile}}, HolderCount: 2, Waiting: 9}, TooLong: true}}
 	bare := wallSample(now)
 	bare.Cards, bare.More = nil, false
+	pinned := Pinned{Page: page(now, "Pinned locks · Lockkeeper"), Rows: pinnedSample(now), WithNS: true}
+	pinned.Sheet = "overview.css"
 	for path, c := range map[string]templ.Component{"/busy": OverviewPage(busy), "/evil-busy": OverviewPage(evilBusy), "/wall": WallPage(wallSample(now)), "/evil-wall": WallPage(evilWall), "/wall-none": WallPage(bare),
-		"/pinned": PinnedPage(Pinned{Page: page(now, "Pinned locks · Lockkeeper"), Rows: busy.Rows, WithNS: true})} {
+		"/pinned": PinnedPage(pinned)} {
 		all[path] = c
 	}
 	maps.Copy(all, map[string]templ.Component{"/activity": ActivityPage(activitySample(now)), "/activity-empty": ActivityPage(empty), "/activity-off": ActivityPage(off),
@@ -88,6 +90,15 @@ func attentionSample(now time.Time) Attention {
 		{"curator", "leader", "/lock", Who{Foreign: true, Program: "Curator"}, now.Add(-40 * time.Second), 300 * time.Millisecond, 1}},
 		Hooks: []WebhookRow{{ID: "wh_aaaabbbbccccdddd", URL: "/webhook", Target: "https://hooks.example.com", Enabled: true, Failing: now.Add(-2 * time.Hour), Waiting: 66},
 			{ID: "wh_aaaabbbbccccddde", URL: "/webhook", Target: "https://gone.example.com", Disabled: "It answered 410."}}}
+}
+
+// pinnedSample is the rows of the overview, pinned.
+func pinnedSample(now time.Time) []LockRow {
+	rows := overviewSample(now).Rows
+	for i := range rows {
+		rows[i].Pinned = true
+	}
+	return rows
 }
 
 func wallSample(now time.Time) Wall {

@@ -46,6 +46,4 @@ type Pinned struct {
 	WithNS bool
 }
 
-func (r LockRow) pinID() string { return domID("pin", r.NS, r.Name) }
-
 func (v Overview) searches() bool { return v.Query != "" || v.State != "" }

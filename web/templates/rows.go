@@ -98,11 +98,18 @@ func (r Row) tag() []byte {
 	return html
 }
 
-func (r LockRow) id() string       { return domID("lock", r.NS, r.Name) }
 func (r *GatewayRow) id() string   { return domID("gw", r.ID) }
 func (r *ServerRow) id() string    { return domID("zk", r.Address) }
 func (r *NamespaceRow) id() string { return domID("ns", r.Name) }
 func (r *WebhookRow) id() string   { return domID("wh", r.ID) }
+
+// id differs between the list and the pinned ones: a lock may stand in both.
+func (r LockRow) id() string {
+	if r.Pinned {
+		return domID("pin", r.NS, r.Name)
+	}
+	return domID("lock", r.NS, r.Name)
+}
 
 // id differs between a holder and a waiter: the two look different.
 func (c Contender) id() string {

@@ -171,7 +171,9 @@ func minute(t time.Time) string { return field(t, " ") + " UTC" }
 func fromTo(from, to time.Time) string { return field(from, " ") + " to " + minute(to) }
 
 // period is the time that is shown.
-func (t Timeline) period() string { return fromTo(t.From.Truncate(time.Minute), t.To.Truncate(time.Minute)) }
+func (t Timeline) period() string {
+	return fromTo(t.From.Truncate(time.Minute), t.To.Truncate(time.Minute))
+}
 
 // label is a name on the axis: a time, or a day where one begins. Those at the edges would be cut.
 func (k Tick) label() string {

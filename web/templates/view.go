@@ -107,6 +107,7 @@ type LockRow struct {
 	Hazards      int
 	Usual        *Usual // for how long it is held, as a rule; nil when not known
 	Trend        Trend  // of its queue
+	Pinned       bool   // it stands among those that the viewer has pinned
 }
 
 // Trend is how long a queue was in the last hour, minute by minute.

@@ -106,7 +106,7 @@ func TestPinnedLocksStandBeforeAllOthers(t *testing.T) {
 	lock.untilLink("live")
 	lock.until(`/zebra[\s\S]*alice/.test(document.querySelector("#pinned").innerText)`, "it stands first")
 	g.queue("zebra", "ttl=1m&owner=bob")
-	lock.until(`document.querySelector("#pinned").innerText.includes("1 waiting")`, "it is kept up to date")
+	lock.until(`document.querySelector("#pinned .waiting .n").textContent === "1"`, "it is kept up to date")
 	lock.eachLook(func(look string) { lock.flawless("the overview with a pin, " + look) })
 	eval[int](lock, `(document.querySelector("#pinned [data-pin]").click(), 1)`)
 	lock.until(`document.querySelector("#pinned").innerText.trim() === ""`, "it is gone")
