@@ -184,3 +184,15 @@ func TestNoPageIsWiderThanItsWindow(t *testing.T) {
 		}
 	}
 }
+
+// On a phone the mark, how the page hears of changes, and the buttons stand in one line, whatever that says.
+func TestTheHeaderOfAPhoneHasOneLineAboveItsLinks(t *testing.T) {
+	page, _ := browse(t, "/lock-free")
+	_, err := chromedp.Call(page.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 800, DeviceScaleFactor: 1})
+	assert.NoError(t, err)
+	for _, says := range []string{"Live", "Connecting", "Polling", "Disconnected", "Session ended", "Live, not serving", "Polling, not serving"} {
+		lines := eval[int](page, `(document.querySelector(".link-text").textContent = "`+says+`", new Set([...document.querySelectorAll(".top > .brand, .top > .link, .top > .tools")].map((e) => e.getBoundingClientRect()).map((r) => Math.round((r.top + r.bottom) / 2))).size)`)
+		assert.Equal(t, lines, 1, "with %q", says)
+		assert.That(t, eval[bool](page, `document.querySelector(".link").getBoundingClientRect().height < 30 && document.documentElement.scrollWidth <= 390`), "%q is broken or wide", says)
+	}
+}
