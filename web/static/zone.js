@@ -30,7 +30,7 @@ const zone = (() => {
   const nameOf = (form, t) => form.formatToParts(t).find(({ type }) => type === "timeZoneName").value;
 
   // A text that begins with one instant, or two, in UTC. Names of others may come after those, and stay as they are.
-  const instants = /(\d{4}-\d\d-\d\d) (\d\d:\d\d(:\d\d)?)(?: to (\d{4}-\d\d-\d\d) (\d\d:\d\d(:\d\d)?))? UTC/;
+  const instants = /^(\d{4}-\d\d-\d\d) (\d\d:\d\d(:\d\d)?)(?: to (\d{4}-\d\d-\d\d) (\d\d:\d\d(:\d\d)?))? UTC/;
   const said = (text, forms) =>
     text.replace(instants, (_, day, time, exact, lastDay, lastTime, lastExact) => {
       const form = exact || lastExact ? forms.whole : forms.date;
