@@ -24,11 +24,11 @@
 // viewers; the latter wait for no more than 300 ms, and show what was answered last (fleet.go). So do the pages of owners and hosts, every 3 s. Topics of pages that wait do not take turns at listing locks, so a gateway that hangs delays no other page.
 //
 // Nothing lists all locks. The overview asks for one page of them. Pages that show the wait-for graph share one look at it among
-// all with the same rules, at most once a second (waits.go). The pages of owners and hosts and the search look at every lock, up to a
+// all with the same rules, at most once a second (waits.go; kept as the history's answers are). The pages of owners and hosts and the search look at every lock, up to a
 // bound of the lock manager's; two of them at a time.
 //
 // What was comes from the history (Options.History): a lock's timeline (timeline.go; lanes.go is its geometry, and pure), and what is usual
-// (usual.go). Its answers are kept for all pages that ask the same, from 5 seconds to a minute (memory.go); at most two questions are asked at
+// (usual.go). Its answers are kept for all pages that ask the same, from 5 seconds to a minute (memory.go; answers.go bounds what is kept); at most two questions are asked at
 // a time. Without a history a page says so. Rows of the overview have what is usual and a line of the queue's last hour from it, found in the
 // background, once a minute for each lock that is shown (trend.go); without a history they have none. What the history lacks is drawn and said, too.
 //

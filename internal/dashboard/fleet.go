@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
@@ -58,7 +57,7 @@ type fleet struct {
 	turns chan struct{}
 
 	mu       sync.Mutex
-	known    map[any]*inquiry
+	known    shelf[any, *inquiry]
 	underWay int // questions
 }
 
@@ -72,7 +71,7 @@ type inquiry struct {
 }
 
 func newFleet(from Fleet, start func(func(context.Context)) bool) *fleet {
-	return &fleet{from: from, start: start, turns: make(chan struct{}, fleetAtOnce), known: map[any]*inquiry{}}
+	return &fleet{from: from, start: start, turns: make(chan struct{}, fleetAtOnce), known: shelf[any, *inquiry]{fleetKept, (*inquiry).useful, map[any]*inquiry{}}}
 }
 
 // inquire is what was answered to a question, and asks it when that was longer than good ago. ok is false when there is no answer yet,
@@ -92,7 +91,7 @@ func inquire[T any](ctx context.Context, f *fleet, question any, good time.Durat
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if q := f.known[question]; q != nil && q.fresh(time.Now(), good) {
+	if q := f.known.of[question]; q != nil && q.fresh(time.Now(), good) {
 		answer, ok = q.answer.(T)
 	}
 	return answer, ok
@@ -104,11 +103,10 @@ func (f *fleet) begin(question any, good time.Duration, ask func(context.Context
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	q := f.known[question]
+	q := f.known.of[question]
 	if q == nil {
 		q = &inquiry{}
-		f.makeRoom()
-		f.known[question] = q
+		f.known.put(question, q)
 	}
 	if q.underWay == nil && !now.Before(q.until) && f.underWay < fleetWaiting {
 		done := make(chan struct{})
@@ -155,19 +153,12 @@ func (f *fleet) ask(ctx context.Context, q *inquiry, done chan struct{}, good ti
 	}
 }
 
-// makeRoom forgets the answer that is oldest. Questions that are under way stay: they are fewer than fleetKept. mu is held.
-func (f *fleet) makeRoom() {
-	maps.DeleteFunc(f.known, func(_ any, q *inquiry) bool { return q.underWay == nil && time.Since(q.until) > fleetOld })
-	if len(f.known) < fleetKept {
-		return
+// useful is until when an inquiry is of use. One that is under way stays: they are fewer than fleetKept.
+func (q *inquiry) useful() time.Time {
+	if q.underWay != nil {
+		return time.Time{}
 	}
-	var oldest any
-	for question, q := range f.known {
-		if q.underWay == nil && (oldest == nil || q.at.Before(f.known[oldest].at)) {
-			oldest = question
-		}
-	}
-	delete(f.known, oldest)
+	return q.until.Add(fleetOld)
 }
 
 // figuresQuestion is the question for the gateways' figures: all viewers get the same.
@@ -183,7 +174,7 @@ func (f *fleet) askFigures(ctx context.Context) map[string]templates.GatewayFigu
 	said := f.from.Figures(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before, _ := f.known[figuresQuestion{}].answer.(map[string]templates.GatewayFigures)
+	before, _ := f.known.of[figuresQuestion{}].answer.(map[string]templates.GatewayFigures)
 	for id, s := range said {
 		if last, there := before[id]; there && s.Opened.Sub(last.Opened).Abs() < 2*time.Second {
 			s.Opened = last.Opened // an age in milliseconds comes with the time of the way: the page stands still

@@ -179,7 +179,7 @@ func TestThePageOfAnOwnerShowsWhatOtherGatewaysKnow(t *testing.T) {
 			r.get(t, "/owners/bob"+time.Now().Format("150405.000"))
 		}
 		assert.That(t, r.fleet.underWay <= fleetWaiting, "%d questions are under way", r.fleet.underWay)
-		assert.That(t, len(r.fleet.known) <= fleetKept, "%d answers are kept", len(r.fleet.known))
+		assert.That(t, len(r.fleet.known.of) <= fleetKept, "%d answers are kept", len(r.fleet.known.of))
 	})
 }
 
@@ -187,10 +187,9 @@ func TestThePageOfAnOwnerShowsWhatOtherGatewaysKnow(t *testing.T) {
 func TestAQuestionThatIsUnderWayIsNotForgotten(t *testing.T) {
 	f := newFleet(&fakeFleet{}, nil)
 	first := ownedQuestion{owner: "first"}
-	f.known[first] = &inquiry{underWay: make(chan struct{})} // without an answer it would be the oldest
-	for n := range fleetKept {
-		f.known[ownedQuestion{owner: fmt.Sprint(n)}] = &inquiry{at: time.Now(), until: time.Now()}
+	f.known.of[first] = &inquiry{underWay: make(chan struct{})} // without an answer it would be the oldest
+	for n := range 2 * fleetKept {
+		f.known.put(ownedQuestion{owner: fmt.Sprint(n)}, &inquiry{at: time.Now(), until: time.Now()})
 	}
-	f.makeRoom()
-	assert.That(t, f.known[first] != nil && len(f.known) == fleetKept, "%d questions are known, the first %v", len(f.known), f.known[first] != nil)
+	assert.That(t, f.known.of[first] != nil && len(f.known.of) == fleetKept, "%d questions are known, the first %v", len(f.known.of), f.known.of[first] != nil)
 }

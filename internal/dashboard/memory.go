@@ -2,14 +2,13 @@ package dashboard
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"lockkeeper/internal/history"
 )
 
 const (
-	// maxRemembered is how many answers of the history are kept; beyond it those that are old go, then all.
+	// maxRemembered is how many answers of the history are kept; beyond it those that are old go.
 	maxRemembered = 256
 	// maxAsking is how many questions to the history pages have at a time: each may look at many rows.
 	maxAsking = 2
@@ -22,14 +21,10 @@ type History interface {
 	Status() history.Status
 }
 
-// memory asks the history for pages, and gives what it has answered again for a while: a page is read many times a second, and its past
-// does not change that often.
+// memory asks the history for pages, and keeps what it has answered: a page's past does not change that often.
 type memory struct {
 	history History // nil: there is none
-	asking  chan struct{}
-
-	mu    sync.Mutex
-	known map[memoryKey]rememberedAnswer
+	*answers[memoryKey, any]
 }
 
 // memoryKey is a question.
@@ -38,14 +33,8 @@ type memoryKey struct {
 	from, to, span              int64
 }
 
-type rememberedAnswer struct {
-	answer any
-	err    error
-	until  time.Time
-}
-
 func newMemory(h History) *memory {
-	return &memory{history: h, asking: make(chan struct{}, maxAsking), known: map[memoryKey]rememberedAnswer{}}
+	return &memory{h, newAnswers[memoryKey, any](maxRemembered, maxAsking)}
 }
 
 // recall is the answer to a question, as it was given at most for so long ago.
@@ -54,50 +43,10 @@ func recall[T any](ctx context.Context, m *memory, key memoryKey, good time.Dura
 	if m == nil || m.history == nil {
 		return none, history.ErrOff
 	}
-	if r, ok := m.lookUp(key); ok {
-		return answerOf[T](r)
-	}
-	select {
-	case m.asking <- struct{}{}:
-		defer func() { <-m.asking }()
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
-	if r, ok := m.lookUp(key); ok { // another page has asked the same meanwhile
-		return answerOf[T](r)
-	}
-	answer, err := ask(ctx)
-	if ctx.Err() == nil {
-		m.keep(key, rememberedAnswer{answer, err, time.Now().Add(good)})
-	}
-	return answer, err
-}
-
-func answerOf[T any](r rememberedAnswer) (T, error) {
-	answer, _ := r.answer.(T)
-	return answer, r.err
-}
-
-func (m *memory) lookUp(key memoryKey) (rememberedAnswer, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r, ok := m.known[key]
-	return r, ok && time.Now().Before(r.until)
-}
-
-func (m *memory) keep(key memoryKey, r rememberedAnswer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.known) >= maxRemembered {
-		now := time.Now()
-		for k, old := range m.known {
-			if now.After(old.until) {
-				delete(m.known, k)
-			}
-		}
-	}
-	if len(m.known) >= maxRemembered {
-		clear(m.known)
-	}
-	m.known[key] = r
+	known, err := m.answers.recall(ctx, key, func(ctx context.Context, _ any) (any, time.Time, error) {
+		value, err := ask(ctx)
+		return value, time.Now().Add(good), err
+	})
+	value, _ := known.(T)
+	return value, err
 }

@@ -126,7 +126,7 @@ func TestTheHistoryIsAskedOnceForAllReadingsOfAWhile(t *testing.T) {
 		for n := range 3 * maxRemembered {
 			r.get(t, fmt.Sprintf("/locks/l%d", n))
 		}
-		assert.That(t, len(r.memory.known) <= maxRemembered, "%d answers are kept", len(r.memory.known))
+		assert.That(t, len(r.memory.known.of) <= maxRemembered, "%d answers are kept", len(r.memory.known.of))
 	})
 }
 

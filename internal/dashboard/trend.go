@@ -41,8 +41,8 @@ type trends struct {
 	start  func(func(context.Context)) bool // a goroutine that Run waits for; false: none now
 
 	mu      sync.Mutex
-	known   map[trendOf]*trend // at most maxTrends
-	due     []trendOf          // to be asked for; each is known
+	known   shelf[trendOf, *trend]
+	due     []trendOf // to be asked for; each is known
 	running bool
 }
 
@@ -57,7 +57,7 @@ type trend struct {
 }
 
 func newTrends(from *Options, m *memory, start func(func(context.Context)) bool) *trends {
-	return &trends{from: from, memory: m, start: start, known: map[trendOf]*trend{}}
+	return &trends{from: from, memory: m, start: start, known: shelf[trendOf, *trend]{maxTrends, (*trend).useful, map[trendOf]*trend{}}}
 }
 
 // show fills in the row of a lock what is known of it.
@@ -68,13 +68,13 @@ func (t *trends) show(row *templates.LockRow, ns, lock string) {
 	now, at := time.Now(), trendOf{ns, lock}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k := t.known[at]
+	k := t.known.of[at]
 	if k == nil {
-		if t.makeRoom(now); len(t.known) >= maxTrends {
+		if !t.known.room() {
 			return
 		}
 		k = &trend{}
-		t.known[at] = k
+		t.known.put(at, k)
 	}
 	k.asked = now
 	if !k.queue && !now.Before(k.until) {
@@ -87,16 +87,12 @@ func (t *trends) show(row *templates.LockRow, ns, lock string) {
 	row.Usual, row.Trend = k.usual, k.line
 }
 
-// makeRoom forgets the trends that no page has asked for lately. mu is held.
-func (t *trends) makeRoom(now time.Time) {
-	if len(t.known) < maxTrends {
-		return
+// useful is until when a trend is of use: while pages ask for it.
+func (k *trend) useful() time.Time {
+	if k.queue {
+		return time.Time{}
 	}
-	for at, k := range t.known {
-		if !k.queue && now.Sub(k.asked) > trendIdle {
-			delete(t.known, at)
-		}
-	}
+	return k.asked.Add(trendIdle)
 }
 
 // run asks for what is due until nothing is.
@@ -114,7 +110,7 @@ func (t *trends) run(ctx context.Context) {
 		began := time.Now()
 		usual, line := t.ask(ctx, at, began)
 		t.mu.Lock()
-		k := t.known[at]
+		k := t.known.of[at]
 		k.usual, k.line, k.queue = usual, line, false
 		k.until = began.Truncate(time.Minute).Add(time.Minute) // the minute after this one
 		t.mu.Unlock()

@@ -140,11 +140,11 @@ func TestTrendsAreBounded(t *testing.T) {
 			r.trends.show(&row, "default", fmt.Sprint("lock-", n))
 		}
 		synctest.Wait()
-		assert.Equal(t, len(r.trends.known), maxTrends)
+		assert.Equal(t, len(r.trends.known.of), maxTrends)
 		time.Sleep(trendIdle + time.Second) // no page asks for them any more
 		r.trends.show(&row, "default", "another")
 		synctest.Wait()
-		assert.Equal(t, len(r.trends.known), 1)
+		assert.Equal(t, len(r.trends.known.of), 1)
 		r.trends.show(&row, "default", "another")
 		assert.That(t, row.Trend.Points != "", "the one that came later has no line")
 	})

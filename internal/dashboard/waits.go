@@ -2,9 +2,7 @@ package dashboard
 
 import (
 	"context"
-	"maps"
 	"path"
-	"sync"
 	"time"
 
 	"lockkeeper/internal/locks"
@@ -15,68 +13,48 @@ const (
 	// waitsAge is for how long a look at the waits is good enough for all pages of a set of rules. A look that took long is for
 	// costFactor times as long, up to maxPause.
 	waitsAge = time.Second
-	// waitsKept is for how long a look that no page asks for stays in memory.
-	waitsKept = 10 * time.Second
 	// maxDeadlocks is how many deadlocks pages show, and say since when they last. More are counted.
 	maxDeadlocks = 20
 )
 
-// waits shares the wait-for graph among the pages of all viewers with the same rules. It looks when a page asks
+// waits shares the wait-for graph among the pages of all viewers with the same rules (access.Rules.Key). It looks when a page asks
 // and the last look is too old: one look at a time, for all sets of rules together.
 type waits struct {
 	locks Locks
-	most  int           // sets of rules in memory; the oldest look is forgotten beyond that
-	turn  chan struct{} // held by the one that looks
-
-	mu     sync.Mutex
-	of     map[string]*waitsLook // by access.Rules.Key
-	forget *time.Timer           // forgets looks that are not asked for; nil when there is none
+	*answers[string, *waitsLook]
 }
 
 // waitsLook is one look at the waits. It is immutable.
 type waitsLook struct {
 	locks.Waits
-	parties   map[string]*locks.Party // of cycles, by id
-	cycles    []locks.Cycle           // the certain ones first
-	more      bool                    // there may be other cycles
-	since     map[string]time.Time    // of deadlocks, by id
-	at, until time.Time
+	parties map[string]*locks.Party // of cycles, by id
+	cycles  []locks.Cycle           // the certain ones first
+	more    bool                    // there may be other cycles
+	since   map[string]time.Time    // of deadlocks, by id
 }
 
+// newWaits keeps the looks of so many sets of rules.
 func newWaits(from Locks, most int) *waits {
-	return &waits{locks: from, most: most, turn: make(chan struct{}, 1), of: map[string]*waitsLook{}}
+	return &waits{from, newAnswers[string, *waitsLook](most, 1)}
 }
 
 // look is what is known of the waits that a viewer may see, of at most waitsAge ago where looking is quick.
 func (w *waits) look(ctx context.Context, who locks.Principal) (*waitsLook, error) {
-	key := who.Rules.Key()
-	if last := w.last(key); last != nil && time.Now().Before(last.until) {
-		return last, nil
-	}
-	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	last := w.last(key) // another page may have looked meanwhile
-	if last != nil && time.Now().Before(last.until) {
-		return last, nil
-	}
-	l := &waitsLook{at: time.Now(), parties: map[string]*locks.Party{}, since: map[string]time.Time{}}
-	var err error
-	if l.Waits, err = w.locks.Waits(ctx, locks.Principal{Rules: who.Rules}); err != nil {
-		return nil, err
-	}
-	all := l.Answer(&locks.GraphRequest{Principal: who, Cycles: true, Limit: locks.MaxEdges})
-	l.cycles, l.more = all.Cycles, all.Truncated
-	for i := range all.Parties {
-		l.parties[all.Parties[i].ID] = &all.Parties[i]
-	}
-	w.date(ctx, l, last, who)
-	l.until = l.at.Add(min(max(waitsAge, costFactor*time.Since(l.at)), maxPause))
-	w.keep(key, l)
-	return l, nil
+	return w.recall(ctx, who.Rules.Key(), func(ctx context.Context, last *waitsLook) (*waitsLook, time.Time, error) {
+		began := time.Now()
+		l := &waitsLook{parties: map[string]*locks.Party{}, since: map[string]time.Time{}}
+		var err error
+		if l.Waits, err = w.locks.Waits(ctx, locks.Principal{Rules: who.Rules}); err != nil {
+			return nil, time.Time{}, err
+		}
+		all := l.Answer(&locks.GraphRequest{Principal: who, Cycles: true, Limit: locks.MaxEdges})
+		l.cycles, l.more = all.Cycles, all.Truncated
+		for i := range all.Parties {
+			l.parties[all.Parties[i].ID] = &all.Parties[i]
+		}
+		w.date(ctx, l, last, who)
+		return l, began.Add(min(max(waitsAge, costFactor*time.Since(began)), maxPause)), nil
+	})
 }
 
 // date finds out since when deadlocks last: since their youngest wait began.
@@ -129,41 +107,6 @@ func contenderIn(l *locks.Lock, id string) *locks.Contender {
 		}
 	}
 	return nil
-}
-
-func (w *waits) last(key string) *waitsLook {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.of[key]
-}
-
-// keep keeps a look until it has not been renewed for a while.
-func (w *waits) keep(key string, l *waitsLook) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, there := w.of[key]; !there && len(w.of) >= w.most {
-		oldest := ""
-		for k, other := range w.of {
-			if oldest == "" || other.at.Before(w.of[oldest].at) {
-				oldest = k
-			}
-		}
-		delete(w.of, oldest)
-	}
-	w.of[key] = l
-	if w.forget == nil {
-		w.forget = time.AfterFunc(waitsKept, w.prune)
-	}
-}
-
-// prune forgets the looks that no page has renewed.
-func (w *waits) prune() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	maps.DeleteFunc(w.of, func(_ string, l *waitsLook) bool { return time.Since(l.at) >= waitsKept })
-	if w.forget = nil; len(w.of) > 0 {
-		w.forget = time.AfterFunc(waitsKept, w.prune)
-	}
 }
 
 // deadlocks are the present ones that a viewer may see: certain cycles of several parties, the first maxDeadlocks of them; more

@@ -86,12 +86,12 @@ func TestPagesShareALookAtTheWaits(t *testing.T) {
 		look(readerOf(t, "b"))
 		look(readerOf(t, "c"))
 		w.mu.Lock()
-		assert.Equal(t, len(w.of), 2)
+		assert.Equal(t, len(w.known.of), 2)
 		w.mu.Unlock()
-		time.Sleep(3 * waitsKept)
+		time.Sleep(3 * answersKept)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		assert.That(t, len(w.of) == 0 && w.forget == nil, "%d looks are kept", len(w.of))
+		assert.That(t, len(w.known.of) == 0 && w.forget == nil, "%d looks are kept", len(w.known.of))
 	})
 }
 
