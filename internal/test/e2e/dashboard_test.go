@@ -20,7 +20,9 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/go-zookeeper/zk"
 
+	"lockkeeper/internal/history"
 	"lockkeeper/internal/httpapi/api"
+	"lockkeeper/internal/locks"
 	"lockkeeper/internal/test/apitest"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/zkreal"
@@ -470,12 +472,30 @@ func fillForShow(t testing.TB, g *gateway, f *foreign) {
 	g.letGo(first.Token)
 }
 
+// pastForShow is the last hour of the locks of fillForShow.
+func pastForShow() [][]history.Item {
+	workers := []string{"worker-9@fra1", "worker-2@ams2", "worker-14@fra1", "worker-3@fra1", "worker-8@fra1"}
+	runners := []string{"ci-runner-3", "ci-runner-1", "ci-runner-5"}
+	month := turns("billing:close-month", 0, 9*time.Minute, workers, 0, 1, 1, 3, 2, 4, 5)
+	month[2].Reason = locks.ReasonExpired
+	return [][]history.Item{
+		month,
+		turns("db:migrate:orders", 0, 4*time.Minute, runners, 0, 0, 2, 3, 1, 0, 0, 1, 2, 1),
+		turns("deploy:prod", 0, 95*time.Second, []string{"alice@laptop", "bob@laptop"}, 0, 1, 0, 0, 2, 0, 0, 1, 0),
+		turns("report:nightly", 40*time.Minute, 12*time.Minute, []string{"cron"}, 0),
+		turns("thumbnails", 0, 2*time.Minute, []string{"media-4", "media-5", "media-6"}, 1, 2, 4, 3, 5, 2, 1, 2, 3, 4),
+		turns("transcode", 0, 6*time.Minute, []string{"gpu-1", "gpu-2", "gpu-3"}, 0, 1, 0, 2, 1),
+		turns("billing:audit", 0, 7*time.Minute, workers, 1, 0, 0, 1, 1),
+	}
+}
+
 // The pictures that the README shows. LOCKKEEPER_SCREENSHOTS=docs/images writes them where it looks for them.
 func TestThePicturesOfTheReadmeCanBeTaken(t *testing.T) {
 	t.Parallel()
-	g := onShared(t, "--promise-window=10s", "--session-timeout=10s")
+	g := onShared(t, "--promise-window=10s", "--session-timeout=10s", withPast(t, pastForShow()...))
 	fillForShow(t, g, g.foreign(t))
 	b := openPage(t, g, "/")
+	b.until(`document.querySelectorAll("#locks .spark").length >= 6`, "rows have their last hour")
 	dir := cmp.Or(os.Getenv("LOCKKEEPER_SCREENSHOTS"), t.TempDir())
 	for _, look := range []struct {
 		name, path string

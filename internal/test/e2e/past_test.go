@@ -51,14 +51,27 @@ func (nothingHeld) Present(context.Context) ([]*history.Item, error)            
 func (nothingHeld) Holders(context.Context, string, string) ([]*history.Item, error) { return nil, nil }
 
 // turns is the last hour, until some time ago, of a lock that went from one owner to the next, each of which held it for so long. queue is how many
-// waited, at equal distances over the hour.
+// waited, at equal distances over the hour; the last of them then gave up.
 func turns(lock string, ago, held time.Duration, owners []string, queue ...int) (list []history.Item) {
 	end := time.Now().Add(-ago)
-	for begin := end.Add(-time.Hour); !begin.Add(held).After(end); begin = begin.Add(held) {
+	first := end.Add(-time.Hour)
+	row := func(kind history.Kind, begin, over time.Time, reason locks.Reason) history.Item {
 		n := len(list)
-		waiting := queue[int(begin.Sub(end.Add(-time.Hour))*time.Duration(len(queue))/time.Hour)]
-		list = append(list, history.Item{Kind: history.Hold, NS: locks.DefaultNamespace, Lock: lock, LeaseID: fmt.Sprintf("lkpast%s%04d", lock, n), Owner: owners[n%len(owners)],
-			Mode: locks.Exclusive, Begin: begin, End: begin.Add(held), Reason: locks.ReasonReleased, FencingToken: int64(n + 1), Waited: time.Duration(waiting) * held, WaitedKnown: true})
+		return history.Item{Kind: kind, NS: locks.DefaultNamespace, Lock: lock, LeaseID: fmt.Sprintf("lkpast%s%04d", lock, n), Owner: owners[n%len(owners)], Mode: locks.Exclusive,
+			Begin: begin, End: over, Reason: reason, WaitedKnown: true}
+	}
+	for begin := first; begin.Before(end); begin = begin.Add(held) {
+		over := begin.Add(held)
+		if over.After(end) {
+			over = end
+		}
+		hold := row(history.Hold, begin, over, locks.ReasonReleased)
+		hold.FencingToken = int64(len(list) + 1)
+		hold.Waited = time.Duration(queue[int(begin.Sub(first)*time.Duration(len(queue))/time.Hour)]) * held
+		list = append(list, hold)
+	}
+	for n := range queue[len(queue)-1] {
+		list = append(list, row(history.Wait, end.Add(-time.Duration(n+1)*held), end, locks.ReasonCancelled))
 	}
 	return list
 }
