@@ -148,7 +148,7 @@ func TestWhatAReaderDoesInARowSurvivesThoseThatComeAndGo(t *testing.T) {
 	page.until(`row("c").innerText.includes("another reason")`, "a row has changed")
 	unharmed("one row has changed")
 	assert.Equal(t, strings.Join(evalIn[[]string](page, `[...touched]`), " "), "c", "rows that were written to")
-	assert.Equal(t, evalIn[string](page, `getComputedStyle(document.querySelector(".waiter .position"), "::before").content`), "counter(list-item)", "the place in line")
+	assert.Equal(t, evalIn[string](page, `getComputedStyle(document.querySelector(".waiter .position"), "::before").content`), "counter(list-item, two)", "the place in line")
 }
 
 // The rows of a table are no content of another element than a table: they must come through all the same.

@@ -246,7 +246,7 @@ func TestWhatItTakesToLoadAPage(t *testing.T) {
 	b.remembered(s)
 	_, err := chromedp.Call(b.ctx, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: true})
 	assert.NoError(t, err)
-	for path, most := range map[string]int{"/": 50_500, "/locks/hot": 53_500, "/locks/busy": 59_000} {
+	for path, most := range map[string]int{"/": 52_000, "/locks/hot": 55_000, "/locks/busy": 60_000} {
 		before := s.sent.Load()
 		b.do(chromedp.Navigate(s.http.URL + path))
 		evalIn[int](b, watchShifts)

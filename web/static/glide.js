@@ -1,10 +1,11 @@
-// Lists that move on glide: when a row leaves or comes, those that stay go to their new places in a moment, and do not jump. Where a row has the
-// pointer or the focus, it stays where it is (rest.js), and nothing glides.
+// A queue moves on all the time, and its page does not jump: rows that stay glide to their new places in a moment, and the holders' part does not
+// get lower as soon as the next holder takes less room. Where a row has the pointer or the focus, it stays where it is (rest.js), and nothing glides.
 "use strict";
 (() => {
   const lists = ".waiters, #history ol, #nodes tbody";
-  const moment = { duration: 120, easing: "ease-out" };
+  const moment = 120; // ms
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
+  const gliding = new Map(); // lists: {far, since}
   let seen = []; // for each list its rows, with their places: [{row, top}]
 
   const topOf = (row) => row.getBoundingClientRect().top;
@@ -13,16 +14,50 @@
     seen = calm.matches ? [] : [...document.querySelectorAll(lists)].map((list) => [...list.children].map((row) => ({ row, top: topOf(row) })));
   }
 
-  document.addEventListener("htmx:before:swap", look);
-  document.addEventListener("htmx:after:swap", () => {
+  function glide() {
     for (const rows of seen) {
       const stays = rows.find(({ row }) => row.isConnected);
       const list = stays?.row.parentElement;
       if (!list?.matches(lists)) continue;
-      for (const glide of list.getAnimations()) glide.cancel();
+      if (gliding.delete(list)) list.style.transform = "";
       const far = stays.top - topOf(stays.row);
-      if (Math.abs(far) >= 1) list.animate([{ transform: `translateY(${far}px)` }, { transform: "none" }], moment);
+      // Where the list begins above the window, the browser scrolls along with its rows, unless a transform changes.
+      if (Math.abs(far) < 1 || topOf(list) < 0) continue;
+      list.style.transform = `translateY(${far}px)`;
+      if (gliding.size === 0) requestAnimationFrame(step);
+      gliding.set(list, { far });
     }
     look(); // the next push may have looked before this one was shown
-  });
+  }
+
+  // step draws the next frame. The first one after a push shows the rows where they were: by the browser's count, a page jumps when the layout moves
+  // rows and a transform does not take that back in the same frame.
+  function step(t) {
+    for (const [list, way] of gliding) {
+      way.since ??= t;
+      const left = 1 - (t - way.since) / moment;
+      list.style.transform = left > 0 ? `translateY(${way.far * left * left}px)` : "";
+      if (left <= 0) gliding.delete(list);
+    }
+    if (gliding.size > 0) requestAnimationFrame(step);
+  }
+
+  const lowerAfter = 30_000; // another holder may take as much room again
+  let high = 0; // of the holders' part, in pixels
+  let highAt = 0; // when the holders took so much room last
+
+  function keepHeight() {
+    const chamber = document.querySelector(".chamber");
+    if (!chamber) return;
+    const height = chamber.lastElementChild.getBoundingClientRect().bottom - topOf(chamber) + parseFloat(getComputedStyle(chamber).paddingBottom);
+    const t = performance.now();
+    if (height >= high || t - highAt > lowerAfter) [high, highAt] = [height, t];
+    const least = `${high}px`;
+    if (chamber.style.minHeight !== least) chamber.style.minHeight = least;
+  }
+
+  document.addEventListener("toggle", () => (high = 0), true); // the reader has opened or closed something
+  document.addEventListener("htmx:before:swap", look);
+  document.addEventListener("htmx:after:swap", keepHeight, true); // before rest.js looks where its row is
+  document.addEventListener("htmx:after:swap", glide);
 })();
