@@ -3,9 +3,14 @@
 "use strict";
 (() => {
   const lists = ".waiters, #history ol, #nodes tbody";
-  const moment = 120; // ms
+  // How long a glide takes, in ms. Where pushes follow one another quickly it is short: each frame costs processor time.
+  const calmly = 120;
+  const quickly = 40;
+  const often = 1000; // pushes that follow one another within so long
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const gliding = new Map(); // lists: {far, since}
+  let moment = calmly;
+  let glided = -often; // when rows went to new places last
   let seen = []; // for each list its rows, with their places: [{row, top}]
 
   const topOf = (row) => row.getBoundingClientRect().top;
@@ -24,7 +29,12 @@
       // Where the list begins above the window, the browser scrolls along with its rows, unless a transform changes.
       if (Math.abs(far) < 1 || topOf(list) < 0) continue;
       list.style.transform = `translateY(${far}px)`;
-      if (gliding.size === 0) requestAnimationFrame(step);
+      if (gliding.size === 0) {
+        const now = performance.now();
+        moment = now - glided < often ? quickly : calmly;
+        glided = now;
+        requestAnimationFrame(step);
+      }
       gliding.set(list, { far });
     }
     look(); // the next push may have looked before this one was shown
