@@ -552,6 +552,7 @@ func TestAnEndThatCameBeforeForceIsNotToldAsARevocation(t *testing.T) {
 				}
 			})
 			time.Sleep(10 * time.Second)
+			synctest.Wait()
 			assert.Must(t, gone == nil, "force was never due")
 			one.wantState(l, locks.Ended, locks.ReasonRemoved)
 			one.wantState(next, locks.Held, "")
