@@ -114,7 +114,7 @@ type patient struct {
 // Lock implements locker.
 func (p *patient) Lock(ctx context.Context) error {
 	p.acquires++
-	p.key = fmt.Sprintf("%p-%d", p, p.acquires)
+	p.key = fmt.Sprintf("bench-waiter-%p-%d", p, p.acquires) // of 16 characters at least, however long an address is
 	return repeated(ctx, func() error { return p.httpLocker.Lock(ctx) })
 }
 
