@@ -187,6 +187,9 @@ func (h *History) opened(s *store, w *writer) {
 	}
 	if s.aside != "" {
 		h.status.Problem = "a damaged file was moved to " + s.aside
+		if errors.Is(s.found, errNewerOne) {
+			h.status.Problem = "a file of another form, or of another program, was moved to " + s.aside
+		}
 	}
 	h.status.Since = w.since
 	h.mu.Unlock()
@@ -197,7 +200,7 @@ func (h *History) opened(s *store, w *writer) {
 	}
 	h.opt.Log.Info("the history is open", "in", where, "rows", w.rows, "since", w.since.UTC().Format(time.RFC3339))
 	if s.aside != "" {
-		h.opt.Log.Error("the file of the history was damaged: it was moved aside, and a new one begins", "to", s.aside)
+		h.opt.Log.Error("the file of the history cannot be used: it was moved aside, and a new one begins", "why", s.found, "to", s.aside)
 	}
 }
 

@@ -133,17 +133,20 @@ func (s *store) query(ctx context.Context, q *Query) (list []stored, more bool, 
 			return len(*to) < limit
 		}
 	}
-	var parts [4][]stored
+	var found [4][]stored
+	cut := int64(0) // what began earlier was not looked at in time
 	for n, part := range f.parts() {
-		if err = eachItem(ctx, s.read, part.by, part.where+f.where, " ORDER BY r.id DESC", append(part.args, f.args...), take(&parts[n])); err != nil {
+		if err = eachItem(ctx, s.read, part.by, part.where+f.where, " ORDER BY r.id DESC", append(part.args, f.args...), take(&found[n])); err != nil {
+			cut = part.cutAt(found[n])
 			break
 		}
-		if n == 1 && len(parts[0])+len(parts[1]) >= limit {
+		if n == 1 && len(found[0])+len(found[1]) >= limit {
 			break // what began earlier comes later
 		}
 	}
-	list = slices.Concat(parts[:]...)
+	list = slices.Concat(found[:]...)
 	slices.SortFunc(list, func(a, b stored) int { return int(max(min(b.id-a.id, 1), -1)) })
+	list = slices.DeleteFunc(list, func(i stored) bool { return i.id < cut })
 	if len(list) >= limit {
 		return list[:q.Limit], true, nil
 	}
@@ -166,6 +169,15 @@ type part struct {
 	by    string // the index
 	where string
 	args  []any
+	below int64 // its ids are below that
+}
+
+// cutAt is the id from which on a search knows all rows of the part when it ended after these, the latest first.
+func (p *part) cutAt(found []stored) int64 {
+	if len(found) == 0 {
+		return p.below
+	}
+	return found[len(found)-1].id
 }
 
 func filterOf(ctx context.Context, from querier, q *Query) (*filter, error) {
@@ -271,7 +283,7 @@ func nameID(ctx context.Context, q querier, kind int, a, b string) (id int64, er
 func (f *filter) lets(i *stored) bool { return f.q.Rules.May(access.Read, i.NS, i.Lock) }
 
 // parts are the searches that together find what overlaps the time asked for. The first is for begins that are not known
-// exactly, and may be earlier than the row says.
+// exactly, and may be earlier than the row says. The last one looks at most rows: with it a search ends that takes too long.
 func (f *filter) parts() [4]part {
 	from, to := int64(0), int64(1<<62-1)
 	if !f.q.From.IsZero() {
@@ -288,10 +300,10 @@ func (f *filter) parts() [4]part {
 		long = "INDEXED BY long_owner"
 	}
 	return [4]part{
-		{"INDEXED BY rows_early", "r.early IS NOT NULL AND r.id > ? AND r.id - r.early * 1000 <= ? AND r.id < ?", []any{to, to, f.before}},
-		{"", "r.id >= ? AND r.id <= ? AND r.id < ?", []any{from, to, f.before}},
-		{long, "r.long = 1 AND r.id < ? AND r.id < ? AND (r.span IS NULL OR r.id + r.span * 1000 >= ?)", []any{from, f.before, from}},
-		{"", "r.long = 0 AND r.id >= ? AND r.id < ? AND r.id < ? AND r.id + r.span * 1000 >= ?", []any{short, from, f.before, from}},
+		{"INDEXED BY rows_early", "r.early IS NOT NULL AND r.id > ? AND r.id - r.early * 1000 <= ? AND r.id < ?", []any{to, to, f.before}, f.before},
+		{"", "r.id >= ? AND r.id <= ? AND r.id < ?", []any{from, to, f.before}, to + 1},
+		{"", "r.long = 0 AND r.id >= ? AND r.id < ? AND r.id < ? AND r.id + r.span * 1000 >= ?", []any{short, from, f.before, from}, from},
+		{long, "r.long = 1 AND r.id < ? AND r.id < ? AND (r.span IS NULL OR r.id + r.span * 1000 >= ?)", []any{from, f.before, from}, from},
 	}
 }
 

@@ -85,7 +85,7 @@ func (h *History) Stats(ctx context.Context, q StatsQuery) (*Stats, error) {
 	h.mu.Lock()
 	c, ok := h.cached[id]
 	h.mu.Unlock()
-	if ok && now.Before(c.until) && q.Lock == "" {
+	if ok && now.Before(c.until) {
 		return c.stats, nil
 	}
 	st := &Stats{From: now.Add(-q.Window).UTC(), To: now.UTC()}
@@ -103,6 +103,9 @@ func (h *History) Stats(ctx context.Context, q StatsQuery) (*Stats, error) {
 	st.Coverage = h.Coverage(st.From, st.To)
 	if !cut.IsZero() {
 		st.Complete, st.Since = false, latest(st.Since, cut)
+	}
+	if q.Lock != "" || ctx.Err() != nil { // the client's going away cut the count short: others get all of it
+		return st, nil
 	}
 	h.mu.Lock()
 	if len(h.cached) >= maxCached {

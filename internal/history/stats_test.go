@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,4 +41,23 @@ func TestAWindowIsCutInStepsOfWhichEachHasItsGrantsAndTheirWaits(t *testing.T) {
 			assert.That(t, step.Grants == 0 && step.Wait.Count == 0, "it counts what the rules do not let read: %+v", step)
 		}
 	})
+}
+
+func TestACountThatAClientCutShortIsNoAnswerToOthers(t *testing.T) {
+	const all = 50_000
+	h, _ := filled(t, "", all)
+	q := StatsQuery{Rules: access.Everything(), Window: 7 * 24 * time.Hour}
+	for wait := time.Millisecond; wait < 32*time.Millisecond; wait *= 2 { // one of them is in the midst of the count
+		ctx, gone := context.WithTimeout(t.Context(), wait)
+		_, _ = h.Stats(ctx, q)
+		gone()
+		h.mu.Lock()
+		for _, c := range h.cached {
+			assert.That(t, c.stats.Grants > all*99/100, "%d grants of %d are kept for others", c.stats.Grants, all)
+		}
+		clear(h.cached)
+		h.mu.Unlock()
+	}
+	_, _ = h.Stats(t.Context(), StatsQuery{Rules: q.Rules, NS: "default", Lock: "team-7:deploy", Window: time.Hour})
+	assert.Equal(t, len(h.cached), 0, "answers for one lock, which are not given again")
 }

@@ -74,8 +74,9 @@ type store struct {
 	db     *sql.DB // of one connection
 	write  *sql.Conn
 	read   *sql.DB
-	size   int64 // at most, in bytes
-	aside  string
+	size   int64     // at most, in bytes
+	aside  string    // where the file went that was found
+	found  error     // what was wrong with that
 	fresh  bool      // it was made just now
 	alive  time.Time // until when the process before this one wrote; zero for a new store
 	closed atomic.Bool
@@ -114,6 +115,7 @@ func openStore(ctx context.Context, dir string, size int64) (*store, error) {
 	err := s.connect(ctx, "")
 	if errors.Is(err, errDamaged) || errors.Is(err, errNewerOne) {
 		s.disconnect()
+		s.found = err
 		if s.aside, err = setAside(s.path); err == nil {
 			err = s.connect(ctx, "")
 		}
@@ -288,13 +290,13 @@ func codeOf(err error) int {
 
 // setAside renames a damaged file, and what belongs to it.
 func setAside(path string) (to string, err error) {
-	there, err := filepath.Glob(path + ".damaged-*")
+	there, err := os.ReadDir(filepath.Dir(path)) // a pattern would take the directory's name for a part of it
 	if err != nil {
 		return "", err
 	}
 	n := 0
-	for _, name := range there {
-		if !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-shm") {
+	for _, entry := range there {
+		if name := entry.Name(); strings.HasPrefix(name, filepath.Base(path)+".damaged-") && !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-shm") {
 			n++
 		}
 	}
