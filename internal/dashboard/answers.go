@@ -31,18 +31,24 @@ func (s *shelf[K, V]) room() bool {
 // put keeps a value. Without room the one that is of use for the shortest time goes; those in use stay.
 func (s *shelf[K, V]) put(key K, v V) {
 	if _, there := s.of[key]; !there && !s.room() {
-		var first K
-		var goes time.Time
-		for k, other := range s.of {
-			if until := s.until(other); !until.IsZero() && (goes.IsZero() || until.Before(goes)) {
-				first, goes = k, until
-			}
-		}
-		if !goes.IsZero() {
-			delete(s.of, first)
-		}
+		s.drop()
 	}
 	s.of[key] = v
+}
+
+// drop forgets the value that is of use for the shortest time, and reports whether there was one that is not in use.
+func (s *shelf[K, V]) drop() bool {
+	var first K
+	var goes time.Time
+	for k, other := range s.of {
+		if until := s.until(other); !until.IsZero() && (goes.IsZero() || until.Before(goes)) {
+			first, goes = k, until
+		}
+	}
+	if !goes.IsZero() {
+		delete(s.of, first)
+	}
+	return !goes.IsZero()
 }
 
 // answersKept is for how long an answer stays that is not good any more, and that no page has asked for again.
@@ -52,6 +58,9 @@ const answersKept = 10 * time.Second
 // the same time, and only so many questions at a time.
 type answers[K comparable, V any] struct {
 	turns chan struct{}
+	// size says how large a value is; nil: it does not count. Together those that are kept are no larger than room.
+	size func(V) int
+	room int
 
 	mu     sync.Mutex
 	known  shelf[K, answer[V]]
@@ -103,10 +112,23 @@ func (a *answers[K, V]) lookUp(key K) (known answer[V], good bool) {
 func (a *answers[K, V]) keep(key K, known answer[V]) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	delete(a.known.of, key)
+	if a.size != nil {
+		for size := a.size(known.value); size+a.sizes() > a.room && a.known.drop(); {
+		}
+	}
 	a.known.put(key, known)
 	if a.forget == nil {
 		a.forget = time.AfterFunc(answersKept, a.prune)
 	}
+}
+
+// sizes is how large all values are together. mu is held.
+func (a *answers[K, V]) sizes() (sum int) {
+	for _, known := range a.known.of {
+		sum += a.size(known.value)
+	}
+	return sum
 }
 
 // prune forgets the answers that no page has asked for again.

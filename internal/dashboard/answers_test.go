@@ -3,11 +3,13 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"lockkeeper/internal/history"
 	"lockkeeper/internal/test/assert"
 )
 
@@ -95,4 +97,41 @@ func TestAQuestionDoesNotOutlastItsPage(t *testing.T) {
 		got, err := a.recall(t.Context(), "one", nil)
 		assert.That(t, got == 1 && err == nil, "%d, %v", got, err)
 	})
+}
+
+func TestAnswersThatAreLargeTogetherAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAnswers[string, int](100, 1)
+		a.size, a.room = func(size int) int { return size }, 10
+		keep := func(key string, size int, good time.Duration) {
+			_, _ = a.recall(t.Context(), key, func(context.Context, int) (int, time.Time, error) { return size, time.Now().Add(good), nil })
+		}
+		keep("soon over", 4, time.Minute)
+		keep("lasts", 4, time.Hour)
+		keep("next", 6, time.Hour)
+		a.mu.Lock()
+		_, there := a.known.of["lasts"]
+		assert.That(t, a.sizes() == 10 && there && a.known.of["next"].value == 6, "%v", a.known.of)
+		a.mu.Unlock()
+		keep("alone", 11, time.Hour)
+		a.mu.Lock()
+		assert.That(t, len(a.known.of) == 1 && a.known.of["alone"].value == 11, "one that is larger than all may be is kept alone: %v", a.known.of)
+		a.mu.Unlock()
+		time.Sleep(2 * time.Hour) // the timer that forgets ends
+	})
+}
+
+func TestTheRowsThatAnswersOfTheHistoryKeepAreBounded(t *testing.T) {
+	past := night()
+	for len(past.answer.Items) < history.MaxLimit {
+		past.answer.Items = append(past.answer.Items, past.answer.Items[0])
+	}
+	r := newRig(t, func(o *Options) { o.History = past })
+	for n := range 3 * maxRows / history.MaxLimit {
+		r.get(t, fmt.Sprintf("/locks/deploy?at=2026-11-22T03:00:00Z&hold=lk%d", n))
+	}
+	m := r.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	assert.That(t, m.sizes() > maxRows/2 && m.sizes() <= maxRows, "%d rows", m.sizes())
 }

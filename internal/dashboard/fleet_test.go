@@ -193,3 +193,18 @@ func TestAQuestionThatIsUnderWayIsNotForgotten(t *testing.T) {
 	}
 	assert.That(t, f.known.of[first] != nil && len(f.known.of) == fleetKept, "%d questions are known, the first %v", len(f.known.of), f.known.of[first] != nil)
 }
+
+// That other gateways run more leases of an owner than they list is no more for a viewer to know than the locks of these leases.
+func TestThePageOfAnOwnerDoesNotTellOfLeasesThatItsViewerMayNotRead(t *testing.T) {
+	const stopped = "more locks than one page looks at"
+	f := &fakeFleet{owned: func(string, string) Owned { return Owned{More: true} }}
+	withFleet(t, f, func(t *testing.T, r *rig) {
+		page := func(list ...locks.FoundContender) string {
+			r.fake.set(func() { r.fake.found = func(locks.FindRequest) locks.Found { return locks.Found{Contenders: list} } })
+			time.Sleep(10 * time.Second) // the page before is not shown again
+			return r.get(t, "/owners/alice@ci-1").Body.String()
+		}
+		assert.That(t, !strings.Contains(page(), stopped), "the page tells of leases of which it shows none")
+		assert.That(t, strings.Contains(page(owned("deploy", 0)), stopped), "the page does not tell that there are others")
+	})
+}

@@ -10,6 +10,8 @@ import (
 const (
 	// maxRemembered is how many answers of the history are kept; beyond it those that are old go.
 	maxRemembered = 256
+	// maxRows is how many rows these have together, some 600 bytes each: one timeline may have thousands.
+	maxRows = 50_000
 	// maxAsking is how many questions to the history pages have at a time: each may look at many rows.
 	maxAsking = 2
 )
@@ -34,7 +36,22 @@ type memoryKey struct {
 }
 
 func newMemory(h History) *memory {
-	return &memory{h, newAnswers[memoryKey, any](maxRemembered, maxAsking)}
+	m := &memory{h, newAnswers[memoryKey, any](maxRemembered, maxAsking)}
+	m.size, m.room = rowsIn, maxRows
+	return m
+}
+
+// rowsIn is how many rows of the history an answer keeps.
+func rowsIn(answer any) int {
+	switch answer := answer.(type) {
+	case *then:
+		if answer != nil {
+			return len(answer.items)
+		}
+	case []history.Item:
+		return len(answer)
+	}
+	return 0
 }
 
 // recall is the answer to a question, as it was given at most for so long ago.

@@ -94,7 +94,8 @@ func (p ownerPage) read(ctx context.Context, from *Options, as reading) (content
 		shown.Problem = problemOf(err)
 		return shown, err
 	}
-	shown.More, shown.Stopped = found.More, found.Stopped || elsewhere.More
+	// That there are more elsewhere may be all that is known of the owner, and of locks that the viewer may not read.
+	shown.More, shown.Stopped = found.More, found.Stopped || elsewhere.More && len(found.Contenders) > 0
 	for i := range found.Contenders {
 		elsewhere.complete(&found.Contenders[i].Contender)
 		row := ownedOf(&found.Contenders[i], as.who.Rules)
