@@ -91,3 +91,11 @@ func TestALockOfAnOwnerIsFoundAtEveryGateway(t *testing.T) {
 	_, _, err = asked.client.Locks(asked.ctx, apitest.Query("sort=-held"))
 	assert.That(t, err == nil && passed.NS == "" && given.Elsewhere == nil, "without an owner others are asked: %+v", passed)
 }
+
+// A script with an unset variable does not mean all locks.
+func TestAnEmptyOwnerOrHostIsRefused(t *testing.T) {
+	g := serve(t)
+	for _, path := range []string{"/v1/locks?host=", "/v1/locks?owner=", "/v1/leases?host=", "/v1/graph?owner="} {
+		g.expect(t, 422, "invalid_field", "GET", path)
+	}
+}

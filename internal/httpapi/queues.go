@@ -26,7 +26,7 @@ var listLocks = operation[listInput]{fields: []field[listInput]{
 	{name: "prefix", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Prefix }},
 	{name: "contains", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Contains }},
 	{name: "owner", in: inQuery, to: func(l *listInput) any { return &l.Owner }},
-	{name: "host", in: inQuery, zero: true, to: func(l *listInput) any { return &l.Host }},
+	{name: "host", in: inQuery, to: func(l *listInput) any { return &l.Host }},
 	{name: "mode", in: inQuery, to: func(l *listInput) any { return &l.Mode }},
 	{name: "acquire_reason", in: inQuery, to: func(l *listInput) any { return &l.Purpose }},
 	{name: "state", in: inQuery, to: func(l *listInput) any { return &l.State }},

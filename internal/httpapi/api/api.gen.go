@@ -4069,7 +4069,7 @@ type ListLocksParams struct {
 	Owner *Owner `form:"owner,omitempty" json:"owner,omitempty"`
 
 	// Host The same, of owners that end with `@` and this.
-	Host *Owner `form:"host,omitempty" json:"host,omitempty"`
+	Host *string `form:"host,omitempty" json:"host,omitempty"`
 
 	// Mode Only locks that are held or waited for in this mode, and semaphores whose limit was set.
 	Mode *Mode `form:"mode,omitempty" json:"mode,omitempty"`
