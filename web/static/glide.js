@@ -8,8 +8,8 @@
   const quickly = 40;
   const often = 1000; // pushes that follow one another within so long
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
-  const gliding = new Map(); // lists: {far, since}
-  let moment = calmly;
+  const gliding = new Map(); // lists: {far, took, since}
+  let frame = 0; // the next one, if it is asked for
   let glided = -often; // when rows went to new places last
   let seen = []; // for each list its rows, with their places: [{row, top}]
 
@@ -20,6 +20,8 @@
   }
 
   function glide() {
+    const now = performance.now();
+    const took = now - glided < often ? quickly : calmly;
     for (const rows of seen) {
       const stays = rows.find(({ row }) => row.isConnected);
       const list = stays?.row.parentElement;
@@ -29,13 +31,9 @@
       // Where the list begins above the window, the browser scrolls along with its rows, unless a transform changes.
       if (Math.abs(far) < 1 || topOf(list) < 0) continue;
       list.style.transform = `translateY(${far}px)`;
-      if (gliding.size === 0) {
-        const now = performance.now();
-        moment = now - glided < often ? quickly : calmly;
-        glided = now;
-        requestAnimationFrame(step);
-      }
-      gliding.set(list, { far });
+      gliding.set(list, { far, took });
+      glided = now;
+      frame ||= requestAnimationFrame(step);
     }
     look(); // the next push may have looked before this one was shown
   }
@@ -45,11 +43,11 @@
   function step(t) {
     for (const [list, way] of gliding) {
       way.since ??= t;
-      const left = 1 - (t - way.since) / moment;
+      const left = 1 - (t - way.since) / way.took;
       list.style.transform = left > 0 ? `translateY(${way.far * left * left}px)` : "";
       if (left <= 0) gliding.delete(list);
     }
-    if (gliding.size > 0) requestAnimationFrame(step);
+    frame = gliding.size > 0 ? requestAnimationFrame(step) : 0;
   }
 
   const lowerAfter = 30_000; // another holder may take as much room again
