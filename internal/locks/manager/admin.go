@@ -69,15 +69,19 @@ func (m *Manager) write(ctx context.Context, w *zk.Write) zk.Result {
 	return locked(m, func() zk.Result { return m.commit(ctx, w) })
 }
 
-// rewrite changes the record of a contender that this gateway does not run. It returns zk.ErrNoNode if the contender is gone.
-func (m *Manager) rewrite(ctx context.Context, path string, change func(record.Record, record.Members) bool) error {
-	return m.rewriteData(ctx, path, func(data []byte) ([]byte, error) { return record.Edit(data, change) })
-}
-
-// rewriteData reads a contender's data and writes the change at the version that it read.
+// rewriteData reads the data of a contender that this gateway does not run, and writes the change at the version that it read.
 // It repeats both after a conflicting write or a lost reply. change returns nil to write nothing.
-func (m *Manager) rewriteData(ctx context.Context, path string, change func([]byte) ([]byte, error)) error {
+//
+// zk.ErrNoNode: the contender is gone, or change says so. After a lost reply it may have gone because of that write, and then the
+// error is outcomeUnknown.
+func (m *Manager) rewriteData(ctx context.Context, path string, change func([]byte) ([]byte, error)) (err error) {
 	var last error
+	lost := false
+	defer func() {
+		if lost && errors.Is(err, zk.ErrNoNode) {
+			err = outcomeUnknown()
+		}
+	}()
 	for range adminAttempts {
 		session := m.port.Session()
 		if session == nil {
@@ -94,7 +98,7 @@ func (m *Manager) rewriteData(ctx context.Context, path string, change func([]by
 		}
 		// Alone: a conflict with the owner's write must fail no other write.
 		res := m.write(ctx, &zk.Write{Alone: true, Ops: []zk.Op{{Kind: zk.OpSetData, Path: path, Data: data, Version: stat.Version}}})
-		last = res.Err
+		last, lost = res.Err, lost || res.Outcome == zk.Unknown
 		switch {
 		case res.Outcome == zk.Done:
 			return nil

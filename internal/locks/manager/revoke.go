@@ -290,31 +290,35 @@ func (m *Manager) reviseOwn(ctx context.Context, l *lease, change record.Revise)
 }
 
 // reviseOther changes the revocation of a lease that another gateway runs. zk.ErrNoNode: it has ended.
-// revised reports whether the record was written.
+// revised reports whether the record was written, perhaps by a write whose reply was lost.
 func (m *Manager) reviseOther(ctx context.Context, at queues.Location, path string, change record.Revise) (told *locks.Revocation, revised bool, err error) {
 	var next *record.Revocation
-	closed := false
-	err = m.rewrite(ctx, path, func(r record.Record, members record.Members) bool {
-		if closed = r.Closed != nil; closed {
-			return false
+	err = m.rewriteData(ctx, path, func(data []byte) ([]byte, error) {
+		closed := false
+		data, err := record.Edit(data, func(r record.Record, members record.Members) bool {
+			if closed = r.Closed != nil; closed {
+				return false
+			}
+			if next = change(r.Revoke); record.SameRevocation(r.Revoke, next) {
+				return false
+			}
+			revised = true
+			if next == nil {
+				delete(members, "revoke")
+				members.Set("revoke_round", r.RevokeRound+1)
+			} else {
+				members.Set("revoke", next)
+			}
+			return true
+		})
+		if closed {
+			return nil, zk.ErrNoNode
 		}
-		if next = change(r.Revoke); record.SameRevocation(r.Revoke, next) {
-			return false
-		}
-		revised = true
-		if next == nil {
-			delete(members, "revoke")
-			members.Set("revoke_round", r.RevokeRound+1)
-		} else {
-			members.Set("revoke", next)
-		}
-		return true
+		return data, err
 	})
 	switch {
 	case err != nil:
 		return nil, false, err
-	case closed:
-		return nil, false, zk.ErrNoNode
 	case revised:
 		m.do(func() {
 			if parts := m.replica.Locations(at); next == nil {

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -263,6 +264,39 @@ func TestALeaseThatEndsMeanwhileIsNotAsked(t *testing.T) {
 			one.wantState(l, locks.Ended, locks.ReasonRemoved)
 		}
 	})
+}
+
+// The reply to the write that asks another gateway's lease is lost, and force has ended the lease when the asker reads it again: it was
+// asked, perhaps, and "no holder was asked" would be wrong. In pairs: the write was done, or another client has ended the lease.
+func TestALeaseThatForceEndsBeforeItsAskerKnowsMayHaveBeenAsked(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Minute} {
+		for _, done := range []bool{true, false} {
+			t.Run(fmt.Sprint("delay ", delay, " done ", done), in(fleetScene, func(t *testing.T, s *fakeStore) {
+				h := s.hooked()
+				one, two := s.gateway(t), h.gateway(t)
+				talk(one, two)
+				l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: time.Hour, LockDelay: delay})
+				synctest.Wait()
+				asks := func(w *zk.Write) bool {
+					return len(w.Ops) == 1 && w.Ops[0].Kind == zk.OpSetData && bytes.Contains(w.Ops[0].Data, []byte("why"))
+				}
+				s.set(func() { s.vague, s.drop = asks, !done })
+				h.hooks.Store(&hooks{result: func(w *zk.Write, _ *zk.Result) {
+					if !asks(w) {
+						return
+					}
+					s.set(func() { s.vague = nil })
+					if !done {
+						one.mustRelease(l)
+					}
+					time.Sleep(5 * time.Second)
+				}})
+				_, err := two.revoke("why", time.Millisecond)
+				wantCode(t, err, locks.CodeOutcomeUnknown)
+				one.wantState(l, locks.Ended, map[bool]locks.Reason{true: locks.ReasonRevoked, false: locks.ReasonReleased}[done])
+			}))
+		}
+	}
 }
 
 func TestAnotherProgramsHolderCannotBeAsked(t *testing.T) {
