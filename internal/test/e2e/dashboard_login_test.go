@@ -265,6 +265,7 @@ func TestAPageFollowsTheRulesAndTheLogoutOfItsUser(t *testing.T) {
 	b.untilLoaded(`!window.sinceTheBeginning && document.querySelector("[data-act=break]") && !document.querySelector("[data-act=revoke]")`, "the page has the buttons of the new rules")
 	b.untilLoaded(`document.querySelector("#link")?.dataset.link === "live"`, "the page is live")
 
+	other.expectOutage(true) // its socket may try again before the page asks who it is
 	b.follow(".viewer form button")
 	b.arrives(g.url() + "/login?out=1")
 	other.arrives(g.url() + "/login?next=%2Fnamespaces")
