@@ -26,6 +26,7 @@ func (b *bench) capacity() string {
 	for _, h := range b.held {
 		row(thousands(float64(h.leases))+" held leases, embedded", "%.0f MB, %.2f s to restart", h.resident/1e6, h.answered.Seconds())
 	}
+	row(thousands(float64(b.heldElsewhere.leases))+" held leases, on ZooKeeper", "%.0f MB of a gateway", b.heldElsewhere.resident/1e6)
 	text.WriteString("\nWhat follows, for gateways with one core each:\n\n| gateways on one ensemble | cycles per second, all together |\n|---|---|\n")
 	for _, n := range []int{1, 2, 4, 8, 16} {
 		row(thousands(float64(n)), "%s", thousands(fleetCycles(n, o.cycle, o.elsewhere)))

@@ -151,7 +151,8 @@ type bench struct {
 	ownTable, hotTable, limitedTable *table // nil until measured
 	opened                           []*openResult
 	observed                         *observed
-	held                             []held
+	held                             []held // embedded
+	heldElsewhere                    held   // by a gateway on ZooKeeper
 	version                          string // ZooKeeper's
 	small                            bool   // a test: counts of leases, waiters and subscribers are small
 }

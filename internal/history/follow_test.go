@@ -78,3 +78,24 @@ func TestOnlyTheFollowerSaysUntilWhenAllIsSeen(t *testing.T) {
 	defer s.close()
 	assert.That(t, s.alive.Equal(read), "seen until %v, and read until %v", s.alive, read)
 }
+
+// A writer at rest keeps nothing in memory that it can read again, and what it writes next has the names that the store knows.
+func TestAWriterThatHasNothingToWriteKeepsNoNames(t *testing.T) {
+	_, w := filled(t, filepath.Join(t.TempDir(), "h"), 3000)
+	numbers := func() (n int) {
+		assert.NoError(t, w.s.write.QueryRowContext(t.Context(), "SELECT count(*) FROM names").Scan(&n))
+		return n
+	}
+	known := numbers()
+	assert.That(t, len(w.names.ids) > 1000, "the writer knows %d names while it writes", len(w.names.ids))
+	at := time.Now()
+	for turn := range 3 {
+		assert.NoError(t, w.write(&batch{at: at.Add(time.Duration(turn) * flushes)}))
+		assert.Equal(t, len(w.names.ids), 0, "names that it knows at rest")
+	}
+	rows := w.rows
+	assert.NoError(t, w.write(&batch{at: at.Add(time.Minute), ops: []op{{do: doInsert, item: someHold(2999, at)}}}))
+	assert.That(t, w.rows == rows+1 && !w.resting && len(w.names.ids) > 0, "%d rows after %d, resting %v, %d names", w.rows, rows, w.resting, len(w.names.ids))
+	assert.Equal(t, numbers(), known, "names in the store")
+	w.close()
+}

@@ -24,8 +24,10 @@ const (
 	maxAside = 3
 	pageSize = 4096
 	// cacheKiB is what the writer keeps in memory of the file, and each reader a quarter of it.
-	cacheKiB = 8 << 10
+	cacheKiB = 2 << 10
 	readers  = 2
+	// readersRest is how long a reader that reads nothing keeps what it has read.
+	readersRest = time.Minute
 	// walBytes is what the log before the file is cut to when it was longer.
 	walBytes = 16 << 20
 )
@@ -168,6 +170,7 @@ func (s *store) connect(ctx context.Context, memory string) error {
 	s.read, err = sql.Open("sqlite", dsn(s.path, memory, "query_only(1)", "busy_timeout(1000)", fmt.Sprintf("cache_size(-%d)", cacheKiB/4), "temp_store(MEMORY)"))
 	if err == nil {
 		s.read.SetMaxOpenConns(readers)
+		s.read.SetConnMaxIdleTime(readersRest)
 	}
 	return err
 }

@@ -66,6 +66,7 @@ type writer struct {
 
 	alive, pruned, named time.Time
 	uses                 map[string]*sql.Stmt
+	resting              bool // it has given back what it kept in memory, and there was nothing to write since
 }
 
 // newWriter reads what it has to know of the store.
@@ -127,6 +128,11 @@ func (w *writer) close() {
 
 // write writes one batch, and what is due.
 func (w *writer) write(b *batch) error {
+	if len(b.ops) > 0 {
+		w.resting = false
+	} else if !w.resting {
+		w.rest()
+	}
 	if len(b.ops) == 0 && b.at.Sub(w.alive) < aliveEvery && b.at.Sub(w.pruned) < pruneEvery {
 		return nil
 	}
@@ -149,6 +155,13 @@ func (w *writer) write(b *batch) error {
 	}
 	w.h.fail(fmt.Errorf("writing: %w", err))
 	return nil
+}
+
+// rest gives back what a burst has left in memory: the names, and the pages of the file. Both are read again where they are needed.
+func (w *writer) rest() {
+	w.names.forget()
+	_, _ = w.s.write.ExecContext(context.Background(), "PRAGMA shrink_memory") // where it fails, the memory stays
+	w.resting = true
 }
 
 // lose counts a batch that was not written.
