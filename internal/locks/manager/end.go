@@ -151,9 +151,9 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bo
 	case res.Outcome == zk.Unknown:
 		l.resolve(m)
 	case res.Outcome == zk.Conflict:
-		l.submitDelete(m) // more events must be noted with the end
+		l.submitAgain(m, closes) // more events must be noted with the end
 	case errors.Is(res.Err, zk.ErrNoNode):
-		if timed || closes && !l.wished() || l.once().marks(l) || l.contested(m.reports) {
+		if timed || l.yields(m.reports, closes) {
 			l.why = postmortem.CauseOf(l.removedBy(m)) // another client deleted it first, and its period is not done
 		}
 		l.SetChange(m.leases, lifecycle.ChangePaused)
@@ -179,7 +179,7 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bo
 		l.SetChange(m.leases, lifecycle.ChangePaused)
 		m.leases.touch(l) // resumes under the next session
 	case errors.Is(res.Err, zk.ErrNotApplied):
-		l.submitDelete(m)
+		l.submitAgain(m, closes)
 	default:
 		// Refused: no permission, a child node, or a full queue. An end that the client requested is retried after
 		// deleteRetry.
@@ -188,6 +188,20 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bo
 		}
 		l.pauseEnd(m)
 	}
+}
+
+// yields reports whether an end has the reason of another client that deleted the contenders, and not its own. The deletion or
+// closing of this gateway was not done.
+func (l *lease) yields(x *reports.Exchange, closes bool) bool {
+	return closes && !l.wished() || l.once().marks(l) || l.contested(x)
+}
+
+// submitAgain submits an end once more that was not done. Another client may have deleted the contenders meanwhile.
+func (l *lease) submitAgain(m *Manager, closes bool) {
+	if _, all := l.gonePart(); all && l.yields(m.reports, closes) {
+		l.why = postmortem.CauseOf(l.removedBy(m))
+	}
+	l.submitDelete(m)
 }
 
 // pauseEnd retries a refused end after deleteRetry.

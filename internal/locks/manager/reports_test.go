@@ -453,34 +453,36 @@ func TestNothingIsToldAfterAManagerHasStopped(t *testing.T) {
 
 // The event of another gateway's deletion comes while this gateway's own, by time, is under way: its reply tells that it came too late.
 func TestAnExpiryThatCameAfterATerminationIsToldAsThat(t *testing.T) {
-	fleetScene(t, func(t *testing.T, s *fakeStore) {
-		h := s.hooked()
-		one, two := h.gateway(t), s.gateway(t)
-		l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second})
-		h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
-			if res.Err != nil {
-				time.Sleep(100 * time.Millisecond) // the event comes before it is known
+	for name, fails := range map[string]error{"it finds no contender": zk.ErrNoNode, "it was lost on its way": zk.ErrNotApplied} {
+		t.Run(name, in(fleetScene, func(t *testing.T, s *fakeStore) {
+			h := s.hooked()
+			one, two := h.gateway(t), s.gateway(t)
+			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second})
+			h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
+				if res.Err != nil {
+					time.Sleep(100 * time.Millisecond) // the event comes before it is known
+				}
+			}})
+			one.m.Receive(two.id(), reports.Encode([]reports.Report{{Kind: reports.Termination, Lease: recipe.LeaseID(l.ID), NS: "default", Lock: "deploy", Name: base(l.Znode), Reason: locks.ReasonRevoked, Words: "stuck"}}))
+			s.mu.Lock()
+			s.refuse = func(w *zk.Write) (int, error) {
+				if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && w.Ops[0].Version >= 0 {
+					s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
+					return 0, fails
+				}
+				return -1, nil
 			}
-		}})
-		one.m.Receive(two.id(), reports.Encode([]reports.Report{{Kind: reports.Termination, Lease: recipe.LeaseID(l.ID), NS: "default", Lock: "deploy", Name: base(l.Znode), Reason: locks.ReasonRevoked, Words: "stuck"}}))
-		s.mu.Lock()
-		s.refuse = func(w *zk.Write) (int, error) {
-			if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && w.Ops[0].Version >= 0 {
-				s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
-				return 0, zk.ErrNoNode
-			}
-			return -1, nil
-		}
-		s.mu.Unlock()
-		time.Sleep(2*time.Second + 50*time.Millisecond) // its contender is gone, and which end was done is not known
-		v := one.look(l)
-		assert.That(t, v.State == locks.Held, "its end is told before its reason is known: %+v", v)
-		_, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 0)
-		wantCode(t, err, locks.CodeUnavailable)
-		time.Sleep(time.Second)
-		one.wantState(l, locks.Ended, locks.ReasonRevoked)
-		assert.Slices(t, one.reasons("deploy"), []string{"revoked stuck"}, "told")
-	})
+			s.mu.Unlock()
+			time.Sleep(2*time.Second + 50*time.Millisecond) // its contender is gone, and which end was done is not known
+			v := one.look(l)
+			assert.That(t, v.State == locks.Held, "its end is told before its reason is known: %+v", v)
+			_, err := one.m.Heartbeat(t.Context(), locks.Anonymous, l.ID, l.Token, 0)
+			wantCode(t, err, locks.CodeUnavailable)
+			time.Sleep(time.Second)
+			one.wantState(l, locks.Ended, locks.ReasonRevoked)
+			assert.Slices(t, one.reasons("deploy"), []string{"revoked stuck"}, "told")
+		}))
+	}
 }
 
 // The same of a lease of several locks, whose end is told of each lock when that lock's contender is gone.
