@@ -5,37 +5,39 @@
   const lists = ".waiters, #history ol, #nodes tbody";
   // How long a glide takes, in ms. Where pushes follow one another quickly it is short: each frame costs processor time.
   const calmly = 120;
-  const quickly = 40;
+  const quickly = 30;
   const often = 1000; // pushes that follow one another within so long
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const gliding = new Map(); // lists: {far, took, since}
   let frame = 0; // the next one, if it is asked for
   let glided = -often; // when rows went to new places last
-  let seen = []; // for each list its rows, with their places: [{row, top}]
+  let seen = []; // the lists and their rows, with their places: [{list, top, rows: [{row, top}]}]
 
   const topOf = (row) => row.getBoundingClientRect().top;
 
   function look() {
-    seen = calm.matches ? [] : [...document.querySelectorAll(lists)].map((list) => [...list.children].map((row) => ({ row, top: topOf(row) })));
+    const rows = (list) => [...list.children].map((row) => ({ row, top: topOf(row) }));
+    seen = calm.matches ? [] : [...document.querySelectorAll(lists)].map((list) => ({ list, top: topOf(list), rows: rows(list) }));
   }
 
   function glide() {
     const now = performance.now();
     const took = now - glided < often ? quickly : calmly;
-    for (const rows of seen) {
-      const stays = rows.find(({ row }) => row.isConnected);
-      const list = stays?.row.parentElement;
-      if (!list?.matches(lists)) continue;
-      if (gliding.delete(list)) list.style.transform = "";
-      const far = stays.top - topOf(stays.row);
+    const before = new Map(seen.flatMap(({ rows }) => rows.map(({ row, top }) => [row, top])));
+    for (const list of gliding.keys()) list.style.transform = "";
+    gliding.clear();
+    look(); // all places are read before a transform changes: the browser lays out once
+    for (const { list, top, rows } of seen) {
+      const stays = rows.find(({ row }) => before.has(row));
+      const far = stays ? before.get(stays.row) - stays.top : 0;
       // Where the list begins above the window, the browser scrolls along with its rows, unless a transform changes.
-      if (Math.abs(far) < 1 || topOf(list) < 0) continue;
+      if (Math.abs(far) < 1 || top < 0) continue;
       list.style.transform = `translateY(${far}px)`;
+      for (const place of rows) place.top += far; // where the reader sees it: the next push may have looked before this one was shown
       gliding.set(list, { far, took });
       glided = now;
       frame ||= requestAnimationFrame(step);
     }
-    look(); // the next push may have looked before this one was shown
   }
 
   // step draws the next frame. The first one after a push shows the rows where they were: by the browser's count, a page jumps when the layout moves
