@@ -10,7 +10,7 @@ import (
 const (
 	// maxRemembered is how many answers of the history are kept; beyond it those that are old go.
 	maxRemembered = 256
-	// maxRows is how many rows these have together, some 600 bytes each: one timeline may have thousands.
+	// maxRows is how many rows these have together, of 408 bytes and their texts each: one timeline may have thousands.
 	maxRows = 50_000
 	// maxAsking is how many questions to the history pages have at a time: each may look at many rows.
 	maxAsking = 2

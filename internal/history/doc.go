@@ -24,8 +24,8 @@
 //
 // Options.Keep in time and Options.Size in bytes, whichever comes first; what is older is deleted in small steps. The queue
 // before the writer has maxQueued batches; what finds no place is dropped, counted, and is a gap. A writer with nothing to write
-// gives back the memory that it can fill again. A query ends
-// after queryWithin and says that it is not complete; it may look at no more than the rows of one store.
+// gives back the memory that it can fill again. A query ends after queryWithin and says that it is not complete; it may look at
+// no more than the rows of one store.
 //
 // # Failure
 //

@@ -108,7 +108,7 @@ func (l *lease) submitDelete(m *Manager) {
 		case l.term != term: // adoption has decided anew
 		case n.culprit(res), res.Outcome == zk.NotDone && res.Culprit >= len(n.ops) && res.Culprit < len(n.ops)+len(mark):
 			if l.Ending() {
-				l.submitDelete(m)
+				l.submitAgain(m, closes)
 			}
 		default:
 			l.deleted(m, w, closed, closes, res)
@@ -190,13 +190,13 @@ func (l *lease) deleted(m *Manager, w *zk.Write, closed record.Closed, closes bo
 	}
 }
 
-// yields reports whether an end has the reason of another client that deleted the contenders, and not its own. The deletion or
-// closing of this gateway was not done.
+// yields reports whether an end takes the reason of another client that deleted the contenders, where the write of this gateway
+// was not done. The wish of the lease's own client stays the reason.
 func (l *lease) yields(x *reports.Exchange, closes bool) bool {
 	return closes && !l.wished() || l.once().marks(l) || l.contested(x)
 }
 
-// submitAgain submits an end once more that was not done. Another client may have deleted the contenders meanwhile.
+// submitAgain submits an end again whose write was not done. Another client may have deleted the contenders meanwhile.
 func (l *lease) submitAgain(m *Manager, closes bool) {
 	if _, all := l.gonePart(); all && l.yields(m.reports, closes) {
 		l.why = postmortem.CauseOf(l.removedBy(m))

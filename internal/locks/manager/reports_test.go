@@ -451,24 +451,42 @@ func TestNothingIsToldAfterAManagerHasStopped(t *testing.T) {
 	})
 }
 
-// The event of another gateway's deletion comes while this gateway's own, by time, is under way: its reply tells that it came too late.
+// The event of another gateway's deletion comes while this gateway's own, by time, is under way: its reply tells that it was not done.
 func TestAnExpiryThatCameAfterATerminationIsToldAsThat(t *testing.T) {
-	for name, fails := range map[string]error{"it finds no contender": zk.ErrNoNode, "it was lost on its way": zk.ErrNotApplied} {
-		t.Run(name, in(fleetScene, func(t *testing.T, s *fakeStore) {
+	last := func(w *zk.Write) int { return len(w.Ops) - 1 }
+	none := func(*zk.Write) int { return -1 }
+	note := func(w *zk.Write) int {
+		return slices.IndexFunc(w.Ops, func(op zk.Op) bool { return op.Kind == zk.OpCreate })
+	}
+	for name, c := range map[string]struct {
+		fails    error
+		culprit  func(*zk.Write) int
+		conflict bool
+	}{
+		"it finds no contender":    {fails: zk.ErrNoNode, culprit: last},
+		"it was lost on its way":   {fails: zk.ErrNotApplied, culprit: none},
+		"another check failed":     {fails: zk.ErrNotApplied, culprit: none, conflict: true},
+		"its note was there first": {fails: zk.ErrNodeExists, culprit: note},
+	} {
+		t.Run(name, in(notingScene, func(t *testing.T, s *fakeStore) {
 			h := s.hooked()
 			one, two := h.gateway(t), s.gateway(t)
+			time.Sleep(time.Second) // the outbox knows its webhooks
 			l := one.mustHold(locks.AcquireRequest{Lock: "deploy", TTL: 2 * time.Second})
 			h.hooks.Store(&hooks{result: func(_ *zk.Write, res *zk.Result) {
 				if res.Err != nil {
 					time.Sleep(100 * time.Millisecond) // the event comes before it is known
 				}
+				if res.Err != nil && c.conflict {
+					*res = zk.Result{Outcome: zk.Conflict, Culprit: -1}
+				}
 			}})
 			one.m.Receive(two.id(), reports.Encode([]reports.Report{{Kind: reports.Termination, Lease: recipe.LeaseID(l.ID), NS: "default", Lock: "deploy", Name: base(l.Znode), Reason: locks.ReasonRevoked, Words: "stuck"}}))
 			s.mu.Lock()
 			s.refuse = func(w *zk.Write) (int, error) {
-				if len(w.Ops) == 1 && w.Ops[0].Path == l.Znode && w.Ops[0].Version >= 0 {
+				if own := w.Ops[last(w)]; own.Path == l.Znode && own.Version >= 0 {
 					s.tx([]zk.Op{{Kind: zk.OpDelete, Path: l.Znode, Version: -1}})
-					return 0, fails
+					return c.culprit(w), c.fails
 				}
 				return -1, nil
 			}

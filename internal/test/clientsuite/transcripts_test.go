@@ -52,7 +52,7 @@ func TestEachClientKeepsTheContract(t *testing.T) {
 // atOnce is how many cases one driver plays at a time. More of them would delay each other where processors are few.
 const atOnce = 16
 
-// taking runs what takes so many of the turns.
+// taking waits for n of the turns, and has them while it runs something.
 func taking(t *testing.T, turns *semaphore.Weighted, n int64, run func()) {
 	assert.Must(t, turns.Acquire(t.Context(), n) == nil, "the test has ended")
 	defer turns.Release(n)
