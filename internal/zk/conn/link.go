@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"time"
 
@@ -185,6 +186,8 @@ func (l *link) nextFrame() error {
 	}
 	switch {
 	case xid <= topXid:
+		// Events of the same transaction and requests that are ready come first: what they submit shares the next transaction.
+		runtime.Gosched()
 		return l.receive(xid, wire.ErrCode(code), size)
 	case xid != wire.XidAuth && !zk.IsIdentity(xid):
 		l.left = 4 + size
