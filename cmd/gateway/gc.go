@@ -26,8 +26,10 @@ const (
 	startLooks = 2
 	// What a burst has left behind goes back to the system when nothing was collected, and next to nothing allocated, for so many
 	// looks. Go's own scavenger would keep much of it for good, and the garbage of a gateway at rest would lie for minutes. It is
-	// done once after each burst: a gateway that is nearly at rest would else collect for the little that it allocates.
+	// done once after each burst, and again for restGarbage or an eighth of what is alive: a gateway that is nearly at rest would
+	// else collect for the little that it allocates.
 	gcLeftovers = 2 << 20   // bytes
+	restGarbage = 8 << 20   // bytes
 	calmGrowth  = 256 << 10 // bytes from one look to the next
 	calmLooks   = 4
 )
@@ -109,7 +111,8 @@ func (g *gcPace) look(live, taken, cycles uint64) (leftovers bool) {
 		g.calm = 0
 	}
 	g.taken = taken
-	leftovers = g.burst && g.calm >= calmLooks
+	much := taken > live+max(restGarbage, live/8)
+	leftovers = (g.burst || much) && g.calm >= calmLooks
 	if leftovers {
 		g.burst, g.calm = false, 0
 	}

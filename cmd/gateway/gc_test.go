@@ -51,6 +51,16 @@ func TestAHeapThatGrowsIsCollectedAsSeldomAsASmallOne(t *testing.T) {
 		{125, 129, 7, 25, false},
 		{125, 129, 7, 25, false},
 		{125, 129, 7, 25, true},
+		{125, 140, 7, 25, false}, // some look at many leases, without a collection
+		{125, 140, 7, 25, false},
+		{125, 140, 7, 25, false},
+		{125, 140, 7, 25, false},
+		{125, 140, 7, 25, false}, // less than an eighth
+		{125, 141, 7, 25, false},
+		{125, 141, 7, 25, false},
+		{125, 141, 7, 25, false},
+		{125, 141, 7, 25, false},
+		{125, 141, 7, 25, true},
 		{250, 280, 8, 100, false}, // a takeover
 		{40, 80, 9, 60, false},
 	} {
