@@ -24,11 +24,8 @@ func (b *bench) history(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The ratio is close to its bound, and that of a round may be a tenth off: the part has three times as many rounds.
-	defer func(rounds int) { b.rounds = rounds }(b.rounds)
-	b.rounds *= 3
-	// The turns are twice as long as others: the history writes once a second.
-	t, err := b.compare(ctx, []line{{name: "64 clients, own locks", work: work{clients: historyClients}, sides: []side{off.side(forgetSide), on.side(rememberSide)}}}, 2*b.d)
+	// A round may be a tenth off. The turns are twice as long as others: the history writes once a second.
+	t, err := b.compareClosely(ctx, []line{{name: "64 clients, own locks", work: work{clients: historyClients}, sides: []side{off.side(forgetSide), on.side(rememberSide)}}}, 2*b.d)
 	if err != nil {
 		return err
 	}
