@@ -48,7 +48,7 @@ func (z *ZooKeeper) take(layout *layout.Layout) {
 }
 
 // Open implements Store. A registration is refused when the layout has changed since it was read: then it is read anew, and accepted if
-// the secret alone has changed.
+// nothing but the secret has changed.
 func (z *ZooKeeper) Open(ctx context.Context, id string, registration []byte, onCommit func(zk.Instant, int64)) (Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachAttempt)
 	defer cancel()
@@ -72,9 +72,11 @@ func (z *ZooKeeper) Open(ctx context.Context, id string, registration []byte, on
 	}
 }
 
+// onlySecretChanged reports whether what a registration checks has moved, and all but the secret is as before. The secret may be the same:
+// a rotation's step between the two reads of a layout gives an old version and the new secret.
 func onlySecretChanged(from, to *layout.Layout) bool {
 	return from.FleetID == to.FleetID && from.FenceBase == to.FenceBase && from.PromiseWindow == to.PromiseWindow && from.LargestWindow == to.LargestWindow &&
-		from.Secret.Zxid != to.Secret.Zxid
+		(from.FenceBaseVersion != to.FenceBaseVersion || from.PromiseWindowVersion != to.PromiseWindowVersion)
 }
 
 // reachAttempt bounds one attempt; every one that fails is logged.

@@ -1,7 +1,9 @@
 package term
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"lockkeeper/internal/test/offlinetest"
 	"lockkeeper/internal/zk"
 	"lockkeeper/internal/zk/layout"
+	"lockkeeper/internal/zk/wire"
 )
 
 const aGateway, another = "gateway000001", "gateway000002"
@@ -62,4 +65,50 @@ func TestASessionIsRegisteredWithTheSecretOfThatMoment(t *testing.T) {
 	site.Apply(zk.Op{Kind: zk.OpSetData, Path: o.Root() + zk.NodeFenceBase, Data: []byte("12"), Version: -1})
 	err := open("gateway000003")
 	assert.That(t, errors.Is(err, zk.ErrBadVersion), "with another fence base: %v", err)
+}
+
+// A rotation's step writes the secret and the fence base in one transaction, and a layout is read node by node.
+func TestAStepOfARotationBetweenTwoReadsOfTheLayoutIsNotMissed(t *testing.T) {
+	for _, node := range []string{zk.NodeFenceBase, zk.NodeSecret, zk.NodePromiseWindow} {
+		t.Run(node[1:], func(t *testing.T) {
+			cfg := zk.Config{Servers: []string{embeddedtest.RunT(t).Addr()}, CreateRoot: true}
+			assert.Value(layout.Open(offlinetest.Context(t), cfg))(t)
+			o := offlinetest.Open(t, cfg)
+			tree := secret.Tree{Nodes: offline.Nodes{Offline: o}, Root: o.Root(), Open: true}
+			stepped := false
+			z := &ZooKeeper{Config: cfg, Keyring: new(layout.Keyring)}
+			z.Config.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, addr)
+				return beforeRead{c, node, func() {
+					if !stepped {
+						stepped = true
+						assert.Value(tree.Begin(offlinetest.Context(t), "uid:7", 0))(t)
+						assert.Value(tree.Advance(offlinetest.Context(t)))(t) // no gateway is registered: the old key signs nothing more
+					}
+				}}, err
+			}
+			assert.Value(z.Layout(offlinetest.Context(t)))(t)
+			assert.That(t, stepped, "%s was not read", node)
+			session, err := z.Open(offlinetest.Context(t), aGateway, []byte("{}"), func(zk.Instant, int64) {})
+			assert.NoError(t, err)
+			defer func() { _ = session.Close(offlinetest.Context(t)) }()
+			now := assert.Value(tree.Read(offlinetest.Context(t)))(t)
+			assert.Equal(t, z.Keyring.Load().Zxid, now.Zxid, "the secret of a gateway that is registered")
+		})
+	}
+}
+
+// beforeRead calls do before each read of the data of a node.
+type beforeRead struct {
+	net.Conn
+	node string
+	do   func()
+}
+
+func (b beforeRead) Write(p []byte) (int, error) {
+	const op = 8 // behind the frame's length and the xid
+	if len(p) > op+4 && wire.Op(binary.BigEndian.Uint32(p[op:])) == wire.OpGetData && bytes.Contains(p, []byte(b.node)) {
+		b.do()
+	}
+	return b.Conn.Write(p)
 }

@@ -170,6 +170,10 @@ func (o *opener) readAll() (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Before the secret: a step of a rotation moves both, so what is registered at this version has no older secret.
+	if l.FenceBaseVersion, err = o.readRecord(zk.NodeFenceBase, &l.FenceBase); err != nil {
+		return nil, err
+	}
 	secret, stat, err := o.read(zk.NodeSecret)
 	if err == nil {
 		l.Secret, err = ReadSecret(secret, stat, !o.cfg.Identified())
@@ -178,9 +182,6 @@ func (o *opener) readAll() (*Layout, error) {
 		return nil, err
 	}
 	l.FleetID = l.Secret.FleetID
-	if l.FenceBaseVersion, err = o.readRecord(zk.NodeFenceBase, &l.FenceBase); err != nil {
-		return nil, err
-	}
 	if err := o.readWindow(l); err != nil {
 		return nil, err
 	}

@@ -35,6 +35,27 @@ func TestAGetIsAnsweredAtItsPlaceInTheStream(t *testing.T) {
 	})
 }
 
+// The connection ends with a reply that goes back in time, and each Get under way is answered.
+func TestAGetWhoseReplyGoesBackInTimeIsAnswered(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.zk.set(func() {
+			s.zk.intercept = func(c *fakeConn, r fakeRequest) bool {
+				if r.op != wire.OpGetData || s.zk.sessions() > 1 {
+					return false
+				}
+				c.write(reply(r.xid, 50, wire.OK, &wire.DataReply{Data: []byte("of long ago")}))
+				return true
+			}
+		})
+		var answers []error
+		assert.NoError(t, s.o.Get("/locks/a/x", func(_ []byte, _ wire.Stat, _ int64, err error) { answers = append(answers, err) }))
+		s.pass(5 * time.Second)
+		assert.That(t, len(answers) == 1 && answers[0] != nil, "answers: %v", answers)
+		assert.Equal(t, s.o.getCount, 0, "Gets under way")
+		assert.Equal(t, s.zk.sessions(), 2, "connections")
+	})
+}
+
 func TestPathsAreAllBelowTheChroot(t *testing.T) {
 	play(t, func(s *stage) {
 		s.cfg.Chroot = "/c"

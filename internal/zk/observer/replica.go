@@ -198,8 +198,12 @@ func (r *replica) dirEvent(root *root, name []byte, t wire.EventType) {
 		}
 		if d := root.dirs.GetBytes(name); d == nil {
 			r.addDir(root, string(name), false, 0)
+		} else if root.synced {
+			// The deletion of the one we know was withheld. This one is new, and what its events tell is in it.
+			r.removeDir(root, d, false, 0)
+			r.need(root, root.key(r.addDir(root, string(name), false, 0)))
 		} else if root.listed {
-			r.need(root, root.key(d)) // not the one we know: a listing finds out
+			r.need(root, root.key(d)) // the listing tells whether it is the one we know
 		}
 	case wire.EventDeleted:
 		// A node is deleted only when it is empty, so every node still known

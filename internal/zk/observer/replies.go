@@ -77,14 +77,14 @@ func (c *observation) reply(h wire.ReplyHeader) error {
 		return fmt.Errorf("%s answered request %d out of turn", c.s.server, h.Xid)
 	}
 	r := c.flight[0]
-	c.flight[0] = request{}
-	c.flight = c.flight[1:]
-	c.observe(r, h)
 	if h.Err == wire.OK || h.Err == wire.ErrNoNode || h.Err == wire.ErrNoAuth {
 		if err := c.zxid(h); err != nil {
 			return err
 		}
 	}
+	c.flight[0] = request{}
+	c.flight = c.flight[1:]
+	c.observe(r, h)
 	switch r.op {
 	case wire.OpAddWatch:
 		if h.Err == wire.ErrUnimplemented {
