@@ -11,6 +11,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
+	"lockkeeper/internal/locks/paging"
 )
 
 const (
@@ -183,8 +184,9 @@ func (p *part) cutAt(found []stored) int64 {
 func filterOf(ctx context.Context, from querier, q *Query) (*filter, error) {
 	f := &filter{q: q, before: 1<<62 - 1}
 	if q.Cursor != "" {
-		id, err := strconv.ParseInt(q.Cursor, 36, 64)
-		if err != nil || id <= 0 {
+		at, err := paging.History.At(q.Cursor)
+		id, none := strconv.ParseInt(at, 36, 64)
+		if err != nil || none != nil || id <= 0 {
 			return nil, ErrCursor
 		}
 		f.before = id
@@ -353,7 +355,7 @@ func (h *History) Query(ctx context.Context, q Query) (Answer, error) {
 			a.Items = append(a.Items, list[n].Item)
 		}
 		if more {
-			a.Next = strconv.FormatInt(list[len(list)-1].id, 36)
+			a.Next = paging.History.Cursor(strconv.FormatInt(list[len(list)-1].id, 36))
 		}
 		return nil
 	})

@@ -164,7 +164,7 @@ func namesOf(group []locks.Want) string {
 func (l *leases) queue(x *exchange, a *acquiring) error {
 	in, result := &a.in, &a.result
 	in.Principal, in.Client = x.principal(), x.client()
-	x.line.owner = in.Owner
+	x.line.by(in.Owner)
 	if in.format == "" && prefersText(x.r.Header) {
 		in.format = "env"
 	}

@@ -128,7 +128,8 @@ func (s *streams) enter(x *exchange, in *watchInput) (leave func(), err error) {
 		return nil, err
 	}
 	in.filter.Rules = x.principal().Rules
-	x.line.ns, x.line.owner = in.filter.NS, in.filter.Owner
+	x.line.in(in.filter.NS)
+	x.line.by(in.filter.Owner)
 	return func() {
 		s.open.give()
 		s.s.behind.give(from)

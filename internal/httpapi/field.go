@@ -247,6 +247,9 @@ func (d *decoder[T]) unknown(name string, from source) error {
 	if len(names) > 0 {
 		p.detail = d.what + " has " + strings.Join(names, ", ")
 	}
+	if name == "" {
+		p.detail = "the field has no name; " + p.detail
+	}
 	switch i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); {
 	case i < 0:
 	case names[i] != name:

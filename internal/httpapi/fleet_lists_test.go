@@ -92,6 +92,47 @@ func TestALockOfAnOwnerIsFoundAtEveryGateway(t *testing.T) {
 	assert.That(t, err == nil && passed.NS == "" && given.Elsewhere == nil, "without an owner others are asked: %+v", passed)
 }
 
+// A list that lacks what a gateway could not be asked for is another list: a client that has it must not be told that nothing has changed.
+func TestAListWithoutAGatewayHasATagOfItsOwn(t *testing.T) {
+	asked, other := pair(t)
+	asked.leases = func(locks.LeaseFilter) (locks.LeasePage, error) {
+		return locks.LeasePage{Items: []locks.Lease{held()}}, nil
+	}
+	asked.locks = func(locks.LockFilter) (locks.LockPage, error) {
+		return locks.LockPage{Items: []locks.Lock{queue()}}, nil
+	}
+	other.leases = func(locks.LeaseFilter) (locks.LeasePage, error) { return locks.LeasePage{}, nil }
+	other.locks = func(locks.LockFilter) (locks.LockPage, error) { return locks.LockPage{}, nil }
+	both := []locks.Peer{{Gateway: "asked", Self: true, Registered: true}, {Gateway: other.id, Address: other.address(), Registered: true}}
+	for _, path := range []string{"/v1/leases?owner=her", "/v1/locks?owner=her"} {
+		asked.peers = both
+		whole := asked.send(t, "GET", path)
+		assert.Equal(t, asked.send(t, "GET", path, apitest.Header("If-None-Match", whole.Header.Get("Etag"))).Status, 304, "%s again", path)
+		asked.peers = append(both[:2:2], locks.Peer{Gateway: "gone", Address: "127.0.0.1:1", Registered: true})
+		part := asked.send(t, "GET", path, apitest.Header("If-None-Match", whole.Header.Get("Etag")))
+		assert.Equal(t, part.Status, 200, "%s without a gateway", path)
+		asked.peers = both
+		assert.Equal(t, asked.send(t, "GET", path, apitest.Header("If-None-Match", part.Header.Get("Etag"))).Status, 200, "%s with it again", path)
+	}
+}
+
+// A semicolon in a value is one, and url.Values would leave the field out: of the question to other gateways, and of the link.
+func TestASemicolonInAQueryIsAValue(t *testing.T) {
+	asked, other := pair(t)
+	var passed locks.LockFilter
+	other.locks = func(f locks.LockFilter) (locks.LockPage, error) {
+		passed = f
+		return locks.LockPage{}, nil
+	}
+	asked.locks = func(f locks.LockFilter) (locks.LockPage, error) {
+		return locks.LockPage{Items: []locks.Lock{queue()}, NextCursor: "c2"}, nil
+	}
+	asked.peers = []locks.Peer{{Gateway: "asked", Self: true, Registered: true}, {Gateway: other.id, Address: other.address(), Registered: true}}
+	a := asked.send(t, "GET", "/v1/locks?owner=x;y&limit=1")
+	assert.That(t, a.Status == 200 && passed.Owner == "x;y" && passed.Limit == 1, "%d, and the other gateway was asked for %+v", a.Status, passed)
+	assert.Equal(t, a.Header.Get("Link"), `</v1/locks?cursor=c2&limit=1&owner=x%3By>; rel="next"`, "Link")
+}
+
 // A script with an unset variable does not mean all locks.
 func TestAnEmptyOwnerOrHostIsRefused(t *testing.T) {
 	g := serve(t)

@@ -166,7 +166,7 @@ func (x *exchange) forwarded(to *locks.Route) *fleet.Request {
 
 // uri is the request's as it is sent on: a heartbeat first without its wait, so that nothing delays it.
 func (x *exchange) uri() string {
-	query := x.r.URL.Query()
+	query := x.query()
 	if x.wait != 0 || !isHeartbeat(x.operation) || !query.Has("wait") {
 		return x.r.URL.RequestURI()
 	}

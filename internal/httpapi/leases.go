@@ -269,7 +269,7 @@ func (l *leases) listLeases(x *exchange) error {
 			rev += " " + strconv.Itoa(*l.QueueLength)
 		}
 		return l.LeaseID, rev
-	}, list.NextCursor)
+	}, list.Unreached, list.NextCursor)
 	return x.answer(&list)
 }
 

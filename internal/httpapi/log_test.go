@@ -72,6 +72,19 @@ func accessLogTo(t testing.TB, w io.Writer) *accesslog.Log {
 	return &accesslog.Log{To: writer, Which: accesslog.All, Part: "http"}
 }
 
+// A request may be refused before its owner and its namespace are looked at.
+func TestTheLogHasNoTextThatCannotBeAnOwnerOrANamespace(t *testing.T) {
+	g, log := logged(t, slog.LevelInfo)
+	g.server.waiting.limit = 0
+	for query, want := range map[string]bool{"ns=prod&owner=me": true, "ns=" + strings.Repeat("n", 65) + "&owner=" + strings.Repeat("o", 129): false, "ns=%1B[31m&owner=%C2%9B31m": false} {
+		g.expect(t, 429, "too_many_waiting", "POST", "/v1/locks/deploy/leases?wait=1s&"+query)
+		line := log.next(t)
+		_, ns := line["ns"]
+		_, owner := line["owner"]
+		assert.That(t, ns == want && owner == want && line["lock"] == "deploy", "%s: %v", query, line)
+	}
+}
+
 func TestOneLineTellsAboutOneRequest(t *testing.T) {
 	g, log := logged(t, slog.LevelInfo)
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

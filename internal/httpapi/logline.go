@@ -38,7 +38,20 @@ func (l *logLine) about(target any) {
 	case *leaseOrSelf:
 		l.lease = string(*to)
 	case *string: // of all recorded targets, the namespace alone is plain text
-		l.ns = *to
+		l.in(*to)
+	}
+}
+
+// in records the namespace, and by the owner. A text that cannot be one is left out: a request may be refused before it is looked at.
+func (l *logLine) in(ns string) {
+	if locks.CheckText("ns", ns, locks.MaxNamespace) == nil {
+		l.ns = ns
+	}
+}
+
+func (l *logLine) by(owner string) {
+	if locks.CheckText("owner", owner, locks.MaxOwner) == nil {
+		l.owner = owner
 	}
 }
 

@@ -28,8 +28,11 @@ func pollFields[T any](wait func(*T) *time.Duration, since func(*T) *string, at 
 	}
 }
 
-// check refuses a wait for nothing, which would be answered at once: its client would ask again and again.
+// check refuses a wait that is out of bounds, and one for nothing, which would be answered at once: its client would ask again and again.
 func (p *poll) check(wait time.Duration, since string, words ...string) error {
+	if err := locks.CheckPollWait(wait); err != nil {
+		return err // also where the answer does not have to wait
+	}
 	switch {
 	case wait != 0 && since == "" && p.until == "":
 		return invalid("wait", "wait needs to know for what: give since, the rev that is known, or until="+strings.Join(words, "|"))

@@ -46,17 +46,17 @@ func (q *queues) listLocks(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	listed(x, page.Items, func(l *locks.Lock) (string, string) { return l.Name, l.Rev }, page.NextCursor)
-	if in.format == "text" || in.format == "" && prefersText(x.r.Header) {
-		x.out.Reset()
-		writeLocks(&x.out, &page)
-		return x.send(http.StatusOK, typeText)
-	}
 	items := each(page.Items, lockShape)
 	for i := range items {
 		if seen, there := others.locks[items[i].Lock]; there {
 			items[i] = seen // it has the owners
 		}
+	}
+	listed(x, items, func(l *api.Lock) (string, string) { return l.Lock, l.Rev }, others.unreached, page.NextCursor)
+	if in.format == "text" || in.format == "" && prefersText(x.r.Header) {
+		x.out.Reset()
+		writeLocks(&x.out, &page)
+		return x.send(http.StatusOK, typeText)
 	}
 	return x.answer(&api.LockList{Items: items, NextCursor: page.NextCursor, Unreached: others.unreached})
 }
@@ -73,7 +73,7 @@ func (q *queues) ofOthers(x *exchange, f *locks.LockFilter) (o ofOthers) {
 	if f.Owner == "" && f.Host == "" || f.Check() != nil {
 		return o
 	}
-	query := x.r.URL.Query()
+	query := x.query()
 	query.Del("format")
 	if f.Sort != "" {
 		query.Del("sort")

@@ -10,6 +10,7 @@ import (
 	"lockkeeper/internal/history"
 	"lockkeeper/internal/httpapi/api"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/paging"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/test/testkit"
 )
@@ -78,7 +79,7 @@ func TestTheHistorySaysWhoHeldALock(t *testing.T) {
 func TestTheHistoryRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	_, with := remembering(t)
 	g := serve(t, with)
-	for _, path := range []string{"/v1/history?kind=holds", "/v1/history?reason=bored", "/v1/history?limit=1001", "/v1/history?cursor=%3F", "/v1/history?from=yesterday",
+	for _, path := range []string{"/v1/history?kind=holds", "/v1/history?reason=bored", "/v1/history?limit=1001", "/v1/history?cursor=%3F", "/v1/history?cursor=self", "/v1/history?cursor=" + paging.Leases.Cursor("1z"), "/v1/history?from=yesterday",
 		"/v1/history?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "/v1/stats?window=2h", "/v1/history?host=%07"} {
 		g.expect(t, 422, "invalid_field", "GET", path)
 	}

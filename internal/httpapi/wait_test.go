@@ -296,6 +296,11 @@ func TestD5AWaitForNothingIsRefused(t *testing.T) {
 		"/v1/locks/x?until=free":                        {"until", "wait"},
 		"/v1/leases/self?wait=1s&until=free":            {"until", "granted, ended or changed"},
 		"/v1/leases/self?wait=1s&until=ended&since=abc": {"since", "until=changed"},
+		// Also where the answer does not have to wait.
+		"/v1/leases/self?wait=10h&until=granted": {"wait", "between 0 and 5m"},
+		"/v1/leases/self?wait=-1s&until=ended":   {"wait", "between 0 and 5m"},
+		"/v1/locks/x?wait=5m1s&until=free":       {"wait", "between 0 and 5m"},
+		"/v1/locks/x/leader?wait=-1s&since=a":    {"wait", "between 0 and 5m"},
 	} {
 		a := g.expect(t, 422, "invalid_field", "GET", path, apitest.Token(someToken))
 		if a.Problem == nil || a.Problem.Field != names[0] {

@@ -14,10 +14,11 @@ type List byte
 
 // The lists.
 const (
-	Leases List = 'l' // by a lease's id; see locks.LeaseCursor
-	Locks  List = 'k' // by a lock's name
-	sorted List = 's' // by a place in an order; see SortedPlace
-	queue  List = 'w' // by a place: a position, or a position and a number of holders with a comma between
+	Leases  List = 'l' // by a lease's id; see locks.LeaseCursor
+	Locks   List = 'k' // by a lock's name
+	History List = 'h' // by the number of a row
+	sorted  List = 's' // by a place in an order; see SortedPlace
+	queue   List = 'w' // by a place: a position, or a position and a number of holders with a comma between
 )
 
 // Cursor makes a cursor that goes on behind a place.
