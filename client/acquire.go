@@ -209,7 +209,7 @@ var errWaited = errors.New("lockkeeper: the wait is over")
 
 // attempt takes the lock, or one place in its queue and waits there. All its requests have one idempotency key.
 func (c *Client) attempt(ctx, wait context.Context, a *acquire) (*Lease, error) {
-	r := request{method: "POST", path: "/v1/leases", body: a.body, key: rand.Text(), timeout: requestTimeout, once: a.body.OncePer != ""}
+	r := request{method: "POST", path: "/v1/leases", body: a.body, key: rand.Text(), timeout: c.perGateway(requestTimeout), once: a.body.OncePer != ""}
 	if a.body.Locks == nil {
 		r.path = "/v1/locks/" + url.PathEscape(a.name) + "/leases"
 	}

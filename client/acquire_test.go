@@ -135,6 +135,22 @@ func TestALeaderThatLosesItsLeaseIsACandidateAgain(t *testing.T) {
 	})
 }
 
+// What lead says of another lease is no news of this client's term.
+func TestALeaderThatLosesAnotherLeaseLeadsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zero, terms := int64(0), 0
+		g := &gateway{ttl: 30 * time.Second, waited: &zero, frozen: make(chan struct{})}
+		other := &LeaseLost{LeaseID: "of another lock", Reason: "revoked"}
+		err := g.client(t).Elect(t.Context(), "x", func(context.Context, *Lease) error {
+			if terms++; terms > 1 {
+				return nil
+			}
+			return other
+		})
+		assert.That(t, errors.Is(err, other) && terms == 1, "%d terms, then %v", terms, err)
+	})
+}
+
 func TestALockerTellsThatItsLockIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway()

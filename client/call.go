@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -24,9 +25,12 @@ type Request struct {
 	// LeaseToken is sent instead of the client's own token, with requests that act for a lease.
 	LeaseToken string
 
-	// Header has further headers, such as Accept or If-Match.
+	// Header has further headers, such as Accept or If-Match. With an Idempotency-Key the request can be repeated.
 	Header http.Header
 }
+
+// heartbeatPath is that of a heartbeat: a repeat begins the TTL anew, and does nothing else.
+const heartbeatPath = "/v1/leases/self/heartbeat"
 
 const (
 	callTimeout   = time.Minute // for a change, which may end a long queue
@@ -36,9 +40,9 @@ const (
 // Call sends the request to the gateways of the fleet until one answers, and reads the answer's JSON into answer, unless that is
 // nil. The error is a *Problem when a gateway refuses, or says that none answered.
 //
-// A request is repeated until ctx is over, at most for Config.TryFor. What is no GET, HEAD, PUT or DELETE is repeated only while it is
-// certain that nothing was done: no connection came about, or the gateway says so. After any other failure the request may
-// have been done.
+// A request is repeated until ctx is over, at most for Config.TryFor. What is no GET, HEAD, PUT or DELETE, no heartbeat, and has no
+// Idempotency-Key is repeated only while it is certain that nothing was done: no connection came about, or the gateway says so.
+// After any other failure the request may have been done.
 func (c *Client) Call(ctx context.Context, r Request, answer any) error {
 	trying, stop := context.WithTimeout(ctx, c.try)
 	defer stop()
@@ -46,11 +50,13 @@ func (c *Client) Call(ctx context.Context, r Request, answer any) error {
 	if r.Hold > 0 {
 		asking = ctx // an attempt may outlast the time for repeats
 	}
-	timeout := requestTimeout + r.Hold
-	if r.method() != http.MethodGet {
-		timeout = callTimeout
+	q := c.request(r, requestTimeout+r.Hold)
+	if q.method != http.MethodGet {
+		q.timeout = callTimeout
 	}
-	q := c.request(r, timeout)
+	if q.repeatable() && r.Hold == 0 {
+		q.timeout = c.perGateway(q.timeout)
+	}
 	return repeat(trying, q, func() error { return c.once(asking, q, answer) })
 }
 
@@ -102,10 +108,19 @@ func (c *Client) request(r Request, timeout time.Duration) request {
 	return request{pages: len(c.bases), method: r.method(), path: r.Path, body: r.Body, lease: r.LeaseToken, header: r.Header, timeout: timeout, most: maxCallAnswer}
 }
 
-// harmless says that the request can be sent again after err. An acquire has its key; what the package itself sends is safe to
-// repeat.
+// repeatable says that the request can be sent again although it may have been done. An acquire has its key; what the package
+// itself sends is safe to repeat.
+func (r *request) repeatable() bool {
+	if r.method != http.MethodPatch && (r.method != http.MethodPost || r.most == 0) || r.header.Get("Idempotency-Key") != "" {
+		return true
+	}
+	path, _, _ := strings.Cut(r.path, "?")
+	return path == heartbeatPath
+}
+
+// harmless says that the request can be sent again after err.
 func (r *request) harmless(err error) bool {
-	if r.method != http.MethodPatch && (r.method != http.MethodPost || r.most == 0) {
+	if r.repeatable() {
 		return true
 	}
 	if p := asProblem(err); p != nil {

@@ -2,10 +2,13 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -56,16 +59,17 @@ func TestAChangeIsRepeatedOnlyWhereNothingWasDone(t *testing.T) {
 		method string
 		again  bool
 	}{
-		"no connection":               {failed(refused), "POST", true},
-		"nothing was done":            {problem(503, "zookeeper_unavailable"), "POST", true},
-		"too many requests":           {problem(429, "rate_limited"), "POST", true},
-		"the answer is lost":          {failed(io.ErrUnexpectedEOF), "POST", false},
-		"the gateway does not know":   {problem(503, "outcome_unknown"), "POST", false},
-		"a proxy answers":             {problem(502, ""), "POST", false},
-		"a patch's answer is lost":    {failed(io.ErrUnexpectedEOF), "PATCH", false},
-		"a look's answer is lost":     {failed(io.ErrUnexpectedEOF), "GET", true},
-		"a put's answer is lost":      {failed(io.ErrUnexpectedEOF), "PUT", true},
-		"a deletion's answer is lost": {failed(io.ErrUnexpectedEOF), "DELETE", true},
+		"no connection":                {failed(refused), "POST", true},
+		"nothing was done":             {problem(503, "zookeeper_unavailable"), "POST", true},
+		"too many requests":            {problem(429, "rate_limited"), "POST", true},
+		"the answer is lost":           {failed(io.ErrUnexpectedEOF), "POST", false},
+		"the gateway does not know":    {problem(503, "outcome_unknown"), "POST", false},
+		"a proxy answers":              {problem(502, ""), "POST", false},
+		"a patch's answer is lost":     {failed(io.ErrUnexpectedEOF), "PATCH", false},
+		"a look's answer is lost":      {failed(io.ErrUnexpectedEOF), "GET", true},
+		"a put's answer is lost":       {failed(io.ErrUnexpectedEOF), "PUT", true},
+		"a deletion's answer is lost":  {failed(io.ErrUnexpectedEOF), "DELETE", true},
+		"the answer to one with a key": {failed(io.ErrUnexpectedEOF), "POST", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,11 +80,67 @@ func TestAChangeIsRepeatedOnlyWhereNothingWasDone(t *testing.T) {
 					}
 					return answer(200, struct{}{})
 				})
-				err := client.Call(t.Context(), Request{Method: c.method, Path: "/v1/webhooks"}, nil)
+				r := Request{Method: c.method, Path: "/v1/webhooks"}
+				if strings.HasSuffix(name, "with a key") {
+					r.Header = http.Header{"Idempotency-Key": {"k"}}
+				}
+				err := client.Call(t.Context(), r, nil)
 				assert.That(t, (err == nil) == c.again && (n == 2) == c.again, "sent %d times: %v", n, err)
 			})
 		})
 	}
+}
+
+// A gateway that stands still leaves the others their share of the time, where a repeat does no harm.
+func TestAGatewayThatStandsStillDoesNotUseUpTheTime(t *testing.T) {
+	for name, r := range map[string]Request{
+		"a look":        {Path: "/v1/locks"},
+		"a release":     {Method: "DELETE", Path: "/v1/leases/self", LeaseToken: "T"},
+		"a heartbeat":   {Method: "POST", Path: "/v1/leases/self/heartbeat", LeaseToken: "T"},
+		"an acquire":    {Method: "POST", Path: "/v1/locks/x/leases", Header: http.Header{"Idempotency-Key": {"k"}}},
+		"TryAcquire":    {},
+		"not a message": {Method: "POST", Path: "/v1/webhooks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := callTo(t, func(r *http.Request) (*http.Response, error) {
+					if r.URL.Host == "one" {
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}
+					return answer(200, map[string]any{"lease_id": "L", "token": "T", "state": "held", "waited_ms": 0, "ttl_ms": 30000})
+				})
+				c.try = 10 * time.Second
+				var err error
+				if name == "TryAcquire" {
+					var lease *Lease
+					if lease, err = c.TryAcquire(t.Context(), "x"); err == nil {
+						defer func() { _ = lease.Release(t.Context()) }()
+					}
+				} else {
+					err = c.Call(t.Context(), r, nil)
+				}
+				assert.That(t, (err == nil) == (name != "not a message"), "%v", err)
+			})
+		})
+	}
+}
+
+// With HTTP/2 all requests would be streams of one connection, and wait for it when it is dead and looks alive.
+func TestRequestsAreSentByHTTP1(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, r.Proto, "HTTP/1.1", "the protocol")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	c, err := New(Config{URLs: []string{server.URL}, TLS: &tls.Config{RootCAs: roots}})
+	assert.NoError(t, err)
+	assert.NoError(t, c.Call(t.Context(), Request{Path: "/v1/info"}, nil))
+	c.http.CloseIdleConnections()
 }
 
 func TestACallTriesNoLongerThanItIsTold(t *testing.T) {

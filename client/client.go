@@ -75,6 +75,9 @@ func New(config Config) (*Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64
+	// All requests to a gateway would be streams of one HTTP/2 connection: none would get through once that is dead and looks alive.
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(true)
 	if config.TLS != nil {
 		transport.TLSClientConfig = config.TLS.Clone()
 	}
@@ -100,6 +103,14 @@ func New(config Config) (*Client, error) {
 		}
 	}
 	return c, nil
+}
+
+// perGateway is how long one gateway may take to answer, most at most: where there are several, none takes the time of the others.
+func (c *Client) perGateway(most time.Duration) time.Duration {
+	if len(c.bases) > 1 {
+		return min(most, c.try/time.Duration(len(c.bases)))
+	}
+	return most
 }
 
 // socketOf is the path of the Unix socket that a base stands for.

@@ -54,10 +54,14 @@ func (l *Lease) guard(ctx context.Context, work func(context.Context, *Lease) er
 // leads (it resigns), and the error of lead, of the acquire, or of ctx otherwise.
 func (c *Client) Elect(ctx context.Context, name string, lead func(ctx context.Context, lease *Lease) error, opts ...Option) error {
 	for {
-		err := c.Do(ctx, name, lead, opts...)
+		term := ""
+		err := c.Do(ctx, name, func(ctx context.Context, lease *Lease) error {
+			term = lease.ID()
+			return lead(ctx, lease)
+		}, opts...)
 		var lost *LeaseLost
-		if !errors.As(err, &lost) || ctx.Err() != nil {
-			return err
+		if !errors.As(err, &lost) || lost.LeaseID != term || ctx.Err() != nil {
+			return err // also where lead lost another lease
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (l *Lease) run() {
 // heartbeat is the request that begins the TTL anew. The gateway holds its answer until something happens to the lease, or hold
 // is over.
 func heartbeat(token string, hold time.Duration) request {
-	r := request{method: "POST", path: "/v1/leases/self/heartbeat", lease: token, timeout: requestTimeout}
+	r := request{method: "POST", path: heartbeatPath, lease: token, timeout: requestTimeout}
 	if hold > 0 {
 		r.path += "?wait=" + millis(hold)
 	}

@@ -138,6 +138,8 @@ func (r *reserveCommand) Run(ctx context.Context, a *app) error {
 	var lease reservationView
 	if err = a.callWith(ctx, c, request, &answer); err == nil {
 		err = json.Unmarshal(answer, &lease)
+	} else if p := new(client.Problem); !errors.As(err, &p) || p.Status >= http.StatusInternalServerError {
+		leaveUnheard(ctx, c, request)
 	}
 	if err == nil {
 		_, err = fmt.Fprintln(file, lease.Token)
@@ -147,6 +149,20 @@ func (r *reserveCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return a.showReservation(r.Name, answer, &lease)
+}
+
+// leaveWithin is how long lockctl tries to end a lease whose token it was not told.
+const leaveWithin = 2 * time.Second
+
+// leaveUnheard ends what an acquire without an answer may have taken. A repeat with its key tells the token, which no other command
+// knows: the lock would be taken until the reservation is over.
+func leaveUnheard(ctx context.Context, c *client.Client, acquire client.Request) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer stop()
+	var lease reservationView
+	if c.Call(ctx, acquire, &lease) == nil && lease.Token != "" {
+		_ = c.Call(ctx, client.Request{Method: http.MethodDelete, Path: "/v1/leases/self", LeaseToken: lease.Token}, nil)
+	}
 }
 
 // open makes the file before there is a lease that would be lost without it.
