@@ -312,7 +312,7 @@ func (w *acquiringLease) answer(now time.Duration) (done bool) {
 		}
 		return w.fail(cancelled(w.ctx), now)
 	case w.draining:
-		if l.Waiting() && (l.keyed() || w.req.Async) {
+		if l.Waiting() && !l.mayHold() && (l.keyed() || w.req.Async) {
 			return w.succeed(now) // its contender outlives this gateway
 		}
 		w.giveUpLost(now) // else a successor would grant it the lock
@@ -392,6 +392,8 @@ func (w *acquiringLease) answerEnded(now time.Duration) (done bool) {
 func (w *acquiringLease) answerWaiting(now time.Duration) (done bool) {
 	l, tried := w.l, w.req.Wait == 0 || w.over
 	switch {
+	case l.mayHold(): // never given up: its client may count on it
+		return w.m.overdue(w.begun, now) && w.fail(unavailable(), now)
 	case !w.replayed && !l.turn() && w.m.replica.FirstSemaphore(w.req.Wants()) != nil:
 		l.end(w.m, locks.ReasonWaitElapsed, now) // the semaphore appeared while the contender was being created
 	case w.req.Async:

@@ -93,7 +93,7 @@ const keysRetryAfter = 10 * time.Second
 
 // requestedText is the textBytes of a requested lease.
 func requestedText(r *locks.AcquireRequest) int64 {
-	return int64(len(r.Owner) + len(r.Metadata) + len(r.NotifyURL) + len(r.Hold))
+	return int64(len(r.Owner) + len(r.Metadata) + len(r.Purpose) + len(r.NotifyURL) + len(r.Hold))
 }
 
 // recountKept recounts leases with their delays, keys and locks.

@@ -160,6 +160,9 @@ func (f *fleet) readKey(ctx context.Context, session term.Session, hash string) 
 func (a *acquisition) olderKey() (*idempotency.Key, error) {
 	m := a.m
 	session := m.port.Session()
+	if session == nil {
+		return nil, unavailable()
+	}
 	var entry *idempotency.Key
 	var err error
 	m.outside(func() { entry, err = m.fleet.readKey(a.ctx, session, a.key.Hash) })

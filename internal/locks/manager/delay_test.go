@@ -7,6 +7,7 @@ import (
 
 	"lockkeeper/internal/events"
 	"lockkeeper/internal/locks"
+	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/reports"
 	"lockkeeper/internal/test/assert"
 	"lockkeeper/internal/zk"
@@ -525,4 +526,16 @@ func TestALeaseThatVanishesWhileItIsClosedDidNotExpire(t *testing.T) {
 		assert.Equal(t, g.countOf(events.LeaseRemoved, l), 1, "events tell of its end")
 		assert.Equal(t, g.countOf(events.LeaseExpired, l), 0, "events tell that it expired")
 	})
+}
+
+// Another gateway takes the lease over while its place is being deleted: the delay is dropped, and the reply comes later.
+func TestAPlaceThatStaysIsTakenOffTheCountsOnce(t *testing.T) {
+	d := newDelays()
+	one := &delay{id: "lease", at: []queues.Location{{}, {}}}
+	d.byID[one.id], d.slots = one, len(one.at)
+	d.put(one, time.Second)
+	d.drop(one)
+	d.leave(one, func(queues.Location) bool { return true })
+	assert.Equal(t, d.slots, 0, "places")
+	assert.Equal(t, len(d.byID)+d.line.Len(), 0, "delays")
 }

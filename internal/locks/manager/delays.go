@@ -78,6 +78,9 @@ func (d *delays) drop(one *delay) {
 
 // leave takes those of its contenders out of a delay that are gone.
 func (d *delays) leave(one *delay, gone func(queues.Location) bool) {
+	if d.byID[one.id] != one {
+		return // it was dropped, with all of its contenders, while its deletion was under way
+	}
 	before := len(one.at)
 	one.at = slices.DeleteFunc(one.at, gone)
 	d.slots -= before - len(one.at)

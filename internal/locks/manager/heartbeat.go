@@ -8,6 +8,7 @@ import (
 
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/access"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
 	"lockkeeper/internal/locks/record"
@@ -106,6 +107,9 @@ func (m *Manager) beatOnce(r *locks.HeartbeatResult) {
 	switch {
 	case err != nil:
 		r.Err = err
+	case known && l.mayHold():
+		l.hear(m, m.clock.Now().Boot())
+		r.Err = unavailable()
 	case known && l.ttl <= l.recorded:
 		r.Heartbeat, r.Err = l.heartbeat(m, 0), nil
 	case known:
@@ -185,10 +189,13 @@ func (l *lease) retime(m *Manager, ttl time.Duration) {
 
 // renew moves the deadline as a sign of life of the lease's client does.
 func (l *lease) renew(m *Manager, now time.Duration) {
-	if l.Held() {
+	switch {
+	case l.Held():
 		l.claim(m, now)
 		l.extend(m, now, l.ttl)
-	} else {
+	case l.Grant() == lifecycle.GrantAcknowledged: // its client may count on the TTL
+		l.extend(m, now, l.ttl)
+	default:
 		l.extend(m, now, l.waitingClock())
 	}
 }

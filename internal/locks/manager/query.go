@@ -168,6 +168,8 @@ func (m *Manager) certain(ctx context.Context, l *lease, req *locks.LeaseRequest
 			return nil, l.failure()
 		case req.Verify && l.Ending():
 			return nil, unavailable() // its end is under way
+		case (req.Verify || req.Token != "") && l.mayHold():
+			return l, nil
 		case l.Record().Loaded(), !l.Held() && !l.Waiting():
 			return nil, nil
 		case !l.Record().Assumed() && (l.Waiting() || !req.Verify && req.Token == ""):

@@ -8,6 +8,7 @@ import (
 	"lockkeeper/internal/fault"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/idempotency"
+	"lockkeeper/internal/locks/lifecycle"
 	"lockkeeper/internal/locks/postmortem"
 	"lockkeeper/internal/locks/queues"
 	"lockkeeper/internal/locks/recipe"
@@ -37,7 +38,11 @@ func (r request) withLease(id recipe.LeaseID, step func(*lease) (done bool, err 
 			return nil, err
 		}
 		done, err := l.recordKnown(m)
-		if done {
+		switch {
+		case done && l.mayHold():
+			l.renew(m, m.clock.Now().Boot()) // its client lives, and may count on the lease
+			done = false
+		case done:
 			done, err = step(l)
 		}
 		if done || err != nil {
@@ -61,6 +66,12 @@ func (l *lease) recordKnown(m *Manager) (known bool, err *locks.Error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+// mayHold reports whether the client of a lease that was taken over may have been told that it holds, and this gateway cannot say so
+// yet: its period, or the queue, is being read. To such a client the lease does not wait.
+func (l *lease) mayHold() bool {
+	return l.Waiting() && l.Grant() == lifecycle.GrantAcknowledged && l.turn()
 }
 
 // untilDone calls step, and again at each change of the lease that step has returned, until step returns none. A request that
