@@ -60,7 +60,7 @@ type config struct {
 	Traces traceFlags `embed:""`
 
 	LogFormat string `name:"log-format" default:"text" enum:"text,json" help:"text or json, on standard error."`
-	LogLevel  string `name:"log-level" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error. Heartbeats are logged at debug."`
+	LogLevel  string `name:"log-level" default:"info" enum:"debug,info,warn,error" help:"debug, info, warn or error. Heartbeats, probes and checks of fencing tokens that succeed are logged at debug."`
 	AuditLog  string `name:"audit-log" placeholder:"FILE|stderr" help:"Append a line of JSON for each change, each refusal and each end of a lease, with principal and address. A file is made with mode 0600, and opened again on SIGHUP. No request waits for it: what cannot be written is counted."`
 	AccessLog string `name:"access-log" default:"all" enum:"all,errors,off" help:"Which requests get a line in the log: all that --log-level lets through, those that were answered with a problem (errors), or none (off). A defect of the gateway itself is logged in any case. Lines are written 10 ms after their requests at the latest: a crash loses those."`
 }

@@ -64,7 +64,7 @@ type cli struct {
 	Completion  struct {
 		Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 	} `cmd:"" help:"Print what a shell needs to complete command lines."`
-	Man    struct{} `cmd:"" hidden:"" help:"Print the manual page."`
+	Man    struct{} `cmd:"" help:"Print the manual page."`
 	Config struct {
 		Print struct{} `cmd:"" help:"Print the settings in force, as a configuration file."`
 	} `cmd:"" help:"About the configuration."`

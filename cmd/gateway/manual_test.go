@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"regexp"
 	"strings"
@@ -37,4 +38,25 @@ func TestWhatIsInstalledAsLockkeeperCallsItselfSo(t *testing.T) {
 	}
 	assert.Equal(t, run([]string{"backup", "--nonsense"}, &stdout, &stderr, func() {}), 64, "usage ends with")
 	assert.That(t, strings.Contains(stderr.String(), "hint: lockkeeper --help"), "%s", stderr.String())
+}
+
+func TestTheManualPageIsInTheHelp(t *testing.T) {
+	_, stdout, _ := command(t, "--help")
+	assert.That(t, regexp.MustCompile(`(?m)^  man +Print the manual page\.$`).MatchString(stdout), "the help does not name it:\n%s", stdout)
+}
+
+// A status makes no secret, so it warns of the one that is there.
+func TestOnlyWhatMakesASecretWarnsOfANewOne(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what is said comes before ZooKeeper is asked
+	c := &config{ZK: "127.0.0.1:1", Root: "/lockkeeper"}
+	for name, run := range map[string]func(stderr *bytes.Buffer) error{
+		"status": func(stderr *bytes.Buffer) error { return (&secretStatusCommand{}).run(ctx, c, stderr, stderr) },
+		"rotate": func(stderr *bytes.Buffer) error { return (&rotateCommand{DropAfter: "24h"}).run(ctx, c, stderr) },
+	} {
+		var stderr bytes.Buffer
+		assert.That(t, run(&stderr) != nil, "%s reached a ZooKeeper", name)
+		said := stderr.String()
+		assert.That(t, strings.Contains(said, "every client of ZooKeeper can read") && strings.Contains(said, "new secret") == (name == "rotate"), "%s says: %s", name, said)
+	}
 }

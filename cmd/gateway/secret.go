@@ -81,7 +81,7 @@ func (r *rotateCommand) run(ctx context.Context, c *config, stderr io.Writer) er
 	if err := checkDropAfter(dropAfter); err != nil {
 		return err
 	}
-	return c.secrets(ctx, stderr, func(ctx context.Context, k secretKeeper) error {
+	return c.secrets(ctx, stderr, readByAll, func(ctx context.Context, k secretKeeper) error {
 		if err := k.rotate(ctx, dropAfter); err != nil {
 			return err
 		}
@@ -151,13 +151,17 @@ func (r *rotateCommand) offline(ctx context.Context, c *config, stderr io.Writer
 	})
 }
 
-const readByAll = "warning: every client of ZooKeeper can read the new secret, too; give the fleet an identity with --zk-auth-file, and repeat this"
+// What a command warns of where the fleet has no identity.
+const (
+	readByAll   = "warning: every client of ZooKeeper can read the new secret, too; give the fleet an identity with --zk-auth-file, and repeat this"
+	isReadByAll = "warning: every client of ZooKeeper can read the secret; give the fleet an identity with --zk-auth-file, and rotate the secret then"
+)
 
 // secrets does work with the secret of the ZooKeeper or the data directory that the configuration names.
-func (c *config) secrets(ctx context.Context, stderr io.Writer, work func(context.Context, secretKeeper) error) error {
+func (c *config) secrets(ctx context.Context, stderr io.Writer, warning string, work func(context.Context, secretKeeper) error) error {
 	open := c.ZK != "" && !c.identified()
 	if open {
-		fmt.Fprintln(stderr, readByAll)
+		fmt.Fprintln(stderr, warning)
 	}
 	return c.administer(ctx, stderr, func(dir string) error { return work(ctx, secretOverSocket{dir}) }, func(ctx context.Context, o *layout.Offline, by string) error {
 		return work(ctx, secretAtRest{tree: secret.Tree{Nodes: offline.Nodes{Offline: o}, Root: o.Root(), Open: open}, by: by})
@@ -177,7 +181,7 @@ no lease from before is left; dropping, until the old key is dropped. Keys are s
 }
 
 func (s *secretStatusCommand) run(ctx context.Context, c *config, stdout, stderr io.Writer) error {
-	return c.secrets(ctx, stderr, func(ctx context.Context, k secretKeeper) error {
+	return c.secrets(ctx, stderr, isReadByAll, func(ctx context.Context, k secretKeeper) error {
 		status, err := k.status(ctx)
 		if err != nil {
 			return err
@@ -247,7 +251,7 @@ func (d *dropCommand) run(ctx context.Context, c *config, stderr io.Writer) erro
 	if !d.Now {
 		return usage("gateway secret status shows when the old key is dropped; to drop it before, with a loss, add --now", "an old key is dropped by itself")
 	}
-	return c.secrets(ctx, stderr, func(ctx context.Context, k secretKeeper) error {
+	return c.secrets(ctx, stderr, readByAll, func(ctx context.Context, k secretKeeper) error {
 		before, err := k.status(ctx)
 		if err != nil {
 			return err

@@ -39,6 +39,9 @@ var manualParts = []clidoc.Part{
 	{Title: "ENVIRONMENT", Text: `  LOCKKEEPER_URL         the gateways of one fleet, with commas between them
   LOCKKEEPER_TOKEN       the API token
   LOCKKEEPER_TOKEN_FILE  a file with the API token
+  LOCKKEEPER_CA_FILE     the authorities of the gateways' certificates, where the system does not have them
+  LOCKKEEPER_CERT_FILE   the client certificate
+  LOCKKEEPER_KEY_FILE    its key
   NO_COLOR               no colours, if it is not empty`},
 	{Title: "EXIT STATUS", Text: `  0      in good order
   1      anything else

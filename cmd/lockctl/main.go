@@ -66,7 +66,7 @@ type cli struct {
 
 	Doctor        doctorCommand        `cmd:"" group:"other" help:"Look at URL, TLS, token, clock, ZooKeeper and hazards, and say what to fix."`
 	Completion    completionCommand    `cmd:"" group:"other" help:"Print the completion script of a shell."`
-	Man           manCommand           `cmd:"" hidden:"" help:"Print the manual page."`
+	Man           manCommand           `cmd:"" group:"other" help:"Print the manual page."`
 	CompleteLocks completeLocksCommand `cmd:"" hidden:"" help:"Print names of locks, for completion."`
 	Version       versionCommand       `cmd:"" group:"other" help:"Print the version."`
 }
