@@ -29,13 +29,15 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # exec: a signal that make gets must reach the gateway itself, not a shell or "go run" in front of it.
-# Exported rather than written into the recipe: what they hold is not the shell's to read.
+# Exported rather than written into the recipe: what they hold is not the shell's to read. The line names localhost where the
+# gateway listens on every address, because it refuses requests for 0.0.0.0 and [::].
 .PHONY: run
 run: export LISTEN := $(LISTEN)
 run: export GATEWAY_FLAGS := $(GATEWAY_FLAGS)
 run: ## build and start the gateway, data in lockkeeper-data/; Ctrl-C stops it (LISTEN=host:port GATEWAY_FLAGS=...)
 	@go build -o bin/gateway ./cmd/gateway
-	@printf 'Take a lock for five minutes:\n\n  curl -sX POST '"'%s/v1/locks/deploy/leases?ttl=5m&owner=me'"'\n\n' "$$LISTEN"
+	@at=$$LISTEN; case $$at in :*|0.0.0.0:*|'[::]':*) at=localhost:$${at##*:} ;; esac; \
+	printf 'Take a lock for five minutes:\n\n  curl -sX POST '"'%s/v1/locks/deploy/leases?ttl=5m&owner=me'"'\n\n' "$$at"
 	@exec bin/gateway --listen "$$LISTEN" $$GATEWAY_FLAGS
 
 # What owns goroutines: its tests run with the race detector, which takes five times as long. HEAVY are those of which make test
