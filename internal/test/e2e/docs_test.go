@@ -390,7 +390,7 @@ func TestACarelessEvalIsFound(t *testing.T) {
 
 // surroundings make the page's commands mean the gateway under test: what serves goes
 // into the background, as a service manager would have it, and a status that is no
-// success ends the script.
+// success ends the script. There is one user, and the service is what the script began with.
 const surroundings = `set -eu
 trap '[ -z "${GATEWAY:-}" ] || { kill "$GATEWAY" && wait "$GATEWAY"; } || true' EXIT
 curl() { command curl --fail-with-body --max-time 30 --retry 100 --retry-delay 1 --retry-all-errors --retry-max-time 30 "$@"; }
@@ -400,7 +400,14 @@ gateway() {
 	*) "$BINARY" "$@" & GATEWAY=$!; command curl -s --retry 300 --retry-delay 1 --retry-all-errors --retry-max-time 40 -o /dev/null --fail "$LOCKKEEPER_LISTEN/readyz" ;;
 	esac
 }
-systemctl() { kill "$GATEWAY"; wait "$GATEWAY"; GATEWAY=; }
+lockkeeper() { gateway "$@"; }
+sudo() { [ "$1" != -u ] || shift 2; "$@"; }
+systemctl() {
+	case "$1" in
+	stop) kill "$GATEWAY"; wait "$GATEWAY"; GATEWAY= ;;
+	start) service ;;
+	esac
+}
 `
 
 // runSteps runs the commands of a page, from top to bottom, and returns what they printed and the files that are left.
@@ -412,7 +419,7 @@ func runSteps(t *testing.T, page, first string, replaced ...string) (out string,
 	assert.NoError(t, err)
 	assert.That(t, len(commands) >= 4, "%s has only %d commands", page, len(commands))
 	var script strings.Builder
-	script.WriteString(surroundings + first + "\n")
+	script.WriteString(surroundings + "service() { " + first + "; }\nservice\n")
 	for _, e := range commands {
 		fmt.Fprintf(&script, "printf '\\n@line %d\\n' >&2\n%s\n", e.line, e.command)
 	}
@@ -444,7 +451,7 @@ func TestTheStepsOfMovingToAnEnsembleWorkAsTheyAreWritten(t *testing.T) {
 
 func TestTheStepsOfABackupWorkAsTheyAreWritten(t *testing.T) {
 	t.Parallel()
-	_, left := runSteps(t, "docs/operate/backup.md", "gateway --data-dir ./lockkeeper", "/var/lib/", "./")
+	_, left := runSteps(t, "docs/operate/backup.md", "gateway --data-dir ./lockkeeper-data", "/var/lib/lockkeeper/", "./")
 	assert.That(t, len(left) == 3, "left behind: %v", left) // both data directories and the backup
 }
 
