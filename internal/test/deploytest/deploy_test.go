@@ -148,6 +148,9 @@ func TestTheUnitGivesTheGatewayTheTimeThatItTakes(t *testing.T) {
 	if directive(t, text, "Type") != "notify" || directive(t, text, "WorkingDirectory") != "%S/"+directive(t, text, "StateDirectory") {
 		t.Error("it does not say when it serves, or stores its data where it may not write")
 	}
+	// So is the file of the audit log, which the page names.
+	audit := regexp.MustCompile(`--audit-log (/\S+)/audit\.log`).FindStringSubmatch(read(t, "docs/operate/audit.md"))
+	assert.That(t, audit != nil && audit[1] == "/var/log/"+directive(t, text, "LogsDirectory"), "the page writes to %q, where the unit lets it not", audit)
 	accepted(t, map[string]string{"LOCKKEEPER_ZK": "zk1:2181,zk2:2181,zk3:2181/apps"})
 	if wants, has := directive(t, text, "RestartPreventExitStatus"), read(t, "cmd/gateway/main.go"); wants != "64 78" ||
 		!strings.Contains(has, "exitUsage       = 64") || !strings.Contains(has, "exitConfig      = 78") {
