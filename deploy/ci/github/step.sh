@@ -17,7 +17,7 @@ if [ -n "$ACTION_RELEASE" ]; then
 	installer=$GITHUB_ACTION_PATH/install.sh
 	[ -e "$installer" ] || installer=$GITHUB_ACTION_PATH/../../../install.sh
 	into=$RUNNER_TEMP/lockkeeper/bin
-	LOCKKEEPER_SHA256=$ACTION_SHA256 sh "$installer" --from "$ACTION_RELEASE" --only lockctl --into "$into" | head -n 1
+	LOCKKEEPER_SHA256=$ACTION_SHA256 sh "$installer" --from "$ACTION_RELEASE" --only lockctl --into "$into" | sed -n 1p
 	echo "$into" >>"$GITHUB_PATH"
 	PATH=$into:$PATH
 fi
