@@ -31,6 +31,8 @@ const (
 	keptAnswer     = 256              // of it in the attempt log
 	maxHeaderKB    = 64 << 10
 	idleFor        = 90 * time.Second
+	pingAfter      = 5 * time.Second // without a frame, over HTTP/2
+	pingTimeout    = 5 * time.Second // a connection whose ping is not answered for so long is closed
 	maxSigners     = 1024
 	idleInAll      = 256 // connections that are kept for the next message: clients may name any number of hosts
 )
@@ -273,6 +275,8 @@ func (s *Sender) transport(ca string) (http.RoundTripper, error) {
 		MaxResponseHeaderBytes: maxHeaderKB,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // an answer is read up to a bound
+		// The messages to a host share a connection, and nothing tells that a NAT has forgotten it: without pings each fails on it.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
 	if s.opt.Proxy != nil {
 		t.Proxy = http.ProxyURL(s.opt.Proxy)

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -329,6 +330,91 @@ func TestNothingIsLostAfterAnyFailure(t *testing.T) {
 				"seed %d: of %d messages %d were delivered, %d are dead, %d wait", seed, messages, delivered, dead, waiting)
 			assert.That(t, len(k.done)+len(c.entries) != 0 && (dead != 0 || len(c.entries) == 0),
 				"seed %d: done %d, kept %d", seed, len(k.done), len(c.entries))
+		})
+	}
+}
+
+// pipes is a network to one server, whose connections can be made to lose all that is sent.
+type pipes struct {
+	accept chan net.Conn
+	closed sync.Once
+
+	mu   sync.Mutex
+	made []*atomic.Bool // whether a connection is dead
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	conn, open := <-p.accept
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }
+func (p *pipes) Close() error   { p.closed.Do(func() { close(p.accept) }); return nil }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, near := net.Pipe()
+	far, server := net.Pipe()
+	dead := &atomic.Bool{}
+	forward := func(from, to net.Conn) {
+		defer to.Close()
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buffer)
+			if err != nil {
+				return
+			}
+			if !dead.Load() {
+				_, _ = to.Write(buffer[:n])
+			}
+		}
+	}
+	go forward(near, far)
+	go forward(far, near)
+	p.mu.Lock()
+	p.made = append(p.made, dead)
+	p.mu.Unlock()
+	p.accept <- server
+	return client, nil
+}
+
+// die makes the connections of now lose everything; it returns how many there are.
+func (p *pipes) die() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, dead := range p.made {
+		dead.Store(true)
+	}
+	return len(p.made)
+}
+
+// A NAT or a load balancer forgets a connection, and tells neither side.
+func TestADeadConnectionIsNotUsedForLong(t *testing.T) {
+	for _, idle := range []time.Duration{0, attemptTimeout} { // from the connection's death to the next message
+		synctest.Test(t, func(t *testing.T) {
+			p := &pipes{accept: make(chan net.Conn)}
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, r.ProtoMajor, 2, "protocol")
+			}))
+			server.Listener.Close()
+			server.Listener, server.EnableHTTP2 = p, true
+			server.StartTLS()
+			defer server.Close()
+			sub := &Subscription{ID: NewID(), URL: "https://example.com/hook", Secrets: []Secret{NewSecret()}, CA: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))}
+			s := newSender(t, everywhere(t))
+			defer s.Close()
+			assert.Value(s.transport(sub.CA))(t).(*http.Transport).DialContext = p.dial
+			assert.MustEqual(t, s.Send(t.Context(), sub, testMessage()).Result, Delivered, "while the connection lives")
+			assert.MustEqual(t, p.die(), 1, "connections")
+			time.Sleep(idle)
+			if idle == 0 {
+				a := s.Send(t.Context(), sub, testMessage())
+				assert.That(t, a.Result == Failed && a.Took < attemptTimeout, "over the dead connection: %+v", a)
+			}
+			a := s.Send(t.Context(), sub, testMessage())
+			assert.That(t, a.Result == Delivered && a.Took < time.Second, "idle for %v: %+v", idle, a)
 		})
 	}
 }
