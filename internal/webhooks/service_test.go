@@ -272,3 +272,40 @@ func TestEntriesAreNamedByWhatEnded(t *testing.T) {
 		t.Error(fmt.Sprint(GrantEntry("x"), ForeignEntry(31)))
 	}
 }
+
+// Ends by other hands that cannot be written wait for that, up to a bound. What finds its place taken is counted, too.
+func TestEndsThatCannotBeWrittenAreDeliveredOrCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		b := newFleetOf(t, 1, func(o *Options) { o.Dropped = func(id string, n int, _ string) { told += n } })
+		sub, s, n := b.subscribe(t, 0, ""), b.services[0], 0
+		record := func(ends int) {
+			for range ends {
+				n++
+				s.Record(&End{Entry: ForeignEntry(int64(n)), Events: []Event{{Type: Removed, NS: "default", Lock: fmt.Sprint("lock", n), Detail: fmt.Sprint(n)}}})
+			}
+		}
+		b.with(func() { b.commit = func([]zk.Op) (bool, *zk.Result) { return false, nil } })
+		record(1)
+		synctest.Wait()
+		record(maxUnrecorded - 100) // the writer rests, and takes them together
+		b.with(func() {
+			more := true
+			b.commit = func([]zk.Op) (bool, *zk.Result) {
+				if more { // they come while the first are being written
+					more = false
+					record(maxUnrecorded)
+				}
+				return false, nil
+			}
+		})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		b.with(func() { b.commit = nil })
+		time.Sleep(2 * reportDropsEvery)
+		synctest.Wait()
+		delivered, dropped := len(b.delivered(sub.ID)), s.Outbox().Dropped
+		assert.That(t, delivered == maxUnrecorded && delivered+dropped == n, "of %d ends %d were delivered, %d are counted", n, delivered, dropped)
+		assert.That(t, told == dropped && s.Statuses()[sub.ID].Dropped == dropped, "told of %d, %+v", told, s.Statuses()[sub.ID])
+	})
+}

@@ -249,7 +249,10 @@ func (w *writer) createNow(ctx context.Context, e *Entry) error {
 	case res.Outcome == zk.NotDone && errors.Is(res.Err, zk.ErrNodeExists), res.Outcome == zk.Unknown:
 		w.s.Adopt()
 	default:
-		w.createLater(e)
+		if !w.createLater(e) { // others have taken its place meanwhile
+			e.Dropped = true
+			w.s.bound.drop(e)
+		}
 		return fmt.Errorf("the outbox entry %s: %w", e.Name, cmp.Or(res.Err, ErrUnavailable))
 	}
 	return nil
