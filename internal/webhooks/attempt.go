@@ -187,6 +187,9 @@ func (c *Courier) giveUp(r *receiver, lanes iter.Seq[*lane], tooOld func(*delive
 		if ln.sending {
 			continue
 		}
+		if len(ln.queue) > 0 && tooOld(ln.queue[0]) {
+			ln.due = time.Now() // the time was the head's: the next message has had no try
+		}
 		ln.queue = slices.DeleteFunc(ln.queue, func(d *delivery) bool {
 			old := tooOld(d)
 			if old {

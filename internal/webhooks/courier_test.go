@@ -361,3 +361,32 @@ func TestAReceiverThatAnswers500ForEverGetsDeadLettersForAnyNumberOfLocks(t *tes
 		assert.That(t, waiting == 0 && dead == 0, "in the end %d wait and %d are dead", waiting, dead)
 	})
 }
+
+// The head of a lane that is given up has waited long for its next try. What comes behind it has not been tried.
+func TestAMessageBehindOneThatIsGivenUpIsDueAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var c *Courier
+		c, r, _ := newBench(t, func(*Subscription, *Message, int) Attempt {
+			if _, dead := c.Load(); dead < 3 {
+				return Attempt{Result: Failed, Status: 500, Error: "500"}
+			}
+			return Attempt{Status: 200}
+		})
+		s := subscription("s")
+		c.Subscriptions([]*Subscription{s})
+		for i := range 3 { // the second is tried when the first is dead, and given up together with the third
+			c.Add(entry(i, "a", s))
+			time.Sleep(time.Hour)
+		}
+		time.Sleep(time.Until(began.Add(giveUpAfter - 10*time.Hour)))
+		c.Add(entry(3, "a", s))
+		time.Sleep(time.Until(began.Add(2 * giveUpAfter)))
+		synctest.Wait()
+		dead := c.DeadLetters("", 10, anyEvent)
+		assert.Must(t, len(dead) == 3 && dead[1].At.Equal(dead[2].At), "dead: %+v", dead)
+		assert.MustSlices(t, r.delivered(s.ID), []string{"a3"}, "told")
+		waited := r.seen[len(r.seen)-1].at.Sub(dead[2].At)
+		assert.That(t, waited <= maxPause+time.Second, "it was sent %v after the one before it was given up", waited)
+	})
+}
