@@ -12,7 +12,7 @@ import (
 
 // sendDue starts the attempts that are due, and sets the timer for the others. Messages for a subscription
 // that cannot be read wait until it can be read or is removed, and those whose maker's rules are not known until they are.
-// What the maker may not read now is forgotten: every message that is sent comes through here.
+// What the maker may not read now is forgotten. begin decides once more, when the attempt has its place.
 func (c *Courier) sendDue(r *receiver) {
 	if c.closed {
 		return
@@ -42,10 +42,7 @@ func (c *Courier) sendDue(r *receiver) {
 		}
 		ln.sending = true
 		r.sending++
-		d.tries++
-		to, try := c.target(d), d.tries
-		m := d.message(to)
-		c.busy.Go(func() { c.attempt(r, ln, d, to, m, try) })
+		c.busy.Go(func() { c.attempt(r, ln, d) })
 	}
 	at, waits := r.due()
 	if !waits || r.sending >= limit || r.queued {
@@ -64,7 +61,7 @@ func (c *Courier) sendDue(r *receiver) {
 }
 
 // attempt makes one try and applies its result.
-func (c *Courier) attempt(r *receiver, ln *lane, d *delivery, to *Subscription, m *Message, try int) {
+func (c *Courier) attempt(r *receiver, ln *lane, d *delivery) {
 	host := isNotify(r.id) // and has its place
 	if !host {
 		select {
@@ -73,9 +70,16 @@ func (c *Courier) attempt(r *receiver, ln *lane, d *delivery, to *Subscription, 
 			return
 		}
 	}
-	a := c.opt.Transport.Send(c.ctx, to, m)
+	to, m, try := c.begin(r, ln, d)
+	var a Attempt
+	if m != nil {
+		a = c.opt.Transport.Send(c.ctx, to, m)
+	}
 	if !host {
 		<-c.room
+	}
+	if m == nil {
+		return
 	}
 	a.Try = try
 	c.mu.Lock()
@@ -109,6 +113,39 @@ func (c *Courier) attempt(r *receiver, ln *lane, d *delivery, to *Subscription, 
 		}
 		c.nextHosts()
 	}
+}
+
+// begin gives what a try sends, once it has its place: the message, and the subscription as it is now. While the try waited, that
+// may have been changed, disabled or removed, or its maker's rights changed. m is nil when nothing is sent: the message has
+// ended, or is back in its lane. A changed subscription costs no place: else frequent changes could keep a message from ever being sent.
+func (c *Courier) begin(r *receiver, ln *lane, d *delivery) (to *Subscription, m *Message, try int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, nil, 0
+	}
+	to = c.target(d)
+	ended, why := true, ""
+	switch {
+	case to == nil: // removed
+	case !to.active():
+		why = to.whyInactive()
+	case !to.mayGet(d.event().NS, d.event().Lock):
+	case to.Unread || to.Standing.Unknown:
+		ended = false // sendDue sends it when that is over
+	default:
+		d.tries++
+		return to, d.message(to), d.tries
+	}
+	r.sending--
+	ln.sending = false
+	if ended {
+		ln.queue = ln.queue[1:]
+		c.end(d, why)
+	}
+	r.replace(ln)
+	c.sendDue(r)
+	return nil, nil, 0
 }
 
 // conclude decides what becomes of the head of a lane after a try. sent is the subscription as it was when the try began.

@@ -185,6 +185,7 @@ func TestWhatIsBestEffortEndsWithItsSubscription(t *testing.T) {
 		for i := range 3 {
 			tell(c, i, Granted, "a", one, two)
 		}
+		synctest.Wait()
 		c.Subscriptions([]*Subscription{one}) // two is removed
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -362,6 +362,91 @@ func TestAReceiverThatAnswers500ForEverGetsDeadLettersForAnyNumberOfLocks(t *tes
 	})
 }
 
+// What waits for one of all places is decided once more when it gets the place.
+func TestWhatWaitsForAPlaceIsSentAsItsSubscriptionIsThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		urls := map[string][]string{}
+		c, r, k := newBench(t, func(to *Subscription, _ *Message, _ int) Attempt {
+			urls[to.ID] = append(urls[to.ID], to.URL)
+			return Attempt{Status: 200}
+		})
+		r.took = attemptTimeout
+		var busy []*Subscription
+		for i := range attemptsAtOnce / perReceiver {
+			busy = append(busy, subscription(fmt.Sprintf("busy%c%c", 'a'+i/26, 'a'+i%26)))
+		}
+		removed, disabled, changed, unread, limited := subscription("removed"), subscription("disabled"), subscription("changed"), subscription("unread"), subscription("limited")
+		limited.Maker, limited.Standing = &Maker{Name: "token:shop"}, reading(t, "*")
+		c.Subscriptions(slices.Concat(busy, []*Subscription{removed, disabled, changed, unread, limited}))
+		order := 0
+		for _, s := range busy {
+			for range perReceiver {
+				order++
+				c.Add(entry(order, fmt.Sprint("lock", order), s))
+			}
+		}
+		synctest.Wait()
+		assert.MustEqual(t, len(r.seen), attemptsAtOnce, "attempts at once")
+		for i, s := range []*Subscription{removed, disabled, changed, unread, limited} {
+			c.Add(entry(1001+i, "a", s))
+			c.Add(entry(1101+i, "a", s)) // the lane's next
+		}
+		synctest.Wait()
+		off, other, hidden, less := *disabled, *changed, *unread, *limited
+		off.Enabled, off.Disabled = false, "switched off"
+		other.URL = "https://example.com/other"
+		hidden.Unread = true
+		less.Standing = reading(t, "shop:*")
+		c.Subscriptions(slices.Concat(busy, []*Subscription{&off, &other, &hidden, &less}))
+		time.Sleep(3 * attemptTimeout)
+		synctest.Wait()
+		assert.That(t, len(urls[removed.ID])+len(urls[disabled.ID])+len(urls[limited.ID])+len(urls[unread.ID]) == 0, "sent: %q", urls)
+		assert.Slices(t, urls[changed.ID], []string{other.URL, other.URL}, "where the changed one was sent")
+		dead := c.DeadLetters("", 10, anyEvent)
+		assert.Must(t, len(dead) == 2, "dead: %+v", dead)
+		for _, d := range dead {
+			assert.That(t, d.Subscription == disabled.ID && d.Error == "switched off" && d.Attempts == 0, "dead: %+v", d)
+		}
+		assert.Equal(t, len(k.done), order+6, "done: those of the removed, the changed and the limited one, and all others")
+		// It was not tried while it could not be read, and follows when it can.
+		c.Subscriptions(slices.Concat(busy, []*Subscription{&off, &other, unread, &less}))
+		time.Sleep(2 * attemptTimeout)
+		synctest.Wait()
+		assert.Slices(t, r.delivered(unread.ID), []string{"a1004", "a1104"}, "what waited while it could not be read")
+		assert.Equal(t, c.Attempts(unread.ID)[0].Try, 1, "try")
+		waiting, _ := c.Load()
+		assert.That(t, waiting == 0 && len(c.room) == 0, "%d wait, %d places are taken", waiting, len(c.room))
+	})
+}
+
+// Changes come faster than places: a message that waits is not put behind the others again and again.
+func TestChangesDoNotKeepAMessageFromItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r, _ := newBench(t, ok)
+		r.took = attemptTimeout
+		var all []*Subscription
+		for i := range 2 * attemptsAtOnce / perReceiver {
+			all = append(all, subscription(fmt.Sprintf("s%c%c", 'a'+i/26, 'a'+i%26)))
+		}
+		c.Subscriptions(all)
+		const each = 10 * perReceiver
+		for i := range each * len(all) {
+			c.Add(entry(i, fmt.Sprint("lock", i), all[i%len(all)]))
+		}
+		for range each * len(all) / attemptsAtOnce * int(attemptTimeout/time.Second) {
+			for i := range all {
+				changed := *all[i]
+				all[i] = &changed
+			}
+			c.Subscriptions(all)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		waiting, _ := c.Load()
+		assert.That(t, waiting == 0 && len(r.seen) == each*len(all), "%d wait, %d were sent", waiting, len(r.seen))
+	})
+}
+
 // The head of a lane that is given up has waited long for its next try. What comes behind it has not been tried.
 func TestAMessageBehindOneThatIsGivenUpIsDueAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
