@@ -299,3 +299,24 @@ func TestALeaseIsBrokenThatIsDowngradedAtThatMoment(t *testing.T) {
 		}
 	})
 }
+
+// The end of a lease that is being downgraded waits for the downgrade, and its administrator is answered when it is gone.
+func TestWhatIsReapedWhileItIsDowngradedIsGoneWhenThatIsAnswered(t *testing.T) {
+	withHooks(t, func(t *testing.T, s *fakeStore, h *hookedStore, g *gate) {
+		l := g.mustHold(deploy())
+		sent := make(chan struct{})
+		h.hooks.Store(&hooks{late: func(w *zk.Write) <-chan struct{} {
+			if writeTo("/read-v1")(w) {
+				return sent
+			}
+			return nil
+		}})
+		go func() { _, _ = g.downgrade(l) }()
+		synctest.Wait()
+		time.AfterFunc(20*time.Millisecond, func() { close(sent) })
+		answer, err := g.m.Reap(t.Context(), locks.ReapRequest{Lock: "deploy"})
+		assert.That(t, err == nil && len(answer.Reaped) == 1 && len(answer.Not) == 0, "%+v %v", answer, err)
+		assert.Equal(t, s.waiting("deploy"), 0, "contenders when it is answered")
+		g.wantState(l, locks.Ended, locks.ReasonRevoked)
+	})
+}

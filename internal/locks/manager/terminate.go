@@ -56,7 +56,15 @@ func (m *Manager) terminateAll(ctx context.Context, c reports.Cause, targets []*
 				}
 				continue
 			case len(batch) == 0:
-				return nil
+				waits := downgraded(targets)
+				if waits == nil {
+					return nil
+				}
+				_ = m.sleep(ctx, waits.changed(), answerWithin)
+				if ctx.Err() != nil {
+					return cancelled(ctx)
+				}
+				continue
 			}
 			res, err := m.submitBatch(ctx, c, batch, w)
 			switch {
@@ -78,6 +86,16 @@ func (m *Manager) terminateAll(ctx context.Context, c reports.Cause, targets []*
 		}
 		return outcomeUnknown()
 	})
+}
+
+// downgraded is a lease among the targets whose end waits for its downgrade, nil when there is none.
+func downgraded(targets []*target) *lease {
+	for _, t := range targets {
+		if t.l != nil && !t.over && t.l.replacing() {
+			return t.l
+		}
+	}
+	return nil
 }
 
 // leaveTargets goes on with the leases of this gateway that are ending when terminateAll returns. After a stop at a
@@ -206,10 +224,13 @@ func (m *Manager) remainingOwn(c reports.Cause, t *target) bool {
 	case l.Ended(), !t.begun && !l.Settled():
 		t.over, t.err = true, errEnded
 	case l.replacing():
-		// A downgrade is under way: the names are not certain, and the end waits for it.
-		l.rare().cause = &c
-		l.end(m, c.Reason, m.clock.Now().Boot())
-		t.over, t.begun = true, true
+		// A downgrade is under way: the names are not certain, and the end waits for it. So does this request.
+		if !t.begun {
+			l.rare().cause = &c
+			l.end(m, c.Reason, m.clock.Now().Boot())
+			t.begun = true
+		}
+		return false
 	}
 	t.ops = l.deletions(-1)
 	return !t.over
