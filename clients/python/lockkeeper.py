@@ -21,15 +21,14 @@ that make no sense. Done is no error. Times are in seconds. CPython 3.9 or later
 from __future__ import annotations
 import asyncio, concurrent.futures, contextlib, ctypes, functools, http.client, json, logging, os, pathlib  # noqa: E401
 import queue, random, secrets, signal, socket, ssl, threading, time, urllib.parse, weakref  # noqa: E401
-from typing import Any, Awaitable, Callable, Sequence, TypeVar
+from typing import Any, Awaitable, Callable, Iterator, Sequence, TypeVar
 
 __version__ = "1.0.0"
 __all__ = ["Client", "Done", "Guard", "Lease", "LeaseLost", "NotAcquired", "Problem"]
 _T = TypeVar("_T")
 _log = logging.getLogger("lockkeeper")
 _LATE, _LEAVE, _RELEASE = 10.0, 2.0, 5.0  # how late an answer may be; for leaving a queue; for a release
-_PAUSE = 0.05  # at least, between two tries of a request, and between two tries to interrupt a block
-_MOST = 1 << 20  # bytes of an answer; a lease of 64 locks takes some 20 KiB
+_PAUSE, _MOST = 0.05, 1 << 20  # at least between two tries of a request or an interrupt; bytes of an answer (20 KiB for 64 locks)
 _SELF, _BEAT, _STRANGE = "/v1/leases/self", "/v1/leases/self/heartbeat", "unexpected_answer"
 _REASONS = {"deadline": "no gateway confirmed it in time", "forked": "its holder is the parent process"}
 _EVER, _now = float("inf"), time.monotonic  # goes on while the machine sleeps, as CLOCK_MONOTONIC does on macOS
@@ -77,8 +76,7 @@ class Problem(Exception):
 
 class _NoAnswer(ConnectionError):
     """No gateway answered: no connection, nothing in time, or an answer that is not a gateway's."""
-    _temporary, _final, _taken, retry_after, code, _why = True, False, False, 0.0, "", ("", "", "")
-    body: dict[str, Any] = {}
+    _temporary, _final, _taken, retry_after, code, _why, body = True, False, False, 0.0, "", ("", "", ""), dict[str, Any]()
 
 class _Call:
     """The requests of one call, which follow each other. stop, from another thread, ends the call."""
@@ -113,10 +111,9 @@ class _Call:
         """Sends a request, whose answer the gateway may hold for so long. Returns when it was sent, and the answer. After
         a failure that another gateway may not have, the next request goes to the next gateway."""
         client, at, connection, found = self.client, self.client._next, None, None  # type: Client, int, Any, Any
-        token = "" if lease else client._token()  # a lease token is all that a request needs
+        url, token = client._urls[at % len(client._urls)], "" if lease else client._token()  # a lease token is enough
         headers = {"User-Agent": "lockkeeper-python/" + __version__, "Content-Type": body and "application/json",
                    "Lease-Token": lease, "Idempotency-Key": key, "Authorization": token and "Bearer " + token}
-        url = client._urls[at % len(client._urls)]
         idle = client._idle.setdefault((os.getpid(), url), [])  # connections are their process's
         within, sent = max(min(hold + late, until - _now()), 0.001), _now()
         try:
@@ -128,18 +125,19 @@ class _Call:
                 connection = kind(url.hostname or "localhost", url.port, timeout=min(late, within))
                 if url.scheme == "unix":
                     connection.sock = socket.socket(socket.AF_UNIX)
+                    connection.sock.settimeout(connection.timeout)
                 connection.sock.connect(url.path) if connection.sock else connection.connect()
             self.use(connection.sock)
             connection.sock.settimeout(within)
+            connection.response_class = functools.partial(_answer, _now() + within)
             connection.request(method, (url.path.rstrip("/") if url.hostname else "") + path,
                                json.dumps(body).encode() if body else None, {k: v for k, v in headers.items() if v})
             answer = connection.getresponse()
-            text = answer.read(_MOST)
+            with contextlib.suppress(ValueError):
+                found = json.loads(answer.read(_MOST) or "{}")
             self.use(None)
             if answer.isclosed() and not answer.will_close and not self.stopped.is_set():  # it has been read to its end
                 connection = idle.append(connection)  # type: ignore[func-returns-value]
-            with contextlib.suppress(ValueError):
-                found = json.loads(text or "{}")
             retry, found = answer.headers.get("Retry-After", ""), found if isinstance(found, dict) else {}
             known = found.keys() & {"ttl_ms", "holders"} or self.once and found.get("done") is True and found.get("at")
             if answer.status < 300 and (known or (method, answer.status) == ("DELETE", 204)):
@@ -148,9 +146,8 @@ class _Call:
                 found = {"code": _STRANGE, "detail": f"{method} {path} was not answered as a gateway answers"}
             raise Problem(answer.status, found, float(retry) if retry.isdigit() else 0)
         except (Problem, OSError, http.client.HTTPException) as error:
-            failure: Any = error
-            if not isinstance(error, (Problem, _NoAnswer)):
-                failure = _NoAnswer(f"{url.geturl()}: {error or type(error).__name__}")
+            failure: Any = error if isinstance(error, Problem) else _NoAnswer(f"{url.geturl()}: {error or type(error).__name__}")
+            if failure is not error:
                 idle.clear()  # what this gateway had open is likely to be as old
             if failure._temporary and client._next == at:
                 client._next = at + 1
@@ -175,14 +172,12 @@ class Client:
             raise ValueError("only one of token and token_file (LOCKKEEPER_TOKEN, LOCKKEEPER_TOKEN_FILE) can be given")
         self._tls = tls or (ssl.create_default_context() if any(u.scheme == "https" for u in self._urls) else None)
         self._token: Callable[[], str] = lambda: pathlib.Path(token_file).read_text().strip() if token_file else token
-        self._next = 0  # of the URLs, the one that is asked next
-        self._idle: dict[Any, list[http.client.HTTPConnection]] = {}
+        self._next, self._idle = 0, {}  # type: int, dict[Any, list[Any]]  # the URL that is asked next; connections
     @classmethod
     def from_env(cls, tls: ssl.SSLContext | None = None) -> Client:
         """A Client of LOCKKEEPER_URL (with commas between several), LOCKKEEPER_TOKEN or LOCKKEEPER_TOKEN_FILE."""
         url, token, file = (os.environ.get("LOCKKEEPER_" + name, "") for name in ("URL", "TOKEN", "TOKEN_FILE"))
         return cls(url or "http://127.0.0.1:8080", token=token, token_file=file, tls=tls)
-
     def lock(self, name: str, *, ns: str = "", shared: bool = False, permits: int = 0, limit: int = 0,
              ttl: float | None = None, wait: float | None = None, margin: float | None = None, owner: str = "",
              metadata: str = "", reason: str = "", lock_delay: float = 0, at_least: float = 0, once_per: float = 0,
@@ -212,7 +207,6 @@ class Client:
         if margin is not None and not 0 <= 2 * margin < (ttl or 30):
             raise ValueError(f"margin ({margin:g} s) must be at least 0 and less than half of the ttl ({ttl or 30:g} s)")
         return Guard(self, name, {k: v for k, v in body.items() if v}, wait, margin, on_lost, on_revoke, on_queued)
-
     def lock_all(self, locks: Sequence[str | dict[str, Any]], **options: Any) -> Guard:
         """As lock, for all the locks at once or none: names, or dictionaries such as {"lock": "b", "ns": "eu", "mode":
         "semaphore", "permits": 1, "limit": 3}. Two clients that name them in different orders cannot block each other."""
@@ -222,29 +216,27 @@ class Client:
             raise TypeError("ns, shared, permits and limit must be given for each of the locks")
         guard._path, guard._body["locks"] = "/v1/leases", each
         return guard
-
     def elect(self, name: str, lead: Callable[[Lease], _T], **options: Any) -> _T:
         """Calls lead while this client is the leader: the holder of the lock. A leader whose lease is lost is a candidate
         again. Returns what lead returns. The fencing token is the number of the term; the options are those of lock."""
         while True:
-            with contextlib.suppress(LeaseLost), self.lock(name, **options) as lease:
+            with _term(self.lock(name, **options)) as guard, guard as lease:
                 return lead(lease)
     async def aelect(self, name: str, lead: Callable[[Lease], Awaitable[_T]], **options: Any) -> _T:
         """elect for asyncio."""
         while True:
-            with contextlib.suppress(LeaseLost):
-                async with self.lock(name, **options) as lease:
+            with _term(self.lock(name, **options)) as guard:
+                async with guard as lease:
                     return await lead(lease)
 
 class Guard:
     """What Client.lock returns: with and async with take the lock, run their block, and release the lock."""
-    _lease: Any = None
+    _lease = _task = None  # type: Any
     def __init__(self, client: Client, name: str, body: dict[str, Any], wait: float | None, margin: float | None, *hooks: Any) -> None:
         self._name, self._body, self._wait, self._margin, self._call = name, body, wait, margin, _Call(client, "once_per" in body)
         self._undone = _SELF + "?done=false" if body.get("done_on") == "release" else _SELF  # gives back what has not succeeded
         self._on_lost, self._on_revoke, self._on_queued = hooks
         self._path, self._unused, self._cancelled = f"/v1/locks/{urllib.parse.quote(name, safe='')}/leases", [True], False
-
     def cancel(self) -> None:
         """Ends the wait for the lock, from another thread: it ends with NotAcquired, and its place is given up."""
         self._call.stop()
@@ -266,14 +258,12 @@ class Guard:
         if self._lease:
             self._lease._part(wait=False)
     async def __aenter__(self) -> Lease:
-        loop = asyncio.get_running_loop()
+        loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         self._on_revoke, self._on_queued = (f and functools.partial(_post, loop, f) for f in (self._on_revoke, self._on_queued))
-        self._task: Any = asyncio.current_task()
         try:
             await _in_thread(self._acquire, self._call.stop)
         except BaseException:
             if self._lease:
-                self._lease._end()
                 await _in_thread(self._lease._part)
             raise
         self._cancelling = getattr(self._task, "cancelling", int)()
@@ -337,15 +327,12 @@ class Guard:
                 again = e._final and (token or e.code == "lease_ended") or waits and e._taken
                 if again and call.sleep(max(_PAUSE, e.retry_after), until):
                     continue
-                if again or e._taken or token and _now() >= until:
-                    raise self._not_acquired(e) from None
-                raise
+                raise (self._not_acquired(e) if again or e._taken or token and _now() >= until else e) from None
     def _leave(self, token: str, post: Any) -> None:
         """Gives up a place or a lease. A repeat with its idempotency key tells the token of what was taken unheard."""
         call, end = _Call(self._call.client, self._call.once), _now() + _LEAVE
         with contextlib.suppress(Problem, OSError, KeyError):  # else the place passes on when its time is over
-            token = token or call.repeat(end, *post)[1]["token"]
-            call.repeat(end, "DELETE", self._undone, token, late=_LEAVE)
+            call.repeat(end, "DELETE", self._undone, token or call.repeat(end, *post)[1]["token"], late=_LEAVE)
     def _not_acquired(self, e: Any) -> NotAcquired:
         seen, ns = e.body, urllib.parse.quote(self._body.get("ns", "default"))
         if not seen.get("holders") and "locks" not in self._body:
@@ -357,8 +344,7 @@ class Lease:
     """A lock that is held, while its block runs. id is its name in logs. fence is the fencing token: each holder of the lock
     has a higher one than the holder before. For a lease of several locks it is the highest of theirs."""
     def __init__(self, guard: Guard, token: str, grant: dict[str, Any], until: float) -> None:
-        self.id: str = grant["lease_id"]
-        self.fence: int = grant["fencing_token"]
+        self.id, self.fence = grant["lease_id"], grant["fencing_token"]  # type: str, int
         self._ttl, self._token, self._until, self._pid = grant["ttl_ms"] / 1000, token, until, os.getpid()
         self._margin = min(1.0, self._ttl / 5) if guard._margin is None else guard._margin
         self._on_lost, self._on_revoke, self._back = guard._on_lost, guard._on_revoke, guard._undone
@@ -371,12 +357,10 @@ class Lease:
         self._raised: Callable[[], object] = lambda: None  # the exception that was raised in the block, while it lives
         self._handler: Any = None  # of SIGURG, if it was replaced
         self._keeper = threading.Thread(target=self._keep, name="lockkeeper", daemon=True)
-
     @property
     def held(self) -> bool:
         """Whether the work may go on now, for a step that takes less than the margin."""
         return not (self._over or self._fate or self._pid != os.getpid()) and self._left() > 0
-
     def check(self) -> None:
         """Raises LeaseLost when the lease is not held."""
         if not self.held:
@@ -405,8 +389,7 @@ class Lease:
                 pause = min(2 * pause, 1.0)
                 continue
             self._until, pause = max(self._until, sent + answer["ttl_ms"] / 1000), _PAUSE
-            ask = answer.get("revoke_requested")
-            if ask and tell:
+            if tell and (ask := answer.get("revoke_requested")):
                 threading.Thread(target=tell, args=(ask.get("reason") or "",), daemon=True).start()
                 tell = None
             self._beats.sleep(_PAUSE)  # an early answer, such as one about new waiters, must not make a busy loop
@@ -477,6 +460,23 @@ class Lease:
         self._stop = stop
         return self
 
+@contextlib.contextmanager
+def _term(guard: Guard) -> Iterator[Guard]:
+    try:
+        yield guard
+    except LeaseLost as e:  # the loss of another lease does not end the term: it is an error of what leads
+        if not guard._lease or e.lease_id != guard._lease.id:
+            raise
+def _answer(until: float, sock: Any, *args: Any, **more: Any) -> Any:
+    """An answer that must have been read by then. The timeout of a socket alone begins anew with each byte."""
+    answer: Any = http.client.HTTPResponse(sock, *args, **more)
+    def readinto(into: Any, read: Any = answer.fp.raw.readinto) -> Any:
+        if (left := until - _now()) <= 0:
+            raise TimeoutError("timed out")
+        sock.settimeout(left)
+        return read(into)
+    answer.fp.raw.readinto = readinto
+    return answer
 def _post(loop: Any, f: Callable[..., object], *args: Any) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(f, *args)

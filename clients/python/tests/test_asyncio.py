@@ -149,6 +149,21 @@ class Async(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await self.client.aelect("leader", lead), "done")
         self.assertEqual(len(terms), 2)
 
+    async def test_the_loss_of_another_lease_ends_an_election(self):
+        terms, others = [], []
+
+        async def lead(lease):
+            terms.append(lease.id)
+            self.assertEqual(len(terms), 1)
+            async with self.client.lock("other") as other:
+                others.append(other.id)
+                self.gateway.end(other.id)
+                await asyncio.sleep(20)
+        with self.assertRaises(lockkeeper.LeaseLost) as lost:
+            await self.client.aelect("leader", lead)
+        self.assertEqual([lost.exception.lease_id], others)
+        self.assertEqual(self.gateway.released, terms)
+
     async def test_the_loss_at_any_moment_around_the_end_of_the_block_is_in_the_block_or_not_at_all(self):
         dice, lost = random.Random(4), 0
         for _ in range(ROUNDS):

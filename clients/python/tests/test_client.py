@@ -1,5 +1,6 @@
 """What the client asks gateways for, what it takes for an answer, and how it gives up."""
 
+import contextlib
 import http.client
 import os
 import pathlib
@@ -18,6 +19,34 @@ import unittest
 from fake import Gateway, lockkeeper, until
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
+
+
+def drip(sock, piece, pause, again, stop):
+    """Answers with the piece, and then for ever with one byte after the other, or with the piece again."""
+    with contextlib.suppress(OSError), sock:
+        sock.recv(4096)
+        sock.sendall(piece)
+        while not stop.wait(pause):
+            sock.sendall(piece if again else b"x")
+
+
+@contextlib.contextmanager
+def trickle(piece, pause=0.05, again=False, tls=None):
+    """The URL of a gateway whose answers trickle."""
+    stop, listener = threading.Event(), socket.create_server(("127.0.0.1", 0))
+    listener = tls.wrap_socket(listener, server_side=True) if tls else listener
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=drip, args=(listener.accept()[0], piece, pause, again, stop), daemon=True).start()
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield "http%s://127.0.0.1:%d" % (tls and "s" or "", listener.getsockname()[1])
+    finally:
+        stop.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
 
 
 class Clients(unittest.TestCase):
@@ -103,6 +132,19 @@ class Clients(unittest.TestCase):
             finally:
                 gateway.close()
 
+    @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no Unix sockets here")
+    def test_a_unix_socket_that_takes_no_connection_is_given_up(self):
+        with tempfile.TemporaryDirectory() as dir, socket.socket(socket.AF_UNIX) as listener, \
+                socket.socket(socket.AF_UNIX) as first:
+            listener.bind(dir + "/s")
+            listener.listen(0)
+            first.connect(dir + "/s")  # nobody accepts it, and there is no place for another one
+            asked = threading.Thread(target=lambda: self.assertRaises(ConnectionError, lockkeeper._Call(
+                lockkeeper.Client("unix:" + dir + "/s")).send, "GET", "/v1/leases/self", "t", late=0.3), daemon=True)
+            asked.start()
+            asked.join(5)
+            self.assertFalse(asked.is_alive())
+
     def test_tls_is_verified(self):
         with tempfile.TemporaryDirectory() as dir:
             subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
@@ -124,6 +166,11 @@ class Clients(unittest.TestCase):
                 with client.lock("a") as lease:
                     pass
                 self.assertIn(lease.id, gateway.released)
+                with trickle(b"", tls=server) as url:
+                    begun = time.monotonic()
+                    with self.assertRaisesRegex(ConnectionError, "timed out"):
+                        lockkeeper._Call(lockkeeper.Client(url, tls=client._tls)).send("GET", "/v1/leases/self", "t", late=0.3)
+                    self.assertLess(time.monotonic() - begun, 1.5)
             finally:
                 gateway.close()
 
@@ -148,6 +195,44 @@ class Clients(unittest.TestCase):
         self.gateway.refuse = (201, {"ttl_ms": 1, "token": "x" * (1 << 20)})
         with self.assertRaisesRegex(lockkeeper.Problem, "unexpected_answer"):
             lockkeeper._Call(self.client).send("POST", "/v1/locks/a/leases", body={"wait": 1})
+
+    def test_an_answer_that_trickles_takes_as_long_as_one_that_does_not_come(self):
+        pieces = {"head": b"HTTP/1.1 200 OK\r\nX-Slow: ", "body": b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n{",
+                  "interim": b"HTTP/1.1 100 Continue\r\n\r\n", "status": b""}
+        for pause in (0.05, 0):  # also without one: then each read finds something at once
+            for name, piece in pieces.items():
+                with self.subTest(name, pause=pause), trickle(piece, pause, again=name == "interim") as url:
+                    begun = time.monotonic()
+                    with self.assertRaises(ConnectionError):
+                        lockkeeper._Call(lockkeeper.Client(url)).send("GET", "/v1/leases/self", "t", late=0.3)
+                    self.assertLess(time.monotonic() - begun, 1)
+
+    def test_an_answer_that_trickles_is_bounded_on_a_connection_that_was_idle(self):
+        lockkeeper._Call(self.client).repeat(time.monotonic() + 5, "GET", "/v1/locks/a")
+        (connection,), = self.client._idle.values()
+        theirs, ours = socket.socketpair()
+        connection.sock = ours
+        stop = threading.Event()
+        threading.Thread(target=drip, args=(theirs, b"", 0.05, False, stop), daemon=True).start()
+        begun = time.monotonic()
+        with self.assertRaises(ConnectionError):
+            lockkeeper._Call(self.client).send("GET", "/v1/locks/a", late=0.3)
+        stop.set()
+        self.assertLess(time.monotonic() - begun, 1)
+
+    def test_a_gateway_that_trickles_costs_no_lease_where_another_one_answers(self):
+        self.gateway.ttl_ms, answer = 2000, self.gateway.answer
+        with trickle(b"") as url:
+            client = lockkeeper.Client([url, self.gateway.url])
+
+            def granted(h, body):  # the first heartbeat goes to the gateway that trickles
+                client._next = 0 if h.path == "/v1/locks/a/leases" else client._next
+                answer(h, body)
+            self.gateway.answer, client._next = granted, 1
+            with client.lock("a") as lease:
+                time.sleep(2.2)
+                self.assertTrue(lease.held)
+        self.assertTrue(any("/heartbeat" in r[1] for r in self.gateway.requests))
 
     def test_others_hold_the_lock(self):
         self.gateway.waiting = 1
@@ -201,6 +286,21 @@ class Clients(unittest.TestCase):
             return "done"
         self.assertEqual(self.client.elect("leader", lead, metadata="10.0.0.7"), "done")
         self.assertEqual(len(terms), 2)
+
+    def test_the_loss_of_another_lease_ends_an_election(self):
+        terms, others = [], []
+
+        def lead(lease):
+            terms.append(lease.id)
+            self.assertEqual(len(terms), 1)
+            with self.client.lock("other") as other:
+                others.append(other.id)
+                self.gateway.end(other.id)
+                time.sleep(20)
+        with self.assertRaises(lockkeeper.LeaseLost) as lost:
+            self.client.elect("leader", lead)
+        self.assertEqual([lost.exception.lease_id], others)
+        self.assertEqual(self.gateway.released, terms)
 
     def test_a_holder_that_is_asked_to_release_is_told_once(self):
         asked, reply = [], self.gateway.answer
