@@ -14,6 +14,7 @@ final class FakeGateway implements AutoCloseable {
     final Set<Integer> connections = ConcurrentHashMap.newKeySet();
     final CountDownLatch left = new CountDownLatch(1); // a client has closed a connection before its answer was over
     volatile long ttl = 3000;
+    volatile String id = "lk1";
     volatile boolean queued, taken, bodyWithoutEnd;
     private volatile CountDownLatch ended = new CountDownLatch(1);
     private final ExecutorService threads = Executors.newCachedThreadPool();
@@ -84,7 +85,7 @@ final class FakeGateway implements AutoCloseable {
     }
 
     private String lease(String state) {
-        return "{\"lease_id\":\"lk1\",\"token\":\"secret\",\"state\":\"" + state + "\",\"position\":1,\"rev\":\"1\",\"fencing_token\":7,\"waited_ms\":0,"
+        return "{\"lease_id\":\"" + id + "\",\"token\":\"secret\",\"state\":\"" + state + "\",\"position\":1,\"rev\":\"1\",\"fencing_token\":7,\"waited_ms\":0,"
                 + "\"ttl_ms\":" + ttl + "}";
     }
 

@@ -293,6 +293,25 @@ final class Tests {
         }
     }
 
+    static void theLossOfAnotherLeaseEndsAnElection() throws Exception {
+        try (FakeGateway gateway = new FakeGateway(); FakeGateway others = new FakeGateway()) {
+            others.id = "lk2";
+            AtomicInteger terms = new AtomicInteger();
+            LeaseLost lost = thrown(LeaseLost.class, () -> {
+                gateway.client().elect(LockRequest.of("leader"), term -> {
+                    check(terms.incrementAndGet() == 1, "the leader was a candidate again, and held its lease");
+                    others.client().withLock("x", lease -> {
+                        others.breakLease();
+                        new CountDownLatch(1).await();
+                    });
+                });
+                return null;
+            });
+            check(lost.leaseId.equals("lk2"), lost.toString());
+            check(gateway.count("DELETE") == 1, "the leader did not resign");
+        }
+    }
+
     static void aLockIsItsThreadsOwn() throws Exception {
         try (FakeGateway gateway = new FakeGateway()) {
             BlockingQueue<LeaseLost> told = new LinkedBlockingQueue<>();

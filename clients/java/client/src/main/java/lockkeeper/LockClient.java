@@ -163,10 +163,14 @@ public final class LockClient {
      * @param lead the work of a leader
      * @throws X what the work threw
      * @throws InterruptedException if the thread was interrupted while it waited
+     * @throws LeaseLost if the work threw the loss of another lease
      */
     public <X extends Exception> void elect(LockRequest request, Work<X> lead) throws X, InterruptedException {
         while (true) {
-            try { withLock(request, lead); return; } catch (LeaseLost e) { /* a candidate again */ }
+            String[] term = {""};
+            try { this.<X>withLock(request, lease -> { term[0] = lease.id(); lead.run(lease); }); return; } catch (LeaseLost e) {
+                if (!e.leaseId.equals(term[0])) { throw e; } // only the loss of its own lease makes it a candidate again
+            }
         }
     }
 
