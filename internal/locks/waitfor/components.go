@@ -24,12 +24,15 @@ func (g *Graph) sparseComponents() []int {
 			held[g.party(q, h)] = true
 		}
 		nodes := make([]int, len(entries)) // of the waiters
+		first := map[[2]int]int{}          // by party and run, which its front names: the party's first waiter there
 		for _, i := range l.waiters {
 			nodes[i] = node()
 			p := g.party(q, i)
 			link(nodes[i], p)
 			if b := l.beside(entries, i); b >= 0 {
 				link(nodes[i], nodes[b])
+				join(first, g.party(q, b), l.places[b].front, b)
+				join(first, p, l.places[i].front, i)
 			}
 			if l.places[i].blockedByHold {
 				link(p, holders)
@@ -37,10 +40,10 @@ func (g *Graph) sparseComponents() []int {
 			}
 			if a := l.places[i].ahead; a >= 0 {
 				link(p, nodes[a])
-				l.run(entries, i, func(b int) bool {
-					self[p] = self[p] || g.party(q, b) == p
-					return !self[p]
-				})
+				g.look()
+				// A run of one, as most are, is not in the map.
+				own, there := first[[2]int{p, l.places[a].front}]
+				self[p] = self[p] || g.party(q, a) == p || there && own <= a
 			}
 		}
 	}
@@ -59,6 +62,14 @@ func (g *Graph) sparseComponents() []int {
 		}
 	}
 	return of[:g.Parties]
+}
+
+// join notes that a party has a waiter in a run, unless it has an earlier one there.
+func join(first map[[2]int]int, party, front, waiter int) {
+	key := [2]int{party, front}
+	if _, there := first[key]; !there {
+		first[key] = waiter
+	}
 }
 
 // tarjan numbers the strongly connected components of a graph with n nodes: Tarjan's algorithm, without recursion, for a queue

@@ -70,7 +70,7 @@ func (g *Graph) cycles(most Limits, are func(parties []int) bool) (cycles []Cycl
 
 // only is the graph without the contenders of other parties, and by queue and entry the index of the entry in this graph.
 func (g *Graph) only(parties []bool) (left *Graph, entries [][]int) {
-	left = &Graph{Leases: g.Leases, Queues: make([][]Entry, len(g.Queues)), Parties: g.Parties}
+	left = &Graph{Leases: g.Leases, Queues: make([][]Entry, len(g.Queues)), Parties: g.Parties, looked: g.looked}
 	entries = make([][]int, len(g.Queues))
 	for q := range g.Queues {
 		for i, e := range g.Queues[q] {
@@ -159,48 +159,6 @@ func canonical(edges []Edge) Cycle {
 		}
 	}
 	return Cycle{Edges: slices.Concat(edges[first:], edges[:first])}
-}
-
-// digraph has the parties that reach each other, or themselves, and an edge for each pair of neighbours.
-type digraph struct {
-	parties []int // ascending
-	out     map[int][]int
-	edge    map[[2]int]Edge
-}
-
-// digraph has at most so many edges. more: it has fewer than there are.
-func (g *Graph) digraph(most int) (d *digraph, more bool) {
-	component := g.sparseComponents()
-	d = &digraph{out: map[int][]int{}, edge: map[[2]int]Edge{}}
-	for q := range g.Queues {
-		if !g.queueEdges(q, func(i int) bool { return component[g.party(q, i)] >= 0 }, func(e Edge) bool {
-			if component[e.From] != component[e.To] {
-				return true
-			}
-			key := [2]int{e.From, e.To}
-			known, there := d.edge[key]
-			switch {
-			case !there && len(d.edge) == most:
-				more = true
-				return false
-			case !there:
-				d.out[e.From] = append(d.out[e.From], e.To)
-			case g.compare(known, e) <= 0:
-				return true
-			}
-			d.edge[key] = e
-			return true
-		}) {
-			break
-		}
-	}
-	for p, c := range component {
-		if c >= 0 {
-			d.parties = append(d.parties, p)
-			slices.Sort(d.out[p])
-		}
-	}
-	return d, more
 }
 
 // components are the sets of more than one party, out of the given ones, that reach each other within them. Each is ascending,

@@ -11,6 +11,15 @@ type Graph struct {
 	Leases  []Lease
 	Queues  [][]Entry // each lock's contenders in their order
 	Parties int       // they are numbered from 0
+
+	looked *int // of tests: counts the edges that are looked at
+}
+
+// look counts one edge. A test sees by that what a search costs, whatever the machine does besides.
+func (g *Graph) look() {
+	if g.looked != nil {
+		*g.looked++
+	}
 }
 
 // Lease is a lease, or another program's contender.
@@ -42,11 +51,13 @@ type place struct {
 	permitsBlock  bool // only where it wants permits: those before it leave too few
 	ahead         int  // the last waiter before it that it conflicts with, -1 for none
 	waiters       int  // number of waiters before it
+	front         int  // the first of the waiters beside each other of which it is one: where a run ends
 	blockedByHold bool // it conflicts with the holders before it
 }
 
 // layout is what Edges and the components need of a queue.
 type layout struct {
+	g       *Graph
 	places  []place
 	holders []int // entries that hold
 	waiters []int // entries that wait
@@ -54,7 +65,7 @@ type layout struct {
 
 func (g *Graph) layout(q int) *layout {
 	entries := g.Queues[q]
-	l := &layout{places: make([]place, len(entries))}
+	l := &layout{g: g, places: make([]place, len(entries))}
 	var ahead recipe.Ahead
 	var permits int64 // of all before
 	last, lastNonShared, lastNonPermit := -1, -1, -1
@@ -82,6 +93,10 @@ func (g *Graph) layout(q int) *layout {
 		if len(l.holders) > 0 {
 			p.blockedByHold = conflict(c, p.permitsBlock, entries[l.holders[0]].Contender)
 		}
+		p.front = i
+		if b := l.beside(entries, i); b >= 0 {
+			p.front = l.places[b].front
+		}
 		l.waiters = append(l.waiters, i)
 		last = i
 		if c.Mode != recipe.Shared {
@@ -108,8 +123,16 @@ func conflict(c *recipe.Contender, permitsBlock bool, before *recipe.Contender) 
 // run yields the waiters directly ahead of a waiter, the last one first: one that it conflicts with, and those before that one
 // that do not keep it waiting, such as readers before a reader.
 func (l *layout) run(entries []Entry, i int, yield func(int) bool) {
-	for at := l.places[i].ahead; at >= 0 && yield(at); at = l.beside(entries, at) {
+	for at := l.places[i].ahead; at >= 0; at = l.beside(entries, at) {
+		if l.g.look(); !yield(at) {
+			return
+		}
 	}
+}
+
+// runTo is the run that begins with that waiter, in the queue's order.
+func (l *layout) runTo(at int) []int {
+	return l.waiters[l.places[l.places[at].front].waiters : l.places[at].waiters+1]
 }
 
 // beside is the waiter before a waiter when that one does not wait for it, else -1.
@@ -134,22 +157,16 @@ func (g *Graph) queueEdges(q int, from func(entry int) bool, yield func(Edge) bo
 		if !from(i) {
 			continue
 		}
-		c, p, more := entries[i].Contender, &l.places[i], true
+		p, more := &l.places[i], true
 		edge := func(b int, holds bool) bool {
-			if entries[b].Lease == entries[i].Lease {
-				return true // the lease's own other contender goes with it
+			if entries[b].Lease != entries[i].Lease { // the lease's own other contender goes with it
+				more = yield(g.edge(q, l, i, b, holds))
 			}
-			ahead := 0
-			if !holds {
-				ahead = l.places[b].waiters + 1
-			}
-			more = yield(Edge{From: g.party(q, i), To: g.party(q, b), Queue: q, Waiter: i, Blocker: b, Position: p.waiters + 1, Ahead: ahead, Holds: holds,
-				Any: c.Mode == recipe.Permit && entries[b].Contender.Mode == recipe.Permit})
 			return more
 		}
 		if p.blockedByHold {
 			for _, h := range l.holders {
-				if h > i || !edge(h, true) {
+				if g.look(); h > i || !edge(h, true) {
 					break
 				}
 			}
@@ -162,6 +179,17 @@ func (g *Graph) queueEdges(q int, from func(entry int) bool, yield func(Edge) bo
 		}
 	}
 	return true
+}
+
+// edge is the edge from a waiter to one that blocks it.
+func (g *Graph) edge(q int, l *layout, waiter, blocker int, holds bool) Edge {
+	entries, ahead := g.Queues[q], 0
+	if !holds {
+		ahead = l.places[blocker].waiters + 1
+	}
+	return Edge{From: g.party(q, waiter), To: g.party(q, blocker), Queue: q, Waiter: waiter, Blocker: blocker,
+		Position: l.places[waiter].waiters + 1, Ahead: ahead, Holds: holds,
+		Any: entries[waiter].Contender.Mode == recipe.Permit && entries[blocker].Contender.Mode == recipe.Permit}
 }
 
 // Edges yields the edges of all waiters, queue by queue.
