@@ -23,8 +23,10 @@
 // Stuck and the strongly connected components take time that grows with the contenders, and with the holders of a lock that
 // goes free step by step. Cycles are searched for with a budget: Cycles says when there may be more than it has found.
 //
-// Limits.Edges counts pairs of parties. A client can have one pair stand behind millions of edges: thousands of readers with one
-// owner's name, and as many writers with another one. So a pair's edges in a queue are not looked at one by one: those to
-// holders count once, and so do those to each run of waiters. What this costs grows with the contenders, and with the pairs of
-// each queue. These are no more than Limits.Edges, and no more than the square of the parties that stand there.
+// Limits.Edges counts pairs of parties. A client can have millions of edges in one pair: it needs thousands of readers with one
+// owner's name, and as many writers with another one. So a pair's edges are not looked at one by one. Those to the holders of
+// a queue count once, and so do those to each run of waiters. What this costs grows with the contenders, and with the pairs
+// at the holders and at each run. Limits.Edges bounds the pairs at any one of these.
+//
+// Through looks at all queues, and at each edge of its lease: who asks for many leases pays that for each. Edges has them all.
 package waitfor
