@@ -122,10 +122,15 @@ func (c *Caller) Session() bool { return c.visit != nil }
 // Authenticate says who sends the request. Its error is an *Error.
 func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
 	c, err := a.authenticate(r)
+	return c, a.toldOnce(r, err)
+}
+
+// toldOnce marks a refusal of an address that is refused all the time.
+func (a *Authenticator) toldOnce(r *http.Request, err error) error {
 	if wrong, ok := err.(*Error); ok && !wrong.Unavailable {
 		wrong.Repeated = !a.guesses.tells(addressOf(r))
 	}
-	return c, err
+	return err
 }
 
 func (a *Authenticator) authenticate(r *http.Request) (Caller, error) {

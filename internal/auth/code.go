@@ -76,6 +76,11 @@ func (a *Authenticator) Begin(w http.ResponseWriter, r *http.Request, issuer, ne
 // Finish ends a login that Begin began: the request is the return from the issuer. The browser keeps a session then. Its error is
 // an *Error.
 func (a *Authenticator) Finish(w http.ResponseWriter, r *http.Request) (c Caller, next string, err error) {
+	c, next, err = a.finish(w, r)
+	return c, next, a.toldOnce(r, err)
+}
+
+func (a *Authenticator) finish(w http.ResponseWriter, r *http.Request) (c Caller, next string, err error) {
 	now := a.now.Load()
 	login, err := a.returned(w, r)
 	if err != nil {

@@ -64,8 +64,24 @@ func count(at *ratelimit.Callers, from string, perSecond float64) *ratelimit.Ref
 	return refused
 }
 
-// check does a signature check when there is a place for it: at once for nil.
-func (g *guesses) check(ctx context.Context, do func() error) error {
+// guess is a JWT that an address shows.
+type guess struct {
+	*guesses
+	from    string
+	counted bool // as wrong
+}
+
+// isWrong counts it once.
+func (g *guess) isWrong() {
+	if !g.counted {
+		g.counted = true
+		g.failed(g.from)
+	}
+}
+
+// check does a signature check when there is a place for it: at once for nil. What others of its address have shown wrong meanwhile counts:
+// they may all have come at once.
+func (g *guess) check(ctx context.Context, do func() error) error {
 	if g == nil {
 		return do()
 	}
@@ -75,5 +91,12 @@ func (g *guesses) check(ctx context.Context, do func() error) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-g.checking }()
-	return do()
+	if err := g.mayGuess(g.from); err != nil {
+		return err
+	}
+	err := do()
+	if err != nil {
+		g.isWrong() // before the place is free
+	}
+	return err
 }

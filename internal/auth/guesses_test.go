@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lockkeeper/internal/auth/token"
@@ -48,6 +51,33 @@ func TestAnAddressMayShowFewWrongJWTs(t *testing.T) {
 		assert.That(t, s.from("192.0.2.1:1", ecKey().sign(t, s.issuer.url, claims{"sub": "later"})) == nil, "a good one later")
 		wrong = s.from("192.0.2.1:1", forged(12))
 		assert.Must(t, wrong != nil && !wrong.TooMany, "a good one used the place up: %+v", wrong)
+	})
+}
+
+// They may all come at once.
+func TestAnAddressMayShowFewWrongJWTsAtOnce(t *testing.T) {
+	inBubble(t, rulesInTests, func(t *testing.T, s *scene) {
+		stranger := &signer{"e1", ecKey().alg, otherECKey().private}
+		assert.That(t, s.from("192.0.2.1:1", ecKey().sign(t, s.issuer.url, nil)) == nil, "a good one, with which the keys are read")
+		for range cap(s.guesses.checking) {
+			s.guesses.checking <- struct{}{} // until all of them wait for a place
+		}
+		var checked atomic.Int64
+		var all sync.WaitGroup
+		for i := range 100 {
+			text := stranger.sign(t, s.issuer.url, claims{"sub": fmt.Sprint(i)})
+			all.Go(func() {
+				if wrong := s.from("192.0.2.1:1", text); wrong != nil && !wrong.TooMany {
+					checked.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		for range cap(s.guesses.checking) {
+			<-s.guesses.checking
+		}
+		all.Wait()
+		assert.That(t, checked.Load() >= 10 && checked.Load() < int64(10+cap(s.guesses.checking)), "%d were checked", checked.Load())
 	})
 }
 

@@ -138,10 +138,11 @@ func (a *Authenticator) ofJWT(r *http.Request, now *inForce, text string) (*veri
 	if err := a.guesses.mayGuess(address); err != nil {
 		return nil, err
 	}
-	v, err := from.verify(r.Context(), from.verifier, from.audience, text, &a.guesses)
+	g := &guess{guesses: &a.guesses, from: address}
+	v, err := from.verify(r.Context(), from.verifier, from.audience, text, g)
 	if err != nil {
-		if wrong, ok := err.(*Error); ok && !wrong.Unavailable {
-			a.guesses.failed(address)
+		if wrong, ok := err.(*Error); ok && !wrong.Unavailable && !wrong.TooMany {
+			g.isWrong()
 		}
 		return nil, err
 	}
@@ -167,13 +168,16 @@ func (v *verified) check(now time.Time) error {
 func hasExpired() *Error { return refused("the JWT has expired: get a new one from its issuer") }
 
 // verify checks a token's signature, audience and times, and takes what it says of the caller.
-func (s *source) verify(ctx context.Context, verifier *oidc.IDTokenVerifier, audience, text string, g *guesses) (*verified, error) {
+func (s *source) verify(ctx context.Context, verifier *oidc.IDTokenVerifier, audience, text string, g *guess) (*verified, error) {
 	key := keyOf(text)
 	if err := s.awaitKey(ctx, key); err != nil {
 		return nil, &Error{Detail: "the keys of the JWT's issuer cannot be read at present: repeat the request", Unavailable: true, Err: err}
 	}
 	var token *oidc.IDToken
 	if err := g.check(ctx, func() (err error) { token, err = verifier.Verify(ctx, text); return err }); err != nil {
+		if tooMany, ok := err.(*Error); ok {
+			return nil, tooMany
+		}
 		return nil, &Error{Detail: fmt.Sprintf("the JWT must be signed by its issuer with RS256, ES256 or EdDSA, and be for the audience %q", audience), Err: err}
 	}
 	claims := map[string]any{}

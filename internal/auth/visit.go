@@ -49,6 +49,11 @@ func ended(format string, args ...any) *Error {
 
 // LogIn lets the browser that sent the request keep a session of an API token. Its error is an *Error.
 func (a *Authenticator) LogIn(w http.ResponseWriter, r *http.Request, text string) (Caller, error) {
+	c, err := a.logIn(w, r, text)
+	return c, a.toldOnce(r, err)
+}
+
+func (a *Authenticator) logIn(w http.ResponseWriter, r *http.Request, text string) (Caller, error) {
 	now := a.now.Load()
 	if !token.Form(text) {
 		return Caller{}, refused("an API token must be given, whole and unchanged: it begins with lkt_")

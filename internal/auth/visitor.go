@@ -5,7 +5,7 @@ import "context"
 // Visitor is who asks for a page. Pages decide by themselves what a visitor that is not let in gets.
 type Visitor struct {
 	Caller
-	Refused *Error // the visitor's session is not accepted; nil when there is none, or it is
+	Refused *Error // the visitor's session is not accepted, or the login; nil when there is none, or it is
 }
 
 type visitorKey struct{}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -119,14 +120,19 @@ func (d *Dashboard) loggedIn(w http.ResponseWriter, r *http.Request, c auth.Call
 		return
 	}
 	status, problem := http.StatusInternalServerError, "The gateway could not do this. See its log."
+	level := slog.LevelInfo
 	if wrong, ok := errors.AsType[*auth.Error](err); ok {
+		auth.VisitorOf(r.Context()).Refused = wrong
+		if wrong.Repeated {
+			level = slog.LevelDebug
+		}
 		status, problem = http.StatusUnauthorized, sentence(visible(wrong.Detail))
 		if wrong.Unavailable {
 			status = http.StatusServiceUnavailable
 			w.Header().Set("Retry-After", retryAfter)
 		}
 	}
-	d.opt.Logger.Info("a login was refused", "error", err)
+	d.opt.Logger.Log(r.Context(), level, "a login was refused", "error", err)
 	d.showLogin(w, r, status, templates.Login{Next: localPath(next), Problem: problem})
 }
 

@@ -86,8 +86,8 @@ type wants []locks.Want
 func (w *wants) read(name string, v value) error {
 	if v.plain() {
 		for lock := range strings.SplitSeq(v.text, ",") {
-			if err := recipe.CheckLockName(lock); looksLikeToken(lock) {
-				return invalid(fmt.Sprintf("locks[%d]", len(*w)), tokenHint)
+			if err := recipe.CheckLockName(lock); isSecret(lock) {
+				return invalid(fmt.Sprintf("locks[%d]", len(*w)), tokenHint(lock))
 			} else if err != nil {
 				return invalid(fmt.Sprintf("locks[%d]", len(*w)), err.Error())
 			}

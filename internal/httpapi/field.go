@@ -239,8 +239,8 @@ func (d *decoder[T]) agree(f *field[T], text string, given bool) error {
 
 // unknown refuses a field that the operation does not have in that place.
 func (d *decoder[T]) unknown(name string, from source) error {
-	if looksLikeToken(name) {
-		return &problem{code: codeUnknownField, detail: tokenHint}
+	if isSecret(name) {
+		return &problem{code: codeUnknownField, detail: tokenHint(name)}
 	}
 	p := &problem{code: codeUnknownField, field: echo(name), detail: d.what + " has no fields"}
 	names := d.op.names()

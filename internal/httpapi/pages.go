@@ -60,6 +60,7 @@ func (s *Server) mountPages(pages Pages) http.HandlerFunc {
 		}})()
 		pages.ServeHTTP(x, x.r)
 		x.caller = visitor.Caller // a user who has logged in: the logs have the name
+		x.line.repeated = x.status == http.StatusUnauthorized && visitor.Refused != nil && visitor.Refused.Repeated
 		x.line.code = cmp.Or(x.line.code, pageCodes[x.status])
 	}
 	paths := s.pages

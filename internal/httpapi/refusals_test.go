@@ -31,6 +31,7 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		heartbeat  = "/v1/leases/self/heartbeat"
 		heartbeats = "/v1/heartbeats"
 		group      = "/v1/leases"
+		apiToken   = "lkt_AAAAAAAA_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx_0XI0xR" // by its form and checksum; no fleet has it
 	)
 	long := strings.Repeat("x", 201)
 	tok := apitest.Token(someToken)
@@ -301,6 +302,11 @@ func TestEachRefusalNamesWhatIsWrongAndAsksTheManagerNothing(t *testing.T) {
 		{"a NUL to look at", "GET", "/v1/locks/a%00", nil, 422, "invalid_field", "lock"},
 		{"two dots to look at", "GET", "/v1/locks/%252E.", nil, 422, "invalid_field", "lock"},
 		{"a lease token as a name", "GET", "/v1/locks/" + someToken, nil, 422, "invalid_field", "lock"},
+		{"an API token as a name", "GET", "/v1/locks/" + apiToken, nil, 422, "invalid_field", "lock"},
+		{"an API token as a name of several", "POST", group + "?locks=a," + apiToken, nil, 422, "invalid_field", "locks[1]"},
+		{"an API token as an owner", "POST", acquire + "?owner=" + apiToken, nil, 422, "invalid_field", "owner"},
+		{"an API token as metadata", "POST", acquire, opt(apitest.JSON(`{"metadata":"` + apiToken + `"}`)), 422, "invalid_field", "metadata"},
+		{"an API token as a field", "POST", acquire + "?" + apiToken + "=1", nil, 422, "unknown_field", ""},
 
 		// Tokens and keys.
 		{"a heartbeat without token", "POST", heartbeat, nil, 403, "lease_token_missing", ""},

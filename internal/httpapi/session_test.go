@@ -155,6 +155,33 @@ func TestAUserLogsInActsAndLogsOut(t *testing.T) {
 	assert.Equal(t, strings.Join(said, "\n"), want)
 }
 
+// As with other wrong credentials: an address that shows them all the time is told of once in a while.
+func TestLoginsAndDeadSessionsFillNoAuditLog(t *testing.T) {
+	for name, show := range map[string]func(*site){
+		"logins": func(s *site) {
+			_, a := s.logIn(t, "unknown")
+			assert.Equal(t, a.status, 401, "a login")
+		},
+		"a dead session": func(s *site) {
+			assert.Equal(t, get(t, s.gateway, "GET", "/ui/fragments?page=overview", "Cookie", "lockkeeper=aaaa.bbbb").status, 401, "a fragment")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			option, end := auditing(t)
+			s := newSite(t, option)
+			for range 100 {
+				show(s)
+			}
+			cookie, a := s.logIn(t, "shop", "Cookie", "lockkeeper=aaaa.bbbb")
+			assert.That(t, a.status == 303 && cookie != "", "a good login beside a dead session: %d", a.status)
+			lines := end()
+			assert.That(t, len(lines) > 10 && len(lines) < 30, "%d lines", len(lines))
+			last := lines[len(lines)-1]
+			assert.That(t, last.Operation == "LogIn" && last.Result == "ok", "%+v", last)
+		})
+	}
+}
+
 // A browser sends its cookie along with whatever another site makes it send. The host alone is not enough: a page that came
 // over plain HTTP has the host of one over TLS.
 func TestARequestWithASessionThatChangesSomethingComesFromAPageOfTheGateway(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"lockkeeper/internal/auth/token"
 	"lockkeeper/internal/locks"
 	"lockkeeper/internal/locks/recipe"
 )
@@ -79,8 +80,8 @@ func text(name string, v value) (string, error) {
 	switch {
 	case v.kind != isText:
 		return "", invalid(name, name+" must be a string")
-	case looksLikeToken(v.text):
-		return "", invalid(name, "this is a lease token: it is a secret, and every client can read this field")
+	case isSecret(v.text):
+		return "", invalid(name, "this is a token: it is a secret, and every client can read this field")
 	case strings.ContainsRune(v.text, utf8.RuneError):
 		return "", invalid(name, name+" has a character that was broken on the way (U+FFFD)")
 	}
@@ -99,8 +100,8 @@ func list(name string, v value) ([]string, error) {
 		return nil, invalid(name, name+" must name at least one, or be left out")
 	}
 	for _, item := range items {
-		if looksLikeToken(item) {
-			return nil, invalid(name, tokenHint)
+		if isSecret(item) {
+			return nil, invalid(name, tokenHint(item))
 		}
 	}
 	return items, nil
@@ -282,8 +283,8 @@ func (o oneOf) read(name string, v value) error {
 type lockName string
 
 func (l *lockName) read(name string, v value) error {
-	if looksLikeToken(v.text) {
-		return invalid(name, tokenHint)
+	if isSecret(v.text) {
+		return invalid(name, tokenHint(v.text))
 	}
 	parsed, err := recipe.ParseLockName(v.text)
 	if err != nil {
@@ -299,8 +300,8 @@ type leaseID string
 func (l *leaseID) read(_ string, v value) error {
 	if _, err := recipe.ParseLeaseID(v.text); err != nil {
 		p := &problem{code: code(locks.CodeNotFound), detail: "this is not a lease's id"}
-		if looksLikeToken(v.text) {
-			p.detail = tokenHint
+		if isSecret(v.text) {
+			p.detail = tokenHint(v.text)
 		}
 		return p
 	}
@@ -332,17 +333,25 @@ func (s *secret) read(name string, v value) error {
 	return nil
 }
 
-// tokenHint is said of a lease token where other clients can read it.
-const tokenHint = "this is a lease token: it is a secret, and travels in the Lease-Token header, never in a URL"
+// tokenHint is said of a token where other clients can read it.
+func tokenHint(s string) string {
+	if token.Form(s) {
+		return "this is an API token: it is a secret, and travels in the Authorization header, never in a URL"
+	}
+	return "this is a lease token: it is a secret, and travels in the Lease-Token header, never in a URL"
+}
 
-func looksLikeToken(s string) bool { return strings.HasPrefix(s, "lk1.") && strings.Count(s, ".") == 3 }
+// isSecret reports whether a text is a lease token or an API token.
+func isSecret(s string) bool { return isLeaseToken(s) || token.Whole(s) }
+
+func isLeaseToken(s string) bool { return strings.HasPrefix(s, "lk1.") && strings.Count(s, ".") == 3 }
 
 // leaseOf is the id in a lease token; "" when there is none. It says nothing about whether the token is genuine.
-func leaseOf(token string) string {
-	if !looksLikeToken(token) {
+func leaseOf(text string) string {
+	if !isLeaseToken(text) {
 		return ""
 	}
-	id, _, _ := strings.Cut(token[len("lk1."):], ".")
+	id, _, _ := strings.Cut(text[len("lk1."):], ".")
 	if _, err := recipe.ParseLeaseID(id); err != nil {
 		return ""
 	}

@@ -20,6 +20,12 @@ const (
 // Form reports whether a text is meant as a token: it begins like one.
 func Form(text string) bool { return strings.HasPrefix(text, prefix) }
 
+// Whole reports whether a text is a token that was made here, by its form and its checksum. The fleet may not have it any more.
+func Whole(text string) bool {
+	_, _, ok := split(text)
+	return ok
+}
+
 // hash is what a record keeps of a token.
 type hash [sha256.Size]byte
 
