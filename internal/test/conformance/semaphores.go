@@ -15,8 +15,10 @@ var semaphores = []script{
 		assert.That(a, two.Mode == locks.Semaphore && two.Permits == 2 && two.Limit == 5, "%+v", two)
 		large := a.queue(take(3)) // 2 are left
 		small := a.queue(take(1)) // they would do, but it came later
-		q := a.sees(name, 2, 2)
-		assert.That(a, q.Limit == 5 && q.LimitAgreed && q.Holders[0].Permits == 2 && q.Waiters[0].Permits == 3, "%+v", q)
+		q := a.see(name, "2 hold it, 2 wait, and its limit has been read", func(l locks.Lock) bool {
+			return len(l.Holders) == 2 && l.QueueLength == 2 && l.LimitAgreed
+		})
+		assert.That(a, q.Limit == 5 && q.Holders[0].Permits == 2 && q.Waiters[0].Permits == 3, "%+v", q)
 		a.letGo(one)
 		a.becomes(large, locks.Held)
 		if l := a.look(small); l.State != locks.Waiting || l.Position != 1 {
