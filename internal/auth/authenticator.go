@@ -122,15 +122,15 @@ func (c *Caller) Session() bool { return c.visit != nil }
 // Authenticate says who sends the request. Its error is an *Error.
 func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
 	c, err := a.authenticate(r)
-	return c, a.toldOnce(r, err)
+	a.count(r, err)
+	return c, err
 }
 
-// toldOnce marks a refusal of an address that is refused all the time.
-func (a *Authenticator) toldOnce(r *http.Request, err error) error {
+// count counts a refusal of an address, and marks it when the address is refused all the time.
+func (a *Authenticator) count(r *http.Request, err error) {
 	if wrong, ok := err.(*Error); ok && !wrong.Unavailable {
 		wrong.Repeated = !a.guesses.tells(addressOf(r))
 	}
-	return err
 }
 
 func (a *Authenticator) authenticate(r *http.Request) (Caller, error) {

@@ -51,6 +51,7 @@ func (a *Authenticator) Issuers() (names []string) {
 // Begin begins a login through an issuer. It gives the address to which the browser must go next. The login ends at next. Its error
 // is an *Error.
 func (a *Authenticator) Begin(w http.ResponseWriter, r *http.Request, issuer, next string) (to string, err error) {
+	defer func() { a.count(r, err) }()
 	from := a.now.Load().named(issuer)
 	if from == nil {
 		return "", refused("there is no issuer %q to log in with", issuer)
@@ -76,11 +77,7 @@ func (a *Authenticator) Begin(w http.ResponseWriter, r *http.Request, issuer, ne
 // Finish ends a login that Begin began: the request is the return from the issuer. The browser keeps a session then. Its error is
 // an *Error.
 func (a *Authenticator) Finish(w http.ResponseWriter, r *http.Request) (c Caller, next string, err error) {
-	c, next, err = a.finish(w, r)
-	return c, next, a.toldOnce(r, err)
-}
-
-func (a *Authenticator) finish(w http.ResponseWriter, r *http.Request) (c Caller, next string, err error) {
+	defer func() { a.count(r, err) }()
 	now := a.now.Load()
 	login, err := a.returned(w, r)
 	if err != nil {

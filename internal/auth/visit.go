@@ -48,18 +48,13 @@ func ended(format string, args ...any) *Error {
 }
 
 // LogIn lets the browser that sent the request keep a session of an API token. Its error is an *Error.
-func (a *Authenticator) LogIn(w http.ResponseWriter, r *http.Request, text string) (Caller, error) {
-	c, err := a.logIn(w, r, text)
-	return c, a.toldOnce(r, err)
-}
-
-func (a *Authenticator) logIn(w http.ResponseWriter, r *http.Request, text string) (Caller, error) {
+func (a *Authenticator) LogIn(w http.ResponseWriter, r *http.Request, text string) (c Caller, err error) {
+	defer func() { a.count(r, err) }()
 	now := a.now.Load()
 	if !token.Form(text) {
 		return Caller{}, refused("an API token must be given, whole and unchanged: it begins with lkt_")
 	}
-	c, err := a.ofToken(now, text)
-	if err != nil {
+	if c, err = a.ofToken(now, text); err != nil {
 		return Caller{}, err
 	}
 	return a.begin(w, r, now, &visit{Token: c.token.ID})

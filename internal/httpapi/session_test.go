@@ -162,6 +162,9 @@ func TestLoginsAndDeadSessionsFillNoAuditLog(t *testing.T) {
 			_, a := s.logIn(t, "unknown")
 			assert.Equal(t, a.status, 401, "a login")
 		},
+		"an issuer that is none": func(s *site) {
+			assert.Equal(t, get(t, s.gateway, "GET", "/login/with/none").status, 401, "a login")
+		},
 		"a dead session": func(s *site) {
 			assert.Equal(t, get(t, s.gateway, "GET", "/ui/fragments?page=overview", "Cookie", "lockkeeper=aaaa.bbbb").status, 401, "a fragment")
 		},

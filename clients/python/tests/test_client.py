@@ -138,7 +138,7 @@ class Clients(unittest.TestCase):
                 socket.socket(socket.AF_UNIX) as first:
             listener.bind(dir + "/s")
             listener.listen(0)
-            first.connect(dir + "/s")  # nobody accepts it, and there is no place for another one
+            first.connect(dir + "/s")  # it is not accepted, and there is no place for another one
             asked = threading.Thread(target=lambda: self.assertRaises(ConnectionError, lockkeeper._Call(
                 lockkeeper.Client("unix:" + dir + "/s")).send, "GET", "/v1/leases/self", "t", late=0.3), daemon=True)
             asked.start()

@@ -72,7 +72,7 @@ type member struct {
 // crowd has each party of a list of entries once. They are in the order of their components, then of their first entries.
 type crowd []member
 
-var nobody = member{first: -1, other: -1}
+var none = member{first: -1, other: -1}
 
 func newPairing(g *Graph, component []int, most int) *pairing {
 	return &pairing{g: g, component: component, most: most, d: &digraph{out: map[int][]int{}, edge: map[[2]int]Edge{}},
@@ -161,7 +161,7 @@ func (p *pairing) queue(q, until int) (over int) {
 		if place.blockedByHold {
 			b := &p.behind[party]
 			if b.youngest < 0 {
-				b.rest, b.self = held.of(p.component[party]), nobody
+				b.rest, b.self = held.of(p.component[party]), none
 			}
 			if b.youngest < 0 || born(i) >= born(b.youngest) {
 				b.youngest = i
@@ -171,7 +171,7 @@ func (p *pairing) queue(q, until int) (over int) {
 		if a := place.ahead; a >= 0 && l.places[a].front != a {
 			key := [2]int{party, a}
 			if known := groups[key]; known == nil {
-				groups[key] = &group{youngest: i, self: nobody}
+				groups[key] = &group{youngest: i, self: none}
 			} else if born(i) >= born(known.youngest) {
 				known.youngest = i
 			}
